@@ -1,0 +1,105 @@
+package api
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// Group names that limpet reads or writes.
+const (
+	ProvisioningGroup = "provisioning.grafana.app"
+	DashboardGroup    = "dashboard.grafana.app"
+	FolderGroup       = "folder.grafana.app"
+	FluxSourceGroup   = "source.toolkit.fluxcd.io"
+	CoordinationGroup = "coordination.k8s.io"
+)
+
+// Resources that limpet addresses by a fixed version. Dashboards and folders
+// are addressed by the server's preferred version, which discovery tells.
+var (
+	Repositories    = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "repositories"}
+	Jobs            = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "jobs"}
+	HistoricJobs    = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "historicjobs"}
+	Connections     = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "connections"}
+	GitRepositories = schema.GroupVersionResource{Group: FluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
+	Secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+	Leases          = schema.GroupVersionResource{Group: CoordinationGroup, Version: "v1", Resource: "leases"}
+)
+
+// Column is one printer column of a Table answer and of a CRD.
+type Column struct {
+	Name string
+	Type string // OpenAPI type: string, integer, date
+	Path string // JSONPath below the object, beginning with a dot; "" = metadata.name
+	Wide bool   // shown with -o wide only
+}
+
+// Kind is all that the embedded API, the CRDs and the commands have to know of
+// one resource type. The table Kinds is the one place where it is written.
+type Kind struct {
+	Group    string
+	Versions []string // served; the first is the preferred and the stored one
+	Kind     string
+	Plural   string
+	Singular string
+	Short    []string
+	// Status says that spec and status are written apart, status only through
+	// the status subresource. Jobs and historic jobs have none: Grafana stores
+	// them whole, and so do the CRDs of limpet.
+	Status bool
+	// Generation says that metadata.generation counts changes of the spec. It
+	// stays 1 for kinds that are stored whole.
+	Generation bool
+	Columns    []Column
+	// CRD says that "limpet crds" prints a definition for this kind.
+	CRD bool
+}
+
+var (
+	colName    = Column{Name: "Name", Type: "string"}
+	colCreated = Column{Name: "Created At", Type: "date", Path: ".metadata.creationTimestamp"}
+	colAge     = Column{Name: "Age", Type: "date", Path: ".metadata.creationTimestamp"}
+)
+
+// Kinds lists the resource types in the order of discovery. The printer
+// columns of the provisioning group are those of Grafana's own server.
+var Kinds = []Kind{
+	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "Repository", Plural: "repositories", Singular: "repository",
+		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated,
+			{Name: "Title", Type: "string", Path: ".spec.title"},
+			{Name: "Type", Type: "string", Path: ".spec.type"},
+			{Name: "Target", Type: "string", Path: ".spec.sync.target"}}},
+	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "Job", Plural: "jobs", Singular: "job",
+		CRD: true, Columns: []Column{colName, colCreated,
+			{Name: "Action", Type: "string", Path: ".spec.action"},
+			{Name: "State", Type: "string", Path: ".status.state"},
+			{Name: "Message", Type: "string", Path: ".status.message"}}},
+	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "HistoricJob", Plural: "historicjobs", Singular: "historicjob",
+		CRD: true, Columns: []Column{colName, colCreated,
+			{Name: "Action", Type: "string", Path: ".spec.action"},
+			{Name: "State", Type: "string", Path: ".status.state"},
+			{Name: "Message", Type: "string", Path: ".status.message"}}},
+	{Group: ProvisioningGroup, Versions: []string{"v0alpha1", "v1beta1"}, Kind: "Connection", Plural: "connections", Singular: "connection",
+		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated,
+			{Name: "Type", Type: "string", Path: ".spec.type"},
+			{Name: "AppID", Type: "string", Path: ".spec.github.appID"},
+			{Name: "InstallationID", Type: "string", Path: ".spec.github.installationID"}}},
+	{Group: DashboardGroup, Versions: []string{"v1", "v1beta1", "v2", "v2beta1", "v2alpha1", "v0alpha1"}, Kind: "Dashboard", Plural: "dashboards", Singular: "dashboard",
+		Generation: true, CRD: true, Columns: []Column{colName,
+			{Name: "Title", Type: "string", Path: ".spec.title"}, colAge}},
+	{Group: FolderGroup, Versions: []string{"v1", "v1beta1"}, Kind: "Folder", Plural: "folders", Singular: "folder",
+		Generation: true, CRD: true, Columns: []Column{colName,
+			{Name: "Title", Type: "string", Path: ".spec.title"}, colAge}},
+	{Group: FluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository", Short: []string{"gitrepo"},
+		Status: true, Generation: true, CRD: true, Columns: []Column{colName,
+			{Name: "URL", Type: "string", Path: ".spec.url"}, colAge,
+			{Name: "Ready", Type: "string", Path: `.status.conditions[?(@.type=="Ready")].status`},
+			{Name: "Status", Type: "string", Path: `.status.conditions[?(@.type=="Ready")].message`}}},
+	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret",
+		Columns: []Column{colName, {Name: "Type", Type: "string", Path: ".type"}, colAge}},
+	{Versions: []string{"v1"}, Kind: "Event", Plural: "events", Singular: "event", Short: []string{"ev"},
+		Columns: []Column{colName,
+			{Name: "Type", Type: "string", Path: ".type"},
+			{Name: "Reason", Type: "string", Path: ".reason"},
+			{Name: "Message", Type: "string", Path: ".message"}, colAge}},
+	{Group: CoordinationGroup, Versions: []string{"v1"}, Kind: "Lease", Plural: "leases", Singular: "lease",
+		Columns: []Column{colName, {Name: "Holder", Type: "string", Path: ".spec.holderIdentity"}, colAge}},
+}

@@ -1,0 +1,225 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Labels and annotations of the wire. Source: Grafana's job store and its
+// resource metadata; the limpet/ ones are ours.
+const (
+	LabelClaim       = "provisioning.grafana.app/claim"
+	LabelClaimOwner  = "provisioning.grafana.app/claim-owner"
+	LabelRepository  = "provisioning.grafana.app/repository"
+	LabelOriginalUID = "provisioning.grafana.app/original-uid"
+	LabelPendingGone = "cloud.grafana.com/pending-delete"
+
+	AnnoManagedBy        = "grafana.app/managedBy"
+	AnnoManagerID        = "grafana.app/managerId"
+	AnnoManagerAllowsEdt = "grafana.app/managerAllowsEdits"
+	AnnoSourcePath       = "grafana.app/sourcePath"
+	AnnoSourceChecksum   = "grafana.app/sourceChecksum"
+	AnnoFolder           = "grafana.app/folder"
+	AnnoGrantPermissions = "grafana.app/grant-permissions"
+	LabelDeprecatedID    = "grafana.app/deprecatedInternalID"
+
+	// AnnoSinkDir names a directory under a --sink-prefix that receives the
+	// tree of the Repository instead of the API.
+	AnnoSinkDir = "limpet/sink-dir"
+	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
+	AnnoAllowMassDelete = "limpet/allow-mass-delete"
+	// AnnoAttempt on a Job counts the claims that ended without a result.
+	AnnoAttempt = "limpet/attempt"
+	// AnnoCancel on a Job asks its owner to stop; the value is the reason.
+	AnnoCancel = "limpet/cancel"
+)
+
+// Job states of the wire. An empty state means the same as StatePending.
+const (
+	StatePending = "pending"
+	StateWorking = "working"
+	StateSuccess = "success"
+	StateWarning = "warning"
+	StateError   = "error"
+)
+
+// Job is a typed view of a Job or HistoricJob. It holds what limpet reads; the
+// object it was made from stays the truth for writes.
+type Job struct {
+	Spec   JobSpec   `json:"spec"`
+	Status JobStatus `json:"status"`
+}
+
+// JobSpec says what to do. Only the option block of Action is looked at.
+type JobSpec struct {
+	Action     string       `json:"action"`
+	Repository string       `json:"repository"`
+	Message    string       `json:"message,omitempty"`
+	Pull       *PullOptions `json:"pull,omitempty"`
+}
+
+// PullOptions are the options of a pull job.
+type PullOptions struct {
+	Incremental bool `json:"incremental"`
+}
+
+// JobStatus is the progress and the result of a job. Started and Finished are
+// milliseconds since the epoch; Progress is 0 to 100 while the job runs.
+type JobStatus struct {
+	State           string            `json:"state,omitempty"`
+	Started         int64             `json:"started,omitempty"`
+	Finished        int64             `json:"finished,omitempty"`
+	Message         string            `json:"message,omitempty"`
+	Errors          []string          `json:"errors,omitempty"`
+	Warnings        []string          `json:"warnings,omitempty"`
+	Progress        float64           `json:"progress,omitempty"`
+	Summary         []JobSummary      `json:"summary,omitempty"`
+	URLs            map[string]string `json:"url,omitempty"`
+	ProgressUpdates int64             `json:"progressUpdates,omitempty"`
+}
+
+// JobSummary counts what a job did to one kind of resource.
+type JobSummary struct {
+	Group    string   `json:"group,omitempty"`
+	Kind     string   `json:"kind,omitempty"`
+	Total    int64    `json:"total,omitempty"`
+	Create   int64    `json:"create,omitempty"`
+	Update   int64    `json:"update,omitempty"`
+	Delete   int64    `json:"delete,omitempty"`
+	Write    int64    `json:"write,omitempty"`
+	Error    int64    `json:"error,omitempty"`
+	Warning  int64    `json:"warning,omitempty"`
+	Noop     int64    `json:"noop,omitempty"`
+	Errors   []string `json:"errors,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Repository is a typed view of a Repository.
+type Repository struct {
+	Spec   RepositorySpec         `json:"spec"`
+	Secure map[string]SecureValue `json:"secure"`
+	Status RepositoryStatus       `json:"status"`
+}
+
+// RepositorySpec holds the fields that limpet acts on.
+type RepositorySpec struct {
+	Title       string    `json:"title"`
+	Description string    `json:"description,omitempty"`
+	Type        string    `json:"type"`
+	Workflows   []string  `json:"workflows,omitempty"`
+	Sync        SyncSpec  `json:"sync"`
+	Local       *GitBlock `json:"local,omitempty"`
+	GitHub      *GitBlock `json:"github,omitempty"`
+	GitHubEnt   *GitBlock `json:"githubEnterprise,omitempty"`
+	Git         *GitBlock `json:"git,omitempty"`
+	Bitbucket   *GitBlock `json:"bitbucket,omitempty"`
+	GitLab      *GitBlock `json:"gitlab,omitempty"`
+	Connection  *struct {
+		Name string `json:"name"`
+	} `json:"connection,omitempty"`
+}
+
+// SyncSpec says whether, where to and how often a Repository is pulled.
+type SyncSpec struct {
+	Enabled         bool   `json:"enabled"`
+	Target          string `json:"target"`
+	IntervalSeconds int64  `json:"intervalSeconds,omitempty"`
+}
+
+// GitBlock is the block of a Repository's spec that its type names. Path is a
+// directory below the root; slashes at its ends mean nothing.
+type GitBlock struct {
+	URL       string `json:"url,omitempty"`
+	ServerURL string `json:"serverUrl,omitempty"`
+	Branch    string `json:"branch,omitempty"`
+	Path      string `json:"path,omitempty"`
+	TokenUser string `json:"tokenUser,omitempty"`
+}
+
+// SecureValue is a write-only value: Create in requests, Name in answers.
+type SecureValue struct {
+	Create string `json:"create,omitempty"`
+	Name   string `json:"name,omitempty"`
+	Remove bool   `json:"remove,omitempty"`
+}
+
+// RepositoryStatus holds the fields that limpet reads. All times are
+// milliseconds since the epoch.
+type RepositoryStatus struct {
+	ObservedGeneration int64       `json:"observedGeneration,omitempty"`
+	Health             HealthState `json:"health"`
+	Sync               SyncStatus  `json:"sync"`
+	Stats              []struct {
+		Group    string `json:"group"`
+		Resource string `json:"resource"`
+		Count    int64  `json:"count"`
+	} `json:"stats,omitempty"`
+	Webhook *struct {
+		ID        int64 `json:"id,omitempty"`
+		LastEvent int64 `json:"lastEvent,omitempty"`
+	} `json:"webhook,omitempty"`
+	Token struct {
+		LastUpdated int64 `json:"lastUpdated,omitempty"`
+		Expiration  int64 `json:"expiration,omitempty"`
+	} `json:"token"`
+}
+
+// HealthState is the last health check of a Repository or Connection.
+type HealthState struct {
+	Healthy bool     `json:"healthy"`
+	Error   string   `json:"error,omitempty"`
+	Checked int64    `json:"checked,omitempty"`
+	Message []string `json:"message,omitempty"`
+}
+
+// SyncStatus is the part of a Repository's status that a pull owns.
+type SyncStatus struct {
+	State       string   `json:"state"`
+	Job         string   `json:"job,omitempty"`
+	Started     int64    `json:"started,omitempty"`
+	Finished    int64    `json:"finished,omitempty"`
+	Scheduled   int64    `json:"scheduled,omitempty"`
+	Message     []string `json:"message"`
+	LastRef     string   `json:"lastRef,omitempty"`
+	Incremental bool     `json:"incremental,omitempty"`
+}
+
+// Block returns the block that the type of the Repository names, or nil.
+func (s RepositorySpec) Block() *GitBlock {
+	switch s.Type {
+	case "local":
+		return s.Local
+	case "github":
+		return s.GitHub
+	case "githubEnterprise":
+		return s.GitHubEnt
+	case "git":
+		return s.Git
+	case "bitbucket":
+		return s.Bitbucket
+	case "gitlab":
+		return s.GitLab
+	}
+	return nil
+}
+
+// JobView reads a Job or HistoricJob. Unknown members are passed over; a member
+// of the wrong type is an error that names it.
+func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
+
+// RepositoryView reads a Repository in the same lenient way.
+func RepositoryView(u *unstructured.Unstructured) (Repository, error) { return view[Repository](u) }
+
+func view[T any](u *unstructured.Unstructured) (T, error) {
+	var out T
+	data, err := json.Marshal(u.Object)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		return out, fmt.Errorf("read %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+	}
+	return out, nil
+}

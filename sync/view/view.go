@@ -1,0 +1,122 @@
+// Package view is the live picture of an agent: plain data that the agent
+// makes, the socket carries as JSON, and the dashboard and the commands show.
+package view
+
+import "time"
+
+// Snapshot is the whole picture at one moment. It is immutable once published.
+type Snapshot struct {
+	Seq     uint64    `json:"seq"`
+	At      time.Time `json:"at"`
+	Agent   Agent     `json:"agent"`
+	API     API       `json:"api"`
+	Jobs    []Job     `json:"jobs"`  // live ones, then those finished in the last 60 s
+	Repos   []Repo    `json:"repos"` // by namespace and name
+	Events  []Event   `json:"events"`
+	Problem string    `json:"problem,omitempty"` // what a person has to act on, with the next command
+}
+
+// Agent describes the process.
+type Agent struct {
+	Host      string    `json:"host"`
+	PID       int       `json:"pid"`
+	Version   string    `json:"version"`
+	Started   time.Time `json:"started"`
+	Drivers   int       `json:"drivers"`
+	Claims    int       `json:"claims"`
+	LostCount int       `json:"lostLeases"`
+	StorePath string    `json:"storePath"`
+	StoreSize int64     `json:"storeBytes"`
+	History   int       `json:"historyRecords"`
+	RSS       int64     `json:"rssBytes"`
+	Namespace string    `json:"namespace"`
+	Draining  bool      `json:"draining,omitempty"`
+}
+
+// API describes the server that the agent watches.
+type API struct {
+	Server   string        `json:"server"` // URL, or "embedded"
+	Embedded bool          `json:"embedded"`
+	Insecure bool          `json:"insecure,omitempty"`
+	Up       bool          `json:"up"`
+	Synced   bool          `json:"synced"`
+	Since    time.Time     `json:"since"` // of the present Up value
+	Latency  time.Duration `json:"latency"`
+	Error    string        `json:"error,omitempty"`
+}
+
+// Job is one row of the job list and the head of its detail.
+type Job struct {
+	UID        string    `json:"uid"`
+	Namespace  string    `json:"namespace"`
+	Name       string    `json:"name"`
+	Repository string    `json:"repository"`
+	Action     string    `json:"action"`
+	Detail     string    `json:"detail,omitempty"` // "full", "incremental", "#481"
+	State      string    `json:"state"`            // pending working success warning error cancelled
+	Message    string    `json:"message,omitempty"`
+	Progress   float64   `json:"progress"` // 0 to 100; below 0 = unknown
+	Done       int64     `json:"done"`
+	Total      int64     `json:"total"`
+	Created    time.Time `json:"created"`
+	Started    time.Time `json:"started,omitzero"`
+	Finished   time.Time `json:"finished,omitzero"`
+	Owner      string    `json:"owner,omitempty"` // "this", "other", ""
+	LeaseUntil time.Time `json:"leaseUntil,omitzero"`
+	RenewAt    time.Time `json:"renewAt,omitzero"`
+	Attempt    int       `json:"attempt"`
+	MaxAttempt int       `json:"maxAttempts"`
+	RefFrom    string    `json:"refFrom,omitempty"`
+	RefTo      string    `json:"refTo,omitempty"`
+	Branch     string    `json:"branch,omitempty"`
+	Summary    []Summary `json:"summary,omitempty"`
+	Errors     []string  `json:"errors,omitempty"`
+	Warnings   []string  `json:"warnings,omitempty"`
+	Log        []Event   `json:"log,omitempty"` // the last 200 lines of a job of this agent
+}
+
+// Summary counts what a job did to one kind of resource.
+type Summary struct {
+	Kind   string `json:"kind"`
+	Total  int64  `json:"total"`
+	Create int64  `json:"create"`
+	Update int64  `json:"update"`
+	Delete int64  `json:"delete"`
+	Noop   int64  `json:"noop"`
+	Warn   int64  `json:"warning"`
+	Error  int64  `json:"error"`
+}
+
+// Repo is one row of the repository list.
+type Repo struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Title     string    `json:"title"`
+	Type      string    `json:"type"`
+	URL       string    `json:"url"`
+	Branch    string    `json:"branch"`
+	Path      string    `json:"path"`
+	Target    string    `json:"target"`
+	Enabled   bool      `json:"enabled"`
+	Healthy   bool      `json:"healthy"`
+	Checked   time.Time `json:"checked,omitzero"`
+	Health    string    `json:"health,omitempty"` // why not healthy
+	SyncState string    `json:"syncState"`
+	SyncJob   string    `json:"syncJob,omitempty"`
+	LastRef   string    `json:"lastRef,omitempty"`
+	Synced    time.Time `json:"synced,omitzero"`
+	Next      time.Time `json:"next,omitzero"` // next scheduled pull, when it is known
+	Resources int64     `json:"resources"`
+	// Runs holds one letter an hour for the last 24 hours, oldest first:
+	// '.' nothing, 's' success, 'w' warning, 'e' error.
+	Runs string `json:"runs,omitempty"`
+}
+
+// Event is one line of the event list and of a job's log.
+type Event struct {
+	At    time.Time `json:"at"`
+	Level string    `json:"level"` // info, warn, error
+	Job   string    `json:"job,omitempty"`
+	Repo  string    `json:"repository,omitempty"`
+	Text  string    `json:"text"`
+}
