@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// server is the running program: etcd, the API, and the token exchange.
+type server struct {
+	dir       string
+	etcd      *embed.Etcd
+	access    *access
+	discovery discovery.GroupManager
+	loopback  *rest.Config // the administrator inside the process, never denied anything
+	url       string
+	ca        string
+	signURL   string
+	ended     chan error // receives once for each listener that stops before it is told to
+
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	closers []func() error // run last to first at the end
+}
+
+// start brings everything up and returns when the resources of o.CRDs are
+// served. After an error all that was started is stopped again.
+func start(ctx context.Context, o options) (_ *server, err error) {
+	s := &server{dir: o.Dir, ended: make(chan error, 2)}
+	ctx, s.cancel = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	cert, key := o.Cert, o.Key
+	if cert == "" {
+		if s.ca, cert, key, err = certificate(o.Dir); err != nil {
+			return nil, fmt.Errorf("make certificate: %w", err)
+		}
+	}
+	if s.etcd, err = startEtcd(ctx, o.Dir, o.NoFsync); err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, func() error { s.etcd.Close(); return nil })
+
+	log, err := openRequestLog(o.Requests)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, log.Close)
+
+	s.access = &access{token: o.Token, deny: o.Deny}
+	if s.access.sign, err = newSigner(o.SignToken, o.SignTTL); err != nil {
+		return nil, err
+	}
+	if o.Sign != "" {
+		if err := s.serveSigner(ctx, o.Sign, cert, key); err != nil {
+			return nil, fmt.Errorf("serve token exchange: %w", err)
+		}
+	}
+	if err := s.serveAPI(ctx, o.Listen, cert, key, log); err != nil {
+		return nil, err
+	}
+	if err := s.install(ctx, o.CRDs); err != nil {
+		return nil, fmt.Errorf("install resources: %w", err)
+	}
+	return s, s.writeKubeconfig(o.Token)
+}
+
+// stop ends everything that start began and waits for it.
+func (s *server) stop() error {
+	s.cancel()
+	s.wg.Wait()
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// ready is the line that tells how to reach the server.
+func (s *server) ready() map[string]string {
+	return map[string]string{
+		"event": "ready", "url": s.url, "ca": s.ca, "signURL": s.signURL,
+		"kubeconfig": s.kubeconfig(), "etcd": s.etcdAddress(),
+	}
+}
+
+func (s *server) kubeconfig() string  { return filepath.Join(s.dir, "kubeconfig") }
+func (s *server) etcdAddress() string { return "http://" + s.etcd.Clients[0].Addr().String() }
+
+func (s *server) writeKubeconfig(token string) error {
+	const name = "testbed"
+	c := clientcmdapi.NewConfig()
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: s.url, CertificateAuthority: s.ca}
+	c.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: "default"}
+	c.CurrentContext = name
+	return clientcmd.WriteToFile(*c, s.kubeconfig())
+}
+
+// serveSigner serves the token exchange until ctx ends.
+func (s *server) serveSigner(ctx context.Context, address, cert, key string) error {
+	ln, err := listen(ctx, address)
+	if err != nil {
+		return err
+	}
+	s.signURL = "https://" + ln.Addr().String() + "/sign/access-token"
+	h := &http.Server{Handler: s.access.sign, ReadHeaderTimeout: 10 * time.Second}
+	s.wg.Go(func() {
+		if err := h.ServeTLS(ln, cert, key); !errors.Is(err, http.ErrServerClosed) {
+			s.ended <- err
+		}
+	})
+	context.AfterFunc(ctx, func() { h.Close() })
+	return nil
+}
