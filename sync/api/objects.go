@@ -223,3 +223,14 @@ func view[T any](u *unstructured.Unstructured) (T, error) {
 	}
 	return out, nil
 }
+
+// JobName is the name that Grafana's server gives a job of this action, so that
+// a second one of the same kind is refused. Jobs of actions "pr" and "test"
+// carry a number of their own behind it.
+func JobName(repository, action string) string {
+	switch action {
+	case "pull", "migrate":
+		return repository + "-sync"
+	}
+	return repository + "-" + action
+}
