@@ -1,0 +1,170 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// Address is a Git URL taken apart. Two spellings of one remote have the same
+// Key.
+type Address struct {
+	Scheme   string // https, http, ssh or file
+	User     string // user name in the URL; "" when none
+	Password bool   // the URL holds a password (which is not kept)
+	Host     string // lower case, without port; "" for file
+	Port     string // "" when it is the scheme's own
+	Path     string // begins with "/" unless an scp-like path is relative to the home directory
+}
+
+// ErrAddress is wrapped by every error of [ParseAddress].
+var ErrAddress = errors.New("invalid git url")
+
+var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
+
+// ParseAddress reads an https, http or ssh URL, the scp-like form
+// user@host:path, a file URL or an absolute path. Its errors wrap
+// [ErrAddress] and never hold the text, which may contain a password.
+func ParseAddress(raw string) (Address, error) {
+	bad := func(why string) (Address, error) { return Address{}, fmt.Errorf("%w: %s", ErrAddress, why) }
+	if raw == "" {
+		return bad("it is empty")
+	}
+	for _, r := range raw {
+		if r <= ' ' || r == 0x7f || r == '\\' {
+			return bad("it holds a blank, a backslash or a control character")
+		}
+	}
+	if strings.HasPrefix(raw, "/") {
+		return Address{Scheme: "file", Path: path.Clean(raw)}, nil
+	}
+	if !strings.Contains(raw, "://") {
+		return parseSCP(raw)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return bad("it cannot be parsed")
+	}
+	a := Address{Scheme: strings.ToLower(u.Scheme), Host: strings.ToLower(u.Hostname()), Port: u.Port(), Path: u.Path}
+	if u.User != nil {
+		a.User = u.User.Username()
+		_, a.Password = u.User.Password()
+	}
+	switch a.Scheme {
+	case "git+ssh", "ssh+git":
+		a.Scheme = "ssh"
+	case "https", "http", "ssh":
+	case "file":
+		if a.Host != "" && a.Host != "localhost" || !strings.HasPrefix(a.Path, "/") {
+			return bad("a file url needs an absolute path")
+		}
+		return Address{Scheme: "file", Path: path.Clean(a.Path)}, nil
+	default:
+		return bad(fmt.Sprintf("scheme %q is not one of https, http, ssh", a.Scheme))
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return bad("a query or a fragment has no meaning in it")
+	}
+	return a.checked()
+}
+
+func parseSCP(raw string) (Address, error) {
+	host, p, ok := strings.Cut(raw, ":")
+	if strings.HasPrefix(host, "[") || strings.Contains(host, "@[") { // user@[::1]:path
+		end := strings.Index(raw, "]:")
+		if end < 0 {
+			return Address{}, fmt.Errorf("%w: it has neither a scheme nor the form user@host:path", ErrAddress)
+		}
+		host, p = raw[:end+1], raw[end+2:]
+	} else if !ok || strings.Contains(host, "/") {
+		return Address{}, fmt.Errorf("%w: it has neither a scheme nor the form user@host:path", ErrAddress)
+	}
+	a := Address{Scheme: "ssh", Path: p}
+	if at := strings.LastIndex(host, "@"); at >= 0 {
+		a.User, host = host[:at], host[at+1:]
+		a.User, _, a.Password = strings.Cut(a.User, ":")
+	}
+	a.Host = strings.ToLower(strings.Trim(host, "[]"))
+	return a.checked()
+}
+
+// checked refuses what could be read as an option or as another host further
+// on, and brings the path to one spelling.
+func (a Address) checked() (Address, error) {
+	bad := func(why string) (Address, error) { return Address{}, fmt.Errorf("%w: %s", ErrAddress, why) }
+	switch {
+	case a.Host == "":
+		return bad("it names no host")
+	case strings.HasPrefix(a.Host, "-"), strings.HasPrefix(a.User, "-"):
+		return bad("host or user begins with a dash")
+	case strings.Trim(a.Path, "/") == "":
+		return bad("it names no repository")
+	case strings.HasPrefix(a.Path, "-"):
+		return bad("the path begins with a dash")
+	}
+	for _, part := range strings.Split(a.Path, "/") {
+		if part == ".." {
+			return bad("its path holds \"..\"")
+		}
+	}
+	if a.Port == schemePorts[a.Scheme] {
+		a.Port = ""
+	}
+	rooted := strings.HasPrefix(a.Path, "/")
+	a.Path = strings.TrimPrefix(path.Clean(a.Path), "/")
+	if rooted || a.Scheme != "ssh" {
+		a.Path = "/" + a.Path
+	}
+	return a, nil
+}
+
+// HostPort is "host" or "host:port", with brackets around IPv6.
+func (a Address) HostPort() string {
+	if a.Port == "" {
+		if strings.Contains(a.Host, ":") {
+			return "[" + a.Host + "]"
+		}
+		return a.Host
+	}
+	return net.JoinHostPort(a.Host, a.Port)
+}
+
+// DialPort is "host:port", with the scheme's port when the URL names none.
+func (a Address) DialPort() string {
+	port := a.Port
+	if port == "" {
+		port = schemePorts[a.Scheme]
+	}
+	return net.JoinHostPort(a.Host, port)
+}
+
+// String is the URL without any password: safe to log and to store. An
+// scp-like relative path is written with "/~/".
+func (a Address) String() string {
+	if a.Scheme == "file" {
+		return "file://" + a.Path
+	}
+	user := ""
+	if a.User != "" && a.Scheme == "ssh" {
+		user = url.User(a.User).String() + "@"
+	}
+	p := a.Path
+	if !strings.HasPrefix(p, "/") {
+		p = "/~/" + p
+	}
+	return a.Scheme + "://" + user + a.HostPort() + (&url.URL{Path: p}).EscapedPath()
+}
+
+// Key is the same for every spelling of one remote.
+func (a Address) Key() string {
+	b := a
+	if b.Scheme != "ssh" {
+		b.User = ""
+	} else if b.User == "" {
+		b.User = "git"
+	}
+	return b.String()
+}

@@ -1,0 +1,164 @@
+// Package auth finds the credentials of a Git remote: plain data and its
+// look-up. It never speaks to a Git server and keeps nothing on disk; every
+// look-up reads its source again, so that a rotated secret is used at once.
+//
+// No value of this package prints a secret: [Credentials] shows its kind and
+// the place it came from, in every format verb, in slog and in JSON.
+package auth
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"strings"
+)
+
+// Credentials are what one Git remote is asked with. Which of them are used
+// depends on the URL: http and https take Bearer, else Username and Password,
+// and the TLS fields; ssh takes the SSH fields.
+type Credentials struct {
+	Username      string // for basic; empty with a Password means "git"
+	Password      string // password or token
+	Bearer        string // sent as "Authorization: Bearer"; wins over basic
+	SSHKey        []byte // private key, PEM or OpenSSH form
+	SSHPassphrase string // of SSHKey, when it is encrypted
+	KnownHosts    []byte // known_hosts lines; required for ssh
+	CA            []byte // PEM bundle, added to the system's roots
+	ClientCert    []byte // PEM, with ClientKey: mutual TLS
+	ClientKey     []byte
+	Source        string // where they were found, for people: never a secret
+}
+
+// Lookup says for what credentials are wanted.
+type Lookup struct {
+	Namespace  string            // of the Repository object
+	Repository string            // its name
+	URL        string            // of the remote
+	TokenUser  string            // user name that goes with a bare token; "" = "git"
+	Secure     map[string]string // field of spec.secure -> name of the secret
+	Connection string            // name of the Connection it uses, if any
+}
+
+// Source finds credentials. It returns nil, nil when it has none for this
+// look-up; an error means that there are some which cannot be used, and the
+// search stops there. Errors never hold a secret.
+type Source interface {
+	Credentials(ctx context.Context, l Lookup) (*Credentials, error)
+}
+
+// SourceFunc is a function as a Source.
+type SourceFunc func(ctx context.Context, l Lookup) (*Credentials, error)
+
+// Credentials calls f.
+func (f SourceFunc) Credentials(ctx context.Context, l Lookup) (*Credentials, error) {
+	return f(ctx, l)
+}
+
+// Chain asks the sources in order and returns the first credentials found.
+// Nil sources are left out; nil, nil when none has any.
+func Chain(sources ...Source) Source {
+	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
+		for _, s := range sources {
+			if s == nil {
+				continue
+			}
+			c, err := s.Credentials(ctx, l)
+			if err != nil || c != nil {
+				return c, err
+			}
+		}
+		return nil, nil
+	})
+}
+
+// Secrets returns every secret text of c, for a redactor. It is empty for nil.
+func (c *Credentials) Secrets() []string {
+	if c == nil {
+		return nil
+	}
+	var out []string
+	for _, s := range []string{c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey)} {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Empty tells that nothing in c proves an identity: c is nil, or holds at most
+// trust anchors (CA, KnownHosts) and a user name.
+func (c *Credentials) Empty() bool {
+	return c == nil || c.Password == "" && c.Bearer == "" && len(c.SSHKey) == 0 && len(c.ClientKey) == 0
+}
+
+// Kind names what is in c, for people: "none", "basic", "bearer", "ssh",
+// "mtls", joined by "+".
+func (c *Credentials) Kind() string {
+	if c == nil {
+		return "none"
+	}
+	var kinds []string
+	switch {
+	case c.Bearer != "":
+		kinds = append(kinds, "bearer")
+	case c.Password != "":
+		kinds = append(kinds, "basic")
+	}
+	if len(c.SSHKey) > 0 {
+		kinds = append(kinds, "ssh")
+	}
+	if len(c.ClientKey) > 0 {
+		kinds = append(kinds, "mtls")
+	}
+	if len(kinds) == 0 {
+		return "none"
+	}
+	return strings.Join(kinds, "+")
+}
+
+// fingerprintKey makes fingerprints useless outside this process: a hash of a
+// short password could be searched for, a keyed one cannot.
+var fingerprintKey = func() []byte {
+	key := make([]byte, 32)
+	rand.Read(key) // never returns an error since Go 1.24
+	return key
+}()
+
+// Fingerprint is a short text that changes when any field but Source does. It
+// is comparable within one process only, and safe to log. Nil has "none".
+func (c *Credentials) Fingerprint() string {
+	if c == nil {
+		return "none"
+	}
+	mac := hmac.New(sha256.New, fingerprintKey)
+	for _, f := range [][]byte{
+		[]byte(c.Username), []byte(c.Password), []byte(c.Bearer), c.SSHKey,
+		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey,
+	} {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(f))))
+		mac.Write(f)
+	}
+	return hex.EncodeToString(mac.Sum(nil)[:6])
+}
+
+// String shows kind, place and fingerprint, no secret.
+func (c *Credentials) String() string {
+	if c == nil {
+		return "credentials(none)"
+	}
+	return "credentials(" + c.Kind() + " from " + c.Source + ", " + c.Fingerprint() + ")"
+}
+
+// GoString is String: %#v must not print the fields.
+func (c *Credentials) GoString() string { return c.String() }
+
+// LogValue is String, for slog.
+func (c *Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// MarshalJSON writes String, so that an accidental dump holds no secret.
+func (c *Credentials) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
