@@ -1,0 +1,77 @@
+package state
+
+import (
+	"bytes"
+
+	"go.etcd.io/bbolt"
+)
+
+// builder fills a new file with records in large transactions. Its meta record is written last: a file without one was
+// never finished.
+type builder struct {
+	f     *file
+	m     meta
+	tx    *bbolt.Tx
+	bytes int
+}
+
+func newBuilder(f *file, m meta) *builder {
+	m.Tallies = map[bucket]tally{}
+	return &builder{f: f, m: m}
+}
+
+// add copies one record. Keys should come in order, then pages are filled.
+func (b *builder) add(name bucket, key []byte, f frame) error {
+	if err := b.begin(); err != nil {
+		return err
+	}
+	bk, err := b.tx.CreateBucketIfNotExists([]byte(name))
+	if err != nil {
+		return err
+	}
+	bk.FillPercent = 0.9
+	raw := encodeFrame(name, key, f.body, f.stamp)
+	if err := bk.Put(bytes.Clone(key), raw); err != nil {
+		return err
+	}
+	count := b.m.Tallies[name]
+	count.add(frameSum(raw))
+	b.m.Tallies[name] = count
+	if b.bytes += len(key) + len(raw); b.bytes < copyBatch {
+		return nil
+	}
+	b.bytes = 0
+	tx := b.tx
+	b.tx = nil
+	return tx.Commit()
+}
+
+func (b *builder) begin() (err error) {
+	if b.tx == nil {
+		b.tx, err = b.f.db.Begin(true)
+	}
+	return err
+}
+
+// finish makes the file complete and durable.
+func (b *builder) finish() error {
+	if err := b.begin(); err != nil {
+		return err
+	}
+	if err := layout(b.tx, b.m, now()); err != nil {
+		return err
+	}
+	tx := b.tx
+	b.tx = nil
+	return tx.Commit()
+}
+
+// abort ends the transaction in progress, so that the file can be closed.
+func (b *builder) abort() error {
+	if b.tx == nil {
+		return nil
+	}
+	tx := b.tx
+	b.tx = nil
+	return tx.Rollback()
+}

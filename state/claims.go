@@ -1,0 +1,147 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Phase is how far a claim has come.
+type Phase string
+
+// Phases in their order. A claim is written as intent before the API is asked, so that a crash in between leaves a trace.
+const (
+	PhaseIntent     Phase = "intent"
+	PhaseHeld       Phase = "held"
+	PhaseCompleting Phase = "completing"
+)
+
+// Claim is a job that this agent wants, holds or completes. Its identity is the job's UID and the owner token, never the
+// name: names of jobs are used again.
+type Claim struct {
+	UID             string          `json:"uid"`
+	Namespace       string          `json:"namespace"`
+	Name            string          `json:"name"`
+	Repository      string          `json:"repository,omitempty"`
+	Action          string          `json:"action,omitempty"`
+	ResourceVersion string          `json:"resourceVersion,omitempty"`
+	Token           string          `json:"token,omitempty"`
+	Attempt         int             `json:"attempt,omitempty"`
+	Phase           Phase           `json:"phase,omitempty"`
+	Created         time.Time       `json:"created,omitzero"`
+	Claimed         time.Time       `json:"claimed,omitzero"`
+	Mark            json.RawMessage `json:"mark,omitempty"`   // where a resumed worker goes on
+	Status          json.RawMessage `json:"status,omitempty"` // last known status of the job
+}
+
+// PutClaim inserts or replaces the claim of that UID.
+func (s *Store) PutClaim(ctx context.Context, c Claim) error {
+	if c.UID == "" {
+		return fmt.Errorf("write claim of %s/%s: no uid", c.Namespace, c.Name)
+	}
+	return s.write(ctx, func(t *txn) error { return t.putJSON(claimBucket, []byte(c.UID), c) })
+}
+
+// Claims returns all claims, ordered by UID.
+func (s *Store) Claims(ctx context.Context) ([]Claim, error) {
+	var out []Claim
+	err := s.view(ctx, func(v view) error {
+		out = nil
+		return v.whole(ctx, claimBucket, func(_ []byte, f frame) error {
+			var c Claim
+			if err := decodeJSON(f, &c); err != nil {
+				return err
+			}
+			out = append(out, c)
+			return nil
+		})
+	})
+	return out, err
+}
+
+// Claim returns the claim of a job, or ErrNotFound.
+func (s *Store) Claim(ctx context.Context, uid string) (Claim, error) {
+	var c Claim
+	err := s.view(ctx, func(v view) (err error) {
+		c, err = v.claim(uid)
+		return err
+	})
+	return c, err
+}
+
+// PutMark replaces the progress mark of a claim. ErrNotFound when the claim is gone.
+func (s *Store) PutMark(ctx context.Context, uid string, mark json.RawMessage) error {
+	return s.write(ctx, func(t *txn) error {
+		c, err := t.claim(uid)
+		if err != nil {
+			return err
+		}
+		c.Mark = mark
+		return t.putJSON(claimBucket, []byte(uid), c)
+	})
+}
+
+// DropClaim forgets a claim; one that is not there is no error.
+func (s *Store) DropClaim(ctx context.Context, uid string) error {
+	return s.write(ctx, func(t *txn) error {
+		_, err := t.remove(claimBucket, []byte(uid))
+		return err
+	})
+}
+
+// Complete writes the history record of a claimed job and marks the claim as completing, in one transaction. ErrNotFound,
+// and nothing written, when the claim is gone.
+func (s *Store) Complete(ctx context.Context, uid string, r Record) error {
+	return s.write(ctx, func(t *txn) error {
+		c, err := t.claim(uid)
+		if err != nil {
+			return err
+		}
+		r.UID = uid
+		if err := t.putRecord(r, true); err != nil {
+			return err
+		}
+		c.Phase = PhaseCompleting
+		return t.putJSON(claimBucket, []byte(uid), c)
+	})
+}
+
+// EndClaim removes a claim and notes in its record what became of the HistoricJob ("posted", "unavailable", "skipped"
+// or ""), in one transaction. A claim or record that is not there is no error.
+func (s *Store) EndClaim(ctx context.Context, uid string, historicJob string) error {
+	return s.write(ctx, func(t *txn) error {
+		r, _, ok, err := t.record(uid)
+		if err != nil {
+			return err
+		}
+		if ok && r.HistoricJob != historicJob && historicJob != "" {
+			r.HistoricJob = historicJob
+			if err := t.putRecord(r, true); err != nil {
+				return err
+			}
+		}
+		_, err = t.remove(claimBucket, []byte(uid))
+		return err
+	})
+}
+
+func (v view) claim(uid string) (Claim, error) {
+	f, ok, err := v.get(claimBucket, []byte(uid))
+	if err != nil {
+		return Claim{}, err
+	}
+	if !ok {
+		return Claim{}, fmt.Errorf("claim of job %s: %w", uid, ErrNotFound)
+	}
+	var c Claim
+	return c, decodeJSON(f, &c)
+}
+
+// decodeJSON decodes a body. An error here means that the record was written wrong, for the checksum was right.
+func decodeJSON(f frame, into any) error {
+	if err := json.Unmarshal(f.body, into); err != nil {
+		return corrupt("record is not what was written: %s", err)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Attempt is one try of a job.
+type Attempt struct {
+	N        int       `json:"n"`
+	Agent    string    `json:"agent,omitempty"`
+	State    string    `json:"state,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+}
+
+// Record is the history of one job: one per UID, whatever the number of attempts.
+type Record struct {
+	UID        string            `json:"uid"`
+	Namespace  string            `json:"namespace"`
+	Name       string            `json:"name"`
+	Repository string            `json:"repository,omitempty"`
+	Action     string            `json:"action,omitempty"`
+	State      string            `json:"state,omitempty"`
+	Message    string            `json:"message,omitempty"`
+	Agent      string            `json:"agent,omitempty"`
+	Started    time.Time         `json:"started,omitzero"`
+	Finished   time.Time         `json:"finished,omitzero"` // kept to the millisecond for its place in the order
+	Attempts   []Attempt         `json:"attempts,omitempty"`
+	Spec       json.RawMessage   `json:"spec,omitempty"`
+	Status     json.RawMessage   `json:"status,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	RefFrom    string            `json:"refFrom,omitempty"`
+	RefTo      string            `json:"refTo,omitempty"`
+
+	// HistoricJob is what became of the copy for the API: posted, unavailable, skipped, or empty while it is open. Once
+	// set it survives a replacement that leaves it empty, because the copy is posted at most once per UID.
+	HistoricJob string `json:"historicJob,omitempty"`
+}
+
+// Cursor is the record's place in the order of the history, for Query.Before.
+func (r Record) Cursor() string { return fmt.Sprintf("%x", recordKey(r.Finished, r.UID)) }
+
+// recordKey orders by the time of finish, so that pruning deletes a prefix of the bucket.
+func recordKey(finished time.Time, uid string) []byte {
+	key := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(uid)), uint64(max(finished.UnixMilli(), 0)))
+	return append(key, uid...)
+}
+
+// PutRecord inserts the record or replaces the one of that UID, moving it to its new time of finish and merging the
+// attempts (same N: the new one wins). A record without a time of finish gets the present.
+func (s *Store) PutRecord(ctx context.Context, r Record) error {
+	if r.UID == "" {
+		return fmt.Errorf("write history of %s/%s: no uid", r.Namespace, r.Name)
+	}
+	return s.write(ctx, func(t *txn) error { return t.putRecord(r, false) })
+}
+
+// HistoryCount returns the number of records, without reading them.
+func (s *Store) HistoryCount(ctx context.Context) (int, error) {
+	n := 0
+	err := s.view(ctx, func(v view) error {
+		m, err := v.meta()
+		n = m.Tallies[recordBucket].N
+		return err
+	})
+	return n, err
+}
+
+// pruneBatch is how many records one transaction removes: about 20 ms, so that claims do not wait behind a big prune.
+const pruneBatch = 1000
+
+// PruneHistory removes the records that finished before that time, oldest first, and says how many. After an error or
+// the end of ctx the batches before it stay removed.
+func (s *Store) PruneHistory(ctx context.Context, before time.Time) (removed int, err error) {
+	end := recordKey(before, "")
+	return s.dropOldest(ctx, func(key []byte, _ int) bool { return bytes.Compare(key, end) < 0 })
+}
+
+// TrimHistory removes the oldest records until at most maxRecords are left, and says how many were removed.
+func (s *Store) TrimHistory(ctx context.Context, maxRecords int) (removed int, err error) {
+	return s.dropOldest(ctx, func(_ []byte, left int) bool { return left > max(maxRecords, 0) })
+}
+
+// dropOldest removes records from the old end while drop says so of the key and the number of records left.
+func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left int) bool) (removed int, err error) {
+	for {
+		n := 0
+		err := s.write(ctx, func(t *txn) error {
+			var err error
+			n, err = t.dropOldest(drop)
+			return err
+		})
+		if err != nil {
+			return removed, err
+		}
+		removed += n
+		if n < pruneBatch {
+			return removed, nil
+		}
+	}
+}
+
+func (t *txn) dropOldest(drop func(key []byte, left int) bool) (int, error) {
+	bk := t.tx.Bucket([]byte(recordBucket))
+	if bk == nil {
+		return 0, corrupt("bucket %s is missing", recordBucket)
+	}
+	left := t.m.Tallies[recordBucket].N
+	var keys [][]byte
+	c := bk.Cursor()
+	for k, _ := c.First(); k != nil && len(keys) < pruneBatch && drop(k, left-len(keys)); k, _ = c.Next() {
+		keys = append(keys, bytes.Clone(k))
+	}
+	for _, k := range keys {
+		if _, err := t.remove(recordBucket, k); err != nil {
+			return 0, err
+		}
+		if len(k) <= 8 {
+			continue
+		}
+		if _, err := t.remove(uidBucket, k[8:]); err != nil {
+			return 0, err
+		}
+	}
+	return len(keys), nil
+}
+
+// putRecord writes r in place of the record of its UID. essential is for records of claims, which may use the reserve.
+func (t *txn) putRecord(r Record, essential bool) error {
+	old, oldKey, ok, err := t.record(r.UID)
+	if err != nil {
+		return err
+	}
+	if r.Finished.IsZero() {
+		r.Finished = t.now
+	}
+	if ok {
+		r.Attempts = mergeAttempts(old.Attempts, r.Attempts)
+		if r.HistoricJob == "" {
+			r.HistoricJob = old.HistoricJob
+		}
+	}
+	if essential {
+		defer t.useReserve()()
+	}
+	key := recordKey(r.Finished, r.UID)
+	if ok && !bytes.Equal(key, oldKey) {
+		if _, err := t.remove(recordBucket, oldKey); err != nil {
+			return err
+		}
+	}
+	if err := t.putJSON(recordBucket, key, r); err != nil {
+		return err
+	}
+	if ok && bytes.Equal(key, oldKey) {
+		return nil
+	}
+	return t.putJSON(uidBucket, []byte(r.UID), key)
+}
+
+// record returns the record of a job and its key.
+func (v view) record(uid string) (r Record, key []byte, ok bool, err error) {
+	f, ok, err := v.get(uidBucket, []byte(uid))
+	if err != nil || !ok {
+		return Record{}, nil, false, err
+	}
+	if err := decodeJSON(f, &key); err != nil {
+		return Record{}, nil, false, err
+	}
+	f, ok, err = v.get(recordBucket, key)
+	if err != nil {
+		return Record{}, nil, false, err
+	}
+	if !ok {
+		return Record{}, nil, false, corrupt("history of job %s is missing", uid)
+	}
+	if err := decodeJSON(f, &r); err != nil {
+		return Record{}, nil, false, err
+	}
+	return r, key, true, nil
+}
+
+func mergeAttempts(old, fresh []Attempt) []Attempt {
+	out := slices.Clone(fresh)
+	for _, a := range old {
+		if !slices.ContainsFunc(fresh, func(b Attempt) bool { return a.N == b.N }) {
+			out = append(out, a)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Attempt) int { return a.N - b.N })
+	return out
+}

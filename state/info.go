@@ -1,0 +1,63 @@
+package state
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"time"
+)
+
+// Info describes the file.
+type Info struct {
+	Path      string
+	Bytes     int64 // size of the file
+	FreeBytes int64 // of them free for new records
+	Schema    int
+	Claims    int
+	History   int
+	Objects   int
+	Facts     int
+	Secrets   int
+	Oldest    time.Time // finish of the oldest record of the history; zero when there is none
+	Newest    time.Time
+	Revision  uint64
+}
+
+// Info returns counts and sizes without reading the records.
+func (s *Store) Info(ctx context.Context) (Info, error) {
+	i := Info{Path: s.path}
+	err := s.view(ctx, func(v view) error {
+		m, err := v.meta()
+		if err != nil {
+			return err
+		}
+		i.Schema, i.Revision = m.Schema, m.Revision
+		i.Claims, i.History = m.Tallies[claimBucket].N, m.Tallies[recordBucket].N
+		i.Objects, i.Facts, i.Secrets = m.Tallies[objectBucket].N, m.Tallies[factBucket].N, m.Tallies[secretBucket].N
+		stats := v.tx.DB().Stats()
+		i.FreeBytes = int64(stats.FreePageN+stats.PendingPageN) * int64(v.tx.DB().Info().PageSize)
+		bk := v.tx.Bucket([]byte(recordBucket))
+		if bk == nil {
+			return corrupt("bucket %s is missing", recordBucket)
+		}
+		first, _ := bk.Cursor().First()
+		last, _ := bk.Cursor().Last()
+		i.Oldest, i.Newest = finishOf(first), finishOf(last)
+		return nil
+	})
+	if err != nil {
+		return Info{}, err
+	}
+	if st, err := os.Stat(s.path); err == nil {
+		i.Bytes = st.Size()
+	}
+	return i, nil
+}
+
+// finishOf reads the time of a history key.
+func finishOf(key []byte) time.Time {
+	if len(key) < 8 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(key)))
+}

@@ -1,0 +1,266 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ObjectKey names an object of the embedded API. Resource is "group/plural", for the core group "/plural". No part may
+// hold a zero byte, and only the namespace may be empty.
+type ObjectKey struct {
+	Resource  string
+	Namespace string
+	Name      string
+}
+
+func (k ObjectKey) String() string { return k.Resource + " " + k.Namespace + "/" + k.Name }
+
+// Object is an object with the revision of its last change. Data belongs to the caller and is never changed by the store.
+type Object struct {
+	Key      ObjectKey
+	Revision uint64
+	Data     []byte
+}
+
+// SecretWrite seals Plain under Name, or deletes that name.
+type SecretWrite struct {
+	Name   string
+	Plain  []byte
+	Delete bool
+}
+
+// Mutation is what is to become of an object. Exactly one of Data, Delete and Keep is given. Secrets are written in the
+// same transaction.
+type Mutation struct {
+	Data    []byte
+	Delete  bool
+	Keep    bool // nothing to write: the object keeps its revision and nobody hears of it
+	Secrets []SecretWrite
+}
+
+// Types of events, as in the API's watches.
+const (
+	EventAdded    = "ADDED"
+	EventModified = "MODIFIED"
+	EventDeleted  = "DELETED"
+)
+
+// ObjectEvent is one committed change. For EventDeleted Object holds the last data and the revision of the deletion.
+type ObjectEvent struct {
+	Type     string
+	Object   Object
+	Previous []byte // data before the change; nil for EventAdded
+}
+
+// Mutate changes one object. fn sees the present one, nil when absent, and the revision that the result will carry. It
+// runs in the writer's goroutine: it must be pure and quick, must not call the store, and may run again. Its error is
+// returned as it is and nothing is written. Deleting what is absent gives ErrNotFound. Mutate returns the object as it
+// is afterwards: for a deletion the last data with the revision of the deletion, for Keep of an absent one the zero value.
+func (s *Store) Mutate(ctx context.Context, key ObjectKey, fn func(cur *Object, rev uint64) (Mutation, error)) (Object, error) {
+	k, err := key.bytes()
+	if err != nil {
+		return Object{}, err
+	}
+	var out Object
+	err = s.write(ctx, func(t *txn) (err error) {
+		out, err = t.mutate(s, key, k, fn)
+		return err
+	})
+	var p *callerPanic
+	if errors.As(err, &p) {
+		panic(p)
+	}
+	if err != nil {
+		return Object{}, err
+	}
+	return out, nil
+}
+
+func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64) (Mutation, error)) (Object, error) {
+	cur, err := t.object(key, k)
+	if err != nil {
+		return Object{}, err
+	}
+	rev := t.m.Revision + 1
+	var seen *Object
+	if cur != nil {
+		seen = new(*cur)
+	}
+	m, err := contained(func() (Mutation, error) { return fn(seen, rev) })
+	if err != nil {
+		return Object{}, err
+	}
+	change, err := m.change(cur, Object{Key: key, Revision: rev, Data: m.Data})
+	if err != nil {
+		return Object{}, err
+	}
+	for _, w := range m.Secrets {
+		if err := t.putSecret(s, w); err != nil {
+			return Object{}, err
+		}
+	}
+	switch change.Type {
+	case "":
+		return change.Object, nil
+	case EventDeleted:
+		if _, err := t.remove(objectBucket, k); err != nil {
+			return Object{}, err
+		}
+	default:
+		if err := t.putStamped(objectBucket, k, m.Data, rev); err != nil {
+			return Object{}, err
+		}
+	}
+	t.m.Revision = rev
+	t.events = append(t.events, change)
+	return change.Object, nil
+}
+
+// change says what a mutation of cur means: an event, or one without a type when nothing changes.
+func (m Mutation) change(cur *Object, next Object) (ObjectEvent, error) {
+	switch {
+	case m.Keep && cur == nil:
+		return ObjectEvent{}, nil
+	case m.Keep:
+		return ObjectEvent{Object: *cur}, nil
+	case m.Delete && cur == nil:
+		return ObjectEvent{}, fmt.Errorf("delete %s: %w", next.Key, ErrNotFound)
+	case m.Delete:
+		next.Data = cur.Data
+		return ObjectEvent{Type: EventDeleted, Object: next, Previous: cur.Data}, nil
+	case m.Data == nil:
+		return ObjectEvent{}, fmt.Errorf("write %s: mutation without data", next.Key)
+	case cur == nil:
+		return ObjectEvent{Type: EventAdded, Object: next}, nil
+	}
+	return ObjectEvent{Type: EventModified, Object: next, Previous: cur.Data}, nil
+}
+
+// Object returns one object, or ErrNotFound.
+func (s *Store) Object(ctx context.Context, key ObjectKey) (Object, error) {
+	k, err := key.bytes()
+	if err != nil {
+		return Object{}, err
+	}
+	var out Object
+	err = s.view(ctx, func(v view) error {
+		o, err := v.object(key, k)
+		if err != nil {
+			return err
+		}
+		if o == nil {
+			return fmt.Errorf("%s: %w", key, ErrNotFound)
+		}
+		out = *o
+		return nil
+	})
+	return out, err
+}
+
+func (v view) object(key ObjectKey, k []byte) (*Object, error) {
+	f, ok, err := v.get(objectBucket, k)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &Object{Key: key, Revision: f.stamp, Data: bytes.Clone(f.body)}, nil
+}
+
+// ObjectQuery selects objects of one resource.
+type ObjectQuery struct {
+	Resource  string
+	Namespace string // empty = all namespaces
+	After     string // ObjectPage.Next of the page before
+	Limit     int    // 0 = all
+}
+
+// ObjectPage is a list that one transaction saw. Items are ordered by namespace and name.
+type ObjectPage struct {
+	Items    []Object
+	Revision uint64 // of the file at the time of the list
+	Next     string // cursor of the next page; empty at the end
+}
+
+// Objects lists objects. Pages after the first show the objects of their own time.
+func (s *Store) Objects(ctx context.Context, q ObjectQuery) (ObjectPage, error) {
+	prefix, from, err := q.bounds()
+	if err != nil {
+		return ObjectPage{}, err
+	}
+	var page ObjectPage
+	err = s.view(ctx, func(v view) error {
+		m, err := v.meta()
+		if err != nil {
+			return err
+		}
+		page = ObjectPage{Revision: m.Revision}
+		return v.scan(ctx, objectBucket, prefix, from, func(k []byte, f frame) (bool, error) {
+			if q.Limit > 0 && len(page.Items) == q.Limit {
+				last, err := page.Items[q.Limit-1].Key.bytes()
+				page.Next = base64.RawURLEncoding.EncodeToString(last)
+				return false, err
+			}
+			key, err := parseObjectKey(k)
+			if err != nil {
+				return false, err
+			}
+			page.Items = append(page.Items, Object{Key: key, Revision: f.stamp, Data: bytes.Clone(f.body)})
+			return true, nil
+		})
+	})
+	if err != nil {
+		return ObjectPage{}, err
+	}
+	return page, nil
+}
+
+// bounds returns the prefix of the keys and where to begin.
+func (q ObjectQuery) bounds() (prefix, from []byte, err error) {
+	if q.Resource == "" || strings.ContainsRune(q.Resource+q.Namespace, 0) {
+		return nil, nil, fmt.Errorf("list objects: bad resource %q or namespace %q", q.Resource, q.Namespace)
+	}
+	prefix = append([]byte(q.Resource), 0)
+	if q.Namespace != "" {
+		prefix = append(append(prefix, q.Namespace...), 0)
+	}
+	if q.After == "" {
+		return prefix, prefix, nil
+	}
+	last, err := base64.RawURLEncoding.DecodeString(q.After)
+	if err != nil || !bytes.HasPrefix(last, prefix) {
+		return nil, nil, fmt.Errorf("list objects: %q is not a cursor of this list", q.After)
+	}
+	return prefix, append(last, 0), nil
+}
+
+// Revision returns the last revision that was given to an object.
+func (s *Store) Revision(ctx context.Context) (uint64, error) {
+	var rev uint64
+	err := s.view(ctx, func(v view) error {
+		m, err := v.meta()
+		rev = m.Revision
+		return err
+	})
+	return rev, err
+}
+
+func (k ObjectKey) bytes() ([]byte, error) {
+	if k.Resource == "" || k.Name == "" || strings.ContainsRune(k.Resource+k.Namespace+k.Name, 0) {
+		return nil, fmt.Errorf("bad object key %q", k)
+	}
+	out := make([]byte, 0, len(k.Resource)+len(k.Namespace)+len(k.Name)+2)
+	out = append(append(out, k.Resource...), 0)
+	out = append(append(out, k.Namespace...), 0)
+	return append(out, k.Name...), nil
+}
+
+func parseObjectKey(raw []byte) (ObjectKey, error) {
+	parts := bytes.SplitN(raw, []byte{0}, 3)
+	if len(parts) != 3 {
+		return ObjectKey{}, corrupt("object key %q", raw)
+	}
+	return ObjectKey{Resource: string(parts[0]), Namespace: string(parts[1]), Name: string(parts[2])}, nil
+}

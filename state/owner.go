@@ -1,0 +1,134 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// The owner file, `<path>.owner`, is two things: the note for whoever finds the state locked, and the mark of an unclean
+// stop. It is locked from Open to Close and holds text from before the first write until a clean Close removes it.
+// Whoever gets the lock and finds text in it follows an owner that did not close.
+//
+// Holding this lock, and not only bbolt's, keeps a second process away while the file is set aside, rebuilt or replaced.
+
+type ownerNote struct {
+	PID     int       `json:"pid"`
+	Version string    `json:"version,omitempty"`
+	Since   time.Time `json:"since"`
+	Socket  string    `json:"socket,omitempty"`
+}
+
+type ownerFile struct {
+	f       *os.File
+	unclean bool // the one before did not close
+}
+
+// lockPoll is how often a held lock is tried again within lockWait.
+const lockPoll = 20 * time.Millisecond
+
+// takeOwner locks the owner file of the state at path. It returns a *LockedError after lockWait.
+func takeOwner(path string) (*ownerFile, error) {
+	name := path + ".owner"
+	deadline := time.Now().Add(lockWait)
+	tick := time.NewTicker(lockPoll)
+	defer tick.Stop()
+	for {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, classify(fmt.Errorf("open owner file: %w", err))
+		}
+		held, err := tryLock(f)
+		if err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock owner file: %w", err)
+		}
+		if held && sameFile(f, name) {
+			note, err := io.ReadAll(io.LimitReader(f, 1))
+			if err != nil {
+				_ = f.Close()
+				return nil, fmt.Errorf("read owner file: %w", err)
+			}
+			return &ownerFile{f: f, unclean: len(note) > 0}, nil
+		}
+		locked := lockedBy(path, f)
+		_ = f.Close()
+		if time.Now().After(deadline) {
+			return nil, locked
+		}
+		<-tick.C
+	}
+}
+
+// sameFile says whether name still leads to the open file: the owner before may have removed it.
+func sameFile(f *os.File, name string) bool {
+	have, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(name)
+	return err == nil && os.SameFile(have, there)
+}
+
+// lockedBy reads the owner's note.
+func lockedBy(path string, f *os.File) *LockedError {
+	e := &LockedError{Path: path}
+	var note ownerNote
+	if err := json.NewDecoder(io.LimitReader(f, 64<<10)).Decode(&note); err == nil {
+		e.PID, e.Version, e.Since, e.Socket = note.PID, note.Version, note.Since, note.Socket
+	}
+	return e
+}
+
+// write makes the note durable. The file is never empty on the way, so that a power cut here does not hide the unclean
+// stop before.
+func (o *ownerFile) write(n ownerNote) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("encode owner note: %w", err)
+	}
+	text = append(text, '\n')
+	if _, err := o.f.WriteAt(text, 0); err != nil {
+		return classify(fmt.Errorf("write owner file: %w", err))
+	}
+	if err := o.f.Truncate(int64(len(text))); err != nil {
+		return classify(fmt.Errorf("write owner file: %w", err))
+	}
+	if err := o.f.Sync(); err != nil {
+		return classify(fmt.Errorf("write owner file: %w", err))
+	}
+	return syncDir(o.f.Name())
+}
+
+// release unlocks; clean also removes the file and with it the mark.
+func (o *ownerFile) release(clean bool) error {
+	var errs []error
+	if clean {
+		if err := os.Remove(o.f.Name()); err != nil {
+			errs = append(errs, fmt.Errorf("remove owner file: %w", err))
+		} else if err := syncDir(o.f.Name()); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := o.f.Close(); err != nil {
+		errs = append(errs, fmt.Errorf("close owner file: %w", err))
+	}
+	return classify(errors.Join(errs...))
+}
+
+// syncDir makes the directory entry of name durable.
+func syncDir(name string) error {
+	d, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return fmt.Errorf("open directory of %s: %w", name, err)
+	}
+	defer func() { _ = d.Close() }()
+	if err := d.Sync(); err != nil && !ignorableDirSync(err) {
+		return fmt.Errorf("sync directory of %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Query selects records of the history; zero fields select everything.
+type Query struct {
+	UID        string
+	Repository string
+	Namespace  string
+	Action     string
+	States     []string
+	Since      time.Time // finished at or after
+	Until      time.Time // finished before
+	Limit      int       // at most that many records; 0 = all
+	Before     string    // Record.Cursor of the last record of the page before
+}
+
+func (q Query) matches(r Record) bool {
+	return (q.UID == "" || q.UID == r.UID) &&
+		(q.Repository == "" || q.Repository == r.Repository) &&
+		(q.Namespace == "" || q.Namespace == r.Namespace) &&
+		(q.Action == "" || q.Action == r.Action) &&
+		(len(q.States) == 0 || slices.Contains(q.States, r.State))
+}
+
+// History returns the selected records, newest first.
+func (s *Store) History(ctx context.Context, q Query) ([]Record, error) {
+	low, high, err := q.bounds()
+	if err != nil {
+		return nil, err
+	}
+	var out []Record
+	err = s.view(ctx, func(v view) error {
+		out = nil
+		if q.UID != "" {
+			return v.oneRecord(q, low, high, &out)
+		}
+		return v.scanBack(ctx, recordBucket, low, high, func(_ []byte, f frame) (bool, error) {
+			var r Record
+			if err := decodeJSON(f, &r); err != nil {
+				return false, err
+			}
+			if q.matches(r) {
+				out = append(out, r)
+			}
+			return q.Limit <= 0 || len(out) < q.Limit, nil
+		})
+	})
+	return out, err
+}
+
+// bounds returns the keys between which the query reads: low included, high (nil = the end) not.
+func (q Query) bounds() (low, high []byte, err error) {
+	if !q.Since.IsZero() {
+		low = recordKey(q.Since, "")
+	}
+	if !q.Until.IsZero() {
+		high = recordKey(q.Until, "")
+	}
+	if q.Before != "" {
+		cursor, err := hex.DecodeString(q.Before)
+		if err != nil || len(cursor) <= 8 {
+			return nil, nil, fmt.Errorf("read history: %q is not a cursor", q.Before)
+		}
+		if high == nil || bytes.Compare(cursor, high) < 0 {
+			high = cursor
+		}
+	}
+	return low, high, nil
+}
+
+func (v view) oneRecord(q Query, low, high []byte, out *[]Record) error {
+	r, key, ok, err := v.record(q.UID)
+	if err != nil || !ok {
+		return err
+	}
+	if bytes.Compare(key, low) >= 0 && (high == nil || bytes.Compare(key, high) < 0) && q.matches(r) {
+		*out = append(*out, r)
+	}
+	return nil
+}
+
+// scanBack calls fn for the records from below high down to low, until fn returns false or an error.
+func (v view) scanBack(ctx context.Context, b bucket, low, high []byte, fn func(key []byte, f frame) (bool, error)) error {
+	bk := v.tx.Bucket([]byte(b))
+	if bk == nil {
+		return corrupt("bucket %s is missing", b)
+	}
+	c := bk.Cursor()
+	k, raw := c.Last()
+	if high != nil {
+		if k, _ = c.Seek(high); k == nil {
+			k, raw = c.Last()
+		} else {
+			k, raw = c.Prev()
+		}
+	}
+	for n := 1; k != nil && bytes.Compare(k, low) >= 0; k, raw = c.Prev() {
+		if n++; n%checkEvery == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		f, err := decodeFrame(b, k, raw)
+		if err != nil {
+			return err
+		}
+		more, err := fn(k, f)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package state
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Secrets are sealed with AES-256-GCM; the name of the secret is the additional data, so that one cannot be put in
+// another's place. The key is derived from $CREDENTIALS_DIRECTORY/limpet-state-key (systemd) or from the file
+// `<path>.key` (0600), which is made when the first secret is written. Without the key the secrets of a copied state
+// file cannot be read.
+
+// sealCredential is the name of the key among systemd's credentials.
+const sealCredential = "limpet-state-key"
+
+// minKeyText is the shortest key material that is accepted, in bytes.
+const minKeyText = 16
+
+// sealer holds the derived key once it has been needed.
+type sealer struct {
+	path string // of the state file
+
+	mu   sync.Mutex // guards the fields below
+	aead cipher.AEAD
+	id   string
+}
+
+// sealed is the body of a secret.
+type sealed struct {
+	Key   string `json:"key"` // first bytes of the key's hash, to tell a wrong key from damage
+	Nonce []byte `json:"nonce"`
+	Text  []byte `json:"text"`
+}
+
+// PutSecret seals and keeps a secret.
+func (s *Store) PutSecret(ctx context.Context, name string, plain []byte) error {
+	return s.write(ctx, func(t *txn) error { return t.putSecret(s, SecretWrite{Name: name, Plain: plain}) })
+}
+
+// DeleteSecret forgets a secret; one that is not there is no error.
+func (s *Store) DeleteSecret(ctx context.Context, name string) error {
+	return s.write(ctx, func(t *txn) error { return t.putSecret(s, SecretWrite{Name: name, Delete: true}) })
+}
+
+// Secret returns the plain value. ErrNotFound when there is none, ErrSealed when the key does not fit.
+func (s *Store) Secret(ctx context.Context, name string) ([]byte, error) {
+	f, err := s.copyOf(ctx, secretBucket, name)
+	if err != nil {
+		return nil, err
+	}
+	var body sealed
+	if err := decodeJSON(f, &body); err != nil {
+		return nil, err
+	}
+	return s.seal.open(name, body)
+}
+
+// SecretNames returns the names that begin with prefix, sorted.
+func (s *Store) SecretNames(ctx context.Context, prefix string) ([]string, error) {
+	var out []string
+	err := s.view(ctx, func(v view) error {
+		out = nil
+		return v.scan(ctx, secretBucket, []byte(prefix), nil, func(k []byte, _ frame) (bool, error) {
+			out = append(out, string(k))
+			return true, nil
+		})
+	})
+	return out, err
+}
+
+func (t *txn) putSecret(s *Store, w SecretWrite) error {
+	if w.Delete {
+		_, err := t.remove(secretBucket, []byte(w.Name))
+		return err
+	}
+	body, err := s.seal.close(w.Name, w.Plain, t.m.Tallies[secretBucket].N > 0)
+	if err != nil {
+		return err
+	}
+	return t.putJSON(secretBucket, []byte(w.Name), body)
+}
+
+// close seals plain. have says that sealed secrets exist already: then a missing key is an error and not a reason to
+// make a new one, which would hide the loss until a secret is needed.
+func (s *sealer) close(name string, plain []byte, have bool) (sealed, error) {
+	aead, id, err := s.key(!have)
+	if err != nil {
+		return sealed{}, fmt.Errorf("seal secret %q: %w", name, err)
+	}
+	nonce := make([]byte, aead.NonceSize())
+	if _, err := rand.Read(nonce); err != nil {
+		return sealed{}, fmt.Errorf("seal secret %q: %w", name, err)
+	}
+	return sealed{Key: id, Nonce: nonce, Text: aead.Seal(nil, nonce, plain, []byte(name))}, nil
+}
+
+func (s *sealer) open(name string, body sealed) ([]byte, error) {
+	aead, id, err := s.key(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open secret %q: %w: the key file is gone: %w", name, ErrSealed, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open secret %q: %w", name, err)
+	}
+	if id != body.Key || len(body.Nonce) != aead.NonceSize() {
+		return nil, fmt.Errorf("open secret %q: %w", name, ErrSealed)
+	}
+	plain, err := aead.Open(nil, body.Nonce, body.Text, []byte(name))
+	if err != nil {
+		return nil, fmt.Errorf("open secret %q: %w", name, ErrSealed)
+	}
+	return plain, nil
+}
+
+// key returns the cipher and the key's id; create allows to make the key file.
+func (s *sealer) key(create bool) (cipher.AEAD, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.aead != nil {
+		return s.aead, s.id, nil
+	}
+	text, err := s.material(create)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(text) < minKeyText {
+		return nil, "", fmt.Errorf("key material of %d bytes is too short, want at least %d", len(text), minKeyText)
+	}
+	key, err := hkdf.Key(sha256.New, text, nil, "limpet state seal", 32)
+	if err != nil {
+		return nil, "", fmt.Errorf("derive key: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, "", fmt.Errorf("derive key: %w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, "", fmt.Errorf("derive key: %w", err)
+	}
+	id := sha256.Sum256(key)
+	s.aead, s.id = aead, hex.EncodeToString(id[:4])
+	return s.aead, s.id, nil
+}
+
+// material reads what the key is derived from.
+func (s *sealer) material(create bool) ([]byte, error) {
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+		text, err := os.ReadFile(filepath.Join(dir, sealCredential))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return text, err
+		}
+	}
+	text, err := os.ReadFile(s.path + ".key")
+	if !errors.Is(err, fs.ErrNotExist) || !create {
+		return text, err
+	}
+	return s.make()
+}
+
+// make writes a new key file and makes it durable before the first secret is sealed with it.
+func (s *sealer) make() ([]byte, error) {
+	text := make([]byte, 32)
+	if _, err := rand.Read(text); err != nil {
+		return nil, err
+	}
+	text = []byte(hex.EncodeToString(text))
+	if err := writeDurable(s.path+".key", text); err != nil {
+		return nil, classify(fmt.Errorf("write key file: %w", err))
+	}
+	return text, nil
+}
+
+// writeDurable writes a file of mode 0600 so that after a power cut it is whole or absent.
+func writeDurable(name string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return err
+	}
+	return syncDir(name)
+}
+
+// String keeps the plain value out of errors and logs.
+func (w SecretWrite) String() string { return fmt.Sprintf("secret %q", w.Name) }

@@ -1,0 +1,186 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// Store is an open state file. All methods are safe for concurrent use.
+type Store struct {
+	path    string
+	maxSize int64
+	log     *slog.Logger
+	format  format
+	owner   *ownerFile
+
+	requests chan *request
+	stop     context.CancelFunc // ends life
+	life     context.Context    // the scope of the store's own goroutines: from Open to Close
+	done     sync.WaitGroup     // of the writer and the background verification
+
+	// damaged is set when a record or page was found damaged: the unclean marker then stays, so that the next start
+	// verifies the file and rebuilds it.
+	damaged atomic.Bool
+
+	// publish is called by the writer after each commit that changed objects.
+	publish atomic.Pointer[func([]ObjectEvent)]
+
+	seal sealer
+
+	// mu guards cur and closed.
+	mu     sync.Mutex
+	cur    *file
+	closed bool
+
+	closing sync.Once
+	closeIs error
+}
+
+// file is an open bbolt file that is closed by its last user, so that a long reader never holds up the compaction that
+// replaces it.
+type file struct {
+	db      *bbolt.DB
+	handle  *os.File      // the one inside db
+	users   int           // guarded by Store.mu; the store itself is one
+	drained chan struct{} // closed after the last user
+	broken  bool          // a write transaction died in bbolt; only the writer and, after it, the closer look at this
+}
+
+// acquire returns the current file; release gives it back.
+func (s *Store) acquire() (*file, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	s.cur.users++
+	return s.cur, nil
+}
+
+func (s *Store) release(f *file) {
+	s.mu.Lock()
+	f.users--
+	last := f.users == 0
+	s.mu.Unlock()
+	if last {
+		if err := f.close(); err != nil {
+			s.log.Warn("close of the state file", "path", s.path, "err", err)
+		}
+		close(f.drained)
+	}
+}
+
+// view runs fn in a read transaction. What fn keeps must be copied.
+func (s *Store) view(ctx context.Context, fn func(view) error) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	f, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer s.release(f)
+	return s.noted(guard(func() error {
+		return f.db.View(func(tx *bbolt.Tx) error { return fn(view{tx}) })
+	}))
+}
+
+// guard is the border of the room: whatever bbolt does with a damaged page, a panic or a fault in the memory map, leaves
+// as ErrCorrupt.
+func guard(fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = &faultError{r}
+		}
+	}()
+	return classify(fn())
+}
+
+// faultError is a panic or memory fault that was caught at the border. It is an ErrCorrupt.
+type faultError struct{ cause any }
+
+func (e *faultError) Error() string        { return fmt.Sprintf("%s: %v", ErrCorrupt, e.cause) }
+func (e *faultError) Is(target error) bool { return target == ErrCorrupt }
+
+// OnObjects sets the function that is called after each commit that changed objects, in commit order, before the
+// writers of that commit hear of it. It is set once, before the first use, and must not block.
+func (s *Store) OnObjects(fn func([]ObjectEvent)) { s.publish.Store(&fn) }
+
+// Close ends the writer, makes the file ready for a quick open and removes the unclean marker. It waits for reads in
+// flight, Backup included. Later calls return the first result.
+func (s *Store) Close() error {
+	s.closing.Do(func() { s.closeIs = s.close() })
+	return s.closeIs
+}
+
+func (s *Store) close() error {
+	s.mu.Lock()
+	s.closed = true
+	f := s.cur
+	s.mu.Unlock()
+	s.stop()
+	s.done.Wait()
+	s.release(f)
+	<-f.drained
+	return s.owner.release(!s.damaged.Load())
+}
+
+// now is the time that is written into frames. The wall clock is right here: stamps are for people and for choosing the
+// newer of two copies.
+func now() time.Time { return time.Now() }
+
+// boltOptions are the ones every file of limpet is opened with. The map reserves address space for the whole size cap,
+// so that bbolt never has to wait for readers in order to map anew.
+func boltOptions(maxSize int64) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         lockWait,
+		NoFreelistSync:  true,
+		FreelistType:    bbolt.FreelistMapType,
+		MaxSize:         int(hardLimit(maxSize)),
+		InitialMmapSize: int(hardLimit(maxSize)),
+	}
+}
+
+// hardLimit is where bbolt itself stops growing: the cap and the reserve for deletes and running claims, one eighth but
+// at least 1 MiB.
+func hardLimit(maxSize int64) int64 { return maxSize + max(maxSize/8, 1<<20) }
+
+// openBolt opens a bbolt file under the guard.
+func openBolt(path string, o *bbolt.Options) (*file, error) {
+	f := &file{users: 1, drained: make(chan struct{})}
+	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		h, err := os.OpenFile(name, flag, mode)
+		f.handle = h
+		return h, err
+	}
+	err := guard(func() (err error) {
+		f.db, err = bbolt.Open(path, 0o600, o)
+		return err
+	})
+	if err != nil {
+		if f.handle != nil {
+			// After a panic nobody else closes it, and with it the lock. A second close is harmless.
+			_ = f.handle.Close()
+		}
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	f.db.AllocSize = growStep
+	return f, nil
+}
+
+// close closes the file. A broken one is only unlocked: bbolt would wait for its own lost transaction.
+func (f *file) close() error {
+	if f.broken {
+		return f.handle.Close()
+	}
+	return guard(f.db.Close)
+}

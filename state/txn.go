@@ -1,0 +1,217 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// view reads verified records inside one bbolt transaction. What it returns aliases the file's memory map and is only
+// valid inside that transaction, unless a method says that it copies.
+type view struct {
+	tx *bbolt.Tx
+}
+
+// get returns the frame under key, ok = false when there is none.
+func (v view) get(b bucket, key []byte) (f frame, ok bool, err error) {
+	bk := v.tx.Bucket([]byte(b))
+	if bk == nil {
+		return frame{}, false, corrupt("bucket %s is missing", b)
+	}
+	raw := bk.Get(key)
+	if raw == nil {
+		return frame{}, false, nil
+	}
+	f, err = decodeFrame(b, key, raw)
+	return f, err == nil, err
+}
+
+// checkEvery is how many records are read between two looks at the context.
+const checkEvery = 256
+
+// scan calls fn for every record whose key begins with prefix and is not below from, in key order, until fn returns
+// false or an error.
+func (v view) scan(ctx context.Context, b bucket, prefix, from []byte, fn func(key []byte, f frame) (bool, error)) error {
+	bk := v.tx.Bucket([]byte(b))
+	if bk == nil {
+		return corrupt("bucket %s is missing", b)
+	}
+	if bytes.Compare(from, prefix) < 0 {
+		from = prefix
+	}
+	c := bk.Cursor()
+	n := 0
+	for k, raw := c.Seek(from); k != nil && bytes.HasPrefix(k, prefix); k, raw = c.Next() {
+		if n++; n%checkEvery == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		f, err := decodeFrame(b, k, raw)
+		if err != nil {
+			return err
+		}
+		more, err := fn(k, f)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// meta reads the meta record.
+func (v view) meta() (meta, error) {
+	bk := v.tx.Bucket([]byte(metaBucket))
+	if bk == nil {
+		return meta{}, corrupt("bucket %s is missing", metaBucket)
+	}
+	raw := bk.Get(metaKey)
+	if raw == nil {
+		return meta{}, corrupt("meta record is missing")
+	}
+	return decodeMeta(raw)
+}
+
+// txn writes records inside the writer's transaction and keeps the tallies.
+type txn struct {
+	view
+	m      meta
+	puts   int           // puts and deletes so far
+	room   int64         // bytes that may still be added below the size cap
+	now    time.Time     // one time for the whole transaction
+	events []ObjectEvent // of this transaction, in order
+}
+
+// beginTxn prepares a transaction of db; limit is the size cap in bytes.
+func beginTxn(tx *bbolt.Tx, limit int64, now time.Time) (*txn, error) {
+	t := &txn{view: view{tx}, now: now}
+	m, err := t.meta()
+	if err != nil {
+		return nil, err
+	}
+	t.m = m
+	stats := tx.DB().Stats()
+	page := int64(tx.DB().Info().PageSize)
+	t.room = limit - (tx.Size() - int64(stats.FreePageN+stats.PendingPageN)*page)
+	return t, nil
+}
+
+// put writes body under key with the time as its stamp.
+func (t *txn) put(b bucket, key, body []byte) error {
+	return t.putStamped(b, key, body, uint64(t.now.UnixMilli()))
+}
+
+// putJSON writes v as JSON under key.
+func (t *txn) putJSON(b bucket, key []byte, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s record: %w", b, err)
+	}
+	return t.put(b, key, body)
+}
+
+// putStamped writes body under key with the given stamp. ErrFull when the file's cap does not allow it; records of
+// claims have the reserve to themselves, because a job that runs must be able to end.
+func (t *txn) putStamped(b bucket, key, body []byte, stamp uint64) error {
+	if len(body) > maxBody {
+		return fmt.Errorf("write %s record of %d bytes: larger than %d", b, len(body), maxBody)
+	}
+	if len(key) == 0 || len(key) > bbolt.MaxKeySize {
+		return fmt.Errorf("write %s record: key of %d bytes", b, len(key))
+	}
+	bk := t.tx.Bucket([]byte(b))
+	if bk == nil {
+		return corrupt("bucket %s is missing", b)
+	}
+	old := bk.Get(key)
+	grown := int64(frameHeader + len(body) - len(old))
+	if old == nil {
+		grown += int64(len(key))
+	}
+	if grown > 0 && grown > t.room && b != claimBucket {
+		return ErrFull
+	}
+	raw := encodeFrame(b, key, body, stamp)
+	count := t.m.Tallies[b]
+	if old != nil {
+		count.remove(frameSum(old))
+	}
+	count.add(frameSum(raw))
+	if b == recordBucket {
+		// Keys grow with time, so that a full page is never written to again.
+		bk.FillPercent = 0.9
+	}
+	t.puts++
+	if err := bk.Put(key, raw); err != nil {
+		return fmt.Errorf("write %s record: %w", b, err)
+	}
+	t.m.Tallies[b] = count
+	t.room -= grown
+	return nil
+}
+
+// remove deletes key and says whether it was there. The record itself may be damaged.
+func (t *txn) remove(b bucket, key []byte) (bool, error) {
+	bk := t.tx.Bucket([]byte(b))
+	if bk == nil {
+		return false, corrupt("bucket %s is missing", b)
+	}
+	old := bk.Get(key)
+	if old == nil {
+		return false, nil
+	}
+	count := t.m.Tallies[b]
+	count.remove(frameSum(old))
+	t.puts++
+	if err := bk.Delete(key); err != nil {
+		return false, fmt.Errorf("delete %s record: %w", b, err)
+	}
+	t.m.Tallies[b] = count
+	return true, nil
+}
+
+// finish writes the meta record; nothing may be written after it.
+func (t *txn) finish() error {
+	raw, err := t.m.encode(t.now)
+	if err != nil {
+		return err
+	}
+	return t.tx.Bucket([]byte(metaBucket)).Put(metaKey, raw)
+}
+
+// layout makes all buckets and the meta record of a new file.
+func layout(tx *bbolt.Tx, m meta, now time.Time) error {
+	for _, b := range append([]bucket{metaBucket}, dataBuckets...) {
+		if _, err := tx.CreateBucketIfNotExists([]byte(b)); err != nil {
+			return fmt.Errorf("create bucket %s: %w", b, err)
+		}
+	}
+	return (&txn{view: view{tx}, m: m, now: now}).finish()
+}
+
+// useReserve lifts the size cap for the records of a job that ends; the returned function puts it back.
+func (t *txn) useReserve() func() {
+	room := t.room
+	t.room = 1 << 62
+	return func() { t.room = room - ((1 << 62) - t.room) }
+}
+
+// whole calls fn for every record of a bucket and compares what it met with the tally, so that a record that damage hid
+// is an error and not an absence.
+func (v view) whole(ctx context.Context, b bucket, fn func(key []byte, f frame) error) error {
+	m, err := v.meta()
+	if err != nil {
+		return err
+	}
+	var met tally
+	err = v.scan(ctx, b, nil, nil, func(k []byte, f frame) (bool, error) {
+		met.add(f.sum)
+		return true, fn(k, f)
+	})
+	if err == nil && met != m.Tallies[b] {
+		return corrupt("bucket %s has %d records and another checksum than the %d that were written", b, met.N, m.Tallies[b].N)
+	}
+	return err
+}

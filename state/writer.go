@@ -1,0 +1,190 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+)
+
+// The writer is one goroutine. It takes the first waiting request, adds all others that wait, applies them in one
+// transaction and answers them after its fsync. A request alone is written at once; eight writers share one fsync.
+//
+// A request that gives an error before it has written anything does not disturb the group. When it had written, or the
+// commit fails, the transaction is rolled back and the requests are tried one by one, so that on a full disk the
+// deletes that would help are not refused because of the put beside them.
+
+// maxGroup bounds a transaction: its requests wait for all of it.
+const maxGroup = 256
+
+// request is one write. Its apply may run more than once, each time on a fresh transaction.
+type request struct {
+	apply func(*txn) error
+	alone func(*Store) error // instead of apply: work that needs the file to itself
+	err   error              // valid after done
+	done  chan struct{}      // closed by the writer
+}
+
+// write hands apply to the writer and waits for the fsync. When ctx ends before the writer took the request, nothing is
+// written; after that the true result is awaited, which takes one or two fsyncs.
+func (s *Store) write(ctx context.Context, apply func(*txn) error) error {
+	return s.submit(ctx, &request{apply: apply, done: make(chan struct{})})
+}
+
+func (s *Store) submit(ctx context.Context, r *request) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// The channel has no buffer: what the writer has received it also answers.
+	select {
+	case s.requests <- r:
+		<-r.done
+		return r.err
+	case <-s.life.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// runWriter serves requests until the store closes.
+func (s *Store) runWriter() {
+	defer s.done.Done()
+	for {
+		select {
+		case r := <-s.requests:
+			s.serve(s.gather(r))
+		case <-s.life.Done():
+			return
+		}
+	}
+}
+
+// gather adds to first what waits behind it. A request that needs the file to itself ends the group.
+func (s *Store) gather(first *request) []*request {
+	group := []*request{first}
+	for len(group) < maxGroup && group[len(group)-1].alone == nil {
+		select {
+		case r := <-s.requests:
+			group = append(group, r)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+func (s *Store) serve(group []*request) {
+	var last *request
+	if n := len(group) - 1; group[n].alone != nil {
+		last, group = group[n], group[:n]
+	}
+	if len(group) > 0 && !s.commit(group) {
+		for _, r := range group {
+			s.commit([]*request{r})
+		}
+	}
+	if last != nil {
+		last.finish(s.noted(last.alone(s)))
+	}
+}
+
+func (r *request) finish(err error) {
+	r.err = err
+	close(r.done)
+}
+
+// errAgain rolls a group back so that its requests are tried one by one.
+var errAgain = errors.New("try one by one")
+
+// commit applies a group in one transaction and answers its requests. It returns false, and has answered nobody, when
+// they should be tried one by one.
+func (s *Store) commit(group []*request) bool {
+	if s.cur.broken {
+		for _, r := range group {
+			r.finish(corrupt("it takes no more writes until it is rebuilt at the next start"))
+		}
+		return true
+	}
+	var (
+		events  []ObjectEvent
+		results = make([]error, len(group))
+		changed bool
+	)
+	err := guard(func() error {
+		return s.cur.db.Update(func(tx *bbolt.Tx) error {
+			t, err := beginTxn(tx, s.maxSize, now())
+			if err != nil {
+				return err
+			}
+			for i, r := range group {
+				before := t.puts
+				results[i] = r.apply(t)
+				if results[i] == nil || t.puts == before {
+					continue
+				}
+				if len(group) > 1 {
+					return errAgain
+				}
+				return results[i]
+			}
+			if changed = t.puts > 0; !changed {
+				return errNothing
+			}
+			events = t.events
+			return t.finish()
+		})
+	})
+	switch {
+	case errors.Is(err, errNothing):
+		err = nil
+	case errors.As(err, new(*faultError)):
+		// bbolt may hold its own locks after a panic in a write transaction, so that the next one would wait for ever.
+		s.cur.broken = true
+	case err != nil && len(group) > 1:
+		return false
+	}
+	if err == nil && len(events) > 0 {
+		if publish := s.publish.Load(); publish != nil {
+			(*publish)(events)
+		}
+	}
+	for i, r := range group {
+		if results[i] == nil {
+			results[i] = err
+		}
+		r.finish(s.noted(classify(results[i])))
+	}
+	return true
+}
+
+// errNothing ends a transaction in which nothing was written without an fsync.
+var errNothing = errors.New("nothing to write")
+
+// noted remembers that damage was seen and returns err.
+func (s *Store) noted(err error) error {
+	if err != nil && errors.Is(err, ErrCorrupt) && !s.damaged.Swap(true) {
+		s.log.Error("state file is damaged; it will be verified and rebuilt at the next start", "path", s.path, "err", err)
+	}
+	return err
+}
+
+// callerPanic carries a panic of a caller's function from the writer's goroutine back to the caller's.
+type callerPanic struct {
+	value any
+	stack []byte
+}
+
+func (p *callerPanic) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
+
+// contained calls fn, which a caller supplied, so that its panic does not look like damage of the file.
+func contained[T any](fn func() (T, error)) (v T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &callerPanic{r, debug.Stack()}
+		}
+	}()
+	return fn()
+}
