@@ -82,10 +82,13 @@ func parseSCP(raw string) (Address, error) {
 	} else if !ok || strings.Contains(host, "/") {
 		return Address{}, fmt.Errorf("%w: it has neither a scheme nor the form user@host:path", ErrAddress)
 	}
+	if first, _, _ := strings.Cut(p, "/"); strings.Contains(first, "@") {
+		return Address{}, fmt.Errorf("%w: user:password@host has no meaning without a scheme", ErrAddress)
+	}
 	a := Address{Scheme: "ssh", Path: p}
 	if at := strings.LastIndex(host, "@"); at >= 0 {
 		a.User, host = host[:at], host[at+1:]
-		a.User, _, a.Password = strings.Cut(a.User, ":")
+		a.User, _, a.Password = strings.Cut(a.User, ":") // user:x@[::1]:path
 	}
 	a.Host = strings.ToLower(strings.Trim(host, "[]"))
 	return a.checked()
@@ -145,7 +148,7 @@ func (a Address) DialPort() string {
 // scp-like relative path is written with "/~/".
 func (a Address) String() string {
 	if a.Scheme == "file" {
-		return "file://" + a.Path
+		return "file://" + (&url.URL{Path: a.Path}).EscapedPath()
 	}
 	user := ""
 	if a.User != "" && a.Scheme == "ssh" {

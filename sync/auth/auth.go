@@ -14,6 +14,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 )
@@ -154,11 +156,12 @@ func (c *Credentials) String() string {
 	return "credentials(" + c.Kind() + " from " + c.Source + ", " + c.Fingerprint() + ")"
 }
 
-// GoString is String: %#v must not print the fields.
-func (c *Credentials) GoString() string { return c.String() }
+// Format is String for every verb, of pointers and of values: %+v and %x would
+// walk the fields.
+func (c Credentials) Format(f fmt.State, _ rune) { io.WriteString(f, c.String()) }
 
 // LogValue is String, for slog.
-func (c *Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
+func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // MarshalJSON writes String, so that an accidental dump holds no secret.
-func (c *Credentials) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
+func (c Credentials) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }

@@ -1,0 +1,86 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// DirSource reads files of a credentials directory: <namespace>.<name>/<key>,
+// with the name of the Repository or else of its Connection and the keys of
+// [Keys]. The flat form <namespace>.<name>_<key> is read too: systemd lays out
+// a LoadCredential directory that way.
+//
+// A file that others than its owner may read is refused; a group may read it
+// when root owns it, which is how systemd and Kubernetes hand over secrets.
+// Links are followed inside the directory only.
+func DirSource(dir string) Source {
+	return SourceFunc(func(_ context.Context, l Lookup) (*Credentials, error) {
+		root, err := os.OpenRoot(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open credentials directory: %w", err)
+		}
+		defer root.Close()
+		for _, name := range []string{l.Repository, l.Connection} {
+			if !plainName(l.Namespace) || !plainName(name) {
+				continue
+			}
+			base := l.Namespace + "." + name
+			keys := make(map[string][]byte)
+			for _, k := range Keys {
+				for _, file := range []string{base + "/" + k, base + "_" + k} {
+					v, err := readPrivate(root.Open, file)
+					if errors.Is(err, fs.ErrNotExist) {
+						continue
+					}
+					if err != nil {
+						return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
+					}
+					keys[k] = v
+					break
+				}
+			}
+			if len(keys) > 0 {
+				return credentials(keys, l, "directory "+dir+" for "+base)
+			}
+		}
+		return nil, nil
+	})
+}
+
+// plainName keeps names that come from the API from being paths.
+func plainName(s string) bool {
+	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\\\x00")
+}
+
+// readPrivate reads a small regular file and refuses one that others may read.
+// Its errors name the file and never hold its content.
+func readPrivate(open func(string) (*os.File, error), name string) ([]byte, error) {
+	f, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	if err := checkPrivate(name, info); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}

@@ -1,0 +1,103 @@
+package auth
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The keys that a secret, a credentials directory or a rule may hold. They are
+// Flux's (username and password, bearerToken, identity and known_hosts with
+// password as its passphrase, ca.crt or caFile, tls.crt and tls.key) and, for
+// Grafana's secure.token, token.
+const (
+	KeyUsername   = "username"
+	KeyPassword   = "password"
+	KeyBearer     = "bearerToken"
+	KeyToken      = "token"
+	KeyIdentity   = "identity"
+	KeyKnownHosts = "known_hosts"
+	KeyCA         = "ca.crt"
+	KeyCAOld      = "caFile"
+	KeyClientCert = "tls.crt"
+	KeyClientKey  = "tls.key"
+)
+
+// Keys are all keys that have a meaning, in the order in which they are read.
+var Keys = []string{
+	KeyUsername, KeyPassword, KeyBearer, KeyToken, KeyIdentity,
+	KeyKnownHosts, KeyCA, KeyCAOld, KeyClientCert, KeyClientKey,
+}
+
+// maxValue bounds one value; a private key or a CA bundle stays far below it.
+// Unit: bytes.
+const maxValue = 1 << 20
+
+// credentials makes Credentials from the keys of one place. The URL's scheme
+// decides what password means: over ssh it is the passphrase of identity.
+func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, error) {
+	wrong := func(format string, args ...any) (*Credentials, error) {
+		return nil, fmt.Errorf("credentials in %s: %s", place, fmt.Sprintf(format, args...))
+	}
+	known := slices.ContainsFunc(Keys, func(k string) bool { return len(keys[k]) > 0 })
+	if !known {
+		return wrong("none of the keys %s in it, only [%s]", strings.Join(Keys, ", "),
+			strings.Join(slices.Sorted(maps.Keys(keys)), " "))
+	}
+	for _, k := range Keys {
+		if len(keys[k]) > maxValue {
+			return wrong("%s is longer than %d bytes", k, maxValue)
+		}
+	}
+	text := make(map[string]string)
+	for _, k := range []string{KeyUsername, KeyPassword, KeyBearer, KeyToken} {
+		v := bytes.TrimRight(keys[k], "\r\n") // editors and echo leave one
+		if bytes.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return wrong("%s holds a line break or another control character", k)
+		}
+		text[k] = string(v)
+	}
+	c := &Credentials{Username: text[KeyUsername], CA: keys[KeyCA], Source: place}
+	if len(c.CA) == 0 {
+		c.CA = keys[KeyCAOld]
+	}
+	c.ClientCert, c.ClientKey = keys[KeyClientCert], keys[KeyClientKey]
+	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
+		return wrong("tls.crt and tls.key go together, one of them is missing")
+	}
+
+	a, err := ParseAddress(l.URL)
+	overSSH := err == nil && a.Scheme == "ssh" || err != nil && len(keys[KeyIdentity]) > 0
+	if overSSH {
+		switch {
+		case len(keys[KeyIdentity]) == 0:
+			return wrong("ssh needs the keys identity and known_hosts, there is no identity")
+		case len(bytes.TrimSpace(keys[KeyKnownHosts])) == 0:
+			return wrong("ssh needs the key known_hosts beside identity (make it with: ssh-keyscan HOST)")
+		}
+		c.SSHKey, c.KnownHosts, c.SSHPassphrase = keys[KeyIdentity], keys[KeyKnownHosts], text[KeyPassword]
+		return c, nil
+	}
+	switch {
+	case text[KeyBearer] != "":
+		c.Bearer = text[KeyBearer]
+	case text[KeyToken] != "":
+		c.Password = text[KeyToken]
+		if c.Username == "" {
+			c.Username = l.TokenUser
+		}
+		if c.Username == "" {
+			c.Username = "git"
+		}
+	case text[KeyPassword] != "":
+		if c.Username == "" {
+			return wrong("a password without a username")
+		}
+		c.Password = text[KeyPassword]
+	case len(keys[KeyIdentity]) > 0 && c.Empty() && len(c.CA) == 0:
+		return wrong("an ssh identity, but the url is not ssh")
+	}
+	return c, nil
+}

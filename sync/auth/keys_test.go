@@ -1,0 +1,58 @@
+package auth
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCredentialsFromKeys(t *testing.T) {
+	t.Parallel()
+	const https, ssh = "https://host/x", "ssh://host/x"
+	cases := []struct {
+		name, url, user string
+		keys            map[string]string
+		want            Credentials
+		fails           string
+	}{
+		{name: "basic", url: https, keys: map[string]string{"username": "u\n", "password": "p\r\n"}, want: Credentials{Username: "u", Password: "p"}},
+		{name: "password alone", url: https, keys: map[string]string{"password": "p"}, fails: "without a username"},
+		{name: "bearer wins", url: https, keys: map[string]string{"username": "u", "password": "p", "bearerToken": "b\n"}, want: Credentials{Username: "u", Bearer: "b"}},
+		{name: "token", url: https, keys: map[string]string{"token": "t"}, want: Credentials{Username: "git", Password: "t"}},
+		{name: "token with tokenUser", url: https, user: "x-token-auth", keys: map[string]string{"token": "t"}, want: Credentials{Username: "x-token-auth", Password: "t"}},
+		{name: "token with username", url: https, user: "x", keys: map[string]string{"token": "t", "username": "me"}, want: Credentials{Username: "me", Password: "t"}},
+		{name: "line break in token", url: https, keys: map[string]string{"token": "a\r\nX-Evil: 1"}, fails: "line break"},
+		{name: "ca alone", url: https, keys: map[string]string{"ca.crt": "PEM", "caFile": "OLD"}, want: Credentials{CA: []byte("PEM")}},
+		{name: "old ca name", url: https, keys: map[string]string{"caFile": "OLD"}, want: Credentials{CA: []byte("OLD")}},
+		{name: "mtls", url: https, keys: map[string]string{"tls.crt": "C", "tls.key": "K"}, want: Credentials{ClientCert: []byte("C"), ClientKey: []byte("K")}},
+		{name: "half of mtls", url: https, keys: map[string]string{"tls.crt": "C"}, fails: "go together"},
+		{name: "ssh", url: ssh, keys: map[string]string{"identity": "I", "known_hosts": "H", "password": "pp"}, want: Credentials{SSHKey: []byte("I"), KnownHosts: []byte("H"), SSHPassphrase: "pp"}},
+		{name: "ssh without known_hosts", url: ssh, keys: map[string]string{"identity": "I", "known_hosts": "\n"}, fails: "known_hosts"},
+		{name: "ssh without identity", url: "git@host:x", keys: map[string]string{"token": "t"}, fails: "identity"},
+		{name: "identity for https", url: https, keys: map[string]string{"identity": "I", "known_hosts": "H"}, fails: "not ssh"},
+		{name: "both kinds, https", url: https, keys: map[string]string{"identity": "I", "known_hosts": "H", "username": "u", "password": "p"}, want: Credentials{Username: "u", Password: "p"}},
+		{name: "unknown keys", url: https, keys: map[string]string{"pat": canary, "githubAppID": "1"}, fails: "[githubAppID pat]"},
+		{name: "too long", url: https, keys: map[string]string{"token": strings.Repeat("x", maxValue+1)}, fails: "longer"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			keys := make(map[string][]byte)
+			for k, v := range c.keys {
+				keys[k] = []byte(v)
+			}
+			got, err := credentials(keys, Lookup{URL: c.url, TokenUser: c.user}, "here")
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), canary) {
+					t.Fatalf("error %v, want one with %q", err, c.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Fingerprint() != c.want.Fingerprint() || got.Username != c.want.Username {
+				t.Fatalf("got %s user %q password %q", got, got.Username, got.Password)
+			}
+		})
+	}
+}

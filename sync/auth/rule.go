@@ -1,0 +1,142 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Rule gives credentials to every remote whose URL matches. It comes from the
+// configuration file.
+type Rule struct {
+	// URL is a pattern such as https://git.example.com/team/*. Scheme and port
+	// must be equal; the host may begin with "*." for any host below a domain;
+	// the path matches from its beginning, part by part, with * and [] as in
+	// file names. Without a path it matches the whole host.
+	URL string
+	// Values by key of [Keys]: meant for username and known_hosts.
+	Values map[string]string
+	// Files by key of [Keys]: absolute paths, read at every look-up, refused
+	// when others than the owner may read them.
+	Files map[string]string
+}
+
+// RuleSource tries the rules in order; the first whose URL matches is used.
+func RuleSource(rules []Rule) Source {
+	return SourceFunc(func(_ context.Context, l Lookup) (*Credentials, error) {
+		a, err := ParseAddress(l.URL)
+		if err != nil {
+			return nil, nil
+		}
+		for _, r := range rules {
+			if !r.Matches(a) {
+				continue
+			}
+			keys := make(map[string][]byte)
+			for k, v := range r.Values {
+				keys[k] = []byte(v)
+			}
+			for _, k := range slices.Sorted(maps.Keys(r.Files)) {
+				v, err := readPrivate(os.Open, r.Files[k])
+				if err != nil {
+					return nil, fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
+				}
+				keys[k] = v
+			}
+			return credentials(keys, l, "rule "+r.URL)
+		}
+		return nil, nil
+	})
+}
+
+// Check reports what is wrong with the rule itself: a pattern that is not a
+// URL, an unknown key, a key given twice, a file that is missing or open to
+// others.
+func (r Rule) Check() error {
+	if strings.Contains(r.URL, "@") {
+		return errors.New("credentials rule: the url pattern must not hold a user or a password")
+	}
+	if _, err := r.pattern(); err != nil {
+		return err
+	}
+	if len(r.Values)+len(r.Files) == 0 {
+		return fmt.Errorf("credentials rule %s: it gives no key", r.URL)
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.Values)) {
+		if _, twice := r.Files[k]; twice {
+			return fmt.Errorf("credentials rule %s: key %s is given as value and as file", r.URL, k)
+		}
+		if !slices.Contains(Keys, k) {
+			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(Keys, ", "))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
+		if !slices.Contains(Keys, k) {
+			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(Keys, ", "))
+		}
+		if _, err := readPrivate(os.Open, r.Files[k]); err != nil {
+			return fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
+		}
+	}
+	return nil
+}
+
+// Matches tells whether the rule is for this remote.
+func (r Rule) Matches(a Address) bool {
+	p, err := r.pattern()
+	if err != nil || p.Scheme != a.Scheme || p.Port != a.Port {
+		return false
+	}
+	if below, wild := strings.CutPrefix(p.Host, "*."); wild {
+		if !strings.HasSuffix(a.Host, "."+below) {
+			return false
+		}
+	} else if p.Host != a.Host {
+		return false
+	}
+	want, have := parts(p.Path), parts(a.Path)
+	if len(want) > len(have) {
+		return false
+	}
+	for i, w := range want {
+		ok, err := path.Match(w, have[i])
+		last := i == len(have)-1
+		if !ok && last { // the pattern may leave .git out
+			ok, err = path.Match(w, strings.TrimSuffix(have[i], ".git"))
+		}
+		if err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// pattern reads r.URL; a missing path stands for the whole host.
+func (r Rule) pattern() (Address, error) {
+	raw, whole := r.URL, false
+	if scheme, rest, ok := strings.Cut(raw, "://"); ok && !strings.Contains(strings.Trim(rest, "/"), "/") {
+		raw, whole = scheme+"://"+strings.Trim(rest, "/")+"/x", true
+	}
+	a, err := ParseAddress(raw)
+	if err != nil {
+		return a, fmt.Errorf("credentials rule %q: %w", r.URL, err)
+	}
+	if whole {
+		a.Path = ""
+	}
+	for _, part := range parts(a.Path) {
+		if _, err := path.Match(part, ""); err != nil {
+			return a, fmt.Errorf("credentials rule %q: %w", r.URL, err)
+		}
+	}
+	return a, nil
+}
+
+func parts(p string) []string {
+	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
+}

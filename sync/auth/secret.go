@@ -1,0 +1,70 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// skippedFields of spec.secure never authenticate to a Git remote.
+var skippedFields = []string{"webhookSecret"}
+
+// SecretSource reads the Secrets that spec.secure names, in the namespace of
+// the Repository. get returns the data of a Secret, or nil, nil when there is
+// none or the API serves none; then the search goes on elsewhere. A Secret
+// holds the keys of [Keys].
+func SecretSource(get func(ctx context.Context, namespace, name string) (map[string][]byte, error)) Source {
+	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
+		merged := make(map[string][]byte)
+		place := ""
+		for _, field := range slices.Sorted(maps.Keys(l.Secure)) {
+			name := l.Secure[field]
+			if name == "" || slices.Contains(skippedFields, field) {
+				continue
+			}
+			data, err := get(ctx, l.Namespace, name)
+			if err != nil {
+				return nil, fmt.Errorf("read secret %s/%s: %w", l.Namespace, name, err)
+			}
+			if data == nil {
+				continue
+			}
+			maps.Copy(merged, data)
+			if place != "" {
+				place += " and "
+			}
+			place += "secret " + l.Namespace + "/" + name
+		}
+		if place == "" {
+			return nil, nil
+		}
+		return credentials(merged, l, place)
+	})
+}
+
+// FieldSource reads secure values one by one, as an API that keeps them itself
+// can hand them to an agent in its own process. The fields of spec.secure that
+// carry the name of a key of [Keys] are read; get returns nil, nil for a field
+// that has no value.
+func FieldSource(get func(ctx context.Context, namespace, repository, field string) ([]byte, error)) Source {
+	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
+		keys := make(map[string][]byte)
+		for _, k := range Keys {
+			if _, set := l.Secure[k]; !set {
+				continue
+			}
+			v, err := get(ctx, l.Namespace, l.Repository, k)
+			if err != nil {
+				return nil, fmt.Errorf("read secure.%s of %s/%s: %w", k, l.Namespace, l.Repository, err)
+			}
+			if v != nil {
+				keys[k] = v
+			}
+		}
+		if len(keys) == 0 {
+			return nil, nil
+		}
+		return credentials(keys, l, "secure values of "+l.Namespace+"/"+l.Repository)
+	})
+}

@@ -1,0 +1,207 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func lookup() Lookup {
+	return Lookup{Namespace: "default", Repository: "site.a", URL: "https://git.example.com/team/repo.git",
+		Secure: map[string]string{"token": "git-token", "webhookSecret": "hook"}, Connection: "conn"}
+}
+
+func TestSecretSource(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	data := map[string]map[string][]byte{"default/git-token": {"token": []byte(canary)}}
+	s := SecretSource(func(_ context.Context, ns, name string) (map[string][]byte, error) {
+		asked = append(asked, ns+"/"+name)
+		if name == "broken" {
+			return nil, errors.New("api is down")
+		}
+		return data[ns+"/"+name], nil
+	})
+	c, err := s.Credentials(t.Context(), lookup())
+	if err != nil || c.Password != canary || c.Source != "secret default/git-token" {
+		t.Fatalf("got %v, %v", c, err)
+	}
+	if strings.Join(asked, " ") != "default/git-token" {
+		t.Fatalf("asked for %v: the webhook secret is no credential", asked)
+	}
+	data["default/git-token"]["token"] = []byte("rotated")
+	if c, _ := s.Credentials(t.Context(), lookup()); c.Password != "rotated" {
+		t.Fatal("a rotated secret was not read again")
+	}
+	l := lookup()
+	l.Secure = map[string]string{"token": "gone"}
+	if c, err := s.Credentials(t.Context(), l); c != nil || err != nil {
+		t.Fatalf("absent secret: %v, %v", c, err)
+	}
+	l.Secure = map[string]string{"token": "broken"}
+	if _, err := s.Credentials(t.Context(), l); err == nil {
+		t.Fatal("an API that is down was taken for an absent secret")
+	}
+}
+
+func TestFieldSource(t *testing.T) {
+	t.Parallel()
+	s := FieldSource(func(_ context.Context, ns, repo, field string) ([]byte, error) {
+		if field == "token" {
+			return []byte(ns + repo), nil
+		}
+		return nil, errors.New("must not be asked")
+	})
+	c, err := s.Credentials(t.Context(), lookup())
+	if err != nil || c.Password != "defaultsite.a" || c.Username != "git" {
+		t.Fatalf("got %v, %v", c, err)
+	}
+	if c, err := s.Credentials(t.Context(), Lookup{}); c != nil || err != nil {
+		t.Fatalf("nothing secure: %v, %v", c, err)
+	}
+}
+
+func write(t *testing.T, file, text string, mode os.FileMode) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, mode); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestDirSource(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := DirSource(dir)
+	if c, err := s.Credentials(t.Context(), lookup()); c != nil || err != nil {
+		t.Fatalf("empty directory: %v, %v", c, err)
+	}
+	if c, err := DirSource(filepath.Join(dir, "none")).Credentials(t.Context(), lookup()); c != nil || err != nil {
+		t.Fatalf("no directory: %v, %v", c, err)
+	}
+	write(t, filepath.Join(dir, "default.conn", "token"), "from-connection", 0o600)
+	if c, err := s.Credentials(t.Context(), lookup()); err != nil || c.Password != "from-connection" {
+		t.Fatalf("connection: %v, %v", c, err)
+	}
+	write(t, filepath.Join(dir, "default.site.a_token"), "flat", 0o400)
+	if c, err := s.Credentials(t.Context(), lookup()); err != nil || c.Password != "flat" {
+		t.Fatalf("systemd's flat form: %v, %v", c, err)
+	}
+	file := write(t, filepath.Join(dir, "default.site.a", "token"), canary+"\n", 0o600)
+	if c, err := s.Credentials(t.Context(), lookup()); err != nil || c.Password != canary {
+		t.Fatalf("directory: %v, %v", c, err)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Credentials(t.Context(), lookup())
+	if err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), canary) {
+		t.Fatalf("a file open to the world: %v", err)
+	}
+}
+
+func TestDirSourceStaysInside(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	dir := filepath.Join(top, "creds")
+	write(t, filepath.Join(top, "outside", "token"), canary, 0o600)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(top, "outside"), filepath.Join(dir, "default.linked")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "default.odd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "default.odd", "token"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []Lookup{
+		{Namespace: "..", Repository: "outside"}, {Namespace: "default", Repository: "x/../../outside"},
+		{Namespace: "default", Repository: "linked"}, {Namespace: "", Repository: "outside"}, {Namespace: "default", Repository: "odd"},
+	} {
+		if c, err := DirSource(dir).Credentials(t.Context(), l); c != nil {
+			t.Errorf("%+v gave %v, %v", l, c, err)
+		}
+	}
+}
+
+func TestRuleSource(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token := write(t, filepath.Join(dir, "token"), canary, 0o600)
+	rules := []Rule{
+		{URL: "https://other.example.com", Files: map[string]string{"token": filepath.Join(dir, "none")}},
+		{URL: "https://git.example.com/team/*", Values: map[string]string{"username": "robot"}, Files: map[string]string{"token": token}},
+	}
+	c, err := RuleSource(rules).Credentials(t.Context(), lookup())
+	if err != nil || c.Username != "robot" || c.Password != canary {
+		t.Fatalf("got %v, %v", c, err)
+	}
+	if c, err := RuleSource(rules).Credentials(t.Context(), Lookup{URL: "https://git.example.com/else/x"}); c != nil || err != nil {
+		t.Fatalf("no match: %v, %v", c, err)
+	}
+	if _, err := RuleSource(rules[:1]).Credentials(t.Context(), Lookup{URL: "https://other.example.com/a/b"}); err == nil {
+		t.Fatal("a missing file was passed over")
+	}
+	for _, bad := range []Rule{
+		{URL: "https://host"}, {URL: "nonsense", Values: map[string]string{"username": "x"}},
+		{URL: "https://u:p@host/x", Values: map[string]string{"username": "x"}},
+		{URL: "https://host/[", Values: map[string]string{"username": "x"}},
+		{URL: "https://host", Values: map[string]string{"usrname": "x"}},
+		{URL: "https://host", Files: map[string]string{"tokn": token}},
+		{URL: "https://host", Files: map[string]string{"token": filepath.Join(dir, "none")}},
+		{URL: "https://host", Values: map[string]string{"token": "x"}, Files: map[string]string{"token": token}},
+	} {
+		if bad.Check() == nil {
+			t.Errorf("%s with %d values and %d files passed the check", bad.URL, len(bad.Values), len(bad.Files))
+		}
+	}
+	if err := rules[1].Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRuleMatches(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		pattern, url string
+		want         bool
+	}{
+		{"https://github.com", "https://github.com/a/b", true},
+		{"https://github.com/", "https://github.com/a/b", true},
+		{"https://github.com/org", "https://github.com/org/b.git", true},
+		{"https://github.com/org", "https://github.com/organisation/b", false},
+		{"https://github.com/org*", "https://github.com/organisation/b", true},
+		{"https://github.com/org*", "https://github.com.evil.example/org/b", false},
+		{"https://github.com/*/b", "https://github.com/x/b.git", true},
+		{"https://github.com/*/b", "https://github.com/x/y/b", false},
+		{"https://*.example.com", "https://git.example.com/x", true},
+		{"https://*.example.com", "https://example.com/x", false},
+		{"https://*.example.com", "https://git.example.com.evil.org/x", false},
+		{"https://host", "http://host/x", false},
+		{"https://host", "https://host:8443/x", false},
+		{"https://host:8443", "https://host:8443/x", true},
+		{"ssh://host/team", "git@host:team/x", true},
+		{"https://host/a/b/c", "https://host/a/b", false},
+	}
+	for _, c := range cases {
+		a, err := ParseAddress(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (Rule{URL: c.pattern}).Matches(a); got != c.want {
+			t.Errorf("%s on %s: %v", c.pattern, c.url, got)
+		}
+	}
+}
