@@ -100,6 +100,7 @@ func (s *server) poll(ctx context.Context, path string) error {
 		if err != nil {
 			return false, err
 		}
+		req.Header.Set("User-Agent", "apiserver-poll")
 		resp, err := client.Do(req)
 		if err != nil {
 			last = err.Error()

@@ -1,0 +1,90 @@
+package apitest
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Request is one request that a server answered. Body is the body of a write
+// when it was JSON.
+type Request struct {
+	At          time.Time       `json:"at"`
+	Method      string          `json:"method"`
+	Path        string          `json:"path"`
+	Query       string          `json:"query"`
+	Code        int             `json:"code"`
+	Agent       string          `json:"agent"`
+	ContentType string          `json:"contentType"`
+	Body        json.RawMessage `json:"body"`
+}
+
+// String is "PUT /apis/… 200", for messages and for comparing sets.
+func (r Request) String() string {
+	return r.Method + " " + r.Path + " " + http.StatusText(r.Code)
+}
+
+// Write says whether the request asked to change something.
+func (r Request) Write() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
+
+// Mark is a place in the log of requests.
+type Mark int64
+
+func (s *Server) requestLog() string { return filepath.Join(s.dir, "requests.jsonl") }
+
+// Mark returns the present end of the log of requests.
+func (s *Server) Mark(t testing.TB) Mark {
+	t.Helper()
+	info, err := os.Stat(s.requestLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Mark(info.Size())
+}
+
+// Requests returns what was answered since the mark (0 = from the start), in
+// the order of the answers. A request is there before its client has the
+// answer. The server's own requests to itself are left out.
+func (s *Server) Requests(t testing.TB, since Mark) []Request {
+	t.Helper()
+	f, err := os.Open(s.requestLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(int64(since), 0); err != nil {
+		t.Fatal(err)
+	}
+	var out []Request
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return out // the end; a line that is still being written is not there yet
+		}
+		var r Request
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("read %s: %v", s.requestLog(), err)
+		}
+		if !strings.HasPrefix(r.Path, "/apis/apiextensions.k8s.io/") && !strings.HasPrefix(r.Agent, "apiserver") {
+			out = append(out, r)
+		}
+	}
+}
+
+// Writes is Requests without the reads.
+func (s *Server) Writes(t testing.TB, since Mark) []Request {
+	t.Helper()
+	var out []Request
+	for _, r := range s.Requests(t, since) {
+		if r.Write() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
