@@ -1,0 +1,184 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// versions remembers the preferred version of each group.
+type versions struct {
+	mu    sync.Mutex // guards known
+	known map[string]string
+}
+
+func (v *versions) get(group string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.known[group]
+}
+
+func (v *versions) put(group, version string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.known == nil {
+		v.known = map[string]string{}
+	}
+	v.known[group] = version
+}
+
+// missing forgets the version of a group when the server does not know the
+// path of a call. An object that is not there is told by a Status in JSON.
+func (v *versions) missing(req *http.Request, resp *http.Response) {
+	_, path, found := strings.Cut(req.URL.Path, "/apis/")
+	if !found {
+		return
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if i := len(parts) - 4; i >= 0 && parts[len(parts)-4] == "namespaces" {
+		parts = parts[:len(parts)-1]
+	}
+	named := len(parts) > 3
+	if named && err == nil && media == "application/json" {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.known, parts[0])
+}
+
+// Preferred returns the version of the group that the server prefers. It asks
+// once and again after a call to the group was answered with 404. A group that
+// is not served gives an error for which apierrors.IsNotFound holds.
+func (c *Client) Preferred(ctx context.Context, group string) (version string, err error) {
+	if version := c.shared.versions.get(group); version != "" {
+		return version, nil
+	}
+	path := "/apis/" + url.PathEscape(group)
+	_, answer, err := c.Do(ctx, http.MethodGet, path, nil, "", nil)
+	if err != nil {
+		return "", fmt.Errorf("discover group %s: %w", group, err)
+	}
+	var found metav1.APIGroup
+	if json.Unmarshal(answer, &found) != nil || found.Kind != "APIGroup" || found.PreferredVersion.Version == "" {
+		return "", fmt.Errorf("discover group %s: %w", group, &NotKubernetesError{URL: c.URL() + path, Status: http.StatusOK, Got: "no APIGroup"})
+	}
+	c.shared.versions.put(group, found.PreferredVersion.Version)
+	return found.PreferredVersion.Version, nil
+}
+
+// ServerInfo is what Check found.
+type ServerInfo struct {
+	URL     string
+	Version string // gitVersion of /version; "" when the server tells none
+	// Groups maps the groups that are served to their preferred versions.
+	Groups   map[string]string
+	Insecure bool // the certificate of the server was not checked
+}
+
+// Check asks the server what it is. Its errors tell apart: *UnreachableError
+// (no answer), *NotKubernetesError (something else answers), *ExchangeError (no
+// access token), and API status errors (apierrors.IsUnauthorized, IsForbidden).
+// Hint has a sentence for each of them.
+func (c *Client) Check(ctx context.Context) (ServerInfo, error) {
+	base := c.shared.target.base
+	info := ServerInfo{URL: c.URL(), Insecure: base.Scheme == "https" && c.shared.target.filesFor(base).insecure}
+	groups, err := c.groups(ctx)
+	if err != nil {
+		return info, c.explain(err)
+	}
+	info.Groups = make(map[string]string, len(groups.Groups))
+	for _, g := range groups.Groups {
+		info.Groups[g.Name] = g.PreferredVersion.Version
+	}
+	// Grafana has no /version; what it answers instead does not matter.
+	if _, answer, err := c.Do(ctx, http.MethodGet, "/version", nil, "", nil); err == nil {
+		var version struct {
+			GitVersion string `json:"gitVersion"`
+		}
+		if json.Unmarshal(answer, &version) == nil {
+			info.Version = version.GitVersion
+		}
+	}
+	return info, nil
+}
+
+func (c *Client) groups(ctx context.Context) (*metav1.APIGroupList, error) {
+	status, answer, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil)
+	stranger := &NotKubernetesError{URL: c.URL() + "/apis", Status: status, Got: describe(answer)}
+	switch {
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		stranger.Got = fmt.Sprintf("status %d", status)
+		return nil, stranger
+	case err != nil:
+		return nil, err
+	}
+	var groups metav1.APIGroupList
+	if json.Unmarshal(answer, &groups) != nil || groups.Kind != "APIGroupList" {
+		return nil, stranger
+	}
+	return &groups, nil
+}
+
+// describe says in a few words what a foreign answer is.
+func describe(answer []byte) string {
+	var object map[string]any
+	switch {
+	case len(answer) == 0:
+		return "an empty answer"
+	case json.Unmarshal(answer, &object) == nil:
+		if kind, ok := object["kind"].(string); ok && len(kind) < 64 {
+			return fmt.Sprintf("a JSON object of kind %q", Redact(kind))
+		}
+		return "a JSON object that is no discovery answer"
+	case strings.HasPrefix(strings.TrimSpace(string(answer)), "<"):
+		return "a web page"
+	}
+	return "text that is no JSON"
+}
+
+// explain gives an error of the transport its type.
+func (c *Client) explain(err error) error {
+	var (
+		notKubernetes *NotKubernetesError
+		exchange      *ExchangeError
+		redirect      *redirectError
+	)
+	switch {
+	case errors.As(err, &notKubernetes):
+		return notKubernetes
+	case errors.As(err, &exchange):
+		return exchange
+	case errors.As(err, &redirect):
+		return &NotKubernetesError{URL: redirect.from, Got: "a redirect to " + redirect.to}
+	case statusOf(err) != nil, errors.Is(err, context.Canceled):
+		return err
+	}
+	return &UnreachableError{Server: c.URL(), Err: RedactError(transportCause(err))}
+}
+
+// neverSent says that a call cannot have reached the server.
+func neverSent(err error) bool {
+	var (
+		dns      *net.DNSError
+		op       *net.OpError
+		exchange *ExchangeError
+	)
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) || errors.As(err, &exchange) ||
+		(errors.As(err, &op) && op.Op == "dial")
+}
+
+func decodeStatus(answer []byte, status *metav1.Status) bool {
+	return json.Unmarshal(answer, status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure
+}
