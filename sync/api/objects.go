@@ -32,6 +32,9 @@ const (
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.
 	AnnoAttempt = "limpet/attempt"
+	// AnnoNotBefore on a Job is the server time in milliseconds before which it
+	// is not claimed again: the rest between two attempts.
+	AnnoNotBefore = "limpet/not-before"
 	// AnnoCancel on a Job asks its owner to stop; the value is the reason.
 	AnnoCancel = "limpet/cancel"
 )

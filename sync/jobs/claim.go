@@ -1,0 +1,99 @@
+package jobs
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// claimTries is how often a claim is tried on a job that changes under it.
+// Source: Grafana's claim.
+const claimTries = 3
+
+// errTaken says that somebody else has the job or that it has changed into one
+// that is not to be claimed.
+var errTaken = errors.New("job is taken")
+
+// claim takes a job: the intent is kept first, then the labels are written under
+// the resourceVersion that was read, then the claim is kept as confirmed. A crash
+// between any two of these leaves a claim that recovery settles by UID and token.
+//
+// open says whether a job that had to be read again may still be claimed.
+// It returns errTaken when it may not.
+func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, open func(*unstructured.Unstructured) bool) (*held, error) {
+	a := aboutOf(job)
+	k := state.Claim{UID: a.uid, Namespace: a.Namespace, Name: a.Name, Repository: a.repository, Action: a.action,
+		ResourceVersion: job.GetResourceVersion(), Token: rand.Text(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: time.Now()}
+	if err := c.store.PutClaim(ctx, k); err != nil {
+		return nil, fmt.Errorf("keep the intent to claim: %w", err)
+	}
+	c.step("intent", a)
+	for try := 1; ; try++ {
+		millis, err := c.millis()
+		if err != nil {
+			return nil, c.abandon(ctx, k, err)
+		}
+		next := job.DeepCopy()
+		setClaim(next, millis, k.Token)
+		setAnnotation(next, api.AnnoNotBefore, "")
+		setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
+		sent := time.Now()
+		out, err := c.server.putJob(ctx, next)
+		if err == nil {
+			c.step("claimed", a)
+			return c.confirm(ctx, out, k, sent, millis)
+		}
+		if apierrors.IsConflict(err) && try < claimTries {
+			if job, err = c.server.job(ctx, a.key); err == nil && string(job.GetUID()) == a.uid && open(job) {
+				continue
+			}
+		}
+		switch {
+		case err == nil, stale(err):
+			return nil, c.abandon(ctx, k, errTaken)
+		case certain(err):
+			return nil, c.abandon(ctx, k, err)
+		}
+		// The write may have arrived. The intent stays, and the next look at the
+		// job tells by the token.
+		c.unsettle(k)
+		return nil, err
+	}
+}
+
+// certain says that an error came from the server and that nothing was written.
+func certain(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsTooManyRequests(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// abandon forgets an intent that did not come to pass.
+func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) error {
+	if err := c.store.DropClaim(ctx, k.UID); err != nil {
+		c.unsettle(k)
+	}
+	return cause
+}
+
+// confirm keeps the claim as confirmed and begins to renew it.
+func (c *Controller) confirm(ctx context.Context, job *unstructured.Unstructured, k state.Claim, sent time.Time, started int64) (*held, error) {
+	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, time.Now(), job.GetResourceVersion()
+	h := c.hold(ctx, job, k, sent)
+	h.started = started
+	if err := c.store.PutClaim(h.ctx, k); err != nil {
+		c.release(h, "the claim cannot be kept in the state file: "+err.Error())
+		c.drop(h)
+		return nil, fmt.Errorf("keep the claim: %w", err)
+	}
+	c.step("confirmed", h.about)
+	return h, nil
+}

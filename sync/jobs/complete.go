@@ -1,0 +1,179 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"syscall"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// The end of a job: the record and the phase "completing" in one transaction of
+// the state file, then the HistoricJob, then the DELETE, then the claim is
+// forgotten. Whatever stops this, the next start goes on at the same place, and
+// nothing is written about a job that is not ours any more.
+
+// complete ends a held job. ctx is that of Run: after its end there is still the
+// grace period to get things done.
+func (c *Controller) complete(ctx context.Context, h *held, out Outcome, status api.JobStatus, record state.Record) verdict {
+	ctx, cancel := c.graceful(ctx, h.ctx)
+	defer cancel()
+	if v, ok := c.record(ctx, h, record); !ok {
+		return v
+	}
+	c.step("recorded", h.about)
+	h.mu.Lock()
+	h.claim.Phase = state.PhaseCompleting
+	h.mu.Unlock()
+	return c.deliver(ctx, h, plain(status), out, h.attempt > 1 || h.resumed)
+}
+
+// record keeps the result. A full disk keeps the job until there is room; a
+// state file that cannot be written at all gives the job back, because a result
+// that nobody remembers does not count.
+func (c *Controller) record(ctx context.Context, h *held, r state.Record) (verdict, bool) {
+	for try := 1; ; try++ {
+		err := c.store.Complete(ctx, h.uid, r)
+		if errors.Is(err, state.ErrNotFound) { // the state file was rebuilt under us
+			if err = c.store.PutClaim(ctx, h.claim); err == nil {
+				err = c.store.Complete(ctx, h.uid, r)
+			}
+		}
+		switch {
+		case err == nil:
+			return verdict{}, true
+		case ctx.Err() != nil:
+			return c.unfinished(ctx, h, err), false
+		case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrClosed):
+			return c.release(h, "the result cannot be kept: "+err.Error()), false
+		}
+		c.once("record "+h.uid, EventWaiting, h.about, "the result cannot be kept yet: "+err.Error())
+		if errors.Is(err, state.ErrFull) || errors.Is(err, syscall.ENOSPC) {
+			c.makeRoom(ctx)
+		}
+		pause(ctx, retryDelay(try))
+	}
+}
+
+// makeRoom drops a tenth of the local history, oldest first.
+func (c *Controller) makeRoom(ctx context.Context) {
+	n, err := c.store.HistoryCount(ctx)
+	if err != nil || n == 0 {
+		return
+	}
+	removed, err := c.store.TrimHistory(ctx, n*9/10)
+	if err == nil && removed > 0 {
+		c.tell(EventPruned, about{}, plural(removed, "history record")+" removed to make room in the state file")
+	}
+}
+
+// deliver takes a recorded job out of the queue of the API.
+func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any, out Outcome, lookFirst bool) verdict {
+	historic := ""
+	for try := 1; ; try++ {
+		err := func() (err error) {
+			if historic == "" {
+				historic, err = c.archiveJob(ctx, h, status, lookFirst)
+				if err != nil {
+					lookFirst = true // it may have arrived
+					if try < historicTries || ctx.Err() != nil || !answered(err) {
+						return err
+					}
+					c.tell(EventNote, h.about, "no HistoricJob could be made: "+err.Error())
+					historic = skipped
+				}
+				c.step("posted", h.about)
+			}
+			return h.remove(ctx)
+		}()
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return c.unfinished(ctx, h, err)
+		}
+		c.once("deliver "+h.uid, EventWaiting, h.about, "the job is done, but the API does not take the result yet: "+err.Error())
+		after, _ := api.RetryAfter(err)
+		pause(ctx, max(after, retryDelay(try)))
+	}
+	c.step("deleted", h.about)
+	h.quiet()
+	v := c.endClaim(ctx, h, historic)
+	c.step("ended", h.about)
+	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
+	return v
+}
+
+// endClaim forgets the claim of a completed job. If that fails the job is looked
+// at again, found to be gone, and forgotten then.
+func (c *Controller) endClaim(ctx context.Context, h *held, historic string) verdict {
+	if err := c.store.EndClaim(context.WithoutCancel(ctx), h.uid, historic); err != nil {
+		c.once("end "+h.uid, EventNote, h.about, "the claim of a completed job stays in the state file: "+err.Error())
+		return c.later(h)
+	}
+	return verdict{calm: true}
+}
+
+// later has the claim looked at again.
+func (c *Controller) later(h *held) verdict {
+	h.mu.Lock()
+	k := h.claim
+	h.mu.Unlock()
+	c.unsettle(k)
+	return verdict{retry: true, urgent: true}
+}
+
+// unfinished leaves a job whose end could not be written. When it is known to be
+// in other hands it is dropped, otherwise it is looked at again when the API is
+// back, in this process or the next.
+func (c *Controller) unfinished(ctx context.Context, h *held, err error) verdict {
+	cause, taken := h.lost()
+	if taken {
+		c.tell(EventLost, h.about, cause.Error()+"; its result is in the local history only")
+		return c.endClaim(ctx, h, skipped)
+	}
+	c.tell(EventWaiting, h.about, "the result is kept and sent when the API is back: "+err.Error())
+	return c.later(h)
+}
+
+// newRecord makes the history record of a job that ends now.
+func (c *Controller) newRecord(h *held, out Outcome, status api.JobStatus, refs account) state.Record {
+	data, _ := json.Marshal(status) // plain data
+	r := state.Record{UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action,
+		State: out.shown(), Message: out.Message, Agent: c.o.Agent,
+		Started: time.UnixMilli(status.Started), Finished: time.UnixMilli(status.Finished),
+		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
+		RefFrom: refs.RefFrom, RefTo: refs.RefTo,
+	}
+	delete(r.Labels, api.LabelClaim)
+	delete(r.Labels, api.LabelClaimOwner)
+	r.Attempts = []state.Attempt{{N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: r.Started, Finished: r.Finished}}
+	return r
+}
+
+// graceful returns a context that ends with the lease, or a grace period after
+// Run was told to stop.
+func (c *Controller) graceful(run, lease context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(lease)
+	stop := context.AfterFunc(run, func() {
+		pause(ctx, c.o.Grace)
+		cancel(ErrShutdown)
+	})
+	return ctx, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

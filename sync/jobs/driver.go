@@ -1,0 +1,332 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// youth is how long a job waits for a repository that does not exist yet: both
+// may have been applied together, in any order.
+const youth = 2 * time.Second
+
+// readyTime bounds Worker.Ready.
+const readyTime = 5 * time.Second
+
+// drive takes names from the queue until ctx ends.
+func (c *Controller) drive(ctx context.Context) {
+	for {
+		k, l, ok := c.queue.take(ctx)
+		if !ok {
+			return
+		}
+		c.queue.done(k, c.process(ctx, k, l))
+	}
+}
+
+// process looks at one name and does what there is to do.
+func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
+	own := c.unsettledOf(k)
+	if len(own) == 0 && c.knownAsOthers(k) {
+		return verdict{}
+	}
+	job, err := c.server.job(ctx, k)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return retryAfter(err)
+	}
+	gone := err != nil
+	for _, u := range own {
+		why := "the job is gone"
+		switch {
+		case gone:
+		case owned(job, u.claim.UID, u.claim.Token):
+			return c.resume(ctx, job, u)
+		case string(job.GetUID()) == u.claim.UID:
+			why = "the claim is in other hands or was removed"
+		}
+		if err := c.forget(ctx, u, why); err != nil {
+			return verdict{retry: true}
+		}
+	}
+	if gone || claimed(job) {
+		return verdict{calm: true}
+	}
+	if to := laneOf(job); to != l {
+		return verdict{again: true, calm: true, repository: to.Repository}
+	}
+	return c.take(ctx, job)
+}
+
+// knownAsOthers says, without asking the API, that a job needs no look: the last
+// thing seen of it is that somebody has it or that this agent cannot run it.
+func (c *Controller) knownAsOthers(k key) bool {
+	seen, ok := c.jobs.Get(k.Namespace, k.Name)
+	if !ok {
+		return false
+	}
+	if claimed(seen) {
+		return true
+	}
+	if j := c.route(seen); j != nil {
+		c.left(seen, *j)
+		return true
+	}
+	if repo, ok := c.repos.Get(k.Namespace, laneOf(seen).Repository); ok && !c.selected(repo) {
+		return true
+	}
+	return false
+}
+
+// retryAfter asks for another look, not before the server wants it.
+func retryAfter(err error) verdict {
+	after, _ := api.RetryAfter(err)
+	return verdict{retry: true, bar: after}
+}
+
+// take claims a job that nobody holds, if this agent is to run it, and runs it.
+func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) verdict {
+	a := aboutOf(job)
+	now, err := c.millis()
+	if err != nil {
+		c.once("clock", EventNote, about{}, "no job is claimed: "+err.Error())
+		return verdict{retry: true}
+	}
+	if rest := notBefore(job) - now; rest > 0 {
+		return verdict{again: true, bar: min(time.Duration(rest)*time.Millisecond, attemptDelay(99))}
+	}
+	repo, err := c.repositoryOf(ctx, job)
+	if err != nil {
+		return retryAfter(err)
+	}
+	if repo == nil && a.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < youth.Milliseconds() {
+		return verdict{again: true, bar: youth}
+	}
+	j := c.judge(job, repo)
+	if j.worker != nil {
+		if err := c.ready(ctx, j); err != nil {
+			if ctx.Err() != nil {
+				return verdict{}
+			}
+			j = leave("not ready to run it: %s", err)
+		}
+	}
+	if j.leave != "" {
+		c.left(job, j)
+		return verdict{}
+	}
+	h, err := c.claim(ctx, job, func(again *unstructured.Unstructured) bool {
+		return !claimed(again) && laneOf(again) == laneOf(job)
+	})
+	switch {
+	case errors.Is(err, errTaken):
+		return verdict{}
+	case err != nil:
+		c.once("claim "+a.uid, EventNote, a, "the job could not be claimed: "+err.Error())
+		v := retryAfter(err)
+		v.urgent = len(c.unsettledOf(a.key)) > 0
+		return v
+	}
+	defer c.drop(h)
+	c.tell(EventClaimed, h.about, "job claimed")
+	if j.end != nil {
+		return c.finish(ctx, h, newProgress(time.Now()), *j.end)
+	}
+	return c.run(ctx, h, j)
+}
+
+// ready asks the worker. A panic is an answer: this agent cannot run the job.
+func (c *Controller) ready(ctx context.Context, j judgement) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("worker panicked: %v", r)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	return j.worker.Ready(ctx, j.task)
+}
+
+func (c *Controller) left(job *unstructured.Unstructured, j judgement) {
+	if a := aboutOf(job); !j.quiet {
+		c.once("left "+a.uid+j.leave, EventLeft, a, "left alone: "+j.leave)
+	}
+}
+
+// repositoryOf returns the repository of a job, nil when the API says that it
+// does not exist. The watch may be behind, so absence is asked for.
+func (c *Controller) repositoryOf(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	l := laneOf(job)
+	if l.Repository == "" {
+		return nil, nil
+	}
+	if repo, ok := c.repos.Get(l.Namespace, l.Repository); ok {
+		return repo, nil
+	}
+	repo, err := c.server.repository(ctx, l.Namespace, l.Repository)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return repo, err
+}
+
+// serve runs a job that is held already, if this agent still can.
+func (c *Controller) serve(ctx context.Context, h *held, job *unstructured.Unstructured) verdict {
+	repo, err := c.repositoryOf(ctx, job)
+	if err != nil {
+		return c.release(h, "the repository cannot be read: "+err.Error())
+	}
+	j := c.judge(job, repo)
+	if j.worker != nil {
+		if err := c.ready(ctx, j); err != nil {
+			j = leave("not ready to run it: %s", err)
+		}
+	}
+	switch {
+	case j.leave != "":
+		return c.release(h, j.leave)
+	case j.end != nil:
+		return c.finish(ctx, h, newProgress(time.Now()), *j.end)
+	}
+	j.task.Attempt = h.attempt
+	return c.run(ctx, h, j)
+}
+
+// run lets the worker do a held job and ends the job as the worker's return and
+// the cause of its end say.
+func (c *Controller) run(ctx context.Context, h *held, j judgement) verdict {
+	t, p := j.task, newProgress(time.Now())
+	t.Attempt, t.Progress, t.Log = h.attempt, p, c.live.logger(h.about, c.log)
+	p.ended = func() error { return context.Cause(h.ctx) }
+	p.tell = func(typ, text string) { c.tell(typ, h.about, text) }
+	p.put = func(ctx context.Context, mark json.RawMessage) error { return c.keepMark(ctx, h, mark) }
+	t.Mark = p.resume(h.claim.Mark)
+	h.setProgress(p)
+	if job, ok := c.jobs.Get(h.Namespace, h.Name); ok && string(job.GetUID()) == h.uid {
+		c.watch(job) // the wish to stop may have come before there was a worker
+	}
+
+	work, cancel := h.work, context.CancelFunc(func() {})
+	if c.o.Timeout > 0 {
+		work, cancel = context.WithTimeoutCause(work, c.o.Timeout, errTimeout(c.o.Timeout))
+	}
+	defer cancel()
+	reporting, stopReporting := context.WithCancel(h.ctx)
+	defer stopReporting()
+	h.group.Go(func() { h.report(reporting, p) })
+	c.step("working", h.about)
+	err, returned := c.work(ctx, work, h, j.worker, &t)
+	stopReporting()
+	c.step("worked", h.about)
+	return c.after(ctx, h, p, err, returned, context.Cause(work))
+}
+
+// errTimeout is the cause of a context whose job has run too long.
+func errTimeout(d time.Duration) error {
+	return fmt.Errorf("job did not end within %s: %w", d, context.DeadlineExceeded)
+}
+
+// work calls the worker and waits for it: without limit as long as the agent
+// runs, because a job must not be ended while something still works on it, and
+// for the grace period once the agent stops.
+func (c *Controller) work(ctx, work context.Context, h *held, w Worker, t *Task) (err error, returned bool) {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				t.Log.Error("worker panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+				done <- fmt.Errorf("worker panicked: %v", r)
+			}
+		}()
+		done <- w.Run(work, t)
+	}()
+	select {
+	case err := <-done:
+		return err, true
+	case <-ctx.Done():
+	}
+	h.stop(ErrShutdown)
+	timer := time.NewTimer(c.o.Grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err, true
+	case <-timer.C:
+		return ErrShutdown, false
+	}
+}
+
+// after decides what the end of the work means.
+func (c *Controller) after(ctx context.Context, h *held, p *Progress, err error, returned bool, cause error) verdict {
+	if lost, _ := h.lost(); lost != nil {
+		return c.forfeited(h)
+	}
+	reason, gone := h.interrupted()
+	switch {
+	case gone:
+		return c.withdrawn(ctx, h, p, reason)
+	case !returned:
+		return c.release(h, "the agent stops and the worker did not return in time")
+	case err == nil:
+		return c.finish(ctx, h, p, p.Outcome(nil))
+	case reason != "":
+		out := p.Outcome(fmt.Errorf("cancelled: %s", reason))
+		out.cancelled = true
+		return c.finish(ctx, h, p, out)
+	case ctx.Err() != nil:
+		return c.release(h, "the agent stops")
+	case errors.Is(cause, context.DeadlineExceeded):
+		return c.finish(ctx, h, p, p.Outcome(cause))
+	}
+	return c.finish(ctx, h, p, p.Outcome(err))
+}
+
+// finish ends a job with an outcome.
+func (c *Controller) finish(ctx context.Context, h *held, p *Progress, out Outcome) verdict {
+	status := p.finalStatus(out, h.started, c.nowMillis())
+	return c.complete(ctx, h, out, status, c.newRecord(h, out, status, p.look()))
+}
+
+// withdrawn ends a job that a person has deleted while it ran. There is nothing
+// left in the API to write to; the local history says what happened.
+func (c *Controller) withdrawn(ctx context.Context, h *held, p *Progress, reason string) verdict {
+	out := p.Outcome(fmt.Errorf("cancelled: %s", reason))
+	out.cancelled = true
+	status := p.finalStatus(out, h.started, c.nowMillis())
+	h.quiet()
+	ctx = context.WithoutCancel(ctx)
+	err := c.store.Complete(ctx, h.uid, c.newRecord(h, out, status, p.look()))
+	if err != nil {
+		c.tell(EventNote, h.about, "no history of a deleted job: "+err.Error())
+		c.dropClaim(ctx, h)
+		return verdict{calm: true}
+	}
+	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
+	return c.endClaim(ctx, h, skipped)
+}
+
+// keepMark keeps a resume mark and remembers it for a resume in this process.
+func (c *Controller) keepMark(ctx context.Context, h *held, mark json.RawMessage) error {
+	err := c.store.PutMark(ctx, h.uid, mark)
+	if errors.Is(err, state.ErrNotFound) { // the state file was rebuilt under us
+		h.mu.Lock()
+		k := h.claim
+		h.mu.Unlock()
+		k.Mark = mark
+		err = c.store.PutClaim(ctx, k)
+	}
+	if err == nil {
+		h.mu.Lock()
+		h.claim.Mark = mark
+		h.mu.Unlock()
+	}
+	return err
+}

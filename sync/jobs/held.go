@@ -1,0 +1,311 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// A held job is written by several parts of its driver: renewals, progress,
+// completion, release. They take turns, so that they never conflict with each
+// other, and all of them obey the same law: before a write the lease is
+// trusted, after a conflict the job is read again and must still carry our UID
+// and our token. Once the lease is lost no write leaves any more.
+
+// Tries of one write when others write the same job. Source: Grafana's driver
+// for progress; a renewal and the end of a job matter more.
+const (
+	progressTries = 3
+	renewTries    = 5
+	endTries      = 8
+)
+
+// held is a job under our claim.
+type held struct {
+	about
+	token    string
+	created  time.Time                  // of the Job
+	started  int64                      // server milliseconds, status.started
+	began    time.Time                  // local time
+	resumed  bool                       // an earlier run had the same claim
+	origin   *unstructured.Unstructured // the job as it was claimed; not changed
+	server   server                     // for everything but renewals
+	renewals server                     // the same server over connections of its own
+	millis   func() (int64, error)
+	onRenew  func(err error, next time.Time)
+
+	// ctx ends with a cause that is ErrLost when the lease is lost, and is
+	// otherwise ended by drop. It is the scope of everything that is written
+	// about the job.
+	ctx  context.Context
+	lose context.CancelCauseFunc
+	// work is the context of the worker, a child of ctx.
+	work context.Context
+	stop context.CancelCauseFunc
+
+	turn chan struct{}              // holds a token while somebody writes the job
+	job  *unstructured.Unstructured // as seen last; touched only by who has the turn
+
+	group    sync.WaitGroup // goroutines of this job
+	finished chan struct{}  // closed by quiet: no renewal any more
+
+	mu       sync.Mutex // guards the fields below
+	lease    lease
+	watchdog *time.Timer // ends the lease at its deadline
+	taken    bool        // known to be gone or in other hands
+	gone     bool        // the object was deleted
+	cancel   string      // why a person wants it to stop; "" = nobody does
+	progress *Progress
+	claim    state.Claim // as the state file has it
+	ended    bool
+}
+
+// hold makes a held job of an object that carries our claim. confirmed is when
+// the write that proves it was sent.
+func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed time.Time) *held {
+	h := &held{
+		about: aboutOf(job), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
+		server: c.server, renewals: c.renewals, millis: c.millis,
+		turn: make(chan struct{}, 1), finished: make(chan struct{}), job: job, origin: job.DeepCopy(), claim: claim,
+		lease: newLease(c.terms, confirmed),
+	}
+	h.attempt = claim.Attempt
+	h.onRenew = func(err error, next time.Time) { c.renewed(h, err, next) }
+	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
+	h.work, h.stop = context.WithCancelCause(h.ctx)
+	h.watchdog = time.AfterFunc(time.Until(h.lease.deadline()), h.expire)
+	c.mu.Lock()
+	c.running[h.uid] = h
+	delete(c.unsettled, h.uid)
+	c.mu.Unlock()
+	c.live.begin(h.uid)
+	h.group.Go(h.keep)
+	return h
+}
+
+// drop ends a held job: no write any more, no goroutine left.
+func (c *Controller) drop(h *held) {
+	h.quiet()
+	h.lose(context.Canceled)
+	h.group.Wait()
+	c.mu.Lock()
+	delete(c.running, h.uid)
+	c.mu.Unlock()
+	c.live.end(h.uid)
+}
+
+// quiet ends renewals; writes go on while the lease lasts.
+func (h *held) quiet() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.ended = true
+		close(h.finished)
+		h.watchdog.Stop()
+	}
+}
+
+// expire runs when the deadline has passed without a renewal.
+func (h *held) expire() {
+	h.lose(fmt.Errorf("%w: no renewal for %s", ErrLost, h.lease.giveUp()))
+}
+
+// forfeit notes that the job is in other hands or gone.
+func (h *held) forfeit(why string) error {
+	err := fmt.Errorf("%w: %s", ErrLost, why)
+	h.mu.Lock()
+	h.taken = true
+	h.mu.Unlock()
+	h.lose(err)
+	return err
+}
+
+// lost returns why the lease is lost, or nil. taken says that the job is known
+// to be gone or in other hands; otherwise it may still be ours.
+func (h *held) lost() (cause error, taken bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() == nil {
+		return nil, false
+	}
+	return context.Cause(h.ctx), h.taken
+}
+
+// guard returns nil when a write may leave now.
+func (h *held) guard(ctx context.Context) error {
+	if err := context.Cause(h.ctx); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	verdict := h.lease.trust(time.Now())
+	h.mu.Unlock()
+	switch verdict {
+	case ceased:
+		h.expire()
+		return context.Cause(h.ctx)
+	case doubt:
+		return h.renewInTurn(ctx)
+	}
+	return context.Cause(ctx)
+}
+
+// enter waits for the turn to write; leave gives it back.
+func (h *held) enter(ctx context.Context) error {
+	select {
+	case h.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (h *held) leave() { <-h.turn }
+
+// look reads the job again. It forfeits the lease when the job is not ours.
+func (h *held) look(ctx context.Context, s server) error {
+	job, err := s.job(ctx, h.key)
+	switch {
+	case apierrors.IsNotFound(err):
+		return h.forfeit("the job is gone")
+	case err != nil:
+		return err
+	case string(job.GetUID()) != h.uid:
+		return h.forfeit("the job was deleted and its name is used by another one")
+	case !owned(job, h.uid, h.token):
+		return h.forfeit("the claim is in other hands")
+	}
+	h.job = job
+	return nil
+}
+
+// stale says that the object has changed or gone since it was read.
+func stale(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
+
+// put writes the job as edit leaves it, repeating it on the newest object when
+// somebody else was quicker.
+func (h *held) put(ctx context.Context, tries int, edit func(job *unstructured.Unstructured)) error {
+	if err := h.enter(ctx); err != nil {
+		return err
+	}
+	defer h.leave()
+	for try := 1; ; try++ {
+		if err := h.guard(ctx); err != nil {
+			return err
+		}
+		next := h.job.DeepCopy()
+		edit(next)
+		out, err := h.server.putJob(ctx, next)
+		if err == nil {
+			h.job = out
+			return nil
+		}
+		if !stale(err) || try == tries {
+			return err
+		}
+		if err := h.look(ctx, h.server); err != nil {
+			return err
+		}
+	}
+}
+
+// remove deletes the job under UID and resourceVersion. A job that is already
+// gone is nil: it was ours until the last look.
+func (h *held) remove(ctx context.Context) error {
+	if err := h.enter(ctx); err != nil {
+		return err
+	}
+	defer h.leave()
+	for try := 1; ; try++ {
+		if err := h.guard(ctx); err != nil {
+			return err
+		}
+		err := h.server.deleteJob(ctx, h.key, h.uid, h.job.GetResourceVersion())
+		switch {
+		case err == nil, apierrors.IsNotFound(err):
+			return nil
+		case !apierrors.IsConflict(err) || try == endTries:
+			return err
+		}
+		if err := h.look(ctx, h.server); err != nil {
+			return err
+		}
+	}
+}
+
+// snapshot returns the job as seen last.
+func (h *held) snapshot(ctx context.Context) (*unstructured.Unstructured, error) {
+	if err := h.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer h.leave()
+	return h.job.DeepCopy(), nil
+}
+
+// report writes progress as often as the throttle allows until ctx ends, which
+// does not interrupt a write that is under way: an interrupted one would leave
+// open whether it was done.
+func (h *held) report(ctx context.Context, p *Progress) {
+	for ctx.Err() == nil {
+		at, some := p.due()
+		if some && !time.Now().Before(at) {
+			h.send(h.ctx, p)
+			continue
+		}
+		wait(ctx, p.changed, at, some)
+	}
+}
+
+// send writes the progress once. What does not arrive is sent again with the
+// next change or after the longer interval, whichever is first.
+func (h *held) send(ctx context.Context, p *Progress) {
+	status := p.begin(time.Now())
+	status.Started = h.started
+	if err := h.put(ctx, progressTries, func(job *unstructured.Unstructured) { setStatus(job, status) }); err != nil {
+		p.again()
+	}
+}
+
+func (h *held) setProgress(p *Progress) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.progress = p
+}
+
+// interrupt tells the worker to stop because a person wants so.
+func (h *held) interrupt(reason string, gone bool) bool {
+	h.mu.Lock()
+	first := h.cancel == ""
+	if first {
+		h.cancel = reason
+	}
+	h.gone = h.gone || gone
+	h.mu.Unlock()
+	h.stop(fmt.Errorf("%w: %s", ErrCancelled, reason))
+	return first
+}
+
+// interrupted returns what interrupt was told.
+func (h *held) interrupted() (reason string, gone bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cancel, h.gone
+}
+
+// cancelReason reads the wish to stop from an object: its annotation or its
+// deletion.
+func cancelReason(u *unstructured.Unstructured) string {
+	if reason := u.GetAnnotations()[api.AnnoCancel]; reason != "" {
+		return reason
+	}
+	if u.GetDeletionTimestamp() != nil {
+		return "the job is being deleted"
+	}
+	return ""
+}

@@ -1,0 +1,92 @@
+package jobs
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// intake is the queue as drivers and event handlers see it: safe for concurrent
+// use, with a take that waits. Handlers only add names to it.
+type intake struct {
+	mu    sync.Mutex // guards queue
+	queue *queue
+	// wake holds one token when a waiting driver should look again. A driver
+	// that leaves something behind passes the token on.
+	wake chan struct{}
+}
+
+func newIntake(limit int) *intake {
+	return &intake{queue: newQueue(limit), wake: make(chan struct{}, 1)}
+}
+
+func (i *intake) signal() {
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (i *intake) add(k key, l lane, urgent bool) {
+	i.mu.Lock()
+	i.queue.add(k, l, urgent)
+	i.mu.Unlock()
+	i.signal()
+}
+
+func (i *intake) addAfter(k key, l lane, delay time.Duration) {
+	i.mu.Lock()
+	i.queue.addAt(k, l, time.Now().Add(delay))
+	i.mu.Unlock()
+	i.signal()
+}
+
+func (i *intake) done(k key, v verdict) {
+	i.mu.Lock()
+	i.queue.done(k, time.Now(), v)
+	i.mu.Unlock()
+	i.signal()
+}
+
+// take waits for the next name. It returns false when ctx has ended.
+func (i *intake) take(ctx context.Context) (key, lane, bool) {
+	for ctx.Err() == nil {
+		i.mu.Lock()
+		now := time.Now()
+		k, l, ok := i.queue.next(now)
+		more := ok && i.queue.ready(now)
+		until, barred := i.queue.due()
+		i.mu.Unlock()
+		if more {
+			i.signal()
+		}
+		if ok {
+			return k, l, true
+		}
+		wait(ctx, i.wake, until, barred)
+	}
+	return key{}, lane{}, false
+}
+
+// wait returns at until (when timed), at a signal, or when ctx ends.
+func wait(ctx context.Context, signal <-chan struct{}, until time.Time, timed bool) {
+	var tick <-chan time.Time
+	if timed {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		tick = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-signal:
+	case <-tick:
+	}
+}
+
+// load returns how many names are known and how many were refused since the
+// last call for want of room.
+func (i *intake) load() (known, refused int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.queue.len(), i.queue.overflow()
+}

@@ -1,0 +1,137 @@
+package jobs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Defaults of Options. Sources: Grafana's drivers where they have the value too.
+const (
+	DefaultDrivers     = 3
+	DefaultTimeout     = 20 * time.Minute
+	DefaultInterval    = 30 * time.Second
+	DefaultExpiry      = 60 * time.Second
+	DefaultRenew       = 10 * time.Second // Grafana: 20 s; 10 s is safe beside its older versions, which expire after 30 s
+	DefaultMaxAttempts = 3
+	DefaultGrace       = 20 * time.Second // twice a call's timeout; service managers wait 90 s
+)
+
+// What to do with expired claims of others (Options.Cleanup).
+const (
+	CleanupRequeue = "requeue" // make the job eligible again, fail it after MaxAttempts
+	CleanupFail    = "fail"    // end the job as error, as Grafana does
+	CleanupOff     = "off"     // leave it to the server
+)
+
+// Options say how a Controller works. Zero values mean the defaults above.
+type Options struct {
+	// Drivers is how many jobs run at once.
+	Drivers int
+	// Timeout of one run of a job; below 0 = none.
+	Timeout time.Duration
+	// Interval of the periodic look at all known jobs, and the rest of a job that
+	// was given back.
+	Interval time.Duration
+	// Expiry is the age at which others may take a claim for dead, Renew how often
+	// a held one is renewed. Expiry must be at least three times Renew.
+	Expiry, Renew time.Duration
+	// Resync is accepted for symmetry with Grafana's flags; the informers, which
+	// belong to the caller, resync by themselves.
+	Resync time.Duration
+	// MaxAttempts is how many claims of one job may end without a result.
+	MaxAttempts int
+	// Cleanup is CleanupRequeue, CleanupFail or CleanupOff.
+	Cleanup string
+	// Selector chooses repositories by their labels; nil = all.
+	Selector labels.Selector
+	// Actions that this agent takes; nil = all that it has workers for.
+	Actions []string
+	// HistoryExpiration is the age at which HistoricJobs are deleted from the API;
+	// 0 = never. It is also the age for the local history unless LocalHistory is set.
+	HistoryExpiration time.Duration
+	// LocalHistory is the age at which records of the state file are deleted, and
+	// LocalRecords how many are kept at most; 0 = no limit.
+	LocalHistory time.Duration
+	LocalRecords int
+	// Grace is how long running jobs may take to end when Run is told to stop.
+	Grace time.Duration
+	// Agent is the name of this agent in history.
+	Agent string
+	// Namespace to work in; "" = all.
+	Namespace string
+	// Logger; nil = slog.Default().
+	Logger *slog.Logger
+	// Observe is called for every event, from many goroutines at once. It must be
+	// quick and must not call the controller.
+	Observe func(Event)
+
+	// hook is told how far a job has come, for tests that stop the agent there.
+	hook func(step string, a about)
+}
+
+func (o Options) withDefaults() Options {
+	def(&o.Drivers, DefaultDrivers)
+	def(&o.Timeout, DefaultTimeout)
+	def(&o.Interval, DefaultInterval)
+	def(&o.Expiry, DefaultExpiry)
+	def(&o.Renew, DefaultRenew)
+	def(&o.MaxAttempts, DefaultMaxAttempts)
+	def(&o.Cleanup, CleanupRequeue)
+	def(&o.Grace, DefaultGrace)
+	def(&o.Agent, "limpet")
+	if o.LocalHistory == 0 {
+		o.LocalHistory = o.HistoryExpiration
+	}
+	if o.Selector == nil {
+		o.Selector = labels.Everything()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func (o Options) terms() terms { return terms{expiry: o.Expiry, renew: o.Renew} }
+
+// Validate returns every reason why these options, with the defaults for zero
+// values, are not safe to run with.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Drivers < 1 {
+		refuse("drivers must be at least 1, not %d", o.Drivers)
+	}
+	if err := o.terms().validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if o.Interval < time.Second {
+		refuse("job interval %s is below 1s", o.Interval)
+	}
+	if o.MaxAttempts < 1 {
+		refuse("max attempts must be at least 1, not %d", o.MaxAttempts)
+	}
+	switch o.Cleanup {
+	case CleanupRequeue, CleanupFail, CleanupOff:
+	default:
+		refuse("cleanup %q is none of requeue, fail, off", o.Cleanup)
+	}
+	if o.HistoryExpiration < 0 || o.LocalHistory < 0 || o.LocalRecords < 0 {
+		refuse("history expiration and limits must not be negative")
+	}
+	if o.Grace < 0 {
+		refuse("grace period must not be negative")
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,185 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// A claim in the state file that no driver works on is unsettled: the process
+// stopped, the API was away for too long, or an answer never came. There is one
+// way to settle it, at start and later alike: its name goes to the head of the
+// queue, a driver reads the job, and
+//
+//	the job does not exist, has another UID or another owner   forget it, "lost"
+//	it is ours, intent or held       renew, then resume from the mark
+//	it is ours, completing           renew, then go on with the completion
+
+// unsettled is a claim that waits to be settled.
+type unsettled struct {
+	claim state.Claim
+	// restart says that the process has stopped since: the claim of before
+	// counts as an attempt, because the job may be what stopped it.
+	restart bool
+}
+
+// recall takes over the claims that the last process left.
+func (c *Controller) recall(ctx context.Context) error {
+	claims, err := c.store.Claims(ctx)
+	if err != nil {
+		return fmt.Errorf("read own claims: %w", err)
+	}
+	for _, k := range claims {
+		c.mu.Lock()
+		c.unsettled[k.UID] = unsettled{claim: k, restart: true}
+		c.mu.Unlock()
+		c.queue.add(key{k.Namespace, k.Name}, lane{k.Namespace, k.Repository}, true)
+	}
+	return nil
+}
+
+// unsettle has a claim of this process settled. The driver that has its name
+// gives it back with an urgent verdict.
+func (c *Controller) unsettle(k state.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsettled[k.UID] = unsettled{claim: k}
+}
+
+// unsettledOf returns the claims under a name. There may be two when the name
+// was reused.
+func (c *Controller) unsettledOf(k key) []unsettled {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []unsettled
+	for _, u := range c.unsettled {
+		if u.claim.Namespace == k.Namespace && u.claim.Name == k.Name {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// forget settles a claim whose job is gone or in other hands.
+func (c *Controller) forget(ctx context.Context, u unsettled, why string) error {
+	k := u.claim
+	a := about{key: key{k.Namespace, k.Name}, uid: k.UID, repository: k.Repository, action: k.Action, attempt: k.Attempt}
+	var err error
+	if k.Phase == state.PhaseCompleting {
+		historic := skipped
+		if found, lookErr := c.server.archived(ctx, k.Namespace, k.UID); lookErr == nil && found {
+			historic = posted
+		}
+		err = c.store.EndClaim(ctx, k.UID, historic)
+	} else {
+		err = c.store.DropClaim(ctx, k.UID)
+	}
+	if err != nil {
+		return fmt.Errorf("forget a claim: %w", err)
+	}
+	c.mu.Lock()
+	delete(c.unsettled, k.UID)
+	c.mu.Unlock()
+	switch k.Phase {
+	case state.PhaseCompleting:
+		c.tellState(EventCompleted, a, "", "the job had left the queue already: "+why)
+	case state.PhaseHeld:
+		c.tell(EventLost, a, "lost while nobody worked on it: "+why)
+	}
+	return nil
+}
+
+// resume goes on with a job that still carries our claim.
+func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured, u unsettled) verdict {
+	k := u.claim
+	if u.restart && k.Phase == state.PhaseHeld {
+		k.Attempt++
+	}
+	if k.Phase == state.PhaseIntent {
+		k.Phase, k.Claimed = state.PhaseHeld, time.Now()
+	}
+	h := c.hold(ctx, job, k, time.Now())
+	defer c.drop(h)
+	h.resumed = true
+	view, err := api.JobView(job)
+	if err == nil {
+		h.started = view.Status.Started
+	}
+	if h.started == 0 {
+		h.started = c.nowMillis()
+	}
+	if err := c.retake(h, k); err != nil {
+		if _, taken := h.lost(); taken {
+			if k.Phase == state.PhaseCompleting {
+				return c.unfinished(ctx, h, err)
+			}
+			return c.forfeited(h)
+		}
+		return c.later(h)
+	}
+	if k.Phase == state.PhaseCompleting {
+		return c.resumeCompletion(ctx, h)
+	}
+	if err := c.store.PutClaim(ctx, k); err != nil {
+		return c.release(h, "the claim cannot be kept in the state file: "+err.Error())
+	}
+	c.step("confirmed", h.about)
+	c.tell(EventResumed, h.about, resumedText(k))
+	if k.Attempt > c.o.MaxAttempts {
+		return c.finish(ctx, h, newProgress(time.Now()), Outcome{State: api.StateError, Errors: []string{deathMessage},
+			Message: fmt.Sprintf("%s (%s)", deathMessage, plural(c.o.MaxAttempts, "attempt"))})
+	}
+	return c.serve(ctx, h, job)
+}
+
+// retake renews the claim and writes the count of attempts into the job, both in
+// one write under the resourceVersion that showed the job to be ours.
+func (c *Controller) retake(h *held, k state.Claim) error {
+	millis, err := c.millis()
+	if err != nil {
+		return err
+	}
+	sent := time.Now()
+	err = h.put(h.ctx, claimTries, func(job *unstructured.Unstructured) {
+		setClaim(job, millis, k.Token)
+		if k.Attempt > 1 {
+			setAnnotation(job, api.AnnoAttempt, fmt.Sprint(k.Attempt-1))
+		}
+	})
+	if err == nil {
+		h.confirm(sent)
+	}
+	return err
+}
+
+// resumeCompletion goes on where a completion was stopped. The record of the
+// state file is the result; the HistoricJob may exist already.
+func (c *Controller) resumeCompletion(ctx context.Context, h *held) verdict {
+	found, err := c.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
+	if err != nil || len(found) == 0 {
+		// Without its record the result is unknown: do the work again.
+		return c.release(h, "the result of the job is not in the state file any more")
+	}
+	r := found[0]
+	status := map[string]any{}
+	if err := utiljson.Unmarshal(r.Status, &status); err != nil {
+		return c.release(h, "the result of the job cannot be read any more")
+	}
+	out := Outcome{State: r.State, Message: r.Message, cancelled: r.State == stateCancelled}
+	ctx, cancel := c.graceful(ctx, h.ctx)
+	defer cancel()
+	return c.deliver(ctx, h, status, out, true)
+}
+
+func resumedText(k state.Claim) string {
+	if len(k.Mark) == 0 {
+		return "own claim found again, the work begins anew"
+	}
+	return "own claim found again, the work goes on from the last mark"
+}
