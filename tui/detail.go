@@ -1,0 +1,237 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// jobDetail is one job over the whole body: head, summary, errors, log.
+func (p *painter) jobDetail(x, y, w, h int) {
+	j, live := p.s.job()
+	head := min(6, h)
+	p.jobHead(x, y, w, head, j, live)
+	y, h = y+head, h-head
+	if h < 3 {
+		return
+	}
+	summary := min(max(len(j.Summary), 1)+3, max(h*2/5, 3))
+	troubles := len(j.Errors) + len(j.Warnings)
+	errors := 0
+	if troubles > 0 {
+		errors = min(troubles+2, max(h/3, 3))
+	}
+	log := h - summary - errors
+	if log < 3 {
+		summary, log = h-errors, 0
+	}
+	p.summaryBox(x, y, w, summary, j)
+	if errors > 0 {
+		p.troubleBox(x, y+summary, w, errors, j)
+	}
+	if log > 0 {
+		p.logBox(x, y+summary+errors, w, log, j)
+	}
+}
+
+func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
+	title := strings.TrimSpace(j.Name + "  " + j.Action + " " + j.Detail)
+	p.box(p.g, x, y, w, h, cut(title, w/2, p.g.more), cut(j.Repository, w/3, p.g.more), "", true)
+	state := p.shown(j)
+	if !live && j.Finished.IsZero() {
+		state = "unknown"
+	}
+	var lines []line
+	one := func(r role, text string) { lines = append(lines, line{cells: []string{text}, roles: []role{r}}) }
+	one(stateRole(state), p.stateLine(j, state, w-4))
+	one(rolePlain, p.leaseLine(j, live))
+	one(rolePlain, refLine(j, p.g.arrow))
+	one(rolePlain, "msg    "+orDash(j.Message))
+	for i, l := range lines {
+		if i < h-2 {
+			p.put(x+2, y+1+i, w-4, l.roles[0], cut(l.cells[0], w-4, p.g.more))
+		}
+	}
+}
+
+func (p *painter) stateLine(j view.Job, state string, w int) string {
+	glyph, ok := p.g.state[state]
+	if !ok {
+		glyph = p.g.state["unknown"]
+	}
+	head := glyph + " " + state
+	tail := ""
+	if j.Total > 0 {
+		tail += fmt.Sprintf("   %d/%d", j.Done, j.Total)
+	}
+	tail += "   " + p.elapsed(j)
+	if left := remaining(j, p.s.Now); left > 0 && state == "working" {
+		tail += "   ~" + age(left) + " left"
+	}
+	if !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0 {
+		return head + tail
+	}
+	percent := fmt.Sprintf(" %3.0f%%", j.Progress)
+	room := w - len([]rune(head)) - len(tail) - len(percent) - 3
+	if room < 5 {
+		return head + percent + tail
+	}
+	return head + "   " + p.bar(min(room, 60), j.Progress) + percent + tail
+}
+
+// remaining extends the pace so far to the rest of the work.
+func remaining(j view.Job, now time.Time) time.Duration {
+	if j.Done <= 0 || j.Total <= j.Done || j.Started.IsZero() || !j.Finished.IsZero() {
+		return 0
+	}
+	return time.Duration(float64(now.Sub(j.Started)) / float64(j.Done) * float64(j.Total-j.Done))
+}
+
+func (p *painter) leaseLine(j view.Job, live bool) string {
+	text := "lease  "
+	switch {
+	case !j.Finished.IsZero():
+		text += "ended " + j.Finished.UTC().Format("15:04:05Z")
+	case !live:
+		text += "the job is gone from the queue"
+	case j.Owner == "this" && !p.s.offline():
+		text += "held by this agent"
+		if !j.RenewAt.IsZero() {
+			text += ", renews in " + age(j.RenewAt.Sub(p.s.Now))
+		}
+		if !j.LeaseUntil.IsZero() {
+			text += ", expires in " + age(j.LeaseUntil.Sub(p.s.Now))
+		}
+	case j.Owner == "other":
+		text += "held by another agent"
+	case p.s.offline():
+		text += "ended: the API is away"
+	default:
+		text += "not claimed yet"
+	}
+	if j.Attempt > 0 {
+		text += fmt.Sprintf("   attempt %d", j.Attempt)
+		if j.MaxAttempt > 0 {
+			text += fmt.Sprintf(" of %d", j.MaxAttempt)
+		}
+	}
+	return text
+}
+
+func refLine(j view.Job, arrow string) string {
+	text := "ref    " + strings.TrimSpace(j.Branch)
+	if j.RefTo != "" {
+		text += " @ "
+		if j.RefFrom != "" && j.RefFrom != j.RefTo {
+			text += shortRef(j.RefFrom) + " " + arrow + " "
+		}
+		text += shortRef(j.RefTo)
+	}
+	if !j.Started.IsZero() {
+		text += "   started " + j.Started.UTC().Format("15:04:05Z")
+	}
+	return text + "   uid " + orDash(j.UID)
+}
+
+func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
+	p.box(p.g, x, y, w, h, "Summary", "", "", false)
+	if len(j.Summary) == 0 {
+		p.empty(x, y, w, h, []string{"Nothing written yet."})
+		return
+	}
+	columns := []column{{"KIND", 16, false, 0}, {"CREATE", 7, true, 0}, {"UPDATE", 7, true, 0}, {"DELETE", 7, true, 0}, {"NOOP", 6, true, 2}, {"WARN", 6, true, 1}, {"ERROR", 6, true, 0}}
+	p.list(x+1, y+1, w-2, h-2, columns, 0, len(j.Summary), -1, false, func(i int) line {
+		s := j.Summary[i]
+		l := line{cells: []string{s.Kind}, roles: []role{rolePlain}}
+		for k, n := range []int64{s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
+			r := rolePlain
+			switch {
+			case k == 5 && n > 0:
+				r = roleBad
+			case k == 4 && n > 0:
+				r = roleWarn
+			}
+			l.cells, l.roles = append(l.cells, fmt.Sprint(n)), append(l.roles, r)
+		}
+		return l
+	})
+}
+
+func (p *painter) troubleBox(x, y, w, h int, j view.Job) {
+	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d, Warnings %d", len(j.Errors), len(j.Warnings)), "", "limpet history show "+cut(j.UID, 36, ""), false)
+	row := y + 1
+	put := func(state, text string) {
+		if row < y+h-1 {
+			p.put(x+2, row, w-4, stateRole(state), cut(p.g.state[state]+" "+text, w-4, p.g.more))
+		}
+		row++
+	}
+	for _, e := range j.Errors {
+		put("error", e)
+	}
+	for _, e := range j.Warnings {
+		put("warning", e)
+	}
+}
+
+func (p *painter) logBox(x, y, w, h int, j view.Job) {
+	end := max(len(j.Log)-p.s.scroll, 0)
+	note := "following"
+	if p.s.scroll > 0 {
+		note = fmt.Sprintf("%d lines below", p.s.scroll)
+	}
+	p.box(p.g, x, y, w, h, "Log", note, plural(len(j.Log), "line"), false)
+	from := max(end-(h-2), 0)
+	for i, e := range j.Log[from:end] {
+		r := rolePlain
+		switch e.Level {
+		case "error":
+			r = roleBad
+		case "warn":
+			r = roleWarn
+		}
+		p.put(x+2, y+1+i, w-4, r, cut(e.At.UTC().Format("15:04:05.000")+" "+e.Text, w-4, p.g.more))
+	}
+}
+
+// jobSide shows the job under the cursor beside the list.
+func (p *painter) jobSide(x, y, w, h int) {
+	j, ok := p.s.selected()
+	title := "Job"
+	if ok {
+		title = j.Name
+	}
+	p.box(p.g, x, y, w, h, cut(title, w-8, p.g.more), "", "enter opens", false)
+	if !ok {
+		p.empty(x, y, w, h, []string{"The job under the cursor is shown here."})
+		return
+	}
+	state := p.shown(j)
+	row := y + 1
+	put := func(r role, text string) {
+		if row < y+h-1 {
+			p.put(x+2, row, w-4, r, cut(text, w-4, p.g.more))
+		}
+		row++
+	}
+	put(stateRole(state), p.stateLine(j, state, w-4))
+	put(rolePlain, p.leaseLine(j, true))
+	put(rolePlain, refLine(j, p.g.arrow))
+	put(rolePlain, j.Message)
+	put(rolePlain, "")
+	for _, s := range j.Summary {
+		put(rolePlain, fmt.Sprintf("%s: %d new, %d changed, %d gone", s.Kind, s.Create, s.Update, s.Delete))
+	}
+	for _, e := range j.Errors {
+		put(roleBad, p.g.state["error"]+" "+e)
+	}
+	for _, e := range j.Warnings {
+		put(roleWarn, p.g.state["warning"]+" "+e)
+	}
+	from := max(len(j.Log)-max(y+h-1-row, 0), 0)
+	for _, e := range j.Log[from:] {
+		put(roleDim, e.At.UTC().Format("15:04:05")+" "+e.Text)
+	}
+}

@@ -1,0 +1,296 @@
+package tui
+
+import (
+	"limpet/sync/view"
+)
+
+// Verb names what a person asks the agent for.
+type Verb string
+
+// Verbs of the dashboard.
+const (
+	Pull     Verb = "pull"      // incremental; cheap and harmless when repeated
+	PullFull Verb = "pull-full" // looks at everything
+	Cancel   Verb = "cancel"    // stops a job of this agent
+)
+
+// Action is one request to the agent, sent once.
+type Action struct {
+	Verb      Verb
+	Namespace string
+	Name      string // repository for pulls, job for cancel
+}
+
+// Outcome is what a key leads to besides the next state.
+type Outcome struct {
+	Quit   bool
+	Action *Action
+}
+
+// binding is one line of the key table. The help screen and the hint line are
+// made from it, so they cannot promise what no key does.
+type binding struct {
+	keys  []string
+	label string // shown in help
+	text  string
+	group string // MOVE, VIEW, ACT, APP
+	do    func(State) (State, Outcome)
+}
+
+var bindings []binding
+
+func init() {
+	same := func(f func(State) State) func(State) (State, Outcome) {
+		return func(s State) (State, Outcome) { return f(s), Outcome{} }
+	}
+	bindings = []binding{
+		{[]string{"up", "k"}, "up k", "row up", "MOVE", same(func(s State) State { return s.move(-1) })},
+		{[]string{"down", "j"}, "down j", "row down", "MOVE", same(func(s State) State { return s.move(1) })},
+		{[]string{"pgup", "ctrl+u"}, "pgup ^u", "page up", "MOVE", same(func(s State) State { return s.move(-10) })},
+		{[]string{"pgdown", "ctrl+d"}, "pgdn ^d", "page down", "MOVE", same(func(s State) State { return s.move(10) })},
+		{[]string{"home", "g"}, "home g", "first row", "MOVE", same(func(s State) State { return s.move(-1 << 30) })},
+		{[]string{"end", "G", "shift+g"}, "end G", "last row", "MOVE", same(func(s State) State { return s.move(1 << 30) })},
+		{[]string{"enter"}, "enter", "open the job", "VIEW", same(State.open)},
+		{[]string{"esc", "backspace"}, "esc", "back", "VIEW", same(State.leave)},
+		{[]string{"1"}, "1", "overview", "VIEW", same(func(s State) State { s.screen = screenOverview; return s })},
+		{[]string{"2"}, "2", "jobs", "VIEW", same(func(s State) State { s.screen, s.focus = screenJobs, paneJobs; return s })},
+		{[]string{"3"}, "3", "repositories", "VIEW", same(func(s State) State { s.screen, s.focus = screenRepos, paneRepos; return s })},
+		{[]string{"tab", "shift+tab"}, "tab", "other pane", "VIEW", same(State.switchPane)},
+		{[]string{"/"}, "/", "filter", "VIEW", same(func(s State) State { s.typing = true; return s })},
+		{[]string{"p"}, "p", "pull what changed", "ACT", State.pull},
+		{[]string{"P", "shift+p"}, "P", "pull everything (asks)", "ACT", State.pullFull},
+		{[]string{"x"}, "x", "cancel the job (asks)", "ACT", State.cancel},
+		{[]string{"a"}, "a", "ASCII or glyphs", "APP", same(func(s State) State { s.Caps.ASCII = !s.Caps.ASCII; return s })},
+		{[]string{"T", "shift+t"}, "T", "next theme", "APP", same(func(s State) State { s.Caps.Theme++; return s })},
+		{[]string{"?"}, "?", "this help", "APP", same(func(s State) State { s.help = true; return s })},
+		{[]string{"q", "ctrl+c"}, "q", "quit", "APP", func(s State) (State, Outcome) { return s, Outcome{Quit: true} }},
+	}
+}
+
+// Key returns the state after a key press. It is pure. The name of a key is
+// that of Bubble Tea: "enter", "ctrl+d", "G"; text is what it types, if it does.
+func (s State) Key(name, text string) (State, Outcome) {
+	s.toast = ""
+	switch {
+	case name == "ctrl+c":
+		return s, Outcome{Quit: true}
+	case s.ask != nil:
+		return s.answer(name)
+	case s.help:
+		s.help = false
+		return s, Outcome{}
+	case s.typing:
+		return s.typeFilter(name, text), Outcome{}
+	}
+	for _, b := range bindings {
+		for _, k := range b.keys {
+			if k == name {
+				return b.do(s)
+			}
+		}
+	}
+	return s, Outcome{}
+}
+
+// answer takes y for yes and everything but Enter for no.
+func (s State) answer(name string) (State, Outcome) {
+	switch name {
+	case "enter":
+		return s, Outcome{}
+	case "y", "Y", "shift+y":
+		act := s.ask.action
+		s.ask = nil
+		return s, Outcome{Action: &act}
+	}
+	s.ask = nil
+	return s, Outcome{}
+}
+
+func (s State) typeFilter(name, text string) State {
+	before := s
+	switch name {
+	case "enter":
+		s.typing = false
+	case "esc":
+		s.typing, s.filter = false, ""
+	case "backspace":
+		if r := []rune(s.filter); len(r) > 0 {
+			s.filter = string(r[:len(r)-1])
+		}
+	default:
+		s.filter += clean(text)
+	}
+	s.jobUID = follow(s.jobUID, keysOf(before.jobs(), jobKey), keysOf(s.jobs(), jobKey))
+	s.repoKey = follow(s.repoKey, keysOf(before.repos(), repoKey), keysOf(s.repos(), repoKey))
+	return s
+}
+
+func (s State) move(by int) State {
+	switch {
+	case s.screen == screenDetail:
+		j, _ := s.job()
+		s.scroll = min(max(s.scroll-by, 0), max(len(j.Log)-1, 0))
+	case s.listed() == paneRepos:
+		s.repoKey = step(s.repoKey, keysOf(s.repos(), repoKey), by)
+	default:
+		s.jobUID = step(s.jobUID, keysOf(s.jobs(), jobKey), by)
+	}
+	return s
+}
+
+func step(cursor string, keys []string, by int) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	at := 0
+	for i, k := range keys {
+		if k == cursor {
+			at = i
+		}
+	}
+	return keys[min(max(at+by, 0), len(keys)-1)]
+}
+
+// listed is the list that keys move in.
+func (s State) listed() pane {
+	switch s.screen {
+	case screenJobs:
+		return paneJobs
+	case screenRepos:
+		return paneRepos
+	}
+	return s.focus
+}
+
+func (s State) switchPane() State {
+	switch s.screen {
+	case screenOverview:
+		s.focus = 1 - s.focus
+	case screenJobs:
+		s.screen, s.focus = screenRepos, paneRepos
+	case screenRepos:
+		s.screen, s.focus = screenJobs, paneJobs
+	}
+	return s
+}
+
+// open shows the job under the cursor; on a repository, its present job.
+func (s State) open() State {
+	uid := s.jobUID
+	if s.listed() == paneRepos {
+		uid = ""
+		for _, j := range s.Snap.Jobs {
+			if j.Namespace+"/"+j.Repository == s.repoKey {
+				uid = j.UID
+				break
+			}
+		}
+		if uid == "" {
+			return s.say("this repository has no job now; p starts a pull", false)
+		}
+	}
+	for _, j := range s.Snap.Jobs {
+		if j.UID == uid && s.screen != screenDetail {
+			s.back, s.screen, s.detail, s.last, s.scroll = s.screen, screenDetail, uid, j, 0
+		}
+	}
+	return s
+}
+
+// leave undoes one thing: the filter first, then the screen.
+func (s State) leave() State {
+	switch {
+	case s.screen == screenDetail:
+		s.screen = s.back
+	case s.filter != "":
+		s.filter = ""
+		s = s.Show(s.Snap)
+	default:
+		s.screen = screenOverview
+	}
+	return s
+}
+
+// target is the repository that p and P mean.
+func (s State) target() (namespace, name string, ok bool) {
+	if s.screen == screenDetail {
+		j, _ := s.job()
+		return j.Namespace, j.Repository, j.Repository != ""
+	}
+	if s.listed() == paneRepos {
+		for _, r := range s.repos() {
+			if repoKey(r) == s.repoKey {
+				return r.Namespace, r.Name, true
+			}
+		}
+		return "", "", false
+	}
+	j, ok := s.selected()
+	return j.Namespace, j.Repository, ok
+}
+
+// selected is the job under the cursor.
+func (s State) selected() (view.Job, bool) {
+	if s.screen == screenDetail {
+		return s.job()
+	}
+	if s.listed() == paneJobs {
+		for _, j := range s.jobs() {
+			if j.UID == s.jobUID {
+				return j, true
+			}
+		}
+	}
+	return view.Job{}, false
+}
+
+func (s State) pull() (State, Outcome) {
+	namespace, name, ok := s.target()
+	if why := s.refuse(ok); why != "" {
+		return s.say(why, true), Outcome{}
+	}
+	return s.say("pull of "+name+" asked for", false), Outcome{Action: &Action{Verb: Pull, Namespace: namespace, Name: name}}
+}
+
+func (s State) pullFull() (State, Outcome) {
+	namespace, name, ok := s.target()
+	if why := s.refuse(ok); why != "" {
+		return s.say(why, true), Outcome{}
+	}
+	s.ask = &question{text: "Pull everything of " + name + "? Each object is compared, what differs is written.",
+		action: Action{Verb: PullFull, Namespace: namespace, Name: name}}
+	return s, Outcome{}
+}
+
+func (s State) cancel() (State, Outcome) {
+	j, ok := s.selected()
+	why := s.refuse(ok)
+	switch {
+	case why != "":
+	case !j.Finished.IsZero():
+		why = "this job has ended"
+	case j.Owner == "other":
+		why = "another agent runs this job; cancel it there"
+	}
+	if why != "" {
+		return s.say(why, true), Outcome{}
+	}
+	s.ask = &question{text: "Cancel " + j.Name + "? What it has written stays.", action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name}}
+	return s, Outcome{}
+}
+
+// refuse says why nothing can be asked for now; "" means it can.
+func (s State) refuse(selected bool) string {
+	switch {
+	case s.offline():
+		return "the API is away: nothing is sent, and nothing is queued for later"
+	case !selected:
+		return "nothing is selected"
+	}
+	return ""
+}
+
+func (s State) say(text string, bad bool) State {
+	s.toast, s.toastBad = text, bad
+	return s
+}

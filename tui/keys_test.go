@@ -1,0 +1,135 @@
+package tui
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"limpet/sync/view"
+)
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{})
+	t.Run("p asks for an incremental pull at once", func(t *testing.T) {
+		_, out := s.Key("p", "p")
+		want := Action{Verb: Pull, Namespace: "default", Name: "team-dash"}
+		if out.Action == nil || *out.Action != want {
+			t.Errorf("got %+v, want %+v", out.Action, want)
+		}
+	})
+	t.Run("P asks first and Enter decides nothing", func(t *testing.T) {
+		asked, out := s.Key("P", "P")
+		if out.Action != nil || asked.ask == nil {
+			t.Fatal("P must ask")
+		}
+		still, out := asked.Key("enter", "")
+		if out.Action != nil || still.ask == nil {
+			t.Error("Enter must leave the question open")
+		}
+		no, out := still.Key("n", "n")
+		if out.Action != nil || no.ask != nil {
+			t.Error("n must end the question without an action")
+		}
+		_, out = still.Key("y", "y")
+		if out.Action == nil || out.Action.Verb != PullFull {
+			t.Errorf("y must act, got %+v", out.Action)
+		}
+	})
+	t.Run("the job of another agent is not cancelled", func(t *testing.T) {
+		at := press(s, "down", "down", "down", "x")
+		if at.ask != nil || at.toast == "" {
+			t.Error("want a refusal that says why")
+		}
+	})
+	t.Run("nothing is sent while the API is away", func(t *testing.T) {
+		snap := picture()
+		snap.API.Up = false
+		got, out := shown(snap, Caps{}).Key("p", "p")
+		if out.Action != nil || got.toast == "" {
+			t.Error("want a refusal that says why")
+		}
+	})
+	t.Run("the cursor stays on its job when others come before it", func(t *testing.T) {
+		at := press(s, "down")
+		snap := picture()
+		snap.Jobs = append([]view.Job{{UID: "new", Name: "new", State: "working"}}, snap.Jobs...)
+		if j, _ := at.Show(snap).selected(); j.UID != "9x1ab" {
+			t.Errorf("cursor is on %q", j.UID)
+		}
+	})
+	t.Run("the cursor takes the next row when its job goes", func(t *testing.T) {
+		at := press(s, "down")
+		snap := picture()
+		snap.Jobs = append(snap.Jobs[:1:1], snap.Jobs[2:]...)
+		if j, _ := at.Show(snap).selected(); j.UID != "q0p4" {
+			t.Errorf("cursor is on %q", j.UID)
+		}
+	})
+	t.Run("the detail keeps a job that has gone", func(t *testing.T) {
+		at := press(s, "enter")
+		snap := picture()
+		snap.Jobs = snap.Jobs[1:]
+		at = at.Show(snap)
+		if j, live := at.job(); live || j.UID != "5c1e9c54" {
+			t.Errorf("detail shows %q, live %v", j.UID, live)
+		}
+	})
+	t.Run("Esc clears the filter before it leaves", func(t *testing.T) {
+		at := press(s, "2", "/", "e", "a", "s", "t", "enter")
+		if len(at.jobs()) != 2 {
+			t.Fatalf("filter lets %d jobs through, want 2", len(at.jobs()))
+		}
+		at = press(at, "esc")
+		if at.filter != "" || at.screen != screenJobs {
+			t.Error("the first Esc must clear the filter and stay")
+		}
+		if at = press(at, "esc"); at.screen != screenOverview {
+			t.Error("the second Esc must leave")
+		}
+	})
+	t.Run("every key of the table does what help says without a picture", func(t *testing.T) {
+		for _, b := range bindings {
+			for _, k := range b.keys {
+				NewState("standalone", Caps{}, noon).Key(k, "")
+			}
+		}
+	})
+}
+
+// TestRandomKeys presses keys, resizes and changes the picture at random: no
+// panic, and the cursor is on a row whenever there is one.
+func TestRandomKeys(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	defer func() {
+		if r := recover(); r != nil {
+			t.Errorf("seed=%d: %v", seed, r)
+			panic(r)
+		}
+	}()
+	var names []string
+	for _, b := range bindings {
+		names = append(names, b.keys...)
+	}
+	names = append(names, "y", "n", "z", "left", "f1")
+	s := shown(picture(), Caps{})
+	for range 20_000 {
+		switch rnd.IntN(8) {
+		case 0:
+			snap := picture()
+			rnd.Shuffle(len(snap.Jobs), func(i, j int) { snap.Jobs[i], snap.Jobs[j] = snap.Jobs[j], snap.Jobs[i] })
+			snap.Jobs = snap.Jobs[:rnd.IntN(len(snap.Jobs)+1)]
+			snap.Repos = snap.Repos[:rnd.IntN(len(snap.Repos)+1)]
+			snap.API.Up = rnd.IntN(4) > 0
+			s = s.Show(snap)
+		default:
+			s, _ = s.Key(names[rnd.IntN(len(names))], "")
+		}
+		if rows := s.jobs(); len(rows) > 0 && indexOf(s.jobUID, keysOf(rows, jobKey)) == 0 && rows[0].UID != s.jobUID {
+			t.Fatalf("seed=%d: the cursor is on no job", seed)
+		}
+		w, h := rnd.IntN(160)+1, rnd.IntN(50)+1
+		check(t, Render(s, w, h, s.Caps), w, h, s.Caps)
+	}
+}

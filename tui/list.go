@@ -1,0 +1,128 @@
+package tui
+
+// column is one column of a list. Lists are cut to what is seen: only the rows
+// of the window are ever made into text.
+type column struct {
+	head  string
+	width int
+	right bool // numbers and times end where the column ends
+	// rank says when the column goes if the screen is narrow: the highest
+	// first; 0 stays.
+	rank int
+}
+
+// fit drops columns until the rest fits into w cells and gives what is left to
+// the column grow.
+func fit(columns []column, w, grow int) []int {
+	keep := make([]bool, len(columns))
+	for i := range keep {
+		keep[i] = true
+	}
+	for {
+		sum, worst := 0, -1
+		for i, c := range columns {
+			if !keep[i] {
+				continue
+			}
+			sum += c.width + 1
+			if c.rank > 0 && (worst < 0 || c.rank > columns[worst].rank) {
+				worst = i
+			}
+		}
+		if sum <= w || worst < 0 {
+			out := make([]int, len(columns))
+			for i, c := range columns {
+				if keep[i] {
+					out[i] = c.width
+				}
+			}
+			out[grow] = max(out[grow]+w-sum, 4)
+			return out
+		}
+		keep[worst] = false
+	}
+}
+
+// window returns the first row to show so that the cursor's row is on the
+// screen, near the middle when the list is longer than the window.
+func window(cursor, rows, height int) int {
+	if rows <= height {
+		return 0
+	}
+	return min(max(cursor-height/2, 0), rows-height)
+}
+
+// line is one row of a list: a cell for each column, and their roles.
+type line struct {
+	cells []string
+	roles []role
+}
+
+// list draws the heads and the rows of a window. index gives the row of the
+// cursor; make turns one row into text.
+func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, focused bool, row func(i int) line) {
+	widths := fit(columns, w-2, grow)
+	at := x + 2
+	for i, c := range columns {
+		if widths[i] == 0 {
+			continue
+		}
+		p.cell(at, y, widths[i], c.right, roleHead, c.head)
+		at += widths[i] + 1
+	}
+	top := window(index, rows, h-1)
+	for i := top; i < rows && i-top < h-1; i++ {
+		ly := y + 1 + i - top
+		l := row(i)
+		at := x + 2
+		for k, c := range columns {
+			if widths[k] == 0 {
+				continue
+			}
+			p.cell(at, ly, widths[k], c.right, l.roles[k], l.cells[k])
+			at += widths[k] + 1
+		}
+		if i == index {
+			p.put(x, ly, 1, roleKey, p.g.cursor)
+			if focused {
+				p.paintRow(x+1, ly, x+w, roleCursor)
+			}
+		}
+	}
+}
+
+func (p *painter) cell(x, y, w int, right bool, r role, text string) {
+	text = cut(text, w, p.g.more)
+	if right {
+		p.right(x, x+w, y, r, text)
+		return
+	}
+	p.put(x, y, w, r, text)
+}
+
+// bar is a progress bar of w cells; a share below 0 is unknown.
+func (p *painter) bar(w int, percent float64) string {
+	out := make([]byte, 0, w*3)
+	full := 0
+	if percent > 0 {
+		full = min(int(percent/100*float64(w)+0.5), w)
+	}
+	for i := range w {
+		if i < full {
+			out = append(out, p.g.full...)
+		} else {
+			out = append(out, p.g.rest...)
+		}
+	}
+	return string(out)
+}
+
+// indexOf is the row of the cursor, 0 when it is on none.
+func indexOf(cursor string, keys []string) int {
+	for i, k := range keys {
+		if k == cursor {
+			return i
+		}
+	}
+	return 0
+}

@@ -1,0 +1,240 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// wideEnough is where the overview gains its third pane and the lower row.
+const (
+	wideWidth  = 120
+	wideHeight = 30
+	sideWidth  = 42
+)
+
+// overview is the first screen: jobs, repositories and, where there is room,
+// the job under the cursor, the events and the agent.
+func (p *painter) overview(top, bottom int) {
+	h := bottom - top
+	if p.w < 60 || h < 16 {
+		// One pane; Tab changes it.
+		if p.s.focus == paneRepos {
+			p.repoList(0, top, p.w, h, true)
+		} else {
+			p.jobList(0, top, p.w, h, true)
+		}
+		return
+	}
+	if p.w < wideWidth || p.h < wideHeight {
+		jobs := (h*11 + 10) / 20
+		p.jobList(0, top, p.w, jobs, p.s.focus == paneJobs)
+		p.repoList(0, top+jobs, p.w, h-jobs, p.s.focus == paneRepos)
+		return
+	}
+	low := 9
+	repos := max((h-low)*2/5, 6)
+	jobs := h - low - repos
+	p.jobList(0, top, p.w-sideWidth, jobs, p.s.focus == paneJobs)
+	p.jobSide(p.w-sideWidth, top, sideWidth, jobs)
+	p.repoList(0, top+jobs, p.w, repos, p.s.focus == paneRepos)
+	p.eventList(0, top+jobs+repos, p.w-sideWidth, low)
+	p.agentBox(p.w-sideWidth, top+jobs+repos, sideWidth, low)
+}
+
+// counts tells how many jobs are in which part of their life.
+func counts(jobs []view.Job) (working, pending, other, done int) {
+	for _, j := range jobs {
+		switch {
+		case !j.Finished.IsZero():
+			done++
+		case j.Owner == "other":
+			other++
+		case j.State == "working":
+			working++
+		default:
+			pending++
+		}
+	}
+	return
+}
+
+func (p *painter) jobList(x, y, w, h int, focused bool) {
+	rows := p.s.jobs()
+	working, pending, other, done := counts(rows)
+	note := fmt.Sprintf("%d working, %d pending", working, pending)
+	if other > 0 {
+		note += fmt.Sprintf(", %d elsewhere", other)
+	}
+	if done > 0 {
+		note += fmt.Sprintf(", %d just done", done)
+	}
+	title := "Jobs"
+	if p.s.offline() {
+		title = "Jobs (as of " + p.s.stale().UTC().Format("15:04:05Z") + ")"
+	}
+	index := indexOf(p.s.jobUID, keysOf(rows, jobKey))
+	p.box(p.g, x, y, w, h, title, note, place(index, len(rows)), focused)
+	if len(rows) == 0 {
+		p.empty(x, y, w, h, p.noJobs())
+		return
+	}
+	columns := []column{{"", 1, false, 0}, {"JOB", 16, false, 0}, {"REPOSITORY", 12, false, 4}, {"ACTION", 9, false, 2}, {"PROGRESS", 14, false, 0}, {"TIME", 6, true, 3}, {"LEASE", 6, true, 1}}
+	if w >= 96 {
+		columns[1].width, columns[2].width, columns[4].width = 20, 16, 26
+	}
+	wide := fit(columns, w-4, 4)[4]
+	p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) line { return p.jobRow(rows[i], wide) })
+}
+
+// shown is the state of a job as the screen says it: what is not live is
+// unknown, what another agent runs is "other".
+func (p *painter) shown(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero() || j.State == "pending":
+		return j.State
+	case p.s.offline():
+		return "unknown"
+	case j.Owner == "other":
+		return "other"
+	}
+	return j.State
+}
+
+func (p *painter) jobRow(j view.Job, wide int) line {
+	state := p.shown(j)
+	r := stateRole(state)
+	glyph, ok := p.g.state[state]
+	if !ok {
+		glyph = p.g.state["unknown"]
+	}
+	progress := p.progress(j, state, wide)
+	action := strings.TrimSpace(j.Action + " " + j.Detail)
+	return line{
+		cells: []string{glyph, j.Name, j.Repository, action, progress, p.elapsed(j), p.lease(j)},
+		roles: []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
+	}
+}
+
+// progress is a bar while a job works and says in words what else there is.
+func (p *painter) progress(j view.Job, state string, w int) string {
+	switch {
+	case !j.Finished.IsZero():
+		return strings.TrimSpace(state + " " + j.Message)
+	case j.State == "pending" && j.Owner == "":
+		return "pending"
+	case j.Progress < 0:
+		return strings.TrimSpace(state + " " + j.Message)
+	}
+	word := ""
+	if state != "working" {
+		word = state + " "
+	}
+	percent := fmt.Sprintf("%s%3.0f%%", word, j.Progress)
+	if w < len(percent)+6 {
+		return percent
+	}
+	return p.bar(w-len(percent)-1, j.Progress) + " " + percent
+}
+
+func (p *painter) elapsed(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero() && !j.Started.IsZero():
+		return clock(j.Finished.Sub(j.Started))
+	case !j.Started.IsZero() && !p.s.offline():
+		return clock(p.s.Now.Sub(j.Started))
+	case j.State == "pending" && !j.Created.IsZero():
+		return clock(p.s.Now.Sub(j.Created))
+	}
+	return "-"
+}
+
+func (p *painter) lease(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero() || j.Owner == "":
+		return "-"
+	case p.s.offline():
+		return "ended"
+	case j.Owner == "other":
+		return "other"
+	case j.LeaseUntil.IsZero():
+		return "-"
+	}
+	return age(j.LeaseUntil.Sub(p.s.Now))
+}
+
+// noJobs says why the list is empty and what comes next.
+func (p *painter) noJobs() []string {
+	if p.s.filter != "" {
+		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", len(p.s.Snap.Jobs), p.s.filter)}
+	}
+	text := "No jobs."
+	var next time.Time
+	name := ""
+	for _, r := range p.s.Snap.Repos {
+		if !r.Next.IsZero() && (next.IsZero() || r.Next.Before(next)) {
+			next, name = r.Next, r.Name
+		}
+	}
+	if name != "" {
+		text += fmt.Sprintf(" Next pull in %s: %s.", age(next.Sub(p.s.Now)), name)
+	}
+	if len(p.s.Snap.Repos) > 0 {
+		text += " p on a repository starts one."
+	}
+	return []string{text}
+}
+
+func (p *painter) noRepos() []string {
+	if p.s.filter != "" {
+		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter)}
+	}
+	if p.s.Snap.API.Embedded {
+		return []string{
+			"No repositories. limpet works locally, on its own API. Two ways on:",
+			"here:      limpet repo create NAME --url https://HOST/REPO.git",
+			"a server:  limpet --provisioning-server-url URL --token-file FILE",
+		}
+	}
+	return []string{"No repositories here yet. Create one in Grafana under Administration,", "Provisioning, and it appears by itself."}
+}
+
+func (p *painter) empty(x, y, w, h int, text []string) {
+	row := y + 1
+	for _, t := range text {
+		for _, l := range wrap(t, w-4) {
+			if row < y+h-1 {
+				p.put(x+2, row, w-4, roleDim, l)
+			}
+			row++
+		}
+	}
+}
+
+func place(index, rows int) string {
+	if rows == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", index+1, rows)
+}
+
+// wrap breaks text at blanks into lines of at most w bytes; a longer word is
+// left to be cut.
+func wrap(text string, w int) []string {
+	var out []string
+	cur := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case cur == "":
+			cur = word
+		case len(cur)+1+len(word) <= w:
+			cur += " " + word
+		default:
+			out = append(out, cur)
+			cur = word
+		}
+	}
+	return append(out, cur)
+}

@@ -1,0 +1,289 @@
+package tui
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/view"
+)
+
+// The smallest terminal that shows lists; below it one line is all.
+const (
+	minWidth  = 40
+	minHeight = 10
+)
+
+// Render returns the frame of s on a terminal of w by h cells: exactly h lines
+// of exactly w cells, joined by newlines. It is pure: the same arguments give
+// the same text.
+func Render(s State, w, h int, caps Caps) string {
+	if w < 1 || h < 1 {
+		return ""
+	}
+	c := newCanvas(w, h)
+	p := painter{canvas: c, s: s, g: caps.glyphs(), caps: caps}
+	if w < minWidth || h < minHeight {
+		p.tiny()
+	} else {
+		p.frame()
+	}
+	return c.frame(caps.look())
+}
+
+// painter draws one frame.
+type painter struct {
+	*canvas
+	s    State
+	g    glyphs
+	caps Caps
+}
+
+// tiny is the whole screen where nothing else fits.
+func (p *painter) tiny() {
+	working, pending, _, _ := counts(p.s.Snap.Jobs)
+	failing := 0
+	for _, r := range p.s.Snap.Repos {
+		if repoState(r) == "error" {
+			failing++
+		}
+	}
+	text := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", working, pending, failing, minWidth, minHeight)
+	for y, l := range wrap(text, p.w) {
+		p.put(0, y, p.w, rolePlain, l)
+	}
+}
+
+func (p *painter) frame() {
+	p.header()
+	if p.s.offline() {
+		p.banner()
+	} else {
+		p.tabs()
+	}
+	top, bottom := 2, p.h-2 // the body, bottom not included
+	switch p.s.screen {
+	case screenDetail:
+		p.jobDetail(0, top, p.w, bottom-top)
+	case screenJobs:
+		p.jobList(0, top, p.w, bottom-top, true)
+	case screenRepos:
+		p.repoList(0, top, p.w, bottom-top, true)
+	default:
+		p.overview(top, bottom)
+	}
+	p.status(p.h - 2)
+	p.hints(p.h - 1)
+	switch {
+	case p.s.help:
+		p.helpBox()
+	case p.s.ask != nil:
+		p.askBox()
+	}
+}
+
+// header is the first line: who, where, how the API does, the clock.
+func (p *painter) header() {
+	a, api := p.s.Snap.Agent, p.s.Snap.API
+	x := p.put(3, 0, p.w, roleTitle, "limpet "+orDash(a.Version))
+	x = p.put(x+3, 0, p.w, rolePlain, cut(orDash(a.Host), 20, p.g.more))
+	r, text := roleGood, p.g.dot+" API ok"
+	switch {
+	case p.s.Gone != "":
+		r, text = roleBad, p.g.ring+" daemon gone"
+	case p.s.Snap.At.IsZero():
+		r, text = roleWarn, p.g.ring+" starting"
+	case !api.Up:
+		r, text = roleBad, p.g.ring+" API down "+age(p.s.Now.Sub(api.Since))
+	case !api.Synced:
+		r, text = roleWarn, p.g.ring+" API syncing"
+	case api.Embedded:
+		text = p.g.dot + " embedded API"
+	case api.Latency > 0:
+		text += fmt.Sprintf(" %dms", api.Latency.Milliseconds())
+	}
+	x = p.put(x+2, 0, p.w, r, text)
+	if api.Insecure {
+		x = p.put(x+2, 0, p.w, roleBad, "TLS unchecked")
+	}
+	right := p.s.Source + "  " + p.s.Now.UTC().Format("15:04:05Z")
+	p.right(x+2, p.w-1, 0, roleDim, right)
+}
+
+func (p *painter) tabs() {
+	tabs := []struct {
+		on   bool
+		text string
+	}{
+		{p.s.screen == screenOverview, "1 Overview"},
+		{p.s.screen == screenJobs || p.s.screen == screenDetail, fmt.Sprintf("2 Jobs %d", len(p.s.Snap.Jobs))},
+		{p.s.screen == screenRepos, fmt.Sprintf("3 Repos %d", len(p.s.Snap.Repos))},
+	}
+	x := 1
+	for _, t := range tabs {
+		if t.on {
+			x = p.put(x, 1, p.w, roleTitle, "["+t.text+"]")
+		} else {
+			x = p.put(x, 1, p.w, roleDim, " "+t.text+" ")
+		}
+		x += 2
+	}
+	if ns := p.s.Snap.Agent.Namespace; ns != "" {
+		p.right(x, p.w-1, 1, roleDim, "ns "+ns)
+	}
+}
+
+// banner takes the place of the tabs while nothing is live.
+func (p *painter) banner() {
+	since := p.s.stale()
+	text := fmt.Sprintf(" ! OFFLINE since %s, shown as of then", since.UTC().Format("15:04:05Z"))
+	if p.s.Gone != "" {
+		text = fmt.Sprintf(" ! The daemon is gone, reconnecting; shown as of %s", since.UTC().Format("15:04:05Z"))
+	}
+	p.fill(0, 1, p.w, roleBanner, " ")
+	p.put(0, 1, p.w, roleBanner, text)
+}
+
+// status is the line above the hints: what was just done, else what needs a
+// person, else what is going on.
+func (p *painter) status(y int) {
+	s := p.s
+	switch {
+	case s.typing:
+		x := p.put(1, y, p.w-2, roleKey, "/ ")
+		x = p.put(x, y, p.w-x-14, rolePlain, s.filter)
+		p.put(x, y, 1, roleCursor, " ")
+	case s.toast != "":
+		r := roleGood
+		if s.toastBad {
+			r = roleBad
+		}
+		p.put(1, y, p.w-2, r, cut(s.toast, p.w-2, p.g.more))
+	case s.Gone != "":
+		p.put(1, y, p.w-2, roleBad, cut(s.Gone, p.w-2, p.g.more))
+	case s.Snap.Problem != "":
+		p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+s.Snap.Problem, p.w-2, p.g.more))
+	case s.filter != "":
+		p.put(1, y, p.w-2, roleWarn, fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter, len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos)))
+	default:
+		if e, ok := lastTrouble(s.Snap.Events, s.Now); ok {
+			p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+eventLine(e), p.w-2, p.g.more))
+		} else if n := len(s.Snap.Events); n > 0 {
+			p.put(1, y, p.w-2, roleDim, cut(eventLine(s.Snap.Events[n-1]), p.w-2, p.g.more))
+		}
+	}
+}
+
+// troubleFor is how long an error stays in the status line.
+const troubleFor = 10 * time.Minute
+
+func lastTrouble(events []view.Event, now time.Time) (view.Event, bool) {
+	for i := len(events) - 1; i >= 0; i-- {
+		if events[i].Level == "error" && now.Sub(events[i].At) < troubleFor {
+			return events[i], true
+		}
+	}
+	return view.Event{}, false
+}
+
+func eventLine(e view.Event) string {
+	line := e.At.UTC().Format("15:04:05")
+	for _, part := range []string{e.Job, e.Text} {
+		if part != "" {
+			line += " " + part
+		}
+	}
+	return line
+}
+
+func (p *painter) hints(y int) {
+	hints := [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}, {"?", "help"}, {"q", "quit"}}
+	switch {
+	case p.s.typing:
+		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}}
+	case p.s.screen == screenDetail:
+		hints = [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"p", "pull"}, {"x", "cancel"}, {"?", "help"}, {"q", "quit"}}
+	case p.s.offline():
+		hints = [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}, {"?", "help"}, {"q", "quit"}}
+	}
+	// Help and quit, the last two, are always there; what is before them goes
+	// first where there is no room.
+	for len(hints) > 2 && hintWidth(hints) > p.w-2 {
+		hints = append(hints[:len(hints)-3:len(hints)-3], hints[len(hints)-2:]...)
+	}
+	x := 1
+	for _, h := range hints {
+		x = p.put(x, y, p.w-x, roleKey, h[0])
+		x = p.put(x+1, y, p.w-x-1, roleDim, h[1]) + 2
+	}
+}
+
+func hintWidth(hints [][2]string) int {
+	w := -2
+	for _, h := range hints {
+		w += displaywidth.String(h[0]) + 1 + displaywidth.String(h[1]) + 2
+	}
+	return w
+}
+
+// helpBox lists the key table in columns by group.
+func (p *painter) helpBox() {
+	groups := []string{"MOVE", "VIEW", "ACT", "APP"}
+	var lines [][2]string
+	for i, g := range groups {
+		if i > 0 {
+			lines = append(lines, [2]string{})
+		}
+		lines = append(lines, [2]string{g})
+		for _, b := range bindings {
+			if b.group == g {
+				lines = append(lines, [2]string{b.label, b.text})
+			}
+		}
+	}
+	per := len(lines)
+	columns := 1
+	for per+2 > p.h-4 && columns < 3 {
+		columns++
+		per = (len(lines) + columns - 1) / columns
+	}
+	const column = 34
+	w, h := min(columns*column+4, p.w), min(per+2, p.h)
+	x, y := (p.w-w)/2, (p.h-h)/2
+	p.clear(x, y, w, h)
+	p.box(p.g, x, y, w, h, "Help", "", "any key closes", true)
+	for i, l := range lines {
+		cx, cy := x+2+i/per*column, y+1+i%per
+		if cy >= y+h-1 || cx+10 > x+w {
+			continue
+		}
+		if l[1] == "" {
+			p.put(cx, cy, w, roleTitle, l[0])
+			continue
+		}
+		p.put(cx, cy, 10, roleKey, l[0])
+		p.put(cx+10, cy, min(column-11, x+w-cx-11), rolePlain, l[1])
+	}
+}
+
+func (p *painter) askBox() {
+	lines := wrap(p.s.ask.text, min(60, p.w-6))
+	w, h := min(64, p.w-2), len(lines)+4
+	x, y := (p.w-w)/2, max((p.h-h)/2, 0)
+	p.clear(x, y, w, h)
+	p.box(p.g, x, y, w, h, "Sure?", "", "", true)
+	for i, l := range lines {
+		p.put(x+2, y+1+i, w-4, rolePlain, l)
+	}
+	at := p.put(x+2, y+h-2, w-4, roleKey, "y")
+	at = p.put(at+1, y+h-2, w-6, rolePlain, "yes    ")
+	at = p.put(at, y+h-2, w-12, roleKey, "n")
+	p.put(at+1, y+h-2, w-14, rolePlain, "no, and any other key; Enter does nothing")
+}
+
+func (p *painter) clear(x, y, w, h int) {
+	for row := y; row < y+h && row < p.h; row++ {
+		p.fill(x, row, min(x+w, p.w), rolePlain, " ")
+	}
+}

@@ -1,0 +1,235 @@
+package tui
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/view"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var noon = time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
+
+// picture is what the screens of the documentation show.
+func picture() *view.Snapshot {
+	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
+	return &view.Snapshot{
+		Seq: 7, At: noon,
+		Agent: view.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: at(50 * time.Hour), Drivers: 4, Claims: 3, StorePath: "/var/lib/limpet/limpet.db", StoreSize: 61 << 20, History: 41288, RSS: 38 << 20, Namespace: "stacks-1234"},
+		API:   view.API{Server: "https://grafana.example:6446", Up: true, Synced: true, Latency: 38 * time.Millisecond, Since: at(time.Hour)},
+		Jobs: []view.Job{
+			{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "working", Message: "replicating dashboards/network", Progress: 71, Done: 205, Total: 288, Created: at(50 * time.Second), Started: at(42 * time.Second), Owner: "this", LeaseUntil: noon.Add(18 * time.Second), RenewAt: noon.Add(8 * time.Second), Attempt: 1, MaxAttempt: 3, Branch: "main", RefFrom: strings.Repeat("a1b2c3d4", 5), RefTo: strings.Repeat("4e55f01a", 5),
+				Summary:  []view.Summary{{Kind: "Folder", Update: 1, Noop: 11}, {Kind: "Dashboard", Create: 14, Update: 3, Noop: 174, Warn: 1, Error: 1}},
+				Errors:   []string{"dashboards/net/bgp.json: invalid schemaVersion: want int, got \"39\""},
+				Warnings: []string{"dashboards/net/old.json: folder has no _folder.json, title from path"},
+				Log:      []view.Event{{At: at(3 * time.Second), Level: "info", Text: "created dashboards/net/core.json"}, {At: at(2 * time.Second), Level: "error", Text: "rejected dashboards/net/bgp.json: 422"}, {At: at(time.Second), Level: "info", Text: "created dashboards/net/edge.json"}}},
+			{UID: "9x1ab", Namespace: "default", Name: "infra-alerts-sync", Repository: "infra-alerts", Action: "pull", Detail: "incr", State: "working", Progress: 22, Done: 4, Total: 18, Created: at(10 * time.Second), Started: at(9 * time.Second), Owner: "this", LeaseUntil: noon.Add(25 * time.Second), Attempt: 1},
+			{UID: "q0p4", Namespace: "default", Name: "lab-west-move", Repository: "lab-west", Action: "move", State: "working", Message: "34 files", Progress: -1, Created: at(3 * time.Second), Started: at(2 * time.Second), Owner: "this", LeaseUntil: noon.Add(29 * time.Second), Attempt: 1},
+			{UID: "44dd1", Namespace: "default", Name: "team-dash-pr-481", Repository: "team-dash", Action: "pr", Detail: "#481", State: "working", Progress: 98, Created: at(80 * time.Second), Started: at(70 * time.Second), Owner: "other", Attempt: 1},
+			{UID: "k2m9", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "pending", Created: at(31 * time.Second), Attempt: 1},
+			{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Created: at(30 * time.Second), Attempt: 2},
+			{UID: "y7c1", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "error", Message: "401 bad credentials", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, Errors: []string{"401 bad credentials"}},
+		},
+		Repos: []view.Repo{
+			{Namespace: "default", Name: "infra-alerts", Title: "Infra", Type: "gitlab", URL: "https://gitlab.example/infra.git", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("9c0ffeee", 5), Synced: at(5 * time.Minute), Resources: 18, Runs: "....s...s...s...s...w..s"},
+			{Namespace: "default", Name: "lab-east", Title: "Lab East", Type: "git", URL: "https://git.lab/obs/east.git", Enabled: true, Checked: at(39 * time.Second), Health: "401 bad credentials", SyncState: "error", LastRef: strings.Repeat("5d41aa90", 5), Synced: at(3 * time.Hour), Next: noon.Add(time.Minute), Resources: 288, Runs: "ssssssssssssssssssseeeee"},
+			{Namespace: "default", Name: "lab-west", Title: "Lab West", Type: "git", URL: "https://git.lab/obs/west.git", Enabled: true, SyncState: "success", LastRef: strings.Repeat("77be2100", 5), Synced: at(9 * time.Minute), Next: noon.Add(51 * time.Second), Resources: 301, Runs: "ssssssssssssssssssssssss"},
+			{Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Resources: 288, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
+		},
+		Events: []view.Event{
+			{At: at(9 * time.Second), Level: "info", Job: "infra-alerts-sync", Text: "claimed, attempt 1"},
+			{At: at(39 * time.Second), Level: "error", Job: "lab-east-sync", Text: "401 bad credentials"},
+		},
+	}
+}
+
+func shown(snap *view.Snapshot, caps Caps) State {
+	s := NewState("attached to daemon 4121", caps, noon)
+	s.Now = noon
+	return s.Show(snap)
+}
+
+func press(s State, keys ...string) State {
+	for _, k := range keys {
+		text := ""
+		if len(k) == 1 {
+			text = k
+		}
+		s, _ = s.Key(k, text)
+	}
+	return s
+}
+
+// check fails unless the frame keeps what every frame has to keep.
+func check(t *testing.T, frame string, w, h int, caps Caps) {
+	t.Helper()
+	if caps.ASCII && caps.Mono && strings.ContainsRune(frame, 0x1b) {
+		t.Fatalf("escape sequence in a frame without colours and glyphs:\n%q", frame)
+	}
+	lines := strings.Split(strip(frame), "\n")
+	if len(lines) != h {
+		t.Fatalf("%d lines, want %d", len(lines), h)
+	}
+	for i, l := range lines {
+		if got := displaywidth.String(l); got != w {
+			t.Fatalf("line %d is %d cells wide, want %d: %q", i, got, w, l)
+		}
+		if caps.ASCII && !hostileRow(l) {
+			for _, r := range l {
+				if r >= 0x80 {
+					t.Fatalf("line %d has %q in ASCII mode", i, r)
+				}
+			}
+		}
+	}
+}
+
+// hostileRow says that a row shows foreign text beyond ASCII, which stays.
+func hostileRow(l string) bool { return strings.ContainsAny(l, "漢字é🙂אب") }
+
+// strip takes the SGR sequences out of a frame.
+func strip(frame string) string {
+	var b strings.Builder
+	for i := 0; i < len(frame); i++ {
+		if frame[i] == 0x1b {
+			for i < len(frame) && frame[i] != 'm' {
+				i++
+			}
+			continue
+		}
+		b.WriteByte(frame[i])
+	}
+	return b.String()
+}
+
+func TestGoldenScreens(t *testing.T) {
+	t.Parallel()
+	offline := picture()
+	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
+	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
+	plain := Caps{Mono: true}
+	tests := []struct {
+		name string
+		s    State
+		w, h int
+	}{
+		{"overview-80x24", shown(picture(), plain), 80, 24},
+		{"overview-140x40", shown(picture(), plain), 140, 40},
+		{"overview-ascii-80x24", shown(picture(), Caps{Mono: true, ASCII: true}), 80, 24},
+		{"overview-colour-80x24", shown(picture(), Caps{}), 80, 24},
+		{"detail-80x24", press(shown(picture(), plain), "enter"), 80, 24},
+		{"detail-140x40", press(shown(picture(), plain), "enter"), 140, 40},
+		{"offline-80x24", shown(offline, plain), 80, 24},
+		{"empty-80x24", shown(empty, plain), 80, 24},
+		{"help-80x24", press(shown(picture(), plain), "?"), 80, 24},
+		{"sure-80x24", press(shown(picture(), plain), "x"), 80, 24},
+		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
+		{"filter-80x24", press(shown(picture(), plain), "/", "e", "a", "s", "t"), 80, 24},
+		{"floor-40x10", shown(picture(), plain), 40, 10},
+		{"tiny-39x9", shown(picture(), plain), 39, 9},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := Render(tt.s, tt.w, tt.h, tt.s.Caps)
+			check(t, got, tt.w, tt.h, tt.s.Caps)
+			path := filepath.Join("..", "testdata", "golden", "screen-"+tt.name+".txt")
+			if *update {
+				if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got+"\n" != string(want) {
+				t.Errorf("the screen has changed; look at it and run with -update\ngot:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestInvariants(t *testing.T) {
+	t.Parallel()
+	hostile := picture()
+	evil := "\x1b]0;pwn\x07\x1b[31mred\r\n\u202eedoc 漢字漢字 é🙂👩‍👩‍👧 אב\u200b\xff" + strings.Repeat("漢", 90)
+	for i := range hostile.Jobs {
+		hostile.Jobs[i].Name, hostile.Jobs[i].Repository, hostile.Jobs[i].Message = evil, evil, evil
+		hostile.Jobs[i].Log = []view.Event{{At: noon, Level: "error", Text: evil}}
+		hostile.Jobs[i].Errors, hostile.Jobs[i].Summary = []string{evil}, []view.Summary{{Kind: evil, Create: 1 << 60}}
+		hostile.Jobs[i].State = []string{"working", "odd" + evil, ""}[i%3]
+	}
+	for i := range hostile.Repos {
+		hostile.Repos[i].Name, hostile.Repos[i].URL, hostile.Repos[i].LastRef, hostile.Repos[i].Runs = evil, evil, evil, evil
+	}
+	hostile.Agent.Host, hostile.Problem = evil, evil
+	many := picture()
+	for i := range 10_000 {
+		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
+	}
+	down := picture()
+	down.API.Up = false
+	gone := shown(picture(), Caps{})
+	gone.Gone = "ask the daemon: connection refused"
+	states := map[string]State{
+		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
+		"many": press(shown(many, Caps{}), "end"), "down": shown(down, Caps{}), "gone": gone,
+	}
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
+	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
+	for name, s := range states {
+		for screen, keys := range screens {
+			for _, size := range sizes {
+				for _, caps := range []Caps{{}, {Mono: true}, {ASCII: true}, {Mono: true, ASCII: true}, {Theme: 1}, {Theme: 2}} {
+					s := press(s, keys...)
+					s.Caps = caps
+					frame := Render(s, size[0], size[1], caps)
+					check(t, frame, size[0], size[1], caps)
+					if strings.Contains(frame, "pwn\x07") || strings.Contains(frame, "\u202e") {
+						t.Fatalf("%s/%s: foreign control characters on the screen", name, screen)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestCursorRowIsVisible(t *testing.T) {
+	t.Parallel()
+	many := picture()
+	for i := range 500 {
+		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("row-", i, "-end"), State: "pending", Created: noon})
+	}
+	s := shown(many, Caps{Mono: true, ASCII: true})
+	for i := range 520 {
+		j, ok := s.selected()
+		if !ok {
+			t.Fatal("nothing selected")
+		}
+		if frame := Render(s, 80, 24, s.Caps); !strings.Contains(frame, j.Name[:min(12, len(j.Name))]) {
+			t.Fatalf("after %d steps the row %q under the cursor is not on the screen", i, j.Name)
+		}
+		s = press(s, "down")
+	}
+}
+
+func BenchmarkRender10kJobs(b *testing.B) {
+	many := picture()
+	for i := range 10_000 {
+		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
+	}
+	s := shown(many, Caps{})
+	for b.Loop() {
+		Render(s, 140, 40, s.Caps)
+	}
+}

@@ -1,0 +1,150 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+func (p *painter) repoList(x, y, w, h int, focused bool) {
+	rows := p.s.repos()
+	failing := 0
+	for _, r := range rows {
+		if repoState(r) == "error" {
+			failing++
+		}
+	}
+	foot := fmt.Sprintf("%d in order", len(rows)-failing)
+	if failing > 0 {
+		foot += fmt.Sprintf(", %d failing", failing)
+	}
+	title := "Repositories"
+	if p.s.offline() {
+		title = "Repositories (as of " + p.s.stale().UTC().Format("15:04:05Z") + ")"
+	}
+	index := indexOf(p.s.repoKey, keysOf(rows, repoKey))
+	p.box(p.g, x, y, w, h, title, place(index, len(rows)), foot, focused)
+	if len(rows) == 0 {
+		p.empty(x, y, w, h, p.noRepos())
+		return
+	}
+	columns := []column{{"", 1, false, 0}, {"NAME", 14, false, 0}, {"TYPE", 6, false, 5}, {"HEALTH", 9, false, 3}, {"SYNC", 8, false, 0}, {"LAST REF", 8, false, 2}, {"SYNCED", 8, false, 0}, {"NEXT", 7, false, 4}, {"24H", 6, false, 6}}
+	if w >= wideWidth {
+		columns[1].width, columns[2].width, columns[3].width = 20, 16, 14
+		columns[8].width = 24
+		columns = append(columns, column{"RES", 6, true, 7}, column{"URL", 24, false, 8})
+	}
+	spark := columns[8].width
+	p.list(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) line { return p.repoRow(rows[i], spark, len(columns)) })
+}
+
+// repoState is the one word for how a repository does.
+func repoState(r view.Repo) string {
+	switch {
+	case !r.Checked.IsZero() && !r.Healthy:
+		return "error"
+	case r.SyncState == "":
+		return "pending"
+	}
+	return r.SyncState
+}
+
+func health(r view.Repo) string {
+	switch {
+	case r.Checked.IsZero():
+		return "unchecked"
+	case r.Healthy:
+		return "healthy"
+	}
+	return "failing"
+}
+
+func (p *painter) repoRow(r view.Repo, spark, columns int) line {
+	state := repoState(r)
+	if p.s.offline() && state == "working" {
+		state = "unknown"
+	}
+	glyph, ok := p.g.state[state]
+	if !ok {
+		glyph = p.g.state["unknown"]
+	}
+	next := "-"
+	switch {
+	case !r.Enabled:
+		next = "off"
+	case p.s.offline():
+	case r.SyncState == "working":
+		next = "now"
+	case !r.Next.IsZero():
+		next = "in " + age(r.Next.Sub(p.s.Now))
+	}
+	h := health(r)
+	l := line{
+		cells: []string{glyph, r.Name, r.Type, h, orDash(r.SyncState), orDash(shortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
+		roles: []role{stateRole(state), rolePlain, rolePlain, stateRole(h), stateRole(r.SyncState), rolePlain, rolePlain, rolePlain, roleDim},
+	}
+	if columns > 9 {
+		l.cells = append(l.cells, fmt.Sprint(r.Resources), r.URL)
+		l.roles = append(l.roles, rolePlain, roleDim)
+	}
+	return l
+}
+
+// spark is the line of the last 24 hours, the worst of several where there is
+// less room than hours.
+func (p *painter) spark(runs string, w int) string {
+	if runs == "" {
+		return strings.Repeat(p.g.spark['.'], min(w, 24))
+	}
+	worst := map[byte]int{'.': 0, 's': 1, 'w': 2, 'e': 3}
+	w = min(w, len(runs))
+	var b strings.Builder
+	for i := range w {
+		best := byte('.')
+		for k := i * len(runs) / w; k < (i+1)*len(runs)/w; k++ {
+			if worst[runs[k]] > worst[best] {
+				best = runs[k]
+			}
+		}
+		b.WriteString(p.g.spark[best])
+	}
+	return b.String()
+}
+
+func (p *painter) eventList(x, y, w, h int) {
+	events := p.s.Snap.Events
+	p.box(p.g, x, y, w, h, "Events", "all repositories", fmt.Sprintf("%d kept", len(events)), false)
+	for i := range min(h-2, len(events)) {
+		e := events[len(events)-1-i]
+		r := rolePlain
+		switch e.Level {
+		case "error":
+			r = roleBad
+		case "warn":
+			r = roleWarn
+		}
+		p.put(x+2, y+1+i, w-4, r, cut(eventLine(e), w-4, p.g.more))
+	}
+}
+
+func (p *painter) agentBox(x, y, w, h int) {
+	a := p.s.Snap.Agent
+	p.box(p.g, x, y, w, h, "Agent", "", "", false)
+	up := "-"
+	if !a.Started.IsZero() {
+		up = age(p.s.Now.Sub(a.Started))
+	}
+	rows := []string{
+		fmt.Sprintf("pid %d   up %s   rss %s", a.PID, up, sizeText(a.RSS)),
+		fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount),
+		fmt.Sprintf("store %s   %s", sizeText(a.StoreSize), plural(a.History, "record")),
+		cut(a.StorePath, w-4, p.g.more),
+		"api " + orDash(p.s.Snap.API.Server),
+	}
+	for i, t := range rows {
+		if i < h-2 {
+			p.put(x+2, y+1+i, w-4, rolePlain, cut(t, w-4, p.g.more))
+		}
+	}
+}

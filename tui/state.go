@@ -1,0 +1,173 @@
+package tui
+
+import (
+	"strings"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// screen is what fills the body.
+type screen uint8
+
+const (
+	screenOverview screen = iota
+	screenJobs
+	screenRepos
+	screenDetail
+)
+
+// pane is a list that can have the focus.
+type pane uint8
+
+const (
+	paneJobs pane = iota
+	paneRepos
+)
+
+// State is all that a frame is made of. It is a value: Key and Show return the
+// next one, Render reads it.
+type State struct {
+	Snap   *view.Snapshot // never nil, always clean
+	Now    time.Time
+	Source string // "standalone", "attached to daemon 4121"
+	Gone   string // why the source does not answer; "" = it does
+
+	screen   screen
+	back     screen // where Esc in the detail leads to
+	focus    pane
+	jobUID   string // cursor of the job list; a UID stays on its row
+	repoKey  string // cursor of the repository list: namespace/name
+	detail   string // UID of the job in the detail
+	last     view.Job
+	scroll   int // lines that the log of the detail is scrolled up
+	filter   string
+	typing   bool // keys go into the filter
+	help     bool
+	ask      *question
+	toast    string
+	toastBad bool
+	Caps     Caps
+}
+
+// question is an action that waits for a yes. Enter does nothing: a person who
+// hits it by habit has decided nothing.
+type question struct {
+	text   string
+	action Action
+}
+
+// NewState is the state before the first picture.
+func NewState(source string, caps Caps, now time.Time) State {
+	return State{Snap: &view.Snapshot{}, Now: now, Source: source, Caps: caps}
+}
+
+// Show takes a new picture. Cursors stay on their rows as long as these exist.
+func (s State) Show(snap *view.Snapshot) State {
+	oldJobs, oldRepos := s.jobs(), s.repos()
+	s.Snap = cleanSnapshot(snap)
+	s.Gone = ""
+	s.jobUID = follow(s.jobUID, keysOf(oldJobs, jobKey), keysOf(s.jobs(), jobKey))
+	s.repoKey = follow(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
+	for _, j := range s.Snap.Jobs {
+		if j.UID == s.detail {
+			s.last = j
+		}
+	}
+	return s
+}
+
+// follow keeps a cursor on its row; when the row is gone it moves to the row
+// that has taken its place.
+func follow(cursor string, before, after []string) string {
+	if len(after) == 0 {
+		return ""
+	}
+	for _, k := range after {
+		if k == cursor {
+			return cursor
+		}
+	}
+	for i, k := range before {
+		if k == cursor {
+			return after[min(i, len(after)-1)]
+		}
+	}
+	return after[0]
+}
+
+func jobKey(j view.Job) string   { return j.UID }
+func repoKey(r view.Repo) string { return r.Namespace + "/" + r.Name }
+
+func keysOf[T any](rows []T, key func(T) string) []string {
+	out := make([]string, len(rows))
+	for i, r := range rows {
+		out[i] = key(r)
+	}
+	return out
+}
+
+// jobs are the rows of the job list: all that the filter lets through.
+func (s State) jobs() []view.Job {
+	if s.filter == "" {
+		return s.Snap.Jobs
+	}
+	var out []view.Job
+	for _, j := range s.Snap.Jobs {
+		if matches(s.filter, j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message) {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// repos are the rows of the repository list.
+func (s State) repos() []view.Repo {
+	if s.filter == "" {
+		return s.Snap.Repos
+	}
+	var out []view.Repo
+	for _, r := range s.Snap.Repos {
+		if matches(s.filter, r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// matches says that every word of the filter occurs in one of the fields.
+func matches(filter string, fields ...string) bool {
+	for _, word := range strings.Fields(strings.ToLower(filter)) {
+		found := false
+		for _, f := range fields {
+			found = found || strings.Contains(strings.ToLower(f), word)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// job is the job in the detail: as it is now, else as it was seen last.
+func (s State) job() (view.Job, bool) {
+	for _, j := range s.Snap.Jobs {
+		if j.UID == s.detail {
+			return j, true
+		}
+	}
+	return s.last, false
+}
+
+// offline says that what is shown is not live.
+func (s State) offline() bool {
+	return s.Gone != "" || !s.Snap.At.IsZero() && !s.Snap.API.Up
+}
+
+// stale says since when.
+func (s State) stale() time.Time {
+	if s.Gone != "" {
+		return s.Snap.At
+	}
+	return s.Snap.API.Since
+}

@@ -1,0 +1,99 @@
+package tui
+
+// role says what a piece of text is; the theme says how that looks.
+type role uint8
+
+const (
+	rolePlain role = iota
+	roleDim
+	roleTitle
+	roleFrame
+	roleFocus
+	roleHead
+	roleGood
+	roleBad
+	roleWarn
+	roleWork
+	roleCursor
+	roleKey
+	roleBanner
+	roleCount
+)
+
+// theme gives the SGR parameters of each role. Only the sixteen colours of the
+// terminal's own palette are used, and the background is left alone.
+type theme [roleCount]string
+
+// Caps is what the terminal can show.
+type Caps struct {
+	ASCII bool // no glyph beyond ASCII
+	Mono  bool // no colour; bold and reverse stay
+	Theme int  // index into the coloured themes
+}
+
+var coloured = []theme{
+	// The palette of the terminal.
+	{roleDim: "2", roleTitle: "1", roleFrame: "2", roleFocus: "36", roleHead: "2", roleGood: "32", roleBad: "1;31", roleWarn: "33", roleWork: "36", roleCursor: "1;7", roleKey: "1", roleBanner: "1;33"},
+	// High contrast: nothing dim, bold where it counts.
+	{roleTitle: "1", roleFocus: "1;97", roleHead: "1;4", roleGood: "1;92", roleBad: "1;97;41", roleWarn: "1;93", roleWork: "1;96", roleCursor: "1;7", roleKey: "1", roleBanner: "1;97;41"},
+	// Blue and orange: told apart with any colour vision.
+	{roleDim: "2", roleTitle: "1", roleFrame: "2", roleFocus: "94", roleHead: "2", roleGood: "94", roleBad: "1;33", roleWarn: "33", roleWork: "96", roleCursor: "1;7", roleKey: "1", roleBanner: "1;33"},
+}
+
+var mono = theme{roleTitle: "1", roleFocus: "1", roleBad: "1", roleCursor: "7", roleKey: "1", roleBanner: "7"}
+
+// look returns the theme of the terminal. Without colours and beyond ASCII
+// nothing but text is sent: that is the form for logs and screen readers.
+func (c Caps) look() theme {
+	switch {
+	case c.Mono && c.ASCII:
+		return theme{}
+	case c.Mono:
+		return mono
+	}
+	return coloured[c.Theme%len(coloured)]
+}
+
+// glyphs are the shapes of a screen.
+type glyphs struct {
+	topLeft, topRight, bottomLeft, bottomRight, horizontal, vertical string
+	cursor, full, rest, more, arrow, up, down, dot, ring             string
+	state                                                            map[string]string
+	spark                                                            map[byte]string
+}
+
+var unicodeGlyphs = glyphs{
+	topLeft: "╭", topRight: "╮", bottomLeft: "╰", bottomRight: "╯", horizontal: "─", vertical: "│",
+	cursor: "▸", full: "█", rest: "░", more: "…", arrow: "→", up: "↑", down: "↓", dot: "●", ring: "○",
+	state: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇", "unknown": "?", "cancelled": "■"},
+	spark: map[byte]string{'.': "▁", 's': "▂", 'w': "!", 'e': "✗"},
+}
+
+var asciiGlyphs = glyphs{
+	topLeft: "+", topRight: "+", bottomLeft: "+", bottomRight: "+", horizontal: "-", vertical: "|",
+	cursor: ">", full: "=", rest: ".", more: "~", arrow: "->", up: "^", down: "v", dot: "*", ring: "o",
+	state: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o", "unknown": "?", "cancelled": "#"},
+	spark: map[byte]string{'.': ".", 's': "+", 'w': "!", 'e': "x"},
+}
+
+func (c Caps) glyphs() glyphs {
+	if c.ASCII {
+		return asciiGlyphs
+	}
+	return unicodeGlyphs
+}
+
+// stateRole is the colour of a state; its glyph and its word say the same.
+func stateRole(state string) role {
+	switch state {
+	case "working":
+		return roleWork
+	case "success", "healthy":
+		return roleGood
+	case "warning", "unknown":
+		return roleWarn
+	case "error", "failing":
+		return roleBad
+	}
+	return rolePlain
+}

@@ -1,0 +1,191 @@
+// Package tui is the dashboard: one file a screen.
+//
+// Its law: a frame is a pure function of State, size and Caps (render.go), a
+// key press a pure function from State to State (keys.go), and this file is the
+// only one that knows the framework. Every foreign text is cleaned once, where
+// a picture enters (text.go). A state is always told by a glyph and a word,
+// never by colour alone.
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"limpet/sync/view"
+)
+
+// Source is where a dashboard gets its pictures from and where it sends what
+// the person asks for.
+type Source interface {
+	// Next blocks until there is a picture that was not returned before, or ctx
+	// ends. Another error means that the source does not answer now; the next
+	// call tries again.
+	Next(ctx context.Context) (*view.Snapshot, error)
+	// Act asks the agent for something, once.
+	Act(ctx context.Context, a Action) error
+	// Name says what the source is: "standalone", "attached to daemon 4121".
+	Name() string
+}
+
+// Options are the terminal and its ways.
+type Options struct {
+	In, Out *os.File
+	Color   string // auto, always, never
+	Env     func(string) string
+	Version string
+}
+
+// capsOf reads from the environment what the terminal can show.
+func capsOf(o Options) Caps {
+	locale := o.Env("LC_ALL")
+	for _, name := range []string{"LC_CTYPE", "LANG"} {
+		if locale == "" {
+			locale = o.Env(name)
+		}
+	}
+	locale = strings.ToUpper(locale)
+	term := o.Env("TERM")
+	return Caps{
+		ASCII: !strings.Contains(locale, "UTF-8") && !strings.Contains(locale, "UTF8") || term == "linux",
+		Mono:  o.Color == "never" || o.Color != "always" && (o.Env("NO_COLOR") != "" || term == "dumb"),
+	}
+}
+
+const (
+	// actTimeout bounds one request of the person.
+	actTimeout = 10 * time.Second
+	// retryMin and retryMax are the pauses while the source does not answer.
+	retryMin = 250 * time.Millisecond
+	retryMax = 5 * time.Second
+	// remoteGap is the pause between pictures over SSH, localGap elsewhere.
+	remoteGap = 250 * time.Millisecond
+	localGap  = 100 * time.Millisecond
+)
+
+// Run shows the dashboard until the person quits or ctx ends. It leaves the
+// terminal as it was, with one line about what was going on.
+func Run(ctx context.Context, src Source, o Options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gap := localGap
+	if o.Env("SSH_TTY") != "" {
+		gap = remoteGap
+	}
+	m := &model{ctx: ctx, src: src, gap: gap, retry: retryMin, state: NewState(src.Name(), capsOf(o), time.Now())}
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
+	_, err := p.Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("dashboard: %w", err)
+	}
+	farewell(o.Out, m.state)
+	return nil
+}
+
+func farewell(w io.Writer, s State) {
+	working, pending, _, _ := counts(s.Snap.Jobs)
+	fmt.Fprintf(w, "limpet: %d working, %d pending, repositories: %d\n", working, pending, len(s.Snap.Repos))
+}
+
+// model is the adapter to Bubble Tea.
+type model struct {
+	ctx   context.Context // of Run; the framework has no other way to hand it on
+	src   Source
+	gap   time.Duration
+	retry time.Duration
+	state State
+	w, h  int
+}
+
+type (
+	pictureMsg struct{ snap *view.Snapshot }
+	goneMsg    struct{ err error }
+	tickMsg    time.Time
+	nextMsg    struct{}
+	actedMsg   struct {
+		action Action
+		err    error
+	}
+)
+
+func (m *model) Init() tea.Cmd { return tea.Batch(m.next, tick()) }
+
+func tick() tea.Cmd { return tea.Tick(time.Second, func(t time.Time) tea.Msg { return tickMsg(t) }) }
+
+// next waits for one picture. The framework runs it beside the screen.
+func (m *model) next() tea.Msg {
+	snap, err := m.src.Next(m.ctx)
+	if err != nil {
+		return goneMsg{err}
+	}
+	return pictureMsg{snap}
+}
+
+func (m *model) pause(d time.Duration) tea.Cmd {
+	return tea.Tick(d, func(time.Time) tea.Msg { return nextMsg{} })
+}
+
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.w, m.h = msg.Width, msg.Height
+	case pictureMsg:
+		m.state = m.state.Show(msg.snap)
+		m.state.Now = time.Now()
+		m.retry = retryMin
+		return m, m.pause(m.gap)
+	case goneMsg:
+		m.state.Gone = clean(msg.err.Error())
+		wait := m.retry
+		m.retry = min(m.retry*2, retryMax)
+		return m, m.pause(wait)
+	case nextMsg:
+		return m, m.next
+	case tickMsg:
+		m.state.Now = time.Time(msg)
+		return m, tick()
+	case actedMsg:
+		if msg.err != nil {
+			m.state = m.state.say(clean(msg.err.Error()), true)
+		}
+	case tea.KeyPressMsg:
+		return m.key(msg)
+	}
+	return m, nil
+}
+
+func (m *model) key(msg tea.KeyPressMsg) (tea.Model, tea.Cmd) {
+	if msg.String() == "ctrl+z" {
+		return m, tea.Suspend
+	}
+	var out Outcome
+	m.state, out = m.state.Key(msg.String(), msg.Text)
+	switch {
+	case out.Quit:
+		return m, tea.Quit
+	case out.Action != nil:
+		act := *out.Action
+		return m, func() tea.Msg {
+			ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
+			defer cancel()
+			return actedMsg{act, m.src.Act(ctx, act)}
+		}
+	}
+	return m, nil
+}
+
+func (m *model) View() tea.View {
+	v := tea.NewView(Render(m.state, m.w, m.h, m.state.Caps))
+	v.AltScreen = true
+	v.WindowTitle = "limpet"
+	return v
+}
