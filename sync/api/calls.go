@@ -111,12 +111,15 @@ func (t *callTransport) failed(err error) {
 // answered judges an answer by its status.
 func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.Response, error) {
 	switch resp.StatusCode {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
+	case http.StatusTooManyRequests: // it answers; only this call has to wait
+		return resp, passRetryAfter(resp)
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		after, _ := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
 		t.health.fail(fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)), after)
 		return resp, passRetryAfter(resp)
 	case http.StatusNotFound:
 		t.missing(req, resp)
+	default: // an answer like any other
 	}
 	if resp.StatusCode < 300 && isHTML(resp) {
 		resp.Body.Close()

@@ -325,7 +325,10 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 // statusError makes the error that client-go would make of the answer.
 func statusError(resp *http.Response, method string, answer []byte) error {
 	var status metav1.Status
-	if json := strings.Contains(resp.Header.Get("Content-Type"), "json"); json && decodeStatus(answer, &status) {
+	if strings.Contains(resp.Header.Get("Content-Type"), "json") && decodeStatus(answer, &status) {
+		if status.Code == 0 {
+			status.Code = int32(resp.StatusCode)
+		}
 		return apierrors.FromObject(&status)
 	}
 	after, _ := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())

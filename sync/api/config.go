@@ -3,16 +3,15 @@ package api
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // DefaultTimeout is how long one call may take, its answer included. It is
@@ -174,16 +173,23 @@ func (t *target) adopt(c Config, cfg *rest.Config) error {
 }
 
 func loadKubeconfig(path, context string) (*rest.Config, error) {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return nil, &FlagError{Flag: "--kubeconfig", Err: err}
+	file, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		err = clientcmd.ResolveLocalPaths(file)
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: abs},
-		&clientcmd.ConfigOverrides{CurrentContext: context, ClusterDefaults: clientcmdapi.Cluster{}})
-	cfg, err := loader.ClientConfig()
-	if err != nil {
+	var pathErr *fs.PathError
+	switch {
+	case errors.As(err, &pathErr):
+		return nil, &FlagError{Flag: "--kubeconfig", Err: pathErr}
+	case err != nil:
 		return nil, flagErrorf("--kubeconfig", "read %s: %w", path, RedactError(err))
+	}
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, context, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return nil, flagErrorf("--kubeconfig", "%s: %w", path, RedactError(err))
+	}
+	if cfg.ExecProvider != nil {
+		cfg.ExecProvider.StdinUnavailable = true // the terminal belongs to the dashboard
 	}
 	return cfg, nil
 }

@@ -48,10 +48,12 @@ func (h *health) fail(err error, after time.Duration) {
 	if h.since.IsZero() {
 		h.since, h.open, h.next = now, make(chan struct{}), now
 	}
-	if now.Before(h.next) { // one of several calls that failed together
-		return
+	if !now.Before(h.next) { // else it is one of several calls that failed together
+		h.next = now.Add(h.pause())
 	}
-	h.next = now.Add(max(h.pause(), after))
+	if asked := now.Add(after); asked.After(h.next) {
+		h.next = asked
+	}
 }
 
 // pause takes the next step of the schedule, up to a tenth longer.

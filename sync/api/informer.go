@@ -51,11 +51,14 @@ type Informer struct {
 	options   InformerOptions
 	shared    cache.SharedIndexInformer
 
-	started   atomic.Bool
-	running   sync.WaitGroup // goroutines that client-go does not wait for
+	started atomic.Bool
+	endMu   sync.Mutex     // guards ended and the growth of running
+	ended   bool           // nothing may be added to running any more
+	running sync.WaitGroup // what client-go does not wait for when it ends
+
 	lastError atomic.Pointer[error]
 	seen      atomic.Int64 // UnixNano of the last sign of life
-	failures  atomic.Int64 // in a row, of list and watch
+	failures  atomic.Int64 // in a row, of lists, watches and their streams
 	fixes     atomic.Int64
 
 	// refusedAt is when the server did not serve the initial events of a
@@ -124,8 +127,21 @@ func (i *Informer) Run(ctx context.Context) error {
 	}
 	i.running.Go(func() { i.compareEvery(ctx) })
 	i.shared.RunWithContext(ctx)
+	i.endMu.Lock()
+	i.ended = true
+	i.endMu.Unlock()
 	i.running.Wait()
 	return nil
+}
+
+// begin counts a call that Run has to wait for; false after the end of Run.
+func (i *Informer) begin() bool {
+	i.endMu.Lock()
+	defer i.endMu.Unlock()
+	if !i.ended {
+		i.running.Add(1)
+	}
+	return !i.ended
 }
 
 // HasSynced says whether the picture has been complete once.
@@ -209,7 +225,6 @@ func (i *Informer) transform(obj any) (any, error) {
 // alive notes a sign of life.
 func (i *Informer) alive() {
 	i.seen.Store(time.Now().UnixNano())
-	i.failures.Store(0)
 	i.lastError.Store(nil)
 }
 
@@ -227,14 +242,16 @@ func (i *Informer) note(err error) {
 // reflector has an answer to, and waits and repeats on all others: client-go's
 // own repetitions know nothing of the other informers.
 func (i *Informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	i.running.Add(1) // the reflector does not wait for a list when it ends
+	if !i.begin() {
+		return nil, errEnded
+	}
 	defer i.running.Done()
 	o.LabelSelector = i.options.LabelSelector
 	if i.fresh.Load() {
 		o.ResourceVersion, o.ResourceVersionMatch = "", ""
 	}
 	var list *unstructured.UnstructuredList
-	err := i.untilAnswered(ctx, func(ctx context.Context) (err error) {
+	err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
 		list, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withCall(ctx, &call{timeout: listTimeout}), o)
 		return err
 	})
@@ -242,6 +259,7 @@ func (i *Informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Obje
 		return nil, err
 	}
 	i.alive()
+	i.failures.Store(0)
 	if list.GetContinue() == "" {
 		i.fresh.Store(false)
 	}
@@ -250,27 +268,37 @@ func (i *Informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Obje
 
 // watch implements the watch of the reflector in the same way.
 func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	i.running.Add(1)
+	if !i.begin() {
+		return nil, errEnded
+	}
 	defer i.running.Done()
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if initial && i.refusesInitial() {
 		return nil, errNoInitialEvents
 	}
+	relist := i.relist
+	if initial {
+		relist = nil // a new picture is what is being made
+		if i.fresh.Load() {
+			o.ResourceVersion = ""
+		}
+	}
 	o.LabelSelector = i.options.LabelSelector
-	if initial && i.fresh.Load() {
-		o.ResourceVersion = ""
+	if i.failures.Load() > 0 { // the last stream broke
+		if err := i.pause(ctx, relist, nil); err != nil {
+			return nil, err
+		}
 	}
 	var w watch.Interface
-	err := i.untilAnswered(ctx, func(ctx context.Context) (err error) {
+	err := i.untilAnswered(ctx, relist, func(ctx context.Context) (err error) {
 		note := new(call)
 		w, err = i.client.Resource(i.gvr).Namespace(i.namespace).Watch(withCall(ctx, note), o)
 		if err == nil && note.err != nil { // client-go makes an empty watch of some errors
 			w.Stop()
 			err = note.err
 		}
-		if err != nil && initial && isRefusal(err) {
-			i.refusedAt.Store(time.Now().UnixNano())
-			return final{err}
+		if err != nil && initial {
+			return i.judgeInitial(err)
 		}
 		return err
 	})
@@ -278,5 +306,11 @@ func (i *Informer) watch(ctx context.Context, o metav1.ListOptions) (watch.Inter
 		return nil, err
 	}
 	i.alive()
-	return i.guard(w, initial, o.TimeoutSeconds), nil
+	i.running.Add(1) // not at zero: this call is counted
+	g := &guarded{informer: i, inner: w, out: make(chan watch.Event), stop: make(chan struct{})}
+	go func() {
+		defer i.running.Done()
+		g.run(initial, o.TimeoutSeconds)
+	}()
+	return g, nil
 }

@@ -44,10 +44,25 @@ const (
 	// that does not answer at all are common to all (health).
 	informerFirstPause = time.Second
 	informerLastPause  = 20 * time.Second
+	// steadyAfter is how long a watch must last to count as a success.
+	steadyAfter = 30 * time.Second
+	// shortWatch is how long it must last not to count as a failure; the
+	// reflector has the same limit. mostShort of them in a row are excused.
+	shortWatch = time.Second
+	mostShort  = 3
 )
+
+// brokenStream is client-go's mark of errors that arose on this side of a watch.
+const brokenStream metav1.CauseType = "ClientWatchDecoding"
+
+// errDiffers makes the reflector make the picture anew.
+var errDiffers = apierrors.NewResourceExpired("the picture differs from a full list")
 
 // errNoInitialEvents makes the reflector take a list.
 var errNoInitialEvents = apierrors.NewBadRequest("the server does not send the initial events of a watch")
+
+// errEnded is what calls get that come after the end of Run.
+var errEnded = errors.New("the informer has ended")
 
 // isRefusal says that a server answered a watch with initial events by a
 // status that speaks of the request, not of the moment.
@@ -64,6 +79,23 @@ func isRefusal(err error) bool {
 	return false
 }
 
+// judgeInitial decides whether an error of a watch with initial events leads
+// to a list, which may be allowed where a watch is not.
+func (i *Informer) judgeInitial(err error) error {
+	status := statusOf(err)
+	switch {
+	case status == nil, status.Code >= 500, status.Code == http.StatusUnauthorized,
+		status.Code == http.StatusRequestTimeout, status.Code == http.StatusTooManyRequests:
+		if !isRefusal(err) {
+			return err
+		}
+	}
+	if isRefusal(err) {
+		i.refusedAt.Store(time.Now().UnixNano())
+	}
+	return final{err}
+}
+
 // isExpired says that a resource version is too old, or newer than the server
 // knows: the reflector then starts afresh.
 func isExpired(err error) bool {
@@ -77,8 +109,9 @@ func (i *Informer) refusesInitial() bool {
 }
 
 // untilAnswered calls fn until it succeeds, ctx ends, or it fails in a way
-// that the reflector has to know of.
-func (i *Informer) untilAnswered(ctx context.Context, fn func(context.Context) error) error {
+// that the reflector has to know of. A signal on relist, which may be nil, ends
+// it like an expired version.
+func (i *Informer) untilAnswered(ctx context.Context, relist <-chan struct{}, fn func(context.Context) error) error {
 	for {
 		if err := i.client.shared.health.wait(ctx); err != nil {
 			return err
@@ -93,19 +126,21 @@ func (i *Informer) untilAnswered(ctx context.Context, fn func(context.Context) e
 		case errors.As(err, &last):
 			return last.error
 		case isExpired(err):
+			i.fresh.Store(true)
 			return err
 		}
 		i.note(err)
-		if err := i.pause(ctx, err); err != nil {
+		i.failures.Add(1)
+		if err := i.pause(ctx, relist, err); err != nil {
 			return err
 		}
 	}
 }
 
-// pause waits 1, 2, 4 ... 20 s, up to a tenth longer, or what the server asked
-// for.
-func (i *Informer) pause(ctx context.Context, err error) error {
-	n := i.failures.Add(1)
+// pause waits 1, 2, 4 ... 20 s, as many failures there were, up to a tenth
+// longer, or what the server asked for in err.
+func (i *Informer) pause(ctx context.Context, relist <-chan struct{}, err error) error {
+	n := max(i.failures.Load(), 1)
 	wait := min(informerFirstPause<<min(n-1, 10), informerLastPause)
 	if after, ok := RetryAfter(err); ok {
 		wait = max(wait, after)
@@ -115,6 +150,8 @@ func (i *Informer) pause(ctx context.Context, err error) error {
 	select {
 	case <-timer.C:
 		return nil
+	case <-relist: // no watch is to be had, but a list showed changes
+		return errDiffers
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -129,24 +166,19 @@ type guarded struct {
 	once     sync.Once
 }
 
-// guard starts the guard of a watch. initial says that it begins with all
-// objects; timeout is what was agreed with the server, in seconds.
-func (i *Informer) guard(inner watch.Interface, initial bool, timeout *int64) watch.Interface {
-	g := &guarded{informer: i, inner: inner, out: make(chan watch.Event), stop: make(chan struct{})}
-	i.running.Go(func() { g.run(initial, timeout) })
-	return g
-}
-
 // ResultChan implements watch.Interface.
 func (g *guarded) ResultChan() <-chan watch.Event { return g.out }
 
 // Stop implements watch.Interface.
 func (g *guarded) Stop() { g.once.Do(func() { close(g.stop) }) }
 
+// run passes events on until the watch ends. initial says that it begins with
+// all objects; timeout is what was agreed with the server, in seconds.
 func (g *guarded) run(initial bool, timeout *int64) {
 	defer close(g.out)
 	defer g.inner.Stop()
 	start, added := time.Now(), 0
+	defer func() { g.judge(time.Since(start)) }()
 	var end, silence <-chan time.Time
 	if timeout != nil {
 		timer := time.NewTimer(time.Duration(*timeout)*time.Second + watchOvertime)
@@ -168,10 +200,14 @@ func (g *guarded) run(initial bool, timeout *int64) {
 			g.refuse()
 			return
 		case <-g.informer.relist:
-			g.send(expiredEvent())
+			g.sendStatus(errDiffers)
 			return
 		case event, ok := <-g.inner.ResultChan():
 			if !ok {
+				if silence != nil { // a list is the surer way now
+					g.informer.failures.Add(1)
+					g.sendStatus(errNoInitialEvents)
+				}
 				return
 			}
 			if event.Type == watch.Added {
@@ -188,21 +224,47 @@ func (g *guarded) run(initial bool, timeout *int64) {
 			default:
 				quiet.Reset(initialSilence)
 			}
-			g.saw(event)
-			if !g.send(event) || event.Type == watch.Error {
+			if !g.saw(event) || !g.send(event) || event.Type == watch.Error {
 				return
 			}
 		}
 	}
 }
 
-// saw keeps the signs of life and the errors of the server.
-func (g *guarded) saw(event watch.Event) {
-	if event.Type == watch.Error {
-		g.informer.note(apierrors.FromObject(event.Object))
-		return
+// judge counts a watch by how long it lasted: a server that ends every watch at
+// once is asked less and less often. The reflector takes a short one for the
+// sign of a bad version and lists all anew; so one that only broke is made
+// longer here, unless it happens again and again.
+func (g *guarded) judge(lasted time.Duration) {
+	switch {
+	case lasted > steadyAfter:
+		g.informer.failures.Store(0)
+	case lasted <= shortWatch && g.informer.failures.Add(1) <= mostShort:
+		timer := time.NewTimer(shortWatch - lasted + time.Millisecond)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-g.stop:
+		}
 	}
-	g.informer.alive()
+}
+
+// saw keeps the signs of life and the errors of the server. false means that
+// the stream broke on its way: the reflector is not told, which would make it
+// list all anew, but goes on from the last version in a new watch.
+func (g *guarded) saw(event watch.Event) bool {
+	if event.Type != watch.Error {
+		g.informer.alive()
+		return true
+	}
+	err := apierrors.FromObject(event.Object)
+	if isExpired(err) {
+		g.informer.fresh.Store(true)
+		return true
+	}
+	g.informer.note(err)
+	g.informer.failures.Add(1)
+	return !apierrors.HasStatusCause(err, brokenStream)
 }
 
 // send passes an event on; false means that nobody wants it any more.
@@ -220,13 +282,12 @@ func (g *guarded) refuse() {
 	g.informer.refusedAt.Store(time.Now().UnixNano())
 	g.informer.client.shared.log.Debug("the server sends no end of the initial events; take a list",
 		"resource", g.informer.gvr.Resource)
-	status := errNoInitialEvents.Status()
-	g.send(watch.Event{Type: watch.Error, Object: &status})
+	g.sendStatus(errNoInitialEvents)
 }
 
-func expiredEvent() watch.Event {
-	status := apierrors.NewResourceExpired("the picture differs from a full list").Status()
-	return watch.Event{Type: watch.Error, Object: &status}
+func (g *guarded) sendStatus(err *apierrors.StatusError) {
+	status := err.Status()
+	g.send(watch.Event{Type: watch.Error, Object: &status})
 }
 
 func endsInitial(event watch.Event) bool {
