@@ -1,0 +1,178 @@
+package socket
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/view"
+)
+
+// BaseURL is the server name of requests over the socket.
+const BaseURL = "http://limpet"
+
+// ErrNoDaemon says that nobody answers on the socket.
+var ErrNoDaemon = errors.New("no daemon answers on the socket")
+
+// Client speaks to the process that holds the state file. It is safe for
+// concurrent use; every call ends with its context.
+type Client struct {
+	path  string
+	http  *http.Client
+	hello Hello
+}
+
+// Attach says hello on the socket at path. It returns ErrNoDaemon when nobody
+// listens there.
+func Attach(ctx context.Context, path string) (*Client, error) {
+	c := &Client{path: path, http: &http.Client{Transport: Transport(path)}}
+	ctx, cancel := context.WithTimeout(ctx, 4*DialTimeout)
+	defer cancel()
+	if err := c.call(ctx, http.MethodGet, "hello", nil, &c.hello); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
+	}
+	return c, nil
+}
+
+// Transport carries HTTP over the socket at path.
+func Transport(path string) *http.Transport {
+	return &http.Transport{
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) },
+		MaxIdleConnsPerHost: 4,
+		IdleConnTimeout:     time.Minute,
+	}
+}
+
+// Hello returns what the daemon said of itself.
+func (c *Client) Hello() Hello { return c.hello }
+
+// Path returns the path of the socket.
+func (c *Client) Path() string { return c.path }
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// History implements Desk.
+func (c *Client) History(ctx context.Context, q state.Query) ([]state.Record, error) {
+	var out struct {
+		Items []state.Record `json:"items"`
+	}
+	err := c.call(ctx, http.MethodGet, "history", encodeQuery(q), &out)
+	return out.Items, err
+}
+
+// PruneHistory implements Desk.
+func (c *Client) PruneHistory(ctx context.Context, before time.Time) (int, error) {
+	var out struct {
+		Removed int `json:"removed"`
+	}
+	err := c.call(ctx, http.MethodPost, "history/prune", url.Values{"before": {before.Format(time.RFC3339Nano)}}, &out)
+	return out.Removed, err
+}
+
+// Info implements Desk.
+func (c *Client) Info(ctx context.Context) (out state.Info, err error) {
+	return out, c.call(ctx, http.MethodGet, "store/info", nil, &out)
+}
+
+// Check implements Desk.
+func (c *Client) Check(ctx context.Context) (out state.CheckReport, err error) {
+	return out, c.call(ctx, http.MethodPost, "store/check", nil, &out)
+}
+
+// Compact implements Desk.
+func (c *Client) Compact(ctx context.Context) (before, after int64, err error) {
+	var out Compaction
+	err = c.call(ctx, http.MethodPost, "store/compact", nil, &out)
+	return out.Before, out.After, err
+}
+
+// Backup implements Desk.
+func (c *Client) Backup(ctx context.Context, w io.Writer) (int64, error) {
+	resp, err := c.send(ctx, http.MethodGet, "store/backup", nil)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	return io.Copy(w, resp.Body)
+}
+
+// Snapshot returns the newest picture of the agent.
+func (c *Client) Snapshot(ctx context.Context) (*view.Snapshot, error) {
+	var out view.Snapshot
+	err := c.call(ctx, http.MethodGet, "snapshot", nil, &out)
+	return &out, err
+}
+
+// Next blocks until the agent has a picture newer than seq, or ctx ends.
+func (c *Client) Next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
+	var out view.Snapshot
+	err := c.call(ctx, http.MethodGet, "snapshot", url.Values{"after": {strconv.FormatUint(seq, 10)}}, &out)
+	return &out, err
+}
+
+// Cancel stops a job that the agent runs.
+func (c *Client) Cancel(ctx context.Context, namespace, name string) error {
+	return c.call(ctx, http.MethodPost, "jobs/"+url.PathEscape(namespace)+"/"+url.PathEscape(name)+"/cancel", nil, nil)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {
+	resp, err := c.send(ctx, method, path, query)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("read answer of the daemon: %w", err)
+	}
+	return nil
+}
+
+// send returns the answer when its status is 200; otherwise the error that the
+// body carries.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	u := BaseURL + prefix + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the daemon: %w", err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	var body errorBody
+	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&body) != nil || body.Error == "" {
+		return nil, fmt.Errorf("ask the daemon: %s", resp.Status)
+	}
+	if sentinel, ok := classes[body.Class]; ok {
+		return nil, &remoteError{text: body.Error, class: sentinel}
+	}
+	return nil, errors.New(body.Error)
+}
+
+// remoteError keeps the text of the daemon and the class that it named.
+type remoteError struct {
+	text  string
+	class error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.class }

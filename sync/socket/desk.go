@@ -1,0 +1,58 @@
+// Package socket is limpet.sock: what a process that holds the state file
+// answers to the commands and dashboards of the same user.
+//
+// Two things travel over it, both HTTP. Paths below /limpet/v1/ are the desk:
+// status, history, care of the file. Everything else is the Kubernetes-style
+// API that the agent itself works with, so that a command needs no credentials
+// of its own while a daemon runs.
+package socket
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/view"
+)
+
+// Protocol is the version of the desk. A client that knows another one shows
+// what both understand.
+const Protocol = 1
+
+// Hello is the first answer on every connection of a client.
+type Hello struct {
+	Protocol int       `json:"protocol"`
+	Version  string    `json:"version"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
+	State    string    `json:"state"` // path of the state file
+	Server   string    `json:"server"`
+}
+
+// Compaction is the result of Compact in bytes.
+type Compaction struct {
+	Before int64 `json:"before"`
+	After  int64 `json:"after"`
+}
+
+// Desk is what the holder of the state file can be asked. The store of this
+// process and the client of a daemon's socket both answer it.
+type Desk interface {
+	History(ctx context.Context, q state.Query) ([]state.Record, error)
+	PruneHistory(ctx context.Context, before time.Time) (removed int, err error)
+	Info(ctx context.Context) (state.Info, error)
+	Check(ctx context.Context) (state.CheckReport, error)
+	Compact(ctx context.Context) (before, after int64, err error)
+	Backup(ctx context.Context, w io.Writer) (int64, error)
+}
+
+// Agent is what a running agent adds to the desk.
+type Agent interface {
+	// Snapshot returns the newest picture.
+	Snapshot() *view.Snapshot
+	// Next blocks until there is a picture newer than seq, or ctx ends.
+	Next(ctx context.Context, seq uint64) (*view.Snapshot, error)
+	// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
+	Cancel(ctx context.Context, namespace, name string) error
+}

@@ -1,0 +1,202 @@
+package socket
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"limpet/state"
+)
+
+const prefix = "/limpet/v1/"
+
+// Server answers on limpet.sock. Its fields are set before Serve.
+type Server struct {
+	Hello Hello
+	Desk  Desk
+	Agent Agent
+	// API serves the paths that are not of the desk.
+	API http.Handler
+}
+
+// Serve answers on ln until ctx ends, then closes it and every connection.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	srv := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		end, done := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer done()
+		if srv.Shutdown(end) != nil {
+			srv.Close()
+		}
+	}()
+	err := srv.Serve(ln)
+	asked := ctx.Err() != nil
+	cancel()
+	<-stopped
+	if asked {
+		return nil
+	}
+	return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+prefix+"hello", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Hello, nil) })
+	mux.HandleFunc("GET "+prefix+"snapshot", s.snapshot)
+	mux.HandleFunc("GET "+prefix+"history", func(w http.ResponseWriter, r *http.Request) {
+		q, err := parseQuery(r.URL.Query())
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		records, err := s.Desk.History(r.Context(), q)
+		answer(w, map[string]any{"items": records}, err)
+	})
+	mux.HandleFunc("POST "+prefix+"history/prune", func(w http.ResponseWriter, r *http.Request) {
+		before, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("before"))
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		n, err := s.Desk.PruneHistory(r.Context(), before)
+		answer(w, map[string]int{"removed": n}, err)
+	})
+	mux.HandleFunc("GET "+prefix+"store/info", func(w http.ResponseWriter, r *http.Request) {
+		info, err := s.Desk.Info(r.Context())
+		answer(w, info, err)
+	})
+	mux.HandleFunc("POST "+prefix+"store/check", func(w http.ResponseWriter, r *http.Request) {
+		report, err := s.Desk.Check(r.Context())
+		answer(w, report, err)
+	})
+	mux.HandleFunc("POST "+prefix+"store/compact", func(w http.ResponseWriter, r *http.Request) {
+		before, after, err := s.Desk.Compact(r.Context())
+		answer(w, Compaction{Before: before, After: after}, err)
+	})
+	mux.HandleFunc("GET "+prefix+"store/backup", func(w http.ResponseWriter, r *http.Request) {
+		// The status line is out before the copy ends; a copy that breaks off
+		// ends the connection without the last chunk, which a client sees.
+		if _, err := s.Desk.Backup(r.Context(), w); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	mux.HandleFunc("POST "+prefix+"jobs/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, struct{}{}, s.Agent.Cancel(r.Context(), r.PathValue("namespace"), r.PathValue("name")))
+	})
+	mux.HandleFunc(prefix, http.NotFound)
+	mux.Handle("/", s.API)
+	return mux
+}
+
+// snapshot answers the newest picture, or with ?after=SEQ waits for one that is
+// newer, so that a dashboard sees a change at once and a slow one costs nothing.
+func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
+	text := r.URL.Query().Get("after")
+	if text == "" {
+		answer(w, s.Agent.Snapshot(), nil)
+		return
+	}
+	seq, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	snap, err := s.Agent.Next(r.Context(), seq)
+	answer(w, snap, err)
+}
+
+// errorBody carries an error over the socket; Class lets the client restore
+// what the commands decide upon.
+type errorBody struct {
+	Error string `json:"error"`
+	Class string `json:"class,omitempty"`
+}
+
+// classes are the sentinels that survive the way over the socket.
+var classes = map[string]error{
+	"full": state.ErrFull, "read-only": state.ErrReadOnly, "not-found": state.ErrNotFound,
+	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed,
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v)
+}
+
+func refuse(w http.ResponseWriter, code int, err error) {
+	body := errorBody{Error: err.Error()}
+	for name, sentinel := range classes {
+		if errors.Is(err, sentinel) {
+			body.Class = name
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(body)
+}
+
+func encodeQuery(q state.Query) url.Values {
+	v := url.Values{}
+	set := func(key, value string) {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	set("uid", q.UID)
+	set("repository", q.Repository)
+	set("namespace", q.Namespace)
+	set("action", q.Action)
+	set("states", strings.Join(q.States, ","))
+	set("before", q.Before)
+	if !q.Since.IsZero() {
+		v.Set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	if !q.Until.IsZero() {
+		v.Set("until", q.Until.Format(time.RFC3339Nano))
+	}
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	return v
+}
+
+func parseQuery(v url.Values) (state.Query, error) {
+	q := state.Query{UID: v.Get("uid"), Repository: v.Get("repository"), Namespace: v.Get("namespace"),
+		Action: v.Get("action"), Before: v.Get("before")}
+	if s := v.Get("states"); s != "" {
+		q.States = strings.Split(s, ",")
+	}
+	var errs []error
+	for key, at := range map[string]*time.Time{"since": &q.Since, "until": &q.Until} {
+		if s := v.Get(key); s != "" {
+			t, err := time.Parse(time.RFC3339Nano, s)
+			*at = t
+			errs = append(errs, err)
+		}
+	}
+	if s := v.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		q.Limit = n
+		errs = append(errs, err)
+	}
+	return q, errors.Join(errs...)
+}

@@ -1,0 +1,248 @@
+package socket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/view"
+)
+
+func TestMain(m *testing.M) {
+	if state.RunProbe() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// pictures is an agent that publishes what the test gives it.
+type pictures struct {
+	next      chan *view.Snapshot
+	cancelled []string
+}
+
+func (p *pictures) Snapshot() *view.Snapshot { return &view.Snapshot{Seq: 1} }
+
+func (p *pictures) Next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
+	for {
+		select {
+		case s := <-p.next:
+			if s.Seq > seq {
+				return s, nil
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (p *pictures) Cancel(_ context.Context, namespace, name string) error {
+	p.cancelled = append(p.cancelled, namespace+"/"+name)
+	if name == "gone" {
+		return state.ErrNotFound
+	}
+	return nil
+}
+
+// serve starts a server on a socket in dir and stops it at the end of the test.
+func serve(t *testing.T, dir string, api http.Handler) (*Client, *pictures, *state.Store) {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(dir, "limpet.db"), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := &pictures{next: make(chan *view.Snapshot, 4)}
+	s := &Server{Hello: Hello{Protocol: Protocol, Version: "test", PID: os.Getpid()}, Desk: store, Agent: agent, API: api}
+	path := filepath.Join(dir, "limpet.sock")
+	ln, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, ln) }()
+	client, err := Attach(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is still there: %v", err)
+		}
+		if rep, err := store.Check(context.Background()); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("state file: %v %v", err, rep.Problems)
+		}
+		store.Close()
+	})
+	return client, agent, store
+}
+
+func TestDeskOverTheSocket(t *testing.T) {
+	t.Parallel()
+	client, agent, store := serve(t, t.TempDir(), http.NotFoundHandler())
+	ctx := t.Context()
+	now := time.Now().Truncate(time.Millisecond)
+	for i, name := range []string{"a-sync", "b-sync", "c-sync"} {
+		rec := state.Record{UID: name, Namespace: "default", Name: name, Repository: name[:1], Action: "pull", State: "success",
+			Started: now.Add(-time.Hour), Finished: now.Add(-time.Duration(i) * time.Hour)}
+		if err := store.PutRecord(ctx, rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h := client.Hello(); h.PID != os.Getpid() || h.Version != "test" {
+		t.Errorf("hello: %+v", h)
+	}
+	records, err := client.History(ctx, state.Query{Repository: "b", States: []string{"success", "error"}, Since: now.Add(-24 * time.Hour), Until: now.Add(time.Minute), Limit: 5})
+	if err != nil || len(records) != 1 || records[0].UID != "b-sync" || !records[0].Finished.Equal(now.Add(-time.Hour)) {
+		t.Errorf("history: %+v, %v", records, err)
+	}
+	if n, err := client.PruneHistory(ctx, now.Add(-90*time.Minute)); err != nil || n != 1 {
+		t.Errorf("prune removed %d, %v; want 1", n, err)
+	}
+	if info, err := client.Info(ctx); err != nil || info.History != 2 {
+		t.Errorf("info: %+v, %v", info, err)
+	}
+	if rep, err := client.Check(ctx); err != nil || len(rep.Problems) > 0 || rep.Frames == 0 {
+		t.Errorf("check: %+v, %v", rep, err)
+	}
+	if before, after, err := client.Compact(ctx); err != nil || after > before || after == 0 {
+		t.Errorf("compact: %d -> %d, %v", before, after, err)
+	}
+	var copied bytes.Buffer
+	if n, err := client.Backup(ctx, &copied); err != nil || n == 0 || int64(copied.Len()) != n {
+		t.Errorf("backup: %d bytes, %v", n, err)
+	}
+	if err := client.Cancel(ctx, "default", "a-sync"); err != nil || agent.cancelled[0] != "default/a-sync" {
+		t.Errorf("cancel: %v, %v", agent.cancelled, err)
+	}
+	if err := client.Cancel(ctx, "default", "gone"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("an error loses its class over the socket: %v", err)
+	}
+}
+
+func TestNextWaitsForANewerPicture(t *testing.T) {
+	t.Parallel()
+	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
+	got := make(chan uint64, 1)
+	go func() {
+		snap, err := client.Next(t.Context(), 5)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- snap.Seq
+	}()
+	agent.next <- &view.Snapshot{Seq: 5}
+	agent.next <- &view.Snapshot{Seq: 6}
+	if seq := <-got; seq != 6 {
+		t.Errorf("picture %d, want 6", seq)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := client.Next(ctx, 6); !errors.Is(err, context.Canceled) {
+		t.Errorf("Next after the end of its context: %v", err)
+	}
+}
+
+func TestBadQueriesAreRefused(t *testing.T) {
+	t.Parallel()
+	client, _, _ := serve(t, t.TempDir(), http.NotFoundHandler())
+	for _, q := range []string{"history?since=yesterday", "history?limit=many", "snapshot?after=-1"} {
+		resp, err := client.http.Get(BaseURL + prefix + q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s, want 400", q, resp.Status)
+		}
+	}
+	resp, err := client.http.Get(BaseURL + prefix + "no/such/thing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound {
+		t.Errorf("unknown path: %s", resp.Status)
+	}
+}
+
+func TestSocketIsPrivateAndLongPathsWork(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long-directory-name/", 8))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "limpet.sock")
+	// A left over of a dead process must not be in the way.
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	client, _, _ := serve(t, dir, http.NotFoundHandler())
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if client.Path() != path {
+		t.Errorf("path %q", client.Path())
+	}
+}
+
+func TestAttachWithoutADaemon(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, err := Attach(t.Context(), filepath.Join(dir, "limpet.sock")); !errors.Is(err, ErrNoDaemon) {
+		t.Errorf("got %v, want ErrNoDaemon", err)
+	}
+}
+
+func TestProxyUsesTheAgentsCredentials(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.URL.Path+" "+r.Header.Get("Authorization")+r.Header.Get("X-Access-Token"))
+	}))
+	t.Cleanup(upstream.Close)
+	base, err := url.Parse(upstream.URL + "/prefix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, _, _ := serve(t, t.TempDir(), Proxy(base, bearer{}))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, BaseURL+"/apis/x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer of-the-client")
+	req.Header.Set("X-Access-Token", "of-the-client")
+	resp, err := client.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || string(body) != "/prefix/apis/x Bearer of-the-agent" {
+		t.Errorf("upstream saw %q, %v", body, err)
+	}
+}
+
+// bearer stands for the transport of an api.Client.
+type bearer struct{}
+
+func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer of-the-agent")
+	return http.DefaultTransport.RoundTrip(r)
+}
