@@ -32,7 +32,9 @@ type PathError struct {
 	Hidden bool
 }
 
-func (e *PathError) Error() string { return fmt.Sprintf("path %q is not allowed: %s", e.Path, e.Reason) }
+func (e *PathError) Error() string {
+	return fmt.Sprintf("path %q is not allowed: %s", e.Path, e.Reason)
+}
 
 // CheckPath reports whether p, a file or a directory, passes the path rule. The
 // error is a *PathError. The empty path is the root and passes.

@@ -1,0 +1,248 @@
+package resources
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Defaults of Apply. Source: Grafana's sync worker.
+const (
+	DefaultParallel    = 10
+	DefaultItemTimeout = 15 * time.Second
+)
+
+// Ref names one object of a server. An empty Version means the preferred one.
+type Ref struct{ Group, Version, Resource, Name string }
+
+// Server is what Apply needs of an API server, in one namespace. Its methods
+// repeat what a repetition can cure; their errors are those of apimachinery.
+type Server interface {
+	// Get returns the object; with whole it has Raw.
+	Get(ctx context.Context, ref Ref, whole bool) (*Live, error)
+	// Create and Update send what body makes for the version that is written.
+	// strict asks the server to refuse unknown fields.
+	Create(ctx context.Context, ref Ref, strict bool, body func(version string) []byte) error
+	Update(ctx context.Context, ref Ref, strict bool, body func(version string) []byte) error
+	// Delete deletes the object if it still is the given one.
+	Delete(ctx context.Context, ref Ref, uid, resourceVersion string) error
+}
+
+// Reader reads blobs of the repository. Larger ones than MaxFile are refused
+// with a *TooLargeError before they are read.
+type Reader interface {
+	Read(ctx context.Context, hash string) ([]byte, error)
+}
+
+// Recorder is told what was done, as it is done.
+type Recorder interface {
+	Record(ctx context.Context, r Result)
+	// TooManyErrors returns an error when the work has to stop.
+	TooManyErrors() error
+}
+
+// Result is the outcome of one change. At most one of Err and Warning is set.
+type Result struct {
+	Action             Action
+	Group, Kind, Name  string
+	Path, PreviousPath string
+	Err, Warning       error
+}
+
+// Apply carries plans out.
+type Apply struct {
+	Server    Server
+	Reader    Reader
+	Recorder  Recorder
+	Namespace string
+	// Parallel is how many files are written or deleted at a time; 0 means
+	// DefaultParallel. ItemTimeout bounds the calls for one change; 0 means
+	// DefaultItemTimeout.
+	Parallel    int
+	ItemTimeout time.Duration
+	// MaxResources is the quota of the repository; 0 means none. Count is what
+	// it has before the plan.
+	MaxResources, Count int64
+}
+
+// Tally is what a run of a plan changed on the server.
+type Tally struct {
+	Created, Deleted map[string]int64 // by resource
+}
+
+// run is one run of a plan.
+type run struct {
+	Apply
+	plan   *Plan
+	claims claims
+
+	mu     sync.Mutex // guards the fields below
+	tally  Tally
+	room   int64           // creations left under the quota
+	failed map[string]bool // directories with a failed change in or below them
+	broken map[string]bool // directories whose folder could not be made
+	fatal  error           // a fault that leaves nothing to build on
+}
+
+// Run carries out p. Faults of single changes are recorded and the rest goes on;
+// the error is the reason to stop: too many errors, or the cause of ctx. All
+// that was begun has ended when Run returns. Whatever was done may be done
+// again: a second run changes nothing that the first one has made right.
+func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
+	if a.Parallel <= 0 {
+		a.Parallel = DefaultParallel
+	}
+	if a.ItemTimeout <= 0 {
+		a.ItemTimeout = DefaultItemTimeout
+	}
+	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
+		tally:  Tally{Created: map[string]int64{}, Deleted: map[string]int64{}},
+		failed: map[string]bool{}, broken: map[string]bool{}}
+	r.claims.init(p)
+	err := r.all(ctx)
+	return r.tally, err
+}
+
+func (r *run) all(ctx context.Context) error {
+	for i := range r.plan.Skipped {
+		c := &r.plan.Skipped[i]
+		r.record(ctx, ctx, c, Identity{}, Ignored, c.Warning)
+	}
+	steps := []func(context.Context) error{
+		func(ctx context.Context) error { return r.parallel(ctx, r.plan.DeleteFiles, r.deleteFile) },
+		func(ctx context.Context) error { return r.serial(ctx, r.plan.DeleteFolders, r.deleteFolder) },
+		func(ctx context.Context) error { return r.serial(ctx, r.plan.WriteFolders, r.writeFolder) },
+		r.writeFiles,
+		r.sweep,
+		func(ctx context.Context) error { return r.serial(ctx, r.plan.LateFolders, r.deleteFolder) },
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop returns why no further change may begin.
+func (r *run) stop(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	fatal := r.fatal
+	r.mu.Unlock()
+	if fatal != nil {
+		return fatal
+	}
+	return r.Recorder.TooManyErrors()
+}
+
+func (r *run) serial(ctx context.Context, changes []Change, do func(context.Context, *Change)) error {
+	for i := range changes {
+		if err := r.stop(ctx); err != nil {
+			return err
+		}
+		do(ctx, &changes[i])
+	}
+	return r.stop(ctx)
+}
+
+func (r *run) parallel(ctx context.Context, changes []Change, do func(context.Context, *Change)) error {
+	var g errgroup.Group
+	g.SetLimit(r.Parallel)
+	for i := range changes {
+		if r.stop(ctx) != nil {
+			break
+		}
+		g.Go(func() error { do(ctx, &changes[i]); return nil })
+	}
+	_ = g.Wait() // changes record their faults
+	return r.stop(ctx)
+}
+
+// item bounds the calls for one change.
+func (r *run) item(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, r.ItemTimeout, fmt.Errorf("no answer within %s", r.ItemTimeout))
+}
+
+// record tells the outcome of a change whose calls ran under item, a child of
+// ctx, and remembers what later changes have to know of it. A change that was
+// cut by the end of ctx has no outcome.
+func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Action, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil && item.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(item), err)
+	}
+	res := Result{Action: done, Group: id.Group, Kind: id.Kind, Name: id.Name, Path: c.Path, PreviousPath: c.From}
+	switch {
+	case err == nil:
+	case IsWarning(err):
+		res.Warning = err
+	default:
+		res.Err = err
+	}
+	if err != nil && c.Action != Ignored {
+		r.fail(c.Path)
+		r.fail(c.From)
+	}
+	r.Recorder.Record(ctx, res)
+}
+
+// made and unmade count what came to the server and what left it.
+func (r *run) made(resource string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.Created[resource]++
+}
+
+func (r *run) unmade(resource string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.Deleted[resource]++
+	r.room++
+}
+
+// fail keeps the folders above path from being deleted.
+func (r *run) fail(path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, dir := range Ancestors(path) {
+		r.failed[dir] = true
+	}
+}
+
+// homeless returns the directory above path whose folder could not be made.
+func (r *run) homeless(path string) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, dir := range Ancestors(path) {
+		if r.broken[dir] {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// acquire takes one creation from the quota.
+func (r *run) acquire(path string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.MaxResources > 0 && r.room <= 0 {
+		return &QuotaError{Path: path, Max: r.MaxResources}
+	}
+	r.room--
+	return nil
+}
+
+// giveBack returns a creation that did not happen.
+func (r *run) giveBack() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.room++
+}

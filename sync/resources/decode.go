@@ -1,0 +1,319 @@
+package resources
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v2"
+)
+
+// Files come from strangers. A file becomes compact JSON in bounded space, or
+// an error with the place of the fault; only then does anything look into it.
+// Dashboards stay JSON text from the file to the wire: no tree of maps is built
+// for them, so numbers keep their digits and a large file costs a few passes.
+
+// Limits of one file, in bytes. A file over a limit is a warning.
+const (
+	// MaxFile bounds what is read at all. White space may be most of it.
+	MaxFile = 4 << 20
+	// MaxYAML bounds YAML files, which cost about 200 bytes of memory for each
+	// byte in the worst case.
+	MaxYAML = 1 << 20
+	// MaxObject bounds the compact form. Source: the request limit of etcd, the
+	// smallest of the stores behind Kubernetes-style servers, less its envelope.
+	MaxObject = 3<<19 - 16<<10
+	// maxDepth bounds nesting. Dashboards with rows, panels and transformations
+	// stay below 40.
+	maxDepth = 200
+)
+
+// yamlGate lets two YAML files be decoded at a time, which bounds their memory.
+var yamlGate = make(chan struct{}, 2)
+
+// TooLargeError says that a file or the object in it is over a limit.
+type TooLargeError struct {
+	What        string
+	Size, Limit int64 // bytes
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("%s is too large: %d bytes, the limit is %d", e.What, e.Size, e.Limit)
+}
+
+var utf8BOM = []byte("\xef\xbb\xbf")
+
+// decode returns the one object of the file at path p as compact JSON of at most
+// MaxObject bytes. A .json file has to be JSON. The error tells a person what is
+// wrong and where.
+func decode(p string, data []byte) ([]byte, error) {
+	if len(data) > MaxFile {
+		return nil, &TooLargeError{What: "the file", Size: int64(len(data)), Limit: MaxFile}
+	}
+	data = bytes.TrimSpace(bytes.TrimPrefix(data, utf8BOM))
+	switch {
+	case len(data) == 0:
+		return nil, errors.New("the file is empty")
+	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
+		return nil, errors.New("the file is UTF-16; save it as UTF-8")
+	case !utf8.Valid(data):
+		return nil, errors.New("the file is not valid UTF-8")
+	case strings.EqualFold(path.Ext(p), ".json"):
+		return decodeJSON(data)
+	case data[0] == '{':
+		// A YAML flow mapping begins with a brace as well.
+		if out, err := decodeJSON(data); err == nil {
+			return out, nil
+		}
+	}
+	return decodeYAML(data)
+}
+
+func decodeJSON(data []byte) ([]byte, error) {
+	if err := checkDepth(data); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	out.Grow(len(data))
+	if json.Compact(&out, data) != nil {
+		return nil, syntaxError(data)
+	}
+	if out.Bytes()[0] != '{' {
+		return nil, errors.New("the file does not hold an object")
+	}
+	return sized(out.Bytes())
+}
+
+func sized(compact []byte) ([]byte, error) {
+	if len(compact) > MaxObject {
+		return nil, &TooLargeError{What: "the object", Size: int64(len(compact)), Limit: MaxObject}
+	}
+	return compact, nil
+}
+
+// syntaxError returns why data is not JSON, with line and column.
+func syntaxError(data []byte) error {
+	err := json.Unmarshal(data, new(json.RawMessage)) // Compact does not tell the place
+	syntax, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
+		return err
+	}
+	before := data[:min(max(int(syntax.Offset)-1, 0), len(data))]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	column := 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
+	return fmt.Errorf("line %d, column %d: %w", line, column, err)
+}
+
+// checkDepth refuses nesting beyond maxDepth before any decoder recurses into
+// it. It needs no valid JSON: strings are the only thing it has to know.
+func checkDepth(data []byte) error {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			i = stringEnd(data, i) - 1
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// stringEnd returns the index after the string that begins at data[i].
+func stringEnd(data []byte, i int) int {
+	for i++; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(data)
+}
+
+// valueEnd returns the index after the value that begins at compact[i].
+func valueEnd(compact []byte, i int) int {
+	depth := 0
+	for i < len(compact) {
+		switch compact[i] {
+		case '"':
+			i = stringEnd(compact, i)
+			if depth == 0 {
+				return i
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',':
+			if depth == 0 {
+				return i
+			}
+		}
+		i++
+	}
+	return i
+}
+
+// members yields the members of a valid, compact JSON object in their order:
+// the name and the text of the value, which is a part of compact. Anything but
+// an object has no members.
+func members(compact []byte) iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		if len(compact) < 2 || compact[0] != '{' {
+			return
+		}
+		for i := 1; i < len(compact) && compact[i] == '"'; {
+			end := stringEnd(compact, i)
+			name := string(compact[i+1 : end-1])
+			if strings.ContainsRune(name, '\\') {
+				// The text is valid, so it unquotes.
+				_ = json.Unmarshal(compact[i:end], &name)
+			}
+			start := end + 1 // after the colon
+			stop := valueEnd(compact, start)
+			if !yield(name, compact[start:stop]) {
+				return
+			}
+			i = stop + 1 // after the comma
+		}
+	}
+}
+
+// decodeYAML returns the one document of data as compact JSON. Aliases share
+// memory while they are decoded; what they expand to is counted as it is
+// written, so a bomb ends at MaxObject bytes.
+func decodeYAML(data []byte) ([]byte, error) {
+	if len(data) > MaxYAML {
+		return nil, &TooLargeError{What: "the YAML file", Size: int64(len(data)), Limit: MaxYAML}
+	}
+	yamlGate <- struct{}{}
+	defer func() { <-yamlGate }()
+
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc any
+	if err := dec.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("the file is empty")
+		}
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("the file holds more than one document; one file is one resource")
+	}
+	if _, ok := doc.(map[any]any); !ok {
+		return nil, errors.New("the file does not hold an object")
+	}
+	w := jsonWriter{}
+	if err := w.value(doc, 1); err != nil {
+		return nil, err
+	}
+	return sized(w.out.Bytes())
+}
+
+// jsonWriter writes what the YAML decoder made as compact JSON.
+type jsonWriter struct{ out bytes.Buffer }
+
+func (w *jsonWriter) value(v any, depth int) error {
+	if w.out.Len() > MaxObject {
+		return &TooLargeError{What: "the object", Size: int64(w.out.Len()), Limit: MaxObject}
+	}
+	if depth > maxDepth {
+		return fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
+	}
+	switch v := v.(type) {
+	case map[any]any:
+		named := make(map[string]any, len(v))
+		for key, item := range v {
+			name, err := keyText(key)
+			if err != nil {
+				return err
+			}
+			named[name] = item
+		}
+		w.out.WriteByte('{')
+		for i, name := range slices.Sorted(maps.Keys(named)) {
+			if i > 0 {
+				w.out.WriteByte(',')
+			}
+			w.text(name)
+			w.out.WriteByte(':')
+			if err := w.value(named[name], depth+1); err != nil {
+				return err
+			}
+		}
+		w.out.WriteByte('}')
+	case []any:
+		w.out.WriteByte('[')
+		for i, item := range v {
+			if i > 0 {
+				w.out.WriteByte(',')
+			}
+			if err := w.value(item, depth+1); err != nil {
+				return err
+			}
+		}
+		w.out.WriteByte(']')
+	case string:
+		w.text(v)
+	case float64:
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return fmt.Errorf("the number %v has no JSON form", v)
+		}
+		return w.marshal(v)
+	default:
+		return w.marshal(v)
+	}
+	return nil
+}
+
+func (w *jsonWriter) text(s string) { _ = w.marshal(s) } // a string always marshals
+
+func (w *jsonWriter) marshal(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("the value %v has no JSON form", v)
+	}
+	w.out.Write(data)
+	return nil
+}
+
+// keyText is the name of a member for a YAML key, as Kubernetes reads it.
+func keyText(key any) (string, error) {
+	switch key := key.(type) {
+	case string:
+		return key, nil
+	case int:
+		return strconv.Itoa(key), nil
+	case int64:
+		return strconv.FormatInt(key, 10), nil
+	case uint64:
+		return strconv.FormatUint(key, 10), nil
+	case bool:
+		return strconv.FormatBool(key), nil
+	case float64:
+		return strconv.FormatFloat(key, 'g', -1, 64), nil
+	}
+	return "", fmt.Errorf("the key %v is not a string", key)
+}

@@ -1,0 +1,70 @@
+package resources
+
+// FileChange is one difference between two commits, with what its blobs are
+// about: the identity of the object at the old path or blob, where it could be
+// read.
+type FileChange struct {
+	Action   Action // Created, Updated, Deleted or Renamed
+	Path     string
+	From     string // previous path of a renamed file
+	Hash     string // blob in the new commit
+	FromHash string // blob in the old commit
+	Previous *Identity
+}
+
+// OldFile returns the path that the object of the change had in the old commit,
+// or "" when the file is new or was no resource.
+func (c FileChange) OldFile() string {
+	p := c.Path
+	switch c.Action {
+	case Created:
+		return ""
+	case Renamed:
+		p = c.From
+	}
+	if !IsResourceFile(p) || IsFolderFile(p) || CheckPath(p) != nil {
+		return ""
+	}
+	return p
+}
+
+// Increment plans the way from one commit to the next. tree is the new one,
+// folders are those that the repository has on the server, metas is as for
+// Full. What did not change between the commits is not looked at, except the
+// folders and the files directly in a folder that gets another uid.
+func Increment(target Target, tree Tree, folders []Item, metas map[string]FolderMeta, changes []FileChange) *Plan {
+	p := newPlan(target, tree, folders, metas)
+	touched := map[string]bool{}
+	for _, c := range changes {
+		touched[c.Path] = true
+		p.change(c)
+	}
+	renamed := map[string]bool{}
+	for _, item := range p.old {
+		renamed[item.Path] = true
+	}
+	for _, f := range tree.Files {
+		if renamed[Parent(f.Path)] && !touched[f.Path] && IsResourceFile(f.Path) && !IsFolderFile(f.Path) && CheckPath(f.Path) == nil {
+			p.WriteFiles = append(p.WriteFiles, Change{Action: Updated, Path: f.Path, Hash: f.Hash})
+		}
+	}
+	p.order()
+	return p
+}
+
+// change plans one difference.
+func (p *Plan) change(c FileChange) {
+	var old *Item
+	if c.Previous != nil && c.OldFile() != "" {
+		old = &Item{Group: c.Previous.Group, Resource: DashboardResource, Name: c.Previous.Name, Path: c.OldFile(), Hash: c.FromHash}
+	}
+	writes := c.Action != Deleted && p.resource(c.Path)
+	switch {
+	case writes && c.Action == Renamed && old == nil:
+		p.WriteFiles = append(p.WriteFiles, Change{Action: Created, Path: c.Path, Hash: c.Hash})
+	case writes:
+		p.WriteFiles = append(p.WriteFiles, Change{Action: c.Action, Path: c.Path, From: c.From, Hash: c.Hash, Existing: old})
+	case old != nil && !p.files[old.Path]:
+		p.DeleteFiles = append(p.DeleteFiles, Change{Action: Deleted, Path: old.Path, Existing: old})
+	}
+}

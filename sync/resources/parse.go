@@ -1,0 +1,288 @@
+package resources
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/sync/api"
+)
+
+// File is one file of a repository on its way to a resource.
+type File struct {
+	Repository string // name of the Repository
+	Namespace  string // of the Repository; a file may not name another one
+	Path       string // relative to spec.path
+	// Known is the name that the server has for the object of this path, or "".
+	// It gives a file with generateName the same name again.
+	Known string
+}
+
+// ParseError says why a file is no resource. It is a warning: the file is left
+// out and the rest goes on.
+type ParseError struct {
+	Path string
+	Err  error
+}
+
+func (e *ParseError) Error() string { return fmt.Sprintf("read %s: %v", e.Path, e.Err) }
+
+// Unwrap returns the cause.
+func (e *ParseError) Unwrap() error { return e.Err }
+
+// Object is a resource as its file describes it. What the sync adds is in Stamp.
+type Object struct {
+	GVK     schema.GroupVersionKind // an empty version means the server's preferred one
+	Name    string
+	Classic bool // the file held a dashboard model without apiVersion and kind
+
+	meta   map[string]any // metadata of the file
+	fields []field        // the other members of the object, in order
+}
+
+type field struct {
+	name  string
+	value json.RawMessage
+}
+
+// Identity says which object of a server a file is about.
+type Identity struct{ Group, Kind, Name string }
+
+func (id Identity) String() string { return id.Kind + " " + id.Name }
+
+// Identity returns the identity of the object.
+func (o *Object) Identity() Identity {
+	return Identity{Group: o.GVK.Group, Kind: o.GVK.Kind, Name: o.Name}
+}
+
+const dashboardKind, folderKind = "Dashboard", "Folder"
+
+// ClassicVersion is the API version of a dashboard whose file has none. Source:
+// Grafana; it is the version without a schema.
+const ClassicVersion = "v0alpha1"
+
+// Parse reads the resource in data: an object with apiVersion, kind and
+// metadata in JSON or YAML, or a classic dashboard. Errors are a *ParseError,
+// around a *TooLargeError where a limit was the reason.
+func Parse(f File, data []byte) (*Object, error) {
+	o, err := parse(f, data)
+	if err != nil {
+		return nil, &ParseError{Path: f.Path, Err: err}
+	}
+	return o, nil
+}
+
+func parse(f File, data []byte) (*Object, error) {
+	doc, err := decode(f.Path, data)
+	if err != nil {
+		return nil, err
+	}
+	var apiVersion, kind, metadata json.RawMessage
+	for name, value := range members(doc) {
+		switch name {
+		case "apiVersion":
+			apiVersion = value
+		case "kind":
+			kind = value
+		case "metadata":
+			metadata = value
+		}
+	}
+	if apiVersion == nil && kind == nil {
+		return parseClassic(f, doc)
+	}
+	o := &Object{}
+	var version string
+	if json.Unmarshal(apiVersion, &version) != nil || version == "" {
+		return nil, errors.New("apiVersion is missing or not text, so the file is neither a resource nor a dashboard")
+	}
+	if json.Unmarshal(kind, &o.GVK.Kind) != nil || o.GVK.Kind == "" {
+		return nil, errors.New("kind is missing or not text")
+	}
+	// A group without a version asks for the one that the server prefers.
+	var more bool
+	if o.GVK.Group, o.GVK.Version, more = strings.Cut(version, "/"); !more && !strings.Contains(version, ".") {
+		o.GVK.Group, o.GVK.Version = "", version
+	}
+	if strings.Contains(o.GVK.Version, "/") {
+		return nil, fmt.Errorf("apiVersion %q is not of the form group/version", version)
+	}
+	if err := supported(o.GVK); err != nil {
+		return nil, err
+	}
+	if err := o.readMetadata(f, metadata); err != nil {
+		return nil, err
+	}
+	for name, value := range members(doc) {
+		switch name {
+		case "apiVersion", "kind", "metadata", "status":
+		case "spec":
+			o.fields = append(o.fields, field{name, cleanSpec(o.GVK, value)})
+		default:
+			o.fields = append(o.fields, field{name, value})
+		}
+	}
+	return o, nil
+}
+
+// supported refuses kinds that a repository cannot hold.
+func supported(gvk schema.GroupVersionKind) error {
+	switch {
+	case gvk.Group == api.DashboardGroup && gvk.Kind == dashboardKind:
+		return nil
+	case gvk.Group == api.FolderGroup:
+		return fmt.Errorf("a folder is a directory; give it a name and a title with a %s inside", FolderFile)
+	}
+	return fmt.Errorf("kind %s of %s is not one that a repository can hold; only dashboards and folders are synced", gvk.Kind, gvk.GroupVersion())
+}
+
+func (o *Object) readMetadata(f File, data json.RawMessage) error {
+	if data == nil {
+		return errors.New("metadata.name is missing")
+	}
+	if err := json.Unmarshal(data, &o.meta); err != nil {
+		return errors.New("metadata is not an object")
+	}
+	text := func(key string) (string, error) {
+		s, ok := o.meta[key].(string)
+		if v, there := o.meta[key]; there && v != nil && !ok {
+			return "", fmt.Errorf("metadata.%s is not text", key)
+		}
+		return s, nil
+	}
+	namespace, err := text("namespace")
+	if err != nil {
+		return err
+	}
+	if namespace != "" && namespace != f.Namespace {
+		return fmt.Errorf("metadata.namespace is %q, the repository is in %q", namespace, f.Namespace)
+	}
+	generate, err := text("generateName")
+	if err != nil {
+		return err
+	}
+	if o.Name, err = text("name"); err != nil {
+		return err
+	}
+	if o.Name == "" && generate != "" {
+		if o.Name = f.Known; o.Name == "" || !strings.HasPrefix(o.Name, generate) {
+			id := FileID(f.Repository, f.Path)
+			o.Name = generate + strings.Trim(id[max(0, len(id)-minHash):], "-.")
+		}
+	}
+	for _, key := range []string{"annotations", "labels"} {
+		if err := stringMap(o.meta, key); err != nil {
+			return err
+		}
+	}
+	return checkName("metadata.name", o.Name)
+}
+
+// stringMap checks that meta[key] is absent or a map of text to text.
+func stringMap(meta map[string]any, key string) error {
+	if meta[key] == nil {
+		delete(meta, key)
+		return nil
+	}
+	values, ok := meta[key].(map[string]any)
+	if !ok {
+		return fmt.Errorf("metadata.%s is not an object", key)
+	}
+	for name, v := range values {
+		if _, ok := v.(string); !ok {
+			return fmt.Errorf("metadata.%s[%s] is not text", key, name)
+		}
+	}
+	return nil
+}
+
+// checkName refuses names that could not be a segment of a URL. What else a
+// server wants of a name it says itself.
+func checkName(member, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%s is missing", member)
+	case len(name) > 253:
+		return fmt.Errorf("%s is longer than 253 bytes", member)
+	case name == "." || name == "..":
+		return fmt.Errorf("%s %q is not a name", member, name)
+	}
+	for _, r := range name {
+		if !allowedName(r) {
+			return fmt.Errorf("%s %q has %q, which is not one of letters, digits, '-', '_', '.'", member, name, r)
+		}
+	}
+	return nil
+}
+
+func allowedName(r rune) bool {
+	return r < 0x80 && r != ' ' && r != '/' && allowedByte(byte(r))
+}
+
+// parseClassic reads a dashboard as Grafana's "JSON model" has it.
+func parseClassic(f File, doc []byte) (*Object, error) {
+	var uid, dashboard json.RawMessage
+	seen := map[string]bool{}
+	for name, value := range members(doc) {
+		if bytes.Equal(value, []byte("null")) {
+			continue
+		}
+		seen[name] = true
+		switch name {
+		case "uid":
+			uid = value
+		case "dashboard":
+			dashboard = value
+		}
+	}
+	for _, want := range []string{"panels", "schemaVersion", "tags"} {
+		if seen[want] {
+			continue
+		}
+		if len(dashboard) > 0 && dashboard[0] == '{' {
+			return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
+		}
+		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
+	}
+	o := &Object{Classic: true, GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
+	if uid != nil && json.Unmarshal(uid, &o.Name) != nil {
+		return nil, errors.New("uid is not text")
+	}
+	if o.Name == "" {
+		o.Name = FileID(f.Repository, f.Path)
+	}
+	o.fields = []field{{"spec", cleanSpec(o.GVK, doc)}}
+	return o, checkName("uid", o.Name)
+}
+
+// cleanSpec removes the members of a dashboard that belong to one server's
+// database. Nothing else changes, not even the order.
+func cleanSpec(gvk schema.GroupVersionKind, spec json.RawMessage) json.RawMessage {
+	if gvk.Kind != dashboardKind || len(spec) == 0 || spec[0] != '{' {
+		return spec
+	}
+	out := make([]byte, 1, len(spec))
+	out[0] = '{'
+	for name, value := range members(spec) {
+		switch name {
+		case "uid", "version", "id":
+			continue
+		}
+		out = appendMember(out, name, value)
+	}
+	return append(out, '}')
+}
+
+// appendMember appends a member to an object whose brace is still open.
+func appendMember(out []byte, name string, value []byte) []byte {
+	if out[len(out)-1] != '{' {
+		out = append(out, ',')
+	}
+	quoted, _ := json.Marshal(name) // text always marshals
+	out = append(append(out, quoted...), ':')
+	return append(out, value...)
+}

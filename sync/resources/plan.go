@@ -1,0 +1,249 @@
+package resources
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Target is where the tree of a repository goes.
+type Target struct {
+	Repository string
+	// Root is the name of the folder that holds everything, "" for targets
+	// without one; RootTitle is its title.
+	Root, RootTitle string
+}
+
+// Tree is the tree of one commit below spec.path.
+type Tree struct {
+	Files []TreeFile
+	Dirs  []string // with or without a trailing slash; those of Files may be missing
+	// Refused lists entries that are no regular files or have a hostile name.
+	// They make no resource, and what was made from their path is kept.
+	Refused []Refused
+}
+
+// TreeFile is one regular file of a tree.
+type TreeFile struct {
+	Path, Hash string
+	Size       int64 // bytes
+}
+
+// Refused is an entry of a tree that is not used.
+type Refused struct{ Path, Reason string }
+
+// Action is what a change did or is to do. The values are those of the wire.
+type Action string
+
+// The actions of a change.
+const (
+	Created Action = "created"
+	Updated Action = "updated"
+	Deleted Action = "deleted"
+	Renamed Action = "renamed"
+	Ignored Action = "ignored"
+)
+
+// Change is one step of a plan.
+type Change struct {
+	Action Action
+	Path   string // of the file; of the directory with a trailing slash
+	From   string // previous path of a renamed one
+	Hash   string // blob of the file to write
+	// Folder is what to write for a directory.
+	Folder FolderSpec
+	// Existing is the object that the change is about, as far as it is known:
+	// the one to delete, or the one that the path had until now.
+	Existing *Item
+	// Replaces are further objects of the same path. They are deleted when the
+	// file has been written, unless another file has taken them over.
+	Replaces []Item
+	// Warning is why a change is ignored.
+	Warning error
+}
+
+// FolderSpec is a folder as the tree wants it.
+type FolderSpec struct{ ID, Title, Parent, Hash string }
+
+// Plan is what makes a server equal to a tree, in the order of its fields. An
+// empty plan means that they are equal.
+type Plan struct {
+	Skipped       []Change // nothing to do but to tell
+	DeleteFiles   []Change // in parallel
+	DeleteFolders []Change // one by one, the deepest first
+	WriteFolders  []Change // one by one, from the root down
+	WriteFiles    []Change // in parallel, updates before creations
+	// LateFolders are deleted one by one, the deepest first, after the writes:
+	// folders that objects are moved out of.
+	LateFolders []Change
+
+	target  Target
+	folders map[string]string // directory -> folder name
+	// live has the managed objects by identity; with complete it has all.
+	live     map[Identity]Item
+	complete bool
+	// held has the path of each object that stays as it is.
+	held    map[Identity]string
+	files   map[string]bool   // paths of the tree
+	refused map[string]string // those that are not used, and why
+	gone    []Item            // folders whose directory is gone
+	old     []Item            // folders whose directory has another folder now
+}
+
+// Len is the number of changes.
+func (p *Plan) Len() int {
+	return len(p.Skipped) + len(p.DeleteFiles) + len(p.DeleteFolders) + len(p.WriteFolders) + len(p.WriteFiles) + len(p.LateFolders)
+}
+
+// Empty reports whether there is nothing to do and nothing to tell.
+func (p *Plan) Empty() bool { return p.Len() == 0 }
+
+// Deletions is the number of objects that the plan takes away: files and
+// directories that are gone, not what is moved or gets another name.
+func (p *Plan) Deletions() int { return len(p.DeleteFiles) + len(p.gone) }
+
+// Managed is the number of objects that the repository has on the server, the
+// root folder left out. It is complete for a full plan only.
+func (p *Plan) Managed() int {
+	n := len(p.live)
+	for id, item := range p.live {
+		if item.IsFolder() && item.Path == "" && id.Name == p.target.Root {
+			n--
+		}
+	}
+	return n
+}
+
+// parent returns the name of the folder that the file at path belongs in.
+func (p *Plan) parent(path string) string {
+	if dir := Parent(path); dir != "" {
+		return p.folders[dir]
+	}
+	return p.target.Root
+}
+
+// Full compares a tree with all that the repository has on the server. metas
+// has what the folder files say that FolderFilesToRead named, by directory.
+func Full(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *Plan {
+	p := newPlan(target, tree, live, metas)
+	p.complete = true
+	for _, r := range tree.Refused {
+		p.resource(r.Path)
+	}
+	byPath := map[string][]Item{}
+	for _, item := range live {
+		switch item = item.normal(); {
+		case item.IsFolder():
+		case item.Path == "":
+			p.skip(item.Name, &SkippedError{Reason: item.Identity().String() + " is managed by this repository but names no file; it is left alone"})
+			p.held[item.Identity()] = ""
+		default:
+			byPath[item.Path] = append(byPath[item.Path], item)
+		}
+	}
+	for _, file := range tree.Files {
+		items := byPath[file.Path]
+		delete(byPath, file.Path)
+		if !p.resource(file.Path) {
+			p.hold(items)
+			continue
+		}
+		p.compare(file, items)
+	}
+	for _, path := range sortedKeys(byPath) {
+		if p.files[path] || p.shadowed(path) {
+			p.hold(byPath[path])
+			continue
+		}
+		for _, item := range byPath[path] {
+			p.DeleteFiles = append(p.DeleteFiles, Change{Action: Deleted, Path: path, Existing: &item})
+		}
+	}
+	p.order()
+	return p
+}
+
+// compare plans one file against the objects that the server has for its path.
+func (p *Plan) compare(file TreeFile, items []Item) {
+	if len(items) == 0 {
+		p.WriteFiles = append(p.WriteFiles, Change{Action: Created, Path: file.Path, Hash: file.Hash})
+		return
+	}
+	// More than one object means that a former sync was cut between the write
+	// of a new uid and the deletion of the old one.
+	slices.SortFunc(items, func(a, b Item) int {
+		return cmp.Or(-cmp.Compare(b2i(a.Hash == file.Hash), b2i(b.Hash == file.Hash)), strings.Compare(a.Name, b.Name))
+	})
+	first := items[0]
+	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.parent(file.Path) {
+		p.hold(items)
+		return
+	}
+	p.WriteFiles = append(p.WriteFiles, Change{Action: Updated, Path: file.Path, Hash: file.Hash, Existing: &first, Replaces: items[1:]})
+}
+
+func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *Plan {
+	p := &Plan{target: target, live: make(map[Identity]Item, len(live)), held: map[Identity]string{}, files: make(map[string]bool, len(tree.Files)), refused: map[string]string{}}
+	var folders []Item
+	for _, item := range live {
+		item = item.normal()
+		p.live[item.Identity()] = item
+		if item.IsFolder() {
+			folders = append(folders, item)
+		}
+	}
+	for _, f := range tree.Files {
+		p.files[f.Path] = true
+	}
+	for _, r := range tree.Refused {
+		p.files[r.Path] = true
+		p.refused[r.Path] = r.Reason
+	}
+	p.planFolders(tree, folders, metas)
+	return p
+}
+
+// resource reports whether the file at path makes a resource of its own. A file
+// that looks like one but has a name that is not allowed is told about.
+func (p *Plan) resource(path string) bool {
+	if !IsResourceFile(path) || IsFolderFile(path) {
+		return false
+	}
+	err := CheckPath(path)
+	if reason, is := p.refused[path]; is && err == nil {
+		err = &PathError{Path: path, Reason: reason}
+	}
+	if err != nil && !IsHidden(err) {
+		p.skip(path, err)
+	}
+	return err == nil
+}
+
+// shadowed reports whether path or a directory above it is an entry of the tree
+// that is not used. What was made from there is kept until the tree is clear.
+func (p *Plan) shadowed(path string) bool {
+	for i := range len(path) {
+		if _, is := p.refused[path[:i]]; is && path[i] == '/' {
+			return true
+		}
+	}
+	_, is := p.refused[path]
+	return is
+}
+
+func (p *Plan) skip(path string, why error) {
+	p.Skipped = append(p.Skipped, Change{Action: Ignored, Path: path, Warning: why})
+}
+
+func (p *Plan) hold(items []Item) {
+	for _, item := range items {
+		p.held[item.Identity()] = item.Path
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

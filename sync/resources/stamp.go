@@ -1,0 +1,128 @@
+package resources
+
+import (
+	"encoding/json"
+	"maps"
+
+	"limpet/sync/api"
+)
+
+// Stamp is what the sync adds to an object: whose it is, where it came from and
+// which folder it is in. On an update it carries the identity of the object
+// that is replaced, so that a write never lands on another one.
+type Stamp struct {
+	Namespace  string
+	Repository string
+	Path       string
+	Checksum   string // git blob hash of the file
+	Folder     string // name of the parent folder, "" at the root
+	Replaces   *Live  // nil on a create
+}
+
+// Metadata members of a file that only a server may write.
+var serverOwned = []string{
+	"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+	"deletionGracePeriodSeconds", "managedFields", "selfLink", "generateName", "finalizers", "ownerReferences",
+}
+
+// Annotations that the sync alone decides on. A file cannot hand its object to
+// another manager or open it to edits.
+var syncOwned = []string{
+	api.AnnoManagedBy, api.AnnoManagerID, api.AnnoManagerAllowsEdt, annoManagerSuspended,
+	api.AnnoSourcePath, api.AnnoSourceChecksum, annoSourceTimestamp, api.AnnoFolder,
+}
+
+const (
+	annoManagerSuspended = "grafana.app/managerSuspended"
+	annoSourceTimestamp  = "grafana.app/sourceTimestamp"
+)
+
+// Body returns the object as the server gets it, in the given API version.
+func (o *Object) Body(version string, s Stamp) []byte {
+	meta := maps.Clone(o.meta)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	for _, key := range serverOwned {
+		delete(meta, key)
+	}
+	annotations := map[string]any{}
+	if own, ok := meta["annotations"].(map[string]any); ok {
+		maps.Copy(annotations, own)
+	}
+	for _, key := range syncOwned {
+		delete(annotations, key)
+	}
+	for key, value := range s.annotations() {
+		annotations[key] = value
+	}
+	meta["annotations"] = annotations
+	if labels, ok := meta["labels"].(map[string]any); ok {
+		// The label is a database number of the Grafana that exported the file.
+		labels = maps.Clone(labels)
+		delete(labels, api.LabelDeprecatedID)
+		meta["labels"] = labels
+		if len(labels) == 0 {
+			delete(meta, "labels")
+		}
+	}
+	meta["name"], meta["namespace"] = o.Name, s.Namespace
+	s.identify(meta)
+
+	size := 1024
+	for _, f := range o.fields {
+		size += len(f.value)
+	}
+	gv := o.GVK.GroupVersion()
+	gv.Version = version
+	body := append(make([]byte, 0, size), '{')
+	body = appendMember(body, "apiVersion", marshal(gv.String()))
+	body = appendMember(body, "kind", marshal(o.GVK.Kind))
+	body = appendMember(body, "metadata", marshal(meta))
+	for _, f := range o.fields {
+		body = appendMember(body, f.name, f.value)
+	}
+	return append(body, '}')
+}
+
+// annotations are those that a sync writes. Empty values are left out, as
+// Grafana leaves them out.
+func (s Stamp) annotations() map[string]string {
+	out := map[string]string{api.AnnoManagedBy: managedByRepo, api.AnnoManagerID: s.Repository}
+	for key, value := range map[string]string{
+		api.AnnoSourcePath: s.Path, api.AnnoSourceChecksum: s.Checksum, api.AnnoFolder: s.Folder,
+	} {
+		if value != "" {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// identify binds an update to the object that it replaces. Finalizers and
+// owners are agreements between others, so they stay.
+func (s Stamp) identify(meta map[string]any) {
+	if s.Replaces == nil {
+		return
+	}
+	for key, value := range map[string]string{"uid": s.Replaces.UID, "resourceVersion": s.Replaces.ResourceVersion} {
+		if value != "" {
+			meta[key] = value
+		}
+	}
+	if len(s.Replaces.Finalizers) > 0 {
+		meta["finalizers"] = s.Replaces.Finalizers
+	}
+	if len(s.Replaces.OwnerReferences) > 0 {
+		meta["ownerReferences"] = s.Replaces.OwnerReferences
+	}
+}
+
+// marshal writes a value that came out of JSON, or text, which always works.
+func marshal(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("resources: internal error: " + err.Error())
+	}
+	return data
+}

@@ -1,0 +1,249 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+)
+
+// conflicts is how often a change is tried when the object changes under it.
+const conflicts = 3
+
+// writeFiles writes the files in parallel. Each one is read, then takes its
+// object in the order of the plan, then is written. Files that have to wait for
+// what others turn out to be come in a second round.
+func (r *run) writeFiles(ctx context.Context) error {
+	round := make([]*Change, len(r.plan.WriteFiles))
+	for i := range r.plan.WriteFiles {
+		round[i] = &r.plan.WriteFiles[i]
+	}
+	for len(round) > 0 {
+		var err error
+		if round, err = r.writeRound(ctx, round); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeRound returns the changes that have to wait.
+func (r *run) writeRound(ctx context.Context, changes []*Change) ([]*Change, error) {
+	var g errgroup.Group
+	g.SetLimit(r.Parallel)
+	var mu sync.Mutex // guards later
+	var later []*Change
+	before := closed // closed when the change before has taken its object
+	for _, c := range changes {
+		if r.stop(ctx) != nil {
+			break
+		}
+		after := make(chan struct{})
+		turn := turn{before: before, after: after}
+		before = after
+		g.Go(func() error {
+			defer turn.pass()
+			if r.writeFile(ctx, c, &turn) {
+				mu.Lock()
+				later = append(later, c)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // changes record their faults
+	return later, r.stop(ctx)
+}
+
+// turn keeps the order in which changes take their objects.
+type turn struct {
+	before <-chan struct{}
+	after  chan struct{} // closed by pass, once
+	done   bool
+}
+
+func (t *turn) wait(ctx context.Context) {
+	select {
+	case <-t.before:
+	case <-ctx.Done():
+	}
+}
+
+func (t *turn) pass() {
+	if !t.done {
+		t.done = true
+		close(t.after)
+	}
+}
+
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// writeFile carries out one change. It returns true when the change has to wait
+// for files that have not been read.
+func (r *run) writeFile(ctx context.Context, c *Change, turn *turn) (later bool) {
+	item, cancel := r.item(ctx)
+	defer cancel()
+	if dir, is := r.homeless(c.Path); is {
+		r.claims.unreadable(c.Path)
+		r.record(ctx, item, c, known(c), Ignored, &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"})
+		return false
+	}
+	o, err := r.object(item, c)
+	if err == nil {
+		r.claims.read(c.Path, o.Identity())
+	} else {
+		r.claims.unreadable(c.Path)
+	}
+	turn.wait(ctx)
+	if err != nil {
+		r.record(ctx, item, c, known(c), c.Action, err)
+		return false
+	}
+	other, wait := r.claims.take(c.Path, o.Identity())
+	turn.pass()
+	if wait {
+		return true
+	}
+	if other != "" {
+		r.record(ctx, item, c, o.Identity(), c.Action, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other})
+		return false
+	}
+	if c.Existing != nil && c.Existing.Identity() != o.Identity() {
+		c.Replaces, c.Existing = append(c.Replaces, *c.Existing), nil
+	}
+	done, err := r.put(item, c, o)
+	if err != nil {
+		// Nothing replaces what the file had before.
+		c.Replaces = nil
+	}
+	r.record(ctx, item, c, o.Identity(), done, err)
+	return false
+}
+
+// known is the identity of a change whose file could not be read.
+func known(c *Change) Identity {
+	if c.Existing != nil {
+		return c.Existing.Identity()
+	}
+	return Identity{}
+}
+
+// object reads the file of a change.
+func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
+	data, err := r.Reader.Read(ctx, c.Hash)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", c.Path, err)
+	}
+	f := File{Repository: r.plan.target.Repository, Namespace: r.Namespace, Path: c.Path}
+	if c.Existing != nil {
+		f.Known = c.Existing.Name
+	}
+	return Parse(f, data)
+}
+
+// put makes the object of the server equal to o and says what it did.
+func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
+	ref := Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: DashboardResource, Name: o.Name}
+	strict := strictly(ref.Version) && !(c.Existing != nil && c.Existing.Hash == c.Hash)
+	stamp := Stamp{Namespace: r.Namespace, Repository: r.plan.target.Repository, Path: c.Path, Checksum: c.Hash, Folder: r.plan.parent(c.Path)}
+
+	item, listed := r.plan.live[o.Identity()]
+	old := item.live()
+	absent := r.plan.complete && !listed
+	var err error
+	for range conflicts {
+		if old == nil && !absent {
+			if old, err = r.existing(ctx, ref, c, o, stamp); errors.Is(err, errSame) {
+				if c.Action == Created && !r.plan.complete {
+					r.made(ref.Resource) // by an attempt that did not come to its end
+				}
+				return Ignored, nil
+			} else if err != nil {
+				return c.Action, err
+			}
+		}
+		stamp.Replaces = old
+		body := func(version string) []byte { return o.Body(version, stamp) }
+		if old == nil {
+			err = r.create(ctx, ref, c.Path, strict, body)
+			absent = false
+			if !apierrors.IsAlreadyExists(err) {
+				return written(c, Created), err
+			}
+			continue
+		}
+		err = r.Server.Update(ctx, ref, strict, body)
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return written(c, Updated), err
+		}
+		old = nil
+	}
+	return c.Action, err
+}
+
+// written is the action to tell: a move stays one, however it was written.
+func written(c *Change, done Action) Action {
+	if c.Action == Renamed {
+		return Renamed
+	}
+	return done
+}
+
+// strictly reports whether a server should refuse unknown fields. Source:
+// Grafana, which is lenient for its first stable version and the preferred one.
+func strictly(version string) bool {
+	return version != "" && version != "v1" && !strings.HasPrefix(version, "v1alpha") && !strings.HasPrefix(version, "v1beta")
+}
+
+// errSame says that the server has the object already as it should be.
+var errSame = errors.New("nothing to write")
+
+// existing returns the object that the file at c.Path is about, nil when there
+// is none, or why it must not be written.
+func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want Stamp) (*Live, error) {
+	old, err := r.Server.Get(ctx, ref, false)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckOwner(want.Repository, o.Identity(), old.Annotations); err != nil {
+		return nil, err
+	}
+	if !Manages(want.Repository, old.Annotations) {
+		return old, nil
+	}
+	other := old.Annotations[api.AnnoSourcePath]
+	if other != c.Path && r.plan.files[other] {
+		if id, read := r.claims.about(other); !read || id == o.Identity() {
+			return nil, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other}
+		}
+	}
+	same := other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum &&
+		old.Annotations[api.AnnoFolder] == want.Folder
+	if same {
+		return nil, errSame
+	}
+	return old, nil
+}
+
+// create creates an object under the quota.
+func (r *run) create(ctx context.Context, ref Ref, path string, strict bool, body func(string) []byte) error {
+	if err := r.acquire(path); err != nil {
+		return err
+	}
+	err := r.Server.Create(ctx, ref, strict, body)
+	if err != nil {
+		r.giveBack()
+		return err
+	}
+	r.made(ref.Resource)
+	return nil
+}
