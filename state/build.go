@@ -6,6 +6,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
+// copyBatch is how many bytes of records one transaction of a copy takes.
+const copyBatch = 4 << 20
+
 // builder fills a new file with records in large transactions. Its meta record is written last: a file without one was
 // never finished.
 type builder struct {
@@ -15,12 +18,13 @@ type builder struct {
 	bytes int
 }
 
+// newBuilder takes schema and revision from m.
 func newBuilder(f *file, m meta) *builder {
 	m.Tallies = map[bucket]tally{}
 	return &builder{f: f, m: m}
 }
 
-// add copies one record. Keys should come in order, then pages are filled.
+// add copies one record; the first of two under one key stays. Keys should come in order, then pages are filled.
 func (b *builder) add(name bucket, key []byte, f frame) error {
 	if err := b.begin(); err != nil {
 		return err
@@ -28,6 +32,9 @@ func (b *builder) add(name bucket, key []byte, f frame) error {
 	bk, err := b.tx.CreateBucketIfNotExists([]byte(name))
 	if err != nil {
 		return err
+	}
+	if bk.Get(key) != nil {
+		return nil
 	}
 	bk.FillPercent = 0.9
 	raw := encodeFrame(name, key, f.body, f.stamp)
@@ -40,10 +47,7 @@ func (b *builder) add(name bucket, key []byte, f frame) error {
 	if b.bytes += len(key) + len(raw); b.bytes < copyBatch {
 		return nil
 	}
-	b.bytes = 0
-	tx := b.tx
-	b.tx = nil
-	return tx.Commit()
+	return b.commit()
 }
 
 func (b *builder) begin() (err error) {
@@ -51,6 +55,15 @@ func (b *builder) begin() (err error) {
 		b.tx, err = b.f.db.Begin(true)
 	}
 	return err
+}
+
+func (b *builder) commit() error {
+	if b.tx == nil {
+		return nil
+	}
+	tx := b.tx
+	b.tx, b.bytes = nil, 0
+	return tx.Commit()
 }
 
 // finish makes the file complete and durable.
@@ -61,9 +74,7 @@ func (b *builder) finish() error {
 	if err := layout(b.tx, b.m, now()); err != nil {
 		return err
 	}
-	tx := b.tx
-	b.tx = nil
-	return tx.Commit()
+	return b.commit()
 }
 
 // abort ends the transaction in progress, so that the file can be closed.

@@ -4,45 +4,95 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"go.etcd.io/bbolt"
 )
 
 // Compact rewrites the file without its free space and returns the sizes before and after, in bytes. Writers wait,
-// readers do not. The new file is durable before it takes the place of the old one by rename.
+// readers do not. The new file is durable before it takes the place of the old one by rename, so that a power cut
+// leaves one or the other.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
-	err = s.submit(ctx, &request{done: make(chan struct{}), alone: func(s *Store) error {
-		before, after, err = s.compact(ctx)
-		return err
+	err = s.submit(ctx, &request{done: make(chan struct{}), alone: func() error {
+		old := s.cur
+		fresh, err := compactInto(ctx, old, s.path, s.maxSize)
+		if err != nil {
+			return fmt.Errorf("compact state: %w", err)
+		}
+		before, after = old.size(), fresh.size()
+		s.mu.Lock()
+		s.cur = fresh
+		s.mu.Unlock()
+		s.release(old)
+		return nil
 	}})
 	return before, after, err
 }
 
-func (s *Store) compact(ctx context.Context) (before, after int64, err error) {
-	old := s.cur
-	fresh, err := copyFile(ctx, old, s.path+".compact", s.maxSize)
-	if err != nil {
-		return 0, 0, fmt.Errorf("compact state: %w", err)
-	}
-	before, after = sizeOf(old), sizeOf(fresh)
-	if err := replaceFile(s.path+".compact", s.path); err != nil {
-		_ = os.Remove(s.path + ".compact")
-		return 0, 0, errors.Join(fmt.Errorf("compact state: %w", err), fresh.close())
-	}
-	s.mu.Lock()
-	s.cur = fresh
-	s.mu.Unlock()
-	s.release(old)
-	return before, after, nil
+// wasteful says whether so much of the file is free that a start should rewrite it.
+func wasteful(f *file) bool {
+	size, free := f.size(), f.free()
+	return free > compactAbove && free*100 > size*compactShare
 }
 
-func sizeOf(f *file) int64 {
+// compactInto writes the records of src into a new file that takes the place of the one at path, and returns it open.
+// src stays open. Nobody may write to it meanwhile.
+func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*file, error) {
+	name := path + compacting
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, classify(err)
+	}
+	dst, err := openBolt(name, boltOptions(maxSize))
+	if err == nil {
+		if err = src.copyTo(ctx, dst); err == nil {
+			err = replaceFile(name, path)
+		}
+		if err != nil {
+			err = errors.Join(err, dst.close())
+		}
+	}
+	if err != nil {
+		_ = os.Remove(name)
+		return nil, err
+	}
+	return dst, nil
+}
+
+// copyTo copies all records, verifying each frame and tally.
+func (f *file) copyTo(ctx context.Context, dst *file) error {
+	return guard(func() error {
+		return f.db.View(func(tx *bbolt.Tx) error {
+			v := view{tx}
+			m, err := v.meta()
+			if err != nil {
+				return err
+			}
+			b := newBuilder(dst, m)
+			for _, name := range dataBuckets {
+				err := v.whole(ctx, name, func(k []byte, f frame) error { return b.add(name, k, f) })
+				if err != nil {
+					return errors.Join(err, b.abort())
+				}
+			}
+			return b.finish()
+		})
+	})
+}
+
+// size of the file in bytes.
+func (f *file) size() int64 {
 	info, err := f.handle.Stat()
 	if err != nil {
 		return 0
 	}
 	return info.Size()
+}
+
+// free is how many bytes of the file are pages without records.
+func (f *file) free() int64 {
+	stats := f.db.Stats()
+	return int64(stats.FreePageN+stats.PendingPageN) * int64(f.db.Info().PageSize)
 }
 
 // replaceFile renames a durable file over another and makes the rename durable.
@@ -51,42 +101,4 @@ func replaceFile(from, to string) error {
 		return classify(err)
 	}
 	return syncDir(to)
-}
-
-// copyBatch is how many bytes of records one transaction of a copy takes.
-const copyBatch = 4 << 20
-
-// copyFile writes every record of src into a new file at path, verifying each, and returns it open. Nobody may write to
-// src meanwhile. After an error there is no file at path.
-func copyFile(ctx context.Context, src *file, path string, maxSize int64) (dst *file, err error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, classify(err)
-	}
-	dst, err = openBolt(path, boltOptions(maxSize))
-	if err != nil {
-		_ = os.Remove(path)
-		return nil, err
-	}
-	err = guard(func() error {
-		return src.db.View(func(tx *bbolt.Tx) error {
-			v := view{tx}
-			m, err := v.meta()
-			if err != nil {
-				return err
-			}
-			b := newBuilder(dst, m)
-			for _, name := range dataBuckets {
-				if err := v.whole(ctx, name, func(k []byte, f frame) error { return b.add(name, k, f) }); err != nil {
-					return errors.Join(err, b.abort())
-				}
-			}
-			return b.finish()
-		})
-	})
-	if err != nil {
-		err = errors.Join(err, dst.close())
-		_ = os.Remove(path)
-		return nil, err
-	}
-	return dst, nil
 }

@@ -34,8 +34,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 		i.Schema, i.Revision = m.Schema, m.Revision
 		i.Claims, i.History = m.Tallies[claimBucket].N, m.Tallies[recordBucket].N
 		i.Objects, i.Facts, i.Secrets = m.Tallies[objectBucket].N, m.Tallies[factBucket].N, m.Tallies[secretBucket].N
-		stats := v.tx.DB().Stats()
-		i.FreeBytes = int64(stats.FreePageN+stats.PendingPageN) * int64(v.tx.DB().Info().PageSize)
+		i.FreeBytes = (&file{db: v.tx.DB()}).free()
 		bk := v.tx.Bucket([]byte(recordBucket))
 		if bk == nil {
 			return corrupt("bucket %s is missing", recordBucket)

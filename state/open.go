@@ -11,13 +11,14 @@ import (
 	"path/filepath"
 	"time"
 
-	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// Open opens the state file of o, making, repairing, migrating or compacting it as needed; the report says what was
-// done. It blocks for at most a second when another process holds the file, and longer only when a file has to be
-// verified, rebuilt or compacted. Errors: *LockedError, *SchemaError, ErrReadOnly, ErrForeign, errors that are
-// syscall.ENOSPC, and plain ones of the operating system. A damaged file is no error.
+// Open opens the state file of o, making, rebuilding, migrating or compacting it as needed; the report says what was
+// done. It waits for less than a second when another process holds the file, and takes longer than a few milliseconds
+// only when the file has to be verified, rebuilt, migrated or compacted. Errors: *LockedError, *SchemaError,
+// ErrReadOnly, ErrForeign, errors that are syscall.ENOSPC, and plain ones of the operating system. A damaged file is no
+// error.
 func Open(ctx context.Context, o Options) (*Store, Report, error) {
 	return openAs(ctx, o, current)
 }
@@ -27,34 +28,43 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	if o.Path == "" {
 		return nil, Report{}, errors.New("open state: no path")
 	}
+	if os.Getenv(probeEnv) != "" {
+		return nil, Report{}, errors.New("open state: this is a probe process, main has to call state.RunProbe first")
+	}
 	path, err := preparePath(o.Path)
 	if err != nil {
 		return nil, Report{}, err
 	}
 	owner, err := takeOwner(path)
 	if err != nil {
-		return nil, Report{}, fmt.Errorf("open state %s: %w", path, err)
+		return nil, Report{}, fmt.Errorf("open state: %w", err)
 	}
-	op := &opening{ctx: ctx, o: o, path: path, format: f, owner: owner, log: o.Logger}
-	if op.log == nil {
-		op.log = slog.New(slog.DiscardHandler)
+	op := &opening{
+		ctx: ctx, o: o, path: path, format: f, owner: owner,
+		log:     cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		maxSize: cmp.Or(max(o.MaxSize, 0), DefaultMaxSize),
 	}
-	op.maxSize = cmp.Or(max(o.MaxSize, 0), DefaultMaxSize)
 	op.report.Unclean = owner.unclean
-	db, err := op.open()
+	file, err := op.open()
 	if err != nil {
-		_ = owner.release(!owner.unclean)
-		return nil, op.report, err
+		return nil, op.report, errors.Join(fmt.Errorf("open state: %w", err), owner.release(!owner.unclean))
 	}
-	s := &Store{
-		path: path, maxSize: op.maxSize, log: op.log, format: f, owner: owner,
-		requests: make(chan *request), cur: db, seal: sealer{path: path},
-	}
-	s.life, s.stop = context.WithCancel(context.Background())
-	s.done.Add(1)
-	go s.runWriter()
+	s := newStore(op, file)
 	op.report.Elapsed = time.Since(began)
 	return s, op.report, nil
+}
+
+func newStore(op *opening, f *file) *Store {
+	s := &Store{
+		path: op.path, maxSize: op.maxSize, log: op.log, owner: op.owner,
+		requests: make(chan *request), cur: f, seal: sealer{path: op.path},
+	}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.done.Go(s.runWriter)
+	if op.unverified {
+		s.done.Go(s.scrub)
+	}
+	return s
 }
 
 // opening is the state of one Open.
@@ -67,30 +77,111 @@ type opening struct {
 	owner   *ownerFile
 	log     *slog.Logger
 	report  Report
+
+	unverified bool // the file was opened on the word of its seal
 }
 
 func (op *opening) open() (*file, error) {
-	_, err := os.Stat(op.path)
-	op.report.Created = errors.Is(err, fs.ErrNotExist)
+	if err := op.tidy(); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(op.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		op.report.Created = true
+	case err != nil:
+		return nil, classify(err)
+	case info.Size() == 0:
+		op.report.Created = true
+	default:
+		err = op.verify(info.Size())
+	}
+	if err != nil && !op.report.Created && !errors.Is(err, ErrCorrupt) {
+		return nil, err
+	}
+	damage := err
+	if op.report.Created {
+		damage = nil
+	}
 	if err := op.owner.write(ownerNote{PID: os.Getpid(), Version: op.o.Version, Since: time.Now(), Socket: op.o.Socket}); err != nil {
 		return nil, err
 	}
-	db, err := openBolt(op.path, boltOptions(op.maxSize))
-	if err != nil {
+	if damage == nil {
+		f, err := op.use()
+		if !errors.Is(err, ErrCorrupt) {
+			return f, err
+		}
+		damage = err
+	}
+	if err := op.rebuild(damage); err != nil {
 		return nil, err
 	}
-	err = guard(func() error {
-		return db.db.Update(func(tx *bbolt.Tx) error {
-			if tx.Bucket([]byte(metaBucket)) != nil {
-				return nil
-			}
-			return layout(tx, newMeta(op.format.version, 0, now()), now())
-		})
-	})
-	if err != nil {
-		return nil, errors.Join(err, db.close())
+	return op.use()
+}
+
+// verify looks at the file before bbolt does: whole and in a child process after an unclean stop, whole when it is
+// small, and only its heads when the last owner sealed it.
+func (op *opening) verify(size int64) error {
+	if !op.owner.unclean && isSealed(op.path) {
+		if size <= inlineCheck {
+			return inspectFile(op.ctx, op.path, op.format.version)
+		}
+		op.unverified = true
+		return nil
 	}
-	return db, nil
+	probe := op.o.Probe
+	if probe == nil {
+		probe = func(ctx context.Context, path string) error { return probeInChild(ctx, path, op.format.version) }
+	}
+	err := probe(op.ctx, op.path)
+	if errors.Is(err, errNoChild) {
+		op.log.Info("no child process for the verification, reading the state file here", "path", op.path, "err", err)
+		err = inspectFile(op.ctx, op.path, op.format.version)
+	}
+	return err
+}
+
+// use opens the file with bbolt and brings it to the present form. ErrCorrupt means that it has to be rebuilt.
+func (op *opening) use() (*file, error) {
+	f, err := openBolt(op.path, boltOptions(op.maxSize))
+	if err != nil {
+		if errors.Is(err, bolterrors.ErrTimeout) {
+			return nil, &LockedError{Path: op.path}
+		}
+		return nil, err
+	}
+	if f, err = op.ready(f); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// ready lays out, migrates and compacts; after an error f is closed.
+func (op *opening) ready(f *file) (*file, error) {
+	err := guard(func() error { return op.format.apply(op, f) })
+	if err != nil {
+		if errors.As(err, new(*faultError)) {
+			f.broken = true
+		}
+		return nil, errors.Join(err, f.close())
+	}
+	if op.report.Created || !wasteful(f) {
+		return f, nil
+	}
+	small, err := compactInto(op.ctx, f, op.path, op.maxSize)
+	switch {
+	case errors.Is(err, ErrCorrupt), op.ctx.Err() != nil:
+		return nil, errors.Join(err, f.close())
+	case err != nil:
+		// The file is as good as before, only larger.
+		op.log.Warn("compact state file at start", "path", op.path, "err", err)
+		return f, nil
+	}
+	op.report.Compacted = true
+	if err := f.close(); err != nil {
+		return nil, errors.Join(err, small.close())
+	}
+	return small, nil
 }
 
 // preparePath makes the directory, follows links and repairs permissions that are too wide.
@@ -103,25 +194,21 @@ func preparePath(path string) (string, error) {
 		path = real
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", classify(fmt.Errorf("make state directory: %w", err))
+		return "", fmt.Errorf("make state directory: %w", classify(err))
 	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return path, nil
 	case err != nil:
-		return "", classify(fmt.Errorf("open state: %w", err))
+		return "", fmt.Errorf("open state: %w", classify(err))
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("open state: %s is not a regular file", path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		if err := os.Chmod(path, 0o600); err != nil {
-			return "", classify(fmt.Errorf("narrow permissions of state: %w", err))
+			return "", fmt.Errorf("narrow permissions of state: %w", classify(err))
 		}
 	}
 	return path, nil
 }
-
-// RunProbe is called first in main. In a probe child it checks the file, answers its parent and exits; otherwise it
-// returns false at once.
-func RunProbe() bool { return false }

@@ -41,6 +41,7 @@ func (t *tally) remove(sum uint32) { t.N--; t.Sum -= uint64(sum) }
 type meta struct {
 	Schema   int              `json:"schema"`
 	Created  time.Time        `json:"created"`
+	Seq      uint64           `json:"seq"`      // number of the transaction, to tell the newer of two copies
 	Revision uint64           `json:"revision"` // last revision given to an object
 	Tallies  map[bucket]tally `json:"tallies"`
 }

@@ -18,7 +18,6 @@ type Store struct {
 	path    string
 	maxSize int64
 	log     *slog.Logger
-	format  format
 	owner   *ownerFile
 
 	requests chan *request
@@ -129,9 +128,21 @@ func (s *Store) close() error {
 	s.mu.Unlock()
 	s.stop()
 	s.done.Wait()
+	sound := !s.damaged.Load()
+	if sound {
+		if err := f.syncFree(); err != nil {
+			// Everything is durable; only the next open will be slower.
+			s.log.Info("state file closes without its list of free pages", "path", s.path, "err", err)
+		}
+	}
 	s.release(f)
 	<-f.drained
-	return s.owner.release(!s.damaged.Load())
+	if sound {
+		if err := writeSeal(s.path); err != nil {
+			s.log.Info("state file closes without a seal", "path", s.path, "err", err)
+		}
+	}
+	return s.owner.release(sound)
 }
 
 // now is the time that is written into frames. The wall clock is right here: stamps are for people and for choosing the
@@ -139,15 +150,14 @@ func (s *Store) close() error {
 func now() time.Time { return time.Now() }
 
 // boltOptions are the ones every file of limpet is opened with. The map reserves address space for the whole size cap,
-// so that bbolt never has to wait for readers in order to map anew.
+// so that bbolt never has to wait for readers in order to map anew. maxSize 0 means no cap.
 func boltOptions(maxSize int64) *bbolt.Options {
-	return &bbolt.Options{
-		Timeout:         lockWait,
-		NoFreelistSync:  true,
-		FreelistType:    bbolt.FreelistMapType,
-		MaxSize:         int(hardLimit(maxSize)),
-		InitialMmapSize: int(hardLimit(maxSize)),
+	o := &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
+	if maxSize > 0 {
+		o.MaxSize = int(hardLimit(maxSize))
+		o.InitialMmapSize = o.MaxSize
 	}
+	return o
 }
 
 // hardLimit is where bbolt itself stops growing: the cap and the reserve for deletes and running claims, one eighth but
@@ -164,7 +174,7 @@ func openBolt(path string, o *bbolt.Options) (*file, error) {
 	}
 	err := guard(func() (err error) {
 		f.db, err = bbolt.Open(path, 0o600, o)
-		return err
+		return openFault(err)
 	})
 	if err != nil {
 		if f.handle != nil {

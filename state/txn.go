@@ -92,9 +92,7 @@ func beginTxn(tx *bbolt.Tx, limit int64, now time.Time) (*txn, error) {
 		return nil, err
 	}
 	t.m = m
-	stats := tx.DB().Stats()
-	page := int64(tx.DB().Info().PageSize)
-	t.room = limit - (tx.Size() - int64(stats.FreePageN+stats.PendingPageN)*page)
+	t.room = limit - (tx.Size() - (&file{db: tx.DB()}).free())
 	return t, nil
 }
 
@@ -174,6 +172,7 @@ func (t *txn) remove(b bucket, key []byte) (bool, error) {
 
 // finish writes the meta record; nothing may be written after it.
 func (t *txn) finish() error {
+	t.m.Seq++
 	raw, err := t.m.encode(t.now)
 	if err != nil {
 		return err

@@ -22,9 +22,9 @@ const maxGroup = 256
 // request is one write. Its apply may run more than once, each time on a fresh transaction.
 type request struct {
 	apply func(*txn) error
-	alone func(*Store) error // instead of apply: work that needs the file to itself
-	err   error              // valid after done
-	done  chan struct{}      // closed by the writer
+	alone func() error  // instead of apply: work that no write may disturb
+	err   error         // valid after done
+	done  chan struct{} // closed by the writer
 }
 
 // write hands apply to the writer and waits for the fsync. When ctx ends before the writer took the request, nothing is
@@ -51,7 +51,6 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 
 // runWriter serves requests until the store closes.
 func (s *Store) runWriter() {
-	defer s.done.Done()
 	for {
 		select {
 		case r := <-s.requests:
@@ -87,7 +86,7 @@ func (s *Store) serve(group []*request) {
 		}
 	}
 	if last != nil {
-		last.finish(s.noted(last.alone(s)))
+		last.finish(s.noted(last.alone()))
 	}
 }
 

@@ -1,0 +1,336 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// contents is everything a store holds, by bucket and key, as text.
+type contents map[string]string
+
+// everything reads a whole store through its public methods.
+func everything(ctx context.Context, s *Store) (contents, error) {
+	out := contents{}
+	claims, err := s.Claims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range claims {
+		out["claim "+c.UID] = asJSON(c)
+	}
+	records, err := s.History(ctx, Query{})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		out["record "+r.UID] = asJSON(r)
+	}
+	facts, err := s.Facts(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range facts {
+		out["fact "+k] = string(v)
+	}
+	for _, resource := range []string{"g/repositories", "g/jobs"} {
+		page, err := s.Objects(ctx, ObjectQuery{Resource: resource})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range page.Items {
+			out["object "+o.Key.String()] = fmt.Sprintf("%d %s", o.Revision, o.Data)
+		}
+	}
+	names, err := s.SecretNames(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		plain, err := s.Secret(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		out["secret "+n] = string(plain)
+	}
+	return out, nil
+}
+
+func asJSON(v any) string {
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+// sample fills a store with records of all kinds, some of them changed and deleted, and returns what is in it and every
+// value that any key ever had.
+func sample(t testing.TB, s *Store, rng *rand.Rand, n int) (now contents, ever map[string][]string) {
+	t.Helper()
+	ctx := context.Background()
+	must := func(err error) {
+		t.Helper()
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			t.Fatal(err)
+		}
+	}
+	ever = map[string][]string{}
+	note := func() {
+		all, err := everything(ctx, s)
+		must(err)
+		for k, v := range all {
+			if !slices.Contains(ever[k], v) {
+				ever[k] = append(ever[k], v)
+			}
+		}
+		now = all
+	}
+	began := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	for i := range n {
+		uid := fmt.Sprintf("uid-%04d", rng.IntN(n))
+		text := string(bytes.Repeat([]byte{byte('a' + rng.IntN(26))}, 50+rng.IntN(600)))
+		finished := began.Add(time.Duration(i) * time.Second)
+		switch rng.IntN(7) {
+		case 0:
+			must(s.PutClaim(ctx, Claim{UID: uid, Name: text, Phase: PhaseHeld}))
+		case 1:
+			must(s.PutRecord(ctx, Record{UID: uid, Message: text, Finished: finished}))
+		case 2:
+			must(s.PutFact(ctx, uid, []byte(text)))
+		case 3, 4:
+			resource := []string{"g/repositories", "g/jobs"}[rng.IntN(2)]
+			_, err := s.Mutate(ctx, ObjectKey{resource, "ns", uid}, func(cur *Object, _ uint64) (Mutation, error) {
+				return Mutation{Data: []byte(text), Delete: cur != nil && rng.IntN(3) == 0}, nil
+			})
+			must(err)
+		case 5:
+			must(s.PutSecret(ctx, uid, []byte(text)))
+		case 6:
+			must(s.DropClaim(ctx, uid))
+			must(s.DeleteFact(ctx, uid))
+		}
+		if i%40 == 39 {
+			note()
+		}
+	}
+	note()
+	return now, ever
+}
+
+// damages are ways in which media spoil files. Each changes the bytes, possibly their number.
+var damages = map[string]func(rng *rand.Rand, data, older []byte) []byte{
+	"bit flip": func(rng *rand.Rand, data, _ []byte) []byte {
+		data[rng.IntN(len(data))] ^= 1 << rng.IntN(8)
+		return data
+	},
+	"many bit flips": func(rng *rand.Rand, data, _ []byte) []byte {
+		for range 40 {
+			data[rng.IntN(len(data))] ^= 1 << rng.IntN(8)
+		}
+		return data
+	},
+	"head flip": func(rng *rand.Rand, data, _ []byte) []byte {
+		data[rng.IntN(2)*4096+rng.IntN(pageHeader+metaLen)] ^= 1 << rng.IntN(8)
+		return data
+	},
+	"page header flip": func(rng *rand.Rand, data, _ []byte) []byte {
+		page := rng.IntN(len(data) / 4096)
+		data[page*4096+rng.IntN(48)] ^= 1 << rng.IntN(8)
+		return data
+	},
+	"zeroed page": func(rng *rand.Rand, data, _ []byte) []byte {
+		clear(data[rng.IntN(len(data)/4096)*4096:][:4096])
+		return data
+	},
+	"zeroed sector": func(rng *rand.Rand, data, _ []byte) []byte {
+		clear(data[rng.IntN(len(data)/512)*512:][:512])
+		return data
+	},
+	"zeroed head": func(rng *rand.Rand, data, _ []byte) []byte {
+		clear(data[:4096*(1+rng.IntN(2))])
+		return data
+	},
+	"truncation": func(rng *rand.Rand, data, _ []byte) []byte { return data[:rng.IntN(len(data))] },
+	"empty":      func(*rand.Rand, []byte, []byte) []byte { return nil },
+	"garbage": func(rng *rand.Rand, data, _ []byte) []byte {
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		return data
+	},
+	"garbage tail": func(rng *rand.Rand, data, _ []byte) []byte {
+		for i := rng.IntN(len(data)); i < len(data); i++ {
+			data[i] = byte(rng.Uint32())
+		}
+		return data
+	},
+	"stale page": func(rng *rand.Rand, data, older []byte) []byte {
+		page := rng.IntN(min(len(data), len(older)) / 4096)
+		copy(data[page*4096:][:4096], older[page*4096:])
+		return data
+	},
+	"swapped pages": func(rng *rand.Rand, data, _ []byte) []byte {
+		a, b := rng.IntN(len(data)/4096)*4096, rng.IntN(len(data)/4096)*4096
+		page := slices.Clone(data[a : a+4096])
+		copy(data[a:a+4096], data[b:b+4096])
+		copy(data[b:b+4096], page)
+		return data
+	},
+}
+
+// casesPerDamage is how many seeds each kind of damage gets, once after a clean and once after an unclean stop.
+const casesPerDamage = 8
+
+// TestDamage opens files that were damaged in every way. A store must come up, hold no value that was never written,
+// keep all of them when nothing was set aside, and say so when something is missing.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "limpet.db")
+	s, _, err := Open(context.Background(), Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	sample(t, s, rng, 150)
+	older, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, ever := sample(t, s, rng, 250)
+	unclean, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	clean, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(path + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(damages)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(casesPerDamage) {
+				if name == "empty" && seed > 0 {
+					break
+				}
+				for _, stop := range []string{"clean", "unclean"} {
+					data := slices.Clone(clean)
+					if stop == "unclean" {
+						data = slices.Clone(unclean)
+					}
+					end := inUse(t, data)
+					spoilt := damages[name](rand.New(rand.NewPCG(seed, 7)), data[:end:end], older)
+					if len(spoilt) == end {
+						spoilt = append(spoilt, data[end:]...)
+					}
+					c := damagedCase{want: want, ever: ever, key: key, data: spoilt, unclean: stop == "unclean"}
+					if err := c.run(t.TempDir()); err != nil {
+						t.Errorf("%s, seed=%d: %v", stop, seed, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// inUse returns the length of a file up to the end of its last used page: damage behind it would go unnoticed.
+func inUse(t *testing.T, data []byte) int {
+	t.Helper()
+	metas := readMetas(bytes.NewReader(data))
+	if len(metas) != 2 {
+		t.Fatal("sample file has no two sound heads")
+	}
+	return int(metas[0].high) * metas[0].page
+}
+
+type damagedCase struct {
+	want    contents
+	ever    map[string][]string
+	key     []byte
+	data    []byte
+	unclean bool
+}
+
+func (c damagedCase) run(dir string) error {
+	ctx := context.Background()
+	path := filepath.Join(dir, "limpet.db")
+	err := errors.Join(os.WriteFile(path, c.data, 0o600), os.WriteFile(path+".key", c.key, 0o600))
+	if c.unclean {
+		err = errors.Join(err, os.WriteFile(path+".owner", []byte(`{"pid":1}`), 0o600))
+	}
+	if err != nil {
+		return err
+	}
+	for _, round := range []string{"first", "second"} {
+		s, r, err := Open(ctx, Options{Path: path})
+		if err != nil {
+			return fmt.Errorf("%s open: %w", round, err)
+		}
+		if round == "second" && (r.Quarantined != "" || r.Unclean) {
+			return fmt.Errorf("second open set the file aside again: %+v", r)
+		}
+		got, err := everything(ctx, s)
+		if err == nil {
+			err = c.compare(got, r, round)
+		}
+		if err == nil && round == "first" {
+			err = s.PutFact(ctx, "after", []byte("works"))
+			c.want, c.ever = maps.Clone(got), maps.Clone(c.ever)
+			c.want["fact after"] = "works"
+			c.ever["fact after"] = []string{"works"}
+		}
+		var check CheckReport
+		if err == nil {
+			check, err = s.Check(ctx)
+		}
+		if err == nil && len(check.Problems) > 0 {
+			err = errors.New(check.Problems[0])
+		}
+		if err = errors.Join(err, s.Close()); err != nil {
+			return fmt.Errorf("%s open, report %+v: %w", round, r, err)
+		}
+	}
+	return nil
+}
+
+// compare holds what came up against what was written.
+func (c damagedCase) compare(got contents, r Report, round string) error {
+	missing, old := 0, 0
+	for k, v := range c.want {
+		if _, ok := got[k]; !ok {
+			missing++
+		} else if got[k] != v {
+			old++
+		}
+	}
+	for k, v := range got {
+		if !slices.Contains(c.ever[k], v) {
+			return fmt.Errorf("%s has a value that was never written: %.80s", k, v)
+		}
+		if _, ok := c.want[k]; !ok {
+			old++
+		}
+	}
+	silent := r.Quarantined == "" && !(r.Created && len(c.data) == 0)
+	switch {
+	case missing+old > 0 && silent:
+		return fmt.Errorf("%d missing, %d old and nothing said", missing, old)
+	case missing+old > 0 && r.Lost == 0 && r.Quarantined != "":
+		return fmt.Errorf("%d missing, %d old and Lost = 0", missing, old)
+	}
+	return nil
+}

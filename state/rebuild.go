@@ -1,0 +1,215 @@
+package state
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.etcd.io/bbolt"
+)
+
+// Suffixes of what may stand beside the state file.
+const (
+	building   = ".building"   // a rebuilt file in the making; worthless
+	rebuilt    = ".rebuilt"    // a rebuilt file, whole and durable, on its way to its place
+	compacting = ".compacting" // a compacted file in the making; worthless
+	aside      = ".corrupt-"   // + time: a damaged file
+	kept       = ".schema-"    // + schema and time: a copy from before a migration
+	timeForm   = "20060102T150405.000Z"
+
+	// maxAside is how many damaged files are kept, so that a dying disk does not fill itself with them.
+	maxAside = 5
+)
+
+// buildError is a failure of the new file, as opposed to damage of the old one.
+type buildError struct{ err error }
+
+func (e *buildError) Error() string { return "build new state file: " + e.err.Error() }
+func (e *buildError) Unwrap() error { return e.err }
+
+// tidy ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
+func (op *opening) tidy() error {
+	for _, suffix := range []string{building, compacting} {
+		if err := os.Remove(op.path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return classify(fmt.Errorf("remove unfinished file: %w", err))
+		}
+	}
+	_, err := os.Stat(op.path + rebuilt)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Stat(op.path); errors.Is(err, fs.ErrNotExist) {
+		return replaceFile(op.path+rebuilt, op.path)
+	}
+	return classify(os.Remove(op.path + rebuilt))
+}
+
+// rebuild sets the damaged file aside and puts a new one with its readable records in its place. The new file is whole
+// and durable before the old one is moved, and a crash between the two renames is mended by tidy.
+func (op *opening) rebuild(why error) error {
+	op.log.Warn("state file is damaged; building a new one from its readable records", "path", op.path, "err", why)
+	sum, carried, err := op.salvageInto(op.path + building)
+	if err != nil {
+		_ = os.Remove(op.path + building)
+		return fmt.Errorf("rebuild state %s (%w): %w", op.path, why, err)
+	}
+	name := op.path + aside + now().UTC().Format(timeForm)
+	err = errors.Join(
+		replaceFile(op.path+building, op.path+rebuilt),
+		replaceFile(op.path, name),
+		replaceFile(op.path+rebuilt, op.path),
+	)
+	if err != nil {
+		return fmt.Errorf("rebuild state %s: %w", op.path, err)
+	}
+	op.report.Quarantined, op.report.Carried, op.report.Lost = name, carried, sum.Lost
+	op.log.Warn("state file was rebuilt", "path", op.path, "quarantined", name, "carried", carried, "lost", sum.Lost)
+	op.dropOldest()
+	return nil
+}
+
+// dropOldest removes the oldest damaged files.
+func (op *opening) dropOldest() {
+	names, err := filepath.Glob(globQuote(op.path) + aside + "*")
+	if err != nil || len(names) <= maxAside {
+		return
+	}
+	slices.Sort(names)
+	for _, name := range names[:len(names)-maxAside] {
+		if err := os.Remove(name); err != nil {
+			op.log.Warn("remove an old damaged state file", "path", name, "err", err)
+		}
+	}
+}
+
+// globQuote takes the meaning from the special characters of a pattern.
+func globQuote(path string) string {
+	var out []rune
+	for _, r := range path {
+		if r == '*' || r == '?' || r == '[' || r == '\\' {
+			out = append(out, '\\')
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}
+
+// salvageInto reads the damaged file in a child process, or here when there can be none, and writes its records to a
+// new file at path.
+func (op *opening) salvageInto(path string) (salvageSum, int, error) {
+	sum, carried, err := op.salvageBy(path, func(emit func(salvaged) error) (sum salvageSum, err error) {
+		err = runChild(op.ctx, "salvage", op.path, op.format.version, func(r *bufio.Reader) error {
+			sum, err = readSalvaged(r, emit)
+			return err
+		})
+		return sum, err
+	})
+	if err == nil || errors.As(err, new(*buildError)) || op.ctx.Err() != nil {
+		return sum, carried, err
+	}
+	op.log.Info("no child process for the salvage, reading the damaged file here", "path", op.path, "err", err)
+	return op.salvageBy(path, func(emit func(salvaged) error) (sum salvageSum, err error) {
+		err = guard(func() error {
+			sum, err = salvageFile(op.path, emit)
+			return err
+		})
+		return sum, err
+	})
+}
+
+// salvageBy builds the new file from the records that source emits.
+func (op *opening) salvageBy(path string, source func(emit func(salvaged) error) (salvageSum, error)) (sum salvageSum, carried int, err error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return sum, 0, &buildError{classify(err)}
+	}
+	// No cap: what was readable is carried, and the cap refuses the next growth.
+	f, err := openBolt(path, boltOptions(0))
+	if err != nil {
+		return sum, 0, &buildError{err}
+	}
+	b := newBuilder(f, newMeta(op.format.version, 0, now()))
+	sum, err = source(func(r salvaged) error {
+		frame, err := decodeFrame(r.bucket, r.key, r.raw)
+		if err != nil || !slices.Contains(dataBuckets, r.bucket) {
+			return nil
+		}
+		if err := b.add(r.bucket, r.key, frame); err != nil {
+			return &buildError{classify(err)}
+		}
+		carried++
+		return nil
+	})
+	if err != nil {
+		return sum, 0, errors.Join(err, b.abort(), f.close())
+	}
+	b.m.Revision = max(b.m.Revision, sum.Revision)
+	if sum.Schema > 0 {
+		b.m.Schema = min(sum.Schema, op.format.version)
+	}
+	if err := errors.Join(b.index(op.ctx), b.finish(), f.close()); err != nil {
+		return sum, 0, &buildError{classify(err)}
+	}
+	return sum, carried, nil
+}
+
+// index writes the index of history by UID from the records. Of two records of one job the later written stays.
+func (b *builder) index(ctx context.Context) error {
+	if err := b.commit(); err != nil {
+		return err
+	}
+	return guard(func() error {
+		return b.f.db.Update(func(tx *bbolt.Tx) error {
+			if err := layout(tx, b.m, now()); err != nil {
+				return err
+			}
+			t := &txn{view: view{tx}, m: b.m, now: now(), room: 1 << 62}
+			stamps := map[string]uint64{}
+			var drop [][]byte
+			err := t.scan(ctx, recordBucket, nil, nil, func(k []byte, f frame) (bool, error) {
+				return true, t.indexOne(slices.Clone(k), f, stamps, &drop)
+			})
+			if err != nil {
+				return err
+			}
+			for _, k := range drop {
+				if _, err := t.remove(recordBucket, k); err != nil {
+					return err
+				}
+			}
+			b.m = t.m
+			return nil
+		})
+	})
+}
+
+func (t *txn) indexOne(key []byte, f frame, stamps map[string]uint64, drop *[][]byte) error {
+	if len(key) <= 8 {
+		*drop = append(*drop, key)
+		return nil
+	}
+	uid := string(key[8:])
+	was, have := stamps[uid]
+	if have && was > f.stamp {
+		*drop = append(*drop, key)
+		return nil
+	}
+	if have {
+		old, ok, err := t.get(uidBucket, []byte(uid))
+		if err != nil || !ok {
+			return err
+		}
+		var oldKey []byte
+		if err := json.Unmarshal(old.body, &oldKey); err != nil {
+			return err
+		}
+		*drop = append(*drop, oldKey)
+	}
+	stamps[uid] = f.stamp
+	return t.putJSON(uidBucket, []byte(uid), key)
+}

@@ -1,0 +1,320 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// Salvage reads what can be verified out of a damaged file.
+//
+// It walks the tree of the newest transaction. Where that is broken it looks through all pages of the file for records
+// of the broken place: pages that lost the branch above them, and older copies of overwritten ones. A record that was
+// deleted or changed shortly before may so come back as it was, which is why the search stays inside the ranges of keys
+// that the damage hides, and why Lost is 0 only when number and checksums of the result are those that were written.
+// When a head is gone, the root is searched for in the same way: each copy of it holds the meta record with the number
+// of its transaction.
+
+// salvaged is one record that was verified.
+type salvaged struct {
+	bucket bucket
+	key    []byte
+	raw    []byte // the frame
+}
+
+// salvageSum is the end of a salvage.
+type salvageSum struct {
+	Schema   int    `json:"schema"`   // of the file; 0 = unknown
+	Revision uint64 `json:"revision"` // highest that was seen
+	Lost     int    `json:"lost"`     // records known to be missing or uncertain
+}
+
+// salvageFile emits every record of the file at path that can be verified, each key once, ordered by key within a
+// bucket except for those that were found outside the tree. The index of history by UID is left out; it is made anew.
+func salvageFile(path string, emit func(salvaged) error) (salvageSum, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return salvageSum{}, fmt.Errorf("salvage: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return salvageSum{}, fmt.Errorf("salvage: %w", err)
+	}
+	s := &salvage{emit: emit, p: &pages{r: f, size: info.Size(), page: os.Getpagesize()}}
+	roots := s.heads()
+	s.p.high = uint64(s.p.size) / uint64(s.p.page)
+	return s.run(roots)
+}
+
+type salvage struct {
+	p    *pages
+	emit func(salvaged) error
+	sum  salvageSum
+
+	carried map[bucket]*tally          // what was emitted
+	keys    map[bucket]map[string]bool // emitted keys
+	gaps    []problem                  // where records are hidden
+	m       *meta                      // of the tree that was walked
+}
+
+// heads returns the root pages that the heads of the file name, the newest first.
+func (s *salvage) heads() []uint64 {
+	var roots []uint64
+	for _, m := range readMetas(s.p.r) {
+		s.p.page = m.page
+		roots = append(roots, m.root)
+	}
+	return roots
+}
+
+func (s *salvage) run(heads []uint64) (salvageSum, error) {
+	s.carried = map[bucket]*tally{}
+	s.keys = map[bucket]map[string]bool{}
+	for _, b := range dataBuckets {
+		s.carried[b] = &tally{}
+		s.keys[b] = map[string]bool{}
+	}
+	root, sure := s.choose(heads)
+	if root == 0 {
+		s.gaps = []problem{{}}
+	} else if err := s.tree(root); err != nil {
+		return s.sum, err
+	}
+	if err := s.orphans(); err != nil {
+		return s.sum, err
+	}
+	s.count(sure)
+	return s.sum, nil
+}
+
+// choose returns the root page of the last transaction, 0 when there is none, and whether it is surely the last: named
+// by the newer of two sound heads, or whole and at least as new as every other.
+func (s *salvage) choose(heads []uint64) (root uint64, sure bool) {
+	if len(heads) == 2 && s.readable(heads[0]) {
+		return heads[0], true
+	}
+	found := s.findRoots()
+	for _, id := range found {
+		if s.perfect(id) {
+			return id, id == found[0]
+		}
+	}
+	if len(heads) > 0 && s.readable(heads[0]) {
+		return heads[0], false
+	}
+	if len(found) > 0 {
+		return found[0], false
+	}
+	return 0, false
+}
+
+// perfect says whether everything under a root is as it was written.
+func (s *salvage) perfect(root uint64) bool {
+	r, _, err := s.p.verify(context.Background(), root)
+	return err == nil && len(r.problems) == 0 && r.schema > 0
+}
+
+// readable says whether a page leads to at least one of our buckets.
+func (s *salvage) readable(root uint64) bool {
+	page, err := s.p.read(root)
+	if err != nil || page.flags != leafPage {
+		return false
+	}
+	for i := range page.count {
+		if e, err := page.element(i); err == nil && e.bucket && slices.Contains(dataBuckets, bucket(e.key)) {
+			return true
+		}
+	}
+	return false
+}
+
+// rootMeta reads the meta record of a root page; it is small enough to always stand in the page itself.
+func (s *salvage) rootMeta(root uint64) (meta, bool) {
+	page, err := s.p.read(root)
+	if err != nil || page.flags != leafPage {
+		return meta{}, false
+	}
+	for i := range page.count {
+		e, err := page.element(i)
+		if err != nil || !e.bucket || bucket(e.key) != metaBucket {
+			continue
+		}
+		if _, inline, err := e.bucketRoot(); err == nil && inline != nil && inline.count > 0 {
+			if e, err := inline.element(0); err == nil && bytes.Equal(e.key, metaKey) {
+				m, err := decodeMeta(e.value)
+				return m, err == nil
+			}
+		}
+	}
+	return meta{}, false
+}
+
+// findRoots looks through the file for copies of the root page and returns them, that of the newest transaction first.
+func (s *salvage) findRoots() []uint64 {
+	seq := map[uint64]uint64{}
+	var roots []uint64
+	for id := uint64(2); id < s.p.high; id++ {
+		if m, ok := s.rootMeta(id); ok {
+			roots = append(roots, id)
+			seq[id] = m.Seq
+		}
+	}
+	slices.SortStableFunc(roots, func(a, b uint64) int { return cmp.Compare(seq[b], seq[a]) })
+	return roots
+}
+
+// tree emits what a walk from root meets and collects the gaps.
+func (s *salvage) tree(root uint64) error {
+	w := newWalk(s.p, func(b bucket, key, raw []byte) error {
+		if b == metaBucket {
+			if m, err := decodeMeta(raw); err == nil {
+				s.m = &m
+			}
+			return nil
+		}
+		ok, err := s.take(b, key, raw)
+		if err == nil && !ok {
+			s.gaps = append(s.gaps, problem{bucket: b, low: bytes.Clone(key), high: append(bytes.Clone(key), 0)})
+		}
+		return err
+	})
+	err := w.run(root)
+	s.gaps = append(s.gaps, w.problems...)
+	for _, b := range dataBuckets {
+		// A bucket that lost its place in the root, or records without a visible reason, are a gap from end to end.
+		if !slices.Contains(w.buckets, b) || s.m != nil && s.m.Tallies[b] != *s.carried[b] && !s.hasGap(b) {
+			s.gaps = append(s.gaps, problem{bucket: b})
+		}
+	}
+	return err
+}
+
+func (s *salvage) hasGap(b bucket) bool {
+	return slices.ContainsFunc(s.gaps, func(p problem) bool { return p.bucket == b })
+}
+
+// take emits a record when it is sound and new; ok = it is sound.
+func (s *salvage) take(b bucket, key, raw []byte) (ok bool, err error) {
+	if s.keys[b] == nil {
+		return true, nil
+	}
+	f, err := decodeFrame(b, key, raw)
+	if err != nil {
+		return false, nil
+	}
+	if b == objectBucket {
+		s.sum.Revision = max(s.sum.Revision, f.stamp)
+	}
+	if s.keys[b][string(key)] {
+		return true, nil
+	}
+	s.keys[b][string(key)] = true
+	s.carried[b].add(f.sum)
+	if b == uidBucket {
+		return true, nil
+	}
+	return true, s.emit(salvaged{b, key, raw})
+}
+
+// orphans searches all pages for records that belong into the gaps and takes the newest copy of each.
+func (s *salvage) orphans() error {
+	if len(s.gaps) == 0 {
+		return nil
+	}
+	found := map[bucket]map[string][]byte{}
+	for id := uint64(2); id < s.p.high; id++ {
+		page, err := s.p.read(id)
+		if err != nil || page.flags != leafPage {
+			continue
+		}
+		s.sift(page, "", found)
+	}
+	for _, b := range dataBuckets {
+		keys := make([]string, 0, len(found[b]))
+		for k := range found[b] {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
+			if _, err := s.take(b, []byte(k), found[b][k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sift collects from a leaf page the records that fit a gap. in is the bucket of an inline page, else empty.
+func (s *salvage) sift(page pageOf, in bucket, found map[bucket]map[string][]byte) {
+	for i := range page.count {
+		e, err := page.element(i)
+		if err != nil {
+			continue
+		}
+		if e.bucket {
+			if _, inline, err := e.bucketRoot(); err == nil && inline != nil && in == "" {
+				s.sift(*inline, bucket(e.key), found)
+			}
+			continue
+		}
+		b, f, ok := s.belongs(e, in)
+		if !ok || s.keys[b][string(e.key)] || !s.inGap(b, e.key) {
+			continue
+		}
+		if found[b] == nil {
+			found[b] = map[string][]byte{}
+		}
+		if old, ok := found[b][string(e.key)]; ok {
+			if was, err := decodeFrame(b, e.key, old); err == nil && was.stamp >= f.stamp {
+				continue
+			}
+		}
+		found[b][string(e.key)] = bytes.Clone(e.value)
+	}
+}
+
+// belongs finds the bucket of a record by its checksum.
+func (s *salvage) belongs(e element, in bucket) (bucket, frame, bool) {
+	if frameShape(e.value) != nil {
+		return "", frame{}, false
+	}
+	sum := content(e.value)
+	for _, b := range dataBuckets {
+		if in != "" && b != in || place(sum, b, e.key) != frameSum(e.value) {
+			continue
+		}
+		f, err := decodeFrame(b, e.key, e.value)
+		return b, f, err == nil
+	}
+	return "", frame{}, false
+}
+
+func (s *salvage) inGap(b bucket, key []byte) bool {
+	return slices.ContainsFunc(s.gaps, func(p problem) bool {
+		return (p.bucket == "" || p.bucket == b) && bytes.Compare(key, p.low) >= 0 && (p.high == nil || bytes.Compare(key, p.high) < 0)
+	})
+}
+
+// count finds how many records are lost. sure = the tree was that of the last transaction.
+func (s *salvage) count(sure bool) {
+	if s.m == nil {
+		s.sum.Lost = 1
+		return
+	}
+	s.sum.Schema = s.m.Schema
+	s.sum.Revision = max(s.sum.Revision, s.m.Revision)
+	for _, b := range dataBuckets {
+		want, have := s.m.Tallies[b], *s.carried[b]
+		if b == uidBucket || want == have {
+			continue
+		}
+		s.sum.Lost += max(want.N-have.N, 1)
+	}
+	if !sure && s.sum.Lost == 0 {
+		s.sum.Lost = 1
+	}
+}
