@@ -40,8 +40,10 @@ func Increment(target Target, tree Tree, folders []Item, metas map[string]Folder
 		p.change(c)
 	}
 	renamed := map[string]bool{}
-	for _, item := range p.old {
-		renamed[item.Path] = true
+	for _, item := range p.live {
+		if name, there := p.folders[item.Path]; there && item.IsFolder() && name != item.Name {
+			renamed[item.Path] = true
+		}
 	}
 	for _, f := range tree.Files {
 		if renamed[Parent(f.Path)] && !touched[f.Path] && IsResourceFile(f.Path) && !IsFolderFile(f.Path) && CheckPath(f.Path) == nil {

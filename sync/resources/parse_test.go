@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -259,11 +258,9 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("metadata.%s is written", key)
 			}
 		}
-		again, err := Parse(file(p), body)
+		again, err := Parse(file("dir/file.json"), body)
 		if err != nil || again.Name != o.Name {
-			if isJSON || !bytes.ContainsRune(body, '\u0085') {
-				t.Fatalf("the body does not read back: %v", err)
-			}
+			t.Fatalf("the body does not read back: %v", err)
 		}
 	})
 }
