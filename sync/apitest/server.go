@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"limpet/sync/api"
 )
 
 const (
@@ -34,7 +36,7 @@ const (
 // Options of a server of one's own.
 type Options struct {
 	Token   string        // default AdminToken
-	CRDs    []byte        // default crds()
+	CRDs    []byte        // default api.CRDs()
 	Deny    []string      // "VERB RESOURCE NAMESPACE", answered with 403; * matches all
 	SignTTL time.Duration // life of an exchanged token; 0 = 10 minutes
 	// CertFile and KeyFile replace the certificate that the server makes for
@@ -124,7 +126,7 @@ func newServer(t testing.TB, dir string, o Options) *Server {
 		o.Token = AdminToken
 	}
 	if o.CRDs == nil {
-		o.CRDs = crds()
+		o.CRDs = api.CRDs()
 	}
 	crds := filepath.Join(dir, "crds.yaml")
 	if err := os.WriteFile(crds, o.CRDs, 0o600); err != nil {

@@ -1,0 +1,57 @@
+// Package contract says what limpet expects of an API server, as tests that run
+// unchanged against real API machinery and against the embedded API. Where the
+// two differ, the real one is right, and the expectation here is what the real
+// one does.
+//
+// Cases speak HTTP, so that status codes, reasons and bodies are seen as they
+// are on the wire; only those of client.go go through limpet's own client.
+package contract
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"limpet/sync/api"
+)
+
+// Target is one server under contract.
+type Target struct {
+	URL    string       // without a slash at the end
+	HTTP   *http.Client // lets every request in
+	Client *api.Client  // the same server through limpet's own client
+}
+
+// testCase is one promise. It has a namespace of its own.
+type testCase struct {
+	name string
+	run  func(e *env)
+}
+
+// Run holds the server that connect returns against the whole contract. connect
+// is called once; what it opens it closes by t.Cleanup.
+func Run(t *testing.T, connect func(t *testing.T) Target) {
+	target := connect(t)
+	for _, group := range []struct {
+		name  string
+		cases []testCase
+	}{
+		{"create", createCases}, {"update", updateCases}, {"status", statusCases}, {"patch", patchCases},
+		{"apply", applyCases}, {"delete", deleteCases}, {"list", listCases}, {"select", selectCases},
+		{"show", showCases}, {"discovery", discoveryCases}, {"watch", watchCases}, {"client", clientCases},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for i, c := range group.cases {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					c.run(&env{T: t, target: target, ns: namespace(group.name, i)})
+				})
+			}
+		})
+	}
+}
+
+// namespace names the n-th case of a group. Names of cases are prose, and
+// namespaces are not.
+func namespace(group string, n int) string { return strings.ToLower(fmt.Sprintf("%s-%d", group, n)) }
