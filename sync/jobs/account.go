@@ -115,8 +115,10 @@ func (a *account) kind(group, kind string) *api.JobSummary {
 
 // text appends a text to list unless a bound is reached.
 func (a *account) text(list []string, limit int, text string) []string {
-	text = clip(text, maxText)
-	if len(list) >= limit || a.Texts+len(text) > textBudget {
+	if len(list) >= limit || a.Texts >= textBudget {
+		return list
+	}
+	if text = clip(text, maxText); a.Texts+len(text) > textBudget {
 		return list
 	}
 	a.Texts += len(text)
@@ -189,6 +191,9 @@ func appliedText(r Result) string {
 
 // clip makes a text valid UTF-8 of at most limit bytes.
 func clip(text string, limit int) string {
+	if len(text) > 4*limit { // what is cut off need not be looked at
+		text = text[:4*limit]
+	}
 	text = strings.ToValidUTF8(text, "�")
 	if len(text) <= limit {
 		return text

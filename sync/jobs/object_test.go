@@ -1,0 +1,180 @@
+package jobs
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"limpet/sync/api"
+)
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(data); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+const strangeJob = `
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Job
+metadata:
+  name: r1-sync
+  namespace: default
+  uid: u1
+  resourceVersion: "7"
+  labels: {provisioning.grafana.app/repository: r1, team: ops, provisioning.grafana.app/claim: "5", provisioning.grafana.app/claim-owner: x}
+  annotations: {provisioning.grafana.app/author: amy, kubectl.kubernetes.io/last-applied-configuration: "{}"}
+  finalizers: [example.com/wait]
+  managedFields: []
+spec: {action: pull, repository: r1, pull: {incremental: false, later: {deep: [1, 2.5, null]}}, unknown: 3}
+status: {state: pending, message: old, progress: 3, warnings: [w], url: {sourceURL: s}, strange: [{a: 1}], progressUpdates: 4}
+extra: kept
+`
+
+// TestWritesKeepWhatIsNotOurs: every write replaces the whole object, so what
+// this agent does not know has to survive all of them.
+func TestWritesKeepWhatIsNotOurs(t *testing.T) {
+	t.Parallel()
+	before := object(t, strangeJob)
+	u := before.DeepCopy()
+	setClaim(u, 1234, "tok")
+	setAnnotation(u, api.AnnoAttempt, "2")
+	setStatus(u, api.JobStatus{State: "working", Started: 9, Message: "m", Progress: 50, Summary: []api.JobSummary{{Group: "g", Kind: "k", Create: 1}}})
+	if !owned(u, "u1", "tok") || !claimed(u) || attemptsOf(u) != 2 {
+		t.Fatal("not claimed")
+	}
+	status := u.Object["status"].(map[string]any)
+	want := map[string]any{"state": "working", "started": int64(9), "message": "m", "progress": int64(50),
+		"summary": []any{map[string]any{"group": "g", "kind": "k", "create": int64(1)}},
+		"url":     map[string]any{"sourceURL": "s"}, "strange": []any{map[string]any{"a": int64(1)}}, "progressUpdates": int64(5)}
+	if !reflect.DeepEqual(status, want) {
+		t.Errorf("status\n %v\nwant\n %v", status, want)
+	}
+	stripClaim(u)
+	setAnnotation(u, api.AnnoAttempt, "")
+	setState(u, api.StatePending)
+	if claimed(u) || status["state"] != "pending" || status["progressUpdates"] != int64(6) {
+		t.Errorf("after release: %v %v", u.GetLabels(), status)
+	}
+	stripClaim(before)
+	delete(u.Object, "status")
+	delete(before.Object, "status")
+	if !reflect.DeepEqual(u.Object, before.Object) {
+		t.Errorf("members changed that are not ours:\n %v\n %v", u.Object, before.Object)
+	}
+	u.DeepCopy() // panics on values that an unstructured object must not hold
+}
+
+func TestHistoricJob(t *testing.T) {
+	t.Parallel()
+	job := object(t, strangeJob)
+	h := historicJob(job, aboutOf(job), map[string]any{"state": "success", "finished": int64(3)})
+	data, err := json.MarshalIndent(h.Object, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `apiVersion: provisioning.grafana.app/v0alpha1
+kind: HistoricJob
+metadata:
+  generateName: r1-sync-
+  namespace: default
+  labels: {provisioning.grafana.app/repository: r1, provisioning.grafana.app/original-uid: u1, team: ops}
+  annotations: {provisioning.grafana.app/author: amy}
+spec: {action: pull, repository: r1, pull: {incremental: false, later: {deep: [1, 2.5, null]}}, unknown: 3}
+status: {state: success, finished: 3}
+`
+	if got := object(t, string(data)); !reflect.DeepEqual(got.Object, object(t, want).Object) {
+		t.Errorf("%s", data)
+	}
+	if _, ok := job.GetLabels()[api.LabelClaim]; !ok {
+		t.Error("the job itself was changed")
+	}
+	long := aboutOf(job)
+	long.repository = strings.Repeat("r", 200)
+	job.SetLabels(nil)
+	if l := historicJob(job, long, nil).GetLabels(); len(l) != 1 {
+		t.Errorf("a repository name that is no label value: %v", l)
+	}
+}
+
+func TestReadingJobs(t *testing.T) {
+	t.Parallel()
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	if claimed(u) || attemptsOf(u) != 0 || notBefore(u) != 0 || cancelReason(u) != "" || laneOf(u).Repository != "" || owned(u, "", "") {
+		t.Error("an empty object says something")
+	}
+	for text, want := range map[string]int{"": 0, "2": 2, "-1": 0, "x": 0, "99999999999999999999": 0} {
+		setAnnotation(u, api.AnnoAttempt, text)
+		if got := attemptsOf(u); got != want {
+			t.Errorf("attempt %q: %d", text, got)
+		}
+	}
+	u.SetLabels(map[string]string{api.LabelClaimOwner: "x"})
+	if !claimed(u) {
+		t.Error("an owner without a time is not seen as a claim")
+	}
+	now := metav1.Now()
+	u.SetDeletionTimestamp(&now)
+	if cancelReason(u) == "" {
+		t.Error("a deletion is not seen")
+	}
+	setAnnotation(u, api.AnnoCancel, "because")
+	if cancelReason(u) != "because" {
+		t.Error(cancelReason(u))
+	}
+}
+
+func TestFinishTime(t *testing.T) {
+	t.Parallel()
+	cases := map[string]int64{
+		"status: {finished: 1756973881952}":                     1756973881952,
+		"status: {finished: 1756973881}":                        1756973881000, // older servers wrote seconds
+		"status: {started: 1756973835824}":                      1756973835824,
+		"status: {finished: 0, started: 1756973835824}":         1756973835824,
+		"metadata: {creationTimestamp: '2025-09-04T08:17:15Z'}": 1756973835000,
+	}
+	for text, want := range cases {
+		if got := finishTime(object(t, "kind: HistoricJob\n"+text)).UnixMilli(); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	if err := (Options{}).Validate(); err != nil {
+		t.Fatalf("defaults are refused: %v", err)
+	}
+	cases := map[string]Options{
+		"at least 3 times": {Expiry: 30e9, Renew: 15e9},
+		"drivers":          {Drivers: -1},
+		"job interval":     {Interval: 1},
+		"max attempts":     {MaxAttempts: -1},
+		"cleanup":          {Cleanup: "sometimes"},
+		"history":          {LocalHistory: -1},
+		"grace":            {Grace: -1},
+	}
+	for text, o := range cases {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if err := (Options{Drivers: -1, Cleanup: "x"}).Validate(); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("not every reason is told: %v", err)
+	}
+	if got := (Options{HistoryExpiration: 5}).withDefaults().LocalHistory; got != 5 {
+		t.Errorf("local history %d does not follow the expiration", got)
+	}
+}
