@@ -39,6 +39,16 @@ import (
 // All objects that these take and give carry apiVersion, kind and (given)
 // resourceVersion; errors are *apierrors.StatusError. None of them may be
 // called from admit, but getObject and listObjects.
+//
+// The three that are asked:
+//
+//	(s *Server) admit(r *admitRequest) error
+//	(s *Server) reveal(ctx, k api.Kind, stored []byte) ([]byte, error)
+//	(s *Server) serveSubresource(w, req, k api.Kind, namespace, name, sub string, rest []string) bool
+//
+// reveal turns the stored JSON of one object into the JSON that clients see. It
+// is called for every object that is read (also before patches and admission,
+// so Old is always revealed) and must cost nothing for kinds that seal nothing.
 
 // Operations that admit is asked for.
 const (

@@ -1,0 +1,34 @@
+package localapi
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// firstOf answers the first comparison that is not even.
+func firstOf(results ...int) int {
+	if i := slices.IndexFunc(results, func(r int) bool { return r != 0 }); i >= 0 {
+		return results[i]
+	}
+	return 0
+}
+
+func compareText(a, b string) int { return cmp.Compare(a, b) }
+
+// compareSeconds compares times as they stand in objects; nil is oldest.
+func compareSeconds(a, b *metav1.Time) int {
+	seconds := func(t *metav1.Time) int64 {
+		if t == nil {
+			return 0
+		}
+		return t.Unix()
+	}
+	return cmp.Compare(seconds(a), seconds(b))
+}
+
+// sameValue compares decoded JSON. 1 and 1.0 are not the same: they are stored
+// differently.
+func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }
