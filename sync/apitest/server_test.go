@@ -140,3 +140,11 @@ func between(s, from, to string) string {
 	s, _, _ = strings.Cut(s, to)
 	return s
 }
+
+// TestBinary is what "make test" runs first, with time for a cold compile.
+func TestBinary(t *testing.T) {
+	info, err := os.Stat(Binary(t))
+	if err != nil || info.Mode()&0o111 == 0 {
+		t.Fatalf("binary %s: %v", Binary(t), err)
+	}
+}

@@ -108,11 +108,18 @@ var createCases = []testCase{
 		e.post(folders.in(e.ns), folders.named("")).fails(422, "Invalid").blames("metadata.name")
 	}},
 	{"refuses invalid names", func(e *env) {
-		for _, n := range []string{"Upper", "under_score", "-dash", "dot.", strings.Repeat("n", 254), "slash/in", "sp ace"} {
+		// Folders and dashboards are named by Grafana's UIDs, which the embedded
+		// API lets be what they are; the other kinds have names as everywhere.
+		for _, n := range []string{"Upper", "under_score", "-dash", "dot.", strings.Repeat("n", 254), "slash/in", "sp ace", "ü"} {
+			e.post(sources.in(e.ns), sources.named(n)).fails(422, "Invalid").blames("metadata.name")
+		}
+		for _, n := range []string{strings.Repeat("n", 254), "slash/in", "sp ace", "ü", ".."} {
 			e.post(folders.in(e.ns), folders.named(n)).fails(422, "Invalid").blames("metadata.name")
 		}
-		e.create(folders, folders.named(strings.Repeat("n", 253)))
-		e.create(folders, folders.named("dots.and-dashes.0"))
+		for _, k := range []kind{folders, sources} {
+			e.create(k, k.named(strings.Repeat("n", 253)))
+			e.create(k, k.named("dots.and-dashes.0"))
+		}
 	}},
 	{"refuses invalid labels and annotations", func(e *env) {
 		e.post(folders.in(e.ns), labeled(folders.named("a"), "bad key", "v")).fails(422, "Invalid").blames("metadata.labels")

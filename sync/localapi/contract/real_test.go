@@ -4,6 +4,9 @@ import (
 	"os"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"limpet/sync/api"
 	"limpet/sync/apitest"
 )
@@ -15,11 +18,45 @@ func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
 func TestRealMachinery(t *testing.T) {
 	Run(t, func(t *testing.T) Target {
 		s := apitest.Real(t)
-		c, err := api.Connect(t.Context(), api.Config{Server: s.URL, Token: s.Token, TLS: api.TLS{CAFile: s.CAFile, Insecure: new(bool)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return Target{URL: s.URL, HTTP: s.Client(t), Client: c}
+		return Target{URL: s.URL, HTTP: s.Client(t), Client: connect(t, s, api.Config{Token: s.Token})}
 	})
+}
+
+// connect makes limpet's own client of a real server, which it trusts by its CA.
+func connect(t *testing.T, s *apitest.Server, c api.Config) *api.Client {
+	t.Helper()
+	checked := false
+	c.Server, c.TLS = s.URL, api.TLS{CAFile: s.CAFile, Insecure: &checked}
+	client, err := api.Connect(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// Limpet's client gets in by token exchange over TLS, and its token is good
+// for the audiences that it asks for and no others.
+func TestTokenExchange(t *testing.T) {
+	s := apitest.Real(t)
+	list := func(c *api.Client, k kind) error {
+		_, err := c.Resource(k.resource()).List(t.Context(), metav1.ListOptions{Limit: 1})
+		return err
+	}
+	c := connect(t, s, api.Config{Token: apitest.SignToken, TokenExchangeURL: s.SignURL})
+	if err := list(c, jobs); err != nil {
+		t.Errorf("jobs with the default audience: %v", err)
+	}
+	if err := list(c, folders); !apierrors.IsUnauthorized(err) {
+		t.Errorf("folders with the audience of jobs: %v, want 401", err)
+	}
+	c = connect(t, s, api.Config{Token: apitest.SignToken, TokenExchangeURL: s.SignURL, Audiences: []string{folders.group, jobs.group}})
+	for _, k := range []kind{jobs, folders} {
+		if err := list(c, k); err != nil {
+			t.Errorf("%s with both audiences: %v", k.plural, err)
+		}
+	}
+	if err := list(connect(t, s, api.Config{Token: "wrong", TokenExchangeURL: s.SignURL}), jobs); err == nil {
+		t.Error("a wrong token was exchanged")
+	}
 }
