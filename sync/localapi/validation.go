@@ -1,0 +1,150 @@
+package localapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"limpet/sync/api"
+)
+
+// Validation is pure: it sees one object and the one it replaces, and nothing
+// else, so that the commands can refuse a bad file without any server. What
+// needs other objects (one instance repository per namespace) is in
+// admission.go.
+//
+// Two rules of manners: a wrong value is named together with what would be
+// right, and a value that may hold a secret is never repeated.
+
+// Validate checks an object of the provisioning group or a core Secret as the
+// server's admission does, with the path, the bad value and the cure of each
+// fault. old is the stored object that obj replaces, nil for a new one. Objects
+// of other kinds have only their metadata checked. It does not block and keeps nothing.
+//
+// An object that is being deleted is not checked: its finalizers must be
+// removable whatever else is wrong with it.
+func Validate(obj, old *unstructured.Unstructured) field.ErrorList {
+	if obj == nil || obj.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	errs := validateMetadata(obj)
+	switch gvk := obj.GroupVersionKind(); {
+	case gvk.Group == api.ProvisioningGroup:
+		errs = append(errs, validateKind(obj, old)...)
+	case gvk.Group == "" && gvk.Kind == "Secret":
+		validateSecret(old, rootNode(obj, &errs))
+	}
+	return errs
+}
+
+// validateKind applies the rules of the kind alone.
+func validateKind(obj, old *unstructured.Unstructured) field.ErrorList {
+	var errs field.ErrorList
+	root := rootNode(obj, &errs)
+	switch obj.GetKind() {
+	case "Repository":
+		validateRepository(obj, old, root)
+	case "Connection":
+		validateConnection(root)
+	case "Job":
+		validateJob(root)
+	case "HistoricJob":
+		validateHistoricJob(root)
+	default:
+		return nil
+	}
+	if kind := obj.GetKind(); kind == "Repository" || kind == "Connection" {
+		validateSecure(root.object("secure"), storedSecure(old))
+	}
+	return errs
+}
+
+// validateMetadata checks the parts of the metadata that users write freely.
+// Names are checked by the verbs, which know the rule of each kind.
+func validateMetadata(obj *unstructured.Unstructured) field.ErrorList {
+	path := field.NewPath("metadata")
+	errs := metavalidation.ValidateLabels(obj.GetLabels(), path.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(obj.GetAnnotations(), path.Child("annotations"))...)
+	return append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
+}
+
+// MaxSecureValue is the longest value that secure.<field>.create takes, in
+// bytes. Source: InlineSecureValue of Grafana's common API.
+const MaxSecureValue = 24576
+
+// validateSecure checks the inline secure values. A member carries exactly one
+// of create, name and remove; only the name that is stored already may stand
+// beside another, because patches leave it there.
+func validateSecure(secure node, stored map[string]string) {
+	for _, name := range secure.names() {
+		member := secure.object(name)
+		create, ref, remove := member.has("create"), member.text("name"), member.flag("remove")
+		if ref != "" && ref == stored[name] && (create || remove) {
+			ref = ""
+		}
+		if given := count(create, ref != "", remove); given > 1 {
+			member.invalid("", fmt.Sprintf("exactly one of create, name and remove may be given, not %d", given))
+		}
+		if create {
+			if n := len(member.text("create")); n == 0 {
+				member.required("create", "the value must not be empty; use remove: true to delete it")
+			} else if n > MaxSecureValue {
+				// The value itself must not travel in the error.
+				member.add(field.TooLong(member.path.Child("create"), "", MaxSecureValue))
+			}
+		}
+		for _, extra := range member.names() {
+			if !slices.Contains([]string{"create", "name", "remove"}, extra) {
+				member.add(field.Forbidden(member.path.Child(extra), "a secure value has only create, name and remove"))
+			}
+		}
+	}
+}
+
+// storedSecure reads the names of the sealed values of a stored object.
+func storedSecure(obj *unstructured.Unstructured) map[string]string {
+	out := map[string]string{}
+	if obj == nil {
+		return out
+	}
+	secure, _, _ := unstructured.NestedMap(obj.Object, "secure")
+	for field, value := range secure {
+		if member, ok := value.(map[string]any); ok {
+			if name, _ := member["name"].(string); name != "" {
+				out[field] = name
+			}
+		}
+	}
+	return out
+}
+
+// validateEnum requires a member to be one of the known values.
+func validateEnum(n node, name string, known []string) (value string, ok bool) {
+	value = n.text(name)
+	switch {
+	case value == "":
+		if !n.wrong(name) {
+			n.required(name, "one of "+strings.Join(known, ", "))
+		}
+	case slices.Contains(known, value):
+		return value, true
+	default:
+		n.add(field.NotSupported(n.path.Child(name), value, known))
+	}
+	return value, false
+}
+
+func count(set ...bool) int {
+	n := 0
+	for _, s := range set {
+		if s {
+			n++
+		}
+	}
+	return n
+}
