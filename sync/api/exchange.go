@@ -71,7 +71,7 @@ type exchanger struct {
 	flight   *exchangeGoing // the attempt under way, shared by all callers
 	failure  *ExchangeError // of the last attempt; nil = it succeeded
 	notUntil time.Duration  // monotonic; no attempt before then while failure is set
-	forced   time.Duration  // monotonic; no refresh after a 401 before then
+	forced   time.Duration  // monotonic; no refresh after a 401 before then; 0 = none was made
 }
 
 // exchangeGoing is one attempt; token and err may be read when done is closed.
@@ -129,7 +129,7 @@ func (x *exchanger) refused(ctx context.Context, used string) string {
 	x.mu.Lock()
 	now := monotonic()
 	if used == x.cached || x.cached == "" || now >= x.until {
-		if now < x.forced {
+		if x.forced != 0 && now < x.forced {
 			x.mu.Unlock()
 			return ""
 		}

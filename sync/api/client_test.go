@@ -1,0 +1,416 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// script answers requests from a list, the last entry for ever, and counts.
+type script struct {
+	answers []func(w http.ResponseWriter, r *http.Request)
+	times   []time.Time // one goroutine at a time in these tests
+}
+
+func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := min(len(s.times), len(s.answers)-1)
+	s.times = append(s.times, time.Now())
+	s.answers[n](w, r)
+}
+
+func reply(code int, contentType, body string, header ...string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for n := 0; n+1 < len(header); n += 2 {
+			w.Header().Set(header[n], header[n+1])
+		}
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+const (
+	jsonType = "application/json"
+	busyBody = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"message":"slow down"}`
+)
+
+// inBubble runs a test with a client to the answers.
+func inBubble(t *testing.T, c Config, test func(*testing.T, *Client, *script), answers ...func(http.ResponseWriter, *http.Request)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{answers: answers}
+		c.Transport, c.Logger = &wire{handler: s}, slog.New(slog.DiscardHandler)
+		test(t, connect(t, c), s)
+	})
+}
+
+func TestDoRepeats(t *testing.T) {
+	ok := reply(200, jsonType, `{"a":1}`)
+	for name, tc := range map[string]struct {
+		method  string
+		answers []func(http.ResponseWriter, *http.Request)
+		calls   int
+		status  int
+		least   time.Duration
+	}{
+		"at once":           {"GET", []func(http.ResponseWriter, *http.Request){ok}, 1, 200, 0},
+		"500 twice":         {"GET", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops"), reply(500, "text/plain", "oops"), ok}, 3, 200, 300 * time.Millisecond},
+		"503 with a wish":   {"PUT", []func(http.ResponseWriter, *http.Request){reply(503, "text/plain", "", "Retry-After", "7"), ok}, 2, 200, 7 * time.Second},
+		"429 in a Status":   {"POST", []func(http.ResponseWriter, *http.Request){reply(429, jsonType, busyBody, "Retry-After", "3"), ok}, 2, 200, 3 * time.Second},
+		"503 with a date":   {"GET", []func(http.ResponseWriter, *http.Request){reply(503, "text/html", "<p>", "Retry-After", "Sat, 01 Jan 2000 00:00:09 GMT"), ok}, 2, 200, 9 * time.Second},
+		"absurd wish":       {"GET", []func(http.ResponseWriter, *http.Request){reply(429, "text/plain", "", "Retry-After", "999999999"), ok}, 2, 200, 5 * time.Minute},
+		"504":               {"DELETE", []func(http.ResponseWriter, *http.Request){reply(504, "text/plain", ""), ok}, 2, 200, 0},
+		"for ever":          {"GET", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops")}, 8, 500, 11 * time.Second},
+		"POST and 500":      {"POST", []func(http.ResponseWriter, *http.Request){reply(500, "text/plain", "oops"), ok}, 1, 500, 0},
+		"POST and 503":      {"POST", []func(http.ResponseWriter, *http.Request){reply(503, "text/plain", ""), ok}, 2, 200, 0},
+		"404":               {"GET", []func(http.ResponseWriter, *http.Request){reply(404, "text/plain", "404 page not found")}, 1, 404, 0},
+		"409":               {"PUT", []func(http.ResponseWriter, *http.Request){reply(409, jsonType, `{"kind":"Status","status":"Failure","reason":"Conflict","code":409}`)}, 1, 409, 0},
+		"Status without ID": {"PUT", []func(http.ResponseWriter, *http.Request){reply(403, jsonType, `{"kind":"Status","status":"Failure"}`)}, 1, 403, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{}, func(t *testing.T, c *Client, s *script) {
+				start := time.Now()
+				status, answer, err := c.Do(t.Context(), tc.method, "/apis/x", url.Values{"q": {"1"}}, jsonType, []byte(`{}`))
+				if status != tc.status || len(s.times) != tc.calls {
+					t.Errorf("status %d after %d calls, want %d after %d", status, len(s.times), tc.status, tc.calls)
+				}
+				if took := time.Since(start); took < tc.least || took > tc.least*12/10+5*time.Second {
+					t.Errorf("took %v, want %v and a little", took, tc.least)
+				}
+				var api apierrors.APIStatus
+				if failed := status >= 400; failed != errors.As(err, &api) || failed && int(api.Status().Code) != status {
+					t.Errorf("error %v for status %d, answer %s", err, status, answer)
+				}
+			}, tc.answers...)
+		})
+	}
+}
+
+// No repetition begins that the caller's deadline would cut.
+func TestDoKeepsDeadline(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, c *Client, s *script) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, _, err := c.Do(ctx, http.MethodGet, "/apis", nil, "", nil)
+		if after, ok := RetryAfter(err); !ok || after != time.Minute || time.Since(start) > time.Second || len(s.times) != 1 {
+			t.Errorf("%v after %v and %d calls", err, time.Since(start), len(s.times))
+		}
+	}, reply(503, "text/plain", "", "Retry-After", "60"))
+}
+
+// client-go's own repetitions are off: one call is one request.
+func TestResourceCallsOnce(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, c *Client, s *script) {
+		_, err := c.Resource(things).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+		after, ok := RetryAfter(err)
+		if len(s.times) != 1 || !apierrors.IsTooManyRequests(err) || !ok || after != 3*time.Second || !Retryable(err) {
+			t.Errorf("%d calls, error %v, retry after %v", len(s.times), err, after)
+		}
+		if since, _ := c.Down(); !since.IsZero() {
+			t.Error("a busy server counts as down")
+		}
+	}, reply(429, jsonType, busyBody, "Retry-After", "3"))
+}
+
+// Every call ends, whether the header or the body does not come; watches stay.
+func TestCallDeadline(t *testing.T) {
+	never := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	half := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", jsonType)
+		_, _ = io.WriteString(w, `{"apiVersion":`)
+		flush(w)
+		<-r.Context().Done()
+	}
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){"no header": never, "half a body": half} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{Timeout: 4 * time.Second}, func(t *testing.T, c *Client, _ *script) {
+				start := time.Now()
+				_, err := c.Resource(things).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+				var timeout *TimeoutError
+				if took := time.Since(start); !errors.As(err, &timeout) || took != 4*time.Second || !Retryable(err) || Hint(err) == "" {
+					t.Errorf("after %v: %v", took, err)
+				}
+				if since, err := c.Down(); since.IsZero() || !errors.As(err, &timeout) {
+					t.Errorf("down since %v: %v", since, err)
+				}
+				// The end of the caller's own context is no fault of the server.
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, _, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) {
+					t.Errorf("caller's deadline: %v", err)
+				}
+				if _, err := c.Resource(things).Watch(t.Context(), metav1.ListOptions{}); name == "half a body" && err != nil {
+					t.Errorf("watch: %v", err)
+				}
+			}, answer)
+		})
+	}
+}
+
+func TestWatchHasNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(t)
+		c := connect(t, Config{Transport: &wire{handler: s}, Logger: slog.New(slog.DiscardHandler)})
+		w, err := c.Resource(things).Watch(t.Context(), metav1.ListOptions{ResourceVersion: "100"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(50 * time.Minute)
+		s.put("default", "a", "1")
+		event := <-w.ResultChan()
+		if u, ok := event.Object.(*unstructured.Unstructured); !ok || u.GetName() != "a" {
+			t.Errorf("event %v", event)
+		}
+		w.Stop()
+		synctest.Wait()
+	})
+}
+
+// One caller at a time asks a server that is down, at 2, 20, 40 s and so on.
+func TestHealthSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h health
+		if err := h.wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		h.fail(errRefused, 0)
+		h.fail(errRefused, 0) // at the same moment: no second step
+		var asked []time.Duration
+		for range 5 {
+			if err := h.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			asked = append(asked, time.Since(start))
+			h.fail(errRefused, 0)
+		}
+		for n, want := range []time.Duration{2, 20, 40, 60, 80} {
+			if want *= time.Second; asked[n] < want || asked[n] > want*12/10 {
+				t.Errorf("turn %d after %v, want %v", n, asked[n], want)
+			}
+		}
+		h.fail(errRefused, time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+		defer cancel()
+		if err := h.wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wish for a minute is not honoured: %v", err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- h.wait(t.Context()) }()
+		synctest.Wait()
+		h.ok()
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+		if since, err := h.down(); !since.IsZero() || err != nil {
+			t.Errorf("down since %v: %v", since, err)
+		}
+	})
+}
+
+func TestCheck(t *testing.T) {
+	groups := `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"provisioning.grafana.app","versions":[{"groupVersion":"provisioning.grafana.app/v0alpha1","version":"v0alpha1"}],"preferredVersion":{"groupVersion":"provisioning.grafana.app/v0alpha1","version":"v0alpha1"}}]}`
+	deny := func(code int, reason string) string {
+		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, code)
+	}
+	for name, tc := range map[string]struct {
+		apis func(http.ResponseWriter, *http.Request)
+		want string // part of the error; "" = none
+		hint string
+	}{
+		"an API":           {reply(200, jsonType, groups), "", ""},
+		"a web page":       {reply(200, "text/html; charset=utf-8", "<html>Sign in</html>"), "got a web page", "APIGroupList"},
+		"a page as text":   {reply(200, "text/plain", "<!doctype html>"), "got a web page", "APIGroupList"},
+		"other JSON":       {reply(200, jsonType, `{"database":"ok"}`), "no discovery answer", "--provisioning-server-url"},
+		"other kind":       {reply(200, jsonType, `{"kind":"Pod"}`), `kind "Pod"`, "--provisioning-server-url"},
+		"text":             {reply(200, "text/plain", "hello"), "text that is no JSON", "--provisioning-server-url"},
+		"nothing":          {reply(200, jsonType, ""), "an empty answer", "--provisioning-server-url"},
+		"404":              {reply(404, "text/html", "<html>"), "got status 404", "--provisioning-server-url"},
+		"401":              {reply(401, jsonType, deny(401, "Unauthorized")), "", "--token"},
+		"401 without body": {reply(401, "text/plain", ""), "", "--token"},
+		"403":              {reply(403, jsonType, deny(403, "Forbidden")), "", "--namespace"},
+		"503":              {reply(503, "text/plain", "starting"), "", "busy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("/sub/apis", tc.apis)
+			mux.HandleFunc("/sub/version", reply(200, jsonType, `{"gitVersion":"v1.37.0"}`))
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			info, err := connect(t, Config{Server: server.URL + "/sub/apis"}).Check(t.Context())
+			if name == "an API" {
+				if err != nil || info.Version != "v1.37.0" || info.Groups[ProvisioningGroup] != "v0alpha1" || info.Insecure {
+					t.Errorf("info %+v, %v", info, err)
+				}
+				return
+			}
+			var stranger *NotKubernetesError
+			if err == nil || errors.As(err, &stranger) != (tc.want != "") || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v", err)
+			}
+			if hint := Hint(err); !strings.Contains(hint, tc.hint) {
+				t.Errorf("hint %q for %v", hint, err)
+			}
+		})
+	}
+}
+
+func itoa(n int) string {
+	return string([]byte{byte('0' + n/100), byte('0' + n/10%10), byte('0' + n%10)})
+}
+
+func TestCheckUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	plain := httptest.NewServer(okHandler)
+	defer plain.Close()
+	listener.Close()
+	for server, hint := range map[string]string{
+		"http://" + address: "check the port",
+		"https://" + strings.TrimPrefix(plain.URL, "http://"): "does not speak TLS",
+	} {
+		_, err := connect(t, Config{Server: server, Logger: slog.New(slog.DiscardHandler)}).Check(t.Context())
+		var unreachable *UnreachableError
+		if !errors.As(err, &unreachable) || unreachable.Server != server || !strings.Contains(Hint(err), hint) {
+			t.Errorf("%s: %v, hint %q", server, err, Hint(err))
+		}
+	}
+}
+
+func TestPreferred(t *testing.T) {
+	version := "v1beta1"
+	asked := 0
+	mux := http.NewServeMux()
+	mux.HandleFunc("/apis/dashboard.grafana.app", func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		reply(200, jsonType, `{"kind":"APIGroup","name":"dashboard.grafana.app","preferredVersion":{"version":"`+version+`"}}`)(w, r)
+	})
+	mux.HandleFunc("/apis/dashboard.grafana.app/v1/namespaces/default/dashboards/none", func(w http.ResponseWriter, _ *http.Request) {
+		status(w, 404, "NotFound", "no such object")
+	})
+	mux.HandleFunc("/apis/odd.test", reply(200, jsonType, `{"kind":"Thing"}`))
+	synctest.Test(t, func(t *testing.T) {
+		c := connect(t, Config{Transport: &wire{handler: mux}, Logger: slog.New(slog.DiscardHandler)})
+		want := func(version string, times int) {
+			t.Helper()
+			if got, err := c.Preferred(t.Context(), DashboardGroup); err != nil || got != version || asked != times {
+				t.Errorf("version %s, %v, asked %d times; want %s, %d", got, err, asked, version, times)
+			}
+		}
+		get := func(version, name string) {
+			gvr := things
+			gvr.Group, gvr.Version, gvr.Resource = DashboardGroup, version, "dashboards"
+			if name == "" {
+				_, _ = c.Resource(gvr).Namespace("default").List(t.Context(), metav1.ListOptions{})
+			} else {
+				_, _ = c.Resource(gvr).Namespace("default").Get(t.Context(), name, metav1.GetOptions{})
+			}
+		}
+		want("v1beta1", 1)
+		want("v1beta1", 1)
+		version = "v2"
+		get("v1", "none") // the object is missing, not the version
+		want("v1beta1", 1)
+		get("v1beta1", "none") // text/plain: the path is unknown
+		want("v2", 2)
+		get("v2", "")
+		want("v2", 3)
+		if _, err := c.Preferred(t.Context(), "none.test"); !apierrors.IsNotFound(err) {
+			t.Errorf("a group that is not served: %v", err)
+		}
+		var stranger *NotKubernetesError
+		if _, err := c.Preferred(t.Context(), "odd.test"); !errors.As(err, &stranger) {
+			t.Errorf("an odd answer: %v", err)
+		}
+	})
+}
+
+// Renewals have connections of their own.
+func TestLeaseHasOwnConnections(t *testing.T) {
+	peers := map[string]bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peers[r.RemoteAddr] = true
+		okHandler(w, r)
+	}))
+	defer server.Close()
+	c := connect(t, Config{Server: server.URL})
+	for _, client := range []*Client{c, c.Lease(), c, c.Lease(), c.Lease().Lease()} {
+		if _, _, err := client.Do(t.Context(), http.MethodGet, "/apis", nil, "", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(peers) != 2 {
+		t.Errorf("%d connections, want 2", len(peers))
+	}
+	c.Lease().Close() // closes nothing
+	c.Close()
+	c.Close()
+}
+
+func TestRetry(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err   error
+		calls int
+	}{
+		"reset":         {syscall.ECONNRESET, 8},
+		"cut":           {io.ErrUnexpectedEOF, 8},
+		"timeout":       {&TimeoutError{After: time.Second}, 8},
+		"500":           {apierrors.NewInternalError(errors.New("x")), 8},
+		"conflict":      {apierrors.NewConflict(things.GroupResource(), "a", errors.New("x")), 1},
+		"not found":     {apierrors.NewNotFound(things.GroupResource(), "a"), 1},
+		"canceled":      {context.Canceled, 1},
+		"a plain error": {errors.New("x"), 1},
+		"flag":          {flagErrorf("--x", "wrong"), 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			err := Retry(t.Context(), func(context.Context) error { calls++; return tc.err })
+			if calls != tc.calls || !errors.Is(err, tc.err) {
+				t.Errorf("%s: %d calls, %v; want %d", name, calls, err, tc.calls)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		err := Retry(ctx, func(context.Context) error {
+			if calls++; calls == 2 {
+				cancel()
+			}
+			return syscall.ECONNRESET
+		})
+		if calls != 2 || !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+	})
+}
+
+func FuzzParseRetryAfter(f *testing.F) {
+	for _, seed := range []string{"", "0", "-1", "120", "99999999999999999999", "Fri, 31 Dec 1999 23:59:59 GMT", "soon"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		if after, ok := parseRetryAfter(value, time.Unix(0, 0)); after < 0 || after > longestRetryAfter || !ok && after != 0 {
+			t.Errorf("%q: %v", value, after)
+		}
+	})
+}
