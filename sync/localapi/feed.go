@@ -170,6 +170,7 @@ func (s *Server) publish(changes []state.ObjectEvent) {
 	for resource, events := range byResource {
 		if f := s.feeds[resource]; f != nil {
 			f.add(events, now)
+			s.tallies[resource].apply(events)
 		}
 	}
 	s.progress.reach(last)

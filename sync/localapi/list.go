@@ -29,6 +29,7 @@ type listPage struct {
 	Items    [][]byte
 	Revision uint64
 	Continue string // token of the next page; "" = this is the last
+	Left     *int64 // objects on later pages; nil = not known
 }
 
 // token is a position in a list. Its form is the real server's.
@@ -38,6 +39,7 @@ type token struct {
 	Start     string `json:"start"`
 	Namespace string `json:"ns,omitempty"` // of the last object before Start
 	Name      string `json:"n,omitempty"`
+	Given     int    `json:"given,omitempty"` // objects on this page and those before
 }
 
 const tokenVersion = "meta.k8s.io/v1"
@@ -118,9 +120,12 @@ func (s *Server) page(ctx context.Context, info requestInfo, o listOptions) (lis
 			return out, nil
 		}
 		last := chunk.Items[len(chunk.Items)-1].Key
-		from = token{Version: tokenVersion, Revision: int64(at), Start: chunk.Next, Namespace: last.Namespace, Name: last.Name}
+		from = token{Version: tokenVersion, Revision: int64(at), Start: chunk.Next, Namespace: last.Namespace, Name: last.Name, Given: from.Given + len(items)}
 		if o.Limit > 0 && len(out.Items) >= int(o.Limit) {
 			out.Continue = from.encode()
+			if o.Select.everything() {
+				out.Left = s.left(ctx, info, at, from.Given)
+			}
 			return out, nil
 		}
 	}
@@ -237,7 +242,7 @@ func (s *Server) tooLarge(revision uint64) error {
 
 // answerPage writes a list in the form that the client asked for.
 func (s *Server) answerPage(w http.ResponseWriter, req *http.Request, m media, k api.Kind, version string, page listPage) {
-	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.Revision), Continue: page.Continue}
+	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Left}
 	if m.As == asTable {
 		items := make([][]byte, len(page.Items))
 		for i, data := range page.Items {

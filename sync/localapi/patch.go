@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4" // as the real server: its replace adds what is not there
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,6 +22,9 @@ import (
 
 // maxPatchOperations bounds a JSON patch. Source: the real API server.
 const maxPatchOperations = 10000
+
+// A few copies of copies in a JSON patch would fill the memory.
+func init() { jsonpatch.AccumulatedCopySizeLimit = maxBody }
 
 // patchTypes are the patches that a kind takes. Strategic merge patches are for
 // the kinds of the core API alone, as on a real server.
@@ -60,7 +63,7 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patc
 			return plan{}, err
 		}
 		o.warn(uniqueOwners(obj)...)
-		if err := s.fields.of(t.kind, t.subresource).track(cur.object, obj, o.Manager, t.apiVersion(), t.subresource); err != nil {
+		if s.fields.of(t.kind, t.subresource).track(cur.object, obj, o.Manager, t.apiVersion(), t.subresource) != nil {
 			obj.SetManagedFields(cur.object.GetManagedFields())
 		}
 		return s.replace(t, cur, obj, o)
@@ -138,9 +141,7 @@ func jsonPatched(before, patch []byte, validation string) (after []byte, finding
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
 			"The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p)))
 	}
-	limits := jsonpatch.NewApplyOptions()
-	limits.AccumulatedCopySizeLimit = maxBody // else a few copies of copies fill the memory
-	after, err = p.ApplyWithOptions(before, limits)
+	after, err = p.Apply(before)
 	if err != nil {
 		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}

@@ -51,7 +51,8 @@ type Server struct {
 	auth    Authenticator
 	version string
 	mux     *http.ServeMux
-	feeds   map[string]*feed // by resourceName; fixed after New
+	feeds   map[string]*feed  // by resourceName; fixed after New
+	tallies map[string]*tally // likewise
 
 	life context.Context // ends with Close; open watches end with it
 	end  context.CancelFunc
@@ -65,7 +66,7 @@ type Server struct {
 // New makes a server on an open store. It takes over store.OnObjects, so that a
 // store has one server at most. The store must stay open until after Close.
 func New(store *state.Store, o Options) (*Server, error) {
-	s := &Server{store: store, log: o.Logger, auth: o.Auth, version: o.Version, feeds: map[string]*feed{}}
+	s := &Server{store: store, log: o.Logger, auth: o.Auth, version: o.Version, feeds: map[string]*feed{}, tallies: map[string]*tally{}}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -73,7 +74,6 @@ func New(store *state.Store, o Options) (*Server, error) {
 		o.Window = DefaultWindow
 	}
 	s.life, s.end = context.WithCancel(context.Background())
-	store.OnObjects(s.publish)
 	revision, err := store.Revision(s.life)
 	if err != nil {
 		s.end()
@@ -81,9 +81,11 @@ func New(store *state.Store, o Options) (*Server, error) {
 	}
 	for _, k := range api.Kinds {
 		s.feeds[resourceName(k)] = newFeed(o.Window, revision)
+		s.tallies[resourceName(k)] = &tally{}
 	}
 	s.progress.reach(revision)
 	s.mux = s.routes()
+	store.OnObjects(s.publish)
 	return s, nil
 }
 

@@ -26,8 +26,8 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 	wipe(obj)
 	o.warn(uniqueOwners(obj)...)
 	empty := &unstructured.Unstructured{Object: map[string]any{"apiVersion": t.apiVersion(), "kind": t.kind.Kind}}
-	if err := s.fields.of(t.kind, "").track(empty, obj, o.Manager, t.apiVersion(), ""); err != nil {
-		s.log.Warn("track managed fields", "kind", t.kind.Kind, "err", err)
+	if s.fields.of(t.kind, "").track(empty, obj, o.Manager, t.apiVersion(), "") != nil {
+		obj.SetManagedFields(nil) // the object has members of wrong types; validation says so
 	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		return s.addNamed(ctx, t, obj, o)
@@ -147,7 +147,7 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 				"Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, cur.object.GetUID())) //nolint:staticcheck // the text of the real server
 		}
 		wanted := obj.DeepCopy()
-		if err := s.fields.of(t.kind, t.subresource).track(cur.object, wanted, o.Manager, t.apiVersion(), t.subresource); err != nil {
+		if s.fields.of(t.kind, t.subresource).track(cur.object, wanted, o.Manager, t.apiVersion(), t.subresource) != nil {
 			wanted.SetManagedFields(cur.object.GetManagedFields())
 		}
 		return s.replace(t, cur, wanted, o)
