@@ -30,7 +30,8 @@ type testCase struct {
 }
 
 // Run holds the server that connect returns against the whole contract. connect
-// is called once; what it opens it closes by t.Cleanup.
+// is called once; what it opens it closes by t.Cleanup. Run returns before the
+// cases have run; t ends after them.
 func Run(t *testing.T, connect func(t *testing.T) Target) {
 	target := connect(t)
 	for _, group := range []struct {
@@ -42,6 +43,7 @@ func Run(t *testing.T, connect func(t *testing.T) Target) {
 		{"show", showCases}, {"discovery", discoveryCases}, {"watch", watchCases}, {"client", clientCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
 			for i, c := range group.cases {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
 // The real machinery is the one that is right: a failure here is a fault of
 // the contract.
 func TestRealMachinery(t *testing.T) {
+	t.Parallel()
 	Run(t, func(t *testing.T) Target {
 		s := apitest.Real(t)
 		return Target{URL: s.URL, HTTP: s.Client(t), Client: connect(t, s, api.Config{Token: s.Token})}
@@ -38,6 +39,7 @@ func connect(t *testing.T, s *apitest.Server, c api.Config) *api.Client {
 // Limpet's client gets in by token exchange over TLS, and its token is good
 // for the audiences that it asks for and no others.
 func TestTokenExchange(t *testing.T) {
+	t.Parallel()
 	s := apitest.Real(t)
 	list := func(c *api.Client, k kind) error {
 		_, err := c.Resource(k.resource()).List(t.Context(), metav1.ListOptions{Limit: 1})
