@@ -48,8 +48,8 @@ type ExchangeError struct {
 
 func (e *ExchangeError) Error() string {
 	text := fmt.Sprintf("exchange token at %s: %v", e.URL, e.Err)
-	if left := time.Until(e.Next).Round(time.Second); left > 0 {
-		text += fmt.Sprintf(" (next try in %v)", left)
+	if left := time.Until(e.Next); left > 0 {
+		text += fmt.Sprintf(" (next try in %v)", (left + time.Second - 1).Truncate(time.Second))
 	}
 	return text
 }

@@ -219,15 +219,18 @@ func TestExchangeRetries(t *testing.T) {
 			}
 			grant(w, jwt(n, time.Now().Add(time.Hour)))
 		}, 2, true},
-		"500":         {refuse(500), 3, false},
-		"503":         {refuse(503), 3, false},
-		"429":         {refuse(429), 3, false},
-		"401":         {refuse(401), 1, false},
-		"400":         {refuse(400), 1, false},
-		"no token":    {func(_ int, w http.ResponseWriter) { grant(w, "") }, 1, false},
-		"line break":  {func(_ int, w http.ResponseWriter) { grant(w, "a\nb: c") }, 1, false},
-		"a web page":  {func(_ int, w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>sign in</html>") }, 1, false},
-		"a redirect":  {func(_ int, w http.ResponseWriter) { w.Header().Set("Location", "http://evil.test/"); w.WriteHeader(302) }, 1, false},
+		"500":        {refuse(500), 3, false},
+		"503":        {refuse(503), 3, false},
+		"429":        {refuse(429), 3, false},
+		"401":        {refuse(401), 1, false},
+		"400":        {refuse(400), 1, false},
+		"no token":   {func(_ int, w http.ResponseWriter) { grant(w, "") }, 1, false},
+		"line break": {func(_ int, w http.ResponseWriter) { grant(w, "a\nb: c") }, 1, false},
+		"a web page": {func(_ int, w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>sign in</html>") }, 1, false},
+		"a redirect": {func(_ int, w http.ResponseWriter) {
+			w.Header().Set("Location", "http://evil.test/")
+			w.WriteHeader(302)
+		}, 1, false},
 		"empty reply": {func(int, http.ResponseWriter) {}, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {

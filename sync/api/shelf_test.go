@@ -299,7 +299,7 @@ func (p *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	go func() {
 		p.handler.ServeHTTP(w, req)
 		w.WriteHeader(http.StatusOK)
-		writer.Close()
+		writer.CloseWithError(context.Cause(req.Context())) // nil = a complete answer
 	}()
 	select {
 	case <-w.ready:
