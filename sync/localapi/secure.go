@@ -127,6 +127,7 @@ func (s *Server) sealInline(ctx context.Context, r *admitRequest) error {
 	if len(after) > 0 {
 		r.Object.Object["secure"] = after
 	}
+	ownNames(r.Object)
 	return s.forgetOthers(ctx, r, own, kept)
 }
 

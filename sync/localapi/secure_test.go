@@ -160,6 +160,36 @@ func TestInlineSecureValueTwice(t *testing.T) {
 	}
 }
 
+// TestInlineSecureValueOwnership: the managed fields know the name, never the
+// members that exist in requests only, so that kubectl may change from
+// client-side to server-side apply without a conflict.
+func TestInlineSecureValueOwnership(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "repositories/dashboards"
+	owners := func(repo map[string]any) string {
+		t.Helper()
+		text := compact(t, at(repo, "metadata", "managedFields"))
+		if strings.Contains(text, "f:create") || strings.Contains(text, "f:remove") {
+			t.Errorf("managed fields: %s", text)
+		}
+		return text
+	}
+	file := repositoryJSON(`{"token":{"create":"` + canaryOne + `"}}`)
+	if text := owners(s.must("POST", base+"repositories?fieldManager=one", file)); !strings.Contains(text, `"f:token":{".":{},"f:name":{}}`) {
+		t.Errorf("managed fields: %s", text)
+	}
+	owners(s.must("PATCH", path+"?fieldManager=one", `{"secure":{"token":{"create":"`+canaryTwo+`"}}}`))
+	owners(s.must("PATCH", path+"?fieldManager=two", "application/apply-patch+yaml "+file))
+	owners(s.must("PATCH", path+"?fieldManager=two", "application/apply-patch+yaml "+repositoryJSON(`{}`)))
+	if got := s.token(); got != canaryOne {
+		t.Errorf("token = %q after an apply without it", got)
+	}
+	if text := owners(s.must("PATCH", path+"?fieldManager=one", `{"secure":{"token":{"remove":true}}}`)); strings.Contains(text, "f:token") {
+		t.Errorf("managed fields of a removed value: %s", text)
+	}
+}
+
 func TestInlineSecureValueDryRun(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
