@@ -1,0 +1,221 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"limpet/sync/auth"
+)
+
+// call is one operation of a caller: its remote, its limits, what went over the
+// wire, and how its errors are told.
+type call struct {
+	m       *Mirrors
+	op      string
+	remote  Remote
+	addr    auth.Address
+	limits  Limits
+	ctx     context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
+	caller  context.Context // run-scope: the caller's own
+	cancel  context.CancelCauseFunc
+	started time.Time
+	redact  *strings.Replacer
+
+	watchdog *time.Timer
+	received atomic.Int64
+	requests atomic.Int64
+	budget   atomic.Int64 // bytes that may still come in this phase
+	what     string       // what the budget is for
+	most     int64
+	problem  *Error // what the transport already understood
+	remarks  remarks
+}
+
+var errStalled = errors.New("the server is silent")
+
+// begin checks the remote and starts the clock. end must follow. Without
+// network no watchdog is needed: pass false.
+func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
+	c := &call{m: m, op: op, remote: r, limits: r.Limits.or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	if err := c.checkRemote(); err != nil {
+		c.cancel(nil)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *call) end() {
+	if c.watchdog != nil {
+		c.watchdog.Stop()
+	}
+	c.cancel(nil)
+}
+
+// watch starts the watchdog: a server that is silent for too long ends the call.
+func (c *call) watch() {
+	if c.watchdog == nil {
+		c.watchdog = time.AfterFunc(c.m.options.Stall, func() { c.cancel(errStalled) })
+	}
+}
+
+// allow sets how many bytes may come from now on.
+func (c *call) allow(what string, n int64) {
+	c.what, c.most = what, n
+	c.budget.Store(n)
+}
+
+// count takes n received bytes off the budget and calms the watchdog.
+func (c *call) count(n int) error {
+	c.received.Add(int64(n))
+	if c.watchdog != nil && n > 0 {
+		c.watchdog.Reset(c.m.options.Stall)
+	}
+	if c.budget.Add(-int64(n)) < 0 {
+		return &TooLargeError{What: c.what, Size: c.most - c.budget.Load(), Limit: c.most}
+	}
+	return nil
+}
+
+// counted is a reader whose bytes are counted.
+type counted struct {
+	io.ReadCloser
+	c *call
+}
+
+func (r counted) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if lerr := r.c.count(n); lerr != nil {
+		return 0, lerr
+	}
+	return n, err
+}
+
+// checkRemote refuses what must not be asked at all.
+func (c *call) checkRemote() error {
+	refuse := func(err error, hint string) error {
+		return &Error{Kind: Refused, Op: c.op, URL: c.url(), Err: err, Hint: hint}
+	}
+	a, err := auth.ParseAddress(c.remote.URL)
+	if err != nil {
+		return refuse(err, "write it as https://host/path, ssh://user@host/path or user@host:path")
+	}
+	c.addr = a
+	if a.Password {
+		return refuse(errors.New("the url holds a password"), "put it into a secret and leave it out of the url")
+	}
+	creds := c.remote.Creds
+	switch a.Scheme {
+	case "http":
+		if creds != nil && (creds.Password != "" || creds.Bearer != "") && !c.remote.AllowInsecure {
+			return refuse(errors.New("credentials would go over plain http"), "use https, or allow insecure http for this repository")
+		}
+	case "file":
+		if !c.m.localAllowed(a.Path) {
+			return refuse(errors.New("local paths are not allowed"), "use https or ssh")
+		}
+	}
+	if creds != nil && creds.Password != "" && creds.Username == "" {
+		filled := *creds
+		if filled.Username = a.User; filled.Username == "" {
+			filled.Username = "git"
+		}
+		c.remote.Creds = &filled
+		c.redact = redactor(&filled)
+	}
+	return nil
+}
+
+// localAllowed tells whether path, with all links resolved, lies below one of
+// the directories that Options.AllowLocal names.
+func (m *Mirrors) localAllowed(path string) bool {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		real = filepath.Clean(path)
+	}
+	for _, dir := range m.options.AllowLocal {
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = resolved
+		}
+		rel, err := filepath.Rel(dir, real)
+		if err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *call) url() string {
+	if c.addr.Scheme == "" {
+		return ""
+	}
+	return c.addr.String()
+}
+
+// stats is what the call has cost so far.
+func (c *call) stats(s Stats) Stats {
+	s.Bytes, s.Requests, s.Elapsed = c.received.Load(), int(c.requests.Load()), time.Since(c.started)
+	return s
+}
+
+// plain is an error that shows only what it was given to show. What it stands
+// for can be asked about with errors.Is and errors.As, but not printed by
+// walking the chain: the texts of foreign errors may echo anything.
+type plain struct {
+	text  string
+	inner error
+}
+
+func (p *plain) Error() string        { return p.text }
+func (p *plain) Is(target error) bool { return errors.Is(p.inner, target) }
+func (p *plain) As(target any) bool   { return errors.As(p.inner, target) }
+
+// fail tells what an error means for the caller. nil stays nil.
+func (c *call) fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	e := c.classify(err)
+	e.Op, e.URL = c.op, c.url()
+	text := c.redact.Replace(clean(e.Err.Error(), 500))
+	if said := c.redact.Replace(c.remarks.text()); said != "" && e.Kind != Timeout && e.Kind != Cancelled && !strings.Contains(text, said) {
+		text += ", the server says: " + said
+	}
+	e.Err = &plain{text, e.Err}
+	return e
+}
+
+// classify gives kind and hint; the caller fills in the rest.
+func (c *call) classify(err error) *Error {
+	if large, ok := errors.AsType[*TooLargeError](err); ok {
+		return &Error{Kind: TooLarge, Err: large, Hint: "raise the limit if the repository is to be trusted with that"}
+	}
+	if errors.Is(context.Cause(c.ctx), errStalled) {
+		return &Error{Kind: Timeout, Err: fmt.Errorf("%w for %s", errStalled, c.m.options.Stall)}
+	}
+	if cerr := c.caller.Err(); cerr != nil {
+		cause := context.Cause(c.caller)
+		if errors.Is(cerr, context.DeadlineExceeded) {
+			return &Error{Kind: Timeout, Err: fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond), cause)}
+		}
+		return &Error{Kind: Cancelled, Err: cause}
+	}
+	if c.problem != nil {
+		return c.problem
+	}
+	for _, class := range classes {
+		if e := class(c, err); e != nil {
+			return e
+		}
+	}
+	return &Error{Kind: Unknown, Err: err}
+}

@@ -1,0 +1,141 @@
+package git
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+)
+
+// classes are asked in order; the first that knows an error names its kind.
+var classes = []func(*call, error) *Error{ofStore, ofServer, ofTLS, ofNetwork, ofDisk, ofProtocol}
+
+// ofStore knows damage, in what came and in what is there.
+func ofStore(_ *call, err error) *Error {
+	switch {
+	case errors.Is(err, errBadPack):
+		return &Error{Kind: Corrupt, Err: err, Hint: "nothing was kept; try again, and check the repository on the server with git fsck when it stays"}
+	case errors.Is(err, errDamaged), errors.Is(err, errMissing):
+		return &Error{Kind: Corrupt, Err: err, Hint: "the mirror is made anew by the next fetch"}
+	}
+	return nil
+}
+
+// ofServer knows what Git servers say in the protocol.
+func ofServer(c *call, err error) *Error {
+	text := err.Error()
+	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
+		text = line.Text
+		err = errors.New("the server says: " + text)
+	}
+	switch {
+	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
+		return &Error{Kind: Empty, Err: errors.New("the repository is empty"), Hint: "push a first commit to it"}
+	case strings.Contains(text, "not our ref"), strings.Contains(text, "upload-pack: not our"):
+		return &Error{Kind: Moved, Err: errors.New("the commit is not on any branch any more"), Hint: "resolve the branch again"}
+	case errors.Is(err, transport.ErrRepositoryNotFound), saysNotFound(text):
+		return &Error{Kind: NotFound, Err: errors.New("no repository there"), Hint: c.notFoundHint()}
+	case saysDenied(text):
+		return &Error{Kind: Auth, Err: err, Hint: "check what these credentials may read"}
+	}
+	return nil
+}
+
+func (c *call) notFoundHint() string {
+	if c.remote.Creds.Empty() {
+		return "check the url; a private repository needs credentials"
+	}
+	return "check the url, and that these credentials may read it"
+}
+
+func saysNotFound(text string) bool {
+	text = strings.ToLower(text)
+	for _, s := range []string{"repository not found", "does not appear to be a git repository", "no such repository",
+		"repository does not exist", "project you were looking for could not be found", "not exported"} {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func saysDenied(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, "permission denied") || strings.Contains(text, "access denied") || strings.Contains(text, "not authorized")
+}
+
+// ofTLS knows certificates.
+func ofTLS(_ *call, err error) *Error {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &unknown):
+		return &Error{Kind: Unreachable, Err: errors.New("its certificate is signed by an unknown authority"), Hint: "give the authority's certificate as ca.crt beside the credentials"}
+	case errors.As(err, &host):
+		return &Error{Kind: Unreachable, Err: errors.New("its certificate is for another host"), Hint: "check the host in the url"}
+	case errors.As(err, &invalid):
+		why := "its certificate is not valid"
+		if invalid.Reason == x509.Expired {
+			why = "its certificate has expired or is not valid yet"
+		}
+		return &Error{Kind: Unreachable, Err: errors.New(why), Hint: "check the clock of this host, then the certificate"}
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return &Error{Kind: Protocol, Err: errors.New("it does not speak TLS"), Hint: "check scheme and port of the url"}
+	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls:"):
+		return &Error{Kind: Auth, Err: err, Hint: "the server may want a client certificate: tls.crt and tls.key"}
+	}
+	return nil
+}
+
+// ofNetwork knows a network that does not carry.
+func ofNetwork(_ *call, err error) *Error {
+	var dns *net.DNSError
+	var op *net.OpError
+	var nerr net.Error
+	switch {
+	case errors.As(err, &dns):
+		return &Error{Kind: Unreachable, Err: errors.New("the host name is not known here: " + dns.Err), Hint: "check the host in the url and the name server"}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return &Error{Kind: Unreachable, Err: errors.New("nothing listens there"), Hint: "check host and port of the url"}
+	case errors.As(err, &nerr) && nerr.Timeout():
+		return &Error{Kind: Timeout, Err: errors.New("no connection in time")}
+	case errors.As(err, &op), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return &Error{Kind: Unreachable, Err: err}
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return &Error{Kind: Unreachable, Err: errors.New("the connection ended too early")}
+	}
+	return nil
+}
+
+// ofDisk knows a disk that takes nothing.
+func ofDisk(c *call, err error) *Error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &Error{Kind: Unknown, Err: err, Hint: "the disk of " + c.m.dir + " is full"}
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		return &Error{Kind: Unknown, Err: err, Hint: "make " + c.m.dir + " writable"}
+	}
+	return nil
+}
+
+// ofProtocol knows answers that are not Git's.
+func ofProtocol(_ *call, err error) *Error {
+	var data *packp.ErrUnexpectedData
+	switch {
+	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, &data), errors.Is(err, packp.ErrEmptyInput),
+		strings.Contains(err.Error(), "error decoding upload-pack response"), strings.Contains(err.Error(), "invalid pkt-len"),
+		strings.Contains(err.Error(), "http redirect"):
+		return &Error{Kind: Protocol, Err: err, Hint: "check that the url is that of a Git repository"}
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package git
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// heldBytes is how much of a chain of deltas is kept inflated while its
+// branches are walked; what is dropped is made again. Unit: bytes.
+const heldBytes = 32 << 20
+
+// maxChain is git's own bound of the length of a chain of deltas.
+const maxChain = 4095
+
+// resolver gives the deltas of a spooled pack their names by making each of
+// them once, base before delta, depth first.
+type resolver struct {
+	ctx     context.Context
+	pack    *incoming
+	spool   io.ReaderAt
+	limits  Limits
+	outside func(objectID) (kind, []byte, error) // bases that the pack leaves out
+
+	children []int32              // delta entries, sorted by base
+	waiting  map[objectID][]int32 // ref-deltas by the name of their base
+	hash     *idHasher
+	made     int64 // bytes made so far, repetitions included
+	done     int   // deltas resolved
+	thin     []outsideBase
+}
+
+// outsideBase is an object that a thin pack builds on.
+type outsideBase struct {
+	id   objectID
+	kind kind
+	data []byte
+}
+
+// step is one object on the way down a chain.
+type step struct {
+	entry int32 // -1 for an object from outside the pack
+	kind  kind
+	data  []byte // nil when dropped
+	kids  []int32
+}
+
+// resolveDeltas fills in id, kind and result of every delta of p. It returns
+// the objects outside the pack that were used as bases: a thin pack is made
+// whole by adding them. Errors wrap errBadPack or are *TooLargeError.
+func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits,
+	outside func(objectID) (kind, []byte, error)) ([]outsideBase, error) {
+	r := &resolver{ctx: ctx, pack: p, spool: spool, limits: l, outside: outside,
+		waiting: make(map[objectID][]int32), hash: newIDHasher()}
+	deltas := 0
+	for i := range p.entries {
+		if !p.entries[i].delta {
+			continue
+		}
+		deltas++
+		if base, named := p.bases[int32(i)]; named {
+			r.waiting[base] = append(r.waiting[base], int32(i))
+		} else {
+			r.children = append(r.children, int32(i))
+		}
+	}
+	if deltas == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(r.children, func(a, b int32) int { return cmp.Compare(p.entries[a].base, p.entries[b].base) })
+	for i := range p.entries {
+		if e := &p.entries[i]; !e.delta {
+			if err := r.from(step{entry: int32(i), kind: e.kind}, e.id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := r.fromOutside(); err != nil {
+		return nil, err
+	}
+	if r.done != deltas {
+		return nil, fmt.Errorf("%w: %d deltas build on objects that were not sent", errBadPack, deltas-r.done)
+	}
+	return r.thin, nil
+}
+
+// fromOutside resolves what waits for objects that the pack does not hold.
+func (r *resolver) fromOutside() error {
+	names := make([]objectID, 0, len(r.waiting))
+	for id := range r.waiting {
+		names = append(names, id)
+	}
+	slices.SortFunc(names, func(a, b objectID) int { return slices.Compare(a[:], b[:]) })
+	for _, id := range names {
+		if _, still := r.waiting[id]; !still {
+			continue
+		}
+		if r.outside == nil {
+			break
+		}
+		k, data, err := r.outside(id)
+		if err != nil {
+			continue // it may yet be made by another delta of this pack
+		}
+		r.thin = append(r.thin, outsideBase{id, k, data})
+		if err := r.from(step{entry: -1, kind: k, data: data}, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kidsOf takes the deltas that build on an object; each is given out once.
+func (r *resolver) kidsOf(entry int32, id objectID) []int32 {
+	var kids []int32
+	if entry >= 0 {
+		at, _ := slices.BinarySearchFunc(r.children, entry, func(i, base int32) int { return cmp.Compare(r.pack.entries[i].base, base) })
+		end := at
+		for end < len(r.children) && r.pack.entries[r.children[end]].base == entry {
+			end++
+		}
+		kids = r.children[at:end]
+	}
+	if named, ok := r.waiting[id]; ok {
+		kids = append(slices.Clone(kids), named...)
+		delete(r.waiting, id)
+	}
+	return kids
+}
+
+// from walks all chains that begin at root, whose name is id.
+func (r *resolver) from(root step, id objectID) error {
+	root.kids = r.kidsOf(root.entry, id)
+	if len(root.kids) == 0 {
+		return nil
+	}
+	path := []step{root}
+	for len(path) > 0 {
+		top := &path[len(path)-1]
+		if len(top.kids) == 0 {
+			path = path[:len(path)-1]
+			continue
+		}
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		kid := top.kids[0]
+		top.kids = top.kids[1:]
+		base, err := r.content(path, len(path)-1)
+		if err != nil {
+			return err
+		}
+		e := &r.pack.entries[kid]
+		data, err := r.apply(e, base)
+		if err != nil {
+			return err
+		}
+		e.kind, e.result = top.kind, int64(len(data))
+		e.id = r.hash.of(e.kind, data)
+		r.done++
+		if len(top.kids) == 0 && top.entry >= 0 {
+			top.data = nil
+		}
+		if kids := r.kidsOf(kid, e.id); len(kids) > 0 {
+			if len(path) >= maxChain {
+				return fmt.Errorf("%w: a chain of more than %d deltas", errBadPack, maxChain)
+			}
+			path = append(path, step{entry: kid, kind: e.kind, data: data, kids: kids})
+			drop(path)
+		}
+	}
+	return nil
+}
+
+// drop forgets contents from the bottom of the path up until little is held.
+func drop(path []step) {
+	held := 0
+	for i := len(path) - 1; i >= 0; i-- {
+		held += len(path[i].data)
+		if held > heldBytes && i < len(path)-1 && path[i].entry >= 0 {
+			held -= len(path[i].data)
+			path[i].data = nil
+		}
+	}
+}
+
+// content gives the object at path[i], making it again when it was dropped.
+func (r *resolver) content(path []step, i int) ([]byte, error) {
+	from := i
+	for path[from].data == nil && from > 0 {
+		from--
+	}
+	if path[from].data == nil {
+		e := &r.pack.entries[path[from].entry]
+		data, err := r.inflate(e)
+		if err != nil {
+			return nil, err
+		}
+		path[from].data = data
+	}
+	data := path[from].data
+	for at := from + 1; at <= i; at++ {
+		next, err := r.apply(&r.pack.entries[path[at].entry], data)
+		if err != nil {
+			return nil, err
+		}
+		data = next
+	}
+	path[i].data = data
+	return data, nil
+}
+
+func (r *resolver) apply(e *entry, base []byte) ([]byte, error) {
+	delta, err := r.inflate(e)
+	if err != nil {
+		return nil, err
+	}
+	data, err := applyDelta(base, delta, r.limits.ObjectBytes)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBadPack, err)
+	}
+	return data, r.count(len(data))
+}
+
+func (r *resolver) inflate(e *entry) ([]byte, error) {
+	if err := r.count(int(e.size)); err != nil {
+		return nil, err
+	}
+	data, err := inflateAt(r.spool, e.offset+int64(e.head), e.size)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBadPack, err)
+	}
+	return data, nil
+}
+
+// count holds the work against the limit: a small pack can describe a great
+// many large objects.
+func (r *resolver) count(n int) error {
+	r.made += int64(n)
+	if limit := 2 * r.limits.InflatedBytes; r.made > limit {
+		return &TooLargeError{What: "work of resolving deltas", Size: r.made, Limit: limit}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package git
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// Difference is what lies between two commits.
+type Difference struct {
+	Changes []Change  // sorted by Path
+	Refused []Refusal // entries of changed directories of the newer commit that break the path rule
+}
+
+// Changes is Difference without what was refused.
+func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) ([]Change, error) {
+	d, err := m.Difference(ctx, r, from, to, dir)
+	return d.Changes, err
+}
+
+// Difference compares the files below dir of two commits of the mirror. Paths
+// are relative to dir; a directory that one of the commits lacks is taken for
+// empty there. A deleted and an added file with the same content, or with at
+// least half of it in common, are one renamed file, by git's own measure.
+// Links, submodules and refused names count as absent. It makes no request.
+// ErrUnknownCommit when a commit is not there: after a rebuild old ones are
+// gone, and the whole tree has to be compared instead.
+func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string) (Difference, error) {
+	var d differ
+	err := m.read(ctx, "compare commits", r, func(v *view) error {
+		d.view = v
+		a, err := v.optional(from, dir)
+		if err != nil {
+			return err
+		}
+		b, err := v.optional(to, dir)
+		if err != nil {
+			return err
+		}
+		if err := d.compare(a, b, "", 1); err != nil {
+			return err
+		}
+		return d.renames()
+	})
+	if err != nil {
+		return Difference{}, err
+	}
+	slices.SortFunc(d.out.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	return d.out, nil
+}
+
+// optional is the tree of dir at a commit, the zero name when there is none.
+func (v *view) optional(commit, dir string) (objectID, error) {
+	_, c, err := v.commit(commit)
+	if err != nil {
+		return objectID{}, err
+	}
+	id, err := v.subtree(c.tree, dir)
+	if KindOf(err) == PathNotFound {
+		return objectID{}, nil
+	}
+	return id, err
+}
+
+// differ descends into two trees where their names differ.
+type differ struct {
+	*view
+	out     Difference
+	added   []Change
+	deleted []Change
+	entries int
+}
+
+// compare compares two tree objects; the zero name is an empty tree.
+func (d *differ) compare(a, b objectID, prefix string, depth int) error {
+	if a == b {
+		return nil
+	}
+	if err := d.ctx.Err(); err != nil {
+		return err
+	}
+	olds, _, err := d.list(a, prefix)
+	if err != nil {
+		return err
+	}
+	news, refused, err := d.list(b, prefix)
+	if err != nil {
+		return err
+	}
+	if room := maxRefusals - len(d.out.Refused); room > 0 {
+		d.out.Refused = append(d.out.Refused, refused[:min(room, len(refused))]...)
+	}
+	names := make([]string, 0, len(news))
+	for name := range olds {
+		names = append(names, name)
+	}
+	for name := range news {
+		if _, both := olds[name]; !both {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if d.entries++; d.entries > 2*d.limits.TreeEntries {
+			return &TooLargeError{What: "number of compared entries", Size: int64(d.entries), Limit: 2 * int64(d.limits.TreeEntries)}
+		}
+		if err := d.entry(olds[name], news[name], prefix+name, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list reads a directory by name.
+func (d *differ) list(id objectID, prefix string) (map[string]treeEntry, []Refusal, error) {
+	if id.IsZero() {
+		return nil, nil, nil
+	}
+	entries, refused, err := d.directory(id, prefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	named := make(map[string]treeEntry, len(entries))
+	for _, e := range entries {
+		named[e.name] = e
+	}
+	return named, refused, nil
+}
+
+// entry compares what is under one name; a zero mode is nothing.
+func (d *differ) entry(old, new treeEntry, path string, depth int) error {
+	if old.id == new.id && old.mode == new.mode {
+		return nil
+	}
+	var oldTree, newTree objectID
+	if old.mode == modeTree {
+		oldTree = old.id
+	}
+	if new.mode == modeTree {
+		newTree = new.id
+	}
+	switch {
+	case depth >= d.limits.TreeDepth && !newTree.IsZero():
+		d.out.Refused = append(d.out.Refused, Refusal{showPath(path), "too deep"})
+	case depth < d.limits.TreeDepth:
+		if err := d.compare(oldTree, newTree, path+"/", depth+1); err != nil {
+			return err
+		}
+	}
+	oldFile, newFile := old.mode != 0 && old.mode != modeTree, new.mode != 0 && new.mode != modeTree
+	switch {
+	case oldFile && newFile:
+		if old.id != new.id || modeText(old.mode) != modeText(new.mode) {
+			d.out.Changes = append(d.out.Changes, Change{Type: ChangeModified, Path: path, Hash: new.id.String(), FromHash: old.id.String()})
+		}
+	case oldFile:
+		d.deleted = append(d.deleted, Change{Type: ChangeDeleted, Path: path, FromHash: old.id.String()})
+	case newFile:
+		d.added = append(d.added, Change{Type: ChangeAdded, Path: path, Hash: new.id.String()})
+	}
+	return nil
+}

@@ -1,0 +1,297 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// How a mirror is filled. The first fetch asks for one commit without history.
+// Later ones ask for all that is new, with no depth: the mirror says which
+// commits it has and where its history ends, and the server sends the
+// difference. Where that difference turns out to be a whole history (the branch
+// was rewritten, or another branch is asked for), one commit without history is
+// asked for again, still as a difference to what is here. What cannot be made
+// whole that way is cloned afresh beside the old mirror and takes its place
+// when it is complete, so that a lost network never loses a mirror.
+
+// leastBudget is what an incremental fetch may always receive before it is
+// taken for a whole history. Unit: bytes.
+const leastBudget = 4 << 20
+
+// Bounds of a mirror; beyond them the next fetch starts it afresh.
+const (
+	growthFactor = 4         // of the first pack
+	growthFree   = 256 << 20 // bytes that are always allowed on top
+	maxShallows  = 256       // ends of history: each costs 50 bytes in every request
+)
+
+// Haves that are offered at most: tips of other refs, and commits below ours.
+const (
+	maxTips  = 32
+	maxBelow = 64
+)
+
+// errNotWhole is wrapped when the server's pack does not connect to the mirror.
+var errNotWhole = errors.New("objects are missing from what was sent")
+
+// Fetch brings the commit of ref into the mirror, with all its files. When it
+// is there already, no request is made. Otherwise it blocks until the commit is
+// durable on disk, the end of ctx, or Options.Stall of silence. One fetch runs
+// at a time per mirror; others wait for it. Every error is an *Error, after
+// which the mirror is as it was.
+func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (Stats, error) {
+	c, err := m.begin(ctx, "fetch", r)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer c.end()
+	id, ok := parseID(ref.Hash)
+	if !ok {
+		return Stats{}, c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(ref.Hash, 60))})
+	}
+	name := ref.Name
+	if name == ref.Hash {
+		name = ""
+	} else if err := checkRefName(name); err != nil || !strings.HasPrefix(name, "refs/") {
+		return Stats{}, c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", clean(name, 100))})
+	}
+	mi := m.mirror(c.addr)
+	if err := mi.take(c.ctx); err != nil {
+		return c.stats(Stats{}), c.fail(err)
+	}
+	defer mi.give()
+	f := fetch{call: c, mirror: mi, id: id, name: name}
+	err = f.run()
+	return c.stats(f.stats), c.fail(err)
+}
+
+// fetch is one Fetch that has the mirror's turn.
+type fetch struct {
+	*call
+	mirror *mirror
+	id     objectID
+	name   string // full name of the ref, "" for a bare commit
+	stats  Stats
+	first  int64 // size of the mirror's first pack
+}
+
+func (f *fetch) run() error {
+	old, err := f.mirror.use(f.limits.ObjectBytes)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.stats.Full = true
+		return f.afresh()
+	case errors.Is(err, errDamaged):
+		return f.rebuild(err)
+	case err != nil:
+		return err
+	}
+	defer f.mirror.release(old)
+	if f.mirror.isDamaged() {
+		return f.rebuild(errDamaged)
+	}
+	there, err := old.has(f.id)
+	switch {
+	case err != nil:
+		return f.rebuild(err)
+	case there:
+		return f.remember()
+	}
+	refs, shallows, first, err := f.state()
+	if err != nil {
+		return f.rebuild(err)
+	}
+	if f.first = first; old.bytes() > growthFactor*first+growthFree || len(shallows) > maxShallows {
+		return f.rebuild(nil)
+	}
+	err = f.difference(old, refs, shallows)
+	if errors.Is(err, errNotWhole) || errors.Is(err, errDamaged) {
+		return f.rebuild(err)
+	}
+	if err == nil && len(old.packs) >= maxPacks {
+		if err := consolidate(f.ctx, f.mirror.dir); err != nil { // the packs stay as they are
+			f.m.log.Warn("packs are not put together", "url", f.url(), "err", err)
+		}
+		f.mirror.changed()
+	}
+	return err
+}
+
+// state reads what the mirror knows beside its packs.
+func (f *fetch) state() (map[string]objectID, []objectID, int64, error) {
+	refs, err := readRefs(f.mirror.dir)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	shallows, err := readShallow(f.mirror.dir)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	n, err := readNote(f.mirror.dir, f.addr.String())
+	return refs, shallows, n.First, err
+}
+
+// remember points the ref at a commit that is there.
+func (f *fetch) remember() error {
+	if f.name == "" {
+		return nil
+	}
+	refs, err := readRefs(f.mirror.dir)
+	if err != nil {
+		return f.rebuild(err)
+	}
+	if refs[f.name] == f.id {
+		return nil
+	}
+	refs[f.name] = f.id
+	return writeRefs(f.mirror.dir, refs)
+}
+
+// difference fetches what is new against the mirror.
+func (f *fetch) difference(old *store, refs map[string]objectID, shallows []objectID) error {
+	w := want{id: f.id, shallows: shallows, haves: haves(old, refs, f.name)}
+	_, known := refs[f.name]
+	if !known {
+		w.depth = 1
+	}
+	if len(w.haves) == 0 {
+		return fmt.Errorf("%w: it has no commit to build on", errDamaged)
+	}
+	budget := f.limits.PackBytes
+	if w.depth == 0 {
+		budget = min(budget, max(leastBudget, 2*f.first))
+	}
+	err := f.receive(f.mirror.dir, old, w, budget)
+	if large, ok := errors.AsType[*TooLargeError](err); ok && w.depth == 0 && large.What == packBudget && budget < f.limits.PackBytes {
+		w.depth = 1
+		err = f.receive(f.mirror.dir, old, w, f.limits.PackBytes)
+	}
+	return err
+}
+
+// haves lists commits of the mirror that the server may know: the old tip of
+// the ref and what is below it, and tips of other refs.
+func haves(s *store, refs map[string]objectID, name string) []objectID {
+	var out []objectID
+	seen := make(map[objectID]bool)
+	add := func(id objectID) bool {
+		if seen[id] {
+			return false
+		}
+		seen[id] = true
+		if there, err := s.has(id); err != nil || !there {
+			return false
+		}
+		out = append(out, id)
+		return true
+	}
+	queue := []objectID{refs[name]}
+	for i := 0; i < len(queue) && len(out) < maxBelow; i++ {
+		if !add(queue[i]) {
+			continue
+		}
+		if data, err := s.readKind(queue[i], commitKind, s.limit); err == nil {
+			if c, err := parseCommit(data); err == nil {
+				queue = append(queue, c.parents...)
+			}
+		}
+	}
+	tips := 0
+	for _, id := range refs {
+		if tips < maxTips && add(id) {
+			tips++
+		}
+	}
+	return out
+}
+
+// rebuild throws the mirror away and clones afresh. why is nil when it only has
+// grown too large.
+func (f *fetch) rebuild(why error) error {
+	if cerr := f.ctx.Err(); cerr != nil {
+		return context.Cause(f.ctx)
+	}
+	f.m.log.Warn("mirror is made anew", "url", f.url(), "err", why)
+	f.stats.Full, f.stats.Rebuilt = true, true
+	return f.afresh()
+}
+
+// afresh clones at depth 1 beside the mirror, and puts the clone in its place.
+func (f *fetch) afresh() error {
+	build, err := os.MkdirTemp(f.m.dir, buildPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(build)
+	dir := filepath.Join(build, "mirror")
+	n := note{Format: layoutFormat, URL: f.addr.String()}
+	if err := makeMirror(dir, n); err != nil {
+		return err
+	}
+	if err := f.receive(dir, nil, want{id: f.id, depth: 1}, f.limits.PackBytes); err != nil {
+		if errors.Is(err, errNotWhole) {
+			err = fmt.Errorf("%w: %w", errBadPack, err)
+		}
+		return err
+	}
+	n.First = f.first
+	if err := writeNote(dir, n); err != nil {
+		return err
+	}
+	if strings.HasPrefix(f.name, "refs/heads/") {
+		if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: "+f.name+"\n")); err != nil {
+			return err
+		}
+	}
+	return f.mirror.replaceBy(dir)
+}
+
+const packBudget = "pack"
+
+// receive asks for w and installs the answer in dir. old is nil for a clone.
+func (f *fetch) receive(dir string, old *store, w want, budget int64) error {
+	leave, err := f.visit()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	l := f.mirror.kept(f.remote.Creds.Fingerprint())
+	if l == nil {
+		if l, err = f.list(); err != nil {
+			return err
+		}
+	}
+	defer l.session.Close()
+	if _, named := l.refs.References[f.name]; f.name != "" && !named {
+		return &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", clean(f.name, 100)), Hint: "resolve the branch again"}
+	}
+	f.allow(packBudget, budget)
+	answer, pack, err := f.ask(l, w)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	in, err := f.spool(dir, pack)
+	if in != nil {
+		defer in.discard()
+	}
+	if err != nil {
+		return err
+	}
+	io.Copy(io.Discard, io.LimitReader(answer, errorBody)) // to the end, so that the connection can be used again
+	ends := slices.Clone(w.shallows)
+	for _, id := range answer.Shallows {
+		if !slices.Contains(ends, id) {
+			ends = append(ends, id)
+		}
+	}
+	ends = slices.DeleteFunc(ends, func(id objectID) bool { return slices.Contains(answer.Unshallows, id) })
+	return f.install(dir, old, in, ends, l.refs.References)
+}

@@ -1,0 +1,250 @@
+package git
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+
+	"limpet/sync/auth"
+)
+
+// Git over http is spoken by go-git; what is around it is ours: connections,
+// certificates, counting, and the understanding of answers that are not Git's.
+// Credentials are set by go-git's own AuthMethod, which takes them off when a
+// redirect leaves the origin; and such a redirect is refused here anyway.
+
+// Sizes and times of the http client. A body that explains an error is read
+// up to errorBody bytes; a server may take its time for the first byte of a
+// pack, which is what the watchdog is for.
+const (
+	errorBody        = 8 << 10
+	dialTimeout      = 15 * time.Second
+	handshakeTimeout = 15 * time.Second
+	idleConnection   = 30 * time.Second
+)
+
+// callKey carries the *call of a request in its context.
+type callKey struct{}
+
+// httpSession opens a session over http. The session holds no connection.
+func (c *call) httpSession() (session, error) {
+	client, err := c.m.httpClient(c.remote.Creds)
+	if err != nil {
+		return nil, err
+	}
+	ep := &transport.Endpoint{Protocol: c.addr.Scheme, Host: c.addr.Host, Path: (&url.URL{Path: c.addr.Path}).EscapedPath()}
+	if strings.Contains(ep.Host, ":") {
+		ep.Host = "[" + ep.Host + "]"
+	}
+	if ep.Port, err = strconv.Atoi("0" + c.addr.Port); err != nil {
+		return nil, &Error{Kind: Refused, Err: errors.New("the port is not a number")}
+	}
+	var method transport.AuthMethod
+	switch creds := c.remote.Creds; {
+	case creds == nil:
+	case creds.Bearer != "":
+		method = &githttp.TokenAuth{Token: creds.Bearer}
+	case creds.Password != "":
+		method = &githttp.BasicAuth{Username: creds.Username, Password: creds.Password}
+	}
+	t := githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects})
+	return t.NewUploadPackSession(ep, method)
+}
+
+// httpClient gives the client for the TLS part of some credentials; clients
+// share their connections.
+func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
+	var key [32]byte
+	if c != nil && len(c.CA)+len(c.ClientCert) > 0 {
+		key = sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.CA, c.ClientCert, c.ClientKey))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if client, ok := m.clients[key]; ok {
+		return client, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c != nil {
+		if err := trust(config, c); err != nil {
+			return nil, err
+		}
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	client := &http.Client{
+		CheckRedirect: checkRedirect,
+		Transport: wire{&http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         dialer.DialContext,
+			TLSClientConfig:     config,
+			TLSHandshakeTimeout: handshakeTimeout,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConns:        16,
+			MaxIdleConnsPerHost: 2,
+			IdleConnTimeout:     idleConnection,
+		}},
+	}
+	if len(m.clients) >= 32 { // certificates rotate; old ones are not asked for again
+		for k, old := range m.clients {
+			old.CloseIdleConnections()
+			delete(m.clients, k)
+		}
+	}
+	m.clients[key] = client
+	return client, nil
+}
+
+// trust adds authorities and the client certificate.
+func trust(config *tls.Config, c *auth.Credentials) error {
+	if len(c.CA) > 0 {
+		pool, err := x509.SystemCertPool()
+		if err != nil || pool == nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(c.CA) {
+			return &Error{Kind: Auth, Err: errors.New("ca.crt holds no PEM certificate")}
+		}
+		config.RootCAs = pool
+	}
+	if len(c.ClientCert) > 0 {
+		pair, err := tls.X509KeyPair(c.ClientCert, c.ClientKey)
+		if err != nil {
+			return &Error{Kind: Auth, Err: errors.New("tls.crt and tls.key are not a pair of PEM certificate and key")}
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+// checkRedirect is asked beside go-git's own check.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	c, _ := req.Context().Value(callKey{}).(*call)
+	if c == nil || len(via) == 0 {
+		return nil
+	}
+	from := via[0].URL
+	if !strings.HasSuffix(req.URL.Path, "/info/refs") {
+		return c.understood(Unreachable, 0, "something else answers in its place: it redirects to a page of "+clean(req.URL.Host, 100),
+			"log in to the network if it has a sign-on page, and check the url")
+	}
+	if !c.remote.Creds.Empty() && !strings.EqualFold(from.Hostname(), req.URL.Hostname()) {
+		return c.understood(Refused, 0, "it redirects to another host, "+clean(req.URL.Host, 100)+", and credentials do not go there",
+			"use the new url if it is to be trusted")
+	}
+	return nil
+}
+
+// understood notes what an answer means, for the error that the call will tell.
+func (c *call) understood(k Kind, retryAfter int, text, hint string) error {
+	c.problem = &Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter}
+	return c.problem
+}
+
+// wire is the RoundTripper under go-git.
+type wire struct{ next *http.Transport }
+
+// CloseIdleConnections is for http.Client's method of that name.
+func (w wire) CloseIdleConnections() { w.next.CloseIdleConnections() }
+
+func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	c, _ := req.Context().Value(callKey{}).(*call)
+	if c == nil {
+		return nil, errors.New("request without a call")
+	}
+	c.requests.Add(1)
+	res, err := w.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	res.Body = counted{res.Body, c}
+	if err := c.judge(req, res); err != nil {
+		res.Body.Close()
+		return nil, err
+	}
+	return res, nil
+}
+
+// judge reads what an answer is before go-git does.
+func (c *call) judge(req *http.Request, res *http.Response) error {
+	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	media = strings.TrimSpace(media)
+	switch {
+	case res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "":
+		return nil // net/http follows it, or asks checkRedirect
+	case res.StatusCode == http.StatusOK:
+		want := "application/x-git-upload-pack-advertisement"
+		if req.Method == http.MethodPost {
+			want = "application/x-git-upload-pack-result"
+		}
+		switch {
+		case media == want:
+			return nil
+		case media == "text/html":
+			return c.understood(Unreachable, 0, "something else answers in its place: a web page",
+				"log in to the network if it has a sign-on page, and check the url")
+		case media == "text/plain":
+			return c.understood(Protocol, 0, "it offers only the dumb http protocol", "serve it with git http-backend")
+		}
+		return c.understood(Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", clean(media, 80)), "check that the url is that of a Git repository")
+	}
+	said := c.reason(res, media)
+	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
+	switch res.StatusCode {
+	case http.StatusUnauthorized:
+		if c.remote.Creds.Empty() {
+			return c.understood(Auth, 0, "it wants credentials"+said, "give the repository credentials; a wrong url may look the same")
+		}
+		return c.understood(Auth, 0, "it refuses these credentials"+said, "check that the token is valid and may read this repository")
+	case http.StatusForbidden:
+		return c.understood(Auth, after, "these credentials may not read it"+said, "check the rights of the token")
+	case http.StatusNotFound, http.StatusGone:
+		return c.understood(NotFound, 0, "no repository there"+said, c.notFoundHint())
+	case http.StatusProxyAuthRequired:
+		return c.understood(Unreachable, 0, "the proxy wants credentials", "check HTTPS_PROXY of this process")
+	case http.StatusTooManyRequests:
+		return c.understood(Unreachable, after, "it gets too many requests"+said, "it is asked again later")
+	}
+	if res.StatusCode >= 500 {
+		return c.understood(Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said, "it is asked again later")
+	}
+	return c.understood(Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said), "check the url")
+}
+
+// reason is what a plain-text answer says, ready to be put behind a sentence.
+func (c *call) reason(res *http.Response, media string) string {
+	if media != "text/plain" && media != "application/json" && media != "" {
+		return ""
+	}
+	body, _ := io.ReadAll(io.LimitReader(res.Body, errorBody))
+	text := clean(string(body), 200)
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
+// retryAfter reads the header in both its forms. Unit: seconds; 0 = not said.
+func retryAfter(v string, now time.Time) int {
+	if n, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
+		return max(n, 0)
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(int(at.Sub(now)/time.Second), 0)
+	}
+	return 0
+}
+
+// withCall puts the call where its requests find it.
+func (c *call) withCall() context.Context { return context.WithValue(c.ctx, callKey{}, c) }

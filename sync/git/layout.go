@@ -1,0 +1,240 @@
+package git
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A mirror is a bare repository that git itself can read: packs with indexes,
+// packed-refs (one file, so that no two names of branches can be in each
+// other's way), shallow, and limpet.json, which says for people and for the
+// next start what the directory is. The files are replaced whole, by rename
+// after fsync. There is no remote in its config, and no secret anywhere.
+
+// layoutFormat is raised when the layout changes; other mirrors are rebuilt.
+const layoutFormat = 1
+
+const (
+	headFile    = "HEAD"
+	refsFile    = "packed-refs"
+	shallowFile = "shallow"
+	noteFile    = "limpet.json"
+	damageFile  = "limpet-damaged"
+	refsHeader  = "# pack-refs with: peeled fully-peeled sorted \n"
+)
+
+// note is the content of limpet.json.
+type note struct {
+	Format int    `json:"format"`
+	URL    string `json:"url"`
+	First  int64  `json:"firstPackBytes"`
+}
+
+// makeMirror lays out an empty mirror in dir, which must not exist.
+func makeMirror(dir string, n note) error {
+	for _, d := range []string{"", "objects", "objects/pack", "objects/info", "refs", "refs/heads"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[gc]\n\tauto = 0\n"
+	if err := replaceFile(filepath.Join(dir, "config"), []byte(config)); err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: refs/heads/main\n")); err != nil {
+		return err
+	}
+	return writeNote(dir, n)
+}
+
+func writeNote(dir string, n note) error {
+	data, err := json.MarshalIndent(n, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(dir, noteFile), append(data, '\n'))
+}
+
+// readNote checks that dir is a mirror of url that this version understands.
+// Errors wrap errDamaged, or fs.ErrNotExist when there is no directory.
+func readNote(dir, url string) (note, error) {
+	var n note
+	if _, err := os.Stat(dir); err != nil {
+		return n, err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, noteFile))
+	if err != nil {
+		return n, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if err := json.Unmarshal(data, &n); err != nil || n.Format != layoutFormat || n.URL != url {
+		return n, fmt.Errorf("%w: %s is not the one of this mirror", errDamaged, noteFile)
+	}
+	return n, nil
+}
+
+// readRefs reads packed-refs: full name -> object.
+func readRefs(dir string) (map[string]objectID, error) {
+	data, err := os.ReadFile(filepath.Join(dir, refsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]objectID{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	refs := make(map[string]objectID)
+	for line := range bytes.Lines(data) {
+		if line[0] == '#' || line[0] == '^' {
+			continue
+		}
+		hex, name, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		id, valid := parseID(hex)
+		if !ok || !valid || name == "" {
+			return nil, fmt.Errorf("%w: malformed line in %s", errDamaged, refsFile)
+		}
+		refs[name] = id
+	}
+	return refs, nil
+}
+
+func writeRefs(dir string, refs map[string]objectID) error {
+	out := []byte(refsHeader)
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		out = fmt.Appendf(out, "%s %s\n", refs[name], name)
+	}
+	return replaceFile(filepath.Join(dir, refsFile), out)
+}
+
+// readShallow reads the commits whose parents were left out.
+func readShallow(dir string) ([]objectID, error) {
+	data, err := os.ReadFile(filepath.Join(dir, shallowFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ids []objectID
+	for _, line := range strings.Fields(string(data)) {
+		id, ok := parseID(line)
+		if !ok {
+			return nil, fmt.Errorf("%w: malformed line in %s", errDamaged, shallowFile)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func writeShallow(dir string, ids []objectID) error {
+	if len(ids) == 0 {
+		err := os.Remove(filepath.Join(dir, shallowFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	var out []byte
+	for _, id := range ids {
+		out = append(out, id.String()+"\n"...)
+	}
+	return replaceFile(filepath.Join(dir, shallowFile), out)
+}
+
+// replaceFile writes a file that is whole or not there after a power loss.
+func replaceFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Names of what is being made: a process that was killed leaves them behind.
+const (
+	tempPrefix  = "tmp_limpet_"
+	packPrefix  = "tmp_pack_"
+	trashPrefix = "tmp_old_"
+	buildPrefix = "tmp_new_"
+)
+
+// sweep removes what a killed process left below the directory of all mirrors:
+// half-made mirrors, spooled packs, packs without an index and lock files.
+func sweep(root string) error {
+	dirs, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		path := filepath.Join(root, d.Name())
+		if strings.HasPrefix(d.Name(), "tmp_") {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+			continue
+		}
+		if !d.IsDir() || len(d.Name()) != mirrorName {
+			continue
+		}
+		if err := sweepMirror(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sweepMirror(dir string) error {
+	for _, sub := range []string{"", "objects/pack"} {
+		files, err := os.ReadDir(filepath.Join(dir, sub))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // not sound; it is rebuilt when it is used
+		}
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			name := f.Name()
+			stale := strings.HasPrefix(name, "tmp_") || strings.HasSuffix(name, ".lock")
+			if pack, ok := strings.CutSuffix(name, ".pack"); ok && !stale {
+				_, err := os.Stat(filepath.Join(dir, sub, pack+".idx"))
+				stale = errors.Is(err, fs.ErrNotExist)
+			}
+			if stale && !f.IsDir() {
+				if err := os.Remove(filepath.Join(dir, sub, name)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

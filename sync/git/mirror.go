@@ -1,0 +1,165 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"limpet/sync/auth"
+)
+
+// idleAfter is how long the packs of a mirror stay open after the last read.
+// Jobs read in bursts; a hundred quiet mirrors must not hold files or memory.
+const idleAfter = 10 * time.Second
+
+// mirror is one directory of Mirrors. Whoever holds its turn may change the
+// directory; readers need no turn, they hold a store.
+type mirror struct {
+	dir  string
+	addr auth.Address
+	turn chan struct{} // capacity 1: full while somebody has the turn
+
+	mu      sync.Mutex // guards all below; no network under it
+	open    *store     // nil when closed
+	idle    *time.Timer
+	closed  bool
+	damaged bool
+	listed  *listing // the last answer to ls-remote, for the fetch that follows
+}
+
+// take waits for the turn.
+func (m *mirror) take(ctx context.Context) error {
+	select {
+	case m.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *mirror) give() { <-m.turn }
+
+// use opens the mirror for reading; release must follow. Errors wrap
+// errDamaged, or fs.ErrNotExist when nothing was ever fetched.
+func (m *mirror) use(limit int64) (*store, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, errors.New("mirrors are closed")
+	}
+	if m.open != nil && m.open.limit < limit {
+		m.drop()
+	}
+	if m.open == nil {
+		if _, err := readNote(m.dir, m.addr.String()); err != nil {
+			return nil, err
+		}
+		s, err := openStore(m.dir, limit)
+		if err != nil {
+			return nil, err
+		}
+		m.open = s
+	}
+	if m.idle != nil {
+		m.idle.Stop()
+		m.idle = nil
+	}
+	m.open.users++
+	return m.open, nil
+}
+
+// release gives a store back. The last user of one that was replaced closes it.
+func (m *mirror) release(s *store) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.users--
+	switch {
+	case s.users > 0:
+	case s.retire:
+		s.close()
+	case m.idle == nil:
+		m.idle = time.AfterFunc(idleAfter, func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.open == s && s.users == 0 {
+				m.drop()
+			}
+		})
+	}
+}
+
+// changed makes the next use open the directory anew.
+func (m *mirror) changed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drop()
+}
+
+// drop retires the open store. The caller holds mu.
+func (m *mirror) drop() {
+	s := m.open
+	m.open = nil
+	if m.idle != nil {
+		m.idle.Stop()
+		m.idle = nil
+	}
+	if s == nil {
+		return
+	}
+	if s.retire = true; s.users == 0 {
+		s.close()
+	}
+}
+
+func (m *mirror) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.drop()
+}
+
+// markDamaged makes the next fetch throw the mirror away, also after a restart.
+func (m *mirror) markDamaged() {
+	m.mu.Lock()
+	m.damaged = true
+	m.mu.Unlock()
+	// A disk that cannot take the mark loses it at a restart only.
+	if f, err := os.Create(filepath.Join(m.dir, damageFile)); err == nil {
+		f.Close()
+	}
+}
+
+func (m *mirror) isDamaged() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.damaged {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(m.dir, damageFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// replaceBy puts the freshly made mirror in dir in this one's place.
+func (m *mirror) replaceBy(dir string) error {
+	root := filepath.Dir(m.dir)
+	old, err := os.MkdirTemp(root, trashPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(old)
+	if err := os.Rename(m.dir, filepath.Join(old, "mirror")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(dir, m.dir); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.drop()
+	m.damaged = false
+	m.mu.Unlock()
+	return syncDir(root)
+}

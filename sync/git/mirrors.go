@@ -1,0 +1,160 @@
+package git
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"limpet/sync/auth"
+)
+
+// Mirrors is a directory of bare mirrors, one per remote. It is safe for
+// concurrent use by one process.
+type Mirrors struct {
+	dir     string
+	options Options
+	log     *slog.Logger
+
+	mu      sync.Mutex // guards all below; never held while something waits
+	mirrors map[string]*mirror
+	hosts   map[string]chan struct{} // tokens: requests that run at a host
+	clients map[[32]byte]*http.Client
+}
+
+// mirrorName is the length of the name of a mirror's directory.
+const mirrorName = 32
+
+// Open uses dir for mirrors, making it when it is missing. What a killed
+// process left half-made in it is removed, so no other process may use it at
+// the same time.
+func Open(dir string, o Options) (*Mirrors, error) {
+	o.Limits = o.Limits.or(DefaultLimits)
+	if o.PerHost <= 0 {
+		o.PerHost = 2
+	}
+	if o.Stall <= 0 {
+		o.Stall = 2 * time.Minute
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make mirrors directory: %w", err)
+	}
+	if err := sweep(dir); err != nil {
+		return nil, fmt.Errorf("clean mirrors directory: %w", err)
+	}
+	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
+		hosts: make(map[string]chan struct{}), clients: make(map[[32]byte]*http.Client)}, nil
+}
+
+// Close closes files and idle connections. Calls that still run end with an
+// error or finish; none may begin afterwards.
+func (m *Mirrors) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, mi := range m.mirrors {
+		mi.close()
+	}
+	for _, c := range m.clients {
+		c.CloseIdleConnections()
+	}
+	return nil
+}
+
+// mirror gives the mirror of an address, whether it exists on disk or not.
+func (m *Mirrors) mirror(a auth.Address) *mirror {
+	key := a.Key()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mi, ok := m.mirrors[key]
+	if !ok {
+		sum := sha256.Sum256([]byte(key))
+		mi = &mirror{dir: filepath.Join(m.dir, hex.EncodeToString(sum[:])[:mirrorName]), addr: a, turn: make(chan struct{}, 1)}
+		m.mirrors[key] = mi
+	}
+	return mi
+}
+
+// visit waits until fewer than Options.PerHost requests run at the call's host.
+// The returned function ends the visit.
+func (c *call) visit() (leave func(), err error) {
+	host := c.addr.HostPort()
+	c.m.mu.Lock()
+	tokens, ok := c.m.hosts[host]
+	if !ok {
+		tokens = make(chan struct{}, c.m.options.PerHost)
+		c.m.hosts[host] = tokens
+	}
+	c.m.mu.Unlock()
+	select {
+	case tokens <- struct{}{}:
+		c.watch()
+		return func() { <-tokens }, nil
+	case <-c.ctx.Done():
+		return nil, context.Cause(c.ctx)
+	}
+}
+
+// view is what a reading operation works with.
+type view struct {
+	ctx    context.Context // run-scope: of the one operation
+	store  *store
+	limits Limits
+}
+
+// read runs f over the mirror of r. No request is made. When f meets damage,
+// the mirror is marked, and the next fetch makes it anew.
+func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*view) error) error {
+	c, err := m.begin(ctx, op, r)
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	mi := m.mirror(c.addr)
+	s, err := mi.use(c.limits.ObjectBytes)
+	if err == nil {
+		err = f(&view{ctx: c.ctx, store: s, limits: c.limits})
+		mi.release(s)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		return c.fail(&Error{Kind: Unknown, Err: fmt.Errorf("%w: nothing was fetched yet", ErrUnknownCommit), Hint: "fetch it first"})
+	}
+	if errors.Is(err, errDamaged) {
+		m.log.Warn("mirror is damaged, it will be made anew", "url", c.url(), "err", err)
+		mi.markDamaged()
+	}
+	return c.fail(err)
+}
+
+// Remove deletes the mirror of a remote, if there is one. It waits for a fetch
+// that runs.
+func (m *Mirrors) Remove(ctx context.Context, r Remote) error {
+	a, err := auth.ParseAddress(r.URL)
+	if err != nil {
+		return &Error{Kind: Refused, Op: "remove mirror", Err: err}
+	}
+	mi := m.mirror(a)
+	if err := mi.take(ctx); err != nil {
+		return err
+	}
+	defer mi.give()
+	old, err := os.MkdirTemp(m.dir, trashPrefix)
+	if err != nil {
+		return err
+	}
+	err = os.Rename(mi.dir, filepath.Join(old, "mirror"))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	mi.changed()
+	return errors.Join(err, os.RemoveAll(old))
+}

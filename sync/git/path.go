@@ -1,0 +1,132 @@
+package git
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// The path rule. Every entry of every tree passes it, in listings and in
+// differences alike, before a caller sees its name. A name that could mean
+// another place, on any file system that it may be written to later, is
+// refused; the rest of the directory goes on. Of two names that some file
+// systems take for one, the first stays.
+
+// sift sorts the entries of a directory into those that may be used and those
+// that may not. prefix is the directory with a slash at its end, or "".
+func sift(entries []treeEntry, prefix string, l Limits) (pass []treeEntry, refused []Refusal) {
+	pass = entries[:0]
+	seen := make(map[string]string, len(entries)) // folded -> as written
+	for _, e := range entries {
+		why := badName(e.name)
+		if why == "" {
+			why = badMode(e.mode)
+		}
+		if why == "" && len(prefix)+len(e.name) > l.PathBytes {
+			why = fmt.Sprintf("the path is longer than %d bytes", l.PathBytes)
+		}
+		if why == "" {
+			key := fold(e.name)
+			switch first, twin := seen[key]; {
+			case !twin:
+				seen[key] = e.name
+			case first == e.name:
+				why = "the name is there twice"
+			default:
+				why = fmt.Sprintf("the name is taken for %q by some file systems", first)
+			}
+		}
+		if why != "" {
+			refused = append(refused, Refusal{showPath(prefix + e.name), why})
+			continue
+		}
+		pass = append(pass, e)
+	}
+	return pass, refused
+}
+
+// fold brings names that some file systems take for one to one form.
+func fold(name string) string {
+	return strings.ToLower(norm.NFC.String(name))
+}
+
+// devices are names that Windows opens as devices, with any extension.
+var devices = []string{"con", "prn", "aux", "nul"}
+
+// badName tells why a single name may not be used; "" when it may.
+func badName(name string) string {
+	switch {
+	case name == "":
+		return "the name is empty"
+	case name == "." || name == "..":
+		return "the name means another directory"
+	case strings.ContainsAny(name, "/\\"):
+		return "the name holds a slash or a backslash"
+	case len(name) > 255:
+		return "the name is longer than 255 bytes"
+	case !utf8.ValidString(name):
+		return "the name is not UTF-8"
+	case strings.ContainsFunc(name, hidden):
+		return "the name holds a control character"
+	}
+	// What HFS+ leaves out, and what NTFS takes for the same name.
+	low := strings.ToLower(strings.Map(func(r rune) rune {
+		if r == '\u200b' || r == '\u200c' || r == '\u200d' || r >= '\u206a' && r <= '\u206f' {
+			return -1
+		}
+		return r
+	}, name))
+	low = strings.TrimRight(low, ". ")
+	stem, _, _ := strings.Cut(low, ":")
+	if stem = strings.TrimRight(stem, ". "); stem == ".git" || stem == "git~1" || low == "" {
+		return "the name means git's own directory or none"
+	}
+	stem, _, _ = strings.Cut(stem, ".")
+	stem = strings.TrimRight(stem, " ")
+	if slices.Contains(devices, stem) {
+		return "the name is that of a device"
+	}
+	if len(stem) == 4 && (strings.HasPrefix(stem, "com") || strings.HasPrefix(stem, "lpt")) && stem[3] >= '0' && stem[3] <= '9' {
+		return "the name is that of a device"
+	}
+	return ""
+}
+
+// badMode tells why an entry of this kind is not followed.
+func badMode(mode uint32) string {
+	switch mode {
+	case modeTree, modeFile, modeGroupFile, modeExec:
+		return ""
+	case modeLink:
+		return "a symbolic link is not followed"
+	case modeSubmodule:
+		return "a submodule is not fetched"
+	}
+	return fmt.Sprintf("an entry of mode %o has no meaning", mode)
+}
+
+// showPath makes a path safe to show: no control characters, not too long.
+func showPath(p string) string {
+	if p == "" {
+		return "(root)"
+	}
+	if len(p) > 200 {
+		p = strings.ToValidUTF8(p[:160], "") + "…" + strings.ToValidUTF8(p[len(p)-30:], "")
+	}
+	if strings.ContainsFunc(p, hidden) || !utf8.ValidString(p) {
+		return strings.Map(func(r rune) rune {
+			if hidden(r) {
+				return '?'
+			}
+			return r
+		}, p)
+	}
+	return p
+}
+
+// basename is the last part of a path.
+func basename(p string) string { return path.Base(p) }

@@ -1,0 +1,91 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Resolve asks the remote what a branch stands for now: one ls-remote, no more.
+// branch is a branch, a full name such as refs/pull/1/head, a tag, or the 40
+// digits of a commit; "" is what the remote's HEAD points to. It blocks until
+// the answer, the end of ctx, or Options.Stall of silence. Every error is an
+// *Error.
+func (m *Mirrors) Resolve(ctx context.Context, r Remote, branch string) (Ref, error) {
+	c, err := m.begin(ctx, "resolve", r)
+	if err != nil {
+		return Ref{}, err
+	}
+	defer c.end()
+	ref, err := c.resolve(branch)
+	if err != nil {
+		return Ref{}, c.fail(err)
+	}
+	return ref, nil
+}
+
+func (c *call) resolve(branch string) (Ref, error) {
+	if branch != "" {
+		if err := checkRefName(branch); err != nil {
+			return Ref{}, &Error{Kind: Refused, Err: err}
+		}
+	}
+	leave, err := c.visit()
+	if err != nil {
+		return Ref{}, err
+	}
+	defer leave()
+	l, err := c.list()
+	if err != nil {
+		return Ref{}, err
+	}
+	c.keep(l)
+	ref, ok := lookUp(l.refs, branch)
+	if ok {
+		return ref, nil
+	}
+	if branch == "" {
+		e := &Error{Kind: BranchNotFound, Err: errors.New("its HEAD points to no branch that exists"), Hint: "name a branch"}
+		if _, names := similarBranches(l.refs, "main"); len(names) > 0 {
+			e.Hint = "name a branch: there is " + strings.Join(names, ", ")
+		}
+		return Ref{}, e
+	}
+	e := &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no branch %q", clean(branch, 100))}
+	switch near, names := similarBranches(l.refs, branch); {
+	case near:
+		e.Hint = "did you mean " + strings.Join(names, " or ") + "?"
+	case len(names) > 0:
+		e.Hint = "there is " + strings.Join(names, ", ")
+	}
+	return Ref{}, e
+}
+
+// refsKept is how long a list of refs may be to be kept for the next fetch.
+const refsKept = 2000
+
+// keep holds a listing for the fetch that follows, if it has no connection.
+func (c *call) keep(l *listing) {
+	if http := c.addr.Scheme == "https" || c.addr.Scheme == "http"; !http || len(l.refs.References) > refsKept {
+		l.session.Close()
+		l = nil
+	}
+	m := c.m.mirror(c.addr)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listed = l
+}
+
+// kept gives the listing of a moment ago, once.
+func (m *mirror) kept(creds string) *listing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.listed
+	m.listed = nil
+	if l == nil || l.creds != creds || time.Since(l.at) > listingLife {
+		return nil
+	}
+	return l
+}

@@ -1,0 +1,115 @@
+package git
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+)
+
+// session is a conversation with a server: first its refs, then at most one
+// pack. go-git's own sessions are of this form.
+type session interface {
+	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
+	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
+	io.Closer
+}
+
+// listing is an answer to ls-remote. Over http the session has no connection
+// and serves the fetch that follows, which saves a round trip.
+type listing struct {
+	session session
+	refs    *packp.AdvRefs
+	at      time.Time
+	creds   string // fingerprint
+}
+
+// listingLife is how long refs are good enough to fetch by. The commit that
+// is asked for was among them, so nothing newer is needed.
+const listingLife = time.Minute
+
+func init() {
+	// go-git takes these out of what servers advertise, for its own fetch.
+	// Here requests are composed by hand, and thin packs are completed.
+	transport.UnsupportedCapabilities = []capability.Capability{capability.MultiACK, capability.MultiACKDetailed}
+}
+
+// list asks for the refs, on a new session.
+func (c *call) list() (*listing, error) {
+	c.allow("list of refs", c.limits.RefsBytes)
+	s, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	refs, err := s.AdvertisedReferencesContext(c.withCall())
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return &listing{s, refs, time.Now(), c.remote.Creds.Fingerprint()}, nil
+}
+
+func (c *call) dial() (session, error) {
+	switch c.addr.Scheme {
+	case "ssh":
+		return c.sshSession()
+	case "file":
+		return c.localSession()
+	}
+	return c.httpSession()
+}
+
+// want is what a fetch asks for.
+type want struct {
+	id       objectID
+	haves    []objectID
+	shallows []objectID
+	depth    int // 0 = all that is new
+}
+
+// ask sends the request. The answer's pack is read from the second result.
+func (c *call) ask(l *listing, w want) (*packp.UploadPackResponse, io.Reader, error) {
+	caps := l.refs.Capabilities
+	req := packp.NewUploadPackRequest()
+	use := func(names ...capability.Capability) {
+		for _, n := range names {
+			if caps.Supports(n) {
+				req.Capabilities.Set(n)
+				return
+			}
+		}
+	}
+	use(capability.Sideband64k, capability.Sideband)
+	use(capability.OFSDelta)
+	use(capability.NoProgress)
+	if len(w.haves) > 0 {
+		use(capability.ThinPack)
+	}
+	if caps.Supports(capability.Agent) {
+		req.Capabilities.Set(capability.Agent, capability.DefaultAgent())
+	}
+	if use(capability.Shallow); req.Capabilities.Supports(capability.Shallow) {
+		req.Depth, req.Shallows = packp.DepthCommits(w.depth), w.shallows
+	}
+	req.Wants, req.Haves = []objectID{w.id}, w.haves
+	res, err := l.session.UploadPack(c.withCall(), req)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask for %s: %w", w.id, err)
+	}
+	var pack io.Reader = res
+	if c.addr.Scheme != "file" {
+		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k, capability.Sideband: sideband.Sideband} {
+			if req.Capabilities.Supports(band) {
+				d := sideband.NewDemuxer(kind, res)
+				d.Progress = &c.remarks
+				pack = d
+			}
+		}
+	}
+	return res, pack, nil
+}

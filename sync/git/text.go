@@ -1,0 +1,97 @@
+package git
+
+import (
+	"encoding/base64"
+	"net/url"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"limpet/sync/auth"
+)
+
+// Foreign text: what a server says, names in a repository. It is cleaned once,
+// here, so that no escape sequence, no line break and no secret that a server
+// echoes goes further.
+
+// clean keeps what can be shown on one line, at most max bytes of it. Line
+// breaks and tabs become blanks, runs of blanks one blank.
+func clean(s string, max int) string {
+	var b strings.Builder
+	blank := false
+	for _, r := range s {
+		switch {
+		case unicode.IsSpace(r):
+			blank = b.Len() > 0
+			continue
+		case hidden(r):
+			continue
+		}
+		if blank {
+			b.WriteByte(' ')
+			blank = false
+		}
+		if b.Len()+utf8.RuneLen(r) > max {
+			b.WriteString("…")
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// hidden tells whether a rune steers a terminal or misleads the eye: controls
+// (C0, DEL, C1), marks of direction, line and paragraph separators, the byte
+// order mark, and what was not UTF-8.
+func hidden(r rune) bool {
+	return unicode.IsControl(r) || r == utf8.RuneError || r == '\ufeff' || r == '\u061c' ||
+		r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200e' || r == '\u200f'
+}
+
+// redactor replaces the secrets of some credentials, in the forms in which they
+// travel.
+func redactor(c *auth.Credentials) *strings.Replacer {
+	var pairs []string
+	for _, s := range c.Secrets() {
+		if len(s) < 4 { // too short to replace without mangling everything
+			continue
+		}
+		for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s))} {
+			pairs = append(pairs, form, "***")
+		}
+	}
+	if c != nil && c.Password != "" {
+		pairs = append(pairs, base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password)), "***")
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// remarks collects what the server says beside the pack; the last of it is
+// usually the reason when the pack does not come.
+type remarks struct{ tail []byte }
+
+// remarksKept is far more than one message has. Unit: bytes.
+const remarksKept = 4 << 10
+
+func (m *remarks) Write(p []byte) (int, error) {
+	m.tail = append(m.tail, p...)
+	if len(m.tail) > remarksKept {
+		m.tail = m.tail[len(m.tail)-remarksKept:]
+	}
+	return len(p), nil
+}
+
+// text is the last lines, progress counters left out.
+func (m *remarks) text() string {
+	lines := strings.FieldsFunc(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' })
+	var keep []string
+	for _, l := range lines {
+		if l = clean(l, 300); l != "" && !strings.Contains(l, "objects: ") && !strings.HasPrefix(l, "Total ") {
+			keep = append(keep, l)
+		}
+	}
+	if len(keep) > 4 {
+		keep = keep[len(keep)-4:]
+	}
+	return strings.Join(keep, "; ")
+}

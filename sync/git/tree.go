@@ -1,0 +1,234 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Modes of tree entries.
+const (
+	modeTree      = 0o40000
+	modeFile      = 0o100644
+	modeGroupFile = 0o100664 // written by git of 2005
+	modeExec      = 0o100755
+	modeLink      = 0o120000
+	modeSubmodule = 0o160000
+)
+
+// treeEntry is one entry of a raw tree object.
+type treeEntry struct {
+	mode uint32
+	name string
+	id   objectID
+}
+
+var errTree = errors.New("malformed tree object")
+
+// parseTree reads a raw tree. It judges the form only; names pass the rule of
+// path.go afterwards.
+func parseTree(data []byte) ([]treeEntry, error) {
+	var out []treeEntry
+	for len(data) > 0 {
+		mode, n := uint32(0), 0
+		for n < len(data) && data[n] >= '0' && data[n] <= '7' && n < 7 {
+			mode = mode<<3 | uint32(data[n]-'0')
+			n++
+		}
+		if n == 0 || n == len(data) || data[n] != ' ' {
+			return out, errTree
+		}
+		data = data[n+1:]
+		end := bytes.IndexByte(data, 0)
+		if end < 0 || len(data) < end+21 {
+			return out, errTree
+		}
+		e := treeEntry{mode: mode, name: string(data[:end])}
+		copy(e.id[:], data[end+1:])
+		out = append(out, e)
+		data = data[end+21:]
+	}
+	return out, nil
+}
+
+// Tree lists dir at a commit of the mirror, recursively; "" is the root. Links,
+// submodules and entries that break the path rule are in Refused and nowhere
+// else. It makes no request. Errors: ErrUnknownCommit, PathNotFound, TooLarge,
+// Corrupt.
+func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
+	var t Tree
+	err := m.read(ctx, "read tree", r, func(v *view) error {
+		id, c, err := v.commit(commit)
+		if err != nil {
+			return err
+		}
+		t.Commit = id.String()
+		root, err := v.subtree(c.tree, dir)
+		if err != nil {
+			return err
+		}
+		w := walker{view: v, tree: &t}
+		if err := w.walk(root, "", 1); err != nil {
+			return err
+		}
+		slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+		slices.Sort(t.Dirs)
+		return nil
+	})
+	if err != nil {
+		return Tree{}, err
+	}
+	return t, nil
+}
+
+// walker lists a tree object and all below it.
+type walker struct {
+	*view
+	tree    *Tree
+	entries int
+	more    int // refusals beyond maxRefusals
+}
+
+func (w *walker) walk(id objectID, prefix string, depth int) error {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	entries, refused, err := w.directory(id, prefix)
+	if err != nil {
+		return err
+	}
+	for _, r := range refused {
+		w.refuse(r)
+	}
+	for _, e := range entries {
+		if w.entries++; w.entries > w.limits.TreeEntries {
+			return &TooLargeError{What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
+		}
+		path := prefix + e.name
+		if e.mode == modeTree {
+			if depth >= w.limits.TreeDepth {
+				w.refuse(Refusal{showPath(path), fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
+				continue
+			}
+			w.tree.Dirs = append(w.tree.Dirs, path)
+			if err := w.walk(e.id, path+"/", depth+1); err != nil {
+				return err
+			}
+			continue
+		}
+		size, err := w.store.size(e.id)
+		if err != nil {
+			return err
+		}
+		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.id.String(), Size: size, Mode: modeText(e.mode)})
+	}
+	return nil
+}
+
+// maxRefusals are listed one by one.
+const maxRefusals = 1000
+
+func (w *walker) refuse(r Refusal) {
+	if len(w.tree.Refused) < maxRefusals {
+		w.tree.Refused = append(w.tree.Refused, r)
+		return
+	}
+	if w.more++; w.more == 1 {
+		w.tree.Refused = append(w.tree.Refused, Refusal{})
+	}
+	w.tree.Refused[maxRefusals] = Refusal{"…", fmt.Sprintf("%d more entries are refused", w.more)}
+}
+
+// directory reads one tree object and sorts its entries into those that pass
+// and those that do not. A tree whose form is wrong is refused as a whole.
+func (v *view) directory(id objectID, prefix string) ([]treeEntry, []Refusal, error) {
+	data, err := v.store.readKind(id, treeKind, v.limits.ObjectBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, err := parseTree(data)
+	if err != nil {
+		return nil, []Refusal{{showPath(strings.TrimSuffix(prefix, "/")), "the directory cannot be read: " + err.Error()}}, nil
+	}
+	pass, refused := sift(entries, prefix, v.limits)
+	return pass, refused, nil
+}
+
+func modeText(mode uint32) string {
+	if mode == modeExec {
+		return "100755"
+	}
+	return "100644"
+}
+
+// subtree finds the tree object of a directory.
+func (v *view) subtree(root objectID, dir string) (objectID, error) {
+	dir = strings.Trim(dir, "/")
+	if dir == "" {
+		return root, nil
+	}
+	id := root
+	for i, part := range strings.Split(dir, "/") {
+		if why := badName(part); why != "" {
+			return id, &Error{Kind: Refused, Err: fmt.Errorf("the path %q is not a directory of a repository: %s", showPath(dir), why)}
+		}
+		entries, _, err := v.directory(id, "")
+		if err != nil {
+			return id, err
+		}
+		at := slices.IndexFunc(entries, func(e treeEntry) bool { return e.name == part && e.mode == modeTree })
+		if at < 0 {
+			return id, v.noSuchPath(entries, dir, i, part)
+		}
+		id = entries[at].id
+	}
+	return id, nil
+}
+
+// noSuchPath says what there is instead.
+func (v *view) noSuchPath(entries []treeEntry, dir string, depth int, part string) error {
+	var dirs []string
+	for _, e := range entries {
+		switch {
+		case e.name == part:
+			return &Error{Kind: PathNotFound, Err: fmt.Errorf("the path %q is a file, not a directory", showPath(dir))}
+		case e.mode == modeTree && len(dirs) < 5:
+			dirs = append(dirs, showPath(e.name))
+		}
+	}
+	above := strings.Join(strings.Split(dir, "/")[:depth], "/")
+	where := "the repository"
+	if above != "" {
+		where = showPath(above)
+	}
+	hint := where + " holds no directories"
+	if len(dirs) > 0 {
+		hint = where + " holds " + strings.Join(dirs, ", ")
+	}
+	return &Error{Kind: PathNotFound, Err: fmt.Errorf("there is no directory %q", showPath(dir)), Hint: hint}
+}
+
+// Blob reads a file by its hash. max bounds it further than the limits do; 0
+// is no further bound. A larger one gives TooLarge, wrapping *TooLargeError,
+// before it is inflated. The content is checked against the hash. The caller
+// owns the bytes. It makes no request.
+func (m *Mirrors) Blob(ctx context.Context, r Remote, hash string, max int64) ([]byte, error) {
+	var data []byte
+	err := m.read(ctx, "read file", r, func(v *view) error {
+		id, ok := parseID(hash)
+		if !ok {
+			return &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a file", clean(hash, 60))}
+		}
+		limit := v.limits.ObjectBytes
+		if max > 0 {
+			limit = min(limit, max)
+		}
+		var err error
+		data, err = v.store.readKind(id, blobKind, limit)
+		return err
+	})
+	return data, err
+}
