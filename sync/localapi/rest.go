@@ -85,8 +85,13 @@ func (c *call) serve() error {
 }
 
 func (c *call) get() error {
-	t := c.target()
-	cur, err := c.store.Object(c.req.Context(), objectKey(t.kind, t.namespace, t.name))
+	t, ctx := c.target(), c.req.Context()
+	if revision, given, err := (listOptions{Version: c.req.URL.Query().Get("resourceVersion")}).revision(); err != nil {
+		return err
+	} else if given && !c.progress.wait(ctx, revision, freshWithin) {
+		return c.tooLarge(revision)
+	}
+	cur, err := c.store.Object(ctx, objectKey(t.kind, t.namespace, t.name))
 	if err != nil {
 		return absent(err, notFound(t.kind, t.name))
 	}
@@ -176,11 +181,15 @@ func (c *call) options(kind string, patch types.PatchType) (writeOptions, error)
 
 // body reads the object of a create or update.
 func (c *call) body(o *writeOptions) (*unstructured.Unstructured, error) {
+	protobuf := isSecret(c.info.Kind) && isProtobuf(c.req)
 	isYAML, err := contentOf(c.req)
-	if err != nil {
+	if err != nil && !protobuf {
 		return nil, err
 	}
 	data, err := c.readBody(c.w, c.req)
+	if err == nil && protobuf {
+		data, err = secretFromProtobuf(data)
+	}
 	if err != nil {
 		return nil, err
 	}
