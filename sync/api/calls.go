@@ -23,6 +23,9 @@ const (
 	// watchHeader bounds the wait for the header of a watch, which has no
 	// other deadline.
 	watchHeader = 45 * time.Second
+	// mostBody bounds the answer to a call, in bytes: far above any list of
+	// ours, far below what would take the host down.
+	mostBody = 256 << 20
 	// mostStatus bounds the answers that are read to add Retry-After to them.
 	mostStatus = 64 << 10
 )
@@ -34,6 +37,12 @@ type callKey struct{}
 type call struct {
 	timeout time.Duration // 0 = that of the client
 	err     error         // of the last round trip; client-go hides some
+}
+
+// WithTimeout returns a context whose calls may take d, their answers
+// included, instead of Config.Timeout: for long lists over slow links.
+func WithTimeout(ctx context.Context, d time.Duration) context.Context {
+	return withCall(ctx, &call{timeout: d})
 }
 
 func withCall(ctx context.Context, c *call) context.Context {
@@ -88,7 +97,7 @@ func (t *callTransport) within(req *http.Request, note *call) (*http.Response, e
 		cancel(nil)
 	}}
 	if !watch {
-		body.failed = t.failed
+		body.failed, body.left = t.failed, mostBody
 	}
 	resp.Body = body
 	return t.answered(req, resp)
@@ -187,12 +196,16 @@ type callBody struct {
 	io.ReadCloser
 	ctx, parent context.Context
 	failed      func(error) // nil for watches, whose end is normal
+	left        int64       // bytes, but for watches
 	once        sync.Once
 	done        func()
 }
 
 func (b *callBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 && b.failed != nil {
+		return 0, errTooLarge
+	}
 	if err == nil || err == io.EOF {
 		return n, err
 	}
@@ -202,6 +215,9 @@ func (b *callBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// errTooLarge ends an answer of more than mostBody.
+var errTooLarge = fmt.Errorf("the answer is larger than %d MiB", mostBody>>20)
 
 func (b *callBody) Close() error {
 	err := b.ReadCloser.Close()
@@ -225,10 +241,17 @@ func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	sent := monotonic()
 	resp, err := t.next.RoundTrip(req)
-	if err == nil {
+	if err == nil && fromServer(resp) {
 		t.clock.observe(resp.Header, sent, monotonic())
 	}
 	return resp, err
+}
+
+// fromServer says that an answer is the server's own, as far as can be told,
+// and not that of a proxy or a captive portal, whose clock is not its clock.
+func fromServer(resp *http.Response) bool {
+	redirect := resp.StatusCode >= 300 && resp.StatusCode < 400
+	return !redirect && resp.StatusCode < 500 && !isHTML(resp)
 }
 
 // splitTransport keeps watches on connections of their own: a proxy that

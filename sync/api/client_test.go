@@ -162,6 +162,26 @@ func TestCallDeadline(t *testing.T) {
 	}
 }
 
+// A caller may give a long list more time.
+func TestWithTimeout(t *testing.T) {
+	slow := func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(30 * time.Second):
+			reply(200, jsonType, `{"kind":"ThingList","apiVersion":"test.limpet/v1","items":[]}`)(w, r)
+		case <-r.Context().Done():
+		}
+	}
+	inBubble(t, Config{}, func(t *testing.T, c *Client, _ *script) {
+		if _, err := c.Resource(things).List(WithTimeout(t.Context(), time.Minute), metav1.ListOptions{}); err != nil {
+			t.Errorf("with a minute: %v", err)
+		}
+		var timeout *TimeoutError
+		if _, err := c.Resource(things).List(t.Context(), metav1.ListOptions{}); !errors.As(err, &timeout) || timeout.After != DefaultTimeout {
+			t.Errorf("without: %v", err)
+		}
+	}, slow)
+}
+
 func TestWatchHasNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t)
@@ -412,4 +432,18 @@ func FuzzParseRetryAfter(f *testing.F) {
 			t.Errorf("%q: %v", value, after)
 		}
 	})
+}
+
+// An answer without end does not take the host down.
+func TestAnswerIsBounded(t *testing.T) {
+	var told error
+	body := &callBody{ReadCloser: io.NopCloser(strings.NewReader(strings.Repeat("x", 100))), ctx: t.Context(), parent: t.Context(),
+		failed: func(err error) { told = err }, left: 99, done: func() {}}
+	_, err := io.ReadAll(body)
+	if !errors.Is(err, errTooLarge) || Retryable(fmt.Errorf("read: %w", err)) || told != nil {
+		t.Errorf("error %v, told %v", err, told)
+	}
+	if err := body.Close(); err != nil {
+		t.Error(err)
+	}
 }

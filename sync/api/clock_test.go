@@ -135,3 +135,16 @@ func TestClientKeepsClock(t *testing.T) {
 		}
 	})
 }
+
+// Proxies and captive portals have clocks of their own.
+func TestClockIgnoresStrangers(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"bad gateway": reply(502, "text/plain", ""), "web page": reply(200, "text/html", "<html>"), "redirect": reply(302, "text/plain", "")} {
+		inBubble(t, Config{}, func(t *testing.T, c *Client, _ *script) {
+			_, _, _ = c.once(t.Context(), http.MethodGet, "/apis", nil, "", nil)
+			if _, _, ok := c.Clock().Now(); ok {
+				t.Errorf("%s: taken for the time", name)
+			}
+		}, answer)
+	}
+}

@@ -121,7 +121,7 @@ func (i *Informer) listVersions(ctx context.Context) (map[string]string, error) 
 	for {
 		var page *unstructured.UnstructuredList
 		err := Retry(ctx, func(ctx context.Context) (err error) {
-			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withCall(ctx, &call{timeout: listTimeout}), o)
+			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(WithTimeout(ctx, listTimeout), o)
 			return err
 		})
 		if err != nil {

@@ -180,6 +180,14 @@ func TestKubeconfig(t *testing.T) {
 			t.Errorf("%s: user agent %q", name, got)
 		}
 	}
+	if _, err := os.Stat("/bin/sh"); err == nil { // a credential plugin, as clouds have
+		plugin := `{exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never, args: ["-c",
+			"echo '{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"token-of-the-plugin\"}}'"]}}`
+		client := connect(t, Config{Kubeconfig: kubeconfig(t, url, caData, plugin), Logger: slog.New(slog.DiscardHandler)})
+		if _, _, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err != nil || seen.Get("Authorization") != "Bearer token-of-the-plugin" {
+			t.Errorf("exec plugin: %v, authorization %q", err, seen.Get("Authorization"))
+		}
+	}
 	if _, err := Connect(t.Context(), Config{Kubeconfig: kubeconfig(t, url, caData, "{}"), Context: "third"}); err == nil || !strings.Contains(err.Error(), "third") {
 		t.Errorf("unknown context: %v", err)
 	}

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -92,8 +90,7 @@ type ServerInfo struct {
 // access token), and API status errors (apierrors.IsUnauthorized, IsForbidden).
 // Hint has a sentence for each of them.
 func (c *Client) Check(ctx context.Context) (ServerInfo, error) {
-	base := c.shared.target.base
-	info := ServerInfo{URL: c.URL(), Insecure: base.Scheme == "https" && c.shared.target.filesFor(base).insecure}
+	info := ServerInfo{URL: c.URL(), Insecure: c.Insecure()}
 	groups, err := c.groups(ctx)
 	if err != nil {
 		return info, c.explain(err)
@@ -166,19 +163,4 @@ func (c *Client) explain(err error) error {
 		return err
 	}
 	return &UnreachableError{Server: c.URL(), Err: RedactError(transportCause(err))}
-}
-
-// neverSent says that a call cannot have reached the server.
-func neverSent(err error) bool {
-	var (
-		dns      *net.DNSError
-		op       *net.OpError
-		exchange *ExchangeError
-	)
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) || errors.As(err, &exchange) ||
-		(errors.As(err, &op) && op.Op == "dial")
-}
-
-func decodeStatus(answer []byte, status *metav1.Status) bool {
-	return json.Unmarshal(answer, status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure
 }

@@ -76,7 +76,7 @@ func Retryable(err error) bool {
 	)
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &last),
-		errors.As(err, &notKubernetes), errors.As(err, &flag), errors.As(err, &redirect), isCertificate(err):
+		errors.As(err, &notKubernetes), errors.As(err, &flag), errors.As(err, &redirect), isCertificate(err), errors.Is(err, errTooLarge):
 		return false
 	case errors.As(err, &exchange):
 		return exchangeRetryable(exchange)

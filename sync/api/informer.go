@@ -252,7 +252,7 @@ func (i *Informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Obje
 	}
 	var list *unstructured.UnstructuredList
 	err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
-		list, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withCall(ctx, &call{timeout: listTimeout}), o)
+		list, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(WithTimeout(ctx, listTimeout), o)
 		return err
 	})
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 // klogSink is the logger that klog lines go to; nil drops them.
 var klogSink atomic.Pointer[slog.Logger]
 
-// quietestKlog is the lowest level of klog lines that are kept: its -v=2. The
-// levels below it print every request.
-const quietestKlog = slog.Level(-2)
+// quietestKlog is the lowest level of klog lines that are kept: its -v=0. The
+// levels below it are for people who debug client-go.
+const quietestKlog = slog.LevelInfo
 
 func init() { klog.SetSlogLogger(slog.New(klogHandler{})) }
 

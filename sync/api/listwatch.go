@@ -129,7 +129,7 @@ func (i *Informer) untilAnswered(ctx context.Context, relist <-chan struct{}, fn
 			i.fresh.Store(true)
 			return err
 		}
-		i.note(err)
+		i.note(i.client.explain(err))
 		i.failures.Add(1)
 		if err := i.pause(ctx, relist, err); err != nil {
 			return err
