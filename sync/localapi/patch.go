@@ -72,14 +72,14 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patc
 }
 
 // patched answers the object with a JSON, merge or strategic patch applied.
-func (s *Server) patched(t target, cur *unstructured.Unstructured, kind types.PatchType, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
+func (s *Server) patched(t target, cur *unstructured.Unstructured, form types.PatchType, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
 	before, err := encodeObject(cur.Object)
 	if err != nil {
 		return nil, err
 	}
 	var after []byte
 	var findings []string
-	switch kind {
+	switch form {
 	case types.JSONPatchType:
 		after, findings, err = jsonPatched(before, patch, o.Validation)
 	case types.MergePatchType:
@@ -95,6 +95,9 @@ func (s *Server) patched(t target, cur *unstructured.Unstructured, kind types.Pa
 	var object map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, &object); err != nil || object == nil {
 		return nil, patchInvalid("the patched object is not an object")
+	}
+	if kind, _ := object["kind"].(string); kind == "" {
+		return nil, patchInvalid("Object 'Kind' is missing")
 	}
 	more, err := coerce(t.kind, object)
 	if err != nil {

@@ -7,9 +7,11 @@ import (
 	"strconv"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -67,6 +69,7 @@ func generateName(obj *unstructured.Unstructured) {
 // generation. old is what is stored.
 func carryOver(t target, obj, old *unstructured.Unstructured) {
 	obj.SetGeneration(old.GetGeneration())
+	obj.SetSelfLink("")
 	if t.subresource == "status" {
 		onlyStatus(obj, old)
 	} else {
@@ -142,7 +145,10 @@ func validate(t target, obj, old *unstructured.Unstructured) error {
 			errs = append(apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path), errs...)
 		}
 	}
-	return invalid(t.kind, obj.GetName(), errs)
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: t.kind.Group, Kind: obj.GetKind()}, obj.GetName(), errs)
 }
 
 // validateContent checks the types of the top-level members that are written.
@@ -152,7 +158,11 @@ func validateContent(t target, obj *unstructured.Unstructured) (errs field.Error
 		if _, ok := value.(map[string]any); !given || ok || t.subresource == "status" && name != "status" {
 			continue
 		}
-		errs = append(errs, field.TypeInvalid(field.NewPath(name), typeOf(value), fmt.Sprintf("%s in body must be of type object: %q", name, typeOf(value))))
+		within := name
+		if t.subresource != "" {
+			within = ""
+		}
+		errs = append(errs, field.TypeInvalid(field.NewPath(name), typeOf(value), fmt.Sprintf("%s in body must be of type object: %q", within, typeOf(value))))
 	}
 	return errs
 }

@@ -28,7 +28,7 @@ func parseSelection(k api.Kind, labelSelector, fieldSelector, name string) (sele
 	var err error
 	if labelSelector != "" {
 		if s.Labels, err = labels.Parse(labelSelector); err != nil {
-			return s, badRequest("unable to parse requirement: %s", err)
+			return s, badRequest("%s", err)
 		}
 	}
 	if fieldSelector != "" {

@@ -121,6 +121,9 @@ func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryR
 		if keep {
 			return cur.stored, nil
 		}
+		if p.object.GetResourceVersion() == "" {
+			return encodeObject(p.object.Object) // it has none, not an empty one
+		}
 		return data, nil
 	}
 	place := find(data, "metadata", "resourceVersion")
