@@ -1,0 +1,267 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+)
+
+// maxErrors is how many errors a pull bears before it stops. Source: Grafana.
+const maxErrors = 20
+
+// PullOptions configure a Pull.
+type PullOptions struct {
+	Client *api.Client // of repositories and jobs
+	// Dashboards and Folders are the servers of those groups; nil means Client.
+	Dashboards, Folders *api.Client
+	Git                 Git
+	Credentials         auth.Source // nil = none
+	// SinkPrefixes are the directories under which a Repository may have its
+	// tree written instead of the API.
+	SinkPrefixes []string
+	// Parallel is how many dashboards are written at a time; 0 means 10.
+	Parallel int
+	// ItemTimeout bounds the calls for one dashboard or folder; 0 means 15 s.
+	ItemTimeout time.Duration
+	// AllowInsecure lets credentials travel over plain http.
+	AllowInsecure bool
+	Logger        *slog.Logger // nil = slog.Default()
+}
+
+// Pull makes the dashboards and folders of a Repository equal to its branch.
+type Pull struct {
+	o      PullOptions
+	served served
+}
+
+var _ jobs.Worker = (*Pull)(nil)
+
+// NewPull returns the worker of pull jobs.
+func NewPull(o PullOptions) *Pull {
+	if o.Dashboards == nil {
+		o.Dashboards = o.Client
+	}
+	if o.Folders == nil {
+		o.Folders = o.Client
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Pull{o: o}
+}
+
+// Action implements jobs.Worker.
+func (p *Pull) Action() string { return "pull" }
+
+// Ready implements jobs.Worker. A job that this agent cannot run is left to
+// others: it has no credentials for the repository, cannot read that type of
+// repository, or may not write to its directory. A job that nobody should run is
+// ready: it is claimed and ends as an error that says why.
+func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
+	if t.Repo == nil || !t.Repository.Spec.Sync.Enabled {
+		return nil
+	}
+	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
+	if err != nil {
+		return err
+	}
+	if _, err := src.credentials(ctx, p.o.Credentials); err != nil {
+		return err
+	}
+	_, _, err = p.sinkOf(t.Repo)
+	return err
+}
+
+// pull is one run of a pull job.
+type pull struct {
+	*Pull
+	*jobs.Task
+	log     *slog.Logger
+	src     source
+	remote  git.Remote
+	server  *server
+	target  resources.Target
+	status  *syncStatus
+	ref     git.Ref
+	counted stats // of the repository when the run ended; nil = not known
+	partial bool  // the run looked at changes only
+}
+
+// Run implements jobs.Worker.
+func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
+	if t.Repo == nil {
+		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
+	}
+	name := t.Repo.GetName()
+	if !t.Repository.Spec.Sync.Enabled {
+		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
+	}
+	r := &pull{Pull: p, Task: t, log: t.Log,
+		server: &server{namespace: t.Namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served},
+		target: resources.Target{Repository: name},
+		status: newSyncStatus(p.o.Client, t.Namespace, name),
+	}
+	if r.log == nil {
+		r.log = p.o.Logger
+	}
+	if t.Repository.Spec.Sync.Target == "folder" {
+		r.target.Root, r.target.RootTitle = name, t.Repository.Spec.Title
+		if r.target.RootTitle == "" {
+			r.target.RootTitle = name
+		}
+	}
+	t.Progress.SetMessage(ctx, "update sync status at start")
+	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
+		return fmt.Errorf("update repository with job status at start: %w", err)
+	}
+	t.Progress.SetMessage(ctx, "execute sync job")
+	t.Progress.StrictMaxErrors(maxErrors)
+	err := r.sync(ctx)
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
+	return r.finish(ctx, err)
+}
+
+// finish writes the outcome to the Repository.
+func (r *pull) finish(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(context.Cause(ctx), jobs.ErrLost):
+		return err // somebody else has the job, and the status with it
+	case errors.Is(err, jobs.ErrShutdown):
+		r.status.queued(ctx)
+		return err
+	}
+	r.Progress.SetMessage(ctx, "update status and stats")
+	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted}
+	if failed := r.status.end(ctx, end); failed != nil {
+		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
+	}
+	return err
+}
+
+// sync does the work between the two status updates.
+func (r *pull) sync(ctx context.Context) error {
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	dir, sink, err := r.sinkOf(r.Repo)
+	if err != nil {
+		return err
+	}
+	if err := r.resolve(ctx); err != nil {
+		return err
+	}
+	last := r.status.lastRef
+	r.partial = r.incremental(last)
+	if r.partial && r.ref.Hash == last {
+		r.Progress.SetFinalMessage("same commit as last sync")
+		return nil
+	}
+	if err := r.fetch(ctx); err != nil {
+		return err
+	}
+	if sink {
+		r.partial = false
+		return r.writeSink(ctx, dir)
+	}
+	tree, err := r.tree(ctx)
+	if err != nil {
+		return err
+	}
+	if r.partial {
+		done, err := r.pullChanges(ctx, tree, last)
+		if done || err != nil {
+			return err
+		}
+		r.partial = false
+		r.Progress.ResetResults()
+	}
+	return r.pullAll(ctx, tree)
+}
+
+// incremental reports whether the pull may look at changes only: it was asked
+// to, there is a commit to compare with, and the spec has not changed since the
+// controller of the Repository last looked at it.
+func (r *pull) incremental(last string) bool {
+	o := r.Job.Spec.Pull
+	if o == nil || !o.Incremental || last == "" {
+		return false
+	}
+	seen := r.Repository.Status.ObservedGeneration
+	return seen == 0 || seen == r.Repo.GetGeneration()
+}
+
+// prepare finds the remote and its credentials.
+func (r *pull) prepare(ctx context.Context) error {
+	src, err := sourceOf(r.Namespace, r.target.Repository, r.Repository)
+	if err != nil {
+		return err
+	}
+	creds, err := src.credentials(ctx, r.o.Credentials)
+	if err != nil {
+		return err
+	}
+	r.src, r.remote = src, git.Remote{URL: src.url, Creds: creds, AllowInsecure: r.o.AllowInsecure}
+	return nil
+}
+
+// resolve asks the remote for the commit of the branch: the one request of a
+// pull that has nothing to do.
+func (r *pull) resolve(ctx context.Context) error {
+	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.branch)
+	if err != nil {
+		return err
+	}
+	r.ref = ref
+	r.Progress.SetRefs(ref.Branch(), r.status.lastRef, ref.Hash)
+	return nil
+}
+
+// moves is how often a branch may move on between its look-up and its fetch.
+const moves = 3
+
+func (r *pull) fetch(ctx context.Context) error {
+	r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
+	var err error
+	for range moves {
+		var stats git.Stats
+		if stats, err = r.o.Git.Fetch(ctx, r.remote, r.ref); err == nil {
+			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
+			return nil
+		}
+		if git.KindOf(err) != git.Moved {
+			return err
+		}
+		if err := r.resolve(ctx); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func short(hash string) string { return hash[:min(len(hash), 7)] }
+
+// mark is the resume mark of a pull. It is for people: what is done already is
+// seen on the server, and costs no write the second time.
+type mark struct {
+	Ref  string `json:"ref"`
+	Done int    `json:"done"`
+}
+
+// resumed tells that an earlier run of this claim was cut.
+func (r *pull) resumed() {
+	var m mark
+	if len(r.Mark) > 0 && json.Unmarshal(r.Mark, &m) == nil {
+		r.log.Info("resuming after an interruption", "step", "apply", "ref", short(m.Ref), "done", m.Done)
+	}
+}

@@ -1,0 +1,208 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+)
+
+// pullAll makes the server equal to the tree.
+func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
+	r.Progress.SetMessage(ctx, "compare with the server")
+	live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
+	if err != nil {
+		return err
+	}
+	metas, err := r.folderFiles(ctx, tree, live)
+	if err != nil {
+		return err
+	}
+	plan := resources.Full(r.target, tree, live, metas)
+	r.counted = countItems(live)
+	if err := r.settle(ctx, plan); err != nil {
+		return err
+	}
+	if err := r.guard(plan.Deletions(), plan.Managed()); err != nil {
+		return err
+	}
+	if plan.Empty() {
+		r.Progress.SetFinalMessage("no changes to sync")
+		return nil
+	}
+	return r.apply(ctx, plan, int64(len(live)))
+}
+
+// pullChanges applies what changed since the last commit. It returns false when
+// that cannot be told: the last commit is not known any more.
+func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
+	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
+	if errors.Is(err, git.ErrUnknownCommit) || git.KindOf(err) == git.PathNotFound {
+		r.log.Info("the last synced commit is not known any more, comparing everything", "step", "plan", "ref", short(last))
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if len(diff) == 0 {
+		r.Progress.SetFinalMessage("no changes detected between commits")
+		return true, nil
+	}
+	r.Progress.SetMessage(ctx, "replicating versioned changes")
+	changes, err := r.changes(ctx, diff)
+	if err != nil {
+		return false, err
+	}
+	folders, err := r.server.managedFolders(ctx, r.target.Repository)
+	if err != nil {
+		return false, err
+	}
+	metas, err := r.folderFiles(ctx, tree, folders)
+	if err != nil {
+		return false, err
+	}
+	plan := resources.Increment(r.target, tree, folders, metas, changes)
+	if err := r.settle(ctx, plan); err != nil {
+		return false, err
+	}
+	r.counted = r.status.stats
+	if n := plan.Deletions(); n > guardObjects {
+		live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
+		if err != nil {
+			return false, err
+		}
+		r.counted = countItems(live)
+		if err := r.guard(n, len(live)); err != nil {
+			return false, err
+		}
+	}
+	return true, r.apply(ctx, plan, r.counted.total())
+}
+
+// changes says what the differences are about on the old side.
+func (r *pull) changes(ctx context.Context, diff []git.Change) ([]resources.FileChange, error) {
+	actions := map[string]resources.Action{
+		git.ChangeAdded: resources.Created, git.ChangeModified: resources.Updated,
+		git.ChangeDeleted: resources.Deleted, git.ChangeRenamed: resources.Renamed,
+	}
+	out := make([]resources.FileChange, len(diff))
+	var old []wanted
+	var at []int
+	for i, d := range diff {
+		c := resources.FileChange{Action: actions[d.Type], Path: d.Path, From: d.From, Hash: d.Hash, FromHash: d.FromHash}
+		out[i] = c
+		if p := c.OldFile(); p != "" {
+			old, at = append(old, wanted{p, c.FromHash}), append(at, i)
+		}
+	}
+	ids, err := r.identities(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		out[at[i]].Previous = id
+	}
+	return out, nil
+}
+
+// settle finds the objects that move from one file to another.
+func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
+	unread := plan.Unread()
+	list := make([]wanted, len(unread))
+	for i, c := range unread {
+		list[i] = wanted{c.Path, c.Hash}
+	}
+	ids, err := r.identities(ctx, list)
+	if err != nil {
+		return err
+	}
+	found := map[string]resources.Identity{}
+	for i, id := range ids {
+		if id != nil {
+			found[list[i].path] = *id
+		}
+	}
+	plan.Settle(found)
+	return nil
+}
+
+// apply carries the plan out and counts what the repository has then.
+func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64) error {
+	r.resumed()
+	r.Progress.SetTotal(ctx, plan.Len())
+	r.Progress.SetMessage(ctx, "replicating changes")
+	tally, err := resources.Apply{
+		Server: r.server, Reader: r, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
+		Parallel: r.o.Parallel, ItemTimeout: r.o.ItemTimeout,
+		MaxResources: r.status.maxResources, Count: have,
+	}.Run(ctx, plan)
+	r.counted = r.counted.after(tally)
+	return err
+}
+
+// A pull that takes away more than guardShare of the objects and more than
+// guardObjects of them needs consent: it is more often a wrong path or branch
+// than a wish.
+const (
+	guardShare   = 0.3
+	guardObjects = 50
+)
+
+// guard refuses a mass deletion without consent. Nothing has been changed then.
+func (r *pull) guard(deletions, managed int) error {
+	if deletions <= guardObjects || float64(deletions) <= guardShare*float64(managed) {
+		return nil
+	}
+	if r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true" {
+		return nil
+	}
+	return fmt.Errorf("this pull would delete %d of the %d objects of repository %q, so nothing was changed; if that is meant, run: limpet repo pull %s --full --allow-mass-delete --namespace %s",
+		deletions, managed, r.target.Repository, r.target.Repository, r.Namespace)
+}
+
+// A resume mark is kept per batch, because each one costs a write to disk.
+const (
+	markChanges = 200
+	markEvery   = time.Second
+)
+
+// recorder tells the progress of a job what Apply does.
+type recorder struct {
+	pull *pull
+	done atomic.Int64
+	next time.Time // of the mark by time; read and written by the one that marks
+	busy atomic.Bool
+	lost atomic.Pointer[error]
+}
+
+// Record implements resources.Recorder.
+func (r *recorder) Record(ctx context.Context, res resources.Result) {
+	r.pull.Progress.Record(ctx, jobs.Result{Action: string(res.Action), Group: res.Group, Kind: res.Kind, Name: res.Name,
+		Path: res.Path, PreviousPath: res.PreviousPath, Err: res.Err, Warning: res.Warning})
+	n := r.done.Add(1)
+	if !r.busy.CompareAndSwap(false, true) {
+		return
+	}
+	defer r.busy.Store(false)
+	if n%markChanges != 0 && time.Now().Before(r.next) {
+		return
+	}
+	if err := r.pull.Progress.Mark(ctx, mark{Ref: r.pull.ref.Hash, Done: int(n)}); err != nil {
+		r.lost.Store(&err)
+	}
+	r.next = time.Now().Add(markEvery)
+}
+
+// TooManyErrors implements resources.Recorder.
+func (r *recorder) TooManyErrors() error {
+	if err := r.lost.Load(); err != nil {
+		return *err
+	}
+	return r.pull.Progress.TooManyErrors()
+}

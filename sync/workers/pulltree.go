@@ -1,0 +1,179 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/sync/git"
+	"limpet/sync/resources"
+)
+
+// gitTree reads the tree of the commit below spec.path. A path that the commit
+// does not have is an error and never an empty tree.
+func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
+	t, err := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, r.src.dir)
+	if git.KindOf(err) == git.PathNotFound {
+		err = r.wrongPath(ctx)
+	}
+	return t, err
+}
+
+// tree is gitTree as a plan takes it.
+func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
+	t, err := r.gitTree(ctx)
+	if err != nil {
+		return resources.Tree{}, err
+	}
+	tree := resources.Tree{Dirs: t.Dirs}
+	for _, f := range t.Files {
+		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash, Size: f.Size})
+	}
+	for _, f := range t.Refused {
+		tree.Refused = append(tree.Refused, resources.Refused{Path: f.Path, Reason: f.Reason})
+	}
+	return tree, nil
+}
+
+// wrongPath is the error for a spec.path that is not in the tree. It names the
+// directories that come close.
+func (r *pull) wrongPath(ctx context.Context) error {
+	text := fmt.Sprintf("spec.%s.path: directory %q not found in %s at %s; nothing was changed", r.Repository.Spec.Type, r.src.dir, orWord(r.ref.Branch(), "the branch"), short(r.ref.Hash))
+	root, err := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
+	if err != nil {
+		return errors.New(text)
+	}
+	if near := closest(r.src.dir, root.Dirs); len(near) > 0 {
+		return fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, " or "))
+	}
+	if len(root.Dirs) == 0 {
+		return fmt.Errorf("%s; the repository has no directories, so leave the path empty", text)
+	}
+	return errors.New(text)
+}
+
+// closest returns up to three of dirs that a person may have meant by name,
+// quoted.
+func closest(name string, dirs []string) []string {
+	type scored struct {
+		dir  string
+		cost int
+	}
+	var near []scored
+	for _, dir := range dirs {
+		cost := distance(strings.ToLower(name), strings.ToLower(dir))
+		if resources.Base(dir) == resources.Base(name) {
+			cost = min(cost, 2) // the right directory in another place
+		}
+		if cost <= 1+len(name)/4 {
+			near = append(near, scored{dir, cost})
+		}
+	}
+	slices.SortFunc(near, func(a, b scored) int {
+		if a.cost != b.cost {
+			return a.cost - b.cost
+		}
+		return strings.Compare(a.dir, b.dir)
+	})
+	var out []string
+	for _, s := range near[:min(3, len(near))] {
+		out = append(out, fmt.Sprintf("%q", s.dir))
+	}
+	return out
+}
+
+// distance is the number of single edits between two texts.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		above := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := above
+			if a[i] != b[j] {
+				cost++
+			}
+			above = row[j+1]
+			row[j+1] = min(cost, row[j]+1, above+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Read implements resources.Reader.
+func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
+	data, err := r.o.Git.Blob(ctx, r.remote, hash, resources.MaxFile)
+	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
+		return nil, &resources.TooLargeError{What: "the file", Size: large.Size, Limit: large.Limit}
+	}
+	return data, err
+}
+
+// readers is how many blobs are read at a time while a plan is made.
+const readers = 4
+
+// folderFiles reads the folder files that a plan needs, by directory.
+func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []resources.Item) (map[string]resources.FolderMeta, error) {
+	files := resources.FolderFilesToRead(tree, live)
+	metas := make([]resources.FolderMeta, len(files))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, f := range files {
+		g.Go(func() error {
+			data, err := r.Read(ctx, f.Hash)
+			switch {
+			case err == nil:
+				metas[i] = resources.ParseFolderFile(f.Path, f.Hash, data)
+			case resources.IsWarning(err):
+				metas[i] = resources.FolderMeta{Hash: f.Hash, Err: &resources.FolderFileError{Path: f.Path, Err: err}}
+			default:
+				return fmt.Errorf("read %s: %w", f.Path, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := make(map[string]resources.FolderMeta, len(files))
+	for i, f := range files {
+		out[resources.Parent(f.Path)] = metas[i]
+	}
+	return out, nil
+}
+
+// wanted is a blob that is read for what it is about.
+type wanted struct{ path, hash string }
+
+// identities reads what blobs are about, in the order of the list; nil for those
+// that are no resource.
+func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Identity, error) {
+	out := make([]*resources.Identity, len(list))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, w := range list {
+		g.Go(func() error {
+			data, err := r.Read(ctx, w.hash)
+			if err != nil && !resources.IsWarning(err) {
+				return fmt.Errorf("read %s: %w", w.path, err)
+			}
+			if err != nil {
+				return nil
+			}
+			o, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: w.path}, data)
+			if err == nil {
+				id := o.Identity()
+				out[i] = &id
+			}
+			return nil // a file that is no resource is told about when it is written
+		})
+	}
+	return out, g.Wait()
+}

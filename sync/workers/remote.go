@@ -1,0 +1,114 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+)
+
+// Git is what the workers need of the mirrors. See package git for what each
+// call promises.
+type Git interface {
+	Resolve(ctx context.Context, r git.Remote, branch string) (git.Ref, error)
+	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
+	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
+	Changes(ctx context.Context, r git.Remote, from, to, dir string) ([]git.Change, error)
+	Blob(ctx context.Context, r git.Remote, hash string, max int64) ([]byte, error)
+}
+
+var _ Git = (*git.Mirrors)(nil)
+
+// source is the Git side of a Repository object.
+type source struct {
+	url, branch, dir string
+	lookup           auth.Lookup
+	// secret says that the object names credentials, so that going without
+	// them would only be refused.
+	secret bool
+}
+
+// sourceOf reads the Git side of a Repository. The error says what a person
+// has to change.
+func sourceOf(namespace, name string, repo api.Repository) (source, error) {
+	spec := repo.Spec
+	if spec.Type == "local" {
+		return source{}, fmt.Errorf(`repository %q is of type "local", which reads a directory of the Grafana server; give it type "git" with the URL of a repository`, name)
+	}
+	block := spec.Block()
+	if block == nil {
+		return source{}, fmt.Errorf("repository %q: spec.%s is missing", name, orWord(spec.Type, "type"))
+	}
+	if block.URL == "" {
+		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
+	}
+	s := source{url: cloneURL(spec.Type, block.URL), branch: strings.TrimPrefix(block.Branch, "refs/heads/"), dir: strings.Trim(block.Path, "/")}
+	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}}
+	for field, value := range repo.Secure {
+		if value.Name != "" {
+			s.lookup.Secure[field] = value.Name
+		}
+	}
+	if spec.Connection != nil {
+		s.lookup.Connection = spec.Connection.Name
+	}
+	s.secret = s.lookup.Secure["token"] != "" || s.lookup.Connection != ""
+	return s, nil
+}
+
+func orWord(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// cloneURL is the URL that is cloned. Hosting services are written without the
+// suffix, a plain repository as it is. Azure DevOps has no suffix.
+func cloneURL(kind, url string) string {
+	url = strings.TrimSuffix(url, "/")
+	if kind == "git" || strings.HasSuffix(url, ".git") || strings.Contains(url, "/_git/") {
+		return url
+	}
+	return url + ".git"
+}
+
+// tokenUser is the user name that a service wants beside a bare token.
+func tokenUser(kind, configured string) string {
+	switch {
+	case configured != "":
+		return configured
+	case kind == "gitlab":
+		return "oauth2"
+	case kind == "bitbucket":
+		return "x-token-auth"
+	}
+	return ""
+}
+
+// credentials looks up what the remote is asked with; nil is nothing.
+func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Credentials, error) {
+	if from == nil {
+		from = auth.Chain()
+	}
+	creds, err := from.Credentials(ctx, s.lookup)
+	if err != nil {
+		return nil, fmt.Errorf("look up credentials of %s: %w", s.lookup.Repository, err)
+	}
+	if creds.Empty() && s.secret {
+		return nil, fmt.Errorf("no credentials for repository %s: %s; put the token into the file %s.%s/token below --credentials-dir",
+			s.lookup.Repository, s.named(), s.lookup.Namespace, s.lookup.Repository)
+	}
+	return creds, nil
+}
+
+// named says which credentials the object names.
+func (s source) named() string {
+	if s.lookup.Connection != "" {
+		return fmt.Sprintf("it uses connection %q, which this agent cannot mint a token from", s.lookup.Connection)
+	}
+	return fmt.Sprintf("secure.token is the secret %q, which this agent cannot read", s.lookup.Secure["token"])
+}

@@ -1,0 +1,14 @@
+//go:build unix
+
+package sink
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// flock takes the lock of f if nobody has it, else the error is EWOULDBLOCK.
+func flock(f *os.File) error {
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}

@@ -1,0 +1,86 @@
+package sink
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// The manifest lies in a hidden directory: Grafana reads every *.json file as a
+// dashboard, a hidden one as well, but leaves hidden directories alone.
+const (
+	manifestDir     = ".limpet"
+	manifestPath    = manifestDir + "/manifest.json"
+	manifestVersion = 1
+	// maxManifest bounds what is read of a manifest, in bytes: about 500,000
+	// files.
+	maxManifest = 64 << 20
+)
+
+// manifest says whose a directory is and what has been written there.
+type manifest struct {
+	Version    int               `json:"version"`
+	Repository string            `json:"repository"` // namespace/name
+	Commit     string            `json:"commit"`
+	Files      map[string]string `json:"files"` // path -> git blob
+}
+
+// readManifest returns nil when there is none.
+func readManifest(dir *os.Root) (*manifest, error) {
+	f, err := dir.Open(manifestPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open manifest: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifest))
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	var m manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("read manifest %s: %w", manifestPath, err)
+	}
+	if m.Version > manifestVersion {
+		return nil, fmt.Errorf("manifest %s has version %d; this limpet knows %d", manifestPath, m.Version, manifestVersion)
+	}
+	return &m, nil
+}
+
+func (m *manifest) encode() []byte {
+	data, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		panic("sink: internal error: " + err.Error()) // text and maps of text
+	}
+	return append(data, '\n')
+}
+
+// blobHash returns the git blob hash of a file on disk, or "" when it is not a
+// regular file of that size.
+func blobHash(dir *os.Root, path string, size int64) (string, error) {
+	info, err := dir.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != size {
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+		return "", err
+	}
+	f, err := dir.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	if _, err := io.Copy(h, io.LimitReader(f, size+1)); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,173 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	fileMode = 0o644
+	execMode = 0o755
+	dirMode  = 0o755
+	// lockEvery is how often a lock that somebody else has is tried again.
+	lockEvery = 100 * time.Millisecond
+)
+
+// Dir is a directory that is being written. It is locked against other writers
+// on the host until Close.
+type Dir struct {
+	target Target
+	owner  string
+	base   string // name in parent
+	parent *os.Root
+	self   *os.File // parent, for its lock and its sync
+	old    *os.Root // the directory as it is; nil when there is none
+	was    manifest
+
+	// step is called before each step that changes something; tests end the
+	// work there.
+	step func(name string)
+}
+
+// Open locks the directory, removes what a former writer has left behind and
+// makes sure that the directory is free or belongs to owner ("namespace/name" of
+// a Repository). It waits for another writer until ctx ends. Close the Dir.
+func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
+	parent, err := t.parent()
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{target: t, owner: owner, base: path.Base(t.rel), parent: parent, step: func(string) {}}
+	if err := d.begin(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close unlocks the directory. It is safe to call more than once.
+func (d *Dir) Close() error {
+	if d.old != nil {
+		d.old.Close()
+		d.old = nil
+	}
+	var err error
+	if d.self != nil {
+		err = d.self.Close() // which unlocks it
+		d.self = nil
+	}
+	if d.parent != nil {
+		d.parent.Close()
+		d.parent = nil
+	}
+	return err
+}
+
+func (d *Dir) begin(ctx context.Context) (err error) {
+	if d.self, err = d.parent.Open("."); err != nil {
+		return fmt.Errorf("open directory %s: %w", filepath.Dir(d.target.String()), err)
+	}
+	if err := lock(ctx, d.self); err != nil {
+		return fmt.Errorf("lock directory %s: %w", filepath.Dir(d.target.String()), err)
+	}
+	if err := d.recover(); err != nil {
+		return fmt.Errorf("clean up beside %s: %w", d.target, err)
+	}
+	return d.inspect()
+}
+
+// Names of the directories that a writer makes beside its target.
+func (d *Dir) stagePrefix() string { return "." + d.base + ".limpet-new-" }
+func (d *Dir) oldPrefix() string   { return "." + d.base + ".limpet-old-" }
+
+// recover finishes or undoes a write that was cut. Only the two renames of a
+// switch without exchange leave no directory in place; then the old one is put
+// back, and the write begins anew.
+func (d *Dir) recover() error {
+	entries, err := fs.ReadDir(d.parent.FS(), ".")
+	if err != nil {
+		return err
+	}
+	_, missing := d.parent.Lstat(d.base)
+	for _, e := range entries {
+		name := e.Name()
+		old := strings.HasPrefix(name, d.oldPrefix())
+		if !old && !strings.HasPrefix(name, d.stagePrefix()) {
+			continue
+		}
+		if old && errors.Is(missing, fs.ErrNotExist) {
+			if missing = d.parent.Rename(name, d.base); missing != nil {
+				return missing
+			}
+			continue
+		}
+		if err := d.parent.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspect opens the directory and reads its manifest.
+func (d *Dir) inspect() error {
+	info, err := d.parent.Lstat(d.base)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at %s: %w", d.target, err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%s is a symbolic link; name the directory itself", d.target)
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory", d.target)
+	}
+	if d.old, err = d.parent.OpenRoot(d.base); err != nil {
+		return fmt.Errorf("open %s: %w", d.target, err)
+	}
+	m, err := readManifest(d.old)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", d.target, err)
+	case m == nil:
+		entries, err := fs.ReadDir(d.old.FS(), ".")
+		if err != nil {
+			return fmt.Errorf("look at %s: %w", d.target, err)
+		}
+		if len(entries) > 0 {
+			return fmt.Errorf("%s is not empty and was not made by limpet; empty it or name another directory", d.target)
+		}
+	case m.Repository != d.owner:
+		return fmt.Errorf("%s belongs to repository %s; name another directory, or remove this one if that repository is gone", d.target, m.Repository)
+	default:
+		d.was = *m
+	}
+	return nil
+}
+
+// Files is the number of files that were written here before.
+func (d *Dir) Files() int { return len(d.was.Files) }
+
+// lock takes the lock of a directory, which lasts until it is closed.
+func lock(ctx context.Context, f *os.File) error {
+	ticker := time.NewTicker(lockEvery)
+	defer ticker.Stop()
+	for {
+		err := flock(f)
+		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("another process writes there: %w", context.Cause(ctx))
+		}
+	}
+}

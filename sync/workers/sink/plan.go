@@ -1,0 +1,93 @@
+package sink
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Plan is what a write will do.
+type Plan struct {
+	Added, Changed []File
+	Removed        []string
+	kept           []File   // linked from what is there
+	foreign        []string // files of others, linked as well
+	manifest       manifest
+}
+
+// Empty reports whether the directory is already as it should be.
+func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
+
+// Plan compares the directory with the files of a tree. Every file that is
+// there is read, so that one which somebody has changed is found. A file of
+// somebody else in the way of one of the tree is an error.
+func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
+	p := &Plan{manifest: manifest{Version: manifestVersion, Repository: d.owner, Commit: commit, Files: make(map[string]string, len(files))}}
+	here, err := d.walk()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		p.manifest.Files[f.Path] = f.Hash
+		_, ours := d.was.Files[f.Path]
+		if !here[f.Path] {
+			p.Added = append(p.Added, f)
+			continue
+		}
+		hash, err := blobHash(d.old, f.Path, f.Size)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read %s in %s: %w", f.Path, d.target, err)
+		case hash == f.Hash:
+			p.kept = append(p.kept, f)
+		case ours:
+			p.Changed = append(p.Changed, f)
+		default:
+			return nil, fmt.Errorf("%s in %s was not written by limpet and is in the way of a file of the repository; remove one of them", f.Path, d.target)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(d.was.Files)) {
+		if _, stays := p.manifest.Files[path]; !stays {
+			p.Removed = append(p.Removed, path)
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(here)) {
+		_, ours := d.was.Files[path]
+		_, wanted := p.manifest.Files[path]
+		if !ours && !wanted {
+			p.foreign = append(p.foreign, path)
+		}
+	}
+	return p, nil
+}
+
+// walk lists the files that are in the directory, the manifest left out.
+func (d *Dir) walk() (map[string]bool, error) {
+	here := map[string]bool{}
+	if d.old == nil {
+		return here, nil
+	}
+	err := fs.WalkDir(d.old.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == manifestDir:
+			return fs.SkipDir
+		case e.IsDir():
+		case !e.Type().IsRegular():
+			return fmt.Errorf("%s is not a regular file; remove it", path)
+		default:
+			here[path] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look through %s: %w", d.target, err)
+	}
+	return here, nil
+}
+
+// Foreign returns the files of others, which are kept.
+func (p *Plan) Foreign() string { return strings.Join(p.foreign, ", ") }

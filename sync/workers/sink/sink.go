@@ -1,0 +1,119 @@
+// Package sink writes the tree of a commit into a directory, so that a program
+// on the same host finds plain files there, such as a Grafana with classic file
+// provisioning.
+//
+// The directory changes in one step: the whole tree is made beside it, synced
+// to the disk and put in its place by a rename. A reader sees the old tree or the
+// new one, also after a power cut. Files that did not change are links to those
+// that are there, so a second write of one commit writes nothing.
+//
+// A manifest in the directory says whose it is. A directory without one is used
+// only when it is empty, and files that somebody else has put there are kept.
+// Nothing outside the permitted prefix is touched, whatever links lie inside.
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Target is a directory that may be written.
+type Target struct {
+	prefix string // as configured
+	rel    string // below the prefix, slash-separated
+}
+
+// String returns the path of the directory.
+func (t Target) String() string { return filepath.Join(t.prefix, filepath.FromSlash(t.rel)) }
+
+// PrefixError says that a directory is not below any permitted prefix.
+type PrefixError struct {
+	Dir      string
+	Prefixes []string
+}
+
+func (e *PrefixError) Error() string {
+	if len(e.Prefixes) == 0 {
+		return fmt.Sprintf("directory %s may not be written: this agent has no --sink-prefix; start it with --sink-prefix %s", e.Dir, filepath.Dir(e.Dir))
+	}
+	return fmt.Sprintf("directory %s may not be written: it is not below a --sink-prefix of this agent (%s)", e.Dir, strings.Join(e.Prefixes, ", "))
+}
+
+// Permit returns the Target for dir if it lies below one of the prefixes, else a
+// *PrefixError. It looks at the names only; links are dealt with by Open.
+func Permit(dir string, prefixes []string) (Target, error) {
+	if !filepath.IsAbs(dir) {
+		return Target{}, fmt.Errorf("directory %q is not an absolute path", dir)
+	}
+	if strings.ContainsRune(dir, 0) {
+		return Target{}, fmt.Errorf("directory %q is not a path", dir)
+	}
+	dir = filepath.Clean(dir)
+	for _, prefix := range prefixes {
+		if prefix = filepath.Clean(prefix); !filepath.IsAbs(prefix) {
+			continue
+		}
+		rel, err := filepath.Rel(prefix, dir)
+		if err == nil && rel != "." && filepath.IsLocal(rel) {
+			return Target{prefix: prefix, rel: filepath.ToSlash(rel)}, nil
+		}
+	}
+	return Target{}, &PrefixError{Dir: dir, Prefixes: prefixes}
+}
+
+// File is one file of the tree.
+type File struct {
+	Path string // slash-separated, clean, relative
+	Hash string // git blob
+	Size int64
+	Exec bool
+}
+
+// parent opens the directory that holds the target, which it makes if it has
+// to. Links that lead out of the prefix are refused.
+func (t Target) parent() (*os.Root, error) {
+	real, err := filepath.EvalSymlinks(t.prefix)
+	if err != nil {
+		return nil, fmt.Errorf("open sink prefix: %w", err)
+	}
+	root, err := os.OpenRoot(real)
+	if err != nil {
+		return nil, fmt.Errorf("open sink prefix: %w", err)
+	}
+	up := path.Dir(t.rel)
+	if up == "." {
+		return root, nil
+	}
+	defer root.Close()
+	if err := t.unnested(root, up); err != nil {
+		return nil, err
+	}
+	if err := root.MkdirAll(up, dirMode); err != nil {
+		return nil, fmt.Errorf("make directory %s: %w", filepath.Dir(t.String()), err)
+	}
+	parent, err := root.OpenRoot(up)
+	if err != nil {
+		return nil, fmt.Errorf("open directory %s: %w", filepath.Dir(t.String()), err)
+	}
+	return parent, nil
+}
+
+// unnested refuses a directory inside one that is a sink itself: the next
+// write of the outer one would hide the inner one.
+func (t Target) unnested(root *os.Root, up string) error {
+	for ; up != "."; up = path.Dir(up) {
+		_, err := root.Lstat(path.Join(up, manifestPath))
+		if err == nil {
+			return fmt.Errorf("directory %s lies inside %s, which is written as a whole for another repository", t, filepath.Join(t.prefix, filepath.FromSlash(up)))
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look at directory %s: %w", filepath.Join(t.prefix, filepath.FromSlash(up)), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package sink
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// writers is how many files are written at a time: each waits for the disk.
+const writers = 8
+
+// Write carries out a plan. read returns the content of a file; done is called
+// after each file that is written. When Write returns an error, the directory is
+// as it was before. The end of ctx stops it until the tree is complete; then it
+// is put in place.
+func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) ([]byte, error), done func(File)) error {
+	if p.Empty() && d.old != nil {
+		if d.was.Commit == p.manifest.Commit {
+			return nil
+		}
+		return d.note(p)
+	}
+	stage, err := d.stage()
+	if err != nil {
+		return fmt.Errorf("make a directory beside %s: %w", d.target, err)
+	}
+	if err := d.fill(ctx, stage, p, read, done); err != nil {
+		return errors.Join(fmt.Errorf("write the tree for %s: %w", d.target, err), d.parent.RemoveAll(stage))
+	}
+	if err := d.exchange(stage); err != nil {
+		return errors.Join(fmt.Errorf("put the new tree in the place of %s: %w", d.target, mountHint(err)), d.parent.RemoveAll(stage))
+	}
+	return nil
+}
+
+// stage makes an empty directory beside the target.
+func (d *Dir) stage() (string, error) {
+	d.step("stage")
+	name := d.stagePrefix() + unique()
+	if err := d.parent.Mkdir(name, dirMode); err != nil {
+		return "", err
+	}
+	return name, d.parent.Chmod(name, dirMode)
+}
+
+// fill makes the tree of the plan in the directory stage and syncs it.
+func (d *Dir) fill(ctx context.Context, stage string, p *Plan, read func(context.Context, File) ([]byte, error), done func(File)) error {
+	dirs := &dirSet{root: d.parent, made: map[string]bool{stage: true}}
+	for _, f := range p.kept {
+		if err := d.link(dirs, stage, f.Path); err != nil {
+			return err
+		}
+	}
+	for _, name := range p.foreign {
+		if err := d.link(dirs, stage, name); err != nil {
+			return err
+		}
+	}
+	g, group := errgroup.WithContext(ctx)
+	g.SetLimit(writers)
+	for _, f := range slices.Concat(p.Added, p.Changed) {
+		if group.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			data, err := read(group, f)
+			if err != nil {
+				return fmt.Errorf("read %s: %w", f.Path, err)
+			}
+			d.step("file")
+			mode := fs.FileMode(fileMode)
+			if f.Exec {
+				mode = execMode
+			}
+			if err := dirs.write(path.Join(stage, f.Path), data, mode); err != nil {
+				return err
+			}
+			done(f)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	d.step("manifest")
+	if err := dirs.write(path.Join(stage, manifestPath), p.manifest.encode(), fileMode); err != nil {
+		return err
+	}
+	d.step("sync")
+	return dirs.sync()
+}
+
+// link makes a file of the present directory a file of the new one.
+func (d *Dir) link(dirs *dirSet, stage, name string) error {
+	to := path.Join(stage, name)
+	if err := dirs.make(path.Dir(to)); err != nil {
+		return err
+	}
+	if err := d.parent.Link(path.Join(d.base, name), to); err != nil {
+		return fmt.Errorf("keep %s: %w", name, err)
+	}
+	return nil
+}
+
+// exchange puts the directory stage in the place of the target.
+func (d *Dir) exchange(stage string) error {
+	d.step("switch")
+	if d.old == nil {
+		if err := d.parent.Rename(stage, d.base); err != nil {
+			return err
+		}
+		return d.self.Sync()
+	}
+	err := swap(d.self, stage, d.base)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return d.rename(stage)
+	}
+	if err != nil {
+		return err
+	}
+	d.step("switched")
+	return d.settle(stage)
+}
+
+// rename does what exchange does on file systems that cannot: in two steps, of
+// which recover finishes the second.
+func (d *Dir) rename(stage string) error {
+	old := d.oldPrefix() + unique()
+	if err := d.parent.Rename(d.base, old); err != nil {
+		return err
+	}
+	d.step("between")
+	if err := d.parent.Rename(stage, d.base); err != nil {
+		return errors.Join(err, d.parent.Rename(old, d.base))
+	}
+	d.step("switched")
+	return d.settle(old)
+}
+
+// settle syncs the switch and removes the former tree. What cannot be removed
+// is left for the next time.
+func (d *Dir) settle(former string) error {
+	if err := d.self.Sync(); err != nil {
+		return err
+	}
+	d.old.Close()
+	d.old = nil
+	_ = d.parent.RemoveAll(former)
+	return nil
+}
+
+// note writes the manifest anew in a directory whose files stay as they are.
+func (d *Dir) note(p *Plan) error {
+	d.step("note")
+	dirs := &dirSet{root: d.old, made: map[string]bool{".": true, manifestDir: true}}
+	temporary := manifestPath + "." + unique()
+	err := dirs.write(temporary, p.manifest.encode(), fileMode)
+	if err == nil {
+		err = d.old.Rename(temporary, manifestPath)
+	}
+	if err == nil {
+		err = dirs.sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write manifest of %s: %w", d.target, err)
+	}
+	return nil
+}
+
+// mountHint explains what a rename of a mount point gives.
+func mountHint(err error) error {
+	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EXDEV) {
+		return fmt.Errorf("%w (is it a mount point? mount the directory above it instead)", err)
+	}
+	return err
+}
+
+// dirSet makes and remembers directories. It is safe for concurrent use.
+type dirSet struct {
+	root *os.Root
+	mu   sync.Mutex // guards made, and the making of directories
+	made map[string]bool
+}
+
+func (s *dirSet) make(dir string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.makeLocked(dir)
+}
+
+func (s *dirSet) makeLocked(dir string) error {
+	if s.made[dir] {
+		return nil
+	}
+	if err := s.makeLocked(path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := s.root.Mkdir(dir, dirMode); err != nil {
+		return err
+	}
+	s.made[dir] = true
+	return s.root.Chmod(dir, dirMode) // whatever the umask is
+}
+
+// write makes a new file and syncs it.
+func (s *dirSet) write(name string, data []byte, mode fs.FileMode) error {
+	if err := s.make(path.Dir(name)); err != nil {
+		return err
+	}
+	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// sync syncs the directories, the deepest first.
+func (s *dirSet) sync() error {
+	dirs := make([]string, 0, len(s.made))
+	for dir := range s.made {
+		dirs = append(dirs, dir)
+	}
+	slices.SortFunc(dirs, func(a, b string) int {
+		if d := strings.Count(b, "/") - strings.Count(a, "/"); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	for _, dir := range dirs {
+		f, err := s.root.Open(filepath.FromSlash(dir))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unique is a name that no other writer uses.
+func unique() string { return rand.Text() }
