@@ -112,12 +112,12 @@ func TestParseManifest(t *testing.T) {
 func compact(t testing.TB, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
-	var any_ any
+	var plain any
 	if err == nil {
-		err = json.Unmarshal(data, &any_)
+		err = json.Unmarshal(data, &plain)
 	}
 	if err == nil {
-		data, err = json.Marshal(any_)
+		data, err = json.Marshal(plain)
 	}
 	if err != nil {
 		t.Fatal(err)

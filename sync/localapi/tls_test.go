@@ -47,7 +47,7 @@ func TestSelfSigned(t *testing.T) {
 	if read("edge-1.example.com") != named {
 		t.Error("a certificate that covers more than needed is replaced")
 	}
-	for name, break_ := range map[string]func() error{
+	for name, spoil := range map[string]func() error{
 		"damaged":         func() error { return os.WriteFile(filepath.Join(dir, selfCertName), []byte("x"), 0o600) },
 		"key missing":     func() error { return os.Remove(filepath.Join(dir, selfKeyName)) },
 		"key readable":    func() error { return os.Chmod(filepath.Join(dir, selfKeyName), 0o644) },
@@ -55,7 +55,7 @@ func TestSelfSigned(t *testing.T) {
 		"not valid yet":   func() error { return writeTestPair(dir, time.Now().Add(48*time.Hour)) },
 	} {
 		before := read()
-		if err := break_(); err != nil {
+		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
 		if read() == before {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -74,7 +75,7 @@ func validateMetadata(obj *unstructured.Unstructured) field.ErrorList {
 }
 
 // MaxSecureValue is the longest value that secure.<field>.create takes, in
-// bytes. Source: InlineSecureValue of Grafana's common API.
+// characters. Source: InlineSecureValue of Grafana's common API.
 const MaxSecureValue = 24576
 
 // validateSecure checks the inline secure values. A member carries exactly one
@@ -91,7 +92,7 @@ func validateSecure(secure node, stored map[string]string) {
 			member.invalid("", fmt.Sprintf("exactly one of create, name and remove may be given, not %d", given))
 		}
 		if create {
-			if n := len(member.text("create")); n == 0 {
+			if n := utf8.RuneCountInString(member.text("create")); n == 0 {
 				member.required("create", "the value must not be empty; use remove: true to delete it")
 			} else if n > MaxSecureValue {
 				// The value itself must not travel in the error.
