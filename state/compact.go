@@ -21,6 +21,7 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 			return fmt.Errorf("compact state: %w", err)
 		}
 		before, after = old.size(), fresh.size()
+		s.files.Add(1)
 		s.mu.Lock()
 		s.cur = fresh
 		s.mu.Unlock()

@@ -27,7 +27,11 @@ func (f format) apply(op *opening, file *file) error {
 		return err
 	case fresh:
 		op.report.Created = true
-		return file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, newMeta(f.version, 0, now()), now()) })
+		err := file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, newMeta(f.version, 0, now()), now()) })
+		if err != nil {
+			return err
+		}
+		return syncDir(op.path)
 	case m.Schema > f.version:
 		return &SchemaError{Have: m.Schema, Want: f.version, Path: op.path}
 	case m.Schema == f.version:

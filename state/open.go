@@ -60,6 +60,7 @@ func newStore(op *opening, f *file) *Store {
 		requests: make(chan *request), cur: f, seal: sealer{path: op.path},
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
+	s.files.Add(1)
 	s.done.Go(s.runWriter)
 	if op.unverified {
 		s.done.Go(s.scrub)
@@ -205,10 +206,17 @@ func preparePath(path string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("open state: %s is not a regular file", path)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		if err := os.Chmod(path, 0o600); err != nil {
-			return "", fmt.Errorf("narrow permissions of state: %w", classify(err))
-		}
+	return path, narrow(path)
+}
+
+// narrow takes the rights of group and others from one of our files.
+func narrow(name string) error {
+	info, err := os.Stat(name)
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = os.Chmod(name, 0o600)
 	}
-	return path, nil
+	if err != nil {
+		return fmt.Errorf("narrow permissions: %w", classify(err))
+	}
+	return nil
 }

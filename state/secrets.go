@@ -163,10 +163,13 @@ func (s *sealer) material(create bool) ([]byte, error) {
 		}
 	}
 	text, err := os.ReadFile(s.path + ".key")
-	if !errors.Is(err, fs.ErrNotExist) || !create {
-		return text, err
+	switch {
+	case err == nil:
+		return text, narrow(s.path + ".key")
+	case errors.Is(err, fs.ErrNotExist) && create:
+		return s.make()
 	}
-	return s.make()
+	return nil, err
 }
 
 // make writes a new key file and makes it durable before the first secret is sealed with it.

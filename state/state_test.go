@@ -102,3 +102,13 @@ func TestFirstUse(t *testing.T) {
 		t.Errorf("second open: %v", err)
 	}
 }
+
+// transactions is how many transactions wrote to the file.
+func (s *Store) transactions() (seq uint64, err error) {
+	err = s.view(context.Background(), func(v view) error {
+		m, err := v.meta()
+		seq = m.Seq
+		return err
+	})
+	return seq, err
+}

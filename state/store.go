@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ type Store struct {
 	stop     context.CancelFunc // ends life
 	life     context.Context    // the scope of the store's own goroutines: from Open to Close
 	done     sync.WaitGroup     // of the writer and the background verification
+	files    sync.WaitGroup     // of open files: the current one and those that are still read after a compaction
 
 	// damaged is set when a record or page was found damaged: the unclean marker then stays, so that the next start
 	// verifies the file and rebuilds it.
@@ -46,11 +48,10 @@ type Store struct {
 // file is an open bbolt file that is closed by its last user, so that a long reader never holds up the compaction that
 // replaces it.
 type file struct {
-	db      *bbolt.DB
-	handle  *os.File      // the one inside db
-	users   int           // guarded by Store.mu; the store itself is one
-	drained chan struct{} // closed after the last user
-	broken  bool          // a write transaction died in bbolt; only the writer and, after it, the closer look at this
+	db     *bbolt.DB
+	handle *os.File // the one inside db
+	users  int      // guarded by Store.mu; the store itself is one
+	broken bool     // a write transaction died in bbolt; only the writer and, after it, the closer look at this
 }
 
 // acquire returns the current file; release gives it back.
@@ -73,7 +74,7 @@ func (s *Store) release(f *file) {
 		if err := f.close(); err != nil {
 			s.log.Warn("close of the state file", "path", s.path, "err", err)
 		}
-		close(f.drained)
+		s.files.Done()
 	}
 }
 
@@ -136,7 +137,7 @@ func (s *Store) close() error {
 		}
 	}
 	s.release(f)
-	<-f.drained
+	s.files.Wait()
 	if sound {
 		if err := writeSeal(s.path); err != nil {
 			s.log.Info("state file closes without a seal", "path", s.path, "err", err)
@@ -155,18 +156,20 @@ func boltOptions(maxSize int64) *bbolt.Options {
 	o := &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 	if maxSize > 0 {
 		o.MaxSize = int(hardLimit(maxSize))
-		o.InitialMmapSize = o.MaxSize
+		if runtime.GOOS != "windows" { // where a file is as large as its map
+			o.InitialMmapSize = o.MaxSize
+		}
 	}
 	return o
 }
 
-// hardLimit is where bbolt itself stops growing: the cap and the reserve for deletes and running claims, one eighth but
-// at least 1 MiB.
-func hardLimit(maxSize int64) int64 { return maxSize + max(maxSize/8, 1<<20) }
+// hardLimit is where bbolt itself stops growing: the cap, the reserve for deletes and running claims of one eighth but at
+// least 1 MiB, and the step by which bbolt grows.
+func hardLimit(maxSize int64) int64 { return maxSize + max(maxSize/8, 1<<20) + growStep }
 
 // openBolt opens a bbolt file under the guard.
 func openBolt(path string, o *bbolt.Options) (*file, error) {
-	f := &file{users: 1, drained: make(chan struct{})}
+	f := &file{users: 1}
 	o.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
 		h, err := os.OpenFile(name, flag, mode)
 		f.handle = h

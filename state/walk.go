@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // A walk goes through the tree of a bbolt file from a root page and meets every record once. What is damaged becomes a
@@ -45,13 +46,26 @@ func (w *walk) run(root uint64) error {
 	return w.stopped
 }
 
+// maxPlaces bounds the list of problems; beyond it a bucket counts as hidden from end to end.
+const maxPlaces = 1000
+
 func (w *walk) note(b bucket, low, high []byte, format string, args ...any) {
+	if len(w.problems) >= maxPlaces {
+		if !slices.ContainsFunc(w.problems[maxPlaces:], func(p problem) bool { return p.bucket == b }) {
+			w.problems = append(w.problems, problem{bucket: b, text: "and more"})
+		}
+		return
+	}
 	w.problems = append(w.problems, problem{b, bytes.Clone(low), bytes.Clone(high), fmt.Sprintf(format, args...)})
 }
 
 // tree walks the page id, which holds keys from low up to high (nil = open) of bucket b.
 func (w *walk) tree(b bucket, id uint64, low, high []byte, depth int) {
 	if w.stopped != nil {
+		return
+	}
+	if w.seen.has(id) {
+		w.note(b, low, high, "page %d: used twice", id)
 		return
 	}
 	page, err := w.p.read(id)

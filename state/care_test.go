@@ -1,0 +1,267 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestInfo(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	s := opened(t, Options{Path: path})
+	empty, err := s.Info(ctx)
+	if err != nil || !empty.Oldest.IsZero() || !empty.Newest.IsZero() || empty.History != 0 {
+		t.Errorf("info of an empty file %+v, %v", empty, err)
+	}
+	hourly(t, s, 3)
+	err = errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.PutFact(ctx, "f", nil), s.PutSecret(ctx, "s", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := s.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !i.Oldest.Equal(noon) || !i.Newest.Equal(noon.Add(2*time.Hour)) || i.Bytes == 0 || i.FreeBytes >= i.Bytes {
+		t.Errorf("info %+v", i)
+	}
+	i.Oldest, i.Newest, i.Bytes, i.FreeBytes = time.Time{}, time.Time{}, 0, 0
+	want := Info{Path: path, Schema: current.version, Claims: 1, History: 3, Objects: 1, Facts: 1, Secrets: 1, Revision: o.Revision}
+	if i != want {
+		t.Errorf("info %+v, want %+v", i, want)
+	}
+}
+
+func TestCompactLive(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	fillHistory(t, path, 4<<20)
+	s := opened(t, Options{Path: path})
+	if _, err := s.TrimHistory(ctx, 100); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	for g := range 4 {
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := s.PutFact(ctx, fmt.Sprint(g), fmt.Append(nil, i)); err != nil {
+					t.Errorf("write while compacting: %v", err)
+				}
+				if v, err := s.Fact(ctx, fmt.Sprint(g)); err != nil || string(v) != fmt.Sprint(i) {
+					t.Errorf("read while compacting: %q, %v", v, err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		before, after, err := s.Compact(ctx)
+		if err != nil || before == 0 || after == 0 {
+			t.Errorf("compact: %d -> %d, %v", before, after, err)
+		}
+	}
+	close(stop)
+	all.Wait()
+	if i, err := s.Info(ctx); err != nil || i.History != 100 || i.Facts != 4 || i.Bytes > 2<<20 {
+		t.Errorf("info %+v, %v", i, err)
+	}
+	if names := beside(t, path); !slices.Equal(names, []string{".owner"}) {
+		t.Errorf("left %v", names)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, _, err := s.Compact(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("compact with an ended context: %v", err)
+	}
+}
+
+func TestCompactAtStart(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	fillHistory(t, path, 2*compactAbove)
+	s, r := reopened(t, Options{Path: path})
+	if r.Compacted {
+		t.Errorf("a full file was compacted: %+v", r)
+	}
+	if _, err := s.TrimHistory(ctx, 1000); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	s, r = reopened(t, Options{Path: path})
+	after, err := s.Info(ctx)
+	if err != nil || !r.Compacted || after.Bytes > before.Bytes/2 || after.History != 1000 || after.Revision != before.Revision {
+		t.Errorf("report %+v, %d -> %d bytes, %v", r, before.Bytes, after.Bytes, err)
+	}
+	closed(t, s)
+	if _, r = reopened(t, Options{Path: path}); r.Compacted {
+		t.Errorf("compacted again: %+v", r)
+	}
+}
+
+// slowWriter blocks in the middle of a copy until it is let go.
+type slowWriter struct {
+	bytes.Buffer
+	reached, goOn chan struct{}
+	once          sync.Once
+}
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	w.once.Do(func() { close(w.reached); <-w.goOn })
+	return w.Buffer.Write(p)
+}
+
+// TestBackup: a copy whose reader is slow holds up neither writers nor a compaction, and is of one moment.
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	s := opened(t, Options{Path: path})
+	hourly(t, s, 50)
+	slow := &slowWriter{reached: make(chan struct{}), goOn: make(chan struct{})}
+	var all sync.WaitGroup
+	all.Go(func() {
+		if n, err := s.Backup(ctx, slow); err != nil || n != int64(slow.Len()) {
+			t.Errorf("backup of %d bytes, %v", n, err)
+		}
+	})
+	<-slow.reached
+	for i := range 200 {
+		if err := s.PutFact(ctx, fmt.Sprint(i), bytes.Repeat([]byte("x"), 20_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := s.Compact(ctx); err != nil {
+		t.Fatal(err)
+	}
+	close(slow.goOn)
+	all.Wait()
+	if err := os.WriteFile(path+"2", slow.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	copied, r := reopened(t, Options{Path: path + "2"})
+	if i, err := copied.Info(ctx); err != nil || i.History != 50 || i.Facts != 0 || r.Quarantined != "" {
+		t.Errorf("copy %+v, %v, report %+v", i, err, r)
+	}
+	broken := errors.New("pipe broke")
+	if _, err := s.Backup(ctx, failing{broken}); !errors.Is(err, broken) {
+		t.Errorf("backup to a broken writer: %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+var _ io.Writer = failing{}
+
+// TestDamageInUse: damage that comes while the file is open is an error of what reads it, never a value, and the next
+// start rebuilds.
+func TestDamageInUse(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	s, _, err := Open(ctx, Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		if err := s.PutFact(ctx, fmt.Sprintf("%03d", i), []byte(strings.Repeat("fact", 100))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 4096 * 2; at < len(data); at += 4096 {
+		// The middle of every page: bodies of records.
+		if _, err := f.WriteAt([]byte{data[at+2000] ^ 1}, int64(at+2000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	bad := 0
+	for i := range 200 {
+		v, err := s.Fact(ctx, fmt.Sprintf("%03d", i))
+		switch {
+		case errors.Is(err, ErrCorrupt):
+			bad++
+		case err != nil || string(v) != strings.Repeat("fact", 100):
+			t.Errorf("fact %d: %.20q, %v", i, v, err)
+		}
+	}
+	if bad == 0 {
+		t.Error("no read met the damage")
+	}
+	if _, err := s.Facts(ctx, ""); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("facts: %v", err)
+	}
+	if r, err := s.Check(ctx); err != nil || len(r.Problems) == 0 {
+		t.Errorf("check: %+v, %v", r, err)
+	}
+	if _, _, err := s.Compact(ctx); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("compact: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	s, r := reopened(t, Options{Path: path})
+	facts, err := s.Facts(ctx, "")
+	if err != nil || len(facts) < 200-bad || r.Quarantined == "" || r.Lost == 0 || !r.Unclean {
+		t.Errorf("%d facts, %v, report %+v", len(facts), err, r)
+	}
+}
+
+// TestGuard: panics and memory faults leave the room as ErrCorrupt.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	plain := errors.New("plain")
+	cases := []struct {
+		name string
+		fn   func() error
+		want error
+	}{
+		{"nothing", func() error { return nil }, nil},
+		{"error", func() error { return plain }, plain},
+		{"panic", func() error { panic("assertion failed: page 7 already freed") }, ErrCorrupt},
+		{"nil map", func() error { var m map[string]int; m["a"] = 1; return nil }, ErrCorrupt},
+		{"fault", faultInMap(t), ErrCorrupt},
+	}
+	for _, c := range cases {
+		if err := guard(c.fn); !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}

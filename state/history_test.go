@@ -1,0 +1,186 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// hourly writes n records, one per hour from noon on, alternating repositories, actions and states.
+func hourly(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for i := range n {
+		r := Record{
+			UID: fmt.Sprintf("u%02d", i), Namespace: "default", Name: "job",
+			Repository: []string{"blue", "green"}[i%2], Action: []string{"pull", "push", "migrate"}[i%3],
+			State: []string{"success", "error", "warning", "success"}[i%4], Finished: noon.Add(time.Duration(i) * time.Hour),
+		}
+		if err := s.PutRecord(context.Background(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func uids(records []Record) []string {
+	var out []string
+	for _, r := range records {
+		out = append(out, r.UID)
+	}
+	return out
+}
+
+func TestHistoryQueries(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	hourly(t, s, 8)
+	all, err := s.History(ctx, Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct {
+		name string
+		q    Query
+		want []string
+	}{
+		{"newest first", Query{}, []string{"u07", "u06", "u05", "u04", "u03", "u02", "u01", "u00"}},
+		{"limit", Query{Limit: 2}, []string{"u07", "u06"}},
+		{"next page", Query{Limit: 2, Before: all[1].Cursor()}, []string{"u05", "u04"}},
+		{"last page", Query{Limit: 5, Before: all[6].Cursor()}, []string{"u00"}},
+		{"behind the end", Query{Before: all[7].Cursor()}, nil},
+		{"uid", Query{UID: "u03"}, []string{"u03"}},
+		{"unknown uid", Query{UID: "u99"}, nil},
+		{"uid outside of the time", Query{UID: "u03", Since: noon.Add(4 * time.Hour)}, nil},
+		{"uid of other repository", Query{UID: "u03", Repository: "blue"}, nil},
+		{"repository", Query{Repository: "green"}, []string{"u07", "u05", "u03", "u01"}},
+		{"repository and limit", Query{Repository: "green", Limit: 1}, []string{"u07"}},
+		{"action", Query{Action: "migrate"}, []string{"u05", "u02"}},
+		{"states", Query{States: []string{"error", "warning"}}, []string{"u06", "u05", "u02", "u01"}},
+		{"other namespace", Query{Namespace: "x"}, nil},
+		{"since is included", Query{Since: noon.Add(6 * time.Hour)}, []string{"u07", "u06"}},
+		{"until is not", Query{Until: noon.Add(2 * time.Hour)}, []string{"u01", "u00"}},
+		{"span", Query{Since: noon.Add(time.Hour), Until: noon.Add(3 * time.Hour)}, []string{"u02", "u01"}},
+		{"span and cursor", Query{Until: noon.Add(3 * time.Hour), Before: all[6].Cursor()}, []string{"u00"}},
+		{"after everything", Query{Since: noon.Add(99 * time.Hour)}, nil},
+		{"before everything", Query{Until: noon}, nil},
+	}
+	for _, c := range cases {
+		got, err := s.History(ctx, c.q)
+		if err != nil || !slices.Equal(uids(got), c.want) {
+			t.Errorf("%s: %v, %v; want %v", c.name, uids(got), err, c.want)
+		}
+	}
+	for _, bad := range []string{"x", "00", "0000000000000000"} {
+		if _, err := s.History(ctx, Query{Before: bad}); err == nil {
+			t.Errorf("cursor %q was taken", bad)
+		}
+	}
+}
+
+func TestRecordIsOnePerJob(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	put := func(r Record) {
+		t.Helper()
+		if err := s.PutRecord(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(Record{UID: "u", State: "error", Finished: noon, HistoricJob: "posted", Attempts: []Attempt{{N: 1, State: "error"}}})
+	put(Record{UID: "other", Finished: noon.Add(time.Minute)})
+	put(Record{UID: "u", State: "success", Finished: noon.Add(time.Hour), Attempts: []Attempt{{N: 2, State: "success"}}})
+	put(Record{UID: "u", State: "success", Finished: noon.Add(time.Hour), Attempts: []Attempt{{N: 2, State: "success", Message: "again"}}})
+	got, err := s.History(ctx, Query{})
+	if err != nil || !slices.Equal(uids(got), []string{"u", "other"}) {
+		t.Fatalf("history %v, %v", uids(got), err)
+	}
+	want := []Attempt{{N: 1, State: "error"}, {N: 2, State: "success", Message: "again"}}
+	if r := got[0]; r.State != "success" || r.HistoricJob != "posted" || !slices.Equal(r.Attempts, want) {
+		t.Errorf("record %+v", r)
+	}
+	if n, err := s.HistoryCount(ctx); n != 2 || err != nil {
+		t.Errorf("count %d, %v", n, err)
+	}
+	if err := s.PutRecord(ctx, Record{Name: "x"}); err == nil {
+		t.Error("a record without uid was taken")
+	}
+	put(Record{UID: "now"})
+	if got, err := s.History(ctx, Query{Limit: 1}); err != nil || got[0].UID != "now" || time.Since(got[0].Finished) > time.Hour {
+		t.Errorf("record without a time of finish: %+v, %v", got, err)
+	}
+	put(Record{UID: "old", Finished: time.Date(1950, 1, 1, 0, 0, 0, 0, time.UTC)})
+	if got, err := s.History(ctx, Query{}); err != nil || got[len(got)-1].UID != "old" {
+		t.Errorf("record from before 1970 is not the oldest: %v, %v", uids(got), err)
+	}
+}
+
+func TestPruneAndTrim(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	cases := []struct {
+		name  string
+		do    func(s *Store) (int, error)
+		gone  int
+		first string // oldest that is left
+	}{
+		{"nothing is old", func(s *Store) (int, error) { return s.PruneHistory(ctx, noon) }, 0, "u00"},
+		{"some are old", func(s *Store) (int, error) { return s.PruneHistory(ctx, noon.Add(3*time.Hour)) }, 3, "u03"},
+		{"all are old", func(s *Store) (int, error) { return s.PruneHistory(ctx, noon.Add(99*time.Hour)) }, 8, ""},
+		{"trim", func(s *Store) (int, error) { return s.TrimHistory(ctx, 3) }, 5, "u05"},
+		{"trim nothing", func(s *Store) (int, error) { return s.TrimHistory(ctx, 8) }, 0, "u00"},
+		{"trim all", func(s *Store) (int, error) { return s.TrimHistory(ctx, 0) }, 8, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := opened(t, Options{})
+			hourly(t, s, 8)
+			removed, err := c.do(s)
+			if err != nil || removed != c.gone {
+				t.Fatalf("removed %d, %v; want %d", removed, err, c.gone)
+			}
+			left, err := s.History(ctx, Query{})
+			if err != nil || len(left) != 8-c.gone || len(left) > 0 && left[len(left)-1].UID != c.first {
+				t.Errorf("left %v, %v", uids(left), err)
+			}
+			if gone, err := s.History(ctx, Query{UID: "u00"}); err != nil || len(gone) != 0 && c.gone > 0 {
+				t.Errorf("pruned job is still found by uid: %v, %v", gone, err)
+			}
+		})
+	}
+}
+
+func TestPruneInBatches(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir() + "/limpet.db"
+	fillHistory(t, path, 4*pruneBatch*900)
+	s := opened(t, Options{Path: path})
+	before, err := s.transactions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := s.TrimHistory(context.Background(), 10)
+	if err != nil || removed < 3*pruneBatch {
+		t.Fatalf("removed %d, %v", removed, err)
+	}
+	after, err := s.transactions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := after - before; n < 3 || n > 6 {
+		t.Errorf("%d records were removed in %d transactions", removed, n)
+	}
+	if n, err := s.HistoryCount(context.Background()); n != 10 || err != nil {
+		t.Errorf("%d left, %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.PruneHistory(ctx, noon.Add(9999*time.Hour)); err == nil {
+		t.Error("prune with an ended context was done")
+	}
+}

@@ -1,0 +1,245 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// put is a mutation that writes data.
+func put(data string) func(*Object, uint64) (Mutation, error) {
+	return func(*Object, uint64) (Mutation, error) { return Mutation{Data: []byte(data)}, nil }
+}
+
+func remove(*Object, uint64) (Mutation, error) { return Mutation{Delete: true}, nil }
+
+func keep(*Object, uint64) (Mutation, error) { return Mutation{Keep: true}, nil }
+
+func TestMutate(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	var events []string
+	s.OnObjects(func(batch []ObjectEvent) {
+		for _, e := range batch {
+			events = append(events, fmt.Sprintf("%s %s %s<-%s", e.Type, e.Object.Key.Name, e.Object.Data, e.Previous))
+		}
+	})
+	key := ObjectKey{"g/jobs", "ns", "a"}
+	boom := errors.New("boom")
+	start, err := s.Revision(ctx)
+	if err != nil || start < uint64(time.Now().Add(-time.Hour).UnixMicro()) {
+		t.Fatalf("first revision %d, %v", start, err)
+	}
+	steps := []struct {
+		name string
+		fn   func(*Object, uint64) (Mutation, error)
+		data string
+		rev  uint64 // relative to the start
+		err  error
+	}{
+		{"keep of what is absent", keep, "", 0, nil},
+		{"delete of what is absent", remove, "", 0, ErrNotFound},
+		{"add", put("1"), "1", 1, nil},
+		{"keep", keep, "1", 1, nil},
+		{"change", put("2"), "2", 2, nil},
+		{"refuse", func(cur *Object, rev uint64) (Mutation, error) {
+			if string(cur.Data) != "2" || cur.Revision != start+2 || rev != start+3 {
+				return Mutation{}, fmt.Errorf("saw %+v and revision %d", cur, rev)
+			}
+			return Mutation{}, boom
+		}, "", 0, boom},
+		{"delete", remove, "2", 3, nil},
+		{"add again", put("3"), "3", 4, nil},
+	}
+	for _, step := range steps {
+		o, err := s.Mutate(ctx, key, step.fn)
+		if step.err != nil {
+			if !errors.Is(err, step.err) {
+				t.Errorf("%s: error %v, want %v", step.name, err, step.err)
+			}
+			continue
+		}
+		if step.rev > 0 {
+			step.rev += start
+		}
+		if err != nil || string(o.Data) != step.data || o.Revision != step.rev {
+			t.Errorf("%s: %s at %d, %v; want %s at %d", step.name, o.Data, o.Revision, err, step.data, step.rev)
+		}
+	}
+	if _, err := s.Mutate(ctx, key, func(*Object, uint64) (Mutation, error) { return Mutation{}, nil }); err == nil {
+		t.Error("a mutation without data was taken")
+	}
+	want := []string{"ADDED a 1<-", "MODIFIED a 2<-1", "DELETED a 2<-2", "ADDED a 3<-"}
+	if !slices.Equal(events, want) {
+		t.Errorf("events %q, want %q", events, want)
+	}
+	if rev, err := s.Revision(ctx); rev != start+4 || err != nil {
+		t.Errorf("revision %d, %v", rev, err)
+	}
+	if o, err := s.Object(ctx, key); err != nil || string(o.Data) != "3" || o.Key != key {
+		t.Errorf("object %+v, %v", o, err)
+	}
+	if _, err := s.Object(ctx, ObjectKey{"g/jobs", "ns", "b"}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("absent object: %v", err)
+	}
+}
+
+func TestMutateErrorIsReturnedAsItIs(t *testing.T) {
+	t.Parallel()
+	s := opened(t, Options{})
+	boom := errors.New("boom")
+	_, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, func(*Object, uint64) (Mutation, error) { return Mutation{}, boom })
+	if err != boom {
+		t.Errorf("error %#v", err)
+	}
+}
+
+func TestMutatePanicReachesItsCaller(t *testing.T) {
+	t.Parallel()
+	s := opened(t, Options{})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, func(*Object, uint64) (Mutation, error) { panic("fault of the caller") })
+	}()
+	if _, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, put("1")); err != nil {
+		t.Errorf("after a panic: %v", err)
+	}
+}
+
+func TestObjectKeys(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		key ObjectKey
+		ok  bool
+	}{
+		{ObjectKey{"g/jobs", "ns", "a"}, true},
+		{ObjectKey{"/secrets", "", "a"}, true},
+		{ObjectKey{"", "ns", "a"}, false},
+		{ObjectKey{"g/jobs", "ns", ""}, false},
+		{ObjectKey{"g/jobs", "n\x00s", "a"}, false},
+		{ObjectKey{"g/jobs", "ns", "a\x00"}, false},
+	}
+	for _, c := range cases {
+		raw, err := c.key.bytes()
+		if c.ok != (err == nil) {
+			t.Errorf("%q: %v", c.key, err)
+		}
+		if c.ok {
+			if back, err := parseObjectKey(raw); back != c.key || err != nil {
+				t.Errorf("%q came back as %q, %v", c.key, back, err)
+			}
+		}
+	}
+}
+
+func TestObjectsAreListed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	for _, k := range []ObjectKey{
+		{"g/jobs", "b", "1"}, {"g/jobs", "a", "2"}, {"g/jobs", "a", "1"}, {"g/jobs", "", "0"}, {"g/jobs", "ab", "1"},
+		{"g/job", "a", "x"}, {"g/jobsets", "a", "y"}, {"/secrets", "a", "z"},
+	} {
+		if _, err := s.Mutate(ctx, k, put("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := []struct {
+		name string
+		q    ObjectQuery
+		want []string
+	}{
+		{"all namespaces", ObjectQuery{Resource: "g/jobs"}, []string{"/0", "a/1", "a/2", "ab/1", "b/1"}},
+		{"one namespace", ObjectQuery{Resource: "g/jobs", Namespace: "a"}, []string{"a/1", "a/2"}},
+		{"core group", ObjectQuery{Resource: "/secrets"}, []string{"a/z"}},
+		{"nothing", ObjectQuery{Resource: "g/none"}, nil},
+	}
+	rev, err := s.Revision(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		for limit := range 4 {
+			var got []string
+			pages := 0
+			for q := c.q; ; pages++ {
+				q.Limit = limit
+				page, err := s.Objects(ctx, q)
+				if err != nil || page.Revision != rev || limit > 0 && len(page.Items) > limit {
+					t.Fatalf("%s: %+v, %v", c.name, page, err)
+				}
+				for _, o := range page.Items {
+					got = append(got, o.Key.Namespace+"/"+o.Key.Name)
+				}
+				if q.After = page.Next; q.After == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s, limit %d: %v, want %v", c.name, limit, got, c.want)
+			}
+		}
+	}
+	page, err := s.Objects(ctx, ObjectQuery{Resource: "g/jobs", Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []ObjectQuery{
+		{Resource: "g/jobs", After: "%"}, {Resource: "g/other", After: page.Next}, {Resource: ""}, {Resource: "a\x00b"},
+	} {
+		if _, err := s.Objects(ctx, q); err == nil {
+			t.Errorf("query %+v was taken", q)
+		}
+	}
+}
+
+// TestRevisionsGrowUnderLoad: each change gets a revision of its own, events come in their order, before the writer hears.
+func TestRevisionsGrowUnderLoad(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	var mu sync.Mutex // guards seen
+	seen := map[uint64]bool{}
+	last := uint64(0)
+	s.OnObjects(func(batch []ObjectEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range batch {
+			if e.Object.Revision <= last {
+				t.Errorf("revision %d after %d", e.Object.Revision, last)
+			}
+			last = e.Object.Revision
+			seen[last] = true
+		}
+	})
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			for i := range 50 {
+				o, err := s.Mutate(ctx, ObjectKey{"g/jobs", "ns", fmt.Sprint(i % 5)}, put(fmt.Sprint(g, i)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if !seen[o.Revision] {
+					t.Errorf("writer of revision %d heard of it before the watchers", o.Revision)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(seen) != 400 {
+		t.Errorf("%d events", len(seen))
+	}
+}

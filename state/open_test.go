@@ -1,0 +1,337 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	if _, _, err := Open(ctx, Options{}); err == nil {
+		t.Error("no path was taken")
+	}
+	if _, _, err := Open(ctx, Options{Path: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a directory as state: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Open(ctx, Options{Path: filepath.Join(file, "limpet.db")}); err == nil {
+		t.Error("a directory that is a file was taken")
+	}
+}
+
+// TestForeignFile: a sound file of another program is neither used nor moved.
+func TestForeignFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "other.db")
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("theirs")); return err })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Open(context.Background(), Options{Path: path}); !errors.Is(err, ErrForeign) {
+		t.Errorf("error %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, before) {
+		t.Errorf("the file was changed, %v", err)
+	}
+	if names := beside(t, path); len(names) > 0 {
+		t.Errorf("left %v", names)
+	}
+}
+
+// beside lists the files whose names begin with that of the state file.
+func beside(t *testing.T, path string) []string {
+	t.Helper()
+	names, err := filepath.Glob(globQuote(path) + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range names {
+		names[i] = strings.TrimPrefix(n, path)
+	}
+	return names
+}
+
+func TestPermissionsAreRepaired(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "new", "limpet.db")
+	s := opened(t, Options{Path: path})
+	closed(t, s)
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("directory %v, %v", info.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	opened(t, Options{Path: path})
+	for _, name := range []string{path, path + ".owner"} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+// TestLinkIsFollowed: what replaces the file must not replace the link to it.
+func TestLinkIsFollowed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	real, link := filepath.Join(t.TempDir(), "real.db"), filepath.Join(t.TempDir(), "limpet.db")
+	closed(t, opened(t, Options{Path: real}))
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	s := opened(t, Options{Path: link})
+	if _, _, err := s.Compact(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link became %v, %v", info.Mode(), err)
+	}
+}
+
+// TestLocked: the second opener hears within a second who the first is.
+func TestLocked(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	opened(t, Options{Path: path, Version: "v1.2.3", Socket: "/run/limpet.sock"})
+	began := time.Now()
+	_, _, err := Open(context.Background(), Options{Path: path})
+	var locked *LockedError
+	if !errors.As(err, &locked) {
+		t.Fatalf("error %v", err)
+	}
+	if locked.PID != os.Getpid() || locked.Version != "v1.2.3" || locked.Socket != "/run/limpet.sock" || time.Since(locked.Since) > time.Minute {
+		t.Errorf("owner %+v", locked)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+// TestLockedByAnotherProgram: bbolt's own lock counts too.
+func TestLockedByAnotherProgram(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	closed(t, opened(t, Options{Path: path}))
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = Open(context.Background(), Options{Path: path})
+	if !errors.As(err, new(*LockedError)) {
+		t.Errorf("error %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opened(t, Options{Path: path})
+}
+
+// TestOwnerFile: the mark of an unclean stop outlives failed starts and goes with a clean close.
+func TestOwnerFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	closed(t, opened(t, Options{Path: path}))
+	if names := beside(t, path); len(names) > 0 {
+		t.Errorf("a clean close left %v", names)
+	}
+	for _, note := range []string{`{"pid":1}`, "{", strings.Repeat("x", 1000)} {
+		if err := os.WriteFile(path+".owner", []byte(note), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cause := errors.New("disk is gone")
+		_, r, err := Open(context.Background(), Options{Path: path, Probe: func(context.Context, string) error { return cause }})
+		if !errors.Is(err, cause) || !r.Unclean {
+			t.Errorf("report %+v, error %v", r, err)
+		}
+		s, r := reopened(t, Options{Path: path})
+		if !r.Unclean || r.Quarantined != "" {
+			t.Errorf("report %+v", r)
+		}
+		if text, err := os.ReadFile(path + ".owner"); err != nil || strings.Count(string(text), "\n") != 1 {
+			t.Errorf("owner file %q, %v", text, err)
+		}
+		closed(t, s)
+	}
+	s, r := reopened(t, Options{Path: path})
+	if r.Unclean {
+		t.Errorf("report after a clean close: %+v", r)
+	}
+	closed(t, s)
+}
+
+// TestCopyIsVerified: a file without the seal of a clean close is verified even when nothing says that it was unclean.
+func TestCopyIsVerified(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	s := opened(t, Options{Path: path})
+	if err := s.PutFact(ctx, "k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := os.Create(path + "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Backup(ctx, backup); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Close(); err != nil {
+		t.Fatal(err)
+	}
+	probed := 0
+	probe := func(ctx context.Context, path string) error { probed++; return ProbeInChild(ctx, path) }
+	s2, r := reopened(t, Options{Path: path + "2", Probe: probe})
+	if r.Unclean || probed != 1 {
+		t.Errorf("report %+v, %d probes", r, probed)
+	}
+	if v, err := s2.Fact(ctx, "k"); err != nil || string(v) != "v" {
+		t.Errorf("fact %q, %v", v, err)
+	}
+	closed(t, s2)
+	if _, r = reopened(t, Options{Path: path + "2", Probe: probe}); probed != 1 {
+		t.Errorf("a clean close was followed by a probe: %+v", r)
+	}
+}
+
+// TestInterruptedRebuild: a crash between the renames of a rebuild is mended, one before them leaves nothing behind.
+func TestInterruptedRebuild(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	s := opened(t, Options{Path: path})
+	if err := s.PutFact(ctx, "k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	for _, suffix := range []string{building, compacting} {
+		if err := os.WriteFile(path+suffix, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(path, path+rebuilt); err != nil {
+		t.Fatal(err)
+	}
+	s, r := reopened(t, Options{Path: path})
+	if v, err := s.Fact(ctx, "k"); err != nil || string(v) != "v" || r.Created {
+		t.Errorf("fact %q, %v, report %+v", v, err, r)
+	}
+	if names := beside(t, path); !slices.Equal(names, []string{".owner"}) {
+		t.Errorf("left %v", names)
+	}
+	closed(t, s)
+	if err := os.WriteFile(path+rebuilt, []byte("superfluous"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = opened(t, Options{Path: path})
+	if v, err := s.Fact(ctx, "k"); err != nil || string(v) != "v" {
+		t.Errorf("fact %q, %v", v, err)
+	}
+	if names := beside(t, path); !slices.Equal(names, []string{".owner"}) {
+		t.Errorf("left %v", names)
+	}
+}
+
+// TestEmptyFiles: what a crash leaves before the first transaction is used as a new file.
+func TestEmptyFiles(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"no bytes", "no buckets"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "limpet.db")
+			if name == "no bytes" {
+				if err := os.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				db, err := bbolt.Open(path, 0o600, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := db.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(path+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, r := reopened(t, Options{Path: path})
+			if r.Quarantined != "" || !r.Created || !r.Unclean {
+				t.Errorf("report %+v", r)
+			}
+			if err := s.PutFact(context.Background(), "k", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRevisionNeverGoesBack: neither by a rebuild from nothing nor by a clock that stands in the past.
+func TestRevisionNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	s := opened(t, Options{Path: path})
+	ahead := uint64(time.Now().Add(1000 * time.Hour).UnixMicro())
+	err := s.write(ctx, func(t *txn) error {
+		t.m.Revision = ahead
+		return t.put(factBucket, []byte("k"), nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put("{}")); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(data[:8192])
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, r := reopened(t, Options{Path: path})
+	if rev, err := s.Revision(ctx); err != nil || rev < ahead+1 || r.Quarantined == "" {
+		t.Errorf("revision %d after %d, %v, report %+v", rev, ahead+1, err, r)
+	}
+}
+
+// TestOldDamagedFilesGo keeps a dying disk from filling itself.
+func TestOldDamagedFilesGo(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "li[m]pet.db")
+	for range maxAside + 2 {
+		if err := os.WriteFile(path, []byte("garbage that is no state"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, r := reopened(t, Options{Path: path})
+		if r.Quarantined == "" || r.Lost == 0 {
+			t.Errorf("report %+v", r)
+		}
+		closed(t, s)
+	}
+	if names := beside(t, path); len(names) != maxAside {
+		t.Errorf("left %v", names)
+	}
+}
