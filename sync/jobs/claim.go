@@ -18,16 +18,22 @@ import (
 // Source: Grafana's claim.
 const claimTries = 3
 
-// errTaken says that somebody else has the job or that it has changed into one
-// that is not to be claimed.
-var errTaken = errors.New("job is taken")
+var (
+	// errTaken says that somebody else has the job or that it has changed into
+	// one that is not to be claimed.
+	errTaken = errors.New("job is taken")
+	// errBusy says that the job has changed under every try.
+	errBusy = errors.New("job changes too often to be claimed")
+	// errReleased says that the job was claimed and given back.
+	errReleased = errors.New("job was given back")
+)
 
 // claim takes a job: the intent is kept first, then the labels are written under
 // the resourceVersion that was read, then the claim is kept as confirmed. A crash
 // between any two of these leaves a claim that recovery settles by UID and token.
 //
 // open says whether a job that had to be read again may still be claimed.
-// It returns errTaken when it may not.
+// It returns errTaken when it may not, and errBusy after too many conflicts.
 func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, open func(*unstructured.Unstructured) bool) (*held, error) {
 	a := aboutOf(job)
 	k := state.Claim{UID: a.uid, Namespace: a.Namespace, Name: a.Name, Repository: a.repository, Action: a.action,
@@ -51,7 +57,10 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 			c.step("claimed", a)
 			return c.confirm(ctx, out, k, sent, millis)
 		}
-		if apierrors.IsConflict(err) && try < claimTries {
+		if apierrors.IsConflict(err) {
+			if try == claimTries {
+				return nil, c.abandon(ctx, k, errBusy)
+			}
 			if job, err = c.server.job(ctx, a.key); err == nil && string(job.GetUID()) == a.uid && open(job) {
 				continue
 			}
@@ -92,7 +101,7 @@ func (c *Controller) confirm(ctx context.Context, job *unstructured.Unstructured
 	if err := c.store.PutClaim(h.ctx, k); err != nil {
 		c.release(h, "the claim cannot be kept in the state file: "+err.Error())
 		c.drop(h)
-		return nil, fmt.Errorf("keep the claim: %w", err)
+		return nil, fmt.Errorf("keep the claim: %w: %w", err, errReleased)
 	}
 	c.step("confirmed", h.about)
 	return h, nil

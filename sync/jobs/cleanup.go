@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -206,7 +207,7 @@ func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *c
 	c, a := k.c, aboutOf(job)
 	h, err := c.claim(ctx, job, func(*unstructured.Unstructured) bool { return false })
 	if err != nil {
-		if err == errTaken {
+		if errors.Is(err, errTaken) || errors.Is(err, errBusy) {
 			return nil
 		}
 		return err

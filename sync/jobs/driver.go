@@ -129,6 +129,10 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	switch {
 	case errors.Is(err, errTaken):
 		return verdict{}
+	case errors.Is(err, errBusy):
+		return verdict{retry: true}
+	case errors.Is(err, errReleased) && len(c.unsettledOf(a.key)) == 0:
+		return verdict{again: true, bar: c.o.Interval}
 	case err != nil:
 		c.once("claim "+a.uid, EventNote, a, "the job could not be claimed: "+err.Error())
 		v := retryAfter(err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sort"
@@ -32,8 +33,11 @@ type model struct {
 	objects  map[string]map[string]*unstructured.Unstructured // resource -> ns/name
 	watchers map[*watcher]bool
 	audit    []entry
-	skew     time.Duration  // of the server's clock
-	absent   map[string]int // resource -> status with which it is refused
+	skew     time.Duration     // of the server's clock
+	absent   map[string]int    // resource -> status with which it is refused
+	known    map[string]string // token -> agent, of claims that were there before
+	noDate   bool              // answers carry no time
+	calls    []call            // everything that arrived, but watches
 	fault    func(c call) fault
 }
 
@@ -100,6 +104,9 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	var f fault
 	l.model.mu.Lock()
 	hook := l.model.fault
+	if c.Verb != "watch" {
+		l.model.calls = append(l.model.calls, c)
+	}
 	l.model.mu.Unlock()
 	if hook != nil {
 		f = hook(c)
@@ -189,8 +196,15 @@ func (m *model) now() time.Time { return time.Now().Add(m.skew) }
 func (m *model) answer(status int, body any) *http.Response {
 	data, _ := json.Marshal(body)
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"application/json"}, "Date": {m.now().UTC().Format(http.TimeFormat)}},
-		Body:   io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data))}
+		Header: m.header(), Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data))}
+}
+
+func (m *model) header() http.Header {
+	h := http.Header{"Content-Type": {"application/json"}}
+	if !m.noDate {
+		h.Set("Date", m.now().UTC().Format(http.TimeFormat))
+	}
+	return h
 }
 
 var reasons = map[int]string{404: "NotFound", 409: "Conflict", 403: "Forbidden", 405: "MethodNotAllowed", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 410: "Expired"}
@@ -464,18 +478,54 @@ func (m *model) writes(ok func(e entry) bool) int {
 	return n
 }
 
+// onlyAsksToStop says that a write changes nothing but the wish to stop, which
+// anybody may utter.
+func onlyAsksToStop(e entry) bool {
+	if e.now == nil || e.now.GetAnnotations()[api.AnnoCancel] == "" {
+		return false
+	}
+	a, b := e.before.DeepCopy(), e.now.DeepCopy()
+	for _, u := range []*unstructured.Unstructured{a, b} {
+		setAnnotation(u, api.AnnoCancel, "")
+		u.SetResourceVersion("")
+	}
+	return equal(a, b)
+}
+
+// arrived counts requests that a condition holds for, refused ones included.
+func (m *model) arrived(ok func(c call) bool) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, c := range m.calls {
+		if ok(c) {
+			n++
+		}
+	}
+	return n
+}
+
+// set changes how the server behaves.
+func (m *model) set(fn func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fn()
+}
+
 // unlawful is the oracle: it returns every accepted write of an agent that the
 // rules of the wire forbid.
 func (m *model) unlawful(expiry time.Duration) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []string
-	holder := map[string]string{} // token -> agent
+	holder := map[string]string{} // token -> agent; a1 and a2 are two processes of agent a
 	archived := map[string]int{}
+	maps.Copy(holder, m.known)
 	for _, e := range m.audit {
 		if e.Agent == "person" {
 			continue
 		}
+		e.Agent = strings.TrimRight(e.Agent, "0123456789")
 		bad := func(format string, args ...any) {
 			out = append(out, fmt.Sprintf("%s %s %s %s: ", e.Agent, e.Verb, e.Resource, e.Name)+fmt.Sprintf(format, args...))
 		}
@@ -487,7 +537,7 @@ func (m *model) unlawful(expiry time.Duration) []string {
 				if archived[l[api.LabelOriginalUID]] > 1 {
 					bad("second HistoricJob of %s", l[api.LabelOriginalUID])
 				}
-				if l[api.LabelClaim] != "" || l[api.LabelClaimOwner] != "" || l[api.LabelRepository] == "" {
+				if _, named := l[api.LabelRepository]; l[api.LabelClaim] != "" || l[api.LabelClaimOwner] != "" || !named {
 					bad("labels %v", l)
 				}
 			}
@@ -495,7 +545,7 @@ func (m *model) unlawful(expiry time.Duration) []string {
 			was := e.before.GetLabels()[api.LabelClaimOwner]
 			since, _ := strconv.ParseInt(e.before.GetLabels()[api.LabelClaim], 10, 64)
 			expired := e.at.UnixMilli()-since > expiry.Milliseconds()
-			if h := holder[was]; was != "" && h != e.Agent && !expired {
+			if h := holder[was]; was != "" && h != e.Agent && !expired && !onlyAsksToStop(e) {
 				bad("the job is held by %q", h)
 			}
 			if e.now == nil {

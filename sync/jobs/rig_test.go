@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
@@ -41,10 +42,14 @@ func bubble(t *testing.T, fn func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, model: newModel()}
 		r.store = r.open("limpet.db")
-		fn(r)
-		for _, a := range r.agents {
-			a.stop()
-		}
+		func() {
+			defer func() { // also after a Fatal
+				for _, a := range r.agents {
+					a.stop()
+				}
+			}()
+			fn(r)
+		}()
 		if bad := r.model.unlawful(DefaultExpiry); len(bad) > 0 {
 			t.Errorf("unlawful writes:\n%s", strings.Join(bad, "\n"))
 		}
@@ -371,4 +376,14 @@ func settle() { synctest.Wait() }
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
+}
+
+func contains(text, part string) bool { return strings.Contains(text, part) }
+
+func selector(text string) labels.Selector {
+	s, err := labels.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
 }

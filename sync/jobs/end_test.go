@@ -1,0 +1,386 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+func archiving(c call) bool { return c.Resource == "historicjobs" && c.Verb == "create" }
+func deleting(c call) bool  { return c.Resource == "jobs" && c.Verb == "delete" }
+
+// during makes the first n calls of a kind fail thus.
+func during(kind func(call) bool, n int, f fault) func(c call) fault {
+	return func(c call) fault {
+		if c.Agent != "person" && kind(c) && n > 0 {
+			n--
+			return f
+		}
+		return fault{}
+	}
+}
+
+// TestCompletionMeetsFaults: whatever goes wrong between the end of the work and
+// the end of the claim, the job ends once and has one HistoricJob at most.
+func TestCompletionMeetsFaults(t *testing.T) {
+	const ever = 1 << 30
+	cases := []struct {
+		name     string
+		fault    func(r *rig) func(c call) fault
+		absent   int // status of historicjobs
+		historic string
+		within   time.Duration
+	}{
+		{name: "nothing", historic: posted},
+		{name: "historicjobs answers 404", absent: 404, historic: unavailable},
+		{name: "historicjobs answers 403", absent: 403, historic: unavailable},
+		{name: "historicjobs answers 405", absent: 405, historic: unavailable},
+		{name: "history refused as invalid", fault: plainFault(during(archiving, ever, fault{status: 422})), historic: skipped},
+		{name: "history fails for ever", fault: plainFault(during(archiving, ever, fault{status: 500})), historic: skipped, within: 90 * time.Second},
+		{name: "history fails twice", fault: plainFault(during(archiving, 2, fault{status: 500})), historic: posted, within: 5 * time.Second},
+		{name: "history is busy", fault: plainFault(during(archiving, 1, fault{status: 503, after: 7})), historic: posted, within: 10 * time.Second},
+		{name: "answer of history is lost", fault: plainFault(during(archiving, 1, fault{loseAnswer: true})), historic: posted, within: 5 * time.Second},
+		{name: "delete fails", fault: plainFault(during(deleting, 3, fault{status: 500})), historic: posted, within: 5 * time.Second},
+		{name: "delete is lost", fault: plainFault(during(deleting, 1, fault{lose: true})), historic: posted, within: 5 * time.Second},
+		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: posted, within: 5 * time.Second},
+		{name: "somebody writes the job before each delete", fault: func(r *rig) func(c call) fault {
+			n := 0
+			return func(c call) fault {
+				if deleting(c) && n < 5 {
+					n++
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(n)) })
+				}
+				return fault{}
+			}
+		}, historic: posted},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				r.repository("r2")
+				w := quick()
+				a := r.start("a", Options{}, w)
+				settle()
+				r.model.set(func() {
+					if c.absent != 0 {
+						r.model.absent["historicjobs"] = c.absent
+					}
+				})
+				if c.fault != nil {
+					r.model.inject(c.fault(r))
+				}
+				r.job("r1", "r1-sync")
+				pass(c.within)
+				if len(r.model.all("jobs")) != 0 || len(r.claims()) != 0 || len(w.seen()) != 1 {
+					t.Fatalf("%d jobs, %d claims, runs %q", len(r.model.all("jobs")), len(r.claims()), w.seen())
+				}
+				if rec := r.only(); rec.HistoricJob != c.historic || rec.State != "success" {
+					t.Errorf("record %+v", rec)
+				}
+				if n := len(r.model.all("historicjobs")); (n == 1) != (c.historic == posted) {
+					t.Errorf("%d HistoricJobs", n)
+				}
+				if c.absent != 0 {
+					r.job("r2", "r2-sync")
+					settle()
+					if n := r.model.arrived(archiving); n != 1 || a.count(EventNote) != 1 {
+						t.Errorf("a server without history was asked %d times, told %d times", n, a.count(EventNote))
+					}
+				}
+			})
+		})
+	}
+}
+
+func plainFault(f func(c call) fault) func(*rig) func(c call) fault {
+	return func(*rig) func(c call) fault { return f }
+}
+
+// TestResultWaitsForTheAPI: the work is done, the API is away. The result is
+// sent when it is back, if and only if the job is still ours.
+func TestResultWaitsForTheAPI(t *testing.T) {
+	cases := []struct {
+		name      string
+		meanwhile func(r *rig)
+		historic  string
+		left      int
+		runs      int
+	}{
+		{"still ours", func(*rig) {}, posted, 0, 1},
+		{"taken by somebody", func(r *rig) {
+			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
+		}, skipped, 1, 1},
+		{"reaped", func(r *rig) { r.model.remove("jobs", "default", "r1-sync") }, skipped, 0, 1},
+		{"reaped and made anew", func(r *rig) {
+			r.model.remove("jobs", "default", "r1-sync")
+			r.job("r1", "r1-sync", claimOf("stranger", r.model.now()))
+		}, skipped, 1, 1},
+		{"requeued", func(r *rig) {
+			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) {
+				stripClaim(u)
+				setAnnotation(u, api.AnnoAttempt, "1")
+			})
+		}, posted, 0, 2},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := work(10 * time.Second)
+				a := r.start("a", Options{Cleanup: CleanupOff}, w)
+				settle()
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				a.link.cut(true)
+				pass(30 * time.Second)
+				if rec := r.only(); rec.State != "success" || rec.HistoricJob != "" {
+					t.Errorf("record while the API is away: %+v", rec)
+				}
+				c.meanwhile(r)
+				pass(time.Hour)
+				calls := r.model.arrived(func(c call) bool { return c.Agent == "a" })
+				a.link.cut(false)
+				pass(time.Minute)
+				if calls = r.model.arrived(func(c call) bool { return c.Agent == "a" }) - calls; calls > 12 {
+					t.Errorf("%d requests to catch up", calls)
+				}
+				if rec := r.only(); rec.HistoricJob != c.historic || rec.State != "success" {
+					t.Errorf("record %+v", rec)
+				}
+				if len(r.claims()) != 0 || len(r.model.all("jobs")) != c.left || len(w.seen()) != c.runs {
+					t.Errorf("claims %v, %d jobs, runs %q", r.claims(), len(r.model.all("jobs")), w.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestStateFileMeetsFaults: a result that is not kept does not count.
+func TestStateFileMeetsFaults(t *testing.T) {
+	cases := []struct {
+		name string
+		fail error
+		// before the repair, after 45 s
+		held bool // the claim is kept and renewed
+	}{
+		{"disk full", syscall.ENOSPC, true},
+		{"file at its limit", fmt.Errorf("%w: test", state.ErrFull), true},
+		{"read-only", fmt.Errorf("%w: test", state.ErrReadOnly), false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := work(10 * time.Second)
+				a := r.start("a", Options{}, w)
+				settle()
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				a.ledger.failing(func(string) error { return c.fail })
+				pass(30 * time.Second)
+				job := r.model.get("jobs", "default", "r1-sync")
+				if job == nil || claimed(job) != c.held {
+					t.Fatalf("job %v", job)
+				}
+				if len(r.history()) != 0 || len(r.model.all("historicjobs")) != 0 {
+					t.Error("a result was told that is not kept")
+				}
+				pass(2 * time.Minute)
+				a.ledger.failing(nil)
+				pass(2 * time.Minute)
+				r.done("success", "")
+				if got := len(w.seen()); (got == 1) != c.held {
+					t.Errorf("%d runs", got)
+				}
+			})
+		})
+	}
+}
+
+func TestHowWorkersEnd(t *testing.T) {
+	cases := []struct {
+		name    string
+		w       *script
+		state   string
+		message string
+	}{
+		{"error", worker(func(context.Context, *Task) error { return errors.New("no such branch") }), "error", "no such branch"},
+		{"panic", worker(func(context.Context, *Task) error { panic("index out of range") }), "error", "worker panicked: index out of range"},
+		{"timeout", work(time.Hour), "error", "job did not end within 1m0s"},
+		{"finished although the time was up", worker(func(context.Context, *Task) error { <-time.After(70 * time.Second); return nil }), "success", ""},
+		{"slow to return after its time", worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			<-time.After(3 * time.Minute)
+			return ctx.Err()
+		}), "error", "job did not end within 1m0s"},
+		{"too many errors", worker(func(ctx context.Context, t *Task) error {
+			t.Progress.StrictMaxErrors(2)
+			for range 5 {
+				t.Progress.Record(ctx, dashboard(Updated, errors.New("bad"), nil))
+			}
+			return t.Progress.TooManyErrors()
+		}), "error", "too many errors: 5"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				a := r.start("a", Options{Timeout: time.Minute}, c.w)
+				settle()
+				r.job("r1", "r1-sync")
+				pass(65 * time.Second)
+				if strings.HasPrefix(c.name, "slow") {
+					if job := r.model.get("jobs", "default", "r1-sync"); job == nil || len(a.Live()) != 1 {
+						t.Fatal("the job ended while its worker still ran")
+					}
+				}
+				pass(5 * time.Minute)
+				r.done(c.state, c.message)
+				if a.Waiting() != 0 {
+					t.Errorf("%d names left in the queue", a.Waiting())
+				}
+				r.job("r1", "again") // the process goes on
+				pass(10 * time.Minute)
+				if len(r.history()) != 2 {
+					t.Error("the next job was not run")
+				}
+			})
+		})
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	cases := []struct {
+		name  string
+		w     *script
+		fault func(r *rig, a *agent)
+		// within is how long the stop may take.
+		within   time.Duration
+		released bool
+		kept     bool // the claim stays in the state file
+	}{
+		{name: "nothing runs", within: 0},
+		{name: "worker heeds its context", w: work(time.Hour), within: time.Second, released: true},
+		{name: "worker finishes its work first", w: worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			<-time.After(10 * time.Second)
+			return nil
+		}), within: 11 * time.Second},
+		{name: "worker fails while stopping", w: worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			return errors.New("operation was canceled")
+		}), within: time.Second, released: true},
+		{name: "worker does not heed its context", w: worker(func(context.Context, *Task) error {
+			<-time.After(5 * time.Minute)
+			return nil
+		}), within: 21 * time.Second, released: true},
+		{name: "somebody writes the job before each write", w: work(time.Hour), fault: func(r *rig, _ *agent) {
+			n := 0
+			r.model.inject(func(c call) fault {
+				if c.Verb == "update" && n < 4 {
+					n++
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(n)) })
+				}
+				return fault{}
+			})
+		}, within: time.Second, released: true},
+		{name: "the API is away", w: work(time.Hour), fault: func(_ *rig, a *agent) { a.link.cut(true) }, within: 11 * time.Second, kept: true},
+		{name: "the API does not answer", w: work(time.Hour), fault: func(r *rig, _ *agent) {
+			r.model.inject(func(call) fault { return fault{delay: time.Hour} })
+		}, within: 41 * time.Second, kept: true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				w := c.w
+				if w == nil {
+					w = quick()
+				}
+				r.repository("r1")
+				a := r.start("a", Options{}, w)
+				if c.w != nil {
+					r.job("r1", "r1-sync")
+				}
+				pass(5 * time.Second)
+				if c.fault != nil {
+					c.fault(r, a)
+				}
+				begin := time.Now()
+				a.stop()
+				if took := time.Since(begin); took > c.within {
+					t.Errorf("the stop took %s", took)
+				}
+				settle()
+				r.model.inject(nil)
+				job := r.model.get("jobs", "default", "r1-sync")
+				switch {
+				case c.released:
+					status, _, _ := unstructured.NestedString(job.Object, "status", "state")
+					if claimed(job) || status != api.StatePending || len(r.claims()) != 0 || attemptsOf(job) != 0 || a.count(EventReleased) != 1 {
+						t.Errorf("not given back: %v, claims %v", job.Object, r.claims())
+					}
+				case c.kept:
+					if !claimed(job) || len(r.claims()) != 1 {
+						t.Errorf("job %v, claims %v", job.Object, r.claims())
+					}
+				default:
+					if job != nil || len(r.claims()) != 0 {
+						t.Errorf("job %v, claims %v", job, r.claims())
+					}
+				}
+				if c.released || c.kept {
+					token := ""
+					if c.kept {
+						token = r.claims()[0].Token
+					}
+					next := quick()
+					r.start("a2", Options{}, next)
+					pass(time.Minute)
+					r.done("success", "")
+					if len(next.seen()) != 1 {
+						t.Errorf("runs of the next agent %q", next.seen())
+					}
+					if c.kept && r.model.writes(func(e entry) bool {
+						return e.Agent == "a2" && e.now != nil && e.Resource == "jobs" && e.now.GetLabels()[api.LabelClaimOwner] != token
+					}) != 0 {
+						t.Error("the claim was not resumed under its token")
+					}
+				}
+				pass(10 * time.Minute) // lets the stubborn worker go
+			})
+		})
+	}
+}
+
+// TestReleasedJobRests: a job that was given back is not taken again for one
+// interval, neither by who gave it back nor by an agent that watched.
+func TestReleasedJobRests(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, work(time.Hour))
+		r.job("r1", "r1-sync")
+		settle()
+		w := quick()
+		r.startOn(r.open("other.db"), "b", Options{}, w)
+		settle()
+		a.stop()
+		pass(29 * time.Second)
+		if len(w.seen()) != 0 {
+			t.Error("taken within the interval")
+		}
+		pass(2 * time.Second)
+		if len(w.seen()) != 1 {
+			t.Error("not taken after the interval")
+		}
+	})
+}

@@ -1,0 +1,281 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+func isRenewal(e entry) bool { return e.Resource == "jobs" && e.Verb == "update" && e.Lease }
+
+func TestLeaseIsRenewed(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, work(95*time.Second))
+		r.job("r1", "r1-sync")
+		last := int64(0)
+		for range 9 {
+			pass(10 * time.Second)
+			ms, err := strconv.ParseInt(r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaim], 10, 64)
+			if err != nil || ms < last {
+				t.Fatalf("claim time %d after %d, %v", ms, last, err)
+			}
+			if age := r.model.now().Sub(time.UnixMilli(ms)); age > 11*time.Second {
+				t.Errorf("a held claim is %s old", age)
+			}
+			last = ms
+		}
+		if live := a.Live(); len(live) != 1 || !live[0].LeaseUntil.After(time.Now().Add(49*time.Second)) || live[0].RenewAt.Before(time.Now()) {
+			t.Errorf("live %+v", live)
+		}
+		pass(10 * time.Second)
+		r.done("success", "")
+		if got := a.count(EventRenewed); got != 9 {
+			t.Errorf("%d renewals", got)
+		}
+	})
+}
+
+// TestLeaseOutlastsFaults: none of these takes the job away or runs it twice.
+func TestLeaseOutlastsFaults(t *testing.T) {
+	cases := map[string]func(r *rig, c call) fault{
+		"every request takes 5 s":      func(*rig, call) fault { return fault{delay: 5 * time.Second} },
+		"every second request fails":   alternate(fault{status: 500}),
+		"every second request is lost": alternate(fault{lose: true}),
+		"every second answer is lost":  alternate(fault{loseAnswer: true}),
+		"busy, come back in 8 s":       alternate(fault{status: 429, after: 8}),
+		"somebody writes the job before each of our writes": func(r *rig, c call) fault {
+			if c.Resource == "jobs" && c.Verb == "update" && c.body.GetLabels()[api.LabelClaimOwner] != "" && time.Now().UnixMilli()%3 != 0 {
+				if r.model.get("jobs", "default", c.Name) != nil {
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(u.GetResourceVersion())) })
+				}
+			}
+			return fault{}
+		},
+	}
+	for name, fn := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := worker(func(ctx context.Context, task *Task) error {
+					for i := range 200 {
+						task.Progress.SetMessage(ctx, fmt.Sprint("step ", i))
+						select {
+						case <-time.After(777 * time.Millisecond):
+						case <-ctx.Done():
+							return context.Cause(ctx)
+						}
+					}
+					return nil
+				})
+				r.start("a", Options{}, w)
+				r.startOn(r.open("other.db"), "b", Options{Cleanup: CleanupRequeue}, w)
+				settle()
+				r.model.inject(func(c call) fault { return fn(r, c) })
+				r.job("r1", "r1-sync")
+				pass(150 * time.Second)
+				r.model.inject(nil)
+				pass(4 * time.Minute)
+				if got := w.seen(); len(got) != 1 {
+					t.Errorf("runs %q", got)
+				}
+				if n := len(r.model.all("historicjobs")); n != 1 || len(r.model.all("jobs")) != 0 {
+					t.Errorf("%d HistoricJobs", n)
+				}
+			})
+		})
+	}
+}
+
+func alternate(f fault) func(*rig, call) fault {
+	n := 0
+	return func(_ *rig, c call) fault {
+		if c.Verb == "watch" || c.Agent != "a" {
+			return fault{}
+		}
+		if n++; n%2 == 0 {
+			return f
+		}
+		return fault{}
+	}
+}
+
+// TestLeaseIsLost: what ends a lease, when the worker hears of it, and that
+// nothing is written about the job afterwards.
+func TestLeaseIsLost(t *testing.T) {
+	noRenewals := func(c call) fault {
+		if c.Verb == "update" && c.Lease {
+			return fault{delay: time.Hour}
+		}
+		return fault{}
+	}
+	cases := []struct {
+		name  string
+		lose  func(r *rig, a *agent) // after 25 s, the last renewal was at 20 s
+		cause error
+		by    time.Duration // counted from lose
+		after string        // how the job ends in the end: "again" by us from the mark, "theirs", "gone"
+	}{
+		{"the API is away", func(_ *rig, a *agent) { a.link.cut(true) }, ErrLost, 35 * time.Second, "again"},
+		{"renewals alone stall", func(r *rig, _ *agent) { r.model.inject(noRenewals) }, ErrLost, 35 * time.Second, "again"},
+		{"another owner", func(r *rig, _ *agent) {
+			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
+		}, ErrLost, 5 * time.Second, "theirs"},
+		{"the claim was removed", func(r *rig, _ *agent) { r.model.edit("jobs", "default", "r1-sync", stripClaim) }, ErrLost, 5 * time.Second, "anew"},
+		{"deleted", func(r *rig, _ *agent) { r.model.remove("jobs", "default", "r1-sync") }, ErrCancelled, 0, "gone"},
+		{"deleted and the name used again", func(r *rig, _ *agent) {
+			r.model.remove("jobs", "default", "r1-sync")
+			r.job("r1", "r1-sync", claimOf("stranger", r.model.now()))
+		}, ErrCancelled, 0, "theirs"},
+		{"cancelled by annotation", func(r *rig, _ *agent) {
+			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoCancel, "enough") })
+		}, ErrCancelled, 0, "cancelled"},
+		{"cancelled by call", func(_ *rig, a *agent) {
+			if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+				a.rig.t.Error(err)
+			}
+		}, ErrCancelled, 0, "cancelled"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				var cause error
+				var ended time.Time
+				runs := 0
+				w := worker(func(ctx context.Context, task *Task) error {
+					if runs++; runs > 1 {
+						return nil
+					}
+					if err := task.Progress.Mark(ctx, "half"); err != nil {
+						return err
+					}
+					<-ctx.Done()
+					cause, ended = context.Cause(ctx), time.Now()
+					if errors.Is(cause, ErrLost) {
+						if err := task.Progress.Mark(ctx, "late"); !errors.Is(err, ErrLost) {
+							t.Errorf("a mark after the loss: %v", err)
+						}
+					}
+					task.Progress.SetMessage(ctx, "late")
+					return cause
+				})
+				a := r.start("a", Options{Cleanup: CleanupOff}, w)
+				r.job("r1", "r1-sync")
+				pass(25 * time.Second)
+				lost := time.Now()
+				c.lose(r, a)
+				pass(c.by)
+				if !errors.Is(cause, c.cause) {
+					t.Fatalf("after %s the worker was told %v, want %v", c.by, cause, c.cause)
+				}
+				if late := ended.Sub(lost); late > c.by {
+					t.Errorf("told after %s", late)
+				}
+				pass(time.Second)
+				mine := func(e entry) bool { return e.Agent == "a" && e.at.After(lost.Add(c.by)) }
+				if n := r.model.writes(mine); n != 0 && c.after != "cancelled" {
+					t.Errorf("%d writes after the loss", n)
+				}
+				a.link.cut(false)
+				r.model.inject(nil)
+				pass(2 * time.Minute)
+				switch c.after {
+				case "again":
+					r.done("success", "")
+					if got := fmt.Sprint(w.seen()); got != `[r1-sync 1  r1-sync 1 "half"]` {
+						t.Errorf("runs %s", got)
+					}
+				case "anew":
+					r.done("success", "")
+					if got := fmt.Sprint(w.seen()); got != `[r1-sync 1  r1-sync 1 ]` {
+						t.Errorf("runs %s", got)
+					}
+				case "theirs":
+					if n := r.model.writes(mine); n != 0 {
+						t.Errorf("%d writes to a job of somebody else", n)
+					}
+					if got := r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaimOwner]; got != "stranger" || len(w.seen()) != 1 || len(r.claims()) != 0 {
+						t.Errorf("owner %q, runs %q, claims %v", got, w.seen(), r.claims())
+					}
+				case "gone":
+					rec := r.only()
+					if rec.State != stateCancelled || rec.HistoricJob != skipped || len(r.model.all("historicjobs")) != 0 || len(r.claims()) != 0 {
+						t.Errorf("record %+v", rec)
+					}
+				case "cancelled":
+					r.done(stateCancelled, "cancelled")
+					status, _, _ := unstructured.NestedString(r.model.all("historicjobs")[0].Object, "status", "state")
+					if status != api.StateError {
+						t.Errorf("on the wire it is %q", status)
+					}
+				}
+				if c.cause == ErrLost && a.count(EventLost) != 1 {
+					t.Errorf("lost is told %d times", a.count(EventLost))
+				}
+			})
+		})
+	}
+}
+
+// TestCancelForOthers: the wish is written into the job, its owner obeys.
+func TestCancelForOthers(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.start("a", Options{}, work(time.Hour))
+		r.job("r1", "r1-sync")
+		settle()
+		b := r.startOn(r.open("other.db"), "b", Options{Selector: selector("nobody=1")}, quick())
+		settle()
+		if err := b.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		r.done(stateCancelled, "cancelled on request")
+		if err := b.Cancel(context.Background(), "default", "r1-sync"); err == nil {
+			t.Error("a job that does not exist was cancelled")
+		}
+	})
+}
+
+// TestGuardDoubtsAfterSleep: a look out of turn finds the job in other hands.
+func TestGuardDoubtsAfterSleep(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.start("a", Options{}, work(30*time.Second))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a := r.agents[0]
+		h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+		h.mu.Lock()
+		h.lease.confirmed = h.lease.confirmed.Round(0).Add(-30 * time.Second) // still good by either clock
+		h.mu.Unlock()
+		before := r.model.writes(isRenewal)
+		if err := h.guard(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.model.writes(isRenewal); n != before {
+			t.Error("a good lease was renewed out of turn")
+		}
+		r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
+		if err := h.enter(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		err := h.renewInTurn(context.Background())
+		h.leave()
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("after the sleep somebody else has the job, and the look says %v", err)
+		}
+		settle()
+		if len(r.claims()) != 0 {
+			t.Error("the claim is still in the state file")
+		}
+	})
+}

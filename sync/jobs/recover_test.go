@@ -1,0 +1,314 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+)
+
+// steps are the places where a job can be stopped, in their order.
+var steps = []string{"intent", "claimed", "confirmed", "working", "marked", "worked", "recorded", "posted", "deleted", "ended"}
+
+// batches is a worker of three batches with a mark after each; it begins where
+// its mark says.
+func batches(done *[]string, atMark func(ctx context.Context, n int)) *script {
+	return worker(func(ctx context.Context, t *Task) error {
+		begin := 0
+		if len(t.Mark) > 0 {
+			if _, err := fmt.Sscan(string(t.Mark), &begin); err != nil {
+				return err
+			}
+		}
+		for n := begin + 1; n <= 3; n++ {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			*done = append(*done, fmt.Sprint(n))
+			t.Progress.Record(ctx, dashboard(Created, nil, nil))
+			if err := t.Progress.Mark(ctx, n); err != nil {
+				return err
+			}
+			if atMark != nil {
+				atMark(ctx, n)
+			}
+		}
+		return nil
+	})
+}
+
+// TestCrashAtEveryStep: the process is gone at that very moment; a new one with
+// the same state file ends the job. Nothing is lost, nothing is told twice.
+func TestCrashAtEveryStep(t *testing.T) {
+	for _, stop := range steps {
+		t.Run(stop, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				var a *agent
+				var done []string
+				crashed := make(chan struct{})
+				die := func(name string) {
+					if name == stop {
+						a.crash()
+						close(crashed)
+					}
+				}
+				w := batches(&done, func(ctx context.Context, n int) {
+					if n == 2 && stop == "marked" {
+						die("marked")
+						<-ctx.Done()
+					}
+				})
+				a = r.start("a1", Options{hook: func(name string, _ about) { die(name) }}, w)
+				settle()
+				created := r.job("r1", "r1-sync")
+				<-crashed
+				settle()
+
+				again := batches(&done, nil)
+				r.start("a2", Options{}, again)
+				pass(10 * time.Second)
+				rec := r.done("success", "")
+				if rec.UID != string(created.GetUID()) || rec.HistoricJob != posted && stop != "ended" && stop != "deleted" {
+					t.Errorf("record %+v", rec)
+				}
+				status, _, _ := unstructured.NestedSlice(r.model.all("historicjobs")[0].Object, "status", "summary")
+				if len(status) != 1 || status[0].(map[string]any)["create"] != int64(3) {
+					t.Errorf("the summary counts %v", status)
+				}
+				wantRuns, wantDone := 1, "[1 2 3]"
+				switch slices.Index(steps, stop) {
+				case 2, 3: // held, nothing done
+				case 4:
+					wantDone = "[1 2 3]" // batch 3 after the restart
+				case 5: // all marked, the end not recorded
+				case 6, 7, 8, 9:
+					wantRuns = 0
+				}
+				if got := fmt.Sprint(done); got != wantDone || len(again.seen()) != wantRuns {
+					t.Errorf("batches %s, runs after the restart %q", got, again.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestCrashAndTakenMeanwhile: an agent that stays away for too long finds its
+// job done by another one and writes nothing about it.
+func TestCrashAndTakenMeanwhile(t *testing.T) {
+	for _, stop := range steps[:8] {
+		t.Run(stop, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				var a *agent
+				var done []string
+				crashed := make(chan struct{})
+				die := func(name string) {
+					if name == stop {
+						a.crash()
+						close(crashed)
+					}
+				}
+				a = r.start("a1", Options{hook: func(name string, _ about) { die(name) }},
+					batches(&done, func(ctx context.Context, n int) {
+						if n == 2 && stop == "marked" {
+							die("marked")
+							<-ctx.Done()
+						}
+					}))
+				settle()
+				r.job("r1", "r1-sync")
+				<-crashed
+				settle()
+				other := r.open("other.db")
+				var theirs []string
+				b := r.startOn(other, "b", Options{}, batches(&theirs, nil))
+				pass(5 * time.Minute)
+				if len(r.model.all("jobs")) != 0 || len(r.model.all("historicjobs")) != 1 {
+					t.Fatalf("the other agent left %d jobs, %d HistoricJobs", len(r.model.all("jobs")), len(r.model.all("historicjobs")))
+				}
+				wantTheirs, requeued := "[1 2 3]", 1
+				switch stop {
+				case "intent": // never claimed
+					requeued = 0
+				case "posted": // the HistoricJob says that it was done
+					wantTheirs, requeued = "[]", 0
+				}
+				if got := fmt.Sprint(theirs); got != wantTheirs || b.count(EventRequeued) != requeued {
+					t.Errorf("the other did %s after %d requeues", got, b.count(EventRequeued))
+				}
+				before := r.model.writes(func(entry) bool { return true })
+				again := quick()
+				r.start("a2", Options{}, again)
+				pass(time.Minute)
+				if n := r.model.writes(func(entry) bool { return true }); n != before || len(again.seen()) != 0 || len(r.claims()) != 0 {
+					t.Errorf("%d writes, runs %q, claims %v", n-before, again.seen(), r.claims())
+				}
+			})
+		})
+	}
+}
+
+// TestNameReusedWhileAway: the new job of that name is a job like any other.
+func TestNameReusedWhileAway(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a1", Options{}, work(time.Hour))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a.crash()
+		r.model.remove("jobs", "default", "r1-sync")
+		second := r.job("r1", "r1-sync")
+		b := r.start("a2", Options{}, quick())
+		pass(10 * time.Second)
+		rec := r.done("success", "")
+		if rec.UID != string(second.GetUID()) || b.count(EventLost) != 1 || rec.Attempts[0].N != 1 {
+			t.Errorf("record %+v, lost %d", rec, b.count(EventLost))
+		}
+	})
+}
+
+// TestJobThatKillsItsAgent: it is not tried for ever.
+func TestJobThatKillsItsAgent(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		created := r.job("r1", "r1-sync")
+		runs := 0
+		for n := range 3 {
+			var a *agent
+			crashed := make(chan struct{})
+			a = r.start(fmt.Sprint("a", n), Options{MaxAttempts: 3}, worker(func(ctx context.Context, task *Task) error {
+				runs++
+				if task.Attempt != n+1 {
+					t.Errorf("run %d is attempt %d", n+1, task.Attempt)
+				}
+				a.crash()
+				close(crashed)
+				<-ctx.Done()
+				return ctx.Err()
+			}))
+			<-crashed
+			settle()
+			if n > 0 {
+				if got := attemptsOf(r.model.get("jobs", "default", "r1-sync")); got != n {
+					t.Errorf("the job says %d attempts, want %d", got, n)
+				}
+			}
+			pass(5 * time.Second)
+		}
+		last := quick()
+		r.start("a9", Options{MaxAttempts: 3}, last)
+		pass(5 * time.Second)
+		rec := r.done("error", "3 attempts")
+		if runs != 3 || len(last.seen()) != 0 || rec.UID != string(created.GetUID()) || !contains(rec.Message, deathMessage) {
+			t.Errorf("%d runs, then %q, record %+v", runs, last.seen(), rec)
+		}
+	})
+}
+
+// TestResumeWithOtherSettings: a job that this agent is not to run any more goes
+// back to the queue.
+func TestResumeWithOtherSettings(t *testing.T) {
+	cases := map[string]struct {
+		o Options
+		w *script
+	}{
+		"other repositories": {Options{Selector: selector("site=eu")}, quick()},
+		"no worker":          {Options{}, &script{action: "push"}},
+		"not ready":          {Options{}, &script{action: "pull", ready: func(Task) error { return errors.New("no credentials") }}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				a := r.start("a1", Options{}, work(time.Hour))
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				a.crash()
+				settle()
+				r.start("a2", c.o, c.w)
+				pass(5 * time.Second)
+				job := r.model.get("jobs", "default", "r1-sync")
+				if claimed(job) || len(r.claims()) != 0 || len(r.history()) != 0 {
+					t.Errorf("job %v, claims %v", job.Object, r.claims())
+				}
+			})
+		})
+	}
+}
+
+// TestStrangeClaims: state files of other days.
+func TestStrangeClaims(t *testing.T) {
+	cases := []struct {
+		name  string
+		claim state.Claim
+		runs  int
+	}{
+		{"no token", state.Claim{UID: "uid-102", Phase: state.PhaseHeld}, 1},
+		{"unknown phase", state.Claim{UID: "uid-102", Phase: "painted", Token: "x"}, 1},
+		{"completing without a record", state.Claim{UID: "uid-102", Phase: state.PhaseCompleting, Token: "mine"}, 1},
+		{"unreadable mark", state.Claim{UID: "uid-102", Phase: state.PhaseHeld, Token: "mine", Mark: []byte(`17`)}, 1},
+		{"other job", state.Claim{UID: "uid-5", Phase: state.PhaseHeld, Token: "x"}, 1},
+		{"other namespace", state.Claim{UID: "uid-5", Namespace: "elsewhere", Phase: state.PhaseCompleting, Token: "x"}, 1},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				r.job("r1", "r1-sync", func(u *unstructured.Unstructured) {
+					if c.claim.Token == "mine" {
+						setClaim(u, r.model.now().UnixMilli(), "mine")
+					}
+				})
+				k := c.claim
+				k.Name, k.Repository = "r1-sync", "r1"
+				if k.Namespace == "" {
+					k.Namespace = "default"
+				}
+				if err := r.store.PutClaim(context.Background(), k); err != nil {
+					t.Fatal(err)
+				}
+				r.model.set(func() { r.model.known = map[string]string{"mine": "a"} })
+				w := quick()
+				r.start("a", Options{}, w)
+				pass(time.Minute)
+				r.done("success", "")
+				if len(w.seen()) != c.runs {
+					t.Errorf("runs %q", w.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestStartWithoutAPI: the agent starts when the API is away and takes up its
+// job when it is back.
+func TestStartWithoutAPI(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a1", Options{}, work(time.Hour))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a.crash()
+		settle()
+		w := quick()
+		b := r.start("a2", Options{}, w)
+		b.link.cut(true)
+		pass(30 * time.Minute)
+		if b.Ready() == nil {
+			t.Error("ready without an API")
+		}
+		b.link.cut(false)
+		pass(40 * time.Second)
+		r.done("success", "")
+		if job := w.seen(); len(job) != 1 || b.Ready() != nil {
+			t.Errorf("runs %q, ready %v", job, b.Ready())
+		}
+	})
+}
