@@ -1,0 +1,59 @@
+# limpet: build and test with Go and git alone.
+#
+#   make run      the main job on this machine: dashboard, or plain lines off a terminal
+#   make test     what CI runs
+#   make build    ./limpet, static
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X limpet/tui/cli.Version=$(VERSION)
+GO      ?= go
+PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 30s
+
+.PHONY: build run test unit lint race fuzz bench release apiserver clean
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
+
+run: build
+	@if [ -t 0 ] && [ -t 1 ]; then ./limpet demo; else ./limpet demo --once; fi
+
+# The real API machinery is a module of its own; its cold build takes minutes,
+# so it comes first and its output is kept in the build cache.
+apiserver:
+	$(GO) build -C testdata/apiserver -o /dev/null .
+
+test: lint build apiserver unit
+
+unit:
+	$(GO) test -timeout 15m ./...
+	$(GO) vet -C testdata/apiserver ./...
+
+lint:
+	@files=$$(gofmt -l main.go main_test.go state sync tui testdata); if [ -n "$$files" ]; then echo "gofmt:"; echo "$$files"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+race: apiserver
+	$(GO) test -race -timeout 30m ./...
+
+fuzz:
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; done
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+release:
+	@mkdir -p dist
+	@for p in $(PLATFORMS); do \
+	  out=dist/limpet-$${p%/*}-$${p#*/}; echo $$out; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$out . || exit 1; \
+	done
+	@cd dist && sha256sum limpet-* > SHA256SUMS && cat SHA256SUMS
+
+clean:
+	rm -rf limpet dist

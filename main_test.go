@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"limpet/sync/apitest"
+)
+
+// pkg is what go list says of one package.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+// packages lists the packages of the module, or with deps everything that is
+// linked into the binary.
+func packages(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Standard"}, args...)...)
+	var errText bytes.Buffer
+	cmd.Stderr = &errText
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &errText)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// TestDoors keeps each heavy dependency behind one room, and the direction of
+// imports between the rooms.
+func TestDoors(t *testing.T) {
+	t.Parallel()
+	doors := []struct {
+		dependency string
+		rooms      []string
+	}{
+		{"go.etcd.io/bbolt", []string{"limpet/state"}},
+		{"k8s.io/client-go", []string{"limpet/sync/api"}},
+		{"github.com/go-git/", []string{"limpet/sync/git"}},
+		{"charm.land/", []string{"limpet/tui"}},
+		{"github.com/charmbracelet/", []string{"limpet/tui"}},
+		{"github.com/alecthomas/kong", []string{"limpet/tui/cli"}},
+	}
+	for _, p := range packages(t, "./...") {
+		for _, imp := range p.Imports {
+			for _, d := range doors {
+				// The work queue of client-go may stand where it is used.
+				if strings.HasPrefix(imp, d.dependency) && !slices.Contains(d.rooms, p.ImportPath) && imp != "k8s.io/client-go/util/workqueue" {
+					t.Errorf("%s imports %s; its door is %v", p.ImportPath, imp, d.rooms)
+				}
+			}
+			if why := wrongWay(p.ImportPath, imp); why != "" {
+				t.Errorf("%s imports %s: %s", p.ImportPath, imp, why)
+			}
+		}
+	}
+}
+
+// wrongWay says what is wrong with an import between rooms; "" = nothing.
+func wrongWay(from, to string) string {
+	if !strings.HasPrefix(to, "limpet") {
+		if from == "limpet/state" && strings.Contains(strings.Split(to, "/")[0], ".") && !strings.HasPrefix(to, "go.etcd.io/bbolt") {
+			return "state imports bbolt and the standard library only"
+		}
+		return ""
+	}
+	switch {
+	case from == "limpet/state":
+		return "state is at the bottom"
+	case to == "limpet/sync" && from != "limpet" && from != "limpet/tui/cli":
+		return "only main and the command line know the Agent"
+	case strings.HasPrefix(to, "limpet/tui") && from != "limpet" && from != "limpet/tui/cli":
+		return "nothing below reads the terminal"
+	case from == "limpet/tui" && to != "limpet/sync/view":
+		return "the dashboard knows pictures only"
+	}
+	return ""
+}
+
+// TestLean keeps out of the binary what makes it heavy.
+func TestLean(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t, "-deps", ".") {
+		for _, heavy := range []string{"k8s.io/api/", "k8s.io/client-go/informers", "k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic/dynamicinformer", "k8s.io/apiserver", "sigs.k8s.io/controller-runtime", "net/http/cgi"} {
+			if strings.HasPrefix(p.ImportPath, heavy) {
+				t.Errorf("%s is linked into the binary", p.ImportPath)
+			}
+		}
+	}
+}
+
+// maxBinary is the size that the stripped static binary may have, in bytes.
+const maxBinary = 28 << 20
+
+// TestBinaryIsStaticAndSmall builds the binary as a release does.
+func TestBinaryIsStaticAndSmall(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "limpet")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, text)
+	}
+	info, err := os.Stat(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.1f MiB", float64(info.Size())/(1<<20))
+	if info.Size() > maxBinary {
+		t.Errorf("the binary has %d bytes, more than %d", info.Size(), maxBinary)
+	}
+	text, err := exec.Command("go", "version", "-m", out).CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "CGO_ENABLED=0") {
+		t.Errorf("the binary was not built without cgo: %v\n%s", err, text)
+	}
+}
+
+// scripts stops the shared API server after the tests.
+type scripts struct{ *testing.M }
+
+func (s scripts) Run() int { return apitest.Main(s.M) }
+
+func TestMain(m *testing.M) {
+	testscript.Main(scripts{m}, map[string]func(){"limpet": main})
+}
+
+// TestScripts runs the transcripts of testdata/script: the real binary, real
+// servers, an empty home. Beside the commands of testscript they know
+//
+//	api                     a real API server; sets $API_URL $API_CA $SIGN_URL
+//	githost NAME [BOARDS]   a repository behind a real Git host; sets $GIT_NAME
+//	commit NAME FILE        the next commit: FILE of the script, at the same path
+//	until [!] COMMAND...    repeats the command until it ends well, or with ! badly
+//	post URL FILE HEADER... sends FILE; the body of the answer is the stdout
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	repos := map[string]*apitest.Repository{}
+	var mu sync.Mutex // guards repos
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("LANG", "C.UTF-8")
+			e.Setenv("LIMPET_TELEMETRY_LISTEN", "")
+			e.Setenv("SIGN_TOKEN", apitest.SignToken)
+			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"api": func(ts *testscript.TestScript, _ bool, _ []string) {
+				s := apitest.Real(t)
+				ts.Setenv("API_URL", s.URL)
+				ts.Setenv("API_CA", s.CAFile)
+				ts.Setenv("SIGN_URL", s.SignURL)
+			},
+			"githost": func(ts *testscript.TestScript, _ bool, args []string) {
+				boards := 4
+				if len(args) > 1 {
+					n, err := strconv.Atoi(args[1])
+					ts.Check(err)
+					boards = n
+				}
+				repo := apitest.Repo(t, 3, boards)
+				ts.Setenv("GIT_"+strings.ToUpper(args[0]), apitest.Git(t, apitest.GitOptions{}).Serve(args[0]+".git", repo.Dir))
+				mu.Lock()
+				defer mu.Unlock()
+				repos[ts.Name()+args[0]] = repo
+			},
+			"commit": func(ts *testscript.TestScript, _ bool, args []string) {
+				mu.Lock()
+				repo := repos[ts.Name()+args[0]]
+				mu.Unlock()
+				repo.Commit(t, "Change "+args[1], apitest.Change{Path: args[1], Data: []byte(ts.ReadFile(args[1]))})
+			},
+			"until": func(ts *testscript.TestScript, _ bool, args []string) {
+				deadline, tick := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
+				defer tick.Stop()
+				want := true
+				if args[0] == "!" {
+					want, args = false, args[1:]
+				}
+				for (ts.Exec(args[0], args[1:]...) == nil) != want {
+					select {
+					case <-deadline:
+						ts.Fatalf("never ended well: %s", strings.Join(args, " "))
+					case <-tick.C:
+					}
+				}
+			},
+			"post": post,
+		},
+	})
+}
+
+// post sends a file; certificates are not looked at, as with curl --insecure.
+func post(ts *testscript.TestScript, neg bool, args []string) {
+	req, err := http.NewRequest(http.MethodPost, args[0], strings.NewReader(ts.ReadFile(args[1])))
+	ts.Check(err)
+	for _, h := range args[2:] {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d %s", resp.StatusCode, body)
+	if neg == (resp.StatusCode < 300) {
+		ts.Fatalf("POST %s: %s: %s", args[0], resp.Status, body)
+	}
+	var token struct{ Data struct{ Token string } }
+	if json.Unmarshal(body, &token) == nil && token.Data.Token != "" {
+		ts.Setenv("ACCESS_TOKEN", token.Data.Token)
+	}
+}

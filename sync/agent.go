@@ -1,0 +1,331 @@
+// Package sync is the Agent: it wires the rooms below sync/ and owns their
+// goroutines. Nothing but main and the command line imports it, there under the
+// name agent.
+package sync
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/localapi"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+	"limpet/sync/workers"
+)
+
+// EmbeddedURL is the server name of requests to the embedded API. Nobody
+// listens there: requests stay in the process.
+const EmbeddedURL = "http://embedded"
+
+// Config is what an Agent is made of. Store, StatePath, Version, Jobs and
+// Logger must be set; the rest may be empty.
+type Config struct {
+	Store     *state.Store // owned by the caller, open longer than the Agent
+	StatePath string       // mirrors/ and the socket live beside it
+	Version   string
+
+	// API is the server to watch. An empty Server and Kubeconfig mean the
+	// embedded API, served from Store.
+	API        api.Config
+	Dashboards string // base URL for dashboards; "" = the server of API
+	Folders    string // base URL for folders; "" = the server of API
+	Namespace  string // "" = all
+	Manifests  string // directory applied to the embedded API; "" = none
+
+	Jobs     jobs.Options
+	Resync   time.Duration // period at which the schedule looks at every repository
+	Parallel int           // writes at once inside one job
+
+	CredentialsDir   string
+	GitRules         []auth.Rule
+	AllowInsecureGit bool
+	LocalGit         []string // directories whose file:// repositories may be read
+	SinkPrefixes     []string
+
+	Socket    bool   // serve limpet.sock
+	Telemetry string // address of /healthz and /readyz; "" = off
+	Logger    *slog.Logger
+}
+
+// Agent runs jobs and shows what it does. Use New, then Run once.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+
+	embedded   *localapi.Server // nil when a server is configured
+	manifests  *localapi.Manifests
+	client     *api.Client
+	dashboards *api.Client
+	folders    *api.Client
+	jobs       *api.Informer
+	repos      *api.Informer
+	mirrors    *git.Mirrors
+	controller *jobs.Controller
+	board      *board
+	runs       *runHistory
+}
+
+// New connects the rooms. It checks the configuration and the files that it
+// names, but needs no server to be up: an agent at a site whose link is down
+// starts all the same. Close releases what it opened.
+func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
+	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: new(runHistory)}
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	if err := cfg.Jobs.Validate(); err != nil {
+		return nil, err
+	}
+	if err := a.connect(ctx); err != nil {
+		return nil, err
+	}
+	a.mirrors, err = git.Open(filepath.Join(filepath.Dir(cfg.StatePath), "mirrors"), git.Options{
+		AllowLocal: cfg.LocalGit, Logger: cfg.Logger.With("room", "git")})
+	if err != nil {
+		return nil, err
+	}
+	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{})
+	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, api.InformerOptions{})
+	pull := workers.NewPull(workers.PullOptions{
+		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
+		Git: a.mirrors, Credentials: a.credentials(), SinkPrefixes: cfg.SinkPrefixes,
+		Parallel: cfg.Parallel, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
+	})
+	options := cfg.Jobs
+	options.Observe = a.observe
+	a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, []jobs.Worker{pull}, options)
+	return a, err
+}
+
+// connect makes the clients of the API, embedded or not.
+func (a *Agent) connect(ctx context.Context) (err error) {
+	cfg := a.cfg.API
+	if cfg.Server == "" && cfg.Kubeconfig == "" {
+		a.embedded, err = localapi.New(a.cfg.Store, localapi.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version})
+		if err != nil {
+			return err
+		}
+		cfg.Server, cfg.Transport = EmbeddedURL, a.embedded.Transport()
+		if a.cfg.Manifests != "" {
+			o := localapi.ManifestOptions{Dir: a.cfg.Manifests, Logger: a.log.With("room", "manifests")}
+			if a.manifests, err = localapi.NewManifests(a.embedded, o); err != nil {
+				return err
+			}
+		}
+	}
+	if a.client, err = api.Connect(ctx, cfg); err != nil {
+		return err
+	}
+	if a.dashboards, err = a.alias(ctx, cfg, a.cfg.Dashboards, api.DashboardGroup); err != nil {
+		return err
+	}
+	a.folders, err = a.alias(ctx, cfg, a.cfg.Folders, api.FolderGroup)
+	return err
+}
+
+// alias is the client for one more group: the same server and token unless a
+// URL of its own is given. A token from an exchange must name that group and
+// the provisioning group as its audiences.
+func (a *Agent) alias(ctx context.Context, cfg api.Config, server, group string) (*api.Client, error) {
+	if server != "" {
+		cfg.Server = server
+	}
+	if server == "" && cfg.TokenExchangeURL == "" {
+		return a.client, nil
+	}
+	cfg.Audiences = []string{group, api.ProvisioningGroup}
+	return api.Connect(ctx, cfg)
+}
+
+// credentials chains the places where credentials for Git are looked up, in
+// the order of the contract.
+func (a *Agent) credentials() auth.Source {
+	sources := []auth.Source{auth.SecretSource(a.secret)}
+	if a.embedded != nil {
+		sources = append(sources, auth.FieldSource(a.embedded.SecretOf))
+	}
+	if a.cfg.CredentialsDir != "" {
+		sources = append(sources, auth.DirSource(a.cfg.CredentialsDir))
+	}
+	if len(a.cfg.GitRules) > 0 {
+		sources = append(sources, auth.RuleSource(a.cfg.GitRules))
+	}
+	return auth.Chain(sources...)
+}
+
+// Close releases the connections. It may be called without Run and twice.
+func (a *Agent) Close() {
+	for _, c := range []*api.Client{a.client, a.dashboards, a.folders} {
+		if c != nil {
+			c.Close()
+		}
+	}
+	if a.embedded != nil {
+		a.embedded.Close()
+	}
+}
+
+// Run works until ctx ends, then finishes or releases the claims that are held
+// and returns nil. It returns early when a part cannot go on at all.
+func (a *Agent) Run(ctx context.Context) error {
+	var ln net.Listener
+	if a.cfg.Socket {
+		var err error
+		if ln, err = socket.Listen(SocketPath(a.cfg.StatePath)); err != nil {
+			return err
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { a.board.run(ctx, a.paint); return nil })
+	g.Go(func() error { return a.jobs.Run(ctx) })
+	g.Go(func() error { return a.repos.Run(ctx) })
+	g.Go(func() error { return a.controller.Run(ctx) })
+	g.Go(func() error { return a.keep(ctx) })
+	for _, inf := range []*api.Informer{a.jobs, a.repos} {
+		inf.OnEvent(api.Handler{
+			Add: func(o *object) { a.board.touch() }, Update: func(_, _ *object) { a.board.touch() }, Delete: func(*object) { a.board.touch() },
+		})
+	}
+	if a.embedded != nil {
+		g.Go(func() error { return a.schedule(ctx) })
+		if a.manifests != nil {
+			g.Go(func() error { return a.manifests.Run(ctx) })
+		}
+	}
+	if ln != nil {
+		server := a.socketServer()
+		g.Go(func() error { return server.Serve(ctx, ln) })
+	}
+	if a.cfg.Telemetry != "" {
+		g.Go(func() error { return a.telemetry(ctx) })
+	}
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// SocketPath is the socket beside a state file.
+func SocketPath(statePath string) string {
+	return filepath.Join(filepath.Dir(statePath), "limpet.sock")
+}
+
+func (a *Agent) socketServer() *socket.Server {
+	s := &socket.Server{
+		Hello: socket.Hello{Protocol: socket.Protocol, Version: a.cfg.Version, PID: os.Getpid(), Started: a.started, State: a.cfg.StatePath, Server: a.serverName()},
+		Desk:  a.cfg.Store,
+		Agent: a,
+	}
+	if a.embedded != nil {
+		s.API = a.embedded
+	} else {
+		base, transport := a.client.Endpoint()
+		s.API = socket.Proxy(base, transport)
+	}
+	return s
+}
+
+func (a *Agent) serverName() string {
+	if a.embedded != nil {
+		return "embedded"
+	}
+	base, _ := a.client.Endpoint()
+	return base.Redacted()
+}
+
+// Snapshot returns the newest picture; it never blocks.
+func (a *Agent) Snapshot() *view.Snapshot { return a.board.snapshot() }
+
+// Next blocks until there is a picture newer than seq, or ctx ends.
+func (a *Agent) Next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
+	return a.board.next(ctx, seq)
+}
+
+// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
+func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
+	return a.controller.Cancel(ctx, namespace, name)
+}
+
+// Client is the agent's own way to the API.
+func (a *Agent) Client() *api.Client { return a.client }
+
+// telemetry answers /healthz and /readyz. An address that is taken is told and
+// left: two agents on one host must not keep each other from working.
+func (a *Agent) telemetry(ctx context.Context) error {
+	ln, err := net.Listen("tcp", a.cfg.Telemetry)
+	if err != nil {
+		a.log.Warn("no telemetry", "address", a.cfg.Telemetry, "err", err, "next", "--telemetry-listen with another address, or empty for none")
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if why := a.notReady(); why != "" {
+			http.Error(w, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return localapi.Serve(ctx, ln, mux)
+}
+
+// notReady says why the agent would not claim a job now; "" means it would.
+func (a *Agent) notReady() string {
+	if !a.jobs.HasSynced() || !a.repos.HasSynced() {
+		return "watches have not synced"
+	}
+	if _, err := a.client.Clock().Millis(a.cfg.Jobs.Expiry / 6); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+var _ socket.Agent = (*Agent)(nil)
+var _ socket.Desk = (*state.Store)(nil)
+
+// secret reads a core Secret. A server that has no Secrets, or shows them to
+// nobody, is the same as one where this Secret is not there: the look-up goes
+// on at the next place.
+func (a *Agent) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	u, err := a.client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, _, err := unstructured.NestedStringMap(u.Object, "data")
+	if err != nil {
+		return nil, fmt.Errorf("read secret %s/%s: %w", namespace, name, err)
+	}
+	out := make(map[string][]byte, len(data))
+	for key, text := range data {
+		if out[key], err = base64.StdEncoding.DecodeString(text); err != nil {
+			// The error of the decoder would show where in the secret it is.
+			return nil, fmt.Errorf("read secret %s/%s: key %s is not base64", namespace, name, key)
+		}
+	}
+	return out, nil
+}

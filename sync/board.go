@@ -1,0 +1,141 @@
+package sync
+
+import (
+	"context"
+	stdsync "sync"
+	"time"
+
+	"limpet/sync/view"
+)
+
+const (
+	// boardGap is the least time between two pictures. A person cannot read
+	// faster, and a burst of events costs one picture.
+	boardGap = 100 * time.Millisecond
+	// boardIdle is the longest time between two pictures, so that the figures
+	// of the process stay fresh.
+	boardIdle = 5 * time.Second
+	// doneFor is how long a finished job stays in the list of live ones.
+	doneFor = 60 * time.Second
+	// eventsKept bounds the event list of the dashboard.
+	eventsKept = 200
+)
+
+// board holds the newest picture and the events, and wakes who waits for them.
+type board struct {
+	dirty chan struct{} // capacity 1: "something changed"
+
+	mu      stdsync.Mutex // guards all below
+	current *view.Snapshot
+	changed chan struct{} // closed when current is replaced
+	events  []view.Event  // oldest first
+	done    []view.Job    // finished jobs, oldest first
+}
+
+// newBoard starts counting pictures at the wall clock in milliseconds, so that
+// a dashboard which outlives a restart of its daemon sees the numbers go on.
+func newBoard() *board {
+	now := time.Now()
+	return &board{
+		dirty:   make(chan struct{}, 1),
+		current: &view.Snapshot{At: now, Seq: uint64(now.UnixMilli())},
+		changed: make(chan struct{}),
+	}
+}
+
+// touch says that the picture is out of date. It never blocks.
+func (b *board) touch() {
+	select {
+	case b.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// note adds one line to the event list.
+func (b *board) note(e view.Event) {
+	b.mu.Lock()
+	b.events = append(b.events, e)
+	if len(b.events) > eventsKept {
+		b.events = append([]view.Event(nil), b.events[len(b.events)-eventsKept:]...)
+	}
+	b.mu.Unlock()
+	b.touch()
+}
+
+// finish keeps a finished job on the board for doneFor.
+func (b *board) finish(j view.Job) {
+	b.mu.Lock()
+	b.done = append(b.done, j)
+	b.mu.Unlock()
+	b.touch()
+}
+
+// recent returns the events and the finished jobs that are still to be shown.
+func (b *board) recent(now time.Time) ([]view.Event, []view.Job) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	keep := b.done[:0]
+	for _, j := range b.done {
+		if now.Sub(j.Finished) < doneFor {
+			keep = append(keep, j)
+		}
+	}
+	b.done = keep
+	return append([]view.Event(nil), b.events...), append([]view.Job(nil), b.done...)
+}
+
+// publish makes s the current picture.
+func (b *board) publish(s *view.Snapshot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.Seq = b.current.Seq + 1
+	b.current = s
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *board) snapshot() *view.Snapshot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.current
+}
+
+func (b *board) next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
+	for {
+		b.mu.Lock()
+		cur, changed := b.current, b.changed
+		b.mu.Unlock()
+		if cur.Seq > seq {
+			return cur, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// run makes a picture with paint when something changed, at most one each
+// boardGap and at least one each boardIdle, until ctx ends.
+func (b *board) run(ctx context.Context, paint func() *view.Snapshot) {
+	idle := time.NewTicker(boardIdle)
+	defer idle.Stop()
+	gap := time.NewTimer(0)
+	defer gap.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.dirty:
+		case <-idle.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-gap.C:
+		}
+		b.publish(paint())
+		gap.Reset(boardGap)
+	}
+}

@@ -1,0 +1,135 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/view"
+)
+
+func TestBoardPaintsOncePerBurst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		ctx, cancel := context.WithCancel(t.Context())
+		painted := 0
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.run(ctx, func() *view.Snapshot { painted++; return &view.Snapshot{} })
+		}()
+		for range 1000 {
+			b.touch()
+		}
+		time.Sleep(boardGap / 2)
+		for range 1000 {
+			b.touch()
+		}
+		time.Sleep(boardGap)
+		synctest.Wait()
+		if painted != 2 {
+			t.Errorf("%d pictures for two bursts, want 2", painted)
+		}
+		time.Sleep(boardIdle + boardGap)
+		synctest.Wait()
+		if painted != 3 {
+			t.Errorf("%d pictures after an idle while, want 3", painted)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestBoardNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		first := b.snapshot().Seq
+		got := make(chan *view.Snapshot)
+		for range 3 {
+			go func() {
+				s, err := b.next(t.Context(), first)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- s
+			}()
+		}
+		synctest.Wait()
+		b.publish(&view.Snapshot{Problem: "new"})
+		for range 3 {
+			if s := <-got; s.Seq != first+1 || s.Problem != "new" {
+				t.Errorf("picture %d %q", s.Seq, s.Problem)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.next(ctx, first+1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("next without a newer picture: %v", err)
+		}
+	})
+}
+
+func TestBoardForgets(t *testing.T) {
+	t.Parallel()
+	b := newBoard()
+	now := time.Now()
+	for range eventsKept + 50 {
+		b.note(view.Event{})
+	}
+	b.note(view.Event{Text: "last"})
+	b.finish(view.Job{UID: "old", Finished: now.Add(-doneFor)})
+	b.finish(view.Job{UID: "new", Finished: now})
+	events, done := b.recent(now)
+	if len(events) != eventsKept || events[eventsKept-1].Text != "last" {
+		t.Errorf("%d events, last %q", len(events), events[len(events)-1].Text)
+	}
+	if len(done) != 1 || done[0].UID != "new" {
+		t.Errorf("finished jobs: %+v", done)
+	}
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 30, 0, 0, time.UTC)
+	rec := func(ago time.Duration, end, repo string) state.Record {
+		return state.Record{Namespace: "default", Repository: repo, State: end, Finished: now.Add(-ago)}
+	}
+	got := lines([]state.Record{
+		rec(time.Minute, "success", "a"), rec(2*time.Minute, "warning", "a"), rec(3*time.Minute, "success", "a"),
+		rec(5*time.Hour, "error", "a"), rec(23*time.Hour+59*time.Minute, "success", "a"),
+		rec(24*time.Hour, "error", "a"), rec(-time.Hour, "error", "a"),
+		rec(time.Minute, "cancelled", "b"),
+	}, now)
+	if want := "s" + strings.Repeat(".", 17) + "e....w"; string(got["default/a"]) != want {
+		t.Errorf("line of a: %s, want %s", got["default/a"], want)
+	}
+	if want := strings.Repeat(".", 23) + "e"; string(got["default/b"]) != want {
+		t.Errorf("line of b: %s, want %s", got["default/b"], want)
+	}
+}
+
+func TestOrderOfJobs(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	inOrder := []view.Job{
+		{UID: "working", State: "working", Created: now},
+		{UID: "elsewhere", Owner: "other", Created: now.Add(time.Second)},
+		{UID: "first pending", State: "pending", Created: now.Add(-time.Hour)},
+		{UID: "last pending", State: "pending", Created: now},
+		{UID: "just done", State: "error", Finished: now},
+		{UID: "done before", State: "success", Finished: now.Add(-time.Second)},
+	}
+	for i := range inOrder {
+		for k := range inOrder {
+			if before(inOrder[i], inOrder[k]) != (i < k) {
+				t.Errorf("%q before %q: %v", inOrder[i].UID, inOrder[k].UID, before(inOrder[i], inOrder[k]))
+			}
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package sync
+
+import (
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/jobs"
+	"limpet/sync/repos"
+	"limpet/sync/view"
+)
+
+// paint makes the picture of this moment from the caches of the watches and
+// from what the drivers know of their own jobs.
+func (a *Agent) paint() *view.Snapshot {
+	now := time.Now()
+	events, done := a.board.recent(now)
+	running := a.controller.Live()
+	mine := make(map[string]jobs.Running, len(running))
+	for _, r := range running {
+		mine[r.UID] = r
+	}
+	s := &view.Snapshot{At: now, Events: events, API: a.paintAPI(), Agent: a.paintAgent(len(running))}
+	live := map[string]bool{}
+	for _, u := range a.jobs.List() {
+		job, err := api.JobView(u)
+		if err != nil {
+			continue
+		}
+		row := a.paintJob(u, job)
+		if r, ok := mine[row.UID]; ok {
+			own(&row, r)
+		}
+		live[row.UID] = true
+		s.Jobs = append(s.Jobs, row)
+	}
+	for _, j := range done {
+		if !live[j.UID] {
+			s.Jobs = append(s.Jobs, j)
+		}
+	}
+	sort.SliceStable(s.Jobs, func(i, j int) bool { return before(s.Jobs[i], s.Jobs[j]) })
+	for _, u := range a.repos.List() {
+		if repo, err := api.RepositoryView(u); err == nil {
+			s.Repos = append(s.Repos, a.paintRepo(u, repo, now))
+		}
+	}
+	sort.Slice(s.Repos, func(i, j int) bool {
+		if s.Repos[i].Namespace != s.Repos[j].Namespace {
+			return s.Repos[i].Namespace < s.Repos[j].Namespace
+		}
+		return s.Repos[i].Name < s.Repos[j].Name
+	})
+	s.Problem = a.problem()
+	return s
+}
+
+// before orders jobs for the list: working, then pending, then finished; the
+// oldest first, but of the finished the newest.
+func before(x, y view.Job) bool {
+	if rx, ry := rank(x), rank(y); rx != ry {
+		return rx < ry
+	}
+	if !x.Finished.IsZero() {
+		return x.Finished.After(y.Finished)
+	}
+	if !x.Created.Equal(y.Created) {
+		return x.Created.Before(y.Created)
+	}
+	return x.UID < y.UID
+}
+
+func rank(j view.Job) int {
+	switch {
+	case !j.Finished.IsZero():
+		return 2
+	case j.State == api.StateWorking || j.Owner != "":
+		return 0
+	}
+	return 1
+}
+
+func (a *Agent) paintAgent(claims int) view.Agent {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	size, records := a.runs.store()
+	return view.Agent{Host: host, PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
+		Claims: claims, LostCount: a.runs.lostCount(), StorePath: a.cfg.StatePath, StoreSize: size, History: records,
+		RSS: residentBytes(), Namespace: a.cfg.Namespace}
+}
+
+func (a *Agent) paintAPI() view.API {
+	v := view.API{Server: a.serverName(), Embedded: a.embedded != nil, Synced: a.jobs.HasSynced() && a.repos.HasSynced(), Up: true, Since: a.started}
+	if since, err := a.client.Down(); err != nil {
+		v.Up, v.Since, v.Error = false, since, api.Redact(err.Error())
+	}
+	v.Insecure = a.client.Insecure()
+	return v
+}
+
+func (a *Agent) paintJob(u *object, job api.Job) view.Job {
+	row := view.Job{
+		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
+		Repository: job.Spec.Repository, Action: job.Spec.Action, Detail: detail(u, job.Spec),
+		State: job.Status.State, Message: job.Status.Message, Progress: min(job.Status.Progress, 100),
+		Created: u.GetCreationTimestamp().Time, Started: fromMillis(job.Status.Started), Finished: fromMillis(job.Status.Finished),
+		Errors: job.Status.Errors, Warnings: job.Status.Warnings, Attempt: attempt(u), MaxAttempt: a.cfg.Jobs.MaxAttempts,
+		Summary: summaries(job.Status.Summary),
+	}
+	if row.State == "" {
+		row.State = api.StatePending
+	}
+	if u.GetLabels()[api.LabelClaim] != "" {
+		row.Owner = "other"
+		if ms, err := strconv.ParseInt(u.GetLabels()[api.LabelClaim], 10, 64); err == nil {
+			row.LeaseUntil = time.UnixMilli(ms).Add(a.cfg.Jobs.Expiry)
+		}
+	}
+	return row
+}
+
+func detail(u *object, spec api.JobSpec) string {
+	if spec.Action == "pull" && spec.Pull != nil {
+		if spec.Pull.Incremental {
+			return "incr"
+		}
+		return "full"
+	}
+	if n, ok := strings.CutPrefix(u.GetName(), spec.Repository+"-pr-"); ok && spec.Action == "pr" {
+		return "#" + n
+	}
+	return ""
+}
+
+// attempt is the number of the run that the job is in or waits for.
+func attempt(u *object) int {
+	n, err := strconv.Atoi(u.GetAnnotations()[api.AnnoAttempt])
+	if err != nil {
+		return 1
+	}
+	return n + 1
+}
+
+func summaries(in []api.JobSummary) []view.Summary {
+	var out []view.Summary
+	for _, s := range in {
+		out = append(out, view.Summary{Kind: s.Kind, Total: s.Total, Create: s.Create, Update: s.Update, Delete: s.Delete, Noop: s.Noop, Warn: s.Warning, Error: s.Error})
+	}
+	return out
+}
+
+// own adds what only the driver of the job knows.
+func own(row *view.Job, r jobs.Running) {
+	row.Owner = "this"
+	row.State = api.StateWorking
+	row.LeaseUntil, row.RenewAt = r.LeaseUntil, r.RenewAt
+	row.Attempt = r.Attempt
+	row.Branch, row.RefFrom, row.RefTo = r.Branch, r.RefFrom, r.RefTo
+	row.Done, row.Total = r.Done, r.Total
+	if r.Message != "" {
+		row.Message = r.Message
+	}
+	if row.Started.IsZero() {
+		row.Started = r.Started
+	}
+	row.Progress = r.Progress
+	if len(r.Summary) > 0 {
+		row.Summary = summaries(r.Summary)
+	}
+	row.Errors, row.Warnings = r.Errors, r.Warnings
+	for _, l := range r.Lines {
+		row.Log = append(row.Log, view.Event{At: l.At, Level: l.Level, Job: row.Name, Repo: row.Repository, Text: l.Text})
+	}
+}
+
+func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Repo {
+	row := view.Repo{
+		Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type,
+		Target: repo.Spec.Sync.Target, Enabled: repo.Spec.Sync.Enabled,
+		Healthy: repo.Status.Health.Healthy, Checked: fromMillis(repo.Status.Health.Checked), Health: strings.Join(repo.Status.Health.Message, "; "),
+		SyncState: repo.Status.Sync.State, SyncJob: repo.Status.Sync.Job, LastRef: repo.Status.Sync.LastRef, Synced: fromMillis(repo.Status.Sync.Finished),
+		Runs: a.runs.of(u.GetNamespace(), u.GetName()),
+	}
+	if b := repo.Spec.Block(); b != nil {
+		row.URL, row.Branch, row.Path = api.Redact(b.URL), b.Branch, b.Path
+	}
+	for _, s := range repo.Status.Stats {
+		row.Resources += s.Count
+	}
+	if a.embedded != nil {
+		_, row.Next = repos.Due(repo, u.GetGeneration(), false, now)
+	}
+	return row
+}
+
+func fromMillis(ms int64) time.Time {
+	if ms <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// problem is the one thing that a person has to look at first, or "".
+func (a *Agent) problem() string {
+	for _, inf := range []*api.Informer{a.jobs, a.repos} {
+		if err := inf.LastError(); err != nil {
+			text := api.Redact(err.Error())
+			if hint := api.Hint(err); hint != "" {
+				text += "; try " + hint
+			}
+			return text
+		}
+	}
+	return ""
+}

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"limpet/state"
+	agent "limpet/sync"
+	"limpet/sync/auth"
+	"limpet/sync/jobs"
+	"limpet/sync/socket"
+	"limpet/tui"
+)
+
+// localHistory is how long finished jobs are kept in the state file when
+// --history-expiration does not say. A week covers the question "since when?".
+const localHistory = 168 * time.Hour
+
+type dashboardCmd struct {
+	Daemon bool `help:"Run the agent without a dashboard; logs go to stderr."`
+}
+
+func (c dashboardCmd) Run(ctx context.Context, r *run) error {
+	switch {
+	case c.Daemon:
+		return r.daemon(ctx)
+	case !isTerminal(r.world.Out) || !isTerminal(r.world.In):
+		return statusCmd{}.Run(ctx, r)
+	}
+	path, err := r.statePath()
+	if err != nil {
+		return err
+	}
+	daemon, err := socket.Attach(ctx, socketPath(path))
+	if err == nil {
+		defer daemon.Close()
+		return tui.Run(ctx, attached(daemon), r.tuiOptions())
+	}
+	if !errors.Is(err, socket.ErrNoDaemon) {
+		return err
+	}
+	return r.standalone(ctx, path)
+}
+
+// daemon runs the agent headless until SIGTERM or SIGINT.
+func (r *run) daemon(ctx context.Context) error {
+	path, err := r.statePath()
+	if err != nil {
+		return err
+	}
+	store, err := r.openStore(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	cfg, err := r.agentConfig(store, path, r.log)
+	if err != nil {
+		return err
+	}
+	if r.embedded() {
+		r.log.Info("no server is configured: working on the embedded API", "state", path, "next", "limpet apply -f FILE, or --provisioning-server-url URL")
+	}
+	a, err := agent.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	r.log.Info("agent started", "version", Version, "state", path, "drivers", r.g.Drivers)
+	err = a.Run(ctx)
+	if err == nil {
+		r.log.Info("agent stopped", "cause", "signal")
+	}
+	return err
+}
+
+// standalone runs the agent in this process under the dashboard. Its log goes
+// to a file: stderr is the screen.
+func (r *run) standalone(ctx context.Context, path string) error {
+	store, err := r.openStore(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	logFile, err := os.OpenFile(path+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	return r.withDashboard(ctx, store, path, newLogger(r.g, logFile), nil)
+}
+
+// withDashboard runs the agent and the dashboard together; the end of either
+// ends the other. Extra, if given, runs beside them.
+func (r *run) withDashboard(ctx context.Context, store *state.Store, path string, log *slog.Logger, extra func(context.Context, *agent.Agent) error) error {
+	cfg, err := r.agentConfig(store, path, log)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return together(ctx,
+		a.Run,
+		func(ctx context.Context) error {
+			if extra == nil {
+				<-ctx.Done()
+				return nil
+			}
+			return extra(ctx, a)
+		},
+		func(ctx context.Context) error { return tui.Run(ctx, inProcess(a), r.tuiOptions()) },
+	)
+}
+
+// together runs all parts until the last one ends or any of them fails, then
+// ends and waits for the others.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		last bool
+		err  error
+	}
+	ends := make(chan end, len(parts))
+	for i, part := range parts {
+		go func() { ends <- end{last: i == len(parts)-1, err: part(ctx)} }()
+	}
+	var first error
+	for range parts {
+		e := <-ends
+		if e.last || e.err != nil {
+			cancel()
+		}
+		if first == nil {
+			first = e.err
+		}
+	}
+	return first
+}
+
+// agentConfig turns the flags into what an agent is made of. It judges all of
+// them before anything is opened or written.
+func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (agent.Config, error) {
+	g := r.g
+	apiCfg, err := r.apiConfig()
+	if err != nil {
+		return agent.Config{}, err
+	}
+	apiCfg.Logger = log
+	selector := labels.Everything()
+	if g.RepositorySelector != "" {
+		if selector, err = labels.Parse(g.RepositorySelector); err != nil {
+			return agent.Config{}, usage("limpet --repository-selector 'site=east'", "--repository-selector: %w", err)
+		}
+	}
+	if g.Manifests != "" && !r.embedded() {
+		return agent.Config{}, usage("", "--manifests fills the embedded API; it cannot be used with --provisioning-server-url or --kubeconfig")
+	}
+	rules, err := r.gitRules()
+	if err != nil {
+		return agent.Config{}, err
+	}
+	dir := g.CredentialsDir
+	if dir == "" {
+		dir = r.world.Env("CREDENTIALS_DIRECTORY")
+	}
+	history, local := g.HistoryExpiration, g.HistoryExpiration
+	if local == 0 {
+		local = localHistory
+	}
+	if r.embedded() {
+		// Nobody else prunes what the embedded API holds.
+		history = local
+	}
+	options := jobs.Options{
+		Drivers: g.Drivers, Timeout: g.MaxJobTimeout, Interval: g.JobInterval, Expiry: g.ClaimExpiry, Renew: g.LeaseRenewalInterval,
+		MaxAttempts: g.MaxAttempts, Cleanup: g.Cleanup, Selector: selector, Actions: g.Actions,
+		HistoryExpiration: history, LocalHistory: local, Agent: hostname(), Namespace: g.listNamespace(), Logger: log,
+	}
+	if err := options.Validate(); err != nil {
+		return agent.Config{}, usage("limpet --help", "%w", err)
+	}
+	return agent.Config{
+		Store: store, StatePath: path, Version: Version,
+		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
+		Jobs: options, Resync: g.ResyncInterval, Parallel: g.MaxSyncWorkers,
+		CredentialsDir: dir, GitRules: rules, AllowInsecureGit: g.AllowInsecureGit, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
+		Socket: true, Telemetry: g.TelemetryListen, Logger: log,
+	}, nil
+}
+
+// gitRules reads the credentials by URL pattern from the config file.
+func (r *run) gitRules() ([]auth.Rule, error) {
+	raw, ok := r.config.Values[gitRulesKey]
+	if !ok {
+		return nil, nil
+	}
+	data, err := yaml.Marshal(raw)
+	if err != nil {
+		return nil, err
+	}
+	var rules []auth.Rule
+	if err := yaml.UnmarshalStrict(data, &rules); err != nil {
+		return nil, usage("", "config file %s: %s: %w", r.config.Path, gitRulesKey, err)
+	}
+	return rules, nil
+}
+
+func (r *run) tuiOptions() tui.Options {
+	return tui.Options{In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Env: r.world.Env, Version: Version}
+}
+
+func (r *run) stateText() string {
+	path, err := r.statePath()
+	if err != nil {
+		return "the state file"
+	}
+	return fmt.Sprintf("the state file %s", path)
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"limpet/state"
+	"limpet/sync/localapi"
+)
+
+// defaultAPIToken is the token of Grafana's own walk-through. It is good for
+// loopback only, where it keeps nobody out who is not kept out already.
+const defaultAPIToken = "ProvisioningAdminToken"
+
+type apiCmd struct {
+	Listen     string `help:"Address of the API, over TLS." default:"127.0.0.1:6446"`
+	SignListen string `name:"sign-listen" help:"Address of the token-exchange endpoint, plain HTTP." default:"127.0.0.1:6481"`
+}
+
+func (c apiCmd) Run(ctx context.Context, r *run) error {
+	token, err := c.token(r)
+	if err != nil {
+		return err
+	}
+	if (r.g.TLSCertFile == "") != (r.g.TLSKeyFile == "") {
+		return usage("", "--tls-cert-file and --tls-key-file need each other")
+	}
+	path, err := r.apiStatePath()
+	if err != nil {
+		return err
+	}
+	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Logger: r.log})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	noteReport(r.log, path, report)
+	return c.serve(ctx, r, store, filepath.Dir(path), token)
+}
+
+func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, token string) error {
+	signer, err := localapi.NewSigner(dir)
+	if err != nil {
+		return err
+	}
+	server, err := localapi.New(store, localapi.Options{Logger: r.log, Version: Version, Auth: localapi.NewGate(signer, token)})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	certFile, keyFile := r.g.TLSCertFile, r.g.TLSKeyFile
+	if certFile == "" {
+		if certFile, keyFile, err = localapi.SelfSigned(dir, hostOf(c.Listen)); err != nil {
+			return err
+		}
+	}
+	exchange, err := localapi.NewExchange(signer, localapi.ExchangeOptions{Token: token, Logger: r.log})
+	if err != nil {
+		return err
+	}
+	// Both addresses are taken before either answers, so that a half started
+	// pair is never seen.
+	apiLn, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fail(ExitError, "limpet api --listen 127.0.0.1:0", "listen for the API: %w", err)
+	}
+	signLn, err := net.Listen("tcp", c.SignListen)
+	if err != nil {
+		apiLn.Close()
+		return fail(ExitError, "limpet api --sign-listen 127.0.0.1:0", "listen for the token exchange: %w", err)
+	}
+	secure, err := localapi.ListenTLS(apiLn, certFile, keyFile)
+	if err != nil {
+		apiLn.Close()
+		signLn.Close()
+		return usage("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
+	}
+	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), localapi.ExchangePath, certFile)
+	return together(ctx,
+		func(ctx context.Context) error { return localapi.Serve(ctx, signLn, exchange) },
+		func(ctx context.Context) error { return localapi.Serve(ctx, secure, server) },
+	)
+}
+
+// token is the one that may be exchanged. The default is refused wherever
+// others could reach it.
+func (c apiCmd) token(r *run) (string, error) {
+	token := r.g.Token
+	if r.g.TokenFile != "" {
+		data, err := r.readFile(r.g.TokenFile)
+		if err != nil {
+			return "", usage("", "--token-file: %w", err)
+		}
+		token = trimLine(data)
+	}
+	if token != "" {
+		return token, nil
+	}
+	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
+		if ip := net.ParseIP(hostOf(addr)); hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return "", usage("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own", flag, addr)
+		}
+	}
+	return defaultAPIToken, nil
+}
+
+// apiStatePath is a file of its own, so that a daemon beside it keeps the
+// default one.
+func (r *run) apiStatePath() (string, error) {
+	path, err := r.statePath()
+	if err != nil {
+		return "", err
+	}
+	if r.g.State == "" {
+		path = filepath.Join(filepath.Dir(path), "limpet-api.db")
+	}
+	return path, nil
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}
+
+func trimLine(data []byte) string {
+	var s string
+	fmt.Sscan(string(data), &s)
+	return s
+}

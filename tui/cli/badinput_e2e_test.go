@@ -1,0 +1,269 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"limpet/sync/apitest"
+)
+
+// TestBadInput calls the binary with what people get wrong. Each call must end
+// with its exit code, say what was wrong, and change nothing.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "<html><title>Welcome to the hotel network</title></html>")
+	}))
+	t.Cleanup(portal.Close)
+	h := newHome(t)
+	config := h.file(t, "config.yaml", "drivers: 2\nprovisioning-server-ulr: https://x\n")
+	broken := h.file(t, "broken.yaml", "drivers: [\n")
+	notPEM := h.file(t, "ca.pem", "this is no certificate\n")
+	open := h.file(t, "open.yaml", "token: secret\n")
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	server := []string{"--provisioning-server-url", "https://127.0.0.1:1"}
+	tests := []struct {
+		name string
+		args []string
+		in   string
+		code int
+		says []string
+	}{
+		{"unknown flag", []string{"--drivres", "3", "status"}, "", 2, []string{"drivres", "--drivers"}},
+		{"unknown command", []string{"stauts"}, "", 2, []string{"stauts", "status"}},
+		{"wrong type", []string{"--drivers", "many", "status"}, "", 2, []string{"drivers", "many"}},
+		{"unknown config key", []string{"--config", config, "status"}, "", 2, []string{"provisioning-server-ulr", "provisioning-server-url"}},
+		{"broken config", []string{"--config", broken, "status"}, "", 2, []string{"broken.yaml"}},
+		{"config that is not there", []string{"--config", "/no/such/file", "status"}, "", 2, []string{"/no/such/file"}},
+		{"token that others can read", []string{"--config", open, "status"}, "", 2, []string{"chmod 600"}},
+		{"unreadable CA", append(server, "--tls-ca-file", "/no/such/ca.pem", "get", "jobs"), "", 2, []string{"--tls-ca-file", "/no/such/ca.pem"}},
+		{"CA that is none", append(server, "--tls-ca-file", notPEM, "get", "jobs"), "", 2, []string{"--tls-ca-file"}},
+		{"certificate without a key", append(server, "--tls-cert-file", notPEM, "get", "jobs"), "", 2, []string{"--tls-key-file"}},
+		{"CA and insecure", append(server, "--tls-ca-file", notPEM, "--tls-insecure", "get", "jobs"), "", 2, []string{"--tls-insecure"}},
+		{"token twice", append(server, "--token", "a", "--token-file", "b", "get", "jobs"), "", 2, []string{"--token-file"}},
+		{"server twice", append(server, "--kubeconfig", "x", "get", "jobs"), "", 2, []string{"--kubeconfig"}},
+		{"server that is down", append(server, "get", "jobs"), "", 8, []string{"127.0.0.1:1"}},
+		{"server that is no API", []string{"--provisioning-server-url", portal.URL, "get", "jobs"}, "", 6, []string{"try:"}},
+		{"lease without margin", []string{"--daemon", "--claim-expiry", "20s", "--lease-renewal-interval", "10s"}, "", 2, []string{"expiry"}},
+		{"no drivers", []string{"--daemon", "--drivers", "-1"}, "", 2, []string{"drivers"}},
+		{"bad selector", []string{"--daemon", "--repository-selector", "a=b=c"}, "", 2, []string{"--repository-selector"}},
+		{"manifests with a server", append(server, "--daemon", "--manifests", "/tmp"), "", 2, []string{"--manifests"}},
+		{"apply nothing", []string{"apply", "-f", "-"}, "", 2, []string{"no objects"}},
+		{"apply broken YAML", []string{"apply", "-f", "-"}, "a: [\n", 2, []string{"document 1"}},
+		{"apply an unknown kind", []string{"apply", "-f", "-"}, "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repostory\nmetadata: {name: x}\n", 2, []string{"Repostory", "Repository"}},
+		{"get an unknown kind", []string{"get", "repositoris"}, "", 2, []string{"repositories"}},
+		{"time that is none", []string{"history", "list", "--since", "yesterday"}, "", 2, []string{"yesterday", "24h"}},
+		{"negative age", []string{"history", "prune", "--older-than", "-1h"}, "", 2, []string{"--older-than"}},
+		{"job options that are no JSON", []string{"job", "create", "x", "--spec", "{"}, "", 2, []string{"--spec"}},
+		{"both depths", []string{"job", "create", "x", "--full", "--incremental"}, "", 2, []string{"--full"}},
+		{"default token beyond loopback", []string{"api", "--listen", "0.0.0.0:0"}, "", 2, []string{"--listen", "--token-file"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := h.feed(t, tt.in, tt.args...)
+			if r.code != tt.code {
+				t.Errorf("exit %d, want %d; stderr: %s", r.code, tt.code, r.err)
+			}
+			for _, word := range tt.says {
+				if !strings.Contains(r.err, word) {
+					t.Errorf("no word of %q in: %s", word, r.err)
+				}
+			}
+			if r.out != "" {
+				t.Errorf("stdout has %q", r.out)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(h.state()); err == nil && !t.Failed() {
+			// The kinds that are refused before the store is opened leave none.
+			r := h.run(t, "store", "info", "-o", "json")
+			var info struct{ Objects, History int }
+			if err := json.Unmarshal([]byte(r.out), &info); err != nil || info.Objects+info.History > 0 {
+				t.Errorf("bad input left something behind: %s", r.out)
+			}
+		}
+	})
+}
+
+func TestBadObjectsAreRefusedWhole(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	good := "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: good, namespace: default}\nspec: {title: Good, type: git, git: {url: https://git.example.com/a.git, branch: main}, sync: {enabled: false, target: folder}}\n"
+	bad := strings.NewReplacer("name: good", "name: bad", "target: folder", "target: nowhere").Replace(good)
+	r := h.feed(t, good+"---\n"+bad, "apply", "-f", "-")
+	if r.code != 1 || !strings.Contains(r.err, "spec.sync.target") || !strings.Contains(r.err, "document 2") {
+		t.Errorf("exit %d: %s", r.code, r.err)
+	}
+	if r := h.must(t, 0, "get", "repositories", "-o", "name"); r.out != "" {
+		t.Errorf("half of the file was applied: %s", r.out)
+	}
+	for _, verb := range []string{"created", "unchanged"} {
+		if r := h.feed(t, good, "apply", "-f", "-"); r.code != 0 || r.out != "repository/good "+verb+"\n" {
+			t.Errorf("exit %d, want %s: %s%s", r.code, verb, r.out, r.err)
+		}
+	}
+	for _, args := range [][]string{
+		{"get", "repository", "nope"}, {"delete", "repository", "nope"}, {"repo", "show", "nope"}, {"repo", "pull", "nope"},
+		{"job", "show", "nope"}, {"job", "cancel", "nope"}, {"job", "watch", "nope"}, {"job", "retry", "nope"}, {"history", "show", "nope"},
+	} {
+		if r := h.run(t, args...); r.code != 1 || !strings.Contains(r.err, "nope") || !strings.Contains(r.err, "try:") {
+			t.Errorf("%v: exit %d: %s", args, r.code, r.err)
+		}
+	}
+	if r := h.run(t, "repo", "pull", "good", "--wait"); r.code != 1 || !strings.Contains(r.err, "limpet --daemon") {
+		t.Errorf("waiting for an agent that does not run: exit %d: %s", r.code, r.err)
+	}
+}
+
+func TestStateFileTroubles(t *testing.T) {
+	t.Parallel()
+	t.Run("held by another process", func(t *testing.T) {
+		t.Parallel()
+		h := newHome(t)
+		d := h.daemon(t)
+		r := h.run(t, "--daemon")
+		if r.code != 9 || !strings.Contains(r.err, fmt.Sprint(d.cmd.Process.Pid)) {
+			t.Errorf("exit %d, want 9 and the pid %d: %s", r.code, d.cmd.Process.Pid, r.err)
+		}
+	})
+	t.Run("damaged", func(t *testing.T) {
+		t.Parallel()
+		h := newHome(t)
+		h.feed(t, "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: a}\nspec: {title: A, type: git, git: {url: https://git.example.com/a.git}, sync: {enabled: false, target: folder}}\n", "apply", "-f", "-")
+		data, err := os.ReadFile(h.state())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range data {
+			data[i] ^= 0x5a
+		}
+		if err := os.WriteFile(h.state(), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := h.must(t, 0, "repo", "list")
+		if !strings.Contains(r.err, "corrupt-") {
+			t.Errorf("no word of the damage: %s", r.err)
+		}
+		kept, err := filepath.Glob(h.state() + ".corrupt-*")
+		if err != nil || len(kept) != 1 {
+			t.Errorf("kept files: %v, %v", kept, err)
+		}
+		d := h.daemon(t)
+		if code := d.stop(t); code != 0 {
+			t.Errorf("exit %d", code)
+		}
+	})
+	t.Run("in a directory that cannot be made", func(t *testing.T) {
+		t.Parallel()
+		h := newHome(t)
+		file := h.file(t, "plain", "")
+		r := h.run(t, "--state", filepath.Join(file, "limpet.db"), "repo", "list")
+		if r.code == 0 || !strings.Contains(r.err, "plain") {
+			t.Errorf("exit %d: %s", r.code, r.err)
+		}
+	})
+}
+
+func TestRefusalsOfTheServer(t *testing.T) {
+	t.Parallel()
+	server := apitest.Start(t, apitest.Options{Deny: []string{"list jobs *"}})
+	h := newHome(t)
+	base := []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile}
+	t.Run("wrong token", func(t *testing.T) {
+		r := h.run(t, append(base, "--token", "canary-wrong-token", "get", "jobs")...)
+		if r.code != 3 || !strings.Contains(r.err, "--token") || strings.Contains(r.err, "canary-wrong-token") {
+			t.Errorf("exit %d: %s", r.code, r.err)
+		}
+	})
+	t.Run("wrong token at the exchange", func(t *testing.T) {
+		r := h.run(t, append(base, "--token", "canary-wrong-token", "--token-exchange-url", server.SignURL, "get", "jobs")...)
+		if r.code != 3 || !strings.Contains(r.err, "exchange") || strings.Contains(r.err, "canary-wrong-token") {
+			t.Errorf("exit %d: %s", r.code, r.err)
+		}
+	})
+	t.Run("forbidden", func(t *testing.T) {
+		r := h.run(t, append(base, "--token", server.Token, "get", "jobs")...)
+		if r.code != 3 || !strings.Contains(r.err, "--namespace") {
+			t.Errorf("exit %d: %s", r.code, r.err)
+		}
+	})
+	t.Run("unknown authority", func(t *testing.T) {
+		r := h.run(t, "--provisioning-server-url", server.URL, "--tls-insecure=false", "--token", server.Token, "get", "jobs")
+		if r.code != 8 || !strings.Contains(r.err, "--tls-ca-file") {
+			t.Errorf("exit %d: %s", r.code, r.err)
+		}
+	})
+}
+
+// TestJobsThatCannotBeDone asks a running agent for what it cannot do.
+func TestJobsThatCannotBeDone(t *testing.T) {
+	t.Parallel()
+	host := apitest.Git(t, apitest.GitOptions{})
+	full, empty := apitest.Repo(t, 2, 3), apitest.EmptyRepo(t)
+	h := newHome(t)
+	h.daemon(t)
+	last := func(name string) string {
+		t.Helper()
+		until(t, "a pull of "+name+" has ended", func() bool {
+			for _, r := range h.history(t) {
+				if r.Repository == name {
+					return true
+				}
+			}
+			return false
+		})
+		for _, r := range h.history(t) {
+			if r.Repository == name {
+				if r.State != "error" {
+					t.Errorf("%s ended in %s", name, r.State)
+				}
+				return r.Message
+			}
+		}
+		return ""
+	}
+	tests := []struct {
+		name, dir string
+		flags     []string
+		says      []string
+	}{
+		{"no-branch", full.Dir, []string{"--branch", "mian"}, []string{"mian", "main"}},
+		{"empty", empty.Dir, nil, []string{"empty"}},
+		{"wrong-path", full.Dir, []string{"--path", "grafanna"}, []string{"grafanna", "grafana"}},
+	}
+	for _, tt := range tests {
+		h.must(t, 0, append([]string{"repo", "create", tt.name, "--url", host.Serve(tt.name+".git", tt.dir)}, tt.flags...)...)
+		message := last(tt.name)
+		for _, word := range tt.says {
+			if !strings.Contains(message, word) {
+				t.Errorf("%s: no word of %q in %q", tt.name, word, message)
+			}
+		}
+	}
+	job := func(name, action, repository string) string {
+		return fmt.Sprintf("apiVersion: provisioning.grafana.app/v0alpha1\nkind: Job\nmetadata: {name: %s, namespace: default}\nspec: {action: %s, repository: %s, pull: {incremental: false}}\n", name, action, repository)
+	}
+	t.Run("a job for a repository that does not exist", func(t *testing.T) {
+		if r := h.feed(t, job("lost", "pull", "nowhere"), "apply", "-f", "-"); r.code != 0 {
+			t.Fatalf("exit %d: %s", r.code, r.err)
+		}
+		if m := last("nowhere"); !strings.Contains(m, "nowhere") {
+			t.Errorf("message %q", m)
+		}
+	})
+	t.Run("an unknown action is refused by the server", func(t *testing.T) {
+		if r := h.feed(t, job("odd", "dance", "empty"), "apply", "-f", "-"); r.code != 1 || !strings.Contains(r.err, "spec.action") {
+			t.Errorf("exit %d: %s", r.code, r.err)
+		}
+	})
+}

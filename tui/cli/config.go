@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"sigs.k8s.io/yaml"
+)
+
+// configFile is a config file that was read: flag names to values. Keys are
+// flag names; "git-credentials" alone holds a list of its own.
+type configFile struct {
+	Path   string
+	Values map[string]any
+}
+
+// gitRulesKey holds credentials for Git by URL pattern. It has no flag, since
+// its values are secrets.
+const gitRulesKey = "git-credentials"
+
+// configPaths lists the places of the config file, the first found wins. The
+// working directory is not among them on purpose: a file that came with a
+// checkout must not decide where tokens go.
+func configPaths(env func(string) string) []string {
+	var out []string
+	if dir := env("XDG_CONFIG_HOME"); dir != "" {
+		out = append(out, filepath.Join(dir, "limpet", "config.yaml"))
+	} else if home := env("HOME"); home != "" {
+		out = append(out, filepath.Join(home, ".config", "limpet", "config.yaml"))
+	}
+	return append(out, "/etc/limpet/config.yaml")
+}
+
+// readConfig reads the file that explicit names, else the first of
+// configPaths, else nothing. A named file must exist.
+func readConfig(explicit string, env func(string) string) (*configFile, error) {
+	paths := configPaths(env)
+	if explicit != "" {
+		paths = []string{explicit}
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && explicit == "" {
+			continue
+		}
+		if err != nil {
+			return nil, usage("", "read config file: %w", err)
+		}
+		return parseConfig(path, data)
+	}
+	return &configFile{Values: map[string]any{}}, nil
+}
+
+func parseConfig(path string, data []byte) (*configFile, error) {
+	c := &configFile{Path: path, Values: map[string]any{}}
+	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
+		return nil, usage("", "config file %s: %w", path, err)
+	}
+	for _, key := range []string{"token", gitRulesKey} {
+		if _, secret := c.Values[key]; !secret {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
+			return nil, usage("chmod 600 "+path, "config file %s holds %s and can be read by others (mode %o)", path, key, info.Mode().Perm())
+		}
+	}
+	return c, nil
+}
+
+// check refuses keys that no flag has, with the nearest one that exists.
+func (c *configFile) check(known []string) error {
+	names := map[string]bool{gitRulesKey: true}
+	for _, k := range known {
+		names[k] = true
+	}
+	keys := make([]string, 0, len(c.Values))
+	for k := range c.Values {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	for _, k := range keys {
+		if names[strings.ReplaceAll(k, "_", "-")] {
+			continue
+		}
+		msg := fmt.Sprintf("config file %s: unknown key %q", c.Path, k)
+		if near := nearest(k, append(known, gitRulesKey)); near != "" {
+			msg += fmt.Sprintf(", did you mean %q?", near)
+		}
+		return usage("limpet --help    # a key is the name of a flag", "%s", msg)
+	}
+	return nil
+}
+
+// Resolve gives kong the value of a flag that was neither on the command line
+// nor in the environment. Kong asks resolvers before it looks at variables, so
+// the variable has to be asked for here to keep its place before the file.
+func (c *configFile) resolver(env func(string) string) kong.Resolver {
+	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		for _, name := range flag.Envs {
+			if env(name) != "" {
+				return nil, nil
+			}
+		}
+		for _, key := range []string{flag.Name, strings.ReplaceAll(flag.Name, "-", "_")} {
+			if v, ok := c.Values[key]; ok {
+				return scalar(v), nil
+			}
+		}
+		return nil, nil
+	})
+}
+
+// scalar turns a YAML value into what kong's mappers take: text, or a list of
+// text.
+func scalar(v any) any {
+	if list, ok := v.([]any); ok {
+		parts := make([]string, len(list))
+		for i, p := range list {
+			parts[i] = fmt.Sprint(p)
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+// nearest returns the candidate that is few edits away from word, or "".
+func nearest(word string, candidates []string) string {
+	best, bestDist := "", 3+len(word)/6
+	for _, c := range candidates {
+		if d := distance(word, c); d < bestDist {
+			best, bestDist = c, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		prev := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			prev, row[j] = row[j], min(row[j]+1, row[j-1]+1, prev+cost)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,268 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/apitest"
+)
+
+// These tests run the built binary as its users do: against a real API server,
+// a real Git host and a real file. What they start they stop.
+
+var binary struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	if state.RunProbe() {
+		return
+	}
+	dir, err := os.MkdirTemp("", "limpet-e2e-*")
+	if err != nil {
+		panic(err)
+	}
+	binary.path = filepath.Join(dir, "limpet")
+	code := apitest.Main(m)
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// limpetBinary builds the binary once for all tests.
+func limpetBinary(t *testing.T) string {
+	t.Helper()
+	binary.once.Do(func() {
+		cmd := exec.Command("go", "build", "-o", binary.path, "limpet")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			binary.err = err
+			os.Stderr.Write(out)
+		}
+	})
+	if binary.err != nil {
+		t.Fatal(binary.err)
+	}
+	return binary.path
+}
+
+// home is an empty place for one site: its HOME and its state file.
+type home struct {
+	dir  string
+	env  []string
+	args []string // before the arguments of every call
+}
+
+func newHome(t *testing.T, args ...string) *home {
+	t.Helper()
+	dir := t.TempDir()
+	h := &home{dir: dir, args: args}
+	h.env = []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb", "LIMPET_TELEMETRY_LISTEN=127.0.0.1:0", "LIMPET_STATE=" + h.state()}
+	return h
+}
+
+func (h *home) state() string { return filepath.Join(h.dir, "state", "limpet.db") }
+
+// file writes a file that only its owner may read, below the home.
+func (h *home) file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(h.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// result is what one call of the binary left behind.
+type result struct {
+	code     int
+	out, err string
+}
+
+// callTimeout bounds one call of the binary on a busy machine.
+const callTimeout = 90 * time.Second
+
+func (h *home) command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, limpetBinary(t), append(append([]string{}, h.args...), args...)...)
+	cmd.Env, cmd.Dir = h.env, h.dir
+	return cmd
+}
+
+// run calls the binary and waits for its end.
+func (h *home) run(t *testing.T, args ...string) result {
+	t.Helper()
+	return h.feed(t, "", args...)
+}
+
+func (h *home) feed(t *testing.T, in string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+	defer cancel()
+	cmd := h.command(ctx, t, args...)
+	var out, errText bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errText
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("limpet %s did not end\nstdout: %s\nstderr: %s", strings.Join(args, " "), &out, &errText)
+	}
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errText.String()}
+}
+
+// must fails the test unless the call ends with code.
+func (h *home) must(t *testing.T, code int, args ...string) result {
+	t.Helper()
+	r := h.run(t, args...)
+	if r.code != code {
+		t.Fatalf("limpet %s: exit %d, want %d\nstdout: %s\nstderr: %s", strings.Join(args, " "), r.code, code, r.out, r.err)
+	}
+	return r
+}
+
+// daemon is a running agent.
+type daemon struct {
+	cmd  *exec.Cmd
+	log  *log
+	done chan struct{} // closed when the process has ended
+}
+
+// log collects what a process writes, while it is read.
+type log struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// daemon starts the agent and waits until it answers on its socket.
+func (h *home) daemon(t *testing.T, args ...string) *daemon {
+	t.Helper()
+	d := &daemon{log: &log{}, done: make(chan struct{})}
+	d.cmd = h.command(context.WithoutCancel(t.Context()), t, append([]string{"--daemon", "--log-format", "json", "--log-level", "debug"}, args...)...)
+	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(d.done); d.cmd.Wait() }()
+	t.Cleanup(func() {
+		d.cmd.Process.Kill()
+		<-d.done
+		if t.Failed() {
+			t.Logf("log of the daemon:\n%s", tail(d.log.String(), 12_000))
+		}
+	})
+	until(t, "the daemon answers", func() bool {
+		select {
+		case <-d.done:
+			t.Fatalf("the daemon ended: %s", d.log)
+		default:
+		}
+		r := h.run(t, "status", "-o", "json")
+		var rep struct {
+			Daemon *struct{} `json:"daemon"`
+			Live   *struct {
+				API struct {
+					Synced bool `json:"synced"`
+				} `json:"api"`
+			} `json:"live"`
+		}
+		return json.Unmarshal([]byte(r.out), &rep) == nil && rep.Daemon != nil && rep.Live.API.Synced
+	})
+	return d
+}
+
+// stop sends SIGTERM and returns the exit code.
+func (d *daemon) stop(t *testing.T) int {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-d.done:
+	case <-time.After(callTimeout):
+		t.Fatal("the daemon does not end on SIGTERM")
+	}
+	return d.cmd.ProcessState.ExitCode()
+}
+
+// kill ends the process as a power cut does.
+func (d *daemon) kill() {
+	d.cmd.Process.Kill()
+	<-d.done
+}
+
+// until polls across the border of a process; the end of its patience fails
+// the test.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(callTimeout)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("timed out: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return s[len(s)-n:]
+	}
+	return s
+}
+
+// history returns the records of the state file, newest first.
+func (h *home) history(t *testing.T) []state.Record {
+	t.Helper()
+	var list struct {
+		Items []state.Record `json:"items"`
+	}
+	r := h.must(t, 0, "history", "list", "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil {
+		t.Fatalf("%v: %s", err, r.out)
+	}
+	return list.Items
+}
+
+// daemonPID reads the process id out of 'status -o json', 0 when none runs.
+func daemonPID(status string) int {
+	var rep struct {
+		Daemon *struct {
+			PID int `json:"pid"`
+		} `json:"daemon"`
+	}
+	if json.Unmarshal([]byte(status), &rep) != nil || rep.Daemon == nil {
+		return 0
+	}
+	return rep.Daemon.PID
+}

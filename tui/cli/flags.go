@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"time"
+)
+
+// Globals are the flags that every command takes. Each has an environment
+// variable LIMPET_<NAME> and a key <name> in the config file; a flag beats the
+// variable, the variable beats the file, the file beats the default.
+type Globals struct {
+	Config string `help:"Config file (YAML)." placeholder:"FILE" type:"path"`
+	State  string `help:"State file. Default: $$STATE_DIRECTORY/limpet.db, else $$XDG_STATE_HOME/limpet/limpet.db, else ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
+
+	ProvisioningServerURL string `name:"provisioning-server-url" help:"Base URL of the provisioning API, such as https://localhost:6446. Without it and without --kubeconfig limpet serves its own, embedded API." placeholder:"URL" group:"API"`
+	DashboardsServerURL   string `name:"dashboards-server-url" help:"Base URL for dashboards. Default: the provisioning server." placeholder:"URL" group:"API"`
+	FoldersServerURL      string `name:"folders-server-url" help:"Base URL for folders. Default: the provisioning server." placeholder:"URL" group:"API"`
+	Kubeconfig            string `help:"Kubeconfig of a Kubernetes API that has the definitions of 'limpet crds'." placeholder:"FILE" group:"API"`
+	Namespace             string `short:"n" help:"Namespace to work in; * is all of them." default:"*" group:"API"`
+	Token                 string `help:"Token for the API. Other users can see it in the process list: prefer --token-file or LIMPET_TOKEN." placeholder:"TOKEN" group:"API"`
+	TokenFile             string `help:"File that holds the token; read again when it changes." placeholder:"FILE" group:"API"`
+	TokenExchangeURL      string `name:"token-exchange-url" help:"Token exchange endpoint that turns the token into an access token." placeholder:"URL" group:"API"`
+	TLSInsecure           *bool  `name:"tls-insecure" negatable:"" help:"Skip the check of the server's certificate. Default: true for loopback hosts only." group:"API"`
+	TLSCertFile           string `name:"tls-cert-file" help:"Client certificate for mutual TLS." placeholder:"FILE" group:"API"`
+	TLSKeyFile            string `name:"tls-key-file" help:"Private key of the client certificate." placeholder:"FILE" group:"API"`
+	TLSCAFile             string `name:"tls-ca-file" help:"CA certificates that may sign the server's certificate." placeholder:"FILE" group:"API"`
+
+	Output    string        `short:"o" help:"Output format: table, wide, json, yaml or name." enum:"table,wide,json,yaml,name" default:"table" group:"Output"`
+	NoHeaders bool          `name:"no-headers" help:"Leave the header line of tables out." group:"Output"`
+	Color     string        `help:"Colour: auto, always or never. NO_COLOR is honoured." enum:"auto,always,never" default:"auto" group:"Output"`
+	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`
+	Yes       bool          `short:"y" help:"Answer yes to questions." group:"Output"`
+	LogLevel  string        `name:"log-level" help:"Log level: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" group:"Output"`
+	LogFormat string        `name:"log-format" help:"Log format: text or json. Default: text on a terminal, else json." enum:",text,json" default:"" group:"Output"`
+	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0" group:"Output"`
+
+	AgentFlags `group:"Agent"`
+}
+
+// AgentFlags shape the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.
+type AgentFlags struct {
+	Drivers              int           `help:"Jobs that may run at once." default:"3"`
+	MaxSyncWorkers       int           `name:"max-sync-workers" help:"Parallel writes inside one job." default:"10"`
+	MaxJobTimeout        time.Duration `name:"max-job-timeout" help:"Longest run of one job." default:"20m"`
+	JobInterval          time.Duration `name:"job-interval" help:"Period of the full job list, a net under the watch." default:"30s"`
+	ClaimExpiry          time.Duration `name:"claim-expiry" help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
+	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
+	ResyncInterval       time.Duration `name:"resync-interval" help:"Period at which repositories are looked at again." default:"60s"`
+	MaxAttempts          int           `name:"max-attempts" help:"Claims of one job that may end without a result." default:"3"`
+	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
+	HistoryExpiration    time.Duration `name:"history-expiration" help:"Prune HistoricJobs and local history older than this. 0 leaves the API's HistoricJobs alone; local history is then kept for 168h." default:"0"`
+	RepositorySelector   string        `name:"repository-selector" help:"Label selector of the repositories that this agent takes." placeholder:"SELECTOR"`
+	Actions              []string      `help:"Job actions that this agent takes. Default: all that it can run." placeholder:"ACTION"`
+	SinkPrefix           []string      `name:"sink-prefix" help:"Directory under which a repository may write its tree (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
+	CredentialsDir       string        `name:"credentials-dir" help:"Directory with <namespace>.<repository>/<key> files. Default: $$CREDENTIALS_DIRECTORY." placeholder:"DIR"`
+	Manifests            string        `help:"Directory of YAML files that are applied to the embedded API at start and on change." placeholder:"DIR"`
+	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
+	AllowInsecureGit     bool          `name:"allow-insecure-git" help:"Send credentials over plain http."`
+	LocalGitPrefix       []string      `name:"local-git-prefix" help:"Directory under which file:// repositories may be read. Repeatable." placeholder:"DIR" sep:"none"`
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/socket"
+)
+
+type historyCmd struct {
+	List  historyListCmd  `cmd:"" help:"Finished jobs, newest first."`
+	Show  historyShowCmd  `cmd:"" help:"One finished job, whole."`
+	Prune historyPruneCmd `cmd:"" help:"Remove old records."`
+}
+
+type historyListCmd struct {
+	Repository string   `short:"r" help:"Only of this repository."`
+	States     []string `name:"status" help:"Only jobs that ended so: success, warning, error, cancelled."`
+	Action     string   `help:"Only this action."`
+	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
+	Until      string   `help:"Finished before: a duration such as 1h, or an RFC 3339 time."`
+	Limit      int      `help:"At most so many; 0 = all." default:"0"`
+}
+
+func (c historyListCmd) Run(ctx context.Context, r *run) error {
+	now := time.Now()
+	since, err := moment("--since", c.Since, now)
+	if err != nil {
+		return err
+	}
+	until, err := moment("--until", c.Until, now)
+	if err != nil {
+		return err
+	}
+	s, err := r.open(ctx, need{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	records, err := s.Desk.History(ctx, state.Query{Repository: c.Repository, Namespace: r.g.listNamespace(), Action: c.Action,
+		States: c.States, Since: since, Until: until, Limit: c.Limit})
+	if err != nil {
+		return err
+	}
+	t := table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"NAMESPACE", "JOB", "UID", "ATTEMPTS"}}
+	for _, rec := range records {
+		t.Rows = append(t.Rows, []string{rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
+			rec.Finished.Sub(rec.Started).Round(10 * time.Millisecond).String(), orDash(rec.Message),
+			rec.Namespace, rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts))})
+		t.Names = append(t.Names, rec.UID)
+	}
+	if records == nil {
+		records = []state.Record{}
+	}
+	return r.g.printList(r.world.Out, records, t)
+}
+
+// moment reads a time: a duration before now, or an absolute time.
+func moment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, usage("limpet history list "+flag+" 24h", "%s %q is neither a duration such as 24h nor a time such as %s", flag, text, now.UTC().Format(time.RFC3339))
+	}
+	return t, nil
+}
+
+type historyShowCmd struct {
+	Job string `arg:"" help:"UID or name of the job; of a name, the newest."`
+}
+
+func (c historyShowCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	rec, err := findRecord(ctx, s.Desk, r.g.listNamespace(), c.Job)
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(w, rec) })
+}
+
+// findRecord looks a finished job up by UID, else the newest of that name.
+func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (state.Record, error) {
+	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
+	if err != nil && !errors.Is(err, state.ErrNotFound) {
+		return state.Record{}, err
+	}
+	if len(records) == 1 {
+		return records[0], nil
+	}
+	records, err = desk.History(ctx, state.Query{Namespace: namespace})
+	if err != nil {
+		return state.Record{}, err
+	}
+	for _, rec := range records {
+		if rec.Name == job {
+			return rec, nil
+		}
+	}
+	return state.Record{}, fail(ExitError, "limpet history list -o wide", "no finished job %q in the history", job)
+}
+
+func printRecord(w io.Writer, rec state.Record) {
+	line := func(key, value string) { fmt.Fprintf(w, "%-12s%s\n", key, plain(value)) }
+	line("job", rec.Namespace+"/"+rec.Name)
+	line("uid", rec.UID)
+	line("repository", rec.Repository)
+	line("action", rec.Action)
+	line("state", rec.State)
+	line("message", orDash(rec.Message))
+	line("started", rec.Started.UTC().Format(time.RFC3339Nano))
+	line("finished", rec.Finished.UTC().Format(time.RFC3339Nano))
+	if rec.RefTo != "" {
+		line("ref", strings.TrimPrefix(rec.RefFrom+" -> "+rec.RefTo, " -> "))
+	}
+	for _, a := range rec.Attempts {
+		line("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s: %s", a.State, orDash(a.Agent), orDash(a.Message)))
+	}
+	var status api.JobStatus
+	if json.Unmarshal(rec.Status, &status) != nil {
+		return
+	}
+	for _, sum := range status.Summary {
+		line(sum.Kind, fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
+	}
+	for _, e := range status.Errors {
+		line("error", e)
+	}
+	for _, e := range status.Warnings {
+		line("warning", e)
+	}
+}
+
+type historyPruneCmd struct {
+	OlderThan time.Duration `name:"older-than" required:"" help:"Remove records of jobs that finished longer ago than this."`
+}
+
+func (c historyPruneCmd) Run(ctx context.Context, r *run) error {
+	if c.OlderThan < 0 {
+		return usage("limpet history prune --older-than 24h", "--older-than must not be negative")
+	}
+	s, err := r.open(ctx, need{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	n, err := s.Desk.PruneHistory(ctx, time.Now().Add(-c.OlderThan))
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) { fmt.Fprintf(w, "%d records removed\n", n) })
+}

@@ -1,0 +1,168 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// terminal runs the binary on a terminal that never answers a query, as a
+// serial console does, and collects what it sends.
+type terminal struct {
+	*os.File
+	screen *log
+	ended  chan error
+}
+
+func (h *home) terminal(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	cmd := h.command(context.WithoutCancel(t.Context()), t, args...)
+	for i, v := range cmd.Env {
+		if strings.HasPrefix(v, "TERM=") {
+			cmd.Env[i] = "TERM=xterm-256color"
+		}
+	}
+	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tt := &terminal{File: f, screen: &log{}, ended: make(chan error, 1)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		// The terminal ends with EIO when the last process has left it.
+		_, _ = io.Copy(tt.screen, f)
+	}()
+	go func() { tt.ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		f.Close()
+		<-read
+	})
+	return tt
+}
+
+func (tt *terminal) shows(t *testing.T, what string) {
+	t.Helper()
+	until(t, "the screen shows "+what, func() bool { return strings.Contains(tt.screen.String(), what) })
+}
+
+func (tt *terminal) press(t *testing.T, keys string) {
+	t.Helper()
+	if _, err := tt.WriteString(keys); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (tt *terminal) end(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-tt.ended:
+		return err
+	case <-time.After(callTimeout):
+		t.Fatal("the dashboard does not end")
+		return nil
+	}
+}
+
+const (
+	altScreen  = "\x1b[?1049h"
+	mainScreen = "\x1b[?1049l"
+)
+
+func TestDashboardOnATerminal(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	start := time.Now()
+	tt := h.terminal(t, "demo")
+	tt.shows(t, altScreen)
+	tt.shows(t, "Repositories")
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("the first frame came after %v", took)
+	}
+	tt.shows(t, "plant-east-sync")
+	tt.press(t, "?")
+	tt.shows(t, "any key closes")
+	tt.press(t, "q")
+	tt.press(t, "q")
+	if err := tt.end(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+	out := tt.screen.String()
+	at := strings.LastIndex(out, mainScreen)
+	if at < 0 || !strings.Contains(out[at:], "limpet: ") {
+		t.Errorf("the terminal was not restored with a last line: %q", tail(out, 300))
+	}
+}
+
+func TestDashboardAttachesToTheDaemon(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	d := h.daemon(t)
+	tt := h.terminal(t)
+	tt.shows(t, "attached to daemon")
+	d.kill()
+	tt.shows(t, "reconnecting")
+	h.daemon(t)
+	until(t, "the banner goes", func() bool {
+		s := tt.screen.String()
+		return strings.LastIndex(s, "embedded API") > strings.LastIndex(s, "daemon gone")
+	})
+	tt.press(t, "q")
+	if err := tt.end(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+}
+
+func TestDashboardEndsOnSIGTERM(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	tt := h.terminal(t)
+	tt.shows(t, "No repositories")
+	pid := pidOf(t, h)
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := tt.end(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+	if !strings.Contains(tt.screen.String(), mainScreen) {
+		t.Error("the terminal was not restored")
+	}
+	if r := h.must(t, 0, "store", "check"); !strings.Contains(r.out, " 0 problems") {
+		t.Errorf("store check: %s", r.out)
+	}
+}
+
+// pidOf asks the process behind the socket for its id.
+func pidOf(t *testing.T, h *home) int {
+	t.Helper()
+	var pid int
+	until(t, "the agent answers", func() bool {
+		r := h.run(t, "status", "-o", "json")
+		pid = daemonPID(r.out)
+		return pid > 0
+	})
+	return pid
+}
+
+// TestOtherCommandsLeaveTheTerminalAlone runs a command on a terminal that
+// never answers: it must be quick and send no escape byte.
+func TestOtherCommandsLeaveTheTerminalAlone(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for _, args := range [][]string{{"version"}, {"status"}, {"repo", "list"}, {"nonsense"}} {
+		tt := h.terminal(t, args...)
+		_ = tt.end(t) // the exit codes have tests of their own
+		if out := tt.screen.String(); bytes.ContainsRune([]byte(out), 0x1b) || out == "" {
+			t.Errorf("%v sent %q", args, out)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+type repoCmd struct {
+	Create repoCreateCmd `cmd:"" help:"Create a repository."`
+	List   repoListCmd   `cmd:"" help:"All repositories."`
+	Show   repoShowCmd   `cmd:"" help:"One repository."`
+	Pull   repoPullCmd   `cmd:"" help:"Pull a repository now."`
+}
+
+type repoCreateCmd struct {
+	Name      string        `arg:"" help:"Name of the repository."`
+	URL       string        `required:"" help:"URL of the Git repository: https, ssh or http."`
+	Branch    string        `help:"Branch. Default: the remote's own."`
+	Path      string        `help:"Directory below the root of the repository."`
+	Title     string        `help:"Title. Default: the name."`
+	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
+	Interval  time.Duration `help:"Period of pulls." default:"60s"`
+	TokenFrom string        `name:"git-token-file" help:"File with the token for the Git host; - is stdin. It is stored sealed and never shown again." placeholder:"FILE"`
+	TokenUser string        `help:"User name that goes with the token. Default: git."`
+	SinkDir   string        `name:"sink-dir" help:"Write the tree to this directory (under a --sink-prefix of the agent) instead of the API."`
+	Disabled  bool          `help:"Create it without pulling."`
+}
+
+func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
+	git := map[string]any{"url": c.URL}
+	setIf := func(m map[string]any, key, value string) {
+		if value != "" {
+			m[key] = value
+		}
+	}
+	setIf(git, "branch", c.Branch)
+	setIf(git, "path", c.Path)
+	setIf(git, "tokenUser", c.TokenUser)
+	title := c.Title
+	if title == "" {
+		title = c.Name
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"title": title, "type": "git", "git": git,
+		"sync": map[string]any{"enabled": !c.Disabled, "target": c.Target, "intervalSeconds": int64(c.Interval / time.Second)},
+	}}}
+	u.SetAPIVersion(api.Repositories.GroupVersion().String())
+	u.SetKind("Repository")
+	u.SetName(c.Name)
+	if c.SinkDir != "" {
+		u.SetAnnotations(map[string]string{api.AnnoSinkDir: c.SinkDir})
+	}
+	if c.TokenFrom != "" {
+		data, err := r.readFile(c.TokenFrom)
+		if err != nil {
+			return usage("", "read the token: %w", err)
+		}
+		api.RegisterSecret(data)
+		u.Object["secure"] = map[string]any{"token": map[string]any{"create": strings.TrimSpace(string(data))}}
+	}
+	s, err := r.open(ctx, need{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	made, err := s.Client.Resource(api.Repositories).Namespace(r.g.oneNamespace()).Create(ctx, u, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, made.Object, "repository/"+made.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
+}
+
+type repoListCmd struct {
+	Limit int `help:"At most so many; 0 = all." default:"0"`
+}
+
+func (c repoListCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	items, err := s.list(ctx, api.Repositories, r.g.listNamespace(), c.Limit)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	t := table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"}, Wide: []string{"NAMESPACE", "TITLE", "URL", "BRANCH", "PATH"}}
+	objects := []any{}
+	for i := range items {
+		u := &items[i]
+		repo, err := api.RepositoryView(u)
+		if err != nil {
+			return err
+		}
+		var block api.GitBlock
+		if b := repo.Spec.Block(); b != nil {
+			block = *b
+		}
+		t.Rows = append(t.Rows, []string{u.GetName(), repo.Spec.Type, healthText(repo.Status.Health), orDash(repo.Status.Sync.State),
+			orDash(shortRef(repo.Status.Sync.LastRef)), since(now, millis(repo.Status.Sync.Finished)), orDash(repo.Spec.Sync.Target),
+			u.GetNamespace(), repo.Spec.Title, api.Redact(block.URL), orDash(block.Branch), orDash(block.Path)})
+		t.Names = append(t.Names, "repository/"+u.GetName())
+		objects = append(objects, u.Object)
+	}
+	return r.g.printList(r.world.Out, objects, t)
+}
+
+func healthText(h api.HealthState) string {
+	switch {
+	case h.Checked == 0:
+		return "unchecked"
+	case h.Healthy:
+		return "healthy"
+	}
+	return "failing"
+}
+
+func shortRef(ref string) string {
+	if len(ref) >= 40 {
+		return ref[:7]
+	}
+	return ref
+}
+
+type repoShowCmd struct {
+	Name string `arg:"" help:"Name of the repository."`
+}
+
+func (c repoShowCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	u, err := s.find(ctx, api.Repositories, r.g.listNamespace(), c.Name)
+	if apierrors.IsNotFound(err) {
+		return fail(ExitError, "limpet repo list", "repository %q not found", c.Name)
+	}
+	if err != nil {
+		return err
+	}
+	repo, err := api.RepositoryView(u)
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo) })
+}
+
+func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository) {
+	line := func(key, value string) { fmt.Fprintf(w, "%-12s%s\n", key, plain(value)) }
+	line("repository", u.GetNamespace()+"/"+u.GetName())
+	line("title", repo.Spec.Title)
+	line("type", repo.Spec.Type)
+	if b := repo.Spec.Block(); b != nil {
+		line("url", api.Redact(b.URL))
+		line("branch", orDash(b.Branch))
+		line("path", orDash(b.Path))
+	}
+	interval := "off"
+	if repo.Spec.Sync.Enabled {
+		interval = fmt.Sprintf("every %ds", repo.Spec.Sync.IntervalSeconds)
+	}
+	line("sync", interval+", target "+orDash(repo.Spec.Sync.Target))
+	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
+		line("sink", dir)
+	}
+	line("health", strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
+	st := repo.Status.Sync
+	line("last pull", orDash(st.State))
+	if st.Finished > 0 {
+		line("finished", millis(st.Finished).UTC().Format(time.RFC3339))
+	}
+	line("last ref", orDash(st.LastRef))
+	for _, m := range st.Message {
+		line("message", m)
+	}
+	for _, stat := range repo.Status.Stats {
+		line(stat.Resource, fmt.Sprint(stat.Count))
+	}
+}
+
+type repoPullCmd struct {
+	Repository string `arg:"" help:"Name of the repository."`
+	Full       bool   `help:"Look at everything, not only at what changed."`
+	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % and 50 objects."`
+	Wait       bool   `help:"Wait for the end; the exit code tells how it ended."`
+}
+
+func (c repoPullCmd) Run(ctx context.Context, r *run) error {
+	return r.createJob(ctx, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, c.MassDelete, c.Wait)
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+type storeCmd struct {
+	Info    storeInfoCmd    `cmd:"" help:"Size, schema, counts."`
+	Check   storeCheckCmd   `cmd:"" help:"Verify the pages and every record."`
+	Compact storeCompactCmd `cmd:"" help:"Give free pages back to the file system."`
+	Backup  storeBackupCmd  `cmd:"" help:"Write a consistent copy."`
+}
+
+type storeInfoCmd struct{}
+
+func (storeInfoCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	info, err := s.Desk.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, info, info.Path, func(w io.Writer) {
+		fmt.Fprintf(w, "file      %s\n", plain(info.Path))
+		fmt.Fprintf(w, "size      %s (%s free inside)\n", bytesText(info.Bytes), bytesText(info.FreeBytes))
+		fmt.Fprintf(w, "schema    %d\n", info.Schema)
+		fmt.Fprintf(w, "claims    %d\n", info.Claims)
+		fmt.Fprintf(w, "history   %d", info.History)
+		if info.History > 0 {
+			fmt.Fprintf(w, " (%s to %s)", info.Oldest.UTC().Format(time.RFC3339), info.Newest.UTC().Format(time.RFC3339))
+		}
+		fmt.Fprintf(w, "\nobjects   %d at revision %d\n", info.Objects, info.Revision)
+		fmt.Fprintf(w, "secrets   %d sealed\n", info.Secrets)
+	})
+}
+
+type storeCheckCmd struct{}
+
+func (storeCheckCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	report, err := s.Desk.Check(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.g.printOne(r.world.Out, report, "", func(w io.Writer) {
+		for _, p := range report.Problems {
+			fmt.Fprintln(w, plain(p))
+		}
+		fmt.Fprintf(w, "%d records checked, %d problems\n", report.Frames, len(report.Problems))
+	})
+	if err == nil && len(report.Problems) > 0 {
+		err = fail(ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %d problems", len(report.Problems))
+	}
+	return err
+}
+
+type storeCompactCmd struct{}
+
+func (storeCompactCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	before, after, err := s.Desk.Compact(ctx)
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
+		fmt.Fprintf(w, "%s -> %s\n", bytesText(before), bytesText(after))
+	})
+}
+
+type storeBackupCmd struct {
+	File string `arg:"" help:"Where to write the copy; - is stdout."`
+}
+
+func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if c.File == "-" {
+		_, err = s.Desk.Backup(ctx, r.world.Out)
+		return err
+	}
+	n, err := writeAtomic(c.File, func(w io.Writer) (int64, error) { return s.Desk.Backup(ctx, w) })
+	if err != nil {
+		return err
+	}
+	r.note("%s written to %s", bytesText(n), c.File)
+	return nil
+}
+
+// writeAtomic writes a file that is either whole or not there: a temporary
+// file beside it, fsync, rename.
+func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".limpet-*")
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err != nil {
+			tmp.Close()
+			os.Remove(tmp.Name())
+		}
+	}()
+	if n, err = write(tmp); err != nil {
+		return n, err
+	}
+	if err = tmp.Sync(); err != nil {
+		return n, err
+	}
+	if err = tmp.Close(); err != nil {
+		return n, err
+	}
+	return n, os.Rename(tmp.Name(), path)
+}
+
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}
