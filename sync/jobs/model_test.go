@@ -544,7 +544,7 @@ func (m *model) unlawful(expiry time.Duration) []string {
 		case "jobs":
 			was := e.before.GetLabels()[api.LabelClaimOwner]
 			since, _ := strconv.ParseInt(e.before.GetLabels()[api.LabelClaim], 10, 64)
-			expired := e.at.UnixMilli()-since > expiry.Milliseconds()
+			expired := (e.at.UnixMilli()-since > expiry.Milliseconds()) || since-e.at.UnixMilli() > expiry.Milliseconds()
 			if h := holder[was]; was != "" && h != e.Agent && !expired && !onlyAsksToStop(e) {
 				bad("the job is held by %q", h)
 			}

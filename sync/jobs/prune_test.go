@@ -1,0 +1,134 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+)
+
+// old makes a HistoricJob and a local record that finished some time ago.
+func (r *rig) old(name string, age time.Duration) {
+	r.t.Helper()
+	finished := r.model.now().Add(-age)
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
+		"status": map[string]any{"state": "success", "finished": finished.UnixMilli()}}}
+	u.SetName(name)
+	r.model.create("historicjobs", "default", u)
+	if err := r.store.PutRecord(context.Background(), state.Record{UID: name, Namespace: "default", Name: name, State: "success", Finished: finished}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	hour := time.Hour
+	cases := []struct {
+		name          string
+		o             Options
+		after         time.Duration
+		local, remote string // what is left of ages 0 h to 5 h
+	}{
+		{"no limits", Options{}, 24 * hour, "[0 1 2 3 4 5]", "[0 1 2 3 4 5]"},
+		{"expiration for both", Options{HistoryExpiration: 2*hour + 30*time.Minute}, time.Minute, "[0 1 2]", "[0 1 2]"},
+		{"expiration for the local one alone", Options{LocalHistory: 2*hour + 30*time.Minute}, time.Minute, "[0 1 2]", "[0 1 2 3 4 5]"},
+		{"two expirations", Options{HistoryExpiration: 30 * time.Minute, LocalHistory: 4*hour + 30*time.Minute}, time.Minute, "[0 1 2 3 4]", "[0]"},
+		{"by number", Options{LocalRecords: 2}, time.Minute, "[0 1]", "[0 1 2 3 4 5]"},
+		{"time goes on", Options{HistoryExpiration: 3*hour + 30*time.Minute}, 2*hour + 12*time.Minute, "[0 1]", "[0 1]"},
+		{"a short one", Options{HistoryExpiration: 10 * time.Second}, 15 * time.Second, "[]", "[]"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				for age := range 6 {
+					r.old(fmt.Sprint(age), time.Duration(age)*hour)
+				}
+				r.start("a", c.o, quick())
+				pass(c.after)
+				local, remote := []string{}, []string{}
+				for _, rec := range r.history() {
+					local = append(local, rec.Name)
+				}
+				for _, u := range r.model.all("historicjobs") {
+					remote = append(remote, u.GetName())
+				}
+				if fmt.Sprint(local) != c.local || fmt.Sprint(remote) != c.remote {
+					t.Errorf("local %v, want %s; in the API %v, want %s", local, c.local, remote, c.remote)
+				}
+			})
+		})
+	}
+}
+
+// TestPruneGoesByServerTime: a host that woke up in another decade loses nothing.
+func TestPruneGoesByServerTime(t *testing.T) {
+	for _, skew := range []time.Duration{-20 * 365 * 24 * time.Hour, 10 * 365 * 24 * time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.model.skew = skew
+				r.old("new", time.Minute)
+				r.old("old", 3*time.Hour)
+				r.start("a", Options{HistoryExpiration: 2 * time.Hour}, quick())
+				pass(10 * time.Minute)
+				if h := r.history(); len(h) != 1 || h[0].Name != "new" || len(r.model.all("historicjobs")) != 1 {
+					t.Errorf("left: %v", h)
+				}
+			})
+		})
+	}
+}
+
+func TestPruneWaitsForTheClock(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.model.noDate = true
+		r.old("old", 3*time.Hour)
+		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+		pass(time.Hour)
+		if len(r.history()) != 1 {
+			t.Error("pruned while the time was unknown")
+		}
+	})
+}
+
+func TestPruneMeetsRefusals(t *testing.T) {
+	for _, status := range []int{403, 404, 405, 500} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.old("old", 3*time.Hour)
+				r.model.set(func() { r.model.absent["historicjobs"] = status })
+				a := r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+				pass(3 * time.Hour)
+				if len(r.history()) != 0 {
+					t.Error("the local history is not pruned")
+				}
+				if got := a.count(EventNote); got != 1 {
+					t.Errorf("told %d times: %q", got, a.texts(EventNote))
+				}
+			})
+		})
+	}
+}
+
+// TestPruneInBatches: a backlog is worked off in bounded passes.
+func TestPruneInBatches(t *testing.T) {
+	bubble(t, func(r *rig) {
+		for i := range 2500 {
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
+				"status": map[string]any{"finished": r.model.now().Add(-2 * time.Hour).UnixMilli()}}}
+			u.SetName(fmt.Sprintf("h%04d", i))
+			r.model.create("historicjobs", "default", u)
+		}
+		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+		pass(time.Second)
+		if left := len(r.model.all("historicjobs")); left != 1500 {
+			t.Errorf("%d left after the first pass", left)
+		}
+		pass(30 * time.Second)
+		if left := len(r.model.all("historicjobs")); left != 0 {
+			t.Errorf("%d left after three passes", left)
+		}
+	})
+}
