@@ -23,7 +23,8 @@ import (
 const mostAnswer = 64 << 20
 
 // Do makes a raw call: path is below the base URL and begins with a slash,
-// body may be nil. It repeats like Retry; POST and PATCH are repeated only when
+// body may be nil. contentType is that of the body; without a body it is the
+// form in which the answer is wanted ("" = JSON). It repeats like Retry; POST and PATCH are repeated only when
 // the server says that it did not take them (429, 503) or was not reached.
 //
 // When the server answers with 400 or more, err is an API status error (see
@@ -67,7 +68,11 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 		return 0, nil, fmt.Errorf("make a request for %s: %w", path, err)
 	}
 	req.Header.Set("Accept", "application/json")
-	if contentType != "" {
+	switch {
+	case contentType == "":
+	case body == nil:
+		req.Header.Set("Accept", contentType)
+	default:
 		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := c.http.Do(req)

@@ -17,9 +17,21 @@ import (
 // repository at once; elsewhere the objects are listed and their annotations
 // tell. Only the few fields of resources.Item stay in memory.
 
-// pageSize is the number of objects asked for at a time. Objects are at most
-// 1.5 MiB, so that a page stays below what the client reads of one answer.
-const pageSize = 40
+// How much is asked for at a time. Objects have at most 1.5 MiB, so the first
+// page stays below what the client reads of one answer; the following ones grow
+// to pageBytes as far as the objects turn out to be small.
+const (
+	firstPage = 40
+	mostPage  = 500
+	pageBytes = 4 << 20
+)
+
+// metadataList and metadataOnly ask for objects without their content. A server
+// that cannot do that sends them whole.
+const (
+	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
 
 // managed lists everything that the repository manages.
 func (s *server) managed(ctx context.Context, client *api.Client, repository string) ([]resources.Item, error) {
@@ -68,10 +80,14 @@ func (s *server) pages(ctx context.Context, repository string, ref resources.Ref
 	if err != nil {
 		return nil, err
 	}
+	accept := ""
+	if ref.Group == api.DashboardGroup {
+		accept = metadataList
+	}
 	var items []resources.Item
-	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	query := url.Values{"limit": {strconv.Itoa(firstPage)}}
 	for {
-		_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), query, "", nil)
+		_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), query, accept, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -87,6 +103,8 @@ func (s *server) pages(ctx context.Context, repository string, ref resources.Ref
 		if page.Continue == "" {
 			return items, nil
 		}
+		each := len(answer)/max(len(page.Items), 1) + 1
+		query.Set("limit", strconv.Itoa(min(max(pageBytes/each, firstPage), mostPage)))
 		query.Set("continue", page.Continue)
 	}
 }

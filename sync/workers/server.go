@@ -110,7 +110,11 @@ func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resou
 	if err != nil {
 		return nil, err
 	}
-	_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), nil, "", nil)
+	accept := metadataOnly
+	if whole {
+		accept = ""
+	}
+	_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), nil, accept, nil)
 	if err != nil {
 		return nil, err
 	}
