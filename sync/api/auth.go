@@ -20,6 +20,8 @@ type tokenSource interface {
 	// refused is told that the server answered 401 to used. It returns another
 	// token to try once, or "".
 	refused(ctx context.Context, used string) string
+	// accepted is told that the server took used.
+	accepted(used string)
 }
 
 // staticToken never changes.
@@ -27,6 +29,7 @@ type staticToken string
 
 func (s staticToken) token(context.Context) (string, error)  { return string(s), nil }
 func (s staticToken) refused(context.Context, string) string { return "" }
+func (s staticToken) accepted(string)                        {}
 
 // mostToken bounds a token file, in bytes.
 const mostToken = 1 << 20
@@ -76,6 +79,8 @@ func (f *fileToken) refused(_ context.Context, used string) string {
 	return value
 }
 
+func (f *fileToken) accepted(string) {}
+
 // readToken returns the trimmed content of a token file.
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
@@ -119,8 +124,14 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := a.next.RoundTrip(a.with(req, token))
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || (req.Body != nil && req.GetBody == nil) {
-		return resp, err
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode != http.StatusUnauthorized:
+		a.source.accepted(token)
+		return resp, nil
+	case req.Body != nil && req.GetBody == nil:
+		return resp, nil
 	}
 	fresh := a.source.refused(ctx, token)
 	if fresh == "" || fresh == token {
@@ -133,7 +144,11 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	drain(resp)
-	return a.next.RoundTrip(again)
+	resp, err = a.next.RoundTrip(again)
+	if err == nil && resp.StatusCode != http.StatusUnauthorized {
+		a.source.accepted(fresh)
+	}
+	return resp, err
 }
 
 func (a *authTransport) with(req *http.Request, token string) *http.Request {

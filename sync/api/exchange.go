@@ -30,8 +30,11 @@ const (
 	exchangeLastWait  = time.Second
 	exchangeTimeout   = 10 * time.Second // of one try
 	// exchangePause lies between attempts while the service fails, and between
-	// refreshes that a 401 asks for.
+	// refreshes that a 401 asks for while they do not help.
 	exchangePause = 30 * time.Second
+	// refreshPause lies between refreshes that did help: the keys of the
+	// issuer were changed, or one of several servers has others.
+	refreshPause = 5 * time.Second
 	// tokenMargin is how long before its expiry a token is no longer used.
 	tokenMargin    = 15 * time.Second
 	mostExchange   = 1 << 20 // bytes of an answer
@@ -71,7 +74,8 @@ type exchanger struct {
 	flight   *exchangeGoing // the attempt under way, shared by all callers
 	failure  *ExchangeError // of the last attempt; nil = it succeeded
 	notUntil time.Duration  // monotonic; no attempt before then while failure is set
-	forced   time.Duration  // monotonic; no refresh after a 401 before then; 0 = none was made
+	forced   time.Duration  // monotonic; of the last refresh after a 401; 0 = none was made
+	helped   bool           // the server took a token since then
 }
 
 // exchangeGoing is one attempt; token and err may be read when done is closed.
@@ -124,17 +128,21 @@ func (x *exchanger) token(ctx context.Context) (string, error) {
 }
 
 // refused implements tokenSource: a token that is no longer cached was
-// replaced already; the cached one is given up, at most every 30 s.
+// replaced already; the cached one is given up, but not more often than every
+// 5 s, and 30 s while that does not help.
 func (x *exchanger) refused(ctx context.Context, used string) string {
 	x.mu.Lock()
 	now := monotonic()
 	if used == x.cached || x.cached == "" || now >= x.until {
-		if x.forced != 0 && now < x.forced {
+		pause := exchangePause
+		if x.helped {
+			pause = refreshPause
+		}
+		if x.forced != 0 && now < x.forced+pause {
 			x.mu.Unlock()
 			return ""
 		}
-		x.forced = now + exchangePause
-		x.cached = ""
+		x.forced, x.helped, x.cached = now, false, ""
 	}
 	x.mu.Unlock()
 	token, err := x.token(ctx)
@@ -142,6 +150,15 @@ func (x *exchanger) refused(ctx context.Context, used string) string {
 		return ""
 	}
 	return token
+}
+
+// accepted implements tokenSource.
+func (x *exchanger) accepted(used string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if used == x.cached {
+		x.helped = true
+	}
 }
 
 // attempt asks for a token and settles the flight.

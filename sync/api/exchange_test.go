@@ -338,6 +338,12 @@ type secured struct {
 	bodies []string
 }
 
+func (s *secured) set(accept string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accept = accept
+}
+
 func (s *secured) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
@@ -374,12 +380,12 @@ func TestUnauthorizedRefreshesOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.accept = first
+		s.set(first)
 		if code := post(t, rt, "http://api.test/apis"); code != http.StatusOK || s.calls != 1 {
 			t.Fatalf("status %d after %d calls", code, s.calls)
 		}
 		// The server now accepts the second token only.
-		s.accept = jwt(2, time.Now().Add(time.Hour))
+		s.set(jwt(2, time.Now().Add(time.Hour)))
 		if code := post(t, rt, "http://api.test/apis"); code != http.StatusOK || s.calls != 3 {
 			t.Fatalf("status %d after %d calls", code, s.calls)
 		}
@@ -388,8 +394,16 @@ func TestUnauthorizedRefreshesOnce(t *testing.T) {
 				t.Errorf("body %q", body)
 			}
 		}
+		// Its keys are changed again, ten times.
+		for n := 3; n < 13; n++ {
+			pass(refreshPause)
+			s.set(jwt(n, time.Now().Add(time.Hour)))
+			if code := post(t, rt, "http://api.test/apis"); code != http.StatusOK {
+				t.Fatalf("change %d: status %d", n, code)
+			}
+		}
 		// The server accepts nothing.
-		s.accept = ""
+		s.set("")
 		before := len(i.requests())
 		for range 10 * 60 {
 			if code := post(t, rt, "http://api.test/apis"); code != http.StatusUnauthorized {
@@ -397,7 +411,7 @@ func TestUnauthorizedRefreshesOnce(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		if n := len(i.requests()) - before; n > 20 {
+		if n := len(i.requests()) - before; n > 21 {
 			t.Errorf("%d exchanges in 10 minutes of 401", n)
 		}
 		// Another host never sees the token.
