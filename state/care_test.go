@@ -18,7 +18,7 @@ import (
 func TestInfo(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "limpet.db")
+	path := filepath.Join(quickDir(t), "limpet.db")
 	s := opened(t, Options{Path: path})
 	empty, err := s.Info(ctx)
 	if err != nil || !empty.Oldest.IsZero() || !empty.Newest.IsZero() || empty.History != 0 {
@@ -50,7 +50,7 @@ func TestInfo(t *testing.T) {
 func TestCompactLive(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "limpet.db")
+	path := filepath.Join(quickDir(t), "limpet.db")
 	fillHistory(t, path, 4<<20)
 	s := opened(t, Options{Path: path})
 	if _, err := s.TrimHistory(ctx, 100); err != nil {
@@ -99,7 +99,7 @@ func TestCompactLive(t *testing.T) {
 func TestCompactAtStart(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "limpet.db")
+	path := filepath.Join(quickDir(t), "limpet.db")
 	fillHistory(t, path, 2*compactAbove)
 	s, r := reopened(t, Options{Path: path})
 	if r.Compacted {
@@ -140,7 +140,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "limpet.db")
+	path := filepath.Join(quickDir(t), "limpet.db")
 	s := opened(t, Options{Path: path})
 	hourly(t, s, 50)
 	slow := &slowWriter{reached: make(chan struct{}), goOn: make(chan struct{})}
@@ -185,7 +185,7 @@ var _ io.Writer = failing{}
 func TestDamageInUse(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "limpet.db")
+	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(ctx, Options{Path: path})
 	if err != nil {
 		t.Fatal(err)

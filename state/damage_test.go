@@ -191,8 +191,7 @@ const casesPerDamage = 8
 // TestDamage opens files that were damaged in every way. A store must come up, hold no value that was never written,
 // keep all of them when nothing was set aside, and say so when something is missing.
 func TestDamage(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "limpet.db")
+	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(context.Background(), Options{Path: path})
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +234,7 @@ func TestDamage(t *testing.T) {
 						spoilt = append(spoilt, data[end:]...)
 					}
 					c := damagedCase{want: want, ever: ever, key: key, data: spoilt, unclean: stop == "unclean"}
-					if err := c.run(t.TempDir()); err != nil {
+					if err := c.run(quickDir(t)); err != nil {
 						t.Errorf("%s, seed=%d: %v", stop, seed, err)
 					}
 				}

@@ -76,11 +76,16 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: %w", ErrReadOnly, err)
-	case strings.Contains(err.Error(), syscall.ENOSPC.Error()):
-		// bbolt flattens the error of a failed growth into text.
-		return fmt.Errorf("%w (%s)", syscall.ENOSPC, err)
+	case errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return ErrClosed
+	}
+	// bbolt flattens the error of a failed growth into text.
+	for _, known := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EFBIG} {
+		if !errors.Is(err, known) && strings.Contains(err.Error(), known.Error()) {
+			return classify(fmt.Errorf("%w (%s)", known, err))
+		}
 	}
 	return err
 }

@@ -27,7 +27,7 @@ var nextFormat = format{version: current.version + 1, steps: map[int]func(*txn) 
 // written makes a closed file of a schema with one fact and returns its path.
 func written(t *testing.T, f format, key string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "limpet.db")
+	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := openAs(context.Background(), Options{Path: path}, f)
 	if err != nil {
 		t.Fatal(err)

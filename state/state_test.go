@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if RunProbe() {
+	if RunProbe() || beChild() {
 		return
 	}
 	os.Exit(m.Run())

@@ -1,0 +1,207 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Full and read-only disks are small memory file systems in a mount namespace of a child process. Where the system does
+// not allow one, the full disk becomes a limit on the size of the child's files, and the read-only one a directory
+// without write permission.
+
+// childHere runs the parts of these tests that need a process of their own.
+func childHere(mode, dir string) error {
+	switch mode {
+	case "full-mounted":
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
+			return errNoMount(err)
+		}
+		return fullDisk(dir, syscall.ENOSPC)
+	case "full-limited":
+		signal.Ignore(syscall.SIGXFSZ)
+		limit := syscall.Rlimit{Cur: 3 << 20, Max: 3 << 20}
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			return err
+		}
+		return fullDisk(dir, syscall.EFBIG)
+	case "readonly-mounted":
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			return errNoMount(err)
+		}
+		return readOnlyDisk(dir, func(on bool) error {
+			flags := uintptr(syscall.MS_REMOUNT)
+			if on {
+				flags |= syscall.MS_RDONLY
+			}
+			return syscall.Mount("tmpfs", dir, "tmpfs", flags, "")
+		})
+	case "readonly-mode":
+		if err := becomeNobody(dir); err != nil {
+			return err
+		}
+		return readOnlyDisk(dir, func(on bool) error {
+			if on {
+				return os.Chmod(dir, 0o500)
+			}
+			return os.Chmod(dir, 0o700)
+		})
+	}
+	return fmt.Errorf("unknown child %q", mode)
+}
+
+// becomeNobody gives up the rights of root, who may write everywhere, and takes the directory along.
+func becomeNobody(dir string) error {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	const nobody = 65534
+	return errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(filepath.Dir(dir), 0o711), syscall.Setgid(nobody), syscall.Setuid(nobody))
+}
+
+// noMount is the exit code of a child that was not allowed to mount.
+const noMount = 77
+
+func errNoMount(err error) error {
+	fmt.Println(err)
+	os.Exit(noMount)
+	return nil
+}
+
+// onSmallDisk runs a child with a mount namespace, or its substitute without one.
+func onSmallDisk(t *testing.T, mounted, instead string) {
+	t.Helper()
+	cmd := child(mounted, t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err == nil {
+		return
+	}
+	if errors.As(err, &exit) && exit.ExitCode() != noMount {
+		t.Fatalf("%s: %v\n%s", mounted, err, out)
+	}
+	t.Logf("no mount namespace here (%v), using %s", err, instead)
+	cmd = child(instead, t.TempDir())
+	if out, err := cmd.Output(); err != nil {
+		t.Fatalf("%s: %v\n%s", instead, err, out)
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	onSmallDisk(t, "full-mounted", "full-limited")
+}
+
+func TestReadOnlyDisk(t *testing.T) {
+	t.Parallel()
+	onSmallDisk(t, "readonly-mounted", "readonly-mode")
+}
+
+// fullDisk fills the disk with history until the store refuses, and looks at what still works. full is the error of the
+// system for a disk that is full.
+func fullDisk(dir string, full syscall.Errno) error {
+	ctx := context.Background()
+	path := filepath.Join(dir, "limpet.db")
+	s, _, err := Open(ctx, Options{Path: path})
+	if err != nil {
+		return err
+	}
+	if err := s.PutClaim(ctx, Claim{UID: "held", Phase: PhaseHeld}); err != nil {
+		return err
+	}
+	written := 0
+	for cycle := range 5 {
+		for err = nil; err == nil; written++ {
+			if written > 10_000 {
+				return errors.New("the disk does not get full")
+			}
+			err = s.PutRecord(ctx, Record{UID: fmt.Sprint("u", written), Message: strings.Repeat("x", 3000), Finished: noon})
+		}
+		if !errors.Is(err, full) {
+			return fmt.Errorf("cycle %d: error of a full disk is %w", cycle, err)
+		}
+		if err := fullButAlive(ctx, s, written-1, cycle); err != nil {
+			return fmt.Errorf("cycle %d: %w", cycle, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	s, r, err := Open(ctx, Options{Path: path})
+	if err != nil || r.Quarantined != "" || r.Unclean {
+		return fmt.Errorf("reopen: %+v, %w", r, err)
+	}
+	return s.Close()
+}
+
+// fullButAlive: reads, prunes, deletes and then writes work while the disk is full.
+func fullButAlive(ctx context.Context, s *Store, last, cycle int) error {
+	if got, err := s.History(ctx, Query{UID: fmt.Sprint("u", last)}); err != nil || len(got) != 0 {
+		return fmt.Errorf("refused record: %d, %w", len(got), err)
+	}
+	if got, err := s.History(ctx, Query{UID: fmt.Sprint("u", last-1)}); err != nil || len(got) != 1 {
+		return fmt.Errorf("acknowledged record: %d, %w", len(got), err)
+	}
+	before, err := s.HistoryCount(ctx)
+	if err != nil {
+		return err
+	}
+	removed, err := s.TrimHistory(ctx, before/2)
+	if err != nil || removed == 0 {
+		return fmt.Errorf("trim %d of %d: %w", removed, before, err)
+	}
+	if err := s.PutMark(ctx, "held", fmt.Append(nil, cycle)); err != nil {
+		return fmt.Errorf("mark: %w", err)
+	}
+	if err := s.PutFact(ctx, "cycle", bytes.Repeat([]byte("x"), 10_000)); err != nil {
+		return fmt.Errorf("write after the trim: %w", err)
+	}
+	r, err := s.Check(ctx)
+	if err != nil || len(r.Problems) > 0 {
+		return fmt.Errorf("check: %v, %w", r.Problems, err)
+	}
+	return nil
+}
+
+// readOnlyDisk opens a state on a disk that turns read-only and back.
+func readOnlyDisk(dir string, set func(on bool) error) error {
+	ctx := context.Background()
+	path := filepath.Join(dir, "limpet.db")
+	s, _, err := Open(ctx, Options{Path: path})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.PutFact(ctx, "k", []byte("v")), s.Close(), set(true)); err != nil {
+		return err
+	}
+	for _, p := range []string{path, filepath.Join(dir, "new.db"), filepath.Join(dir, "sub", "new.db")} {
+		_, _, err := Open(ctx, Options{Path: p})
+		if !errors.Is(err, ErrReadOnly) || !strings.Contains(err.Error(), dir) {
+			return fmt.Errorf("open of %s: %w", p, err)
+		}
+	}
+	if err := set(false); err != nil {
+		return err
+	}
+	s, r, err := Open(ctx, Options{Path: path})
+	if err != nil || r.Unclean || r.Quarantined != "" {
+		return fmt.Errorf("open after all: %+v, %w", r, err)
+	}
+	if v, err := s.Fact(ctx, "k"); err != nil || string(v) != "v" {
+		return fmt.Errorf("fact %q, %w", v, err)
+	}
+	return s.Close()
+}

@@ -1,0 +1,198 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// model is what the store should hold, as a map of plain values.
+type model struct {
+	claims  map[string]Claim
+	records map[string]Record
+	facts   map[string]string
+	objects map[ObjectKey]Object
+	rev     uint64
+}
+
+// contents gives the model the form that everything reads from a store.
+func (m *model) contents() contents {
+	out := contents{}
+	for uid, c := range m.claims {
+		out["claim "+uid] = asJSON(c)
+	}
+	for uid, r := range m.records {
+		out["record "+uid] = asJSON(r)
+	}
+	for k, v := range m.facts {
+		out["fact "+k] = v
+	}
+	for k, o := range m.objects {
+		out["object "+k.String()] = fmt.Sprintf("%d %s", o.Revision, o.Data)
+	}
+	return out
+}
+
+// modelSteps and modelSeeds: about 1 s on a common disk.
+const (
+	modelSteps = 400
+	modelSeeds = 3
+)
+
+// TestModel does random operations on a store and a map and compares them, with reopening and compaction in between.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(modelSeeds) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(quickDir(t), "limpet.db")
+			s := opened(t, Options{Path: path})
+			m := &model{map[string]Claim{}, map[string]Record{}, map[string]string{}, map[ObjectKey]Object{}, 0}
+			rng := rand.New(rand.NewPCG(seed, 99))
+			for step := range modelSteps {
+				if err := m.step(s, rng); err != nil {
+					t.Fatalf("step %d: %v", step, err)
+				}
+				if rng.IntN(20) > 0 && step < modelSteps-1 {
+					continue
+				}
+				got, err := everything(context.Background(), s)
+				if err != nil || !maps.Equal(got, m.contents()) {
+					t.Fatalf("step %d: store and model differ, %v\nstore %v\nmodel %v", step, err, got, m.contents())
+				}
+				switch rng.IntN(3) {
+				case 0:
+					closed(t, s)
+					var r Report
+					if s, r = reopened(t, Options{Path: path}); r.Unclean || r.Quarantined != "" {
+						t.Fatalf("step %d: report %+v", step, r)
+					}
+				case 1:
+					if _, _, err := s.Compact(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// step does one random operation on both.
+func (m *model) step(s *Store, rng *rand.Rand) error {
+	ctx := context.Background()
+	uid := fmt.Sprint("uid", rng.IntN(12))
+	text := fmt.Sprint("text", rng.IntN(1000))
+	at := noon.Add(time.Duration(rng.IntN(100)) * time.Minute)
+	_, claimed := m.claims[uid]
+	switch rng.IntN(11) {
+	case 0, 1:
+		c := Claim{UID: uid, Name: text, Phase: PhaseHeld, Attempt: rng.IntN(3)}
+		m.claims[uid] = c
+		return s.PutClaim(ctx, c)
+	case 2:
+		err := s.PutMark(ctx, uid, []byte(`"`+text+`"`))
+		if !claimed {
+			return wanted(err, ErrNotFound)
+		}
+		c := m.claims[uid]
+		c.Mark = []byte(`"` + text + `"`)
+		m.claims[uid] = c
+		return err
+	case 3:
+		delete(m.claims, uid)
+		return s.DropClaim(ctx, uid)
+	case 4:
+		r := Record{UID: uid, Message: text, Finished: at, Attempts: []Attempt{{N: rng.IntN(3), Message: text}}}
+		err := s.Complete(ctx, uid, r)
+		if !claimed {
+			return wanted(err, ErrNotFound)
+		}
+		c := m.claims[uid]
+		c.Phase = PhaseCompleting
+		m.claims[uid] = c
+		m.put(r)
+		return err
+	case 5:
+		delete(m.claims, uid)
+		if r, ok := m.records[uid]; ok {
+			r.HistoricJob = "posted"
+			m.records[uid] = r
+		}
+		return s.EndClaim(ctx, uid, "posted")
+	case 6:
+		r := Record{UID: uid, Message: text, Finished: at}
+		m.put(r)
+		return s.PutRecord(ctx, r)
+	case 7:
+		return m.prune(s, at)
+	case 8:
+		if rng.IntN(2) == 0 {
+			delete(m.facts, uid)
+			return s.DeleteFact(ctx, uid)
+		}
+		m.facts[uid] = text
+		return s.PutFact(ctx, uid, []byte(text))
+	default:
+		return m.mutate(s, ObjectKey{"g/jobs", []string{"a", "b"}[rng.IntN(2)], uid}, text, rng.IntN(4))
+	}
+}
+
+func wanted(err, want error) error {
+	if !errors.Is(err, want) {
+		return fmt.Errorf("error %w, want %w", err, want)
+	}
+	return nil
+}
+
+func (m *model) put(r Record) {
+	if old, ok := m.records[r.UID]; ok {
+		r.Attempts = mergeAttempts(old.Attempts, r.Attempts)
+		r.HistoricJob = old.HistoricJob
+	}
+	m.records[r.UID] = r
+}
+
+func (m *model) prune(s *Store, before time.Time) error {
+	want := 0
+	for uid, r := range m.records {
+		if r.Finished.Before(before) {
+			delete(m.records, uid)
+			want++
+		}
+	}
+	got, err := s.PruneHistory(context.Background(), before)
+	if err == nil && got != want {
+		return fmt.Errorf("pruned %d records, want %d", got, want)
+	}
+	return err
+}
+
+func (m *model) mutate(s *Store, key ObjectKey, text string, kind int) error {
+	cur, have := m.objects[key]
+	got, err := s.Mutate(context.Background(), key, func(seen *Object, rev uint64) (Mutation, error) {
+		switch {
+		case have != (seen != nil), have && (string(seen.Data) != string(cur.Data) || seen.Revision != cur.Revision):
+			return Mutation{}, fmt.Errorf("saw %v, want %v", seen, cur)
+		case rev <= m.rev:
+			return Mutation{}, fmt.Errorf("revision %d after %d", rev, m.rev)
+		}
+		return Mutation{Data: []byte(text), Delete: kind == 0, Keep: kind == 1}, nil
+	})
+	switch {
+	case kind == 0 && !have:
+		return wanted(err, ErrNotFound)
+	case err != nil || kind == 1:
+		return err
+	case kind == 0:
+		delete(m.objects, key)
+	default:
+		m.objects[key] = got
+	}
+	m.rev = got.Revision
+	return nil
+}

@@ -1,0 +1,224 @@
+package state
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// stop leaves the file of a store as a killed process does and returns its path.
+func stop(t *testing.T, fill func(s *Store)) string {
+	t.Helper()
+	from := filepath.Join(quickDir(t), "limpet.db")
+	s := opened(t, Options{Path: from})
+	fill(s)
+	path := filepath.Join(quickDir(t), "limpet.db")
+	for _, suffix := range []string{"", ".owner"} {
+		data, err := os.ReadFile(from + suffix)
+		if err == nil {
+			err = os.WriteFile(path+suffix, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func someFacts(s *Store) {
+	for i := range 300 {
+		if err := s.PutFact(context.Background(), fmt.Sprintf("%03d", i), []byte(strings.Repeat("fact", 100))); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func TestProbeInChild(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	sound := stop(t, someFacts)
+	if err := ProbeInChild(ctx, sound); err != nil {
+		t.Errorf("sound file: %v", err)
+	}
+	if err := probeInChild(ctx, sound, current.version-1); !errors.As(err, new(*SchemaError)) {
+		t.Errorf("newer file: %v", err)
+	}
+	if err := ProbeInChild(ctx, sound+".absent"); err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, errNoChild) {
+		t.Errorf("absent file: %v", err)
+	}
+	if err := os.WriteFile(sound, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ProbeInChild(ctx, sound); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("damaged file: %v", err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := ProbeInChild(ended, sound); err == nil || errors.Is(err, ErrCorrupt) {
+		t.Errorf("ended context: %v", err)
+	}
+}
+
+// TestChildThatDies: death by a panic or fault is damage, a child that was killed by somebody else is not.
+func TestChildThatDies(t *testing.T) {
+	t.Parallel()
+	path := stop(t, someFacts)
+	drain := func(r *bufio.Reader) error { return json.NewDecoder(r).Decode(&probeAnswer{}) }
+	if err := runChild(context.Background(), "die", path, 1, drain); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("unknown work, exit code 1 after the greeting: %v", err)
+	}
+	refused := &buildError{syscall.ENOSPC}
+	err := runChild(context.Background(), "salvage", path, 1, func(*bufio.Reader) error { return refused })
+	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("failure of the reader: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cause := errors.New("shutdown")
+	err = runChild(ctx, "salvage", path, 1, func(*bufio.Reader) error { cancel(cause); return cause })
+	if !errors.Is(err, cause) || errors.Is(err, ErrCorrupt) {
+		t.Errorf("ended context: %v", err)
+	}
+}
+
+// TestProbeVerdicts: what the probe says decides what becomes of the file.
+func TestProbeVerdicts(t *testing.T) {
+	t.Parallel()
+	other := errors.New("no verdict")
+	cases := []struct {
+		name        string
+		verdict     error
+		want        error
+		quarantined bool
+	}{
+		{"sound", nil, nil, false},
+		{"damaged", corrupt("page 3"), nil, true},
+		{"no child process", errNoChild, nil, false},
+		{"newer", &SchemaError{Have: 9, Want: 1}, nil, false},
+		{"foreign", ErrForeign, ErrForeign, false},
+		{"no verdict", other, other, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			path := stop(t, someFacts)
+			s, r, err := Open(context.Background(), Options{Path: path, Probe: func(context.Context, string) error { return c.verdict }})
+			if c.want != nil && !errors.Is(err, c.want) || c.name == "newer" && !errors.As(err, new(*SchemaError)) {
+				t.Errorf("error %v", err)
+			}
+			if (r.Quarantined != "") != c.quarantined || !r.Unclean {
+				t.Errorf("report %+v", r)
+			}
+			if err != nil {
+				if note, err := os.ReadFile(path + ".owner"); err != nil || len(note) == 0 {
+					t.Errorf("the mark of the unclean stop is gone, %v", err)
+				}
+				return
+			}
+			defer closed(t, s)
+			facts, err := s.Facts(context.Background(), "")
+			if err != nil || len(facts) != 300 {
+				t.Errorf("%d facts, %v", len(facts), err)
+			}
+			if c.quarantined && (r.Lost != 0 || r.Carried != 300) {
+				t.Errorf("a sound file lost records: %+v", r)
+			}
+		})
+	}
+}
+
+// TestSalvageWithoutChild carries the same records in this process.
+func TestSalvageWithoutChild(t *testing.T) {
+	t.Parallel()
+	path := stop(t, someFacts)
+	var carried []string
+	sum, err := salvageFile(path, func(r salvaged) error { carried = append(carried, string(r.key)); return nil })
+	if err != nil || sum.Lost != 0 || len(carried) != 300 {
+		t.Errorf("%d records, %+v, %v", len(carried), sum, err)
+	}
+	refused := errors.New("refused")
+	if _, err := salvageFile(path, func(salvaged) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := salvageFile(path+".absent", nil); err == nil {
+		t.Error("an absent file was salvaged")
+	}
+}
+
+// TestProbeProcessNeverOpens: a program whose main does not call RunProbe must not start children of children.
+func TestProbeProcessNeverOpens(t *testing.T) {
+	t.Setenv(probeEnv, "check")
+	if _, _, err := Open(context.Background(), Options{Path: filepath.Join(quickDir(t), "limpet.db")}); err == nil {
+		t.Error("opened")
+	}
+}
+
+// TestRebuildThatFails leaves the damaged file where it was.
+func TestRebuildThatFails(t *testing.T) {
+	t.Parallel()
+	path := stop(t, someFacts)
+	if err := os.Mkdir(path+building, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path+building, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := func(context.Context, string) error { return corrupt("page 3") }
+	if _, _, err := Open(context.Background(), Options{Path: path, Probe: damaged}); err == nil {
+		t.Error("opened")
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the file was changed, %v", err)
+	}
+}
+
+// TestLostBranch: when the page above the leaves is gone, the leaves are found.
+func TestLostBranch(t *testing.T) {
+	t.Parallel()
+	path := stop(t, func(s *Store) {
+		err := s.write(context.Background(), func(t *txn) error {
+			for i := range 3000 {
+				r := Record{UID: fmt.Sprintf("uid-%04d", i), Message: strings.Repeat("m", 300), Finished: noon}
+				if err := t.putRecord(r, false); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hit := 0
+	for at := 2 * 4096; at < len(data); at += 4096 {
+		if p, err := parsePage(data[at : at+4096]); err == nil && p.flags == branchPage && p.id == uint64(at/4096) {
+			clear(data[at : at+4096])
+			hit++
+		}
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, r := reopened(t, Options{Path: path})
+	n, err := s.HistoryCount(context.Background())
+	if hit == 0 || err != nil || n != 3000 || r.Quarantined == "" || r.Lost != 0 {
+		t.Errorf("%d branches destroyed, %d records, %v, report %+v", hit, n, err, r)
+	}
+	if got, err := s.History(context.Background(), Query{UID: "uid-1234"}); err != nil || len(got) != 1 {
+		t.Errorf("record by uid: %d, %v", len(got), err)
+	}
+}
