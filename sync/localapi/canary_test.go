@@ -103,6 +103,7 @@ func TestSealedValuesUnderLoad(t *testing.T) {
 	s := newSite(t)
 	const path = base + "repositories/dashboards"
 	s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"first"}}`))
+	s.must("POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"a":"w"}}`)
 	var writers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
@@ -111,11 +112,15 @@ func TestSealedValuesUnderLoad(t *testing.T) {
 				if got := s.token(); !strings.HasPrefix(got, "w") {
 					t.Errorf("token = %q", got)
 				}
+				s.must("PATCH", secretPath, fmt.Sprintf(`{"stringData":{"a":"w%d-%d"}}`, w, i))
+				if got, ok := at(s.must("GET", secretPath, ""), "data", "a").(string); !ok || !strings.HasPrefix(got, "d") {
+					t.Errorf("data.a = %q", got)
+				}
 			}
 		})
 	}
 	writers.Wait()
-	if names := s.sealedNames(); len(names) != 1 {
-		t.Errorf("sealed values %q, want one", names)
+	if names := s.sealedNames(); len(names) != 2 {
+		t.Errorf("sealed values %q, want two", names)
 	}
 }

@@ -1,7 +1,6 @@
 package localapi
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -215,74 +214,3 @@ func (s *Server) forgetAll(ctx context.Context, r *admitRequest) error {
 }
 
 func isSecret(k api.Kind) bool { return k.Group == "" && k.Kind == "Secret" }
-
-// reveal turns the stored form of an object into the answered one. Only core
-// Secrets differ. A value that cannot be opened is left out: it was replaced
-// since (of an older event of a watch), or lost with a damaged file or a key,
-// and the rest must stay readable, the object deletable. data is not changed; the answer may be data
-// itself.
-func (s *Server) reveal(ctx context.Context, k api.Kind, data []byte) ([]byte, error) {
-	if !isSecret(k) || !bytes.Contains(data, []byte(`"`+sealedPrefix+inlinePrefix)) {
-		return data, nil
-	}
-	obj, err := decodeObject(data)
-	if err != nil {
-		return nil, err
-	}
-	own := ownerOf(k, obj.GetNamespace(), obj.GetName())
-	values, _ := obj.Object["data"].(map[string]any)
-	for key, value := range values {
-		text, _ := value.(string)
-		inline, isSealed := strings.CutPrefix(text, sealedPrefix)
-		if !isSealed {
-			continue
-		}
-		plain, err := s.store.Secret(ctx, own.entry(inline))
-		if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrSealed) || errors.Is(err, state.ErrCorrupt) {
-			s.log.Debug("leave out sealed value", "secret", own.namespace+"/"+own.name, "key", key, "err", err)
-			delete(values, key)
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open sealed value %s of secret %s/%s: %w", key, own.namespace, own.name, err)
-		}
-		values[key] = base64.StdEncoding.EncodeToString(plain)
-	}
-	return encodeObject(obj.Object)
-}
-
-// SecretOf opens the sealed value secure.<field> of a Repository, for the agent
-// in the same process. The error is state.ErrNotFound (in its chain) if there is
-// no such repository, no such field, or a name there that leads to a core Secret
-// and not to a sealed value.
-func (s *Server) SecretOf(ctx context.Context, namespace, repository, field string) ([]byte, error) {
-	return s.secureValue(ctx, "repositories", namespace, repository, field)
-}
-
-// ConnectionSecretOf is SecretOf for a Connection.
-func (s *Server) ConnectionSecretOf(ctx context.Context, namespace, connection, field string) ([]byte, error) {
-	return s.secureValue(ctx, "connections", namespace, connection, field)
-}
-
-func (s *Server) secureValue(ctx context.Context, plural, namespace, name, field string) ([]byte, error) {
-	k, ok := kindOf(api.ProvisioningGroup, plural)
-	if !ok {
-		return nil, fmt.Errorf("open secure value: %s: %w", plural, state.ErrNotFound)
-	}
-	obj, err := s.getObject(ctx, k, namespace, name)
-	if apierrors.IsNotFound(err) {
-		err = fmt.Errorf("%w: %w", state.ErrNotFound, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open secure value %s: %w", field, err)
-	}
-	inline := storedSecure(obj)[field]
-	if !strings.HasPrefix(inline, inlinePrefix) {
-		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, k.Singular, namespace, name, state.ErrNotFound)
-	}
-	plain, err := s.store.Secret(ctx, ownerOf(k, namespace, name).entry(inline))
-	if err != nil {
-		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, k.Singular, namespace, name, err)
-	}
-	return plain, nil
-}
