@@ -51,9 +51,9 @@ func CheckPath(p string) error {
 	if p[0] == '/' {
 		return refuse("it is absolute")
 	}
-	for i := 0; i < len(p); i++ {
-		if !allowedByte(p[i]) {
-			return refuse(fmt.Sprintf("%q is not one of letters, digits, blank, '_', '.', '-'", rune(p[i])))
+	for _, r := range p {
+		if r >= 0x80 || !allowedByte(byte(r)) {
+			return refuse(fmt.Sprintf("%q is not one of letters, digits, blank, '_', '.', '-'", r))
 		}
 	}
 	segments := Segments(p)

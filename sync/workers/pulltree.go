@@ -18,7 +18,7 @@ import (
 func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 	t, err := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, r.src.dir)
 	if git.KindOf(err) == git.PathNotFound {
-		err = r.wrongPath(ctx)
+		err = r.wrongPath(ctx, err)
 	}
 	return t, err
 }
@@ -41,19 +41,22 @@ func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 
 // wrongPath is the error for a spec.path that is not in the tree. It names the
 // directories that come close.
-func (r *pull) wrongPath(ctx context.Context) error {
-	text := fmt.Sprintf("spec.%s.path: directory %q not found in %s at %s; nothing was changed", r.Repository.Spec.Type, r.src.dir, orWord(r.ref.Branch(), "the branch"), short(r.ref.Hash))
-	root, err := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
-	if err != nil {
-		return errors.New(text)
+func (r *pull) wrongPath(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*git.Error](err); ok {
+		err = e.Err // what is hinted at is found here
+	}
+	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed", r.Repository.Spec.Type, err, orWord(r.ref.Branch(), "the branch"), short(r.ref.Hash))
+	root, failed := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
+	if failed != nil {
+		return err
 	}
 	if near := closest(r.src.dir, root.Dirs); len(near) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", text, strings.Join(near, " or "))
+		return fmt.Errorf("%w; did you mean %s?", err, strings.Join(near, " or "))
 	}
 	if len(root.Dirs) == 0 {
-		return fmt.Errorf("%s; the repository has no directories, so leave the path empty", text)
+		return fmt.Errorf("%w; the repository has no directories, so leave the path empty", err)
 	}
-	return errors.New(text)
+	return err
 }
 
 // closest returns up to three of dirs that a person may have meant by name,
