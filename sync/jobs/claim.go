@@ -55,7 +55,12 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		out, err := c.server.putJob(ctx, next)
 		if err == nil {
 			c.step("claimed", a)
-			return c.confirm(ctx, out, k, sent, millis)
+			h, err := c.confirm(ctx, out, k, sent, millis)
+			if err == nil {
+				status, _, _ := unstructured.NestedString(job.Object, "status", "state")
+				h.again = status != "" || a.attempt > 1
+			}
+			return h, err
 		}
 		if apierrors.IsConflict(err) {
 			if try == claimTries {
@@ -87,7 +92,7 @@ func certain(err error) bool {
 
 // abandon forgets an intent that did not come to pass.
 func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) error {
-	if err := c.store.DropClaim(ctx, k.UID); err != nil {
+	if err := c.store.DropClaim(context.WithoutCancel(ctx), k.UID); err != nil {
 		c.unsettle(k)
 	}
 	return cause

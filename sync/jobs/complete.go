@@ -18,7 +18,8 @@ import (
 
 // complete ends a held job. ctx is that of Run: after its end there is still the
 // grace period to get things done.
-func (c *Controller) complete(ctx context.Context, h *held, out Outcome, status api.JobStatus, record state.Record) verdict {
+func (c *Controller) complete(ctx context.Context, h *held, out Outcome, status map[string]any, record state.Record) verdict {
+	h.seal()
 	ctx, cancel := c.graceful(ctx, h.ctx)
 	defer cancel()
 	if v, ok := c.record(ctx, h, record); !ok {
@@ -28,7 +29,7 @@ func (c *Controller) complete(ctx context.Context, h *held, out Outcome, status 
 	h.mu.Lock()
 	h.claim.Phase = state.PhaseCompleting
 	h.mu.Unlock()
-	return c.deliver(ctx, h, plain(status), out, h.attempt > 1 || h.resumed)
+	return c.deliver(ctx, h, status, out)
 }
 
 // record keeps the result. A full disk keeps the job until there is room; a
@@ -46,17 +47,21 @@ func (c *Controller) record(ctx context.Context, h *held, r state.Record) (verdi
 		case err == nil:
 			return verdict{}, true
 		case ctx.Err() != nil:
-			return c.unfinished(ctx, h, err), false
+			return c.unfinished(ctx, h, "", err), false
 		case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrClosed):
 			return c.release(h, "the result cannot be kept: "+err.Error()), false
 		}
 		c.once("record "+h.uid, EventWaiting, h.about, "the result cannot be kept yet: "+err.Error())
-		if errors.Is(err, state.ErrFull) || errors.Is(err, syscall.ENOSPC) {
+		if try <= roomTries && (errors.Is(err, state.ErrFull) || errors.Is(err, syscall.ENOSPC)) {
 			c.makeRoom(ctx)
 		}
 		pause(ctx, retryDelay(try))
 	}
 }
+
+// roomTries is how often history makes room for one result. When the disk is
+// full of other things, more would cost history and gain nothing.
+const roomTries = 3
 
 // makeRoom drops a tenth of the local history, oldest first.
 func (c *Controller) makeRoom(ctx context.Context) {
@@ -71,8 +76,8 @@ func (c *Controller) makeRoom(ctx context.Context) {
 }
 
 // deliver takes a recorded job out of the queue of the API.
-func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any, out Outcome, lookFirst bool) verdict {
-	historic := ""
+func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any, out Outcome) verdict {
+	historic, lookFirst := "", h.again
 	for try := 1; ; try++ {
 		err := func() (err error) {
 			if historic == "" {
@@ -93,7 +98,7 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 			break
 		}
 		if ctx.Err() != nil {
-			return c.unfinished(ctx, h, err)
+			return c.unfinished(ctx, h, historic, err)
 		}
 		c.once("deliver "+h.uid, EventWaiting, h.about, "the job is done, but the API does not take the result yet: "+err.Error())
 		after, _ := api.RetryAfter(err)
@@ -123,28 +128,38 @@ func (c *Controller) later(h *held) verdict {
 	k := h.claim
 	h.mu.Unlock()
 	c.unsettle(k)
+	// Nothing works on the job now, so if the process stops before the next look
+	// the job is not the reason: the next start, which counts every claim that it
+	// finds as an attempt, must not count this one twice.
+	k.Attempt--
+	if err := c.store.PutClaim(context.WithoutCancel(h.ctx), k); err != nil {
+		c.once("rest "+h.uid, EventNote, h.about, "the claim cannot be kept in the state file: "+err.Error())
+	}
 	return verdict{retry: true, urgent: true}
 }
 
 // unfinished leaves a job whose end could not be written. When it is known to be
 // in other hands it is dropped, otherwise it is looked at again when the API is
 // back, in this process or the next.
-func (c *Controller) unfinished(ctx context.Context, h *held, err error) verdict {
+func (c *Controller) unfinished(ctx context.Context, h *held, historic string, err error) verdict {
 	cause, taken := h.lost()
 	if taken {
+		if historic == "" {
+			historic = skipped
+		}
 		c.tell(EventLost, h.about, cause.Error()+"; its result is in the local history only")
-		return c.endClaim(ctx, h, skipped)
+		return c.endClaim(ctx, h, historic)
 	}
 	c.tell(EventWaiting, h.about, "the result is kept and sent when the API is back: "+err.Error())
 	return c.later(h)
 }
 
 // newRecord makes the history record of a job that ends now.
-func (c *Controller) newRecord(h *held, out Outcome, status api.JobStatus, refs account) state.Record {
+func (c *Controller) newRecord(h *held, out Outcome, status map[string]any, finished int64, refs account) state.Record {
 	data, _ := json.Marshal(status) // plain data
 	r := state.Record{UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action,
 		State: out.shown(), Message: out.Message, Agent: c.o.Agent,
-		Started: time.UnixMilli(status.Started), Finished: time.UnixMilli(status.Finished),
+		Started: time.UnixMilli(h.started), Finished: time.UnixMilli(finished),
 		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
 		RefFrom: refs.RefFrom, RefTo: refs.RefTo,
 	}

@@ -123,7 +123,9 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 		c.left(job, j)
 		return verdict{}
 	}
-	h, err := c.claim(ctx, job, func(again *unstructured.Unstructured) bool {
+	// A claim that is under way when the agent is told to stop is brought to its
+	// end and given back: an open one would be left behind.
+	h, err := c.claim(context.WithoutCancel(ctx), job, func(again *unstructured.Unstructured) bool {
 		return !claimed(again) && laneOf(again) == laneOf(job)
 	})
 	switch {
@@ -141,6 +143,9 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	}
 	defer c.drop(h)
 	c.tell(EventClaimed, h.about, "job claimed")
+	if ctx.Err() != nil {
+		return c.release(h, "the agent stops")
+	}
 	if j.end != nil {
 		return c.finish(ctx, h, newProgress(time.Now()), *j.end)
 	}
@@ -270,13 +275,14 @@ func (c *Controller) work(ctx, work context.Context, h *held, w Worker, t *Task)
 
 // after decides what the end of the work means.
 func (c *Controller) after(ctx context.Context, h *held, p *Progress, err error, returned bool, cause error) verdict {
+	reason, gone := h.seal()
+	if gone {
+		return c.withdrawn(ctx, h, p, reason)
+	}
 	if lost, _ := h.lost(); lost != nil {
 		return c.forfeited(h)
 	}
-	reason, gone := h.interrupted()
 	switch {
-	case gone:
-		return c.withdrawn(ctx, h, p, reason)
 	case !returned:
 		return c.release(h, "the agent stops and the worker did not return in time")
 	case err == nil:
@@ -295,8 +301,15 @@ func (c *Controller) after(ctx context.Context, h *held, p *Progress, err error,
 
 // finish ends a job with an outcome.
 func (c *Controller) finish(ctx context.Context, h *held, p *Progress, out Outcome) verdict {
-	status := p.finalStatus(out, h.started, c.nowMillis())
-	return c.complete(ctx, h, out, status, c.newRecord(h, out, status, p.look()))
+	finished := c.nowMillis()
+	status := fullStatus(h.last(), p.finalStatus(out, h.started, finished))
+	return c.complete(ctx, h, out, status, c.newRecord(h, out, status, finished, p.look()))
+}
+
+// fullStatus is the final status of a job with the members that are not ours.
+func fullStatus(job *unstructured.Unstructured, s api.JobStatus) map[string]any {
+	setStatus(job, s)
+	return job.Object["status"].(map[string]any)
 }
 
 // withdrawn ends a job that a person has deleted while it ran. There is nothing
@@ -304,10 +317,11 @@ func (c *Controller) finish(ctx context.Context, h *held, p *Progress, out Outco
 func (c *Controller) withdrawn(ctx context.Context, h *held, p *Progress, reason string) verdict {
 	out := p.Outcome(fmt.Errorf("cancelled: %s", reason))
 	out.cancelled = true
-	status := p.finalStatus(out, h.started, c.nowMillis())
+	finished := c.nowMillis()
+	status := fullStatus(h.last(), p.finalStatus(out, h.started, finished))
 	h.quiet()
 	ctx = context.WithoutCancel(ctx)
-	err := c.store.Complete(ctx, h.uid, c.newRecord(h, out, status, p.look()))
+	err := c.store.Complete(ctx, h.uid, c.newRecord(h, out, status, finished, p.look()))
 	if err != nil {
 		c.tell(EventNote, h.about, "no history of a deleted job: "+err.Error())
 		c.dropClaim(ctx, h)

@@ -102,6 +102,73 @@ func TestCompletionMeetsFaults(t *testing.T) {
 	}
 }
 
+// TestOwnDeletionIsNoCancellation: the watch tells of it before the answer comes.
+func TestOwnDeletionIsNoCancellation(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, quick())
+		settle()
+		r.model.inject(during(deleting, 1, fault{lateAnswer: 3 * time.Second}))
+		r.job("r1", "r1-sync")
+		pass(10 * time.Second)
+		r.done("success", "")
+		if a.count(EventCancelled)+a.count(EventLost) != 0 || a.count(EventCompleted) != 1 {
+			t.Errorf("told %q", append(a.texts(EventCancelled), a.texts(EventLost)...))
+		}
+	})
+}
+
+// TestHistoryOfAJobThatRunsAgain: somebody takes the claim away between the
+// HistoricJob and the DELETE, so the job runs again; it is in history already.
+func TestHistoryOfAJobThatRunsAgain(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := quick()
+		r.start("a", Options{}, w)
+		settle()
+		n := 0
+		r.model.inject(func(c call) fault {
+			if deleting(c) && n == 0 {
+				n++
+				r.model.edit("jobs", "default", c.Name, stripClaim)
+			}
+			return fault{}
+		})
+		r.job("r1", "r1-sync")
+		settle()
+		if rec := r.only(); rec.HistoricJob != posted || len(r.claims()) != 0 {
+			t.Errorf("record %+v", rec)
+		}
+		pass(time.Minute)
+		r.done("success", "")
+		if len(w.seen()) != 2 {
+			t.Errorf("runs %q", w.seen())
+		}
+	})
+}
+
+// TestFinalStatusKeepsWhatIsNotOurs: also in history.
+func TestFinalStatusKeepsWhatIsNotOurs(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := worker(func(ctx context.Context, task *Task) error {
+			task.Progress.SetURLs(map[string]string{"sourceURL": "https://git.example.com"})
+			task.Progress.SetMessage(ctx, "now")
+			<-time.After(2 * time.Second)
+			return nil
+		})
+		r.start("a", Options{}, w)
+		settle()
+		r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { u.Object["status"] = map[string]any{"strange": "kept"} })
+		pass(3 * time.Second)
+		r.done("success", "")
+		status := r.model.all("historicjobs")[0].Object["status"].(map[string]any)
+		if status["strange"] != "kept" || status["progressUpdates"] != int64(3) || status["url"].(map[string]any)["sourceURL"] == nil || status["progress"] != nil {
+			t.Errorf("status %v", status)
+		}
+	})
+}
+
 func plainFault(f func(c call) fault) func(*rig) func(c call) fault {
 	return func(*rig) func(c call) fault { return f }
 }
@@ -346,7 +413,9 @@ func TestShutdown(t *testing.T) {
 					next := quick()
 					r.start("a2", Options{}, next)
 					pass(time.Minute)
-					r.done("success", "")
+					if rec := r.done("success", ""); rec.Attempts[0].N != 1 {
+						t.Errorf("a stop counts as an attempt: %+v", rec.Attempts)
+					}
 					if len(next.seen()) != 1 {
 						t.Errorf("runs of the next agent %q", next.seen())
 					}

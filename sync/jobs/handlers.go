@@ -40,10 +40,8 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 }
 
 func (c *Controller) deleted(job *unstructured.Unstructured) {
-	if h := c.heldJob(string(job.GetUID())); h != nil && !h.closing() {
-		if h.interrupt("the job was deleted while it ran", true) {
-			c.tell(EventCancelled, h.about, "the job was deleted while it ran")
-		}
+	if h := c.heldJob(string(job.GetUID())); h != nil && h.interrupt("the job was deleted while it ran", true) {
+		c.tell(EventCancelled, h.about, "the job was deleted while it ran")
 	}
 }
 

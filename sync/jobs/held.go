@@ -34,7 +34,7 @@ type held struct {
 	created  time.Time                  // of the Job
 	started  int64                      // server milliseconds, status.started
 	began    time.Time                  // local time
-	resumed  bool                       // an earlier run had the same claim
+	again    bool                       // somebody has worked on the job before, so it may be in history
 	origin   *unstructured.Unstructured // the job as it was claimed; not changed
 	server   server                     // for everything but renewals
 	renewals server                     // the same server over connections of its own
@@ -62,6 +62,7 @@ type held struct {
 	taken    bool        // known to be gone or in other hands
 	gone     bool        // the object was deleted
 	cancel   string      // why a person wants it to stop; "" = nobody does
+	sealed   bool        // its end has begun: nobody can stop it any more
 	progress *Progress
 	claim    state.Claim // as the state file has it
 	ended    bool
@@ -138,7 +139,7 @@ func (h *held) lost() (cause error, taken bool) {
 	return context.Cause(h.ctx), h.taken
 }
 
-// guard returns nil when a write may leave now.
+// guard returns nil when a write may leave now. The caller has the turn.
 func (h *held) guard(ctx context.Context) error {
 	if err := context.Cause(h.ctx); err != nil {
 		return err
@@ -239,13 +240,26 @@ func (h *held) remove(ctx context.Context) error {
 	}
 }
 
-// snapshot returns the job as seen last.
-func (h *held) snapshot(ctx context.Context) (*unstructured.Unstructured, error) {
+// writable returns the job as seen last, when something may be written about it.
+func (h *held) writable(ctx context.Context) (*unstructured.Unstructured, error) {
 	if err := h.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer h.leave()
+	if err := h.guard(ctx); err != nil {
+		return nil, err
+	}
 	return h.job.DeepCopy(), nil
+}
+
+// last returns the job as seen last, or as it was claimed if that is not to be
+// had because the lease is lost.
+func (h *held) last() *unstructured.Unstructured {
+	if h.enter(h.ctx) != nil {
+		return h.origin.DeepCopy()
+	}
+	defer h.leave()
+	return h.job.DeepCopy()
 }
 
 // report writes progress as often as the throttle allows until ctx ends, which
@@ -278,9 +292,15 @@ func (h *held) setProgress(p *Progress) {
 	h.progress = p
 }
 
-// interrupt tells the worker to stop because a person wants so.
+// interrupt tells the worker to stop because a person wants so. It returns
+// false when that is known or when the job is at its end already: the deletion
+// of a job that ends is seen too.
 func (h *held) interrupt(reason string, gone bool) bool {
 	h.mu.Lock()
+	if h.sealed {
+		h.mu.Unlock()
+		return false
+	}
 	first := h.cancel == ""
 	if first {
 		h.cancel = reason
@@ -295,6 +315,14 @@ func (h *held) interrupt(reason string, gone bool) bool {
 func (h *held) interrupted() (reason string, gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.cancel, h.gone
+}
+
+// seal returns the same, and from now on interrupt has no effect.
+func (h *held) seal() (reason string, gone bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sealed = true
 	return h.cancel, h.gone
 }
 

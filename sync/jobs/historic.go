@@ -79,10 +79,7 @@ func (c *Controller) archiveJob(ctx context.Context, h *held, status map[string]
 				return posted, nil
 			}
 		}
-		if err := h.guard(ctx); err != nil {
-			return "", err
-		}
-		job, err := h.snapshot(ctx)
+		job, err := h.writable(ctx)
 		if err != nil {
 			return "", err
 		}

@@ -258,7 +258,7 @@ func TestGuardDoubtsAfterSleep(t *testing.T) {
 		h.lease.confirmed = h.lease.confirmed.Round(0).Add(-30 * time.Second) // still good by either clock
 		h.mu.Unlock()
 		before := r.model.writes(isRenewal)
-		if err := h.guard(context.Background()); err != nil {
+		if _, err := h.writable(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		if n := r.model.writes(isRenewal); n != before {

@@ -45,6 +45,7 @@ type model struct {
 type call struct {
 	Agent, Verb, Resource, Name string
 	Lease                       bool // it changes nothing of a job but its claim time
+	bound                       bool // a delete: it carries UID and resourceVersion
 	body                        *unstructured.Unstructured
 }
 
@@ -53,6 +54,7 @@ type fault struct {
 	delay      time.Duration // before the server sees it
 	lose       bool          // the request never arrives
 	loseAnswer bool          // it is carried out, the answer never arrives
+	lateAnswer time.Duration // it is carried out, the answer takes that long
 	status     int           // it is refused with this status
 	after      int           // seconds, Retry-After of the refusal
 }
@@ -129,6 +131,9 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	resp := l.model.serve(req, c, body)
+	if f.lateAnswer > 0 {
+		<-time.After(f.lateAnswer)
+	}
 	if f.loseAnswer || l.isDead() {
 		resp.Body.Close()
 		return nil, errCut
@@ -288,6 +293,7 @@ func (m *model) delete(c call, ns string, cur *unstructured.Unstructured, body [
 	case uid != nil && *uid != string(cur.GetUID()), rv != nil && *rv != cur.GetResourceVersion():
 		return m.failure(409, "precondition failed")
 	}
+	c.bound = o.Preconditions.UID != nil && o.Preconditions.ResourceVersion != nil
 	m.store(c, ns, cur, nil)
 	return m.answer(200, map[string]any{"kind": "Status", "status": "Success"})
 }
@@ -528,6 +534,9 @@ func (m *model) unlawful(expiry time.Duration) []string {
 		e.Agent = strings.TrimRight(e.Agent, "0123456789")
 		bad := func(format string, args ...any) {
 			out = append(out, fmt.Sprintf("%s %s %s %s: ", e.Agent, e.Verb, e.Resource, e.Name)+fmt.Sprintf(format, args...))
+		}
+		if e.Verb == "delete" && !e.bound {
+			bad("unconditional")
 		}
 		switch e.Resource {
 		case "historicjobs":

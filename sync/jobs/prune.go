@@ -97,6 +97,10 @@ func (c *Controller) pruneRemote(ctx context.Context, before time.Time, r *prune
 		if refused(err) {
 			return c.noPruning(err)
 		}
+		if apierrors.IsResourceExpired(err) && page != "" { // the list took too long
+			r.More = true
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -108,7 +112,7 @@ func (c *Controller) pruneRemote(ctx context.Context, before time.Time, r *prune
 				r.More = true
 				return nil
 			}
-			err := c.server.deleteArchived(ctx, items[i].GetNamespace(), items[i].GetName(), string(items[i].GetUID()))
+			err := c.server.deleteArchived(ctx, items[i].GetNamespace(), items[i].GetName(), string(items[i].GetUID()), items[i].GetResourceVersion())
 			switch {
 			case err == nil:
 				r.Remote++

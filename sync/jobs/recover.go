@@ -106,7 +106,10 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	}
 	h := c.hold(ctx, job, k, time.Now())
 	defer c.drop(h)
-	h.resumed = true
+	h.again = true
+	if k.Phase == state.PhaseCompleting {
+		h.seal()
+	}
 	view, err := api.JobView(job)
 	if err == nil {
 		h.started = view.Status.Started
@@ -117,7 +120,7 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	if err := c.retake(h, k); err != nil {
 		if _, taken := h.lost(); taken {
 			if k.Phase == state.PhaseCompleting {
-				return c.unfinished(ctx, h, err)
+				return c.unfinished(ctx, h, "", err)
 			}
 			return c.forfeited(h)
 		}
@@ -174,7 +177,7 @@ func (c *Controller) resumeCompletion(ctx context.Context, h *held) verdict {
 	out := Outcome{State: r.State, Message: r.Message, cancelled: r.State == stateCancelled}
 	ctx, cancel := c.graceful(ctx, h.ctx)
 	defer cancel()
-	return c.deliver(ctx, h, status, out, true)
+	return c.deliver(ctx, h, status, out)
 }
 
 func resumedText(k state.Claim) string {

@@ -17,6 +17,7 @@ const releaseTime = 10 * time.Second
 // first. When the API cannot be told, the claim stays in the state file and the
 // next look at the job, now or at the next start, takes it up again.
 func (c *Controller) release(h *held, why string) verdict {
+	h.seal()
 	h.quiet()
 	ctx, cancel := context.WithTimeout(h.ctx, releaseTime)
 	defer cancel()

@@ -29,7 +29,7 @@ type server interface {
 	archive(ctx context.Context, historic *unstructured.Unstructured) error
 	// archivePage lists one page of HistoricJobs.
 	archivePage(ctx context.Context, namespace, page string) (historic []unstructured.Unstructured, next string, err error)
-	deleteArchived(ctx context.Context, namespace, name, uid string) error
+	deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error
 }
 
 // pageSize is how many objects a list asks for at a time. Source: Grafana's
@@ -116,10 +116,10 @@ func (w wire) archivePage(ctx context.Context, namespace, page string) ([]unstru
 	return list.Items, list.GetContinue(), nil
 }
 
-func (w wire) deleteArchived(ctx context.Context, namespace, name, uid string) error {
+func (w wire) deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error {
 	ctx, cancel := w.call(ctx)
 	defer cancel()
 	id := types.UID(uid)
 	return w.client.Resource(api.HistoricJobs).Namespace(namespace).Delete(ctx, name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id}})
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
 }
