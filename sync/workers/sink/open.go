@@ -35,6 +35,8 @@ type Dir struct {
 	// step is called before each step that changes something; tests end the
 	// work there.
 	step func(name string)
+	// noSwap takes the way of file systems that cannot exchange; for tests.
+	noSwap bool
 }
 
 // Open locks the directory, removes what a former writer has left behind and

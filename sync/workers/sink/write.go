@@ -125,7 +125,10 @@ func (d *Dir) exchange(stage string) error {
 		}
 		return d.self.Sync()
 	}
-	err := swap(d.self, stage, d.base)
+	err := errors.ErrUnsupported
+	if !d.noSwap {
+		err = swap(d.self, stage, d.base)
+	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return d.rename(stage)
 	}
