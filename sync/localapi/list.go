@@ -123,8 +123,14 @@ func (s *Server) page(ctx context.Context, info requestInfo, o listOptions) (lis
 		from = token{Version: tokenVersion, Revision: int64(at), Start: chunk.Next, Namespace: last.Namespace, Name: last.Name, Given: from.Given + len(items)}
 		if o.Limit > 0 && len(out.Items) >= int(o.Limit) {
 			out.Continue = from.encode()
-			if o.Select.everything() {
-				out.Left = s.left(ctx, info, at, from.Given)
+			if !o.Select.everything() {
+				return out, nil
+			}
+			switch n, ok := s.left(ctx, info, at, from.Given); {
+			case ok && n <= 0:
+				out.Continue = "" // what follows is younger than this list
+			case ok:
+				out.Left = &n
 			}
 			return out, nil
 		}

@@ -60,32 +60,28 @@ func (t *tally) count(namespace string) (n int, at uint64, known bool) {
 }
 
 // left answers how many objects a list at a revision has beyond those already
-// given; nil when it is not known.
-func (s *Server) left(ctx context.Context, info requestInfo, at uint64, given int) *int64 {
+// given; ok is false when that is not known.
+func (s *Server) left(ctx context.Context, info requestInfo, at uint64, given int) (n int64, ok bool) {
 	resource := resourceName(info.Kind)
 	t, f := s.tallies[resource], s.feeds[resource]
 	// The events up to that revision may still be on their way.
 	if !s.progress.wait(ctx, at, freshWithin) {
-		return nil
+		return 0, false
 	}
 	if _, _, known := t.count(""); !known && !s.fill(ctx, info, t, f) {
-		return nil
+		return 0, false
 	}
-	n, counted, _ := t.count(info.Namespace)
+	count, counted, _ := t.count(info.Namespace)
 	since, ok := f.since(at, counted)
 	if !ok {
-		return nil
+		return 0, false
 	}
 	for _, e := range since {
 		if info.Namespace == "" || e.namespace == info.Namespace {
-			n -= growth(e)
+			count -= growth(e)
 		}
 	}
-	if n -= given; n <= 0 {
-		return nil
-	}
-	left := int64(n)
-	return &left
+	return int64(count - given), true
 }
 
 // fill counts what is stored. It reads in chunks, so that a resource with large

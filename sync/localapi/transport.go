@@ -76,7 +76,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Status: fmt.Sprintf("%d %s", a.code, http.StatusText(a.code)), StatusCode: a.code,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: a.sent, ContentLength: length, Request: req,
-		Body: &answerBody{PipeReader: reader, cancel: cancel, stop: stop, none: req.Method == http.MethodHead},
+		Body: &answerBody{PipeReader: reader, ctx: req.Context(), cancel: cancel, stop: stop, none: req.Method == http.MethodHead},
 	}, nil
 }
 
@@ -112,6 +112,7 @@ func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }
 // answerBody is the client's side of the body.
 type answerBody struct {
 	*io.PipeReader
+	ctx    context.Context // of the request
 	cancel context.CancelFunc
 	stop   func() bool
 	none   bool // the answer to HEAD
@@ -121,7 +122,12 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	if b.none {
 		return 0, io.EOF
 	}
-	return b.PipeReader.Read(p)
+	n, err := b.PipeReader.Read(p)
+	if err != nil && b.ctx.Err() != nil {
+		// The server may have ended its side in order, but not at the end.
+		err = context.Cause(b.ctx)
+	}
+	return n, err
 }
 
 // Close ends the server's side.
