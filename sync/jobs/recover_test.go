@@ -182,8 +182,9 @@ func TestJobThatKillsItsAgent(t *testing.T) {
 		runs := 0
 		for n := range 3 {
 			var a *agent
-			crashed := make(chan struct{})
+			started, crashed := make(chan struct{}), make(chan struct{})
 			a = r.start(fmt.Sprint("a", n), Options{MaxAttempts: 3}, worker(func(ctx context.Context, task *Task) error {
+				<-started
 				runs++
 				if task.Attempt != n+1 {
 					t.Errorf("run %d is attempt %d", n+1, task.Attempt)
@@ -193,6 +194,7 @@ func TestJobThatKillsItsAgent(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}))
+			close(started)
 			<-crashed
 			settle()
 			if n > 0 {
