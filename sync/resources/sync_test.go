@@ -200,7 +200,7 @@ func folderClash(r repo) bool {
 // nothing to do.
 func TestRandomTrees(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(150) {
+	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		target := folderTarget
 		if seed%3 == 0 {
@@ -243,7 +243,7 @@ func TestRandomTrees(t *testing.T) {
 // valid files with a uid of their own are right, and runs come to rest.
 func TestHostileTrees(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(150) {
+	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		m := newModel()
 		tree := repo{}
