@@ -241,10 +241,18 @@ func (a *Agent) socketServer() *socket.Server {
 	if a.embedded != nil {
 		s.API = a.embedded
 	} else {
-		base, transport := a.client.Endpoint()
-		s.API = socket.Proxy(base, transport)
+		s.API = a.proxy()
 	}
 	return s
+}
+
+// proxy sends each API group to the server that has it, with a token for it.
+func (a *Agent) proxy() http.Handler {
+	mux := http.NewServeMux()
+	for path, c := range map[string]*api.Client{"/": a.client, "/apis/" + api.DashboardGroup + "/": a.dashboards, "/apis/" + api.FolderGroup + "/": a.folders} {
+		mux.Handle(path, socket.Proxy(c.Endpoint()))
+	}
+	return mux
 }
 
 func (a *Agent) serverName() string {

@@ -135,6 +135,10 @@ func (b *board) run(ctx context.Context, paint func() *view.Snapshot) {
 			return
 		case <-gap.C:
 		}
+		select { // what was asked for until now is in the picture
+		case <-b.dirty:
+		default:
+		}
 		b.publish(paint())
 		gap.Reset(boardGap)
 	}

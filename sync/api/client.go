@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -183,12 +184,22 @@ func (s *shared) warn(c Config) {
 		switch {
 		case u == nil:
 		case u.Scheme == "https" && t.filesFor(u).insecure:
-			s.log.Warn("the certificate of the server is not checked (--tls-insecure)", "server", u.Host)
+			warnOnce(s.log, "the certificate of the server is not checked (--tls-insecure)", u.Host)
 			return
 		case u.Scheme == "http" && s.source != nil && !loopback(u.Hostname()):
-			s.log.Warn("the token travels without TLS", "server", u.Host)
+			warnOnce(s.log, "the token travels without TLS", u.Host)
 			return
 		}
+	}
+}
+
+// warned holds what warnOnce has said. It belongs to the process because an
+// agent has several Clients for one server, and the person one question.
+var warned sync.Map
+
+func warnOnce(log *slog.Logger, text, host string) {
+	if _, known := warned.LoadOrStore(text+host, true); !known {
+		log.Warn(text, "server", host)
 	}
 }
 

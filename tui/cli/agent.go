@@ -93,7 +93,7 @@ func (r *run) standalone(ctx context.Context, path string) error {
 		return err
 	}
 	defer logFile.Close()
-	return r.withDashboard(ctx, store, path, newLogger(r.g, logFile), nil)
+	return r.withDashboard(ctx, store, path, newLogger(r.g, logFile, true), nil)
 }
 
 // withDashboard runs the agent and the dashboard together; the end of either

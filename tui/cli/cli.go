@@ -100,7 +100,7 @@ func execute(ctx context.Context, args []string, world World) (err error) {
 	if err != nil {
 		return usageError(parser, err)
 	}
-	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err)}
+	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon)}
 	for _, secret := range []string{c.Token} {
 		api.RegisterSecret([]byte(secret))
 	}
@@ -168,21 +168,23 @@ func usageError(k *kong.Kong, err error) error {
 	return &Failure{Err: text, Hint: hint, Code: ExitUsage}
 }
 
-// newLogger logs to w. JSON off a terminal, text on one, unless asked.
-func newLogger(g *Globals, w io.Writer) *slog.Logger {
+// newLogger logs to w, as JSON for a daemon whose stderr somebody collects and
+// as text for a person, unless --log-format decides.
+func newLogger(g *Globals, w io.Writer, daemon bool) *slog.Logger {
 	var level slog.Level
 	// The flag's enum admits only names that UnmarshalText knows.
 	_ = level.UnmarshalText([]byte(g.LogLevel))
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: api.RedactAttr}
-	format := g.LogFormat
-	if format == "" {
-		format = "json"
-		if isTerminal(w) {
-			format = "text"
-		}
-	}
-	if format == "json" {
+	if g.LogFormat == "json" || g.LogFormat == "" && daemon && !isTerminal(w) {
 		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	if !daemon {
+		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey && len(groups) == 0 {
+				return slog.Attr{} // the person is there and knows the time
+			}
+			return api.RedactAttr(groups, a)
+		}
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
 }

@@ -54,7 +54,7 @@ func (c demoCmd) Run(ctx context.Context, r *run) error {
 			return err
 		}
 		defer logFile.Close()
-		return r.withDashboard(ctx, store, path, newLogger(r.g, logFile), garden.grow)
+		return r.withDashboard(ctx, store, path, newLogger(r.g, logFile, true), garden.grow)
 	}
 	return r.plainDemo(ctx, store, path, garden, c.Once)
 }
@@ -73,7 +73,7 @@ func (r *run) demoFlags(dir string) {
 // plainDemo prints one line for each step. With once it ends after the first
 // pull that succeeds, and fails if that does not come.
 func (r *run) plainDemo(ctx context.Context, store *state.Store, path string, g *garden, once bool) error {
-	log := newLogger(&Globals{LogLevel: "error", LogFormat: "text"}, r.world.Err)
+	log := newLogger(&Globals{LogLevel: "error", LogFormat: "text"}, r.world.Err, false)
 	cfg, err := r.agentConfig(store, path, log)
 	if err != nil {
 		return err

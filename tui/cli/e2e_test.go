@@ -111,6 +111,7 @@ func (h *home) run(t *testing.T, args ...string) result {
 
 func (h *home) feed(t *testing.T, in string, args ...string) result {
 	t.Helper()
+	limpetBinary(t) // its build must not eat the time of the call
 	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 	defer cancel()
 	cmd := h.command(ctx, t, args...)
@@ -175,7 +176,7 @@ func (h *home) daemon(t *testing.T, args ...string) *daemon {
 		d.cmd.Process.Kill()
 		<-d.done
 		if t.Failed() {
-			t.Logf("log of the daemon:\n%s", tail(d.log.String(), 12_000))
+			t.Logf("log of the daemon:\n%s", tail(d.log.String(), 4_000))
 		}
 	})
 	until(t, "the daemon answers", func() bool {

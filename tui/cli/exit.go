@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"syscall"
 
@@ -75,9 +77,18 @@ func classify(err error) (code int, hint string) {
 		return code, hint
 	}
 	hint = api.Hint(err)
-	var foreign *api.NotKubernetesError
-	var away *api.UnreachableError
+	var (
+		foreign  *api.NotKubernetesError
+		flag     *api.FlagError
+		exchange *api.ExchangeError
+		away     *api.UnreachableError
+		network  *url.Error
+	)
 	switch {
+	case errors.As(err, &flag):
+		return ExitUsage, hint
+	case errors.As(err, &exchange) && (exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden):
+		return ExitAuth, hint
 	case errors.Is(err, context.DeadlineExceeded):
 		return ExitTimeout, hint
 	case errors.Is(err, context.Canceled):
@@ -86,7 +97,7 @@ func classify(err error) (code int, hint string) {
 		return ExitVersion, hint
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return ExitAuth, hint
-	case errors.As(err, &away):
+	case errors.As(err, &away), errors.As(err, &network):
 		return ExitUnreachable, hint
 	}
 	return ExitError, hint

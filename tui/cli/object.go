@@ -40,15 +40,36 @@ func (c applyCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	s, err := r.open(ctx, need{API: true})
-	if err != nil {
-		return err
+	// Dashboards and folders may live on servers of their own, so each group
+	// has its session. The embedded API is one, and its file opens once.
+	sessions := map[string]*session{}
+	defer func() {
+		for _, s := range sessions {
+			s.Close()
+		}
+	}()
+	at := func(o manifestObject) (*session, error) {
+		group := o.kind.Group
+		if r.embedded() {
+			group = ""
+		}
+		if sessions[group] == nil {
+			s, err := r.open(ctx, need{API: true, Group: group})
+			if err != nil {
+				return nil, err
+			}
+			sessions[group] = s
+		}
+		return sessions[group], nil
 	}
-	defer s.Close()
 	// All are asked for without effect first, so that a bad one is refused
 	// before the first is written.
 	for _, dry := range []bool{true, false} {
 		for _, o := range objects {
+			s, err := at(o)
+			if err != nil {
+				return err
+			}
 			if err := r.applyOne(ctx, s, o, dry); err != nil {
 				return err
 			}
@@ -215,7 +236,7 @@ func (c getCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	s, err := r.open(ctx, need{API: true})
+	s, err := r.open(ctx, need{API: true, Group: k.Group})
 	if err != nil {
 		return err
 	}
@@ -282,7 +303,7 @@ func (c deleteCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	s, err := r.open(ctx, need{API: true})
+	s, err := r.open(ctx, need{API: true, Group: k.Group})
 	if err != nil {
 		return err
 	}

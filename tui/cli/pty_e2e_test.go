@@ -19,6 +19,7 @@ type terminal struct {
 	*os.File
 	screen *log
 	ended  chan error
+	read   chan struct{} // closed when all that was sent is on the screen
 }
 
 func (h *home) terminal(t *testing.T, args ...string) *terminal {
@@ -33,10 +34,9 @@ func (h *home) terminal(t *testing.T, args ...string) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tt := &terminal{File: f, screen: &log{}, ended: make(chan error, 1)}
-	read := make(chan struct{})
+	tt := &terminal{File: f, screen: &log{}, ended: make(chan error, 1), read: make(chan struct{})}
 	go func() {
-		defer close(read)
+		defer close(tt.read)
 		// The terminal ends with EIO when the last process has left it.
 		_, _ = io.Copy(tt.screen, f)
 	}()
@@ -44,7 +44,7 @@ func (h *home) terminal(t *testing.T, args ...string) *terminal {
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		f.Close()
-		<-read
+		<-tt.read
 	})
 	return tt
 }
@@ -65,6 +65,7 @@ func (tt *terminal) end(t *testing.T) error {
 	t.Helper()
 	select {
 	case err := <-tt.ended:
+		<-tt.read
 		return err
 	case <-time.After(callTimeout):
 		t.Fatal("the dashboard does not end")
@@ -80,6 +81,7 @@ const (
 func TestDashboardOnATerminal(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
+	limpetBinary(t)
 	start := time.Now()
 	tt := h.terminal(t, "demo")
 	tt.shows(t, altScreen)

@@ -28,8 +28,9 @@ type session struct {
 
 // need says what a command works with.
 type need struct {
-	API  bool
-	Desk bool
+	API   bool
+	Desk  bool
+	Group string // of the API, when it may live on a server of its own
 }
 
 // open connects the command to what it needs. Close releases it.
@@ -63,10 +64,29 @@ func (r *run) open(ctx context.Context, n need) (*session, error) {
 	} else if n.API {
 		var cfg api.Config
 		if cfg, err = r.apiConfig(); err == nil {
+			r.forGroup(&cfg, n.Group)
 			s.Client, err = api.Connect(ctx, cfg)
 		}
 	}
 	return s, s.orClose(err)
+}
+
+// forGroup points the configuration at the server of an API group and asks for
+// a token that this server takes.
+func (r *run) forGroup(cfg *api.Config, group string) {
+	server := ""
+	switch group {
+	case api.DashboardGroup:
+		server = r.g.DashboardsServerURL
+	case api.FolderGroup:
+		server = r.g.FoldersServerURL
+	default:
+		return
+	}
+	if server != "" {
+		cfg.Server = server
+	}
+	cfg.Audiences = []string{group, api.ProvisioningGroup}
 }
 
 // embeddedURL is the server name of requests to the embedded API in process.
