@@ -181,10 +181,13 @@ func (c *call) fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e
+	var e *Error
+	if known, ok := errors.AsType[*Error](err); ok {
+		own := *known
+		e = &own
+	} else {
+		e = c.classify(err)
 	}
-	e := c.classify(err)
 	e.Op, e.URL = c.op, c.url()
 	text := c.redact.Replace(clean(e.Err.Error(), 500))
 	if said := c.redact.Replace(c.remarks.text()); said != "" && e.Kind != Timeout && e.Kind != Cancelled && !strings.Contains(text, said) {

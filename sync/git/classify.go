@@ -132,6 +132,8 @@ func ofDisk(c *call, err error) *Error {
 func ofProtocol(_ *call, err error) *Error {
 	var data *packp.ErrUnexpectedData
 	switch {
+	case errors.Is(err, transport.ErrEmptyUploadPackRequest):
+		return &Error{Kind: Protocol, Err: errors.New("the server sent no pack"), Hint: "its own log may say why"}
 	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, &data), errors.Is(err, packp.ErrEmptyInput),
 		strings.Contains(err.Error(), "error decoding upload-pack response"), strings.Contains(err.Error(), "invalid pkt-len"),
 		strings.Contains(err.Error(), "http redirect"):

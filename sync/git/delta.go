@@ -32,9 +32,10 @@ func varint(b []byte) (v int64, rest []byte, ok bool) {
 	return 0, nil, false
 }
 
-// applyDelta makes the object that delta describes from base. Nothing is
-// allocated before the announced size has been held against limit.
-func applyDelta(base, delta []byte, limit int64) ([]byte, error) {
+// applyDelta makes the object that delta describes from base, in room when it
+// is large enough. Nothing is allocated before the announced size has been held
+// against limit.
+func applyDelta(room, base, delta []byte, limit int64) ([]byte, error) {
 	baseSize, size, ops, err := deltaSizes(delta)
 	if err != nil {
 		return nil, err
@@ -45,7 +46,10 @@ func applyDelta(base, delta []byte, limit int64) ([]byte, error) {
 	if size > limit {
 		return nil, &TooLargeError{What: "object", Size: size, Limit: limit}
 	}
-	out := make([]byte, 0, size)
+	out := room[:0]
+	if int64(cap(out)) < size || out == nil {
+		out = make([]byte, 0, size)
+	}
 	for len(ops) > 0 {
 		op := ops[0]
 		ops = ops[1:]

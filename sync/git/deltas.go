@@ -29,6 +29,7 @@ type resolver struct {
 	hash     *idHasher
 	made     int64 // bytes made so far, repetitions included
 	done     int   // deltas resolved
+	spare    [][]byte
 	thin     []outsideBase
 }
 
@@ -112,22 +113,29 @@ func (r *resolver) fromOutside() error {
 	return nil
 }
 
-// kidsOf takes the deltas that build on an object; each is given out once.
+// kidsOf takes the deltas that build on an object; each is given out once. Those
+// that nothing builds on come first: with the last one the object is let go.
 func (r *resolver) kidsOf(entry int32, id objectID) []int32 {
-	var kids []int32
-	if entry >= 0 {
-		at, _ := slices.BinarySearchFunc(r.children, entry, func(i, base int32) int { return cmp.Compare(r.pack.entries[i].base, base) })
-		end := at
-		for end < len(r.children) && r.pack.entries[r.children[end]].base == entry {
-			end++
-		}
-		kids = r.children[at:end]
-	}
+	kids := r.ofsKids(entry)
 	if named, ok := r.waiting[id]; ok {
 		kids = append(slices.Clone(kids), named...)
 		delete(r.waiting, id)
 	}
+	slices.SortStableFunc(kids, func(a, b int32) int { return cmp.Compare(len(r.ofsKids(a)), len(r.ofsKids(b))) })
 	return kids
+}
+
+// ofsKids are the deltas that name an entry by its place.
+func (r *resolver) ofsKids(entry int32) []int32 {
+	if entry < 0 {
+		return nil
+	}
+	at, _ := slices.BinarySearchFunc(r.children, entry, func(i, base int32) int { return cmp.Compare(r.pack.entries[i].base, base) })
+	end := at
+	for end < len(r.children) && r.pack.entries[r.children[end]].base == entry {
+		end++
+	}
+	return r.children[at:end]
 }
 
 // from walks all chains that begin at root, whose name is id.
@@ -140,6 +148,7 @@ func (r *resolver) from(root step, id objectID) error {
 	for len(path) > 0 {
 		top := &path[len(path)-1]
 		if len(top.kids) == 0 {
+			r.recycle(top)
 			path = path[:len(path)-1]
 			continue
 		}
@@ -160,30 +169,55 @@ func (r *resolver) from(root step, id objectID) error {
 		e.kind, e.result = top.kind, int64(len(data))
 		e.id = r.hash.of(e.kind, data)
 		r.done++
-		if len(top.kids) == 0 && top.entry >= 0 {
-			top.data = nil
+		if len(top.kids) == 0 {
+			r.recycle(top)
 		}
-		if kids := r.kidsOf(kid, e.id); len(kids) > 0 {
-			if len(path) >= maxChain {
-				return fmt.Errorf("%w: a chain of more than %d deltas", errBadPack, maxChain)
-			}
-			path = append(path, step{entry: kid, kind: e.kind, data: data, kids: kids})
-			drop(path)
+		next := step{entry: kid, kind: e.kind, data: data, kids: r.kidsOf(kid, e.id)}
+		if len(next.kids) == 0 {
+			r.recycle(&next)
+			continue
 		}
+		if len(path) >= maxChain {
+			return fmt.Errorf("%w: a chain of more than %d deltas", errBadPack, maxChain)
+		}
+		path = append(path, next)
+		r.drop(path)
 	}
 	return nil
 }
 
 // drop forgets contents from the bottom of the path up until little is held.
-func drop(path []step) {
+func (r *resolver) drop(path []step) {
 	held := 0
 	for i := len(path) - 1; i >= 0; i-- {
 		held += len(path[i].data)
 		if held > heldBytes && i < len(path)-1 && path[i].entry >= 0 {
 			held -= len(path[i].data)
-			path[i].data = nil
+			r.recycle(&path[i])
 		}
 	}
+}
+
+// recycle takes the content of a step for the next object: with large objects
+// the collector would else lag behind by several of them. What came from
+// outside the pack is still needed.
+func (r *resolver) recycle(s *step) {
+	if s.entry >= 0 && s.data != nil {
+		if len(r.spare) < 2 {
+			r.spare = append(r.spare, s.data)
+		}
+		s.data = nil
+	}
+}
+
+// room gives a recycled slice.
+func (r *resolver) room() []byte {
+	if len(r.spare) == 0 {
+		return nil
+	}
+	last := r.spare[len(r.spare)-1]
+	r.spare = r.spare[:len(r.spare)-1]
+	return last
 }
 
 // content gives the object at path[i], making it again when it was dropped.
@@ -206,6 +240,9 @@ func (r *resolver) content(path []step, i int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if at-1 > from { // made on the way only
+			r.recycle(&step{data: data})
+		}
 		data = next
 	}
 	path[i].data = data
@@ -217,7 +254,7 @@ func (r *resolver) apply(e *entry, base []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := applyDelta(base, delta, r.limits.ObjectBytes)
+	data, err := applyDelta(r.room(), base, delta, r.limits.ObjectBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errBadPack, err)
 	}

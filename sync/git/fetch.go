@@ -23,7 +23,7 @@ import (
 
 // leastBudget is what an incremental fetch may always receive before it is
 // taken for a whole history. Unit: bytes.
-const leastBudget = 4 << 20
+const leastBudget = 1 << 20
 
 // Bounds of a mirror; beyond them the next fetch starts it afresh.
 const (
@@ -231,8 +231,7 @@ func (f *fetch) afresh() error {
 	}
 	defer os.RemoveAll(build)
 	dir := filepath.Join(build, "mirror")
-	n := note{Format: layoutFormat, URL: f.addr.String()}
-	if err := makeMirror(dir, n); err != nil {
+	if err := makeMirror(dir); err != nil {
 		return err
 	}
 	if err := f.receive(dir, nil, want{id: f.id, depth: 1}, f.limits.PackBytes); err != nil {
@@ -241,14 +240,12 @@ func (f *fetch) afresh() error {
 		}
 		return err
 	}
-	n.First = f.first
-	if err := writeNote(dir, n); err != nil {
-		return err
-	}
+	head := "refs/heads/main"
 	if strings.HasPrefix(f.name, "refs/heads/") {
-		if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: "+f.name+"\n")); err != nil {
-			return err
-		}
+		head = f.name
+	}
+	if err := finishMirror(dir, note{Format: layoutFormat, URL: f.addr.String(), First: f.first}, head); err != nil {
+		return err
 	}
 	return f.mirror.replaceBy(dir)
 }

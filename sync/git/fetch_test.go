@@ -1,8 +1,13 @@
 package git
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -57,4 +62,339 @@ func TestFetchFirstAndNext(t *testing.T) {
 		t.Fatalf("commit %+v, %v", info, err)
 	}
 	fsck(t, m, r)
+}
+
+// advance makes n commits at once, without a process per commit.
+func (o *origin) advance(n int, file string, text func(int) string) string {
+	o.t.Helper()
+	var in strings.Builder
+	parent := "refs/heads/main^0"
+	for i := range n {
+		data := text(i)
+		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter Carl <carl@example.com> %d +0000\ndata 4\nstep\n", 1800000000+i)
+		if i == 0 {
+			fmt.Fprintf(&in, "from %s\n", parent)
+		}
+		fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", file, len(data), data)
+	}
+	gitIn(o.t, o.bare, []byte(in.String()), "fast-import", "--quiet", "--force")
+	return gitIn(o.t, o.bare, nil, "rev-parse", "refs/heads/main")
+}
+
+func TestFetchTwoHundredTimes(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	files := make(map[string]string)
+	for i := range 30 {
+		files[fmt.Sprintf("f%d/board-%d.json", i%3, i)] = dashboard(fmt.Sprint("b", i), 0, 20)
+	}
+	o.commit("first", files)
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	syncRef(t, m, r, "")
+	// The history exists on the server from the beginning; each turn moves the
+	// branch one step and fetches it.
+	o.advance(200, "f1/board-1.json", func(i int) string { return dashboard("b1", i+1, 20) })
+	steps := strings.Fields(gitIn(t, o.bare, nil, "rev-list", "--reverse", "main"))[1:]
+	if len(steps) != 200 {
+		t.Fatalf("%d steps", len(steps))
+	}
+	var total, worst int64
+	for i, id := range steps {
+		if err := os.WriteFile(filepath.Join(o.bare, "refs/heads/main"), []byte(id+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		ref, st := syncRef(t, m, r, "main")
+		if ref.Hash != id || st.Full || st.Objects > 4 {
+			t.Fatalf("step %d: %+v", i, st)
+		}
+		total, worst = total+st.Bytes, max(worst, st.Bytes)
+	}
+	if worst > 2000 {
+		t.Errorf("a fetch took %d bytes", worst)
+	}
+	if n := len(globbed(t, mirrorDir(t, m, r), "objects/pack/*.pack")); n > maxPacks+1 {
+		t.Errorf("%d packs", n)
+	}
+	changes, err := m.Changes(t.Context(), r, steps[3], steps[199], "")
+	if err != nil || len(changes) != 1 {
+		t.Fatalf("%+v, %v", changes, err)
+	}
+	files["f1/board-1.json"] = dashboard("b1", 200, 20)
+	if got := content(t, m, r, steps[199], ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+	t.Logf("200 fetches, %d bytes, at most %d", total, worst)
+}
+
+// A shallow mirror lacks what older commits held. A server that knows that
+// must not be led to believe that it is there.
+func TestFetchReturnsToOldContent(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("old", map[string]string{"a.json": dashboard("old", 1, 50), "d/x.json": dashboard("x", 1, 5)})
+	o.commit("new", map[string]string{"a.json": "{}", "d/x.json": ""})
+	gitIn(t, o.bare, nil, "repack", "-adbq") // bitmaps know of all history
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	syncRef(t, m, r, "")
+	back := o.commit("old again", map[string]string{"a.json": dashboard("old", 1, 50), "d/x.json": dashboard("x", 1, 5)})
+	_, st := syncRef(t, m, r, "")
+	if st.Rebuilt || st.Full {
+		t.Errorf("the mirror was thrown away: %+v", st)
+	}
+	if got := content(t, m, r, back, ""); len(got) != 2 || got["a.json"] != dashboard("old", 1, 50) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+}
+
+func TestFetchForcePushed(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("base", map[string]string{"a.json": dashboard("a", 1, 40), "b.json": dashboard("b", 1, 40)})
+	for i := range 5 {
+		o.commit("more", map[string]string{"a.json": dashboard("a", i+2, 40)})
+	}
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	ref, _ := syncRef(t, m, r, "")
+	old := ref.Hash
+
+	o.write(map[string]string{"a.json": dashboard("a", 99, 40)})
+	o.git("commit", "-q", "-a", "--amend", "-m", "amended")
+	o.git("push", "-q", "-f", "origin", "HEAD")
+	ref, st := syncRef(t, m, r, "")
+	if ref.Hash == old || st.Rebuilt {
+		t.Fatalf("amended: %+v", st)
+	}
+	if changes, err := m.Changes(t.Context(), r, old, ref.Hash, ""); err != nil || len(changes) != 1 {
+		t.Fatalf("changes over a rewritten branch: %+v, %v", changes, err)
+	}
+	fsck(t, m, r)
+
+	// Another root altogether.
+	o.git("checkout", "-q", "--orphan", "fresh")
+	o.git("rm", "-rfq", ".")
+	o.write(map[string]string{"c.json": "{}"})
+	o.git("add", "-A")
+	o.git("commit", "-q", "-m", "unrelated")
+	o.git("push", "-q", "-f", "origin", "HEAD:main")
+	ref, st = syncRef(t, m, r, "")
+	if got := content(t, m, r, ref.Hash, ""); len(got) != 1 || st.Rebuilt {
+		t.Fatalf("unrelated history: %v, %+v", got, st)
+	}
+	fsck(t, m, r)
+
+	// Back to a commit that is here: no request for it.
+	if _, st, err := fetchOnly(t, m, r, Ref{Name: "refs/heads/main", Hash: old}); err != nil || st.Requests != 0 {
+		t.Fatalf("going back: %+v, %v", st, err)
+	}
+}
+
+func fetchOnly(t testing.TB, m *Mirrors, r Remote, ref Ref) (Ref, Stats, error) {
+	t.Helper()
+	st, err := m.Fetch(t.Context(), r, ref)
+	return ref, st, err
+}
+
+// A long history behind a new or rewritten branch must not be downloaded.
+func TestFetchLeavesHistoryOut(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("first", map[string]string{"a.json": dashboard("a", 1, 20)})
+	noise := func(i int) string { // does not compress well
+		var b strings.Builder
+		x := uint64(i + 1)
+		for range 3000 {
+			x = x*6364136223846793005 + 1442695040888963407
+			fmt.Fprintf(&b, "%x", x>>20)
+		}
+		return b.String()
+	}
+	o.advance(300, "noise.txt", noise)
+	tip := gitIn(t, o.bare, nil, "rev-parse", "main")
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	_, first := syncRef(t, m, r, "")
+
+	// A branch from the same history, with one more commit.
+	gitIn(t, o.bare, nil, "branch", "side", "main~1")
+	_, st := syncRef(t, m, r, "side")
+	if st.Bytes > 3*first.Bytes || st.Rebuilt {
+		t.Errorf("side branch: %+v after %+v", st, first)
+	}
+	// The branch is rewritten below what the mirror knows.
+	tree := gitIn(t, o.bare, nil, "rev-parse", tip+"~2^{tree}")
+	id := gitIn(t, o.bare, nil, "commit-tree", "-p", tip+"~2", "-m", "rewritten", tree)
+	gitIn(t, o.bare, nil, "update-ref", "refs/heads/main", id)
+	_, st = syncRef(t, m, r, "main")
+	if st.Bytes > leastBudget+3*first.Bytes || st.Rebuilt {
+		t.Errorf("rewritten branch: %+v after %+v", st, first)
+	}
+	fsck(t, m, r)
+	t.Logf("first %d bytes, rewritten %d bytes in %d requests", first.Bytes, st.Bytes, st.Requests)
+}
+
+func TestFetchMerge(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("one", map[string]string{"a.json": "1"})
+	o.commit("two", map[string]string{"a.json": "2"})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	syncRef(t, m, r, "")
+	o.git("checkout", "-q", "-b", "side", "HEAD~1")
+	o.write(map[string]string{"b.json": "b"})
+	o.git("add", "-A")
+	o.git("commit", "-q", "-m", "side")
+	o.git("checkout", "-q", "main")
+	o.git("merge", "-q", "--no-ff", "-m", "merge", "side")
+	o.git("push", "-q", "origin", "main")
+	ref, st := syncRef(t, m, r, "")
+	if got := content(t, m, r, ref.Hash, ""); len(got) != 2 || st.Rebuilt {
+		t.Fatalf("%v %+v", got, st)
+	}
+	info, err := m.Commit(t.Context(), r, ref.Hash)
+	if err != nil || len(info.Parents) != 2 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	fsck(t, m, r)
+}
+
+func TestFetchBranchDeleted(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	id := o.commit("one", map[string]string{"a.json": "1"})
+	gitIn(t, o.bare, nil, "branch", "feature/one")
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	syncRef(t, m, r, "feature/one")
+	syncRef(t, m, r, "main")
+	ref, err := m.Resolve(t.Context(), r, "feature/one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gitIn(t, o.bare, nil, "branch", "-D", "feature/one")
+	if _, err := m.Resolve(t.Context(), r, "feature/one"); KindOf(err) != BranchNotFound {
+		t.Fatalf("resolve: %v", err)
+	}
+	ref.Hash = strings.Repeat("12", 20)
+	if _, _, err := fetchOnly(t, m, r, ref); KindOf(err) != BranchNotFound {
+		t.Fatalf("fetch: %v", err)
+	}
+	// A branch whose name is below the old one, which files could not hold.
+	o.git("checkout", "-q", "-b", "feature")
+	o.commit("two", map[string]string{"a.json": "2"})
+	syncRef(t, m, r, "feature")
+	refs, err := readRefs(mirrorDir(t, m, r))
+	if err != nil || len(refs) != 2 || refs["refs/heads/main"].String() != id {
+		t.Fatalf("refs of the mirror: %v, %v", refs, err)
+	}
+	fsck(t, m, r)
+}
+
+func TestFetchMovedAndUnknown(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	first := o.commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	ref, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.commit("two", map[string]string{"a.json": "2"})
+	// The branch moved on after it was resolved: the older commit still comes.
+	if _, st, err := fetchOnly(t, m, r, ref); err != nil || st.Requests != 1 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if _, err := m.Commit(t.Context(), r, first); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = fetchOnly(t, m, r, Ref{Name: "refs/heads/main", Hash: strings.Repeat("ab", 20)})
+	if KindOf(err) != Moved {
+		t.Fatalf("a commit that is nowhere: %v (%s)", err, KindOf(err))
+	}
+	for _, bad := range []Ref{{Name: "refs/heads/main", Hash: "HEAD"}, {Name: "refs/../x", Hash: first}, {Name: "main", Hash: first}, {Name: "--upload-pack=x", Hash: first}} {
+		if _, _, err := fetchOnly(t, m, r, bad); KindOf(err) != Refused {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if _, err := m.Tree(t.Context(), r, strings.Repeat("ab", 20), ""); !errors.Is(err, ErrUnknownCommit) {
+		t.Errorf("tree of an unknown commit: %v", err)
+	}
+	if _, err := m.Changes(t.Context(), r, strings.Repeat("ab", 20), first, ""); !errors.Is(err, ErrUnknownCommit) {
+		t.Errorf("changes from an unknown commit: %v", err)
+	}
+	if _, err := m.Tree(t.Context(), s.remote("never.git"), first, ""); !errors.Is(err, ErrUnknownCommit) {
+		t.Errorf("tree of a mirror that is not there: %v", err)
+	}
+	fsck(t, m, r)
+}
+
+// A pinned commit is fetched by its digits, and once.
+func TestFetchCommit(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	pin := o.commit("one", map[string]string{"a.json": "1"})
+	o.commit("two", map[string]string{"a.json": "2"})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	ref, st := syncRef(t, m, r, pin)
+	if ref.Hash != pin || ref.Name != pin || st.Requests != 1 {
+		t.Fatalf("%+v %+v", ref, st)
+	}
+	if got := content(t, m, r, pin, ""); got["a.json"] != "1" {
+		t.Fatal("content differs")
+	}
+	if _, st := syncRef(t, m, r, pin); st.Requests != 0 {
+		t.Fatalf("%+v", st)
+	}
+	syncRef(t, m, r, "main")
+	fsck(t, m, r)
+}
+
+func TestFetchAtTheSameTime(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	m := openMirrors(t, Options{})
+	var remotes []Remote
+	for i := range 4 {
+		name := fmt.Sprintf("site-%d.git", i)
+		newOrigin(t, s.root, name).commit("one", map[string]string{"a.json": dashboard(name, i, 10)})
+		remotes = append(remotes, s.remote(name))
+	}
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			r := remotes[i%len(remotes)]
+			ref, err := m.Resolve(t.Context(), r, "main")
+			if err == nil {
+				_, err = m.Fetch(t.Context(), r, ref)
+			}
+			if err == nil {
+				_, err = m.Tree(t.Context(), r, ref.Hash, "")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, r := range remotes {
+		fsck(t, m, r)
+		if n := len(globbed(t, mirrorDir(t, m, r), "objects/pack/*.pack")); n != 1 {
+			t.Errorf("%d packs after fetches of one commit", n)
+		}
+	}
 }

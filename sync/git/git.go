@@ -119,7 +119,7 @@ var DefaultLimits = Limits{
 	PackBytes:     512 << 20,
 	RefsBytes:     64 << 20,
 	ObjectBytes:   32 << 20,
-	InflatedBytes: 4 << 30,
+	InflatedBytes: 2 << 30,
 	Objects:       1_000_000,
 	TreeDepth:     32,
 	PathBytes:     1024,

@@ -38,18 +38,24 @@ type note struct {
 	First  int64  `json:"firstPackBytes"`
 }
 
-// makeMirror lays out an empty mirror in dir, which must not exist.
-func makeMirror(dir string, n note) error {
+// makeMirror lays out the directories of a mirror in dir, which must not exist.
+// finishMirror adds the rest once there is something in it.
+func makeMirror(dir string) error {
 	for _, d := range []string{"", "objects", "objects/pack", "objects/info", "refs", "refs/heads"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// finishMirror writes what makes dir a repository, with HEAD at a branch.
+func finishMirror(dir string, n note, head string) error {
 	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[gc]\n\tauto = 0\n"
 	if err := replaceFile(filepath.Join(dir, "config"), []byte(config)); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: refs/heads/main\n")); err != nil {
+	if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: "+head+"\n")); err != nil {
 		return err
 	}
 	return writeNote(dir, n)

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // pack is a pack of a mirror with its index, both open. It is read by offset
-// only and safe for concurrent use; nothing of the index is kept in memory but
-// its 256 counts, so that a hundred mirrors cost files, not megabytes.
+// only and safe for concurrent use. The index is held in memory once it is
+// asked, unless it is large; a mirror that is not read is closed soon, so that a
+// hundred of them cost neither memory nor open files.
 type pack struct {
 	name   string // 40 hex digits, as in pack-<name>.pack
 	idx    *os.File
@@ -21,7 +23,14 @@ type pack struct {
 	fanout [256]uint32
 	count  int64
 	size   int64
+
+	load  sync.Once
+	table []byte // names, checksums and offsets of the index; nil when not held
 }
+
+// largestTable is the largest part of an index that is held. Unit: bytes; an
+// object takes 28.
+const largestTable = 8 << 20
 
 // openPack opens pack-<name> in dir and checks that pack and index belong
 // together. Its errors wrap errDamaged unless the file system itself fails.
@@ -101,8 +110,24 @@ func (p *pack) close() {
 	}
 }
 
-// bucket is how many bytes of names are read at once when an object is looked up.
-const bucket = 4000
+// at reads from the tables of the index, which begin with the names.
+func (p *pack) at(buf []byte, offset int64) error {
+	p.load.Do(func() {
+		if 28*p.count > largestTable {
+			return
+		}
+		table := make([]byte, 28*p.count)
+		if _, err := p.idx.ReadAt(table, idxNames); err == nil {
+			p.table = table
+		}
+	})
+	if end := offset + int64(len(buf)); end <= int64(len(p.table)) {
+		copy(buf, p.table[offset:end])
+		return nil
+	}
+	_, err := p.idx.ReadAt(buf, idxNames+offset)
+	return err
+}
 
 // find gives the offset of an object, or -1 when it is not in the pack.
 func (p *pack) find(id objectID) (int64, error) {
@@ -110,38 +135,33 @@ func (p *pack) find(id objectID) (int64, error) {
 	if id[0] > 0 {
 		lo = int64(p.fanout[id[0]-1])
 	}
-	var buf [bucket]byte
-	for hi-lo > bucket/20 {
+	var name objectID
+	for lo < hi {
 		mid := lo + (hi-lo)/2
-		if _, err := p.idx.ReadAt(buf[:20], idxNames+20*mid); err != nil {
+		if err := p.at(name[:], 20*mid); err != nil {
 			return -1, err
 		}
-		if bytes.Compare(id[:], buf[:20]) < 0 {
+		switch c := bytes.Compare(id[:], name[:]); {
+		case c < 0:
 			hi = mid
-		} else {
-			lo = mid
-		}
-	}
-	names := buf[:20*(hi-lo)]
-	if _, err := p.idx.ReadAt(names, idxNames+20*lo); err != nil {
-		return -1, err
-	}
-	for i := int64(0); i < hi-lo; i++ {
-		if bytes.Equal(names[20*i:20*i+20], id[:]) {
-			return p.offset(lo + i)
+		case c > 0:
+			lo = mid + 1
+		default:
+			return p.offset(mid)
 		}
 	}
 	return -1, nil
 }
 
+// offset gives the place of the i-th object of the index.
 func (p *pack) offset(i int64) (int64, error) {
 	var b [8]byte
-	if _, err := p.idx.ReadAt(b[:4], idxNames+24*p.count+4*i); err != nil {
+	if err := p.at(b[:4], 24*p.count+4*i); err != nil {
 		return -1, err
 	}
 	at := int64(binary.BigEndian.Uint32(b[:4]))
 	if at&(1<<31) != 0 {
-		if _, err := p.idx.ReadAt(b[:], idxNames+28*p.count+8*(at&^(1<<31))); err != nil {
+		if err := p.at(b[:], 28*p.count+8*(at&^(1<<31))); err != nil {
 			return -1, err
 		}
 		at = int64(binary.BigEndian.Uint64(b[:]))

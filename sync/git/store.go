@@ -177,7 +177,7 @@ func (s *store) at(p *pack, offset, limit int64) (kind, []byte, error) {
 		}
 	}
 	for i := len(chain) - 1; i >= 0; i-- {
-		next, err := applyDelta(data, chain[i].delta, s.limit)
+		next, err := applyDelta(nil, data, chain[i].delta, s.limit)
 		if err != nil {
 			return 0, nil, damaged(err)
 		}

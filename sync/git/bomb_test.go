@@ -1,0 +1,296 @@
+package git
+
+import (
+	"bytes"
+	"compress/zlib"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Small packs that describe a great deal. Each is fetched by a process of its
+// own, so that its memory can be seen.
+
+// bombReport is what the child says.
+type bombReport struct {
+	Kind  Kind
+	Err   string
+	Took  time.Duration
+	Peak  int64 // bytes, the largest resident set
+	Files int
+}
+
+// TestMain lets the test binary be the child: it fetches one remote and reports.
+func TestMain(m *testing.M) {
+	url := os.Getenv("LIMPET_TEST_FETCH")
+	if url == "" {
+		os.Exit(m.Run())
+	}
+	var out bombReport
+	began := time.Now()
+	err := func() error {
+		packBytes, _ := strconv.ParseInt(os.Getenv("LIMPET_TEST_PACK_BYTES"), 10, 64)
+		mirrors, err := Open(os.Getenv("LIMPET_TEST_DIR"), Options{Limits: Limits{PackBytes: packBytes}})
+		if err != nil {
+			return err
+		}
+		defer mirrors.Close()
+		r := Remote{URL: url}
+		ctx := context.Background()
+		ref, err := mirrors.Resolve(ctx, r, "")
+		if err != nil {
+			return err
+		}
+		if _, err := mirrors.Fetch(ctx, r, ref); err != nil {
+			return err
+		}
+		tree, err := mirrors.Tree(ctx, r, ref.Hash, "")
+		out.Files = len(tree.Files)
+		return err
+	}()
+	out.Took, out.Kind = time.Since(began), KindOf(err)
+	if err != nil {
+		out.Err = err.Error()
+	}
+	status, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(status)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmHWM:" {
+			kb, _ := strconv.ParseInt(f[1], 10, 64)
+			out.Peak = kb << 10
+		}
+	}
+	json.NewEncoder(os.Stdout).Encode(out)
+}
+
+// explode fetches a pack in a child. commit is the tip that is advertised.
+func explode(t *testing.T, commit objectID, packBytes int, pack func(io.Writer)) bombReport {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
+		if r.Method == http.MethodGet {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+			io.WriteString(w, pkt("# service=git-upload-pack\n")+"0000"+
+				pkt(commit.String()+" HEAD\x00shallow ofs-delta symref=HEAD:refs/heads/main\n")+pkt(commit.String()+" refs/heads/main\n")+"0000")
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		io.WriteString(w, pkt("shallow "+commit.String())+"0000"+pkt("NAK\n"))
+		pack(w)
+	}))
+	defer s.Close()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "LIMPET_TEST_FETCH="+s.URL+"/bomb.git", "LIMPET_TEST_DIR="+dir, "LIMPET_TEST_PACK_BYTES="+strconv.Itoa(packBytes), "GOMEMLIMIT=", "GOGC=")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rep bombReport
+	if err := json.Unmarshal(out, &rep); err != nil {
+		t.Fatalf("%v in %q", err, out)
+	}
+	if left := globbed(t, dir, "tmp_*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	t.Logf("%s: kind %q in %s, peak %d MiB: %s", t.Name(), rep.Kind, rep.Took.Round(time.Millisecond), rep.Peak>>20, rep.Err)
+	if rep.Peak > 256<<20 {
+		t.Errorf("peak memory %d MiB", rep.Peak>>20)
+	}
+	return rep
+}
+
+// zeros is n zero bytes, deflated.
+func zeros(n int) []byte {
+	var b bytes.Buffer
+	z, _ := zlib.NewWriterLevel(&b, zlib.BestSpeed)
+	chunk := make([]byte, 1<<20)
+	for ; n > 0; n -= len(chunk) {
+		z.Write(chunk[:min(n, len(chunk))])
+	}
+	z.Close()
+	return b.Bytes()
+}
+
+// entryOf is an entry whose stream is given.
+func entryOf(k kind, size int, extra, stream []byte) []byte {
+	e := rawEntry(k, size, extra, nil)
+	return append(e[:len(e)-len(deflated(nil))], stream...)
+}
+
+// packOfMany is packOf for more than 255 entries.
+func packOfMany(entries ...[]byte) []byte {
+	out := []byte{'P', 'A', 'C', 'K', 0, 0, 0, 2, byte(len(entries) >> 24), byte(len(entries) >> 16), byte(len(entries) >> 8), byte(len(entries))}
+	out = append(out, bytes.Join(entries, nil)...)
+	h := newIDHasher()
+	h.h.Write(out)
+	sum := h.id()
+	return append(out, sum[:]...)
+}
+
+// history is a commit and a tree with these entries, as entries of a pack.
+func history(files ...treeEntry) (commit objectID, entries [][]byte) {
+	tree := treeText(files)
+	text := commitText(nameOf(treeKind, tree), nil, "bomb", time.Unix(1800000000, 0))
+	return nameOf(commitKind, text), [][]byte{rawEntry(commitKind, len(text), nil, text), rawEntry(treeKind, len(tree), nil, tree)}
+}
+
+func TestBombs(t *testing.T) {
+	t.Parallel()
+	const gib, mib = 1 << 30, 1 << 20
+	t.Run("zeros", func(t *testing.T) {
+		huge := entryOf(blobKind, gib, nil, zeros(64*mib)) // what follows the header is never looked at
+		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(entries, huge)...)) })
+		if rep.Kind != TooLarge || rep.Took > 2*time.Second || !strings.Contains(rep.Err, "1073741824") {
+			t.Errorf("%+v", rep)
+		}
+	})
+	t.Run("a header that lies", func(t *testing.T) {
+		huge := entryOf(blobKind, 1000, nil, zeros(gib/4))
+		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(entries, huge)...)) })
+		if rep.Kind != Corrupt || rep.Took > 2*time.Second {
+			t.Errorf("%+v", rep)
+		}
+	})
+	base := make([]byte, 16*mib)
+	id := nameOf(blobKind, base)
+	// copies makes a delta of n copies of the whole base.
+	copies := func(n int, tail byte) []byte {
+		put := func(v int) (out []byte) {
+			for ; v > 0x7f; v >>= 7 {
+				out = append(out, byte(v)|0x80)
+			}
+			return append(out, byte(v))
+		}
+		d := append(put(len(base)), put(n*len(base)+1)...)
+		for range n * len(base) / 0x10000 {
+			d = append(d, 0x80) // 64 KiB from the beginning
+		}
+		return append(d, 1, tail)
+	}
+	t.Run("one delta makes much", func(t *testing.T) {
+		d := copies(64, 'x')
+		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
+		entries = append(entries, entryOf(blobKind, len(base), nil, zeros(len(base))), rawEntry(refDeltaKind, len(d), id[:], d))
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(entries...)) })
+		if rep.Kind != TooLarge || rep.Took > 2*time.Second {
+			t.Errorf("%+v", rep)
+		}
+	})
+	t.Run("many deltas make much", func(t *testing.T) {
+		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
+		entries = append(entries, entryOf(blobKind, len(base), nil, zeros(len(base))))
+		for i := range 1000 {
+			d := copies(1, byte(i))
+			entries = append(entries, rawEntry(refDeltaKind, len(d), id[:], d))
+		}
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(entries...)) })
+		if rep.Kind != TooLarge || rep.Took > 2*time.Second {
+			t.Errorf("%+v", rep)
+		}
+	})
+	t.Run("as much as is allowed", func(t *testing.T) {
+		var files []treeEntry
+		entries := [][]byte{entryOf(blobKind, len(base), nil, zeros(len(base)))}
+		// A chain, each link 31 MiB large, and two leaves on each.
+		link := make([]byte, 31*mib)
+		for i := range 5 {
+			for leaf := range 3 {
+				d := deltaOfZeros(len(link), len(link), byte(i+1), byte(leaf))
+				if i == 0 {
+					d = deltaOfZeros(len(base), len(link), byte(i+1), byte(leaf))
+				}
+				entries = append(entries, rawEntry(refDeltaKind, len(d), id[:], d))
+				content := append([]byte{byte(i + 1), byte(leaf)}, link[:len(link)-2]...)
+				files = append(files, treeEntry{modeFile, fmt.Sprintf("%d-%d.json", i, leaf), nameOf(blobKind, content)})
+			}
+			content := append([]byte{byte(i + 1), 0}, link[:len(link)-2]...)
+			id = nameOf(blobKind, content)
+		}
+		commit, top := history(files...)
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(top, entries...)...)) })
+		if rep.Err != "" || rep.Files != len(files) {
+			t.Errorf("%+v", rep)
+		}
+	})
+	t.Run("more bytes than allowed", func(t *testing.T) {
+		commit, _ := history()
+		rep := explode(t, commit, 64*mib, func(w io.Writer) {
+			io.WriteString(w, "PACK\x00\x00\x00\x02\x00\x00\xff\xff")
+			e := entryOf(blobKind, 30*mib, nil, nil)
+			for {
+				if _, err := w.Write(e); err != nil {
+					return
+				}
+				var z bytes.Buffer // stored blocks: as large on the wire as inflated
+				zw, _ := zlib.NewWriterLevel(&z, zlib.NoCompression)
+				zw.Write(make([]byte, 30*mib))
+				zw.Close()
+				if _, err := w.Write(z.Bytes()); err != nil {
+					return
+				}
+			}
+		})
+		if rep.Kind != TooLarge || !strings.Contains(rep.Err, "pack of") {
+			t.Errorf("%+v", rep)
+		}
+	})
+	t.Run("many objects", func(t *testing.T) {
+		commit, entries := history()
+		rep := explode(t, commit, 0, func(w io.Writer) {
+			p := packOfMany(entries...)
+			p[8] = 0x7f
+			w.Write(p)
+		})
+		if rep.Kind != TooLarge {
+			t.Errorf("%+v", rep)
+		}
+	})
+	t.Run("a tree of trees", func(t *testing.T) {
+		blob := []byte("x")
+		entries := [][]byte{rawEntry(blobKind, 1, nil, blob)}
+		id, mode := nameOf(blobKind, blob), uint32(modeFile)
+		for range 10 {
+			var files []treeEntry
+			for i := range 10 {
+				files = append(files, treeEntry{mode, fmt.Sprint("f", i), id})
+			}
+			text := treeText(files)
+			entries = append(entries, rawEntry(treeKind, len(text), nil, text))
+			id, mode = nameOf(treeKind, text), modeTree
+		}
+		commit, top := history(treeEntry{modeTree, "d", id})
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(top, entries...)...)) })
+		if rep.Kind != TooLarge || !strings.Contains(rep.Err, "files and directories") {
+			t.Errorf("%+v", rep)
+		}
+	})
+}
+
+// deltaOfZeros makes size bytes from a base of zeros: two of its own, then zeros.
+func deltaOfZeros(base, size int, a, b byte) []byte {
+	put := func(v int) (out []byte) {
+		for ; v > 0x7f; v >>= 7 {
+			out = append(out, byte(v)|0x80)
+		}
+		return append(out, byte(v))
+	}
+	d := append(append(put(base), put(size)...), 2, a, b)
+	for left := size - 2; left > 0; {
+		n := min(left, 0xffff)
+		d = append(d, 0x80|0x01|0x10|0x20, 2, byte(n), byte(n>>8)) // from offset 2: zeros in every link
+		left -= n
+	}
+	return d
+}

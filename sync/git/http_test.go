@@ -1,0 +1,622 @@
+package git
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/auth"
+)
+
+const secret = "s3cret/CANARY+token"
+
+// told checks an error's kind, that its hint and text hold what they should,
+// and that nothing in it shows a secret or steers a terminal.
+func told(t *testing.T, err error, want Kind, parts ...string) *Error {
+	t.Helper()
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Kind != want {
+		t.Fatalf("error %v (%s), want kind %s", err, KindOf(err), want)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q does not say %q", err, p)
+		}
+	}
+	for chain := error(e); chain != nil; chain = errors.Unwrap(chain) {
+		for _, text := range []string{chain.Error(), fmt.Sprintf("%+v", chain), fmt.Sprintf("%#v", chain)} {
+			if strings.Contains(text, "CANARY") {
+				t.Errorf("error shows a secret: %s", text)
+			}
+		}
+		if strings.ContainsAny(chain.Error(), "\x1b\n\r\x07") {
+			t.Errorf("error holds control characters: %q", chain)
+		}
+	}
+	return e
+}
+
+func TestHTTPAnswers(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("the other host was asked, with %v", r.Header)
+	}))
+	defer other.Close()
+	// The same port under another name is another host.
+	elsewhere := strings.Replace(other.URL, "127.0.0.1", "localhost", 1)
+	answer := func(status int, media, body string, headers ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			for i := 0; i < len(headers); i += 2 {
+				w.Header().Set(headers[i], headers[i+1])
+			}
+			w.WriteHeader(status)
+			io.WriteString(w, body)
+		}
+	}
+	const smart = "application/x-git-upload-pack-advertisement"
+	cases := []struct {
+		name  string
+		hook  http.HandlerFunc
+		kind  Kind
+		says  []string
+		after int
+	}{
+		{"401", answer(401, "text/plain", "Bad token "+secret+" \x1b[31mred\n"), Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
+		{"403", answer(403, "application/json", `{"message":"no"}`), Auth, []string{`"message":"no"`}, 0},
+		{"404", answer(404, "text/html", "<html>"), NotFound, []string{"check the url"}, 0},
+		{"410", answer(410, "text/html", ""), NotFound, nil, 0},
+		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), Unreachable, []string{"too many requests: slow down"}, 120},
+		{"503", answer(503, "text/plain", "", "Retry-After", "7"), Unreachable, []string{"503"}, 7},
+		{"503 date", answer(503, "text/plain", "", "Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)), Unreachable, nil, -1},
+		{"500 endless", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(500)
+			for i := 0; i < 100 && writeAll(w, strings.Repeat("x", 1<<16)) == nil; i++ {
+			}
+		}, Unreachable, []string{"500"}, 0},
+		{"418", answer(418, "text/plain", "teapot"), Protocol, []string{"418"}, 0},
+		{"proxy", answer(407, "text/plain", ""), Unreachable, []string{"HTTPS_PROXY"}, 0},
+		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), Unreachable, []string{"a web page", "sign-on"}, 0},
+		{"captive redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+"/login?x="+secret, 302) }, Unreachable, []string{"redirects to a page of localhost"}, 0},
+		{"redirect elsewhere", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+r.URL.Path, 302) }, Refused, []string{"another host, localhost"}, 0},
+		{"redirect without location", answer(302, "text/plain", ""), Protocol, nil, 0},
+		{"dumb", answer(200, "text/plain", "abc\trefs/heads/main\n"), Protocol, []string{"dumb"}, 0},
+		{"other type", answer(200, "image/png", "x"), Protocol, []string{"image/png"}, 0},
+		{"not pkt-lines", answer(200, smart, "<html>this is a portal that lies"), Protocol, nil, 0},
+		{"cut off", answer(200, smart, "001e# service=git-upload-pack\n0000"), Protocol, nil, 0},
+		{"nothing", answer(200, smart, ""), Protocol, nil, 0},
+		{"an error line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR access denied \x1b[2Jx\n0000"), Auth, []string{"access denied [2Jx"}, 0},
+		{"not found line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR Repository not found.\n0000"), NotFound, nil, 0},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m := openMirrors(t, Options{})
+			r := s.remote("site.git")
+			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+			s.during(c.hook)
+			defer s.during(nil)
+			_, err := m.Resolve(t.Context(), r, "main")
+			e := told(t, err, c.kind, c.says...)
+			if c.after >= 0 && e.RetryAfter != c.after || c.after < 0 && (e.RetryAfter < 60 || e.RetryAfter > 90) {
+				t.Errorf("retry after %d, want %d", e.RetryAfter, c.after)
+			}
+		})
+	}
+}
+
+func writeAll(w io.Writer, s string) error {
+	_, err := io.WriteString(w, s)
+	return err
+}
+
+func TestHTTPRedirectOnTheSameHost(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	newOrigin(t, s.root, "new.git").commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	r := s.remote("old.git")
+	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		if _, pass, _ := r.BasicAuth(); pass != secret {
+			t.Errorf("%s without credentials", r.URL)
+		}
+		if strings.HasPrefix(r.URL.Path, "/old.git") {
+			http.Redirect(w, r, strings.Replace(r.URL.String(), "/old.git", "/new.git", 1), 301)
+		}
+	})
+	ref, st := syncRef(t, m, r, "")
+	if got := content(t, m, r, ref.Hash, ""); got["a.json"] != "1" || st.Requests != 1 {
+		t.Fatalf("%v %+v", got, st)
+	}
+}
+
+func TestHTTPCredentials(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	var logs bytes.Buffer
+	m := openMirrors(t, Options{Logger: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	var want string
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != want {
+			w.Header().Set("Www-Authenticate", "Basic")
+			http.Error(w, "you said "+r.Header.Get("Authorization"), 401)
+		}
+	})
+	basic := func(u, p string) string {
+		req := &http.Request{Header: http.Header{}}
+		req.SetBasicAuth(u, p)
+		return req.Header.Get("Authorization")
+	}
+	for _, c := range []struct {
+		name  string
+		url   string
+		creds *auth.Credentials
+		want  string
+	}{
+		{"basic", "", &auth.Credentials{Username: "ann", Password: secret}, basic("ann", secret)},
+		{"token alone", "", &auth.Credentials{Password: secret}, basic("git", secret)},
+		{"user from the url", "bob@", &auth.Credentials{Password: secret}, basic("bob", secret)},
+		{"bearer", "", &auth.Credentials{Bearer: secret, Password: "x"}, "Bearer " + secret},
+	} {
+		r := Remote{URL: strings.Replace(s.URL, "http://", "http://"+c.url, 1) + "/site.git", Creds: c.creds, AllowInsecure: true}
+		want = c.want
+		if _, err := m.Resolve(t.Context(), r, ""); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		want = "something else"
+		_, err := m.Resolve(t.Context(), r, "")
+		told(t, err, Auth, "you said")
+	}
+	_, err := m.Resolve(t.Context(), s.remote("site.git"), "")
+	told(t, err, Auth, "it wants credentials")
+
+	r := s.remote("site.git")
+	r.Creds = &auth.Credentials{Username: "u", Password: secret}
+	before := s.requests.Load()
+	_, err = m.Resolve(t.Context(), r, "")
+	told(t, err, Refused, "plain http")
+	r.URL = strings.Replace(r.URL, "http://", "http://u:CANARY@", 1)
+	r.AllowInsecure = true
+	_, err = m.Resolve(t.Context(), r, "")
+	told(t, err, Refused, "password")
+	if s.requests.Load() != before {
+		t.Error("a refused remote was asked")
+	}
+
+	want = basic("u", secret)
+	r.URL = s.URL + "/site.git"
+	syncRef(t, m, r, "")
+	if strings.Contains(logs.String(), "CANARY") {
+		t.Error("a secret was logged")
+	}
+	filepath.WalkDir(filepath.Dir(m.dir), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if data, _ := os.ReadFile(path); bytes.Contains(data, []byte("CANARY")) || bytes.Contains(data, []byte(want[6:])) {
+				t.Errorf("%s holds a secret", path)
+			}
+		}
+		return err
+	})
+}
+
+// authority makes certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key, a.pem = issue(t, nil, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+func issue(t *testing.T, a *authority, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: "limpet test"}
+	if c.NotAfter.IsZero() {
+		c.NotAfter = time.Now().Add(time.Hour)
+	}
+	c.NotBefore = c.NotAfter.Add(-2 * time.Hour)
+	parent, signer := c, key
+	if a != nil {
+		parent, signer = a.cert, a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func keyPEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+func TestHTTPS(t *testing.T) {
+	quiet(t)
+	plain := newServer(t)
+	newOrigin(t, plain.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	ca := newAuthority(t)
+	client, clientKey, clientPEM := issue(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_ = client
+	serve := func(cert *x509.Certificate, mutual bool) string {
+		c, key, _ := issue(t, ca, cert)
+		ts := httptest.NewUnstartedServer(plain.handler(t))
+		ts.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		ts.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{c.Raw}, PrivateKey: key}}}
+		if mutual {
+			ts.TLS.ClientAuth, ts.TLS.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+			ts.TLS.ClientCAs.AddCert(ca.cert)
+		}
+		ts.StartTLS()
+		t.Cleanup(ts.Close)
+		return ts.URL + "/site.git"
+	}
+	local := []net.IP{net.IPv4(127, 0, 0, 1)}
+	good := serve(&x509.Certificate{IPAddresses: local}, false)
+	mutual := serve(&x509.Certificate{IPAddresses: local}, true)
+	wrongHost := serve(&x509.Certificate{DNSNames: []string{"other.example.com"}}, false)
+	expired := serve(&x509.Certificate{IPAddresses: local, NotAfter: time.Now().Add(-time.Minute)}, false)
+	trusting := auth.Credentials{CA: ca.pem, Username: "u", Password: secret}
+	paired := trusting
+	paired.ClientCert, paired.ClientKey = clientPEM, keyPEM(t, clientKey)
+	broken := trusting
+	broken.CA = []byte("-----BEGIN NOTHING-----")
+	unpaired := paired
+	unpaired.ClientKey = keyPEM(t, ca.key)
+	cases := []struct {
+		name, url string
+		creds     auth.Credentials
+		kind      Kind
+		says      string
+	}{
+		{"unknown authority", good, auth.Credentials{}, Unreachable, "ca.crt"},
+		{"own authority", good, trusting, "", ""},
+		{"another host", wrongHost, trusting, Unreachable, "another host"},
+		{"expired", expired, trusting, Unreachable, "clock"},
+		{"no client certificate", mutual, trusting, Auth, "client certificate"},
+		{"client certificate", mutual, paired, "", ""},
+		{"no certificate in ca.crt", good, broken, Auth, "ca.crt"},
+		{"not a pair", good, unpaired, Auth, "not a pair"},
+		{"http there", strings.Replace(plain.URL, "http:", "https:", 1) + "/site.git", trusting, Protocol, "TLS"},
+	}
+	m := openMirrors(t, Options{})
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			ref, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: &c.creds}, "")
+			if c.kind != "" {
+				told(t, err, c.kind, c.says)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Fetch(t.Context(), Remote{URL: c.url, Creds: &c.creds}, ref); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	m.Close()
+}
+
+func TestHTTPNobodyThere(t *testing.T) {
+	quiet(t)
+	m := openMirrors(t, Options{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	_, err = m.Resolve(t.Context(), Remote{URL: "http://" + ln.Addr().String() + "/x"}, "")
+	told(t, err, Unreachable, "nothing listens")
+	_, err = m.Resolve(t.Context(), Remote{URL: "https://host.invalid/x"}, "")
+	told(t, err, Unreachable, "not known")
+	for _, url := range []string{"", "ftp://x/y", "/etc", "file:///etc", "--upload-pack=x", "https://h/\x1b]0;x"} {
+		_, err := m.Resolve(t.Context(), Remote{URL: url}, "")
+		told(t, err, Refused)
+	}
+}
+
+// A server that goes silent: in the refs, before the pack, within the pack.
+func TestHTTPSilence(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 2000)})
+	release := make(chan struct{})
+	silent := func(post bool, after int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if (r.Method == http.MethodPost) != post {
+				return
+			}
+			rec := httptest.NewRecorder()
+			s.during(nil)
+			s.Config.Handler.ServeHTTP(rec, r)
+			w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+			w.Write(rec.Body.Bytes()[:min(after, rec.Body.Len())])
+			http.NewResponseController(w).Flush()
+			<-release
+		}
+	}
+	type how struct {
+		post  bool
+		after int
+	}
+	for name, h := range map[string]how{"refs": {false, 40}, "before the pack": {true, 0}, "in the pack": {true, 900}} {
+		for _, by := range []string{"deadline", "watchdog", "cancel"} {
+			t.Run(name+" "+by, func(t *testing.T) {
+				o := Options{}
+				if by == "watchdog" {
+					o.Stall = 150 * time.Millisecond
+				}
+				m := openMirrors(t, o)
+				r := s.remote("site.git")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				lost := errors.New("lease lost")
+				s.during(silent(h.post, h.after))
+				timer := time.AfterFunc(150*time.Millisecond, func() {
+					if by == "cancel" {
+						cancel(lost)
+					}
+				})
+				defer timer.Stop()
+				if by == "deadline" {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(ctx, 150*time.Millisecond)
+					defer stop()
+				}
+				began := time.Now()
+				ref, err := m.Resolve(ctx, r, "")
+				if err == nil {
+					_, err = m.Fetch(ctx, r, ref)
+				}
+				if took := time.Since(began); took > 3*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				kind := Timeout
+				if by == "cancel" {
+					kind = Cancelled
+				}
+				told(t, err, kind)
+				if by == "cancel" && !errors.Is(err, lost) {
+					t.Errorf("%v does not wrap the cause", err)
+				}
+				if by == "deadline" && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v does not wrap DeadlineExceeded", err)
+				}
+				if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+					t.Errorf("left behind: %v", left)
+				}
+			})
+		}
+	}
+	s.during(nil)
+	close(release)
+}
+
+// recorded serves what git answered to the first request, changed by f.
+func recorded(s *server, f *func([]byte) []byte) http.HandlerFunc {
+	var first *httptest.ResponseRecorder
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		if first == nil {
+			first = httptest.NewRecorder()
+			hook := s.hook
+			s.during(nil)
+			s.Config.Handler.ServeHTTP(first, r)
+			s.during(hook)
+		}
+		w.Header().Set("Content-Type", first.Header().Get("Content-Type"))
+		w.Write((*f)(bytes.Clone(first.Body.Bytes())))
+	}
+}
+
+func TestHTTPDamagedPacks(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	files := map[string]string{}
+	for i := range 12 {
+		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = dashboard(fmt.Sprint(i%4), i, 10)
+	}
+	o.commit("one", files)
+	gitIn(t, o.bare, nil, "repack", "-adq")
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	ref, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	kinds := map[Kind]int{}
+	var change func([]byte) []byte
+	s.during(recorded(s, &change))
+	try := func(name string, f func([]byte) []byte) {
+		t.Helper()
+		change = f
+		_, err := m.Fetch(t.Context(), r, ref)
+		if err == nil {
+			t.Fatalf("%s: accepted", name)
+		}
+		kinds[KindOf(err)]++
+		if KindOf(err) == Unknown {
+			t.Logf("%s: %v", name, err)
+		}
+		if k := KindOf(err); k != Corrupt && k != Protocol && k != Unreachable && k != TooLarge && k != Unknown && k != Auth && k != NotFound && k != Moved {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(mirrorDir(t, m, r)); err == nil {
+			t.Fatalf("%s: a mirror was made", name)
+		}
+	}
+	try("empty", func(b []byte) []byte { size = len(b); return nil })
+	for at := 0; at < size; at += 1 + size/25 {
+		try(fmt.Sprint("cut at ", at), func(b []byte) []byte { return b[:at] })
+	}
+	for at := 60; at < size-4; at += 1 + size/40 { // behind the shallow and NAK lines
+		try(fmt.Sprint("flipped at ", at), func(b []byte) []byte { b[at] ^= 1 << (at % 8); return b })
+	}
+	t.Logf("pack of %d bytes: %v", size, kinds)
+	if left := globbed(t, m.dir, "*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	s.during(nil)
+	if _, err := m.Fetch(t.Context(), r, ref); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, m, r, ref.Hash, ""); len(got) != len(files) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+
+	// The same for a difference: the mirror stays as it was.
+	files["d1/x1.json"] = dashboard("changed", 1, 10)
+	o.commit("two", files)
+	next, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.during(recorded(s, &change))
+	for at := 60; at < 400; at += 41 {
+		change = func(b []byte) []byte {
+			if at < len(b)-4 {
+				b[at] ^= 0x10
+				return b
+			}
+			return b[:len(b)/2]
+		}
+		if _, err := m.Fetch(t.Context(), r, next); err == nil {
+			t.Fatalf("flipped at %d: accepted", at)
+		}
+		if got := content(t, m, r, ref.Hash, ""); len(got) != len(files) {
+			t.Fatal("content differs")
+		}
+	}
+	fsck(t, m, r)
+	s.during(nil)
+	if _, err := m.Fetch(t.Context(), r, next); err != nil {
+		t.Fatal(err)
+	}
+	fsck(t, m, r)
+}
+
+// What the server says beside the pack ends up in the error, cleaned.
+func TestHTTPServerRemarks(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+	ref, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
+	for name, c := range map[string]struct {
+		body string
+		says []string
+	}{
+		"remark": {pkt("\x02quota for "+secret+" is \x1b]52;c;x\x07used\r\n") + pkt("\x02Counting objects: 3\n") + "0000", []string{"quota for *** is ]52;c;xused"}},
+		"error":  {pkt("\x03the disk is \x9b1mfull\n"), []string{"the disk is 1mfull"}},
+	} {
+		s.during(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+				io.WriteString(w, pkt("shallow "+ref.Hash)+"0000"+pkt("NAK\n")+c.body)
+			}
+		})
+		_, err := m.Fetch(t.Context(), r, ref)
+		s.during(nil)
+		if err == nil {
+			t.Fatalf("%s: accepted", name)
+		}
+		told(t, err, KindOf(err), c.says...)
+	}
+}
+
+// The list of refs is bounded in bytes, whoever sends it.
+func TestHTTPManyRefs(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	id := o.commit("one", map[string]string{"a.json": "1"})
+	var packed bytes.Buffer
+	packed.WriteString(refsHeader)
+	for i := range 100_000 {
+		fmt.Fprintf(&packed, "%s refs/pull/%06d/head\n", id, i)
+	}
+	if err := os.WriteFile(filepath.Join(o.bare, "packed-refs"), packed.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	began := time.Now()
+	_, st := syncRef(t, m, r, "refs/pull/000777/head")
+	if st.Requests != 2 {
+		t.Errorf("%+v: a long list should not be kept", st)
+	}
+	t.Logf("100,000 refs: %d bytes, %s", st.Bytes, time.Since(began))
+	r.Limits.RefsBytes = 1 << 20
+	_, err := m.Resolve(t.Context(), r, "")
+	told(t, err, TooLarge, "list of refs")
+
+	s.during(func(w http.ResponseWriter, _ *http.Request) { // one that never ends
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		out := bufio.NewWriter(w)
+		line := id + " refs/heads/" + strings.Repeat("x", 900) + "\n"
+		for range 1 << 20 {
+			if _, err := fmt.Fprintf(out, "%04x%s", len(line)+4, line); err != nil {
+				return
+			}
+		}
+	})
+	defer s.during(nil)
+	_, err = m.Resolve(t.Context(), r, "")
+	if err == nil {
+		t.Fatal("accepted")
+	}
+}

@@ -1,0 +1,327 @@
+package git
+
+import (
+	"bytes"
+	"compress/zlib"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+)
+
+// samplePack is a pack that git made, with deltas.
+func samplePack(t testing.TB, args ...string) (pack []byte, repo string) {
+	t.Helper()
+	o := newOrigin(t, t.TempDir(), "x.git")
+	files := map[string]string{}
+	for i := range 8 {
+		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = dashboard(fmt.Sprint(i%2), i, 12)
+	}
+	o.commit("one", files)
+	files["d1/x1.json"] = dashboard("1", 9, 13)
+	o.commit("two", files)
+	in := gitIn(t, o.bare, nil, "rev-list", "--objects", "--all", "--no-object-names") + "\n"
+	base := filepath.Join(t.TempDir(), "p")
+	name := gitIn(t, o.bare, []byte(in), append(append([]string{"pack-objects", "-q"}, args...), base)...)
+	data, err := os.ReadFile(base + "-" + name + ".pack")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data, o.bare
+}
+
+// memory is a spool in memory.
+type memory struct{ data []byte }
+
+func (m *memory) Write(p []byte) (int, error) { m.data = append(m.data, p...); return len(p), nil }
+
+func (m *memory) ReadAt(p []byte, at int64) (int, error) {
+	return bytes.NewReader(m.data).ReadAt(p, at)
+}
+
+// take reads a pack as a fetch does, without the disk.
+func take(t testing.TB, data []byte, l Limits) (*incoming, *memory, error) {
+	spool := &memory{}
+	p, err := readPack(bytes.NewReader(data), spool, l.or(DefaultLimits))
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = resolveDeltas(t.Context(), p, spool, l.or(DefaultLimits), nil)
+	return p, spool, err
+}
+
+func TestPackAgainstGit(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"distances": {"--delta-base-offset"}, "names": nil, "no deltas": {"--window=0"}, "deep": {"--delta-base-offset", "--depth=50", "--window=50"},
+	} {
+		data, repo := samplePack(t, args...)
+		p, spool, err := take(t, data, Limits{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !bytes.Equal(spool.data, data) {
+			t.Fatalf("%s: the spool differs from what came", name)
+		}
+		want := map[string]string{}
+		for line := range strings.Lines(gitIn(t, repo, nil, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", "--batch-all-objects")) {
+			id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			want[id] = rest
+		}
+		got := map[string]string{}
+		deltas := 0
+		for _, e := range p.entries {
+			got[e.id.String()] = fmt.Sprintf("%s %d", e.kind, e.result)
+			if e.delta {
+				deltas++
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("%s: objects differ\n%v\n%v", name, got, want)
+		}
+		if (deltas == 0) != (name == "no deltas") {
+			t.Errorf("%s: %d deltas", name, deltas)
+		}
+		// Our index is git's, byte for byte.
+		var idx bytes.Buffer
+		if err := writeIndex(&idx, p.entries, p.sum); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "x.pack")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		gitIn(t, t.TempDir(), nil, "index-pack", file)
+		theirs, err := os.ReadFile(strings.TrimSuffix(file, ".pack") + ".idx")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(idx.Bytes(), theirs) {
+			t.Errorf("%s: the index differs from git's", name)
+		}
+	}
+}
+
+// Every single damaged byte is noticed, and so is every cut.
+func TestPackDamage(t *testing.T) {
+	t.Parallel()
+	data, _ := samplePack(t, "--delta-base-offset")
+	for at := range data {
+		bad := bytes.Clone(data)
+		bad[at] ^= 1 << (at % 8)
+		if _, _, err := take(t, bad, Limits{}); err == nil {
+			t.Fatalf("a flipped bit in byte %d of %d was not noticed", at, len(data))
+		} else if _, large := errors.AsType[*TooLargeError](err); !large && !errors.Is(err, errBadPack) {
+			t.Fatalf("byte %d: %v", at, err)
+		}
+		if _, _, err := take(t, data[:at], Limits{}); !errors.Is(err, errBadPack) {
+			t.Fatalf("cut at %d: %v", at, err)
+		}
+	}
+}
+
+func TestPackLimits(t *testing.T) {
+	t.Parallel()
+	data, _ := samplePack(t, "--delta-base-offset")
+	for name, l := range map[string]Limits{
+		"objects": {Objects: 3}, "object": {ObjectBytes: 300}, "inflated": {InflatedBytes: 2000},
+	} {
+		_, _, err := take(t, data, l)
+		if large, ok := errors.AsType[*TooLargeError](err); !ok || large.Size <= large.Limit {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// packOf makes a pack of raw entries, with a right count and checksum.
+func packOf(entries ...[]byte) []byte {
+	out := []byte{'P', 'A', 'C', 'K', 0, 0, 0, 2, 0, 0, 0, byte(len(entries))}
+	out = append(out, bytes.Join(entries, nil)...)
+	h := newIDHasher()
+	h.h.Write(out)
+	sum := h.id()
+	return append(out, sum[:]...)
+}
+
+func deflated(content []byte) []byte {
+	var b bytes.Buffer
+	z := zlib.NewWriter(&b)
+	z.Write(content)
+	z.Close()
+	return b.Bytes()
+}
+
+// rawEntry is an entry of a pack; size is what its header claims.
+func rawEntry(k kind, size int, extra, content []byte) []byte {
+	var b bytes.Buffer
+	head := []byte{byte(k)<<4 | byte(size&15)}
+	for left := size >> 4; left > 0; left >>= 7 {
+		head[len(head)-1] |= 0x80
+		head = append(head, byte(left&0x7f))
+	}
+	b.Write(head)
+	b.Write(extra)
+	b.Write(deflated(content))
+	return b.Bytes()
+}
+
+func TestPackHostile(t *testing.T) {
+	t.Parallel()
+	text := []byte("hello, hello, hello")
+	blob := rawEntry(blobKind, len(text), nil, text)
+	id := nameOf(blobKind, text)
+	nobody := bytes.Repeat([]byte{7}, 20)
+	delta := func(ops ...byte) []byte { return append([]byte{byte(len(text))}, ops...) }
+	cases := map[string][]byte{
+		"longer than said":    packOf(rawEntry(blobKind, len(text)-1, nil, text)),
+		"shorter than said":   packOf(rawEntry(blobKind, len(text)+1, nil, text)),
+		"unknown type":        packOf(rawEntry(5, 3, nil, []byte("abc"))),
+		"type zero":           packOf(rawEntry(0, 3, nil, []byte("abc"))),
+		"size overflows":      packOf(append([]byte{0xbf}, bytes.Repeat([]byte{0xff}, 12)...)),
+		"base before pack":    packOf(blob, rawEntry(ofsDeltaKind, 4, []byte{0x7f}, delta(2, 2, 'x', 'y'))),
+		"base is itself":      packOf(blob, rawEntry(ofsDeltaKind, 4, []byte{0}, delta(2, 2, 'x', 'y'))),
+		"base in the middle":  packOf(blob, rawEntry(ofsDeltaKind, 4, []byte{5}, delta(2, 2, 'x', 'y'))),
+		"base is missing":     packOf(rawEntry(refDeltaKind, 4, nobody, delta(2, 2, 'x', 'y'))),
+		"wrong base size":     packOf(blob, rawEntry(refDeltaKind, 5, id[:], []byte{3, 2, 2, 'x', 'y'})),
+		"copies too far":      packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(9, 0x91, 15, 9))),
+		"makes too much":      packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(1, 2, 'x', 'y'))),
+		"makes too little":    packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(3, 2, 'x', 'y'))),
+		"reserved operation":  packOf(blob, rawEntry(refDeltaKind, 3, id[:], delta(1, 0))),
+		"operation cut off":   packOf(blob, rawEntry(refDeltaKind, 3, id[:], delta(1, 0x8f))),
+		"delta without sizes": packOf(blob, rawEntry(refDeltaKind, 1, id[:], []byte{0x80})),
+		"empty delta":         packOf(blob, rawEntry(refDeltaKind, 0, id[:], nil)),
+		"not zlib":            packOf(append([]byte{0x33}, "this is not zlib"...)),
+		"version 9":           bytes.Replace(packOf(blob), []byte{0, 0, 0, 2, 0}, []byte{0, 0, 0, 9, 0}, 1),
+		"nothing":             nil,
+		"web page":            []byte("<html>welcome to the hotel</html>"),
+	}
+	for name, data := range cases {
+		if _, _, err := take(t, data, Limits{}); !errors.Is(err, errBadPack) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if p, _, err := take(t, packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(2, 2, 'x', 'y'))), Limits{}); err != nil || p.entries[1].id != nameOf(blobKind, []byte("xy")) {
+		t.Errorf("a sound pack: %v", err)
+	}
+}
+
+// A long chain of deltas, with branches all the way, is resolved within the
+// memory that is set aside for it.
+func TestPackDeepChain(t *testing.T) {
+	t.Parallel()
+	const size, depth = 1 << 20, 120
+	base := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	entries := [][]byte{rawEntry(blobKind, size, nil, base)}
+	at := []int{12}
+	for i := range depth {
+		// Two deltas on each object: one goes on, one is a leaf.
+		for leaf := range 2 {
+			d := append([]byte{0x80, 0x80, 0x40}, 0x80, 0x80, 0x40) // both sizes are 1 MiB
+			d = append(d, 2, byte(i), byte(leaf))
+			left := size - 2
+			for left > 0 { // copy from the base, at most 0xffffff bytes at once
+				n := min(left, 0xffff)
+				d = append(d, 0x80|0x10|0x20, byte(n), byte(n>>8))
+				left -= n
+			}
+			here := at[len(at)-1] + len(entries[len(entries)-1])
+			back := here - at[len(at)-1]
+			if leaf == 1 {
+				back = here - at[len(at)-2]
+			}
+			entries = append(entries, rawEntry(ofsDeltaKind, len(d), distance7(back), d))
+			at = append(at, here)
+		}
+		// The chain goes on from the first of the two.
+		at = slices.Delete(at, len(at)-1, len(at))
+		last := len(entries) - 1
+		entries[last-1] = append(entries[last-1], entries[last]...)
+		entries = entries[:last]
+	}
+	data := packOf(entries...)
+	data[10], data[11] = byte((2*depth+1)>>8), byte(2*depth+1)
+	h := newIDHasher()
+	h.h.Write(data[:len(data)-20])
+	sum := h.id()
+	copy(data[len(data)-20:], sum[:])
+	p, _, err := take(t, data, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[objectID]bool{}
+	for _, e := range p.entries {
+		names[e.id] = true
+	}
+	if len(names) != 2*depth+1 {
+		t.Fatalf("%d names of %d objects", len(names), 2*depth+1)
+	}
+}
+
+// distance7 is the way an ofs-delta says how far back its base is.
+func distance7(n int) []byte {
+	out := []byte{byte(n & 0x7f)}
+	for n >>= 7; n > 0; n >>= 7 {
+		n--
+		out = append([]byte{byte(n&0x7f) | 0x80}, out...)
+	}
+	return out
+}
+
+func FuzzReadPack(f *testing.F) {
+	data, _ := samplePack(f, "--delta-base-offset")
+	f.Add(data)
+	small, _ := samplePack(f)
+	f.Add(small[:200])
+	f.Add(packOf(rawEntry(blobKind, 3, nil, []byte("abc"))))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := Limits{ObjectBytes: 1 << 16, InflatedBytes: 1 << 20, Objects: 1000}
+		p, spool, err := take(t, data, l)
+		if err != nil {
+			if _, large := errors.AsType[*TooLargeError](err); !large && !errors.Is(err, errBadPack) {
+				t.Fatalf("an error of another kind: %v", err)
+			}
+			return
+		}
+		if int64(len(spool.data)) != p.size || p.size > int64(len(data)) {
+			t.Fatalf("size %d, spool %d, came %d", p.size, len(spool.data), len(data))
+		}
+		for _, e := range p.entries {
+			if e.id.IsZero() || e.kind > tagKind || e.result > l.ObjectBytes {
+				t.Fatalf("entry %+v", e)
+			}
+		}
+	})
+}
+
+// FuzzApplyDelta holds our application of deltas against go-git's.
+func FuzzApplyDelta(f *testing.F) {
+	f.Add([]byte("hello world"), []byte{11, 5, 0x90, 5})
+	f.Add([]byte("hello world"), []byte{11, 8, 0x91, 6, 5, 3, 'a', 'b', 'c'})
+	f.Fuzz(func(t *testing.T, base, delta []byte) {
+		if len(base) == 0 {
+			return // go-git has no deltas against nothing
+		}
+		const limit = 1 << 16
+		_, size, _, err := deltaSizes(delta)
+		ours, oerr := applyDelta(nil, base, delta, limit)
+		if err != nil || size > limit {
+			if oerr == nil {
+				t.Fatal("accepted beyond the limit")
+			}
+			return
+		}
+		theirs, terr := packfile.PatchDelta(base, delta)
+		if oerr == nil && (terr != nil || !bytes.Equal(ours, theirs)) {
+			t.Fatalf("ours %q, theirs %q %v", ours, theirs, terr)
+		}
+		if oerr != nil && terr == nil && len(theirs) == int(size) {
+			t.Fatalf("ours %v, theirs %q", oerr, theirs)
+		}
+	})
+}
