@@ -16,6 +16,13 @@ func change(n uint64, size int, at time.Time) event {
 	return event{revision: n, kind: modified, namespace: "default", name: "a", object: bytes.Repeat([]byte("x"), size), at: at}
 }
 
+// held is what the feed keeps.
+func (f *feed) held() (events, bytes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.events), f.bytes
+}
+
 func revisions(events []event) (out []uint64) {
 	for _, e := range events {
 		out = append(out, e.revision)
@@ -114,14 +121,14 @@ func TestFeedForgets(t *testing.T) {
 			s.publish([]state.ObjectEvent{{Type: added, Object: state.Object{Key: objectKey(k, "default", "j"), Revision: s.seen() + 1, Data: data}}})
 		}
 		f := s.feeds[resourceName(k)]
-		if len(f.events) != DefaultWindow || f.bytes > 1<<20 {
-			t.Errorf("%d events of %d bytes are held", len(f.events), f.bytes)
+		if events, size := f.held(); events != DefaultWindow || size > 1<<20 {
+			t.Errorf("%d events of %d bytes are held", events, size)
 		}
 		last := s.seen()
 		<-time.After(feedAge + 2*time.Minute)
 		synctest.Wait()
-		if f.expire(time.Now()) || f.bytes != 0 || f.oldest() != last {
-			t.Errorf("%d bytes are held after the age of events", f.bytes)
+		if events, size := f.held(); events != 0 || size != 0 || f.oldest() != last {
+			t.Errorf("%d events of %d bytes are held after their age", events, size)
 		}
 		if _, _, ok := f.after(last); !ok {
 			t.Error("a watch that is up to date has fallen behind by time alone")

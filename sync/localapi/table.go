@@ -67,11 +67,11 @@ func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
 
 // cellOf is the value of a column: an age for dates, nil where there is nothing.
 func cellOf(c api.Column, object map[string]any) any {
-	path := c.Path
-	if path == "" {
-		path = ".metadata.name"
+	if c.Path == "" {
+		name, _ := valueAt(object, ".metadata.name").(string)
+		return name
 	}
-	value := valueAt(object, path)
+	value := valueAt(object, c.Path)
 	switch {
 	case value == nil:
 		return nil
