@@ -8,7 +8,8 @@
 //	queue.go     one name once, one job per repository at a time, repositories in turn
 //	driver.go    a driver reads the job again and judges whether it is for this agent (eligible.go)
 //	claim.go     intent kept in the state file, labels written, claim kept
-//	held.go      everything that is written about a held job; keep.go renews its lease (lease.go)
+//	held.go      a job under our claim: write.go writes it, keep.go renews its lease (lease.go)
+//	run.go       the worker is called and waited for
 //	progress.go  what the worker reports (account.go), written at most so often (throttle.go)
 //	complete.go  record, HistoricJob (historic.go), DELETE, end of the claim
 //	release.go   the way back into the queue
@@ -34,7 +35,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -242,9 +242,6 @@ func (c *Controller) step(name string, a about) {
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
-	}
-	if strings.HasSuffix(noun, "y") {
-		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(noun, "y"))
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -57,18 +57,19 @@ const (
 type lease struct {
 	terms
 	confirmed time.Time // when the last successful renewal was sent, with its monotonic reading
+	wall      time.Time // the same moment by the wall clock alone
 	next      time.Time // when the next renewal is due
 	failures  int       // renewals failed in a row
 }
 
 func newLease(t terms, confirmed time.Time) lease {
-	return lease{terms: t, confirmed: confirmed, next: confirmed.Add(t.renew)}
+	return lease{terms: t, confirmed: confirmed, wall: confirmed.Round(0), next: confirmed.Add(t.renew)}
 }
 
 // renewed takes note of a success whose request was sent at the given time.
 func (l *lease) renewed(sent time.Time) {
 	if sent.After(l.confirmed) {
-		l.confirmed = sent
+		l.confirmed, l.wall = sent, sent.Round(0)
 	}
 	l.next = l.confirmed.Add(l.renew)
 	l.failures = 0
@@ -91,7 +92,7 @@ func (l *lease) trust(now time.Time) trust {
 	if now.Sub(l.confirmed) >= l.giveUp() {
 		return ceased
 	}
-	if now.Round(0).Sub(l.confirmed.Round(0)) >= l.giveUp() {
+	if now.Round(0).Sub(l.wall) >= l.giveUp() {
 		return doubt
 	}
 	return good

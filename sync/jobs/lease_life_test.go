@@ -245,37 +245,44 @@ func TestCancelForOthers(t *testing.T) {
 	})
 }
 
-// TestGuardDoubtsAfterSleep: a look out of turn finds the job in other hands.
-func TestGuardDoubtsAfterSleep(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		r.start("a", Options{}, work(30*time.Second))
-		r.job("r1", "r1-sync")
-		pass(5 * time.Second)
-		a := r.agents[0]
-		h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
-		h.mu.Lock()
-		h.lease.confirmed = h.lease.confirmed.Round(0).Add(-30 * time.Second) // still good by either clock
-		h.mu.Unlock()
-		before := r.model.writes(isRenewal)
-		if _, err := h.writable(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		if n := r.model.writes(isRenewal); n != before {
-			t.Error("a good lease was renewed out of turn")
-		}
-		r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
-		if err := h.enter(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		err := h.renewInTurn(context.Background())
-		h.leave()
-		if !errors.Is(err, ErrLost) {
-			t.Errorf("after the sleep somebody else has the job, and the look says %v", err)
-		}
-		settle()
-		if len(r.claims()) != 0 {
-			t.Error("the claim is still in the state file")
-		}
-	})
+// TestWakeFromSleep: the host was suspended for longer than the lease lasts, of
+// which the monotonic clock knows nothing. The first write is a look.
+func TestWakeFromSleep(t *testing.T) {
+	for _, stolen := range []bool{false, true} {
+		t.Run(fmt.Sprint("stolen ", stolen), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				wake := make(chan struct{})
+				a := r.start("a", Options{}, worker(func(ctx context.Context, task *Task) error {
+					<-wake
+					task.Progress.SetMessage(ctx, "awake")
+					<-time.After(time.Second)
+					return context.Cause(ctx)
+				}))
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+				h.mu.Lock()
+				h.lease.wall = h.lease.wall.Add(-time.Hour)
+				h.mu.Unlock()
+				if stolen {
+					r.model.set(func() { clear(r.model.watchers) })
+					r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
+				}
+				close(wake)
+				settle()
+				if n := r.model.writes(isRenewal); (n == 1) == stolen {
+					t.Errorf("%d looks before the first write", n)
+				}
+				pass(2 * time.Second)
+				if stolen {
+					if len(r.claims()) != 0 || len(r.history()) != 0 || a.count(EventLost) != 1 {
+						t.Errorf("claims %v, history %v", r.claims(), r.history())
+					}
+					return
+				}
+				r.done("success", "")
+			})
+		})
+	}
 }

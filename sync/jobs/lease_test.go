@@ -92,11 +92,13 @@ func TestLeaseDoubtsAfterSleep(t *testing.T) {
 	if got := l.trust(begin.Add(40 * time.Second)); got != ceased {
 		t.Errorf("awake for 40 s: %d", got)
 	}
-	// Without a monotonic reading Sub goes by the wall clock: that is how the
-	// wall parts compare after a sleep of an hour.
-	l.confirmed = begin.Round(0).Add(-time.Hour)
-	if got := l.trust(begin); got == good {
-		t.Error("an hour passed on the wall clock alone and nothing is doubted")
+	l.wall = l.wall.Add(-time.Hour)
+	if got := l.trust(begin.Add(time.Second)); got != doubt {
+		t.Errorf("an hour passed on the wall clock alone: %d", got)
+	}
+	l.renewed(begin.Add(2 * time.Second))
+	if got := l.trust(begin.Add(3 * time.Second)); got != good {
+		t.Errorf("after a renewal: %d", got)
 	}
 }
 

@@ -39,9 +39,6 @@ type Options struct {
 	// Expiry is the age at which others may take a claim for dead, Renew how often
 	// a held one is renewed. Expiry must be at least three times Renew.
 	Expiry, Renew time.Duration
-	// Resync is accepted for symmetry with Grafana's flags; the informers, which
-	// belong to the caller, resync by themselves.
-	Resync time.Duration
 	// MaxAttempts is how many claims of one job may end without a result.
 	MaxAttempts int
 	// Cleanup is CleanupRequeue, CleanupFail or CleanupOff.

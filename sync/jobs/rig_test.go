@@ -3,12 +3,9 @@ package jobs
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -205,118 +202,6 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(p)
-}
-
-// brittle is the state file of a process that can die, or whose disk can fill.
-type brittle struct {
-	*state.Store
-	mu   sync.Mutex // guards the fields below
-	dead bool
-	fail func(op string) error
-}
-
-var errDead = errors.New("the process is gone")
-
-func (b *brittle) kill() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.dead = true
-}
-
-func (b *brittle) failing(fn func(op string) error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fail = fn
-}
-
-func (b *brittle) check(op string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.dead {
-		return errDead
-	}
-	if b.fail != nil {
-		return b.fail(op)
-	}
-	return nil
-}
-
-func (b *brittle) PutClaim(ctx context.Context, k state.Claim) error {
-	return b.unless("claim", func() error { return b.Store.PutClaim(ctx, k) })
-}
-
-func (b *brittle) PutMark(ctx context.Context, uid string, mark json.RawMessage) error {
-	return b.unless("mark", func() error { return b.Store.PutMark(ctx, uid, mark) })
-}
-
-func (b *brittle) DropClaim(ctx context.Context, uid string) error {
-	return b.unless("drop", func() error { return b.Store.DropClaim(ctx, uid) })
-}
-
-func (b *brittle) Complete(ctx context.Context, uid string, rec state.Record) error {
-	return b.unless("complete", func() error { return b.Store.Complete(ctx, uid, rec) })
-}
-
-func (b *brittle) EndClaim(ctx context.Context, uid, historic string) error {
-	return b.unless("end", func() error { return b.Store.EndClaim(ctx, uid, historic) })
-}
-
-func (b *brittle) unless(op string, fn func() error) error {
-	if err := b.check(op); err != nil {
-		return err
-	}
-	return fn()
-}
-
-// script is a worker that does what a test says.
-type script struct {
-	action string
-	ready  func(t Task) error
-	run    func(ctx context.Context, t *Task) error
-
-	mu   sync.Mutex // guards runs
-	runs []string   // "name attempt mark"
-}
-
-func worker(run func(ctx context.Context, t *Task) error) *script {
-	return &script{action: "pull", run: run}
-}
-
-// quick is a worker that has nothing to do.
-func quick() *script { return worker(func(context.Context, *Task) error { return nil }) }
-
-func (s *script) Action() string { return s.action }
-
-func (s *script) Ready(_ context.Context, t Task) error {
-	if s.ready == nil {
-		return nil
-	}
-	return s.ready(t)
-}
-
-func (s *script) Run(ctx context.Context, t *Task) error {
-	s.mu.Lock()
-	s.runs = append(s.runs, fmt.Sprintf("%s %d %s", t.Name, t.Attempt, t.Mark))
-	s.mu.Unlock()
-	return s.run(ctx, t)
-}
-
-func (s *script) seen() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.runs)
-}
-
-// work is a worker that takes some time and heeds its context.
-func work(d time.Duration) *script {
-	return worker(func(ctx context.Context, t *Task) error {
-		select {
-		case <-time.After(d):
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	})
 }
 
 // What tests look at.
