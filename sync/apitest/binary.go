@@ -94,9 +94,9 @@ func build(source string) (string, error) {
 	}
 	// A half-written file never has the final name.
 	part := fmt.Sprintf("%s.%d", path, os.Getpid())
-	cmd := exec.Command("go", "build", "-o", part, ".")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", part, ".")
 	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build in %s: %w\n%s", source, err, out)
 	}

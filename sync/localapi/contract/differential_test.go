@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"limpet/sync/apitest"
@@ -14,6 +15,9 @@ import (
 
 // steps is how many requests one seed makes.
 const steps = 150
+
+// duels keeps two runs of one seed apart: fuzzing repeats them on one server.
+var duels atomic.Int64
 
 // FuzzDifferential sends the same random requests to the real machinery and to
 // the embedded API, and wants the same answers: code, reason, blamed fields,
@@ -28,7 +32,7 @@ func FuzzDifferential(f *testing.F) {
 		s := apitest.Real(t)
 		embedded := embedded(t)
 		d := &duel{r: rand.New(rand.NewPCG(seed, 11)), seen: map[string][2][]string{}, last: map[string][2]string{}}
-		ns := fmt.Sprintf("duel-%d", seed)
+		ns := fmt.Sprintf("duel-%d-%d", seed, duels.Add(1))
 		d.side[0] = &env{T: t, target: Target{URL: s.URL, HTTP: s.Client(t)}, ns: ns}
 		d.side[1] = &env{T: t, target: Target{URL: "http://limpet", HTTP: &http.Client{Transport: embedded.Transport()}}, ns: ns}
 		d.fight(t, seed)
