@@ -80,18 +80,17 @@ func decode(p string, data []byte) ([]byte, error) {
 }
 
 func decodeJSON(data []byte) ([]byte, error) {
-	if err := checkDepth(data); err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	out.Grow(len(data))
-	if json.Compact(&out, data) != nil {
+	out, ok := compact(data)
+	if !ok {
+		if err := checkDepth(data); err != nil {
+			return nil, err
+		}
 		return nil, syntaxError(data)
 	}
-	if out.Bytes()[0] != '{' {
+	if out[0] != '{' {
 		return nil, errors.New("the file does not hold an object")
 	}
-	return sized(out.Bytes())
+	return sized(out)
 }
 
 func sized(compact []byte) ([]byte, error) {
@@ -103,7 +102,7 @@ func sized(compact []byte) ([]byte, error) {
 
 // syntaxError returns why data is not JSON, with line and column.
 func syntaxError(data []byte) error {
-	err := json.Unmarshal(data, new(json.RawMessage)) // Compact does not tell the place
+	err := json.Unmarshal(data, new(json.RawMessage))
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {
 		return err
@@ -114,8 +113,8 @@ func syntaxError(data []byte) error {
 	return fmt.Errorf("line %d, column %d: %w", line, column, err)
 }
 
-// checkDepth refuses nesting beyond maxDepth before any decoder recurses into
-// it. It needs no valid JSON: strings are the only thing it has to know.
+// checkDepth tells nesting beyond maxDepth. It needs no valid JSON: strings are
+// the only thing it has to know.
 func checkDepth(data []byte) error {
 	depth := 0
 	for i := 0; i < len(data); i++ {

@@ -1,10 +1,10 @@
 package resources
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,7 +41,8 @@ type Object struct {
 	Classic bool // the file held a dashboard model without apiVersion and kind
 
 	meta   map[string]any // metadata of the file
-	fields []field        // the other members of the object, in order
+	spec   *spec          // nil when the file has none
+	fields []field        // further members of the object, in order
 }
 
 type field struct {
@@ -81,19 +82,10 @@ func parse(f File, data []byte) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	var apiVersion, kind, metadata json.RawMessage
-	for name, value := range members(doc) {
-		switch name {
-		case "apiVersion":
-			apiVersion = value
-		case "kind":
-			kind = value
-		case "metadata":
-			metadata = value
-		}
-	}
+	all := fieldsOf(doc)
+	apiVersion, kind := value(all, "apiVersion"), value(all, "kind")
 	if apiVersion == nil && kind == nil {
-		return parseClassic(f, doc)
+		return parseClassic(f, all)
 	}
 	o := &Object{}
 	var version string
@@ -114,19 +106,39 @@ func parse(f File, data []byte) (*Object, error) {
 	if err := supported(o.GVK); err != nil {
 		return nil, err
 	}
-	if err := o.readMetadata(f, metadata); err != nil {
+	if err := o.readMetadata(f, value(all, "metadata")); err != nil {
 		return nil, err
 	}
-	for name, value := range members(doc) {
-		switch name {
+	for _, m := range all {
+		switch m.name {
 		case "apiVersion", "kind", "metadata", "status":
 		case "spec":
-			o.fields = append(o.fields, field{name, cleanSpec(o.GVK, value)})
+			o.spec = cleanSpec(m.value)
 		default:
-			o.fields = append(o.fields, field{name, value})
+			o.fields = append(o.fields, m)
 		}
 	}
 	return o, nil
+}
+
+// fieldsOf returns the members of an object, in order.
+func fieldsOf(object json.RawMessage) []field {
+	out := make([]field, 0, 32)
+	for name, value := range members(object) {
+		out = append(out, field{name, value})
+	}
+	return out
+}
+
+// value returns the value of the last member of that name; nil when there is
+// none.
+func value(fields []field, name string) json.RawMessage {
+	for i := len(fields) - 1; i >= 0; i-- {
+		if fields[i].name == name {
+			return fields[i].value
+		}
+	}
+	return nil
 }
 
 // supported refuses kinds that a repository cannot hold.
@@ -224,65 +236,81 @@ func allowedName(r rune) bool {
 }
 
 // parseClassic reads a dashboard as Grafana's "JSON model" has it.
-func parseClassic(f File, doc []byte) (*Object, error) {
-	var uid, dashboard json.RawMessage
-	seen := map[string]bool{}
-	for name, value := range members(doc) {
-		if bytes.Equal(value, []byte("null")) {
-			continue
-		}
-		seen[name] = true
-		switch name {
-		case "uid":
-			uid = value
-		case "dashboard":
-			dashboard = value
-		}
-	}
+func parseClassic(f File, all []field) (*Object, error) {
 	for _, want := range []string{"panels", "schemaVersion", "tags"} {
-		if seen[want] {
+		if v := value(all, want); v != nil && !null(v) {
 			continue
 		}
-		if len(dashboard) > 0 && dashboard[0] == '{' {
+		if inner := value(all, "dashboard"); len(inner) > 0 && inner[0] == '{' {
 			return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
 		}
 		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
 	}
 	o := &Object{Classic: true, GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
-	if uid != nil && json.Unmarshal(uid, &o.Name) != nil {
+	if uid := value(all, "uid"); uid != nil && json.Unmarshal(uid, &o.Name) != nil {
 		return nil, errors.New("uid is not text")
 	}
 	if o.Name == "" {
 		o.Name = FileID(f.Repository, f.Path)
 	}
-	o.fields = []field{{"spec", cleanSpec(o.GVK, doc)}}
+	o.spec = cleaned(all)
 	return o, checkName("uid", o.Name)
 }
 
-// cleanSpec removes the members of a dashboard that belong to one server's
+func null(v json.RawMessage) bool { return string(v) == "null" }
+
+// spec is the specification of a dashboard: the text of anything but an object,
+// or the members that are left of an object.
+type spec struct {
+	text   json.RawMessage
+	fields []field
+}
+
+// cleanSpec leaves out the members of a dashboard that belong to one server's
 // database. Nothing else changes, not even the order.
-func cleanSpec(gvk schema.GroupVersionKind, spec json.RawMessage) json.RawMessage {
-	if gvk.Kind != dashboardKind || len(spec) == 0 || spec[0] != '{' {
-		return spec
+func cleanSpec(text json.RawMessage) *spec {
+	if len(text) == 0 || text[0] != '{' {
+		return &spec{text: text}
 	}
-	out := make([]byte, 1, len(spec))
-	out[0] = '{'
-	for name, value := range members(spec) {
-		switch name {
-		case "uid", "version", "id":
-			continue
-		}
-		out = appendMember(out, name, value)
+	return cleaned(fieldsOf(text))
+}
+
+func cleaned(fields []field) *spec {
+	return &spec{fields: slices.DeleteFunc(fields, func(f field) bool {
+		return f.name == "uid" || f.name == "version" || f.name == "id"
+	})}
+}
+
+// append appends the text of the specification to out.
+func (s *spec) append(out []byte) []byte {
+	if s.text != nil {
+		return append(out, s.text...)
+	}
+	out = append(out, '{')
+	for _, f := range s.fields {
+		out = appendMember(out, f.name, f.value)
 	}
 	return append(out, '}')
 }
 
+// size is about the length of the text.
+func (s *spec) size() int {
+	n := len(s.text)
+	for _, f := range s.fields {
+		n += len(f.name) + len(f.value) + 4
+	}
+	return n
+}
+
 // appendMember appends a member to an object whose brace is still open.
 func appendMember(out []byte, name string, value []byte) []byte {
+	return append(appendName(out, name), value...)
+}
+
+func appendName(out []byte, name string) []byte {
 	if out[len(out)-1] != '{' {
 		out = append(out, ',')
 	}
 	quoted, _ := json.Marshal(name) // text always marshals
-	out = append(append(out, quoted...), ':')
-	return append(out, value...)
+	return append(append(out, quoted...), ':')
 }

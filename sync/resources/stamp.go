@@ -69,9 +69,9 @@ func (o *Object) Body(version string, s Stamp) []byte {
 	meta["name"], meta["namespace"] = o.Name, s.Namespace
 	s.identify(meta)
 
-	size := 1024
-	for _, f := range o.fields {
-		size += len(f.value)
+	size := 2048
+	if o.spec != nil {
+		size += o.spec.size()
 	}
 	gv := o.GVK.GroupVersion()
 	gv.Version = version
@@ -79,6 +79,9 @@ func (o *Object) Body(version string, s Stamp) []byte {
 	body = appendMember(body, "apiVersion", marshal(gv.String()))
 	body = appendMember(body, "kind", marshal(o.GVK.Kind))
 	body = appendMember(body, "metadata", marshal(meta))
+	if o.spec != nil {
+		body = o.spec.append(appendName(body, "spec"))
+	}
 	for _, f := range o.fields {
 		body = appendMember(body, f.name, f.value)
 	}
