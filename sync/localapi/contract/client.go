@@ -76,7 +76,7 @@ var clientCases = []testCase{
 		}
 		stale := o.DeepCopy()
 		o.SetLabels(map[string]string{"x": "1"})
-		if o, err = r.Update(ctx, o, metav1.UpdateOptions{}); err != nil {
+		if _, err = r.Update(ctx, o, metav1.UpdateOptions{}); err != nil {
 			e.Fatal(err)
 		}
 		if _, err := r.Update(ctx, stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
