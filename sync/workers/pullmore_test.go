@@ -16,6 +16,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apitest"
 	"limpet/sync/auth"
+	"limpet/sync/git"
 	"limpet/sync/jobs"
 )
 
@@ -146,44 +147,49 @@ func TestStatusHasOtherWriters(t *testing.T) {
 	})
 }
 
-// TestShutdownAndResume: a pull that is cut gives its Repository back, and the
-// next agent on the same state file writes only what is missing.
-func TestShutdownAndResume(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", nil)
-	r.repository(nil, nil)
+// holdWrites makes writes of dashboards whose name begins so wait for their end,
+// and tells about the first.
+func (r *rig) holdWrites(prefix string) (entered <-chan struct{}) {
+	seen := make(chan struct{}, 64)
+	r.wire.fault = func(req *http.Request) *http.Response {
+		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
+			data, _ := io.ReadAll(req.Body)
+			req.Body = io.NopCloser(strings.NewReader(string(data)))
+			if strings.Contains(string(data), `"name":"`+prefix) {
+				seen <- struct{}{}
+				<-req.Context().Done()
+			}
+		}
+		return nil
+	}
+	return seen
+}
+
+// forty commits 40 dashboards, n00 to n39.
+func (r *rig) forty() {
 	var files []string
 	for i := range 40 {
 		name := fmt.Sprintf("n%02d", i)
 		files = append(files, name+".json", board(name, name))
 	}
 	r.commit(files...)
-	entered := make(chan struct{}, 64)
-	hold := make(chan struct{})
-	r.wire.fault = func(req *http.Request) *http.Response {
-		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
-			data, _ := io.ReadAll(req.Body)
-			req.Body = io.NopCloser(strings.NewReader(string(data)))
-			if strings.Contains(string(data), `"name":"n2`) {
-				entered <- struct{}{}
-				select {
-				case <-hold:
-				case <-req.Context().Done():
-				}
-			}
-		}
-		return nil
-	}
+}
+
+// TestCancel: a cancelled pull says so, and the next one writes what is missing.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	r.forty()
+	entered := r.holdWrites("n2")
 	r.submit(true, nil)
 	<-entered
-	jobName := "repo-pull-1"
-	if err := r.controller.Cancel(context.Background(), r.namespace, jobName); err != nil {
+	if err := r.controller.Cancel(context.Background(), r.namespace, "repo-pull-1"); err != nil {
 		t.Fatal(err)
 	}
 	if e := r.ended(); e.Type != jobs.EventCompleted {
 		t.Fatalf("%+v", e)
 	}
-	close(hold)
 	if sync, _ := r.sync(); sync.State != "error" || sync.LastRef != "" || !strings.Contains(strings.Join(sync.Message, " "), "cancelled") {
 		t.Errorf("sync status of a cancelled pull: %+v", sync)
 	}
@@ -197,6 +203,134 @@ func TestShutdownAndResume(t *testing.T) {
 	if stats := fmt.Sprint(r.object(api.Repositories, "repo").Object["status"].(map[string]any)["stats"]); !strings.Contains(stats, "count:40") {
 		t.Errorf("stats %s", stats)
 	}
+}
+
+// TestShutdown: an agent that stops puts the Repository back to pending, and the
+// next agent ends the job.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	r.forty()
+	entered := r.holdWrites("n3")
+	r.submit(true, nil)
+	<-entered
+	r.halt()
+	if sync, _ := r.sync(); sync.State != "pending" || sync.LastRef != "" {
+		t.Errorf("sync status after the stop: %+v", sync)
+	}
+	r.wire.fault = nil
+	r.wire.take()
+	r.start()
+	t.Cleanup(func() { r.halt() })
+	if e := r.ended(); e.Type != jobs.EventCompleted || e.State != "success" {
+		t.Errorf("%+v", e)
+	}
+	if _, writes, _ := r.wire.take(); len(writes) == 0 || len(writes) >= 41 {
+		t.Errorf("%d writes", len(writes))
+	}
+	if sync, _ := r.sync(); sync.State != "success" || sync.LastRef != r.repo.Head(t) {
+		t.Errorf("sync status %+v", sync)
+	}
+}
+
+// swappable is a Git whose mirrors can be lost.
+type swappable struct{ Git }
+
+// TestLostMirror: without the commit that was synced last a pull compares
+// everything, and still writes only what differs.
+func TestLostMirror(t *testing.T) {
+	t.Parallel()
+	lost := &swappable{}
+	r := newRig(t, "embedded", func(o *PullOptions) {
+		lost.Git = o.Git
+		o.Git = lost
+	})
+	r.repository(nil, nil)
+	r.commit("a/one.json", board("one", "1"), "b/two.json", board("two", "2"))
+	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST folders/"+folderID("b"), "POST dashboards/one", "POST dashboards/two")
+	mirrors, err := git.Open(filepath.Join(t.TempDir(), "mirrors"), git.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mirrors.Close() })
+	lost.Git = mirrors
+	r.commit("a/one.json", board("one", "1a"), "b/two.json", "")
+	r.expect("after the loss", true, "success", "", "PUT dashboards/one", "DELETE dashboards/two", "DELETE folders/"+folderID("b"))
+	r.checkSync("success", r.repo.Head(t), false, 1, 2)
+}
+
+// TestDrift: a full pull brings back what was taken away or moved, and keeps the
+// finalizers of others.
+func TestDrift(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		r := newRig(t, server, nil)
+		r.repository(nil, nil)
+		r.commit("a/one.json", board("one", "1"), "a/two.json", board("two", "2"), "a/three.json", board("three", "3"))
+		r.expect("first", false, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two", "POST dashboards/three")
+		in := r.client.Resource(dashboards).Namespace(r.namespace)
+		if err := in.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Patch(t.Context(), "two", types.MergePatchType, []byte(`{"metadata":{"annotations":{"grafana.app/folder":"elsewhere"},"finalizers":["example.com/keep"]}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.client.Resource(folders).Namespace(r.namespace).Patch(t.Context(), folderID("a"), types.MergePatchType, []byte(`{"spec":{"title":"renamed"}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.expect("repair", false, "success", "", "POST dashboards/one", "PUT dashboards/two", "PUT folders/"+folderID("a"))
+		two := r.object(dashboards, "two")
+		if two.GetAnnotations()[api.AnnoFolder] != folderID("a") || len(two.GetFinalizers()) != 1 {
+			t.Errorf("dashboard %v", two.Object["metadata"])
+		}
+	})
+}
+
+// TestIndexAndVersions: a server with an index of managed resources is asked for
+// that alone, and one without a version for classic dashboards gets them in the
+// version that it prefers.
+func TestIndexAndVersions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(map[string]any{"sync": map[string]any{"target": "instance"}}, nil)
+	answer := func(body string) *http.Response {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+	}
+	var items string
+	r.wire.fault = func(req *http.Request) *http.Response {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/repositories/repo/resources"):
+			return answer(`{"kind":"ResourceList","apiVersion":"provisioning.grafana.app/v0alpha1","items":[` + items + `]}`)
+		case req.URL.Path == "/apis/"+api.DashboardGroup:
+			return answer(`{"kind":"APIGroup","apiVersion":"v1","name":"dashboard.grafana.app","versions":[{"groupVersion":"dashboard.grafana.app/v1","version":"v1"}],"preferredVersion":{"groupVersion":"dashboard.grafana.app/v1","version":"v1"}}`)
+		}
+		return nil
+	}
+	r.commit("one.json", board("one", "1"), "two.json", board("two", "2"),
+		"v2.json", `{"apiVersion":"dashboard.grafana.app/v2","kind":"Dashboard","metadata":{"name":"v2"},"spec":{}}`)
+	r.wire.take()
+	record, status := r.pull(false, nil)
+	reads, writes, all := r.wire.take()
+	if record.State != "warning" || len(writes) != 2 {
+		t.Errorf("%+v %q", status, writes)
+	}
+	has(t, status.Warnings, "v2.json", "the server has no dashboard.grafana.app/v2; it has v1")
+	for _, q := range all {
+		if q.method == http.MethodPost && !strings.Contains(q.path, "/dashboard.grafana.app/v1/") {
+			t.Errorf("a dashboard went to %s", q.path)
+		}
+	}
+	for _, line := range reads {
+		if line == "GET dashboards" || line == "GET folders" {
+			t.Errorf("the server has an index, but %q", line)
+		}
+	}
+	items = `{"path":"one.json","group":"dashboard.grafana.app","resource":"dashboards","name":"one","hash":"` + r.repo.Git(t, "rev-parse", "main:one.json") + `"},
+		{"path":"two.json","group":"dashboard.grafana.app","resource":"dashboards","name":"two","hash":"old"},
+		{"path":"gone.json","group":"dashboard.grafana.app","resource":"dashboards","name":"gone","hash":"old"}`
+	r.expect("an index that is behind", false, "warning", "")
+	r.commit("two.json", board("two", "2a"))
+	r.expect("by the index", false, "warning", "", "PUT dashboards/two")
 }
 
 // TestQuota: files beyond the quota are left out with a warning.

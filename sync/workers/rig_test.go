@@ -52,6 +52,8 @@ type rig struct {
 	url        string
 	done       chan jobs.Event // completed jobs
 	number     int
+	options    PullOptions
+	halt       func() // ends the agent and waits for it
 }
 
 // recording is a transport that keeps the requests to the server.
@@ -185,29 +187,40 @@ func newRig(t *testing.T, server string, change func(*PullOptions)) *rig {
 	if change != nil {
 		change(&o)
 	}
+	r.options = o
+	r.start()
+	t.Cleanup(func() { r.halt() })
+	return r
+}
+
+// start starts the agent, again after halt.
+func (r *rig) start() {
+	r.t.Helper()
+	log := slog.New(slog.DiscardHandler)
 	queue := r.client.Informer(api.Jobs, r.namespace, api.InformerOptions{})
 	repos := r.client.Informer(api.Repositories, r.namespace, api.InformerOptions{})
-	r.controller, err = jobs.New(r.client, queue, repos, store, []jobs.Worker{NewPull(o)}, jobs.Options{Namespace: r.namespace, Logger: log,
+	var err error
+	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{NewPull(r.options)}, jobs.Options{
+		Namespace: r.namespace, Logger: log, Grace: 50 * time.Millisecond,
 		Observe: func(e jobs.Event) {
 			if e.Type == jobs.EventCompleted || e.Type == jobs.EventLeft {
 				r.done <- e
 			}
 		}})
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{queue.Run, repos.Run, r.controller.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
-	t.Cleanup(func() {
+	r.halt = sync.OnceFunc(func() {
 		stop()
 		if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
+			r.t.Error(err)
 		}
 	})
-	return r
 }
 
 // repository makes the Repository object "repo".
@@ -357,4 +370,8 @@ func change(path, from string, content ...string) apitest.Change {
 		c.Data = []byte(data)
 	}
 	return c
+}
+
+func tally(created, deleted int64) resources.Tally {
+	return resources.Tally{Created: map[string]int64{"dashboards": created}, Deleted: map[string]int64{"dashboards": deleted}}
 }
