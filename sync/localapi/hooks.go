@@ -19,7 +19,7 @@ import (
 //
 // and those files reach the objects of the server through getObject,
 // listObjects, createObject, updateObject, patchObject and deleteObject
-// (objects.go), and answer through answerObject, answerList, answerStatus and
+// (objects.go), and answer through answerObject, answerList, answerJSON and
 // answerError (answer.go):
 //
 //	kindOf(group, plural string) (api.Kind, bool)

@@ -53,11 +53,11 @@ func (s *Server) addNamed(ctx context.Context, t target, obj *unstructured.Unstr
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.create(ctx, t, p, o.DryRun, apierrors.NewAlreadyExists(groupResource(t.kind), t.name))
+	exists := apierrors.NewAlreadyExists(groupResource(t.kind), t.name)
+	out, err := s.create(ctx, t, p, o.DryRun, exists)
 	if apierrors.IsAlreadyExists(err) {
 		if old, readErr := s.read(ctx, t); readErr == nil && old.object != nil && old.object.GetDeletionTimestamp() != nil {
-			status := err.(*apierrors.StatusError) //nolint:errorlint // made two lines above
-			status.ErrStatus.Message = "object is being deleted: " + status.ErrStatus.Message
+			exists.ErrStatus.Message = "object is being deleted: " + exists.ErrStatus.Message
 		}
 	}
 	return out, err

@@ -194,6 +194,8 @@ func (w *stream) sendEvent(ctx context.Context, e event) error {
 		return w.sendObject(ctx, modified, e.object)
 	case is:
 		return w.sendObject(ctx, added, e.object)
+	case was && e.kind == deleted:
+		return w.sendObject(ctx, deleted, e.object)
 	case was:
 		// The last state that matched, at the revision at which it ceased to.
 		return w.sendObject(ctx, deleted, atRevision(e.previous, e.revision))
