@@ -71,10 +71,9 @@ func TestMain(m *testing.M) {
 	json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// explode fetches a pack in a child. commit is the tip that is advertised.
-func explode(t *testing.T, commit objectID, packBytes int, pack func(io.Writer)) bombReport {
-	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// serveRaw is a server whose only commit and whose packs are given.
+func serveRaw(commit objectID, pack func(io.Writer)) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 		if r.Method == http.MethodGet {
 			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
@@ -86,6 +85,12 @@ func explode(t *testing.T, commit objectID, packBytes int, pack func(io.Writer))
 		io.WriteString(w, pkt("shallow "+commit.String())+"0000"+pkt("NAK\n"))
 		pack(w)
 	}))
+}
+
+// explode fetches a pack in a child. commit is the tip that is advertised.
+func explode(t *testing.T, commit objectID, packBytes int, pack func(io.Writer)) bombReport {
+	t.Helper()
+	s := serveRaw(commit, pack)
 	defer s.Close()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])

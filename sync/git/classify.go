@@ -35,6 +35,12 @@ func ofServer(c *call, err error) *Error {
 		text = line.Text
 		err = errors.New("the server says: " + text)
 	}
+	if why, ok := strings.CutPrefix(text, sidebandError); ok {
+		text, err = why, errors.New("the server gives up: "+why)
+		if strings.Contains(why, "corrupt") {
+			return &Error{Kind: Corrupt, Err: err, Hint: "check the repository on the server with git fsck"}
+		}
+	}
 	switch {
 	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
 		return &Error{Kind: Empty, Err: errors.New("the repository is empty"), Hint: "push a first commit to it"}
@@ -44,9 +50,14 @@ func ofServer(c *call, err error) *Error {
 		return &Error{Kind: NotFound, Err: errors.New("no repository there"), Hint: c.notFoundHint()}
 	case saysDenied(text):
 		return &Error{Kind: Auth, Err: err, Hint: "check what these credentials may read"}
+	case err.Error() != text: // it was the server that spoke
+		return &Error{Kind: Protocol, Err: err, Hint: "its own log may say more"}
 	}
 	return nil
 }
+
+// sidebandError begins the text of go-git's errors for the server's last words.
+const sidebandError = "unexpected error: "
 
 func (c *call) notFoundHint() string {
 	if c.remote.Creds.Empty() {

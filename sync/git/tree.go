@@ -170,11 +170,13 @@ func (v *view) subtree(root objectID, dir string) (objectID, error) {
 	if dir == "" {
 		return root, nil
 	}
-	id := root
-	for i, part := range strings.Split(dir, "/") {
+	id, parts := root, strings.Split(dir, "/")
+	for _, part := range parts {
 		if why := badName(part); why != "" {
-			return id, &Error{Kind: Refused, Err: fmt.Errorf("the path %q is not a directory of a repository: %s", showPath(dir), why)}
+			return id, &Error{Kind: Refused, Err: fmt.Errorf("%q cannot be a directory of a repository: %s", showPath(dir), why)}
 		}
+	}
+	for i, part := range parts {
 		entries, _, err := v.directory(id, "")
 		if err != nil {
 			return id, err

@@ -1,0 +1,255 @@
+package git
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// theirs is what git says of two commits, in our terms.
+func theirs(t testing.TB, bare, from, to, dir string) []string {
+	t.Helper()
+	rev := func(c string) string {
+		if dir == "" {
+			return c
+		}
+		return c + ":" + dir
+	}
+	out := gitIn(t, bare, nil, "diff-tree", "-r", "-M", "-z", "--raw", rev(from), rev(to))
+	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
+	var all []string
+	for i := 0; i < len(fields) && fields[i] != ""; {
+		head := strings.Fields(fields[i]) // :mode mode hash hash type
+		switch head[4][0] {
+		case 'R':
+			all = append(all, fmt.Sprintf("renamed %s %s %s %s", fields[i+1], fields[i+2], head[2], head[3]))
+			i++
+		case 'A':
+			all = append(all, fmt.Sprintf("added  %s  %s", fields[i+1], head[3]))
+		case 'D':
+			all = append(all, fmt.Sprintf("deleted  %s %s ", fields[i+1], head[2]))
+		default:
+			all = append(all, fmt.Sprintf("modified  %s %s %s", fields[i+1], head[2], head[3]))
+		}
+		i += 2
+	}
+	slices.Sort(all)
+	return all
+}
+
+// ours is the same from Changes, with hashes cut as git's raw output has them.
+func ours(t testing.TB, m *Mirrors, r Remote, from, to, dir string) []string {
+	t.Helper()
+	changes, err := m.Changes(t.Context(), r, from, to, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, c := range changes {
+		all = append(all, fmt.Sprintf("%s %s %s %s %s", c.Type, c.From, c.Path, c.FromHash, c.Hash))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// state is a tree as a map; write makes a commit of it by fast-import.
+type state map[string]string
+
+func importStates(t testing.TB, o *origin, states []state) []string {
+	t.Helper()
+	var in strings.Builder
+	for i, s := range states {
+		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter Carl <carl@example.com> %d +0000\ndata 4\nstep\ndeleteall\n", 1800000000+i)
+		for _, path := range slices.Sorted(maps.Keys(s)) {
+			mode, text := "100644", s[path]
+			if rest, exec := strings.CutPrefix(text, "#!"); exec {
+				mode, text = "100755", rest
+			}
+			fmt.Fprintf(&in, "M %s inline %s\ndata %d\n%s\n", mode, path, len(text), text)
+		}
+	}
+	gitIn(t, o.bare, []byte(in.String()), "fast-import", "--quiet", "--force")
+	return strings.Fields(gitIn(t, o.bare, nil, "rev-list", "--reverse", "main"))
+}
+
+// edit changes a random part of a tree.
+func edit(rnd *rand.Rand, old state, serial int) state {
+	s := maps.Clone(old)
+	paths := slices.Sorted(maps.Keys(s))
+	for range 1 + rnd.IntN(6) {
+		if len(paths) == 0 {
+			break
+		}
+		p := paths[rnd.IntN(len(paths))]
+		text, there := s[p]
+		if !there {
+			continue
+		}
+		dir, name, _ := strings.Cut(p, "/")
+		switch rnd.IntN(8) {
+		case 0:
+			delete(s, p)
+		case 1:
+			s[p] = touch(rnd, text, 1)
+		case 2: // to another directory
+			delete(s, p)
+			s[fmt.Sprintf("moved-%d/%s", rnd.IntN(3), name)] = text
+		case 3: // to another directory, with changes
+			delete(s, p)
+			s[fmt.Sprintf("%s/sub-%d/%s", dir, rnd.IntN(3), name)] = touch(rnd, text, 4)
+		case 4: // another name, with many changes
+			delete(s, p)
+			s[fmt.Sprintf("%s/new-%d.json", dir, serial)] = touch(rnd, text, rnd.IntN(25))
+		case 5:
+			s[fmt.Sprintf("team-%d/fresh-%d.json", rnd.IntN(4), serial)] = dashboard(fmt.Sprint("n", serial), serial, 5+rnd.IntN(20))
+		case 6: // the whole directory
+			for q, text := range s {
+				if rest, below := strings.CutPrefix(q, dir+"/"); below {
+					delete(s, q)
+					s[fmt.Sprintf("dir-%d/%s", serial, rest)] = text
+				}
+			}
+		case 7: // a copy, and the original deleted or not
+			s[fmt.Sprintf("team-1/copy-%d.json", serial)] = text
+			if rnd.IntN(2) == 0 {
+				delete(s, p)
+			}
+		}
+	}
+	return s
+}
+
+// touch changes n lines of a text.
+func touch(rnd *rand.Rand, text string, n int) string {
+	lines := strings.SplitAfter(text, "\n")
+	for range n {
+		lines[rnd.IntN(len(lines))] = fmt.Sprintf("    \"line %d\"\n", rnd.IntN(1000))
+	}
+	return strings.Join(lines, "")
+}
+
+func TestChangesAgainstGit(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	rnd := rand.New(rand.NewPCG(1, 2026))
+	now := state{}
+	for i := range 24 {
+		now[fmt.Sprintf("team-%d/board-%d.json", i%4, i)] = dashboard(fmt.Sprint("b", i), i, 4+i%20)
+	}
+	states := []state{now}
+	for i := range 120 {
+		now = edit(rnd, now, i)
+		states = append(states, now)
+	}
+	ids := importStates(t, o, states)
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	for _, id := range []string{ids[0], ids[len(ids)-1]} { // the first alone, then all after it
+		if _, err := m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renames := 0
+	for i := 1; i < len(ids); i++ {
+		want, got := theirs(t, o.bare, ids[i-1], ids[i], ""), ours(t, m, r, ids[i-1], ids[i], "")
+		if !slices.Equal(got, want) {
+			t.Errorf("step %d:\n ours  %s\n git's %s", i, strings.Join(got, "\n       "), strings.Join(want, "\n       "))
+		}
+		for _, line := range got {
+			if strings.HasPrefix(line, "renamed") {
+				renames++
+			}
+		}
+	}
+	if renames < 20 {
+		t.Errorf("only %d renames", renames)
+	}
+	if got := ours(t, m, r, ids[7], ids[7], ""); len(got) != 0 {
+		t.Errorf("a commit differs from itself: %v", got)
+	}
+	fsck(t, m, r)
+}
+
+func TestChangesOfKinds(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	long := dashboard("long", 1, 40)
+	a := state{"d/a.json": "a\n", "d/exec.sh": "run\n", "d/swap": "was a file\n", "d/was/dir.json": "x\n", "keep/.keep": "", "crlf.txt": strings.ReplaceAll(long, "\n", "\r\n"),
+		"bin": "\x00" + strings.Repeat("binary", 40), "small": "tiny", "long.json": long, "other/long.json": long}
+	b := state{"d/a.json": "b\n", "d/exec.sh": "#!run\n", "d/swap/inside.json": "now a directory\n", "d/was": "x\n", "kept/.keep": "", "lf.txt": long,
+		"bin2": "\x00" + strings.Repeat("binary", 39) + "tail", "small2": "tinx", "moved/long.json": long, "other/long.json": long}
+	ids := importStates(t, o, []state{a, b, {}, a})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	for _, id := range []string{ids[0], ids[3]} {
+		if _, err := m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range [][2]int{{0, 1}, {1, 0}, {0, 2}, {2, 3}, {0, 3}} {
+		want, got := theirs(t, o.bare, ids[c[0]], ids[c[1]], ""), ours(t, m, r, ids[c[0]], ids[c[1]], "")
+		if !slices.Equal(got, want) {
+			t.Errorf("%d to %d:\n ours  %s\n git's %s", c[0], c[1], strings.Join(got, "\n       "), strings.Join(want, "\n       "))
+		}
+	}
+	if want, got := theirs(t, o.bare, ids[0], ids[1], "d"), ours(t, m, r, ids[0], ids[1], "d"); !slices.Equal(got, want) {
+		t.Errorf("below d:\n ours  %s\n git's %s", got, want)
+	}
+	if got := ours(t, m, r, ids[0], ids[2], "d"); len(got) != 4 || !strings.HasPrefix(got[0], "deleted") {
+		t.Errorf("a directory that is gone: %s", got)
+	}
+	if got := ours(t, m, r, ids[2], ids[3], "d"); len(got) != 4 || !strings.HasPrefix(got[0], "added") {
+		t.Errorf("a directory that is new: %s", got)
+	}
+}
+
+// What is refused in listings is absent in differences.
+func TestChangesOfRefused(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	first := o.commit("one", map[string]string{"a.json": "1", "Twin.json": "t", "twin.json": "u"})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	syncRef(t, m, r, "")
+	o.git("rm", "-q", "--cached", "a.json")
+	o.write(map[string]string{"a.json": "", "nul.json": "x", "Twin.json": ""})
+	o.git("update-index", "--add", "--cacheinfo", "120000,"+o.git("hash-object", "-w", "/dev/null")+",a.json")
+	o.git("add", "nul.json")
+	o.git("rm", "-q", "--cached", "Twin.json")
+	o.git("commit", "-q", "-m", "two")
+	o.git("push", "-q", "origin", "HEAD")
+	ref, _ := syncRef(t, m, r, "")
+	d, err := m.Difference(t.Context(), r, first, ref.Hash, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range d.Changes {
+		got = append(got, c.Type+" "+c.Path)
+	}
+	// The link takes the file's place: the file is gone. The twin that was
+	// refused beside Twin.json may be used now.
+	if !slices.Equal(got, []string{"deleted Twin.json", "deleted a.json", "added twin.json"}) || len(d.Refused) != 2 {
+		t.Errorf("%q, refused %v", got, d.Refused)
+	}
+}
+
+func TestRenameLimits(t *testing.T) {
+	t.Parallel()
+	text := []byte(dashboard("x", 1, 20))
+	if n := copied(cut(text), cut(text)); n != int64(len(text)) {
+		t.Errorf("%d of %d bytes are copied from the same", n, len(text))
+	}
+	if n := copied(cut([]byte("abc\n")), cut([]byte("xyz\n"))); n != 0 {
+		t.Errorf("%d bytes are copied from another", n)
+	}
+	if copied(nil, cut(text)) != 0 || len(cut(nil)) != 0 {
+		t.Error("nothing is copied from something")
+	}
+}

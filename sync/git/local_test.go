@@ -1,0 +1,164 @@
+package git
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// noGit makes sure that nothing below starts a git.
+func noGit(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
+
+func TestSampleAndLocal(t *testing.T) {
+	quiet(t)
+	when := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	dir := filepath.Join(t.TempDir(), "sample.git")
+	files := map[string]string{}
+	steps := []SampleCommit{{Message: "first\n\nwith a body", Files: map[string][]byte{"README.md": []byte("hi"), "empty": nil}}}
+	files["README.md"], files["empty"] = "hi", ""
+	for i := range 20 {
+		name := fmt.Sprintf("grafana/team-%d/board-%d.json", i%3, i)
+		files[name] = dashboard(fmt.Sprint(i), i, 20)
+		steps = append(steps, SampleCommit{Message: "add " + name, Files: map[string][]byte{name: []byte(files[name])}})
+	}
+	last, err := func() (string, error) {
+		noGit(t)
+		return Sample(t.Context(), dir, when, steps...)
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := openMirrors(t, Options{AllowLocal: []string{filepath.Dir(dir)}})
+	r := Remote{URL: "file://" + dir}
+	ref, st := syncRef(t, m, r, "")
+	if ref.Hash != last || ref.Name != "refs/heads/main" || !st.Full || st.Bytes == 0 {
+		t.Fatalf("%+v %+v, want %s", ref, st, last)
+	}
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	next, err := CommitFiles(dir, "main", "change", map[string][]byte{"grafana/team-0/board-0.json": []byte("{}"), "README.md/x": []byte("now a directory"), "a/b/c.json": []byte("c")},
+		[]string{"grafana/team-1", "nowhere/at/all", "empty"}, when.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(files, "empty")
+	delete(files, "README.md")
+	files["README.md/x"], files["grafana/team-0/board-0.json"], files["a/b/c.json"] = "now a directory", "{}", "c"
+	maps.DeleteFunc(files, func(p, _ string) bool { return strings.HasPrefix(p, "grafana/team-1/") })
+	ref, st = syncRef(t, m, Remote{URL: dir}, "main")
+	if ref.Hash != next || st.Full || st.Rebuilt || st.Objects > 12 {
+		t.Fatalf("%+v %+v", ref, st)
+	}
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatalf("content differs: %v", got)
+	}
+	if _, st := syncRef(t, m, r, ""); st.Requests != 0 || st.Bytes != 0 {
+		t.Fatalf("nothing new: %+v", st)
+	}
+	if _, err := CommitFiles(dir, "side/branch", "begin", map[string][]byte{"x": []byte("1")}, nil, when); err != nil {
+		t.Fatal(err)
+	}
+	side, _ := syncRef(t, m, r, "side/branch")
+	if got := content(t, m, r, side.Hash, ""); len(got) != 1 {
+		t.Fatal("a new branch holds more than was committed")
+	}
+	// Everything is deleted: an empty tree.
+	var all []string
+	for p := range files {
+		all = append(all, p)
+	}
+	if _, err := CommitFiles(dir, "main", "clear", nil, all, when); err != nil {
+		t.Fatal(err)
+	}
+	ref, _ = syncRef(t, m, r, "")
+	if got := content(t, m, r, ref.Hash, ""); len(got) != 0 {
+		t.Fatalf("left: %v", got)
+	}
+	if err := os.Setenv("PATH", "/usr/bin:/bin"); err != nil { // for the check only
+		t.Fatal(err)
+	}
+	fsck(t, m, r)
+	gitIn(t, dir, nil, "fsck", "--full", "--strict")
+	if n := len(strings.Fields(gitIn(t, dir, nil, "rev-list", "main"))); n != len(steps)+2 {
+		t.Errorf("%d commits", n)
+	}
+}
+
+func TestCommitFilesRefuses(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "x.git")
+	if err := CreateRepository(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := CreateRepository(dir); err == nil {
+		t.Error("a repository was made over another")
+	}
+	for _, path := range []string{"", "/abs", "../x", "a/../b", ".git/config", "a//b", "a/", "nul", "\x1b"} {
+		if _, err := CommitFiles(dir, "main", "m", map[string][]byte{path: nil}, nil, time.Now()); err == nil {
+			t.Errorf("%q was committed", path)
+		}
+	}
+	if _, err := CommitFiles(dir, "../main", "m", nil, nil, time.Now()); err == nil {
+		t.Error("a branch outside was made")
+	}
+	if _, err := CommitFiles(t.TempDir(), "main", "m", nil, nil, time.Now()); err == nil {
+		t.Error("committed into nothing")
+	}
+}
+
+func TestLocalRefuses(t *testing.T) {
+	quiet(t)
+	top := t.TempDir()
+	allowed, outside := filepath.Join(top, "allowed"), filepath.Join(top, "outside")
+	for _, d := range []string{allowed, outside} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Sample(t.Context(), filepath.Join(d, "x.git"), time.Now(), SampleCommit{Message: "m", Files: map[string][]byte{"a": []byte("1")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(allowed, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := CreateRepository(filepath.Join(allowed, "empty.git")); err != nil {
+		t.Fatal(err)
+	}
+	m := openMirrors(t, Options{AllowLocal: []string{allowed}})
+	for path, kind := range map[string]Kind{
+		filepath.Join(allowed, "x.git"): "", filepath.Join(outside, "x.git"): Refused, filepath.Join(allowed, "link/x.git"): Refused,
+		allowed + "/../outside/x.git": Refused, filepath.Join(allowed, "none.git"): NotFound, filepath.Join(allowed, "empty.git"): Empty, "/": Refused,
+		allowed + "-else/x.git": Refused,
+	} {
+		_, err := m.Resolve(t.Context(), Remote{URL: path}, "")
+		if kind == "" && err != nil || kind != "" && KindOf(err) != kind {
+			t.Errorf("%s: %v, want kind %q", path, err, kind)
+		}
+	}
+	_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: filepath.Join(allowed, "x.git")}, "")
+	told(t, err, Refused, "local paths")
+	r := Remote{URL: filepath.Join(allowed, "x.git")}
+	_, err = m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: strings.Repeat("ab", 20)})
+	told(t, err, Moved)
+}
+
+// The .git of a worktree can be read as well, with packs and loose objects.
+func TestLocalWorktree(t *testing.T) {
+	quiet(t)
+	o := newOrigin(t, t.TempDir(), "x.git")
+	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
+	o.git("gc", "-q")
+	id := o.commit("two", map[string]string{"a.json": dashboard("a", 2, 30)})
+	m := openMirrors(t, Options{AllowLocal: []string{o.work}})
+	r := Remote{URL: o.work}
+	ref, _ := syncRef(t, m, r, "")
+	if got := content(t, m, r, ref.Hash, ""); ref.Hash != id || got["a.json"] != dashboard("a", 2, 30) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+}

@@ -1,0 +1,496 @@
+package git
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// site is a repository of some files, fetched once.
+func site(t *testing.T, o Options) (*server, *origin, *Mirrors, Remote, Ref, map[string]string) {
+	t.Helper()
+	quiet(t)
+	s := newServer(t)
+	or := newOrigin(t, s.root, "site.git")
+	files := map[string]string{}
+	for i := range 12 {
+		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = dashboard(fmt.Sprint(i), i, 10)
+	}
+	or.commit("one", files)
+	m := openMirrors(t, o)
+	ref, _ := syncRef(t, m, s.remote("site.git"), "")
+	return s, or, m, s.remote("site.git"), ref, files
+}
+
+// Each damage of a mirror ends, after at most one error, in a mirror that is
+// whole again.
+func TestDamagedMirrorHeals(t *testing.T) {
+	overwrite := func(pattern string, f func([]byte) []byte) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			t.Helper()
+			for _, file := range globbed(t, dir, pattern) {
+				data, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				os.Chmod(file, 0o600)
+				if err := os.WriteFile(file, f(data), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	remove := func(pattern string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			t.Helper()
+			for _, file := range globbed(t, dir, pattern) {
+				if err := os.RemoveAll(file); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	half := func(b []byte) []byte { return b[:len(b)/2] }
+	flip := func(at int) func([]byte) []byte {
+		return func(b []byte) []byte { b[(at+len(b))%len(b)] ^= 0xff; return b }
+	}
+	objects := func(idx []byte) int { return int(binary.BigEndian.Uint32(idx[8+4*255:])) }
+	cases := map[string]func(t *testing.T, dir string){
+		"pack cut off":         overwrite("objects/pack/*.pack", half),
+		"pack empty":           overwrite("objects/pack/*.pack", func([]byte) []byte { return nil }),
+		"pack flipped":         overwrite("objects/pack/*.pack", flip(300)),
+		"pack of zeros":        overwrite("objects/pack/*.pack", func(b []byte) []byte { clear(b[12 : len(b)-20]); return b }),
+		"index cut off":        overwrite("objects/pack/*.idx", half),
+		"index: counts":        overwrite("objects/pack/*.idx", flip(8+4*100)),
+		"index: names":         overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[8+1024 : 8+1024+20*objects(b)]); return b }),
+		"index: offsets":       overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[len(b)-40-4*objects(b) : len(b)-40]); return b }),
+		"index: other offsets": overwrite("objects/pack/*.idx", func(b []byte) []byte { b[len(b)-41]++; b[len(b)-45]++; b[len(b)-49]++; return b }),
+		"no packs":             remove("objects/pack/*"),
+		"no pack":              remove("objects/pack/*.pack"),
+		"no index":             remove("objects/pack/*.idx"),
+		"no objects":           remove("objects"),
+		"no note":              remove(noteFile),
+		"note of another":      overwrite(noteFile, func([]byte) []byte { return []byte(`{"format":1,"url":"https://elsewhere/x"}`) }),
+		"note from the future": overwrite(noteFile, func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
+		"refs: nonsense":       overwrite(refsFile, func([]byte) []byte { return []byte("nonsense\n") }),
+		"refs: unknown":        overwrite(refsFile, func([]byte) []byte { return []byte(strings.Repeat("ab", 20) + " refs/heads/main\n") }),
+		"shallow: nonsense":    overwrite(shallowFile, func([]byte) []byte { return []byte("nonsense\n") }),
+		"nothing":              func(t *testing.T, dir string) { remove("*")(t, dir); os.Remove(dir) },
+	}
+	s, o, m, r, ref, files := site(t, Options{})
+	dir := mirrorDir(t, m, r)
+	n := 0
+	for name, harm := range cases {
+		t.Run(name, func(t *testing.T) {
+			harm(t, dir)
+			again, err := Open(m.dir, Options{}) // as after a restart
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			// What the job does: fetch what it knows, read it all, and once more
+			// when that fails.
+			work := func(ref Ref) (Stats, error) {
+				st, err := again.Fetch(t.Context(), r, ref)
+				if err != nil {
+					return st, err
+				}
+				tree, err := again.Tree(t.Context(), r, ref.Hash, "")
+				if err != nil {
+					return st, err
+				}
+				for _, f := range tree.Files {
+					if _, err := again.Blob(t.Context(), r, f.Hash, 0); err != nil {
+						return st, err
+					}
+				}
+				return st, nil
+			}
+			st, err := work(ref)
+			if err != nil {
+				told(t, err, Corrupt)
+				if st, err = work(ref); err != nil || !st.Rebuilt {
+					t.Fatalf("the second time: %+v, %v", st, err)
+				}
+			}
+			if got := content(t, again, r, ref.Hash, ""); !maps.Equal(got, files) {
+				t.Fatal("content differs")
+			}
+			n++
+			files["d0/x0.json"] = dashboard("healed", n, 10)
+			next := o.commit(name, files)
+			if ref, err = again.Resolve(t.Context(), r, ""); err != nil || ref.Hash != next {
+				t.Fatal(ref, err)
+			}
+			if st, err = work(ref); err != nil {
+				t.Fatalf("%+v %v", st, err)
+			}
+			fsck(t, again, r)
+			if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+	_ = s
+}
+
+// While the network is away, a damaged mirror is kept: part of it may be read.
+func TestDamagedMirrorWithoutNetwork(t *testing.T) {
+	s, _, m, r, ref, files := site(t, Options{})
+	m.mirror(must[*call](t)(m.begin(t.Context(), "x", r)).addr).markDamaged()
+	s.during(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 503) })
+	_, err := m.Fetch(t.Context(), r, ref)
+	told(t, err, Unreachable)
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	s.during(nil)
+	st, err := m.Fetch(t.Context(), r, ref)
+	if err != nil || !st.Rebuilt {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if st, err = m.Fetch(t.Context(), r, ref); err != nil || st.Requests != 0 {
+		t.Fatalf("rebuilt twice: %+v, %v", st, err)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	_, _, m, r, ref, files := site(t, Options{})
+	dir := mirrorDir(t, m, r)
+	m.Close()
+	stale := []string{
+		filepath.Join(m.dir, buildPrefix+"1", "mirror", "objects", "pack", "x"), filepath.Join(m.dir, trashPrefix+"2", "x"), filepath.Join(m.dir, tempPrefix+"3"),
+		filepath.Join(dir, "objects/pack", packPrefix+"4"), filepath.Join(dir, "objects/pack", tempPrefix+"5"), filepath.Join(dir, "shallow.lock"),
+		filepath.Join(dir, "packed-refs.lock"), filepath.Join(dir, "objects/pack/pack-"+strings.Repeat("0", 40)+".pack"), filepath.Join(dir, tempPrefix+"6"),
+	}
+	for _, f := range stale {
+		if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(m.dir, "not-ours.txt")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(m.dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for _, f := range stale {
+		if _, err := os.Stat(f); err == nil {
+			t.Errorf("%s is still there", f)
+		}
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("a file of somebody else was removed")
+	}
+	if got := content(t, again, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	fsck(t, again, r)
+}
+
+// A process that is killed within a fetch leaves what the next start removes.
+func TestKilledFetch(t *testing.T) {
+	s, o, m, r, ref, files := site(t, Options{})
+	files["big.json"] = dashboard("big", 1, 3000)
+	o.commit("two", files)
+	m.Close()
+	for _, dir := range []string{m.dir, filepath.Join(t.TempDir(), "none")} { // a difference, a clone
+		var answer func([]byte) []byte
+		arrived, release := make(chan struct{}), make(chan struct{})
+		record := recorded(s, &answer)
+		s.during(func(w http.ResponseWriter, r *http.Request) {
+			answer = func(b []byte) []byte {
+				w.Write(b[:len(b)-1000])
+				http.NewResponseController(w).Flush()
+				close(arrived)
+				<-release
+				return nil
+			}
+			record(w, r)
+		})
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "LIMPET_TEST_FETCH="+r.URL, "LIMPET_TEST_DIR="+dir)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		close(release)
+		s.during(nil)
+		again, err := Open(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		if left := append(globbed(t, dir, "tmp_*"), globbed(t, dir, "*/objects/pack/tmp_*")...); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		now, st := syncRef(t, again, r, "")
+		if st.Full != (dir != m.dir) || st.Rebuilt {
+			t.Errorf("%+v", st)
+		}
+		if got := content(t, again, r, now.Hash, ""); !maps.Equal(got, files) {
+			t.Fatal("content differs")
+		}
+		fsck(t, again, r)
+	}
+	_ = ref
+}
+
+// Readers are not disturbed when the mirror grows, is put together, is made
+// anew or is removed under them.
+func TestReadWhileChanging(t *testing.T) {
+	s, o, m, r, ref, files := site(t, Options{})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var reads atomic.Int64
+	for range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				tree, err := m.Tree(t.Context(), r, ref.Hash, "")
+				if errors.Is(err, ErrUnknownCommit) {
+					continue // removed, not fetched yet
+				}
+				if err != nil || len(tree.Files) != len(files) {
+					t.Errorf("%d files, %v", len(tree.Files), err)
+					return
+				}
+				reads.Add(1)
+			}
+		})
+	}
+	c := must[*call](t)(m.begin(t.Context(), "x", r))
+	defer c.end()
+	for i := range 12 {
+		switch i % 4 {
+		case 0:
+			o.commit("more", map[string]string{"d0/more.json": fmt.Sprint(i)})
+			syncRef(t, m, r, "")
+		case 1:
+			mi := m.mirror(c.addr)
+			if err := mi.take(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := consolidate(t.Context(), mi.dir); err != nil {
+				t.Error(err)
+			}
+			mi.changed()
+			mi.give()
+			fsck(t, m, r)
+		case 2:
+			m.mirror(c.addr).markDamaged()
+			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
+				t.Error(err)
+			}
+		case 3:
+			if err := m.Remove(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if reads.Load() == 0 {
+		t.Error("nothing was read meanwhile")
+	}
+	_ = s
+}
+
+// A mirror that has grown far beyond its first pack is started afresh.
+func TestFetchStartsAfreshWhenGrown(t *testing.T) {
+	_, o, m, r, _, files := site(t, Options{})
+	dir := mirrorDir(t, m, r)
+	var ends strings.Builder
+	for i := range maxShallows + 1 {
+		fmt.Fprintf(&ends, "%040x\n", i+1)
+	}
+	if err := os.WriteFile(filepath.Join(dir, shallowFile), []byte(ends.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files["new.json"] = "1"
+	o.commit("two", files)
+	ref, st := syncRef(t, m, r, "")
+	if !st.Rebuilt {
+		t.Fatalf("%+v", st)
+	}
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+}
+
+func TestRequestsPerHost(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	var now, most atomic.Int64
+	for i := range 6 {
+		newOrigin(t, s.root, fmt.Sprintf("%d.git", i)).commit("one", map[string]string{"a": "1"})
+	}
+	arrived := make(chan struct{}, 6)
+	release := make(chan struct{})
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		arrived <- struct{}{}
+		<-release
+	})
+	m := openMirrors(t, Options{PerHost: 2})
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			if _, err := m.Resolve(t.Context(), s.remote(fmt.Sprintf("%d.git", i)), ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-arrived
+	<-arrived
+	// The two that are asked fill the host: a third waits, and stops waiting
+	// with its context.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	_, err := m.Resolve(ctx, s.remote("0.git"), "")
+	cancel()
+	told(t, err, Timeout)
+	close(release)
+	wg.Wait()
+	if most.Load() != 2 {
+		t.Errorf("%d requests at one time, want 2", most.Load())
+	}
+}
+
+// One fetch at a time per mirror; who waits stops waiting with its context.
+func TestFetchTurn(t *testing.T) {
+	s, o, m, r, _, files := site(t, Options{})
+	files["x.json"] = "1"
+	o.commit("two", files)
+	ref, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrived, release := make(chan struct{}), make(chan struct{})
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			close(arrived)
+			<-release
+		}
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := m.Fetch(t.Context(), r, ref); err != nil {
+			t.Error(err)
+		}
+	})
+	<-arrived
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	_, err = m.Fetch(ctx, r, ref)
+	cancel()
+	told(t, err, Timeout)
+	close(release)
+	wg.Wait()
+	if st, err := m.Fetch(t.Context(), r, ref); err != nil || st.Requests != 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// A disk that is full ends the fetch cleanly; the mirror stays.
+func TestFetchOnFullDisk(t *testing.T) {
+	_, o, m, r, ref, files := site(t, Options{})
+	before := maps.Clone(files)
+	files["big.json"] = dashboard("big", 1, 4000)
+	o.commit("two", files)
+	next, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	// A limit of file sizes gives the same error at the same places, for this
+	// process only: EFBIG in place of ENOSPC.
+	small := old
+	small.Cur = 8 << 10
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Fetch(t.Context(), r, next)
+	if serr := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); serr != nil {
+		t.Fatal(serr)
+	}
+	told(t, err, Unknown, "too large")
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, before) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+	if _, err := m.Fetch(t.Context(), r, next); err != nil {
+		t.Fatal(err)
+	}
+	fsck(t, m, r)
+}
+
+func TestIdleMirrorIsClosed(t *testing.T) {
+	_, _, m, r, ref, _ := site(t, Options{})
+	c := must[*call](t)(m.begin(t.Context(), "x", r))
+	defer c.end()
+	mi := m.mirror(c.addr)
+	content(t, m, r, ref.Hash, "")
+	mi.mu.Lock()
+	open, waits := mi.open, mi.idle != nil
+	if waits {
+		mi.idle.Reset(time.Millisecond)
+	}
+	mi.mu.Unlock()
+	if open == nil || !waits {
+		t.Fatal("the mirror is not open, or nothing will close it")
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 2000 {
+		<-tick.C
+		mi.mu.Lock()
+		open = mi.open
+		mi.mu.Unlock()
+		if open == nil {
+			break
+		}
+	}
+	if open != nil {
+		t.Fatal("the mirror stays open")
+	}
+	content(t, m, r, ref.Hash, "")
+	m.Close()
+	if _, err := m.Tree(t.Context(), r, ref.Hash, ""); err == nil {
+		t.Fatal("read after Close")
+	}
+}

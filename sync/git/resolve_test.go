@@ -1,0 +1,167 @@
+package git
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+)
+
+func TestResolve(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	first := o.commit("one", map[string]string{"a": "1"})
+	second := o.commit("two", map[string]string{"a": "2"})
+	for _, args := range [][]string{
+		{"branch", "feature/login-page", first}, {"branch", "refs/heads/odd", first}, {"tag", "v1.0.0", first}, {"tag", "-a", "-m", "release", "v2.0.0", first},
+		{"tag", "main", first}, {"update-ref", "refs/pull/7/head", first}, {"branch", "master", first},
+	} {
+		gitIn(t, o.bare, nil, args...)
+	}
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	for branch, want := range map[string]Ref{
+		"":                   {"refs/heads/main", second},
+		"main":               {"refs/heads/main", second},
+		"refs/heads/main":    {"refs/heads/main", second},
+		"refs/tags/main":     {"refs/tags/main", first},
+		"v1.0.0":             {"refs/tags/v1.0.0", first},
+		"v2.0.0":             {"refs/tags/v2.0.0", first}, // the commit, not the tag object
+		"refs/pull/7/head":   {"refs/pull/7/head", first},
+		"feature/login-page": {"refs/heads/feature/login-page", first},
+		first:                {first, first},
+	} {
+		before := s.requests.Load()
+		got, err := m.Resolve(t.Context(), r, branch)
+		if err != nil || got != want {
+			t.Errorf("%q: %+v, %v", branch, got, err)
+		}
+		if n := s.requests.Load() - before; n != 1 {
+			t.Errorf("%q took %d requests", branch, n)
+		}
+		if _, err := m.Fetch(t.Context(), r, got); err != nil {
+			t.Errorf("%q: %v", branch, err)
+		}
+	}
+	fsck(t, m, r)
+	for branch, hint := range map[string]string{
+		"mian": "did you mean main", "featur/login-page": "did you mean feature/login-page", "Master": "did you mean master", "zzzzzzzz": "there is ",
+	} {
+		_, err := m.Resolve(t.Context(), r, branch)
+		told(t, err, BranchNotFound, hint)
+	}
+	before := s.requests.Load()
+	for _, bad := range []string{"-x", "--upload-pack=touch /tmp/x", "a b", "a..b", "a\x00b", "\x1b[2J", "/a", "a/", "a//b", ".a", "a.lock", "a@{1}", "@", "a:b", strings.Repeat("a", 300)} {
+		_, err := m.Resolve(t.Context(), r, bad)
+		told(t, err, Refused, "not a branch name")
+	}
+	if s.requests.Load() != before {
+		t.Error("the server was asked for a refused name")
+	}
+}
+
+func TestResolveEmptyAndUnborn(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	gitIn(t, s.root, nil, "init", "-q", "--bare", "empty.git")
+	m := openMirrors(t, Options{})
+	for _, branch := range []string{"", "main"} {
+		_, err := m.Resolve(t.Context(), s.remote("empty.git"), branch)
+		told(t, err, Empty, "first commit")
+	}
+	_, err := m.Resolve(t.Context(), s.remote("none.git"), "")
+	told(t, err, NotFound)
+	o := newOrigin(t, s.root, "unborn.git")
+	o.commit("one", map[string]string{"a": "1"})
+	if err := os.WriteFile(filepath.Join(o.bare, "HEAD"), []byte("ref: refs/heads/trunk\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Resolve(t.Context(), s.remote("unborn.git"), "")
+	told(t, err, BranchNotFound, "name a branch: there is main")
+}
+
+func TestHeadName(t *testing.T) {
+	t.Parallel()
+	one, two := objectID{1}, objectID{2}
+	adv := func(head *objectID, symref string, refs map[string]objectID) *packp.AdvRefs {
+		a := packp.NewAdvRefs()
+		a.Head, a.References = head, refs
+		if symref != "" {
+			a.Capabilities.Add(capability.SymRef, symref)
+		}
+		return a
+	}
+	for name, c := range map[string]struct {
+		adv  *packp.AdvRefs
+		want string
+	}{
+		"said":              {adv(&one, "HEAD:refs/heads/trunk", map[string]objectID{"refs/heads/main": one}), "refs/heads/trunk"},
+		"old server":        {adv(&one, "", map[string]objectID{"refs/heads/a": one, "refs/heads/main": one}), "refs/heads/main"},
+		"old server master": {adv(&one, "", map[string]objectID{"refs/heads/a": one, "refs/heads/master": one, "refs/heads/main": two}), "refs/heads/master"},
+		"old server other":  {adv(&one, "", map[string]objectID{"refs/heads/b": one, "refs/heads/a": one, "refs/tags/0": one}), "refs/heads/a"},
+		"detached":          {adv(&one, "", map[string]objectID{"refs/heads/b": two}), ""},
+		"nothing":           {adv(nil, "", nil), ""},
+	} {
+		if got := headName(c.adv); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"main", "main", 0}, {"main", "mian", 2}, {"main", "", 4}, {"kitten", "sitting", 3}, {strings.Repeat("a", 200), "a", 200}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("%q %q: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"plain": "plain", "  a \n\t b\r\n": "a b", "\x1b[31mred\x1b[0m": "[31mred[0m", "a\x00b\x7fc\u009bd": "abcd", "\u202eevil\u2066": "evil",
+		"bad \xff byte": "bad byte", "日本 ok": "日本 ok", "\u200bzero\u200d": "zero\u200d",
+	} {
+		if got := clean(in, 100); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	if got := clean(strings.Repeat("é", 100), 21); got != strings.Repeat("é", 10)+"…" {
+		t.Errorf("cut to %q", got)
+	}
+}
+
+func FuzzClean(f *testing.F) {
+	f.Add("a\x1b]52;c;x\x07\nb", 10)
+	f.Fuzz(func(t *testing.T, s string, n int) {
+		n = min(max(n, 1), 1000)
+		got := clean(s, n)
+		if strings.ContainsFunc(got, hidden) || strings.ContainsAny(got, "\n\r\t") || len(got) > n+len("…") {
+			t.Fatalf("%q became %q", s, got)
+		}
+	})
+}
+
+func TestRemarks(t *testing.T) {
+	t.Parallel()
+	var r remarks
+	for i := range 1000 {
+		fmt.Fprintf(&r, "Counting objects: %d%%\r", i)
+	}
+	fmt.Fprint(&r, "Total 3 (delta 0)\n\x1b[1mone\ntwo\n\n", "three\nfour\nfive")
+	if got := r.text(); got != "two; three; four; five" {
+		t.Errorf("%q", got)
+	}
+	if len(r.tail) > remarksKept {
+		t.Errorf("%d bytes are kept", len(r.tail))
+	}
+}

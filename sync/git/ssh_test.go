@@ -1,0 +1,392 @@
+package git
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
+
+	"limpet/sync/auth"
+)
+
+// sshServer runs git upload-pack for one client key.
+type sshServer struct {
+	t      *testing.T
+	root   string
+	config *ssh.ServerConfig
+	ln     net.Listener
+	done   chan struct{}
+	stop   context.CancelFunc
+
+	mu       sync.Mutex // guards all below
+	conns    []net.Conn
+	commands []string
+	users    []string
+	instead  func(ssh.Channel) // answers in git's place
+}
+
+func newSSHServer(t *testing.T, root string, host crypto.Signer, client ssh.PublicKey) *sshServer {
+	t.Helper()
+	s := &sshServer{t: t, root: root, done: make(chan struct{})}
+	s.config = &ssh.ServerConfig{PublicKeyCallback: func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		s.mu.Lock()
+		s.users = append(s.users, c.User())
+		s.mu.Unlock()
+		if string(key.Marshal()) != string(client.Marshal()) {
+			return nil, errors.New("unknown key")
+		}
+		return nil, nil
+	}}
+	signer, err := ssh.NewSignerFromSigner(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.config.AddHostKey(signer)
+	if s.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go s.serve(ctx)
+	t.Cleanup(func() {
+		stop()
+		s.ln.Close()
+		s.mu.Lock()
+		for _, c := range s.conns {
+			c.Close()
+		}
+		s.mu.Unlock()
+		<-s.done
+	})
+	return s
+}
+
+func (s *sshServer) serve(ctx context.Context) {
+	defer close(s.done)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		raw, err := s.ln.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.conns = append(s.conns, raw)
+		s.mu.Unlock()
+		wg.Go(func() {
+			defer raw.Close()
+			conn, channels, requests, err := ssh.NewServerConn(raw, s.config)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			wg.Go(func() { ssh.DiscardRequests(requests) })
+			for nc := range channels {
+				ch, reqs, err := nc.Accept()
+				if err != nil {
+					return
+				}
+				wg.Go(func() { s.session(ctx, ch, reqs) })
+			}
+		})
+	}
+}
+
+func (s *sshServer) session(ctx context.Context, ch ssh.Channel, reqs <-chan *ssh.Request) {
+	defer ch.Close()
+	for req := range reqs {
+		if req.Type != "exec" {
+			req.Reply(false, nil)
+			continue
+		}
+		var payload struct{ Command string }
+		ssh.Unmarshal(req.Payload, &payload)
+		req.Reply(true, nil)
+		s.mu.Lock()
+		s.commands = append(s.commands, payload.Command)
+		instead := s.instead
+		s.mu.Unlock()
+		if instead != nil {
+			instead(ch)
+			return
+		}
+		cmd := exec.CommandContext(ctx, "sh", "-c", payload.Command)
+		cmd.Dir, cmd.Env = s.root, gitEnv(s.root)
+		cmd.Stdout, cmd.Stderr = ch, ch.Stderr()
+		// Wait must not wait for the client to close its side: upload-pack ends
+		// by itself, the copy into it ends when the channel is closed.
+		in, err := cmd.StdinPipe()
+		if err != nil || cmd.Start() != nil {
+			return
+		}
+		copied := make(chan struct{})
+		go func() {
+			defer close(copied)
+			io.Copy(in, ch)
+			in.Close()
+		}()
+		cmd.Wait()
+		status := struct{ Status uint32 }{}
+		if cmd.ProcessState != nil && !cmd.ProcessState.Success() {
+			status.Status = uint32(cmd.ProcessState.ExitCode())
+		}
+		ch.SendRequest("exit-status", false, ssh.Marshal(&status))
+		ch.Close()
+		<-copied
+		return
+	}
+}
+
+func (s *sshServer) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.commands, "\n")
+}
+
+// remote is the URL of a repository, scp-like when the port would allow it.
+func (s *sshServer) remote(name string, creds *auth.Credentials) Remote {
+	return Remote{URL: "ssh://git@" + s.ln.Addr().String() + "/" + name, Creds: creds}
+}
+
+// known is a known_hosts line for the server's key.
+func (s *sshServer) known(key crypto.Signer) []byte {
+	pub, err := ssh.NewPublicKey(key.Public())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return []byte("# a comment\n" + xknownhosts.Line([]string{s.ln.Addr().String()}, pub) + "\n")
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func sshKeys(t *testing.T) map[string]crypto.Signer {
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]crypto.Signer{
+		"ed25519": ed,
+		"ecdsa":   must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)),
+		"rsa":     must[*rsa.PrivateKey](t)(rsa.GenerateKey(rand.Reader, 2048)),
+	}
+}
+
+func private(t *testing.T, key crypto.Signer, passphrase string) []byte {
+	t.Helper()
+	block, err := ssh.MarshalPrivateKey(key, "")
+	if passphrase != "" {
+		block, err = ssh.MarshalPrivateKeyWithPassphrase(key, "", []byte(passphrase))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(block)
+}
+
+func TestSSH(t *testing.T) {
+	quiet(t)
+	root := t.TempDir()
+	o := newOrigin(t, root, "team/it's a \"site\".git")
+	first := o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
+	keys := sshKeys(t)
+	for name, key := range keys {
+		t.Run(name, func(t *testing.T) {
+			pub, err := ssh.NewPublicKey(key.Public())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newSSHServer(t, root, key, pub)
+			m := openMirrors(t, Options{})
+			// known_hosts has another key kind for the host too.
+			creds := &auth.Credentials{SSHKey: private(t, key, secret), SSHPassphrase: secret, KnownHosts: s.known(key)}
+			r := s.remote("ignored", creds)
+			r.URL = "ssh://git@" + s.ln.Addr().String() + filepath.ToSlash(root) + "/team/it's%20a%20%22site%22.git"
+			ref, st := syncRef(t, m, r, "")
+			if ref.Hash != first || !st.Full {
+				t.Fatalf("%+v %+v", ref, st)
+			}
+			second := o.commit("two", map[string]string{"a.json": dashboard("a", 2, 30)})
+			ref, st = syncRef(t, m, r, "main")
+			if ref.Hash != second || st.Full || st.Bytes > 8000 || st.Bytes == 0 {
+				t.Fatalf("%+v %+v", ref, st)
+			}
+			if got := content(t, m, r, second, ""); got["a.json"] != dashboard("a", 2, 30) {
+				t.Fatal("content differs")
+			}
+			fsck(t, m, r)
+			o.git("reset", "-q", "--hard", first)
+			o.git("push", "-q", "-f", "origin", "HEAD")
+		})
+	}
+}
+
+func TestSSHRefuses(t *testing.T) {
+	quiet(t)
+	root := t.TempDir()
+	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gitIn(t, root, nil, "init", "-q", "--bare", "empty.git")
+	keys := sshKeys(t)
+	key, host, other := keys["ed25519"], keys["ecdsa"], keys["rsa"]
+	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	hostPub := must[ssh.PublicKey](t)(ssh.NewPublicKey(host.Public()))
+	s := newSSHServer(t, root, host, pub)
+	site := filepath.ToSlash(root)[1:] + "/site.git"
+	good := auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(host)}
+	with := func(f func(*auth.Credentials)) *auth.Credentials {
+		c := good
+		f(&c)
+		return &c
+	}
+	another := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	cases := []struct {
+		name, path string
+		creds      *auth.Credentials
+		kind       Kind
+		says       []string
+	}{
+		{"good", site, &good, "", nil},
+		{"no credentials", site, nil, Auth, []string{"private key"}},
+		{"no known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = nil }), Auth,
+			[]string{ssh.FingerprintSHA256(hostPub), "add this line to known_hosts", xknownhosts.Line([]string{s.ln.Addr().String()}, hostPub)}},
+		{"another host in known_hosts", site, with(func(c *auth.Credentials) {
+			c.KnownHosts = []byte(xknownhosts.Line([]string{"git.example.com"}, hostPub))
+		}), Auth, []string{"add this line"}},
+		{"another key in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = s.known(another) }), Auth, []string{"not the one in known_hosts", "in between"}},
+		{"another kind of key in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = s.known(other) }), Auth, []string{"kinds in known_hosts"}},
+		{"revoked", site, with(func(c *auth.Credentials) {
+			c.KnownHosts = []byte("@revoked " + strings.Split(string(s.known(host)), "\n")[1])
+		}), Auth, []string{"revoked"}},
+		{"nonsense in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = []byte("host ssh-rsa !!") }), Auth, []string{"cannot be read"}},
+		{"another client key", site, with(func(c *auth.Credentials) { c.SSHKey = private(t, other, "") }), Auth, []string{"refuses the ssh key"}},
+		{"no key at all", site, with(func(c *auth.Credentials) { c.SSHKey = []byte(secret) }), Auth, []string{"cannot be read"}},
+		{"locked key", site, with(func(c *auth.Credentials) { c.SSHKey = private(t, key, secret) }), Auth, []string{"no passphrase"}},
+		{"wrong passphrase", site, with(func(c *auth.Credentials) { c.SSHKey, c.SSHPassphrase = private(t, key, secret), "CANARY2" }), Auth, []string{"does not open"}},
+		{"no such repository", "nowhere/x.git", &good, NotFound, nil},
+		{"empty repository", filepath.ToSlash(root)[1:] + "/empty.git", &good, Empty, nil},
+	}
+	m := openMirrors(t, Options{})
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := m.Resolve(t.Context(), s.remote(c.path, c.creds), "")
+			if c.kind == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			told(t, err, c.kind, c.says...)
+		})
+	}
+	if left := globbed(t, m.dir, "*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	for line := range strings.SplitSeq(s.said(), "\n") {
+		if !strings.HasPrefix(line, "git-upload-pack '") {
+			t.Errorf("the server was told %q", line)
+		}
+	}
+}
+
+// A host with keys of several kinds is asked for the kind that is known.
+func TestSSHChoosesTheKnownKind(t *testing.T) {
+	quiet(t)
+	root := t.TempDir()
+	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	keys := sshKeys(t)
+	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
+	s := newSSHServer(t, root, keys["ed25519"], pub)
+	for _, k := range []string{"ecdsa", "rsa"} {
+		s.config.AddHostKey(must[ssh.Signer](t)(ssh.NewSignerFromSigner(keys[k])))
+	}
+	m := openMirrors(t, Options{})
+	for name, key := range keys {
+		r := s.remote(filepath.ToSlash(root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, keys["ed25519"], ""), KnownHosts: s.known(key)})
+		if _, err := m.Resolve(t.Context(), r, ""); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Paths and users reach the server as git would send them.
+func TestSSHPathsAndUsers(t *testing.T) {
+	quiet(t)
+	keys := sshKeys(t)
+	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
+	s := newSSHServer(t, t.TempDir(), keys["ed25519"], pub)
+	s.instead = func(ch ssh.Channel) { io.WriteString(ch.Stderr(), "ERROR: Repository not found.\x1b[2J\n") }
+	m := openMirrors(t, Options{})
+	creds := &auth.Credentials{SSHKey: private(t, keys["ed25519"], ""), KnownHosts: s.known(keys["ed25519"])}
+	host := s.ln.Addr().String()
+	for url, want := range map[string]string{
+		"ssh://" + host + "/a/b.git":      "git-upload-pack '/a/b.git'",
+		"ssh://ann@" + host + "/~/b.git":  "git-upload-pack 'b.git'",
+		"ssh://ann@" + host + "/~bob/b":   "git-upload-pack '~bob/b'",
+		"ssh://" + host + "/it's/$(id)!x": `git-upload-pack '/it'\''s/$(id)'\!'x'`,
+	} {
+		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: creds}, "")
+		told(t, err, NotFound)
+		if said := s.said(); !strings.HasSuffix(said, want) {
+			t.Errorf("%s: the server was told %q, want %q", url, said, want)
+		}
+	}
+	s.mu.Lock()
+	users := fmt.Sprint(s.users)
+	s.mu.Unlock()
+	if !strings.Contains(users, "git") || !strings.Contains(users, "ann") {
+		t.Errorf("users %s", users)
+	}
+	if got := sshPath("org/x.git"); got != "org/x.git" {
+		t.Errorf("an scp-like path became %s", got)
+	}
+}
+
+func TestSSHSilence(t *testing.T) {
+	quiet(t)
+	keys := sshKeys(t)
+	key := keys["ed25519"]
+	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	s := newSSHServer(t, t.TempDir(), key, pub)
+	release := make(chan struct{})
+	s.instead = func(ch ssh.Channel) { <-release }
+	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
+	mute := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // accepts and says nothing
+	defer mute.Close()
+	for _, addr := range []string{s.ln.Addr().String(), mute.Addr().String()} {
+		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+		began := time.Now()
+		_, err := openMirrors(t, Options{}).Resolve(ctx, Remote{URL: "ssh://" + addr + "/x", Creds: creds}, "")
+		cancel()
+		told(t, err, Timeout)
+		_, err = openMirrors(t, Options{Stall: 100 * time.Millisecond}).Resolve(t.Context(), Remote{URL: "ssh://" + addr + "/x", Creds: creds}, "")
+		told(t, err, Timeout, "silent")
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("%s: %s", addr, took)
+		}
+	}
+	close(release)
+}

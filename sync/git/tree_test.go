@@ -1,0 +1,297 @@
+package git
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// planted is a pack of objects that no git would make.
+type planted struct{ entries [][]byte }
+
+func (p *planted) add(k kind, data []byte) objectID {
+	p.entries = append(p.entries, rawEntry(k, len(data), nil, data))
+	return nameOf(k, data)
+}
+
+// commit adds a commit with this tree.
+func (p *planted) commit(tree objectID) objectID {
+	return p.add(commitKind, commitText(tree, nil, "planted", time.Unix(1800000000, 0)))
+}
+
+// raw is a tree in the order in which the entries are given.
+func raw(entries ...treeEntry) []byte {
+	var out []byte
+	for _, e := range entries {
+		out = fmt.Appendf(out, "%o %s\x00", e.mode, e.name)
+		out = append(out, e.id[:]...)
+	}
+	return out
+}
+
+func TestHostileTrees(t *testing.T) {
+	quiet(t)
+	var p planted
+	blob := p.add(blobKind, []byte("x"))
+	link := p.add(blobKind, []byte("/etc/passwd"))
+	inner := p.add(treeKind, raw(treeEntry{modeFile, "inner.json", blob}))
+	file := func(name string) treeEntry { return treeEntry{modeFile, name, blob} }
+	dir := func(name string) treeEntry { return treeEntry{modeTree, name, inner} }
+	names := map[string]string{ // name -> part of the reason
+		"/etc/passwd": "slash", "a/b": "slash", `a\b`: "slash", "..": "another directory", ".": "another directory",
+		".git": "git's own", ".GIT": "git's own", ".git ": "git's own", ".git.": "git's own", ".git. . ": "git's own", "git~1": "git's own", "GIT~1": "git's own",
+		".g\u200cit": "git's own", ".git::$INDEX_ALLOCATION": "git's own", ".git:x": "git's own", "...": "git's own", " ": "git's own",
+		"\x1b[31mred": "control", "a\nb": "control", "a\tb": "control", "\x7f": "control", "a\u0085b": "control", "a\u202eb": "control", "a\ufeffb": "control",
+		"bad\xff": "UTF-8", strings.Repeat("n", 5000): "longer", strings.Repeat("n", 256): "longer",
+		"CON": "device", "nul.json": "device", "aux.tar.gz": "device", "COM1": "device", "lpt9.txt": "device", "con .json": "device",
+	}
+	var entries []treeEntry
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		entries = append(entries, file(name), dir(name))
+	}
+	entries = append(entries,
+		file("good.json"), treeEntry{modeExec, "run.sh", blob}, treeEntry{modeGroupFile, "old.json", blob}, dir("fine"),
+		file("twice.json"), file("twice.json"), file("both"), dir("both"),
+		file("Case.json"), file("case.json"), file("caf\u00e9.json"), file("cafe\u0301.json"),
+		treeEntry{modeLink, "link", link}, treeEntry{modeLink, ".gitmodules", link}, treeEntry{modeSubmodule, "sub", objectID{1}},
+		treeEntry{0o100777, "odd.json", blob}, treeEntry{0, "zero", blob}, treeEntry{0o60000, "block", blob},
+		file("com10.json"), file("console.json"), file("git~2"), file(".gitignore"), file("ünï.json"), file("a b.json"), file("日本.json"),
+	)
+	for _, bad := range []treeEntry{{modeTree, "cut", p.add(treeKind, []byte("100644 a.json\x00short"))},
+		{modeTree, "nomode", p.add(treeKind, append([]byte(" a.json\x00"), blob[:]...))},
+		{modeTree, "nonul", p.add(treeKind, []byte("100644 abcdefghijklmnopqrstuvwxyzabcdefghijkl"))}} {
+		entries = append(entries, bad)
+	}
+	entries = append(entries, file("")) // an empty name
+	root := p.add(treeKind, raw(entries...))
+	s := serveRaw(p.commit(root), func(w io.Writer) { w.Write(packOfMany(p.entries...)) })
+	defer s.Close()
+	m := openMirrors(t, Options{})
+	r := Remote{URL: s.URL + "/evil.git"}
+	ref, _ := syncRef(t, m, r, "")
+	tree, err := m.Tree(t.Context(), r, ref.Hash, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range tree.Files {
+		got = append(got, f.Mode+" "+f.Path)
+		if data, err := m.Blob(t.Context(), r, f.Hash, 0); err != nil || string(data) != "x" || f.Size != 1 {
+			t.Errorf("%s: %q %v", f.Path, data, err)
+		}
+	}
+	want := []string{"100644 .gitignore", "100644 Case.json", "100644 a b.json", "100644 both", "100644 café.json", "100644 com10.json", "100644 console.json",
+		"100644 fine/inner.json", "100644 git~2", "100644 good.json", "100644 old.json", "100755 run.sh", "100644 twice.json", "100644 ünï.json", "100644 日本.json"}
+	if !slices.Equal(got, want) {
+		t.Errorf("files\n%q\nwant\n%q", got, want)
+	}
+	if !slices.Equal(tree.Dirs, []string{"cut", "fine", "nomode", "nonul"}) {
+		t.Errorf("directories %q", tree.Dirs)
+	}
+	reasons := make(map[string]int)
+	for _, ref := range tree.Refused {
+		if strings.ContainsFunc(ref.Path, hidden) || !utf8.ValidString(ref.Path) || len(ref.Path) > 250 || ref.Reason == "" {
+			t.Errorf("refusal %q %q cannot be shown", ref.Path, ref.Reason)
+		}
+		reasons[ref.Reason]++
+	}
+	for _, part := range names {
+		if !slices.ContainsFunc(tree.Refused, func(r Refusal) bool { return strings.Contains(r.Reason, part) }) {
+			t.Errorf("no refusal says %q", part)
+		}
+	}
+	if n := 2*len(names) + 2 + 2 + 3 + 3 + 3 + 1; len(tree.Refused) != n {
+		t.Errorf("%d refusals, want %d: %v", len(tree.Refused), n, reasons)
+	}
+	for _, part := range []string{"symbolic link", "submodule", "no meaning", "there twice", "taken for", "cannot be read", "empty"} {
+		if !slices.ContainsFunc(tree.Refused, func(r Refusal) bool { return strings.Contains(r.Reason, part) }) {
+			t.Errorf("no refusal says %q", part)
+		}
+	}
+}
+
+func TestTreeLimits(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "deep.git")
+	deep := strings.Repeat("d/", 40)
+	o.commit("one", map[string]string{deep + "x.json": "x", "top.json": "y", strings.Repeat("long-name-of-a-directory/", 8) + "z.json": "z"})
+	m := openMirrors(t, Options{})
+	r := s.remote("deep.git")
+	ref, _ := syncRef(t, m, r, "")
+	tree, err := m.Tree(t.Context(), r, ref.Hash, "")
+	if err != nil || len(tree.Files) != 2 || len(tree.Refused) != 1 || !strings.Contains(tree.Refused[0].Reason, "32 directories") {
+		t.Fatalf("%d files, refused %v, %v", len(tree.Files), tree.Refused, err)
+	}
+	r.Limits = Limits{TreeDepth: 100, PathBytes: 60}
+	tree, err = m.Tree(t.Context(), r, ref.Hash, "")
+	if err != nil || len(tree.Files) != 1 || len(tree.Refused) != 2 {
+		t.Fatalf("%d files, refused %v, %v", len(tree.Files), tree.Refused, err)
+	}
+	r.Limits = Limits{TreeDepth: 100, TreeEntries: 20}
+	if _, err = m.Tree(t.Context(), r, ref.Hash, ""); err == nil {
+		t.Fatal("too many entries were listed")
+	}
+	told(t, err, TooLarge)
+}
+
+func TestTreeOfDirectory(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("one", map[string]string{"grafana/team a/x.json": "x", "grafana/y.json": "y", "flux/z.yaml": "z"})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	ref, _ := syncRef(t, m, r, "")
+	for dir, want := range map[string][]string{
+		"": {"flux/z.yaml", "grafana/team a/x.json", "grafana/y.json"}, "grafana": {"team a/x.json", "y.json"},
+		"/grafana/": {"team a/x.json", "y.json"}, "grafana/team a": {"x.json"},
+	} {
+		tree, err := m.Tree(t.Context(), r, ref.Hash, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range tree.Files {
+			got = append(got, f.Path)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %q", dir, got)
+		}
+	}
+	_, err := m.Tree(t.Context(), r, ref.Hash, "grafna")
+	told(t, err, PathNotFound, `no directory "grafna"`, "holds flux, grafana")
+	_, err = m.Tree(t.Context(), r, ref.Hash, "grafana/team b")
+	told(t, err, PathNotFound, "grafana holds team a")
+	_, err = m.Tree(t.Context(), r, ref.Hash, "grafana/y.json")
+	told(t, err, PathNotFound, "is a file")
+	for _, bad := range []string{"../x", "grafana/../flux", ".git", "a//b", "\x1b[2J"} {
+		_, err = m.Tree(t.Context(), r, ref.Hash, bad)
+		told(t, err, Refused)
+	}
+	for _, bad := range []string{"", "main", strings.Repeat("z", 40)} {
+		_, err = m.Tree(t.Context(), r, bad, "")
+		told(t, err, Refused)
+		_, err = m.Blob(t.Context(), r, bad, 0)
+		told(t, err, Refused)
+	}
+}
+
+func TestBlobLimit(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	large := dashboard("large", 1, 500)
+	o.commit("one", map[string]string{"a.json": large, "b.json": strings.Replace(large, "Panel 7 ", "Panel seven ", 1), "empty": ""})
+	gitIn(t, o.bare, nil, "repack", "-adq")
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	ref, _ := syncRef(t, m, r, "")
+	tree, err := m.Tree(t.Context(), r, ref.Hash, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range tree.Files { // one of them is a delta of the other
+		if _, err := m.Blob(t.Context(), r, f.Hash, f.Size); err != nil {
+			t.Errorf("%s: %v", f.Path, err)
+		}
+		_, err := m.Blob(t.Context(), r, f.Hash, f.Size-1)
+		told(t, err, TooLarge)
+		large, ok := errors.AsType[*TooLargeError](err)
+		if !ok || large.Size != f.Size || large.Limit != f.Size-1 {
+			t.Errorf("%s: %+v", f.Path, large)
+		}
+	}
+	_, err = m.Blob(t.Context(), r, strings.Repeat("ab", 20), 0)
+	told(t, err, Corrupt)
+	if mi := m.mirror(must[*call](t)(m.begin(t.Context(), "x", r)).addr); mi.isDamaged() {
+		t.Error("asking for what never was marks the mirror as damaged")
+	}
+}
+
+func FuzzParseTree(f *testing.F) {
+	f.Add(raw(treeEntry{modeFile, "a.json", objectID{1}}, treeEntry{modeTree, "d", objectID{2}}))
+	f.Add([]byte("100644 ..\x00aaaaaaaaaaaaaaaaaaaa40000 .git\x00aaaaaaaaaaaaaaaaaaaa"))
+	f.Add([]byte("0100644 x\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		entries, err := parseTree(data)
+		if err == nil && len(entries) > 0 && entries[0].mode != 0 && data[0] != '0' && !bytes.Equal(raw(entries...)[:7], data[:7]) {
+			t.Fatalf("%q is not read back", data)
+		}
+		pass, refused := sift(slices.Clone(entries), "dir/", DefaultLimits)
+		if len(pass)+len(refused) != len(entries) {
+			t.Fatalf("%d and %d of %d entries", len(pass), len(refused), len(entries))
+		}
+		seen := map[string]bool{}
+		for _, e := range pass {
+			if e.name == "" || e.name == "." || e.name == ".." || strings.ContainsAny(e.name, "/\\\x00") || strings.EqualFold(e.name, ".git") ||
+				!utf8.ValidString(e.name) || strings.ContainsFunc(e.name, hidden) || !filepath.IsLocal(e.name) || len(e.name) > 255 {
+				t.Fatalf("%q passes", e.name)
+			}
+			if seen[strings.ToLower(e.name)] {
+				t.Fatalf("%q passes twice", e.name)
+			}
+			seen[strings.ToLower(e.name)] = true
+			switch e.mode {
+			case modeTree, modeFile, modeGroupFile, modeExec:
+			default:
+				t.Fatalf("mode %o passes", e.mode)
+			}
+		}
+		for _, r := range refused {
+			if strings.ContainsFunc(r.Path, hidden) || !utf8.ValidString(r.Path) {
+				t.Fatalf("%q cannot be shown", r.Path)
+			}
+		}
+	})
+}
+
+func FuzzParseCommit(f *testing.F) {
+	f.Add(commitText(objectID{1}, []objectID{{2}}, "hello", time.Unix(1, 0)))
+	f.Add([]byte("tree x\n\n"))
+	f.Add([]byte("tree 0123456789012345678901234567890123456789\nauthor A <a@b> 99999999999999999999 +9999\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := parseCommit(data)
+		if err != nil {
+			return
+		}
+		who, _ := person(c.author)
+		for _, s := range []string{who, clean(c.message, 200)} {
+			if strings.ContainsFunc(s, hidden) || len(s) > 210 {
+				t.Fatalf("%q cannot be shown", s)
+			}
+		}
+	})
+}
+
+func FuzzCheckRefName(f *testing.F) {
+	for _, s := range []string{"main", "feature/x", "refs/pull/1/head", "-x", "a..b", "a.lock", "@{u}", "a b", "é", "a/.b", "\x1b[2J"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		err := checkRefName(name)
+		if err != nil {
+			if strings.ContainsFunc(err.Error(), hidden) {
+				t.Fatalf("%q cannot be shown", err)
+			}
+			return
+		}
+		at := slices.Contains(strings.Split(name, "/"), "@") // git allows it, go-git does not
+		if verr := plumbing.ReferenceName("refs/heads/" + name).Validate(); verr != nil && !at {
+			t.Fatalf("%q passes here, go-git says %v", name, verr)
+		}
+		if strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \n\x00") || !filepath.IsLocal(name) {
+			t.Fatalf("%q passes", name)
+		}
+	})
+}
