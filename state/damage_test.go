@@ -176,6 +176,20 @@ var damages = map[string]func(rng *rand.Rand, data, older []byte) []byte{
 		copy(data[page*4096:][:4096], older[page*4096:])
 		return data
 	},
+	"stale head": func(rng *rand.Rand, data, older []byte) []byte {
+		page := rng.IntN(2) * 4096
+		copy(data[page:page+4096], older[page:])
+		return data
+	},
+	"lost root": func(_ *rand.Rand, data, _ []byte) []byte {
+		clear(data[readMetas(bytes.NewReader(data))[0].root*4096:][:4096])
+		return data
+	},
+	"entry flip": func(rng *rand.Rand, data, _ []byte) []byte {
+		page := 2 + rng.IntN(len(data)/4096-2)
+		data[page*4096+pageHeader+rng.IntN(2*pageElement)] ^= 1 << rng.IntN(8)
+		return data
+	},
 	"swapped pages": func(rng *rand.Rand, data, _ []byte) []byte {
 		a, b := rng.IntN(len(data)/4096)*4096, rng.IntN(len(data)/4096)*4096
 		page := slices.Clone(data[a : a+4096])

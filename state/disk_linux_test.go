@@ -25,14 +25,15 @@ func childHere(mode, dir string) error {
 		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
 			return errNoMount(err)
 		}
-		return fullDisk(dir, syscall.ENOSPC)
+		return fullDisk(dir, syscall.ENOSPC, func() error { return nil })
 	case "full-limited":
 		signal.Ignore(syscall.SIGXFSZ)
-		limit := syscall.Rlimit{Cur: 3 << 20, Max: 3 << 20}
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-			return err
+		limit := syscall.Rlimit{Cur: 2 << 20, Max: 100 << 20}
+		relieve := func() error {
+			limit.Cur += 1 << 20
+			return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit)
 		}
-		return fullDisk(dir, syscall.EFBIG)
+		return errors.Join(relieve(), fullDisk(dir, syscall.EFBIG, relieve))
 	case "readonly-mounted":
 		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 			return errNoMount(err)
@@ -111,8 +112,8 @@ func TestReadOnlyDisk(t *testing.T) {
 }
 
 // fullDisk fills the disk with history until the store refuses, and looks at what still works. full is the error of the
-// system for a disk that is full.
-func fullDisk(dir string, full syscall.Errno) error {
+// system for a disk that is full; relieve makes room where the reserve is of no use.
+func fullDisk(dir string, full syscall.Errno, relieve func() error) error {
 	ctx := context.Background()
 	path := filepath.Join(dir, "limpet.db")
 	s, _, err := Open(ctx, Options{Path: path})
@@ -121,6 +122,11 @@ func fullDisk(dir string, full syscall.Errno) error {
 	}
 	if err := s.PutClaim(ctx, Claim{UID: "held", Phase: PhaseHeld}); err != nil {
 		return err
+	}
+	if full == syscall.ENOSPC {
+		if err := filledByOthers(ctx, s, dir); err != nil {
+			return err
+		}
 	}
 	written := 0
 	for cycle := range 5 {
@@ -132,6 +138,9 @@ func fullDisk(dir string, full syscall.Errno) error {
 		}
 		if !errors.Is(err, full) {
 			return fmt.Errorf("cycle %d: error of a full disk is %w", cycle, err)
+		}
+		if err := relieve(); err != nil {
+			return err
 		}
 		if err := fullButAlive(ctx, s, written-1, cycle); err != nil {
 			return fmt.Errorf("cycle %d: %w", cycle, err)
@@ -174,6 +183,31 @@ func fullButAlive(ctx context.Context, s *Store, last, cycle int) error {
 		return fmt.Errorf("check: %v, %w", r.Problems, err)
 	}
 	return nil
+}
+
+// filledByOthers: what somebody else's file takes, its removal gives back, without a restart.
+func filledByOthers(ctx context.Context, s *Store, dir string) error {
+	big := []byte(strings.Repeat("x", 900_000))
+	other := filepath.Join(dir, "other")
+	if err := os.WriteFile(other, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("fill the disk: %w", err)
+	}
+	if err := s.PutSnapshot(ctx, "jobs", big); !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("write on a full disk: %w", err)
+	}
+	if err := s.Complete(ctx, "held", Record{Message: "ends", Finished: noon}); err != nil {
+		return fmt.Errorf("end of a job on a full disk: %w", err)
+	}
+	if err := os.Remove(other); err != nil {
+		return err
+	}
+	if err := s.PutSnapshot(ctx, "jobs", big); err != nil {
+		return fmt.Errorf("write when there is space again: %w", err)
+	}
+	if _, _, err := s.Compact(ctx); err != nil {
+		return fmt.Errorf("compact: %w", err)
+	}
+	return s.PutSnapshot(ctx, "jobs", nil)
 }
 
 // readOnlyDisk opens a state on a disk that turns read-only and back.

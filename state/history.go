@@ -88,26 +88,30 @@ func (s *Store) TrimHistory(ctx context.Context, maxRecords int) (removed int, e
 	return s.dropOldest(ctx, func(_ []byte, left int) bool { return left > max(maxRecords, 0) })
 }
 
-// dropOldest removes records from the old end while drop says so of the key and the number of records left.
+// dropOldest removes records from the old end while drop says so of the key and the number of records left. On a full
+// disk it goes on in smaller steps, which need fewer new pages.
 func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left int) bool) (removed int, err error) {
-	for {
+	for step := pruneBatch; ; {
 		n := 0
 		err := s.write(ctx, func(t *txn) error {
 			var err error
-			n, err = t.dropOldest(drop)
+			n, err = t.dropOldest(step, drop)
 			return err
 		})
-		if err != nil {
+		switch {
+		case noSpace(err) && step > 1:
+			step /= 4
+		case err != nil:
 			return removed, err
-		}
-		removed += n
-		if n < pruneBatch {
-			return removed, nil
+		case n < step:
+			return removed + n, nil
+		default:
+			removed += n
 		}
 	}
 }
 
-func (t *txn) dropOldest(drop func(key []byte, left int) bool) (int, error) {
+func (t *txn) dropOldest(step int, drop func(key []byte, left int) bool) (int, error) {
 	bk := t.tx.Bucket([]byte(recordBucket))
 	if bk == nil {
 		return 0, corrupt("bucket %s is missing", recordBucket)
@@ -115,7 +119,7 @@ func (t *txn) dropOldest(drop func(key []byte, left int) bool) (int, error) {
 	left := t.m.Tallies[recordBucket].N
 	var keys [][]byte
 	c := bk.Cursor()
-	for k, _ := c.First(); k != nil && len(keys) < pruneBatch && drop(k, left-len(keys)); k, _ = c.Next() {
+	for k, _ := c.First(); k != nil && len(keys) < step && drop(k, left-len(keys)); k, _ = c.Next() {
 		keys = append(keys, bytes.Clone(k))
 	}
 	for _, k := range keys {
@@ -132,8 +136,11 @@ func (t *txn) dropOldest(drop func(key []byte, left int) bool) (int, error) {
 	return len(keys), nil
 }
 
-// putRecord writes r in place of the record of its UID. essential is for records of claims, which may use the reserve.
-func (t *txn) putRecord(r Record, essential bool) error {
+// putRecord writes r in place of the record of its UID. ending is for the records of claims, which the size cap and a
+// full disk must not refuse.
+func (t *txn) putRecord(r Record, ending bool) error {
+	t.ending = ending
+	defer func() { t.ending = false }()
 	old, oldKey, ok, err := t.record(r.UID)
 	if err != nil {
 		return err
@@ -146,9 +153,6 @@ func (t *txn) putRecord(r Record, essential bool) error {
 		if r.HistoricJob == "" {
 			r.HistoricJob = old.HistoricJob
 		}
-	}
-	if essential {
-		defer t.useReserve()()
 	}
 	key := recordKey(r.Finished, r.UID)
 	if ok && !bytes.Equal(key, oldKey) {

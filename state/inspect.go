@@ -55,7 +55,7 @@ func inspectFile(ctx context.Context, path string, want int) error {
 		return corrupt("neither head of the file is sound")
 	}
 	head := metas[0]
-	if len(metas) == 1 && head.version == boltVersion {
+	if !twins(metas) && head.version == boltVersion {
 		// bbolt would go on with the other and so, half of the time, without the last transaction. A head lies inside one
 		// sector, an interrupted write does not explain it.
 		return corrupt("one of the two heads is damaged")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -66,18 +65,24 @@ func (s *Store) Mutate(ctx context.Context, key ObjectKey, fn func(cur *Object, 
 		return Object{}, err
 	}
 	var out Object
+	var refusal *callerError
 	err = s.write(ctx, func(t *txn) (err error) {
 		out, err = t.mutate(s, key, k, fn)
+		refusal = nil
+		if e, ok := err.(*callerError); ok {
+			refusal = e
+		}
 		return err
 	})
-	var p *callerPanic
-	if errors.As(err, &p) {
-		panic(p)
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return out, nil
+	case refusal == nil:
 		return Object{}, err
+	case refusal.stack != nil:
+		panic(refusal)
 	}
-	return out, nil
+	return Object{}, refusal.err
 }
 
 func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64) (Mutation, error)) (Object, error) {

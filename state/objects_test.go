@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -92,10 +93,14 @@ func TestMutate(t *testing.T) {
 func TestMutateErrorIsReturnedAsItIs(t *testing.T) {
 	t.Parallel()
 	s := opened(t, Options{})
-	boom := errors.New("boom")
-	_, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, func(*Object, uint64) (Mutation, error) { return Mutation{}, boom })
-	if err != boom {
-		t.Errorf("error %#v", err)
+	for _, refusal := range []error{errors.New("boom"), ErrCorrupt, fmt.Errorf("quota of the caller: %w", syscall.ENOSPC)} {
+		_, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "", "a"}, func(*Object, uint64) (Mutation, error) { return Mutation{}, refusal })
+		if err != refusal {
+			t.Errorf("error %#v", err)
+		}
+	}
+	if s.damaged.Load() {
+		t.Error("an error of the caller counts as damage")
 	}
 }
 

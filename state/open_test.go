@@ -58,7 +58,7 @@ func TestForeignFile(t *testing.T) {
 	}
 }
 
-// beside lists the files whose names begin with that of the state file.
+// beside lists the files whose names begin with that of the state file, without its reserve.
 func beside(t *testing.T, path string) []string {
 	t.Helper()
 	names, err := filepath.Glob(globQuote(path) + ".*")
@@ -68,7 +68,7 @@ func beside(t *testing.T, path string) []string {
 	for i, n := range names {
 		names[i] = strings.TrimPrefix(n, path)
 	}
-	return names
+	return slices.DeleteFunc(names, func(n string) bool { return n == reserve })
 }
 
 func TestPermissionsAreRepaired(t *testing.T) {

@@ -91,6 +91,12 @@ func readMetas(r io.ReaderAt) []boltMeta {
 	return out
 }
 
+// twins says whether the heads are those of two transactions in a row, as bbolt always leaves them. An older head in the
+// place of the newest would hide the last transaction.
+func twins(metas []boltMeta) bool {
+	return len(metas) == 2 && metas[0].txid == metas[1].txid+1
+}
+
 func (m boltMeta) sane() bool {
 	return m.page >= minPage && m.page <= maxPage && m.page&(m.page-1) == 0 && m.root < m.high && m.high < 1<<40
 }
@@ -182,6 +188,9 @@ func (p pageOf) element(i int) (element, error) {
 	least := uint64(pageHeader + p.count*pageElement)
 	if from < least || from+ksize+vsize > uint64(len(p.data)) {
 		return element{}, fmt.Errorf("page %d: entry %d outside of the page", p.id, i)
+	}
+	if ksize == 0 {
+		return element{}, fmt.Errorf("page %d: entry %d without a key", p.id, i)
 	}
 	e.key = p.data[from : from+ksize]
 	e.value = p.data[from+ksize : from+ksize+vsize]

@@ -98,10 +98,8 @@ func FuzzPages(f *testing.F) {
 				p.verifyFree(m.freelist, w.seen, &found)
 			}
 		}
-		s := &salvage{p: p, emit: func(salvaged) error { return nil }}
-		heads := s.heads()
-		p.high = uint64(len(spoilt) / p.page)
-		if _, err := s.run(heads); err != nil {
+		s := newSalvage(r, int64(len(spoilt)), func(salvaged) error { return nil })
+		if _, err := s.run(); err != nil {
 			t.Fatal(err)
 		}
 	})

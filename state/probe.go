@@ -208,19 +208,20 @@ func runChild(ctx context.Context, mode, path string, want int, read func(*bufio
 		return fmt.Errorf("%w: %w", errNoChild, errors.Join(errors.New("no greeting"), cmd.Wait()))
 	}
 	readErr := read(r)
-	if readErr != nil {
-		// A child that is stuck behind a full pipe must not be waited for.
+	inTime := limited.Err() == nil
+	if !errors.Is(readErr, io.EOF) && !errors.Is(readErr, io.ErrUnexpectedEOF) {
+		// The answer is whole or not wanted any more: nothing that the child still does is worth waiting for.
 		cancel()
 	}
 	waitErr := cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case readErr == nil && waitErr == nil:
+	case readErr == nil:
 		return nil
 	case errors.As(readErr, new(*buildError)):
 		return readErr
-	case limited.Err() == nil && killed(waitErr):
+	case inTime && killed(waitErr):
 		// Somebody else's SIGKILL, of the system when memory is short, says nothing about the file.
 		return fmt.Errorf("%w: %w", errNoChild, waitErr)
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 )
@@ -44,16 +45,14 @@ func salvageFile(path string, emit func(salvaged) error) (salvageSum, error) {
 	if err != nil {
 		return salvageSum{}, fmt.Errorf("salvage: %w", err)
 	}
-	s := &salvage{emit: emit, p: &pages{r: f, size: info.Size(), page: os.Getpagesize()}}
-	roots := s.heads()
-	s.p.high = uint64(s.p.size) / uint64(s.p.page)
-	return s.run(roots)
+	return newSalvage(f, info.Size(), emit).run()
 }
 
 type salvage struct {
-	p    *pages
-	emit func(salvaged) error
-	sum  salvageSum
+	p     *pages
+	heads []boltMeta // sound ones, the newest first
+	emit  func(salvaged) error
+	sum   salvageSum
 
 	carried map[bucket]*tally          // what was emitted
 	keys    map[bucket]map[string]bool // emitted keys
@@ -61,24 +60,24 @@ type salvage struct {
 	m       *meta                      // of the tree that was walked
 }
 
-// heads returns the root pages that the heads of the file name, the newest first.
-func (s *salvage) heads() []uint64 {
-	var roots []uint64
-	for _, m := range readMetas(s.p.r) {
-		s.p.page = m.page
-		roots = append(roots, m.root)
+// newSalvage reads the heads of a file of that size.
+func newSalvage(r io.ReaderAt, size int64, emit func(salvaged) error) *salvage {
+	s := &salvage{emit: emit, p: &pages{r: r, size: size, page: os.Getpagesize()}, heads: readMetas(r)}
+	if len(s.heads) > 0 {
+		s.p.page = s.heads[0].page
 	}
-	return roots
+	s.p.high = uint64(size) / uint64(s.p.page)
+	return s
 }
 
-func (s *salvage) run(heads []uint64) (salvageSum, error) {
+func (s *salvage) run() (salvageSum, error) {
 	s.carried = map[bucket]*tally{}
 	s.keys = map[bucket]map[string]bool{}
 	for _, b := range dataBuckets {
 		s.carried[b] = &tally{}
 		s.keys[b] = map[string]bool{}
 	}
-	root, sure := s.choose(heads)
+	root, sure := s.choose()
 	if root == 0 {
 		s.gaps = []problem{{}}
 	} else if err := s.tree(root); err != nil {
@@ -92,19 +91,24 @@ func (s *salvage) run(heads []uint64) (salvageSum, error) {
 }
 
 // choose returns the root page of the last transaction, 0 when there is none, and whether it is surely the last: named
-// by the newer of two sound heads, or whole and at least as new as every other.
-func (s *salvage) choose(heads []uint64) (root uint64, sure bool) {
-	if len(heads) == 2 && s.readable(heads[0]) {
-		return heads[0], true
+// by the newer of two sound heads, or whole and not older than the one that is left.
+func (s *salvage) choose() (root uint64, sure bool) {
+	var named uint64
+	if len(s.heads) > 0 {
+		named = s.heads[0].root
+	}
+	readable := named != 0 && s.readable(named)
+	if readable && twins(s.heads) {
+		return named, true
 	}
 	found := s.findRoots()
 	for _, id := range found {
 		if s.perfect(id) {
-			return id, id == found[0]
+			return id, id == found[0] && (readable || named == 0)
 		}
 	}
-	if len(heads) > 0 && s.readable(heads[0]) {
-		return heads[0], false
+	if readable {
+		return named, false
 	}
 	if len(found) > 0 {
 		return found[0], false

@@ -34,7 +34,8 @@ type Store struct {
 	// publish is called by the writer after each commit that changed objects.
 	publish atomic.Pointer[func([]ObjectEvent)]
 
-	seal sealer
+	seal    sealer
+	ballast *ballast // of the writer
 
 	// mu guards cur and closed.
 	mu     sync.Mutex

@@ -80,6 +80,8 @@ type txn struct {
 	m      meta
 	puts   int           // puts and deletes so far
 	room   int64         // bytes that may still be added below the size cap
+	grown  int64         // bytes that were added, less those removed; without those of jobs that run or end
+	ending bool          // the records now written are those of a job that ends: neither cap nor growth count
 	now    time.Time     // one time for the whole transaction
 	events []ObjectEvent // of this transaction, in order
 }
@@ -128,7 +130,7 @@ func (t *txn) putStamped(b bucket, key, body []byte, stamp uint64) error {
 	if old == nil {
 		grown += int64(len(key))
 	}
-	if grown > 0 && grown > t.room && b != claimBucket {
+	if grown > 0 && grown > t.room && b != claimBucket && !t.ending {
 		return ErrFull
 	}
 	raw := encodeFrame(b, key, body, stamp)
@@ -147,6 +149,9 @@ func (t *txn) putStamped(b bucket, key, body []byte, stamp uint64) error {
 	}
 	t.m.Tallies[b] = count
 	t.room -= grown
+	if b != claimBucket && !t.ending {
+		t.grown += grown
+	}
 	return nil
 }
 
@@ -162,11 +167,13 @@ func (t *txn) remove(b bucket, key []byte) (bool, error) {
 	}
 	count := t.m.Tallies[b]
 	count.remove(frameSum(old))
+	freed := int64(len(key) + len(old)) // old is gone after the delete
 	t.puts++
 	if err := bk.Delete(key); err != nil {
 		return false, fmt.Errorf("delete %s record: %w", b, err)
 	}
 	t.m.Tallies[b] = count
+	t.grown -= freed
 	return true, nil
 }
 
@@ -188,13 +195,6 @@ func layout(tx *bbolt.Tx, m meta, now time.Time) error {
 		}
 	}
 	return (&txn{view: view{tx}, m: m, now: now}).finish()
-}
-
-// useReserve lifts the size cap for the records of a job that ends; the returned function puts it back.
-func (t *txn) useReserve() func() {
-	room := t.room
-	t.room = 1 << 62
-	return func() { t.room = room - ((1 << 62) - t.room) }
 }
 
 // whole calls fn for every record of a bucket and compares what it met with the tally, so that a record that damage hid

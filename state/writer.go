@@ -107,12 +107,45 @@ func (s *Store) commit(group []*request) bool {
 		}
 		return true
 	}
-	var (
-		events  []ObjectEvent
-		results = make([]error, len(group))
-		changed bool
-	)
-	err := guard(func() error {
+	out := s.transact(group)
+	if noSpace(out.err) && len(group) == 1 && out.grown <= 0 && s.ballast.release(now()) {
+		out = s.transact(group)
+	}
+	switch {
+	case errors.As(out.err, new(*faultError)):
+		// bbolt may hold its own locks after a panic in a write transaction, so that the next one would wait for ever.
+		s.cur.broken = true
+	case out.err != nil && len(group) > 1:
+		return false
+	}
+	if publish := s.publish.Load(); publish != nil && out.err == nil && len(out.events) > 0 {
+		(*publish)(out.events)
+	}
+	for i, r := range group {
+		err := out.refused[i]
+		if err == nil {
+			err = out.err
+		}
+		r.finish(s.noted(classify(err)))
+	}
+	if out.err == nil {
+		s.ballast.restore(now())
+	}
+	return true
+}
+
+// outcome is what became of a transaction.
+type outcome struct {
+	err     error   // of the transaction
+	refused []error // of each request
+	events  []ObjectEvent
+	grown   int64 // see txn
+}
+
+// transact applies a group in one transaction.
+func (s *Store) transact(group []*request) outcome {
+	out := outcome{refused: make([]error, len(group))}
+	out.err = guard(func() error {
 		return s.cur.db.Update(func(tx *bbolt.Tx) error {
 			t, err := beginTxn(tx, s.maxSize, now())
 			if err != nil {
@@ -120,43 +153,26 @@ func (s *Store) commit(group []*request) bool {
 			}
 			for i, r := range group {
 				before := t.puts
-				results[i] = r.apply(t)
-				if results[i] == nil || t.puts == before {
+				out.refused[i] = r.apply(t)
+				if out.refused[i] == nil || t.puts == before {
 					continue
 				}
 				if len(group) > 1 {
 					return errAgain
 				}
-				return results[i]
+				return out.refused[i]
 			}
-			if changed = t.puts > 0; !changed {
+			if t.puts == 0 {
 				return errNothing
 			}
-			events = t.events
+			out.events, out.grown = t.events, t.grown
 			return t.finish()
 		})
 	})
-	switch {
-	case errors.Is(err, errNothing):
-		err = nil
-	case errors.As(err, new(*faultError)):
-		// bbolt may hold its own locks after a panic in a write transaction, so that the next one would wait for ever.
-		s.cur.broken = true
-	case err != nil && len(group) > 1:
-		return false
+	if errors.Is(out.err, errNothing) {
+		out.err = nil
 	}
-	if err == nil && len(events) > 0 {
-		if publish := s.publish.Load(); publish != nil {
-			(*publish)(events)
-		}
-	}
-	for i, r := range group {
-		if results[i] == nil {
-			results[i] = err
-		}
-		r.finish(s.noted(classify(results[i])))
-	}
-	return true
+	return out
 }
 
 // errNothing ends a transaction in which nothing was written without an fsync.
@@ -170,19 +186,27 @@ func (s *Store) noted(err error) error {
 	return err
 }
 
-// callerPanic carries a panic of a caller's function from the writer's goroutine back to the caller's.
-type callerPanic struct {
-	value any
-	stack []byte
+// callerError carries the error or the panic of a caller's function from the writer's goroutine back to the caller's, so
+// that neither looks like one of the store's own. It hides what it wraps.
+type callerError struct {
+	err   error
+	stack []byte // of the panic
 }
 
-func (p *callerPanic) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
+func (e *callerError) Error() string {
+	if e.stack == nil {
+		return e.err.Error()
+	}
+	return fmt.Sprintf("%v\n\n%s", e.err, e.stack)
+}
 
-// contained calls fn, which a caller supplied, so that its panic does not look like damage of the file.
+// contained calls fn, which a caller supplied. Its error is a *callerError.
 func contained[T any](fn func() (T, error)) (v T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &callerPanic{r, debug.Stack()}
+			err = &callerError{fmt.Errorf("panic: %v", r), debug.Stack()}
+		} else if err != nil {
+			err = &callerError{err: err}
 		}
 	}()
 	return fn()
