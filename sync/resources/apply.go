@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"limpet/sync/api"
 )
 
 // Defaults of Apply. Source: Grafana's sync worker.
@@ -84,7 +86,9 @@ type run struct {
 	room   int64           // creations left under the quota
 	failed map[string]bool // directories with a failed change in or below them
 	broken map[string]bool // directories whose folder could not be made
-	fatal  error           // a fault that leaves nothing to build on
+	// occupied are folders that hold an object which could not be changed.
+	occupied map[string]bool
+	fatal    error // a fault that leaves nothing to build on
 }
 
 // Run carries out p. Faults of single changes are recorded and the rest goes on;
@@ -100,7 +104,7 @@ func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
 	}
 	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
 		tally:  Tally{Created: map[string]int64{}, Deleted: map[string]int64{}},
-		failed: map[string]bool{}, broken: map[string]bool{}}
+		failed: map[string]bool{}, broken: map[string]bool{}, occupied: map[string]bool{}}
 	r.claims.init(p)
 	err := r.all(ctx)
 	return r.tally, err
@@ -187,9 +191,13 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 	default:
 		res.Err = err
 	}
-	if err != nil && c.Action != Ignored {
+	// A new file that fails leaves nothing behind in any folder.
+	if err != nil && c.Action != Ignored && c.Action != Created {
 		r.fail(c.Path)
 		r.fail(c.From)
+		if c.Existing != nil {
+			r.occupy(c.Existing.Folder)
+		}
 	}
 	r.Recorder.Record(ctx, res)
 }
@@ -214,6 +222,17 @@ func (r *run) fail(path string) {
 	defer r.mu.Unlock()
 	for _, dir := range Ancestors(path) {
 		r.failed[dir] = true
+	}
+}
+
+// occupy keeps a folder and those above it from being deleted: an object that
+// should have left it is still there.
+func (r *run) occupy(folder string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for folder != "" && !r.occupied[folder] {
+		r.occupied[folder] = true
+		folder = r.plan.live[Identity{Group: api.FolderGroup, Kind: folderKind, Name: folder}].Folder
 	}
 }
 

@@ -69,7 +69,7 @@ func (p *Plan) change(c FileChange) {
 		p.WriteFiles = append(p.WriteFiles, Change{Action: Created, Path: c.Path, Hash: c.Hash})
 	case writes:
 		p.WriteFiles = append(p.WriteFiles, Change{Action: c.Action, Path: c.Path, From: c.From, Hash: c.Hash, Existing: old})
-	case old != nil && !p.files[old.Path]:
+	case old != nil && !p.files[old.Path] && !p.shadowed(old.Path):
 		p.DeleteFiles = append(p.DeleteFiles, Change{Action: Deleted, Path: old.Path, Existing: old})
 	}
 }

@@ -3,6 +3,8 @@ package resources
 import (
 	"cmp"
 	"slices"
+
+	"limpet/sync/api"
 )
 
 // Order. What is deleted goes first, so that names are free for what is
@@ -69,12 +71,28 @@ func (p *Plan) order() {
 		p.LateFolders = append(p.LateFolders, Change{Action: Deleted, Path: item.Path, Existing: &item})
 	}
 	byDepth := func(a, b Change) int { return deepestFirst(a.Path, b.Path) }
-	for _, list := range [][]Change{p.Skipped, p.DeleteFiles, p.DeleteFolders, p.LateFolders} {
+	for _, list := range [][]Change{p.Skipped, p.DeleteFiles} {
 		slices.SortStableFunc(list, byDepth)
+	}
+	for _, list := range [][]Change{p.DeleteFolders, p.LateFolders} {
+		slices.SortStableFunc(list, func(a, b Change) int {
+			return cmp.Or(p.depth(b.Existing.Name)-p.depth(a.Existing.Name), byDepth(a, b))
+		})
 	}
 	slices.SortStableFunc(p.WriteFiles, func(a, b Change) int {
 		return cmp.Or(b2i(a.Action == Created)-b2i(b.Action == Created), byDepth(a, b))
 	})
+}
+
+// depth is how many folders of the server are above one. That is the depth of
+// its directory, except where a former sync was cut.
+func (p *Plan) depth(folder string) int {
+	n := 0
+	for folder != "" && n <= len(p.live) {
+		folder = p.live[Identity{Group: api.FolderGroup, Kind: folderKind, Name: folder}].Folder
+		n++
+	}
+	return n
 }
 
 // left returns the directories that objects are moved out of, and those above.

@@ -297,7 +297,7 @@ func checkOrder(t *testing.T, p *Plan) {
 	for _, list := range [][]Change{p.DeleteFolders, p.LateFolders} {
 		for i, c := range list {
 			for _, later := range list[i+1:] {
-				if strings.HasPrefix(later.Path, c.Path) && later.Path != c.Path {
+				if later.Existing.Folder == c.Existing.Name {
 					t.Fatalf("folder %q is deleted before %q in it", c.Path, later.Path)
 				}
 			}
