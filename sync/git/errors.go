@@ -3,6 +3,7 @@ package git
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind is the class of an Error: what the caller decides by.
@@ -33,8 +34,8 @@ type Error struct {
 	Op         string // "resolve", "fetch", "read tree", ...
 	URL        string // redacted
 	Err        error
-	Hint       string // for a person: what to do next; may be empty
-	RetryAfter int    // seconds that the server asked for, 0 = not said
+	Hint       string        // for a person: what to do next; may be empty
+	RetryAfter time.Duration // what the server asked for; 0 = it did not
 }
 
 func (e *Error) Error() string {

@@ -269,8 +269,7 @@ func (f *fetch) receive(dir string, old *store, w want, budget int64) error {
 	if _, named := l.refs.References[f.name]; f.name != "" && !named {
 		return &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", clean(f.name, 100)), Hint: "resolve the branch again"}
 	}
-	f.allow(packBudget, budget)
-	answer, pack, err := f.ask(l, w)
+	answer, pack, err := f.ask(l, w, budget)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ type Limits struct {
 // (20,000 dashboards, 522 MB of JSON) is a 54 MB pack.
 var DefaultLimits = Limits{
 	PackBytes:     512 << 20,
-	RefsBytes:     64 << 20,
+	RefsBytes:     32 << 20,
 	ObjectBytes:   32 << 20,
 	InflatedBytes: 2 << 30,
 	Objects:       1_000_000,

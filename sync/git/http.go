@@ -147,7 +147,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 }
 
 // understood notes what an answer means, for the error that the call will tell.
-func (c *call) understood(k Kind, retryAfter int, text, hint string) error {
+func (c *call) understood(k Kind, retryAfter time.Duration, text, hint string) error {
 	c.problem = &Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter}
 	return c.problem
 }
@@ -235,15 +235,16 @@ func (c *call) reason(res *http.Response, media string) string {
 	return ": " + text
 }
 
-// retryAfter reads the header in both its forms. Unit: seconds; 0 = not said.
-func retryAfter(v string, now time.Time) int {
+// retryAfter reads the header in both its forms; 0 = not said. A server may not
+// put us off for longer than a day.
+func retryAfter(v string, now time.Time) time.Duration {
+	wait := time.Duration(0)
 	if n, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
-		return max(n, 0)
+		wait = time.Duration(min(n, 24*3600)) * time.Second
+	} else if at, err := http.ParseTime(v); err == nil {
+		wait = at.Sub(now)
 	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(int(at.Sub(now)/time.Second), 0)
-	}
-	return 0
+	return min(max(wait, 0), 24*time.Hour)
 }
 
 // withCall puts the call where its requests find it.

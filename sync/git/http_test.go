@@ -82,14 +82,16 @@ func TestHTTPAnswers(t *testing.T) {
 		hook  http.HandlerFunc
 		kind  Kind
 		says  []string
-		after int
+		after time.Duration
 	}{
 		{"401", answer(401, "text/plain", "Bad token "+secret+" \x1b[31mred\n"), Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
 		{"403", answer(403, "application/json", `{"message":"no"}`), Auth, []string{`"message":"no"`}, 0},
 		{"404", answer(404, "text/html", "<html>"), NotFound, []string{"check the url"}, 0},
 		{"410", answer(410, "text/html", ""), NotFound, nil, 0},
-		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), Unreachable, []string{"too many requests: slow down"}, 120},
-		{"503", answer(503, "text/plain", "", "Retry-After", "7"), Unreachable, []string{"503"}, 7},
+		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), Unreachable, []string{"too many requests: slow down"}, 2 * time.Minute},
+		{"503", answer(503, "text/plain", "", "Retry-After", "7"), Unreachable, []string{"503"}, 7 * time.Second},
+		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), Unreachable, nil, 24 * time.Hour},
+		{"503 nonsense", answer(503, "text/plain", "", "Retry-After", "-5"), Unreachable, nil, 0},
 		{"503 date", answer(503, "text/plain", "", "Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat)), Unreachable, nil, -1},
 		{"500 endless", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
@@ -120,8 +122,8 @@ func TestHTTPAnswers(t *testing.T) {
 			defer s.during(nil)
 			_, err := m.Resolve(t.Context(), r, "main")
 			e := told(t, err, c.kind, c.says...)
-			if c.after >= 0 && e.RetryAfter != c.after || c.after < 0 && (e.RetryAfter < 60 || e.RetryAfter > 90) {
-				t.Errorf("retry after %d, want %d", e.RetryAfter, c.after)
+			if c.after >= 0 && e.RetryAfter != c.after || c.after < 0 && (e.RetryAfter < time.Minute || e.RetryAfter > 90*time.Second) {
+				t.Errorf("retry after %s, want %s", e.RetryAfter, c.after)
 			}
 		})
 	}

@@ -86,6 +86,15 @@ func readNote(dir, url string) (note, error) {
 	return n, nil
 }
 
+// urlOf is the URL that a mirror's note names, "" when it cannot be read.
+func urlOf(dir string) string {
+	var n note
+	if data, err := os.ReadFile(filepath.Join(dir, noteFile)); err == nil && json.Unmarshal(data, &n) == nil {
+		return n.URL
+	}
+	return ""
+}
+
 // readRefs reads packed-refs: full name -> object.
 func readRefs(dir string) (map[string]objectID, error) {
 	data, err := os.ReadFile(filepath.Join(dir, refsFile))

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -423,42 +422,6 @@ func TestFetchTurn(t *testing.T) {
 	}
 }
 
-// A disk that is full ends the fetch cleanly; the mirror stays.
-func TestFetchOnFullDisk(t *testing.T) {
-	_, o, m, r, ref, files := site(t, Options{})
-	before := maps.Clone(files)
-	files["big.json"] = dashboard("big", 1, 4000)
-	o.commit("two", files)
-	next, err := m.Resolve(t.Context(), r, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
-		t.Fatal(err)
-	}
-	// A limit of file sizes gives the same error at the same places, for this
-	// process only: EFBIG in place of ENOSPC.
-	small := old
-	small.Cur = 8 << 10
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
-		t.Fatal(err)
-	}
-	_, err = m.Fetch(t.Context(), r, next)
-	if serr := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); serr != nil {
-		t.Fatal(serr)
-	}
-	told(t, err, Unknown, "too large")
-	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, before) {
-		t.Fatal("content differs")
-	}
-	fsck(t, m, r)
-	if _, err := m.Fetch(t.Context(), r, next); err != nil {
-		t.Fatal(err)
-	}
-	fsck(t, m, r)
-}
-
 func TestIdleMirrorIsClosed(t *testing.T) {
 	_, _, m, r, ref, _ := site(t, Options{})
 	c := must[*call](t)(m.begin(t.Context(), "x", r))
@@ -492,5 +455,39 @@ func TestIdleMirrorIsClosed(t *testing.T) {
 	m.Close()
 	if _, err := m.Tree(t.Context(), r, ref.Hash, ""); err == nil {
 		t.Fatal("read after Close")
+	}
+}
+
+func TestRemoveAndPrune(t *testing.T) {
+	s, _, m, r, ref, files := site(t, Options{})
+	newOrigin(t, s.root, "other.git").commit("one", map[string]string{"a": "1"})
+	other := s.remote("other.git")
+	syncRef(t, m, other, "")
+	if n, err := m.Prune([]Remote{r, {URL: "nonsense"}}); err != nil || n != 1 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	if _, st := syncRef(t, m, other, ""); !st.Full {
+		t.Errorf("%+v", st)
+	}
+	m.Close()
+	again, err := Open(m.dir, Options{}) // which does not know what it has
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if n, err := again.Prune([]Remote{other}); err != nil || n != 1 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if err := again.Remove(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Remove(t.Context(), other); err != nil {
+		t.Fatalf("the second time: %v", err)
+	}
+	if left := globbed(t, again.dir, "*"); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }

@@ -158,3 +158,40 @@ func (m *Mirrors) Remove(ctx context.Context, r Remote) error {
 	mi.changed()
 	return errors.Join(err, os.RemoveAll(old))
 }
+
+// Prune deletes the mirrors of remotes that are not in keep, and returns how
+// many there were. A mirror that is being fetched into is left for the next
+// time.
+func (m *Mirrors) Prune(keep []Remote) (removed int, err error) {
+	wanted := make(map[string]bool)
+	for _, r := range keep {
+		if a, err := auth.ParseAddress(r.URL); err == nil {
+			wanted[m.mirror(a).dir] = true
+		}
+	}
+	dirs, err := os.ReadDir(m.dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range dirs {
+		dir := filepath.Join(m.dir, d.Name())
+		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] {
+			continue
+		}
+		if a, perr := auth.ParseAddress(urlOf(dir)); perr == nil && m.mirror(a).dir == dir {
+			mi := m.mirror(a)
+			select {
+			case mi.turn <- struct{}{}:
+			default:
+				continue
+			}
+			err = errors.Join(err, os.RemoveAll(dir))
+			mi.changed()
+			mi.give()
+		} else { // nothing can be fetched into it
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+		removed++
+	}
+	return removed, err
+}

@@ -72,8 +72,13 @@ type want struct {
 	depth    int // 0 = all that is new
 }
 
-// ask sends the request. The answer's pack is read from the second result.
-func (c *call) ask(l *listing, w want) (*packp.UploadPackResponse, io.Reader, error) {
+// answerHead bounds what comes before the pack: ends of history and
+// acknowledgements, which are held in memory. Unit: bytes.
+const answerHead = 1 << 20
+
+// ask sends the request. The answer's pack, of at most budget bytes on the wire,
+// is read from the second result.
+func (c *call) ask(l *listing, w want, budget int64) (*packp.UploadPackResponse, io.Reader, error) {
 	caps := l.refs.Capabilities
 	req := packp.NewUploadPackRequest()
 	use := func(names ...capability.Capability) {
@@ -97,10 +102,12 @@ func (c *call) ask(l *listing, w want) (*packp.UploadPackResponse, io.Reader, er
 		req.Depth, req.Shallows = packp.DepthCommits(w.depth), w.shallows
 	}
 	req.Wants, req.Haves = []objectID{w.id}, w.haves
+	c.allow("head of the answer", answerHead)
 	res, err := l.session.UploadPack(c.withCall(), req)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask for %s: %w", w.id, err)
 	}
+	c.allow(packBudget, budget)
 	var pack io.Reader = res
 	if c.addr.Scheme != "file" {
 		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k, capability.Sideband: sideband.Sideband} {

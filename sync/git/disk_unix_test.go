@@ -1,0 +1,45 @@
+//go:build unix
+
+package git
+
+import (
+	"maps"
+	"syscall"
+	"testing"
+)
+
+// A disk that is full ends the fetch cleanly; the mirror stays.
+func TestFetchOnFullDisk(t *testing.T) {
+	_, o, m, r, ref, files := site(t, Options{})
+	before := maps.Clone(files)
+	files["big.json"] = dashboard("big", 1, 4000)
+	o.commit("two", files)
+	next, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
+		t.Fatal(err)
+	}
+	// A limit of file sizes gives the same error at the same places, for this
+	// process only: EFBIG in place of ENOSPC.
+	small := old
+	small.Cur = 8 << 10
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Fetch(t.Context(), r, next)
+	if serr := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); serr != nil {
+		t.Fatal(serr)
+	}
+	told(t, err, Unknown, "too large")
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, before) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+	if _, err := m.Fetch(t.Context(), r, next); err != nil {
+		t.Fatal(err)
+	}
+	fsck(t, m, r)
+}
