@@ -77,14 +77,17 @@ func (c *Controller) makeRoom(ctx context.Context) {
 
 // deliver takes a recorded job out of the queue of the API.
 func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any, out Outcome) verdict {
-	historic, lookFirst := "", h.again
+	historic, lookFirst, refusals := "", h.again, 0
 	for try := 1; ; try++ {
 		err := func() (err error) {
 			if historic == "" {
 				historic, err = c.archiveJob(ctx, h, status, lookFirst)
 				if err != nil {
 					lookFirst = true // it may have arrived
-					if try < historicTries || ctx.Err() != nil || !answered(err) {
+					if answered(err) {
+						refusals++
+					}
+					if refusals < historicTries || ctx.Err() != nil {
 						return err
 					}
 					c.tell(EventNote, h.about, "no HistoricJob could be made: "+err.Error())
