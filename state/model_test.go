@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,6 +19,11 @@ type model struct {
 	facts   map[string]string
 	objects map[ObjectKey]Object
 	rev     uint64
+	uids    int // how many different jobs there are
+}
+
+func newModel(uids int) *model {
+	return &model{map[string]Claim{}, map[string]Record{}, map[string]string{}, map[ObjectKey]Object{}, 0, uids}
 }
 
 // contents gives the model the form that everything reads from a store.
@@ -38,10 +44,10 @@ func (m *model) contents() contents {
 	return out
 }
 
-// modelSteps and modelSeeds: about 1 s on a common disk.
+// modelSteps and modelSeeds: about 2 s.
 const (
-	modelSteps = 400
-	modelSeeds = 3
+	modelSteps = 1000
+	modelSeeds = 6
 )
 
 // TestModel does random operations on a store and a map and compares them, with reopening and compaction in between.
@@ -52,7 +58,7 @@ func TestModel(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(quickDir(t), "limpet.db")
 			s := opened(t, Options{Path: path})
-			m := &model{map[string]Claim{}, map[string]Record{}, map[string]string{}, map[ObjectKey]Object{}, 0}
+			m := newModel([]int{3, 12, 200}[seed%3])
 			rng := rand.New(rand.NewPCG(seed, 99))
 			for step := range modelSteps {
 				if err := m.step(s, rng); err != nil {
@@ -85,8 +91,8 @@ func TestModel(t *testing.T) {
 // step does one random operation on both.
 func (m *model) step(s *Store, rng *rand.Rand) error {
 	ctx := context.Background()
-	uid := fmt.Sprint("uid", rng.IntN(12))
-	text := fmt.Sprint("text", rng.IntN(1000))
+	uid := fmt.Sprint("uid", rng.IntN(m.uids))
+	text := fmt.Sprint("text", rng.IntN(1000), strings.Repeat("-", rng.IntN(200)))
 	at := noon.Add(time.Duration(rng.IntN(100)) * time.Minute)
 	_, claimed := m.claims[uid]
 	switch rng.IntN(11) {

@@ -79,7 +79,8 @@ func (a probeAnswer) err(path string, want int) error {
 }
 
 // RunProbe is called first in main. In a probe child it does the child's work and ends the process; in every other
-// process it returns false at once.
+// process it returns false at once. Where main does not call it, Open does, which works as long as nothing was printed
+// before.
 func RunProbe() bool {
 	mode := os.Getenv(probeEnv)
 	if mode == "" {

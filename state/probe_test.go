@@ -151,11 +151,15 @@ func TestSalvageWithoutChild(t *testing.T) {
 	}
 }
 
-// TestProbeProcessNeverOpens: a program whose main does not call RunProbe must not start children of children.
-func TestProbeProcessNeverOpens(t *testing.T) {
-	t.Setenv(probeEnv, "check")
-	if _, _, err := Open(context.Background(), Options{Path: filepath.Join(quickDir(t), "limpet.db")}); err == nil {
-		t.Error("opened")
+// TestProbeByOpen: a program whose main does not call RunProbe must not start children of children.
+func TestProbeByOpen(t *testing.T) {
+	t.Parallel()
+	path := stop(t, someFacts)
+	cmd := child("late", "")
+	cmd.Env = append(cmd.Env, probeEnv+"=check", probePathEnv+"="+path, probeWantEnv+"=1")
+	out, err := cmd.Output()
+	if err != nil || string(out) != probeGreeting+`{"verdict":"sound"}`+"\n" {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if RunProbe() || beChild() {
+	if beChild() || RunProbe() {
 		return
 	}
 	os.Exit(m.Run())
