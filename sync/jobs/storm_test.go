@@ -15,7 +15,7 @@ import (
 	"limpet/sync/api"
 )
 
-var storms = flag.Int("storms", 12, "how many storms TestStorm lets loose")
+var storms = flag.Int("storms", 6, "how many storms TestStorm lets loose")
 
 // TestStorm: three agents, jobs of four repositories, lost requests and answers,
 // slow and failing ones, crashes and restarts, cut links, people who cancel and
