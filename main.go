@@ -5,6 +5,7 @@ package main
 
 import (
 	"os"
+	"runtime/debug"
 
 	"limpet/state"
 	"limpet/tui/cli"
@@ -15,6 +16,11 @@ func main() {
 	// child process, which is this binary again: damage may crash the reader.
 	if state.RunProbe() {
 		return
+	}
+	if os.Getenv("GOGC") == "" {
+		// Memory is scarcer than processor time on the boards this is for: the
+		// heap may grow by half before it is collected, not by its whole.
+		debug.SetGCPercent(50)
 	}
 	os.Exit(cli.Main(os.Args[1:], cli.System()))
 }

@@ -35,6 +35,11 @@ import (
 // listens there: requests stay in the process.
 const EmbeddedURL = "http://embedded"
 
+// watchWindow is how many events of a kind the embedded API keeps for watches
+// that begin in the past. In an agent nearly all watches are its own and never
+// fall behind; who does lists anew. Each event costs the size of its object.
+const watchWindow = 128
+
 // Config is what an Agent is made of. Store, StatePath, Version, Jobs and
 // Logger must be set; the rest may be empty.
 type Config struct {
@@ -122,7 +127,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 func (a *Agent) connect(ctx context.Context) (err error) {
 	cfg := a.cfg.API
 	if cfg.Server == "" && cfg.Kubeconfig == "" {
-		a.embedded, err = localapi.New(a.cfg.Store, localapi.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version})
+		a.embedded, err = localapi.New(a.cfg.Store, localapi.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version, Window: watchWindow})
 		if err != nil {
 			return err
 		}

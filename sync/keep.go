@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	stdsync "sync"
 	"time"
@@ -95,6 +97,7 @@ func (a *Agent) keep(ctx context.Context) error {
 		case <-save.C:
 			a.saveSnapshot(ctx)
 		case <-look.C:
+			a.rest()
 			if a.runs.stale() {
 				a.lookBack(ctx)
 				a.board.touch()
@@ -102,6 +105,23 @@ func (a *Agent) keep(ctx context.Context) error {
 		}
 	}
 }
+
+// rest gives memory back to the system once after a burst of work: an agent
+// waits most of its life, and what it waits with is what a board has to spare.
+func (a *Agent) rest() {
+	if len(a.controller.Live()) > 0 {
+		return
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapSys-m.HeapReleased > m.HeapAlloc+spare {
+		debug.FreeOSMemory()
+	}
+}
+
+// spare is the memory beyond the live heap, in bytes, that is not worth a
+// collection of its own.
+const spare = 4 << 20
 
 func (a *Agent) saveSnapshot(ctx context.Context) {
 	snap := *a.board.snapshot()
