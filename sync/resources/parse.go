@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -233,84 +232,4 @@ func checkName(member, name string) error {
 
 func allowedName(r rune) bool {
 	return r < 0x80 && r != ' ' && r != '/' && allowedByte(byte(r))
-}
-
-// parseClassic reads a dashboard as Grafana's "JSON model" has it.
-func parseClassic(f File, all []field) (*Object, error) {
-	for _, want := range []string{"panels", "schemaVersion", "tags"} {
-		if v := value(all, want); v != nil && !null(v) {
-			continue
-		}
-		if inner := value(all, "dashboard"); len(inner) > 0 && inner[0] == '{' {
-			return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
-		}
-		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
-	}
-	o := &Object{Classic: true, GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
-	if uid := value(all, "uid"); uid != nil && json.Unmarshal(uid, &o.Name) != nil {
-		return nil, errors.New("uid is not text")
-	}
-	if o.Name == "" {
-		o.Name = FileID(f.Repository, f.Path)
-	}
-	o.spec = cleaned(all)
-	return o, checkName("uid", o.Name)
-}
-
-func null(v json.RawMessage) bool { return string(v) == "null" }
-
-// spec is the specification of a dashboard: the text of anything but an object,
-// or the members that are left of an object.
-type spec struct {
-	text   json.RawMessage
-	fields []field
-}
-
-// cleanSpec leaves out the members of a dashboard that belong to one server's
-// database. Nothing else changes, not even the order.
-func cleanSpec(text json.RawMessage) *spec {
-	if len(text) == 0 || text[0] != '{' {
-		return &spec{text: text}
-	}
-	return cleaned(fieldsOf(text))
-}
-
-func cleaned(fields []field) *spec {
-	return &spec{fields: slices.DeleteFunc(fields, func(f field) bool {
-		return f.name == "uid" || f.name == "version" || f.name == "id"
-	})}
-}
-
-// append appends the text of the specification to out.
-func (s *spec) append(out []byte) []byte {
-	if s.text != nil {
-		return append(out, s.text...)
-	}
-	out = append(out, '{')
-	for _, f := range s.fields {
-		out = appendMember(out, f.name, f.value)
-	}
-	return append(out, '}')
-}
-
-// size is about the length of the text.
-func (s *spec) size() int {
-	n := len(s.text)
-	for _, f := range s.fields {
-		n += len(f.name) + len(f.value) + 4
-	}
-	return n
-}
-
-// appendMember appends a member to an object whose brace is still open.
-func appendMember(out []byte, name string, value []byte) []byte {
-	return append(appendName(out, name), value...)
-}
-
-func appendName(out []byte, name string) []byte {
-	if out[len(out)-1] != '{' {
-		out = append(out, ',')
-	}
-	quoted, _ := json.Marshal(name) // text always marshals
-	return append(append(out, quoted...), ':')
 }

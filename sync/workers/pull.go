@@ -125,6 +125,7 @@ func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
 	}
 	t.Progress.SetMessage(ctx, "execute sync job")
 	t.Progress.StrictMaxErrors(maxErrors)
+	r.resume()
 	err := r.sync(ctx)
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
@@ -251,17 +252,21 @@ func (r *pull) fetch(ctx context.Context) error {
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }
 
-// mark is the resume mark of a pull. It is for people: what is done already is
-// seen on the server, and costs no write the second time.
+// mark is the resume mark of a pull. It is a hint: what is done already is seen
+// on the server, and costs no write the second time.
 type mark struct {
 	Ref  string `json:"ref"`
 	Done int    `json:"done"`
 }
 
-// resumed tells that an earlier run of this claim was cut.
-func (r *pull) resumed() {
+// resume begins anew after an interruption. The results so far are dropped,
+// because everything that is not right yet comes up again, and what was in the
+// way then may be gone.
+func (r *pull) resume() {
 	var m mark
-	if len(r.Mark) > 0 && json.Unmarshal(r.Mark, &m) == nil {
-		r.log.Info("resuming after an interruption", "step", "apply", "ref", short(m.Ref), "done", m.Done)
+	if len(r.Mark) == 0 || json.Unmarshal(r.Mark, &m) != nil {
+		return
 	}
+	r.log.Info("resuming after an interruption", "step", "plan", "ref", short(m.Ref), "done", m.Done)
+	r.Progress.ResetResults()
 }

@@ -134,7 +134,6 @@ func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
 
 // apply carries the plan out and counts what the repository has then.
 func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64) error {
-	r.resumed()
 	r.Progress.SetTotal(ctx, plan.Len())
 	r.Progress.SetMessage(ctx, "replicating changes")
 	tally, err := resources.Apply{

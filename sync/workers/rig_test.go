@@ -50,10 +50,11 @@ type rig struct {
 	git        *apitest.GitServer
 	mirrors    *git.Mirrors
 	url        string
-	done       chan jobs.Event // completed jobs
+	done       chan jobs.Event // jobs that were completed, left alone or lost
 	number     int
 	options    PullOptions
-	halt       func() // ends the agent and waits for it
+	terms      jobs.Options // of the next start
+	halt       func()       // ends the agent and waits for it
 }
 
 // recording is a transport that keeps the requests to the server.
@@ -200,13 +201,15 @@ func (r *rig) start() {
 	queue := r.client.Informer(api.Jobs, r.namespace, api.InformerOptions{})
 	repos := r.client.Informer(api.Repositories, r.namespace, api.InformerOptions{})
 	var err error
-	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{NewPull(r.options)}, jobs.Options{
-		Namespace: r.namespace, Logger: log, Grace: 50 * time.Millisecond,
-		Observe: func(e jobs.Event) {
-			if e.Type == jobs.EventCompleted || e.Type == jobs.EventLeft {
-				r.done <- e
-			}
-		}})
+	o := r.terms
+	o.Namespace, o.Logger, o.Grace = r.namespace, log, 50*time.Millisecond
+	o.Observe = func(e jobs.Event) {
+		switch e.Type {
+		case jobs.EventCompleted, jobs.EventLeft, jobs.EventLost:
+			r.done <- e
+		}
+	}
+	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{NewPull(r.options)}, o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
