@@ -309,8 +309,8 @@ func (a *Agent) notReady() string {
 	if !a.jobs.HasSynced() || !a.repos.HasSynced() {
 		return "watches have not synced"
 	}
-	if _, err := a.client.Clock().Millis(a.cfg.Jobs.Expiry / 6); err != nil {
-		return err.Error()
+	if err := a.controller.Ready(); err != nil {
+		return api.Redact(err.Error())
 	}
 	return ""
 }
