@@ -30,20 +30,26 @@ type call struct {
 	watchdog *time.Timer
 	received atomic.Int64
 	requests atomic.Int64
-	budget   atomic.Int64 // bytes that may still come in this phase
-	what     string       // what the budget is for
-	most     int64
-	problem  *Error // what the transport already understood
+	budget   atomic.Pointer[budget]
+	problem  atomic.Pointer[Error] // what the transport already understood
 	remarks  remarks
+}
+
+// budget is how many bytes may come in one phase of a call. An ssh connection
+// is read by a goroutine of its own, so it is replaced whole.
+type budget struct {
+	what string
+	most int64
+	left atomic.Int64
 }
 
 var errStalled = errors.New("the server is silent")
 
-// begin checks the remote and starts the clock. end must follow. Without
-// network no watchdog is needed: pass false.
+// begin checks the remote and starts the clock. end must follow.
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
 	c := &call{m: m, op: op, remote: r, limits: r.Limits.or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.allow("answer", 0)
 	if err := c.checkRemote(); err != nil {
 		c.cancel(nil)
 		return nil, err
@@ -67,8 +73,9 @@ func (c *call) watch() {
 
 // allow sets how many bytes may come from now on.
 func (c *call) allow(what string, n int64) {
-	c.what, c.most = what, n
-	c.budget.Store(n)
+	b := &budget{what: what, most: n}
+	b.left.Store(n)
+	c.budget.Store(b)
 }
 
 // count takes n received bytes off the budget and calms the watchdog.
@@ -77,8 +84,9 @@ func (c *call) count(n int) error {
 	if c.watchdog != nil && n > 0 {
 		c.watchdog.Reset(c.m.options.Stall)
 	}
-	if c.budget.Add(-int64(n)) < 0 {
-		return &TooLargeError{What: c.what, Size: c.most - c.budget.Load(), Limit: c.most}
+	b := c.budget.Load()
+	if left := b.left.Add(-int64(n)); left < 0 {
+		return &TooLargeError{What: b.what, Size: b.most - left, Limit: b.most}
 	}
 	return nil
 }
@@ -200,7 +208,7 @@ func (c *call) fail(err error) error {
 // classify gives kind and hint; the caller fills in the rest.
 func (c *call) classify(err error) *Error {
 	if large, ok := errors.AsType[*TooLargeError](err); ok {
-		return &Error{Kind: TooLarge, Err: large, Hint: "raise the limit if the repository is to be trusted with that"}
+		return &Error{Kind: TooLarge, Err: large, Hint: "the limits protect this host; make the repository or the file smaller"}
 	}
 	if errors.Is(context.Cause(c.ctx), errStalled) {
 		return &Error{Kind: Timeout, Err: fmt.Errorf("%w for %s", errStalled, c.m.options.Stall)}
@@ -212,8 +220,8 @@ func (c *call) classify(err error) *Error {
 		}
 		return &Error{Kind: Cancelled, Err: cause}
 	}
-	if c.problem != nil {
-		return c.problem
+	if known := c.problem.Load(); known != nil {
+		return known
 	}
 	for _, class := range classes {
 		if e := class(c, err); e != nil {

@@ -102,7 +102,7 @@ func (d *differ) compare(a, b objectID, prefix string, depth int) error {
 	slices.Sort(names)
 	for _, name := range names {
 		if d.entries++; d.entries > 2*d.limits.TreeEntries {
-			return &TooLargeError{What: "number of compared entries", Size: int64(d.entries), Limit: 2 * int64(d.limits.TreeEntries)}
+			return &TooLargeError{Count: true, What: "number of compared entries", Size: int64(d.entries), Limit: 2 * int64(d.limits.TreeEntries)}
 		}
 		if err := d.entry(olds[name], news[name], prefix+name, depth); err != nil {
 			return err

@@ -71,8 +71,13 @@ var ErrUnknownCommit = errors.New("commit is not in the mirror")
 type TooLargeError struct {
 	What        string // "object", "pack", "number of objects", ...
 	Size, Limit int64
+	Count       bool // Size and Limit count things; else they are bytes
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("%s of %d exceeds the limit of %d", e.What, e.Size, e.Limit)
+	unit := " bytes"
+	if e.Count {
+		unit = ""
+	}
+	return fmt.Sprintf("%s of %d%s exceeds the limit of %d", e.What, e.Size, unit, e.Limit)
 }

@@ -148,8 +148,9 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 
 // understood notes what an answer means, for the error that the call will tell.
 func (c *call) understood(k Kind, retryAfter time.Duration, text, hint string) error {
-	c.problem = &Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter}
-	return c.problem
+	e := &Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter}
+	c.problem.Store(e)
+	return e
 }
 
 // wire is the RoundTripper under go-git.

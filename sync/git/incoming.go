@@ -67,7 +67,7 @@ func (s *packStream) scan(l Limits) (*incoming, error) {
 		return nil, fmt.Errorf("%w: it does not begin like a pack", errBadPack)
 	}
 	if int64(count) > int64(l.Objects) {
-		return nil, &TooLargeError{What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
+		return nil, &TooLargeError{Count: true, What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
 	}
 	p := &incoming{bases: make(map[int32]objectID)}
 	h := newIDHasher()

@@ -125,7 +125,7 @@ func (s *localSession) missing(ctx context.Context, commit objectID, haves []obj
 			return err
 		}
 		if depth > maxLocalDepth {
-			return &TooLargeError{What: "depth of directories", Size: int64(depth), Limit: maxLocalDepth}
+			return &TooLargeError{Count: true, What: "depth of directories", Size: int64(depth), Limit: maxLocalDepth}
 		}
 		seen[tree] = true
 		ids = append(ids, tree)

@@ -187,7 +187,7 @@ type countedConn struct {
 func (n countedConn) Read(p []byte) (int, error) {
 	k, err := n.Conn.Read(p)
 	if lerr := n.c.count(k); lerr != nil {
-		n.c.problem = &Error{Kind: TooLarge, Err: lerr}
+		n.c.problem.Store(&Error{Kind: TooLarge, Err: lerr}) // the ssh library tells of a lost connection
 		return 0, lerr
 	}
 	return k, err
@@ -276,8 +276,8 @@ func (c *call) hostKeys(config *ssh.ClientConfig) error {
 func (c *call) sshError(err error) error {
 	text := err.Error()
 	switch {
-	case c.problem != nil:
-		return c.problem
+	case c.problem.Load() != nil:
+		return c.problem.Load()
 	case strings.Contains(text, "unable to authenticate"):
 		return &Error{Kind: Auth, Err: errors.New("the server refuses the ssh key"), Hint: "add the public key to the repository, and check the user in the url"}
 	case strings.Contains(text, "no common algorithm for host key"):

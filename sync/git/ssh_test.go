@@ -42,7 +42,7 @@ type sshServer struct {
 	instead  func(ssh.Channel) // answers in git's place
 }
 
-func newSSHServer(t *testing.T, root string, host crypto.Signer, client ssh.PublicKey) *sshServer {
+func newSSHServer(t *testing.T, root string, client ssh.PublicKey, hosts ...crypto.Signer) *sshServer {
 	t.Helper()
 	s := &sshServer{t: t, root: root, done: make(chan struct{})}
 	s.config = &ssh.ServerConfig{PublicKeyCallback: func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
@@ -54,11 +54,10 @@ func newSSHServer(t *testing.T, root string, host crypto.Signer, client ssh.Publ
 		}
 		return nil, nil
 	}}
-	signer, err := ssh.NewSignerFromSigner(host)
-	if err != nil {
-		t.Fatal(err)
+	for _, h := range hosts {
+		s.config.AddHostKey(must[ssh.Signer](t)(ssh.NewSignerFromSigner(h)))
 	}
-	s.config.AddHostKey(signer)
+	var err error
 	if s.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -184,17 +183,16 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-func sshKeys(t *testing.T) map[string]crypto.Signer {
-	_, ed, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+// sshKeys are one key of each kind, made once.
+var sshKeys = sync.OnceValue(func() map[string]crypto.Signer {
+	_, ed, err1 := ed25519.GenerateKey(rand.Reader)
+	ec, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	long, err3 := rsa.GenerateKey(rand.Reader, 2048)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		panic(err)
 	}
-	return map[string]crypto.Signer{
-		"ed25519": ed,
-		"ecdsa":   must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)),
-		"rsa":     must[*rsa.PrivateKey](t)(rsa.GenerateKey(rand.Reader, 2048)),
-	}
-}
+	return map[string]crypto.Signer{"ed25519": ed, "ecdsa": ec, "rsa": long}
+})
 
 func private(t *testing.T, key crypto.Signer, passphrase string) []byte {
 	t.Helper()
@@ -213,14 +211,14 @@ func TestSSH(t *testing.T) {
 	root := t.TempDir()
 	o := newOrigin(t, root, "team/it's a \"site\".git")
 	first := o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
-	keys := sshKeys(t)
+	keys := sshKeys()
 	for name, key := range keys {
 		t.Run(name, func(t *testing.T) {
 			pub, err := ssh.NewPublicKey(key.Public())
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := newSSHServer(t, root, key, pub)
+			s := newSSHServer(t, root, pub, key)
 			m := openMirrors(t, Options{})
 			// known_hosts has another key kind for the host too.
 			creds := &auth.Credentials{SSHKey: private(t, key, secret), SSHPassphrase: secret, KnownHosts: s.known(key)}
@@ -250,11 +248,11 @@ func TestSSHRefuses(t *testing.T) {
 	root := t.TempDir()
 	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
 	gitIn(t, root, nil, "init", "-q", "--bare", "empty.git")
-	keys := sshKeys(t)
+	keys := sshKeys()
 	key, host, other := keys["ed25519"], keys["ecdsa"], keys["rsa"]
 	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
 	hostPub := must[ssh.PublicKey](t)(ssh.NewPublicKey(host.Public()))
-	s := newSSHServer(t, root, host, pub)
+	s := newSSHServer(t, root, pub, host)
 	site := filepath.ToSlash(root)[1:] + "/site.git"
 	good := auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(host)}
 	with := func(f func(*auth.Credentials)) *auth.Credentials {
@@ -312,17 +310,48 @@ func TestSSHRefuses(t *testing.T) {
 	}
 }
 
+// Limits hold over ssh as well.
+func TestSSHLimits(t *testing.T) {
+	quiet(t)
+	root := t.TempDir()
+	var text strings.Builder
+	for i := range 40_000 {
+		fmt.Fprintf(&text, "%x", i*i*7919)
+	}
+	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": text.String()})
+	key := sshKeys()["ed25519"]
+	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	s := newSSHServer(t, root, pub, key)
+	m := openMirrors(t, Options{})
+	r := s.remote(filepath.ToSlash(root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)})
+	ref, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Limits = Limits{PackBytes: 20_000}
+	_, err = m.Fetch(t.Context(), r, ref)
+	told(t, err, TooLarge, "pack of")
+	r.Limits = Limits{ObjectBytes: 1000}
+	_, err = m.Fetch(t.Context(), r, ref)
+	told(t, err, TooLarge, "object of")
+	r.Limits = Limits{RefsBytes: 100}
+	_, err = m.Resolve(t.Context(), r, "")
+	told(t, err, TooLarge, "list of refs")
+	r.Limits = Limits{}
+	if _, err = m.Fetch(t.Context(), r, ref); err != nil {
+		t.Fatal(err)
+	}
+	fsck(t, m, r)
+}
+
 // A host with keys of several kinds is asked for the kind that is known.
 func TestSSHChoosesTheKnownKind(t *testing.T) {
 	quiet(t)
 	root := t.TempDir()
 	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
-	keys := sshKeys(t)
+	keys := sshKeys()
 	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
-	s := newSSHServer(t, root, keys["ed25519"], pub)
-	for _, k := range []string{"ecdsa", "rsa"} {
-		s.config.AddHostKey(must[ssh.Signer](t)(ssh.NewSignerFromSigner(keys[k])))
-	}
+	s := newSSHServer(t, root, pub, keys["ed25519"], keys["ecdsa"], keys["rsa"])
 	m := openMirrors(t, Options{})
 	for name, key := range keys {
 		r := s.remote(filepath.ToSlash(root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, keys["ed25519"], ""), KnownHosts: s.known(key)})
@@ -335,9 +364,9 @@ func TestSSHChoosesTheKnownKind(t *testing.T) {
 // Paths and users reach the server as git would send them.
 func TestSSHPathsAndUsers(t *testing.T) {
 	quiet(t)
-	keys := sshKeys(t)
+	keys := sshKeys()
 	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
-	s := newSSHServer(t, t.TempDir(), keys["ed25519"], pub)
+	s := newSSHServer(t, t.TempDir(), pub, keys["ed25519"])
 	s.instead = func(ch ssh.Channel) { io.WriteString(ch.Stderr(), "ERROR: Repository not found.\x1b[2J\n") }
 	m := openMirrors(t, Options{})
 	creds := &auth.Credentials{SSHKey: private(t, keys["ed25519"], ""), KnownHosts: s.known(keys["ed25519"])}
@@ -367,10 +396,10 @@ func TestSSHPathsAndUsers(t *testing.T) {
 
 func TestSSHSilence(t *testing.T) {
 	quiet(t)
-	keys := sshKeys(t)
+	keys := sshKeys()
 	key := keys["ed25519"]
 	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
-	s := newSSHServer(t, t.TempDir(), key, pub)
+	s := newSSHServer(t, t.TempDir(), pub, key)
 	release := make(chan struct{})
 	s.instead = func(ch ssh.Channel) { <-release }
 	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}

@@ -105,7 +105,7 @@ func (w *walker) walk(id objectID, prefix string, depth int) error {
 	}
 	for _, e := range entries {
 		if w.entries++; w.entries > w.limits.TreeEntries {
-			return &TooLargeError{What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
+			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
 		}
 		path := prefix + e.name
 		if e.mode == modeTree {
