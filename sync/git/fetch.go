@@ -68,7 +68,9 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (Stats, error) {
 	}
 	defer mi.give()
 	f := fetch{call: c, mirror: mi, id: id, name: name}
-	err = f.run()
+	if err = f.run(); err == nil {
+		mi.fetched(ref)
+	}
 	return c.stats(f.stats), c.fail(err)
 }
 

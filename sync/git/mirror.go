@@ -28,6 +28,8 @@ type mirror struct {
 	idle    *time.Timer
 	closed  bool
 	damaged bool
+	age     int      // how often the mirror was made anew
+	last    Ref      // what was fetched last, for healing; the zero Ref at first
 	listed  *listing // the last answer to ls-remote, for the fetch that follows
 }
 
@@ -62,6 +64,7 @@ func (m *mirror) use(limit int64) (*store, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.age = m.age
 		m.open = s
 	}
 	if m.idle != nil {
@@ -123,10 +126,15 @@ func (m *mirror) close() {
 }
 
 // markDamaged makes the next fetch throw the mirror away, also after a restart.
-func (m *mirror) markDamaged() {
+// age is that of the store that showed the damage: a mirror that was made anew
+// meanwhile is not blamed.
+func (m *mirror) markDamaged(age int) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if age != m.age {
+		return
+	}
 	m.damaged = true
-	m.mu.Unlock()
 	// A disk that cannot take the mark loses it at a restart only.
 	if f, err := os.Create(filepath.Join(m.dir, damageFile)); err == nil {
 		f.Close()
@@ -160,6 +168,20 @@ func (m *mirror) replaceBy(dir string) error {
 	m.mu.Lock()
 	m.drop()
 	m.damaged = false
+	m.age++
 	m.mu.Unlock()
 	return syncDir(root)
+}
+
+// fetched notes what a fetch brought, or found to be there.
+func (m *mirror) fetched(r Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = r
+}
+
+func (m *mirror) lastFetched() (r Ref, age int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last, m.age
 }

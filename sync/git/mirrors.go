@@ -112,8 +112,9 @@ type view struct {
 	limits Limits
 }
 
-// read runs f over the mirror of r. No request is made. When f meets damage,
-// the mirror is marked, and the next fetch makes it anew.
+// read runs f over the mirror of r. When f meets damage, the commit that was
+// fetched last is fetched once more, which makes the mirror anew, and f runs a
+// second time; nothing else makes a request.
 func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*view) error) error {
 	c, err := m.begin(ctx, op, r)
 	if err != nil {
@@ -121,18 +122,44 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*view) e
 	}
 	defer c.end()
 	mi := m.mirror(c.addr)
-	s, err := mi.use(c.limits.ObjectBytes)
-	if err == nil {
-		err = f(&view{ctx: c.ctx, store: s, limits: c.limits})
-		mi.release(s)
-	} else if errors.Is(err, fs.ErrNotExist) {
-		return c.fail(&Error{Kind: Unknown, Err: fmt.Errorf("%w: nothing was fetched yet", ErrUnknownCommit), Hint: "fetch it first"})
+	err = c.look(mi, f)
+	if errors.Is(err, errDamaged) && c.heal(mi, err) {
+		err = c.look(mi, f)
 	}
-	if errors.Is(err, errDamaged) {
-		m.log.Warn("mirror is damaged, it will be made anew", "url", c.url(), "err", err)
-		mi.markDamaged()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &Error{Kind: Unknown, Err: fmt.Errorf("%w: nothing was fetched yet", ErrUnknownCommit), Hint: "fetch it first"}
 	}
 	return c.fail(err)
+}
+
+// look runs f over the mirror as it is, and marks the mirror when it is damaged.
+func (c *call) look(mi *mirror, f func(*view) error) error {
+	_, age := mi.lastFetched()
+	s, err := mi.use(c.limits.ObjectBytes)
+	if err == nil {
+		age = s.age
+		err = f(&view{ctx: c.ctx, store: s, limits: c.limits})
+		mi.release(s)
+	}
+	if errors.Is(err, errDamaged) {
+		mi.markDamaged(age)
+	}
+	return err
+}
+
+// heal fetches anew what a damaged mirror held, if this process knows what that
+// was.
+func (c *call) heal(mi *mirror, why error) bool {
+	ref, _ := mi.lastFetched()
+	if ref.Hash == "" {
+		return false
+	}
+	c.m.log.Warn("mirror is damaged, it is made anew", "url", c.url(), "err", why)
+	if _, err := c.m.Fetch(c.ctx, c.remote, ref); err != nil {
+		c.m.log.Warn("damaged mirror is kept for now", "url", c.url(), "err", err)
+		return false
+	}
+	return true
 }
 
 // Remove deletes the mirror of a remote, if there is one. It waits for a fetch

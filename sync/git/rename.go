@@ -199,7 +199,7 @@ func (d *differ) load(s *side) error {
 	}
 	size, err := d.store.size(s.id)
 	if err != nil {
-		return err
+		return inside(err)
 	}
 	if size > maxRenameSize || size == 0 {
 		s.failed = true

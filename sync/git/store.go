@@ -17,6 +17,7 @@ type store struct {
 	packs  []*pack // newest first
 	limit  int64   // bytes of any one object
 	cache  *baseCache
+	age    int  // of the mirror when it was opened
 	users  int  // guarded by the mirror's mu
 	retire bool // guarded by the mirror's mu: close when the last user is gone
 }

@@ -121,7 +121,7 @@ func (w *walker) walk(id objectID, prefix string, depth int) error {
 		}
 		size, err := w.store.size(e.id)
 		if err != nil {
-			return err
+			return inside(err)
 		}
 		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.id.String(), Size: size, Mode: modeText(e.mode)})
 	}
@@ -147,7 +147,7 @@ func (w *walker) refuse(r Refusal) {
 func (v *view) directory(id objectID, prefix string) ([]treeEntry, []Refusal, error) {
 	data, err := v.store.readKind(id, treeKind, v.limits.ObjectBytes)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, inside(err)
 	}
 	entries, err := parseTree(data)
 	if err != nil {
@@ -155,6 +155,15 @@ func (v *view) directory(id objectID, prefix string) ([]treeEntry, []Refusal, er
 	}
 	pass, refused := sift(entries, prefix, v.limits)
 	return pass, refused, nil
+}
+
+// inside makes damage of what is missing inside a commit that is there: every
+// commit was whole when it came.
+func inside(err error) error {
+	if errors.Is(err, errMissing) {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
 }
 
 func modeText(mode uint32) string {
