@@ -197,13 +197,16 @@ func (c *call) fail(err error) error {
 		e = c.classify(err)
 	}
 	e.Op, e.URL = c.op, c.url()
-	text := c.redact.Replace(clean(e.Err.Error(), 500))
-	if said := c.redact.Replace(c.remarks.text()); said != "" && e.Kind != Timeout && e.Kind != Cancelled && !strings.Contains(text, said) {
+	text := c.safe(clean(e.Err.Error(), 500))
+	if said := c.safe(c.remarks.text()); said != "" && e.Kind != Timeout && e.Kind != Cancelled && !strings.Contains(text, said) {
 		text += ", the server says: " + said
 	}
 	e.Err = &plain{text, e.Err}
 	return e
 }
+
+// safe takes secrets out of a text that somebody else wrote.
+func (c *call) safe(text string) string { return withoutUserInfo(c.redact.Replace(text)) }
 
 // classify gives kind and hint; the caller fills in the rest.
 func (c *call) classify(err error) *Error {

@@ -140,6 +140,19 @@ func TestClean(t *testing.T) {
 	}
 }
 
+func TestWithoutUserInfo(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"proxyconnect http://u:CANARY@proxy:3128/x failed": "proxyconnect http://proxy:3128/x failed",
+		`Get "https://CANARY@h/x": no`:                     `Get "https://h/x": no`,
+		"mail to ann@example.com at https://h/a@b":         "mail to ann@example.com at https://h/a@b",
+	} {
+		if got := withoutUserInfo(in); got != want {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
 func FuzzClean(f *testing.F) {
 	f.Add("a\x1b]52;c;x\x07\nb", 10)
 	f.Fuzz(func(t *testing.T, s string, n int) {

@@ -3,6 +3,7 @@ package git
 import (
 	"encoding/base64"
 	"net/url"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -67,6 +68,13 @@ func redactor(c *auth.Credentials) *strings.Replacer {
 	}
 	return strings.NewReplacer(pairs...)
 }
+
+// userInfo is the part of a URL that may hold a password: a proxy's, or one in
+// a redirect.
+var userInfo = regexp.MustCompile(`://[^/@\s"]+@`)
+
+// withoutUserInfo leaves out user and password of URLs in a text.
+func withoutUserInfo(s string) string { return userInfo.ReplaceAllString(s, "://") }
 
 // remarks collects what the server says beside the pack; the last of it is
 // usually the reason when the pack does not come.

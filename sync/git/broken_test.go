@@ -1,0 +1,199 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+)
+
+// A server that goes silent: in the refs, before the pack, within the pack.
+func TestHTTPSilence(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 2000)})
+	release := make(chan struct{})
+	silent := func(post bool, after int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if (r.Method == http.MethodPost) != post {
+				return
+			}
+			rec := httptest.NewRecorder()
+			s.during(nil)
+			s.Config.Handler.ServeHTTP(rec, r)
+			w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+			w.Write(rec.Body.Bytes()[:min(after, rec.Body.Len())])
+			http.NewResponseController(w).Flush()
+			<-release
+		}
+	}
+	type how struct {
+		post  bool
+		after int
+	}
+	for name, h := range map[string]how{"refs": {false, 40}, "before the pack": {true, 0}, "in the pack": {true, 900}} {
+		for _, by := range []string{"deadline", "watchdog", "cancel"} {
+			t.Run(name+" "+by, func(t *testing.T) {
+				o := Options{}
+				if by == "watchdog" {
+					o.Stall = 150 * time.Millisecond
+				}
+				m := openMirrors(t, o)
+				r := s.remote("site.git")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				lost := errors.New("lease lost")
+				s.during(silent(h.post, h.after))
+				timer := time.AfterFunc(150*time.Millisecond, func() {
+					if by == "cancel" {
+						cancel(lost)
+					}
+				})
+				defer timer.Stop()
+				if by == "deadline" {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(ctx, 150*time.Millisecond)
+					defer stop()
+				}
+				began := time.Now()
+				ref, err := m.Resolve(ctx, r, "")
+				if err == nil {
+					_, err = m.Fetch(ctx, r, ref)
+				}
+				if took := time.Since(began); took > 3*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				kind := Timeout
+				if by == "cancel" {
+					kind = Cancelled
+				}
+				told(t, err, kind)
+				if by == "cancel" && !errors.Is(err, lost) {
+					t.Errorf("%v does not wrap the cause", err)
+				}
+				if by == "deadline" && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v does not wrap DeadlineExceeded", err)
+				}
+				if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+					t.Errorf("left behind: %v", left)
+				}
+			})
+		}
+	}
+	s.during(nil)
+	close(release)
+}
+
+// recorded serves what git answered to the first request, changed by f.
+func recorded(s *server, f *func([]byte) []byte) http.HandlerFunc {
+	var first *httptest.ResponseRecorder
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		if first == nil {
+			first = httptest.NewRecorder()
+			hook := s.hook
+			s.during(nil)
+			s.Config.Handler.ServeHTTP(first, r)
+			s.during(hook)
+		}
+		w.Header().Set("Content-Type", first.Header().Get("Content-Type"))
+		w.Write((*f)(bytes.Clone(first.Body.Bytes())))
+	}
+}
+
+func TestHTTPDamagedPacks(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	files := map[string]string{}
+	for i := range 12 {
+		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = dashboard(fmt.Sprint(i%4), i, 10)
+	}
+	o.commit("one", files)
+	gitIn(t, o.bare, nil, "repack", "-adq")
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	ref, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	kinds := map[Kind]int{}
+	var change func([]byte) []byte
+	s.during(recorded(s, &change))
+	try := func(name string, f func([]byte) []byte) {
+		t.Helper()
+		change = f
+		_, err := m.Fetch(t.Context(), r, ref)
+		if err == nil {
+			t.Fatalf("%s: accepted", name)
+		}
+		kinds[KindOf(err)]++
+		if KindOf(err) == Unknown {
+			t.Logf("%s: %v", name, err)
+		}
+		if k := KindOf(err); k != Corrupt && k != Protocol && k != Unreachable && k != TooLarge && k != Unknown && k != Auth && k != NotFound && k != Moved {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(mirrorDir(t, m, r)); err == nil {
+			t.Fatalf("%s: a mirror was made", name)
+		}
+	}
+	try("empty", func(b []byte) []byte { size = len(b); return nil })
+	for at := 0; at < size; at += 1 + size/25 {
+		try(fmt.Sprint("cut at ", at), func(b []byte) []byte { return b[:at] })
+	}
+	for at := 60; at < size-4; at += 1 + size/40 { // behind the shallow and NAK lines
+		try(fmt.Sprint("flipped at ", at), func(b []byte) []byte { b[at] ^= 1 << (at % 8); return b })
+	}
+	t.Logf("pack of %d bytes: %v", size, kinds)
+	if left := globbed(t, m.dir, "*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	s.during(nil)
+	if _, err := m.Fetch(t.Context(), r, ref); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, m, r, ref.Hash, ""); len(got) != len(files) {
+		t.Fatal("content differs")
+	}
+	fsck(t, m, r)
+
+	// The same for a difference: the mirror stays as it was.
+	files["d1/x1.json"] = dashboard("changed", 1, 10)
+	o.commit("two", files)
+	next, err := m.Resolve(t.Context(), r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.during(recorded(s, &change))
+	for at := 60; at < 400; at += 41 {
+		change = func(b []byte) []byte {
+			if at < len(b)-4 {
+				b[at] ^= 0x10
+				return b
+			}
+			return b[:len(b)/2]
+		}
+		if _, err := m.Fetch(t.Context(), r, next); err == nil {
+			t.Fatalf("flipped at %d: accepted", at)
+		}
+		if got := content(t, m, r, ref.Hash, ""); len(got) != len(files) {
+			t.Fatal("content differs")
+		}
+	}
+	fsck(t, m, r)
+	s.during(nil)
+	if _, err := m.Fetch(t.Context(), r, next); err != nil {
+		t.Fatal(err)
+	}
+	fsck(t, m, r)
+}

@@ -1,0 +1,242 @@
+package git
+
+import (
+	"encoding/binary"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// No damage of a mirror ends in an error: it is noticed, and the mirror is made
+// anew.
+func TestDamagedMirrorHeals(t *testing.T) {
+	overwrite := func(pattern string, f func([]byte) []byte) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			t.Helper()
+			for _, file := range globbed(t, dir, pattern) {
+				data, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				os.Chmod(file, 0o600)
+				if err := os.WriteFile(file, f(data), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	remove := func(pattern string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			t.Helper()
+			for _, file := range globbed(t, dir, pattern) {
+				if err := os.RemoveAll(file); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	half := func(b []byte) []byte { return b[:len(b)/2] }
+	flip := func(at int) func([]byte) []byte {
+		return func(b []byte) []byte { b[(at+len(b))%len(b)] ^= 0xff; return b }
+	}
+	objects := func(idx []byte) int { return int(binary.BigEndian.Uint32(idx[8+4*255:])) }
+	cases := map[string]func(t *testing.T, dir string){
+		"pack cut off":         overwrite("objects/pack/*.pack", half),
+		"pack empty":           overwrite("objects/pack/*.pack", func([]byte) []byte { return nil }),
+		"pack flipped":         overwrite("objects/pack/*.pack", flip(300)),
+		"pack of zeros":        overwrite("objects/pack/*.pack", func(b []byte) []byte { clear(b[12 : len(b)-20]); return b }),
+		"index cut off":        overwrite("objects/pack/*.idx", half),
+		"index: counts":        overwrite("objects/pack/*.idx", flip(8+4*100)),
+		"index: names":         overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[8+1024 : 8+1024+20*objects(b)]); return b }),
+		"index: offsets":       overwrite("objects/pack/*.idx", func(b []byte) []byte { clear(b[len(b)-40-4*objects(b) : len(b)-40]); return b }),
+		"index: other offsets": overwrite("objects/pack/*.idx", func(b []byte) []byte { b[len(b)-41]++; b[len(b)-45]++; b[len(b)-49]++; return b }),
+		"no packs":             remove("objects/pack/*"),
+		"largest pack gone": func(t *testing.T, dir string) {
+			largest, size := "", int64(0)
+			for _, file := range globbed(t, dir, "objects/pack/*.pack") {
+				if info, err := os.Stat(file); err == nil && info.Size() > size {
+					largest, size = strings.TrimSuffix(filepath.Base(file), ".pack"), info.Size()
+				}
+			}
+			remove("objects/pack/"+largest+".*")(t, dir)
+		},
+		"no pack":              remove("objects/pack/*.pack"),
+		"no index":             remove("objects/pack/*.idx"),
+		"no objects":           remove("objects"),
+		"no note":              remove(noteFile),
+		"note of another":      overwrite(noteFile, func([]byte) []byte { return []byte(`{"format":1,"url":"https://elsewhere/x"}`) }),
+		"note from the future": overwrite(noteFile, func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
+		"refs: nonsense":       overwrite(refsFile, func([]byte) []byte { return []byte("nonsense\n") }),
+		"refs: unknown":        overwrite(refsFile, func([]byte) []byte { return []byte(strings.Repeat("ab", 20) + " refs/heads/main\n") }),
+		"shallow: nonsense":    overwrite(shallowFile, func([]byte) []byte { return []byte("nonsense\n") }),
+		"nothing":              func(t *testing.T, dir string) { remove("*")(t, dir); os.Remove(dir) },
+	}
+	s, o, m, r, ref, files := site(t, Options{})
+	dir := mirrorDir(t, m, r)
+	n := 0
+	for name, harm := range cases {
+		t.Run(name, func(t *testing.T) {
+			harm(t, dir)
+			again, err := Open(m.dir, Options{}) // as after a restart
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			// What a job does: fetch what it knows, and read it all.
+			work := func(ref Ref) (Stats, error) {
+				st, err := again.Fetch(t.Context(), r, ref)
+				if err != nil {
+					return st, err
+				}
+				tree, err := again.Tree(t.Context(), r, ref.Hash, "")
+				if err != nil {
+					return st, err
+				}
+				for _, f := range tree.Files {
+					if _, err := again.Blob(t.Context(), r, f.Hash, 0); err != nil {
+						return st, err
+					}
+				}
+				return st, nil
+			}
+			if _, err := work(ref); err != nil {
+				t.Fatal(err)
+			}
+			if got := content(t, again, r, ref.Hash, ""); !maps.Equal(got, files) {
+				t.Fatal("content differs")
+			}
+			n++
+			files["d0/x0.json"] = dashboard("healed", n, 10)
+			next := o.commit(name, files)
+			if ref, err = again.Resolve(t.Context(), r, ""); err != nil || ref.Hash != next {
+				t.Fatal(ref, err)
+			}
+			if st, err := work(ref); err != nil {
+				t.Fatalf("%+v %v", st, err)
+			}
+			fsck(t, again, r)
+			if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+	_ = s
+}
+
+// While the network is away, a damaged mirror is kept: part of it may be read.
+func TestDamagedMirrorWithoutNetwork(t *testing.T) {
+	s, _, m, r, ref, files := site(t, Options{})
+	c := must[*call](t)(m.begin(t.Context(), "x", r))
+	defer c.end()
+	m.mirror(c.addr).markDamaged(1)
+	s.during(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 503) })
+	_, err := m.Fetch(t.Context(), r, ref)
+	told(t, err, Unreachable)
+	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	s.during(nil)
+	st, err := m.Fetch(t.Context(), r, ref)
+	if err != nil || !st.Rebuilt {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if st, err = m.Fetch(t.Context(), r, ref); err != nil || st.Requests != 0 {
+		t.Fatalf("rebuilt twice: %+v, %v", st, err)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	_, _, m, r, ref, files := site(t, Options{})
+	dir := mirrorDir(t, m, r)
+	m.Close()
+	stale := []string{
+		filepath.Join(m.dir, buildPrefix+"1", "mirror", "objects", "pack", "x"), filepath.Join(m.dir, trashPrefix+"2", "x"), filepath.Join(m.dir, tempPrefix+"3"),
+		filepath.Join(dir, "objects/pack", packPrefix+"4"), filepath.Join(dir, "objects/pack", tempPrefix+"5"), filepath.Join(dir, "shallow.lock"),
+		filepath.Join(dir, "packed-refs.lock"), filepath.Join(dir, "objects/pack/pack-"+strings.Repeat("0", 40)+".pack"), filepath.Join(dir, tempPrefix+"6"),
+	}
+	for _, f := range stale {
+		if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := filepath.Join(m.dir, "not-ours.txt")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(m.dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for _, f := range stale {
+		if _, err := os.Stat(f); err == nil {
+			t.Errorf("%s is still there", f)
+		}
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("a file of somebody else was removed")
+	}
+	if got := content(t, again, r, ref.Hash, ""); !maps.Equal(got, files) {
+		t.Fatal("content differs")
+	}
+	fsck(t, again, r)
+}
+
+// A process that is killed within a fetch leaves what the next start removes.
+func TestKilledFetch(t *testing.T) {
+	s, o, m, r, ref, files := site(t, Options{})
+	files["big.json"] = dashboard("big", 1, 3000)
+	o.commit("two", files)
+	m.Close()
+	for _, dir := range []string{m.dir, filepath.Join(t.TempDir(), "none")} { // a difference, a clone
+		var answer func([]byte) []byte
+		arrived, release := make(chan struct{}), make(chan struct{})
+		record := recorded(s, &answer)
+		s.during(func(w http.ResponseWriter, r *http.Request) {
+			answer = func(b []byte) []byte {
+				w.Write(b[:len(b)-1000])
+				http.NewResponseController(w).Flush()
+				close(arrived)
+				<-release
+				return nil
+			}
+			record(w, r)
+		})
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "LIMPET_TEST_FETCH="+r.URL, "LIMPET_TEST_DIR="+dir)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		close(release)
+		s.during(nil)
+		again, err := Open(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		if left := append(globbed(t, dir, "tmp_*"), globbed(t, dir, "*/objects/pack/tmp_*")...); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		now, st := syncRef(t, again, r, "")
+		if st.Full != (dir != m.dir) || st.Rebuilt {
+			t.Errorf("%+v", st)
+		}
+		if got := content(t, again, r, now.Hash, ""); !maps.Equal(got, files) {
+			t.Fatal("content differs")
+		}
+		fsck(t, again, r)
+	}
+	_ = ref
+}
