@@ -228,6 +228,30 @@ func TestObjectsInProcess(t *testing.T) {
 	}
 }
 
+// A write that lost a race reads the object again; what goes wrong then is told,
+// and not taken for an object that is not there.
+func TestContentionWithAFault(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.must("POST", folderPath, folder("a", "one", ""))
+	k := folderKind(t)
+	key := objectKey(k, "default", "a")
+	_, err := s.change(t.Context(), target{kind: k, version: "v1", namespace: "default", name: "a"}, false, func(cur found) (plan, error) {
+		if cur.object == nil {
+			t.Error("an object that cannot be read is taken for an absent one")
+			return plan{}, notFound(k, "a")
+		}
+		_, err := s.store.Mutate(t.Context(), key, func(*state.Object, uint64) (state.Mutation, error) {
+			return state.Mutation{Data: []byte(`{"metadata":`)}, nil
+		})
+		cur.object.SetLabels(map[string]string{"x": "y"})
+		return plan{object: cur.object}, err
+	})
+	if err == nil || !strings.Contains(err.Error(), "read stored object") {
+		t.Errorf("%v, want the fault of the second read", err)
+	}
+}
+
 // What the store cannot do is told in terms of the API.
 func TestStoreFaults(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -51,8 +52,8 @@ var errMoved = errors.New("object changed since it was read")
 // somebody else was faster it begins again. It answers the object afterwards in
 // stored form: for a removal and a dry run, the plan's object.
 func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(cur found) (plan, error)) ([]byte, error) {
-	cur, err := s.read(ctx, t)
 	for {
+		cur, err := s.read(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +68,6 @@ func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		cur, err = s.read(ctx, t)
 	}
 }
 
@@ -154,17 +154,12 @@ func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryR
 // storedForm writes an object as it is stored. An object without
 // resourceVersion gets an empty one, whose place the revision takes.
 func storedForm(k api.Kind, obj *unstructured.Unstructured) ([]byte, error) {
-	object := make(map[string]any, len(obj.Object))
-	for name, value := range obj.Object {
-		object[name] = value
-	}
+	object := maps.Clone(obj.Object)
 	object["apiVersion"] = storedVersion(k)
 	if obj.GetResourceVersion() == "" {
 		meta, _ := object["metadata"].(map[string]any)
 		withVersion := map[string]any{"resourceVersion": ""}
-		for name, value := range meta {
-			withVersion[name] = value
-		}
+		maps.Copy(withVersion, meta)
 		object["metadata"] = withVersion
 	}
 	return encodeObject(object)
