@@ -41,6 +41,9 @@ type Event struct {
 	Attempt    int       `json:"attempt,omitempty"`
 	State      string    `json:"state,omitempty"` // of a completed job
 	Text       string    `json:"text"`
+	// Last is how a completed job looked at its end, with its whole log; nil
+	// when this agent did not hold it.
+	Last *Running `json:"-"`
 }
 
 // about is the part of an Event that names a job.
@@ -88,6 +91,11 @@ func (c *Controller) tellState(typ string, a about, state, text string) {
 	}
 	c.log.LogAttrs(context.Background(), slogLevels[e.Level], text, attrs...)
 	c.live.line(a.uid, e.At, e.Level, text)
+	if h := c.heldJob(a.uid); h != nil && typ == EventCompleted {
+		last := c.look(h)
+		last.Job = h.last()
+		e.Last = &last
+	}
 	if c.o.Observe != nil {
 		c.o.Observe(e)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/sync/api"
 )
 
@@ -41,6 +43,8 @@ type Running struct {
 	WarningCount         int64
 	Summary              []api.JobSummary
 	Lines                []Line // of the log, the last 200, oldest first
+	// Job is the object as it was seen last; in Event.Last alone.
+	Job *unstructured.Unstructured
 }
 
 // Live returns the jobs that this agent holds, the oldest first. It is safe for

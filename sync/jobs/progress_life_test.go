@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -184,6 +185,41 @@ func TestLive(t *testing.T) {
 		a.stop()
 		if len(a.Live()) != 0 {
 			t.Error("something is live after the stop")
+		}
+	})
+}
+
+// TestLastLookAtAJob: who observes the end of a job gets the whole of it, also
+// when nobody has looked while it ran.
+func TestLastLookAtAJob(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, worker(func(ctx context.Context, task *Task) error {
+			task.Progress.SetRefs("main", "", "bbb")
+			task.Log.Info("a line of the worker")
+			return nil
+		}))
+		r.job("r1", "r1-sync")
+		pass(time.Second)
+		var last *Running
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, e := range a.events {
+			if e.Type == EventCompleted {
+				last = e.Last
+			} else if e.Last != nil {
+				t.Errorf("%s carries a last look", e.Type)
+			}
+		}
+		if last == nil || last.Job.GetName() != "r1-sync" || last.RefTo != "bbb" {
+			t.Fatalf("%+v", last)
+		}
+		var texts []string
+		for _, l := range last.Lines {
+			texts = append(texts, l.Text)
+		}
+		if !slices.Contains(texts, "a line of the worker") || texts[0] != "job claimed" {
+			t.Errorf("lines %q", texts)
 		}
 	})
 }
