@@ -77,7 +77,7 @@ func (f *fetch) install(dir string, old *store, s *spooled, ends []objectID, adv
 	if err := s.file.Sync(); err != nil {
 		return err
 	}
-	if err := writeShallow(dir, ends); err != nil {
+	if err := setShallow(dir, ends); err != nil {
 		return err
 	}
 	if len(s.entries) > 0 {
@@ -101,7 +101,19 @@ func (f *fetch) install(dir string, old *store, s *spooled, ends []objectID, adv
 		return err
 	}
 	f.mirror.changed()
-	return nil
+	return syncDir(dir)
+}
+
+// setShallow writes the ends of history, before the commits are there that have
+// no parents: a server that does not hear of them leaves out what we lack.
+func setShallow(dir string, ends []objectID) error {
+	if old, err := readShallow(dir); err == nil && slices.Equal(old, ends) {
+		return nil
+	}
+	if err := writeShallow(dir, ends); err != nil {
+		return err
+	}
+	return syncDir(dir)
 }
 
 // complete adds to a thin pack the objects that it builds on, so that it can be

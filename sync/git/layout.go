@@ -58,15 +58,14 @@ func finishMirror(dir string, n note, head string) error {
 	if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: "+head+"\n")); err != nil {
 		return err
 	}
-	return writeNote(dir, n)
-}
-
-func writeNote(dir string, n note) error {
 	data, err := json.MarshalIndent(n, "", "  ")
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, noteFile), append(data, '\n'))
+	if err := replaceFile(filepath.Join(dir, noteFile), append(data, '\n')); err != nil {
+		return err
+	}
+	return syncDir(dir)
 }
 
 // readNote checks that dir is a mirror of url that this version understands.
@@ -162,7 +161,8 @@ func writeShallow(dir string, ids []objectID) error {
 	return replaceFile(filepath.Join(dir, shallowFile), out)
 }
 
-// replaceFile writes a file that is whole or not there after a power loss.
+// replaceFile writes a file that is whole, old or new, after a power loss. The
+// caller syncs the directory when it matters which.
 func replaceFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
 	if err != nil {
@@ -180,9 +180,8 @@ func replaceFile(path string, data []byte) error {
 	}
 	if err != nil {
 		os.Remove(f.Name())
-		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return err
 }
 
 // syncDir makes the names in a directory durable.

@@ -38,7 +38,7 @@ func TestReadWhileChanging(t *testing.T) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var reads atomic.Int64
-	for range 3 {
+	for range 2 {
 		wg.Go(func() {
 			for {
 				select {
@@ -60,7 +60,7 @@ func TestReadWhileChanging(t *testing.T) {
 	}
 	c := must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.end()
-	for i := range 12 {
+	for i := range 8 {
 		switch i % 4 {
 		case 0:
 			o.commit("more", map[string]string{"d0/more.json": fmt.Sprint(i)})
