@@ -28,13 +28,16 @@ func clean(s string, max int) string {
 		case hidden(r):
 			continue
 		}
+		gap := 0
 		if blank {
-			b.WriteByte(' ')
-			blank = false
+			gap = 1
 		}
-		if b.Len()+utf8.RuneLen(r) > max {
+		if b.Len()+gap+utf8.RuneLen(r) > max {
 			b.WriteString("…")
 			break
+		}
+		if blank = false; gap > 0 {
+			b.WriteByte(' ')
 		}
 		b.WriteRune(r)
 	}
