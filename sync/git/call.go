@@ -197,16 +197,22 @@ func (c *call) fail(err error) error {
 		e = c.classify(err)
 	}
 	e.Op, e.URL = c.op, c.url()
-	text := c.safe(clean(e.Err.Error(), 500))
-	if said := c.safe(c.remarks.text()); said != "" && e.Kind != Timeout && e.Kind != Cancelled && !strings.Contains(text, said) {
+	text := c.safe(e.Err.Error(), 500)
+	if said := c.safe(c.remarks.text(), 500); said != "" && e.Kind != Timeout && e.Kind != Cancelled && !strings.Contains(text, said) {
 		text += ", the server says: " + said
 	}
 	e.Err = &plain{text, e.Err}
 	return e
 }
 
-// safe takes secrets out of a text that somebody else wrote.
-func (c *call) safe(text string) string { return withoutUserInfo(c.redact.Replace(text)) }
+// safe cleans a text that somebody else wrote and takes secrets out of it. It is
+// cut last: the first half of a secret is none that could be found.
+func (c *call) safe(text string, max int) string {
+	return clean(withoutUserInfo(c.redact.Replace(clean(text, longText))), max)
+}
+
+// longText is as much of a foreign text as is looked at. Unit: bytes.
+const longText = 16 << 10
 
 // classify gives kind and hint; the caller fills in the rest.
 func (c *call) classify(err error) *Error {

@@ -229,7 +229,7 @@ func (c *call) reason(res *http.Response, media string) string {
 		return ""
 	}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, errorBody))
-	text := clean(string(body), 200)
+	text := c.safe(string(body), 200)
 	if text == "" {
 		return ""
 	}

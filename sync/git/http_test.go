@@ -36,7 +36,7 @@ func told(t *testing.T, err error, want Kind, parts ...string) *Error {
 	}
 	for chain := error(e); chain != nil; chain = errors.Unwrap(chain) {
 		for _, text := range []string{chain.Error(), fmt.Sprintf("%+v", chain), fmt.Sprintf("%#v", chain)} {
-			if strings.Contains(text, "CANARY") {
+			if strings.Contains(text, "CANARY") || strings.Contains(text, secret[:6]) {
 				t.Errorf("error shows a secret: %s", text)
 			}
 		}
@@ -76,6 +76,8 @@ func TestHTTPAnswers(t *testing.T) {
 		after time.Duration
 	}{
 		{"401", answer(401, "text/plain", "Bad token "+secret+" \x1b[31mred\n"), Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
+		{"secret at the cut", answer(401, "text/plain", strings.Repeat("x", 190)+secret), Auth, nil, 0},
+		{"secret in pieces", answer(401, "text/plain", "bad "+secret[:5]+"\x1b"+secret[5:]), Auth, []string{"bad ***"}, 0},
 		{"403", answer(403, "application/json", `{"message":"no"}`), Auth, []string{`"message":"no"`}, 0},
 		{"404", answer(404, "text/html", "<html>"), NotFound, []string{"check the url"}, 0},
 		{"410", answer(410, "text/html", ""), NotFound, nil, 0},

@@ -99,7 +99,7 @@ func (m *remarks) text() string {
 	lines := strings.FieldsFunc(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' })
 	var keep []string
 	for _, l := range lines {
-		if l = clean(l, 300); l != "" && !strings.Contains(l, "objects: ") && !strings.HasPrefix(l, "Total ") {
+		if l = clean(l, remarksKept); l != "" && !strings.Contains(l, "objects: ") && !strings.HasPrefix(l, "Total ") {
 			keep = append(keep, l)
 		}
 	}
