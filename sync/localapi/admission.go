@@ -73,7 +73,7 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 			return apierrors.NewBadRequest("the annotation " + key + " cannot be changed")
 		}
 	}
-	errs := Validate(r.Object, r.Old)
+	errs := validateObject(r.Object, r.Old)
 	if len(errs) == 0 {
 		clash, err := s.otherInstance(ctx, r)
 		if err != nil {

@@ -28,7 +28,7 @@ const maxBody = 3 << 20
 
 // readBody reads the whole body. It returns a 413 status error when the body is
 // larger than maxBody.
-func (s *Server) readBody(_ http.ResponseWriter, req *http.Request) ([]byte, error) {
+func readBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
 	}

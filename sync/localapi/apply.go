@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ func renewLastApplied(obj, config *unstructured.Unstructured) {
 // conflictError names each field and its owner.
 func conflictError(conflicts merge.Conflicts) error {
 	slices.SortFunc(conflicts, func(a, b merge.Conflict) int {
-		return firstOf(compareText(a.Manager, b.Manager), compareText(a.Path.String(), b.Path.String()))
+		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Path.String(), b.Path.String()))
 	})
 	causes := make([]metav1.StatusCause, len(conflicts))
 	for i, c := range conflicts {

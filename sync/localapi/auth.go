@@ -14,16 +14,15 @@ import (
 	"limpet/sync/api"
 )
 
-// Gate is the Authenticator of a served API. It lets in access tokens of its
+// Gate decides who may enter a served API. It lets in access tokens of its
 // Signer, in X-Access-Token (as Grafana's controllers send them) or in
-// Authorization, and the static tokens it was given. Probes are open.
+// Authorization, and the static tokens it was given. Probes are open. It is
+// safe for concurrent use.
 type Gate struct {
 	signer *Signer
 	static [][sha256.Size]byte
 	now    func() time.Time
 }
-
-var _ Authenticator = (*Gate)(nil)
 
 // NewGate makes a Gate. signer may be nil, then only static tokens are let in;
 // empty static tokens are passed over.
@@ -40,39 +39,39 @@ func NewGate(signer *Signer, static ...string) *Gate {
 // openPaths need no token: load balancers and service managers ask for them.
 var openPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// Authenticate lets a request in, or answers with the Status error 401 (no
-// token, or not a valid one) or 403 (valid, but for another namespace).
-func (g *Gate) Authenticate(req *http.Request) (Identity, error) {
+// authenticate lets a request in, or returns the Status error 401 (no token, or
+// not a valid one) or 403 (valid, but for another namespace).
+func (g *Gate) authenticate(req *http.Request) error {
 	if slices.Contains(openPaths, req.URL.Path) {
-		return Identity{}, nil
+		return nil
 	}
 	token := bearer(req.Header.Get("X-Access-Token"))
 	if token == "" {
 		token = bearer(req.Header.Get("Authorization"))
 	}
 	if token == "" {
-		return Identity{}, apierrors.NewUnauthorized("no token: send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN")
+		return apierrors.NewUnauthorized("no token: send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN")
 	}
 	if g.isStatic(token) {
-		return Identity{Name: "static-token"}, nil
+		return nil
 	}
 	if g.signer == nil {
-		return Identity{}, apierrors.NewUnauthorized("the token is wrong")
+		return apierrors.NewUnauthorized("the token is wrong")
 	}
-	claims, err := g.signer.Verify(token, g.now())
+	claims, err := g.signer.verify(token, g.now())
 	if err != nil {
-		return Identity{}, apierrors.NewUnauthorized(err.Error())
+		return apierrors.NewUnauthorized("token refused: " + err.Error())
 	}
 	// What the router does not take for an object is discovery, or nothing.
 	info, _, addressed := route(req)
 	if !audienceCovers(claims.Audience, info.Kind.Group) {
-		return Identity{}, apierrors.NewUnauthorized("token refused: its audience does not cover " + cmp.Or(info.Kind.Group, "this server") +
+		return apierrors.NewUnauthorized("token refused: its audience does not cover " + cmp.Or(info.Kind.Group, "this server") +
 			"; name it in the audiences of the token exchange")
 	}
 	if addressed && claims.Namespace != "*" && claims.Namespace != info.Namespace {
-		return Identity{}, apierrors.NewForbidden(groupResource(info.Kind), info.Name, errors.New("the token is for another namespace"))
+		return apierrors.NewForbidden(groupResource(info.Kind), info.Name, errors.New("the token is for another namespace"))
 	}
-	return Identity{Name: claims.Subject}, nil
+	return nil
 }
 
 // isStatic compares with every static token in constant time.
@@ -91,7 +90,7 @@ var grafanaGroups = []string{api.ProvisioningGroup, api.DashboardGroup, api.Fold
 // audienceCovers reports whether a token may be used for a group. Groups that
 // are not Grafana's, and discovery, open to a token for any group that is
 // served here.
-func audienceCovers(audience Audience, group string) bool {
+func audienceCovers(audience []string, group string) bool {
 	if slices.Contains(grafanaGroups, group) {
 		return slices.Contains(audience, group)
 	}

@@ -64,7 +64,7 @@ func TestGate(t *testing.T) {
 		if c.header != "" {
 			req.Header.Set(c.header, c.value)
 		}
-		_, err := gate.Authenticate(req)
+		err := gate.authenticate(req)
 		var status apierrors.APIStatus
 		switch {
 		case c.code == 0 && err != nil:
@@ -76,7 +76,7 @@ func TestGate(t *testing.T) {
 	expired := httptest.NewRequest(http.MethodGet, jobs, nil)
 	expired.Header.Set("X-Access-Token", "Bearer "+all)
 	gate.now = func() time.Time { return testNow.Add(time.Minute) }
-	if _, err := gate.Authenticate(expired); !apierrors.IsUnauthorized(err) {
+	if err := gate.authenticate(expired); !apierrors.IsUnauthorized(err) {
 		t.Errorf("an expired token gives %v", err)
 	}
 }
@@ -87,7 +87,7 @@ func TestGateWithoutSigner(t *testing.T) {
 	for value, good := range map[string]bool{"Bearer static": true, "Bearer x": false, "": false} {
 		req := httptest.NewRequest(http.MethodGet, "/apis", nil)
 		req.Header.Set("Authorization", value)
-		if _, err := gate.Authenticate(req); (err == nil) != good {
+		if err := gate.authenticate(req); (err == nil) != good {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

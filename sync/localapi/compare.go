@@ -3,20 +3,9 @@ package localapi
 import (
 	"cmp"
 	"reflect"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// firstOf answers the first comparison that is not even.
-func firstOf(results ...int) int {
-	if i := slices.IndexFunc(results, func(r int) bool { return r != 0 }); i >= 0 {
-		return results[i]
-	}
-	return 0
-}
-
-func compareText(a, b string) int { return cmp.Compare(a, b) }
 
 // compareSeconds compares times as they stand in objects; nil is oldest.
 func compareSeconds(a, b *metav1.Time) int {

@@ -23,11 +23,12 @@ import (
 const ExchangePath = "/sign/access-token"
 
 const (
-	// TokenLifetime is the default lifetime of an access token. Clients drop a
-	// token 15 s before its end, so that it must be well above that.
-	TokenLifetime = 10 * time.Minute
-	// MaxTokenLifetime bounds what expiresIn may ask for.
-	MaxTokenLifetime = time.Hour
+	// tokenLifetime is that of an access token for which expiresIn asks nothing
+	// else. Clients drop a token 15 s before its end, so that it must be well
+	// above that.
+	tokenLifetime = 10 * time.Minute
+	// maxTokenLifetime bounds what expiresIn may ask for.
+	maxTokenLifetime = time.Hour
 
 	maxExchangeBody = 64 << 10
 	maxAudiences    = 20
@@ -43,9 +44,8 @@ const (
 
 // ExchangeOptions are the options of an Exchange.
 type ExchangeOptions struct {
-	Token    string        // what may be exchanged; must not be empty
-	Lifetime time.Duration // of the tokens; 0 = TokenLifetime
-	Logger   *slog.Logger  // nil = slog.Default()
+	Token  string       // what may be exchanged; must not be empty
+	Logger *slog.Logger // nil = slog.Default()
 }
 
 // Exchange answers POST /sign/access-token: a long-lived token is exchanged for
@@ -53,7 +53,6 @@ type ExchangeOptions struct {
 type Exchange struct {
 	signer *Signer
 	token  [sha256.Size]byte
-	life   time.Duration
 	log    *slog.Logger
 	now    func() time.Time
 
@@ -69,15 +68,11 @@ func NewExchange(signer *Signer, o ExchangeOptions) (*Exchange, error) {
 		return nil, errors.New("make token exchange: no signer")
 	case o.Token == "":
 		return nil, errors.New("make token exchange: no token to exchange; set --token")
-	case o.Lifetime < 0 || o.Lifetime > MaxTokenLifetime:
-		return nil, errors.New("make token exchange: the lifetime must be between 0 and " + MaxTokenLifetime.String())
-	case o.Lifetime == 0:
-		o.Lifetime = TokenLifetime
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Exchange{signer: signer, token: sha256.Sum256([]byte(o.Token)), life: o.Lifetime, log: o.Logger,
+	return &Exchange{signer: signer, token: sha256.Sum256([]byte(o.Token)), log: o.Logger,
 		now: time.Now, clients: map[string]*rate.Limiter{}}, nil
 }
 
@@ -127,7 +122,7 @@ func (e *Exchange) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		e.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	token, err := e.signer.Sign(claims)
+	token, err := e.signer.sign(claims)
 	if err != nil {
 		e.log.Error("sign access token", "err", err)
 		e.refuse(w, http.StatusInternalServerError, "the token could not be signed")
@@ -138,39 +133,39 @@ func (e *Exchange) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // claims reads the request.
-func (e *Exchange) claims(req *http.Request) (Claims, error) {
+func (e *Exchange) claims(req *http.Request) (tokenClaims, error) {
 	var body exchangeRequest
 	if err := checkSystemHeaders(req.Header); err != nil {
-		return Claims{}, err
+		return tokenClaims{}, err
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(nil, req.Body, maxExchangeBody))
 	if err != nil {
-		return Claims{}, errors.New("the body is too large or was cut off")
+		return tokenClaims{}, errors.New("the body is too large or was cut off")
 	}
 	if json.Unmarshal(data, &body) != nil {
-		return Claims{}, errors.New(`the body must be JSON like {"namespace":"*","audiences":["provisioning.grafana.app"]}`)
+		return tokenClaims{}, errors.New(`the body must be JSON like {"namespace":"*","audiences":["provisioning.grafana.app"]}`)
 	}
 	switch {
 	case body.Namespace == "":
-		return Claims{}, errors.New(`namespace is missing; "*" means all`)
+		return tokenClaims{}, errors.New(`namespace is missing; "*" means all`)
 	case len(body.Audiences) == 0 || len(body.Audiences) > maxAudiences:
-		return Claims{}, errors.New("audiences must name between 1 and " + strconv.Itoa(maxAudiences) + " API groups")
+		return tokenClaims{}, errors.New("audiences must name between 1 and " + strconv.Itoa(maxAudiences) + " API groups")
 	}
 	now := e.now()
-	c := Claims{Issuer: tokenIssuer, Subject: "access-policy:limpet", Audience: body.Audiences, ID: rand.Text(),
-		IssuedAt: now.Unix(), Expires: now.Add(e.life).Unix(), Namespace: body.Namespace}
+	c := tokenClaims{Issuer: tokenIssuer, Subject: "access-policy:limpet", Audience: body.Audiences, ID: rand.Text(),
+		IssuedAt: now.Unix(), Expires: now.Add(tokenLifetime).Unix(), Namespace: body.Namespace}
 	if body.ExpiresIn != nil {
 		if *body.ExpiresIn <= 0 {
-			return Claims{}, errors.New("expiresIn must be a positive number of seconds")
+			return tokenClaims{}, errors.New("expiresIn must be a positive number of seconds")
 		}
-		c.Expires = now.Unix() + min(*body.ExpiresIn, int64(MaxTokenLifetime/time.Second))
+		c.Expires = now.Unix() + min(*body.ExpiresIn, int64(maxTokenLifetime/time.Second))
 	}
 	if body.SubjectToken != "" {
-		subject, err := e.signer.Verify(body.SubjectToken, now)
+		subject, err := e.signer.verify(body.SubjectToken, now)
 		if err != nil {
-			return Claims{}, errors.New("subjectToken is not a valid token of this server")
+			return tokenClaims{}, errors.New("subjectToken is not a valid token of this server")
 		}
-		c.Actor, c.Subject = &Actor{Subject: c.Subject}, subject.Subject
+		c.Actor, c.Subject = &tokenActor{Subject: c.Subject}, subject.Subject
 	}
 	return c, nil
 }

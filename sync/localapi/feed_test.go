@@ -121,7 +121,7 @@ func TestFeedForgets(t *testing.T) {
 			s.publish([]state.ObjectEvent{{Type: added, Object: state.Object{Key: objectKey(k, "default", "j"), Revision: s.seen() + 1, Data: data}}})
 		}
 		f := s.feeds[resourceName(k)]
-		if events, size := f.held(); events != DefaultWindow || size > 1<<20 {
+		if events, size := f.held(); events != defaultWindow || size > 1<<20 {
 			t.Errorf("%d events of %d bytes are held", events, size)
 		}
 		last := s.seen()

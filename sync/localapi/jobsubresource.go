@@ -31,20 +31,20 @@ import (
 
 // serveSubresource answers the routes below one object that the core does not
 // know. It answers false, and writes nothing, for a route that is not ours.
-func (s *Server) serveSubresource(w http.ResponseWriter, req *http.Request, k api.Kind, namespace, name, sub string, rest []string) bool {
-	if k.Group != api.ProvisioningGroup || k.Plural != "repositories" || sub != "jobs" || len(rest) > 1 {
+func (s *Server) serveSubresource(w http.ResponseWriter, req *http.Request, info requestInfo) bool {
+	k := info.Kind
+	if k.Group != api.ProvisioningGroup || k.Plural != "repositories" || info.Subresource != "jobs" || len(info.Rest) > 1 {
 		return false
 	}
-	r := jobRequest{Server: s, version: requestOf(req.Context()).Version, user: requestOf(req.Context()).User,
-		namespace: namespace, repository: name, repositories: k}
+	r := jobRequest{Server: s, version: info.Version, namespace: info.Namespace, repository: info.Name, repositories: k}
 	uid := ""
-	if len(rest) == 1 {
-		uid = rest[0]
+	if len(info.Rest) == 1 {
+		uid = info.Rest[0]
 	}
 	var err error
 	switch {
 	case req.Method == http.MethodPost && uid != "":
-		err = badRequest("a job is created by POST to repositories/%s/jobs, without a UID", name)
+		err = badRequest("a job is created by POST to repositories/%s/jobs, without a UID", info.Name)
 	case req.Method == http.MethodPost:
 		err = r.create(w, req)
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
@@ -65,7 +65,6 @@ func (s *Server) serveSubresource(w http.ResponseWriter, req *http.Request, k ap
 type jobRequest struct {
 	*Server
 	version      string
-	user         Identity
 	namespace    string
 	repository   string
 	repositories api.Kind
@@ -119,7 +118,7 @@ func (r jobRequest) get(w http.ResponseWriter, req *http.Request, uid string) er
 }
 
 func (r jobRequest) create(w http.ResponseWriter, req *http.Request) error {
-	body, err := r.readBody(w, req)
+	body, err := readBody(req)
 	if err != nil {
 		return err
 	}
@@ -139,7 +138,7 @@ func (r jobRequest) create(w http.ResponseWriter, req *http.Request) error {
 	job.SetName(jobName(r.repository, action))
 	job.SetLabels(map[string]string{api.LabelRepository: r.repository})
 	var warnings []string
-	created, err := r.createObject(req.Context(), jobs, job, writeOptions{Version: r.version, User: r.user, Warnings: &warnings})
+	created, err := r.createObject(req.Context(), jobs, job, writeOptions{Version: r.version, Warnings: &warnings})
 	if err != nil {
 		return err
 	}
@@ -197,7 +196,7 @@ func (r jobRequest) markPending(ctx context.Context, repo *unstructured.Unstruct
 	})
 	if err == nil {
 		_, err = r.patchObject(ctx, r.repositories, r.namespace, r.repository, types.MergePatchType, patch,
-			writeOptions{Subresource: "status", User: r.user})
+			writeOptions{Subresource: "status"})
 	}
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		r.log.Warn("mark repository as waiting for its pull", "repository", r.namespace+"/"+r.repository, "err", err)

@@ -3,6 +3,7 @@ package localapi
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,8 +62,27 @@ func readSecretFile(path string) ([]byte, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("%s may be read by others (mode %#o); run: chmod 600 %s", path, info.Mode().Perm(), path)
 	}
-	if info.Size() > maxKeyFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxKeyFile)
+	return readBounded(path, maxKeyFile)
+}
+
+// readBounded reads a regular file of at most limit bytes.
+func readBounded(path string, limit int64) (data []byte, err error) {
+	// A named pipe would block the open itself.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
 	}
-	return os.ReadFile(path)
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return data, err
 }

@@ -83,7 +83,7 @@ func TestSignersAgree(t *testing.T) {
 	}
 	token := mustSign(t, signers[0], testClaims())
 	for i, s := range signers {
-		if _, err := s.Verify(token, testNow); err != nil {
+		if _, err := s.verify(token, testNow); err != nil {
 			t.Errorf("signer %d: %v", i, err)
 		}
 	}

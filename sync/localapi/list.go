@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -221,7 +222,7 @@ func (s *Server) rolledBack(ctx context.Context, info requestInfo, chunk state.O
 
 // byName is the order of lists.
 func byName(a, b state.ObjectKey) int {
-	return firstOf(compareText(a.Namespace, b.Namespace), compareText(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // expiredList is the 410 answer. It carries a token with which a client that
@@ -301,7 +302,7 @@ func (s *Server) answerPage(w http.ResponseWriter, req *http.Request, m media, k
 
 // deleteCollection deletes what the selectors pick and answers the list of it.
 func (c *call) deleteCollection() error {
-	body, err := c.readBody(c.w, c.req)
+	body, err := readBody(c.req)
 	if err != nil {
 		return err
 	}
@@ -318,7 +319,7 @@ func (c *call) deleteCollection() error {
 	if err != nil {
 		return err
 	}
-	w := writeOptions{Version: c.info.Version, DryRun: len(d.DryRun) > 0, User: c.info.User, Warnings: new([]string)}
+	w := writeOptions{Version: c.info.Version, DryRun: len(d.DryRun) > 0, Warnings: new([]string)}
 	for _, item := range page.Items {
 		t := c.target()
 		t.name = text(item, find(item, "metadata", "name"))

@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,12 +117,12 @@ func (o ownership) encode() ([]metav1.ManagedFieldsEntry, error) {
 }
 
 func byAge(a, b metav1.ManagedFieldsEntry) int {
-	return firstOf(
-		compareText(string(a.Operation), string(b.Operation)),
+	return cmp.Or(
+		cmp.Compare(string(a.Operation), string(b.Operation)),
 		compareSeconds(a.Time, b.Time),
-		compareText(a.Manager, b.Manager),
-		compareText(a.APIVersion, b.APIVersion),
-		compareText(a.Subresource, b.Subresource),
+		cmp.Compare(a.Manager, b.Manager),
+		cmp.Compare(a.APIVersion, b.APIVersion),
+		cmp.Compare(a.Subresource, b.Subresource),
 	)
 }
 
@@ -225,7 +226,7 @@ func (o ownership) capped() (ownership, error) {
 		}
 	}
 	slices.SortFunc(updaters, func(a, b string) int {
-		return firstOf(compareSeconds(o.times[a], o.times[b]), compareText(a, b))
+		return cmp.Or(compareSeconds(o.times[a], o.times[b]), cmp.Compare(a, b))
 	})
 	left := len(updaters)
 	first := map[fieldpath.APIVersion]string{} // the oldest updater of each version

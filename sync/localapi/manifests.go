@@ -1,13 +1,11 @@
 package localapi
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,32 +30,31 @@ import (
 // editors' renames and Kubernetes' symlink swaps alike, works on network file
 // systems, and needs no dependency.
 
-// AnnotationManifest names the file that an object came from.
-const AnnotationManifest = "limpet/manifest"
-
 const (
+	// annoManifest names the file that an object came from.
+	annoManifest    = "limpet/manifest"
 	manifestManager = "limpet-manifests"
-	// ManifestInterval is how often the files are looked at: a change is seen
+	// manifestNamespace is that of objects that name none.
+	manifestNamespace = "default"
+	// manifestInterval is how often the files are looked at: a change is seen
 	// within 5 s, the time to apply it included.
-	ManifestInterval = 2 * time.Second
+	manifestInterval = 2 * time.Second
 )
 
-// ManifestOptions say which directory is applied and how.
+// ManifestOptions say which directory is applied.
 type ManifestOptions struct {
-	Dir       string
-	Namespace string        // of objects that name none; "" = "default"
-	Interval  time.Duration // between two looks; 0 = ManifestInterval
-	Logger    *slog.Logger  // nil = slog.Default()
-	// Lookup reads the environment; nil = os.LookupEnv.
-	Lookup func(name string) (string, bool)
+	Dir    string
+	Logger *slog.Logger // nil = slog.Default()
 }
 
-// Manifests applies a directory to a Server.
+// Manifests applies a directory to a Server. Run is its only goroutine.
 type Manifests struct {
-	server *Server
-	o      ManifestOptions
+	server   *Server
+	dir      string
+	log      *slog.Logger
+	interval time.Duration                    // between two looks
+	lookup   func(name string) (string, bool) // reads the environment
 
-	pass sync.Mutex // held during one pass; guards what follows
 	// files holds what is known of each file by its base name.
 	files map[string]*manifestFile
 	// made are the objects that files made; nil until they have been listed.
@@ -66,8 +63,7 @@ type Manifests struct {
 	// deleted: at the start of a host, a mount that is not there looks like an
 	// empty directory.
 	filled bool
-
-	mu       sync.Mutex // guards problems
+	// problems are the faults of the last pass, so that each is logged once.
 	problems []error
 }
 
@@ -87,25 +83,21 @@ func NewManifests(s *Server, o ManifestOptions) (*Manifests, error) {
 	if !info.IsDir() {
 		return nil, fmt.Errorf("open manifests: %s is not a directory", o.Dir)
 	}
-	o.Namespace = cmp.Or(o.Namespace, "default")
-	o.Interval = cmp.Or(o.Interval, ManifestInterval)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.Lookup == nil {
-		o.Lookup = os.LookupEnv
-	}
-	return &Manifests{server: s, o: o, files: map[string]*manifestFile{}}, nil
+	return &Manifests{server: s, dir: o.Dir, log: o.Logger, interval: manifestInterval, lookup: os.LookupEnv,
+		files: map[string]*manifestFile{}}, nil
 }
 
 // Run applies the directory at once and after each change until ctx ends, and
-// then returns nil. Faults of files are logged once each and can be asked for
-// with Problems; they do not end it.
+// then returns nil. Faults of files are logged once each and do not end it. It
+// may be called once.
 func (m *Manifests) Run(ctx context.Context) error {
-	tick := time.NewTicker(m.o.Interval)
+	tick := time.NewTicker(m.interval)
 	defer tick.Stop()
 	for {
-		if r := m.Apply(ctx); ctx.Err() == nil {
+		if r := m.apply(ctx); ctx.Err() == nil {
 			m.report(r)
 		}
 		select {
@@ -116,47 +108,35 @@ func (m *Manifests) Run(ctx context.Context) error {
 	}
 }
 
-// Problems are the faults of the last pass; each *ManifestError in it names
-// file and line.
-func (m *Manifests) Problems() []error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.problems)
-}
-
 // report logs the outcome of a pass, each fault once.
-func (m *Manifests) report(r ManifestResult) {
-	m.mu.Lock()
+func (m *Manifests) report(r manifestPass) {
 	before := m.problems
 	m.problems = r.Problems
-	m.mu.Unlock()
 	for _, problem := range r.Problems {
 		if !slices.ContainsFunc(before, func(b error) bool { return b.Error() == problem.Error() }) {
-			m.o.Logger.Error("manifest not applied", "err", problem)
+			m.log.Error("manifest not applied", "err", problem)
 		}
 	}
 	for _, warning := range r.Warnings {
-		m.o.Logger.Warn("manifest", "warning", warning)
+		m.log.Warn("manifest", "warning", warning)
 	}
 	if r.Applied > 0 || r.Deleted > 0 {
-		m.o.Logger.Info("applied manifests", "dir", m.o.Dir, "objects", r.Applied, "deleted", r.Deleted)
+		m.log.Info("applied manifests", "dir", m.dir, "objects", r.Applied, "deleted", r.Deleted)
 	}
 }
 
-// ManifestResult is what one pass did.
-type ManifestResult struct {
+// manifestPass is what one pass did.
+type manifestPass struct {
 	Applied  int // objects of files that are new or changed
 	Deleted  int
 	Problems []error
 	Warnings []string // of files that are new or changed
 }
 
-// Apply does one pass: it looks at every file and applies what changed since
+// apply does one pass: it looks at every file and applies what changed since
 // the last one.
-func (m *Manifests) Apply(ctx context.Context) ManifestResult {
-	m.pass.Lock()
-	defer m.pass.Unlock()
-	var r ManifestResult
+func (m *Manifests) apply(ctx context.Context) manifestPass {
+	var r manifestPass
 	names, err := m.list()
 	if err != nil {
 		r.Problems = []error{fmt.Errorf("read manifests: %w", err)}
@@ -195,7 +175,7 @@ func declareObjects(declared map[manifestKey]string, name string, f *manifestFil
 	for _, o := range f.content.Objects {
 		key := keyOf(o)
 		if first, taken := declared[key]; taken {
-			return &ManifestError{File: name, Line: o.Line, Document: o.Document,
+			return &manifestError{File: name, Line: o.Line, Document: o.Document,
 				Err: fmt.Errorf("%s %s/%s is declared before, in %s", o.Object.GetKind(), key.namespace, key.name, first)}
 		}
 		declared[key] = fmt.Sprintf("%s:%d", name, o.Line)
@@ -204,12 +184,12 @@ func declareObjects(declared map[manifestKey]string, name string, f *manifestFil
 }
 
 // applyFile tries all objects of a file and then writes them.
-func (m *Manifests) applyFile(ctx context.Context, name string, f *manifestFile, r *ManifestResult) {
+func (m *Manifests) applyFile(ctx context.Context, name string, f *manifestFile, r *manifestPass) {
 	f.err = nil
 	for _, dryRun := range []bool{true, false} {
 		for _, o := range f.content.Objects {
 			if err := m.applyObject(ctx, name, o, dryRun); err != nil {
-				f.err = &ManifestError{File: name, Line: o.Line, Document: o.Document, Err: err}
+				f.err = &manifestError{File: name, Line: o.Line, Document: o.Document, Err: err}
 				// What the object itself is at fault for stays so; the rest is
 				// tried again at the next look.
 				f.done = apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
@@ -232,7 +212,7 @@ func (m *Manifests) applyObject(ctx context.Context, file string, o manifestObje
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[AnnotationManifest] = file
+	annotations[annoManifest] = file
 	obj.SetAnnotations(annotations)
 	patch, err := encodeObject(obj.Object)
 	if err != nil {
@@ -245,14 +225,14 @@ func (m *Manifests) applyObject(ctx context.Context, file string, o manifestObje
 }
 
 // prune deletes what files made and none declares any more.
-func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, r *ManifestResult) {
+func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, r *manifestPass) {
 	if err := m.remember(ctx); err != nil {
 		r.Problems = append(r.Problems, fmt.Errorf("list objects of manifests: %w", err))
 		return
 	}
 	if m.filled = m.filled || len(declared) > 0; !m.filled {
 		if len(m.made) > 0 {
-			r.Problems = append(r.Problems, fmt.Errorf("%s declares nothing: kept %d objects that came from it before; delete them by hand if that is meant", m.o.Dir, len(m.made)))
+			r.Problems = append(r.Problems, fmt.Errorf("%s declares nothing: kept %d objects that came from it before; delete them by hand if that is meant", m.dir, len(m.made)))
 		}
 		return
 	}
@@ -282,7 +262,7 @@ func (m *Manifests) deleteMade(ctx context.Context, k api.Kind, key manifestKey)
 	if err != nil {
 		return err
 	}
-	if _, ours := obj.GetAnnotations()[AnnotationManifest]; !ours {
+	if _, ours := obj.GetAnnotations()[annoManifest]; !ours {
 		return nil
 	}
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
@@ -306,7 +286,7 @@ func (m *Manifests) remember(ctx context.Context) error {
 			return err
 		}
 		for _, obj := range all {
-			if file, ours := obj.GetAnnotations()[AnnotationManifest]; ours {
+			if file, ours := obj.GetAnnotations()[annoManifest]; ours {
 				made[manifestKey{k.Group, k.Plural, obj.GetNamespace(), obj.GetName()}] = file
 			}
 		}

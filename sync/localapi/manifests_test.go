@@ -29,11 +29,11 @@ func newShelf(t *testing.T) *shelf {
 func (s *shelf) restart() {
 	s.t.Helper()
 	var err error
-	s.m, err = NewManifests(s.Server, ManifestOptions{Dir: s.dir, Logger: slog.New(slog.DiscardHandler),
-		Interval: 20 * time.Millisecond, Lookup: func(name string) (string, bool) { return canaryOne, name == "TOKEN" }})
-	if err != nil {
+	if s.m, err = NewManifests(s.Server, ManifestOptions{Dir: s.dir, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		s.t.Fatal(err)
 	}
+	s.m.interval = 20 * time.Millisecond
+	s.m.lookup = func(name string) (string, bool) { return canaryOne, name == "TOKEN" }
 }
 
 func (s *shelf) write(name, text string) {
@@ -51,9 +51,9 @@ func (s *shelf) remove(name string) {
 }
 
 // apply does one pass that must find no fault.
-func (s *shelf) apply() ManifestResult {
+func (s *shelf) apply() manifestPass {
 	s.t.Helper()
-	r := s.m.Apply(s.t.Context())
+	r := s.m.apply(s.t.Context())
 	for _, problem := range r.Problems {
 		s.t.Errorf("problem: %v", problem)
 	}
@@ -87,7 +87,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("token = %q", s.token())
 	}
 	repo := s.must("GET", base+"repositories/dashboards", "")
-	if at(repo, "metadata", "annotations", AnnotationManifest) != "site.yaml" {
+	if at(repo, "metadata", "annotations", annoManifest) != "site.yaml" {
 		t.Errorf("annotations %v", at(repo, "metadata", "annotations"))
 	}
 	s.must("GET", "/api/v1/namespaces/other/secrets/s", "")
@@ -139,7 +139,7 @@ func TestManifestFaults(t *testing.T) {
 	} {
 		s.write("b.yaml", c.text)
 		s.write("a.yaml", strings.Replace(repositoryYAML("a", ""), "folder}", "folder, intervalSeconds: 77}", 1))
-		r := s.m.Apply(t.Context())
+		r := s.m.apply(t.Context())
 		if len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), c.fault) {
 			t.Errorf("%s: problems %v, want %q", c.name, r.Problems, c.fault)
 		}
@@ -149,7 +149,7 @@ func TestManifestFaults(t *testing.T) {
 		if !s.there("b") || !s.there("c") || s.there("new") {
 			t.Errorf("%s: a bad file changed objects", c.name)
 		}
-		if again := s.m.Apply(t.Context()); len(again.Problems) != 1 || again.Applied != 0 {
+		if again := s.m.apply(t.Context()); len(again.Problems) != 1 || again.Applied != 0 {
 			t.Errorf("%s: second look: %+v", c.name, again)
 		}
 		s.write("b.yaml", repositoryYAML("b", "")+"---\n"+repositoryYAML("c", ""))
@@ -159,7 +159,7 @@ func TestManifestFaults(t *testing.T) {
 	// Removing a good file deletes nothing while another is at fault.
 	s.write("b.yaml", "kind: [")
 	s.remove("a.yaml")
-	if r := s.m.Apply(t.Context()); len(r.Problems) != 1 || r.Deleted != 0 || !s.there("a") {
+	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || r.Deleted != 0 || !s.there("a") {
 		t.Errorf("deletion beside a bad file: %+v", r)
 	}
 	s.write("b.yaml", repositoryYAML("b", ""))
@@ -176,7 +176,7 @@ func TestManifestClashIsRetried(t *testing.T) {
 	instance := strings.NewReplacer("target: folder", "target: instance")
 	s.write("a.yaml", instance.Replace(repositoryYAML("a", "")))
 	s.write("b.yaml", instance.Replace(repositoryYAML("b", "")))
-	if r := s.m.Apply(t.Context()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), `b.yaml:1`) {
+	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), `b.yaml:1`) {
 		t.Fatalf("two instances: %+v", r)
 	}
 	s.write("a.yaml", repositoryYAML("a", ""))
@@ -197,7 +197,7 @@ func TestManifestFilesAreWatched(t *testing.T) {
 		t.Errorf("token = %q after a change of its file", s.token())
 	}
 	s.remove("token")
-	if r := s.m.Apply(t.Context()); len(r.Problems) != 1 || s.token() != canaryTwo {
+	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || s.token() != canaryTwo {
 		t.Errorf("without the file: %+v, token %q", r, s.token())
 	}
 	s.write("token", canaryOne)
@@ -255,7 +255,7 @@ func TestManifestsMissingMount(t *testing.T) {
 	s.apply()
 	s.remove("a.yaml")
 	s.restart()
-	if r := s.m.Apply(t.Context()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), "kept 1 objects") || !s.there("a") {
+	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Error(), "kept 1 objects") || !s.there("a") {
 		t.Errorf("empty at the start: %+v", r)
 	}
 	s.write("b.yaml", repositoryYAML("b", ""))
@@ -272,7 +272,7 @@ func TestManifestsMissingMount(t *testing.T) {
 	if err := os.RemoveAll(s.dir); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.m.Apply(t.Context()); len(r.Problems) != 1 || !s.there("c") {
+	if r := s.m.apply(t.Context()); len(r.Problems) != 1 || !s.there("c") {
 		t.Errorf("directory gone: %+v", r)
 	}
 }
@@ -291,9 +291,16 @@ func TestManifestsKeepWhatIsNotTheirs(t *testing.T) {
 	}
 }
 
+// logLines receives each line of a log.
+type logLines chan string
+
+func (l logLines) Write(p []byte) (int, error) { l <- string(p); return len(p), nil }
+
 func TestManifestsRun(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
+	log := make(logLines, 100)
+	s.m.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- s.m.Run(ctx) }()
@@ -317,12 +324,19 @@ func TestManifestsRun(t *testing.T) {
 		wait(name, func() bool { return s.there(name) })
 	}
 	s.write("a.yaml", "kind: [")
-	wait("problem", func() bool { return len(s.m.Problems()) == 1 })
+	if line := <-log; !strings.Contains(line, "manifest not applied") || !strings.Contains(line, "a.yaml") {
+		t.Errorf("the fault is logged as %s", line)
+	}
+	s.write("b.yaml", repositoryYAML("b", "")) // a pass that meets the same fault again
+	wait("the good file", func() bool { return s.there("b") })
 	s.write("a.yaml", repositoryYAML("r9", ""))
-	wait("repair", func() bool { return len(s.m.Problems()) == 0 && s.there("r9") })
+	wait("repair", func() bool { return s.there("r9") })
 	stop()
 	if err := <-ran; err != nil {
 		t.Errorf("Run = %v", err)
+	}
+	if len(log) > 0 {
+		t.Errorf("logged again: %s", <-log)
 	}
 }
 

@@ -34,7 +34,7 @@ type watchedFile struct {
 // list names the manifest files. Names that begin with a dot are editors' and
 // Kubernetes' own.
 func (m *Manifests) list() ([]string, error) {
-	entries, err := os.ReadDir(m.o.Dir)
+	entries, err := os.ReadDir(m.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (m *Manifests) list() ([]string, error) {
 		if strings.HasPrefix(name, ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))) {
 			continue
 		}
-		if info, err := os.Stat(filepath.Join(m.o.Dir, name)); err == nil && info.IsDir() {
+		if info, err := os.Stat(filepath.Join(m.dir, name)); err == nil && info.IsDir() {
 			continue
 		}
 		names = append(names, name)
@@ -53,7 +53,7 @@ func (m *Manifests) list() ([]string, error) {
 }
 
 // look parses the files that are new or changed and forgets those that are gone.
-func (m *Manifests) look(names []string, r *ManifestResult) (changed bool) {
+func (m *Manifests) look(names []string, r *manifestPass) (changed bool) {
 	for name := range m.files {
 		if !slices.Contains(names, name) {
 			delete(m.files, name)
@@ -72,14 +72,14 @@ func (m *Manifests) look(names []string, r *ManifestResult) (changed bool) {
 }
 
 func (m *Manifests) read(name string) *manifestFile {
-	path := filepath.Join(m.o.Dir, name)
-	x := &expander{lookup: m.o.Lookup, dir: m.o.Dir}
+	path := filepath.Join(m.dir, name)
+	x := &expander{lookup: m.lookup, dir: m.dir}
 	f := &manifestFile{watched: map[string]watchedFile{path: watch(path)}}
 	data, err := readBounded(path, maxManifest)
 	if err != nil {
-		f.unread = &ManifestError{File: name, Err: err}
+		f.unread = &manifestError{File: name, Err: err}
 	} else {
-		f.content, f.unread = parseManifest(name, data, m.o.Namespace, x)
+		f.content, f.unread = parseManifest(name, data, manifestNamespace, x)
 	}
 	for _, named := range x.files {
 		f.watched[named] = watch(named)

@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -36,12 +37,7 @@ func (n node) has(name string) bool { return n.data[name] != nil }
 
 // names lists the members in order.
 func (n node) names() []string {
-	out := make([]string, 0, len(n.data))
-	for name := range n.data {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(n.data))
 }
 
 func (n node) object(name string) node {

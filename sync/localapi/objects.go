@@ -22,7 +22,7 @@ import (
 func (s *Server) getObject(ctx context.Context, k api.Kind, namespace, name string) (*unstructured.Unstructured, error) {
 	cur, err := s.read(ctx, target{kind: k, version: k.Versions[0], namespace: namespace, name: name})
 	if err != nil {
-		return nil, s.statusError(err)
+		return nil, s.asStatus(err)
 	}
 	if cur.object == nil {
 		return nil, notFound(k, name)
@@ -35,7 +35,7 @@ func (s *Server) getObject(ctx context.Context, k api.Kind, namespace, name stri
 func (s *Server) listObjects(ctx context.Context, k api.Kind, namespace string, sel labels.Selector) ([]*unstructured.Unstructured, error) {
 	page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: namespace})
 	if err != nil {
-		return nil, s.statusError(err)
+		return nil, s.asStatus(err)
 	}
 	selection := selection{Namespace: namespace, Labels: sel, Fields: fields.Everything()}
 	var out []*unstructured.Unstructured
@@ -45,11 +45,11 @@ func (s *Server) listObjects(ctx context.Context, k api.Kind, namespace string, 
 		}
 		data, err := s.reveal(ctx, k, item.Data)
 		if err != nil {
-			return nil, s.statusError(err)
+			return nil, s.asStatus(err)
 		}
 		object, err := decodeObject(data)
 		if err != nil {
-			return nil, s.statusError(err)
+			return nil, s.asStatus(err)
 		}
 		out = append(out, object)
 	}
@@ -63,17 +63,6 @@ func (s *Server) createObject(ctx context.Context, k api.Kind, obj *unstructured
 		return nil, err
 	}
 	out, err := s.add(ctx, t, obj, o)
-	return s.decoded(ctx, t, out, err)
-}
-
-// updateObject stores an object in the place of the one with its name and
-// resourceVersion. obj is not changed.
-func (s *Server) updateObject(ctx context.Context, k api.Kind, obj *unstructured.Unstructured, o writeOptions) (*unstructured.Unstructured, error) {
-	o, t, obj, err := inside(k, obj, o)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.put(ctx, t, obj, o)
 	return s.decoded(ctx, t, out, err)
 }
 
@@ -91,7 +80,7 @@ func (s *Server) deleteObject(ctx context.Context, k api.Kind, namespace, name s
 	t := target{kind: k, version: k.Versions[0], namespace: namespace, name: name}
 	_, _, err := s.remove(ctx, t, o, withDefaults(k, writeOptions{DryRun: len(o.DryRun) > 0}))
 	if err != nil {
-		return s.statusError(err)
+		return s.asStatus(err)
 	}
 	return nil
 }
@@ -99,7 +88,7 @@ func (s *Server) deleteObject(ctx context.Context, k api.Kind, namespace, name s
 // withDefaults fills in the options of a write inside the process.
 func withDefaults(k api.Kind, o writeOptions) writeOptions {
 	o.Version = cmp.Or(o.Version, k.Versions[0])
-	o.Manager = cmp.Or(o.Manager, DefaultManager)
+	o.Manager = cmp.Or(o.Manager, defaultManager)
 	o.Validation = cmp.Or(o.Validation, metav1.FieldValidationIgnore)
 	return o
 }
@@ -121,17 +110,17 @@ func (s *Server) decoded(ctx context.Context, t target, data []byte, err error) 
 		data, err = s.reveal(ctx, t.kind, data)
 	}
 	if err != nil {
-		return nil, s.statusError(err)
+		return nil, s.asStatus(err)
 	}
 	object, err := decodeObject(data)
 	if err != nil {
-		return nil, s.statusError(err)
+		return nil, s.asStatus(err)
 	}
 	object.SetAPIVersion(t.apiVersion())
 	return object, nil
 }
 
-// statusError gives any error the form that clients receive.
-func (s *Server) statusError(err error) error {
+// asStatus gives any error the form that clients receive.
+func (s *Server) asStatus(err error) error {
 	return &apierrors.StatusError{ErrStatus: *s.statusOf(err)}
 }

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// DefaultManager is the field manager of writes inside the process.
-const DefaultManager = "limpet"
+// defaultManager is the field manager of writes inside the process.
+const defaultManager = "limpet"
 
 // writeParameters reads dryRun, fieldManager, fieldValidation and force. It
 // returns a 422 status error that names the options kind.

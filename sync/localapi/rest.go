@@ -1,7 +1,6 @@
 package localapi
 
 import (
-	"context"
 	"net/http"
 	"slices"
 
@@ -27,13 +26,11 @@ func (c *call) target() target {
 
 // serveObjects answers everything below /api/v1 and /apis/GROUP/VERSION.
 func (s *Server) serveObjects(w http.ResponseWriter, req *http.Request, info requestInfo, verb string) {
-	info.User, _ = req.Context().Value(identityKey{}).(Identity)
 	if info.Subresource != "" {
 		allowed := verbsOf(info.Kind, info.Subresource)
 		switch {
 		case allowed == nil || len(info.Rest) > 0:
-			req = req.WithContext(context.WithValue(req.Context(), requestKey{}, info))
-			if !s.serveSubresource(w, req, info.Kind, info.Namespace, info.Name, info.Subresource, info.Rest) {
+			if !s.serveSubresource(w, req, info) {
 				s.answerError(w, req, notFound(info.Kind, info.Name))
 			}
 			return
@@ -129,7 +126,7 @@ func (c *call) patch() error {
 	if err != nil {
 		return err
 	}
-	body, err := c.readBody(c.w, c.req)
+	body, err := readBody(c.req)
 	if err != nil {
 		return err
 	}
@@ -146,7 +143,7 @@ func (c *call) patch() error {
 }
 
 func (c *call) delete() error {
-	body, err := c.readBody(c.w, c.req)
+	body, err := readBody(c.req)
 	if err != nil {
 		return err
 	}
@@ -155,7 +152,7 @@ func (c *call) delete() error {
 		return err
 	}
 	t := c.target()
-	w := writeOptions{Version: t.version, DryRun: len(o.DryRun) > 0, User: c.info.User, Warnings: new([]string)}
+	w := writeOptions{Version: t.version, DryRun: len(o.DryRun) > 0, Warnings: new([]string)}
 	out, gone, err := c.remove(c.req.Context(), t, o, w)
 	if err != nil {
 		return err
@@ -174,7 +171,7 @@ func (c *call) delete() error {
 // options reads the write options of the request.
 func (c *call) options(kind string, patch types.PatchType) (writeOptions, error) {
 	o, err := writeParameters(c.req, kind, patch)
-	o.Version, o.Subresource, o.User = c.info.Version, c.info.Subresource, c.info.User
+	o.Version, o.Subresource = c.info.Version, c.info.Subresource
 	o.Warnings = new([]string)
 	return o, err
 }
@@ -186,7 +183,7 @@ func (c *call) body(o *writeOptions) (*unstructured.Unstructured, error) {
 	if err != nil && !protobuf {
 		return nil, err
 	}
-	data, err := c.readBody(c.w, c.req)
+	data, err := readBody(c.req)
 	if err == nil && protobuf {
 		data, err = secretFromProtobuf(data)
 	}

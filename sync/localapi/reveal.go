@@ -88,21 +88,9 @@ func (s *Server) openSealed(ctx context.Context, own owner, inline string, again
 // no such repository, no such field, or a name there that leads to a core Secret
 // and not to a sealed value.
 func (s *Server) SecretOf(ctx context.Context, namespace, repository, field string) ([]byte, error) {
-	return s.secureValue(ctx, "repositories", namespace, repository, field)
-}
-
-// ConnectionSecretOf is SecretOf for a Connection.
-func (s *Server) ConnectionSecretOf(ctx context.Context, namespace, connection, field string) ([]byte, error) {
-	return s.secureValue(ctx, "connections", namespace, connection, field)
-}
-
-func (s *Server) secureValue(ctx context.Context, plural, namespace, name, field string) ([]byte, error) {
-	k, ok := kindOf(api.ProvisioningGroup, plural)
-	if !ok {
-		return nil, fmt.Errorf("open secure value: %s: %w", plural, state.ErrNotFound)
-	}
+	k, _ := kindOf(api.ProvisioningGroup, "repositories")
 	read := func() (string, error) {
-		obj, err := s.getObject(ctx, k, namespace, name)
+		obj, err := s.getObject(ctx, k, namespace, repository)
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("%w: %w", state.ErrNotFound, err)
 		}
@@ -114,10 +102,10 @@ func (s *Server) secureValue(ctx context.Context, plural, namespace, name, field
 	}
 	var plain []byte
 	if err == nil {
-		plain, err = s.openSealed(ctx, ownerOf(k, namespace, name), inline, read)
+		plain, err = s.openSealed(ctx, ownerOf(k, namespace, repository), inline, read)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, k.Singular, namespace, name, err)
+		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, k.Singular, namespace, repository, err)
 	}
 	return plain, nil
 }

@@ -222,13 +222,14 @@ func TestInlineSecureValueIsOwned(t *testing.T) {
 func TestConnectionSecret(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"github-app"},
+	key := base64.StdEncoding.EncodeToString([]byte(pemKey))
+	made := s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"github-app"},
 		"spec":{"title":"GitHub App","type":"github","github":{"appID":"123456","installationID":"454545"}},
-		"secure":{"privateKey":{"create":"`+base64.StdEncoding.EncodeToString([]byte(pemKey))+`"}}}`)
-	plain, err := s.ConnectionSecretOf(t.Context(), "default", "github-app", "privateKey")
-	if err != nil || string(plain) != base64.StdEncoding.EncodeToString([]byte(pemKey)) {
-		t.Errorf("privateKey = %q, %v", plain, err)
+		"secure":{"privateKey":{"create":"`+key+`"}}}`)
+	if name, _ := at(made, "secure", "privateKey", "name").(string); !strings.HasPrefix(name, inlinePrefix) || len(s.sealedNames()) != 1 {
+		t.Errorf("secure = %v, sealed %q", made["secure"], s.sealedNames())
 	}
+	s.canary(key)
 }
 
 // TestLastApplied: kubectl's copy of the file is stored without the values.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 )
 
@@ -61,7 +60,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 // otherwise hold a shutdown for as long as their clients like.
 func endingWatches(stop context.Context, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if watching, err := strconv.ParseBool(req.URL.Query().Get("watch")); err == nil && watching {
+		if _, verb, ok := route(req); ok && verb == verbWatch {
 			ctx, cancel := context.WithCancel(req.Context())
 			defer cancel()
 			defer context.AfterFunc(stop, cancel)()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,7 +29,7 @@ func TestServeStops(t *testing.T) {
 	entered, finish := make(chan string, 2), make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		entered <- req.URL.Path
-		if req.URL.Query().Get("watch") != "" {
+		if strings.Contains(req.URL.Path, "/watch/") {
 			<-req.Context().Done()
 			return
 		}
@@ -59,7 +60,7 @@ func TestServeStops(t *testing.T) {
 		}()
 		return out
 	}
-	watch, plain := get("/w?watch=1"), get("/p")
+	watch, plain := get("/api/v1/watch/secrets"), get("/p")
 	<-entered
 	<-entered
 	stop()

@@ -14,6 +14,7 @@
 package localapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -26,19 +27,19 @@ import (
 	"limpet/sync/api"
 )
 
-// DefaultWindow is how many events of one resource are kept for watches that
+// defaultWindow is how many events of one resource are kept for watches that
 // begin in the past. Source: ten seconds of the fastest burst seen in tests.
-const DefaultWindow = 1024
+const defaultWindow = 1024
 
 // Options configure a Server. The zero value is a server that lets everybody in.
 type Options struct {
 	// Logger receives faults of the server itself; nil = slog.Default().
 	Logger *slog.Logger
 	// Window is how many events of one resource are kept for watches that begin
-	// in the past; 0 = DefaultWindow. Their bytes are bounded too.
+	// in the past; 0 = defaultWindow. Their bytes are bounded too.
 	Window int
 	// Auth decides who may enter; nil = everybody.
-	Auth Authenticator
+	Auth *Gate
 	// Version is answered by /version.
 	Version string
 }
@@ -48,7 +49,7 @@ type Options struct {
 type Server struct {
 	store   *state.Store
 	log     *slog.Logger
-	auth    Authenticator
+	auth    *Gate
 	version string
 	mux     *http.ServeMux
 	feeds   map[string]*feed  // by resourceName; fixed after New
@@ -71,7 +72,7 @@ func New(store *state.Store, o Options) (*Server, error) {
 		s.log = slog.Default()
 	}
 	if o.Window <= 0 {
-		o.Window = DefaultWindow
+		o.Window = defaultWindow
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	revision, err := store.Revision(s.life)
@@ -114,12 +115,10 @@ func (s *Server) routes() *http.ServeMux {
 // ends, their timeout passes, or the server closes.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if s.auth != nil {
-		who, err := s.auth.Authenticate(req)
-		if err != nil {
+		if err := s.auth.authenticate(req); err != nil {
 			s.answerError(w, req, err)
 			return
 		}
-		req = req.WithContext(context.WithValue(req.Context(), identityKey{}, who))
 	}
 	s.serve(w, req)
 }
@@ -132,8 +131,6 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	s.mux.ServeHTTP(w, req)
 }
-
-type identityKey struct{}
 
 func (s *Server) serveHealth(w http.ResponseWriter, req *http.Request) {
 	if s.life.Err() != nil {
@@ -150,16 +147,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, req *http.Request) {
 func (s *Server) serveVersion(w http.ResponseWriter, req *http.Request) {
 	s.answerJSON(w, req, http.StatusOK, map[string]string{
 		"major": "1", "minor": "37",
-		"gitVersion": "v1.37.0+limpet-" + versionOr(s.version), "gitCommit": "", "gitTreeState": "", "buildDate": "",
+		"gitVersion": "v1.37.0+limpet-" + cmp.Or(s.version, "devel"), "gitCommit": "", "gitTreeState": "", "buildDate": "",
 		"goVersion": runtime.Version(), "compiler": runtime.Compiler, "platform": runtime.GOOS + "/" + runtime.GOARCH,
 	})
-}
-
-func versionOr(version string) string {
-	if version == "" {
-		return "devel"
-	}
-	return version
 }
 
 // progress is the highest revision whose events are in the feeds.

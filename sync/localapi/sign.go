@@ -22,42 +22,24 @@ import (
 // at+jwt. ES256 and not EdDSA, because Grafana's own client library reads the
 // lifetime of a token only if it knows the algorithm, and it knows ES256.
 
-// Claims are the claims of an access token. Times are seconds since the epoch.
-type Claims struct {
-	Issuer      string   `json:"iss"`
-	Subject     string   `json:"sub"`
-	Audience    Audience `json:"aud"`
-	IssuedAt    int64    `json:"iat"`
-	NotBefore   int64    `json:"nbf,omitempty"`
-	Expires     int64    `json:"exp"`
-	ID          string   `json:"jti,omitempty"`
-	Namespace   string   `json:"namespace"` // "*" = all
-	Permissions []string `json:"permissions"`
-	Actor       *Actor   `json:"act,omitempty"`
+// tokenClaims are the claims of an access token. Times are seconds since the
+// epoch.
+type tokenClaims struct {
+	Issuer      string      `json:"iss"`
+	Subject     string      `json:"sub"`
+	Audience    []string    `json:"aud"`
+	IssuedAt    int64       `json:"iat"`
+	Expires     int64       `json:"exp"`
+	ID          string      `json:"jti,omitempty"`
+	Namespace   string      `json:"namespace"` // "*" = all
+	Permissions []string    `json:"permissions"`
+	Actor       *tokenActor `json:"act,omitempty"`
 }
 
-// Actor is who acts for the subject of a token.
-type Actor struct {
+// tokenActor is who acts for the subject of a token.
+type tokenActor struct {
 	Subject string `json:"sub"`
 }
-
-// Audience is the list of those who may accept a token. On the wire it may be
-// a single text.
-type Audience []string
-
-// UnmarshalJSON accepts a text or a list of texts.
-func (a *Audience) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		*a = Audience{one}
-		return nil
-	}
-	return json.Unmarshal(data, (*[]string)(a))
-}
-
-// ErrToken is in the chain of every error of Signer.Verify. The texts beside it
-// say what is wrong and never repeat the token.
-var ErrToken = errors.New("token refused")
 
 const (
 	signKeyName   = "limpet-sign.key"
@@ -132,8 +114,8 @@ type tokenHeader struct {
 	Crit json.RawMessage `json:"crit,omitempty"`
 }
 
-// Sign makes a token of the claims as they are.
-func (s *Signer) Sign(c Claims) (string, error) {
+// sign makes a token of the claims as they are.
+func (s *Signer) sign(c tokenClaims) (string, error) {
 	if c.Permissions == nil {
 		c.Permissions = []string{}
 	}
@@ -157,18 +139,10 @@ func (s *Signer) Sign(c Claims) (string, error) {
 	return signed + "." + segment(signature), nil
 }
 
-// Verify reads a token that this Signer made and that is valid at now. Every
-// error has ErrToken in its chain.
-func (s *Signer) Verify(token string, now time.Time) (Claims, error) {
-	c, err := s.verify(token, now)
-	if err != nil {
-		return Claims{}, fmt.Errorf("%w: %w", ErrToken, err)
-	}
-	return c, nil
-}
-
-func (s *Signer) verify(token string, now time.Time) (Claims, error) {
-	var c Claims
+// verify reads a token that this Signer made and that is valid at now. Errors
+// say what is wrong with "it", the token, and never repeat it.
+func (s *Signer) verify(token string, now time.Time) (tokenClaims, error) {
+	var c tokenClaims
 	if len(token) > maxTokenSize {
 		return c, errors.New("it is too long")
 	}
@@ -200,13 +174,12 @@ func (s *Signer) verify(token string, now time.Time) (Claims, error) {
 	if err := readSegment(parts[1], &c); err != nil {
 		return c, errors.New("its claims cannot be read")
 	}
-	latest := now.Add(clockLeeway).Unix()
 	switch {
 	case c.Issuer != tokenIssuer:
 		return c, errors.New("it is from another issuer")
 	case c.Expires <= now.Unix():
 		return c, errors.New("it has expired")
-	case c.NotBefore > latest || c.IssuedAt > latest:
+	case c.IssuedAt > now.Add(clockLeeway).Unix():
 		return c, errors.New("it is from the future")
 	}
 	return c, nil

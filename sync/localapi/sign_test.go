@@ -3,7 +3,6 @@ package localapi
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,14 +22,14 @@ func newTestSigner(t testing.TB) *Signer {
 // testNow is the moment of all tokens in tests, in whole seconds.
 var testNow = time.Unix(1_795_000_000, 0)
 
-func testClaims() Claims {
-	return Claims{Issuer: tokenIssuer, Subject: "access-policy:limpet", Audience: Audience{"provisioning.grafana.app"},
+func testClaims() tokenClaims {
+	return tokenClaims{Issuer: tokenIssuer, Subject: "access-policy:limpet", Audience: []string{"provisioning.grafana.app"},
 		IssuedAt: testNow.Unix(), Expires: testNow.Add(time.Minute).Unix(), Namespace: "*"}
 }
 
-func mustSign(t testing.TB, s *Signer, c Claims) string {
+func mustSign(t testing.TB, s *Signer, c tokenClaims) string {
 	t.Helper()
-	token, err := s.Sign(c)
+	token, err := s.sign(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func TestSignerKeepsItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := second.Verify(token, testNow); err != nil {
+	if _, err := second.verify(token, testNow); err != nil {
 		t.Errorf("a token does not survive a restart: %v", err)
 	}
 	if err := os.Chmod(path, 0o644); err != nil {
@@ -114,7 +113,7 @@ func TestVerify(t *testing.T) {
 	t.Parallel()
 	signer, other := newTestSigner(t), newTestSigner(t)
 	good := mustSign(t, signer, testClaims())
-	with := func(change func(*Claims)) string {
+	with := func(change func(*tokenClaims)) string {
 		c := testClaims()
 		change(&c)
 		return mustSign(t, signer, c)
@@ -123,7 +122,7 @@ func TestVerify(t *testing.T) {
 	header := func(text string) string { return segment([]byte(text)) + "." + parts[1] + "." }
 	for _, c := range []struct{ name, token, want string }{
 		{"good", good, ""},
-		{"not valid yet, within the leeway", with(func(c *Claims) { c.IssuedAt += 20; c.NotBefore = c.IssuedAt }), ""},
+		{"not valid yet, within the leeway", with(func(c *tokenClaims) { c.IssuedAt += 20 }), ""},
 		{"empty", "", "not a JSON Web Token"},
 		{"two parts", parts[0] + "." + parts[1], "not a JSON Web Token"},
 		{"four parts", good + ".x", "not a JSON Web Token"},
@@ -139,34 +138,22 @@ func TestVerify(t *testing.T) {
 		{"other claims", parts[0] + "." + segment([]byte(`{"iss":"limpet","exp":9999999999,"namespace":"*"}`)) + "." + parts[2], "signature is wrong"},
 		{"zero signature", parts[0] + "." + parts[1] + "." + segment(make([]byte, 64)), "signature is wrong"},
 		{"too long", strings.Repeat("a", maxTokenSize+1), "too long"},
-		{"expired", with(func(c *Claims) { c.Expires = testNow.Unix() }), "expired"},
-		{"no expiry", with(func(c *Claims) { c.Expires = 0 }), "expired"},
-		{"from the future", with(func(c *Claims) { c.IssuedAt += 60 }), "future"},
-		{"not valid yet", with(func(c *Claims) { c.NotBefore = testNow.Unix() + 60 }), "future"},
-		{"other issuer", with(func(c *Claims) { c.Issuer = "grafana" }), "issuer"},
+		{"expired", with(func(c *tokenClaims) { c.Expires = testNow.Unix() }), "expired"},
+		{"no expiry", with(func(c *tokenClaims) { c.Expires = 0 }), "expired"},
+		{"from the future", with(func(c *tokenClaims) { c.IssuedAt += 60 }), "future"},
+		{"other issuer", with(func(c *tokenClaims) { c.Issuer = "grafana" }), "issuer"},
 	} {
-		_, err := signer.Verify(c.token, testNow)
+		_, err := signer.verify(c.token, testNow)
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", c.name, err)
-		case c.want != "" && (!errors.Is(err, ErrToken) || !strings.Contains(err.Error(), c.want)):
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	claims, err := signer.Verify(good, testNow)
+	claims, err := signer.verify(good, testNow)
 	if err != nil || claims.Subject != "access-policy:limpet" || len(claims.Audience) != 1 {
 		t.Errorf("claims = %+v, %v", claims, err)
-	}
-}
-
-func TestAudienceForms(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int{`"a"`: 1, `["a","b"]`: 2, `[]`: 0, `3`: -1, `[3]`: -1} {
-		var a Audience
-		err := json.Unmarshal([]byte(text), &a)
-		if (err != nil) != (want < 0) || err == nil && len(a) != want {
-			t.Errorf("%s: %v %v", text, a, err)
-		}
 	}
 }
 
@@ -182,12 +169,9 @@ func FuzzVerify(f *testing.F) {
 	f.Add(segment([]byte(`{"alg":"none"}`)) + "." + segment([]byte(`{}`)) + ".")
 	f.Add(segment([]byte(`{"alg":"ES256","kid":"`+signer.kid+`"}`)) + "." + segment([]byte(`{"aud":1}`)) + "." + segment(make([]byte, 64)))
 	f.Fuzz(func(t *testing.T, token string) {
-		_, err := signer.Verify(token, testNow)
+		_, err := signer.verify(token, testNow)
 		if err == nil && token != good {
 			t.Errorf("accepted %q", token)
-		}
-		if err != nil && !errors.Is(err, ErrToken) {
-			t.Errorf("%v is not ErrToken", err)
 		}
 	})
 }

@@ -22,14 +22,14 @@ import (
 // Two rules of manners: a wrong value is named together with what would be
 // right, and a value that may hold a secret is never repeated.
 
-// Validate checks an object of the provisioning group or a core Secret as the
+// validateObject checks an object of the provisioning group or a core Secret as the
 // server's admission does, with the path, the bad value and the cure of each
 // fault. old is the stored object that obj replaces, nil for a new one. Objects
 // of other kinds have only their metadata checked. It does not block and keeps nothing.
 //
 // An object that is being deleted is not checked: its finalizers must be
 // removable whatever else is wrong with it.
-func Validate(obj, old *unstructured.Unstructured) field.ErrorList {
+func validateObject(obj, old *unstructured.Unstructured) field.ErrorList {
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
@@ -74,9 +74,9 @@ func validateMetadata(obj *unstructured.Unstructured) field.ErrorList {
 	return append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 }
 
-// MaxSecureValue is the longest value that secure.<field>.create takes, in
+// maxSecureValue is the longest value that secure.<field>.create takes, in
 // characters. Source: InlineSecureValue of Grafana's common API.
-const MaxSecureValue = 24576
+const maxSecureValue = 24576
 
 // validateSecure checks the inline secure values. A member carries exactly one
 // of create, name and remove; only the name that is stored already may stand
@@ -94,9 +94,9 @@ func validateSecure(secure node, stored map[string]string) {
 		if create {
 			if n := utf8.RuneCountInString(member.text("create")); n == 0 {
 				member.required("create", "the value must not be empty; use remove: true to delete it")
-			} else if n > MaxSecureValue {
+			} else if n > maxSecureValue {
 				// The value itself must not travel in the error.
-				member.add(field.TooLong(member.path.Child("create"), "", MaxSecureValue))
+				member.add(field.TooLong(member.path.Child("create"), "", maxSecureValue))
 			}
 		}
 		for _, extra := range member.names() {

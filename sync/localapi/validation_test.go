@@ -109,8 +109,8 @@ func TestValidate(t *testing.T) {
 		{"secure of the wrong type", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: hunter2}}`, []string{"secure.token"}},
 		{"secure by name", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {name: my-secret}}}`, nil},
 		{"secure empty", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {create: ""}}}`, []string{"secure.token.create"}},
-		{"secure too long", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {create: hunter2` + strings.Repeat("x", MaxSecureValue) + `}}}`, []string{"secure.token.create"}},
-		{"secure at its limit", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {create: ` + strings.Repeat("x", MaxSecureValue) + `}}}`, nil},
+		{"secure too long", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {create: hunter2` + strings.Repeat("x", maxSecureValue) + `}}}`, []string{"secure.token.create"}},
+		{"secure at its limit", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {create: ` + strings.Repeat("x", maxSecureValue) + `}}}`, nil},
 		{"secure twice", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {create: hunter2, name: x}}}`, []string{"secure.token"}},
 		{"secure unknown member", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {value: hunter2}}}`, []string{"secure.token.value"}},
 
@@ -172,7 +172,7 @@ func TestValidate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, fault := range Validate(object(t, c.text), nil) {
+			for _, fault := range validateObject(object(t, c.text), nil) {
 				got = append(got, fault.Field)
 				if strings.Contains(fault.Error(), "hunter2") {
 					t.Errorf("the fault repeats a secret: %v", fault)
@@ -182,7 +182,7 @@ func TestValidate(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("faults at %q, want %q\n%v", got, c.want, Validate(object(t, c.text), nil))
+				t.Errorf("faults at %q, want %q\n%v", got, c.want, validateObject(object(t, c.text), nil))
 			}
 		})
 	}
@@ -220,7 +220,7 @@ secure: {token: {name: inline-1}}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, fault := range Validate(object(t, c.text), object(t, c.old)) {
+			for _, fault := range validateObject(object(t, c.text), object(t, c.old)) {
 				got = append(got, fault.Field)
 			}
 			if !slices.Equal(got, c.want) {
@@ -232,10 +232,10 @@ secure: {token: {name: inline-1}}
 
 func TestValidateNothing(t *testing.T) {
 	t.Parallel()
-	if errs := Validate(nil, nil); errs != nil {
+	if errs := validateObject(nil, nil); errs != nil {
 		t.Errorf("Validate(nil) = %v", errs)
 	}
-	if errs := Validate(&unstructured.Unstructured{Object: map[string]any{}}, nil); len(errs) != 0 {
+	if errs := validateObject(&unstructured.Unstructured{Object: map[string]any{}}, nil); len(errs) != 0 {
 		t.Errorf("Validate of an empty object = %v", errs)
 	}
 }

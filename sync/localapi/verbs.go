@@ -65,25 +65,23 @@ func (s *Server) addNamed(ctx context.Context, t target, obj *unstructured.Unstr
 
 // planNew makes obj a new object, checks it and asks admission.
 func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOptions) (plan, error) {
-	sent := obj.DeepCopy()
 	born(t.kind, obj)
 	if err := validate(t, obj, nil); err != nil {
 		return plan{}, err
 	}
 	o.warn(finalizerWarnings(obj, nil)...)
 	p := plan{object: obj}
-	return p, s.ask(t, opCreate, &p, sent, nil, o)
+	return p, s.ask(t, opCreate, &p, nil, o)
 }
 
 // ask lets admission change or refuse a plan.
-func (s *Server) ask(t target, operation string, p *plan, sent, old *unstructured.Unstructured, o writeOptions) error {
+func (s *Server) ask(t target, operation string, p *plan, old *unstructured.Unstructured, o writeOptions) error {
 	r := &admitRequest{
-		Kind: t.kind, Version: t.version, Subresource: t.subresource, Operation: operation, Namespace: t.namespace, Name: t.name,
-		User: o.User, Object: p.object, Old: old, Sent: sent, DryRun: o.DryRun, Gone: operation == opDelete && p.remove,
-		Secrets: &p.secrets, Warnings: o.Warnings,
+		Kind: t.kind, Subresource: t.subresource, Operation: operation, Namespace: t.namespace, Name: t.name,
+		Object: p.object, Old: old, Gone: operation == opDelete && p.remove, Secrets: &p.secrets, Warnings: o.Warnings,
 	}
 	if operation == opDelete {
-		r.Object, r.Sent = nil, nil
+		r.Object = nil
 	}
 	if r.Warnings == nil {
 		r.Warnings = new([]string)
@@ -111,7 +109,6 @@ func (s *Server) replace(t target, cur found, obj *unstructured.Unstructured, o 
 		return plan{}, apierrors.NewConflict(groupResource(t.kind), t.name,
 			fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))
 	}
-	sent := obj.DeepCopy()
 	carryOver(t, obj, old)
 	if err := validate(t, obj, old); err != nil {
 		return plan{}, err
@@ -121,13 +118,13 @@ func (s *Server) replace(t target, cur found, obj *unstructured.Unstructured, o 
 	}
 	keepTimes(old, obj)
 	p := plan{object: obj}
-	if err := s.ask(t, opUpdate, &p, sent, old, o); err != nil {
+	if err := s.ask(t, opUpdate, &p, old, o); err != nil {
 		return plan{}, err
 	}
 	if old.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 {
 		p.remove = true
 		p.secrets = nil // nothing of an object that goes is worth sealing
-		return p, s.ask(t, opDelete, &p, nil, old, o)
+		return p, s.ask(t, opDelete, &p, old, o)
 	}
 	return p, nil
 }
@@ -171,7 +168,7 @@ func (s *Server) remove(ctx context.Context, t target, o metav1.DeleteOptions, w
 			return plan{}, err
 		}
 		p := plan{object: object, remove: gone}
-		if err := s.ask(t, opDelete, &p, nil, cur.object, w); err != nil || gone {
+		if err := s.ask(t, opDelete, &p, cur.object, w); err != nil || gone {
 			return p, err
 		}
 		if object.GetDeletionTimestamp() != nil {
