@@ -3,7 +3,6 @@ package localapi
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,11 +66,7 @@ func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
 
 // cellOf is the value of a column: an age for dates, nil where there is nothing.
 func cellOf(c api.Column, object map[string]any) any {
-	if c.Path == "" {
-		name, _ := valueAt(object, ".metadata.name").(string)
-		return name
-	}
-	value := valueAt(object, c.Path)
+	value := c.Value(object)
 	switch {
 	case value == nil:
 		return nil
@@ -95,47 +90,4 @@ func cellOf(c api.Column, object map[string]any) any {
 		return duration.HumanDuration(time.Since(at))
 	}
 	return fmt.Sprint(value)
-}
-
-// valueAt reads the subset of JSONPath that columns are written in: members and
-// one filter for list elements, as in
-//
-//	.status.conditions[?(@.type=="Ready")].status
-//
-// It answers nil for what is not there.
-func valueAt(value any, path string) any {
-	for path != "" && value != nil {
-		switch {
-		case strings.HasPrefix(path, "[?(@."):
-			filter, rest, _ := strings.Cut(path[len("[?(@."):], ")]")
-			name, wanted, _ := strings.Cut(filter, "==")
-			value, path = elementWhere(value, name, strings.Trim(wanted, `"`)), rest
-		default:
-			path = strings.TrimPrefix(path, ".")
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			object, ok := value.(map[string]any)
-			if !ok {
-				return nil
-			}
-			value, path = object[path[:end]], path[end:]
-		}
-	}
-	return value
-}
-
-// elementWhere is the first element of a list with a member of a value.
-func elementWhere(list any, name, wanted string) any {
-	elements, ok := list.([]any)
-	if !ok {
-		return nil
-	}
-	for _, e := range elements {
-		if object, ok := e.(map[string]any); ok && object[name] == wanted {
-			return e
-		}
-	}
-	return nil
 }

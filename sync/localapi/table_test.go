@@ -1,34 +1,11 @@
 package localapi
 
 import (
-	"encoding/json"
 	"net/http/httptest"
 	"testing"
 
 	"limpet/sync/api"
 )
-
-func TestValueAt(t *testing.T) {
-	t.Parallel()
-	var object map[string]any
-	if err := json.Unmarshal([]byte(`{"a":{"b":"x","n":3},"status":{"conditions":[{"type":"Other","status":"no"},{"type":"Ready","status":"True"},7]}}`), &object); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]any{
-		".a.b":   "x",
-		".a.n":   3.0,
-		".a.c":   nil,
-		".a.b.c": nil,
-		".z.z":   nil,
-		`.status.conditions[?(@.type=="Ready")].status`: "True",
-		`.status.conditions[?(@.type=="None")].status`:  nil,
-		`.a[?(@.type=="Ready")].status`:                 nil,
-	} {
-		if got := valueAt(object, path); got != want {
-			t.Errorf("%s: %v, want %v", path, got, want)
-		}
-	}
-}
 
 // Every column of every kind can be read from an object that has its value.
 func TestColumns(t *testing.T) {
