@@ -10,9 +10,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,7 +57,7 @@ type Config struct {
 	Manifests  string // directory applied to the embedded API; "" = none
 
 	Jobs     jobs.Options
-	Resync   time.Duration // period at which the schedule looks at every repository
+	Resync   time.Duration // pause after a pull that could not be queued
 	Parallel int           // writes at once inside one job
 
 	CredentialsDir   string
@@ -86,14 +87,15 @@ type Agent struct {
 	mirrors    *git.Mirrors
 	controller *jobs.Controller
 	board      *board
-	runs       *runHistory
+	runs       *runs
+	lost       atomic.Int64 // leases
 }
 
 // New connects the rooms. It checks the configuration and the files that it
 // names, but needs no server to be up: an agent at a site whose link is down
 // starts all the same. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
-	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: new(runHistory)}
+	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: newRuns()}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -105,7 +107,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := a.connect(ctx); err != nil {
 		return nil, err
 	}
-	a.mirrors, err = git.Open(filepath.Join(filepath.Dir(cfg.StatePath), "mirrors"), git.Options{
+	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Logger: cfg.Logger.With("room", "git")})
 	if err != nil {
 		return nil, err
@@ -207,6 +209,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.repos.Run(ctx) })
 	g.Go(func() error { return a.controller.Run(ctx) })
 	g.Go(func() error { return a.keep(ctx) })
+	g.Go(func() error { return a.attend(ctx) })
 	for _, inf := range []*api.Informer{a.jobs, a.repos} {
 		inf.OnEvent(api.Handler{
 			Add: func(o *object) { a.board.touch() }, Update: func(_, _ *object) { a.board.touch() }, Delete: func(*object) { a.board.touch() },
@@ -232,9 +235,20 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// SocketPath is the socket beside a state file.
+// SocketPath is the socket beside a state file: limpet.sock beside limpet.db.
 func SocketPath(statePath string) string {
-	return filepath.Join(filepath.Dir(statePath), "limpet.sock")
+	return strings.TrimSuffix(statePath, ".db") + ".sock"
+}
+
+// mirrorsPath is the directory of Git mirrors beside a state file: mirrors
+// beside limpet.db, and one of its own for any other name, because two agents
+// must not clean up behind each other.
+func mirrorsPath(statePath string) string {
+	dir, name := filepath.Split(statePath)
+	if name == "limpet.db" {
+		return filepath.Join(dir, "mirrors")
+	}
+	return filepath.Join(dir, strings.TrimSuffix(name, ".db")+"-mirrors")
 }
 
 func (a *Agent) socketServer() *socket.Server {
@@ -249,15 +263,6 @@ func (a *Agent) socketServer() *socket.Server {
 		s.API = a.proxy()
 	}
 	return s
-}
-
-// proxy sends each API group to the server that has it, with a token for it.
-func (a *Agent) proxy() http.Handler {
-	mux := http.NewServeMux()
-	for path, c := range map[string]*api.Client{"/": a.client, "/apis/" + api.DashboardGroup + "/": a.dashboards, "/apis/" + api.FolderGroup + "/": a.folders} {
-		mux.Handle(path, socket.Proxy(c.Endpoint()))
-	}
-	return mux
 }
 
 func (a *Agent) serverName() string {
@@ -283,37 +288,6 @@ func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
 
 // Client is the agent's own way to the API.
 func (a *Agent) Client() *api.Client { return a.client }
-
-// telemetry answers /healthz and /readyz. An address that is taken is told and
-// left: two agents on one host must not keep each other from working.
-func (a *Agent) telemetry(ctx context.Context) error {
-	ln, err := net.Listen("tcp", a.cfg.Telemetry)
-	if err != nil {
-		a.log.Warn("no telemetry", "address", a.cfg.Telemetry, "err", err, "next", "--telemetry-listen with another address, or empty for none")
-		return nil
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := a.notReady(); why != "" {
-			http.Error(w, why, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	return localapi.Serve(ctx, ln, mux)
-}
-
-// notReady says why the agent would not claim a job now; "" means it would.
-func (a *Agent) notReady() string {
-	if !a.jobs.HasSynced() || !a.repos.HasSynced() {
-		return "watches have not synced"
-	}
-	if err := a.controller.Ready(); err != nil {
-		return api.Redact(err.Error())
-	}
-	return ""
-}
 
 var _ socket.Agent = (*Agent)(nil)
 var _ socket.Desk = (*state.Store)(nil)

@@ -3,12 +3,10 @@ package sync
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"limpet/state"
 	"limpet/sync/view"
 )
 
@@ -91,26 +89,6 @@ func TestBoardForgets(t *testing.T) {
 	}
 	if len(done) != 1 || done[0].UID != "new" {
 		t.Errorf("finished jobs: %+v", done)
-	}
-}
-
-func TestLines(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 20, 12, 30, 0, 0, time.UTC)
-	rec := func(ago time.Duration, end, repo string) state.Record {
-		return state.Record{Namespace: "default", Repository: repo, State: end, Finished: now.Add(-ago)}
-	}
-	got := lines([]state.Record{
-		rec(time.Minute, "success", "a"), rec(2*time.Minute, "warning", "a"), rec(3*time.Minute, "success", "a"),
-		rec(5*time.Hour, "error", "a"), rec(23*time.Hour+59*time.Minute, "success", "a"),
-		rec(24*time.Hour, "error", "a"), rec(-time.Hour, "error", "a"),
-		rec(time.Minute, "cancelled", "b"),
-	}, now)
-	if want := "s" + strings.Repeat(".", 17) + "e....w"; string(got["default/a"]) != want {
-		t.Errorf("line of a: %s, want %s", got["default/a"], want)
-	}
-	if want := strings.Repeat(".", 23) + "e"; string(got["default/b"]) != want {
-		t.Errorf("line of b: %s, want %s", got["default/b"], want)
 	}
 }
 

@@ -54,7 +54,7 @@ func (a *Agent) paint() *view.Snapshot {
 		}
 		return s.Repos[i].Name < s.Repos[j].Name
 	})
-	s.Problem = a.problem()
+	s.Problem = a.trouble()
 	return s
 }
 
@@ -88,14 +88,13 @@ func (a *Agent) paintAgent(claims int) view.Agent {
 	if err != nil {
 		host = "unknown"
 	}
-	size, records := a.runs.store()
 	return view.Agent{Host: host, PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
-		Claims: claims, LostCount: a.runs.lostCount(), StorePath: a.cfg.StatePath, StoreSize: size, History: records,
+		Claims: claims, LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
 		RSS: residentBytes(), Namespace: a.cfg.Namespace}
 }
 
 func (a *Agent) paintAPI() view.API {
-	v := view.API{Server: a.serverName(), Embedded: a.embedded != nil, Synced: a.jobs.HasSynced() && a.repos.HasSynced(), Up: true, Since: a.started}
+	v := view.API{Server: a.serverName(), Embedded: a.embedded != nil, Synced: a.synced(), Up: true, Since: a.started}
 	if since, err := a.client.Down(); err != nil {
 		v.Up, v.Since, v.Error = false, since, api.Redact(err.Error())
 	}
@@ -184,7 +183,7 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 		Target: repo.Spec.Sync.Target, Enabled: repo.Spec.Sync.Enabled,
 		Healthy: repo.Status.Health.Healthy, Checked: fromMillis(repo.Status.Health.Checked), Health: strings.Join(repo.Status.Health.Message, "; "),
 		SyncState: repo.Status.Sync.State, SyncJob: repo.Status.Sync.Job, LastRef: repo.Status.Sync.LastRef, Synced: fromMillis(repo.Status.Sync.Finished),
-		Runs: a.runs.of(u.GetNamespace(), u.GetName()),
+		Runs: a.runs.line(u.GetNamespace()+"/"+u.GetName(), now),
 	}
 	if b := repo.Spec.Block(); b != nil {
 		row.URL, row.Branch, row.Path = api.Redact(b.URL), b.Branch, b.Path
@@ -203,18 +202,4 @@ func fromMillis(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)
-}
-
-// problem is the one thing that a person has to look at first, or "".
-func (a *Agent) problem() string {
-	for _, inf := range []*api.Informer{a.jobs, a.repos} {
-		if err := inf.LastError(); err != nil {
-			text := api.Redact(err.Error())
-			if hint := api.Hint(err); hint != "" {
-				text += "; try " + hint
-			}
-			return text
-		}
-	}
-	return ""
 }

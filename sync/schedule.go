@@ -17,41 +17,55 @@ import (
 
 type object = unstructured.Unstructured
 
-// scheduleTick is how often the schedule looks whether a pull is due. It only
-// reads the cache, so an idle tick costs microseconds.
-const scheduleTick = time.Second
+const (
+	// scheduleTick is how often the schedule looks whether a pull is due. It
+	// only reads the cache, so an idle tick costs microseconds.
+	scheduleTick = time.Second
+	// requestTimeout bounds one request with all its repeats, so that one
+	// repository cannot hold up the others.
+	requestTimeout = 5 * time.Second
+)
 
 // schedule asks for the pulls that are due, until ctx ends. It runs beside the
 // embedded API alone: every other server has controllers of its own for that.
 func (a *Agent) schedule(ctx context.Context) error {
 	tick := time.NewTicker(scheduleTick)
 	defer tick.Stop()
+	refused := map[string]time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if a.jobs.HasSynced() && a.repos.HasSynced() {
-				a.scheduleOnce(ctx, time.Now())
+			if a.synced() {
+				a.scheduleOnce(ctx, time.Now(), refused)
 			}
 		}
 	}
 }
 
-func (a *Agent) scheduleOnce(ctx context.Context, now time.Time) {
+// scheduleOnce asks for the pulls that are due at now. A repository whose pull
+// could not be queued is noted in refused and let alone for the resync
+// interval: what is in the way, such as a full disk, does not go in a second.
+func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, refused map[string]time.Time) {
 	live := a.syncJobs()
 	for _, u := range a.repos.List() {
+		key := u.GetNamespace() + "/" + u.GetName()
 		repo, err := api.RepositoryView(u)
-		if err != nil || u.GetDeletionTimestamp() != nil {
+		if err != nil || u.GetDeletionTimestamp() != nil || now.Before(refused[key]) {
 			continue
 		}
-		req, _ := repos.Due(repo, u.GetGeneration(), live[u.GetNamespace()+"/"+u.GetName()], now)
+		delete(refused, key)
+		req, _ := repos.Due(repo, u.GetGeneration(), live[key], now)
 		if req == nil {
 			continue
 		}
-		if err := a.requestPull(ctx, u, *req); err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-			a.log.Warn("cannot ask for a pull", "repo", u.GetName(), "namespace", u.GetNamespace(), "err", err)
+		err = a.requestPull(ctx, u, *req)
+		if err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil {
+			continue
 		}
+		refused[key] = now.Add(a.cfg.Resync)
+		a.log.Warn("cannot ask for a pull", "repo", u.GetName(), "namespace", u.GetNamespace(), "err", err, "next_try_in", a.cfg.Resync)
 	}
 }
 
@@ -71,6 +85,8 @@ func (a *Agent) requestPull(ctx context.Context, u *object, req repos.Request) e
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/jobs", api.ProvisioningGroup, api.Jobs.Version, u.GetNamespace(), u.GetName())
 	if _, _, err := a.client.Do(ctx, http.MethodPost, path, nil, "application/json", body); err != nil {
 		return err

@@ -220,7 +220,7 @@ func TestProxyUsesTheAgentsCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, _, _ := serve(t, t.TempDir(), Proxy(base, bearer{}))
+	client, _, _ := serve(t, t.TempDir(), Proxy(base, bearer{}, nil, nil))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, BaseURL+"/apis/x", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,275 @@
+package sync
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	stdsync "sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/jobs"
+	"limpet/sync/view"
+)
+
+func TestMain(m *testing.M) {
+	if state.RunProbe() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// logText collects what an agent logs.
+type logText struct {
+	mu   stdsync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+// newAgent makes an agent in a directory of its own; change may alter its
+// configuration. It does not run.
+func newAgent(t *testing.T, change func(*Config)) (*Agent, *logText) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	store, _, err := state.Open(t.Context(), state.Options{Path: path, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &logText{}
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	cfg := Config{Store: store, StatePath: path, Version: "test", Resync: time.Minute, Parallel: 2, Logger: logger,
+		Jobs: jobs.Options{Agent: "test", Logger: logger}}
+	cfg.API.Logger = logger
+	if change != nil {
+		change(&cfg)
+	}
+	a, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.Close()
+		if rep, err := store.Check(context.Background()); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("state file: %v %v", err, rep.Problems)
+		}
+		store.Close()
+	})
+	return a, log
+}
+
+// start runs parts of an agent until the test ends.
+func start(t *testing.T, parts ...func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var g stdsync.WaitGroup
+	for _, part := range parts {
+		g.Go(func() {
+			if err := part(ctx); err != nil && ctx.Err() == nil {
+				t.Errorf("a part ended: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		g.Wait()
+	})
+}
+
+// eventually waits across goroutines that talk HTTP, which no bubble can hold.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("timed out: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// repository creates a Repository and waits until the agent sees it.
+func repository(t *testing.T, a *Agent, name string, status map[string]any) {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git",
+		"git": map[string]any{"url": "https://git.example.com/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
+	u.SetAPIVersion(api.Repositories.GroupVersion().String())
+	u.SetKind("Repository")
+	u.SetName(name)
+	res := a.client.Resource(api.Repositories).Namespace("default")
+	made, err := res.Create(t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status != nil {
+		made.Object["status"] = status
+		if made, err = res.UpdateStatus(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the agent sees "+name, func() bool {
+		seen, ok := a.repos.Get("default", name)
+		return ok && seen.GetResourceVersion() == made.GetResourceVersion()
+	})
+}
+
+func TestScheduleOnTheEmbeddedAPI(t *testing.T) {
+	t.Parallel()
+	a, log := newAgent(t, nil)
+	start(t, a.jobs.Run, a.repos.Run)
+	now := time.Now()
+	repository(t, a, "fresh", nil)
+	repository(t, a, "due", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": now.Add(-2 * time.Minute).UnixMilli()}})
+	repository(t, a, "early", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": now.Add(-time.Second).UnixMilli()}})
+	refused := map[string]time.Time{}
+	for range 2 { // a pull that waits is not asked for again
+		a.scheduleOnce(t.Context(), now, refused)
+		eventually(t, "the agent sees the jobs", func() bool { return len(a.jobs.List()) == 2 })
+	}
+	for name, incremental := range map[string]bool{"fresh-sync": false, "due-sync": true} {
+		u, ok := a.jobs.Get("default", name)
+		if !ok {
+			t.Errorf("no job %s", name)
+			continue
+		}
+		job, err := api.JobView(u)
+		if err != nil || job.Spec.Action != "pull" || job.Spec.Pull == nil || job.Spec.Pull.Incremental != incremental {
+			t.Errorf("%s: %+v %v", name, job.Spec, err)
+		}
+	}
+	events, _ := a.board.recent(now)
+	if len(events) != 2 || len(refused) != 0 || log.count("cannot ask") != 0 {
+		t.Errorf("events %+v, refused %v", events, refused)
+	}
+}
+
+// TestScheduleLetsARefusalRest: what cannot be queued is not asked for, and not
+// complained about, every second.
+func TestScheduleLetsARefusalRest(t *testing.T) {
+	t.Parallel()
+	a, log := newAgent(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var g stdsync.WaitGroup
+	g.Go(func() { _ = a.jobs.Run(ctx) })
+	g.Go(func() { _ = a.repos.Run(ctx) })
+	repository(t, a, "gone", nil)
+	cancel()
+	g.Wait()
+	// The cache still has it, the API no longer.
+	if err := a.client.Resource(api.Repositories).Namespace("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	now, refused := time.Now(), map[string]time.Time{}
+	for i := range 3 {
+		a.scheduleOnce(t.Context(), now.Add(time.Duration(i)*time.Second), refused)
+	}
+	if n := log.count("cannot ask for a pull"); n != 1 {
+		t.Errorf("%d complaints in three seconds, want 1", n)
+	}
+	a.scheduleOnce(t.Context(), now.Add(a.cfg.Resync), refused)
+	if n := log.count("cannot ask for a pull"); n != 2 {
+		t.Errorf("%d complaints after the resync interval, want 2", n)
+	}
+}
+
+// TestFirstPictureDoesNotWait: an agent that finds nothing to do shows that it
+// is ready at once, not with the idle tick.
+func TestFirstPictureDoesNotWait(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	begin := time.Now()
+	start(t, a.Run)
+	eventually(t, "the picture says that the watches have synced", func() bool { return a.Snapshot().API.Synced })
+	if took := time.Since(begin); took > boardIdle-time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// TestServerThatIsAwayAndComes: the agent starts without its server, says so
+// once, and goes on by itself.
+func TestServerThatIsAwayAndComes(t *testing.T) {
+	t.Parallel()
+	away, _ := newAgent(t, nil) // its embedded API is the server of the other
+	up := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-up:
+			away.embedded.ServeHTTP(w, r)
+		default:
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(server.Close)
+	const token = "canary-token-of-the-agent"
+	a, log := newAgent(t, func(c *Config) { c.API.Server, c.API.Token = server.URL, token })
+	api.RegisterSecret([]byte(token))
+	start(t, a.Run)
+	eventually(t, "the picture says that the server is away", func() bool { s := a.Snapshot(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
+	if a.notReady() == "" {
+		t.Error("ready without a server")
+	}
+	eventually(t, "the log says so", func() bool { return log.count("cannot be used now") == 1 })
+	close(up)
+	eventually(t, "the picture is whole", func() bool { s := a.Snapshot(); return s.API.Up && s.API.Synced && s.Problem == "" })
+	eventually(t, "the log says so", func() bool { return log.count("can be used again") == 1 })
+	if n := log.count("cannot be used now"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	data, err := json.Marshal(a.Snapshot())
+	if err != nil || bytes.Contains(data, []byte(token)) || log.count(token) > 0 {
+		t.Errorf("the token is in the picture or in the log (%v)", err)
+	}
+}
+
+// TestFinishedRow: a job that no picture has seen is shown whole when it ends.
+func TestFinishedRow(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	at := time.Now()
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
+	job.SetUID("u1")
+	job.SetName("r-sync")
+	job.SetNamespace("default")
+	a.observe(jobs.Event{At: at, Type: jobs.EventCompleted, Level: "error", Namespace: "default", Job: "r-sync", UID: "u1", Repository: "r", Action: "pull", State: "error", Text: "401",
+		Last: &jobs.Running{UID: "u1", Job: job, Attempt: 2, Branch: "main", RefTo: "abc", Started: at.Add(-time.Second), LeaseUntil: at.Add(time.Minute), Errors: []string{"401"},
+			Lines: []jobs.Line{{At: at, Level: "info", Text: "job claimed"}}}})
+	events, done := a.board.recent(at)
+	if len(events) != 1 || len(done) != 1 {
+		t.Fatalf("%d events, %d rows", len(events), len(done))
+	}
+	row := done[0]
+	row.Log = nil
+	want := view.Job{UID: "u1", Namespace: "default", Name: "r-sync", Repository: "r", Action: "pull", Detail: "incr", State: "error", Message: "401", Progress: 100,
+		Created: row.Created, Started: at.Add(-time.Second), Finished: at, Owner: "this", Attempt: 2, MaxAttempt: row.MaxAttempt, Branch: "main", RefTo: "abc", Errors: []string{"401"}}
+	got, _ := json.Marshal(row)
+	wanted, _ := json.Marshal(want)
+	if !bytes.Equal(got, wanted) || len(done[0].Log) != 1 {
+		t.Errorf("row %s\nwant %s", got, wanted)
+	}
+	if line := a.runs.line("default/r", at); !strings.HasSuffix(line, "e") {
+		t.Errorf("line %q", line)
+	}
+}

@@ -1,0 +1,71 @@
+package sync
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/sync/api"
+)
+
+// attendEvery is how soon a person sees that the API has gone or come back. A
+// look reads two fields.
+const attendEvery = time.Second
+
+// attend notices when the API goes and when it comes: it says so in the log,
+// once each time, and has the picture made anew. Nothing else would, because an
+// API that is away sends no events.
+func (a *Agent) attend(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		// Where nothing is there to be watched the first picture would come
+		// with the idle tick, and look as if the start took that long.
+		if a.jobs.WaitSynced(ctx) == nil && a.repos.WaitSynced(ctx) == nil {
+			a.board.touch()
+		}
+		return nil
+	})
+	g.Go(func() error {
+		tick := time.NewTicker(attendEvery)
+		defer tick.Stop()
+		var was string
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+			now := a.trouble()
+			if (now == "") == (was == "") {
+				continue
+			}
+			was = now
+			a.board.touch()
+			if now == "" {
+				a.log.Info("the API can be used again", "server", a.serverName())
+			} else {
+				a.log.Warn("the API cannot be used now; it is tried again and again", "server", a.serverName(), "err", now)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// trouble is why the API cannot be worked with, "" when it can. A picture that
+// is not complete yet is no trouble by itself.
+func (a *Agent) trouble() string {
+	if _, err := a.client.Down(); err != nil {
+		return api.Redact(err.Error())
+	}
+	for _, inf := range []*api.Informer{a.jobs, a.repos} {
+		if err := inf.LastError(); err != nil {
+			text := api.Redact(err.Error())
+			if hint := api.Hint(err); hint != "" {
+				text += " (" + hint + ")"
+			}
+			return text
+		}
+	}
+	return ""
+}

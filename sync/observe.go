@@ -1,0 +1,45 @@
+package sync
+
+import (
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/jobs"
+	"limpet/sync/view"
+)
+
+// observe takes the steps of the drivers: they become events, wake the board,
+// and a finished job stays visible for a while. It does no I/O; the drivers
+// wait for it.
+func (a *Agent) observe(e jobs.Event) {
+	switch e.Type {
+	case jobs.EventLost:
+		a.lost.Add(1)
+	case jobs.EventCompleted:
+		a.runs.add(e.Namespace+"/"+e.Repository, e.State, e.At)
+		a.board.finish(a.finished(e))
+	case jobs.EventRenewed, jobs.EventProgress, jobs.EventApplied:
+		a.board.touch()
+		return
+	}
+	level := e.Level
+	if level == "debug" {
+		level = "info"
+	}
+	a.board.note(view.Event{At: e.At, Level: level, Job: e.Job, Repo: e.Repository, Text: e.Text})
+}
+
+// finished is the row of a job that has just ended.
+func (a *Agent) finished(e jobs.Event) view.Job {
+	row := view.Job{UID: e.UID, Namespace: e.Namespace, Name: e.Job, Repository: e.Repository, Action: e.Action, Attempt: e.Attempt}
+	if e.Last != nil {
+		if job, err := api.JobView(e.Last.Job); err == nil {
+			row = a.paintJob(e.Last.Job, job)
+		}
+		own(&row, *e.Last)
+	}
+	row.State, row.Message, row.Finished, row.Owner = e.State, e.Text, e.At, "this"
+	row.Progress = 100
+	row.LeaseUntil, row.RenewAt = time.Time{}, time.Time{}
+	return row
+}

@@ -1,0 +1,45 @@
+package sync
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"limpet/sync/api"
+	"limpet/sync/localapi"
+)
+
+// telemetry answers /healthz and /readyz. An address that is taken is told and
+// left: two agents on one host must not keep each other from working.
+func (a *Agent) telemetry(ctx context.Context) error {
+	ln, err := net.Listen("tcp", a.cfg.Telemetry)
+	if err != nil {
+		a.log.Warn("no telemetry", "address", a.cfg.Telemetry, "err", err, "next", "--telemetry-listen with another address, or empty for none")
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if why := a.notReady(); why != "" {
+			http.Error(w, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return localapi.Serve(ctx, ln, mux)
+}
+
+// notReady says why the agent would not claim a job now; "" means it would.
+func (a *Agent) notReady() string {
+	if !a.synced() {
+		return "watches have not synced"
+	}
+	if err := a.controller.Ready(); err != nil {
+		return api.Redact(err.Error())
+	}
+	return ""
+}
+
+// synced says that both watches have shown all there is.
+func (a *Agent) synced() bool { return a.jobs.HasSynced() && a.repos.HasSynced() }
