@@ -9,8 +9,8 @@ import (
 
 // CheckReport is what Check found. No problems means that pages, frames and tallies are right.
 type CheckReport struct {
-	Frames   int // records that were read and are sound
-	Problems []string
+	Frames   int      `json:"frames"` // records that were read and are sound
+	Problems []string `json:"problems"`
 }
 
 // Check verifies the structure of the file, every frame and the tallies, then lets bbolt check its pages; writers wait

@@ -9,18 +9,18 @@ import (
 
 // Info describes the file.
 type Info struct {
-	Path      string
-	Bytes     int64 // size of the file
-	FreeBytes int64 // of them free for new records
-	Schema    int
-	Claims    int
-	History   int
-	Objects   int
-	Facts     int
-	Secrets   int
-	Oldest    time.Time // finish of the oldest record of the history; zero when there is none
-	Newest    time.Time
-	Revision  uint64
+	Path      string    `json:"path"`
+	Bytes     int64     `json:"bytes"`     // size of the file
+	FreeBytes int64     `json:"freeBytes"` // of them free for new records
+	Schema    int       `json:"schema"`
+	Claims    int       `json:"claims"`
+	History   int       `json:"history"`
+	Objects   int       `json:"objects"`
+	Facts     int       `json:"facts"`
+	Secrets   int       `json:"secrets"`
+	Oldest    time.Time `json:"oldest,omitzero"` // finish of the oldest record of the history; zero when there is none
+	Newest    time.Time `json:"newest,omitzero"`
+	Revision  uint64    `json:"revision"`
 }
 
 // Info returns counts and sizes without reading the records.
