@@ -52,7 +52,7 @@ func (f *fileToken) token(context.Context) (string, error) {
 }
 
 func (f *fileToken) read(again bool) (string, error) {
-	stamp := material{path: f.path}.stamp()
+	stamp := FileStamp(f.path)
 	if stamp == f.stamp && !again && f.value != "" {
 		return f.value, nil
 	}

@@ -33,13 +33,17 @@ func (m material) read() ([]byte, error) {
 	return data, nil
 }
 
-// stamp tells one state of the file from another without reading it. Files
-// that are replaced by rename, as secret mounts are, change in all parts.
 func (m material) stamp() string {
 	if len(m.data) > 0 || m.path == "" {
 		return ""
 	}
-	info, err := os.Stat(m.path)
+	return FileStamp(m.path)
+}
+
+// FileStamp tells one state of a file from another without reading it. Files
+// that are replaced by rename, as secret mounts are, change in all parts.
+func FileStamp(path string) string {
+	info, err := os.Stat(path)
 	if err != nil {
 		return err.Error()
 	}

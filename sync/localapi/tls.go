@@ -10,12 +10,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"limpet/sync/api"
 )
 
 const (
@@ -106,7 +108,7 @@ func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err
 
 // ListenTLS puts TLS 1.2 or newer with HTTP/2 on a listener. The files are read
 // at once, and again when they change; a pair that cannot be read then leaves
-// the one before in use.
+// the one before in use, with a line in the log.
 func ListenTLS(ln net.Listener, certFile, keyFile string) (net.Listener, error) {
 	source := &certificateFiles{cert: certFile, key: keyFile}
 	if _, err := source.get(nil); err != nil {
@@ -124,33 +126,26 @@ type certificateFiles struct {
 	cert, key string
 
 	mu     sync.Mutex // guards what follows
-	stamp  string
+	stamp  string     // of the files that were tried last, good or bad
 	loaded *tls.Certificate
 }
 
 func (c *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	stamp := fileStamp(c.cert) + fileStamp(c.key)
+	stamp := api.FileStamp(c.cert) + "|" + api.FileStamp(c.key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.loaded != nil && stamp == c.stamp {
 		return c.loaded, nil
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	if err != nil {
-		if c.loaded != nil {
-			return c.loaded, nil
-		}
+	switch {
+	case err == nil:
+		c.loaded = &pair
+	case c.loaded == nil:
 		return nil, fmt.Errorf("read certificate %s and key %s: %w", c.cert, c.key, err)
+	default:
+		slog.Warn("keep the former certificate", "certificate", c.cert, "key", c.key, "err", err)
 	}
-	c.loaded, c.stamp = &pair, stamp
+	c.stamp = stamp
 	return c.loaded, nil
-}
-
-// fileStamp tells two states of a file apart without reading it.
-func fileStamp(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "-"
-	}
-	return fmt.Sprintf("%d.%d.%v", info.ModTime().UnixNano(), info.Size(), info.Mode())
 }
