@@ -112,7 +112,7 @@ func (h *home) run(t *testing.T, args ...string) result {
 func (h *home) feed(t *testing.T, in string, args ...string) result {
 	t.Helper()
 	limpetBinary(t) // its build must not eat the time of the call
-	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), callTimeout)
 	defer cancel()
 	cmd := h.command(ctx, t, args...)
 	var out, errText bytes.Buffer
