@@ -140,7 +140,7 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	again := a.with(req, fresh)
 	if req.GetBody != nil {
 		if again.Body, err = req.GetBody(); err != nil {
-			return resp, nil //nolint:nilerr // the 401 says more
+			return resp, nil // the 401 says more
 		}
 	}
 	drain(resp)
@@ -167,7 +167,7 @@ func closeBody(req *http.Request) {
 // drain reads a little of an answer that nobody wants, so that its connection
 // can be used again.
 func drain(resp *http.Response) {
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) //nolint:errcheck // only to reuse the connection
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 	resp.Body.Close()
 }
 

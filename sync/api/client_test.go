@@ -290,10 +290,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func itoa(n int) string {
-	return string([]byte{byte('0' + n/100), byte('0' + n/10%10), byte('0' + n%10)})
-}
-
 func TestCheckUnreachable(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // inode tells a file from another that was renamed over it.
 func inode(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Ino) //nolint:unconvert // 32 bits wide on some systems
+		return uint64(st.Ino) // 32 bits wide on some systems
 	}
 	return 0
 }

@@ -89,10 +89,6 @@ func deleteParameters(req *http.Request, body []byte) (metav1.DeleteOptions, err
 		if p := metav1.DeletionPropagation(q.Get("propagationPolicy")); p != "" {
 			o.PropagationPolicy = &p
 		}
-		if _, ok := q["orphanDependents"]; ok {
-			orphan := flagOf(q, "orphanDependents")
-			o.OrphanDependents = &orphan
-		}
 		if _, err := number(q, "gracePeriodSeconds"); err != nil {
 			return o, err
 		}

@@ -46,7 +46,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			err := error(nil)
 			if r := recover(); r != nil {
 				err = fmt.Errorf("serve %s: %v", req.URL.Path, r)
-				if r == http.ErrAbortHandler { //nolint:errorlint // a panic value
+				if r == http.ErrAbortHandler {
 					err = http.ErrAbortHandler
 				}
 			}

@@ -140,8 +140,9 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 			return plan{}, notFound(t.kind, t.name)
 		}
 		if uid := obj.GetUID(); uid != "" && uid != cur.object.GetUID() {
-			return plan{}, apierrors.NewConflict(groupResource(t.kind), t.name, fmt.Errorf(
-				"Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, cur.object.GetUID())) //nolint:staticcheck // the text of the real server
+			//lint:ignore ST1005 the text of the real server
+			err := fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, cur.object.GetUID())
+			return plan{}, apierrors.NewConflict(groupResource(t.kind), t.name, err)
 		}
 		wanted := obj.DeepCopy()
 		if s.fields.of(t.kind, t.subresource).track(cur.object, wanted, o.Manager, t.apiVersion(), t.subresource) != nil {

@@ -67,7 +67,7 @@ func TestWalkThrough(t *testing.T) {
 		}
 	}()
 
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // curl --insecure of the walk-through
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // curl --insecure
 	defer transport.CloseIdleConnections()
 	call := func(method, url, body string, headers ...string) (int, map[string]any) {
 		t.Helper()

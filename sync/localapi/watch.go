@@ -53,7 +53,7 @@ func (c *call) watch() error {
 		return err
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = time.Duration(float64(watchAtLeast) * (1 + rand.Float64())) //nolint:gosec // spreads reconnects
+		o.Timeout = time.Duration(float64(watchAtLeast) * (1 + rand.Float64())) // spreads reconnects
 	}
 	w := &stream{call: c, options: o, feed: c.feeds[resourceName(c.info.Kind)], position: revision, headers: true}
 	if o.InitialEvents != nil && *o.InitialEvents {
