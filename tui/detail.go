@@ -48,7 +48,7 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 	one(stateRole(state), p.stateLine(j, state, w-4))
 	one(rolePlain, p.leaseLine(j, live))
 	one(rolePlain, refLine(j, p.g.arrow))
-	one(rolePlain, "msg    "+orDash(j.Message))
+	one(rolePlain, "msg    "+view.OrDash(j.Message))
 	for i, l := range lines {
 		if i < h-2 {
 			p.put(x+2, y+1+i, w-4, l.roles[0], cut(l.cells[0], w-4, p.g.more))
@@ -68,7 +68,7 @@ func (p *painter) stateLine(j view.Job, state string, w int) string {
 	}
 	tail += "   " + p.elapsed(j)
 	if left := remaining(j, p.s.Now); left > 0 && state == "working" {
-		tail += "   ~" + age(left) + " left"
+		tail += "   ~" + view.Age(left) + " left"
 	}
 	if !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0 {
 		return head + tail
@@ -99,10 +99,10 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 	case j.Owner == "this" && !p.s.offline():
 		text += "held by this agent"
 		if !j.RenewAt.IsZero() {
-			text += ", renews in " + age(j.RenewAt.Sub(p.s.Now))
+			text += ", renews in " + view.Age(j.RenewAt.Sub(p.s.Now))
 		}
 		if !j.LeaseUntil.IsZero() {
-			text += ", expires in " + age(j.LeaseUntil.Sub(p.s.Now))
+			text += ", expires in " + view.Age(j.LeaseUntil.Sub(p.s.Now))
 		}
 	case j.Owner == "other":
 		text += "held by another agent"
@@ -125,14 +125,14 @@ func refLine(j view.Job, arrow string) string {
 	if j.RefTo != "" {
 		text += " @ "
 		if j.RefFrom != "" && j.RefFrom != j.RefTo {
-			text += shortRef(j.RefFrom) + " " + arrow + " "
+			text += view.ShortRef(j.RefFrom) + " " + arrow + " "
 		}
-		text += shortRef(j.RefTo)
+		text += view.ShortRef(j.RefTo)
 	}
 	if !j.Started.IsZero() {
 		text += "   started " + j.Started.UTC().Format("15:04:05Z")
 	}
-	return text + "   uid " + orDash(j.UID)
+	return text + "   uid " + view.OrDash(j.UID)
 }
 
 func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
@@ -182,7 +182,7 @@ func (p *painter) logBox(x, y, w, h int, j view.Job) {
 	if p.s.scroll > 0 {
 		note = fmt.Sprintf("%d lines below", p.s.scroll)
 	}
-	p.box(p.g, x, y, w, h, "Log", note, plural(len(j.Log), "line"), false)
+	p.box(p.g, x, y, w, h, "Log", note, view.Plural(len(j.Log), "line"), false)
 	from := max(end-(h-2), 0)
 	for i, e := range j.Log[from:end] {
 		r := rolePlain

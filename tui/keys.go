@@ -118,7 +118,7 @@ func (s State) typeFilter(name, text string) State {
 			s.filter = string(r[:len(r)-1])
 		}
 	default:
-		s.filter += clean(text)
+		s.filter += view.Clean(text)
 	}
 	s.jobUID = follow(s.jobUID, keysOf(before.jobs(), jobKey), keysOf(s.jobs(), jobKey))
 	s.repoKey = follow(s.repoKey, keysOf(before.repos(), repoKey), keysOf(s.repos(), repoKey))

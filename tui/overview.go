@@ -44,26 +44,9 @@ func (p *painter) overview(top, bottom int) {
 	p.agentBox(p.w-sideWidth, top+jobs+repos, sideWidth, low)
 }
 
-// counts tells how many jobs are in which part of their life.
-func counts(jobs []view.Job) (working, pending, other, done int) {
-	for _, j := range jobs {
-		switch {
-		case !j.Finished.IsZero():
-			done++
-		case j.Owner == "other":
-			other++
-		case j.State == "working":
-			working++
-		default:
-			pending++
-		}
-	}
-	return
-}
-
 func (p *painter) jobList(x, y, w, h int, focused bool) {
 	rows := p.s.jobs()
-	working, pending, other, done := counts(rows)
+	working, pending, other, done := view.Count(rows)
 	note := fmt.Sprintf("%d working, %d pending", working, pending)
 	if other > 0 {
 		note += fmt.Sprintf(", %d elsewhere", other)
@@ -162,7 +145,7 @@ func (p *painter) lease(j view.Job) string {
 	case j.LeaseUntil.IsZero():
 		return "-"
 	}
-	return age(j.LeaseUntil.Sub(p.s.Now))
+	return view.Age(j.LeaseUntil.Sub(p.s.Now))
 }
 
 // noJobs says why the list is empty and what comes next.
@@ -179,7 +162,7 @@ func (p *painter) noJobs() []string {
 		}
 	}
 	if name != "" {
-		text += fmt.Sprintf(" Next pull in %s: %s.", age(next.Sub(p.s.Now)), name)
+		text += fmt.Sprintf(" Next pull in %s: %s.", view.Age(next.Sub(p.s.Now)), name)
 	}
 	if len(p.s.Snap.Repos) > 0 {
 		text += " p on a repository starts one."

@@ -42,7 +42,7 @@ type painter struct {
 
 // tiny is the whole screen where nothing else fits.
 func (p *painter) tiny() {
-	working, pending, _, _ := counts(p.s.Snap.Jobs)
+	working, pending, _, _ := view.Count(p.s.Snap.Jobs)
 	failing := 0
 	for _, r := range p.s.Snap.Repos {
 		if repoState(r) == "error" {
@@ -86,8 +86,8 @@ func (p *painter) frame() {
 // header is the first line: who, where, how the API does, the clock.
 func (p *painter) header() {
 	a, api := p.s.Snap.Agent, p.s.Snap.API
-	x := p.put(3, 0, p.w, roleTitle, "limpet "+orDash(a.Version))
-	x = p.put(x+3, 0, p.w, rolePlain, cut(orDash(a.Host), 20, p.g.more))
+	x := p.put(3, 0, p.w, roleTitle, "limpet "+view.OrDash(a.Version))
+	x = p.put(x+3, 0, p.w, rolePlain, cut(view.OrDash(a.Host), 20, p.g.more))
 	r, text := roleGood, p.g.dot+" API ok"
 	switch {
 	case p.s.Gone != "":
@@ -95,7 +95,7 @@ func (p *painter) header() {
 	case p.s.Snap.At.IsZero():
 		r, text = roleWarn, p.g.ring+" starting"
 	case !api.Up:
-		r, text = roleBad, p.g.ring+" API down "+age(p.s.Now.Sub(api.Since))
+		r, text = roleBad, p.g.ring+" API down "+view.Age(p.s.Now.Sub(api.Since))
 	case !api.Synced:
 		r, text = roleWarn, p.g.ring+" API syncing"
 	case api.Embedded:

@@ -77,11 +77,11 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 	case r.SyncState == "working":
 		next = "now"
 	case !r.Next.IsZero():
-		next = "in " + age(r.Next.Sub(p.s.Now))
+		next = "in " + view.Age(r.Next.Sub(p.s.Now))
 	}
 	h := health(r)
 	l := line{
-		cells: []string{glyph, r.Name, r.Type, h, orDash(r.SyncState), orDash(shortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
+		cells: []string{glyph, r.Name, r.Type, h, view.OrDash(r.SyncState), view.OrDash(view.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
 		roles: []role{stateRole(state), rolePlain, rolePlain, stateRole(h), stateRole(r.SyncState), rolePlain, rolePlain, rolePlain, roleDim},
 	}
 	if columns > 9 {
@@ -133,14 +133,14 @@ func (p *painter) agentBox(x, y, w, h int) {
 	p.box(p.g, x, y, w, h, "Agent", "", "", false)
 	up := "-"
 	if !a.Started.IsZero() {
-		up = age(p.s.Now.Sub(a.Started))
+		up = view.Age(p.s.Now.Sub(a.Started))
 	}
 	rows := []string{
-		fmt.Sprintf("pid %d   up %s   rss %s", a.PID, up, sizeText(a.RSS)),
+		fmt.Sprintf("pid %d   up %s   rss %s", a.PID, up, view.Size(a.RSS)),
 		fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount),
-		fmt.Sprintf("store %s   %s", sizeText(a.StoreSize), plural(a.History, "record")),
+		fmt.Sprintf("store %s   %s", view.Size(a.StoreSize), view.Plural(a.History, "record")),
 		cut(a.StorePath, w-4, p.g.more),
-		"api " + orDash(p.s.Snap.API.Server),
+		"api " + view.OrDash(p.s.Snap.API.Server),
 	}
 	for i, t := range rows {
 		if i < h-2 {

@@ -92,7 +92,7 @@ func Run(ctx context.Context, src Source, o Options) error {
 }
 
 func farewell(w io.Writer, s State) {
-	working, pending, _, _ := counts(s.Snap.Jobs)
+	working, pending, _, _ := view.Count(s.Snap.Jobs)
 	fmt.Fprintf(w, "limpet: %d working, %d pending, repositories: %d\n", working, pending, len(s.Snap.Repos))
 }
 
@@ -144,7 +144,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.retry = retryMin
 		return m, m.pause(m.gap)
 	case goneMsg:
-		m.state.Gone = clean(msg.err.Error())
+		m.state.Gone = view.Clean(msg.err.Error())
 		wait := m.retry
 		m.retry = min(m.retry*2, retryMax)
 		return m, m.pause(wait)
@@ -155,7 +155,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, tick()
 	case actedMsg:
 		if msg.err != nil {
-			m.state = m.state.say(clean(msg.err.Error()), true)
+			m.state = m.state.say(view.Clean(msg.err.Error()), true)
 		}
 	case tea.KeyPressMsg:
 		return m.key(msg)

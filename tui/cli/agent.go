@@ -35,17 +35,20 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 	switch {
 	case c.Daemon:
 		return r.daemon(ctx)
-	case !isTerminal(r.world.Out) || !isTerminal(r.world.In):
+	case !r.onScreen():
 		return statusCmd{}.Run(ctx, r)
 	}
 	path, err := r.statePath()
 	if err != nil {
 		return err
 	}
-	daemon, err := socket.Attach(ctx, socketPath(path))
+	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
 	if err == nil {
 		defer daemon.Close()
-		return tui.Run(ctx, attached(daemon), r.tuiOptions())
+		if err := tui.Run(ctx, attached(daemon), r.tuiOptions()); err != nil {
+			return err
+		}
+		return lateEnd(ctx)
 	}
 	if !errors.Is(err, socket.ErrNoDaemon) {
 		return err
@@ -59,7 +62,7 @@ func (r *run) daemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := r.openStore(ctx, path)
+	store, err := r.openStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
 	}
@@ -77,17 +80,27 @@ func (r *run) daemon(ctx context.Context) error {
 	}
 	defer a.Close()
 	r.log.Info("agent started", "version", Version, "state", path, "drivers", r.g.Drivers)
-	err = a.Run(ctx)
-	if err == nil {
-		r.log.Info("agent stopped", "cause", "signal")
+	if err = a.Run(ctx); err != nil {
+		return err
 	}
-	return err
+	r.log.Info("agent stopped", "cause", context.Cause(ctx))
+	return lateEnd(ctx)
+}
+
+// lateEnd is the error of what runs until it is told to end, when --timeout has
+// told it: nil after a signal.
+func lateEnd(ctx context.Context) error {
+	var late timedOut
+	if errors.As(context.Cause(ctx), &late) {
+		return late
+	}
+	return nil
 }
 
 // standalone runs the agent in this process under the dashboard. Its log goes
 // to a file: stderr is the screen.
 func (r *run) standalone(ctx context.Context, path string) error {
-	store, err := r.openStore(ctx, path)
+	store, err := r.openStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
 	}
@@ -112,7 +125,7 @@ func (r *run) withDashboard(ctx context.Context, store *state.Store, path string
 		return err
 	}
 	defer a.Close()
-	return together(ctx,
+	err = together(ctx,
 		a.Run,
 		func(ctx context.Context) error {
 			if extra == nil {
@@ -121,8 +134,18 @@ func (r *run) withDashboard(ctx context.Context, store *state.Store, path string
 			}
 			return extra(ctx, a)
 		},
-		func(ctx context.Context) error { return tui.Run(ctx, inProcess(a), r.tuiOptions()) },
+		func(ctx context.Context) error {
+			err := tui.Run(ctx, inProcess(a), r.tuiOptions())
+			// The screen is gone and the claims are being given back. Who
+			// presses Ctrl-C now has asked twice.
+			r.impatient()
+			return err
+		},
 	)
+	if err != nil {
+		return err
+	}
+	return lateEnd(ctx)
 }
 
 // together runs all parts until the last one ends or any of them fails, then

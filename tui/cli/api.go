@@ -31,12 +31,11 @@ func (c apiCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Logger: r.log})
+	store, err := r.openStore(ctx, path, "")
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	noteReport(r.log, path, report)
 	return c.serve(ctx, r, store, filepath.Dir(path), token)
 }
 
@@ -78,10 +77,14 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 		return usage("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
 	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), localapi.ExchangePath, certFile)
-	return together(ctx,
+	err = together(ctx,
 		func(ctx context.Context) error { return localapi.Serve(ctx, signLn, exchange) },
 		func(ctx context.Context) error { return localapi.Serve(ctx, secure, server) },
 	)
+	if err != nil {
+		return err
+	}
+	return lateEnd(ctx)
 }
 
 // token is the one that may be exchanged. The default is refused wherever

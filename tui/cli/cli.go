@@ -1,20 +1,22 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
+	"reflect"
 	"runtime/debug"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
 )
@@ -50,13 +52,23 @@ type run struct {
 	config *configFile
 	world  World
 	log    *slog.Logger
+	// impatient gives the signals their own effect back: the next Ctrl-C ends
+	// the process at once.
+	impatient func()
 }
 
 // Main parses args, runs the command and returns the exit code.
 func Main(args []string, world World) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background())
 	defer stop()
-	err := execute(ctx, args, world)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := &stdout{w: world.Out, end: cancel}
+	world.Out = out
+	err := execute(ctx, helpWords(args), world, stop)
+	if lost := out.failure(); lost != nil {
+		err = lost
+	}
 	var exit exitNow
 	if errors.As(err, &exit) {
 		return int(exit)
@@ -64,53 +76,92 @@ func Main(args []string, world World) int {
 	return report(world.Err, err)
 }
 
-// exitNow ends the program from inside kong, after help was printed.
+// exitNow ends the program with a code and without a word: help was printed, or
+// nobody listens any more.
 type exitNow int
 
 func (e exitNow) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-func execute(ctx context.Context, args []string, world World) (err error) {
+func execute(ctx context.Context, args []string, world World, impatient func()) (err error) {
 	// Kong has no other way out of --help than its exit function.
 	defer func() {
-		if code, ok := recover().(exitNow); ok {
-			err = code
+		switch r := recover().(type) {
+		case nil:
+		case exitNow:
+			err = r
+		default:
+			panic(r)
 		}
 	}()
-	var c cli
-	config, err := readConfig(configFlag(args, world.Env), world.Env)
+	if slices.Equal(args, []string{"exit-codes", "--help"}) {
+		_, err := io.WriteString(world.Out, exitCodes)
+		return err
+	}
+	c, config, call, err := parse(args, world)
 	if err != nil {
 		return err
 	}
-	parser, err := kong.New(&c,
-		kong.Name("limpet"),
-		kong.Description("An edge agent for Git sync. Without a command: the dashboard on a terminal, the status on a pipe, the agent with --daemon."),
-		kong.DefaultEnvars("LIMPET"),
-		kong.Resolvers(config.resolver(world.Env)),
-		kong.Writers(world.Out, world.Err),
-		kong.Exit(func(code int) { panic(exitNow(code)) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-	)
-	if err != nil {
-		return err
-	}
-	if err := config.check(flagNames(parser)); err != nil {
-		return err
-	}
-	call, err := parser.Parse(args)
-	if err != nil {
-		return usageError(parser, err)
-	}
-	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon)}
-	for _, secret := range []string{c.Token} {
-		api.RegisterSecret([]byte(secret))
-	}
+	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), impatient: impatient}
+	api.RegisterSecret([]byte(c.Token))
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, timedOut{c.Timeout})
 		defer cancel()
 	}
 	call.BindTo(ctx, (*context.Context)(nil))
-	return call.Run(r)
+	return settle(ctx, callText(call.Selected()), call.Run(r))
+}
+
+// parse reads the config file, the environment and the arguments.
+func parse(args []string, world World) (*cli, *configFile, *kong.Context, error) {
+	config, err := readConfig(configFlag(args, world.Env), world.Env)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	c := new(cli)
+	parser, err := kong.New(c,
+		kong.Name("limpet"),
+		kong.Description(description),
+		kong.DefaultEnvars("LIMPET"),
+		kong.Resolvers(config.resolver(world.Env)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(mapDuration)),
+		kong.Writers(world.Out, world.Err),
+		kong.Exit(func(code int) { panic(exitNow(code)) }),
+		kong.Help(printHelp),
+		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+	)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := config.check(flagNames(parser)); err != nil {
+		return nil, nil, nil, err
+	}
+	call, err := parser.Parse(args)
+	if err != nil {
+		return nil, nil, nil, usageError(parser, err)
+	}
+	return c, config, call, nil
+}
+
+// settle gives the error of a command what only its caller knows: that the
+// person or --timeout has ended it, and how the call was written.
+func settle(ctx context.Context, call string, err error) error {
+	var own *Failure
+	if err == nil || errors.As(err, &own) {
+		return err
+	}
+	var late timedOut
+	switch cause := context.Cause(ctx); {
+	case errors.As(cause, &late):
+		return &Failure{Err: late, Hint: "give it longer: --timeout " + (2 * late.after).String(), Code: ExitTimeout}
+	case cause != nil && errors.Is(err, context.Canceled):
+		return &Failure{Err: errors.New("interrupted"), Code: ExitCancelled}
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		code, hint := classify(err)
+		return &Failure{Err: err, Hint: cmp.Or(hint, call+" --help"), Code: code}
+	}
+	return err
 }
 
 // configFlag finds --config before the parse proper, since the file takes part
@@ -147,14 +198,12 @@ func flagNames(k *kong.Kong) []string {
 // next command, and of a word that is no command it sees only a surplus
 // argument of the default one.
 func usageError(k *kong.Kong, err error) error {
-	hint, text := "limpet --help", err
+	call, text := "limpet", err
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
-		if words := strings.Fields(parse.Context.Command()); len(words) > 0 && words[0] != "dashboard" {
-			hint = "limpet " + words[0] + " --help"
-		}
+		call = callText(parse.Context.Selected())
 	}
-	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && hint == "limpet --help" {
+	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && call == "limpet" {
 		word, _, _ = strings.Cut(word, ",")
 		text = fmt.Errorf("unknown command %q", word)
 		var names []string
@@ -165,33 +214,21 @@ func usageError(k *kong.Kong, err error) error {
 			text = fmt.Errorf("unknown command %q, did you mean %q?", word, near)
 		}
 	}
-	return &Failure{Err: text, Hint: hint, Code: ExitUsage}
-}
-
-// newLogger logs to w, as JSON for a daemon whose stderr somebody collects and
-// as text for a person, unless --log-format decides.
-func newLogger(g *Globals, w io.Writer, daemon bool) *slog.Logger {
-	var level slog.Level
-	// The flag's enum admits only names that UnmarshalText knows.
-	_ = level.UnmarshalText([]byte(g.LogLevel))
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: api.RedactAttr}
-	if g.LogFormat == "json" || g.LogFormat == "" && daemon && !isTerminal(w) {
-		return slog.New(slog.NewJSONHandler(w, opts))
-	}
-	if !daemon {
-		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey && len(groups) == 0 {
-				return slog.Attr{} // the person is there and knows the time
-			}
-			return api.RedactAttr(groups, a)
-		}
-	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return &Failure{Err: text, Hint: call + " --help", Code: ExitUsage}
 }
 
 func isTerminal(w any) bool {
+	if out, ok := w.(*stdout); ok {
+		w = out.w
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// onScreen says that a dashboard can be shown: both ends are a terminal, and it
+// is one that can move its cursor.
+func (r *run) onScreen() bool {
+	return isTerminal(r.world.Out) && isTerminal(r.world.In) && r.world.Env("TERM") != "dumb"
 }
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a

@@ -129,10 +129,15 @@ func scalar(v any) any {
 	return fmt.Sprint(v)
 }
 
-// nearest returns the candidate that is few edits away from word, or "".
+// nearest returns the candidate that word was probably meant to be: one that
+// begins with it, else the one few edits away, as far as a third of its length.
+// "" when there is none.
 func nearest(word string, candidates []string) string {
-	best, bestDist := "", 3+len(word)/6
+	best, bestDist := "", len(word)/3+1
 	for _, c := range candidates {
+		if len(word) >= 3 && strings.HasPrefix(c, word) {
+			return c
+		}
 		if d := distance(word, c); d < bestDist {
 			best, bestDist = c, d
 		}

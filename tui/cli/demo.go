@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	agent "limpet/sync"
@@ -43,12 +44,12 @@ func (c demoCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	store, err := r.openStore(ctx, path)
+	store, err := r.openStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	if isTerminal(r.world.Out) && isTerminal(r.world.In) && !c.Once {
+	if r.onScreen() && !c.Once {
 		logFile, err := os.OpenFile(filepath.Join(dir, "limpet.log"), os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
@@ -73,7 +74,11 @@ func (r *run) demoFlags(dir string) {
 // plainDemo prints one line for each step. With once it ends after the first
 // pull that succeeds, and fails if that does not come.
 func (r *run) plainDemo(ctx context.Context, store *state.Store, path string, g *garden, once bool) error {
-	log := newLogger(&Globals{LogLevel: "error", LogFormat: "text"}, r.world.Err, false)
+	level := r.g.LogLevel
+	if level == "info" {
+		level = "error" // the lines of the demo say what info would
+	}
+	log := newLogger(&Globals{LogLevel: level, LogFormat: r.g.LogFormat}, r.world.Err, false)
 	cfg, err := r.agentConfig(store, path, log)
 	if err != nil {
 		return err
@@ -113,7 +118,7 @@ func (r *run) printDemo(ctx context.Context, a *agent.Agent, once bool) error {
 				fmt.Fprintln(r.world.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
 				return nil
 			case api.StateError:
-				return fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", plain(j.Message))
+				return fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", view.Clean(j.Message))
 			}
 		}
 	}
@@ -125,7 +130,7 @@ func demoLine(j view.Job) string {
 		line += fmt.Sprintf(" %d/%d", j.Done, j.Total)
 	}
 	if j.Message != "" {
-		line += ": " + plain(j.Message)
+		line += ": " + view.Clean(j.Message)
 	}
 	for _, s := range j.Summary {
 		if !j.Finished.IsZero() {
@@ -195,7 +200,7 @@ func (g *garden) grow(ctx context.Context, a *agent.Agent) error {
 			return err
 		}
 		// An apply, because --state may name a file that knows them already.
-		_, err = a.Client().Resource(api.Repositories).Namespace("default").Patch(ctx, p.name, applyPatch, data, metav1.PatchOptions{FieldManager: "limpet-demo", Force: new(true)})
+		_, err = a.Client().Resource(api.Repositories).Namespace("default").Patch(ctx, p.name, types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "limpet-demo", Force: new(true)})
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("make the sample Repository: %w", err)
 		}

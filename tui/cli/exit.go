@@ -14,6 +14,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/socket"
 )
 
 // Exit codes. 0 to 6 mean what they mean in Grafana's own command line tool.
@@ -31,7 +32,7 @@ const (
 	ExitTimeout     = 10
 )
 
-// Failure is an error with an exit code and the one command to run next.
+// Failure is an error with an exit code and the one thing to do next.
 type Failure struct {
 	Err  error
 	Hint string
@@ -51,19 +52,41 @@ func fail(code int, hint, format string, args ...any) error {
 	return &Failure{Err: fmt.Errorf(format, args...), Hint: hint, Code: code}
 }
 
+// hinted gives an error a hint of its own and leaves it its exit code.
+func hinted(err error, hint string) error {
+	code, _ := classify(err)
+	return &Failure{Err: err, Hint: hint, Code: code}
+}
+
 // report writes the error for a person and returns the exit code.
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return ExitOK
 	}
 	code, hint := classify(err)
-	if text := api.Redact(err.Error()); text != "" {
-		fmt.Fprintf(w, "limpet: %s\n", text)
-	}
+	fmt.Fprintf(w, "limpet: %s\n", api.Redact(errorText(err)))
 	if hint != "" {
 		fmt.Fprintf(w, "  try: %s\n", hint)
 	}
 	return code
+}
+
+// errorText is the text of an error, without the method and the path that
+// net/http puts in front of what a person can do something about.
+func errorText(err error) string {
+	var own *Failure
+	var network *url.Error
+	if errors.As(err, &own) || !errors.As(err, &network) {
+		return err.Error()
+	}
+	at := network.URL
+	if u, parse := url.Parse(at); parse == nil {
+		at = u.Scheme + "://" + u.Host
+	}
+	if at == socket.BaseURL {
+		return fmt.Sprintf("the daemon does not answer: %v", network.Err)
+	}
+	return fmt.Sprintf("%s does not answer: %v", at, network.Err)
 }
 
 // classify finds the exit code and the hint of an error. The order matters:
@@ -73,8 +96,8 @@ func classify(err error) (code int, hint string) {
 	if errors.As(err, &own) {
 		return own.Code, own.Hint
 	}
-	if code, hint, ok := classifyStore(err); ok {
-		return code, hint
+	if hint, ok := storeHint(err); ok {
+		return storeCode(err), hint
 	}
 	hint = api.Hint(err)
 	var (
@@ -97,28 +120,50 @@ func classify(err error) (code int, hint string) {
 		return ExitVersion, hint
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return ExitAuth, hint
-	case errors.As(err, &away), errors.As(err, &network):
+	case errors.As(err, &away), errors.As(err, &network), apierrors.IsServiceUnavailable(err):
 		return ExitUnreachable, hint
 	}
 	return ExitError, hint
 }
 
-func classifyStore(err error) (code int, hint string, ok bool) {
+// storeCode is the exit code of an error of the state file.
+func storeCode(err error) int {
+	var schema *state.SchemaError
+	if errors.As(err, &schema) {
+		return ExitVersion
+	}
+	return ExitStore
+}
+
+// storeHint says what to do about an error of the state file; ok is false when
+// it is none.
+func storeHint(err error) (hint string, ok bool) {
 	var locked *state.LockedError
 	var schema *state.SchemaError
 	switch {
 	case errors.As(err, &locked):
-		return ExitStore, "limpet status    # asks the process that holds the file; or give another --state FILE", true
+		return lockedHint(locked), true
 	case errors.As(err, &schema):
-		return ExitVersion, "install the newer limpet again, or give another --state FILE", true
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, state.ErrFull):
-		return ExitStore, "limpet history prune --older-than 24h    # or free space on the disk", true
+		return "install the newer limpet again, or give another --state FILE", true
+	case errors.Is(err, state.ErrFull):
+		return "limpet history prune --older-than 24h", true
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free space on the disk, or give another --state FILE", true
 	case errors.Is(err, state.ErrReadOnly):
-		return ExitStore, "give a directory that can be written: --state FILE", true
+		return "give a file in a directory that can be written: --state FILE", true
 	case errors.Is(err, state.ErrCorrupt):
-		return ExitStore, "limpet store check", true
+		return "limpet store check", true
 	}
-	return 0, "", false
+	return "", false
+}
+
+// lockedHint depends on whether the holder answers on a socket: an agent does,
+// 'limpet api' and other commands do not.
+func lockedHint(locked *state.LockedError) string {
+	if locked.Socket != "" {
+		return "limpet --state " + locked.Path + " status    # asks the process that holds the file"
+	}
+	return fmt.Sprintf("wait until process %d has ended, or give another --state FILE", locked.PID)
 }
 
 // System is the world of a real process.

@@ -1,7 +1,13 @@
 package cli
 
 import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 // Globals are the flags that every command takes. Each has an environment
@@ -28,10 +34,9 @@ type Globals struct {
 	NoHeaders bool          `name:"no-headers" help:"Leave the header line of tables out." group:"Output"`
 	Color     string        `help:"Colour: auto, always or never. NO_COLOR is honoured." enum:"auto,always,never" default:"auto" group:"Output"`
 	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`
-	Yes       bool          `short:"y" help:"Answer yes to questions." group:"Output"`
 	LogLevel  string        `name:"log-level" help:"Log level: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" group:"Output"`
 	LogFormat string        `name:"log-format" help:"Log format: text or json. Default: text on a terminal, else json." enum:",text,json" default:"" group:"Output"`
-	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0" group:"Output"`
+	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0s" group:"Output"`
 
 	AgentFlags `group:"Agent"`
 }
@@ -44,10 +49,10 @@ type AgentFlags struct {
 	JobInterval          time.Duration `name:"job-interval" help:"Period of the full job list, a net under the watch." default:"30s"`
 	ClaimExpiry          time.Duration `name:"claim-expiry" help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
 	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
-	ResyncInterval       time.Duration `name:"resync-interval" help:"Period at which repositories are looked at again." default:"60s"`
+	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a pull that could not be queued is tried again." default:"60s"`
 	MaxAttempts          int           `name:"max-attempts" help:"Claims of one job that may end without a result." default:"3"`
 	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
-	HistoryExpiration    time.Duration `name:"history-expiration" help:"Prune HistoricJobs and local history older than this. 0 leaves the API's HistoricJobs alone; local history is then kept for 168h." default:"0"`
+	HistoryExpiration    time.Duration `name:"history-expiration" help:"Prune HistoricJobs and local history older than this. 0 leaves the API's HistoricJobs alone; local history is then kept for 7d." default:"0s"`
 	RepositorySelector   string        `name:"repository-selector" help:"Label selector of the repositories that this agent takes." placeholder:"SELECTOR"`
 	Actions              []string      `help:"Job actions that this agent takes. Default: all that it can run." placeholder:"ACTION"`
 	SinkPrefix           []string      `name:"sink-prefix" help:"Directory under which a repository may write its tree (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
@@ -56,4 +61,41 @@ type AgentFlags struct {
 	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	AllowInsecureGit     bool          `name:"allow-insecure-git" help:"Send credentials over plain http."`
 	LocalGitPrefix       []string      `name:"local-git-prefix" help:"Directory under which file:// repositories may be read. Repeatable." placeholder:"DIR" sep:"none"`
+}
+
+// mapDuration reads a duration as Go writes it, and days before it: 90s, 24h,
+// 7d, 1d12h. History is a matter of days.
+func mapDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	t, err := ctx.Scan.PopValue("duration")
+	if err != nil {
+		return err
+	}
+	d, err := parseDuration(t.String())
+	if err != nil {
+		return err
+	}
+	target.SetInt(int64(d))
+	return nil
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	rest, days := text, 0
+	if number, after, ok := strings.Cut(text, "d"); ok {
+		n, err := strconv.Atoi(number)
+		if err == nil {
+			rest, days = after, n
+		}
+	}
+	var d time.Duration
+	if rest != "" || text == "" {
+		var err error
+		if d, err = time.ParseDuration(rest); err != nil {
+			return 0, fmt.Errorf("%q is no duration such as 90s, 5m, 24h or 7d", text)
+		}
+	}
+	const most = int(1 << 63 / uint64(24*time.Hour))
+	if days <= -most || days >= most {
+		return 0, fmt.Errorf("%q is longer than a duration can be", text)
+	}
+	return time.Duration(days)*24*time.Hour + d, nil
 }

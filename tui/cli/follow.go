@@ -2,32 +2,26 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/view"
 )
-
-type gvr = schema.GroupVersionResource
 
 const (
-	mergePatch = types.MergePatchType
-	applyPatch = types.ApplyPatchType
+	// beat is the longest time without a progress line, so that a log shows
+	// that the job still works.
+	beat = 30 * time.Second
+	// awayPause lies between tries while the API does not answer.
+	awayPause = time.Second
 )
-
-// outcomeWait is how long the record of a finished job may take to appear: the
-// agent writes it before it deletes the job, but another server may be slow.
-const outcomeWait = 15 * time.Second
 
 type jobWatchCmd struct {
 	Job string `arg:"" help:"Name of the job."`
@@ -49,55 +43,106 @@ func (c jobWatchCmd) Run(ctx context.Context, r *run) error {
 	return r.follow(ctx, s, u)
 }
 
+// follower waits for the end of one job. The job goes on whatever becomes of
+// the follower; an API that does not answer for a while is waited for.
+type follower struct {
+	run     *run
+	session *session
+	seen    *unstructured.Unstructured // the job as it was seen last
+	last    string                     // progress that was printed last
+	printed time.Time
+	away    bool // the API did not answer when it was asked last
+}
+
 // follow prints the progress of a job until it is gone from the API, then how
 // it ended. Its error carries the exit code of that end.
 func (r *run) follow(ctx context.Context, s *session, u *unstructured.Unstructured) error {
-	out := &progressLines{run: r}
-	for ctx.Err() == nil {
-		gone, err := s.watchOnce(ctx, u, out.show)
-		if err != nil {
-			return r.detached(ctx, u, err)
-		}
-		if gone {
-			return r.outcome(ctx, s, u)
-		}
+	f := &follower{run: r, session: s, seen: u}
+	err := f.watch(ctx)
+	var end *ending
+	if err == nil {
+		end, err = f.outcome(ctx)
 	}
-	return r.detached(ctx, u, context.Cause(ctx))
-}
-
-// detached is the end of a follow whose job goes on.
-func (r *run) detached(ctx context.Context, u *unstructured.Unstructured, err error) error {
-	if ctx.Err() == nil {
+	if ctx.Err() != nil {
+		return f.detached(ctx)
+	}
+	if err != nil {
 		return err
 	}
+	return r.printEnding(u, end)
+}
+
+// detached is the end of a wait whose job goes on.
+func (f *follower) detached(ctx context.Context) error {
 	code := ExitCancelled
-	if context.Cause(ctx) == context.DeadlineExceeded {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		code = ExitTimeout
 	}
-	return fail(code, "limpet job watch "+u.GetName(), "stopped waiting; the job goes on")
+	return fail(code, "limpet job watch "+f.seen.GetName(), "stopped waiting; the job goes on")
+}
+
+// watch returns nil when the job is gone, else the error that makes waiting
+// pointless.
+func (f *follower) watch(ctx context.Context) error {
+	for {
+		gone, err := f.watchOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !f.wait(ctx, err):
+			return err
+		case gone:
+			return nil
+		}
+	}
+}
+
+// wait lets some time pass after an error, and says whether it is one that can
+// pass away.
+func (f *follower) wait(ctx context.Context, err error) bool {
+	if !api.Retryable(err) {
+		return false
+	}
+	if !f.away {
+		f.away = true
+		f.run.note("%s %s: no answer, still trying: %s", stamp(), f.seen.GetName(), view.Clean(api.Redact(errorText(err))))
+	}
+	after, _ := api.RetryAfter(err)
+	pause := time.NewTimer(max(after, awayPause))
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+	case <-pause.C:
+	}
+	return true
 }
 
 // watchOnce follows one watch of the job and reports whether it is gone. A
 // watch that ends by itself is no error: the caller starts the next.
-func (s *session) watchOnce(ctx context.Context, u *unstructured.Unstructured, show func(*unstructured.Unstructured)) (gone bool, err error) {
-	res := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace())
-	page, err := res.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + u.GetName()})
+func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
+	jobs := f.session.Client.Resource(api.Jobs).Namespace(f.seen.GetNamespace())
+	only := "metadata.name=" + f.seen.GetName()
+	page, err := jobs.List(ctx, metav1.ListOptions{FieldSelector: only})
 	if err != nil {
 		return false, err
 	}
-	if len(page.Items) == 0 || page.Items[0].GetUID() != u.GetUID() {
+	f.away = false
+	if len(page.Items) == 0 || !f.see(&page.Items[0]) {
 		return true, nil
 	}
-	show(&page.Items[0])
-	w, err := res.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + u.GetName(), ResourceVersion: page.GetResourceVersion()})
+	w, err := jobs.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: page.GetResourceVersion()})
 	if err != nil {
 		return false, err
 	}
 	defer w.Stop()
+	still := time.NewTicker(beat)
+	defer still.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
+		case <-still.C:
+			f.show(time.Since(f.printed) >= beat)
 		case e, ok := <-w.ResultChan():
 			if !ok || e.Type == watch.Error {
 				return false, nil
@@ -106,121 +151,48 @@ func (s *session) watchOnce(ctx context.Context, u *unstructured.Unstructured, s
 			if !ok || e.Type == watch.Bookmark {
 				continue
 			}
-			if e.Type == watch.Deleted || job.GetUID() != u.GetUID() {
+			if !f.see(job) || e.Type == watch.Deleted {
 				return true, nil
 			}
-			show(job)
 		}
 	}
 }
 
-// outcome waits for the record of a finished job and prints it.
-func (r *run) outcome(ctx context.Context, s *session, u *unstructured.Unstructured) error {
-	deadline := time.Now().Add(outcomeWait)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		job, ok, err := s.finished(ctx, u)
-		if err != nil {
-			return err
-		}
-		if ok {
-			return r.printOutcome(u, job)
-		}
-		if time.Now().After(deadline) {
-			return fail(ExitError, "limpet history list", "job %s is gone and left no record: it was deleted, or its server keeps history elsewhere", u.GetName())
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
+// see takes a new picture of the job; false when it is of another job that has
+// the same name.
+func (f *follower) see(u *unstructured.Unstructured) bool {
+	if u.GetUID() != f.seen.GetUID() {
+		return false
 	}
+	f.seen = u
+	f.show(false)
+	return true
 }
 
-// finished finds the record of a job: in the state file when it is at hand,
-// else among the HistoricJobs of the API.
-func (s *session) finished(ctx context.Context, u *unstructured.Unstructured) (api.Job, bool, error) {
-	var job api.Job
-	if s.Desk != nil {
-		records, err := s.Desk.History(ctx, state.Query{UID: string(u.GetUID()), Limit: 1})
-		if err == nil && len(records) == 1 {
-			err = json.Unmarshal(records[0].Status, &job.Status)
-			return job, err == nil, err
-		}
-	}
-	page, err := s.Client.Resource(api.HistoricJobs).Namespace(u.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: api.LabelOriginalUID + "=" + string(u.GetUID())})
-	if apierrors.IsNotFound(err) || err == nil && len(page.Items) == 0 {
-		return job, false, nil
-	}
-	if err != nil {
-		return job, false, err
-	}
-	job, err = api.JobView(&page.Items[0])
-	return job, err == nil, err
-}
-
-func (r *run) printOutcome(u *unstructured.Unstructured, job api.Job) error {
-	st := job.Status
-	result := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "uid": u.GetUID(), "status": st}
-	err := r.g.printOne(r.world.Out, result, "job/"+u.GetName(), func(w io.Writer) {
-		took := millis(st.Finished).Sub(millis(st.Started)).Round(10 * time.Millisecond)
-		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), st.State, took, plain(st.Message))
-		for _, sum := range st.Summary {
-			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", sum.Kind, sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)
-		}
-		for _, e := range st.Errors {
-			fmt.Fprintf(w, "  error: %s\n", plain(e))
-		}
-		for _, e := range st.Warnings {
-			fmt.Fprintf(w, "  warning: %s\n", plain(e))
-		}
-	})
-	if err != nil {
-		return err
-	}
-	hint := "limpet history show " + string(u.GetUID())
-	switch st.State {
-	case api.StateSuccess:
-		return nil
-	case api.StateWarning:
-		return fail(ExitPartial, hint, "the job ended with warnings")
-	}
-	for _, sum := range st.Summary {
-		if sum.Error > 0 && sum.Write > 0 {
-			return fail(ExitPartial, hint, "the job ended with errors in some resources")
-		}
-	}
-	return fail(ExitJobFailed, hint, "the job ended in %s", st.State)
-}
-
-// progressLines prints one line on stderr when the state or the message of a
-// job changes, and at each tenth of the way.
-type progressLines struct {
-	run  *run
-	last string
-}
-
-func (p *progressLines) show(u *unstructured.Unstructured) {
-	job, err := api.JobView(u)
+// show prints one line on stderr when the state or the message of the job has
+// changed, at each tenth of its way, and when it is asked for.
+func (f *follower) show(anyway bool) {
+	job, err := api.JobView(f.seen)
 	if err != nil {
 		return
 	}
 	st := job.Status
 	key := fmt.Sprintf("%s %s %d %d", st.State, st.Message, int(st.Progress)/10, len(st.Errors))
-	if key == p.last {
+	if key == f.last && !anyway {
 		return
 	}
-	p.last = key
-	line := fmt.Sprintf("%s %s %s", time.Now().UTC().Format(time.RFC3339), u.GetName(), stateText(st.State))
+	f.last, f.printed = key, time.Now()
+	line := fmt.Sprintf("%s %s %s", stamp(), f.seen.GetName(), stateText(st.State))
 	if st.State == api.StateWorking {
-		line += fmt.Sprintf(" %.0f%%", min(st.Progress, 100))
+		line += " " + progressText(st)
 	}
 	if st.Message != "" {
-		line += " " + plain(st.Message)
+		line += " " + view.Clean(st.Message)
 	}
 	if n := len(st.Errors); n > 0 {
 		line += fmt.Sprintf(" errors=%d", n)
 	}
-	p.run.note("%s", line)
+	f.run.note("%s", line)
 }
+
+func stamp() string { return time.Now().UTC().Format(time.RFC3339) }

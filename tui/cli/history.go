@@ -13,6 +13,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/socket"
+	"limpet/sync/view"
 )
 
 type historyCmd struct {
@@ -23,11 +24,11 @@ type historyCmd struct {
 
 type historyListCmd struct {
 	Repository string   `short:"r" help:"Only of this repository."`
-	States     []string `name:"status" help:"Only jobs that ended so: success, warning, error, cancelled."`
+	States     []string `name:"status" enum:"success,warning,error,cancelled" help:"Only jobs that ended so: success, warning, error or cancelled. Several with commas."`
 	Action     string   `help:"Only this action."`
 	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
 	Until      string   `help:"Finished before: a duration such as 1h, or an RFC 3339 time."`
-	Limit      int      `help:"At most so many; 0 = all." default:"0"`
+	Limit      uint     `help:"At most so many; 0 = all." default:"0"`
 }
 
 func (c historyListCmd) Run(ctx context.Context, r *run) error {
@@ -46,16 +47,15 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 	}
 	defer s.Close()
 	records, err := s.Desk.History(ctx, state.Query{Repository: c.Repository, Namespace: r.g.listNamespace(), Action: c.Action,
-		States: c.States, Since: since, Until: until, Limit: c.Limit})
+		States: c.States, Since: since, Until: until, Limit: int(c.Limit)})
 	if err != nil {
 		return err
 	}
-	t := table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"NAMESPACE", "JOB", "UID", "ATTEMPTS"}}
+	t := table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"JOB", "UID", "ATTEMPTS"}}
 	for _, rec := range records {
-		t.Rows = append(t.Rows, []string{rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
-			rec.Finished.Sub(rec.Started).Round(10 * time.Millisecond).String(), orDash(rec.Message),
-			rec.Namespace, rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts))})
-		t.Names = append(t.Names, rec.UID)
+		t.add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
+			rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), view.OrDash(rec.Message),
+			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)))
 	}
 	if records == nil {
 		records = []state.Record{}
@@ -68,12 +68,12 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := parseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, usage("limpet history list "+flag+" 24h", "%s %q is neither a duration such as 24h nor a time such as %s", flag, text, now.UTC().Format(time.RFC3339))
+		return time.Time{}, usage("limpet history list "+flag+" 24h", "%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, text, now.UTC().Format(time.RFC3339))
 	}
 	return t, nil
 }
@@ -95,7 +95,14 @@ func (c historyShowCmd) Run(ctx context.Context, r *run) error {
 	return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(w, rec) })
 }
 
-// findRecord looks a finished job up by UID, else the newest of that name.
+// errNoRecord says that the history has no such job.
+var errNoRecord = errors.New("not in the history")
+
+// recordPage is how many records are read at once in the search for a name.
+const recordPage = 500
+
+// findRecord looks a finished job up by UID, else the newest of that name. It
+// returns errNoRecord when there is none.
 func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (state.Record, error) {
 	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -104,46 +111,53 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 	if len(records) == 1 {
 		return records[0], nil
 	}
-	records, err = desk.History(ctx, state.Query{Namespace: namespace})
-	if err != nil {
-		return state.Record{}, err
-	}
-	for _, rec := range records {
-		if rec.Name == job {
-			return rec, nil
+	q := state.Query{Namespace: namespace, Limit: recordPage}
+	for {
+		page, err := desk.History(ctx, q)
+		if err != nil {
+			return state.Record{}, err
 		}
+		for _, rec := range page {
+			if rec.Name == job {
+				return rec, nil
+			}
+		}
+		if len(page) < recordPage {
+			return state.Record{}, fail(ExitError, "limpet history list -o wide", "job %q is %w", job, errNoRecord)
+		}
+		q.Before = page[len(page)-1].Cursor()
 	}
-	return state.Record{}, fail(ExitError, "limpet history list -o wide", "no finished job %q in the history", job)
 }
 
 func printRecord(w io.Writer, rec state.Record) {
-	line := func(key, value string) { fmt.Fprintf(w, "%-12s%s\n", key, plain(value)) }
-	line("job", rec.Namespace+"/"+rec.Name)
-	line("uid", rec.UID)
-	line("repository", rec.Repository)
-	line("action", rec.Action)
-	line("state", rec.State)
-	line("message", orDash(rec.Message))
-	line("started", rec.Started.UTC().Format(time.RFC3339Nano))
-	line("finished", rec.Finished.UTC().Format(time.RFC3339Nano))
+	var f fields
+	defer func() { f.write(w) }()
+	f.add("job", rec.Namespace+"/"+rec.Name)
+	f.add("uid", rec.UID)
+	f.add("repository", rec.Repository)
+	f.add("action", rec.Action)
+	f.add("state", rec.State)
+	f.add("message", view.OrDash(rec.Message))
+	f.add("started", rec.Started.UTC().Format(time.RFC3339Nano))
+	f.add("finished", rec.Finished.UTC().Format(time.RFC3339Nano))
 	if rec.RefTo != "" {
-		line("ref", strings.TrimPrefix(rec.RefFrom+" -> "+rec.RefTo, " -> "))
+		f.add("ref", strings.TrimPrefix(rec.RefFrom+" -> "+rec.RefTo, " -> "))
 	}
 	for _, a := range rec.Attempts {
-		line("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s: %s", a.State, orDash(a.Agent), orDash(a.Message)))
+		f.add("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s: %s", a.State, view.OrDash(a.Agent), view.OrDash(a.Message)))
 	}
 	var status api.JobStatus
 	if json.Unmarshal(rec.Status, &status) != nil {
 		return
 	}
 	for _, sum := range status.Summary {
-		line(sum.Kind, fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
+		f.add(sum.Kind, fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
 	}
 	for _, e := range status.Errors {
-		line("error", e)
+		f.add("error", e)
 	}
 	for _, e := range status.Warnings {
-		line("warning", e)
+		f.add("warning", e)
 	}
 }
 

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/clipperhouse/displaywidth"
 	"sigs.k8s.io/yaml"
+
+	"limpet/sync/view"
 )
 
 // table is a list for a person. Wide columns come after the others and are
@@ -16,11 +19,32 @@ import (
 type table struct {
 	Columns []string
 	Wide    []string
-	Rows    [][]string // len = len(Columns)+len(Wide)
-	Names   []string   // one per row, for -o name
+	rows    []tableRow
 }
 
-// print writes items in the format that was asked for. JSON and YAML of a list
+// tableRow is one line: its cells are those of Columns, then those of Wide.
+type tableRow struct {
+	namespace string
+	name      string // for -o name
+	cells     []string
+}
+
+func (t *table) add(namespace, name string, cells ...string) {
+	t.rows = append(t.rows, tableRow{namespace, name, cells})
+}
+
+// spread says that the rows are not all of one namespace, so that a name alone
+// does not tell them apart.
+func (t *table) spread() bool {
+	for _, r := range t.rows {
+		if r.namespace != t.rows[0].namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// printList writes items in the format that was asked for. JSON and YAML of a list
 // are always {"items": [...]}, also when it is empty.
 func (g *Globals) printList(w io.Writer, items any, t table) error {
 	switch g.Output {
@@ -29,15 +53,16 @@ func (g *Globals) printList(w io.Writer, items any, t table) error {
 	case "yaml":
 		return printYAML(w, map[string]any{"items": items})
 	case "name":
-		for _, n := range t.Names {
-			fmt.Fprintln(w, n)
+		for _, r := range t.rows {
+			fmt.Fprintln(w, r.name)
 		}
 		return nil
 	}
 	return t.write(w, g.Output == "wide", !g.NoHeaders)
 }
 
-// printOne writes one object; text is its form for a person.
+// printOne writes one object; text is its form for a person. What has no name
+// prints nothing with -o name.
 func (g *Globals) printOne(w io.Writer, item any, name string, text func(io.Writer)) error {
 	switch g.Output {
 	case "json":
@@ -45,7 +70,9 @@ func (g *Globals) printOne(w io.Writer, item any, name string, text func(io.Writ
 	case "yaml":
 		return printYAML(w, item)
 	case "name":
-		fmt.Fprintln(w, name)
+		if name != "" {
+			fmt.Fprintln(w, name)
+		}
 		return nil
 	}
 	text(w)
@@ -69,82 +96,73 @@ func printYAML(w io.Writer, v any) error {
 }
 
 func (t table) write(w io.Writer, wide, headers bool) error {
-	n := len(t.Columns)
-	columns := t.Columns
+	columns := slices.Clone(t.Columns)
 	if wide {
-		columns = append(append([]string{}, columns...), t.Wide...)
-		n = len(columns)
+		columns = append(columns, t.Wide...)
 	}
-	rows := t.Rows
+	lines := [][]string{}
 	if headers {
-		rows = append([][]string{columns}, rows...)
+		lines = append(lines, columns)
 	}
-	width := make([]int, n)
-	clean := make([][]string, len(rows))
-	for i, row := range rows {
-		clean[i] = make([]string, n)
-		for j := 0; j < n && j < len(row); j++ {
-			clean[i][j] = plain(row[j])
-			width[j] = max(width[j], utf8.RuneCountInString(clean[i][j]))
-		}
+	for _, r := range t.rows {
+		lines = append(lines, r.cells[:len(columns)])
 	}
-	var b strings.Builder
-	for _, row := range clean {
-		var line strings.Builder
-		for j, cell := range row {
-			line.WriteString(cell)
-			if j < n-1 {
-				line.WriteString(strings.Repeat(" ", width[j]-utf8.RuneCountInString(cell)+3))
+	if wide || t.spread() {
+		for i := range lines {
+			first := "NAMESPACE"
+			if at := i - len(lines) + len(t.rows); at >= 0 {
+				first = view.OrDash(t.rows[at].namespace)
 			}
+			lines[i] = append([]string{first}, lines[i]...)
 		}
-		b.WriteString(strings.TrimRight(line.String(), " "))
-		b.WriteByte('\n')
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, align(lines))
 	return err
 }
 
-// plain keeps foreign text on its line: names and messages come from Git and
-// from the API, and must not move the cursor of a terminal.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < 0x20, r == 0x7f, r >= 0x80 && r < 0xa0,
-			r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x061c, r == 0xfeff:
-			return -1
+// columnGap is the blank between two columns, in cells.
+const columnGap = 3
+
+// align makes lines of cells into text whose columns stand below each other.
+func align(lines [][]string) string {
+	var width []int
+	for _, line := range lines {
+		for j, text := range line {
+			line[j] = view.Clean(text)
+			if j == len(width) {
+				width = append(width, 0)
+			}
+			width[j] = max(width[j], displaywidth.String(line[j]))
 		}
-		return r
-	}, s)
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		var row strings.Builder
+		for j, text := range line {
+			row.WriteString(text)
+			if j < len(line)-1 {
+				row.WriteString(strings.Repeat(" ", width[j]-displaywidth.String(text)+columnGap))
+			}
+		}
+		b.WriteString(strings.TrimRight(row.String(), " "))
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
-// since is the age of t in the short form of kubectl: 42s, 5m, 3h, 2d.
+// fields writes one "key  value" line each, for one object shown to a person.
+type fields struct{ lines [][]string }
+
+func (f *fields) add(key, value string) { f.lines = append(f.lines, []string{key, value}) }
+
+func (f *fields) write(w io.Writer) { io.WriteString(w, align(f.lines)) }
+
+// since is the age of t, "-" when t is not known.
 func since(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return short(now.Sub(t))
-}
-
-func short(d time.Duration) string {
-	d = max(d, 0)
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
+	return view.Age(now.Sub(t))
 }
 
 func millis(ms int64) time.Time {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/view"
 )
 
 type repoCmd struct {
@@ -62,7 +63,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	if c.TokenFrom != "" {
 		data, err := r.readFile(c.TokenFrom)
 		if err != nil {
-			return usage("", "read the token: %w", err)
+			return usage("limpet repo create "+c.Name+" --url "+c.URL+" --git-token-file FILE    # - is stdin", "read the token: %w", err)
 		}
 		api.RegisterSecret(data)
 		u.Object["secure"] = map[string]any{"token": map[string]any{"create": strings.TrimSpace(string(data))}}
@@ -73,6 +74,9 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	}
 	defer s.Close()
 	made, err := s.Client.Resource(api.Repositories).Namespace(r.g.oneNamespace()).Create(ctx, u, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return hinted(err, "limpet repo show "+c.Name)
+	}
 	if err != nil {
 		return err
 	}
@@ -80,7 +84,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 }
 
 type repoListCmd struct {
-	Limit int `help:"At most so many; 0 = all." default:"0"`
+	Limit uint `help:"At most so many; 0 = all." default:"0"`
 }
 
 func (c repoListCmd) Run(ctx context.Context, r *run) error {
@@ -89,12 +93,12 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	defer s.Close()
-	items, err := s.list(ctx, api.Repositories, r.g.listNamespace(), c.Limit)
+	items, err := s.selected(ctx, api.Repositories, r.g.listNamespace(), "", nil, c.Limit)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	t := table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"}, Wide: []string{"NAMESPACE", "TITLE", "URL", "BRANCH", "PATH"}}
+	t := table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"}, Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
 	objects := []any{}
 	for i := range items {
 		u := &items[i]
@@ -106,10 +110,10 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 		if b := repo.Spec.Block(); b != nil {
 			block = *b
 		}
-		t.Rows = append(t.Rows, []string{u.GetName(), repo.Spec.Type, healthText(repo.Status.Health), orDash(repo.Status.Sync.State),
-			orDash(shortRef(repo.Status.Sync.LastRef)), since(now, millis(repo.Status.Sync.Finished)), orDash(repo.Spec.Sync.Target),
-			u.GetNamespace(), repo.Spec.Title, api.Redact(block.URL), orDash(block.Branch), orDash(block.Path)})
-		t.Names = append(t.Names, "repository/"+u.GetName())
+		t.add(u.GetNamespace(), "repository/"+u.GetName(),
+			u.GetName(), repo.Spec.Type, healthText(repo.Status.Health), view.OrDash(repo.Status.Sync.State),
+			view.OrDash(view.ShortRef(repo.Status.Sync.LastRef)), since(now, millis(repo.Status.Sync.Finished)), view.OrDash(repo.Spec.Sync.Target),
+			repo.Spec.Title, api.Redact(block.URL), view.OrDash(block.Branch), view.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
 	return r.g.printList(r.world.Out, objects, t)
@@ -123,13 +127,6 @@ func healthText(h api.HealthState) string {
 		return "healthy"
 	}
 	return "failing"
-}
-
-func shortRef(ref string) string {
-	if len(ref) >= 40 {
-		return ref[:7]
-	}
-	return ref
 }
 
 type repoShowCmd struct {
@@ -157,43 +154,44 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 }
 
 func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository) {
-	line := func(key, value string) { fmt.Fprintf(w, "%-12s%s\n", key, plain(value)) }
-	line("repository", u.GetNamespace()+"/"+u.GetName())
-	line("title", repo.Spec.Title)
-	line("type", repo.Spec.Type)
+	var f fields
+	f.add("repository", u.GetNamespace()+"/"+u.GetName())
+	f.add("title", repo.Spec.Title)
+	f.add("type", repo.Spec.Type)
 	if b := repo.Spec.Block(); b != nil {
-		line("url", api.Redact(b.URL))
-		line("branch", orDash(b.Branch))
-		line("path", orDash(b.Path))
+		f.add("url", api.Redact(b.URL))
+		f.add("branch", view.OrDash(b.Branch))
+		f.add("path", view.OrDash(b.Path))
 	}
 	interval := "off"
 	if repo.Spec.Sync.Enabled {
 		interval = fmt.Sprintf("every %ds", repo.Spec.Sync.IntervalSeconds)
 	}
-	line("sync", interval+", target "+orDash(repo.Spec.Sync.Target))
+	f.add("sync", interval+", target "+view.OrDash(repo.Spec.Sync.Target))
 	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
-		line("sink", dir)
+		f.add("sink", dir)
 	}
-	line("health", strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
+	f.add("health", strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
 	st := repo.Status.Sync
-	line("last pull", orDash(st.State))
+	f.add("last pull", view.OrDash(st.State))
 	if st.Finished > 0 {
-		line("finished", millis(st.Finished).UTC().Format(time.RFC3339))
+		f.add("finished", millis(st.Finished).UTC().Format(time.RFC3339))
 	}
-	line("last ref", orDash(st.LastRef))
+	f.add("last ref", view.OrDash(st.LastRef))
 	for _, m := range st.Message {
-		line("message", m)
+		f.add("message", m)
 	}
 	for _, stat := range repo.Status.Stats {
-		line(stat.Resource, fmt.Sprint(stat.Count))
+		f.add(stat.Resource, fmt.Sprint(stat.Count))
 	}
+	f.write(w)
 }
 
 type repoPullCmd struct {
 	Repository string `arg:"" help:"Name of the repository."`
 	Full       bool   `help:"Look at everything, not only at what changed."`
 	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % and 50 objects."`
-	Wait       bool   `help:"Wait for the end; the exit code tells how it ended."`
+	Wait       bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
 }
 
 func (c repoPullCmd) Run(ctx context.Context, r *run) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"limpet/state"
+	agent "limpet/sync"
 	"limpet/sync/api"
 	"limpet/sync/localapi"
 	"limpet/sync/socket"
@@ -18,12 +19,12 @@ import (
 // daemon holds the file it goes over the daemon's socket; else the command
 // opens what it needs itself.
 type session struct {
-	Client *api.Client    // nil until needAPI
-	Desk   socket.Desk    // nil until needDesk
+	Client *api.Client    // nil without need.API
+	Desk   socket.Desk    // nil when the command has no use for the file
 	Daemon *socket.Client // nil when no daemon runs
 
 	store  *state.Store
-	server *localapi.Server
+	server *localapi.Server // the embedded API in this process: no agent runs on it
 }
 
 // need says what a command works with.
@@ -35,40 +36,70 @@ type need struct {
 
 // open connects the command to what it needs. Close releases it.
 func (r *run) open(ctx context.Context, n need) (*session, error) {
-	s := new(session)
 	path, err := r.statePath()
 	if err != nil {
 		return nil, err
 	}
-	if s.Daemon, err = socket.Attach(ctx, socketPath(path)); err != nil && !errors.Is(err, socket.ErrNoDaemon) {
+	s := new(session)
+	if s.Daemon, err = socket.Attach(ctx, agent.SocketPath(path)); err != nil && !errors.Is(err, socket.ErrNoDaemon) {
 		return nil, err
 	}
 	if s.Daemon != nil {
 		s.Desk = s.Daemon
-		if n.API {
-			s.Client, err = api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(s.Daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
-		}
-		return s, s.orClose(err)
-	}
-	if n.Desk || n.API && r.embedded() {
-		s.store, err = r.openStore(ctx, path)
-		if err != nil {
+	} else if n.Desk || n.API && r.embedded() {
+		if s.store, err = r.openStore(ctx, path, ""); err != nil {
 			return nil, err
 		}
 		s.Desk = s.store
 	}
-	if n.API && r.embedded() {
-		if s.server, err = localapi.New(s.store, localapi.Options{Logger: r.log, Version: Version}); err == nil {
-			s.Client, err = api.Connect(ctx, api.Config{Server: embeddedURL, Transport: s.server.Transport(), Logger: r.log})
-		}
-	} else if n.API {
-		var cfg api.Config
-		if cfg, err = r.apiConfig(); err == nil {
-			r.forGroup(&cfg, n.Group)
-			s.Client, err = api.Connect(ctx, cfg)
-		}
+	if n.API {
+		s.Client, err = r.connect(ctx, s, n.Group)
 	}
-	return s, s.orClose(err)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect makes the client of a session: of the server that the flags name,
+// else of the embedded API. A daemon that works on that server, or on any when
+// none is named, passes the calls on with its own credentials.
+func (r *run) connect(ctx context.Context, s *session, group string) (*api.Client, error) {
+	if r.embedded() && s.Daemon == nil {
+		var err error
+		if s.server, err = localapi.New(s.store, localapi.Options{Logger: r.log, Version: Version}); err != nil {
+			return nil, err
+		}
+		return api.Connect(ctx, api.Config{Server: agent.EmbeddedURL, Transport: s.server.Transport(), Logger: r.log})
+	}
+	if r.embedded() {
+		return r.through(ctx, s.Daemon)
+	}
+	cfg, err := r.apiConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := api.Connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	base, _ := client.Endpoint()
+	same := s.Daemon != nil && s.Daemon.Hello().Server == base.Redacted()
+	if !same && group == "" {
+		return client, nil
+	}
+	client.Close()
+	if same {
+		return r.through(ctx, s.Daemon)
+	}
+	r.forGroup(&cfg, group)
+	return api.Connect(ctx, cfg)
+}
+
+// through is the client of the API that a daemon works on.
+func (r *run) through(ctx context.Context, daemon *socket.Client) (*api.Client, error) {
+	return api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
 }
 
 // forGroup points the configuration at the server of an API group and asks for
@@ -89,16 +120,6 @@ func (r *run) forGroup(cfg *api.Config, group string) {
 	cfg.Audiences = []string{group, api.ProvisioningGroup}
 }
 
-// embeddedURL is the server name of requests to the embedded API in process.
-const embeddedURL = "http://embedded"
-
-func (s *session) orClose(err error) error {
-	if err != nil {
-		s.Close()
-	}
-	return err
-}
-
 // Close releases the file and the connections.
 func (s *session) Close() {
 	if s.Client != nil {
@@ -115,10 +136,14 @@ func (s *session) Close() {
 	}
 }
 
-// openStore opens the state file for this command alone.
-func (r *run) openStore(ctx context.Context, path string) (*state.Store, error) {
-	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socketPath(path), Logger: r.log})
+// openStore opens the state file for this process alone. Socket is where it
+// will answer others, "" when it will not.
+func (r *run) openStore(ctx context.Context, path, socket string) (*state.Store, error) {
+	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: r.log})
 	if err != nil {
+		if _, known := storeHint(err); !known && ctx.Err() == nil {
+			err = fail(ExitStore, "give another --state FILE", "%w", err)
+		}
 		return nil, err
 	}
 	noteReport(r.log, path, report)
@@ -136,27 +161,39 @@ func noteReport(log *slog.Logger, path string, rep state.Report) {
 }
 
 // statePath finds the state file: the flag, else the places of the XDG and
-// systemd conventions.
+// systemd conventions. A link is followed, so that everybody who means one file
+// finds the same socket beside it.
 func (r *run) statePath() (string, error) {
-	name := "limpet.db"
+	path, err := r.namedState()
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return "", usage("limpet --state "+filepath.Join(path, stateName), "--state %s is a directory; it has to name a file", path)
+	}
+	return path, nil
+}
+
+// stateName is the name of the state file where --state does not say.
+const stateName = "limpet.db"
+
+func (r *run) namedState() (string, error) {
 	if r.g.State != "" {
 		return filepath.Abs(r.g.State)
 	}
-	if dir := r.world.Env("STATE_DIRECTORY"); dir != "" {
-		return filepath.Join(dir, name), nil
+	// A relative directory would depend on where the command is called; the
+	// XDG convention says that such a one does not count.
+	for _, place := range []struct{ env, below string }{
+		{"STATE_DIRECTORY", ""}, {"XDG_STATE_HOME", "limpet"}, {"HOME", ".local/state/limpet"},
+	} {
+		if dir := r.world.Env(place.env); filepath.IsAbs(dir) {
+			return filepath.Join(dir, place.below, stateName), nil
+		}
 	}
-	if dir := r.world.Env("XDG_STATE_HOME"); dir != "" {
-		return filepath.Join(dir, "limpet", name), nil
-	}
-	if home := r.world.Env("HOME"); home != "" {
-		return filepath.Join(home, ".local", "state", "limpet", name), nil
-	}
-	return "", usage("limpet --state /var/lib/limpet/limpet.db", "no place for the state file: HOME, XDG_STATE_HOME and STATE_DIRECTORY are all empty")
-}
-
-// socketPath is the socket beside the state file.
-func socketPath(statePath string) string {
-	return filepath.Join(filepath.Dir(statePath), "limpet.sock")
+	return "", usage("limpet --state /var/lib/limpet/limpet.db", "no place for the state file: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME names a directory")
 }
 
 // embedded says that no server is configured, so limpet serves its own API.
@@ -181,7 +218,7 @@ func (r *run) apiConfig() (api.Config, error) {
 	}, nil
 }
 
-// namespace is where a command creates what it was given no namespace for.
+// oneNamespace is where a command creates what it was given no namespace for.
 func (g *Globals) oneNamespace() string {
 	if g.Namespace == "" || g.Namespace == "*" {
 		return "default"

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"limpet/state"
+	agent "limpet/sync"
+	"limpet/sync/api"
 	"limpet/sync/socket"
 	"limpet/sync/view"
 )
@@ -32,7 +34,7 @@ func (statusCmd) Run(ctx context.Context, r *run) error {
 	}
 	err = r.g.printOne(r.world.Out, rep, "", func(w io.Writer) { printStatus(w, rep) })
 	if err == nil && !rep.OK {
-		err = &Failure{Err: errors.New("degraded"), Hint: "limpet status -o json", Code: ExitError}
+		err = fail(ExitError, "", "not all is well: %s", view.Plural(len(rep.Why), "reason"))
 	}
 	return err
 }
@@ -45,7 +47,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 		return nil, err
 	}
 	rep := &statusReport{State: path, OK: true}
-	daemon, err := socket.Attach(ctx, socketPath(path))
+	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
 	switch {
 	case err == nil:
 		defer daemon.Close()
@@ -65,7 +67,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return rep, nil
 		}
-		store, err := r.openStore(ctx, path)
+		store, err := r.openStore(ctx, path, "")
 		if err != nil {
 			return nil, err
 		}
@@ -80,65 +82,61 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 	return rep, nil
 }
 
-// judge fills OK and Why.
+// judge fills OK and Why: each reason ends with what to do about it.
 func (s *statusReport) judge() {
 	if s.Live == nil {
 		return
 	}
-	if !s.Live.API.Up {
-		s.Why = append(s.Why, "the API does not answer: "+s.Live.API.Error)
-	}
-	if s.Live.Problem != "" {
-		s.Why = append(s.Why, s.Live.Problem)
+	switch {
+	case s.Live.Problem != "":
+		s.Why = append(s.Why, "api: "+s.Live.Problem)
+	case !s.Live.API.Up:
+		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
 	for _, repo := range s.Live.Repos {
-		if repo.SyncState == "error" {
-			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s/%s ended in error", repo.Namespace, repo.Name))
+		if repo.SyncState == api.StateError {
+			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: limpet --namespace %s repo show %s", repo.Name, repo.Namespace, repo.Name))
 		}
 	}
 	s.OK = len(s.Why) == 0
 }
 
 func printStatus(w io.Writer, rep *statusReport) {
-	line := func(key, value string) { fmt.Fprintf(w, "%-12s%s\n", key, plain(value)) }
-	line("state file", rep.State)
+	var f fields
+	defer func() { f.write(w) }()
+	f.add("state file", rep.State)
 	if rep.Daemon == nil {
-		line("agent", "not running; start it with: limpet --daemon")
+		f.add("agent", "not running; start it with: limpet --daemon")
 	} else {
-		line("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, short(time.Since(rep.Daemon.Started))))
+		f.add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, view.Age(time.Since(rep.Daemon.Started))))
 	}
 	if rep.Store == nil {
-		line("store", "no state file yet")
+		f.add("store", "no state file yet")
 	} else {
-		line("store", fmt.Sprintf("%s, %d finished jobs, %d objects", bytesText(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
+		f.add("store", fmt.Sprintf("%s, finished jobs: %d, objects: %d", view.Size(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
 	}
 	if rep.Live == nil {
 		return
 	}
-	up := "ok"
-	if !rep.Live.API.Up {
-		up = "down for " + short(time.Since(rep.Live.API.Since))
-	}
-	line("api", rep.Live.API.Server+" "+up)
-	var working, pending, other int
-	for _, j := range rep.Live.Jobs {
-		switch {
-		case !j.Finished.IsZero():
-		case j.Owner == "other":
-			other++
-		case j.State == "working":
-			working++
-		default:
-			pending++
-		}
-	}
-	line("jobs", fmt.Sprintf("%d working, %d pending, %d elsewhere", working, pending, other))
+	f.add("api", rep.Live.API.Server+" "+apiText(rep.Live.API))
+	working, pending, other, _ := view.Count(rep.Live.Jobs)
+	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d elsewhere", working, pending, other))
 	states := map[string]int{}
 	for _, repo := range rep.Live.Repos {
 		states[repo.SyncState]++
 	}
-	line("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(rep.Live.Repos), states["success"], states["warning"], states["error"]))
+	f.add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(rep.Live.Repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
 	for _, why := range rep.Why {
-		line("!", why)
+		f.add("!", why)
 	}
+}
+
+func apiText(a view.API) string {
+	switch {
+	case !a.Up:
+		return "down for " + view.Age(time.Since(a.Since))
+	case !a.Synced:
+		return "not read yet"
+	}
+	return "ok"
 }

@@ -6,7 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
+
+	"limpet/sync/view"
 )
 
 type storeCmd struct {
@@ -29,16 +32,19 @@ func (storeInfoCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	return r.g.printOne(r.world.Out, info, info.Path, func(w io.Writer) {
-		fmt.Fprintf(w, "file      %s\n", plain(info.Path))
-		fmt.Fprintf(w, "size      %s (%s free inside)\n", bytesText(info.Bytes), bytesText(info.FreeBytes))
-		fmt.Fprintf(w, "schema    %d\n", info.Schema)
-		fmt.Fprintf(w, "claims    %d\n", info.Claims)
-		fmt.Fprintf(w, "history   %d", info.History)
+		history := strconv.Itoa(info.History)
 		if info.History > 0 {
-			fmt.Fprintf(w, " (%s to %s)", info.Oldest.UTC().Format(time.RFC3339), info.Newest.UTC().Format(time.RFC3339))
+			history += fmt.Sprintf(" (%s to %s)", info.Oldest.UTC().Format(time.RFC3339), info.Newest.UTC().Format(time.RFC3339))
 		}
-		fmt.Fprintf(w, "\nobjects   %d at revision %d\n", info.Objects, info.Revision)
-		fmt.Fprintf(w, "secrets   %d sealed\n", info.Secrets)
+		var f fields
+		f.add("file", info.Path)
+		f.add("size", fmt.Sprintf("%s (%s free inside)", view.Size(info.Bytes), view.Size(info.FreeBytes)))
+		f.add("schema", strconv.Itoa(info.Schema))
+		f.add("claims", strconv.Itoa(info.Claims))
+		f.add("history", history)
+		f.add("objects", fmt.Sprintf("%d at revision %d", info.Objects, info.Revision))
+		f.add("secrets", fmt.Sprintf("%d sealed", info.Secrets))
+		f.write(w)
 	})
 }
 
@@ -54,9 +60,12 @@ func (storeCheckCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	if report.Problems == nil {
+		report.Problems = []string{}
+	}
 	err = r.g.printOne(r.world.Out, report, "", func(w io.Writer) {
 		for _, p := range report.Problems {
-			fmt.Fprintln(w, plain(p))
+			fmt.Fprintln(w, view.Clean(p))
 		}
 		fmt.Fprintf(w, "%d records checked, %d problems\n", report.Frames, len(report.Problems))
 	})
@@ -79,7 +88,7 @@ func (storeCompactCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	return r.g.printOne(r.world.Out, map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
-		fmt.Fprintf(w, "%s -> %s\n", bytesText(before), bytesText(after))
+		fmt.Fprintf(w, "%s -> %s\n", view.Size(before), view.Size(after))
 	})
 }
 
@@ -101,8 +110,9 @@ func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.note("%s written to %s", bytesText(n), c.File)
-	return nil
+	return r.g.printOne(r.world.Out, map[string]any{"file": c.File, "bytes": n}, c.File, func(w io.Writer) {
+		fmt.Fprintf(w, "%s written to %s\n", view.Size(n), c.File)
+	})
 }
 
 // writeAtomic writes a file that is either whole or not there: a temporary
@@ -128,16 +138,4 @@ func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 		return n, err
 	}
 	return n, os.Rename(tmp.Name(), path)
-}
-
-func bytesText(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%d B", n)
 }

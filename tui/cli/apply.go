@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"limpet/sync/api"
+	"limpet/sync/view"
+)
+
+// fieldManager owns what 'limpet apply' sets.
+const fieldManager = "limpet"
+
+// maxManifest bounds a file of objects; the API takes 3 MiB an object.
+const maxManifest = 32 << 20
+
+type applyCmd struct {
+	File string `short:"f" required:"" help:"YAML or JSON file with one or more objects; - is stdin."`
+}
+
+func (c applyCmd) Run(ctx context.Context, r *run) error {
+	data, err := r.readFile(c.File)
+	if err != nil {
+		return usage("limpet apply -f FILE    # - is stdin", "read objects: %w", err)
+	}
+	objects, err := parseObjects(c.File, data)
+	if err != nil {
+		return err
+	}
+	// Dashboards and folders may live on servers of their own, so each group
+	// has its session. The embedded API is one, and its file opens once.
+	sessions := map[string]*session{}
+	defer func() {
+		for _, s := range sessions {
+			s.Close()
+		}
+	}()
+	at := func(o manifestObject) (*session, error) {
+		group := o.kind.Group
+		if r.embedded() {
+			group = ""
+		}
+		if sessions[group] == nil {
+			s, err := r.open(ctx, need{API: true, Group: group})
+			if err != nil {
+				return nil, err
+			}
+			sessions[group] = s
+		}
+		return sessions[group], nil
+	}
+	// All are asked for without effect first, so that a bad one is refused
+	// before the first is written.
+	for _, dry := range []bool{true, false} {
+		for _, o := range objects {
+			s, err := at(o)
+			if err != nil {
+				return err
+			}
+			if err := r.applyOne(ctx, s, o, dry); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// manifestObject is one object of a file and where it stands there.
+type manifestObject struct {
+	kind  api.Kind
+	u     *unstructured.Unstructured
+	file  string
+	where string
+}
+
+func (r *run) applyOne(ctx context.Context, s *session, o manifestObject, dry bool) error {
+	u := o.u.DeepCopy()
+	if u.GetNamespace() == "" {
+		u.SetNamespace(r.g.oneNamespace())
+	}
+	res := s.Client.Resource(u.GroupVersionKind().GroupVersion().WithResource(o.kind.Plural)).Namespace(u.GetNamespace())
+	opts := metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), FieldValidation: metav1.FieldValidationStrict}
+	if dry {
+		opts.DryRun = []string{metav1.DryRunAll}
+	}
+	body, err := json.Marshal(u.Object)
+	if err != nil {
+		return err
+	}
+	before := ""
+	if old, err := res.Get(ctx, u.GetName(), metav1.GetOptions{}); err == nil {
+		before = old.GetResourceVersion()
+	} else if !apierrors.IsNotFound(err) {
+		return err
+	}
+	made, err := res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return hinted(fmt.Errorf("%s: %w", o.where, err), "limpet apply -f "+o.file+"    # after correcting it; nothing was written")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.where, err)
+	}
+	if dry {
+		return nil
+	}
+	verb := "configured"
+	switch before {
+	case "":
+		verb = "created"
+	case made.GetResourceVersion():
+		verb = "unchanged"
+	}
+	name := o.kind.Singular + "/" + made.GetName()
+	return r.g.printOne(r.world.Out, made.Object, name, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", name, verb) })
+}
+
+// parseObjects reads all documents of a file and refuses it whole when one is
+// not an object of a kind that limpet knows.
+func parseObjects(file string, data []byte) ([]manifestObject, error) {
+	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	var out []manifestObject
+	for n := 1; ; n++ {
+		doc, err := dec.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		where := fmt.Sprintf("%s, document %d", file, n)
+		if err != nil {
+			return nil, usage("", "%s: %w", where, err)
+		}
+		js, err := utilyaml.ToJSON(doc)
+		if err != nil {
+			return nil, usage("", "%s: %w", where, err)
+		}
+		if s := strings.TrimSpace(string(js)); s == "null" || s == "" {
+			continue
+		}
+		u := new(unstructured.Unstructured)
+		if err := u.UnmarshalJSON(js); err != nil {
+			return nil, usage("", "%s: %w", where, err)
+		}
+		items := []unstructured.Unstructured{*u}
+		if u.IsList() {
+			list, err := u.ToList()
+			if err != nil {
+				return nil, usage("", "%s: %w", where, err)
+			}
+			items = list.Items
+		}
+		for i := range items {
+			o, err := checkObject(&items[i], file, where)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, o)
+		}
+	}
+	if len(out) == 0 {
+		return nil, usage("", "%s holds no objects", file)
+	}
+	return out, nil
+}
+
+func checkObject(u *unstructured.Unstructured, file, where string) (manifestObject, error) {
+	gvk := u.GroupVersionKind()
+	var near []string
+	for _, k := range api.Kinds {
+		if k.Group == gvk.Group && k.Kind == gvk.Kind {
+			if u.GetName() == "" {
+				return manifestObject{}, usage("", "%s: %s without metadata.name", where, k.Kind)
+			}
+			return manifestObject{kind: k, u: u, file: file, where: where}, nil
+		}
+		near = append(near, k.Kind)
+	}
+	msg := fmt.Sprintf("%s: unknown kind %q of %q", where, gvk.Kind, u.GetAPIVersion())
+	if n := nearest(gvk.Kind, near); n != "" {
+		msg += fmt.Sprintf(", did you mean %q?", n)
+	}
+	return manifestObject{}, usage("limpet get --help    # lists the kinds", "%s", msg)
+}
+
+// readFile reads a file or, for "-", stdin, up to maxManifest.
+func (r *run) readFile(path string) ([]byte, error) {
+	in := r.world.In
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
+	if err == nil && len(data) > maxManifest {
+		err = fmt.Errorf("%s is larger than %s", path, view.Size(maxManifest))
+	}
+	return data, err
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+)
+
+// exitPipe is what a shell reports of a program whose reader has gone away. A
+// command says nothing about it: the reader had enough.
+const exitPipe = 128 + int(syscall.SIGPIPE)
+
+// stdout is where data goes. The first write that fails ends the command; what
+// is written after it goes nowhere. So no command has to look at each of its
+// writes, and none reports success when its data got lost.
+type stdout struct {
+	w   io.Writer
+	end context.CancelCauseFunc
+
+	mu  sync.Mutex // guards err
+	err error
+}
+
+func (s *stdout) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.w.Write(p)
+	if err != nil {
+		s.err = err
+		s.end(err)
+	}
+	return n, err
+}
+
+// failure is what the end of the command has to say about its output; nil when
+// all of it was taken.
+func (s *stdout) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err == nil:
+		return nil
+	case errors.Is(s.err, syscall.EPIPE):
+		return exitNow(exitPipe)
+	}
+	return fail(ExitError, "", "write the result: %w", s.err)
+}
