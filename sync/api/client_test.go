@@ -322,6 +322,9 @@ func TestPreferred(t *testing.T) {
 	mux.HandleFunc("/apis/dashboard.grafana.app/v1/namespaces/default/dashboards/none", func(w http.ResponseWriter, _ *http.Request) {
 		status(w, 404, "NotFound", "no such object")
 	})
+	mux.HandleFunc("/apis/dashboard.grafana.app/v4/namespaces/default/dashboards", func(w http.ResponseWriter, _ *http.Request) {
+		status(w, 404, "NotFound", "the server could not find the requested resource")
+	})
 	mux.HandleFunc("/apis/odd.test", reply(200, jsonType, `{"kind":"Thing"}`))
 	synctest.Test(t, func(t *testing.T) {
 		c := connect(t, Config{Transport: &wire{handler: mux}, Logger: slog.New(slog.DiscardHandler)})
@@ -349,6 +352,8 @@ func TestPreferred(t *testing.T) {
 		want("v2", 2)
 		get("v2", "")
 		want("v2", 3)
+		get("v4", "") // a Status, but of a collection: the version is unknown
+		want("v2", 4)
 		if _, err := c.Preferred(t.Context(), "none.test"); !apierrors.IsNotFound(err) {
 			t.Errorf("a group that is not served: %v", err)
 		}

@@ -42,13 +42,13 @@ func (v *versions) missing(req *http.Request, resp *http.Response) {
 	if !found {
 		return
 	}
-	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	if i := len(parts) - 4; i >= 0 && parts[len(parts)-4] == "namespaces" {
-		parts = parts[:len(parts)-1]
+	parts := strings.Split(strings.Trim(path, "/"), "/") // GROUP VERSION [namespaces NS] RESOURCE [NAME ...]
+	collection := 3
+	if len(parts) > 4 && parts[2] == "namespaces" {
+		collection = 5
 	}
-	named := len(parts) > 3
-	if named && err == nil && media == "application/json" {
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if len(parts) > collection && err == nil && media == "application/json" {
 		return
 	}
 	v.mu.Lock()

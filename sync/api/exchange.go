@@ -36,7 +36,10 @@ const (
 	// issuer were changed, or one of several servers has others.
 	refreshPause = 5 * time.Second
 	// tokenMargin is how long before its expiry a token is no longer used.
-	tokenMargin    = 15 * time.Second
+	tokenMargin = 15 * time.Second
+	// longestCached bounds how long a token is kept, whatever its expiry says:
+	// one of the far future is more than a Duration can hold.
+	longestCached  = 24 * time.Hour
 	mostExchange   = 1 << 20 // bytes of an answer
 	exchangeRealms = `[{"type": "system", "identifier": "system"}]`
 )
@@ -319,7 +322,7 @@ func lifetime(token, date string) time.Duration {
 	if err != nil {
 		now = time.Now()
 	}
-	return max(expiry.Sub(now)-tokenMargin, 0)
+	return min(max(expiry.Sub(now)-tokenMargin, 0), longestCached)
 }
 
 // expiryOf reads the exp claim of a JSON web token without verifying it.

@@ -470,6 +470,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 
 func FuzzExpiryOf(f *testing.F) {
 	f.Add(jwt(1, time.Unix(1700000000, 0)))
+	f.Add(jwt(1, time.Unix(32503680000, 0))) // the year 3000 is farther than a Duration goes
 	f.Add("a.b.c")
 	f.Add("e30.eyJleHAiOjFlMzB9.x")
 	f.Add("..")
@@ -477,8 +478,8 @@ func FuzzExpiryOf(f *testing.F) {
 		if at, ok := expiryOf(token); ok && (at.Unix() < 0 || at.Unix() > 1e11) {
 			t.Errorf("expiry %v", at)
 		}
-		if ttl := lifetime(token, ""); ttl < 0 {
-			t.Errorf("lifetime %v", ttl)
+		if ttl := lifetime(token, ""); ttl < 0 || time.Minute+ttl < ttl {
+			t.Errorf("lifetime %d", ttl)
 		}
 	})
 }
