@@ -39,9 +39,9 @@ type call struct {
 	err     error         // of the last round trip; client-go hides some
 }
 
-// WithTimeout returns a context whose calls may take d, their answers
+// withTimeout returns a context whose calls may take d, their answers
 // included, instead of Config.Timeout: for long lists over slow links.
-func WithTimeout(ctx context.Context, d time.Duration) context.Context {
+func withTimeout(ctx context.Context, d time.Duration) context.Context {
 	return withCall(ctx, &call{timeout: d})
 }
 
@@ -78,7 +78,8 @@ func (t *callTransport) within(req *http.Request, note *call) (*http.Response, e
 		limit = watchHeader
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	timer := time.AfterFunc(limit, func() { cancel(&TimeoutError{After: limit}) })
+	timer := time.AfterFunc(limit, func() { cancel(&timeoutError{After: limit}) })
+	begin := time.Now()
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		timer.Stop()
@@ -89,8 +90,10 @@ func (t *callTransport) within(req *http.Request, note *call) (*http.Response, e
 		}
 		return nil, err
 	}
-	if watch {
+	if watch { // its head comes when the server sees fit
 		timer.Stop()
+	} else {
+		t.health.took(time.Since(begin))
 	}
 	body := &callBody{ReadCloser: resp.Body, ctx: ctx, parent: parent, done: func() {
 		timer.Stop()
@@ -105,7 +108,7 @@ func (t *callTransport) within(req *http.Request, note *call) (*http.Response, e
 
 // causeOf names our own deadline, which net/http reports as a cancellation.
 func causeOf(ctx, parent context.Context, err error) error {
-	var timeout *TimeoutError
+	var timeout *timeoutError
 	if parent.Err() == nil && errors.As(context.Cause(ctx), &timeout) {
 		return timeout
 	}

@@ -56,7 +56,7 @@ func Connect(ctx context.Context, c Config) (*Client, error) {
 		c.UserAgent = "limpet"
 	}
 	if c.Timeout <= 0 {
-		c.Timeout = DefaultTimeout
+		c.Timeout = defaultTimeout
 	}
 	klogSink.Store(c.Logger)
 	t, err := c.resolve()
@@ -226,8 +226,16 @@ func (c *Client) Clock() *Clock { return &c.shared.clock }
 // time is zero while it answers or before the first call.
 func (c *Client) Down() (since time.Time, err error) { return c.shared.health.down() }
 
-// URL returns the base URL of the server, without a trailing slash.
-func (c *Client) URL() string { return c.shared.target.base.String() }
+// Latency returns how long the last call waited for the head of its answer, 0
+// before the first. Watches do not count.
+func (c *Client) Latency() time.Duration {
+	c.shared.health.mu.Lock()
+	defer c.shared.health.mu.Unlock()
+	return c.shared.health.latency
+}
+
+// url is the base URL of the server, without a trailing slash.
+func (c *Client) url() string { return c.shared.target.base.String() }
 
 // Close ends what the Client runs and drops its idle connections. Informers
 // end with the context of their Run.

@@ -144,7 +144,7 @@ func TestCallDeadline(t *testing.T) {
 			inBubble(t, Config{Timeout: 4 * time.Second}, func(t *testing.T, c *Client, _ *script) {
 				start := time.Now()
 				_, err := c.Resource(things).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
-				var timeout *TimeoutError
+				var timeout *timeoutError
 				if took := time.Since(start); !errors.As(err, &timeout) || took != 4*time.Second || !Retryable(err) || Hint(err) == "" {
 					t.Errorf("after %v: %v", took, err)
 				}
@@ -172,11 +172,11 @@ func TestWithTimeout(t *testing.T) {
 		}
 	}
 	inBubble(t, Config{}, func(t *testing.T, c *Client, _ *script) {
-		if _, err := c.Resource(things).List(WithTimeout(t.Context(), time.Minute), metav1.ListOptions{}); err != nil {
+		if _, err := c.Resource(things).List(withTimeout(t.Context(), time.Minute), metav1.ListOptions{}); err != nil {
 			t.Errorf("with a minute: %v", err)
 		}
-		var timeout *TimeoutError
-		if _, err := c.Resource(things).List(t.Context(), metav1.ListOptions{}); !errors.As(err, &timeout) || timeout.After != DefaultTimeout {
+		var timeout *timeoutError
+		if _, err := c.Resource(things).List(t.Context(), metav1.ListOptions{}); !errors.As(err, &timeout) || timeout.After != defaultTimeout {
 			t.Errorf("without: %v", err)
 		}
 	}, slow)
@@ -269,13 +269,12 @@ func TestCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mux := http.NewServeMux()
 			mux.HandleFunc("/sub/apis", tc.apis)
-			mux.HandleFunc("/sub/version", reply(200, jsonType, `{"gitVersion":"v1.37.0"}`))
 			server := httptest.NewServer(mux)
 			defer server.Close()
-			info, err := connect(t, Config{Server: server.URL + "/sub/apis"}).Check(t.Context())
+			err := connect(t, Config{Server: server.URL + "/sub/apis"}).Check(t.Context())
 			if name == "an API" {
-				if err != nil || info.Version != "v1.37.0" || info.Groups[ProvisioningGroup] != "v0alpha1" || info.Insecure {
-					t.Errorf("info %+v, %v", info, err)
+				if err != nil {
+					t.Error(err)
 				}
 				return
 			}
@@ -303,7 +302,7 @@ func TestCheckUnreachable(t *testing.T) {
 		"http://" + address: "check the port",
 		"https://" + strings.TrimPrefix(plain.URL, "http://"): "does not speak TLS",
 	} {
-		_, err := connect(t, Config{Server: server, Logger: slog.New(slog.DiscardHandler)}).Check(t.Context())
+		err := connect(t, Config{Server: server, Logger: slog.New(slog.DiscardHandler)}).Check(t.Context())
 		var unreachable *UnreachableError
 		if !errors.As(err, &unreachable) || unreachable.Server != server || !strings.Contains(Hint(err), hint) {
 			t.Errorf("%s: %v, hint %q", server, err, Hint(err))
@@ -393,7 +392,7 @@ func TestRetry(t *testing.T) {
 	}{
 		"reset":         {syscall.ECONNRESET, 8},
 		"cut":           {io.ErrUnexpectedEOF, 8},
-		"timeout":       {&TimeoutError{After: time.Second}, 8},
+		"timeout":       {&timeoutError{After: time.Second}, 8},
 		"500":           {apierrors.NewInternalError(errors.New("x")), 8},
 		"conflict":      {apierrors.NewConflict(things.GroupResource(), "a", errors.New("x")), 1},
 		"not found":     {apierrors.NewNotFound(things.GroupResource(), "a"), 1},

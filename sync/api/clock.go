@@ -25,8 +25,8 @@ const (
 	drift = 200e-6
 )
 
-// ErrClockUnknown says that the server's time is not known well enough.
-var ErrClockUnknown = errors.New("the time of the server is not known well enough")
+// errClockUnknown says that the server's time is not known well enough.
+var errClockUnknown = errors.New("the time of the server is not known well enough")
 
 // Clock is the time of an API server. Its zero value knows nothing yet.
 type Clock struct {
@@ -93,15 +93,15 @@ func (k *Clock) Now() (t time.Time, errBound time.Duration, ok bool) {
 }
 
 // Millis returns the time of the server in milliseconds since the epoch, the
-// form of a claim. It returns ErrClockUnknown when no answer has been seen or
+// form of a claim. It returns errClockUnknown when no answer has been seen or
 // when the time may be off by more than maxError.
 func (k *Clock) Millis(maxError time.Duration) (int64, error) {
 	t, bound, ok := k.Now()
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("%w: no answer with a date has been seen", ErrClockUnknown)
+		return 0, fmt.Errorf("%w: no answer with a date has been seen", errClockUnknown)
 	case bound > maxError:
-		return 0, fmt.Errorf("%w: off by up to %v, at most %v is allowed", ErrClockUnknown, bound.Round(time.Millisecond), maxError)
+		return 0, fmt.Errorf("%w: off by up to %v, at most %v is allowed", errClockUnknown, bound.Round(time.Millisecond), maxError)
 	}
 	return t.UnixMilli(), nil
 }

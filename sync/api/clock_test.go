@@ -29,7 +29,7 @@ func TestClockUnknown(t *testing.T) {
 	if _, _, ok := k.Now(); ok {
 		t.Error("a new clock knows the time")
 	}
-	if _, err := k.Millis(time.Hour); !errors.Is(err, ErrClockUnknown) {
+	if _, err := k.Millis(time.Hour); !errors.Is(err, errClockUnknown) {
 		t.Errorf("millis: %v", err)
 	}
 	for name, header := range map[string]http.Header{
@@ -94,7 +94,7 @@ func TestClockAges(t *testing.T) {
 		if grown := bound - fresh; grown < 17*time.Second || grown > 18*time.Second || off > bound {
 			t.Errorf("bound %v after a day, was %v", bound, fresh)
 		}
-		if _, err := k.Millis(10 * time.Second); !errors.Is(err, ErrClockUnknown) {
+		if _, err := k.Millis(10 * time.Second); !errors.Is(err, errClockUnknown) {
 			t.Errorf("millis after a day: %v", err)
 		}
 		at = monotonic()
@@ -124,7 +124,7 @@ func TestClockFollowsServer(t *testing.T) {
 func TestClientKeepsClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := connect(t, Config{Transport: &wire{handler: newShelf(t)}})
-		if _, err := client.Clock().Millis(time.Minute); !errors.Is(err, ErrClockUnknown) {
+		if _, err := client.Clock().Millis(time.Minute); !errors.Is(err, errClockUnknown) {
 			t.Errorf("before any answer: %v", err)
 		}
 		if _, _, err := client.Lease().Do(t.Context(), http.MethodGet, "/apis/test.limpet/v1/things", nil, "", nil); err != nil {

@@ -31,7 +31,7 @@ const (
 // compareEvery compares until ctx ends, up to a tenth later each time.
 func (i *Informer) compareEvery(ctx context.Context) {
 	for {
-		timer := time.NewTimer(i.options.Relist + rand.N(i.options.Relist/10+1))
+		timer := time.NewTimer(i.relists + rand.N(i.relists/10+1))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -66,7 +66,6 @@ func (i *Informer) compare(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	i.seen.Store(time.Now().UnixNano())
 	if len(differing(before, listed, i.picture())) == 0 {
 		return 0, nil
 	}
@@ -121,7 +120,7 @@ func (i *Informer) listVersions(ctx context.Context) (map[string]string, error) 
 	for {
 		var page *unstructured.UnstructuredList
 		err := Retry(ctx, func(ctx context.Context) (err error) {
-			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(WithTimeout(ctx, listTimeout), o)
+			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
 			return err
 		})
 		if err != nil {

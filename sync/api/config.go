@@ -14,12 +14,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// DefaultTimeout is how long one call may take, its answer included. It is
+// defaultTimeout is how long one call may take, its answer included. It is
 // shorter than the margin of a lease: 60 s of expiry less two renewals of 10 s.
-const DefaultTimeout = 10 * time.Second
+const defaultTimeout = 10 * time.Second
 
-// DefaultAudience is asked of the token exchange when no audience is configured.
-const DefaultAudience = ProvisioningGroup
+// defaultAudience is asked of the token exchange when no audience is configured.
+const defaultAudience = ProvisioningGroup
 
 // Config says which API to speak to and how. The names in its errors are those
 // of the command-line flags.
@@ -39,7 +39,7 @@ type Config struct {
 	// TokenExchangeURL is where the token is exchanged for access tokens, which
 	// then travel in X-Access-Token. Empty = the token itself in Authorization.
 	TokenExchangeURL string
-	// Audiences of the access tokens; nil = DefaultAudience.
+	// Audiences of the access tokens; nil = defaultAudience.
 	Audiences []string
 	TLS       TLS
 	// UserAgent of every request; "" = "limpet".
@@ -50,7 +50,7 @@ type Config struct {
 	// Transport replaces the network: an API in the same process or behind a
 	// unix socket. Server is then only a base URL and may be empty.
 	Transport http.RoundTripper
-	// Timeout of one call, the answer included; 0 = DefaultTimeout. Watches
+	// Timeout of one call, the answer included; 0 = defaultTimeout. Watches
 	// have none.
 	Timeout time.Duration
 }
@@ -80,8 +80,8 @@ func (c Config) String() string { return c.LogValue().String() }
 // GoString keeps the token out of %#v.
 func (c Config) GoString() string { return c.String() }
 
-// ErrNoServer says that neither a server nor a kubeconfig is configured.
-var ErrNoServer = errors.New("no API server is configured")
+// errNoServer says that neither a server nor a kubeconfig is configured.
+var errNoServer = errors.New("no API server is configured")
 
 // FlagError is a mistake in the configuration, found before any request.
 type FlagError struct {
@@ -129,7 +129,7 @@ func (c Config) resolve() (*target, error) {
 		server = "http://localhost"
 	}
 	if server == "" {
-		return nil, fmt.Errorf("%w: set --provisioning-server-url or --kubeconfig", ErrNoServer)
+		return nil, fmt.Errorf("%w: set --provisioning-server-url or --kubeconfig", errNoServer)
 	}
 	base, err := parseBase(server)
 	if err != nil {
@@ -182,11 +182,11 @@ func loadKubeconfig(path, context string) (*rest.Config, error) {
 	case errors.As(err, &pathErr):
 		return nil, &FlagError{Flag: "--kubeconfig", Err: pathErr}
 	case err != nil:
-		return nil, flagErrorf("--kubeconfig", "read %s: %w", path, RedactError(err))
+		return nil, flagErrorf("--kubeconfig", "read %s: %w", path, redactError(err))
 	}
 	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, context, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
-		return nil, flagErrorf("--kubeconfig", "%s: %w", path, RedactError(err))
+		return nil, flagErrorf("--kubeconfig", "%s: %w", path, redactError(err))
 	}
 	if cfg.ExecProvider != nil {
 		cfg.ExecProvider.StdinUnavailable = true // the terminal belongs to the dashboard
@@ -232,7 +232,7 @@ func (t *target) checkTokens(c Config) error {
 	}
 	t.audiences = c.Audiences
 	if len(t.audiences) == 0 {
-		t.audiences = []string{DefaultAudience}
+		t.audiences = []string{defaultAudience}
 	}
 	if c.TokenExchangeURL == "" {
 		return nil

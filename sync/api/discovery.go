@@ -70,62 +70,30 @@ func (c *Client) Preferred(ctx context.Context, group string) (version string, e
 	}
 	var found metav1.APIGroup
 	if json.Unmarshal(answer, &found) != nil || found.Kind != "APIGroup" || found.PreferredVersion.Version == "" {
-		return "", fmt.Errorf("discover group %s: %w", group, &NotKubernetesError{URL: c.URL() + path, Status: http.StatusOK, Got: "no APIGroup"})
+		return "", fmt.Errorf("discover group %s: %w", group, &NotKubernetesError{URL: c.url() + path, Status: http.StatusOK, Got: "no APIGroup"})
 	}
 	c.shared.versions.put(group, found.PreferredVersion.Version)
 	return found.PreferredVersion.Version, nil
 }
 
-// ServerInfo is what Check found.
-type ServerInfo struct {
-	URL     string
-	Version string // gitVersion of /version; "" when the server tells none
-	// Groups maps the groups that are served to their preferred versions.
-	Groups   map[string]string
-	Insecure bool // the certificate of the server was not checked
-}
-
-// Check asks the server what it is. Its errors tell apart: *UnreachableError
-// (no answer), *NotKubernetesError (something else answers), *ExchangeError (no
-// access token), and API status errors (apierrors.IsUnauthorized, IsForbidden).
-// Hint has a sentence for each of them.
-func (c *Client) Check(ctx context.Context) (ServerInfo, error) {
-	info := ServerInfo{URL: c.URL(), Insecure: c.Insecure()}
-	groups, err := c.groups(ctx)
-	if err != nil {
-		return info, c.explain(err)
-	}
-	info.Groups = make(map[string]string, len(groups.Groups))
-	for _, g := range groups.Groups {
-		info.Groups[g.Name] = g.PreferredVersion.Version
-	}
-	// Grafana has no /version; what it answers instead does not matter.
-	if _, answer, err := c.Do(ctx, http.MethodGet, "/version", nil, "", nil); err == nil {
-		var version struct {
-			GitVersion string `json:"gitVersion"`
-		}
-		if json.Unmarshal(answer, &version) == nil {
-			info.Version = version.GitVersion
-		}
-	}
-	return info, nil
-}
-
-func (c *Client) groups(ctx context.Context) (*metav1.APIGroupList, error) {
+// Check asks the server whether it is a Kubernetes-style API. Its errors tell
+// apart: *UnreachableError (no answer), *NotKubernetesError (something else
+// answers), *ExchangeError (no access token), and API status errors
+// (apierrors.IsUnauthorized, IsForbidden). Hint has a sentence for each.
+func (c *Client) Check(ctx context.Context) error {
 	status, answer, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil)
-	stranger := &NotKubernetesError{URL: c.URL() + "/apis", Status: status, Got: describe(answer)}
+	stranger := &NotKubernetesError{URL: c.url() + "/apis", Status: status, Got: describe(answer)}
+	var groups metav1.APIGroupList
 	switch {
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		stranger.Got = fmt.Sprintf("status %d", status)
-		return nil, stranger
+		return stranger
 	case err != nil:
-		return nil, err
+		return c.explain(err)
+	case json.Unmarshal(answer, &groups) != nil || groups.Kind != "APIGroupList":
+		return stranger
 	}
-	var groups metav1.APIGroupList
-	if json.Unmarshal(answer, &groups) != nil || groups.Kind != "APIGroupList" {
-		return nil, stranger
-	}
-	return &groups, nil
+	return nil
 }
 
 // describe says in a few words what a foreign answer is.
@@ -162,5 +130,5 @@ func (c *Client) explain(err error) error {
 	case statusOf(err) != nil, errors.Is(err, context.Canceled):
 		return err
 	}
-	return &UnreachableError{Server: c.URL(), Err: RedactError(transportCause(err))}
+	return &UnreachableError{Server: c.url(), Err: redactError(transportCause(err))}
 }

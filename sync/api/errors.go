@@ -41,18 +41,18 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string { return fmt.Sprintf("reach %s: %v", e.Server, e.Err) }
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// TimeoutError says that a call had no complete answer in time.
-type TimeoutError struct{ After time.Duration }
+// timeoutError says that a call had no complete answer in time.
+type timeoutError struct{ After time.Duration }
 
-func (e *TimeoutError) Error() string { return fmt.Sprintf("no complete answer within %v", e.After) }
+func (e *timeoutError) Error() string { return fmt.Sprintf("no complete answer within %v", e.After) }
 
 // Timeout makes it one for net.Error.
-func (e *TimeoutError) Timeout() bool { return true }
+func (e *timeoutError) Timeout() bool { return true }
 
 // Temporary is the rest of net.Error.
-func (e *TimeoutError) Temporary() bool { return true }
+func (e *timeoutError) Temporary() bool { return true }
 
-var _ net.Error = (*TimeoutError)(nil)
+var _ net.Error = (*timeoutError)(nil)
 
 // retryAfterError carries the wish of a server that has no Status object.
 type retryAfterError struct {

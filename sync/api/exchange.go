@@ -299,13 +299,13 @@ func exchangeRefusal(resp *http.Response, text string) error {
 }
 
 func (x *exchanger) fail(status int, err error) *ExchangeError {
-	return &ExchangeError{URL: Redact(x.url), Status: status, Err: RedactError(err)}
+	return &ExchangeError{URL: Redact(x.url), Status: status, Err: redactError(err)}
 }
 
 // exchangeCause drops the method and the URL that net/http puts in front.
 func exchangeCause(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &TimeoutError{After: exchangeTimeout}
+		return &timeoutError{After: exchangeTimeout}
 	}
 	return transportCause(err)
 }

@@ -26,6 +26,14 @@ type health struct {
 	failures int        // pauses taken since then
 	next     time.Time  // not before then may be asked again
 	open     chan struct{}
+	latency  time.Duration // of the last call that had an answer
+}
+
+// took notes how long a call has waited for the head of its answer.
+func (h *health) took(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.latency = d
 }
 
 // ok notes an answer.

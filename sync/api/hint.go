@@ -22,13 +22,13 @@ func Hint(err error) string {
 		exchange      *ExchangeError
 		flag          *FlagError
 		redirect      *redirectError
-		timeout       *TimeoutError
+		timeout       *timeoutError
 		dns           *net.DNSError
 	)
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, ErrNoServer):
+	case errors.Is(err, errNoServer):
 		return "set --provisioning-server-url https://HOST[:PORT] or --kubeconfig FILE"
 	case errors.As(err, &flag):
 		return "correct " + flag.Flag + " and start again"
@@ -42,7 +42,7 @@ func Hint(err error) string {
 		return fmt.Sprintf("check the host name %q in --provisioning-server-url and the DNS of this host", dns.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "check the port in --provisioning-server-url and that the server is running"
-	case errors.Is(err, ErrClockUnknown):
+	case errors.Is(err, errClockUnknown):
 		return "check that the server sends a Date header and that it answers at all"
 	case isHTTPForHTTPS(err):
 		return "the server does not speak TLS: write http:// in --provisioning-server-url"

@@ -23,7 +23,7 @@ func TestHint(t *testing.T) {
 		want  string // part of the hint
 		retry bool
 	}{
-		"no server":          {ErrNoServer, "--provisioning-server-url", false},
+		"no server":          {errNoServer, "--provisioning-server-url", false},
 		"flag":               {flagErrorf("--tls-ca-file", "wrong"), "correct --tls-ca-file", false},
 		"no such host":       {&net.OpError{Op: "dial", Err: &net.DNSError{Name: "nowhere.test", IsNotFound: true}}, `host name "nowhere.test"`, true},
 		"refused":            {errRefused, "port", true},
@@ -35,9 +35,9 @@ func TestHint(t *testing.T) {
 		"unknown kind":       {apierrors.NewNotFound(group, ""), "limpet crds", false},
 		"unknown object":     {apierrors.NewNotFound(group, "a"), "", false},
 		"429":                {apierrors.NewTooManyRequests("slow down", 3), "busy", true},
-		"timeout":            {&TimeoutError{After: time.Second}, "network", true},
+		"timeout":            {&timeoutError{After: time.Second}, "network", true},
 		"deadline":           {context.DeadlineExceeded, "network", true},
-		"clock":              {fmt.Errorf("%w: no answer", ErrClockUnknown), "Date header", false},
+		"clock":              {fmt.Errorf("%w: no answer", errClockUnknown), "Date header", false},
 		"exchange 401":       {&ExchangeError{Status: 401, Err: errors.New("no")}, "--token-file", false},
 		"exchange 404":       {&ExchangeError{Status: 404, Err: errors.New("no")}, "/sign/access-token", false},
 		"exchange 503":       {&ExchangeError{Status: 503, Err: errors.New("no")}, "is running", true},

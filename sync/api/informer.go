@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// RelistEvery is how often an Informer compares its picture with a full list,
+// relistEvery is how often an Informer compares its picture with a full list,
 // whatever the watch says: a watch can be silent or lose events behind proxies
 // and several servers, and nothing in it tells.
-const RelistEvery = 10 * time.Minute
+const relistEvery = 10 * time.Minute
 
 // Handler receives the changes of an Informer, in order, from one goroutine
 // per Handler. Functions may be nil. They must be quick and must not change the
@@ -35,11 +35,6 @@ type Handler struct {
 // InformerOptions narrow an Informer.
 type InformerOptions struct {
 	LabelSelector string
-	// Transform changes every object before it is cached; it may see an object
-	// twice. metadata.managedFields is removed in any case.
-	Transform func(obj *unstructured.Unstructured)
-	// Relist replaces RelistEvery; 0 = RelistEvery.
-	Relist time.Duration
 }
 
 // Informer is a local picture of one resource, kept by a watch. It never gives
@@ -49,6 +44,7 @@ type Informer struct {
 	gvr       schema.GroupVersionResource
 	namespace string
 	options   InformerOptions
+	relists   time.Duration // relistEvery
 	shared    cache.SharedIndexInformer
 
 	started atomic.Bool
@@ -57,7 +53,6 @@ type Informer struct {
 	running sync.WaitGroup // what client-go does not wait for when it ends
 
 	lastError atomic.Pointer[error]
-	seen      atomic.Int64 // UnixNano of the last sign of life
 	failures  atomic.Int64 // in a row, of lists, watches and their streams
 	fixes     atomic.Int64
 
@@ -74,10 +69,7 @@ type Informer struct {
 // Informer returns an Informer of the resource in one namespace, "" = all. It
 // does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
-	if o.Relist <= 0 {
-		o.Relist = RelistEvery
-	}
-	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relist: make(chan struct{}, 1)}
+	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1)}
 	i.shared = cache.NewSharedIndexInformerWithOptions(
 		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch},
 		&unstructured.Unstructured{},
@@ -190,15 +182,6 @@ func (i *Informer) LastError() error {
 	return nil
 }
 
-// Seen returns when the server last gave a sign of life for this resource: an
-// event, a bookmark, a list. Zero before the first.
-func (i *Informer) Seen() time.Time {
-	if n := i.seen.Load(); n != 0 {
-		return time.Unix(0, n)
-	}
-	return time.Time{}
-}
-
 // Corrections counts how often a full list showed that the watch had missed
 // something.
 func (i *Informer) Corrections() int64 { return i.fixes.Load() }
@@ -210,23 +193,18 @@ func objectKey(namespace, name string) string {
 	return namespace + "/" + name
 }
 
+// transform leaves out of the picture what nobody reads there.
 func (i *Informer) transform(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil // a tombstone
 	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	if i.options.Transform != nil {
-		i.options.Transform(u)
-	}
 	return u, nil
 }
 
-// alive notes a sign of life.
-func (i *Informer) alive() {
-	i.seen.Store(time.Now().UnixNano())
-	i.lastError.Store(nil)
-}
+// alive notes a sign of life: an event, a bookmark, a list.
+func (i *Informer) alive() { i.lastError.Store(nil) }
 
 // note keeps an error for LastError. The end of the context is none, and
 // neither is an expired version, which leads to a new list.
@@ -234,7 +212,7 @@ func (i *Informer) note(err error) {
 	if err == nil || errors.Is(err, context.Canceled) || isExpired(err) {
 		return
 	}
-	err = RedactError(err)
+	err = redactError(err)
 	i.lastError.Store(&err)
 }
 
@@ -252,7 +230,7 @@ func (i *Informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Obje
 	}
 	var list *unstructured.UnstructuredList
 	err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
-		list, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(WithTimeout(ctx, listTimeout), o)
+		list, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
 		return err
 	})
 	if err != nil {

@@ -14,14 +14,10 @@ const (
 // Resources that limpet addresses by a fixed version. Dashboards and folders
 // are addressed by the server's preferred version, which discovery tells.
 var (
-	Repositories    = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "repositories"}
-	Jobs            = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "jobs"}
-	HistoricJobs    = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "historicjobs"}
-	Connections     = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "connections"}
-	GitRepositories = schema.GroupVersionResource{Group: FluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
-	Secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
-	Leases          = schema.GroupVersionResource{Group: CoordinationGroup, Version: "v1", Resource: "leases"}
+	Repositories = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "repositories"}
+	Jobs         = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "jobs"}
+	HistoricJobs = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "historicjobs"}
+	Secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
 // Column is one printer column of a Table answer and of a CRD.

@@ -59,7 +59,6 @@ type Job struct {
 type JobSpec struct {
 	Action     string       `json:"action"`
 	Repository string       `json:"repository"`
-	Message    string       `json:"message,omitempty"`
 	Pull       *PullOptions `json:"pull,omitempty"`
 }
 
@@ -108,18 +107,16 @@ type Repository struct {
 
 // RepositorySpec holds the fields that limpet acts on.
 type RepositorySpec struct {
-	Title       string    `json:"title"`
-	Description string    `json:"description,omitempty"`
-	Type        string    `json:"type"`
-	Workflows   []string  `json:"workflows,omitempty"`
-	Sync        SyncSpec  `json:"sync"`
-	Local       *GitBlock `json:"local,omitempty"`
-	GitHub      *GitBlock `json:"github,omitempty"`
-	GitHubEnt   *GitBlock `json:"githubEnterprise,omitempty"`
-	Git         *GitBlock `json:"git,omitempty"`
-	Bitbucket   *GitBlock `json:"bitbucket,omitempty"`
-	GitLab      *GitBlock `json:"gitlab,omitempty"`
-	Connection  *struct {
+	Title      string    `json:"title"`
+	Type       string    `json:"type"`
+	Sync       SyncSpec  `json:"sync"`
+	Local      *GitBlock `json:"local,omitempty"`
+	GitHub     *GitBlock `json:"github,omitempty"`
+	GitHubEnt  *GitBlock `json:"githubEnterprise,omitempty"`
+	Git        *GitBlock `json:"git,omitempty"`
+	Bitbucket  *GitBlock `json:"bitbucket,omitempty"`
+	GitLab     *GitBlock `json:"gitlab,omitempty"`
+	Connection *struct {
 		Name string `json:"name"`
 	} `json:"connection,omitempty"`
 }
@@ -135,17 +132,15 @@ type SyncSpec struct {
 // directory below the root; slashes at its ends mean nothing.
 type GitBlock struct {
 	URL       string `json:"url,omitempty"`
-	ServerURL string `json:"serverUrl,omitempty"`
 	Branch    string `json:"branch,omitempty"`
 	Path      string `json:"path,omitempty"`
 	TokenUser string `json:"tokenUser,omitempty"`
 }
 
-// SecureValue is a write-only value: Create in requests, Name in answers.
+// SecureValue is a write-only value as answers show it: a name, of a Secret or
+// of what the server keeps itself.
 type SecureValue struct {
-	Create string `json:"create,omitempty"`
-	Name   string `json:"name,omitempty"`
-	Remove bool   `json:"remove,omitempty"`
+	Name string `json:"name,omitempty"`
 }
 
 // RepositoryStatus holds the fields that limpet reads. All times are
@@ -159,20 +154,11 @@ type RepositoryStatus struct {
 		Resource string `json:"resource"`
 		Count    int64  `json:"count"`
 	} `json:"stats,omitempty"`
-	Webhook *struct {
-		ID        int64 `json:"id,omitempty"`
-		LastEvent int64 `json:"lastEvent,omitempty"`
-	} `json:"webhook,omitempty"`
-	Token struct {
-		LastUpdated int64 `json:"lastUpdated,omitempty"`
-		Expiration  int64 `json:"expiration,omitempty"`
-	} `json:"token"`
 }
 
 // HealthState is the last health check of a Repository or Connection.
 type HealthState struct {
 	Healthy bool     `json:"healthy"`
-	Error   string   `json:"error,omitempty"`
 	Checked int64    `json:"checked,omitempty"`
 	Message []string `json:"message,omitempty"`
 }
@@ -183,7 +169,6 @@ type SyncStatus struct {
 	Job         string   `json:"job,omitempty"`
 	Started     int64    `json:"started,omitempty"`
 	Finished    int64    `json:"finished,omitempty"`
-	Scheduled   int64    `json:"scheduled,omitempty"`
 	Message     []string `json:"message"`
 	LastRef     string   `json:"lastRef,omitempty"`
 	Incremental bool     `json:"incremental,omitempty"`

@@ -81,7 +81,7 @@ func TestHalfOpenConnectionIsFound(t *testing.T) {
 				return &deadConn{near, &dead}, nil
 			}
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, client.URL()+"/apis/x/v1/things?watch=true", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, client.url()+"/apis/x/v1/things?watch=true", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

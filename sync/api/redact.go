@@ -18,8 +18,8 @@ import (
 // headers, user information in URLs, JSON web tokens, PEM blocks). The second
 // net is there for what came from elsewhere, such as the message of a server.
 
-// Redacted stands where a secret was.
-const Redacted = "[redacted]"
+// redacted stands where a secret was.
+const redacted = "[redacted]"
 
 const (
 	// shortestSecret is the length in bytes below which a value is not
@@ -36,13 +36,13 @@ var shapes = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|$)`), Redacted},
-	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted},
-	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + Redacted},
-	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + Redacted},
-	{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`), "${1}" + Redacted + "@"},
-	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + Redacted},
-	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
+	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|$)`), redacted},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), redacted},
+	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + redacted},
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + redacted},
+	{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`), "${1}" + redacted + "@"},
+	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + redacted},
+	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), redacted},
 }
 
 // secretSet is the registered values and the replacer made of them. Both
@@ -119,7 +119,7 @@ func replacerFor(values []string) *strings.Replacer {
 	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	pairs := make([]string, 0, 2*len(all))
 	for _, v := range all {
-		pairs = append(pairs, v, Redacted)
+		pairs = append(pairs, v, redacted)
 	}
 	return strings.NewReplacer(pairs...)
 }
@@ -140,10 +140,10 @@ func Redact(s string) string {
 	return s
 }
 
-// RedactError returns err with a redacted message, or err itself when there is
+// redactError returns err with a redacted message, or err itself when there is
 // nothing to take out. The chain below stays reachable for errors.Is and
 // errors.As; print only the outermost error.
-func RedactError(err error) error {
+func redactError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -178,7 +178,7 @@ func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
 			return a
 		}
-		return slog.String(a.Key, Redacted)
+		return slog.String(a.Key, redacted)
 	}
 	switch a.Value.Kind() {
 	case slog.KindString:

@@ -53,14 +53,14 @@ func TestRedact(t *testing.T) {
 
 func TestRedactError(t *testing.T) {
 	RegisterSecret([]byte(canary))
-	if RedactError(nil) != nil {
+	if redactError(nil) != nil {
 		t.Error("nil is not nil")
 	}
 	clean := errors.New("open file")
-	if RedactError(clean) != clean {
+	if redactError(clean) != clean {
 		t.Error("a clean error is wrapped")
 	}
-	err := RedactError(fmt.Errorf("send %s: %w", canary, fs.ErrNotExist))
+	err := redactError(fmt.Errorf("send %s: %w", canary, fs.ErrNotExist))
 	if err.Error() != "send [redacted]: file does not exist" || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v", err)
 	}
@@ -89,7 +89,7 @@ func TestRedactAttr(t *testing.T) {
 		}
 	}
 	var line map[string]any
-	if err := json.Unmarshal(structured.Bytes(), &line); err != nil || line["token"] != Redacted || line["Password"] != Redacted {
+	if err := json.Unmarshal(structured.Bytes(), &line); err != nil || line["token"] != redacted || line["Password"] != redacted {
 		t.Errorf("line %v, %v", line, err)
 	}
 }

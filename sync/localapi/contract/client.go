@@ -142,7 +142,7 @@ var clientCases = []testCase{
 		}
 	}},
 	{"keeps the server's clock", func(e *env) {
-		if _, err := e.target.Client.Check(e.Context()); err != nil {
+		if err := e.target.Client.Check(e.Context()); err != nil {
 			e.Fatal(err)
 		}
 		now, bound, ok := e.target.Client.Clock().Now()
