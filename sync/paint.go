@@ -98,7 +98,7 @@ func (a *Agent) paintAPI() view.API {
 	if since, err := a.client.Down(); err != nil {
 		v.Up, v.Since, v.Error = false, since, api.Redact(err.Error())
 	}
-	v.Insecure = a.client.Insecure()
+	v.Insecure, v.Latency = a.client.Insecure(), a.client.Latency()
 	return v
 }
 

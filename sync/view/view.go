@@ -30,7 +30,6 @@ type Agent struct {
 	History   int       `json:"historyRecords"`
 	RSS       int64     `json:"rssBytes"`
 	Namespace string    `json:"namespace"`
-	Draining  bool      `json:"draining,omitempty"`
 }
 
 // API describes the server that the agent watches.
@@ -40,8 +39,8 @@ type API struct {
 	Insecure bool          `json:"insecure,omitempty"`
 	Up       bool          `json:"up"`
 	Synced   bool          `json:"synced"`
-	Since    time.Time     `json:"since"` // of the present Up value
-	Latency  time.Duration `json:"latency"`
+	Since    time.Time     `json:"since"`   // of the present Up value
+	Latency  time.Duration `json:"latency"` // of the last call
 	Error    string        `json:"error,omitempty"`
 }
 
@@ -52,7 +51,7 @@ type Job struct {
 	Name       string    `json:"name"`
 	Repository string    `json:"repository"`
 	Action     string    `json:"action"`
-	Detail     string    `json:"detail,omitempty"` // "full", "incremental", "#481"
+	Detail     string    `json:"detail,omitempty"` // "full", "incr", "#481"
 	State      string    `json:"state"`            // pending working success warning error cancelled
 	Message    string    `json:"message,omitempty"`
 	Progress   float64   `json:"progress"` // 0 to 100; below 0 = unknown
