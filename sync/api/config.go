@@ -28,10 +28,9 @@ type Config struct {
 	// nothing; any other path is kept as a prefix. Empty with a kubeconfig
 	// means the server named there.
 	Server string
-	// Kubeconfig is the path of a kubeconfig file; Context is a context in it,
-	// "" = the current one.
+	// Kubeconfig is the path of a kubeconfig file, of which the current context
+	// is used.
 	Kubeconfig string
-	Context    string
 	// Token is sent as bearer token or given to the exchange. TokenFile is read
 	// again when it changes; only one of the two may be set.
 	Token     string
@@ -114,7 +113,7 @@ func (c Config) resolve() (*target, error) {
 	t := &target{token: strings.TrimSpace(c.Token), tokenFile: c.TokenFile, insecure: c.TLS.Insecure}
 	server, flag := c.Server, "--provisioning-server-url"
 	if c.Kubeconfig != "" {
-		cfg, err := loadKubeconfig(c.Kubeconfig, c.Context)
+		cfg, err := loadKubeconfig(c.Kubeconfig)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +171,7 @@ func (t *target) adopt(c Config, cfg *rest.Config) error {
 	return nil
 }
 
-func loadKubeconfig(path, context string) (*rest.Config, error) {
+func loadKubeconfig(path string) (*rest.Config, error) {
 	file, err := clientcmd.LoadFromFile(path)
 	if err == nil {
 		err = clientcmd.ResolveLocalPaths(file)
@@ -184,7 +183,7 @@ func loadKubeconfig(path, context string) (*rest.Config, error) {
 	case err != nil:
 		return nil, flagErrorf("--kubeconfig", "read %s: %w", path, redactError(err))
 	}
-	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, context, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	cfg, err := clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
 		return nil, flagErrorf("--kubeconfig", "%s: %w", path, redactError(err))
 	}

@@ -162,7 +162,7 @@ func TestKubeconfig(t *testing.T) {
 		"basic":              {`{username: jo, password: pass-word}`, nil, "Basic " + base64.StdEncoding.EncodeToString([]byte("jo:pass-word"))},
 		"flag over token":    {`{token: token-of-the-user}`, func(c *Config) { c.Token = "token-of-the-flag" }, "Bearer token-of-the-flag"},
 		"flag over basic":    {`{username: jo, password: pass-word}`, func(c *Config) { c.Token = "token-of-the-flag" }, "Bearer token-of-the-flag"},
-		"server over server": {`{token: token-of-the-user}`, func(c *Config) { c.Server, c.Context = url+"/apis", "main" }, "Bearer token-of-the-user"},
+		"server over server": {`{token: token-of-the-user}`, func(c *Config) { c.Server = url+"/apis" }, "Bearer token-of-the-user"},
 	} {
 		c := Config{Kubeconfig: kubeconfig(t, url, caData, tc.user), Logger: slog.New(slog.DiscardHandler), UserAgent: "limpet/test"}
 		if tc.change != nil {
@@ -187,13 +187,6 @@ func TestKubeconfig(t *testing.T) {
 		if _, _, err := client.once(t.Context(), http.MethodGet, "/apis", nil, "", nil); err != nil || seen.Get("Authorization") != "Bearer token-of-the-plugin" {
 			t.Errorf("exec plugin: %v, authorization %q", err, seen.Get("Authorization"))
 		}
-	}
-	if _, err := Connect(t.Context(), Config{Kubeconfig: kubeconfig(t, url, caData, "{}"), Context: "third"}); err == nil || !strings.Contains(err.Error(), "third") {
-		t.Errorf("unknown context: %v", err)
-	}
-	other := connect(t, Config{Kubeconfig: kubeconfig(t, url, caData, "{}"), Context: "other"})
-	if other.url() != "https://dead.test" {
-		t.Errorf("server of the other context: %s", other.url())
 	}
 	// Its own word about the certificate holds, even for a loopback host.
 	strict := connect(t, Config{Kubeconfig: kubeconfig(t, url, "", "{}"), Logger: slog.New(slog.DiscardHandler)})

@@ -24,8 +24,9 @@ const mostAnswer = 64 << 20
 
 // Do makes a raw call: path is below the base URL and begins with a slash,
 // body may be nil. contentType is that of the body; without a body it is the
-// form in which the answer is wanted ("" = JSON). It repeats like Retry; POST and PATCH are repeated only when
-// the server says that it did not take them (429, 503) or was not reached.
+// form in which the answer is wanted ("" = JSON). It repeats like Retry; POST
+// and PATCH are repeated only when the server says that it did not take them
+// (429, 503) or was not reached.
 //
 // When the server answers with 400 or more, err is an API status error (see
 // apierrors), and status and answer are filled in as well. status is 0 when

@@ -238,8 +238,7 @@ type exchangeAnswer struct {
 	Data struct {
 		Token string `json:"token"`
 	} `json:"data"`
-	Status string `json:"status"`
-	Error  string `json:"error"`
+	Error string `json:"error"`
 }
 
 // once makes one request. Its error is an *ExchangeError.
