@@ -162,7 +162,7 @@ func TestKubeconfig(t *testing.T) {
 		"basic":              {`{username: jo, password: pass-word}`, nil, "Basic " + base64.StdEncoding.EncodeToString([]byte("jo:pass-word"))},
 		"flag over token":    {`{token: token-of-the-user}`, func(c *Config) { c.Token = "token-of-the-flag" }, "Bearer token-of-the-flag"},
 		"flag over basic":    {`{username: jo, password: pass-word}`, func(c *Config) { c.Token = "token-of-the-flag" }, "Bearer token-of-the-flag"},
-		"server over server": {`{token: token-of-the-user}`, func(c *Config) { c.Server = url+"/apis" }, "Bearer token-of-the-user"},
+		"server over server": {`{token: token-of-the-user}`, func(c *Config) { c.Server = url + "/apis" }, "Bearer token-of-the-user"},
 	} {
 		c := Config{Kubeconfig: kubeconfig(t, url, caData, tc.user), Logger: slog.New(slog.DiscardHandler), UserAgent: "limpet/test"}
 		if tc.change != nil {
