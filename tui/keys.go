@@ -63,7 +63,7 @@ func init() {
 		{[]string{"a"}, "a", "ASCII or glyphs", "APP", same(func(s State) State { s.Caps.ASCII = !s.Caps.ASCII; return s })},
 		{[]string{"T", "shift+t"}, "T", "next theme", "APP", same(func(s State) State { s.Caps.Theme++; return s })},
 		{[]string{"?"}, "?", "this help", "APP", same(func(s State) State { s.help = true; return s })},
-		{[]string{"q", "ctrl+c"}, "q", "quit", "APP", func(s State) (State, Outcome) { return s, Outcome{Quit: true} }},
+		{[]string{"q", "ctrl+c"}, "q", "quit", "APP", State.quit},
 	}
 }
 
@@ -72,8 +72,11 @@ func init() {
 func (s State) Key(name, text string) (State, Outcome) {
 	s.toast = ""
 	switch {
+	case name == "ctrl+c" && s.ask != nil && s.ask.quit:
+		return s, Outcome{Quit: true} // twice: no more questions
 	case name == "ctrl+c":
-		return s, Outcome{Quit: true}
+		s.ask, s.help, s.typing = nil, false, false
+		return s.quit()
 	case s.ask != nil:
 		return s.answer(name)
 	case s.help:
@@ -98,9 +101,12 @@ func (s State) answer(name string) (State, Outcome) {
 	case "enter":
 		return s, Outcome{}
 	case "y", "Y", "shift+y":
-		act := s.ask.action
+		asked := *s.ask
 		s.ask = nil
-		return s, Outcome{Action: &act}
+		if asked.quit {
+			return s, Outcome{Quit: true}
+		}
+		return s, Outcome{Action: &asked.action}
 	}
 	s.ask = nil
 	return s, Outcome{}
@@ -276,6 +282,15 @@ func (s State) cancel() (State, Outcome) {
 		return s.say(why, true), Outcome{}
 	}
 	s.ask = &question{text: "Cancel " + j.Name + "? What it has written stays.", action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name}}
+	return s, Outcome{}
+}
+
+// quit leaves at once, unless jobs run in this process: they would be cut off.
+func (s State) quit() (State, Outcome) {
+	if s.Source != Standalone || s.Snap.Agent.Claims == 0 {
+		return s, Outcome{Quit: true}
+	}
+	s.ask = &question{quit: true, text: view.Plural(s.Snap.Agent.Claims, "job") + " running in this process. Quit? What is running is given back and goes on at the next start, here or elsewhere."}
 	return s, Outcome{}
 }
 

@@ -35,6 +35,34 @@ func TestKeys(t *testing.T) {
 			t.Errorf("y must act, got %+v", out.Action)
 		}
 	})
+	t.Run("q leaves a daemon at once", func(t *testing.T) {
+		for _, key := range []string{"q", "ctrl+c"} {
+			if _, out := s.Key(key, ""); !out.Quit {
+				t.Errorf("%s must quit: the jobs go on in the daemon", key)
+			}
+		}
+	})
+	t.Run("q asks when jobs run in this process", func(t *testing.T) {
+		alone := s
+		alone.Source = Standalone
+		for _, keys := range [][]string{{"q", "y"}, {"ctrl+c", "ctrl+c"}, {"q", "ctrl+c"}, {"?", "ctrl+c", "y"}} {
+			at := press(alone, keys[:len(keys)-1]...)
+			if at.ask == nil {
+				t.Fatalf("%v: no question", keys)
+			}
+			if _, out := at.Key("n", "n"); out.Quit || out.Action != nil {
+				t.Errorf("%v: n must stay", keys)
+			}
+			if _, out := at.Key(keys[len(keys)-1], ""); !out.Quit || out.Action != nil {
+				t.Errorf("%v must quit", keys)
+			}
+		}
+		idle := picture()
+		idle.Agent.Claims = 0
+		if _, out := alone.Show(idle).Key("q", "q"); !out.Quit {
+			t.Error("nothing runs: q must quit at once")
+		}
+	})
 	t.Run("the job of another agent is not cancelled", func(t *testing.T) {
 		at := press(s, "down", "down", "down", "x")
 		if at.ask != nil || at.toast == "" {

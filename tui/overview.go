@@ -175,13 +175,9 @@ func (p *painter) noRepos() []string {
 		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter)}
 	}
 	if p.s.Snap.API.Embedded {
-		return []string{
-			"No repositories. limpet works locally, on its own API. Two ways on:",
-			"here:      limpet repo create NAME --url https://HOST/REPO.git",
-			"a server:  limpet --provisioning-server-url URL --token-file FILE",
-		}
+		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}
 	}
-	return []string{"No repositories here yet. Create one in Grafana under Administration,", "Provisioning, and it appears by itself."}
+	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}
 }
 
 func (p *painter) empty(x, y, w, h int, text []string) {

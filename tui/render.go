@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
@@ -71,7 +72,11 @@ func (p *painter) frame() {
 	case screenRepos:
 		p.repoList(0, top, p.w, bottom-top, true)
 	default:
-		p.overview(top, bottom)
+		if p.s.firstRun() {
+			p.welcome(top, bottom)
+		} else {
+			p.overview(top, bottom)
+		}
 	}
 	p.status(p.h - 2)
 	p.hints(p.h - 1)
@@ -83,32 +88,68 @@ func (p *painter) frame() {
 	}
 }
 
-// header is the first line: who, where, how the API does, the clock.
+// header is the first line: who, where, how the API does, the clock. On a narrow
+// screen whole parts go, the least telling first; none is cut in the middle.
 func (p *painter) header() {
 	a, api := p.s.Snap.Agent, p.s.Snap.API
 	x := p.put(3, 0, p.w, roleTitle, "limpet "+view.OrDash(a.Version))
-	x = p.put(x+3, 0, p.w, rolePlain, cut(view.OrDash(a.Host), 20, p.g.more))
-	r, text := roleGood, p.g.dot+" API ok"
+	r, text := p.apiState()
+	insecure := ""
+	if api.Insecure {
+		insecure = "TLS unchecked"
+	}
+	clock := p.s.Now.UTC().Format("15:04:05Z")
+	parts := []struct {
+		role role
+		text string
+		rank int // the highest goes first; 0 stays
+	}{
+		{rolePlain, cut(view.OrDash(a.Host), 20, p.g.more), 3}, {r, text, 0}, {roleBad, insecure, 1}, {roleDim, p.s.Source, 4}, {roleDim, clock, 2},
+	}
+	for {
+		width, worst := x+1, 0
+		for i, part := range parts {
+			if part.text == "" {
+				continue
+			}
+			width += displaywidth.String(part.text) + 2
+			if part.rank > parts[worst].rank || parts[worst].text == "" {
+				worst = i
+			}
+		}
+		if width < p.w || parts[worst].rank == 0 {
+			break
+		}
+		parts[worst].text = ""
+	}
+	x++
+	for _, part := range parts[:3] {
+		if part.text != "" {
+			x = p.put(x+2, 0, p.w, part.role, part.text)
+		}
+	}
+	right := strings.TrimSpace(parts[3].text + "  " + parts[4].text)
+	p.right(x+2, p.w-1, 0, roleDim, right)
+}
+
+// apiState says in two words whether what is on the screen is live.
+func (p *painter) apiState() (role, string) {
+	api := p.s.Snap.API
 	switch {
 	case p.s.Gone != "":
-		r, text = roleBad, p.g.ring+" daemon gone"
+		return roleBad, p.g.ring + " daemon gone"
 	case p.s.Snap.At.IsZero():
-		r, text = roleWarn, p.g.ring+" starting"
+		return roleWarn, p.g.ring + " starting"
 	case !api.Up:
-		r, text = roleBad, p.g.ring+" API down "+view.Age(p.s.Now.Sub(api.Since))
+		return roleBad, p.g.ring + " API down " + view.Age(p.s.Now.Sub(api.Since))
 	case !api.Synced:
-		r, text = roleWarn, p.g.ring+" API syncing"
+		return roleWarn, p.g.ring + " API syncing"
 	case api.Embedded:
-		text = p.g.dot + " embedded API"
+		return roleGood, p.g.dot + " embedded API"
 	case api.Latency > 0:
-		text += fmt.Sprintf(" %dms", api.Latency.Milliseconds())
+		return roleGood, fmt.Sprintf("%s API ok %dms", p.g.dot, max(api.Latency.Milliseconds(), 1))
 	}
-	x = p.put(x+2, 0, p.w, r, text)
-	if api.Insecure {
-		x = p.put(x+2, 0, p.w, roleBad, "TLS unchecked")
-	}
-	right := p.s.Source + "  " + p.s.Now.UTC().Format("15:04:05Z")
-	p.right(x+2, p.w-1, 0, roleDim, right)
+	return roleGood, p.g.dot + " API ok"
 }
 
 func (p *painter) tabs() {
@@ -189,12 +230,11 @@ func lastTrouble(events []view.Event, now time.Time) (view.Event, bool) {
 
 func eventLine(e view.Event) string {
 	line := e.At.UTC().Format("15:04:05")
-	for _, part := range []string{e.Job, e.Text} {
-		if part != "" {
-			line += " " + part
-		}
+	who := e.Job
+	if who == "" {
+		who = e.Repo
 	}
-	return line
+	return strings.TrimRight(line+" "+strings.TrimLeft(who+" "+e.Text, " "), " ")
 }
 
 func (p *painter) hints(y int) {
@@ -204,6 +244,8 @@ func (p *painter) hints(y int) {
 		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}}
 	case p.s.screen == screenDetail:
 		hints = [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"p", "pull"}, {"x", "cancel"}, {"?", "help"}, {"q", "quit"}}
+	case p.s.screen == screenOverview && p.s.firstRun():
+		hints = [][2]string{{"1 2 3", "screens"}, {"?", "help"}, {"q", "quit"}}
 	case p.s.offline():
 		hints = [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}, {"?", "help"}, {"q", "quit"}}
 	}

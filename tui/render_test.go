@@ -112,10 +112,15 @@ func strip(frame string) string {
 
 func TestGoldenScreens(t *testing.T) {
 	t.Parallel()
+	plain := Caps{Mono: true}
 	offline := picture()
 	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
-	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
-	plain := Caps{Mono: true}
+	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
+	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
+	alone := shown(fresh, plain)
+	alone.Source = Standalone
+	working := shown(picture(), plain)
+	working.Source = Standalone
 	tests := []struct {
 		name string
 		s    State
@@ -129,8 +134,15 @@ func TestGoldenScreens(t *testing.T) {
 		{"detail-140x40", press(shown(picture(), plain), "enter"), 140, 40},
 		{"offline-80x24", shown(offline, plain), 80, 24},
 		{"empty-80x24", shown(empty, plain), 80, 24},
+		{"welcome-80x24", alone, 80, 24},
+		{"welcome-attached-80x24", shown(fresh, plain), 80, 24},
+		{"welcome-140x40", alone, 140, 40},
+		{"welcome-60x20", alone, 60, 20},
+		{"welcome-40x10", alone, 40, 10},
+		{"overview-60x20", shown(picture(), plain), 60, 20},
 		{"help-80x24", press(shown(picture(), plain), "?"), 80, 24},
 		{"sure-80x24", press(shown(picture(), plain), "x"), 80, 24},
+		{"quit-80x24", press(working, "q"), 80, 24},
 		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
 		{"filter-80x24", press(shown(picture(), plain), "/", "e", "a", "s", "t"), 80, 24},
 		{"floor-40x10", shown(picture(), plain), 40, 10},
@@ -183,7 +195,7 @@ func TestInvariants(t *testing.T) {
 	gone.Gone = "ask the daemon: connection refused"
 	states := map[string]State{
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
-		"many": press(shown(many, Caps{}), "end"), "down": shown(down, Caps{}), "gone": gone,
+		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
 	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
@@ -231,5 +243,52 @@ func BenchmarkRender10kJobs(b *testing.B) {
 	s := shown(many, Caps{})
 	for b.Loop() {
 		Render(s, 140, 40, s.Caps)
+	}
+}
+
+// TestWelcomeKeepsTheTwoWays: whatever the size, the first screen names both
+// commands, and it goes with the first repository.
+func TestWelcomeKeepsTheTwoWays(t *testing.T) {
+	t.Parallel()
+	fresh := &view.Snapshot{At: noon, API: view.API{Embedded: true, Up: true, Synced: true}}
+	s := shown(fresh, Caps{Mono: true, ASCII: true})
+	for w := minWidth; w <= 160; w++ {
+		for h := minHeight; h <= 50; h++ {
+			frame := Render(s, w, h, s.Caps)
+			check(t, frame, w, h, s.Caps)
+			for _, word := range []string{"repo create", "--provisioning-server-url"} {
+				if !strings.Contains(frame, word) {
+					t.Fatalf("%dx%d: no word of %s:\n%s", w, h, word, frame)
+				}
+			}
+		}
+	}
+	for name, change := range map[string]func(*view.Snapshot){
+		"a repository": func(s *view.Snapshot) { s.Repos = picture().Repos[:1] },
+		"a server":     func(s *view.Snapshot) { s.API.Embedded = false },
+		"not read yet": func(s *view.Snapshot) { s.API.Synced = false },
+	} {
+		snap := *fresh
+		change(&snap)
+		if shown(&snap, Caps{}).firstRun() {
+			t.Errorf("%s: it is still the first run", name)
+		}
+	}
+}
+
+// TestHeaderCutsNothing: a part of the header is there whole or not at all.
+func TestHeaderCutsNothing(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{Mono: true, ASCII: true})
+	for w := minWidth; w <= 120; w++ {
+		head, _, _ := strings.Cut(Render(s, w, 24, s.Caps), "\n")
+		for _, word := range strings.Fields(head) {
+			if !strings.Contains(" limpet 1.0.0 edge-07 * API ok 38ms attached to daemon 4121 14:02:37Z ", " "+word+" ") {
+				t.Fatalf("width %d: %q in %q", w, word, head)
+			}
+		}
+		if !strings.Contains(head, "API ok") || w >= 80 && !strings.Contains(head, "4121  14:02:37Z") {
+			t.Errorf("width %d: %q", w, head)
+		}
 	}
 }

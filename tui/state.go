@@ -55,6 +55,7 @@ type State struct {
 type question struct {
 	text   string
 	action Action
+	quit   bool // the yes means to quit; there is no action
 }
 
 // NewState is the state before the first picture.
@@ -157,6 +158,12 @@ func (s State) job() (view.Job, bool) {
 		}
 	}
 	return s.last, false
+}
+
+// firstRun says that this is a fresh limpet: it works on its own API, and
+// nobody has given it anything to do.
+func (s State) firstRun() bool {
+	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0
 }
 
 // offline says that what is shown is not live.

@@ -30,9 +30,12 @@ type Source interface {
 	Next(ctx context.Context) (*view.Snapshot, error)
 	// Act asks the agent for something, once.
 	Act(ctx context.Context, a Action) error
-	// Name says what the source is: "standalone", "attached to daemon 4121".
+	// Name says what the source is: Standalone, or "attached to daemon 4121".
 	Name() string
 }
+
+// Standalone is the name of a source whose agent is in the same process.
+const Standalone = "standalone"
 
 // Options are the terminal and its ways.
 type Options struct {

@@ -21,7 +21,7 @@ type localSource struct {
 	seq   atomic.Uint64
 }
 
-func (s *localSource) Name() string { return "standalone" }
+func (s *localSource) Name() string { return tui.Standalone }
 
 func (s *localSource) Next(ctx context.Context) (*view.Snapshot, error) {
 	snap, err := s.agent.Next(ctx, s.seq.Load())
