@@ -20,22 +20,18 @@ type Address struct {
 	Path     string // begins with "/" unless an scp-like path is relative to the home directory
 }
 
-// ErrAddress is wrapped by every error of [ParseAddress].
-var ErrAddress = errors.New("invalid git url")
-
 var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
 // ParseAddress reads an https, http or ssh URL, the scp-like form
-// user@host:path, a file URL or an absolute path. Its errors wrap
-// [ErrAddress] and never hold the text, which may contain a password.
+// user@host:path, a file URL or an absolute path. Its errors never hold the
+// text, which may contain a password.
 func ParseAddress(raw string) (Address, error) {
-	bad := func(why string) (Address, error) { return Address{}, fmt.Errorf("%w: %s", ErrAddress, why) }
 	if raw == "" {
-		return bad("it is empty")
+		return Address{}, badAddress("it is empty")
 	}
 	for _, r := range raw {
 		if r <= ' ' || r == 0x7f || r == '\\' {
-			return bad("it holds a blank, a backslash or a control character")
+			return Address{}, badAddress("it holds a blank, a backslash or a control character")
 		}
 	}
 	if strings.HasPrefix(raw, "/") {
@@ -46,7 +42,7 @@ func ParseAddress(raw string) (Address, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return bad("it cannot be parsed")
+		return Address{}, badAddress("it cannot be parsed")
 	}
 	a := Address{Scheme: strings.ToLower(u.Scheme), Host: strings.ToLower(u.Hostname()), Port: u.Port(), Path: u.Path}
 	if u.User != nil {
@@ -59,14 +55,14 @@ func ParseAddress(raw string) (Address, error) {
 	case "https", "http", "ssh":
 	case "file":
 		if a.Host != "" && a.Host != "localhost" || !strings.HasPrefix(a.Path, "/") {
-			return bad("a file url needs an absolute path")
+			return Address{}, badAddress("a file url needs an absolute path")
 		}
 		return Address{Scheme: "file", Path: path.Clean(a.Path)}, nil
 	default:
-		return bad(fmt.Sprintf("scheme %q is not one of https, http, ssh", a.Scheme))
+		return Address{}, badAddress(fmt.Sprintf("scheme %q is not one of https, http, ssh", a.Scheme))
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return bad("a query or a fragment has no meaning in it")
+		return Address{}, badAddress("a query or a fragment has no meaning in it")
 	}
 	return a.checked()
 }
@@ -76,14 +72,14 @@ func parseSCP(raw string) (Address, error) {
 	if strings.HasPrefix(host, "[") || strings.Contains(host, "@[") { // user@[::1]:path
 		end := strings.Index(raw, "]:")
 		if end < 0 {
-			return Address{}, fmt.Errorf("%w: it has neither a scheme nor the form user@host:path", ErrAddress)
+			return Address{}, badAddress("it has neither a scheme nor the form user@host:path")
 		}
 		host, p = raw[:end+1], raw[end+2:]
 	} else if !ok || strings.Contains(host, "/") {
-		return Address{}, fmt.Errorf("%w: it has neither a scheme nor the form user@host:path", ErrAddress)
+		return Address{}, badAddress("it has neither a scheme nor the form user@host:path")
 	}
 	if first, _, _ := strings.Cut(p, "/"); strings.Contains(first, "@") {
-		return Address{}, fmt.Errorf("%w: user:password@host has no meaning without a scheme", ErrAddress)
+		return Address{}, badAddress("user:password@host has no meaning without a scheme")
 	}
 	a := Address{Scheme: "ssh", Path: p}
 	if at := strings.LastIndex(host, "@"); at >= 0 {
@@ -97,20 +93,19 @@ func parseSCP(raw string) (Address, error) {
 // checked refuses what could be read as an option or as another host further
 // on, and brings the path to one spelling.
 func (a Address) checked() (Address, error) {
-	bad := func(why string) (Address, error) { return Address{}, fmt.Errorf("%w: %s", ErrAddress, why) }
 	switch {
 	case a.Host == "":
-		return bad("it names no host")
+		return Address{}, badAddress("it names no host")
 	case strings.HasPrefix(a.Host, "-"), strings.HasPrefix(a.User, "-"):
-		return bad("host or user begins with a dash")
+		return Address{}, badAddress("host or user begins with a dash")
 	case strings.Trim(a.Path, "/") == "":
-		return bad("it names no repository")
+		return Address{}, badAddress("it names no repository")
 	case strings.HasPrefix(a.Path, "-"):
-		return bad("the path begins with a dash")
+		return Address{}, badAddress("the path begins with a dash")
 	}
 	for _, part := range strings.Split(a.Path, "/") {
 		if part == ".." {
-			return bad("its path holds \"..\"")
+			return Address{}, badAddress("its path holds \"..\"")
 		}
 	}
 	if a.Port == schemePorts[a.Scheme] {
@@ -123,6 +118,8 @@ func (a Address) checked() (Address, error) {
 	}
 	return a, nil
 }
+
+func badAddress(why string) error { return errors.New("invalid git url: " + why) }
 
 // HostPort is "host" or "host:port", with brackets around IPv6.
 func (a Address) HostPort() string {

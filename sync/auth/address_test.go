@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"errors"
 	"strings"
 	"testing"
 )
@@ -57,13 +56,8 @@ func TestParseAddressRefuses(t *testing.T) {
 		"ssh://-oProxyCommand=x/repo", "-oProxyCommand=x:repo", "-u@host:repo", "host:-repo", "ext::sh -c id", "file://other/x",
 		"https://host/\x1b[31m", "https://%zz/x",
 	} {
-		a, err := ParseAddress(raw)
-		if err == nil {
+		if a, err := ParseAddress(raw); err == nil {
 			t.Errorf("%q accepted as %s", raw, a)
-			continue
-		}
-		if !errors.Is(err, ErrAddress) {
-			t.Errorf("%q: %v does not wrap ErrAddress", raw, err)
 		}
 	}
 }

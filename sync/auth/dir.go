@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -15,9 +14,8 @@ import (
 // [Keys]. The flat form <namespace>.<name>_<key> is read too: systemd lays out
 // a LoadCredential directory that way.
 //
-// A file that others than its owner may read is refused; a group may read it
-// when root owns it, which is how systemd and Kubernetes hand over secrets.
-// Links are followed inside the directory only.
+// Files that others may read are refused, see [ReadPrivate]. Links are followed
+// inside the directory only.
 func DirSource(dir string) Source {
 	return SourceFunc(func(_ context.Context, l Lookup) (*Credentials, error) {
 		root, err := os.OpenRoot(dir)
@@ -58,29 +56,4 @@ func DirSource(dir string) Source {
 // plainName keeps names that come from the API from being paths.
 func plainName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\\\x00")
-}
-
-// readPrivate reads a small regular file and refuses one that others may read.
-// Its errors name the file and never hold its content.
-func readPrivate(open func(string) (*os.File, error), name string) ([]byte, error) {
-	f, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
-	if err := checkPrivate(name, info); err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
-	if err != nil {
-		return nil, err
-	}
-	return data, nil
 }

@@ -13,22 +13,22 @@ import (
 // password as its passphrase, ca.crt or caFile, tls.crt and tls.key) and, for
 // Grafana's secure.token, token.
 const (
-	KeyUsername   = "username"
-	KeyPassword   = "password"
-	KeyBearer     = "bearerToken"
-	KeyToken      = "token"
-	KeyIdentity   = "identity"
-	KeyKnownHosts = "known_hosts"
-	KeyCA         = "ca.crt"
-	KeyCAOld      = "caFile"
-	KeyClientCert = "tls.crt"
-	KeyClientKey  = "tls.key"
+	keyUsername   = "username"
+	keyPassword   = "password"
+	keyBearer     = "bearerToken"
+	keyToken      = "token"
+	keyIdentity   = "identity"
+	keyKnownHosts = "known_hosts"
+	keyCA         = "ca.crt"
+	keyCAOld      = "caFile"
+	keyClientCert = "tls.crt"
+	keyClientKey  = "tls.key"
 )
 
 // Keys are all keys that have a meaning, in the order in which they are read.
 var Keys = []string{
-	KeyUsername, KeyPassword, KeyBearer, KeyToken, KeyIdentity,
-	KeyKnownHosts, KeyCA, KeyCAOld, KeyClientCert, KeyClientKey,
+	keyUsername, keyPassword, keyBearer, keyToken, keyIdentity,
+	keyKnownHosts, keyCA, keyCAOld, keyClientCert, keyClientKey,
 }
 
 // maxValue bounds one value; a private key or a CA bundle stays far below it.
@@ -52,51 +52,51 @@ func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, 
 		}
 	}
 	text := make(map[string]string)
-	for _, k := range []string{KeyUsername, KeyPassword, KeyBearer, KeyToken} {
+	for _, k := range []string{keyUsername, keyPassword, keyBearer, keyToken} {
 		v := bytes.TrimRight(keys[k], "\r\n") // editors and echo leave one
 		if bytes.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return wrong("%s holds a line break or another control character", k)
 		}
 		text[k] = string(v)
 	}
-	c := &Credentials{Username: text[KeyUsername], CA: keys[KeyCA], Source: place}
+	c := &Credentials{Username: text[keyUsername], CA: keys[keyCA], Source: place}
 	if len(c.CA) == 0 {
-		c.CA = keys[KeyCAOld]
+		c.CA = keys[keyCAOld]
 	}
-	c.ClientCert, c.ClientKey = keys[KeyClientCert], keys[KeyClientKey]
+	c.ClientCert, c.ClientKey = keys[keyClientCert], keys[keyClientKey]
 	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
 		return wrong("tls.crt and tls.key go together, one of them is missing")
 	}
 
 	a, err := ParseAddress(l.URL)
-	overSSH := err == nil && a.Scheme == "ssh" || err != nil && len(keys[KeyIdentity]) > 0
+	overSSH := err == nil && a.Scheme == "ssh" || err != nil && len(keys[keyIdentity]) > 0
 	if overSSH {
 		switch {
-		case len(keys[KeyIdentity]) == 0:
+		case len(keys[keyIdentity]) == 0:
 			return wrong("ssh needs the keys identity and known_hosts, there is no identity")
-		case len(bytes.TrimSpace(keys[KeyKnownHosts])) == 0:
+		case len(bytes.TrimSpace(keys[keyKnownHosts])) == 0:
 			return wrong("ssh needs the key known_hosts beside identity (make it with: ssh-keyscan HOST)")
 		}
-		c.SSHKey, c.KnownHosts, c.SSHPassphrase = keys[KeyIdentity], keys[KeyKnownHosts], text[KeyPassword]
+		c.SSHKey, c.KnownHosts, c.SSHPassphrase = keys[keyIdentity], keys[keyKnownHosts], text[keyPassword]
 		return c, nil
 	}
 	switch {
-	case text[KeyBearer] != "":
-		c.Bearer = text[KeyBearer]
-	case text[KeyToken] != "":
-		c.Password = text[KeyToken]
+	case text[keyBearer] != "":
+		c.Bearer = text[keyBearer]
+	case text[keyToken] != "":
+		c.Password = text[keyToken]
 		if c.Username == "" {
 			c.Username = l.TokenUser
 		}
 		if c.Username == "" {
 			c.Username = "git"
 		}
-	case text[KeyPassword] != "":
+	case text[keyPassword] != "":
 		if c.Username == "" {
 			return wrong("a password without a username")
 		}
-		c.Password = text[KeyPassword]
-	case len(keys[KeyIdentity]) > 0 && c.Empty() && len(c.CA) == 0:
+		c.Password = text[keyPassword]
+	case len(keys[keyIdentity]) > 0 && c.Empty() && len(c.CA) == 0:
 		return wrong("an ssh identity, but the url is not ssh")
 	}
 	return c, nil

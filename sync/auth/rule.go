@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -34,7 +33,7 @@ func RuleSource(rules []Rule) Source {
 			return nil, nil
 		}
 		for _, r := range rules {
-			if !r.Matches(a) {
+			if !r.matches(a) {
 				continue
 			}
 			keys := make(map[string][]byte)
@@ -42,7 +41,7 @@ func RuleSource(rules []Rule) Source {
 				keys[k] = []byte(v)
 			}
 			for _, k := range slices.Sorted(maps.Keys(r.Files)) {
-				v, err := readPrivate(os.Open, r.Files[k])
+				v, err := ReadPrivate(r.Files[k])
 				if err != nil {
 					return nil, fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
 				}
@@ -79,15 +78,15 @@ func (r Rule) Check() error {
 		if !slices.Contains(Keys, k) {
 			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(Keys, ", "))
 		}
-		if _, err := readPrivate(os.Open, r.Files[k]); err != nil {
+		if _, err := ReadPrivate(r.Files[k]); err != nil {
 			return fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
 		}
 	}
 	return nil
 }
 
-// Matches tells whether the rule is for this remote.
-func (r Rule) Matches(a Address) bool {
+// matches tells whether the rule is for this remote.
+func (r Rule) matches(a Address) bool {
 	p, err := r.pattern()
 	if err != nil || p.Scheme != a.Scheme || p.Port != a.Port {
 		return false

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,26 @@ func write(t *testing.T, file, text string, mode os.FileMode) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+func TestReadPrivate(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "f")
+	if _, err := ReadPrivate(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("absent: %v", err)
+	}
+	write(t, file, canary, 0o600)
+	if data, err := ReadPrivate(file); err != nil || string(data) != canary {
+		t.Errorf("%q, %v", data, err)
+	}
+	write(t, file, strings.Repeat("x", maxValue+1), 0o600)
+	if _, err := ReadPrivate(file); err == nil || !strings.Contains(err.Error(), "larger") {
+		t.Errorf("too large: %v", err)
+	}
+	write(t, file, canary, 0o604)
+	if _, err := ReadPrivate(file); err == nil || strings.Contains(err.Error(), canary) {
+		t.Errorf("open to others: %v", err)
+	}
 }
 
 func TestDirSource(t *testing.T) {
@@ -200,7 +221,7 @@ func TestRuleMatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (Rule{URL: c.pattern}).Matches(a); got != c.want {
+		if got := (Rule{URL: c.pattern}).matches(a); got != c.want {
 			t.Errorf("%s on %s: %v", c.pattern, c.url, got)
 		}
 	}

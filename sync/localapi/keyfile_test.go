@@ -47,20 +47,6 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-func TestReadSecretFile(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "f")
-	if _, err := readSecretFile(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("absent: %v", err)
-	}
-	if err := os.WriteFile(path, make([]byte, maxKeyFile+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readSecretFile(path); err == nil {
-		t.Error("a huge file is read")
-	}
-}
-
 // TestSignersAgree: processes that start together end up with one key.
 func TestSignersAgree(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -189,4 +191,26 @@ func yamlFault(err error, doc document) (int, error) {
 		}
 	}
 	return doc.line, errors.New(strings.TrimPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), "yaml: "))
+}
+
+// readBounded reads a regular file of at most limit bytes.
+func readBounded(path string, limit int64) (data []byte, err error) {
+	// A named pipe would block the open itself.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return data, err
 }

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"limpet/sync/auth"
 )
 
 // Access tokens are JSON Web Tokens in the shape of Grafana's: ES256, type
@@ -63,7 +65,7 @@ type Signer struct {
 // are those of the file system, or say that the file is not such a key.
 func NewSigner(dir string) (*Signer, error) {
 	path := filepath.Join(dir, signKeyName)
-	data, err := readSecretFile(path)
+	data, err := auth.ReadPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		data, err = makeSignKey(path)
 	}
@@ -102,7 +104,7 @@ func makeSignKey(path string) ([]byte, error) {
 	data := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	err = writeFile(path, data, 0o600, true)
 	if errors.Is(err, fs.ErrExist) {
-		return readSecretFile(path)
+		return auth.ReadPrivate(path)
 	}
 	return data, err
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 )
 
 const (
@@ -53,7 +54,7 @@ func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err erro
 }
 
 func usableCertificate(certFile, keyFile string, hosts []string, now time.Time) bool {
-	if _, err := readSecretFile(keyFile); err != nil {
+	if _, err := auth.ReadPrivate(keyFile); err != nil {
 		return false
 	}
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
