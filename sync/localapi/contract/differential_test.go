@@ -33,8 +33,8 @@ func FuzzDifferential(f *testing.F) {
 		embedded := embedded(t)
 		d := &duel{r: rand.New(rand.NewPCG(seed, 11)), seen: map[string][2][]string{}, last: map[string][2]string{}}
 		ns := fmt.Sprintf("duel-%d-%d", seed, duels.Add(1))
-		d.side[0] = &env{T: t, target: Target{URL: s.URL, HTTP: s.Client(t)}, ns: ns}
-		d.side[1] = &env{T: t, target: Target{URL: "http://limpet", HTTP: &http.Client{Transport: embedded.Transport()}}, ns: ns}
+		d.side[0] = &env{T: t, target: target{URL: s.URL, HTTP: s.Client(t)}, ns: ns}
+		d.side[1] = &env{T: t, target: target{URL: "http://limpet", HTTP: &http.Client{Transport: embedded.Transport()}}, ns: ns}
 		d.fight(t, seed)
 	})
 }

@@ -15,21 +15,21 @@ import (
 // The embedded API keeps the contract in process, as the agent uses it, ...
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	Run(t, func(t *testing.T) Target {
+	run(t, func(t *testing.T) target {
 		s := embedded(t)
 		c, err := api.Connect(t.Context(), api.Config{Server: "http://limpet", Transport: s.Transport()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return Target{URL: "http://limpet", HTTP: &http.Client{Transport: s.Transport()}, Client: c}
+		return target{URL: "http://limpet", HTTP: &http.Client{Transport: s.Transport()}, Client: c}
 	})
 }
 
 // ... and through a listener, as everybody else does.
 func TestEmbeddedOverHTTP(t *testing.T) {
 	t.Parallel()
-	Run(t, func(t *testing.T) Target {
+	run(t, func(t *testing.T) target {
 		h := httptest.NewServer(embedded(t))
 		t.Cleanup(h.Close)
 		c, err := api.Connect(t.Context(), api.Config{Server: h.URL})
@@ -37,7 +37,7 @@ func TestEmbeddedOverHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return Target{URL: h.URL, HTTP: h.Client(), Client: c}
+		return target{URL: h.URL, HTTP: h.Client(), Client: c}
 	})
 }
 

@@ -17,9 +17,9 @@ func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
 // the contract.
 func TestRealMachinery(t *testing.T) {
 	t.Parallel()
-	Run(t, func(t *testing.T) Target {
+	run(t, func(t *testing.T) target {
 		s := apitest.Real(t)
-		return Target{URL: s.URL, HTTP: s.Client(t), Client: connect(t, s, api.Config{Token: s.Token})}
+		return target{URL: s.URL, HTTP: s.Client(t), Client: connect(t, s, api.Config{Token: s.Token})}
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 // env is where a case runs: a server, and a namespace that nobody else uses.
 type env struct {
 	*testing.T
-	target Target
+	target target
 	ns     string
 }
 

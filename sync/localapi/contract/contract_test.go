@@ -16,8 +16,8 @@ import (
 	"limpet/sync/api"
 )
 
-// Target is one server under contract.
-type Target struct {
+// target is one server under contract.
+type target struct {
 	URL    string       // without a slash at the end
 	HTTP   *http.Client // lets every request in
 	Client *api.Client  // the same server through limpet's own client
@@ -29,10 +29,10 @@ type testCase struct {
 	run  func(e *env)
 }
 
-// Run holds the server that connect returns against the whole contract. connect
-// is called once; what it opens it closes by t.Cleanup. Run returns before the
+// run holds the server that connect returns against the whole contract. connect
+// is called once; what it opens it closes by t.Cleanup. run returns before the
 // cases have run; t ends after them.
-func Run(t *testing.T, connect func(t *testing.T) Target) {
+func run(t *testing.T, connect func(t *testing.T) target) {
 	target := connect(t)
 	for _, group := range []struct {
 		name  string

@@ -20,9 +20,7 @@ func sorted(l []any) []string {
 
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-const (
-	aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-)
+const aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 var discoveryCases = []testCase{
 	{"lists the groups", func(e *env) {
