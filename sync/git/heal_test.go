@@ -133,7 +133,7 @@ func TestDamagedMirrorWithoutNetwork(t *testing.T) {
 	c := must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.end()
 	m.mirror(c.addr).markDamaged(1)
-	s.during(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", 503) })
+	s.during(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
 	_, err := m.Fetch(t.Context(), r, ref)
 	told(t, err, Unreachable)
 	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {

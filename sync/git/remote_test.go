@@ -98,9 +98,8 @@ type server struct {
 	requests atomic.Int64
 	sent     atomic.Int64
 
-	mu    sync.Mutex // guards hook
-	hook  http.HandlerFunc
-	users map[string]string
+	mu   sync.Mutex // guards hook
+	hook http.HandlerFunc
 }
 
 // counting counts what a handler sends.
