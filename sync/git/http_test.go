@@ -95,8 +95,12 @@ func TestHTTPAnswers(t *testing.T) {
 		{"418", answer(418, "text/plain", "teapot"), Protocol, []string{"418"}, 0},
 		{"proxy", answer(407, "text/plain", ""), Unreachable, []string{"HTTPS_PROXY"}, 0},
 		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), Unreachable, []string{"a web page", "sign-on"}, 0},
-		{"captive redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+"/login?x="+secret, http.StatusFound) }, Unreachable, []string{"redirects to a page of localhost"}, 0},
-		{"redirect elsewhere", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere+r.URL.Path, http.StatusFound) }, Refused, []string{"another host, localhost"}, 0},
+		{"captive redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere+"/login?x="+secret, http.StatusFound)
+		}, Unreachable, []string{"redirects to a page of localhost"}, 0},
+		{"redirect elsewhere", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere+r.URL.Path, http.StatusFound)
+		}, Refused, []string{"another host, localhost"}, 0},
 		{"redirect without location", answer(302, "text/plain", ""), Protocol, nil, 0},
 		{"dumb", answer(200, "text/plain", "abc\trefs/heads/main\n"), Protocol, []string{"dumb"}, 0},
 		{"other type", answer(200, "image/png", "x"), Protocol, []string{"image/png"}, 0},
