@@ -17,18 +17,18 @@ import (
 	"time"
 )
 
-// EnvBinaries names the directory that keeps built API servers; the default is
+// envBinaries names the directory that keeps built API servers; the default is
 // testdata/apiserver/.bin in the checkout.
-const EnvBinaries = "LIMPET_APISERVER_CACHE"
+const envBinaries = "LIMPET_APISERVER_CACHE"
 
 // keepBinaries is how long the servers of older sources stay on disk. Another
 // checkout may share the directory.
 const keepBinaries = 24 * time.Hour
 
-// Binary returns the path of the API server, built from the sources of this
+// apiserver returns the path of the API server, built from the sources of this
 // checkout. One source is built once: its hash is the name of the file. With a
 // cold Go build cache that takes minutes, so "make test" does it beforehand.
-func Binary(t testing.TB) string {
+func apiserver(t testing.TB) string {
 	t.Helper()
 	path, err := built()
 	if err != nil {
@@ -38,16 +38,16 @@ func Binary(t testing.TB) string {
 }
 
 var built = sync.OnceValues(func() (string, error) {
-	root, err := Root()
+	root, err := checkout()
 	if err != nil {
 		return "", err
 	}
 	return build(filepath.Join(root, "testdata", "apiserver"))
 })
 
-// Root returns the top of the checkout: the directory above the working
+// checkout returns the top of the checkout: the directory above the working
 // directory whose go.mod declares module limpet.
-func Root() (string, error) {
+func checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -69,7 +69,7 @@ func Root() (string, error) {
 }
 
 func build(source string) (string, error) {
-	bin := os.Getenv(EnvBinaries)
+	bin := os.Getenv(envBinaries)
 	if bin == "" {
 		bin = filepath.Join(source, ".bin")
 	}

@@ -13,9 +13,9 @@ type Dashboard struct {
 	Path  string // from the root of the repository
 	UID   string
 	Title string
-	// K8s says that the file is a whole API object with metadata and spec; else
+	// k8s says that the file is a whole API object with metadata and spec; else
 	// it is the classic JSON of a dashboard.
-	K8s bool
+	k8s bool
 
 	seed    uint64
 	version int // grows with each edit
@@ -48,7 +48,7 @@ func (d Dashboard) JSON() []byte {
 		"timezone": "browser", "title": d.Title, "version": 1 + d.version, "weekStart": "",
 	}
 	var file any = spec
-	if d.K8s {
+	if d.k8s {
 		file = map[string]any{"apiVersion": "dashboard.grafana.app/v1", "kind": "Dashboard",
 			"metadata": map[string]any{"name": d.UID}, "spec": spec}
 	} else {

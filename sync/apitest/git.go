@@ -1,8 +1,10 @@
 package apitest
 
 import (
+	"bytes"
 	"crypto/subtle"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -11,20 +13,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 )
 
-// GitOptions say how a Git server is reached. Without credentials it answers
-// everybody. With both kinds it takes either.
+// GitOptions say how a Git server is reached. Without a password it answers
+// everybody.
 type GitOptions struct {
 	TLS            bool // https with a certificate of its own, see GitServer.CAFile
 	User, Password string
-	Bearer         string
 }
 
 // GitServer serves bare repositories with git http-backend, the program behind
@@ -36,46 +34,24 @@ type GitServer struct {
 	o       GitOptions
 	http    *httptest.Server
 	backend string
-	done    chan struct{} // closed at the end: requests that hang go on
 
-	mu       sync.Mutex // guards all below
-	repos    map[string]string
-	fault    *Fault
-	requests []*GitRequest
+	mu     sync.Mutex        // guards what follows
+	repos  map[string]string // directories by path
+	counts GitCounts
 }
-
-// GitRequest is one request that the server took.
-type GitRequest struct {
-	At       time.Time
-	Method   string
-	Repo     string // path of the repository, as given to Serve
-	Service  string // info/refs, git-upload-pack, git-receive-pack, or the path of a dumb client
-	Agent    string
-	Protocol string // header Git-Protocol
-	User     string // of basic authentication, "bearer" for a token, "" without
-	code     atomic.Int64
-	sent     atomic.Int64
-}
-
-// Code is the HTTP status that was sent, 0 before one was.
-func (r *GitRequest) Code() int { return int(r.code.Load()) }
-
-// Sent is the number of body bytes that were sent.
-func (r *GitRequest) Sent() int64 { return r.sent.Load() }
 
 // GitCounts sums requests up.
 type GitCounts struct {
 	InfoRefs   int   // listings of references
 	UploadPack int   // fetches
-	Other      int   // pushes, and files that dumb clients ask for
 	Sent       int64 // body bytes of all answers
 }
 
 // Git starts a server without repositories; see Serve.
 func Git(t testing.TB, o GitOptions) *GitServer {
 	t.Helper()
-	g := &GitServer{o: o, backend: httpBackend(t), repos: map[string]string{}, done: make(chan struct{})}
-	g.http = httptest.NewUnstartedServer(g)
+	g := &GitServer{o: o, backend: httpBackend(t), repos: map[string]string{}}
+	g.http = httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	g.http.Config.ErrorLog = log.New(io.Discard, "", 0) // tests refuse handshakes on purpose
 	if o.TLS {
 		g.http.StartTLS()
@@ -89,7 +65,6 @@ func Git(t testing.TB, o GitOptions) *GitServer {
 	}
 	g.URL = g.http.URL
 	t.Cleanup(func() {
-		close(g.done)
 		g.http.CloseClientConnections()
 		g.http.Close()
 	})
@@ -118,59 +93,31 @@ func (g *GitServer) Serve(path, dir string) string {
 	return g.URL + "/" + path
 }
 
-// Requests returns what was asked since the start or the last Reset. A request
-// is there before its client has the first byte of an answer.
-func (g *GitServer) Requests() []*GitRequest {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.requests)
-}
-
-// Counts sums up Requests.
-func (g *GitServer) Counts() GitCounts {
-	var c GitCounts
-	for _, r := range g.Requests() {
-		switch r.Service {
-		case "info/refs":
-			c.InfoRefs++
-		case "git-upload-pack":
-			c.UploadPack++
-		default:
-			c.Other++
-		}
-		c.Sent += r.Sent()
-	}
-	return c
-}
-
-// Reset forgets the requests so far and returns their sums.
+// Reset returns what was asked since the start or the last Reset, and forgets
+// it. A request is counted before its client has the first byte of an answer.
 func (g *GitServer) Reset() GitCounts {
-	c := g.Counts()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.requests = nil
+	c := g.counts
+	g.counts = GitCounts{}
 	return c
 }
 
-// ServeHTTP logs the request, applies the fault that is set, checks the
-// credentials, and hands over to git http-backend.
-func (g *GitServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path, dir, service := g.find(r.URL.Path)
-	entry := &GitRequest{At: time.Now(), Method: r.Method, Repo: path, Service: service,
-		Agent: r.UserAgent(), Protocol: r.Header.Get("Git-Protocol")}
-	user, ok := g.allowed(r)
-	entry.User = user
-	g.mu.Lock()
-	g.requests = append(g.requests, entry)
-	fault := g.takeFault(service)
-	g.mu.Unlock()
-
-	out := &meter{ResponseWriter: w, entry: entry}
-	if fault != nil && !fault.pack() {
-		fault.answer(out, r, g.done)
-		return
-	}
-	if !ok {
+// serve counts the request, checks the credentials, and hands over to git
+// http-backend.
+func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
+	path, dir := g.find(r.URL.Path)
+	g.count(func(c *GitCounts) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/info/refs"):
+			c.InfoRefs++
+		case strings.HasSuffix(r.URL.Path, "/git-upload-pack"):
+			c.UploadPack++
+		}
+	})
+	out := &meter{ResponseWriter: w, server: g}
+	user, password, _ := r.BasicAuth()
+	if g.o.Password != "" && (user != g.o.User || subtle.ConstantTimeCompare([]byte(password), []byte(g.o.Password)) != 1) {
 		out.Header().Set("WWW-Authenticate", `Basic realm="limpet test"`)
 		http.Error(out, "who are you?", http.StatusUnauthorized)
 		return
@@ -179,7 +126,6 @@ func (g *GitServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(out, r)
 		return
 	}
-	out.fault, out.hang, out.gone = fault, g.done, r.Context().Done()
 	h := &cgi.Handler{
 		Path: g.backend, Root: "/" + path, Dir: dir, Stderr: io.Discard, Logger: log.New(io.Discard, "", 0),
 		Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=" + user,
@@ -191,40 +137,51 @@ func (g *GitServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(out, err.Error(), http.StatusBadRequest)
 			return
 		}
-		defer r.Body.Close()
 	}
 	h.ServeHTTP(out, r)
 }
 
-// find splits a URL path into repository and service. dir is "" when there is
-// no such repository.
-func (g *GitServer) find(urlPath string) (path, dir, service string) {
-	rest := strings.TrimPrefix(urlPath, "/")
+func (g *GitServer) count(add func(*GitCounts)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	add(&g.counts)
+}
+
+// find tells which repository a URL path is in; dir is "" when there is none.
+func (g *GitServer) find(urlPath string) (path, dir string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for path, dir := range g.repos {
-		if service, ok := strings.CutPrefix(rest, path+"/"); ok {
-			return path, dir, service
+		if strings.HasPrefix(urlPath, "/"+path+"/") {
+			return path, dir
 		}
 	}
-	for _, service := range []string{"info/refs", "git-upload-pack", "git-receive-pack"} {
-		if path, ok := strings.CutSuffix(rest, "/"+service); ok {
-			return path, "", service
-		}
-	}
-	return "", "", rest
+	return "", ""
 }
 
-// allowed checks credentials and tells who sent them, right or wrong.
-func (g *GitServer) allowed(r *http.Request) (user string, ok bool) {
-	if token, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); has {
-		return "bearer", g.o.Bearer != "" && same(token, g.o.Bearer)
-	}
-	user, password, has := r.BasicAuth()
-	if !has {
-		return "", g.o.Password == "" && g.o.Bearer == ""
-	}
-	return user, g.o.Password == "" && g.o.Bearer == "" || g.o.Password != "" && user == g.o.User && same(password, g.o.Password)
+// meter counts what an answer sends.
+type meter struct {
+	http.ResponseWriter
+	server *GitServer
 }
 
-func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+func (m *meter) Write(p []byte) (int, error) {
+	m.server.count(func(c *GitCounts) { c.Sent += int64(len(p)) })
+	return m.ResponseWriter.Write(p)
+}
+
+// maxBody bounds a body that has no length.
+const maxBody = 64 << 20
+
+// spool reads the body into memory, so that its length is known.
+func spool(r *http.Request) error {
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return fmt.Errorf("read body: %w", err)
+	}
+	if len(data) > maxBody {
+		return fmt.Errorf("body of more than %d bytes", maxBody)
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+	return nil
+}

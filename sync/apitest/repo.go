@@ -52,7 +52,7 @@ type Change struct {
 }
 
 // Repo makes a repository with the given number of commits and dashboards, the
-// same bytes and hashes for the same numbers: nested folders below Root, a few
+// same bytes and hashes for the same numbers: nested folders below Directory, a few
 // files that are no dashboards, one dashboard in ten in the form of an API
 // object. The first fifth of the commits adds the dashboards, the others edit.
 func Repo(t testing.TB, commits, dashboards int) *Repository {
@@ -78,7 +78,7 @@ func Repo(t testing.TB, commits, dashboards int) *Repository {
 		r.stream(in, changes, fmt.Sprintf("Change %d of the dashboards", i+1), "")
 	}
 	r.load(t, in)
-	r.git(t, "repack", "-adfq", "--window=10")
+	r.Git(t, "repack", "-adfq", "--window=10")
 	return r
 }
 
@@ -90,21 +90,17 @@ func EmptyRepo(t testing.TB) *Repository {
 	if err := os.Mkdir(r.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r.git(t, "init", "-q", "--bare", "--initial-branch="+Branch)
+	r.Git(t, "init", "-q", "--bare", "--initial-branch="+Branch)
 	return r
 }
-
-// Files returns the tree of the branch: path to contents. The map is the
-// caller's, the contents are not.
-func (r *Repository) Files() map[string][]byte { return maps.Clone(r.files) }
 
 // Dashboards returns the dashboards of the branch, sorted by path.
 func (r *Repository) Dashboards() []Dashboard {
 	return slices.SortedFunc(maps.Values(r.boards), func(a, b Dashboard) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// Folders returns the directories below Root that hold dashboards, with their
-// parents below Root, sorted. Paths are from the root of the repository.
+// Folders returns the directories below Directory that hold dashboards, with
+// their parents below Directory, sorted. Paths are from the root of the repository.
 func (r *Repository) Folders() []string {
 	found := map[string]bool{}
 	for path := range r.boards {
@@ -118,7 +114,7 @@ func (r *Repository) Folders() []string {
 // Head returns the hash of the branch.
 func (r *Repository) Head(t testing.TB) string {
 	t.Helper()
-	return r.git(t, "rev-parse", "refs/heads/"+Branch)
+	return r.Git(t, "rev-parse", "refs/heads/"+Branch)
 }
 
 // Commit adds one commit to the branch and returns its hash.
@@ -180,22 +176,19 @@ func (r *Repository) ForcePush(t testing.TB, n int, changes ...Change) string {
 	if n <= 0 || n >= len(r.past) {
 		t.Fatalf("cannot drop %d of %d commits", n, len(r.past))
 	}
-	r.git(t, "update-ref", "refs/heads/"+Branch, fmt.Sprintf("refs/heads/%s~%d", Branch, n))
+	r.Git(t, "update-ref", "refs/heads/"+Branch, fmt.Sprintf("refs/heads/%s~%d", Branch, n))
 	r.past = r.past[:len(r.past)-n]
 	now := r.past[len(r.past)-1]
 	r.files, r.boards = maps.Clone(now.files), maps.Clone(now.boards)
 	return r.Commit(t, "Rewrite", changes...)
 }
 
-// Git runs git in the bare repository, for what has no method here.
-func (r *Repository) Git(t testing.TB, args ...string) string { t.Helper(); return r.git(t, args...) }
-
 // draw invents dashboard i and returns the change that adds it.
 func (r *Repository) draw(i int) Change {
 	seed := rand.New(rand.NewPCG(uint64(i), 3))
 	team, area := words[i%7], words[7+i%11]
 	dir := []string{Directory, Directory + "/" + team, Directory + "/" + team + "/" + area, Directory + "/" + team + "/" + area + "/deep"}[i%4]
-	d := Dashboard{UID: fmt.Sprintf("board-%04d", i), Title: fmt.Sprintf("%s %d", title(seed), i), K8s: i%10 == 9, seed: uint64(i)}
+	d := Dashboard{UID: fmt.Sprintf("board-%04d", i), Title: fmt.Sprintf("%s %d", title(seed), i), k8s: i%10 == 9, seed: uint64(i)}
 	d.Path = fmt.Sprintf("%s/%s-%04d.json", dir, strings.ReplaceAll(strings.ToLower(title(seed)), " ", "-"), i)
 	r.boards[d.Path] = d
 	return Change{Path: d.Path, Data: d.JSON()}
@@ -270,7 +263,9 @@ func (r *Repository) load(t testing.TB, in io.Reader) {
 	}
 }
 
-func (r *Repository) git(t testing.TB, args ...string) string {
+// Git runs git in the bare repository and returns what it prints, without
+// blanks at the ends.
+func (r *Repository) Git(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := r.command(args...).CombinedOutput()
 	if err != nil {

@@ -23,7 +23,7 @@ func TestRepoIsRealShapedAndTheSameEachTime(t *testing.T) {
 	}
 	uids, objects := map[string]bool{}, 0
 	for _, d := range r.Dashboards() {
-		data := r.Files()[d.Path]
+		data := r.files[d.Path]
 		if len(data) < 4_000 || len(data) > 80_000 {
 			t.Errorf("%s has %d bytes", d.Path, len(data))
 		}
@@ -36,7 +36,7 @@ func TestRepoIsRealShapedAndTheSameEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		uid := file.UID
-		if d.K8s {
+		if d.k8s {
 			objects++
 			uid = file.Metadata.Name
 		}
@@ -54,9 +54,9 @@ func TestRepoIsRealShapedAndTheSameEachTime(t *testing.T) {
 func TestRepoFollowsItsChanges(t *testing.T) {
 	r := Repo(t, 20, 12)
 	path := r.Dashboards()[3].Path
-	before := r.Files()[path]
+	before := r.files[path]
 	r.Edit(t, path)
-	if bytes.Equal(before, r.Files()[path]) {
+	if bytes.Equal(before, r.files[path]) {
 		t.Error("an edit changed nothing")
 	}
 	checkTree(t, r)
@@ -72,7 +72,7 @@ func TestRepoFollowsItsChanges(t *testing.T) {
 	lost := r.Head(t)
 	r.ForcePush(t, 2, Change{Path: "after.txt", Data: []byte("x")})
 	checkTree(t, r)
-	if _, ok := r.Files()[moved]; !ok {
+	if _, ok := r.files[moved]; !ok {
 		t.Error("a force push did not bring the dropped deletion back")
 	}
 	if base := r.Git(t, "merge-base", lost, Branch); base == lost {
@@ -99,12 +99,12 @@ func checkTree(t *testing.T, r *Repository) {
 		n++
 		rel, _ := filepath.Rel(dir, path)
 		data, err := os.ReadFile(path)
-		if want, ok := r.Files()[filepath.ToSlash(rel)]; !ok || !bytes.Equal(data, want) {
+		if want, ok := r.files[filepath.ToSlash(rel)]; !ok || !bytes.Equal(data, want) {
 			t.Errorf("%s differs from the model", rel)
 		}
 		return err
 	})
-	if err != nil || n != len(r.Files()) {
-		t.Fatalf("git has %d files, the model %d: %v", n, len(r.Files()), err)
+	if err != nil || n != len(r.files) {
+		t.Fatalf("git has %d files, the model %d: %v", n, len(r.files), err)
 	}
 }

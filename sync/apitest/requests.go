@@ -8,29 +8,22 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Request is one request that a server answered. Body is the body of a write
 // when it was JSON.
 type Request struct {
-	At          time.Time       `json:"at"`
-	Method      string          `json:"method"`
-	Path        string          `json:"path"`
-	Query       string          `json:"query"`
-	Code        int             `json:"code"`
-	Agent       string          `json:"agent"`
-	ContentType string          `json:"contentType"`
-	Body        json.RawMessage `json:"body"`
+	Method string          `json:"method"`
+	Path   string          `json:"path"`
+	Code   int             `json:"code"`
+	Agent  string          `json:"agent"`
+	Body   json.RawMessage `json:"body"`
 }
 
 // String is "PUT /apis/… 200", for messages and for comparing sets.
 func (r Request) String() string {
 	return r.Method + " " + r.Path + " " + http.StatusText(r.Code)
 }
-
-// Write says whether the request asked to change something.
-func (r Request) Write() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
 // Mark is a place in the log of requests.
 type Mark int64
@@ -47,10 +40,9 @@ func (s *Server) Mark(t testing.TB) Mark {
 	return Mark(info.Size())
 }
 
-// Requests returns what was answered since the mark (0 = from the start), in
-// the order of the answers. A request is there before its client has the
-// answer. The server's own requests to itself are left out.
-func (s *Server) Requests(t testing.TB, since Mark) []Request {
+// requests returns what was answered since the mark, in the order of the
+// answers, without the server's own requests to itself.
+func (s *Server) requests(t testing.TB, since Mark) []Request {
 	t.Helper()
 	f, err := os.Open(s.requestLog())
 	if err != nil {
@@ -77,12 +69,14 @@ func (s *Server) Requests(t testing.TB, since Mark) []Request {
 	}
 }
 
-// Writes is Requests without the reads.
+// Writes returns the requests since the mark (0 = from the start) that asked to
+// change something, in the order of the answers. A request is there before its
+// client has the answer. The server's own requests to itself are left out.
 func (s *Server) Writes(t testing.TB, since Mark) []Request {
 	t.Helper()
 	var out []Request
-	for _, r := range s.Requests(t, since) {
-		if r.Write() {
+	for _, r := range s.requests(t, since) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			out = append(out, r)
 		}
 	}

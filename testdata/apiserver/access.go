@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -23,9 +22,7 @@ const accessHeader = "X-Access-Token"
 type access struct {
 	token string
 	sign  *signer
-
-	mu   sync.RWMutex
-	deny rules // guarded by mu: commands change it while requests read it
+	deny  rules
 }
 
 // AuthenticateRequest accepts the static token as a bearer or access token, and
@@ -59,8 +56,6 @@ func as(name string) *authenticator.Response {
 // authorize allows what no rule denies. The server's own loopback client is
 // never denied anything.
 func (a *access) authorize(_ context.Context, attr authorizer.Attributes) (authorizer.Decision, string, error) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
 	if attr.GetUser().GetName() != user.APIServerUser && attr.IsResourceRequest() {
 		for _, rule := range a.deny {
 			if rule.matches(attr) {
@@ -71,27 +66,9 @@ func (a *access) authorize(_ context.Context, attr authorizer.Attributes) (autho
 	return authorizer.DecisionAllow, "", nil
 }
 
-// set adds or takes away a rule.
-func (a *access) set(r rule, denied bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.deny = slices.DeleteFunc(a.deny, func(have rule) bool { return have == r })
-	if denied {
-		a.deny = append(a.deny, r)
-	}
-}
-
 // rule names requests; * stands for every verb, resource or namespace. A
 // subresource is named as in RBAC: repositories/status.
 type rule struct{ verb, resource, namespace string }
-
-func parseRule(text string) (rule, error) {
-	f := strings.Fields(text)
-	if len(f) != 3 {
-		return rule{}, fmt.Errorf("rule %q is not VERB RESOURCE NAMESPACE", text)
-	}
-	return rule{f[0], f[1], f[2]}, nil
-}
 
 func (r rule) matches(attr authorizer.Attributes) bool {
 	resource := attr.GetResource()
@@ -110,9 +87,10 @@ func (r *rules) String() string { return fmt.Sprint(*r) }
 
 // Set adds one rule.
 func (r *rules) Set(text string) error {
-	one, err := parseRule(text)
-	if err == nil {
-		*r = append(*r, one)
+	f := strings.Fields(text)
+	if len(f) != 3 {
+		return fmt.Errorf("rule %q is not VERB RESOURCE NAMESPACE", text)
 	}
-	return err
+	*r = append(*r, rule{f[0], f[1], f[2]})
+	return nil
 }

@@ -5,10 +5,10 @@
 //
 // It writes one JSON line on stdout when it serves:
 //
-//	{"event":"ready","url":"https://127.0.0.1:40123","ca":"…/ca.crt","kubeconfig":"…/kubeconfig","signURL":"…"}
+//	{"url":"https://127.0.0.1:40123","ca":"…/ca.crt","signURL":"…"}
 //
-// and one line per command that it reads on stdin (see control.go). It stops at
-// SIGTERM, SIGINT, or when stdin ends, so that it never outlives its test.
+// It stops at SIGTERM, SIGINT, or when stdin ends, so that it never outlives its
+// test.
 package main
 
 import (
@@ -20,9 +20,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
-	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -39,15 +37,12 @@ type options struct {
 	Requests  string
 	Sign      string
 	SignToken string
-	SignTTL   time.Duration
-	Cert      string
-	Key       string
 }
 
 func parse(args []string) (options, error) {
 	o := options{}
 	f := flag.NewFlagSet("apiserver", flag.ContinueOnError)
-	f.StringVar(&o.Dir, "dir", "", "directory for etcd, certificates and the kubeconfig (required)")
+	f.StringVar(&o.Dir, "dir", "", "directory for etcd and certificates (required)")
 	f.BoolVar(&o.Ephemeral, "ephemeral", false, "remove --dir at the end")
 	f.StringVar(&o.Token, "token", "", "bearer token of the administrator (required)")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:0", "address to serve HTTPS on")
@@ -57,22 +52,13 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.Requests, "requests", "", "file that receives one JSON line per request")
 	f.StringVar(&o.Sign, "sign", "", "address of the token exchange (POST /sign/access-token); empty = off")
 	f.StringVar(&o.SignToken, "sign-token", "ProvisioningAdminToken", "token that may be exchanged")
-	f.DurationVar(&o.SignTTL, "sign-ttl", 10*time.Minute, "life of an exchanged token")
-	f.StringVar(&o.Cert, "tls-cert-file", "", "certificate of both listeners; read again when it changes; default: made in --dir")
-	f.StringVar(&o.Key, "tls-key-file", "", "key of --tls-cert-file")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if o.Dir == "" || o.Token == "" {
 		return o, errors.New("--dir and --token are required")
 	}
-	if (o.Cert == "") != (o.Key == "") {
-		return o, errors.New("--tls-cert-file and --tls-key-file go together")
-	}
-	// The kubeconfig names the CA file by its full path.
-	dir, err := filepath.Abs(o.Dir)
-	o.Dir = dir
-	return o, err
+	return o, nil
 }
 
 func main() {
@@ -108,15 +94,14 @@ func run(ctx context.Context, o options, in io.Reader, out io.Writer) (err error
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 
-	lines := json.NewEncoder(out)
-	if err := lines.Encode(s.ready()); err != nil {
+	if err := json.NewEncoder(out).Encode(s.ready()); err != nil {
 		return err
 	}
 	// Nobody waits for this one: a read of stdin cannot be interrupted, and the
 	// process ends with run.
 	go func() {
 		defer cancel()
-		s.obey(ctx, in, lines)
+		_, _ = io.Copy(io.Discard, in)
 	}()
 	select {
 	case <-ctx.Done():

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
@@ -21,14 +20,11 @@ type requestLog struct {
 
 // requestLine is one request. Body is that of a write, as it came, when it is JSON.
 type requestLine struct {
-	At          time.Time       `json:"at"`
-	Method      string          `json:"method"`
-	Path        string          `json:"path"`
-	Query       string          `json:"query,omitempty"`
-	Code        int             `json:"code"`
-	Agent       string          `json:"agent,omitempty"`
-	ContentType string          `json:"contentType,omitempty"`
-	Body        json.RawMessage `json:"body,omitempty"`
+	Method string          `json:"method"`
+	Path   string          `json:"path"`
+	Code   int             `json:"code"`
+	Agent  string          `json:"agent,omitempty"`
+	Body   json.RawMessage `json:"body,omitempty"`
 }
 
 func openRequestLog(path string) (*requestLog, error) {
@@ -56,8 +52,7 @@ func (l *requestLog) wrap(h http.Handler) http.Handler {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		line := requestLine{At: time.Now(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery,
-			Agent: r.UserAgent(), ContentType: r.Header.Get("Content-Type")}
+		line := requestLine{Method: r.Method, Path: r.URL.Path, Agent: r.UserAgent()}
 		rec := &recorder{ResponseWriter: w, log: l, line: line}
 		if r.Method != http.MethodGet && r.Body != nil {
 			r.Body = tee{io.TeeReader(r.Body, &rec.body), r.Body}

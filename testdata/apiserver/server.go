@@ -5,20 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // server is the running program: etcd, the API, and the token exchange.
 type server struct {
-	dir       string
 	etcd      *embed.Etcd
 	access    *access
 	discovery discovery.GroupManager
@@ -36,19 +32,18 @@ type server struct {
 // start brings everything up and returns when the resources of o.CRDs are
 // served. After an error all that was started is stopped again.
 func start(ctx context.Context, o options) (_ *server, err error) {
-	s := &server{dir: o.Dir, ended: make(chan error, 2)}
+	s := &server{ended: make(chan error, 2)}
 	ctx, s.cancel = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	cert, key := o.Cert, o.Key
-	if cert == "" {
-		if s.ca, cert, key, err = certificate(o.Dir); err != nil {
-			return nil, fmt.Errorf("make certificate: %w", err)
-		}
+	ca, cert, key, err := certificate(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("make certificate: %w", err)
 	}
+	s.ca = ca
 	if s.etcd, err = startEtcd(ctx, o.Dir, o.NoFsync); err != nil {
 		return nil, err
 	}
@@ -61,7 +56,7 @@ func start(ctx context.Context, o options) (_ *server, err error) {
 	s.closers = append(s.closers, log.Close)
 
 	s.access = &access{token: o.Token, deny: o.Deny}
-	if s.access.sign, err = newSigner(o.SignToken, o.SignTTL); err != nil {
+	if s.access.sign, err = newSigner(o.SignToken); err != nil {
 		return nil, err
 	}
 	if o.Sign != "" {
@@ -75,7 +70,7 @@ func start(ctx context.Context, o options) (_ *server, err error) {
 	if err := s.install(ctx, o.CRDs); err != nil {
 		return nil, fmt.Errorf("install resources: %w", err)
 	}
-	return s, s.writeKubeconfig(o.Token)
+	return s, nil
 }
 
 // stop ends everything that start began and waits for it.
@@ -91,24 +86,10 @@ func (s *server) stop() error {
 
 // ready is the line that tells how to reach the server.
 func (s *server) ready() map[string]string {
-	return map[string]string{
-		"event": "ready", "url": s.url, "ca": s.ca, "signURL": s.signURL,
-		"kubeconfig": s.kubeconfig(), "etcd": s.etcdAddress(),
-	}
+	return map[string]string{"url": s.url, "ca": s.ca, "signURL": s.signURL}
 }
 
-func (s *server) kubeconfig() string  { return filepath.Join(s.dir, "kubeconfig") }
 func (s *server) etcdAddress() string { return "http://" + s.etcd.Clients[0].Addr().String() }
-
-func (s *server) writeKubeconfig(token string) error {
-	const name = "testbed"
-	c := clientcmdapi.NewConfig()
-	c.Clusters[name] = &clientcmdapi.Cluster{Server: s.url, CertificateAuthority: s.ca}
-	c.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
-	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: "default"}
-	c.CurrentContext = name
-	return clientcmd.WriteToFile(*c, s.kubeconfig())
-}
 
 // serveSigner serves the token exchange until ctx ends.
 func (s *server) serveSigner(ctx context.Context, address, cert, key string) error {
