@@ -1,0 +1,51 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// One caller at a time asks a server that is down, at 2, 20, 40 s and so on.
+func TestHealthSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h health
+		if err := h.wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		h.fail(errRefused, 0)
+		h.fail(errRefused, 0) // at the same moment: no second step
+		var asked []time.Duration
+		for range 5 {
+			if err := h.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			asked = append(asked, time.Since(start))
+			h.fail(errRefused, 0)
+		}
+		for n, want := range []time.Duration{2, 20, 40, 60, 80} {
+			if want *= time.Second; asked[n] < want || asked[n] > want*12/10 {
+				t.Errorf("turn %d after %v, want %v", n, asked[n], want)
+			}
+		}
+		h.fail(errRefused, time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+		defer cancel()
+		if err := h.wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wish for a minute is not honoured: %v", err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- h.wait(t.Context()) }()
+		synctest.Wait()
+		h.ok()
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+		if since, err := h.down(); !since.IsZero() || err != nil {
+			t.Errorf("down since %v: %v", since, err)
+		}
+	})
+}
