@@ -98,6 +98,59 @@ func (s *Server) answerStored(w http.ResponseWriter, req *http.Request, m media,
 	}
 }
 
+// answerPage writes a list in the form that the client asked for.
+func (s *Server) answerPage(w http.ResponseWriter, req *http.Request, m media, k api.Kind, version string, page listPage) {
+	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Left}
+	if m.As == asTable {
+		items := make([][]byte, len(page.Items))
+		for i, data := range page.Items {
+			items[i] = atVersion(data, apiVersionOf(k, version))
+		}
+		t, err := tableOf(req, m, k, items, true)
+		if err != nil {
+			s.answerError(w, req, err)
+			return
+		}
+		t.ListMeta = meta
+		s.answerAny(w, m, http.StatusOK, t)
+		return
+	}
+	apiVersion, kind := apiVersionOf(k, version), k.Kind+"List"
+	if m.As == asMetadata {
+		s.answerError(w, req, notAcceptable("you requested PartialObjectMetadata, but the requested object is a list"))
+		return
+	}
+	if m.As == asMetaList {
+		apiVersion, kind = m.metaVersion(), asMetaList
+	}
+	head, err := json.Marshal(struct {
+		APIVersion string          `json:"apiVersion"`
+		Kind       string          `json:"kind"`
+		Meta       metav1.ListMeta `json:"metadata"`
+	}{apiVersion, kind, meta})
+	if err != nil {
+		s.answerError(w, req, err)
+		return
+	}
+	size := len(head) + 16
+	for _, item := range page.Items {
+		size += len(item) + 32
+	}
+	out := append(make([]byte, 0, size), head[:len(head)-1]...)
+	out = append(out, `,"items":[`...)
+	for i, data := range page.Items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if m.As == asMetaList {
+			out = append(out, metadataOf(m, data)...)
+		} else {
+			out = append(out, atVersion(data, apiVersionOf(k, version))...)
+		}
+	}
+	s.answerBytes(w, m, http.StatusOK, append(out, "]}"...))
+}
+
 // metadataOf answers the object reduced to its metadata.
 func metadataOf(m media, data []byte) []byte {
 	out := append([]byte(`{"apiVersion":"`), m.metaVersion()...)

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/state"
-	"limpet/sync/api"
 )
 
 // A list is what was stored at one revision. Pages after the first read the
@@ -245,89 +243,4 @@ func (s *Server) tooLarge(revision uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, s.seen()), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 	return err
-}
-
-// answerPage writes a list in the form that the client asked for.
-func (s *Server) answerPage(w http.ResponseWriter, req *http.Request, m media, k api.Kind, version string, page listPage) {
-	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Left}
-	if m.As == asTable {
-		items := make([][]byte, len(page.Items))
-		for i, data := range page.Items {
-			items[i] = atVersion(data, apiVersionOf(k, version))
-		}
-		t, err := tableOf(req, m, k, items, true)
-		if err != nil {
-			s.answerError(w, req, err)
-			return
-		}
-		t.ListMeta = meta
-		s.answerAny(w, m, http.StatusOK, t)
-		return
-	}
-	apiVersion, kind := apiVersionOf(k, version), k.Kind+"List"
-	if m.As == asMetadata {
-		s.answerError(w, req, notAcceptable("you requested PartialObjectMetadata, but the requested object is a list"))
-		return
-	}
-	if m.As == asMetaList {
-		apiVersion, kind = m.metaVersion(), asMetaList
-	}
-	head, err := json.Marshal(struct {
-		APIVersion string          `json:"apiVersion"`
-		Kind       string          `json:"kind"`
-		Meta       metav1.ListMeta `json:"metadata"`
-	}{apiVersion, kind, meta})
-	if err != nil {
-		s.answerError(w, req, err)
-		return
-	}
-	size := len(head) + 16
-	for _, item := range page.Items {
-		size += len(item) + 32
-	}
-	out := append(make([]byte, 0, size), head[:len(head)-1]...)
-	out = append(out, `,"items":[`...)
-	for i, data := range page.Items {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		if m.As == asMetaList {
-			out = append(out, metadataOf(m, data)...)
-		} else {
-			out = append(out, atVersion(data, apiVersionOf(k, version))...)
-		}
-	}
-	s.answerBytes(w, m, http.StatusOK, append(out, "]}"...))
-}
-
-// deleteCollection deletes what the selectors pick and answers the list of it.
-func (c *call) deleteCollection() error {
-	body, err := readBody(c.req)
-	if err != nil {
-		return err
-	}
-	o, err := listParameters(c.req.URL.Query(), c.info.Kind, "", false)
-	if err != nil {
-		return err
-	}
-	d, err := deleteParameters(c.req, body)
-	if err != nil {
-		return err
-	}
-	ctx := c.req.Context()
-	page, err := c.page(ctx, c.info, o)
-	if err != nil {
-		return err
-	}
-	w := writeOptions{Version: c.info.Version, DryRun: len(d.DryRun) > 0, Warnings: new([]string)}
-	for _, item := range page.Items {
-		t := c.target()
-		t.name = text(item, find(item, "metadata", "name"))
-		if _, _, err := c.remove(ctx, t, d, w); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	warn(c.w, *w.Warnings)
-	c.answerPage(c.w, c.req, c.media, c.info.Kind, c.info.Version, page)
-	return nil
 }

@@ -168,6 +168,38 @@ func (c *call) delete() error {
 	return nil
 }
 
+// deleteCollection deletes what the selectors pick and answers the list of it.
+func (c *call) deleteCollection() error {
+	body, err := readBody(c.req)
+	if err != nil {
+		return err
+	}
+	o, err := listParameters(c.req.URL.Query(), c.info.Kind, "", false)
+	if err != nil {
+		return err
+	}
+	d, err := deleteParameters(c.req, body)
+	if err != nil {
+		return err
+	}
+	ctx := c.req.Context()
+	page, err := c.page(ctx, c.info, o)
+	if err != nil {
+		return err
+	}
+	w := writeOptions{Version: c.info.Version, DryRun: len(d.DryRun) > 0, Warnings: new([]string)}
+	for _, item := range page.Items {
+		t := c.target()
+		t.name = text(item, find(item, "metadata", "name"))
+		if _, _, err := c.remove(ctx, t, d, w); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	warn(c.w, *w.Warnings)
+	c.answerPage(c.w, c.req, c.media, c.info.Kind, c.info.Version, page)
+	return nil
+}
+
 // options reads the write options of the request.
 func (c *call) options(kind string, patch types.PatchType) (writeOptions, error) {
 	o, err := writeParameters(c.req, kind, patch)
