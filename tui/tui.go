@@ -30,7 +30,7 @@ type Source interface {
 	Next(ctx context.Context) (*view.Snapshot, error)
 	// Act asks the agent for something, once.
 	Act(ctx context.Context, a Action) error
-	// Name says what the source is: Standalone, or "attached to daemon 4121".
+	// Name says what the source is now: Standalone, or "attached to daemon 4121".
 	Name() string
 }
 
@@ -143,7 +143,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.w, m.h = msg.Width, msg.Height
 	case pictureMsg:
 		m.state = m.state.Show(msg.snap)
-		m.state.Now = time.Now()
+		m.state.Now, m.state.Source = time.Now(), m.src.Name()
 		m.retry = retryMin
 		return m, m.pause(m.gap)
 	case goneMsg:

@@ -31,12 +31,16 @@ type Client struct {
 }
 
 // Attach says hello on the socket at path. It returns ErrNoDaemon when nobody
-// listens there.
+// answers there in time, and the cause of ctx when that ends first.
 func Attach(ctx context.Context, path string) (*Client, error) {
 	c := &Client{path: path, http: &http.Client{Transport: Transport(path)}}
-	ctx, cancel := context.WithTimeout(ctx, 4*DialTimeout)
+	hello, cancel := context.WithTimeout(ctx, 4*DialTimeout)
 	defer cancel()
-	if err := c.call(ctx, http.MethodGet, "hello", nil, &c.hello); err != nil {
+	if err := c.call(hello, http.MethodGet, "hello", nil, &c.hello); err != nil {
+		c.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
 	}
 	return c, nil

@@ -45,6 +45,14 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
 	if err == nil {
 		defer daemon.Close()
+		same, err := r.serves(ctx, daemon)
+		if err != nil {
+			return err
+		}
+		if !same {
+			h := daemon.Hello()
+			return usage("limpet    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
+		}
 		if err := tui.Run(ctx, attached(daemon), r.tuiOptions()); err != nil {
 			return err
 		}

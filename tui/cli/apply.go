@@ -64,18 +64,44 @@ func (c applyCmd) Run(ctx context.Context, r *run) error {
 	}
 	// All are asked for without effect first, so that a bad one is refused
 	// before the first is written.
-	for _, dry := range []bool{true, false} {
-		for _, o := range objects {
-			s, err := at(o)
-			if err != nil {
-				return err
-			}
-			if err := r.applyOne(ctx, s, o, dry); err != nil {
-				return err
-			}
+	for _, o := range objects {
+		s, err := at(o)
+		if err != nil {
+			return err
+		}
+		if _, err := r.applyOne(ctx, s, o, true); err != nil {
+			return applyError(err, o, 0)
 		}
 	}
+	var made []any
+	for n, o := range objects {
+		s, err := at(o)
+		if err != nil {
+			return err
+		}
+		u, err := r.applyOne(ctx, s, o, false)
+		if err != nil {
+			return applyError(err, o, n)
+		}
+		made = append(made, u.Object)
+	}
+	if r.g.Output == "json" || r.g.Output == "yaml" {
+		return r.g.printList(r.world.Out, made, table{})
+	}
 	return nil
+}
+
+// applyError says which object of which file it was, and how much was written
+// before it.
+func applyError(err error, o manifestObject, written int) error {
+	err = fmt.Errorf("%s: %w", o.where, err)
+	if written > 0 {
+		err = fmt.Errorf("%w (what comes before it in the file was written)", err)
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return hinted(err, "limpet apply -f "+o.file+"    # after correcting it")
+	}
+	return err
 }
 
 // manifestObject is one object of a file and where it stands there.
@@ -86,45 +112,48 @@ type manifestObject struct {
 	where string
 }
 
-func (r *run) applyOne(ctx context.Context, s *session, o manifestObject, dry bool) error {
+// applyOne applies one object and says on a line what that did, unless it is a
+// dry run.
+func (r *run) applyOne(ctx context.Context, s *session, o manifestObject, dry bool) (*unstructured.Unstructured, error) {
 	u := o.u.DeepCopy()
 	if u.GetNamespace() == "" {
 		u.SetNamespace(r.g.oneNamespace())
 	}
 	res := s.Client.Resource(u.GroupVersionKind().GroupVersion().WithResource(o.kind.Plural)).Namespace(u.GetNamespace())
 	opts := metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), FieldValidation: metav1.FieldValidationStrict}
-	if dry {
-		opts.DryRun = []string{metav1.DryRunAll}
-	}
 	body, err := json.Marshal(u.Object)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if dry {
+		opts.DryRun = []string{metav1.DryRunAll}
+		return res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
 	}
 	before := ""
 	if old, err := res.Get(ctx, u.GetName(), metav1.GetOptions{}); err == nil {
 		before = old.GetResourceVersion()
 	} else if !apierrors.IsNotFound(err) {
-		return err
+		return nil, err
 	}
 	made, err := res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return hinted(fmt.Errorf("%s: %w", o.where, err), "limpet apply -f "+o.file+"    # after correcting it; nothing was written")
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.where, err)
+		return nil, err
 	}
-	if dry {
-		return nil
+	made.SetManagedFields(nil)
+	line := o.kind.Singular + "/" + made.GetName()
+	switch {
+	case r.g.Output == "json" || r.g.Output == "yaml":
+		return made, nil
+	case r.g.Output == "name":
+	case before == "":
+		line += " created"
+	case before == made.GetResourceVersion():
+		line += " unchanged"
+	default:
+		line += " configured"
 	}
-	verb := "configured"
-	switch before {
-	case "":
-		verb = "created"
-	case made.GetResourceVersion():
-		verb = "unchanged"
-	}
-	name := o.kind.Singular + "/" + made.GetName()
-	return r.g.printOne(r.world.Out, made.Object, name, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", name, verb) })
+	_, err = fmt.Fprintln(r.world.Out, line)
+	return made, err
 }
 
 // parseObjects reads all documents of a file and refuses it whole when one is
@@ -132,12 +161,16 @@ func (r *run) applyOne(ctx context.Context, s *session, o manifestObject, dry bo
 func parseObjects(file string, data []byte) ([]manifestObject, error) {
 	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	var out []manifestObject
+	name := file
+	if file == "-" {
+		name = "stdin"
+	}
 	for n := 1; ; n++ {
 		doc, err := dec.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		where := fmt.Sprintf("%s, document %d", file, n)
+		where := fmt.Sprintf("%s, document %d", name, n)
 		if err != nil {
 			return nil, usage("", "%s: %w", where, err)
 		}
@@ -169,7 +202,7 @@ func parseObjects(file string, data []byte) ([]manifestObject, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, usage("", "%s holds no objects", file)
+		return nil, usage("", "%s holds no objects", name)
 	}
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sort"
 	"strings"
 
@@ -97,15 +98,18 @@ func (c *configFile) check(known []string) error {
 	return nil
 }
 
-// Resolve gives kong the value of a flag that was neither on the command line
-// nor in the environment. Kong asks resolvers before it looks at variables, so
-// the variable has to be asked for here to keep its place before the file.
-func (c *configFile) resolver(env func(string) string) kong.Resolver {
+// resolver gives kong the value of a flag that was not on the command line: from
+// the environment, else from the file. Kong's own look at the environment comes
+// after the file, which is the wrong way round.
+func (c *configFile) resolver(lookup func(string) (string, bool)) kong.Resolver {
 	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		for _, name := range flag.Envs {
-			if env(name) != "" {
-				return nil, nil
-			}
+		if flag.Name == "help" {
+			return nil, nil
+		}
+		// An empty variable is a value for a text only: --telemetry-listen "" is
+		// off, but no number is empty.
+		if v, set := lookup(variable(flag.Name)); set && (v != "" || flag.Target.Kind() == reflect.String) {
+			return v, nil
 		}
 		for _, key := range []string{flag.Name, strings.ReplaceAll(flag.Name, "-", "_")} {
 			if v, ok := c.Values[key]; ok {
@@ -114,6 +118,11 @@ func (c *configFile) resolver(env func(string) string) kong.Resolver {
 		}
 		return nil, nil
 	})
+}
+
+// variable is the name of the environment variable of a flag.
+func variable(flag string) string {
+	return "LIMPET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // scalar turns a YAML value into what kong's mappers take: text, or a list of

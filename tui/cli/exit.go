@@ -168,7 +168,7 @@ func lockedHint(locked *state.LockedError) string {
 
 // System is the world of a real process.
 func System() World {
-	return World{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv}
+	return World{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv}
 }
 
 // World is all that a command touches outside of itself.
@@ -176,5 +176,12 @@ type World struct {
 	In  io.Reader
 	Out io.Writer
 	Err io.Writer
-	Env func(string) string
+	// Lookup reads the environment, as os.LookupEnv does.
+	Lookup func(name string) (value string, set bool)
+}
+
+// Env is the value of a variable, "" when it is not set.
+func (w World) Env(name string) string {
+	value, _ := w.Lookup(name)
+	return value
 }

@@ -78,7 +78,7 @@ func (s *session) cancel(ctx context.Context, u *unstructured.Unstructured) (don
 func (s *session) requestCancel(ctx context.Context, u *unstructured.Unstructured) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         u.GetUID(),
-		"annotations": map[string]string{api.AnnoCancel: "cancelled by the user on " + hostname()},
+		"annotations": map[string]string{api.AnnoCancel: "the user on " + hostname() + " asked for it"},
 	}})
 	if err != nil {
 		return err

@@ -71,6 +71,7 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	if alone {
 		r.note("no agent runs on this state file; start one with: limpet --daemon")
 	}
+	u.SetManagedFields(nil)
 	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })
 }
 

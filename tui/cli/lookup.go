@@ -28,6 +28,7 @@ func (s *session) selected(ctx context.Context, gvr gvr, namespace, selector str
 			return nil, err
 		}
 		for i := range page.Items {
+			page.Items[i].SetManagedFields(nil)
 			if keep == nil || keep(&page.Items[i]) {
 				out = append(out, page.Items[i])
 			}
@@ -42,10 +43,16 @@ func (s *session) selected(ctx context.Context, gvr gvr, namespace, selector str
 }
 
 // find reads the one object of that name; without a namespace it looks in all
-// of them and refuses to choose between two.
+// of them and refuses to choose between two. Objects come without managedFields,
+// which are bookkeeping of the API and many times the object.
 func (s *session) find(ctx context.Context, gvr gvr, namespace, name string) (*unstructured.Unstructured, error) {
 	if namespace != "" {
-		return s.Client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		u, err := s.Client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		u.SetManagedFields(nil)
+		return u, nil
 	}
 	page, err := s.Client.Resource(gvr).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
@@ -55,6 +62,7 @@ func (s *session) find(ctx context.Context, gvr gvr, namespace, name string) (*u
 	case 0:
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
 	case 1:
+		page.Items[0].SetManagedFields(nil)
 		return &page.Items[0], nil
 	}
 	var in []string

@@ -80,6 +80,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	made.SetManagedFields(nil)
 	return r.g.printOne(r.world.Out, made.Object, "repository/"+made.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
 }
 

@@ -66,40 +66,47 @@ func (r *run) open(ctx context.Context, n need) (*session, error) {
 // else of the embedded API. A daemon that works on that server, or on any when
 // none is named, passes the calls on with its own credentials.
 func (r *run) connect(ctx context.Context, s *session, group string) (*api.Client, error) {
-	if r.embedded() && s.Daemon == nil {
+	if s.Daemon != nil {
+		same, err := r.serves(ctx, s.Daemon)
+		if err != nil {
+			return nil, err
+		}
+		if same {
+			return api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(s.Daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
+		}
+	} else if r.embedded() {
 		var err error
 		if s.server, err = localapi.New(s.store, localapi.Options{Logger: r.log, Version: Version}); err != nil {
 			return nil, err
 		}
 		return api.Connect(ctx, api.Config{Server: agent.EmbeddedURL, Transport: s.server.Transport(), Logger: r.log})
 	}
-	if r.embedded() {
-		return r.through(ctx, s.Daemon)
-	}
 	cfg, err := r.apiConfig()
 	if err != nil {
 		return nil, err
-	}
-	client, err := api.Connect(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	base, _ := client.Endpoint()
-	same := s.Daemon != nil && s.Daemon.Hello().Server == base.Redacted()
-	if !same && group == "" {
-		return client, nil
-	}
-	client.Close()
-	if same {
-		return r.through(ctx, s.Daemon)
 	}
 	r.forGroup(&cfg, group)
 	return api.Connect(ctx, cfg)
 }
 
-// through is the client of the API that a daemon works on.
-func (r *run) through(ctx context.Context, daemon *socket.Client) (*api.Client, error) {
-	return api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
+// serves says whether a daemon works on what the flags mean.
+func (r *run) serves(ctx context.Context, daemon *socket.Client) (bool, error) {
+	if r.embedded() {
+		return true, nil
+	}
+	cfg, err := r.apiConfig()
+	if err != nil {
+		return false, err
+	}
+	// The address of a kubeconfig is known to a client only.
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	client, err := api.Connect(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	base, _ := client.Endpoint()
+	return base.Redacted() == daemon.Hello().Server, nil
 }
 
 // forGroup points the configuration at the server of an API group and asks for

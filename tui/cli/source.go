@@ -38,23 +38,30 @@ func (s *localSource) Act(ctx context.Context, act tui.Action) error {
 
 // attached is the source of a dashboard that shows the daemon's agent. Next
 // returns an error while the daemon is away; the next call tries again.
-func attached(c *socket.Client) tui.Source { return &remoteSource{client: c} }
+func attached(c *socket.Client) tui.Source {
+	s := &remoteSource{client: c}
+	s.pid.Store(int64(c.Hello().PID))
+	return s
+}
 
 type remoteSource struct {
 	client *socket.Client
 	seq    atomic.Uint64
+	pid    atomic.Int64 // of the daemon that sent the last picture
 }
 
-func (s *remoteSource) Name() string {
-	return fmt.Sprintf("attached to daemon %d", s.client.Hello().PID)
-}
+func (s *remoteSource) Name() string { return fmt.Sprintf("attached to daemon %d", s.pid.Load()) }
 
 func (s *remoteSource) Next(ctx context.Context) (*view.Snapshot, error) {
 	snap, err := s.client.Next(ctx, s.seq.Load())
-	if err == nil {
-		s.seq.Store(snap.Seq)
+	if err != nil {
+		// Who answers next may be another daemon, which counts anew.
+		s.seq.Store(0)
+		return nil, err
 	}
-	return snap, err
+	s.seq.Store(snap.Seq)
+	s.pid.Store(int64(snap.Agent.PID))
+	return snap, nil
 }
 
 func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {

@@ -1,0 +1,363 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/localapi"
+)
+
+// wire is the way to an embedded API that a test can cut.
+type wire struct {
+	next http.RoundTripper
+	down atomic.Bool
+	cuts chan struct{} // closed when it is cut, to end the watches
+	mu   sync.Mutex    // guards cuts
+}
+
+func (w *wire) cut() {
+	w.down.Store(true)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.cuts)
+}
+
+func (w *wire) mend() {
+	w.mu.Lock()
+	w.cuts = make(chan struct{})
+	w.mu.Unlock()
+	w.down.Store(false)
+}
+
+func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	if w.down.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	w.mu.Lock()
+	cuts := w.cuts
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(req.Context())
+	go func() {
+		select {
+		case <-cuts:
+			cancel(syscall.ECONNRESET)
+		case <-ctx.Done():
+		}
+	}()
+	resp, err := w.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &wireBody{resp.Body, func() { cancel(nil) }}
+	return resp, nil
+}
+
+type wireBody struct {
+	io.ReadCloser
+	done func()
+}
+
+func (b *wireBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// bench is a follower's world: an API, a state file, one claimed job.
+type bench struct {
+	t     *testing.T
+	r     *run
+	s     *session
+	wire  *wire
+	store *state.Store
+	errs  *lockedBuffer
+	out   *bytes.Buffer
+	job   *unstructured.Unstructured
+}
+
+// lockedBuffer may be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Path: t.TempDir() + "/limpet.db", Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, store: store, errs: &lockedBuffer{}, out: &bytes.Buffer{}, wire: &wire{next: server.Transport(), cuts: make(chan struct{})}}
+	client, err := api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: b.wire, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		if rep, err := store.Check(context.Background()); err != nil || len(rep.Problems) > 0 {
+			t.Errorf("state file: %v %v", err, rep.Problems)
+		}
+		store.Close()
+	})
+	b.s = &session{Client: client, Desk: store}
+	b.r = &run{g: &Globals{Output: "table"}, world: World{Out: b.out, Err: b.errs}}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
+	u.SetAPIVersion(api.Jobs.GroupVersion().String())
+	u.SetKind("Job")
+	u.SetName("r-sync")
+	b.job, err = b.jobs().Create(t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// jobCalls are the calls to the API that the tests make.
+type jobCalls interface {
+	Create(context.Context, *unstructured.Unstructured, metav1.CreateOptions, ...string) (*unstructured.Unstructured, error)
+	Update(context.Context, *unstructured.Unstructured, metav1.UpdateOptions, ...string) (*unstructured.Unstructured, error)
+	Get(context.Context, string, metav1.GetOptions, ...string) (*unstructured.Unstructured, error)
+	Delete(context.Context, string, metav1.DeleteOptions, ...string) error
+}
+
+func (b *bench) jobs() jobCalls {
+	return b.s.Client.Resource(api.Jobs).Namespace("default")
+}
+
+// claim makes the job look like one that an agent works on.
+func (b *bench) claim(message string) {
+	b.t.Helper()
+	u, err := b.jobs().Get(b.t.Context(), "r-sync", metav1.GetOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	u.SetLabels(map[string]string{api.LabelClaim: "1795180000000", api.LabelClaimOwner: "somebody"})
+	u.Object["status"] = map[string]any{"state": "working", "message": message, "progress": 40.0}
+	if _, err := b.jobs().Update(b.t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// end writes the record and takes the job out of the queue, as an agent does.
+func (b *bench) end(rec *state.Record) {
+	b.t.Helper()
+	if rec != nil {
+		rec.UID, rec.Finished = string(b.job.GetUID()), time.Now()
+		if err := b.store.PutRecord(b.t.Context(), *rec); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := b.jobs().Delete(b.t.Context(), "r-sync", metav1.DeleteOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// follow waits for the job beside the test.
+func (b *bench) follow(ctx context.Context) chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- b.r.follow(ctx, b.s, b.job) }()
+	return ended
+}
+
+func (b *bench) says(what string) {
+	b.t.Helper()
+	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(b.errs.String(), what) {
+		select {
+		case <-deadline:
+			b.t.Fatalf("no word of %q in:\n%s", what, b.errs)
+		case <-tick.C:
+		}
+	}
+}
+
+// ends fails the test unless the wait ends with that exit code.
+func (b *bench) ends(ended chan error, code int, text string) {
+	b.t.Helper()
+	select {
+	case err := <-ended:
+		var f *Failure
+		got := ExitOK
+		if errors.As(err, &f) {
+			got = f.Code
+		} else if err != nil {
+			b.t.Fatalf("an error without a code: %v", err)
+		}
+		if got != code || code != ExitOK && (!strings.Contains(f.Error(), text) || f.Hint == "") {
+			b.t.Errorf("exit %d, want %d: %v", got, code, err)
+		}
+	case <-time.After(30 * time.Second):
+		b.t.Fatal("the wait does not end")
+	}
+}
+
+func TestWaitEndsLikeTheJob(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, state, status string
+		code                int
+	}{
+		{"success", "success", `{"state":"success","message":"all good"}`, ExitOK},
+		{"warning", "warning", `{"state":"warning"}`, ExitPartial},
+		{"some resources", "error", `{"state":"error","summary":[{"kind":"Dashboard","error":1,"write":3}]}`, ExitPartial},
+		{"all failed", "error", `{"state":"error","errors":["401"],"summary":[{"kind":"Dashboard","error":1}]}`, ExitJobFailed},
+		{"cancelled", "cancelled", `{"state":"error"}`, ExitCancelled},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.claim("begun")
+			ended := b.follow(t.Context())
+			b.says("working 40% begun")
+			b.end(&state.Record{State: tt.state, Status: []byte(tt.status)})
+			b.ends(ended, tt.code, "the job")
+			if !strings.Contains(b.out.String(), "job/r-sync "+tt.state+" in ") {
+				t.Errorf("stdout: %s", b.out)
+			}
+		})
+	}
+}
+
+func TestWaitOutlivesAnAPIThatIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("begun")
+	ended := b.follow(t.Context())
+	b.says("begun")
+	b.wire.cut()
+	b.says("no answer, still trying")
+	b.wire.mend()
+	b.claim("further on")
+	b.says("further on")
+	b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+	b.ends(ended, ExitOK, "")
+	if n := strings.Count(b.errs.String(), "no answer"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, b.errs)
+	}
+}
+
+func TestWaitForAJobThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	t.Run("before it was claimed", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		ended := b.follow(t.Context())
+		b.says("pending")
+		b.end(nil)
+		b.ends(ended, ExitCancelled, "deleted before it was claimed")
+	})
+	t.Run("another job has taken its name", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		ended := b.follow(t.Context())
+		b.says("pending")
+		b.wire.cut()
+		b.says("no answer")
+		b.wire.mend()
+		first := b.job
+		b.end(nil)
+		again := first.DeepCopy()
+		again.SetUID("")
+		again.SetResourceVersion("")
+		if _, err := b.jobs().Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.ends(ended, ExitCancelled, "deleted before it was claimed")
+	})
+}
+
+func TestWaitThatIsCutShort(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		cause error
+		code  int
+	}{{signalled{syscall.SIGINT}, ExitCancelled}, {timedOut{time.Second}, ExitTimeout}} {
+		b := newBench(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := b.follow(ctx)
+		b.says("pending")
+		cancel(tt.cause)
+		b.ends(ended, tt.code, "the job goes on")
+		if _, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err != nil {
+			t.Errorf("the job is gone: %v", err)
+		}
+	}
+}
+
+func TestCancelJob(t *testing.T) {
+	t.Parallel()
+	t.Run("that waits", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		if done, err := b.s.cancel(t.Context(), b.job); err != nil || done != "deleted before it was claimed" {
+			t.Fatalf("%q %v", done, err)
+		}
+		if _, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err == nil {
+			t.Error("the job is still there")
+		}
+	})
+	t.Run("that was claimed meanwhile", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		b.claim("begun") // b.job is from before that
+		if done, err := b.s.cancel(t.Context(), b.job); err != nil || done != "asked to stop" {
+			t.Fatalf("%q %v", done, err)
+		}
+		u, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{})
+		if err != nil || u.GetAnnotations()[api.AnnoCancel] == "" || u.GetLabels()[api.LabelClaim] == "" {
+			t.Errorf("%v %v", u, err)
+		}
+	})
+	t.Run("whose name belongs to another", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		b.end(nil)
+		again := b.job.DeepCopy()
+		again.SetUID("")
+		again.SetResourceVersion("")
+		made, err := b.jobs().Create(t.Context(), again, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.s.cancel(t.Context(), b.job); err == nil {
+			t.Error("the other job was cancelled")
+		}
+		if u, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err != nil || u.GetUID() != made.GetUID() || u.GetAnnotations()[api.AnnoCancel] != "" {
+			t.Errorf("%v %v", u, err)
+		}
+	})
+}

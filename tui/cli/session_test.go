@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"limpet/state"
+	agent "limpet/sync"
+	"limpet/sync/jobs"
+	"limpet/sync/localapi"
+	"limpet/sync/socket"
+)
+
+// daemon runs an agent on the state file of a site, in this process, until the
+// test ends.
+func (s *site) daemon(t *testing.T, change func(*agent.Config)) {
+	t.Helper()
+	path := s.env["LIMPET_STATE"]
+	store, _, err := state.Open(t.Context(), state.Options{Path: path, Version: "test", Socket: agent.SocketPath(path)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	cfg := agent.Config{Store: store, StatePath: path, Version: "test", Logger: log, Socket: true, Jobs: jobs.Options{Agent: "test", Logger: log}}
+	cfg.API.Logger = log
+	if change != nil {
+		change(&cfg)
+	}
+	a, err := agent.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("agent: %v", err)
+		}
+		a.Close()
+		store.Close()
+	})
+	for {
+		c, err := socket.Attach(t.Context(), agent.SocketPath(path))
+		if err == nil {
+			c.Close()
+			return
+		}
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// server is an embedded API behind a URL, with one repository of that name.
+func server(t *testing.T, repository string) string {
+	t.Helper()
+	s := newSite(t)
+	s.must(t, 0, "repo", "create", repository, "--url", "https://git.example.com/x.git", "--disabled")
+	store, _, err := state.Open(t.Context(), state.Options{Path: s.env["LIMPET_STATE"], Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(api)
+	t.Cleanup(func() {
+		api.Close()
+		h.CloseClientConnections()
+		h.Close()
+		store.Close()
+	})
+	return h.URL
+}
+
+// TestWhoIsAsked: without a server a command asks the daemon, with one it asks
+// that server, by the daemon only if the daemon works on it.
+func TestWhoIsAsked(t *testing.T) {
+	t.Parallel()
+	a, b := server(t, "of-a"), server(t, "of-b")
+	local, onA := newSite(t), newSite(t)
+	local.must(t, 0, "repo", "create", "local", "--url", "https://git.example.com/x.git", "--disabled")
+	local.daemon(t, nil)
+	onA.daemon(t, func(c *agent.Config) { c.API.Server = a })
+	for _, tt := range []struct {
+		site *site
+		args []string
+		want string
+	}{
+		{local, nil, "local"},
+		{local, []string{"--provisioning-server-url", a}, "of-a"},
+		{onA, nil, "of-a"},
+		{onA, []string{"--provisioning-server-url", a}, "of-a"},
+		{onA, []string{"--provisioning-server-url", b}, "of-b"},
+	} {
+		for _, call := range []string{"repo list", "get repositories"} {
+			if out, _ := tt.site.must(t, 0, append(append(strings.Fields(call), "-o", "name"), tt.args...)...); out != "repository/"+tt.want+"\n" {
+				t.Errorf("%s %v: %s", call, tt.args, out)
+			}
+		}
+	}
+	// Another state file in the same directory is another site.
+	copied := filepath.Join(filepath.Dir(local.env["LIMPET_STATE"]), "copy.db")
+	local.must(t, 0, "store", "backup", copied)
+	local.must(t, 0, "delete", "repository", "local")
+	if out, _ := local.must(t, 0, "--state", copied, "repo", "list", "-o", "name"); out != "repository/local\n" {
+		t.Errorf("the copy: %s", out)
+	}
+	if out, _ := local.must(t, 0, "repo", "list", "-o", "name"); out != "" {
+		t.Errorf("the file itself: %s", out)
+	}
+}
+
+// TestDaemonWhoseServerIsAway: a command says so and ends with the code for it.
+func TestDaemonWhoseServerIsAway(t *testing.T) {
+	t.Parallel()
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	s := newSite(t)
+	s.daemon(t, func(c *agent.Config) { c.API.Server = away.URL })
+	for _, args := range [][]string{{"repo", "list"}, {"job", "list"}, {"repo", "pull", "x"}, {"get", "jobs", "x"}} {
+		code, out, errs := s.call(args...)
+		if code != ExitUnreachable || out != "" || !strings.Contains(errs, "refused") {
+			t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
+		}
+	}
+	if out, _ := s.must(t, 0, "history", "list", "-o", "name"); out != "" {
+		t.Errorf("the history is on this host: %s", out)
+	}
+}
+
+func TestApplyPrintsOneDocument(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	objects := "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {k: v}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n"
+	for i, format := range []string{"table", "name", "json", "yaml"} {
+		var out, errs bytes.Buffer
+		if code := Main([]string{"apply", "-f", "-", "-o", format}, s.world(objects, &out, &errs)); code != 0 {
+			t.Fatalf("-o %s: exit %d: %s", format, code, &errs)
+		}
+		verb := [...]string{" created", "", "", ""}[i]
+		switch format {
+		case "table", "name":
+			if want := fmt.Sprintf("secret/a%s\nsecret/b%s\n", verb, verb); out.String() != want {
+				t.Errorf("-o %s: %q, want %q", format, &out, want)
+			}
+		case "json":
+			if !strings.HasPrefix(out.String(), "{\n  \"items\": [") || strings.Contains(out.String(), "managedFields") {
+				t.Errorf("-o json: %s", &out)
+			}
+		case "yaml":
+			if !strings.HasPrefix(out.String(), "items:\n- apiVersion: v1\n") {
+				t.Errorf("-o yaml: %s", &out)
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/yaml"
+
+	"limpet/state"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// full is a record with all its members.
+func full(uid, namespace, repository, end string, ago time.Duration) state.Record {
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).Add(-ago)
+	return state.Record{UID: uid, Namespace: namespace, Name: repository + "-sync", Repository: repository, Action: "pull", State: end, Message: "said so", Agent: "edge-07",
+		Started: at.Add(-1500 * time.Millisecond), Finished: at, RefFrom: strings.Repeat("a", 40), RefTo: strings.Repeat("b", 40), HistoricJob: "posted",
+		Attempts: []state.Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "gone", Started: at.Add(-time.Minute), Finished: at.Add(-30 * time.Second)}, {N: 2, Agent: "edge-07", State: end}},
+		Spec:     json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
+		Status:   json.RawMessage(`{"state":"` + end + `","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
+		Labels:   map[string]string{"provisioning.grafana.app/repository": repository}}
+}
+
+// seeded is a site with something of everything.
+func seeded(t *testing.T) *site {
+	t.Helper()
+	s := newSite(t)
+	s.must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git", "--path", "grafana/", "--branch", "main")
+	s.must(t, 0, "repo", "create", "far", "--url", "https://git.example.com/far.git", "-n", "other")
+	s.must(t, 0, "repo", "pull", "boards", "-q")
+	s.record(t, full("u1", "default", "boards", "success", time.Hour), full("u2", "default", "boards", "error", 2*time.Hour))
+	return s
+}
+
+// TestShapes keeps the members of all that is printed as JSON, and that YAML
+// says the same. Scripts rely on them.
+func TestShapes(t *testing.T) {
+	t.Parallel()
+	s := seeded(t)
+	copyTo := filepath.Join(s.dir, "copy.db")
+	var golden strings.Builder
+	for _, call := range []string{
+		"status", "version", "store info", "store check", "store compact", "store backup " + copyTo,
+		"repo list", "repo show boards", "get repositories", "get repository boards", "get secrets",
+		"job list", "job show boards-sync", "job show u1", "history list", "history list --status cancelled", "history show u1",
+		"job cancel boards-sync", "job list", "job retry u1 -q", "repo pull far -q", "delete repository far", "history prune --older-than 0s", "history list",
+	} {
+		args := strings.Fields(call)
+		// What changes something is asked once; for the rest YAML must say the same.
+		reads := !slices.Contains([]string{"job cancel", "job retry", "repo pull", "delete repository", "history prune", "store compact", "store backup"}, strings.Join(args[:min(2, len(args))], " "))
+		out, _ := s.must(t, 0, append(args, "-o", "json")...)
+		var v any
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			t.Fatalf("%s: %v\n%s", call, err, out)
+		}
+		fmt.Fprintf(&golden, "limpet %s\n", strings.ReplaceAll(call, copyTo, "FILE"))
+		for _, line := range shape("", v) {
+			fmt.Fprintf(&golden, "  %s\n", line)
+		}
+		if !reads {
+			continue
+		}
+		text, _ := s.must(t, 0, append(args, "-o", "yaml")...)
+		var y any
+		if err := yaml.Unmarshal([]byte(text), &y); err != nil || !slices.Equal(shape("", y), shape("", v)) {
+			t.Errorf("%s: YAML and JSON differ (%v):\n%s%s", call, err, text, out)
+		}
+	}
+	path := filepath.Join("..", "..", "testdata", "golden", "shapes.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(golden.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if golden.String() != string(want) {
+		t.Errorf("the members have changed; if that is meant, run with -update:\n%s", golden.String())
+	}
+}
+
+// shape lists the paths of a JSON value with their types, sorted; the items of
+// a list are put together.
+func shape(path string, v any) []string {
+	set := map[string]bool{}
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if len(v) == 0 {
+				set[path+" {}"] = true
+			}
+			for k, m := range v {
+				if k == "managedFields" || k == "fieldsV1" {
+					continue // Kubernetes' own
+				}
+				walk(strings.TrimPrefix(path+"."+k, "."), m)
+			}
+		case []any:
+			if len(v) == 0 {
+				set[path+" []"] = true
+			}
+			for _, m := range v {
+				walk(path+"[]", m)
+			}
+		case nil:
+			set[path+" null"] = true
+		default:
+			set[fmt.Sprintf("%s %s", path, strings.NewReplacer("float64", "number", "bool", "true or false").Replace(fmt.Sprintf("%T", v)))] = true
+		}
+	}
+	walk(path, v)
+	return slices.Sorted(maps.Keys(set))
+}
+
+// TestTables keeps what a person sees of each list.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	s := seeded(t)
+	tests := map[string]string{
+		"repo list":                           "NAMESPACE   NAME     TYPE   HEALTH      SYNC      LAST REF   SYNCED   TARGET\ndefault     boards   git    unchecked   pending   -          -        folder\nother       far      git    unchecked   -         -          -        folder\n",
+		"repo list -n default":                "NAME     TYPE   HEALTH      SYNC      LAST REF   SYNCED   TARGET\nboards   git    unchecked   pending   -          -        folder\n",
+		"repo list -n default --no-headers":   "boards   git   unchecked   pending   -   -   folder\n",
+		"repo list -o name":                   "repository/boards\nrepository/far\n",
+		"repo list -n nowhere":                "NAME   TYPE   HEALTH   SYNC   LAST REF   SYNCED   TARGET\n",
+		"repo list --limit 1 -o name":         "repository/boards\n",
+		"job list -o name":                    "job/boards-sync\n",
+		"job list -r far":                     "NAME   REPOSITORY   ACTION   STATE   PROGRESS   AGE   MESSAGE\n",
+		"history list":                        "FINISHED               REPOSITORY   ACTION   STATE     TOOK   MESSAGE\n2026-11-20T11:00:00Z   boards       pull     success   1.5s   said so\n2026-11-20T10:00:00Z   boards       pull     error     1.5s   said so\n",
+		"history list -o wide --limit 1":      "NAMESPACE   FINISHED               REPOSITORY   ACTION   STATE     TOOK   MESSAGE   JOB           UID   ATTEMPTS\ndefault     2026-11-20T11:00:00Z   boards       pull     success   1.5s   said so   boards-sync   u1    2\n",
+		"history list -o name":                "u1\nu2\n",
+		"history list --status error -o name": "u2\n",
+		"store check -o name":                 "",
+		"store info -o name":                  s.env["LIMPET_STATE"] + "\n",
+	}
+	for call, want := range tests {
+		if out, _ := s.must(t, 0, strings.Fields(call)...); out != want {
+			t.Errorf("%s:\n%swant:\n%s", call, out, want)
+		}
+	}
+}
+
+func TestColumnsOfWideText(t *testing.T) {
+	t.Parallel()
+	got := align([][]string{{"NAME", "X"}, {"漢字", "1"}, {"é\x1b[31m🙂", "2"}, {"last", ""}})
+	if want := "NAME      X\n漢字      1\né[31m🙂   2\nlast\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// TestManyJobs: a list of 10,000 rows is read in pages and stays quick.
+func TestManyJobs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const n = 10_000
+	s.fill(t, n)
+	begin := time.Now()
+	out, _ := s.must(t, 0, "job", "list")
+	if took, lines := time.Since(begin), strings.Count(out, "\n"); lines != n+1 || took > 5*time.Second {
+		t.Errorf("%d lines in %s", lines, took)
+	}
+	out, _ = s.must(t, 0, "job", "list", "-o", "name", "-r", "r9", "--limit", "3")
+	if out != "job/job-00009\njob/job-00019\njob/job-00029\n" {
+		t.Errorf("the third of many of one repository: %s", out)
+	}
+}
+
+// fill makes n jobs of ten repositories. Many writers share one commit.
+func (s *site) fill(t *testing.T, n int) {
+	t.Helper()
+	s.store(t, func(store *state.Store) {
+		var g errgroup.Group
+		g.SetLimit(500)
+		for i := range n {
+			g.Go(func() error {
+				key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
+				_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
+					return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
+				})
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
