@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -93,6 +95,49 @@ func TestCompactLive(t *testing.T) {
 	cancel()
 	if _, _, err := s.Compact(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("compact with an ended context: %v", err)
+	}
+}
+
+// closingContext begins to close the store when the compaction that it belongs to is at its first records.
+type closingContext struct {
+	context.Context
+	s      *Store
+	asked  atomic.Int32
+	closes chan error
+}
+
+func (c *closingContext) Err() error {
+	if c.asked.Add(1) != 2 { // the first look is before the writer has the request
+		return nil
+	}
+	go func() { c.closes <- c.s.Close() }()
+	for isClosed := false; !isClosed; runtime.Gosched() {
+		c.s.mu.Lock()
+		isClosed = c.s.closed
+		c.s.mu.Unlock()
+	}
+	return nil
+}
+
+func TestCloseWhileCompacting(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(quickDir(t), "limpet.db")
+	s := opened(t, Options{Path: path})
+	hourly(t, s, 2*checkEvery)
+	ctx := &closingContext{Context: context.Background(), s: s, closes: make(chan error, 1)}
+	if _, _, err := s.Compact(ctx); err != nil {
+		t.Errorf("compact: %v", err)
+	}
+	select {
+	case err := <-ctx.closes:
+		if err != nil {
+			t.Errorf("close: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("close still waits for the compacted file")
+	}
+	if _, r := reopened(t, Options{Path: path}); r.Unclean || r.Quarantined != "" {
+		t.Errorf("report %+v", r)
 	}
 }
 

@@ -3,7 +3,6 @@ package state
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 
@@ -76,7 +75,7 @@ func (f *file) saveAs(name string) (err error) {
 		return classify(err)
 	}
 	err = f.db.View(func(tx *bbolt.Tx) error {
-		_, err := tx.WriteTo(io.Writer(out))
+		_, err := tx.WriteTo(out)
 		return err
 	})
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {

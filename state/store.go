@@ -126,10 +126,10 @@ func (s *Store) Close() error {
 func (s *Store) close() error {
 	s.mu.Lock()
 	s.closed = true
-	f := s.cur
 	s.mu.Unlock()
 	s.stop()
 	s.done.Wait()
+	f := s.cur // only now: a compaction that was under way has put another in its place
 	sound := !s.damaged.Load()
 	if sound {
 		if err := f.syncFree(); err != nil {
