@@ -125,6 +125,8 @@ func (c *Controller) after(ctx context.Context, h *held, p *Progress, err error,
 		return c.release(h, "the agent stops")
 	case errors.Is(cause, context.DeadlineExceeded):
 		return c.finish(ctx, h, p, p.Outcome(cause))
+	case errors.As(err, new(*api.AwayError)):
+		return c.postpone(ctx, h, p, err)
 	}
 	return c.finish(ctx, h, p, p.Outcome(err))
 }

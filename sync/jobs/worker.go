@@ -36,8 +36,10 @@ type Worker interface {
 	// Run does the work. It is at-least-once: all that it writes must be
 	// harmless when written twice. It ends soon after ctx, whose cause is
 	// ErrLost, ErrCancelled, ErrShutdown or wraps context.DeadlineExceeded. A
-	// returned error makes the job end as error; single resources that went
-	// wrong are recorded in Progress instead. A panic ends the job as error.
+	// returned error makes the job end as error, unless it is an *api.AwayError:
+	// that puts the job back until the API can be worked with. Single resources
+	// that went wrong are recorded in Progress instead. A panic ends the job as
+	// error.
 	Run(ctx context.Context, t *Task) error
 }
 
