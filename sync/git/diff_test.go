@@ -253,3 +253,60 @@ func TestRenameLimits(t *testing.T) {
 		t.Error("nothing is copied from something")
 	}
 }
+
+// One file on one side and a whole repository on the other: what the many are
+// made of must not be held together.
+func TestRenamesHoldTheFewerSide(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	one, many := state{"one.json": dashboard("one", 1, 40)}, state{}
+	for i := range 30 {
+		many[fmt.Sprintf("d/%d.json", i)] = dashboard(fmt.Sprint("other ", i), i+2, 40)
+	}
+	ids := importStates(t, o, []state{one, many})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	if _, err := m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: ids[1]}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Fetch(t.Context(), r, Ref{Hash: ids[0], Name: ids[0]}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]string{{ids[0], ids[1]}, {ids[1], ids[0]}} {
+		err := m.read(t.Context(), "compare", r, func(v *view) error {
+			d := differ{view: v}
+			a, err := v.optional(c[0], "")
+			if err != nil {
+				return err
+			}
+			b, err := v.optional(c[1], "")
+			if err != nil {
+				return err
+			}
+			if err := d.compare(a, b, "", 1); err != nil {
+				return err
+			}
+			olds, news := sides(d.deleted, true), sides(d.added, false)
+			if len(olds)+len(news) != 31 {
+				t.Errorf("%d deleted, %d added", len(olds), len(news))
+			}
+			if err := d.byContent(olds, news); err != nil {
+				return err
+			}
+			held := 0
+			for _, s := range slices.Concat(olds, news) {
+				if s.pieces != nil {
+					held++
+				}
+			}
+			if held > 1 {
+				t.Errorf("the pieces of %d files are held", held)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

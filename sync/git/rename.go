@@ -123,11 +123,13 @@ func (d *differ) byName(olds, news []*side) error {
 		if score >= byNameScore {
 			pair(o, n)
 		}
+		o.pieces, n.pieces = nil, nil
 	}
 	return nil
 }
 
-// byContent pairs what is left, if it is not too much.
+// byContent pairs what is left, if it is not too much. Only the pieces of the
+// side with fewer files are held: the other one may be a whole repository.
 func (d *differ) byContent(olds, news []*side) error {
 	olds = slices.DeleteFunc(slices.Clone(olds), func(s *side) bool { return s.used })
 	news = slices.DeleteFunc(slices.Clone(news), func(s *side) bool { return s.used })
@@ -135,34 +137,37 @@ func (d *differ) byContent(olds, news []*side) error {
 		return nil
 	}
 	type match struct {
-		old, new  *side
-		score     int64
-		sameName  bool
-		oldAt, at int
+		old, new     *side
+		rank         int64 // twice the score, and one more for the same name
+		oldAt, newAt int   // of equal ranks the first ones win
 	}
 	var matches []match
-	for at, n := range news {
-		for oldAt, o := range olds {
-			score, err := d.alike(o, n)
+	few, many := olds, news
+	if len(olds) > len(news) {
+		few, many = news, olds
+	}
+	for i, m := range many {
+		for j, f := range few {
+			t := match{old: f, new: m, oldAt: j, newAt: i}
+			if len(olds) > len(news) {
+				t = match{old: m, new: f, oldAt: i, newAt: j}
+			}
+			score, err := d.alike(t.old, t.new)
 			if err != nil {
 				return err
 			}
-			if score >= similarEnough {
-				matches = append(matches, match{o, n, score, basename(o.change.Path) == basename(n.change.Path), oldAt, at})
+			if score < similarEnough {
+				continue
 			}
+			if t.rank = 2 * score; basename(f.change.Path) == basename(m.change.Path) {
+				t.rank++
+			}
+			matches = append(matches, t)
 		}
+		m.pieces = nil
 	}
-	slices.SortStableFunc(matches, func(a, b match) int {
-		if c := cmp.Compare(b.score, a.score); c != 0 {
-			return c
-		}
-		if a.sameName != b.sameName {
-			if a.sameName {
-				return -1
-			}
-			return 1
-		}
-		return 0
+	slices.SortFunc(matches, func(a, b match) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank), a.newAt-b.newAt, a.oldAt-b.oldAt)
 	})
 	for _, m := range matches {
 		if !m.old.used && !m.new.used {
@@ -175,41 +180,48 @@ func (d *differ) byContent(olds, news []*side) error {
 // alike scores two files from 0 to fullScore.
 func (d *differ) alike(old, new *side) (int64, error) {
 	for _, s := range []*side{old, new} {
-		if err := d.load(s); err != nil {
+		if err := d.measure(s); err != nil || s.failed {
 			return 0, err
-		}
-		if s.failed {
-			return 0, nil
 		}
 	}
 	largest, least := max(old.size, new.size), min(old.size, new.size)
-	if largest == 0 || largest*(fullScore-similarEnough) < (largest-least)*fullScore {
+	if largest*(fullScore-similarEnough) < (largest-least)*fullScore {
 		return 0, nil
+	}
+	for _, s := range []*side{old, new} {
+		if err := d.load(s); err != nil {
+			return 0, err
+		}
 	}
 	return copied(old.pieces, new.pieces) * fullScore / largest, nil
 }
 
-// load cuts a file into pieces, once.
-func (d *differ) load(s *side) error {
-	if s.pieces != nil || s.failed {
+// measure learns the size of a file, once, and whether it can be compared.
+func (d *differ) measure(s *side) error {
+	if s.size > 0 || s.failed {
 		return nil
-	}
-	if err := d.ctx.Err(); err != nil {
-		return err
 	}
 	size, err := d.store.size(s.id)
 	if err != nil {
 		return inside(err)
 	}
-	if size > maxRenameSize || size == 0 {
-		s.failed = true
+	s.size, s.failed = size, size > maxRenameSize || size == 0
+	return nil
+}
+
+// load cuts a file into pieces, unless they are held.
+func (d *differ) load(s *side) error {
+	if s.pieces != nil {
 		return nil
+	}
+	if err := d.ctx.Err(); err != nil {
+		return err
 	}
 	data, err := d.store.readKind(s.id, blobKind, maxRenameSize)
 	if err != nil {
-		return err
+		return inside(err)
 	}
-	s.size, s.pieces = size, cut(data)
+	s.pieces = cut(data)
 	return nil
 }
 

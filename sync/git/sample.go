@@ -40,7 +40,7 @@ func CreateRepository(dir string) error {
 	return nil
 }
 
-// Author is who the commits of CommitFiles are by.
+// sampleAuthor is who the commits of CommitFiles are by.
 const sampleAuthor = "limpet <limpet@localhost>"
 
 // CommitFiles writes one commit on a branch of a local repository: files by

@@ -239,7 +239,7 @@ func (c *call) hostKeys(config *ssh.ClientConfig) error {
 			return err
 		}
 		defer os.Remove(f.Name())
-		_, err = f.Write(append(known, '\n'))
+		_, err = fmt.Fprintf(f, "%s\n", known)
 		if cerr := f.Close(); err == nil {
 			err = cerr
 		}
