@@ -228,11 +228,7 @@ func (c *Client) Down() (since time.Time, err error) { return c.shared.health.do
 
 // Latency returns how long the last call waited for the head of its answer, 0
 // before the first. Watches do not count.
-func (c *Client) Latency() time.Duration {
-	c.shared.health.mu.Lock()
-	defer c.shared.health.mu.Unlock()
-	return c.shared.health.latency
-}
+func (c *Client) Latency() time.Duration { return c.shared.health.lastWait() }
 
 // url is the base URL of the server, without a trailing slash.
 func (c *Client) url() string { return c.shared.target.base.String() }

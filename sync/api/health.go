@@ -36,6 +36,12 @@ func (h *health) took(d time.Duration) {
 	h.latency = d
 }
 
+func (h *health) lastWait() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.latency
+}
+
 // ok notes an answer.
 func (h *health) ok() {
 	h.mu.Lock()
