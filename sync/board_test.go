@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,11 @@ func TestBoardPaintsOncePerBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
 		ctx, cancel := context.WithCancel(t.Context())
-		painted := 0
+		var painted atomic.Int32
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			b.run(ctx, func() *view.Snapshot { painted++; return &view.Snapshot{} })
+			b.run(ctx, func() *view.Snapshot { painted.Add(1); return &view.Snapshot{} })
 		}()
 		for range 1000 {
 			b.touch()
@@ -30,13 +31,13 @@ func TestBoardPaintsOncePerBurst(t *testing.T) {
 		}
 		time.Sleep(boardGap)
 		synctest.Wait()
-		if painted != 2 {
-			t.Errorf("%d pictures for two bursts, want 2", painted)
+		if painted.Load() != 2 {
+			t.Errorf("%d pictures for two bursts, want 2", painted.Load())
 		}
 		time.Sleep(boardIdle + boardGap)
 		synctest.Wait()
-		if painted != 3 {
-			t.Errorf("%d pictures after an idle while, want 3", painted)
+		if painted.Load() != 3 {
+			t.Errorf("%d pictures after an idle while, want 3", painted.Load())
 		}
 		cancel()
 		<-done
