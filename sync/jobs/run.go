@@ -43,7 +43,7 @@ func (c *Controller) serve(ctx context.Context, h *held, job *unstructured.Unstr
 // the cause of its end say.
 func (c *Controller) run(ctx context.Context, h *held, j judgement) verdict {
 	t, p := j.task, newProgress(time.Now())
-	t.Attempt, t.Progress, t.Log = h.attempt, p, c.live.logger(h.about, c.log)
+	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= c.o.MaxAttempts, p, c.live.logger(h.about, c.log)
 	p.ended = func() error { return context.Cause(h.ctx) }
 	p.tell = func(typ, text string) { c.tell(typ, h.about, text) }
 	p.put = func(ctx context.Context, mark json.RawMessage) error { return c.keepMark(ctx, h, mark) }

@@ -55,8 +55,10 @@ type Task struct {
 	Repository api.Repository
 
 	Namespace, Name, UID string
-	// Attempt counts the claims of this job, from 1.
+	// Attempt counts the claims of this job, from 1. Last says that no other
+	// follows this one.
 	Attempt int
+	Last    bool
 	// Mark is the last resume mark of an earlier run of this claim, or nil.
 	Mark     json.RawMessage
 	Progress *Progress

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -175,13 +176,18 @@ func (r *run) item(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // record tells the outcome of a change whose calls ran under item, a child of
 // ctx, and remembers what later changes have to know of it. A change that was
-// cut by the end of ctx has no outcome.
+// cut by the end of ctx has no outcome, and neither has one that found the
+// server away: then nothing more is begun.
 func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Action, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil && item.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(item), err)
+	}
+	if errors.As(err, new(*api.AwayError)) {
+		r.stopFor(err)
+		return
 	}
 	res := Result{Action: done, Group: id.Group, Kind: id.Kind, Name: id.Name, Path: c.Path, PreviousPath: c.From}
 	switch {
@@ -200,6 +206,15 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 		}
 	}
 	r.Recorder.Record(ctx, res)
+}
+
+// stopFor lets no further change begin.
+func (r *run) stopFor(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fatal == nil {
+		r.fatal = err
+	}
 }
 
 // made and unmade count what came to the server and what left it.

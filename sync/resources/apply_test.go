@@ -9,11 +9,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
 )
 
 // TestFaults: whatever fails on the way, a later run without faults ends where
@@ -240,6 +243,46 @@ func TestRefusedEntries(t *testing.T) {
 	for name, p := range map[string]*Plan{"full": full, "incremental": step} {
 		if p.Deletions() != 0 || len(p.Skipped) != 1 || !strings.Contains(p.Skipped[0].Warning.Error(), "symbolic link") {
 			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// TestServerAway: when the server goes away nothing is blamed for it, nothing
+// more is begun, and a later run does the rest.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		m := newModel()
+		tree := randomTree(rng, repo{}, false)
+		for folderClash(tree) {
+			tree = randomTree(rng, tree, false)
+		}
+		var calls, late atomic.Int64
+		limit := int64(rng.IntN(6))
+		m.fault = func(string, string, string) error {
+			if calls.Add(1) <= limit {
+				return nil
+			}
+			late.Add(1)
+			return &api.AwayError{Err: errors.New("connection refused")}
+		}
+		const parallel = 3
+		l := &log{max: 20}
+		a := Apply{Server: m, Reader: tree, Recorder: l, Namespace: "default", Parallel: parallel}
+		_, err := a.Run(context.Background(), tree.full(folderTarget, nil))
+		for _, r := range l.results {
+			if r.Err != nil {
+				t.Errorf("seed=%d: %s is blamed: %v", seed, r.Path, r.Err)
+			}
+		}
+		if n := late.Load(); n > 0 && !errors.As(err, new(*api.AwayError)) || n > parallel {
+			t.Errorf("seed=%d: %d calls to a server that is away; %v", seed, n, err)
+		}
+		m.fault = nil
+		m.run(t, tree, tree.full(folderTarget, m.live()))
+		if got, want := m.state(), expected(tree, folderTarget); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed=%d:\n got %v\nwant %v", seed, got, want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (s *server) managed(ctx context.Context, client *api.Client, repository str
 			return items, nil
 		}
 	} else if !absent(err) {
-		return nil, fmt.Errorf("list resources of repository %s: %w", repository, err)
+		return nil, fmt.Errorf("list resources of repository %s: %w", repository, api.Away(err))
 	}
 	folders, err := s.managedFolders(ctx, repository)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *server) list(ctx context.Context, repository string, ref resources.Ref)
 		items, err = s.pages(ctx, repository, ref)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", ref.Resource, err)
+		return nil, fmt.Errorf("list %s: %w", ref.Resource, api.Away(err))
 	}
 	return items, nil
 }

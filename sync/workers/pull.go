@@ -106,7 +106,7 @@ func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
 		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 	}
 	r := &pull{Pull: p, Task: t, log: t.Log,
-		server: &server{namespace: t.Namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served},
+		server: &server{namespace: t.Namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served, last: t.Last},
 		target: resources.Target{Repository: name},
 		status: newSyncStatus(p.o.Client, t.Namespace, name),
 	}
@@ -140,6 +140,12 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		return err // somebody else has the job, and the status with it
 	case errors.Is(err, jobs.ErrShutdown):
 		r.status.queued(ctx)
+		return err
+	case errors.As(err, new(*api.AwayError)) && !r.Last:
+		// The pull is run again. Who is away now is not asked once more.
+		if since, _ := r.o.Client.Down(); since.IsZero() {
+			r.status.queued(ctx)
+		}
 		return err
 	}
 	r.Progress.SetMessage(ctx, "update status and stats")

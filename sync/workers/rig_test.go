@@ -207,6 +207,10 @@ func (r *rig) start() {
 		switch e.Type {
 		case jobs.EventCompleted, jobs.EventLeft, jobs.EventLost:
 			r.done <- e
+		case jobs.EventReleased:
+			if strings.Contains(e.Text, "cannot be worked with now") {
+				r.done <- e
+			}
 		}
 	}
 	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{NewPull(r.options)}, o)

@@ -24,6 +24,8 @@ type server struct {
 	dashboards *api.Client
 	folders    *api.Client
 	served     *served
+	// last says that the job has no other attempt.
+	last bool
 }
 
 var _ resources.Server = (*server)(nil)
@@ -40,6 +42,17 @@ func (s *server) client(group string) *api.Client {
 		return s.folders
 	}
 	return s.dashboards
+}
+
+// judged tells the trouble of a server from that of an object: with the former
+// the job is put back, with the latter the other objects go on. While a job has
+// attempts left, trouble that may be the server's is; in the last one it is the
+// object's as soon as the server answers to anybody.
+func (s *server) judged(group string, err error) error {
+	if since, _ := s.client(group).Down(); s.last && since.IsZero() {
+		return err
+	}
+	return api.Away(err)
 }
 
 // version returns the version of ref that the server is asked for: that of the
@@ -108,7 +121,7 @@ func (s *server) path(version string, ref resources.Ref) string {
 func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resources.Live, error) {
 	version, err := s.version(ctx, ref)
 	if err != nil {
-		return nil, err
+		return nil, s.judged(ref.Group, err)
 	}
 	accept := metadataOnly
 	if whole {
@@ -116,7 +129,7 @@ func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resou
 	}
 	_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), nil, accept, nil)
 	if err != nil {
-		return nil, err
+		return nil, s.judged(ref.Group, err)
 	}
 	live, err := resources.ParseLive(answer)
 	if whole && err == nil {
@@ -130,7 +143,7 @@ func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resou
 func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
 	version, err := s.version(ctx, ref)
 	if err != nil {
-		return err
+		return s.judged(ref.Group, err)
 	}
 	collection := ref
 	collection.Name = ""
@@ -140,7 +153,7 @@ func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, bod
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("create %s %s: %w", ref.Resource, ref.Name, err)
+		return s.judged(ref.Group, fmt.Errorf("create %s %s: %w", ref.Resource, ref.Name, err))
 	}
 	return nil
 }
@@ -149,11 +162,11 @@ func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, bod
 func (s *server) Update(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
 	version, err := s.version(ctx, ref)
 	if err != nil {
-		return err
+		return s.judged(ref.Group, err)
 	}
 	_, _, err = s.client(ref.Group).Do(ctx, http.MethodPut, s.path(version, ref), validation(ref, strict), "application/json", body(version))
 	if err != nil {
-		return fmt.Errorf("update %s %s: %w", ref.Resource, ref.Name, err)
+		return s.judged(ref.Group, fmt.Errorf("update %s %s: %w", ref.Resource, ref.Name, err))
 	}
 	return nil
 }
@@ -173,7 +186,7 @@ func validation(ref resources.Ref, strict bool) url.Values {
 func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVersion string) error {
 	version, err := s.version(ctx, ref)
 	if err != nil {
-		return err
+		return s.judged(ref.Group, err)
 	}
 	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions"}
 	preconditions := map[string]string{}
@@ -192,7 +205,7 @@ func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVer
 	}
 	_, _, err = s.client(ref.Group).Do(ctx, http.MethodDelete, s.path(version, ref), nil, "application/json", data)
 	if err != nil {
-		return fmt.Errorf("delete %s %s: %w", ref.Resource, ref.Name, err)
+		return s.judged(ref.Group, fmt.Errorf("delete %s %s: %w", ref.Resource, ref.Name, err))
 	}
 	return nil
 }

@@ -175,11 +175,11 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 			return s.keep(answer)
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsConflict(err) && !isUnprocessable(err) {
-			return err
+			return api.Away(err)
 		}
 		_, answer, getErr := s.client.Do(ctx, http.MethodGet, path, nil, "", nil)
 		if getErr != nil {
-			return errors.Join(err, getErr)
+			return errors.Join(err, api.Away(getErr))
 		}
 		if keepErr := s.keep(answer); keepErr != nil {
 			return keepErr
