@@ -88,14 +88,15 @@ type Agent struct {
 	controller *jobs.Controller
 	board      *board
 	runs       *runs
-	lost       atomic.Int64 // leases
+	lost       atomic.Int64  // leases
+	wanted     chan struct{} // capacity 1: "a repository may want a pull now"
 }
 
 // New connects the rooms. It checks the configuration and the files that it
 // names, but needs no server to be up: an agent at a site whose link is down
 // starts all the same. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
-	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: newRuns()}
+	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: newRuns(), wanted: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -203,6 +204,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	a.listen()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { a.board.run(ctx, a.paint); return nil })
 	g.Go(func() error { return a.jobs.Run(ctx) })
@@ -210,11 +212,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.controller.Run(ctx) })
 	g.Go(func() error { return a.keep(ctx) })
 	g.Go(func() error { return a.attend(ctx) })
-	for _, inf := range []*api.Informer{a.jobs, a.repos} {
-		inf.OnEvent(api.Handler{
-			Add: func(o *object) { a.board.touch() }, Update: func(_, _ *object) { a.board.touch() }, Delete: func(*object) { a.board.touch() },
-		})
-	}
 	if a.embedded != nil {
 		g.Go(func() error { return a.schedule(ctx) })
 		if a.manifests != nil {
@@ -233,6 +230,23 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// listen has the watches wake who works on what they show.
+func (a *Agent) listen() {
+	a.jobs.OnEvent(api.Handler{
+		Add: func(*object) { a.board.touch() }, Update: func(_, _ *object) { a.board.touch() }, Delete: func(*object) { a.board.touch() },
+	})
+	a.repos.OnEvent(api.Handler{
+		Add: func(*object) { a.board.touch(); a.want() },
+		Update: func(old, now *object) {
+			a.board.touch()
+			if old.GetGeneration() != now.GetGeneration() {
+				a.want()
+			}
+		},
+		Delete: func(*object) { a.board.touch() },
+	})
 }
 
 // SocketPath is the socket beside a state file: limpet.sock beside limpet.db.

@@ -195,6 +195,46 @@ func TestScheduleLetsARefusalRest(t *testing.T) {
 	}
 }
 
+// TestWhatWakesTheSchedule: a new repository and a changed spec do, a status
+// does not.
+func TestWhatWakesTheSchedule(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	a.listen()
+	start(t, a.jobs.Run, a.repos.Run)
+	woken := func() bool {
+		select {
+		case <-a.wanted:
+			return true
+		default:
+			return false
+		}
+	}
+	repository(t, a, "r", nil)
+	eventually(t, "a new repository wakes it", woken)
+	res := a.client.Resource(api.Repositories).Namespace("default")
+	u, err := res.Get(t.Context(), "r", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Object["status"] = map[string]any{"observedGeneration": int64(1)}
+	if u, err = res.UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the status is seen", func() bool {
+		seen, _ := a.repos.Get("default", "r")
+		return seen.GetResourceVersion() == u.GetResourceVersion()
+	})
+	if woken() {
+		t.Error("a status woke it")
+	}
+	u.Object["spec"].(map[string]any)["title"] = "other"
+	if _, err = res.Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a changed spec wakes it", woken)
+}
+
 // TestFirstPictureDoesNotWait: an agent that finds nothing to do shows that it
 // is ready at once, not with the idle tick.
 func TestFirstPictureDoesNotWait(t *testing.T) {

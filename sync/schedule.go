@@ -28,19 +28,30 @@ const (
 
 // schedule asks for the pulls that are due, until ctx ends. It runs beside the
 // embedded API alone: every other server has controllers of its own for that.
+// A repository that is new, or whose spec has changed, does not wait for the
+// tick.
 func (a *Agent) schedule(ctx context.Context) error {
 	tick := time.NewTicker(scheduleTick)
 	defer tick.Stop()
 	refused := map[string]time.Time{}
 	for {
+		if a.synced() {
+			a.scheduleOnce(ctx, time.Now(), refused)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if a.synced() {
-				a.scheduleOnce(ctx, time.Now(), refused)
-			}
+		case <-a.wanted:
 		}
+	}
+}
+
+// want wakes the schedule. It never blocks.
+func (a *Agent) want() {
+	select {
+	case a.wanted <- struct{}{}:
+	default:
 	}
 }
 
