@@ -89,18 +89,30 @@ func (r *run) plainDemo(ctx context.Context, store *state.Store, path string, g 
 	}
 	defer a.Close()
 	fmt.Fprintf(r.world.Out, "limpet %s demo: everything on this machine, state in %s\n", Version, path)
-	return together(ctx, a.Run,
+	succeeded := false
+	err = together(ctx, a.Run,
 		func(ctx context.Context) error { return g.grow(ctx, a) },
-		func(ctx context.Context) error { return r.printDemo(ctx, a, once) })
+		func(ctx context.Context) (err error) {
+			succeeded, err = r.printDemo(ctx, a, once)
+			return err
+		})
+	if err == nil && !succeeded {
+		err = lateEnd(ctx)
+		if err == nil && once {
+			err = fail(ExitCancelled, "limpet demo --once", "interrupted before a pull has succeeded")
+		}
+	}
+	return err
 }
 
-func (r *run) printDemo(ctx context.Context, a *agent.Agent, once bool) error {
+// printDemo prints the steps until ctx ends, with once until a pull succeeds.
+func (r *run) printDemo(ctx context.Context, a *agent.Agent, once bool) (succeeded bool, err error) {
 	var seq uint64
 	told := map[string]string{}
 	for {
 		snap, err := a.Next(ctx, seq)
 		if err != nil {
-			return nil // the user has had enough
+			return false, nil // the user has had enough
 		}
 		seq = snap.Seq
 		for _, j := range snap.Jobs {
@@ -116,9 +128,9 @@ func (r *run) printDemo(ctx context.Context, a *agent.Agent, once bool) error {
 			switch j.State {
 			case api.StateSuccess:
 				fmt.Fprintln(r.world.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
-				return nil
+				return true, nil
 			case api.StateError:
-				return fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", view.Clean(j.Message))
+				return false, fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", view.Clean(j.Message))
 			}
 		}
 	}

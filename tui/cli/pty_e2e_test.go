@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,12 +25,19 @@ type terminal struct {
 
 func (h *home) terminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
+	return h.on(t, "xterm-256color", args...)
+}
+
+// dumb runs the binary on a terminal that can do nothing but print.
+func (h *home) dumb(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	return h.on(t, "dumb", args...)
+}
+
+func (h *home) on(t *testing.T, term string, args ...string) *terminal {
+	t.Helper()
 	cmd := h.command(context.WithoutCancel(t.Context()), t, args...)
-	for i, v := range cmd.Env {
-		if strings.HasPrefix(v, "TERM=") {
-			cmd.Env[i] = "TERM=xterm-256color"
-		}
-	}
+	cmd.Env = append(slices.Clone(cmd.Env), "TERM="+term)
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
 	if err != nil {
 		t.Fatal(err)
@@ -124,26 +132,6 @@ func TestDashboardAttachesToTheDaemon(t *testing.T) {
 	}
 }
 
-func TestDashboardEndsOnSIGTERM(t *testing.T) {
-	t.Parallel()
-	h := newHome(t)
-	tt := h.terminal(t)
-	tt.shows(t, "No repositories")
-	pid := pidOf(t, h)
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := tt.end(t); err != nil {
-		t.Errorf("end: %v", err)
-	}
-	if !strings.Contains(tt.screen.String(), mainScreen) {
-		t.Error("the terminal was not restored")
-	}
-	if r := h.must(t, 0, "store", "check"); !strings.Contains(r.out, " 0 problems") {
-		t.Errorf("store check: %s", r.out)
-	}
-}
-
 // pidOf asks the process behind the socket for its id.
 func pidOf(t *testing.T, h *home) int {
 	t.Helper()
@@ -165,6 +153,47 @@ func TestOtherCommandsLeaveTheTerminalAlone(t *testing.T) {
 		tt := h.terminal(t, args...)
 		_ = tt.end(t) // the exit codes have tests of their own
 		if out := tt.screen.String(); bytes.ContainsRune([]byte(out), 0x1b) || out == "" {
+			t.Errorf("%v sent %q", args, out)
+		}
+	}
+}
+
+// TestDashboardRestoresTheTerminal: whatever ends it, the screen is given back
+// and the state file is sound.
+func TestDashboardRestoresTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			h := newHome(t)
+			tt := h.terminal(t)
+			tt.shows(t, "First steps")
+			if err := syscall.Kill(pidOf(t, h), sig); err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.end(t); err != nil {
+				t.Errorf("end: %v", err)
+			}
+			if out := tt.screen.String(); !strings.Contains(out, mainScreen) || !strings.HasSuffix(out, "repositories: 0\r\n") {
+				t.Errorf("the terminal was not restored: %q", tail(out, 200))
+			}
+			if r := h.must(t, 0, "store", "check"); !strings.Contains(r.out, " 0 problems") {
+				t.Errorf("store check: %s", r.out)
+			}
+		})
+	}
+}
+
+// TestDumbTerminal: where no cursor can be moved there is no dashboard.
+func TestDumbTerminal(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	for _, args := range [][]string{{}, {"demo", "--once"}} {
+		tt := h.dumb(t, args...)
+		if err := tt.end(t); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		if out := tt.screen.String(); strings.ContainsRune(out, 0x1b) || !strings.Contains(out, "state") {
 			t.Errorf("%v sent %q", args, out)
 		}
 	}

@@ -32,10 +32,16 @@ func (s *stdout) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	if err != nil {
 		s.err = err
-		s.end(err)
+		s.end(unread{err})
 	}
 	return n, err
 }
+
+// unread is the cause of a context whose command has nobody to print to. For
+// all rooms below it is a cancellation like any other.
+type unread struct{ error }
+
+func (unread) Is(target error) bool { return target == context.Canceled }
 
 // failure is what the end of the command has to say about its output; nil when
 // all of it was taken.
