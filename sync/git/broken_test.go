@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -196,4 +197,26 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	fsck(t, m, r)
+}
+
+// What a slow disk does with a pack is no silence of the server, and keeps no
+// other request waiting.
+func TestSilenceEndsWithTheVisit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Mirrors{options: Options{Stall: time.Minute, PerHost: 1}, hosts: map[string]chan struct{}{}}
+		c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
+		defer c.end()
+		leave := must[func()](t)(c.visit())
+		time.Sleep(50 * time.Second)
+		leave()
+		time.Sleep(time.Hour)
+		if err := context.Cause(c.ctx); err != nil {
+			t.Fatalf("the call ended while the disk was busy: %v", err)
+		}
+		defer must[func()](t)(c.visit())()
+		time.Sleep(2 * time.Minute)
+		if err := context.Cause(c.ctx); !errors.Is(err, errStalled) {
+			t.Errorf("a silent server ends the call with %v", err)
+		}
+	})
 }

@@ -28,6 +28,7 @@ type call struct {
 	redact  *strings.Replacer
 
 	watchdog *time.Timer
+	watching atomic.Bool // the server is to send something
 	received atomic.Int64
 	requests atomic.Int64
 	budget   atomic.Pointer[budget]
@@ -49,6 +50,8 @@ var errStalled = errors.New("the server is silent")
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
 	c := &call{m: m, op: op, remote: r, limits: r.Limits.or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.watchdog = time.AfterFunc(m.options.Stall, func() { c.cancel(errStalled) })
+	c.unwatch()
 	c.allow("answer", 0)
 	if err := c.checkRemote(); err != nil {
 		c.cancel(nil)
@@ -58,17 +61,19 @@ func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error)
 }
 
 func (c *call) end() {
-	if c.watchdog != nil {
-		c.watchdog.Stop()
-	}
+	c.unwatch()
 	c.cancel(nil)
 }
 
 // watch starts the watchdog: a server that is silent for too long ends the call.
 func (c *call) watch() {
-	if c.watchdog == nil {
-		c.watchdog = time.AfterFunc(c.m.options.Stall, func() { c.cancel(errStalled) })
-	}
+	c.watching.Store(true)
+	c.watchdog.Reset(c.m.options.Stall)
+}
+
+func (c *call) unwatch() {
+	c.watching.Store(false)
+	c.watchdog.Stop()
 }
 
 // allow sets how many bytes may come from now on.
@@ -81,7 +86,7 @@ func (c *call) allow(what string, n int64) {
 // count takes n received bytes off the budget and calms the watchdog.
 func (c *call) count(n int) error {
 	c.received.Add(int64(n))
-	if c.watchdog != nil && n > 0 {
+	if n > 0 && c.watching.Load() {
 		c.watchdog.Reset(c.m.options.Stall)
 	}
 	b := c.budget.Load()

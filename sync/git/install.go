@@ -50,7 +50,8 @@ func (f *fetch) spool(dir string, pack io.Reader) (*spooled, error) {
 // install makes the spooled pack part of the mirror in dir: deltas resolved,
 // all that it names present, durable, index and refs written. The order of the
 // files is such that a power loss leaves the mirror as it was or as it will be.
-func (f *fetch) install(dir string, old *store, s *spooled, ends []objectID, advertised map[string]objectID) error {
+func (f *fetch) install(dir string, old *store, got download) error {
+	s, ends := got.pack, got.ends
 	var outside func(objectID) (kind, []byte, error)
 	if old != nil {
 		outside = func(id objectID) (kind, []byte, error) { return old.read(id, f.limits.ObjectBytes) }
@@ -90,7 +91,7 @@ func (f *fetch) install(dir string, old *store, s *spooled, ends []objectID, adv
 		return err
 	}
 	for name := range refs {
-		if _, still := advertised[name]; !still {
+		if _, still := got.refs[name]; !still {
 			delete(refs, name)
 		}
 	}

@@ -86,7 +86,8 @@ func (m *Mirrors) mirror(a auth.Address) *mirror {
 }
 
 // visit waits until fewer than Options.PerHost requests run at the call's host.
-// The returned function ends the visit.
+// The returned function ends the visit when all was read: what a slow disk then
+// does with a pack is no silence of the server.
 func (c *call) visit() (leave func(), err error) {
 	host := c.addr.HostPort()
 	c.m.mu.Lock()
@@ -99,7 +100,10 @@ func (c *call) visit() (leave func(), err error) {
 	select {
 	case tokens <- struct{}{}:
 		c.watch()
-		return func() { <-tokens }, nil
+		return func() {
+			c.unwatch()
+			<-tokens
+		}, nil
 	case <-c.ctx.Done():
 		return nil, context.Cause(c.ctx)
 	}
