@@ -206,7 +206,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.listen()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { a.board.run(ctx, a.paint); return nil })
+	g.Go(func() error { a.board.run(ctx, newPainter(a).paint); return nil })
 	g.Go(func() error { return a.jobs.Run(ctx) })
 	g.Go(func() error { return a.repos.Run(ctx) })
 	g.Go(func() error { return a.controller.Run(ctx) })

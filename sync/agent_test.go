@@ -50,7 +50,7 @@ func (l *logText) count(what string) int {
 
 // newAgent makes an agent in a directory of its own; change may alter its
 // configuration. It does not run.
-func newAgent(t *testing.T, change func(*Config)) (*Agent, *logText) {
+func newAgent(t testing.TB, change func(*Config)) (*Agent, *logText) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limpet.db")
 	store, _, err := state.Open(t.Context(), state.Options{Path: path, Version: "test"})
@@ -80,7 +80,7 @@ func newAgent(t *testing.T, change func(*Config)) (*Agent, *logText) {
 }
 
 // start runs parts of an agent until the test ends.
-func start(t *testing.T, parts ...func(context.Context) error) {
+func start(t testing.TB, parts ...func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var g stdsync.WaitGroup
@@ -98,7 +98,7 @@ func start(t *testing.T, parts ...func(context.Context) error) {
 }
 
 // eventually waits across goroutines that talk HTTP, which no bubble can hold.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
@@ -144,9 +144,9 @@ func TestScheduleOnTheEmbeddedAPI(t *testing.T) {
 	repository(t, a, "fresh", nil)
 	repository(t, a, "due", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": now.Add(-2 * time.Minute).UnixMilli()}})
 	repository(t, a, "early", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": now.Add(-time.Second).UnixMilli()}})
-	refused := map[string]time.Time{}
+	table := newTimetable()
 	for range 2 { // a pull that waits is not asked for again
-		a.scheduleOnce(t.Context(), now, refused)
+		a.scheduleOnce(t.Context(), now, table)
 		eventually(t, "the agent sees the jobs", func() bool { return len(a.jobs.List()) == 2 })
 	}
 	for name, incremental := range map[string]bool{"fresh-sync": false, "due-sync": true} {
@@ -161,8 +161,8 @@ func TestScheduleOnTheEmbeddedAPI(t *testing.T) {
 		}
 	}
 	events, _ := a.board.recent(now)
-	if len(events) != 2 || len(refused) != 0 || log.count("cannot ask") != 0 {
-		t.Errorf("events %+v, refused %v", events, refused)
+	if len(events) != 2 || len(table.refused) != 0 || log.count("cannot ask") != 0 {
+		t.Errorf("events %+v, refused %v", events, table.refused)
 	}
 }
 
@@ -182,14 +182,14 @@ func TestScheduleLetsARefusalRest(t *testing.T) {
 	if err := a.client.Resource(api.Repositories).Namespace("default").Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	now, refused := time.Now(), map[string]time.Time{}
+	now, table := time.Now(), newTimetable()
 	for i := range 3 {
-		a.scheduleOnce(t.Context(), now.Add(time.Duration(i)*time.Second), refused)
+		a.scheduleOnce(t.Context(), now.Add(time.Duration(i)*time.Second), table)
 	}
 	if n := log.count("cannot ask for a pull"); n != 1 {
 		t.Errorf("%d complaints in three seconds, want 1", n)
 	}
-	a.scheduleOnce(t.Context(), now.Add(a.cfg.Resync), refused)
+	a.scheduleOnce(t.Context(), now.Add(a.cfg.Resync), table)
 	if n := log.count("cannot ask for a pull"); n != 2 {
 		t.Errorf("%d complaints after the resync interval, want 2", n)
 	}

@@ -96,7 +96,7 @@ func TestBoardForgets(t *testing.T) {
 func TestOrderOfJobs(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	inOrder := []view.Job{
+	ordered := []view.Job{
 		{UID: "working", State: "working", Created: now},
 		{UID: "elsewhere", Owner: "other", Created: now.Add(time.Second)},
 		{UID: "first pending", State: "pending", Created: now.Add(-time.Hour)},
@@ -104,10 +104,10 @@ func TestOrderOfJobs(t *testing.T) {
 		{UID: "just done", State: "error", Finished: now},
 		{UID: "done before", State: "success", Finished: now.Add(-time.Second)},
 	}
-	for i := range inOrder {
-		for k := range inOrder {
-			if before(inOrder[i], inOrder[k]) != (i < k) {
-				t.Errorf("%q before %q: %v", inOrder[i].UID, inOrder[k].UID, before(inOrder[i], inOrder[k]))
+	for i := range ordered {
+		for k := range ordered {
+			if got := inOrder(&ordered[i], &ordered[k]); (got < 0) != (i < k) || (got == 0) != (i == k) {
+				t.Errorf("%q against %q: %d", ordered[i].UID, ordered[k].UID, got)
 			}
 		}
 	}

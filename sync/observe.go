@@ -40,6 +40,9 @@ func (a *Agent) finished(e jobs.Event) view.Job {
 	}
 	row.State, row.Message, row.Finished, row.Owner = e.State, e.Text, e.At, "this"
 	row.Progress = 100
+	if len(row.Errors) == 0 && row.State == api.StateError {
+		row.Errors = []string{e.Text} // the driver's own, which no resource has told
+	}
 	row.LeaseUntil, row.RenewAt = time.Time{}, time.Time{}
 	return row
 }

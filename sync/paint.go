@@ -1,8 +1,9 @@
 package sync
 
 import (
+	"cmp"
 	"os"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,67 +14,114 @@ import (
 	"limpet/sync/view"
 )
 
+// mostJobs bounds the job rows of a picture. Nobody scrolls through more, and a
+// daemon may have to send each picture to a dashboard; how many there are
+// altogether is in its counts.
+const mostJobs = 1000
+
+// painter makes the pictures of an agent. It belongs to one goroutine.
+type painter struct {
+	*Agent
+	jobRows  *shelf[*view.Job] // nil for what is no job
+	repoRead *shelf[*api.Repository]
+}
+
+func newPainter(a *Agent) *painter {
+	return &painter{a, newShelf[*view.Job](), newShelf[*api.Repository]()}
+}
+
 // paint makes the picture of this moment from the caches of the watches and
 // from what the drivers know of their own jobs.
-func (a *Agent) paint() *view.Snapshot {
+func (p *painter) paint() *view.Snapshot {
 	now := time.Now()
-	events, done := a.board.recent(now)
-	running := a.controller.Live()
+	events, done := p.board.recent(now)
+	running := p.controller.Live()
+	s := &view.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(len(running)), Problem: p.trouble()}
+	for i, row := range p.rows(running, done) {
+		s.Counts.Add(row)
+		if i < mostJobs {
+			s.Jobs = append(s.Jobs, *row)
+		}
+	}
+	objects := p.repos.List()
+	for _, u := range objects {
+		if repo := p.repoRead.of(u, readRepo); repo != nil {
+			s.Repos = append(s.Repos, p.paintRepo(u, *repo, now))
+		}
+	}
+	p.repoRead.end(len(objects))
+	slices.SortFunc(s.Repos, func(x, y view.Repo) int {
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	})
+	return s
+}
+
+// rows are the jobs of the queue and those that have just ended, in order.
+func (p *painter) rows(running []jobs.Running, done []view.Job) []*view.Job {
 	mine := make(map[string]jobs.Running, len(running))
 	for _, r := range running {
 		mine[r.UID] = r
 	}
-	s := &view.Snapshot{At: now, Events: events, API: a.paintAPI(), Agent: a.paintAgent(len(running))}
-	live := map[string]bool{}
-	for _, u := range a.jobs.List() {
-		job, err := api.JobView(u)
-		if err != nil {
+	gone := make(map[string]*view.Job, len(done)) // from the queue
+	for i := range done {
+		gone[done[i].UID] = &done[i]
+	}
+	objects := p.jobs.List()
+	out := make([]*view.Job, 0, len(objects)+len(done))
+	for _, u := range objects {
+		row := p.jobRows.of(u, p.readJob)
+		if row == nil {
 			continue
 		}
-		row := a.paintJob(u, job)
 		if r, ok := mine[row.UID]; ok {
-			own(&row, r)
+			held := *row
+			own(&held, r)
+			row = &held
 		}
-		live[row.UID] = true
-		s.Jobs = append(s.Jobs, row)
+		delete(gone, row.UID)
+		out = append(out, row)
 	}
-	for _, j := range done {
-		if !live[j.UID] {
-			s.Jobs = append(s.Jobs, j)
-		}
+	p.jobRows.end(len(objects))
+	for _, row := range gone {
+		out = append(out, row)
 	}
-	sort.SliceStable(s.Jobs, func(i, j int) bool { return before(s.Jobs[i], s.Jobs[j]) })
-	for _, u := range a.repos.List() {
-		if repo, err := api.RepositoryView(u); err == nil {
-			s.Repos = append(s.Repos, a.paintRepo(u, repo, now))
-		}
-	}
-	sort.Slice(s.Repos, func(i, j int) bool {
-		if s.Repos[i].Namespace != s.Repos[j].Namespace {
-			return s.Repos[i].Namespace < s.Repos[j].Namespace
-		}
-		return s.Repos[i].Name < s.Repos[j].Name
-	})
-	s.Problem = a.trouble()
-	return s
+	slices.SortFunc(out, inOrder)
+	return out
 }
 
-// before orders jobs for the list: working, then pending, then finished; the
+func (p *painter) readJob(u *object) *view.Job {
+	job, err := api.JobView(u)
+	if err != nil {
+		return nil
+	}
+	row := p.paintJob(u, job)
+	return &row
+}
+
+func readRepo(u *object) *api.Repository {
+	repo, err := api.RepositoryView(u)
+	if err != nil {
+		return nil
+	}
+	return &repo
+}
+
+// inOrder orders jobs for the list: working, then pending, then finished; the
 // oldest first, but of the finished the newest.
-func before(x, y view.Job) bool {
-	if rx, ry := rank(x), rank(y); rx != ry {
-		return rx < ry
+func inOrder(x, y *view.Job) int {
+	if d := rank(x) - rank(y); d != 0 {
+		return d
 	}
-	if !x.Finished.IsZero() {
-		return x.Finished.After(y.Finished)
+	if d := y.Finished.Compare(x.Finished); d != 0 {
+		return d
 	}
-	if !x.Created.Equal(y.Created) {
-		return x.Created.Before(y.Created)
+	if d := x.Created.Compare(y.Created); d != 0 {
+		return d
 	}
-	return x.UID < y.UID
+	return strings.Compare(x.UID, y.UID)
 }
 
-func rank(j view.Job) int {
+func rank(j *view.Job) int {
 	switch {
 	case !j.Finished.IsZero():
 		return 2

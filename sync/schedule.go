@@ -33,10 +33,10 @@ const (
 func (a *Agent) schedule(ctx context.Context) error {
 	tick := time.NewTicker(scheduleTick)
 	defer tick.Stop()
-	refused := map[string]time.Time{}
+	t := newTimetable()
 	for {
 		if a.synced() {
-			a.scheduleOnce(ctx, time.Now(), refused)
+			a.scheduleOnce(ctx, time.Now(), t)
 		}
 		select {
 		case <-ctx.Done():
@@ -55,40 +55,66 @@ func (a *Agent) want() {
 	}
 }
 
+// timetable is what the schedule remembers from one look to the next.
+type timetable struct {
+	repos *shelf[*api.Repository]
+	syncs *shelf[string] // the repository of a sync job, "" for any other job
+	// refused says until when a repository is let alone.
+	refused map[string]time.Time
+}
+
+func newTimetable() *timetable {
+	return &timetable{newShelf[*api.Repository](), newShelf[string](), map[string]time.Time{}}
+}
+
 // scheduleOnce asks for the pulls that are due at now. A repository whose pull
-// could not be queued is noted in refused and let alone for the resync
-// interval: what is in the way, such as a full disk, does not go in a second.
-func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, refused map[string]time.Time) {
-	live := a.syncJobs()
-	for _, u := range a.repos.List() {
+// could not be queued is let alone for the resync interval: what is in the way,
+// such as a full disk, does not go in a second.
+func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
+	live := a.syncJobs(t)
+	objects := a.repos.List()
+	for _, u := range objects {
 		key := u.GetNamespace() + "/" + u.GetName()
-		repo, err := api.RepositoryView(u)
-		if err != nil || u.GetDeletionTimestamp() != nil || now.Before(refused[key]) {
+		repo := t.repos.of(u, readRepo)
+		if repo == nil || u.GetDeletionTimestamp() != nil || now.Before(t.refused[key]) {
 			continue
 		}
-		delete(refused, key)
-		req, _ := repos.Due(repo, u.GetGeneration(), live[key], now)
+		delete(t.refused, key)
+		req, _ := repos.Due(*repo, u.GetGeneration(), live[key], now)
 		if req == nil {
 			continue
 		}
-		err = a.requestPull(ctx, u, *req)
+		err := a.requestPull(ctx, u, *req)
 		if err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil {
 			continue
 		}
-		refused[key] = now.Add(a.cfg.Resync)
+		t.refused[key] = now.Add(a.cfg.Resync)
 		a.log.Warn("cannot ask for a pull", "repo", u.GetName(), "namespace", u.GetNamespace(), "err", err, "next_try_in", a.cfg.Resync)
 	}
+	t.repos.end(len(objects))
 }
 
 // syncJobs tells which repositories have a sync job already.
-func (a *Agent) syncJobs() map[string]bool {
+func (a *Agent) syncJobs(t *timetable) map[string]bool {
 	live := map[string]bool{}
-	for _, u := range a.jobs.List() {
-		if job, err := api.JobView(u); err == nil && u.GetName() == api.JobName(job.Spec.Repository, "pull") {
-			live[u.GetNamespace()+"/"+job.Spec.Repository] = true
+	objects := a.jobs.List()
+	for _, u := range objects {
+		if repository := t.syncs.of(u, syncOf); repository != "" {
+			live[u.GetNamespace()+"/"+repository] = true
 		}
 	}
+	t.syncs.end(len(objects))
 	return live
+}
+
+// syncOf is the repository that a job pulls on behalf of the schedule or of a
+// person; both make it under the same name.
+func syncOf(u *object) string {
+	job, err := api.JobView(u)
+	if err != nil || u.GetName() != api.JobName(job.Spec.Repository, "pull") {
+		return ""
+	}
+	return job.Spec.Repository
 }
 
 func (a *Agent) requestPull(ctx context.Context, u *object, req repos.Request) error {

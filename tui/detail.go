@@ -18,10 +18,10 @@ func (p *painter) jobDetail(x, y, w, h int) {
 		return
 	}
 	summary := min(max(len(j.Summary), 1)+3, max(h*2/5, 3))
-	troubles := len(j.Errors) + len(j.Warnings)
+	troubles := p.troubles(j, w-4)
 	errors := 0
-	if troubles > 0 {
-		errors = min(troubles+2, max(h/3, 3))
+	if len(troubles) > 0 {
+		errors = min(len(troubles)+2, max(h*2/5, 3))
 	}
 	log := h - summary - errors
 	if log < 3 {
@@ -29,7 +29,7 @@ func (p *painter) jobDetail(x, y, w, h int) {
 	}
 	p.summaryBox(x, y, w, summary, j)
 	if errors > 0 {
-		p.troubleBox(x, y+summary, w, errors, j)
+		p.troubleBox(x, y+summary, w, errors, j, troubles)
 	}
 	if log > 0 {
 		p.logBox(x, y+summary+errors, w, log, j)
@@ -121,7 +121,7 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 }
 
 func refLine(j view.Job, arrow string) string {
-	text := "ref    " + strings.TrimSpace(j.Branch)
+	text := "ref    " + view.OrDash(j.Branch)
 	if j.RefTo != "" {
 		text += " @ "
 		if j.RefFrom != "" && j.RefFrom != j.RefTo {
@@ -138,7 +138,11 @@ func refLine(j view.Job, arrow string) string {
 func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 	p.box(p.g, x, y, w, h, "Summary", "", "", false)
 	if len(j.Summary) == 0 {
-		p.empty(x, y, w, h, []string{"Nothing written yet."})
+		text := "Nothing written yet."
+		if !j.Finished.IsZero() {
+			text = "Nothing was written."
+		}
+		p.empty(x, y, w, h, []string{text})
 		return
 	}
 	columns := []column{{"KIND", 16, false, 0}, {"CREATE", 7, true, 0}, {"UPDATE", 7, true, 0}, {"DELETE", 7, true, 0}, {"NOOP", 6, true, 2}, {"WARN", 6, true, 1}, {"ERROR", 6, true, 0}}
@@ -159,20 +163,29 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 	})
 }
 
-func (p *painter) troubleBox(x, y, w, h int, j view.Job) {
-	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d, Warnings %d", len(j.Errors), len(j.Warnings)), "", "limpet history show "+cut(j.UID, 36, ""), false)
-	row := y + 1
-	put := func(state, text string) {
-		if row < y+h-1 {
-			p.put(x+2, row, w-4, stateRole(state), cut(p.g.state[state]+" "+text, w-4, p.g.more))
+// troubles are the errors and warnings of a job, broken to w cells: what went
+// wrong is often said at the end.
+func (p *painter) troubles(j view.Job, w int) (out []laidOut) {
+	add := func(state string, texts []string) {
+		for _, text := range texts {
+			for i, l := range wrap(text, w-2) {
+				mark := "  "
+				if i == 0 {
+					mark = p.g.state[state] + " "
+				}
+				out = append(out, laidOut{stateRole(state), mark + l})
+			}
 		}
-		row++
 	}
-	for _, e := range j.Errors {
-		put("error", e)
-	}
-	for _, e := range j.Warnings {
-		put("warning", e)
+	add("error", j.Errors)
+	add("warning", j.Warnings)
+	return out
+}
+
+func (p *painter) troubleBox(x, y, w, h int, j view.Job, lines []laidOut) {
+	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d, Warnings %d", len(j.Errors), len(j.Warnings)), "", "limpet history show "+cut(j.UID, 36, ""), false)
+	for i, l := range lines[:min(len(lines), h-2)] {
+		p.put(x+2, y+1+i, w-4, l.role, l.text)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clipperhouse/displaywidth"
+
 	"limpet/sync/view"
 )
 
@@ -46,20 +48,23 @@ func (p *painter) overview(top, bottom int) {
 
 func (p *painter) jobList(x, y, w, h int, focused bool) {
 	rows := p.s.jobs()
-	working, pending, other, done := view.Count(rows)
-	note := fmt.Sprintf("%d working, %d pending", working, pending)
-	if other > 0 {
-		note += fmt.Sprintf(", %d elsewhere", other)
+	counts := p.s.Snap.Counts
+	if p.s.filter != "" {
+		counts = view.Count(rows)
 	}
-	if done > 0 {
-		note += fmt.Sprintf(", %d just done", done)
+	note := fmt.Sprintf("%d working, %d pending", counts.Working, counts.Pending)
+	if counts.Elsewhere > 0 {
+		note += fmt.Sprintf(", %d elsewhere", counts.Elsewhere)
+	}
+	if counts.Done > 0 {
+		note += fmt.Sprintf(", %d just done", counts.Done)
 	}
 	title := "Jobs"
 	if p.s.offline() {
 		title = "Jobs (as of " + p.s.stale().UTC().Format("15:04:05Z") + ")"
 	}
 	index := indexOf(p.s.jobUID, keysOf(rows, jobKey))
-	p.box(p.g, x, y, w, h, title, note, place(index, len(rows)), focused)
+	p.box(p.g, x, y, w, h, title, note, place(index, len(rows), counts.All()), focused)
 	if len(rows) == 0 {
 		p.empty(x, y, w, h, p.noJobs())
 		return
@@ -192,27 +197,37 @@ func (p *painter) empty(x, y, w, h int, text []string) {
 	}
 }
 
-func place(index, rows int) string {
-	if rows == 0 {
+// place says where in a list the cursor is, and when the list is only the
+// beginning of a longer one.
+func place(index, rows, all int) string {
+	switch {
+	case rows == 0:
 		return ""
+	case rows < all:
+		return fmt.Sprintf("%d/%d of %d", index+1, rows, all)
 	}
 	return fmt.Sprintf("%d/%d", index+1, rows)
 }
 
-// wrap breaks text at blanks into lines of at most w bytes; a longer word is
-// left to be cut.
+// wrap breaks text at blanks into lines of at most w cells. A word that is
+// longer is broken too: what an error says at its end matters as much.
 func wrap(text string, w int) []string {
 	var out []string
 	cur := ""
 	for _, word := range strings.Fields(text) {
-		switch {
-		case cur == "":
-			cur = word
-		case len(cur)+1+len(word) <= w:
+		if cur != "" && displaywidth.String(cur)+1+displaywidth.String(word) <= w {
 			cur += " " + word
-		default:
+			continue
+		}
+		if cur != "" {
 			out = append(out, cur)
-			cur = word
+		}
+		for cur = word; displaywidth.String(cur) > w; {
+			head := cut(cur, w, "")
+			if head == "" {
+				return append(out, cur) // not even one letter fits
+			}
+			out, cur = append(out, head), cur[len(head):]
 		}
 	}
 	return append(out, cur)

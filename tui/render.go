@@ -43,14 +43,14 @@ type painter struct {
 
 // tiny is the whole screen where nothing else fits.
 func (p *painter) tiny() {
-	working, pending, _, _ := view.Count(p.s.Snap.Jobs)
+	counts := p.s.Snap.Counts
 	failing := 0
 	for _, r := range p.s.Snap.Repos {
 		if repoState(r) == "error" {
 			failing++
 		}
 	}
-	text := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", working, pending, failing, minWidth, minHeight)
+	text := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", counts.Working, counts.Pending, failing, minWidth, minHeight)
 	for y, l := range wrap(text, p.w) {
 		p.put(0, y, p.w, rolePlain, l)
 	}
@@ -158,7 +158,7 @@ func (p *painter) tabs() {
 		text string
 	}{
 		{p.s.screen == screenOverview, "1 Overview"},
-		{p.s.screen == screenJobs || p.s.screen == screenDetail, fmt.Sprintf("2 Jobs %d", len(p.s.Snap.Jobs))},
+		{p.s.screen == screenJobs || p.s.screen == screenDetail, fmt.Sprintf("2 Jobs %d", p.s.Snap.Counts.All())},
 		{p.s.screen == screenRepos, fmt.Sprintf("3 Repos %d", len(p.s.Snap.Repos))},
 	}
 	x := 1

@@ -52,6 +52,7 @@ func picture() *view.Snapshot {
 }
 
 func shown(snap *view.Snapshot, caps Caps) State {
+	snap.Counts = view.Count(snap.Jobs)
 	s := NewState("attached to daemon 4121", caps, noon)
 	s.Now = noon
 	return s.Show(snap)
@@ -289,6 +290,40 @@ func TestHeaderCutsNothing(t *testing.T) {
 		}
 		if !strings.Contains(head, "API ok") || w >= 80 && !strings.Contains(head, "4121  14:02:37Z") {
 			t.Errorf("width %d: %q", w, head)
+		}
+	}
+}
+
+// TestLongErrorsAreShownWhole: what is wrong is often said at the end.
+func TestLongErrorsAreShownWhole(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	text := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such host (check the host in the url and the name server)"
+	snap.Jobs[6].Errors = []string{text, strings.Repeat("漢字", 60) + "-the-end"}
+	s := press(shown(snap, Caps{Mono: true}), "end", "enter")
+	frame := strip(Render(s, 80, 30, s.Caps))
+	for _, word := range []string{"name server)", "-the-end"} {
+		if !strings.Contains(frame, word) {
+			t.Errorf("no word of %q in\n%s", word, frame)
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text string
+		w    int
+		want []string
+	}{
+		{"", 10, []string{""}},
+		{"one two three", 7, []string{"one two", "three"}},
+		{"abcdefghij k", 4, []string{"abcd", "efgh", "ij k"}},
+		{"漢字漢字 x", 4, []string{"漢字", "漢字", "x"}},
+		{"漢", 1, []string{"漢"}},
+	} {
+		if got := wrap(tt.text, tt.w); strings.Join(got, "|") != strings.Join(tt.want, "|") {
+			t.Errorf("%q at %d: %q, want %q", tt.text, tt.w, got, tt.want)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		title = "Repositories (as of " + p.s.stale().UTC().Format("15:04:05Z") + ")"
 	}
 	index := indexOf(p.s.repoKey, keysOf(rows, repoKey))
-	p.box(p.g, x, y, w, h, title, place(index, len(rows)), foot, focused)
+	p.box(p.g, x, y, w, h, title, place(index, len(rows), len(rows)), foot, focused)
 	if len(rows) == 0 {
 		p.empty(x, y, w, h, p.noRepos())
 		return

@@ -95,8 +95,7 @@ func Run(ctx context.Context, src Source, o Options) error {
 }
 
 func farewell(w io.Writer, s State) {
-	working, pending, _, _ := view.Count(s.Snap.Jobs)
-	fmt.Fprintf(w, "limpet: %d working, %d pending, repositories: %d\n", working, pending, len(s.Snap.Repos))
+	fmt.Fprintf(w, "limpet: %d working, %d pending, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending, len(s.Snap.Repos))
 }
 
 // model is the adapter to Bubble Tea.

@@ -41,7 +41,10 @@ func Attach(ctx context.Context, path string) (*Client, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
+		if !errors.Is(err, ErrNoDaemon) {
+			err = fmt.Errorf("%w: %w", ErrNoDaemon, err)
+		}
+		return nil, err
 	}
 	return c, nil
 }
@@ -156,7 +159,11 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask the daemon: %w", err)
+		// The address that net/http puts in front means nothing to a person.
+		if u := new(url.Error); errors.As(err, &u) {
+			err = u.Err
+		}
+		return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
@@ -164,7 +171,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	defer resp.Body.Close()
 	var body errorBody
 	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&body) != nil || body.Error == "" {
-		return nil, fmt.Errorf("ask the daemon: %s", resp.Status)
+		return nil, fmt.Errorf("the daemon answers %s", resp.Status)
 	}
 	if sentinel, ok := classes[body.Class]; ok {
 		return nil, &remoteError{text: body.Error, class: sentinel}

@@ -7,10 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes foreign text safe to show on one line: control characters, the
-// first bytes of escape sequences, direction overrides, invisible characters
-// and broken UTF-8 go, line breaks and tabs become blanks. Names and messages
-// come from Git and from the API, and must not move the cursor of a terminal.
+// Hidden tells whether a rune steers a terminal or misleads the eye: controls
+// (C0, DEL, C1), marks of direction, separators of lines and paragraphs, blanks
+// without width, tags, the byte order mark, and what was not UTF-8. The two
+// joiners are not among them: scripts need them.
+func Hidden(r rune) bool {
+	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError ||
+		r == 0x200b || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f ||
+		r == 0x061c || r == 0xfeff || r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe007f
+}
+
+// Clean makes foreign text safe to show on one line: what is hidden goes, line
+// breaks and tabs become blanks. Names and messages come from Git and from the
+// API, and must not move the cursor of a terminal. Joiners go as well, because
+// terminals do not agree on the width of what they join.
 func Clean(s string) string {
 	safe := true
 	for i := 0; i < len(s); i++ {
@@ -26,9 +36,7 @@ func Clean(s string) string {
 		switch {
 		case r == '\n' || r == '\r' || r == '\t':
 			return ' '
-		case r < 0x20, r == 0x7f, r >= 0x80 && r < 0xa0, r == utf8.RuneError,
-			r >= 0x200b && r <= 0x200f, r >= 0x2028 && r <= 0x202e, r >= 0x2060 && r <= 0x206f,
-			r == 0x061c, r == 0xfeff, r >= 0xfff9 && r <= 0xfffb, r >= 0xe0000 && r <= 0xe007f:
+		case Hidden(r), r == 0x200c, r == 0x200d:
 			return -1
 		}
 		return r
@@ -89,21 +97,4 @@ func Plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// Count tells how many jobs are in which part of their life.
-func Count(jobs []Job) (working, pending, other, done int) {
-	for _, j := range jobs {
-		switch {
-		case !j.Finished.IsZero():
-			done++
-		case j.Owner == "other":
-			other++
-		case j.State == "working":
-			working++
-		default:
-			pending++
-		}
-	}
-	return
 }

@@ -17,6 +17,7 @@ func TestClean(t *testing.T) {
 		"c1 \u009b31m":                      "c1 31m",
 		"\u202eevil\u2066 \u200bhidden\xff": "evil hidden",
 		"tag \U000e0041":                    "tag ",
+		"join\u200der":                      "joiner",
 	} {
 		if got := Clean(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)

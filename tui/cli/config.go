@@ -10,6 +10,8 @@ import (
 	"sort"
 	"strings"
 
+	"limpet/sync/view"
+
 	"github.com/alecthomas/kong"
 	"sigs.k8s.io/yaml"
 )
@@ -147,29 +149,9 @@ func nearest(word string, candidates []string) string {
 		if len(word) >= 3 && strings.HasPrefix(c, word) {
 			return c
 		}
-		if d := distance(word, c); d < bestDist {
+		if d := view.Distance(word, c); d < bestDist {
 			best, bestDist = c, d
 		}
 	}
 	return best
-}
-
-// distance is the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		prev := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			prev, row[j] = row[j], min(row[j]+1, row[j-1]+1, prev+cost)
-		}
-	}
-	return row[len(b)]
 }

@@ -120,7 +120,7 @@ func classify(err error) (code int, hint string) {
 		return ExitVersion, hint
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return ExitAuth, hint
-	case errors.As(err, &away), errors.As(err, &network), apierrors.IsServiceUnavailable(err):
+	case errors.As(err, &away), errors.As(err, &network), apierrors.IsServiceUnavailable(err), errors.Is(err, socket.ErrNoDaemon):
 		return ExitUnreachable, hint
 	}
 	return ExitError, hint

@@ -119,8 +119,8 @@ func printStatus(w io.Writer, rep *statusReport) {
 		return
 	}
 	f.add("api", rep.Live.API.Server+" "+apiText(rep.Live.API))
-	working, pending, other, _ := view.Count(rep.Live.Jobs)
-	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d elsewhere", working, pending, other))
+	counts := rep.Live.Counts
+	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d elsewhere", counts.Working, counts.Pending, counts.Elsewhere))
 	states := map[string]int{}
 	for _, repo := range rep.Live.Repos {
 		states[repo.SyncState]++
