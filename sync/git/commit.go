@@ -76,7 +76,7 @@ func person(line string) (who string, when time.Time) {
 // It makes no request.
 func (m *Mirrors) Commit(ctx context.Context, r Remote, hash string) (CommitInfo, error) {
 	var info CommitInfo
-	err := m.read(ctx, "read commit", r, func(v *view) error {
+	err := m.read(ctx, "read commit", r, func(v *reading) error {
 		id, c, err := v.commit(hash)
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (m *Mirrors) Commit(ctx context.Context, r Remote, hash string) (CommitInfo
 }
 
 // commit reads a commit by its 40 digits.
-func (v *view) commit(hash string) (objectID, commit, error) {
+func (v *reading) commit(hash string) (objectID, commit, error) {
 	id, ok := parseID(hash)
 	if !ok {
 		return id, commit{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(hash, 60))}

@@ -27,8 +27,8 @@ func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (
 // gone, and the whole tree has to be compared instead.
 func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string) (Difference, error) {
 	var d differ
-	err := m.read(ctx, "compare commits", r, func(v *view) error {
-		d.view = v
+	err := m.read(ctx, "compare commits", r, func(v *reading) error {
+		d.reading = v
 		a, err := v.optional(from, dir)
 		if err != nil {
 			return err
@@ -50,7 +50,7 @@ func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string
 }
 
 // optional is the tree of dir at a commit, the zero name when there is none.
-func (v *view) optional(commit, dir string) (objectID, error) {
+func (v *reading) optional(commit, dir string) (objectID, error) {
 	_, c, err := v.commit(commit)
 	if err != nil {
 		return objectID{}, err
@@ -64,7 +64,7 @@ func (v *view) optional(commit, dir string) (objectID, error) {
 
 // differ descends into two trees where their names differ.
 type differ struct {
-	*view
+	*reading
 	out     Difference
 	added   []Change
 	deleted []Change

@@ -274,8 +274,8 @@ func TestRenamesHoldTheFewerSide(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][2]string{{ids[0], ids[1]}, {ids[1], ids[0]}} {
-		err := m.read(t.Context(), "compare", r, func(v *view) error {
-			d := differ{view: v}
+		err := m.read(t.Context(), "compare", r, func(v *reading) error {
+			d := differ{reading: v}
 			a, err := v.optional(c[0], "")
 			if err != nil {
 				return err

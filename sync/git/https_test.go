@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"limpet/sync/auth"
 	"log/slog"
 	"math/big"
 	"net"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"limpet/sync/auth"
 )
 
 // authority makes certificates.

@@ -109,8 +109,8 @@ func (c *call) visit() (leave func(), err error) {
 	}
 }
 
-// view is what a reading operation works with.
-type view struct {
+// reading is what a reading operation works with.
+type reading struct {
 	ctx    context.Context // run-scope: of the one operation
 	store  *store
 	limits Limits
@@ -119,7 +119,7 @@ type view struct {
 // read runs f over the mirror of r. When f meets damage, the commit that was
 // fetched last is fetched once more, which makes the mirror anew, and f runs a
 // second time; nothing else makes a request.
-func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*view) error) error {
+func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading) error) error {
 	c, err := m.begin(ctx, op, r)
 	if err != nil {
 		return err
@@ -137,12 +137,12 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*view) e
 }
 
 // look runs f over the mirror as it is, and marks the mirror when it is damaged.
-func (c *call) look(mi *mirror, f func(*view) error) error {
+func (c *call) look(mi *mirror, f func(*reading) error) error {
 	_, age := mi.lastFetched()
 	s, err := mi.use(c.limits.ObjectBytes)
 	if err == nil {
 		age = s.age
-		err = f(&view{ctx: c.ctx, store: s, limits: c.limits})
+		err = f(&reading{ctx: c.ctx, store: s, limits: c.limits})
 		mi.release(s)
 	}
 	if errors.Is(err, errDamaged) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/view"
+
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 )
@@ -29,7 +31,7 @@ func checkRefName(name string) error {
 		return bad("it holds \"..\" or \"@{\", or ends with a dot")
 	}
 	for _, r := range name {
-		if r <= ' ' || strings.ContainsRune("~^:?*[\\", r) || hidden(r) {
+		if r <= ' ' || strings.ContainsRune("~^:?*[\\", r) || view.Hidden(r) {
 			return bad("it holds a blank, a control character or one of ~^:?*[\\")
 		}
 	}
@@ -101,7 +103,7 @@ func similarBranches(adv *packp.AdvRefs, name string) (close bool, names []strin
 	var all []candidate
 	for full := range adv.References {
 		if b, ok := strings.CutPrefix(full, "refs/heads/"); ok {
-			all = append(all, candidate{b, distance(strings.ToLower(b), strings.ToLower(name))})
+			all = append(all, candidate{b, view.Distance(strings.ToLower(b), strings.ToLower(name))})
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
@@ -118,28 +120,4 @@ func similarBranches(adv *packp.AdvRefs, name string) (close bool, names []strin
 		names = append(names, clean(c.name, 80))
 	}
 	return close, names
-}
-
-// distance is the number of single changes between two words; words longer
-// than names are is not worth the time.
-func distance(a, b string) int {
-	if len(a) > 100 || len(b) > 100 {
-		return max(len(a), len(b))
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"limpet/sync/view"
+
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 )
@@ -113,18 +115,6 @@ func TestHeadName(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"main", "main", 0}, {"main", "mian", 2}, {"main", "", 4}, {"kitten", "sitting", 3}, {strings.Repeat("a", 200), "a", 200}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("%q %q: %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 func TestClean(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
@@ -158,7 +148,7 @@ func FuzzClean(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, n int) {
 		n = min(max(n, 1), 1000)
 		got := clean(s, n)
-		if strings.ContainsFunc(got, hidden) || strings.ContainsAny(got, "\n\r\t") || len(got) > n+len("…") {
+		if strings.ContainsFunc(got, view.Hidden) || strings.ContainsAny(got, "\n\r\t") || len(got) > n+len("…") {
 			t.Fatalf("%q became %q", s, got)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"limpet/sync/auth"
+	"limpet/sync/view"
 )
 
 // Foreign text: what a server says, names in a repository. It is cleaned once,
@@ -25,7 +26,7 @@ func clean(s string, max int) string {
 		case unicode.IsSpace(r):
 			blank = b.Len() > 0
 			continue
-		case hidden(r):
+		case view.Hidden(r):
 			continue
 		}
 		gap := 0
@@ -42,16 +43,6 @@ func clean(s string, max int) string {
 		b.WriteRune(r)
 	}
 	return b.String()
-}
-
-// hidden tells whether a rune steers a terminal or misleads the eye: controls
-// (C0, DEL, C1), marks of direction, line and paragraph separators, blanks
-// without width (but not the joiners, which scripts need), the byte order mark,
-// and what was not UTF-8.
-func hidden(r rune) bool {
-	return unicode.IsControl(r) || r == utf8.RuneError || r == '\ufeff' || r == '\u061c' ||
-		r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u200e' || r == '\u200f' ||
-		r == '\u200b' || r == '\u2060'
 }
 
 // redactor replaces the secrets of some credentials, in the forms in which they

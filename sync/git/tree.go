@@ -60,7 +60,7 @@ func parseTree(data []byte) ([]treeEntry, error) {
 // Corrupt.
 func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
 	var t Tree
-	err := m.read(ctx, "read tree", r, func(v *view) error {
+	err := m.read(ctx, "read tree", r, func(v *reading) error {
 		id, c, err := v.commit(commit)
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 		if err != nil {
 			return err
 		}
-		w := walker{view: v, tree: &t}
+		w := walker{reading: v, tree: &t}
 		if err := w.walk(root, "", 1); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 
 // walker lists a tree object and all below it.
 type walker struct {
-	*view
+	*reading
 	tree    *Tree
 	entries int
 	more    int // refusals beyond maxRefusals
@@ -144,7 +144,7 @@ func (w *walker) refuse(r Refusal) {
 
 // directory reads one tree object and sorts its entries into those that pass
 // and those that do not. A tree whose form is wrong is refused as a whole.
-func (v *view) directory(id objectID, prefix string) ([]treeEntry, []Refusal, error) {
+func (v *reading) directory(id objectID, prefix string) ([]treeEntry, []Refusal, error) {
 	data, err := v.store.readKind(id, treeKind, v.limits.ObjectBytes)
 	if err != nil {
 		return nil, nil, inside(err)
@@ -174,7 +174,7 @@ func modeText(mode uint32) string {
 }
 
 // subtree finds the tree object of a directory.
-func (v *view) subtree(root objectID, dir string) (objectID, error) {
+func (v *reading) subtree(root objectID, dir string) (objectID, error) {
 	dir = strings.Trim(dir, "/")
 	if dir == "" {
 		return root, nil
@@ -200,7 +200,7 @@ func (v *view) subtree(root objectID, dir string) (objectID, error) {
 }
 
 // noSuchPath says what there is instead.
-func (v *view) noSuchPath(entries []treeEntry, dir string, depth int, part string) error {
+func (v *reading) noSuchPath(entries []treeEntry, dir string, depth int, part string) error {
 	var dirs []string
 	for _, e := range entries {
 		switch {
@@ -228,7 +228,7 @@ func (v *view) noSuchPath(entries []treeEntry, dir string, depth int, part strin
 // owns the bytes. It makes no request.
 func (m *Mirrors) Blob(ctx context.Context, r Remote, hash string, max int64) ([]byte, error) {
 	var data []byte
-	err := m.read(ctx, "read file", r, func(v *view) error {
+	err := m.read(ctx, "read file", r, func(v *reading) error {
 		id, ok := parseID(hash)
 		if !ok {
 			return &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a file", clean(hash, 60))}

@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/git"
 	"limpet/sync/resources"
+	"limpet/sync/view"
 )
 
 // gitTree reads the tree of the commit below spec.path. A path that the commit
@@ -68,7 +69,7 @@ func closest(name string, dirs []string) []string {
 	}
 	var near []scored
 	for _, dir := range dirs {
-		cost := distance(strings.ToLower(name), strings.ToLower(dir))
+		cost := view.Distance(strings.ToLower(name), strings.ToLower(dir))
 		if resources.Base(dir) == resources.Base(name) {
 			cost = min(cost, 2) // the right directory in another place
 		}
@@ -87,27 +88,6 @@ func closest(name string, dirs []string) []string {
 		out = append(out, fmt.Sprintf("%q", s.dir))
 	}
 	return out
-}
-
-// distance is the number of single edits between two texts.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		above := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := above
-			if a[i] != b[j] {
-				cost++
-			}
-			above = row[j+1]
-			row[j+1] = min(cost, row[j]+1, above+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // Read implements resources.Reader.
