@@ -98,20 +98,3 @@ func Plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
-
-// Count tells how many jobs are in which part of their life.
-func Count(jobs []Job) (working, pending, other, done int) {
-	for _, j := range jobs {
-		switch {
-		case !j.Finished.IsZero():
-			done++
-		case j.Owner == "other":
-			other++
-		case j.State == "working":
-			working++
-		default:
-			pending++
-		}
-	}
-	return
-}

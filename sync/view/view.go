@@ -11,10 +11,44 @@ type Snapshot struct {
 	At      time.Time `json:"at"`
 	Agent   Agent     `json:"agent"`
 	API     API       `json:"api"`
-	Jobs    []Job     `json:"jobs"`  // live ones, then those finished in the last 60 s
+	Jobs    []Job     `json:"jobs"` // live ones, then those finished in the last 60 s; the first 1000
+	Counts  Counts    `json:"counts"`
 	Repos   []Repo    `json:"repos"` // by namespace and name
 	Events  []Event   `json:"events"`
 	Problem string    `json:"problem,omitempty"` // what a person has to act on, with the next command
+}
+
+// Counts tells how many jobs there are altogether in each part of their life.
+type Counts struct {
+	Working   int `json:"working"` // by this agent
+	Pending   int `json:"pending"`
+	Elsewhere int `json:"elsewhere"` // claimed by another agent
+	Done      int `json:"done"`      // in the last 60 s
+}
+
+// All is the number of jobs.
+func (c Counts) All() int { return c.Working + c.Pending + c.Elsewhere + c.Done }
+
+// Add counts one more job.
+func (c *Counts) Add(j *Job) {
+	switch {
+	case !j.Finished.IsZero():
+		c.Done++
+	case j.Owner == "other":
+		c.Elsewhere++
+	case j.State == "working":
+		c.Working++
+	default:
+		c.Pending++
+	}
+}
+
+// Count counts jobs.
+func Count(jobs []Job) (c Counts) {
+	for i := range jobs {
+		c.Add(&jobs[i])
+	}
+	return c
 }
 
 // Agent describes the process.
