@@ -21,7 +21,11 @@ func (p *painter) jobDetail(x, y, w, h int) {
 	troubles := p.troubles(j, w-4)
 	errors := 0
 	if len(troubles) > 0 {
-		errors = min(len(troubles)+2, max(h*2/5, 3))
+		room := h * 2 / 5
+		if len(j.Log) == 0 {
+			room = h - summary - 3
+		}
+		errors = min(len(troubles)+2, max(room, 3))
 	}
 	log := h - summary - errors
 	if log < 3 {
@@ -185,6 +189,9 @@ func (p *painter) troubles(j view.Job, w int) (out []laidOut) {
 func (p *painter) troubleBox(x, y, w, h int, j view.Job, lines []laidOut) {
 	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d, Warnings %d", len(j.Errors), len(j.Warnings)), "", "limpet history show "+cut(j.UID, 36, ""), false)
 	for i, l := range lines[:min(len(lines), h-2)] {
+		if rest := len(lines) - i; i == h-3 && rest > 1 {
+			l = laidOut{roleDim, fmt.Sprintf("%s %d more lines", p.g.more, rest)}
+		}
 		p.put(x+2, y+1+i, w-4, l.role, l.text)
 	}
 }
