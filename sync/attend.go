@@ -53,20 +53,21 @@ func (a *Agent) attend(ctx context.Context) error {
 	return g.Wait()
 }
 
-// trouble is why the API cannot be worked with, "" when it can. A picture that
-// is not complete yet is no trouble by itself.
+// trouble is why the API cannot be worked with and what to do about it, "" when
+// it can. A picture that is not complete yet is no trouble by itself.
 func (a *Agent) trouble() string {
-	if _, err := a.client.Down(); err != nil {
-		return api.Redact(err.Error())
-	}
+	_, err := a.client.Down()
 	for _, inf := range []*api.Informer{a.jobs, a.repos} {
-		if err := inf.LastError(); err != nil {
-			text := api.Redact(err.Error())
-			if hint := api.Hint(err); hint != "" {
-				text += " (" + hint + ")"
-			}
-			return text
+		if err == nil {
+			err = inf.LastError()
 		}
 	}
-	return ""
+	if err == nil {
+		return ""
+	}
+	text := api.Redact(err.Error())
+	if hint := api.Hint(err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	return text
 }

@@ -120,7 +120,10 @@ func classify(err error) (code int, hint string) {
 		return ExitVersion, hint
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return ExitAuth, hint
-	case errors.As(err, &away), errors.As(err, &network), apierrors.IsServiceUnavailable(err), errors.Is(err, socket.ErrNoDaemon):
+	case apierrors.IsServiceUnavailable(err):
+		// A daemon repeats its calls by itself; a command has made its one.
+		return ExitUnreachable, "limpet status    # says whether the API is back"
+	case errors.As(err, &away), errors.As(err, &network), errors.Is(err, socket.ErrNoDaemon):
 		return ExitUnreachable, hint
 	}
 	return ExitError, hint
