@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"limpet/sync/view"
-
 	"golang.org/x/text/unicode/norm"
+
+	"limpet/sync/view"
 )
 
 // The path rule. Every entry of every tree passes it, in listings and in

@@ -5,40 +5,17 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
-
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+
+	"limpet/sync/auth"
+	"limpet/sync/view"
 )
 
-// maxRefName is longer than any file system that git runs on allows.
-const maxRefName = 250
-
-// checkRefName applies git's check-ref-format to what a user wrote, and refuses
-// what could be read as an option.
+// checkRefName is auth.CheckRefName with the name in its error.
 func checkRefName(name string) error {
-	bad := func(why string) error { return fmt.Errorf("%q is not a branch name: %s", clean(name, 100), why) }
-	switch {
-	case name == "" || name == "@":
-		return bad("it is empty")
-	case len(name) > maxRefName:
-		return bad(fmt.Sprintf("it is longer than %d bytes", maxRefName))
-	case name[0] == '-':
-		return bad("it begins with a dash")
-	case strings.HasPrefix(name, "/"), strings.HasSuffix(name, "/"), strings.Contains(name, "//"):
-		return bad("it begins or ends with a slash, or has two in a row")
-	case strings.Contains(name, ".."), strings.Contains(name, "@{"), strings.HasSuffix(name, "."):
-		return bad("it holds \"..\" or \"@{\", or ends with a dot")
-	}
-	for _, r := range name {
-		if r <= ' ' || strings.ContainsRune("~^:?*[\\", r) || view.Hidden(r) {
-			return bad("it holds a blank, a control character or one of ~^:?*[\\")
-		}
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
-			return bad("a part of it begins with a dot or ends with .lock")
-		}
+	if err := auth.CheckRefName(name); err != nil {
+		return fmt.Errorf("%q is not a branch name: %w", clean(name, 100), err)
 	}
 	return nil
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/view"
-
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+
+	"limpet/sync/view"
 )
 
 func TestResolve(t *testing.T) {

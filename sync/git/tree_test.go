@@ -13,9 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"limpet/sync/view"
-
 	"github.com/go-git/go-git/v5/plumbing"
+
+	"limpet/sync/view"
 )
 
 // planted is a pack of objects that no git would make.

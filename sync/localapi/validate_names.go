@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/url"
 	"strings"
-	"unicode"
 
 	"limpet/sync/auth"
 	"limpet/sync/resources"
@@ -20,36 +19,12 @@ func checkPath(path string) error {
 	return nil
 }
 
-// checkBranch applies the rules of git check-ref-format(1) for a branch.
+// checkBranch tells why a repository cannot be pulled from a branch.
 func checkBranch(branch string) error {
-	switch {
-	case len(branch) > 250:
-		return errors.New("must be at most 250 characters long")
-	case strings.HasPrefix(branch, "-"):
-		return errors.New("must not begin with a dash")
-	case strings.HasPrefix(branch, "/") || strings.HasSuffix(branch, "/"):
-		return errors.New("must not begin or end with a slash")
-	case strings.HasSuffix(branch, "."):
-		return errors.New("must not end with a dot")
-	case branch == "@" || strings.Contains(branch, "@{"):
-		return errors.New(`must not be "@" or contain "@{"`)
-	case strings.Contains(branch, ".."):
-		return errors.New("must not contain two dots in a row")
-	case strings.Contains(branch, "//"):
-		return errors.New("must not contain two slashes in a row")
-	case strings.ContainsAny(branch, " ~^:?*[\\"):
-		return errors.New(`must not contain blanks or any of ~ ^ : ? * [ \`)
-	case strings.ContainsFunc(branch, unicode.IsControl):
-		return errors.New("must not contain control characters")
-	case branch == "HEAD":
-		return errors.New("must not be HEAD; leave it out to follow the default branch")
+	if branch == "HEAD" {
+		return errors.New("leave it out to follow the default branch")
 	}
-	for part := range strings.SplitSeq(branch, "/") {
-		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
-			return errors.New(`no part may begin with a dot or end with ".lock"`)
-		}
-	}
-	return nil
+	return auth.CheckRefName(branch)
 }
 
 // checkGitURL tells why a URL cannot be the remote of a repository. ssh allows

@@ -10,10 +10,10 @@ import (
 	"sort"
 	"strings"
 
-	"limpet/sync/view"
-
 	"github.com/alecthomas/kong"
 	"sigs.k8s.io/yaml"
+
+	"limpet/sync/view"
 )
 
 // configFile is a config file that was read: flag names to values. Keys are

@@ -1,0 +1,43 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// maxRefName is less than what any file system that git runs on allows for a
+// path below refs/heads. Unit: bytes.
+const maxRefName = 250
+
+// CheckRefName applies the rules of git check-ref-format(1) to the name of a
+// branch that somebody wrote, and refuses what could be read as an option. The
+// error says what is wrong with the name without repeating it.
+func CheckRefName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("it is empty")
+	case len(name) > maxRefName:
+		return fmt.Errorf("it is longer than %d bytes", maxRefName)
+	case name == "@" || strings.Contains(name, "@{"):
+		return errors.New(`it is "@" or holds "@{"`)
+	case name[0] == '-':
+		return errors.New("it begins with a dash")
+	case strings.HasPrefix(name, "/"), strings.HasSuffix(name, "/"), strings.Contains(name, "//"):
+		return errors.New("it begins or ends with a slash, or has two in a row")
+	case strings.Contains(name, ".."), strings.HasSuffix(name, "."):
+		return errors.New("it holds two dots in a row or ends with one")
+	case strings.ContainsAny(name, ` ~^:?*[\`):
+		return errors.New(`it holds a blank or one of ~ ^ : ? * [ \`)
+	case strings.ContainsFunc(name, view.Hidden):
+		return errors.New("it holds a control or an invisible character")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return errors.New("a part of it begins with a dot or ends with .lock")
+		}
+	}
+	return nil
+}
