@@ -7,7 +7,7 @@ const (
 	ProvisioningGroup = "provisioning.grafana.app"
 	DashboardGroup    = "dashboard.grafana.app"
 	FolderGroup       = "folder.grafana.app"
-	FluxSourceGroup   = "source.toolkit.fluxcd.io"
+	fluxSourceGroup   = "source.toolkit.fluxcd.io"
 	CoordinationGroup = "coordination.k8s.io"
 )
 
@@ -84,7 +84,7 @@ var Kinds = []Kind{
 	{Group: FolderGroup, Versions: []string{"v1", "v1beta1"}, Kind: "Folder", Plural: "folders", Singular: "folder",
 		Generation: true, CRD: true, Columns: []Column{colName,
 			{Name: "Title", Type: "string", Path: ".spec.title"}, colAge}},
-	{Group: FluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository", Short: []string{"gitrepo"},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository", Short: []string{"gitrepo"},
 		Status: true, Generation: true, CRD: true, Columns: []Column{colName,
 			{Name: "URL", Type: "string", Path: ".spec.url"}, colAge,
 			{Name: "Ready", Type: "string", Path: `.status.conditions[?(@.type=="Ready")].status`},

@@ -11,7 +11,7 @@ import (
 
 // DirSource reads files of a credentials directory: <namespace>.<name>/<key>,
 // with the name of the Repository or else of its Connection and the keys of
-// [Keys]. The flat form <namespace>.<name>_<key> is read too: systemd lays out
+// keyNames. The flat form <namespace>.<name>_<key> is read too: systemd lays out
 // a LoadCredential directory that way.
 //
 // Files that others may read are refused, see [ReadPrivate]. Links are followed
@@ -32,7 +32,7 @@ func DirSource(dir string) Source {
 			}
 			base := l.Namespace + "." + name
 			keys := make(map[string][]byte)
-			for _, k := range Keys {
+			for _, k := range keyNames {
 				for _, file := range []string{base + "/" + k, base + "_" + k} {
 					v, err := readPrivate(root.Open, file)
 					if errors.Is(err, fs.ErrNotExist) {

@@ -25,8 +25,8 @@ const (
 	keyClientKey  = "tls.key"
 )
 
-// Keys are all keys that have a meaning, in the order in which they are read.
-var Keys = []string{
+// keyNames are all keys that have a meaning, in the order in which they are read.
+var keyNames = []string{
 	keyUsername, keyPassword, keyBearer, keyToken, keyIdentity,
 	keyKnownHosts, keyCA, keyCAOld, keyClientCert, keyClientKey,
 }
@@ -41,12 +41,12 @@ func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, 
 	wrong := func(format string, args ...any) (*Credentials, error) {
 		return nil, fmt.Errorf("credentials in %s: %s", place, fmt.Sprintf(format, args...))
 	}
-	known := slices.ContainsFunc(Keys, func(k string) bool { return len(keys[k]) > 0 })
+	known := slices.ContainsFunc(keyNames, func(k string) bool { return len(keys[k]) > 0 })
 	if !known {
-		return wrong("none of the keys %s in it, only [%s]", strings.Join(Keys, ", "),
+		return wrong("none of the keys %s in it, only [%s]", strings.Join(keyNames, ", "),
 			strings.Join(slices.Sorted(maps.Keys(keys)), " "))
 	}
-	for _, k := range Keys {
+	for _, k := range keyNames {
 		if len(keys[k]) > maxValue {
 			return wrong("%s is longer than %d bytes", k, maxValue)
 		}

@@ -18,9 +18,9 @@ type Rule struct {
 	// the path matches from its beginning, part by part, with * and [] as in
 	// file names. Without a path it matches the whole host.
 	URL string
-	// Values by key of [Keys]: meant for username and known_hosts.
+	// Values by key of keyNames: meant for username and known_hosts.
 	Values map[string]string
-	// Files by key of [Keys]: absolute paths, read at every look-up, refused
+	// Files by key of keyNames: absolute paths, read at every look-up, refused
 	// when others than the owner may read them.
 	Files map[string]string
 }
@@ -70,13 +70,13 @@ func (r Rule) Check() error {
 		if _, twice := r.Files[k]; twice {
 			return fmt.Errorf("credentials rule %s: key %s is given as value and as file", r.URL, k)
 		}
-		if !slices.Contains(Keys, k) {
-			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(Keys, ", "))
+		if !slices.Contains(keyNames, k) {
+			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(keyNames, ", "))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
-		if !slices.Contains(Keys, k) {
-			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(Keys, ", "))
+		if !slices.Contains(keyNames, k) {
+			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(keyNames, ", "))
 		}
 		if _, err := ReadPrivate(r.Files[k]); err != nil {
 			return fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
