@@ -313,3 +313,29 @@ func TestFinishedRow(t *testing.T) {
 		t.Errorf("line %q", line)
 	}
 }
+
+// TestJobThatIsLeftAlone: the picture says why a job waits, until it is taken
+// or gone.
+func TestJobThatIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	start(t, a.jobs.Run, a.repos.Run)
+	crowd(t, a, 2)
+	p := newPainter(a)
+	waits := func() string { return p.paint().Jobs[0].Waits + "," + p.paint().Jobs[1].Waits }
+	left := func(uid string) {
+		a.observe(jobs.Event{Type: jobs.EventLeft, UID: uid, Text: "left alone: no such prefix"})
+	}
+	left("u0")
+	left("never seen")
+	if got := waits(); got != "no such prefix," {
+		t.Errorf("%q", got)
+	}
+	if n := len(a.board.waits()); n != 1 {
+		t.Errorf("%d reasons are kept for jobs that are not there", n)
+	}
+	a.observe(jobs.Event{Type: jobs.EventClaimed, UID: "u0"})
+	if got := waits(); got != "," {
+		t.Errorf("after the claim: %q", got)
+	}
+}

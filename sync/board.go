@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"maps"
 	stdsync "sync"
 	"time"
 
@@ -27,9 +28,10 @@ type board struct {
 
 	mu      stdsync.Mutex // guards all below
 	current *view.Snapshot
-	changed chan struct{} // closed when current is replaced
-	events  []view.Event  // oldest first
-	done    []view.Job    // finished jobs, oldest first
+	changed chan struct{}     // closed when current is replaced
+	events  []view.Event      // oldest first
+	done    []view.Job        // finished jobs, oldest first
+	left    map[string]string // UID of a job that waits -> why it is not taken
 }
 
 // newBoard starts counting pictures at the wall clock in milliseconds, so that
@@ -40,6 +42,7 @@ func newBoard() *board {
 		dirty:   make(chan struct{}, 1),
 		current: &view.Snapshot{At: now, Seq: uint64(now.UnixMilli())},
 		changed: make(chan struct{}),
+		left:    map[string]string{},
 	}
 }
 
@@ -68,6 +71,24 @@ func (b *board) finish(j view.Job) {
 	b.done = append(b.done, j)
 	b.mu.Unlock()
 	b.touch()
+}
+
+// leave notes why a job is not taken, "" that it is.
+func (b *board) leave(uid, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why == "" {
+		delete(b.left, uid)
+	} else {
+		b.left[uid] = why
+	}
+}
+
+// waits returns why jobs are not taken.
+func (b *board) waits() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.left)
 }
 
 // recent returns the events and the finished jobs that are still to be shown.

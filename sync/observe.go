@@ -1,6 +1,7 @@
 package sync
 
 import (
+	"strings"
 	"time"
 
 	"limpet/sync/api"
@@ -13,6 +14,10 @@ import (
 // wait for it.
 func (a *Agent) observe(e jobs.Event) {
 	switch e.Type {
+	case jobs.EventLeft:
+		a.board.leave(e.UID, strings.TrimPrefix(e.Text, "left alone: "))
+	case jobs.EventClaimed, jobs.EventResumed:
+		a.board.leave(e.UID, "")
 	case jobs.EventLost:
 		a.lost.Add(1)
 	case jobs.EventCompleted:

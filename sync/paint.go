@@ -66,6 +66,7 @@ func (p *painter) rows(running []jobs.Running, done []view.Job) []*view.Job {
 	for i := range done {
 		gone[done[i].UID] = &done[i]
 	}
+	waits := p.board.waits()
 	objects := p.jobs.List()
 	out := make([]*view.Job, 0, len(objects)+len(done))
 	for _, u := range objects {
@@ -77,11 +78,19 @@ func (p *painter) rows(running []jobs.Running, done []view.Job) []*view.Job {
 			held := *row
 			own(&held, r)
 			row = &held
+		} else if why := waits[row.UID]; why != "" {
+			left := *row
+			left.Waits = why
+			row = &left
+			delete(waits, row.UID)
 		}
 		delete(gone, row.UID)
 		out = append(out, row)
 	}
 	p.jobRows.end(len(objects))
+	for uid := range waits { // what waited has left the queue
+		p.board.leave(uid, "")
+	}
 	for _, row := range gone {
 		out = append(out, row)
 	}
@@ -196,7 +205,7 @@ func attempt(u *object) int {
 func summaries(in []api.JobSummary) []view.Summary {
 	var out []view.Summary
 	for _, s := range in {
-		out = append(out, view.Summary{Kind: s.Kind, Total: s.Total, Create: s.Create, Update: s.Update, Delete: s.Delete, Noop: s.Noop, Warn: s.Warning, Error: s.Error})
+		out = append(out, view.Summary{Kind: cmp.Or(s.Kind, "unread files"), Total: s.Total, Create: s.Create, Update: s.Update, Delete: s.Delete, Noop: s.Noop, Warn: s.Warning, Error: s.Error})
 	}
 	return out
 }

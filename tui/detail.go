@@ -112,6 +112,8 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 		text += "held by another agent"
 	case p.s.offline():
 		text += "ended: the API is away"
+	case j.Waits != "":
+		text += "left alone: " + j.Waits
 	default:
 		text += "not claimed yet"
 	}

@@ -112,7 +112,7 @@ func (p *painter) progress(j view.Job, state string, w int) string {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + j.Message)
 	case j.State == "pending" && j.Owner == "":
-		return "pending"
+		return strings.TrimSpace("pending " + j.Waits)
 	case j.Progress < 0:
 		return strings.TrimSpace(state + " " + j.Message)
 	}

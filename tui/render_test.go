@@ -178,6 +178,7 @@ func TestInvariants(t *testing.T) {
 	evil := "\x1b]0;pwn\x07\x1b[31mred\r\n\u202eedoc 漢字漢字 é🙂👩‍👩‍👧 אב\u200b\xff" + strings.Repeat("漢", 90)
 	for i := range hostile.Jobs {
 		hostile.Jobs[i].Name, hostile.Jobs[i].Repository, hostile.Jobs[i].Message = evil, evil, evil
+		hostile.Jobs[i].Waits = evil
 		hostile.Jobs[i].Log = []view.Event{{At: noon, Level: "error", Text: evil}}
 		hostile.Jobs[i].Errors, hostile.Jobs[i].Summary = []string{evil}, []view.Summary{{Kind: evil, Create: 1 << 60}}
 		hostile.Jobs[i].State = []string{"working", "odd" + evil, ""}[i%3]
@@ -325,5 +326,18 @@ func TestWrap(t *testing.T) {
 		if got := wrap(tt.text, tt.w); strings.Join(got, "|") != strings.Join(tt.want, "|") {
 			t.Errorf("%q at %d: %q, want %q", tt.text, tt.w, got, tt.want)
 		}
+	}
+}
+
+func TestJobThatIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs[4].Waits = "no credentials"
+	s := press(shown(snap, Caps{Mono: true, ASCII: true}), "2", "down", "down", "down", "down")
+	if frame := Render(s, 140, 40, s.Caps); !strings.Contains(frame, "pending no credentials") {
+		t.Errorf("the list does not say why:\n%s", frame)
+	}
+	if frame := Render(press(s, "enter"), 80, 24, s.Caps); !strings.Contains(frame, "left alone: no credentials") {
+		t.Errorf("the detail does not say why:\n%s", frame)
 	}
 }

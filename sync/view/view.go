@@ -89,7 +89,8 @@ type Job struct {
 	Detail     string    `json:"detail,omitempty"` // "full", "incr", "#481"
 	State      string    `json:"state"`            // pending working success warning error cancelled
 	Message    string    `json:"message,omitempty"`
-	Progress   float64   `json:"progress"` // 0 to 100; below 0 = unknown
+	Waits      string    `json:"waits,omitempty"` // why this agent does not take a pending job
+	Progress   float64   `json:"progress"`        // 0 to 100; below 0 = unknown
 	Done       int64     `json:"done"`
 	Total      int64     `json:"total"`
 	Created    time.Time `json:"created"`

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -115,7 +116,7 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending) error {
 		took := millis(st.Finished).Sub(millis(st.Started)).Round(10 * time.Millisecond)
 		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), end.state, took, view.Clean(st.Message))
 		for _, sum := range st.Summary {
-			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", sum.Kind, sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)
+			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", kindText(sum.Kind), sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)
 		}
 		for _, e := range st.Errors {
 			fmt.Fprintf(w, "  error: %s\n", view.Clean(e))
@@ -147,3 +148,6 @@ func (e *ending) failure(hint string) error {
 	}
 	return fail(ExitJobFailed, hint, "the job ended in %s", e.state)
 }
+
+// kindText names a line of a summary. What could not be read has no kind.
+func kindText(kind string) string { return cmp.Or(kind, "unread files") }

@@ -21,6 +21,8 @@ const (
 	beat = 30 * time.Second
 	// awayPause lies between tries while the API does not answer.
 	awayPause = time.Second
+	// askEvery is how often a daemon is asked why it does not take the job.
+	askEvery = 2 * time.Second
 )
 
 type jobWatchCmd struct {
@@ -51,7 +53,8 @@ type follower struct {
 	seen    *unstructured.Unstructured // the job as it was seen last
 	last    string                     // progress that was printed last
 	printed time.Time
-	away    bool // the API did not answer when it was asked last
+	away    bool   // the API did not answer when it was asked last
+	waits   string // why the daemon does not take the job, as told last
 }
 
 // follow prints the progress of a job until it is gone from the API, then how
@@ -135,14 +138,17 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 		return false, err
 	}
 	defer w.Stop()
-	still := time.NewTicker(beat)
+	still, ask := time.NewTicker(beat), time.NewTicker(askEvery)
 	defer still.Stop()
+	defer ask.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		case <-still.C:
 			f.show(time.Since(f.printed) >= beat)
+		case <-ask.C:
+			f.tellWhy(ctx)
 		case e, ok := <-w.ResultChan():
 			if !ok || e.Type == watch.Error {
 				return false, nil
@@ -154,6 +160,24 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 			if !f.see(job) || e.Type == watch.Deleted {
 				return true, nil
 			}
+		}
+	}
+}
+
+// tellWhy says why the daemon of this host leaves a waiting job alone; without
+// that a person would wait for ever and not know for what.
+func (f *follower) tellWhy(ctx context.Context) {
+	if f.session.Daemon == nil || f.seen.GetLabels()[api.LabelClaim] != "" {
+		return
+	}
+	snap, err := f.session.Daemon.Snapshot(ctx)
+	if err != nil {
+		return // the watch finds out soon enough
+	}
+	for _, j := range snap.Jobs {
+		if j.UID == string(f.seen.GetUID()) && j.Waits != f.waits {
+			f.waits = j.Waits
+			f.run.note("%s %s is left alone: %s", stamp(), j.Name, view.Clean(j.Waits))
 		}
 	}
 }

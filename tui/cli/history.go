@@ -151,7 +151,7 @@ func printRecord(w io.Writer, rec state.Record) {
 		return
 	}
 	for _, sum := range status.Summary {
-		f.add(sum.Kind, fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
+		f.add(kindText(sum.Kind), fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete, sum.Noop, sum.Warning, sum.Error))
 	}
 	for _, e := range status.Errors {
 		f.add("error", e)

@@ -98,6 +98,11 @@ func (s *statusReport) judge() {
 			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: limpet --namespace %s repo show %s", repo.Name, repo.Namespace, repo.Name))
 		}
 	}
+	for _, job := range s.Live.Jobs {
+		if job.Waits != "" {
+			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s", job.Name, job.Waits))
+		}
+	}
 	s.OK = len(s.Why) == 0
 }
 
