@@ -84,17 +84,21 @@ func (n node) integer(name string) int64 {
 	return 0
 }
 
-func (n node) texts(name string) []string {
+// list is the array at name; nil when there is none, or something else.
+func (n node) list(name string) []any {
 	if !n.has(name) {
 		return nil
 	}
 	list, ok := n.data[name].([]any)
 	if !ok {
 		n.typed(name, "array")
-		return nil
 	}
-	out := make([]string, 0, len(list))
-	for i, item := range list {
+	return list
+}
+
+func (n node) texts(name string) []string {
+	var out []string
+	for i, item := range n.list(name) {
 		s, ok := item.(string)
 		if !ok {
 			n.add(field.TypeInvalid(n.child(name).Index(i), redacted{}, "must be of type string"))
@@ -105,16 +109,8 @@ func (n node) texts(name string) []string {
 }
 
 func (n node) objects(name string) []node {
-	if !n.has(name) {
-		return nil
-	}
-	list, ok := n.data[name].([]any)
-	if !ok {
-		n.typed(name, "array")
-		return nil
-	}
-	out := make([]node, 0, len(list))
-	for i, item := range list {
+	var out []node
+	for i, item := range n.list(name) {
 		data, ok := item.(map[string]any)
 		if !ok {
 			n.add(field.TypeInvalid(n.child(name).Index(i), redacted{}, "must be of type object"))
