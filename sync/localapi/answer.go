@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -225,6 +226,8 @@ func (s *Server) statusOf(err error) *metav1.Status {
 		status = apierrors.NewServiceUnavailable("the server is shutting down").Status()
 	case errors.Is(err, state.ErrFull):
 		status = statusError(http.StatusInsufficientStorage, "InsufficientStorage", "the state file has reached its size limit").Status()
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		status = statusError(http.StatusInsufficientStorage, "InsufficientStorage", "the disk of the state file is full").Status()
 	case errors.Is(err, state.ErrReadOnly):
 		status = statusError(http.StatusInsufficientStorage, "InsufficientStorage", "the state file cannot be written").Status()
 	default:

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -250,6 +251,7 @@ func TestStoreFaults(t *testing.T) {
 	s := newSite(t)
 	for err, want := range map[error]int32{
 		fmt.Errorf("write: %w", state.ErrFull):     http.StatusInsufficientStorage,
+		fmt.Errorf("write: %w", syscall.ENOSPC):    http.StatusInsufficientStorage,
 		fmt.Errorf("write: %w", state.ErrReadOnly): http.StatusInsufficientStorage,
 		state.ErrClosed:          http.StatusServiceUnavailable,
 		context.DeadlineExceeded: http.StatusGatewayTimeout,

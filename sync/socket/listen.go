@@ -24,8 +24,8 @@ const DialTimeout = 500 * time.Millisecond
 // lock of the state file beside it: only then is a socket that is there a left
 // over of a dead process, and is removed.
 func Listen(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove stale socket: %w", err)
+	if err := removeStale(path); err != nil {
+		return nil, err
 	}
 	var ln net.Listener
 	err := atPath(path, func(short string) error {
@@ -46,6 +46,24 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return ln, nil
+}
+
+// removeStale takes away what a dead process has left. Anything but a socket is
+// somebody's file and stays.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err == nil && info.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("listen on %s: a file is there that is no socket", path)
+	case err == nil:
+		err = os.Remove(path)
+	}
+	if err != nil {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
 }
 
 // Dial connects to the socket at path within DialTimeout.

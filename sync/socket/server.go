@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"limpet/state"
@@ -129,7 +130,7 @@ type errorBody struct {
 
 // classes are the sentinels that survive the way over the socket.
 var classes = map[string]error{
-	"full": state.ErrFull, "read-only": state.ErrReadOnly, "not-found": state.ErrNotFound,
+	"full": state.ErrFull, "disk-full": syscall.ENOSPC, "read-only": state.ErrReadOnly, "not-found": state.ErrNotFound,
 	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed,
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"limpet/state"
 	"limpet/sync/view"
@@ -189,7 +193,7 @@ func TestSocketIsPrivateAndLongPathsWork(t *testing.T) {
 	}
 	path := filepath.Join(dir, "limpet.sock")
 	// A left over of a dead process must not be in the way.
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil {
 		t.Fatal(err)
 	}
 	client, _, _ := serve(t, dir, http.NotFoundHandler())
@@ -200,6 +204,61 @@ func TestSocketIsPrivateAndLongPathsWork(t *testing.T) {
 	if client.Path() != path {
 		t.Errorf("path %q", client.Path())
 	}
+}
+
+func TestFileInThePlaceOfTheSocketStays(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.sock")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ln, err := Listen(path); err == nil {
+		ln.Close()
+		t.Error("listens in the place of a file")
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "precious" {
+		t.Errorf("%q %v", data, err)
+	}
+}
+
+func TestFaultsKeepTheirMeaning(t *testing.T) {
+	t.Parallel()
+	for _, want := range []error{state.ErrFull, state.ErrReadOnly, state.ErrCorrupt, state.ErrClosed, syscall.ENOSPC} {
+		faulty := &Server{Desk: &faultyDesk{fmt.Errorf("write it: %w", want)}, API: http.NotFoundHandler()}
+		upstream := httptest.NewServer(faulty.handler())
+		client := &Client{http: &http.Client{Transport: rewritten{upstream.URL}}}
+		if _, err := client.PruneHistory(t.Context(), time.Now()); !errors.Is(err, want) || !strings.HasPrefix(err.Error(), "write it: ") {
+			t.Errorf("%v became %v", want, err)
+		}
+		upstream.Close()
+	}
+}
+
+// faultyDesk cannot prune.
+type faultyDesk struct{ err error }
+
+func (d *faultyDesk) PruneHistory(context.Context, time.Time) (int, error) { return 0, d.err }
+func (d *faultyDesk) History(context.Context, state.Query) ([]state.Record, error) {
+	return nil, d.err
+}
+func (d *faultyDesk) Info(context.Context) (state.Info, error) { return state.Info{}, d.err }
+func (d *faultyDesk) Check(context.Context) (state.CheckReport, error) {
+	return state.CheckReport{}, d.err
+}
+func (d *faultyDesk) Compact(context.Context) (int64, int64, error)    { return 0, 0, d.err }
+func (d *faultyDesk) Backup(context.Context, io.Writer) (int64, error) { return 0, d.err }
+
+// rewritten sends everything to one address.
+type rewritten struct{ base string }
+
+func (r rewritten) RoundTrip(req *http.Request) (*http.Response, error) {
+	u, err := url.Parse(r.base)
+	if err != nil {
+		return nil, err
+	}
+	req = req.Clone(req.Context())
+	req.URL.Scheme, req.URL.Host = u.Scheme, u.Host
+	return http.DefaultTransport.RoundTrip(req)
 }
 
 func TestAttachWithoutADaemon(t *testing.T) {

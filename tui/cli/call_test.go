@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +15,12 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/socket"
 )
 
 // These tests call commands in this process, on the embedded API of a state
@@ -402,5 +409,48 @@ func TestPersonLog(t *testing.T) {
 	var line map[string]any
 	if json.Unmarshal(b.Bytes(), &line) != nil || line["msg"] != "x" {
 		t.Errorf("--log-format json: %s", &b)
+	}
+}
+
+// TestExitCodes keeps what each kind of error means to a script.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	group := api.Jobs.GroupResource()
+	for _, tt := range []struct {
+		err  error
+		code int
+		hint string
+	}{
+		{nil, ExitOK, ""},
+		{errors.New("odd"), ExitError, ""},
+		{usage("h", "bad"), ExitUsage, "h"},
+		{fmt.Errorf("wrapped: %w", usage("h", "bad")), ExitUsage, "h"},
+		{hinted(apierrors.NewUnauthorized("no"), "h"), ExitAuth, "h"},
+		{apierrors.NewForbidden(group, "x", errors.New("no")), ExitAuth, "--namespace"},
+		{&api.ExchangeError{Status: 401, Err: errors.New("no")}, ExitAuth, "--token"},
+		{&api.NotKubernetesError{URL: "u", Got: "a web page"}, ExitVersion, "--provisioning-server-url"},
+		{&state.SchemaError{Have: 9, Want: 1}, ExitVersion, "newer"},
+		{&url.Error{Op: "Get", URL: "https://h/x", Err: syscall.ECONNREFUSED}, ExitUnreachable, "--provisioning-server-url"},
+		{apierrors.NewServiceUnavailable("away"), ExitUnreachable, "limpet status"},
+		{fmt.Errorf("%w: gone", socket.ErrNoDaemon), ExitUnreachable, ""},
+		{&state.LockedError{Path: "p", PID: 7}, ExitStore, "process 7"},
+		{&state.LockedError{Path: "p", PID: 7, Socket: "s"}, ExitStore, "limpet --state p status"},
+		{fmt.Errorf("write: %w", state.ErrFull), ExitStore, "history prune"},
+		{fmt.Errorf("write: %w", syscall.ENOSPC), ExitStore, "free space"},
+		{fmt.Errorf("write: %w", state.ErrReadOnly), ExitStore, "--state FILE"},
+		{fmt.Errorf("read: %w", state.ErrCorrupt), ExitStore, "store check"},
+		{&apierrors.StatusError{ErrStatus: metav1.Status{Code: 507, Message: "the disk is full"}}, ExitStore, "store info"},
+		{context.DeadlineExceeded, ExitTimeout, ""},
+		{context.Canceled, ExitCancelled, ""},
+	} {
+		var b bytes.Buffer
+		if code := report(&b, tt.err); code != tt.code || !strings.Contains(b.String(), tt.hint) {
+			t.Errorf("%v: exit %d, want %d and a hint with %q: %s", tt.err, code, tt.code, tt.hint, &b)
+		}
+	}
+	var b bytes.Buffer
+	report(&b, &url.Error{Op: "Get", URL: "https://grafana.example:6446/apis/x?limit=500", Err: syscall.ECONNREFUSED})
+	if !strings.HasPrefix(b.String(), "limpet: https://grafana.example:6446 does not answer: connection refused\n") {
+		t.Errorf("an unreachable server is told so: %s", &b)
 	}
 }

@@ -120,6 +120,8 @@ func classify(err error) (code int, hint string) {
 		return ExitVersion, hint
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return ExitAuth, hint
+	case statusCode(err) == http.StatusInsufficientStorage:
+		return ExitStore, "limpet store info    # free space on its disk, or: limpet history prune --older-than 24h"
 	case apierrors.IsServiceUnavailable(err):
 		// A daemon repeats its calls by itself; a command has made its one.
 		return ExitUnreachable, "limpet status    # says whether the API is back"
@@ -127,6 +129,15 @@ func classify(err error) (code int, hint string) {
 		return ExitUnreachable, hint
 	}
 	return ExitError, hint
+}
+
+// statusCode is the HTTP status of an API's answer, 0 when err is none.
+func statusCode(err error) int {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return int(status.Status().Code)
 }
 
 // storeCode is the exit code of an error of the state file.
