@@ -12,7 +12,7 @@ import (
 
 // BenchmarkMutate8 creates objects of 1 KiB from 8 goroutines, each acknowledged after its fsync. Goal: 1,500 per second.
 func BenchmarkMutate8(b *testing.B) {
-	s := opened(b, Options{MaxSize: 4 << 30})
+	s := opened(b, Options{maxSize: 4 << 30})
 	data := fmt.Appendf(nil, `{"spec":%q}`, make([]byte, 250))
 	var n atomic.Int64
 	var all sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	// ErrFull is returned by writes that would exceed Options.MaxSize. Prune or trim the history and write again.
+	// ErrFull is returned by writes that would take the file beyond its size cap. Prune or trim the history and write again.
 	ErrFull = errors.New("state file has reached its size limit")
 
 	// ErrReadOnly is returned when the file system or its permissions forbid writing (EROFS, EACCES, EPERM).

@@ -41,7 +41,7 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	op := &opening{
 		ctx: ctx, o: o, path: path, format: f, owner: owner,
 		log:     cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		maxSize: cmp.Or(max(o.MaxSize, 0), DefaultMaxSize),
+		maxSize: cmp.Or(max(o.maxSize, 0), defaultMaxSize),
 	}
 	op.report.Unclean = owner.unclean
 	file, err := op.open()
@@ -129,7 +129,7 @@ func (op *opening) verify(size int64) error {
 		op.unverified = true
 		return nil
 	}
-	probe := op.o.Probe
+	probe := op.o.probe
 	if probe == nil {
 		probe = func(ctx context.Context, path string) error { return probeInChild(ctx, path, op.format.version) }
 	}

@@ -159,7 +159,7 @@ func TestOwnerFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		cause := errors.New("disk is gone")
-		_, r, err := Open(context.Background(), Options{Path: path, Probe: func(context.Context, string) error { return cause }})
+		_, r, err := Open(context.Background(), Options{Path: path, probe: func(context.Context, string) error { return cause }})
 		if !errors.Is(err, cause) || !r.Unclean {
 			t.Errorf("report %+v, error %v", r, err)
 		}
@@ -199,8 +199,11 @@ func TestCopyIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	probed := 0
-	probe := func(ctx context.Context, path string) error { probed++; return ProbeInChild(ctx, path) }
-	s2, r := reopened(t, Options{Path: path + "2", Probe: probe})
+	probe := func(ctx context.Context, path string) error {
+		probed++
+		return probeInChild(ctx, path, current.version)
+	}
+	s2, r := reopened(t, Options{Path: path + "2", probe: probe})
 	if r.Unclean || probed != 1 {
 		t.Errorf("report %+v, %d probes", r, probed)
 	}
@@ -208,7 +211,7 @@ func TestCopyIsVerified(t *testing.T) {
 		t.Errorf("fact %q, %v", v, err)
 	}
 	closed(t, s2)
-	if _, r = reopened(t, Options{Path: path + "2", Probe: probe}); probed != 1 {
+	if _, r = reopened(t, Options{Path: path + "2", probe: probe}); probed != 1 {
 		t.Errorf("a clean close was followed by a probe: %+v", r)
 	}
 }

@@ -155,12 +155,9 @@ func openFault(err error) error {
 	return corrupt("bbolt: %s", err)
 }
 
-// ProbeInChild verifies a state file, which nobody may have open, in a child process. nil means sound; errors are
-// ErrCorrupt, a *SchemaError or ErrForeign when they are about the file, and others when no verdict was reached.
-func ProbeInChild(ctx context.Context, path string) error {
-	return probeInChild(ctx, path, current.version)
-}
-
+// probeInChild verifies a state file, which nobody may have open, in a child process, for a program that knows schemas up
+// to want. nil means sound; errors are ErrCorrupt, a *SchemaError or ErrForeign when they are about the file, and others
+// when no verdict was reached.
 func probeInChild(ctx context.Context, path string, want int) error {
 	var a probeAnswer
 	err := runChild(ctx, "check", path, want, func(r *bufio.Reader) error {

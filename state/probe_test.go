@@ -44,24 +44,24 @@ func TestProbeInChild(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	sound := stop(t, someFacts)
-	if err := ProbeInChild(ctx, sound); err != nil {
+	if err := probeInChild(ctx, sound, current.version); err != nil {
 		t.Errorf("sound file: %v", err)
 	}
 	if err := probeInChild(ctx, sound, current.version-1); !errors.As(err, new(*SchemaError)) {
 		t.Errorf("newer file: %v", err)
 	}
-	if err := ProbeInChild(ctx, sound+".absent"); err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, errNoChild) {
+	if err := probeInChild(ctx, sound+".absent", current.version); err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, errNoChild) {
 		t.Errorf("absent file: %v", err)
 	}
 	if err := os.WriteFile(sound, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := ProbeInChild(ctx, sound); !errors.Is(err, ErrCorrupt) {
+	if err := probeInChild(ctx, sound, current.version); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("damaged file: %v", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := ProbeInChild(ended, sound); err == nil || errors.Is(err, ErrCorrupt) {
+	if err := probeInChild(ended, sound, current.version); err == nil || errors.Is(err, ErrCorrupt) {
 		t.Errorf("ended context: %v", err)
 	}
 }
@@ -108,7 +108,7 @@ func TestProbeVerdicts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			path := stop(t, someFacts)
-			s, r, err := Open(context.Background(), Options{Path: path, Probe: func(context.Context, string) error { return c.verdict }})
+			s, r, err := Open(context.Background(), Options{Path: path, probe: func(context.Context, string) error { return c.verdict }})
 			if c.want != nil && !errors.Is(err, c.want) || c.name == "newer" && !errors.As(err, new(*SchemaError)) {
 				t.Errorf("error %v", err)
 			}
@@ -178,7 +178,7 @@ func TestRebuildThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	damaged := func(context.Context, string) error { return corrupt("page 3") }
-	if _, _, err := Open(context.Background(), Options{Path: path, Probe: damaged}); err == nil {
+	if _, _, err := Open(context.Background(), Options{Path: path, probe: damaged}); err == nil {
 		t.Error("opened")
 	}
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {

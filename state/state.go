@@ -20,9 +20,9 @@ import (
 
 // Sizes and waits of the room. Bytes and durations.
 const (
-	// DefaultMaxSize is the size cap of the file when Options.MaxSize is 0: room for about 200,000 records of 770
+	// defaultMaxSize is the size cap of the file where Options does not say: room for about 200,000 records of 770
 	// bytes, and little enough for a small board.
-	DefaultMaxSize = 256 << 20
+	defaultMaxSize = 256 << 20
 
 	// lockWait is how long Open waits for another process to let go of the file before it gives a *LockedError.
 	// It stays below the second that users were promised, the rest is for reading the owner's note.
@@ -57,16 +57,16 @@ type Options struct {
 	Version string
 	Socket  string
 
-	// MaxSize is the cap of the file in bytes; 0 means DefaultMaxSize. Writes that need more give ErrFull; deletes and
+	// maxSize is the cap of the file in bytes; 0 means defaultMaxSize. Writes that need more give ErrFull; deletes and
 	// the writes of running claims have a reserve beyond it.
-	MaxSize int64
+	maxSize int64
 
 	// Logger receives what Open repaired and what was found damaged. nil discards.
 	Logger *slog.Logger
 
-	// Probe opens and checks the file in another process after an unclean stop; an error that is ErrCorrupt means
-	// damaged, a *SchemaError means newer. nil means ProbeInChild.
-	Probe func(ctx context.Context, path string) error
+	// probe opens and checks the file in another process after an unclean stop; an error that is ErrCorrupt means
+	// damaged, a *SchemaError means newer. nil means probeInChild.
+	probe func(ctx context.Context, path string) error
 }
 
 // Report says what Open found and did.

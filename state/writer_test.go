@@ -166,7 +166,7 @@ func TestClosedStore(t *testing.T) {
 func TestSizeCap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := opened(t, Options{MaxSize: 1 << 20})
+	s := opened(t, Options{maxSize: 1 << 20})
 	if err := s.PutClaim(ctx, Claim{UID: "running", Phase: PhaseHeld}); err != nil {
 		t.Fatal(err)
 	}
