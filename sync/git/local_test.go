@@ -13,21 +13,41 @@ import (
 // noGit makes sure that nothing below starts a git.
 func noGit(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
 
+// sampleCommit is one commit of a sample.
+type sampleCommit struct {
+	message string
+	files   map[string][]byte
+}
+
+// sample makes a repository in dir with one commit per step, a minute apart, on
+// the branch main, and returns the hash of the last.
+func sample(dir string, start time.Time, steps ...sampleCommit) (last string, err error) {
+	if err := CreateRepository(dir); err != nil {
+		return "", err
+	}
+	for i, s := range steps {
+		if last, err = CommitFiles(dir, "main", s.message, s.files, nil, start.Add(time.Duration(i)*time.Minute)); err != nil {
+			return "", err
+		}
+	}
+	return last, nil
+}
+
 func TestSampleAndLocal(t *testing.T) {
 	quiet(t)
 	when := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	dir := filepath.Join(t.TempDir(), "sample.git")
 	files := map[string]string{}
-	steps := []SampleCommit{{Message: "first\n\nwith a body", Files: map[string][]byte{"README.md": []byte("hi"), "empty": nil}}}
+	steps := []sampleCommit{{message: "first\n\nwith a body", files: map[string][]byte{"README.md": []byte("hi"), "empty": nil}}}
 	files["README.md"], files["empty"] = "hi", ""
 	for i := range 20 {
 		name := fmt.Sprintf("grafana/team-%d/board-%d.json", i%3, i)
 		files[name] = dashboard(fmt.Sprint(i), i, 20)
-		steps = append(steps, SampleCommit{Message: "add " + name, Files: map[string][]byte{name: []byte(files[name])}})
+		steps = append(steps, sampleCommit{message: "add " + name, files: map[string][]byte{name: []byte(files[name])}})
 	}
 	last, err := func() (string, error) {
 		noGit(t)
-		return Sample(t.Context(), dir, when, steps...)
+		return sample(dir, when, steps...)
 	}()
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +139,7 @@ func TestLocalRefuses(t *testing.T) {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Sample(t.Context(), filepath.Join(d, "x.git"), time.Now(), SampleCommit{Message: "m", Files: map[string][]byte{"a": []byte("1")}}); err != nil {
+		if _, err := sample(filepath.Join(d, "x.git"), time.Now(), sampleCommit{message: "m", files: map[string][]byte{"a": []byte("1")}}); err != nil {
 			t.Fatal(err)
 		}
 	}

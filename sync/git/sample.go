@@ -1,7 +1,6 @@
 package git
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -224,31 +223,4 @@ func (e treeEditor) object(k kind, data []byte) (objectID, error) {
 	}
 	_, err = e.store.SetEncodedObject(o)
 	return id, err
-}
-
-// Sample makes a repository in dir with one commit per step, a minute apart,
-// on the branch main, and returns the hash of the last.
-func Sample(ctx context.Context, dir string, start time.Time, steps ...SampleCommit) (string, error) {
-	if err := CreateRepository(dir); err != nil {
-		return "", err
-	}
-	last := ""
-	for i, s := range steps {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		var err error
-		last, err = CommitFiles(dir, "main", s.Message, s.Files, s.Deletes, start.Add(time.Duration(i)*time.Minute))
-		if err != nil {
-			return "", err
-		}
-	}
-	return last, nil
-}
-
-// SampleCommit is one commit of a Sample.
-type SampleCommit struct {
-	Message string
-	Files   map[string][]byte
-	Deletes []string
 }
