@@ -61,10 +61,13 @@ type timetable struct {
 	syncs *shelf[string] // the repository of a sync job, "" for any other job
 	// refused says until when a repository is let alone.
 	refused map[string]time.Time
+	// looked is the generation that was noted in the status of a repository,
+	// which the cache may not show yet.
+	looked map[string]int64
 }
 
 func newTimetable() *timetable {
-	return &timetable{newShelf[*api.Repository](), newShelf[string](), map[string]time.Time{}}
+	return &timetable{newShelf[*api.Repository](), newShelf[string](), map[string]time.Time{}, map[string]int64{}}
 }
 
 // scheduleOnce asks for the pulls that are due at now. A repository whose pull
@@ -81,10 +84,15 @@ func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
 		}
 		delete(t.refused, key)
 		req, _ := repos.Due(*repo, u.GetGeneration(), live[key], now)
-		if req == nil {
+		if req == nil || !req.Incremental && repo.Status.Sync.Finished > 0 && t.looked[key] == u.GetGeneration() {
 			continue
 		}
 		err := a.requestPull(ctx, u, *req)
+		if err == nil && !req.Incremental {
+			if err = a.look(ctx, u); err == nil {
+				t.looked[key] = u.GetGeneration()
+			}
+		}
 		if err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil {
 			continue
 		}
@@ -92,6 +100,20 @@ func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
 		a.log.Warn("cannot ask for a pull", "repo", u.GetName(), "namespace", u.GetNamespace(), "err", err, "next_try_in", a.cfg.Resync)
 	}
 	t.repos.end(len(objects))
+}
+
+// look notes in a Repository that its spec has been looked at, as the controller
+// of other servers does. A look that is lost costs one more full pull.
+func (a *Agent) look(ctx context.Context, u *object) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID()}, "status": map[string]any{"observedGeneration": u.GetGeneration()}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/status", api.ProvisioningGroup, api.Repositories.Version, u.GetNamespace(), u.GetName())
+	_, _, err = a.client.Do(ctx, http.MethodPatch, path, nil, "application/merge-patch+json", body)
+	return err
 }
 
 // syncJobs tells which repositories have a sync job already.

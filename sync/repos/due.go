@@ -25,7 +25,8 @@ func Interval(r api.Repository) time.Duration {
 }
 
 // Due says whether r wants a pull at now, and otherwise when it will. It is
-// pure. live says that a sync job of r exists already; generation is the
+// pure. A spec that was not looked at yet wants a full pull: what changed may be
+// the branch or the directory. live says that a sync job of r exists already; generation is the
 // object's own. A zero next means that only a change of r can make it due.
 func Due(r api.Repository, generation int64, live bool, now time.Time) (req *Request, next time.Time) {
 	sync := r.Status.Sync
@@ -38,17 +39,13 @@ func Due(r api.Repository, generation int64, live bool, now time.Time) (req *Req
 		return nil, time.Time{}
 	case sync.Finished == 0:
 		return &Request{Reason: "first pull"}, time.Time{}
-	case r.Status.ObservedGeneration > 0 && generation > r.Status.ObservedGeneration:
+	case generation > r.Status.ObservedGeneration:
 		return &Request{Reason: "spec changed"}, time.Time{}
 	}
-	// A finish time in the future comes from a clock that was wrong; waiting
-	// for it could take years.
-	finished := time.UnixMilli(sync.Finished)
-	if finished.After(now) {
-		finished = now
-	}
-	next = finished.Add(Interval(r))
-	if next.After(now) {
+	next = time.UnixMilli(sync.Finished).Add(Interval(r))
+	// A finish time in the future comes from a clock that was wrong. Waiting for
+	// it could take years, and nothing but a pull puts it right.
+	if next.After(now) && !next.After(now.Add(2*Interval(r))) {
 		return nil, next
 	}
 	return &Request{Incremental: true, Reason: "interval"}, time.Time{}

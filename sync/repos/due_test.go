@@ -38,8 +38,10 @@ func TestDue(t *testing.T) {
 		{name: "sync disabled", repo: repo(func(r *api.Repository) { r.Spec.Sync.Enabled = false }), generation: 1},
 		{name: "unhealthy", repo: repo(func(r *api.Repository) { r.Status.Health = api.HealthState{Checked: 1} }), generation: 1},
 		{name: "spec changed", repo: repo(nil), generation: 2, want: "spec changed"},
+		{name: "spec never looked at", repo: repo(func(r *api.Repository) { r.Status.ObservedGeneration = 0 }), generation: 1, want: "spec changed"},
 		{name: "interval below the minimum", repo: repo(func(r *api.Repository) { r.Spec.Sync.IntervalSeconds = 1; r.Status.Sync.Finished = ms(5 * time.Second) }), generation: 1, next: 5 * time.Second},
-		{name: "finished in the future", repo: repo(func(r *api.Repository) { r.Status.Sync.Finished = now.AddDate(10, 0, 0).UnixMilli() }), generation: 1, next: 60 * time.Second},
+		{name: "clock set back by years", repo: repo(func(r *api.Repository) { r.Status.Sync.Finished = now.AddDate(10, 0, 0).UnixMilli() }), generation: 1, want: "interval", incremental: true},
+		{name: "clock set back a little", repo: repo(func(r *api.Repository) { r.Status.Sync.Finished = ms(-5 * time.Second) }), generation: 1, next: 65 * time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
