@@ -1,0 +1,74 @@
+package sync
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/view"
+)
+
+// snapshotKind is the name under which the picture is kept in the state file.
+const snapshotKind = "view"
+
+// kept is what an agent shows after a restart until the API has answered: the
+// repositories and jobs as they were known last.
+type kept struct {
+	AsOf   time.Time   `json:"asOf"`
+	Jobs   []view.Job  `json:"jobs"`
+	Repos  []view.Repo `json:"repos"`
+	Counts view.Counts `json:"counts"`
+}
+
+// keepPicture writes the picture of now into the state file, unless it says the
+// same as the last one, which before holds.
+func (a *Agent) keepPicture(ctx context.Context, before *[]byte) {
+	snap := a.board.snapshot()
+	if !snap.API.Synced {
+		return // it would replace a good picture by an empty one
+	}
+	k := kept{Jobs: append([]view.Job(nil), snap.Jobs...), Repos: append([]view.Repo(nil), snap.Repos...), Counts: snap.Counts}
+	for i := range k.Jobs {
+		k.Jobs[i].Log = nil
+	}
+	for i := range k.Repos {
+		k.Repos[i].Next = time.Time{}
+	}
+	same, err := json.Marshal(k)
+	if err == nil && bytes.Equal(same, *before) {
+		return
+	}
+	k.AsOf = snap.At
+	if !snap.API.Up {
+		k.AsOf = snap.API.Since // nothing was heard since then
+	}
+	data, err := json.Marshal(k)
+	if err == nil {
+		err = a.cfg.Store.PutSnapshot(ctx, snapshotKind, data)
+	}
+	if err != nil {
+		a.log.Warn("cannot keep the picture for the next start", "err", err)
+		return
+	}
+	*before = same
+}
+
+// keptPicture is what was kept last, nil when nothing was. One that cannot be
+// read, such as that of another version, is nothing.
+func (a *Agent) keptPicture(ctx context.Context) *kept {
+	data, _, err := a.cfg.Store.Snapshot(ctx, snapshotKind)
+	if err != nil {
+		if !errors.Is(err, state.ErrNotFound) {
+			a.log.Warn("cannot read the picture of before", "err", err)
+		}
+		return nil
+	}
+	k := new(kept)
+	if err := json.Unmarshal(data, k); err != nil || k.AsOf.IsZero() {
+		return nil
+	}
+	return k
+}
