@@ -344,3 +344,46 @@ func (c damagedCase) compare(got contents, r Report, round string) error {
 	}
 	return nil
 }
+
+// TestNewestRootInTheWrongPlace swaps the newest head with the root that it names. What is left looks whole: one head,
+// and the tree of the transaction before. Only the misplaced root tells that records are missing.
+func TestNewestRootInTheWrongPlace(t *testing.T) {
+	path := filepath.Join(quickDir(t), "limpet.db")
+	s, _, err := Open(context.Background(), Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample(t, s, rand.New(rand.NewPCG(3, 4)), 60)
+	if err := s.PutFact(context.Background(), "last", []byte("of all")); err != nil {
+		t.Fatal(err)
+	}
+	want, err := everything(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, s)
+	key, err := os.ReadFile(path + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heads := readMetas(bytes.NewReader(data))
+	if len(heads) != 2 {
+		t.Fatalf("%d sound heads", len(heads))
+	}
+	head, root := int(heads[0].txid%2)*4096, int(heads[0].root)*4096
+	spoilt := slices.Clone(data)
+	copy(spoilt[head:][:4096], data[root:])
+	copy(spoilt[root:][:4096], data[head:])
+	ever := map[string][]string{}
+	for k, v := range want {
+		ever[k] = []string{v}
+	}
+	c := damagedCase{want: want, ever: ever, key: key, data: spoilt, unclean: true}
+	if err := c.run(quickDir(t)); err != nil {
+		t.Error(err)
+	}
+}

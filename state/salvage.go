@@ -78,6 +78,7 @@ func (s *salvage) run() (salvageSum, error) {
 		s.keys[b] = map[string]bool{}
 	}
 	root, sure := s.choose()
+	sure = sure && !s.outdated(root)
 	if root == 0 {
 		s.gaps = []problem{{}}
 	} else if err := s.tree(root); err != nil {
@@ -136,10 +137,41 @@ func (s *salvage) readable(root uint64) bool {
 	return false
 }
 
-// rootMeta reads the meta record of a root page; it is small enough to always stand in the page itself.
+// outdated says that the file holds a root of a later transaction, wherever it stands: a page that was written to the
+// wrong place leads nowhere, but it proves that something came after the tree that is left.
+func (s *salvage) outdated(root uint64) bool {
+	m, ok := s.rootMeta(root)
+	if !ok {
+		return false
+	}
+	buf := make([]byte, s.p.page)
+	for id := range s.p.high {
+		if _, err := s.p.r.ReadAt(buf, int64(id)*int64(s.p.page)); err != nil {
+			return false
+		}
+		page, err := parsePage(buf)
+		if err != nil {
+			continue
+		}
+		if other, ok := metaOf(page); ok && other.Seq > m.Seq {
+			return true
+		}
+	}
+	return false
+}
+
+// rootMeta reads the meta record of a root page.
 func (s *salvage) rootMeta(root uint64) (meta, bool) {
 	page, err := s.p.read(root)
-	if err != nil || page.flags != leafPage {
+	if err != nil {
+		return meta{}, false
+	}
+	return metaOf(page)
+}
+
+// metaOf reads the meta record in a root page; it is small enough to always stand in the page itself.
+func metaOf(page pageOf) (meta, bool) {
+	if page.flags != leafPage {
 		return meta{}, false
 	}
 	for i := range page.count {
