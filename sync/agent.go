@@ -189,6 +189,9 @@ func (a *Agent) Close() {
 			c.Close()
 		}
 	}
+	if a.mirrors != nil {
+		a.mirrors.Close()
+	}
 	if a.embedded != nil {
 		a.embedded.Close()
 	}
@@ -206,7 +209,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.listen()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { a.board.run(ctx, newPainter(a).paint); return nil })
+	g.Go(func() error { a.board.run(ctx, newPainter(ctx, a).paint); return nil })
 	g.Go(func() error { return a.jobs.Run(ctx) })
 	g.Go(func() error { return a.repos.Run(ctx) })
 	g.Go(func() error { return a.controller.Run(ctx) })
@@ -286,9 +289,6 @@ func (a *Agent) serverName() string {
 	base, _ := a.client.Endpoint()
 	return base.Redacted()
 }
-
-// Snapshot returns the newest picture; it never blocks.
-func (a *Agent) Snapshot() *view.Snapshot { return a.board.snapshot() }
 
 // Next blocks until there is a picture newer than seq, or ctx ends.
 func (a *Agent) Next(ctx context.Context, seq uint64) (*view.Snapshot, error) {

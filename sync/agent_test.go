@@ -242,7 +242,7 @@ func TestFirstPictureDoesNotWait(t *testing.T) {
 	a, _ := newAgent(t, nil)
 	begin := time.Now()
 	start(t, a.Run)
-	eventually(t, "the picture says that the watches have synced", func() bool { return a.Snapshot().API.Synced })
+	eventually(t, "the picture says that the watches have synced", func() bool { return a.board.snapshot().API.Synced })
 	if took := time.Since(begin); took > boardIdle-time.Second {
 		t.Errorf("it took %s", took)
 	}
@@ -267,20 +267,90 @@ func TestServerThatIsAwayAndComes(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.API.Server, c.API.Token = server.URL, token })
 	api.RegisterSecret([]byte(token))
 	start(t, a.Run)
-	eventually(t, "the picture says that the server is away", func() bool { s := a.Snapshot(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
+	eventually(t, "the picture says that the server is away", func() bool { s := a.board.snapshot(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
 	if a.notReady() == "" {
 		t.Error("ready without a server")
 	}
 	eventually(t, "the log says so", func() bool { return log.count("cannot be used now") == 1 })
 	close(up)
-	eventually(t, "the picture is whole", func() bool { s := a.Snapshot(); return s.API.Up && s.API.Synced && s.Problem == "" })
+	eventually(t, "the picture is whole", func() bool { s := a.board.snapshot(); return s.API.Up && s.API.Synced && s.Problem == "" })
 	eventually(t, "the log says so", func() bool { return log.count("can be used again") == 1 })
 	if n := log.count("cannot be used now"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
-	data, err := json.Marshal(a.Snapshot())
+	data, err := json.Marshal(a.board.snapshot())
 	if err != nil || bytes.Contains(data, []byte(token)) || log.count(token) > 0 {
 		t.Errorf("the token is in the picture or in the log (%v)", err)
+	}
+}
+
+// TestPictureOfBefore: an agent that starts while its API is away shows what was
+// known last, and since when it is so.
+func TestPictureOfBefore(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	eventually(t, "the watches have synced", a.synced)
+	repository(t, a, "r", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": time.Now().UnixMilli()}})
+	eventually(t, "the picture has the repository", func() bool { return len(a.board.snapshot().Repos) == 1 })
+	asOf := a.board.snapshot().At
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	cfg := a.cfg
+	cfg.API.Server = away.URL
+	b, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	start(t, b.Run)
+	eventually(t, "the API is known to be away", func() bool { return b.board.snapshot().API.Error != "" })
+	s := b.board.snapshot()
+	if len(s.Repos) != 1 || s.Repos[0].Name != "r" || s.AsOf.Before(asOf) || s.AsOf.After(time.Now()) {
+		t.Errorf("as of %s: %+v", s.AsOf, s.Repos)
+	}
+}
+
+// TestPictureIsKeptOnlyWhenItChanges: each time costs a write to flash.
+func TestPictureIsKeptOnlyWhenItChanges(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	at := time.Now()
+	picture := func(age time.Duration, state string) *view.Snapshot {
+		return &view.Snapshot{At: at.Add(age), API: view.API{Up: true, Synced: true}, Repos: []view.Repo{{Name: "r", SyncState: state, Next: at.Add(age)}}}
+	}
+	var kept []byte
+	asOf := func() time.Time { return a.keptPicture(t.Context()).AsOf }
+	for _, step := range []struct {
+		age   time.Duration
+		state string
+		want  time.Duration
+	}{{0, "success", 0}, {time.Minute, "success", 0}, {2 * time.Minute, "error", 2 * time.Minute}} {
+		a.board.publish(picture(step.age, step.state))
+		a.keepPicture(t.Context(), &kept)
+		if got := asOf().Sub(at); got != step.want {
+			t.Errorf("after %s as of %s, want %s", step.age, got, step.want)
+		}
+	}
+	down := picture(time.Hour, "warning")
+	down.API.Up, down.API.Since = false, at.Add(5*time.Minute)
+	a.board.publish(down)
+	a.keepPicture(t.Context(), &kept)
+	if got := asOf().Sub(at); got != 5*time.Minute {
+		t.Errorf("while the API is away: as of %s", got)
+	}
+	down.API.Synced = false
+	a.board.publish(down)
+	a.keepPicture(t.Context(), &kept)
+	if got := asOf().Sub(at); got != 5*time.Minute {
+		t.Error("an empty picture has replaced a good one")
 	}
 }
 
@@ -321,7 +391,7 @@ func TestJobThatIsLeftAlone(t *testing.T) {
 	a, _ := newAgent(t, nil)
 	start(t, a.jobs.Run, a.repos.Run)
 	crowd(t, a, 2)
-	p := newPainter(a)
+	p := newPainter(context.Background(), a)
 	waits := func() string { return p.paint().Jobs[0].Waits + "," + p.paint().Jobs[1].Waits }
 	left := func(uid string) {
 		a.observe(jobs.Event{Type: jobs.EventLeft, UID: uid, Text: "left alone: no such prefix"})

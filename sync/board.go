@@ -34,13 +34,13 @@ type board struct {
 	left    map[string]string // UID of a job that waits -> why it is not taken
 }
 
-// newBoard starts counting pictures at the wall clock in milliseconds, so that
-// a dashboard which outlives a restart of its daemon sees the numbers go on.
+// newBoard has no picture yet: the first comes with run. It starts counting
+// pictures at the wall clock in milliseconds, so that a dashboard which outlives
+// a restart of its daemon sees the numbers go on.
 func newBoard() *board {
-	now := time.Now()
 	return &board{
 		dirty:   make(chan struct{}, 1),
-		current: &view.Snapshot{At: now, Seq: uint64(now.UnixMilli())},
+		current: &view.Snapshot{Seq: uint64(time.Now().UnixMilli())},
 		changed: make(chan struct{}),
 		left:    map[string]string{},
 	}
@@ -115,18 +115,20 @@ func (b *board) publish(s *view.Snapshot) {
 	b.changed = make(chan struct{})
 }
 
+// snapshot is the newest picture; its At is zero before the first.
 func (b *board) snapshot() *view.Snapshot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.current
 }
 
+// next blocks until there is a picture newer than seq.
 func (b *board) next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
 	for {
 		b.mu.Lock()
 		cur, changed := b.current, b.changed
 		b.mu.Unlock()
-		if cur.Seq > seq {
+		if cur.Seq > seq && !cur.At.IsZero() {
 			return cur, nil
 		}
 		select {
@@ -144,6 +146,7 @@ func (b *board) run(ctx context.Context, paint func() *view.Snapshot) {
 	defer idle.Stop()
 	gap := time.NewTimer(0)
 	defer gap.Stop()
+	b.touch() // the first picture does not wait for an event
 	for {
 		select {
 		case <-ctx.Done():

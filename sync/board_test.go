@@ -60,7 +60,7 @@ func TestBoardNext(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		b.publish(&view.Snapshot{Problem: "new"})
+		b.publish(&view.Snapshot{At: time.Now(), Problem: "new"})
 		for range 3 {
 			if s := <-got; s.Seq != first+1 || s.Problem != "new" {
 				t.Errorf("picture %d %q", s.Seq, s.Problem)

@@ -3,7 +3,6 @@ package sync
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -12,15 +11,12 @@ import (
 )
 
 const (
-	// keepEvery is the period at which the picture is put aside for the
-	// offline dashboard. One small write; the picture is a help, not a record.
-	keepEvery = 30 * time.Second
+	// keepEvery is how old the picture may get that a restart without the API
+	// shows. Each time costs one write, so it is rare: flash wears out.
+	keepEvery = 5 * time.Minute
 	// restEvery is how often the agent looks whether it has memory to give back.
 	restEvery = 10 * time.Second
 )
-
-// SnapshotKind is the name under which the picture is kept in the state file.
-const SnapshotKind = "view"
 
 // keep puts the picture into the state file now and then, and gives memory back.
 func (a *Agent) keep(ctx context.Context) error {
@@ -31,14 +27,15 @@ func (a *Agent) keep(ctx context.Context) error {
 		a.log.Warn("cannot read the history", "err", err)
 	}
 	a.board.touch()
+	var kept []byte
 	for {
 		select {
 		case <-ctx.Done():
 			// The last picture is worth one more write.
-			a.saveSnapshot(context.WithoutCancel(ctx))
+			a.keepPicture(context.WithoutCancel(ctx), &kept)
 			return nil
 		case <-save.C:
-			a.saveSnapshot(ctx)
+			a.keepPicture(ctx, &kept)
 		case <-rest.C:
 			a.rest()
 			if err := a.runs.recount(ctx, a.cfg.Store); err != nil && ctx.Err() == nil {
@@ -64,21 +61,6 @@ func (a *Agent) rest() {
 // spare is the memory beyond the live heap, in bytes, that is not worth a
 // collection of its own.
 const spare = 4 << 20
-
-func (a *Agent) saveSnapshot(ctx context.Context) {
-	snap := *a.board.snapshot()
-	if !snap.API.Synced {
-		return // it would replace a good picture by an empty one
-	}
-	snap.Events = nil
-	data, err := json.Marshal(snap)
-	if err == nil {
-		err = a.cfg.Store.PutSnapshot(ctx, SnapshotKind, data)
-	}
-	if err != nil {
-		a.log.Warn("cannot keep the picture for the offline dashboard", "err", err)
-	}
-}
 
 // storeSize is the size of the state file in bytes, 0 when it cannot be told.
 func (a *Agent) storeSize() int64 {

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"slices"
 	"strconv"
@@ -24,10 +25,11 @@ type painter struct {
 	*Agent
 	jobRows  *shelf[*view.Job] // nil for what is no job
 	repoRead *shelf[*api.Repository]
+	before   *kept // shown until the watches have synced; nil = nothing was kept
 }
 
-func newPainter(a *Agent) *painter {
-	return &painter{a, newShelf[*view.Job](), newShelf[*api.Repository]()}
+func newPainter(ctx context.Context, a *Agent) *painter {
+	return &painter{a, newShelf[*view.Job](), newShelf[*api.Repository](), a.keptPicture(ctx)}
 }
 
 // paint makes the picture of this moment from the caches of the watches and
@@ -37,6 +39,13 @@ func (p *painter) paint() *view.Snapshot {
 	events, done := p.board.recent(now)
 	running := p.controller.Live()
 	s := &view.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(len(running)), Problem: p.trouble()}
+	switch {
+	case s.API.Synced:
+		p.before = nil
+	case p.before != nil:
+		s.AsOf, s.Jobs, s.Repos, s.Counts = p.before.AsOf, p.before.Jobs, p.before.Repos, p.before.Counts
+		return s
+	}
 	for i, row := range p.rows(running, done) {
 		s.Counts.Add(row)
 		if i < mostJobs {

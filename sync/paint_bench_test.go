@@ -36,7 +36,7 @@ func BenchmarkPaint10kJobs(b *testing.B) {
 	a, _ := newAgent(b, nil)
 	start(b, a.jobs.Run, a.repos.Run)
 	crowd(b, a, 10_000)
-	p := newPainter(a)
+	p := newPainter(context.Background(), a)
 	for b.Loop() {
 		p.paint()
 	}

@@ -1,6 +1,9 @@
 package sync
 
-import "testing"
+import (
+	"context"
+	"testing"
+)
 
 func TestShelf(t *testing.T) {
 	t.Parallel()
@@ -35,7 +38,7 @@ func TestPictureOfACrowd(t *testing.T) {
 	a, _ := newAgent(t, nil)
 	start(t, a.jobs.Run, a.repos.Run)
 	crowd(t, a, mostJobs+7)
-	p := newPainter(a)
+	p := newPainter(context.Background(), a)
 	for range 2 {
 		s := p.paint()
 		if len(s.Jobs) != mostJobs || s.Counts.Pending != mostJobs+7 || s.Counts.All() != mostJobs+7 || s.Jobs[0].Name == "" {

@@ -61,7 +61,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	}
 	title := "Jobs"
 	if p.s.offline() {
-		title = "Jobs (as of " + p.s.stale().UTC().Format("15:04:05Z") + ")"
+		title = "Jobs (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
 	}
 	index := indexOf(p.s.jobUID, keysOf(rows, jobKey))
 	p.box(p.g, x, y, w, h, title, note, place(index, len(rows), counts.All()), focused)

@@ -177,13 +177,25 @@ func (p *painter) tabs() {
 
 // banner takes the place of the tabs while nothing is live.
 func (p *painter) banner() {
-	since := p.s.stale()
-	text := fmt.Sprintf(" ! OFFLINE since %s, shown as of then", since.UTC().Format("15:04:05Z"))
-	if p.s.Gone != "" {
-		text = fmt.Sprintf(" ! The daemon is gone, reconnecting; shown as of %s", since.UTC().Format("15:04:05Z"))
+	asOf := clockTime(p.s.stale(), p.s.Now)
+	text := fmt.Sprintf(" ! OFFLINE since %s, shown as of then", asOf)
+	switch {
+	case p.s.Gone != "":
+		text = " ! The daemon is gone, reconnecting; shown as of " + asOf
+	case !p.s.Snap.AsOf.IsZero():
+		text = " ! The API has not answered since the start; shown as of " + asOf
 	}
 	p.fill(0, 1, p.w, roleBanner, " ")
 	p.put(0, 1, p.w, roleBanner, text)
+}
+
+// clockTime is a moment in the short form, with its date when that is another.
+func clockTime(t, now time.Time) string {
+	t = t.UTC()
+	if t.Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
+		return t.Format("15:04:05Z")
+	}
+	return t.Format("2006-01-02 15:04Z")
 }
 
 // status is the line above the hints: what was just done, else what needs a

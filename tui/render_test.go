@@ -116,6 +116,9 @@ func TestGoldenScreens(t *testing.T) {
 	plain := Caps{Mono: true}
 	offline := picture()
 	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
+	before := picture()
+	before.API.Up, before.API.Synced, before.API.Error, before.API.Since = false, false, "connection refused", noon.Add(-5*time.Second)
+	before.AsOf = noon.Add(-50 * time.Hour)
 	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
 	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
@@ -134,6 +137,7 @@ func TestGoldenScreens(t *testing.T) {
 		{"detail-80x24", press(shown(picture(), plain), "enter"), 80, 24},
 		{"detail-140x40", press(shown(picture(), plain), "enter"), 140, 40},
 		{"offline-80x24", shown(offline, plain), 80, 24},
+		{"before-80x24", shown(before, plain), 80, 24},
 		{"empty-80x24", shown(empty, plain), 80, 24},
 		{"welcome-80x24", alone, 80, 24},
 		{"welcome-attached-80x24", shown(fresh, plain), 80, 24},

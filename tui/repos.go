@@ -21,7 +21,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 	}
 	title := "Repositories"
 	if p.s.offline() {
-		title = "Repositories (as of " + p.s.stale().UTC().Format("15:04:05Z") + ")"
+		title = "Repositories (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
 	}
 	index := indexOf(p.s.repoKey, keysOf(rows, repoKey))
 	p.box(p.g, x, y, w, h, title, place(index, len(rows), len(rows)), foot, focused)

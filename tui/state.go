@@ -168,12 +168,15 @@ func (s State) firstRun() bool {
 
 // offline says that what is shown is not live.
 func (s State) offline() bool {
-	return s.Gone != "" || !s.Snap.At.IsZero() && !s.Snap.API.Up
+	return s.Gone != "" || !s.Snap.At.IsZero() && (!s.Snap.API.Up || !s.Snap.AsOf.IsZero())
 }
 
 // stale says since when.
 func (s State) stale() time.Time {
-	if s.Gone != "" {
+	switch {
+	case !s.Snap.AsOf.IsZero():
+		return s.Snap.AsOf
+	case s.Gone != "":
 		return s.Snap.At
 	}
 	return s.Snap.API.Since

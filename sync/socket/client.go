@@ -112,12 +112,8 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) (int64, error) {
 	return io.Copy(w, resp.Body)
 }
 
-// Snapshot returns the newest picture of the agent.
-func (c *Client) Snapshot(ctx context.Context) (*view.Snapshot, error) {
-	var out view.Snapshot
-	err := c.call(ctx, http.MethodGet, "snapshot", nil, &out)
-	return &out, err
-}
+// Snapshot returns the newest picture of the agent. It waits for the first.
+func (c *Client) Snapshot(ctx context.Context) (*view.Snapshot, error) { return c.Next(ctx, 0) }
 
 // Next blocks until the agent has a picture newer than seq, or ctx ends.
 func (c *Client) Next(ctx context.Context, seq uint64) (*view.Snapshot, error) {

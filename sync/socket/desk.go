@@ -49,8 +49,6 @@ type Desk interface {
 
 // Agent is what a running agent adds to the desk.
 type Agent interface {
-	// Snapshot returns the newest picture.
-	Snapshot() *view.Snapshot
 	// Next blocks until there is a picture newer than seq, or ctx ends.
 	Next(ctx context.Context, seq uint64) (*view.Snapshot, error)
 	// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.

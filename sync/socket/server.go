@@ -107,15 +107,13 @@ func (s *Server) handler() http.Handler {
 // snapshot answers the newest picture, or with ?after=SEQ waits for one that is
 // newer, so that a dashboard sees a change at once and a slow one costs nothing.
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
-	text := r.URL.Query().Get("after")
-	if text == "" {
-		answer(w, s.Agent.Snapshot(), nil)
-		return
-	}
-	seq, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
-		return
+	var seq uint64
+	if text := r.URL.Query().Get("after"); text != "" {
+		var err error
+		if seq, err = strconv.ParseUint(text, 10, 64); err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
 	}
 	snap, err := s.Agent.Next(r.Context(), seq)
 	answer(w, snap, err)

@@ -35,8 +35,6 @@ type pictures struct {
 	cancelled []string
 }
 
-func (p *pictures) Snapshot() *view.Snapshot { return &view.Snapshot{Seq: 1} }
-
 func (p *pictures) Next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
 	for {
 		select {

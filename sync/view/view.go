@@ -7,14 +7,17 @@ import "time"
 
 // Snapshot is the whole picture at one moment. It is immutable once published.
 type Snapshot struct {
-	Seq     uint64    `json:"seq"`
-	At      time.Time `json:"at"`
-	Agent   Agent     `json:"agent"`
-	API     API       `json:"api"`
-	Jobs    []Job     `json:"jobs"` // live ones, then those finished in the last 60 s; the first 1000
-	Counts  Counts    `json:"counts"`
-	Repos   []Repo    `json:"repos"` // by namespace and name
-	Events  []Event   `json:"events"`
+	Seq    uint64    `json:"seq"`
+	At     time.Time `json:"at"`
+	Agent  Agent     `json:"agent"`
+	API    API       `json:"api"`
+	Jobs   []Job     `json:"jobs"` // live ones, then those finished in the last 60 s; the first 1000
+	Counts Counts    `json:"counts"`
+	Repos  []Repo    `json:"repos"` // by namespace and name
+	Events []Event   `json:"events"`
+	// AsOf is when jobs and repositories were like this, if they are those of
+	// the last run and the API has not shown the present ones yet.
+	AsOf    time.Time `json:"asOf,omitzero"`
 	Problem string    `json:"problem,omitempty"` // what a person has to act on, with the next command
 }
 

@@ -233,7 +233,8 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	}, nil
 }
 
-// gitRules reads the credentials by URL pattern from the config file.
+// gitRules reads the credentials by URL pattern from the config file, and
+// refuses what no look-up could use.
 func (r *run) gitRules() ([]auth.Rule, error) {
 	raw, ok := r.config.Values[gitRulesKey]
 	if !ok {
@@ -246,6 +247,11 @@ func (r *run) gitRules() ([]auth.Rule, error) {
 	var rules []auth.Rule
 	if err := yaml.UnmarshalStrict(data, &rules); err != nil {
 		return nil, usage("", "config file %s: %s: %w", r.config.Path, gitRulesKey, err)
+	}
+	for _, rule := range rules {
+		if err := rule.Check(); err != nil {
+			return nil, usage("", "config file %s: %w", r.config.Path, err)
+		}
 	}
 	return rules, nil
 }

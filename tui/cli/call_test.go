@@ -454,3 +454,41 @@ func TestExitCodes(t *testing.T) {
 		t.Errorf("an unreachable server is told so: %s", &b)
 	}
 }
+
+// TestDemoWhateverTheConfigSays: settings of a site must not keep the demo from
+// showing anything.
+func TestDemoWhateverTheConfigSays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.env, "LIMPET_STATE")
+	for name, value := range map[string]string{"PROVISIONING_SERVER_URL": "https://127.0.0.1:1", "TOKEN": "t", "NAMESPACE": "elsewhere", "REPOSITORY_SELECTOR": "site=east", "ACTIONS": "pull"} {
+		s.env["LIMPET_"+name] = value
+	}
+	out, errs := s.must(t, 0, "demo", "--once", "--timeout", "60s")
+	if !strings.Contains(out, " pull success: ") || errs != "" {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	s := seeded(t)
+	file := filepath.Join(s.dir, "copy")
+	for range 2 { // the second replaces the first
+		s.must(t, 0, "store", "backup", file)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	if _, errs := s.must(t, ExitError, "store", "backup", filepath.Join(s.dir, "no", "such", "place")); !strings.Contains(errs, "no such file or directory") {
+		t.Errorf("%s", errs)
+	}
+	left, err := filepath.Glob(filepath.Join(s.dir, ".limpet-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	if out, _ := s.must(t, 0, "--state", file, "history", "list", "-o", "name"); out != "u1\nu2\n" {
+		t.Errorf("the copy: %s", out)
+	}
+}

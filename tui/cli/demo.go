@@ -61,14 +61,14 @@ func (c demoCmd) Run(ctx context.Context, r *run) error {
 }
 
 // demoFlags turns the flags to what the demo needs: everything on this machine,
-// whatever the config file says of servers.
+// whatever the config file says of servers and of what an agent should take.
 func (r *run) demoFlags(dir string) {
 	g := r.g
 	g.ProvisioningServerURL, g.Kubeconfig, g.DashboardsServerURL, g.FoldersServerURL = "", "", "", ""
 	g.Token, g.TokenFile, g.TokenExchangeURL, g.Manifests = "", "", "", ""
+	g.Namespace, g.RepositorySelector, g.Actions = "*", "", nil
 	g.TelemetryListen = ""
 	g.LocalGitPrefix = append(g.LocalGitPrefix, filepath.Join(dir, "git"))
-	g.SinkPrefix = append(g.SinkPrefix, filepath.Join(dir, "sink"))
 }
 
 // plainDemo prints one line for each step. With once it ends after the first

@@ -124,6 +124,9 @@ func printStatus(w io.Writer, rep *statusReport) {
 		return
 	}
 	f.add("api", rep.Live.API.Server+" "+apiText(rep.Live.API))
+	if as := rep.Live.AsOf; !as.IsZero() {
+		f.add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
+	}
 	counts := rep.Live.Counts
 	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d elsewhere", counts.Working, counts.Pending, counts.Elsewhere))
 	states := map[string]int{}

@@ -106,6 +106,7 @@ func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
 		_, err = s.Desk.Backup(ctx, r.world.Out)
 		return err
 	}
+	// The copy is 0600, as the file is: it holds sealed secrets.
 	n, err := writeAtomic(c.File, func(w io.Writer) (int64, error) { return s.Desk.Backup(ctx, w) })
 	if err != nil {
 		return err
@@ -115,8 +116,8 @@ func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
 	})
 }
 
-// writeAtomic writes a file that is either whole or not there: a temporary
-// file beside it, fsync, rename.
+// writeAtomic writes a file that is either whole or not there, also after a
+// power cut: a temporary file beside it, fsync, rename, fsync of the directory.
 func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".limpet-*")
 	if err != nil {
@@ -137,5 +138,13 @@ func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 	if err = tmp.Close(); err != nil {
 		return n, err
 	}
-	return n, os.Rename(tmp.Name(), path)
+	if err = os.Rename(tmp.Name(), path); err != nil {
+		return n, err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return n, err
+	}
+	defer dir.Close()
+	return n, dir.Sync()
 }
