@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestGitRules(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"other: 1": "",
+		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}":                "",
+		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}\n  extra: 1":    `unknown field "extra"`,
+		"git-credentials:\n- url: https://git.example.com/*\n  values: {usernme: ann}":                 `unknown key "usernme"`,
+		"git-credentials:\n- url: https://git.example.com/*":                                           "gives no key",
+		"git-credentials:\n- url: https://git.example.com/*\n  files: {password: /there/is/no/secret}": "/there/is/no/secret",
+	} {
+		config, err := parseConfig("config.yaml", []byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		_, err = (&run{config: config}).gitRules()
+		var refused *Failure
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s\nis refused: %v", text, err)
+		case want != "" && (!errors.As(err, &refused) || refused.Code != ExitUsage || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s\ngives %v, want a usage error with %q", text, err, want)
+		}
+	}
+}
