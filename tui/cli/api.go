@@ -59,6 +59,12 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 	if err != nil {
 		return err
 	}
+	var manifests *localapi.Manifests
+	if r.g.Manifests != "" {
+		if manifests, err = localapi.NewManifests(server, localapi.ManifestOptions{Dir: r.g.Manifests, Logger: r.log}); err != nil {
+			return usage("", "--manifests: %w", err)
+		}
+	}
 	// Both addresses are taken before either answers, so that a half started
 	// pair is never seen.
 	apiLn, err := net.Listen("tcp", c.Listen)
@@ -77,11 +83,14 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 		return usage("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
 	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), localapi.ExchangePath, certFile)
-	err = together(ctx,
+	parts := []func(context.Context) error{
 		func(ctx context.Context) error { return localapi.Serve(ctx, signLn, exchange) },
-		func(ctx context.Context) error { return localapi.Serve(ctx, secure, server) },
-	)
-	if err != nil {
+	}
+	if manifests != nil {
+		parts = append(parts, manifests.Run)
+	}
+	parts = append(parts, func(ctx context.Context) error { return localapi.Serve(ctx, secure, server) })
+	if err := together(ctx, parts...); err != nil {
 		return err
 	}
 	return lateEnd(ctx)
