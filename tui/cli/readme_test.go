@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// TestReadme: every flag and every command that README names exists. A flag of
+// another program stands there too.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, call, err := parse([]string{"status"}, newSite(t).world("", io.Discard, io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := flagNames(call.Kong)
+	for _, flag := range regexp.MustCompile(`--([a-z][a-z-]*[a-z])`).FindAllStringSubmatch(string(data), -1) {
+		if !slices.Contains(known, flag[1]) {
+			t.Errorf("README names --%s, which does not exist", flag[1])
+		}
+	}
+	for _, text := range regexp.MustCompile(`(?m)^limpet ([a-z].*?)(?:  +.*)?$`).FindAllStringSubmatch(string(data), -1) {
+		noun, rest, _ := strings.Cut(text[1], " ")
+		node := call.Model.Node
+		for _, n := range node.Children {
+			if n.Name == noun {
+				node = n
+			}
+		}
+		if node == call.Model.Node {
+			t.Errorf("README names 'limpet %s', which does not exist", noun)
+			continue
+		}
+		if len(node.Children) == 0 {
+			continue
+		}
+		for _, verb := range strings.Split(rest, "|") {
+			word := strings.Fields(verb)[0]
+			if !slices.ContainsFunc(node.Children, func(n *kong.Node) bool { return n.Name == word }) {
+				t.Errorf("README names 'limpet %s %s', which does not exist", noun, word)
+			}
+		}
+	}
+}
