@@ -206,21 +206,22 @@ func (s *Server) answerBytes(w http.ResponseWriter, m media, code int, data []by
 // answerError writes err as a Status object: a status error as it is, faults of
 // the state file by their meaning, all others as 500.
 func (s *Server) answerError(w http.ResponseWriter, req *http.Request, err error) {
-	status := s.statusOf(err)
+	status := s.statusOf(req.Context(), err)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
 	}
 	s.answerJSON(w, req, int(status.Code), status)
 }
 
-// statusOf turns an error into the Status that clients understand.
-func (s *Server) statusOf(err error) *metav1.Status {
+// statusOf turns an error into the Status that clients understand. An error
+// after the end of ctx, whatever its cause, is nobody's fault.
+func (s *Server) statusOf(ctx context.Context, err error) *metav1.Status {
 	var known apierrors.APIStatus
 	status := metav1.Status{}
 	switch {
 	case errors.As(err, &known):
 		status = known.Status()
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		status = apierrors.NewTimeoutError("the request did not complete within the allotted time", 1).Status()
 	case errors.Is(err, state.ErrClosed):
 		status = apierrors.NewServiceUnavailable("the server is shutting down").Status()

@@ -22,7 +22,7 @@ import (
 func (s *Server) getObject(ctx context.Context, k api.Kind, namespace, name string) (*unstructured.Unstructured, error) {
 	cur, err := s.read(ctx, target{kind: k, version: k.Versions[0], namespace: namespace, name: name})
 	if err != nil {
-		return nil, s.asStatus(err)
+		return nil, s.asStatus(ctx, err)
 	}
 	if cur.object == nil {
 		return nil, notFound(k, name)
@@ -35,7 +35,7 @@ func (s *Server) getObject(ctx context.Context, k api.Kind, namespace, name stri
 func (s *Server) listObjects(ctx context.Context, k api.Kind, namespace string, sel labels.Selector) ([]*unstructured.Unstructured, error) {
 	page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: namespace})
 	if err != nil {
-		return nil, s.asStatus(err)
+		return nil, s.asStatus(ctx, err)
 	}
 	selection := selection{Namespace: namespace, Labels: sel, Fields: fields.Everything()}
 	var out []*unstructured.Unstructured
@@ -45,11 +45,11 @@ func (s *Server) listObjects(ctx context.Context, k api.Kind, namespace string, 
 		}
 		data, err := s.reveal(ctx, k, item.Data)
 		if err != nil {
-			return nil, s.asStatus(err)
+			return nil, s.asStatus(ctx, err)
 		}
 		object, err := decodeObject(data)
 		if err != nil {
-			return nil, s.asStatus(err)
+			return nil, s.asStatus(ctx, err)
 		}
 		out = append(out, object)
 	}
@@ -80,7 +80,7 @@ func (s *Server) deleteObject(ctx context.Context, k api.Kind, namespace, name s
 	t := target{kind: k, version: k.Versions[0], namespace: namespace, name: name}
 	_, _, err := s.remove(ctx, t, o, withDefaults(k, writeOptions{DryRun: len(o.DryRun) > 0}))
 	if err != nil {
-		return s.asStatus(err)
+		return s.asStatus(ctx, err)
 	}
 	return nil
 }
@@ -110,17 +110,17 @@ func (s *Server) decoded(ctx context.Context, t target, data []byte, err error) 
 		data, err = s.reveal(ctx, t.kind, data)
 	}
 	if err != nil {
-		return nil, s.asStatus(err)
+		return nil, s.asStatus(ctx, err)
 	}
 	object, err := decodeObject(data)
 	if err != nil {
-		return nil, s.asStatus(err)
+		return nil, s.asStatus(ctx, err)
 	}
 	object.SetAPIVersion(t.apiVersion())
 	return object, nil
 }
 
 // asStatus gives any error the form that clients receive.
-func (s *Server) asStatus(err error) error {
-	return &apierrors.StatusError{ErrStatus: *s.statusOf(err)}
+func (s *Server) asStatus(ctx context.Context, err error) error {
+	return &apierrors.StatusError{ErrStatus: *s.statusOf(ctx, err)}
 }

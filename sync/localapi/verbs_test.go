@@ -257,9 +257,15 @@ func TestStoreFaults(t *testing.T) {
 		context.DeadlineExceeded: http.StatusGatewayTimeout,
 		errors.New("other"):      http.StatusInternalServerError,
 	} {
-		if got := s.statusOf(err); got.Code != want || got.Kind != "Status" || got.Status != metav1.StatusFailure {
+		if got := s.statusOf(t.Context(), err); got.Code != want || got.Kind != "Status" || got.Status != metav1.StatusFailure {
 			t.Errorf("%v: %+v, want %d", err, got, want)
 		}
+	}
+	ended, end := context.WithCancelCause(t.Context())
+	why := errors.New("agent is shutting down")
+	end(why)
+	if got := s.statusOf(ended, fmt.Errorf("write: %w", why)); got.Code != http.StatusGatewayTimeout {
+		t.Errorf("the end of a request: %+v", got)
 	}
 	s.close()
 	if code, _ := s.call("POST", folderPath, folder("a", "one", "")); code != http.StatusServiceUnavailable {

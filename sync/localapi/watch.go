@@ -87,7 +87,7 @@ func (w *stream) serve() {
 		err = w.follow(ctx)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errGone) {
-		if data, err := json.Marshal(w.statusOf(err)); err == nil {
+		if data, err := json.Marshal(w.statusOf(ctx, err)); err == nil {
 			// The client is told if it still listens.
 			_ = w.send("ERROR", data)
 			_ = w.flush()
