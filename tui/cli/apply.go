@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
 	"limpet/sync/view"
@@ -156,15 +157,31 @@ func (r *run) applyOne(ctx context.Context, s *session, o manifestObject, dry bo
 	return made, err
 }
 
-// parseObjects reads all documents of a file and refuses it whole when one is
-// not an object of a kind that limpet knows.
+// parseObjects reads all objects of a file and refuses it whole when one is of
+// no kind that limpet knows.
 func parseObjects(file string, data []byte) ([]manifestObject, error) {
+	objects, err := readDocuments(file, data)
+	if err != nil {
+		return nil, err
+	}
+	for i := range objects {
+		if objects[i], err = checkObject(objects[i]); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+}
+
+// readDocuments reads the objects of a file of YAML or JSON documents; those of
+// lists are taken apart. Its errors tell where and never what stands there: it
+// may be a secret.
+func readDocuments(file string, data []byte) ([]manifestObject, error) {
 	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	var out []manifestObject
 	name := file
 	if file == "-" {
 		name = "stdin"
 	}
+	var out []manifestObject
 	for n := 1; ; n++ {
 		doc, err := dec.Read()
 		if errors.Is(err, io.EOF) {
@@ -174,31 +191,31 @@ func parseObjects(file string, data []byte) ([]manifestObject, error) {
 		if err != nil {
 			return nil, usage("", "%s: %w", where, err)
 		}
-		js, err := utilyaml.ToJSON(doc)
+		js, err := yaml.YAMLToJSONStrict(doc)
 		if err != nil {
 			return nil, usage("", "%s: %w", where, err)
 		}
-		if s := strings.TrimSpace(string(js)); s == "null" || s == "" {
-			continue
+		var content map[string]any
+		if err := utiljson.Unmarshal(js, &content); err != nil {
+			return nil, usage("", "%s is no object", where)
 		}
-		u := new(unstructured.Unstructured)
-		if err := u.UnmarshalJSON(js); err != nil {
-			return nil, usage("", "%s: %w", where, err)
+		if content == nil {
+			continue // comments only
+		}
+		u := &unstructured.Unstructured{Object: content}
+		if u.GetKind() == "" || u.GetAPIVersion() == "" {
+			return nil, usage("", "%s: an object needs apiVersion and kind", where)
 		}
 		items := []unstructured.Unstructured{*u}
 		if u.IsList() {
 			list, err := u.ToList()
 			if err != nil {
-				return nil, usage("", "%s: %w", where, err)
+				return nil, usage("", "%s: a list whose items are no objects", where)
 			}
 			items = list.Items
 		}
 		for i := range items {
-			o, err := checkObject(&items[i], file, where)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, o)
+			out = append(out, manifestObject{u: &items[i], file: file, where: where})
 		}
 	}
 	if len(out) == 0 {
@@ -207,23 +224,25 @@ func parseObjects(file string, data []byte) ([]manifestObject, error) {
 	return out, nil
 }
 
-func checkObject(u *unstructured.Unstructured, file, where string) (manifestObject, error) {
-	gvk := u.GroupVersionKind()
+// checkObject finds the kind of an object.
+func checkObject(o manifestObject) (manifestObject, error) {
+	gvk := o.u.GroupVersionKind()
 	var near []string
 	for _, k := range api.Kinds {
 		if k.Group == gvk.Group && k.Kind == gvk.Kind {
-			if u.GetName() == "" {
-				return manifestObject{}, usage("", "%s: %s without metadata.name", where, k.Kind)
+			if o.u.GetName() == "" {
+				return o, usage("", "%s: %s without metadata.name", o.where, k.Kind)
 			}
-			return manifestObject{kind: k, u: u, file: file, where: where}, nil
+			o.kind = k
+			return o, nil
 		}
 		near = append(near, k.Kind)
 	}
-	msg := fmt.Sprintf("%s: unknown kind %q of %q", where, gvk.Kind, u.GetAPIVersion())
+	msg := fmt.Sprintf("%s: unknown kind %q of %q", o.where, gvk.Kind, o.u.GetAPIVersion())
 	if n := nearest(gvk.Kind, near); n != "" {
 		msg += fmt.Sprintf(", did you mean %q?", n)
 	}
-	return manifestObject{}, usage("limpet get --help    # lists the kinds", "%s", msg)
+	return o, usage("limpet get --help    # lists the kinds", "%s", msg)
 }
 
 // readFile reads a file or, for "-", stdin, up to maxManifest.

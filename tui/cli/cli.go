@@ -256,6 +256,19 @@ func (versionCmd) Run(r *run) error {
 type crdsCmd struct{}
 
 func (crdsCmd) Run(r *run) error {
-	_, err := r.world.Out.Write(api.CRDs())
-	return err
+	if r.g.Output == "table" || r.g.Output == "wide" {
+		_, err := r.world.Out.Write(api.CRDs()) // the form that kubectl apply takes
+		return err
+	}
+	documents, err := readDocuments("crds", api.CRDs())
+	if err != nil {
+		return err
+	}
+	var items []any
+	var t table
+	for _, d := range documents {
+		items = append(items, d.u.Object)
+		t.add("", "customresourcedefinition/"+d.u.GetName())
+	}
+	return r.g.printList(r.world.Out, items, t)
 }
