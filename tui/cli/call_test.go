@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,148 +84,6 @@ func (s *site) record(t *testing.T, records ...state.Record) {
 			if err := store.PutRecord(context.Background(), rec); err != nil {
 				t.Fatal(err)
 			}
-		}
-	})
-}
-
-// TestPrecedence: a flag beats the variable, the variable beats the file, the
-// file beats the default. Each kind of value is tried at each level.
-func TestPrecedence(t *testing.T) {
-	t.Parallel()
-	values := map[string][4]string{ // default, file, variable, flag
-		"drivers":             {"3", "4", "5", "6"},
-		"namespace":           {"*", "file", "env", "flag"},
-		"job-interval":        {"30s", "1m0s", "2m0s", "168h0m0s"},
-		"tls-insecure":        {"<nil>", "true", "false", "true"},
-		"quiet":               {"false", "true", "false", "true"},
-		"actions":             {"[]", "[pull push]", "[move delete]", "[pr]"},
-		"sink-prefix":         {"[]", "[/a,b]", "[/c]", "[/d]"},
-		"cleanup":             {"requeue", "fail", "off", "requeue"},
-		"claim-expiry":        {"1m0s", "2m0s", "3m0s", "4m0s"},
-		"token-file":          {"", "f", "e", "x"},
-		"repository-selector": {"", "a=file", "a=env", "a=flag"},
-	}
-	list := map[string]string{"[pull push]": "pull,push", "[move delete]": "move,delete", "[pr]": "pr", "[/a,b]": "/a,b", "[/c]": "/c", "[/d]": "/d"}
-	text := func(v string) string {
-		if l, ok := list[v]; ok {
-			return l
-		}
-		return v
-	}
-	var file strings.Builder
-	for name, v := range values {
-		key := name
-		if name == "job-interval" {
-			key = "job_interval" // both forms of a key are taken
-		}
-		switch name {
-		case "actions":
-			file.WriteString(key + ": [pull, push]\n")
-		case "sink-prefix":
-			file.WriteString(key + ": \"/a,b\"\n")
-		default:
-			file.WriteString(key + ": " + strings.ReplaceAll(v[1], "1m0s", "1m") + "\n")
-		}
-	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for level, name := range []string{"default", "file", "variable", "flag"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			var args []string
-			if level >= 1 {
-				args = append(args, "--config", path)
-			}
-			for flag, v := range values {
-				if level >= 2 {
-					s.env["LIMPET_"+strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))] = text(v[2])
-				}
-				if level == 3 {
-					args = append(args, "--"+flag+"="+text(v[3]))
-				}
-			}
-			c, _, call, err := parse(append(args, "status"), s.world("", io.Discard, io.Discard))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for flag, v := range values {
-				if got := flagText(t, c, call.Model.Node.Flags, flag); got != v[level] {
-					t.Errorf("--%s is %s, want %s", flag, got, v[level])
-				}
-			}
-		})
-	}
-}
-
-func TestConfigPlaces(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	write := func(dir, text string) {
-		path := filepath.Join(s.dir, dir, "limpet", "config.yaml")
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	drivers := func() int {
-		c, _, _, err := parse([]string{"status"}, s.world("", io.Discard, io.Discard))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Drivers
-	}
-	write(".config", "drivers: 11\n")
-	if got := drivers(); got != 11 {
-		t.Errorf("HOME: %d", got)
-	}
-	s.env["XDG_CONFIG_HOME"] = filepath.Join(s.dir, "xdg")
-	write("xdg", "drivers: 12\n")
-	if got := drivers(); got != 12 {
-		t.Errorf("XDG_CONFIG_HOME: %d", got)
-	}
-	s.env["LIMPET_CONFIG"] = filepath.Join(s.dir, ".config", "limpet", "config.yaml")
-	if got := drivers(); got != 11 {
-		t.Errorf("LIMPET_CONFIG: %d", got)
-	}
-}
-
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	commands := []string{"demo", "api", "status", "job", "repo", "history", "store", "apply", "get", "delete"}
-	for word, want := range map[string]string{
-		"stauts": "status", "hist": "history", "jbo": "", "foo": "", "x": "", "": "", "appyl": "", "delte": "delete", "stor": "store", "reppo": "repo", "repositories": "",
-	} {
-		if got := nearest(word, commands); got != want {
-			t.Errorf("%q: %q, want %q", word, got, want)
-		}
-	}
-}
-
-func TestDurations(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0, "-1d": -24 * time.Hour, "1.5h": 90 * time.Minute} {
-		if got, err := parseDuration(text); err != nil || got != want {
-			t.Errorf("%s: %s %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "d", "7", "7x", "1w", "7dd", "999999999d", "-999999999d", "9223372036854775807d", "d7"} {
-		if got, err := parseDuration(text); err == nil {
-			t.Errorf("%q is %s", text, got)
-		}
-	}
-}
-
-func FuzzParseDuration(f *testing.F) {
-	for _, seed := range []string{"7d", "1d12h", "-5m", "999999999999d", "0xd", "1e9d"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		d, err := parseDuration(text)
-		if err == nil && (strings.HasPrefix(text, "-") && d > 0 || !strings.Contains(text, "-") && d < 0) {
-			t.Errorf("%q became %s", text, d)
 		}
 	})
 }
@@ -327,73 +183,6 @@ func TestHintsNameTheCommand(t *testing.T) {
 	}
 }
 
-func TestStatePath(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
-	file := filepath.Join(dir, "real.db")
-	link := filepath.Join(dir, "link.db")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("real.db", link), os.Symlink("nowhere/x.db", filepath.Join(dir, "dangling.db"))); err != nil {
-		t.Fatal(err)
-	}
-	wd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		name, flag string
-		env        map[string]string
-		want       string // "" = refused
-	}{
-		{"systemd first", "", map[string]string{"STATE_DIRECTORY": "/var/lib/limpet", "XDG_STATE_HOME": "/x", "HOME": "/h"}, "/var/lib/limpet/limpet.db"},
-		{"then XDG", "", map[string]string{"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/x/limpet/limpet.db"},
-		{"then HOME", "", map[string]string{"HOME": "/h"}, "/h/.local/state/limpet/limpet.db"},
-		{"a relative place does not count", "", map[string]string{"XDG_STATE_HOME": "x", "HOME": "/h"}, "/h/.local/state/limpet/limpet.db"},
-		{"no place at all", "", map[string]string{"HOME": "relative"}, ""},
-		{"relative flag", "a/b.db", nil, filepath.Join(wd, "a/b.db")},
-		{"link", link, nil, file},
-		{"dangling link", filepath.Join(dir, "dangling.db"), nil, filepath.Join(dir, "dangling.db")},
-		{"directory", dir, nil, ""},
-	}
-	for _, tt := range tests {
-		r := &run{g: &Globals{State: tt.flag}, world: World{Lookup: (&site{env: tt.env}).lookup}}
-		got, err := r.statePath()
-		var f *Failure
-		if got != tt.want || (err != nil) != (tt.want == "") || err != nil && (!errors.As(err, &f) || f.Code != ExitUsage || f.Hint == "") {
-			t.Errorf("%s: %q %v", tt.name, got, err)
-		}
-	}
-}
-
-// TestUnusableStateFiles: each is exit code 9 with a hint, and nothing is left.
-func TestUnusableStateFiles(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	file := filepath.Join(s.dir, "file")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("nowhere/x.db", filepath.Join(s.dir, "dangling.db"))); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{filepath.Join(file, "limpet.db"), filepath.Join(s.dir, "dangling.db"), "/proc/limpet.db", os.DevNull} {
-		code, out, errs := s.call("--state", path, "repo", "list")
-		if code != ExitStore || out != "" || !strings.Contains(errs, path) && !strings.Contains(errs, filepath.Dir(path)) || !strings.Contains(errs, "--state FILE") {
-			t.Errorf("%s: exit %d: %s%s", path, code, out, errs)
-		}
-	}
-}
-
-func TestLockedByACommand(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.store(t, func(*state.Store) {
-		_, errs := s.must(t, ExitStore, "repo", "list")
-		if !strings.Contains(errs, "wait until process") {
-			t.Errorf("a holder without a socket cannot be asked: %s", errs)
-		}
-	})
-}
-
 func TestPersonLog(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -467,28 +256,5 @@ func TestDemoWhateverTheConfigSays(t *testing.T) {
 	out, errs := s.must(t, 0, "demo", "--once", "--timeout", "60s")
 	if !strings.Contains(out, " pull success: ") || errs != "" {
 		t.Errorf("%s%s", out, errs)
-	}
-}
-
-func TestBackup(t *testing.T) {
-	t.Parallel()
-	s := seeded(t)
-	file := filepath.Join(s.dir, "copy")
-	for range 2 { // the second replaces the first
-		s.must(t, 0, "store", "backup", file)
-	}
-	info, err := os.Stat(file)
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
-	}
-	if _, errs := s.must(t, ExitError, "store", "backup", filepath.Join(s.dir, "no", "such", "place")); !strings.Contains(errs, "no such file or directory") {
-		t.Errorf("%s", errs)
-	}
-	left, err := filepath.Glob(filepath.Join(s.dir, ".limpet-*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v %v", left, err)
-	}
-	if out, _ := s.must(t, 0, "--state", file, "history", "list", "-o", "name"); out != "u1\nu2\n" {
-		t.Errorf("the copy: %s", out)
 	}
 }
