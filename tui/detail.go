@@ -17,7 +17,11 @@ func (p *painter) jobDetail(x, y, w, h int) {
 	if h < 3 {
 		return
 	}
-	summary := min(max(len(j.Summary), 1)+3, max(h*2/5, 3))
+	lines := len(j.Summary)
+	if j.Waits != "" {
+		lines = len(wrap(j.Waits, w-4)) + 1
+	}
+	summary := min(max(lines, 1)+3, max(h*2/5, 3))
 	troubles := p.troubles(j, w-4)
 	errors := 0
 	if len(troubles) > 0 {
@@ -113,7 +117,7 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 	case p.s.offline():
 		text += "ended: the API is away"
 	case j.Waits != "":
-		text += "left alone: " + j.Waits
+		text += "left alone"
 	default:
 		text += "not claimed yet"
 	}
@@ -145,8 +149,11 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 	p.box(p.g, x, y, w, h, "Summary", "", "", false)
 	if len(j.Summary) == 0 {
 		text := "Nothing written yet."
-		if !j.Finished.IsZero() {
+		switch {
+		case !j.Finished.IsZero():
 			text = "Nothing was written."
+		case j.Waits != "":
+			text = "This agent leaves the job alone: " + j.Waits
 		}
 		p.empty(x, y, w, h, []string{text})
 		return
