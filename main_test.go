@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -161,6 +162,8 @@ func TestMain(m *testing.M) {
 //	commit NAME FILE        the next commit: FILE of the script, at the same path
 //	until [!] COMMAND...    repeats the command until it ends well, or with ! badly
 //	post URL FILE HEADER... sends FILE; the body of the answer is the stdout
+//
+// and have two free ports of loopback in $API_PORT and $SIGN_PORT.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	repos := map[string]*apitest.Repository{}
@@ -171,7 +174,17 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("LANG", "C.UTF-8")
 			e.Setenv("LIMPET_TELEMETRY_LISTEN", "")
-			e.Setenv("SIGN_TOKEN", apitest.SignToken)
+			for _, name := range []string{"API_PORT", "SIGN_PORT"} {
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				_, port, err := net.SplitHostPort(ln.Addr().String())
+				if err = errors.Join(err, ln.Close()); err != nil {
+					return err
+				}
+				e.Setenv(name, port)
+			}
 			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o700)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
