@@ -47,7 +47,7 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*f
 	dst, err := openBolt(name, boltOptions(maxSize))
 	if err == nil {
 		if err = src.copyTo(ctx, dst); err == nil {
-			err = replaceFile(name, path)
+			err = classify(os.Rename(name, path))
 		}
 		if err != nil {
 			err = errors.Join(err, dst.close())
@@ -57,6 +57,10 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*f
 		_ = os.Remove(name)
 		return nil, err
 	}
+	// With the rename the new file is the one, also when its directory cannot be
+	// synced: what is written to the old one from here on would be lost for sure,
+	// not only after a power cut.
+	_ = syncDir(path)
 	return dst, nil
 }
 
