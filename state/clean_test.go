@@ -96,6 +96,7 @@ func TestScrub(t *testing.T) {
 		if !s.damaged.Load() {
 			t.Error("damage was not found")
 		}
+		<-s.Damaged()
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}

@@ -56,7 +56,7 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 func newStore(op *opening, f *file) *Store {
 	s := &Store{
 		path: op.path, maxSize: op.maxSize, log: op.log, owner: op.owner,
-		requests: make(chan *request), cur: f, seal: sealer{path: op.path}, ballast: newBallast(op.path),
+		requests: make(chan *request), hurt: make(chan struct{}), cur: f, seal: sealer{path: op.path}, ballast: newBallast(op.path),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.files.Add(1)

@@ -27,9 +27,10 @@ type Store struct {
 	done     sync.WaitGroup     // of the writer and the background verification
 	files    sync.WaitGroup     // of open files: the current one and those that are still read after a compaction
 
-	// damaged is set when a record or page was found damaged: the unclean marker then stays, so that the next start
-	// verifies the file and rebuilds it.
+	// damaged is set, and hurt closed, when a record or page was found damaged: the unclean marker then stays, so that
+	// the next Open verifies the file and rebuilds it.
 	damaged atomic.Bool
+	hurt    chan struct{}
 
 	// publish is called by the writer after each commit that changed objects.
 	publish atomic.Pointer[func([]ObjectEvent)]
@@ -115,6 +116,10 @@ func (e *faultError) Is(target error) bool { return target == ErrCorrupt }
 // OnObjects sets the function that is called after each commit that changed objects, in commit order, before the
 // writers of that commit hear of it. It is set once, before the first use, and must not block.
 func (s *Store) OnObjects(fn func([]ObjectEvent)) { s.publish.Store(&fn) }
+
+// Damaged returns a channel that is closed when a record or page of the open file was found damaged. Then what is not
+// damaged can still be read, and Close and Open rebuild the file.
+func (s *Store) Damaged() <-chan struct{} { return s.hurt }
 
 // Close ends the writer, makes the file ready for a quick open and removes the unclean marker. It waits for reads in
 // flight, Backup included. Later calls return the first result.

@@ -181,7 +181,8 @@ var errNothing = errors.New("nothing to write")
 // noted remembers that damage was seen and returns err.
 func (s *Store) noted(err error) error {
 	if err != nil && errors.Is(err, ErrCorrupt) && !s.damaged.Swap(true) {
-		s.log.Error("state file is damaged; it will be verified and rebuilt at the next start", "path", s.path, "err", err)
+		s.log.Error("state file is damaged; it is verified and rebuilt when it is opened again", "path", s.path, "err", err)
+		close(s.hurt)
 	}
 	return err
 }

@@ -198,7 +198,8 @@ func (a *Agent) Close() {
 }
 
 // Run works until ctx ends, then finishes or releases the claims that are held
-// and returns nil. It returns early when a part cannot go on at all.
+// and returns nil. It returns early when a part cannot go on at all, with
+// state.ErrCorrupt when the state file has to be opened again.
 func (a *Agent) Run(ctx context.Context) error {
 	var ln net.Listener
 	if a.cfg.Socket {
@@ -215,6 +216,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.controller.Run(ctx) })
 	g.Go(func() error { return a.keep(ctx) })
 	g.Go(func() error { return a.attend(ctx) })
+	g.Go(func() error { return a.sound(ctx) })
 	if a.embedded != nil {
 		g.Go(func() error { return a.schedule(ctx) })
 		if a.manifests != nil {
@@ -233,6 +235,17 @@ func (a *Agent) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// sound waits until the state file is found damaged. What is lost in it would be
+// missed until somebody starts the agent anew, so it says that now is the time.
+func (a *Agent) sound(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.cfg.Store.Damaged():
+		return fmt.Errorf("stop working on %s: %w", a.cfg.StatePath, state.ErrCorrupt)
+	}
 }
 
 // listen has the watches wake who works on what they show.

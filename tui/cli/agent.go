@@ -61,7 +61,7 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 	if !errors.Is(err, socket.ErrNoDaemon) {
 		return err
 	}
-	return r.standalone(ctx, path)
+	return r.mending(ctx, func() error { return r.standalone(ctx, path) })
 }
 
 // daemon runs the agent headless until SIGTERM or SIGINT.
@@ -70,6 +70,37 @@ func (r *run) daemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return r.mending(ctx, func() error { return r.headless(ctx, path) })
+}
+
+// mendPause is the least time between two openings of a state file that turns
+// out to be damaged again and again, as on a dying disk.
+const mendPause = time.Minute
+
+// mending calls work anew whenever it ends because the state file was found
+// damaged: opening it puts it aside and builds a new one from what can be read.
+func (r *run) mending(ctx context.Context, work func() error) error {
+	var last time.Time
+	for {
+		err := work()
+		if !errors.Is(err, state.ErrCorrupt) || ctx.Err() != nil {
+			return err
+		}
+		pause := max(0, mendPause-time.Since(last))
+		r.log.Error("the state file is damaged: opening it again, which builds a new one", "err", err, "in", pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return lateEnd(ctx)
+		}
+		last = time.Now()
+	}
+}
+
+// headless is one life of the agent, from the opening of the state file on.
+func (r *run) headless(ctx context.Context, path string) error {
 	store, err := r.openStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err

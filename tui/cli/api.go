@@ -31,12 +31,14 @@ func (c apiCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	store, err := r.openStore(ctx, path, "")
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	return c.serve(ctx, r, store, filepath.Dir(path), token)
+	return r.mending(ctx, func() error {
+		store, err := r.openStore(ctx, path, "")
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		return c.serve(ctx, r, store, filepath.Dir(path), token)
+	})
 }
 
 func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, token string) error {
@@ -85,6 +87,14 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), localapi.ExchangePath, certFile)
 	parts := []func(context.Context) error{
 		func(ctx context.Context) error { return localapi.Serve(ctx, signLn, exchange) },
+		func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-store.Damaged():
+				return state.ErrCorrupt
+			}
+		},
 	}
 	if manifests != nil {
 		parts = append(parts, manifests.Run)

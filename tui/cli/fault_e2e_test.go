@@ -1,0 +1,63 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"limpet/sync/apitest"
+)
+
+// What goes wrong around a running agent: it goes on by itself.
+
+// TestDamageIsMendedWhileTheAgentRuns: a large state file that was closed in
+// order is opened at once, so that damage shows later, when a record is read.
+func TestDamageIsMendedWhileTheAgentRuns(t *testing.T) {
+	repo := apitest.Repo(t, 2, 320)
+	url := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", repo.Dir)
+	h := newHome(t)
+	site := h.file(t, "site/boards.yaml", fmt.Sprintf(`
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: boards, namespace: default}
+spec:
+  title: Boards
+  type: git
+  git: {url: %q, branch: %s, path: %s}
+  sync: {enabled: true, target: folder, intervalSeconds: 3600}
+`, url, apitest.Branch, apitest.Directory))
+	pulled := func() bool { return h.run(t, "repo", "pull", "boards", "--full", "--wait").code == 0 }
+	d := h.daemon(t, "--manifests", filepath.Dir(site))
+	until(t, "the first pull is done", pulled) // until then there is one already
+	if code := d.stop(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	data, err := os.ReadFile(h.state())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hit := 0
+	for at := 0; ; hit++ {
+		next := bytes.Index(data[at:], []byte(url))
+		if next < 0 {
+			break
+		}
+		at += next + len(url)
+		data[at-1] ^= 1
+	}
+	if hit == 0 || len(data) <= 4<<20 {
+		t.Fatalf("%d copies of the repository in a file of %d bytes", hit, len(data))
+	}
+	if err := os.WriteFile(h.state(), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.daemon(t, "--manifests", filepath.Dir(site))
+	until(t, "the repository is pulled again", pulled)
+	h.must(t, 0, "store", "check")
+	aside, err := filepath.Glob(h.state() + ".corrupt-*")
+	if err != nil || len(aside) != 1 {
+		t.Errorf("put aside: %q %v", aside, err)
+	}
+}
