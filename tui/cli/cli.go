@@ -138,7 +138,7 @@ func parse(args []string, world World) (*cli, *configFile, *kong.Context, error)
 	}
 	call, err := parser.Parse(args)
 	if err != nil {
-		return nil, nil, nil, usageError(parser, err)
+		return nil, nil, nil, usageError(parser, config, err)
 	}
 	return c, config, call, nil
 }
@@ -196,8 +196,8 @@ func flagNames(k *kong.Kong) []string {
 // usageError turns kong's complaint into ours: kong exits with 80 and names no
 // next command, and of a word that is no command it sees only a surplus
 // argument of the default one.
-func usageError(k *kong.Kong, err error) error {
-	call, text := "limpet", err
+func usageError(k *kong.Kong, config *configFile, err error) error {
+	call, text := "limpet", config.blame(err)
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
 		call = callText(parse.Context.Selected())

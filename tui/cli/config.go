@@ -21,6 +21,9 @@ import (
 type configFile struct {
 	Path   string
 	Values map[string]any
+	// from says where the value of a flag that was not on the command line came
+	// from. It is filled by the parse.
+	from map[string]string
 }
 
 // gitRulesKey holds credentials for Git by URL pattern. It has no flag, since
@@ -57,11 +60,11 @@ func readConfig(explicit string, env func(string) string) (*configFile, error) {
 		}
 		return parseConfig(path, data)
 	}
-	return &configFile{Values: map[string]any{}}, nil
+	return &configFile{Values: map[string]any{}, from: map[string]string{}}, nil
 }
 
 func parseConfig(path string, data []byte) (*configFile, error) {
-	c := &configFile{Path: path, Values: map[string]any{}}
+	c := &configFile{Path: path, Values: map[string]any{}, from: map[string]string{}}
 	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
 		return nil, usage("", "config file %s: %w", path, err)
 	}
@@ -111,15 +114,27 @@ func (c *configFile) resolver(lookup func(string) (string, bool)) kong.Resolver 
 		// An empty variable is a value for a text only: --telemetry-listen "" is
 		// off, but no number is empty.
 		if v, set := lookup(variable(flag.Name)); set && (v != "" || flag.Target.Kind() == reflect.String) {
+			c.from[flag.Name] = variable(flag.Name)
 			return v, nil
 		}
 		for _, key := range []string{flag.Name, strings.ReplaceAll(flag.Name, "-", "_")} {
 			if v, ok := c.Values[key]; ok {
+				c.from[flag.Name] = "config file " + c.Path
 				return scalar(v), nil
 			}
 		}
 		return nil, nil
 	})
+}
+
+// blame adds to the complaint about a flag where its value came from, when that
+// was not the command line.
+func (c *configFile) blame(err error) error {
+	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), " ")
+	if from := c.from[strings.TrimSuffix(flag, ":")]; from != "" {
+		return fmt.Errorf("%w (from %s)", err, from)
+	}
+	return err
 }
 
 // variable is the name of the environment variable of a flag.

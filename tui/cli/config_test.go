@@ -118,6 +118,37 @@ func TestConfigPlaces(t *testing.T) {
 	}
 }
 
+// TestBadValuesAreBlamed: who has set a variable months ago is told that it is
+// that one.
+func TestBadValuesAreBlamed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path := filepath.Join(s.dir, "c.yaml")
+	if err := os.WriteFile(path, []byte("drivers: many\noutput: xml\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		env  string
+		want string
+	}{
+		{[]string{"--drivers", "many"}, "", "got \"many\"\n"},
+		{nil, "LIMPET_DRIVERS", "got \"bad\" (from LIMPET_DRIVERS)\n"},
+		{nil, "LIMPET_CLEANUP", "got \"bad\" (from LIMPET_CLEANUP)\n"},
+		{[]string{"--config", path}, "", "(from config file " + path + ")\n"},
+		{[]string{"--config", path, "--drivers", "1"}, "", "got \"xml\" (from config file " + path + ")\n"},
+	} {
+		if tt.env != "" {
+			s.env[tt.env] = "bad"
+		}
+		_, errs := s.must(t, ExitUsage, append(tt.args, "status")...)
+		delete(s.env, tt.env)
+		if first, _, _ := strings.Cut(errs, "  try"); !strings.HasSuffix(first, tt.want) {
+			t.Errorf("%v %s: %s", tt.args, tt.env, errs)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	t.Parallel()
 	commands := []string{"demo", "api", "status", "job", "repo", "history", "store", "apply", "get", "delete"}
