@@ -144,7 +144,6 @@ func (n node) invalid(name, detail string) {
 	n.add(field.Invalid(n.child(name), n.data[name], detail))
 }
 
-// redacted stands in an error for a value that may hold a secret.
-type redacted struct{}
-
-func (redacted) String() string { return "[REDACTED]" }
+// redacted stands in an error for a value that may hold a secret: the message
+// goes without one.
+type redacted = field.OmitValueType

@@ -181,6 +181,10 @@ func TestHintsNameTheCommand(t *testing.T) {
 	if !strings.Contains(errs, "metadata.name") || !strings.Contains(errs, "try: limpet repo create --help") {
 		t.Errorf("a value that the API refuses: %s", errs)
 	}
+	_, errs = s.must(t, ExitError, "repo", "create", "r", "--url", "https://user:canary@git.example.com/x.git")
+	if !strings.Contains(errs, "spec.git.url: Invalid value: must not contain a user name") || strings.Contains(errs, "canary") {
+		t.Errorf("a value that may hold a secret: %s", errs)
+	}
 }
 
 func TestPersonLog(t *testing.T) {
