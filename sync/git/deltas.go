@@ -82,7 +82,11 @@ func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits
 		return nil, err
 	}
 	if r.done != deltas {
-		return nil, fmt.Errorf("%w: %d deltas build on objects that were not sent", errBadPack, deltas-r.done)
+		blame := errBadPack
+		if r.outside != nil {
+			blame = errNotWhole // the mirror may have had them: a clone tells
+		}
+		return nil, fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, deltas-r.done)
 	}
 	return r.thin, nil
 }

@@ -114,7 +114,7 @@ func (f *fetch) run() error {
 		return f.rebuild(nil)
 	}
 	err = f.difference(old, refs, shallows)
-	if errors.Is(err, errNotWhole) || errors.Is(err, errDamaged) {
+	if errors.Is(err, errNotWhole) || errors.Is(err, errDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return f.rebuild(err)
 	}
 	if err == nil && len(old.packs) >= maxPacks {
@@ -227,6 +227,9 @@ func (f *fetch) rebuild(why error) error {
 
 // afresh clones at depth 1 beside the mirror, and puts the clone in its place.
 func (f *fetch) afresh() error {
+	if err := os.MkdirAll(f.m.dir, 0o700); err != nil { // somebody may have cleaned up
+		return err
+	}
 	build, err := os.MkdirTemp(f.m.dir, buildPrefix)
 	if err != nil {
 		return err
