@@ -21,6 +21,7 @@ func TestInfo(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	path := filepath.Join(quickDir(t), "limpet.db")
+	began := time.Now()
 	s := opened(t, Options{Path: path})
 	empty, err := s.Info(ctx)
 	if err != nil || !empty.Oldest.IsZero() || !empty.Newest.IsZero() || empty.History != 0 {
@@ -39,10 +40,10 @@ func TestInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !i.Oldest.Equal(noon) || !i.Newest.Equal(noon.Add(2*time.Hour)) || i.Bytes == 0 || i.FreeBytes >= i.Bytes {
+	if !i.Oldest.Equal(noon) || !i.Newest.Equal(noon.Add(2*time.Hour)) || i.Bytes == 0 || i.FreeBytes >= i.Bytes || i.Created.Before(began) || i.Created.After(time.Now()) {
 		t.Errorf("info %+v", i)
 	}
-	i.Oldest, i.Newest, i.Bytes, i.FreeBytes = time.Time{}, time.Time{}, 0, 0
+	i.Oldest, i.Newest, i.Created, i.Bytes, i.FreeBytes = time.Time{}, time.Time{}, time.Time{}, 0, 0
 	want := Info{Path: path, Schema: current.version, Claims: 1, History: 3, Objects: 1, Facts: 1, Secrets: 1, Revision: o.Revision}
 	if i != want {
 		t.Errorf("info %+v, want %+v", i, want)

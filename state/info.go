@@ -13,6 +13,7 @@ type Info struct {
 	Bytes     int64     `json:"bytes"`     // size of the file
 	FreeBytes int64     `json:"freeBytes"` // of them free for new records
 	Schema    int       `json:"schema"`
+	Created   time.Time `json:"created"` // when the file was first made, or rebuilt after damage
 	Claims    int       `json:"claims"`
 	History   int       `json:"history"`
 	Objects   int       `json:"objects"`
@@ -31,7 +32,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 		if err != nil {
 			return err
 		}
-		i.Schema, i.Revision = m.Schema, m.Revision
+		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
 		i.Claims, i.History = m.Tallies[claimBucket].N, m.Tallies[recordBucket].N
 		i.Objects, i.Facts, i.Secrets = m.Tallies[objectBucket].N, m.Tallies[factBucket].N, m.Tallies[secretBucket].N
 		i.FreeBytes = (&file{db: v.tx.DB()}).free()

@@ -314,9 +314,13 @@ func TestRevisionNeverGoesBack(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	damaged := time.Now()
 	s, r := reopened(t, Options{Path: path})
 	if rev, err := s.Revision(ctx); err != nil || rev < ahead+1 || r.Quarantined == "" {
 		t.Errorf("revision %d after %d, %v, report %+v", rev, ahead+1, err, r)
+	}
+	if i, err := s.Info(ctx); err != nil || i.Created.Before(damaged) {
+		t.Errorf("a rebuilt file was made at %s, %v", i.Created, err)
 	}
 }
 

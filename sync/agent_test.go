@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	stdsync "sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -125,15 +127,28 @@ func repository(t *testing.T, a *Agent, name string, status map[string]any) {
 		t.Fatal(err)
 	}
 	if status != nil {
-		made.Object["status"] = status
-		if made, err = res.UpdateStatus(t.Context(), made, metav1.UpdateOptions{}); err != nil {
+		patch, err := json.Marshal(map[string]any{"status": status})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made, err = res.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
 	}
+	// The schedule of a running agent may have written it since.
 	eventually(t, "the agent sees "+name, func() bool {
 		seen, ok := a.repos.Get("default", name)
-		return ok && seen.GetResourceVersion() == made.GetResourceVersion()
+		return ok && revision(t, seen) >= revision(t, made)
 	})
+}
+
+func revision(t *testing.T, u *unstructured.Unstructured) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // TestFirstPictureDoesNotWait: an agent that finds nothing to do shows that it

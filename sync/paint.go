@@ -258,7 +258,7 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 		row.Resources += s.Count
 	}
 	if a.embedded != nil {
-		_, row.Next = repos.Due(repo, u.GetGeneration(), false, now)
+		_, row.Next = repos.Due(repo, u.GetGeneration(), false, time.Time{}, now)
 	}
 	return row
 }

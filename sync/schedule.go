@@ -34,6 +34,9 @@ func (a *Agent) schedule(ctx context.Context) error {
 	tick := time.NewTicker(scheduleTick)
 	defer tick.Stop()
 	t := newTimetable()
+	if info, err := a.cfg.Store.Info(ctx); err == nil {
+		t.made = info.Created
+	}
 	for {
 		if a.synced() {
 			a.scheduleOnce(ctx, time.Now(), t)
@@ -64,10 +67,15 @@ type timetable struct {
 	// looked is the generation that was noted in the status of a repository,
 	// which the cache may not show yet.
 	looked map[string]int64
+	// made is when the state file was made that holds the objects, and whole the
+	// repositories that were pulled whole since this process runs: the clock may
+	// have been wrong then.
+	made  time.Time
+	whole map[string]bool
 }
 
 func newTimetable() *timetable {
-	return &timetable{newShelf[*api.Repository](), newShelf[string](), map[string]time.Time{}, map[string]int64{}}
+	return &timetable{newShelf[*api.Repository](), newShelf[string](), map[string]time.Time{}, map[string]int64{}, time.Time{}, map[string]bool{}}
 }
 
 // scheduleOnce asks for the pulls that are due at now. A repository whose pull
@@ -83,14 +91,18 @@ func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
 			continue
 		}
 		delete(t.refused, key)
-		req, _ := repos.Due(*repo, u.GetGeneration(), live[key], now)
-		if req == nil || !req.Incremental && repo.Status.Sync.Finished > 0 && t.looked[key] == u.GetGeneration() {
+		since := t.made
+		if t.whole[key] {
+			since = time.Time{}
+		}
+		req, _ := repos.Due(*repo, u.GetGeneration(), live[key], since, now)
+		if req == nil || !req.Incremental && t.whole[key] && t.looked[key] == u.GetGeneration() && repo.Status.Sync.Finished > 0 {
 			continue
 		}
 		err := a.requestPull(ctx, u, *req)
 		if err == nil && !req.Incremental {
 			if err = a.look(ctx, u); err == nil {
-				t.looked[key] = u.GetGeneration()
+				t.looked[key], t.whole[key] = u.GetGeneration(), true
 			}
 		}
 		if err == nil || apierrors.IsAlreadyExists(err) || ctx.Err() != nil {

@@ -158,3 +158,34 @@ func TestWhatWakesTheSchedule(t *testing.T) {
 	}
 	eventually(t, "a changed spec wakes it", woken)
 }
+
+// TestScheduleAfterALoss: what was pulled before the state file was rebuilt is
+// pulled whole, once.
+func TestScheduleAfterALoss(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	start(t, a.jobs.Run, a.repos.Run)
+	now := time.Now()
+	repository(t, a, "site", map[string]any{"observedGeneration": int64(1), "sync": map[string]any{"state": "success", "finished": now.Add(-time.Second).UnixMilli()}})
+	table, queue := newTimetable(), a.client.Resource(api.Jobs).Namespace("default")
+	a.scheduleOnce(t.Context(), now, table)
+	if _, err := queue.Get(t.Context(), "site-sync", metav1.GetOptions{}); err == nil {
+		t.Error("a pull is asked for although nothing was lost")
+	}
+	table.made = now
+	a.scheduleOnce(t.Context(), now, table)
+	job, err := queue.Get(t.Context(), "site-sync", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view, err := api.JobView(job); err != nil || view.Spec.Pull.Incremental {
+		t.Errorf("pulled by %+v %v", view.Spec, err)
+	}
+	if err := queue.Delete(t.Context(), "site-sync", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.scheduleOnce(t.Context(), now, table)
+	if _, err := queue.Get(t.Context(), "site-sync", metav1.GetOptions{}); err == nil {
+		t.Error("pulled twice")
+	}
+}

@@ -26,9 +26,10 @@ func Interval(r api.Repository) time.Duration {
 
 // Due says whether r wants a pull at now, and otherwise when it will. It is
 // pure. A spec that was not looked at yet wants a full pull: what changed may be
-// the branch or the directory. live says that a sync job of r exists already; generation is the
+// the branch or the directory. So does one that was pulled last before since: its
+// objects may have been lost then; zero says that they were not. live says that a sync job of r exists already; generation is the
 // object's own. A zero next means that only a change of r can make it due.
-func Due(r api.Repository, generation int64, live bool, now time.Time) (req *Request, next time.Time) {
+func Due(r api.Repository, generation int64, live bool, since, now time.Time) (req *Request, next time.Time) {
 	sync := r.Status.Sync
 	switch {
 	case !r.Spec.Sync.Enabled:
@@ -42,7 +43,11 @@ func Due(r api.Repository, generation int64, live bool, now time.Time) (req *Req
 	case generation > r.Status.ObservedGeneration:
 		return &Request{Reason: "spec changed"}, time.Time{}
 	}
-	next = time.UnixMilli(sync.Finished).Add(Interval(r))
+	finished := time.UnixMilli(sync.Finished)
+	if finished.Before(since) {
+		return &Request{Reason: "objects may be lost"}, time.Time{}
+	}
+	next = finished.Add(Interval(r))
 	// A finish time in the future comes from a clock that was wrong. Waiting for
 	// it could take years, and nothing but a pull puts it right.
 	if next.After(now) && !next.After(now.Add(2*Interval(r))) {

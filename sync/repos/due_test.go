@@ -29,6 +29,7 @@ func TestDue(t *testing.T) {
 		want        string // reason of the request, "" = none
 		incremental bool
 		next        time.Duration // from now; 0 = unknown
+		lost        time.Duration // before now; 0 = nothing was lost
 	}{
 		{name: "within the interval", repo: repo(nil), generation: 1, next: 30 * time.Second},
 		{name: "interval over", repo: repo(func(r *api.Repository) { r.Status.Sync.Finished = ms(61 * time.Second) }), generation: 1, want: "interval", incremental: true},
@@ -39,6 +40,8 @@ func TestDue(t *testing.T) {
 		{name: "unhealthy", repo: repo(func(r *api.Repository) { r.Status.Health = api.HealthState{Checked: 1} }), generation: 1},
 		{name: "spec changed", repo: repo(nil), generation: 2, want: "spec changed"},
 		{name: "spec never looked at", repo: repo(func(r *api.Repository) { r.Status.ObservedGeneration = 0 }), generation: 1, want: "spec changed"},
+		{name: "pulled before the loss", repo: repo(nil), generation: 1, lost: 10 * time.Second, want: "objects may be lost"},
+		{name: "pulled after the loss", repo: repo(nil), generation: 1, lost: time.Minute, next: 30 * time.Second},
 		{name: "interval below the minimum", repo: repo(func(r *api.Repository) { r.Spec.Sync.IntervalSeconds = 1; r.Status.Sync.Finished = ms(5 * time.Second) }), generation: 1, next: 5 * time.Second},
 		{name: "clock set back by years", repo: repo(func(r *api.Repository) { r.Status.Sync.Finished = now.AddDate(10, 0, 0).UnixMilli() }), generation: 1, want: "interval", incremental: true},
 		{name: "clock set back a little", repo: repo(func(r *api.Repository) { r.Status.Sync.Finished = ms(-5 * time.Second) }), generation: 1, next: 65 * time.Second},
@@ -46,7 +49,11 @@ func TestDue(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			req, next := Due(tt.repo, tt.generation, tt.live, now)
+			var since time.Time
+			if tt.lost > 0 {
+				since = now.Add(-tt.lost)
+			}
+			req, next := Due(tt.repo, tt.generation, tt.live, since, now)
 			got, inc := "", false
 			if req != nil {
 				got, inc = req.Reason, req.Incremental
