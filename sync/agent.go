@@ -216,6 +216,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.controller.Run(ctx) })
 	g.Go(func() error { return a.keep(ctx) })
 	g.Go(func() error { return a.attend(ctx) })
+	g.Go(func() error { return a.tidy(ctx) })
 	g.Go(func() error { return a.sound(ctx) })
 	if a.embedded != nil {
 		g.Go(func() error { return a.schedule(ctx) })

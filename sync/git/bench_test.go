@@ -35,7 +35,7 @@ func BenchmarkSite(b *testing.B) {
 	}
 	b.Run("clone", func(b *testing.B) {
 		for b.Loop() {
-			if err := m.Remove(b.Context(), r); err != nil {
+			if _, err := m.Prune(nil, 0); err != nil {
 				b.Fatal(err)
 			}
 			if _, err := m.Fetch(b.Context(), r, ref); err != nil {

@@ -163,7 +163,7 @@ func (m *mirror) replaceBy(dir string) error {
 		return err
 	}
 	if err := os.Rename(dir, m.dir); err != nil {
-		return err
+		return errors.Join(err, os.Rename(filepath.Join(old, "mirror"), m.dir))
 	}
 	m.mu.Lock()
 	m.drop()

@@ -84,7 +84,7 @@ func TestReadWhileChanging(t *testing.T) {
 				t.Error(err)
 			}
 		case 3:
-			if err := m.Remove(t.Context(), r); err != nil {
+			if _, err := m.Prune(nil, 0); err != nil {
 				t.Error(err)
 			}
 			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
@@ -234,12 +234,15 @@ func TestIdleMirrorIsClosed(t *testing.T) {
 	}
 }
 
-func TestRemoveAndPrune(t *testing.T) {
+func TestPrune(t *testing.T) {
 	s, _, m, r, ref, files := site(t, Options{})
 	newOrigin(t, s.root, "other.git").commit("one", map[string]string{"a": "1"})
 	other := s.remote("other.git")
 	syncRef(t, m, other, "")
-	if n, err := m.Prune([]Remote{r, {URL: "nonsense"}}); err != nil || n != 1 {
+	if n, err := m.Prune(nil, time.Hour); err != nil || n != 0 {
+		t.Fatalf("fetched a moment ago: %d, %v", n, err)
+	}
+	if n, err := m.Prune([]Remote{r, {URL: "nonsense"}}, 0); err != nil || n != 1 {
 		t.Fatalf("%d, %v", n, err)
 	}
 	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
@@ -254,14 +257,8 @@ func TestRemoveAndPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if n, err := again.Prune([]Remote{other}); err != nil || n != 1 {
+	if n, err := again.Prune(nil, 0); err != nil || n != 2 {
 		t.Fatalf("%d, %v", n, err)
-	}
-	if err := again.Remove(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	if err := again.Remove(t.Context(), other); err != nil {
-		t.Fatalf("the second time: %v", err)
 	}
 	if left := globbed(t, again.dir, "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)

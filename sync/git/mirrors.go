@@ -166,34 +166,11 @@ func (c *call) heal(mi *mirror, why error) bool {
 	return true
 }
 
-// Remove deletes the mirror of a remote, if there is one. It waits for a fetch
-// that runs.
-func (m *Mirrors) Remove(ctx context.Context, r Remote) error {
-	a, err := auth.ParseAddress(r.URL)
-	if err != nil {
-		return &Error{Kind: Refused, Op: "remove mirror", Err: err}
-	}
-	mi := m.mirror(a)
-	if err := mi.take(ctx); err != nil {
-		return err
-	}
-	defer mi.give()
-	old, err := os.MkdirTemp(m.dir, trashPrefix)
-	if err != nil {
-		return err
-	}
-	err = os.Rename(mi.dir, filepath.Join(old, "mirror"))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	mi.changed()
-	return errors.Join(err, os.RemoveAll(old))
-}
-
-// Prune deletes the mirrors of remotes that are not in keep, and returns how
-// many there were. A mirror that is being fetched into is left for the next
-// time.
-func (m *Mirrors) Prune(keep []Remote) (removed int, err error) {
+// Prune deletes the mirrors of remotes that are not in keep and into which
+// nothing was fetched for the time of rest, and returns how many there were.
+// What looks younger than the clock says stays. A mirror that is being fetched
+// into is left for the next time.
+func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err error) {
 	wanted := make(map[string]bool)
 	for _, r := range keep {
 		if a, err := auth.ParseAddress(r.URL); err == nil {
@@ -206,7 +183,7 @@ func (m *Mirrors) Prune(keep []Remote) (removed int, err error) {
 	}
 	for _, d := range dirs {
 		dir := filepath.Join(m.dir, d.Name())
-		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] {
+		if !d.IsDir() || len(d.Name()) != mirrorName || wanted[dir] || time.Since(fetchedAt(dir)) < rest {
 			continue
 		}
 		if a, perr := auth.ParseAddress(urlOf(dir)); perr == nil && m.mirror(a).dir == dir {
@@ -225,4 +202,15 @@ func (m *Mirrors) Prune(keep []Remote) (removed int, err error) {
 		removed++
 	}
 	return removed, err
+}
+
+// fetchedAt is when something came into a mirror last.
+func fetchedAt(dir string) time.Time {
+	var last time.Time
+	for _, d := range []string{dir, filepath.Join(dir, "objects", "pack")} {
+		if info, err := os.Stat(d); err == nil && info.ModTime().After(last) {
+			last = info.ModTime()
+		}
+	}
+	return last
 }

@@ -59,6 +59,12 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	return s, nil
 }
 
+// CloneURL is the URL that a pull of a Repository clones, and whether it has one.
+func CloneURL(repo api.Repository) (string, bool) {
+	s, err := sourceOf("", "", repo)
+	return s.url, err == nil
+}
+
 func orWord(s, other string) string {
 	if s == "" {
 		return other
