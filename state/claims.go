@@ -17,6 +17,10 @@ const (
 	PhaseCompleting Phase = "completing"
 )
 
+// PhaseResting is that of a job that was given back for another attempt. It is no claim any more and has no token; it
+// keeps the mark for the case that this agent gets the job again.
+const PhaseResting Phase = "resting"
+
 // Claim is a job that this agent wants, holds or completes. Its identity is the job's UID and the owner token, never the
 // name: names of jobs are used again.
 type Claim struct {

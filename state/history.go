@@ -20,6 +20,13 @@ type Attempt struct {
 	Finished time.Time `json:"finished,omitzero"`
 }
 
+// DeadLetter tells of a job whose attempts were used up before one of them came to a result.
+type DeadLetter struct {
+	Reason    string `json:"reason"` // what ended the last attempt: crashed, transient, timeout
+	Attempts  int    `json:"attempts"`
+	LastError string `json:"lastError,omitempty"`
+}
+
 // Record is the history of one job: one per UID, whatever the number of attempts.
 type Record struct {
 	UID        string            `json:"uid"`
@@ -38,6 +45,7 @@ type Record struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	RefFrom    string            `json:"refFrom,omitempty"`
 	RefTo      string            `json:"refTo,omitempty"`
+	DeadLetter *DeadLetter       `json:"deadLetter,omitempty"` // nil unless the attempts were used up
 
 	// HistoricJob is what became of the copy for the API: posted, unavailable, skipped, or empty while it is open. Once
 	// set it survives a replacement that leaves it empty, because the copy is posted at most once per UID.

@@ -37,6 +37,13 @@ const (
 	AnnoNotBefore = "limpet/not-before"
 	// AnnoCancel on a Job asks its owner to stop; the value is the reason.
 	AnnoCancel = "limpet/cancel"
+	// AnnoAttempts on a Job lists, as JSON, the attempts that have ended without a
+	// result, so that whoever ends the job can tell of all of them.
+	AnnoAttempts = "limpet/attempts"
+	// AnnoAgent on a Job names the agent that claimed it last.
+	AnnoAgent = "limpet/agent"
+	// AnnoRetryOf on a Job is the UID of the finished job that it repeats.
+	AnnoRetryOf = "limpet/retry-of"
 )
 
 // Job states of the wire. An empty state means the same as StatePending.
