@@ -1,9 +1,6 @@
 package jobs
 
-import (
-	"math/rand/v2"
-	"time"
-)
+import "time"
 
 // retryDelay is how long a name rests after its try-th failure in a row on the
 // way to a claim: 250 ms, 500 ms, 1 s and so on up to 30 s.
@@ -37,13 +34,4 @@ func doubled(first time.Duration, n int, limit time.Duration) time.Duration {
 		}
 	}
 	return min(d, limit)
-}
-
-// jitter returns d plus or minus a tenth, so that agents that were cut off
-// together do not come back together.
-func jitter(d time.Duration) time.Duration {
-	if d < 10 {
-		return d
-	}
-	return d - d/10 + rand.N(d/5)
 }

@@ -2,10 +2,8 @@ package jobs
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +35,7 @@ var (
 func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, open func(*unstructured.Unstructured) bool) (*held, error) {
 	a := aboutOf(job)
 	k := state.Claim{UID: a.uid, Namespace: a.Namespace, Name: a.Name, Repository: a.repository, Action: a.action,
-		ResourceVersion: job.GetResourceVersion(), Token: rand.Text(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: time.Now()}
+		ResourceVersion: job.GetResourceVersion(), Token: c.host.token(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: c.host.now().wall}
 	if err := c.store.PutClaim(ctx, k); err != nil {
 		return nil, fmt.Errorf("keep the intent to claim: %w", err)
 	}
@@ -51,7 +49,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		setClaim(next, millis, k.Token)
 		setAnnotation(next, api.AnnoNotBefore, "")
 		setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
-		sent := time.Now()
+		sent := c.host.now()
 		out, err := c.server.putJob(ctx, next)
 		if err == nil {
 			c.step("claimed", a)
@@ -99,8 +97,8 @@ func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) er
 }
 
 // confirm keeps the claim as confirmed and begins to renew it.
-func (c *Controller) confirm(ctx context.Context, job *unstructured.Unstructured, k state.Claim, sent time.Time, started int64) (*held, error) {
-	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, time.Now(), job.GetResourceVersion()
+func (c *Controller) confirm(ctx context.Context, job *unstructured.Unstructured, k state.Claim, sent moment, started int64) (*held, error) {
+	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.host.now().wall, job.GetResourceVersion()
 	h := c.hold(ctx, job, k, sent)
 	h.started = started
 	if err := c.store.PutClaim(h.ctx, k); err != nil {

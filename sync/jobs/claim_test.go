@@ -166,7 +166,7 @@ func TestClaimCarriesServerTime(t *testing.T) {
 	}
 }
 
-func (r *rig) clock() *api.Clock { return r.agents[len(r.agents)-1].clock }
+func (r *rig) clock() serverClock { return r.agents[len(r.agents)-1].clock }
 
 // TestTwoAgentsRace: two agents, two state files, one queue.
 func TestTwoAgentsRace(t *testing.T) {

@@ -57,7 +57,7 @@ func (c *Controller) clean(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			c.once("cleanup", EventNote, about{}, "expired claims cannot be looked for: "+err.Error())
 		}
-		pause(ctx, jitter(r.Next))
+		pause(ctx, c.host.jitter(r.Next))
 	}
 }
 

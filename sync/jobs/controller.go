@@ -18,7 +18,8 @@
 //	prune.go     old history
 //
 // The state machines (queue, lease, throttle, account) are told the time and do
-// no I/O; the API and the state file stand behind the interfaces server and ledger.
+// no I/O; the API and the state file stand behind the interfaces server and ledger,
+// the clocks and chance behind serverClock and host.
 //
 // # Promises
 //
@@ -80,7 +81,8 @@ type Controller struct {
 	log      *slog.Logger
 	server   server
 	renewals server // over connections of its own
-	clock    *api.Clock
+	clock    serverClock
+	host     host
 	jobs     lister
 	repos    lister
 	store    ledger
@@ -121,8 +123,8 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 	return k, nil
 }
 
-func newController(s, renewals server, clock *api.Clock, jobs, repos lister, store ledger, o Options) *Controller {
-	return &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, jobs: jobs, repos: repos, store: store,
+func newController(s, renewals server, clock serverClock, jobs, repos lister, store ledger, o Options) *Controller {
+	return &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
 		workers: map[string]Worker{}, queue: newIntake(queueLimit), live: newScribe(),
 		running: map[string]*held{}, unsettled: map[string]unsettled{}, told: map[string]struct{}{}}
 }
@@ -220,13 +222,13 @@ func (c *Controller) nowMillis() int64 {
 	if t, _, ok := c.clock.Now(); ok {
 		return t.UnixMilli()
 	}
-	return time.Now().UnixMilli()
+	return c.host.now().wall.UnixMilli()
 }
 
 // renewed is told of every renewal of a held job.
 func (c *Controller) renewed(h *held, err error, next time.Time) {
 	if err != nil {
-		c.tell(EventRenewal, h.about, fmt.Sprintf("lease not renewed, next try in %s: %s", time.Until(next).Round(100*time.Millisecond), err))
+		c.tell(EventRenewal, h.about, fmt.Sprintf("lease not renewed, next try in %s: %s", next.Sub(c.host.now().Time).Round(100*time.Millisecond), err))
 		return
 	}
 	c.tell(EventRenewed, h.about, "lease renewed")

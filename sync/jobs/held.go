@@ -23,6 +23,7 @@ type held struct {
 	origin   *unstructured.Unstructured // the job as it was claimed; not changed
 	server   server                     // for everything but renewals
 	renewals server                     // the same server over connections of its own
+	host     host
 	millis   func() (int64, error)
 	onRenew  func(err error, next time.Time)
 
@@ -55,10 +56,10 @@ type held struct {
 
 // hold makes a held job of an object that carries our claim. confirmed is when
 // the write that proves it was sent.
-func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed time.Time) *held {
+func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed moment) *held {
 	h := &held{
 		about: aboutOf(job), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
-		server: c.server, renewals: c.renewals, millis: c.millis,
+		server: c.server, renewals: c.renewals, host: c.host, millis: c.millis,
 		turn: make(chan struct{}, 1), finished: make(chan struct{}), job: job, origin: job.DeepCopy(), claim: claim,
 		lease: newLease(c.terms, confirmed),
 	}
@@ -66,7 +67,7 @@ func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, c
 	h.onRenew = func(err error, next time.Time) { c.renewed(h, err, next) }
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.work, h.stop = context.WithCancelCause(h.ctx)
-	h.watchdog = time.AfterFunc(time.Until(h.lease.deadline()), h.expire)
+	h.watchdog = c.host.after(h.lease.deadline().Sub(c.host.now().Time), h.expire)
 	c.mu.Lock()
 	c.running[h.uid] = h
 	delete(c.unsettled, h.uid)
@@ -130,7 +131,7 @@ func (h *held) guard(ctx context.Context) error {
 		return err
 	}
 	h.mu.Lock()
-	verdict := h.lease.trust(time.Now())
+	verdict := h.lease.trust(h.host.now())
 	h.mu.Unlock()
 	switch verdict {
 	case ceased:

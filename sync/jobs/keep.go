@@ -17,7 +17,7 @@ func (h *held) keep() {
 		h.mu.Lock()
 		next := h.lease.next
 		h.mu.Unlock()
-		timer := time.NewTimer(time.Until(next))
+		timer := time.NewTimer(next.Sub(h.host.now().Time))
 		select {
 		case <-timer.C:
 		case <-h.finished:
@@ -43,7 +43,7 @@ func (h *held) renew() {
 	h.mu.Lock()
 	if err != nil {
 		after, _ := api.RetryAfter(err)
-		h.lease.failed(time.Now(), after)
+		h.lease.failed(h.host.now().Time, after)
 	}
 	next := h.lease.next
 	h.mu.Unlock()
@@ -78,7 +78,7 @@ func (h *held) renewInTurn(ctx context.Context) error {
 		}
 		next := h.job.DeepCopy()
 		setClaim(next, millis, h.token)
-		sent := time.Now()
+		sent := h.host.now()
 		out, err := h.renewals.putJob(ctx, next)
 		if err == nil {
 			h.job = out
@@ -95,12 +95,13 @@ func (h *held) renewInTurn(ctx context.Context) error {
 }
 
 // confirm notes a renewal that was sent at the given time.
-func (h *held) confirm(sent time.Time) {
+func (h *held) confirm(sent moment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lease.renewed(sent)
 	if !h.ended && h.ctx.Err() == nil {
-		h.watchdog.Reset(time.Until(h.lease.deadline()))
+		h.watchdog.Stop()
+		h.watchdog = h.host.after(h.lease.deadline().Sub(h.host.now().Time), h.expire)
 	}
 }
 

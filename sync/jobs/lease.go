@@ -62,14 +62,14 @@ type lease struct {
 	failures  int       // renewals failed in a row
 }
 
-func newLease(t terms, confirmed time.Time) lease {
-	return lease{terms: t, confirmed: confirmed, wall: confirmed.Round(0), next: confirmed.Add(t.renew)}
+func newLease(t terms, confirmed moment) lease {
+	return lease{terms: t, confirmed: confirmed.Time, wall: confirmed.wall, next: confirmed.Add(t.renew)}
 }
 
 // renewed takes note of a success whose request was sent at the given time.
-func (l *lease) renewed(sent time.Time) {
+func (l *lease) renewed(sent moment) {
 	if sent.After(l.confirmed) {
-		l.confirmed, l.wall = sent, sent.Round(0)
+		l.confirmed, l.wall = sent.Time, sent.wall
 	}
 	l.next = l.confirmed.Add(l.renew)
 	l.failures = 0
@@ -88,11 +88,11 @@ func (l *lease) deadline() time.Time { return l.confirmed.Add(l.giveUp()) }
 
 // trust judges the lease. The monotonic clock decides; the wall clock, which
 // unlike it goes on while a host is suspended, can only raise doubt.
-func (l *lease) trust(now time.Time) trust {
+func (l *lease) trust(now moment) trust {
 	if now.Sub(l.confirmed) >= l.giveUp() {
 		return ceased
 	}
-	if now.Round(0).Sub(l.wall) >= l.giveUp() {
+	if now.wall.Sub(l.wall) >= l.giveUp() {
 		return doubt
 	}
 	return good

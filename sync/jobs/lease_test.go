@@ -43,7 +43,7 @@ func TestTermsLeaveRoomForRetries(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	t.Parallel()
-	l := newLease(terms{60 * time.Second, 10 * time.Second}, t0)
+	l := newLease(terms{60 * time.Second, 10 * time.Second}, momentOf(t0))
 	steps := []struct {
 		name  string
 		at    time.Duration
@@ -52,14 +52,14 @@ func TestLease(t *testing.T) {
 		trust trust
 	}{
 		{"fresh", 0, nil, 10 * time.Second, good},
-		{"renewed on time", 10 * time.Second, func(now time.Time) { l.renewed(now) }, 20 * time.Second, good},
+		{"renewed on time", 10 * time.Second, func(now time.Time) { l.renewed(momentOf(now)) }, 20 * time.Second, good},
 		{"failed once", 21 * time.Second, func(now time.Time) { l.failed(now, 0) }, 21*time.Second + 1250*time.Millisecond, good},
 		{"failed twice", 23 * time.Second, func(now time.Time) { l.failed(now, 0) }, 23*time.Second + 2500*time.Millisecond, good},
 		{"the server asks for more", 26 * time.Second, func(now time.Time) { l.failed(now, 15*time.Second) }, 41 * time.Second, good},
 		{"just before the deadline", 50*time.Second - 1, nil, 41 * time.Second, good},
 		{"at two thirds of the expiry", 50 * time.Second, nil, 41 * time.Second, ceased},
-		{"a late answer counts from when it was sent", 51 * time.Second, func(time.Time) { l.renewed(at(41 * time.Second)) }, 51 * time.Second, good},
-		{"an older answer changes nothing", 52 * time.Second, func(time.Time) { l.renewed(at(30 * time.Second)) }, 51 * time.Second, good},
+		{"a late answer counts from when it was sent", 51 * time.Second, func(time.Time) { l.renewed(momentOf(at(41 * time.Second))) }, 51 * time.Second, good},
+		{"an older answer changes nothing", 52 * time.Second, func(time.Time) { l.renewed(momentOf(at(30 * time.Second))) }, 51 * time.Second, good},
 	}
 	for _, s := range steps {
 		if s.do != nil {
@@ -68,7 +68,7 @@ func TestLease(t *testing.T) {
 		if got := l.next.Sub(t0); got != s.next {
 			t.Errorf("%s: next renewal at %s, want %s", s.name, got, s.next)
 		}
-		if got := l.trust(at(s.at)); got != s.trust {
+		if got := l.trust(momentOf(at(s.at))); got != s.trust {
 			t.Errorf("%s: trust %d, want %d", s.name, got, s.trust)
 		}
 	}
@@ -85,19 +85,19 @@ func TestLease(t *testing.T) {
 func TestLeaseDoubtsAfterSleep(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	l := newLease(terms{60 * time.Second, 10 * time.Second}, begin)
-	if got := l.trust(begin.Add(39 * time.Second)); got != good {
+	l := newLease(terms{60 * time.Second, 10 * time.Second}, momentOf(begin))
+	if got := l.trust(momentOf(begin.Add(39 * time.Second))); got != good {
 		t.Errorf("awake for 39 s: %d", got)
 	}
-	if got := l.trust(begin.Add(40 * time.Second)); got != ceased {
+	if got := l.trust(momentOf(begin.Add(40 * time.Second))); got != ceased {
 		t.Errorf("awake for 40 s: %d", got)
 	}
 	l.wall = l.wall.Add(-time.Hour)
-	if got := l.trust(begin.Add(time.Second)); got != doubt {
+	if got := l.trust(momentOf(begin.Add(time.Second))); got != doubt {
 		t.Errorf("an hour passed on the wall clock alone: %d", got)
 	}
-	l.renewed(begin.Add(2 * time.Second))
-	if got := l.trust(begin.Add(3 * time.Second)); got != good {
+	l.renewed(momentOf(begin.Add(2 * time.Second)))
+	if got := l.trust(momentOf(begin.Add(3 * time.Second))); got != good {
 		t.Errorf("after a renewal: %d", got)
 	}
 }
@@ -149,7 +149,7 @@ func TestDelays(t *testing.T) {
 		last = d
 	}
 	for range 1000 {
-		if d := jitter(10 * time.Second); d < 9*time.Second || d > 11*time.Second {
+		if d := (machine{}).jitter(10 * time.Second); d < 9*time.Second || d > 11*time.Second {
 			t.Fatalf("jitter made 10 s to %s", d)
 		}
 	}

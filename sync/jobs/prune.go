@@ -45,7 +45,7 @@ func (c *Controller) prune(ctx context.Context) {
 		if r.More {
 			rest = min(every, 10*time.Second)
 		}
-		pause(ctx, jitter(rest))
+		pause(ctx, c.host.jitter(rest))
 	}
 }
 

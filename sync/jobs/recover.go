@@ -102,9 +102,9 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 		k.Attempt++
 	}
 	if k.Phase == state.PhaseIntent {
-		k.Phase, k.Claimed = state.PhaseHeld, time.Now()
+		k.Phase, k.Claimed = state.PhaseHeld, c.host.now().wall
 	}
-	h := c.hold(ctx, job, k, time.Now())
+	h := c.hold(ctx, job, k, c.host.now())
 	defer c.drop(h)
 	h.again = true
 	if k.Phase == state.PhaseCompleting {
@@ -148,7 +148,7 @@ func (c *Controller) retake(h *held, k state.Claim) error {
 	if err != nil {
 		return err
 	}
-	sent := time.Now()
+	sent := c.host.now()
 	err = h.put(h.ctx, claimTries, func(job *unstructured.Unstructured) {
 		setClaim(job, millis, k.Token)
 		if k.Attempt > 1 {
