@@ -3,6 +3,10 @@
 #   make run      the main job on this machine: dashboard, or plain lines off a terminal
 #   make test     what CI runs
 #   make build    ./limpet, static
+#   make fault    what can go wrong, in its long form: kills, power cuts, full
+#                 disks, networks; 15 min on 2 cores. SEED=n repeats a run,
+#                 ONLY=pattern runs the parts of that name. The tests are those
+#                 of 'make test' with the flag -fault, which raises their counts.
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X limpet/tui/cli.Version=$(VERSION)
@@ -11,7 +15,7 @@ PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
-.PHONY: build run test unit lint race fuzz bench release apiserver clean
+.PHONY: build run test unit lint race fuzz fault bench release apiserver clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
@@ -43,6 +47,18 @@ fuzz:
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
+
+# Name | package | tests | flags. Each takes -seed too, and logs its figures in
+# a line that begins with "fault: ".
+define FAULT_PARTS
+damaged state files           | ./state | ^TestDamage$$ | -fault
+kill -9 of a writer           | ./state | ^TestKill$$   | -fault
+endef
+export FAULT_PARTS
+SEED ?= $(shell date +%s)
+
+fault: apiserver
+	@GO=$(GO) .ci/fault $(SEED) "$(ONLY)"
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...

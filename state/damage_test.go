@@ -199,9 +199,6 @@ var damages = map[string]func(rng *rand.Rand, data, older []byte) []byte{
 	},
 }
 
-// casesPerDamage is how many seeds each kind of damage gets, once after a clean and once after an unclean stop.
-const casesPerDamage = 8
-
 // TestDamage opens files that were damaged in every way. A store must come up, hold no value that was never written,
 // keep all of them when nothing was set aside, and say so when something is missing.
 func TestDamage(t *testing.T) {
@@ -210,7 +207,8 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rng := rand.New(rand.NewPCG(1, 2))
+	first := seeded(t)
+	rng := rand.New(rand.NewPCG(first, 2))
 	sample(t, s, rng, 150)
 	older, err := os.ReadFile(path)
 	if err != nil {
@@ -230,10 +228,13 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Each kind gets so many cases, once after a clean and once after an unclean stop.
+	cases := times(8, 160)
+	t.Logf("fault: %d damaged files of %d kinds opened twice", (len(damages)-1)*cases*2+2, len(damages))
 	for _, name := range slices.Sorted(maps.Keys(damages)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(casesPerDamage) {
+			for seed := range uint64(cases) {
 				if name == "empty" && seed > 0 {
 					break
 				}
@@ -243,13 +244,13 @@ func TestDamage(t *testing.T) {
 						data = slices.Clone(unclean)
 					}
 					end := inUse(t, data)
-					spoilt := damages[name](rand.New(rand.NewPCG(seed, 7)), data[:end:end], older)
+					spoilt := damages[name](rand.New(rand.NewPCG(first+seed, 7)), data[:end:end], older)
 					if len(spoilt) == end {
 						spoilt = append(spoilt, data[end:]...)
 					}
 					c := damagedCase{want: want, ever: ever, key: key, data: spoilt, unclean: stop == "unclean"}
 					if err := c.run(quickDir(t)); err != nil {
-						t.Errorf("%s, seed=%d: %v", stop, seed, err)
+						t.Errorf("%s, case %d of seed %d: %v", stop, seed, first, err)
 					}
 				}
 			}
