@@ -1,0 +1,451 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"limpet/sync/apitest"
+)
+
+var (
+	soakFor  = flag.Duration("soak", 10*time.Second, "how long TestSoak works before it judges")
+	soakSeed = flag.Uint64("soak-seed", uint64(time.Now().UnixNano()), "what decides the faults of TestSoak")
+)
+
+// soak is a fleet of agents at work on real servers while things go wrong. The
+// first agent is never killed: what it keeps in memory and open is watched.
+type soak struct {
+	t      *testing.T
+	rng    *rand.Rand
+	api    *apitest.Server
+	admin  *http.Client
+	host   *apitest.GitServer
+	sites  []*apitest.Repository // site i is Repository "boards" in namespace "site-i"
+	agents []*soaker
+	jobs   map[string]bool // UIDs made; true = deleted by hand
+	counts map[string]int  // what was done
+}
+
+// soaker is one agent of the fleet.
+type soaker struct {
+	*home
+	name  string
+	flags []string
+	*process
+}
+
+// TestSoak lets a fleet work for -soak, with jobs, commits, kills, stops and
+// suspensions at random, and then asks that nothing is lost: every job has ended
+// once, every board is as the branch says, every state file is sound, no secret
+// is anywhere, and the agent that ran all the time has not grown.
+func TestSoak(t *testing.T) {
+	s := newSoak(t)
+	t.Logf("repeat with: go test ./tui/cli -run TestSoak -soak %s -soak-seed %d", *soakFor, *soakSeed)
+	const samples = 60
+	every := max(*soakFor/samples, 200*time.Millisecond)
+	var used []usage
+	end, sample := time.After(*soakFor), time.NewTicker(every)
+	defer sample.Stop()
+	step := time.NewTicker(250 * time.Millisecond)
+	defer step.Stop()
+	for running := true; running; {
+		select {
+		case <-step.C:
+			s.step()
+		case <-sample.C:
+			used = append(used, s.agents[0].usage(t))
+		case <-end:
+			running = false
+		}
+	}
+	s.settle()
+	s.judge()
+	s.report(used)
+}
+
+func newSoak(t *testing.T) *soak {
+	s := &soak{t: t, rng: rand.New(rand.NewPCG(*soakSeed, 11)), jobs: map[string]bool{}, counts: map[string]int{},
+		api:  apitest.Start(t, apitest.Options{}),
+		host: apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken}),
+	}
+	s.admin = s.api.Client(t)
+	ca, err := os.ReadFile(s.host.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		repo := apitest.Repo(t, 8, 12)
+		s.sites = append(s.sites, repo)
+		url := s.host.Serve(fmt.Sprintf("site-%d.git", i), repo.Dir)
+		s.post("repositories", s.namespace(i), map[string]any{"kind": "Repository", "apiVersion": "provisioning.grafana.app/v0alpha1",
+			"metadata": map[string]any{"name": "boards"},
+			"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []string{}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": 60},
+				"git": map[string]any{"url": url, "branch": apitest.Branch, "path": apitest.Directory}}})
+	}
+	for i := range 3 {
+		a := &soaker{home: newHome(t), name: fmt.Sprintf("agent-%d", i)}
+		for n := range s.sites {
+			a.file(t, fmt.Sprintf("credentials/%s.boards/token", s.namespace(n)), gitToken)
+			a.file(t, fmt.Sprintf("credentials/%s.boards/ca.crt", s.namespace(n)), string(ca))
+		}
+		a.args = []string{"--provisioning-server-url", s.api.URL, "--tls-ca-file", s.api.CAFile, "--token-exchange-url", s.api.SignURL,
+			"--token-file", a.file(t, "token", apitest.SignToken+"\n")}
+		a.flags = []string{"--credentials-dir", filepath.Join(a.dir, "credentials"), "--claim-expiry", "6s", "--lease-renewal-interval", "1s",
+			"--job-interval", "2s", "--max-attempts", "1000", "--log-format", "json"}
+		s.agents = append(s.agents, a)
+		a.begin(t)
+	}
+	return s
+}
+
+func (s *soak) namespace(i int) string { return fmt.Sprintf("site-%d", i) }
+
+// step does one thing: mostly work, sometimes harm.
+func (s *soak) step() {
+	i := s.rng.IntN(len(s.sites))
+	repo := s.sites[i]
+	other := s.agents[1+s.rng.IntN(len(s.agents)-1)]
+	switch n := s.rng.IntN(40); {
+	case n < 18:
+		s.pull(i, n%3 == 0)
+	case n < 24:
+		boards := repo.Dashboards()
+		repo.Edit(s.t, boards[s.rng.IntN(len(boards))].Path)
+		s.counts["edits"]++
+	case n == 24:
+		repo.Add(s.t, fmt.Sprintf("%s/new/board-%d.json", apitest.Directory, s.counts["added"]))
+		s.counts["added"]++
+	case n == 25 && len(repo.Dashboards()) > 6:
+		boards := repo.Dashboards()
+		repo.Delete(s.t, boards[s.rng.IntN(len(boards))].Path)
+		s.counts["deleted"]++
+	case n == 26:
+		repo.ForcePush(s.t, 1)
+		s.counts["force pushes"]++
+	case n == 27:
+		s.cancel(i)
+	case n == 28:
+		s.remove(i)
+	case n < 31:
+		other.kill()
+		other.begin(s.t)
+		s.counts["kills"]++
+	case n == 31:
+		if code := other.end(s.t); code != 0 {
+			s.t.Errorf("%s: exit %d on SIGTERM", other.name, code)
+		}
+		other.begin(s.t)
+		s.counts["restarts"]++
+	case n == 32:
+		other.suspend(s.t, time.Duration(s.rng.IntN(9000))*time.Millisecond)
+		s.counts["suspensions"]++
+	}
+}
+
+// request sends one request to the API and returns its status and answer.
+func (s *soak) request(method, path string, body any) (int, map[string]any) {
+	s.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.api.URL+"/apis/provisioning.grafana.app/v0alpha1/"+path, bytes.NewReader(data))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	resp, err := s.admin.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var answer map[string]any
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.StatusCode, answer
+}
+
+func (s *soak) post(resource, namespace string, body map[string]any) (uid string, made bool) {
+	s.t.Helper()
+	code, answer := s.request(http.MethodPost, "namespaces/"+namespace+"/"+resource, body)
+	if code == http.StatusConflict {
+		return "", false
+	}
+	if code != http.StatusCreated {
+		s.t.Fatalf("create %s: %d %v", resource, code, answer)
+	}
+	return answer["metadata"].(map[string]any)["uid"].(string), true
+}
+
+// pull queues a job, unless one is in the queue.
+func (s *soak) pull(i int, full bool) bool {
+	uid, made := s.post("jobs", s.namespace(i), map[string]any{"kind": "Job", "apiVersion": "provisioning.grafana.app/v0alpha1",
+		"metadata": map[string]any{"name": "boards-sync", "labels": map[string]string{"provisioning.grafana.app/repository": "boards"}},
+		"spec":     map[string]any{"action": "pull", "repository": "boards", "pull": map[string]any{"incremental": !full}}})
+	if made {
+		s.jobs[uid] = false
+		s.counts["jobs"]++
+	}
+	return made
+}
+
+func (s *soak) cancel(i int) {
+	code, _ := s.request(http.MethodPatch, "namespaces/"+s.namespace(i)+"/jobs/boards-sync",
+		map[string]any{"metadata": map[string]any{"annotations": map[string]string{"limpet/cancel": "enough"}}})
+	if code == http.StatusOK {
+		s.counts["cancelled"]++
+	}
+}
+
+func (s *soak) remove(i int) {
+	path := "namespaces/" + s.namespace(i) + "/jobs/boards-sync"
+	code, job := s.request(http.MethodGet, path, nil)
+	if code != http.StatusOK {
+		return
+	}
+	uid := job["metadata"].(map[string]any)["uid"].(string)
+	code, _ = s.request(http.MethodDelete, path, map[string]any{"preconditions": map[string]string{"uid": uid}})
+	if code == http.StatusOK {
+		s.jobs[uid] = true
+		s.counts["removed"]++
+	}
+}
+
+// settle ends the faults and lets the last jobs bring everything in order.
+func (s *soak) settle() {
+	s.t.Helper()
+	s.idle()
+	for i := range s.sites {
+		s.pull(i, true)
+	}
+	s.idle()
+}
+
+func (s *soak) idle() {
+	s.t.Helper()
+	until(s.t, "the queue is empty", func() bool { return len(s.list("jobs")) == 0 })
+}
+
+func (s *soak) list(resource string) []map[string]any {
+	s.t.Helper()
+	code, answer := s.request(http.MethodGet, resource, nil)
+	if code != http.StatusOK {
+		s.t.Fatalf("list %s: %d %v", resource, code, answer)
+	}
+	var out []map[string]any
+	for _, item := range answer["items"].([]any) {
+		out = append(out, item.(map[string]any))
+	}
+	return out
+}
+
+// judge is the oracle.
+func (s *soak) judge() {
+	s.t.Helper()
+	archived := map[string]int{}
+	for _, h := range s.list("historicjobs") {
+		labels := h["metadata"].(map[string]any)["labels"].(map[string]any)
+		archived[labels["provisioning.grafana.app/original-uid"].(string)]++
+	}
+	kept := map[string]bool{}
+	for _, a := range s.agents {
+		for _, r := range a.history(s.t) {
+			kept[r.UID] = true
+		}
+	}
+	for uid, deleted := range s.jobs {
+		if n := archived[uid]; n > 1 || n == 0 && !deleted {
+			s.t.Errorf("job %s has %d HistoricJobs, deleted by hand: %v", uid, n, deleted)
+		}
+		if !kept[uid] && !deleted {
+			s.t.Errorf("job %s is in nobody's history", uid)
+		}
+	}
+	for i, repo := range s.sites {
+		boardsMatch(s.t, s.agents[0].home, s.namespace(i), "boards", repo)
+	}
+	for _, a := range s.agents {
+		if code := a.end(s.t); code != 0 {
+			s.t.Errorf("%s: exit %d on SIGTERM", a.name, code)
+		}
+		var info struct{ Claims int }
+		if err := json.Unmarshal([]byte(a.must(s.t, 0, "store", "info", "-o", "json").out), &info); err != nil || info.Claims != 0 {
+			s.t.Errorf("%s: %d claims left, %v", a.name, info.Claims, err)
+		}
+		if check := a.must(s.t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
+			s.t.Errorf("%s: store check: %s", a.name, check.out)
+		}
+		a.noSecret(s.t, gitToken)
+	}
+}
+
+// report prints one page of figures, and fails when the agent that ran all the
+// time has grown: the middle of its last quarter against its second one.
+func (s *soak) report(all []usage) {
+	s.t.Helper()
+	var done []string
+	for _, name := range slices.Sorted(maps.Keys(s.counts)) {
+		done = append(done, fmt.Sprintf("%d %s", s.counts[name], name))
+	}
+	if len(all) < 8 {
+		s.t.Fatalf("%d samples only", len(all))
+	}
+	early, late := middle(all[len(all)/4:len(all)/2]), middle(all[len(all)*3/4:])
+	s.t.Logf("soak of %s, seed %d: %s", *soakFor, *soakSeed, strings.Join(done, ", "))
+	s.t.Logf("agent-0, medians of the second and of the last quarter: %.1f and %.1f MiB resident, %d and %d descriptors, %d and %d threads, state file %d and %d KiB",
+		mib(early.resident), mib(late.resident), early.files, late.files, early.threads, late.threads, early.state>>10, late.state>>10)
+	if late.resident > early.resident+early.resident/4+(8<<20) {
+		s.t.Errorf("memory grows: %.1f MiB, then %.1f MiB", mib(early.resident), mib(late.resident))
+	}
+	if late.files > early.files+8 || late.threads > early.threads+8 {
+		s.t.Errorf("descriptors or threads grow: %+v, then %+v", early, late)
+	}
+}
+
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
+
+// usage is what a process holds at one moment.
+type usage struct {
+	resident, state int64 // bytes
+	files, threads  int
+}
+
+func middle(all []usage) usage {
+	by := func(get func(usage) int64) int64 {
+		var list []int64
+		for _, u := range all {
+			list = append(list, get(u))
+		}
+		slices.Sort(list)
+		return list[len(list)/2]
+	}
+	return usage{
+		resident: by(func(u usage) int64 { return u.resident }), state: by(func(u usage) int64 { return u.state }),
+		files: int(by(func(u usage) int64 { return int64(u.files) })), threads: int(by(func(u usage) int64 { return int64(u.threads) })),
+	}
+}
+
+// usage reads what the system knows of the agent.
+func (a *soaker) usage(t *testing.T) usage {
+	t.Helper()
+	proc := fmt.Sprintf("/proc/%d/", a.cmd.Process.Pid)
+	status, err := os.ReadFile(proc + "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := usage{files: len(files)}
+	for line := range strings.Lines(string(status)) {
+		var n int64
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &n); err == nil {
+			u.resident = n << 10
+		}
+		if _, err := fmt.Sscanf(line, "Threads: %d", &n); err == nil {
+			u.threads = int(n)
+		}
+	}
+	if info, err := os.Stat(a.state()); err == nil {
+		u.state = info.Size()
+	}
+	return u
+}
+
+// process is one run of an agent, with its log in a file.
+type process struct {
+	*daemon
+	paused chan struct{} // closed when a suspension has ended
+}
+
+func (a *soaker) begin(t *testing.T) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(a.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	d := &daemon{done: make(chan struct{})}
+	d.cmd = a.command(context.WithoutCancel(t.Context()), t, append([]string{"--daemon"}, a.flags...)...)
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(d.done); d.cmd.Wait() }()
+	a.process = &process{daemon: d}
+	t.Cleanup(func() {
+		d.kill()
+		if t.Failed() {
+			text, _ := os.ReadFile(filepath.Join(a.dir, "log"))
+			t.Logf("log of %s:\n%s", a.name, tail(string(text), 4_000))
+		}
+	})
+}
+
+// suspend stops the process for some time, while the test goes on.
+func (a *soaker) suspend(t *testing.T, d time.Duration) {
+	t.Helper()
+	a.awake()
+	if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p := a.process
+	p.paused = make(chan struct{})
+	time.AfterFunc(d, func() {
+		defer close(p.paused)
+		_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may have been killed
+	})
+}
+
+// awake waits until no suspension is on.
+func (a *soaker) awake() {
+	if a.paused != nil {
+		<-a.paused
+	}
+}
+
+// end sends SIGTERM and returns the exit code.
+func (a *soaker) end(t *testing.T) int {
+	t.Helper()
+	a.awake()
+	return a.stop(t)
+}
+
+// noSecret looks for a secret in everything below the home but the credentials.
+func (a *soaker) noSecret(t *testing.T, secret string) {
+	t.Helper()
+	err := filepath.WalkDir(a.dir, func(file string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if d != nil && d.Name() == "credentials" {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		data, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(data, []byte(secret)) {
+			t.Errorf("the secret is in %s", file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
