@@ -69,6 +69,13 @@ release:
 	  out=dist/limpet-$${p%/*}-$${p#*/}; echo $$out; \
 	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$out . || exit 1; \
 	done
+	@$(GO) list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' . | sort -u | while read -r mod ver dir; do \
+	  [ -n "$$dir" ] || continue; \
+	  for f in $$(ls "$$dir" | grep -iE '^(licen[cs]e|copying|notice)'); do \
+	    echo "==== $$mod $$ver: $$f"; cat "$$dir/$$f"; echo; \
+	  done; \
+	done > dist/THIRD_PARTY_LICENSES
+	@cp LICENSE dist/
 	@cd dist && sha256sum limpet-* > SHA256SUMS && cat SHA256SUMS
 
 clean:
