@@ -11,13 +11,19 @@ import (
 )
 
 // Request is one request that a server answered. Body is the body of a write
-// when it was JSON.
+// when it was JSON. UID and Version are those of the object in the answer to a
+// write; versions grow with every write, of whatever kind of object.
 type Request struct {
-	Method string          `json:"method"`
-	Path   string          `json:"path"`
-	Code   int             `json:"code"`
-	Agent  string          `json:"agent"`
-	Body   json.RawMessage `json:"body"`
+	Method  string          `json:"method"`
+	Path    string          `json:"path"`
+	Code    int             `json:"code"`
+	Query   string          `json:"query"`
+	At      int64           `json:"at"` // of the answer, milliseconds since the epoch
+	Agent   string          `json:"agent"`
+	User    string          `json:"user"` // see Server.TokenOf
+	UID     string          `json:"uid"`
+	Version int64           `json:"version,string"`
+	Body    json.RawMessage `json:"body"`
 }
 
 // String is "PUT /apis/… 200", for messages and for comparing sets.

@@ -36,6 +36,11 @@ const (
 // Options of a server of one's own.
 type Options struct {
 	Deny []string // "VERB RESOURCE NAMESPACE", answered with 403; * matches all
+	// SignTTL is the life of an exchanged token; 0 = 10 minutes.
+	SignTTL time.Duration
+	// NoWatchCache has watches served from etcd, so that Compact makes the
+	// versions of before too old for them.
+	NoWatchCache bool
 }
 
 // Server is a running API server. Its methods are safe for concurrent use.
@@ -45,11 +50,12 @@ type Server struct {
 	Token   string // bearer token that may do everything
 	CAFile  string
 
-	dir     string
-	process *exec.Cmd
-	stdin   io.WriteCloser // the server ends when this is closed
-	stdout  *bufio.Reader
-	stderr  *tail
+	dir        string
+	controlURL string
+	process    *exec.Cmd
+	stdin      io.WriteCloser // the server ends when this is closed
+	stdout     *bufio.Reader
+	stderr     *tail
 }
 
 var shared struct {
@@ -102,6 +108,12 @@ func Start(t testing.TB, o Options) *Server {
 	for _, rule := range o.Deny {
 		args = append(args, "--deny", rule)
 	}
+	if o.SignTTL > 0 {
+		args = append(args, "--sign-ttl", o.SignTTL.String())
+	}
+	if o.NoWatchCache {
+		args = append(args, "--no-watch-cache")
+	}
 	s, err := start(t, t.TempDir(), args...)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +150,7 @@ func start(t testing.TB, dir string, args ...string) (*Server, error) {
 	s.stdout = bufio.NewReader(stdout)
 	late := time.AfterFunc(readyWithin, func() { s.process.Process.Kill() })
 	defer late.Stop()
-	var ready struct{ URL, SignURL, CA string }
+	var ready struct{ URL, SignURL, CA, ControlURL string }
 	line, err := s.stdout.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &ready)
@@ -146,7 +158,7 @@ func start(t testing.TB, dir string, args ...string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server did not start: %w", errors.Join(err, s.halt()))
 	}
-	s.URL, s.SignURL, s.CAFile = ready.URL, ready.SignURL, ready.CA
+	s.URL, s.SignURL, s.CAFile, s.controlURL = ready.URL, ready.SignURL, ready.CA, ready.ControlURL
 	return s, nil
 }
 
@@ -161,6 +173,10 @@ func (s *Server) halt() error {
 	}
 	return nil
 }
+
+// TokenOf returns a token that may do everything and whose requests carry the
+// name of a user, in the log and for faults.
+func (s *Server) TokenOf(user string) string { return s.Token + "." + user }
 
 // Client returns an HTTP client that trusts the server and sends its token,
 // with connections of its own. They are closed at the end of the test.

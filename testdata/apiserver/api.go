@@ -70,6 +70,7 @@ func (s *server) apiConfig(ctx context.Context, address, cert, key string, log *
 	codec := apiserver.Codecs.LegacyCodec(apiextensions.SchemeGroupVersion)
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry/testbed", codec))
 	etcd.StorageConfig.Transport.ServerList = []string{s.etcdAddress()}
+	etcd.EnableWatchCache = !s.noCache
 
 	secure := genericoptions.NewSecureServingOptions().WithLoopback()
 	secure.HTTP2MaxStreamsPerConnection = 1000
@@ -100,7 +101,7 @@ func (s *server) apiConfig(ctx context.Context, address, cert, key string, log *
 	g.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(openapi.GetOpenAPIDefinitions, names)
 	g.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, names)
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return log.wrap(genericapiserver.DefaultBuildHandlerChain(h, c))
+		return s.faults.wrap(log.wrap(genericapiserver.DefaultBuildHandlerChain(h, c)))
 	}
 	return &apiserver.Config{
 		GenericConfig: g,

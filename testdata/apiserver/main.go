@@ -5,7 +5,11 @@
 //
 // It writes one JSON line on stdout when it serves:
 //
-//	{"url":"https://127.0.0.1:40123","ca":"…/ca.crt","signURL":"…"}
+//	{"url":"https://127.0.0.1:40123","ca":"…/ca.crt","signURL":"…","controlURL":"http://…"}
+//
+// What goes wrong with it a test says at the control address: requests that
+// fail, hang or are late (faults.go), connections that do (proxies.go), a clock
+// that is wrong, an etcd that has forgotten old versions (control.go).
 //
 // It stops at SIGTERM, SIGINT, or when stdin ends, so that it never outlives its
 // test.
@@ -21,6 +25,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"k8s.io/klog/v2"
 )
@@ -37,6 +42,8 @@ type options struct {
 	Requests  string
 	Sign      string
 	SignToken string
+	SignTTL   time.Duration
+	NoCache   bool
 }
 
 func parse(args []string) (options, error) {
@@ -52,6 +59,8 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.Requests, "requests", "", "file that receives one JSON line per request")
 	f.StringVar(&o.Sign, "sign", "", "address of the token exchange (POST /sign/access-token); empty = off")
 	f.StringVar(&o.SignToken, "sign-token", "ProvisioningAdminToken", "token that may be exchanged")
+	f.DurationVar(&o.SignTTL, "sign-ttl", 10*time.Minute, "life of an exchanged token")
+	f.BoolVar(&o.NoCache, "no-watch-cache", false, "serve watches from etcd, so that a version that it has forgotten is expired")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

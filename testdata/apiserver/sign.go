@@ -16,12 +16,10 @@ import (
 // Its key lives in memory, so a restart makes all its tokens invalid.
 type signer struct {
 	token  string
+	ttl    time.Duration // of a token whose exchange names none
 	public ed25519.PublicKey
 	key    ed25519.PrivateKey
 }
-
-// tokenLifetime is that of an exchanged token which names none.
-const tokenLifetime = 10 * time.Minute
 
 // exchange is the body of a request. ExpiresIn is in seconds.
 type exchange struct {
@@ -36,9 +34,9 @@ type claims struct {
 	Namespace string `json:"namespace"`
 }
 
-func newSigner(token string) (*signer, error) {
+func newSigner(token string, ttl time.Duration) (*signer, error) {
 	public, key, err := ed25519.GenerateKey(rand.Reader)
-	return &signer{token: token, public: public, key: key}, err
+	return &signer{token: token, ttl: ttl, public: public, key: key}, err
 }
 
 // ServeHTTP answers POST /sign/access-token. It refuses a request that lacks
@@ -83,7 +81,7 @@ func (s *signer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *signer) issue(e exchange) (string, error) {
-	ttl := tokenLifetime
+	ttl := s.ttl
 	if e.ExpiresIn > 0 {
 		ttl = time.Duration(e.ExpiresIn) * time.Second
 	}
