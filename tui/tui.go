@@ -42,7 +42,6 @@ type Options struct {
 	In, Out *os.File
 	Color   string // auto, always, never
 	Env     func(string) string
-	Version string
 }
 
 // capsOf reads from the environment what the terminal can show.

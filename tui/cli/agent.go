@@ -288,7 +288,7 @@ func (r *run) gitRules() ([]auth.Rule, error) {
 }
 
 func (r *run) tuiOptions() tui.Options {
-	return tui.Options{In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Env: r.world.Env, Version: Version}
+	return tui.Options{In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Env: r.world.Env}
 }
 
 func (r *run) stateText() string {
