@@ -10,6 +10,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // claimTries is how often a claim is tried on a job that changes under it.
@@ -39,7 +40,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 	if err := c.store.PutClaim(ctx, k); err != nil {
 		return nil, fmt.Errorf("keep the intent to claim: %w", err)
 	}
-	c.step("intent", a)
+	c.step(failpoint.Intent, a)
 	for try := 1; ; try++ {
 		millis, err := c.millis()
 		if err != nil {
@@ -52,7 +53,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		sent := c.host.now()
 		out, err := c.server.putJob(ctx, next)
 		if err == nil {
-			c.step("claimed", a)
+			c.step(failpoint.Claimed, a)
 			h, err := c.confirm(ctx, out, k, sent, millis)
 			if err == nil {
 				status, _, _ := unstructured.NestedString(job.Object, "status", "state")
@@ -106,6 +107,6 @@ func (c *Controller) confirm(ctx context.Context, job *unstructured.Unstructured
 		c.drop(h)
 		return nil, fmt.Errorf("keep the claim: %w: %w", err, errReleased)
 	}
-	c.step("confirmed", h.about)
+	c.step(failpoint.Confirmed, h.about)
 	return h, nil
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // Claims whose owner has died. A claim counts as dead when its label is older
@@ -195,6 +196,7 @@ func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	if _, err := k.c.server.putJob(ctx, job); err != nil {
 		return err
 	}
+	k.c.step(failpoint.Requeued, a)
 	r.Requeued++
 	k.c.tell(EventRequeued, a, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", a.attempt, k.c.o.MaxAttempts))
 	k.c.queue.addAfter(a.key, laneOf(job), rest)

@@ -9,6 +9,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // The end of a job: the record and the phase "completing" in one transaction of
@@ -25,7 +26,7 @@ func (c *Controller) complete(ctx context.Context, h *held, out Outcome, status 
 	if v, ok := c.record(ctx, h, record); !ok {
 		return v
 	}
-	c.step("recorded", h.about)
+	c.step(failpoint.Recorded, h.about)
 	h.mu.Lock()
 	h.claim.Phase = state.PhaseCompleting
 	h.mu.Unlock()
@@ -93,7 +94,7 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 					c.tell(EventNote, h.about, "no HistoricJob could be made: "+err.Error())
 					historic = skipped
 				}
-				c.step("posted", h.about)
+				c.step(failpoint.Posted, h.about)
 			}
 			return h.remove(ctx)
 		}()
@@ -107,10 +108,10 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 		after, _ := api.RetryAfter(err)
 		pause(ctx, max(after, retryDelay(try)))
 	}
-	c.step("deleted", h.about)
+	c.step(failpoint.Deleted, h.about)
 	h.quiet()
 	v := c.endClaim(ctx, h, historic)
-	c.step("ended", h.about)
+	c.step(failpoint.Ended, h.about)
 	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
 	return v
 }

@@ -46,6 +46,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // ledger is what this room needs of the state file.
@@ -234,11 +235,13 @@ func (c *Controller) renewed(h *held, err error, next time.Time) {
 	c.tell(EventRenewed, h.about, "lease renewed")
 }
 
-// step tells tests that a job has come so far.
-func (c *Controller) step(name string, a about) {
+// step tells tests that a job has come to a failpoint: those of this package by
+// the hook of one controller, those of the whole program by the failpoint.
+func (c *Controller) step(point string, a about) {
 	if c.o.hook != nil {
-		c.o.hook(name, a)
+		c.o.hook(point, a)
 	}
+	_ = failpoint.Pass(point) // errors are for places that can fail
 }
 
 func plural(n int, noun string) string {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // youth is how long a job waits for a repository that does not exist yet: both
@@ -120,6 +121,7 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 		c.left(job, j)
 		return verdict{}
 	}
+	c.step(failpoint.Seen, a)
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and given back: an open one would be left behind.
 	h, err := c.claim(context.WithoutCancel(ctx), job, func(again *unstructured.Unstructured) bool {

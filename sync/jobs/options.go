@@ -66,8 +66,9 @@ type Options struct {
 	// quick and must not call the controller.
 	Observe func(Event)
 
-	// hook is told how far a job has come, for tests that stop the agent there.
-	hook func(step string, a about)
+	// hook is told of every failpoint that a job of this controller passes, for
+	// tests that stop one of several agents in a process there.
+	hook func(point string, a about)
 }
 
 func (o Options) withDefaults() Options {

@@ -10,6 +10,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // A claim in the state file that no driver works on is unsettled: the process
@@ -132,7 +133,7 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	if err := c.store.PutClaim(ctx, k); err != nil {
 		return c.release(h, "the claim cannot be kept in the state file: "+err.Error())
 	}
-	c.step("confirmed", h.about)
+	c.step(failpoint.Confirmed, h.about)
 	c.tell(EventResumed, h.about, resumedText(k))
 	if k.Attempt > c.o.MaxAttempts {
 		return c.finish(ctx, h, newProgress(time.Now()), Outcome{State: api.StateError, Errors: []string{deathMessage},

@@ -53,15 +53,18 @@ func TestCrashAtEveryStep(t *testing.T) {
 				var a *agent
 				var done []string
 				crashed := make(chan struct{})
+				marks := 0
 				die := func(name string) {
-					if name == stop {
+					if name == "marked" {
+						marks++
+					}
+					if name == stop && marks != 1 {
 						a.crash()
 						close(crashed)
 					}
 				}
 				w := batches(&done, func(ctx context.Context, n int) {
 					if n == 2 && stop == "marked" {
-						die("marked")
 						<-ctx.Done()
 					}
 				})
@@ -109,8 +112,12 @@ func TestCrashAndTakenMeanwhile(t *testing.T) {
 				var a *agent
 				var done []string
 				crashed := make(chan struct{})
+				marks := 0
 				die := func(name string) {
-					if name == stop {
+					if name == "marked" {
+						marks++
+					}
+					if name == stop && marks != 1 {
 						a.crash()
 						close(crashed)
 					}
@@ -118,7 +125,6 @@ func TestCrashAndTakenMeanwhile(t *testing.T) {
 				a = r.start("a1", Options{hook: func(name string, _ about) { die(name) }},
 					batches(&done, func(ctx context.Context, n int) {
 						if n == 2 && stop == "marked" {
-							die("marked")
 							<-ctx.Done()
 						}
 					}))

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // releaseTime bounds the whole release of one job, all tries included.
@@ -40,7 +41,7 @@ func (c *Controller) giveBack(h *held, then verdict, why string, edit func(*unst
 		c.tell(EventWaiting, h.about, "the job could not be given back ("+err.Error()+"); it is taken up again later")
 		return c.later(h)
 	}
-	c.step("released", h.about)
+	c.step(failpoint.Released, h.about)
 	c.dropClaim(context.WithoutCancel(ctx), h)
 	c.tell(EventReleased, h.about, why)
 	return then

@@ -12,6 +12,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 )
 
 // What happens between the claim and the end of a job: the worker is called,
@@ -61,10 +62,10 @@ func (c *Controller) run(ctx context.Context, h *held, j judgement) verdict {
 	reporting, stopReporting := context.WithCancel(h.ctx)
 	defer stopReporting()
 	h.group.Go(func() { h.report(reporting, p) })
-	c.step("working", h.about)
+	c.step(failpoint.Working, h.about)
 	err, returned := c.work(ctx, work, h, j.worker, &t)
 	stopReporting()
-	c.step("worked", h.about)
+	c.step(failpoint.Worked, h.about)
 	return c.after(ctx, h, p, err, returned, context.Cause(work))
 }
 
@@ -177,6 +178,7 @@ func (c *Controller) keepMark(ctx context.Context, h *held, mark json.RawMessage
 		h.mu.Lock()
 		h.claim.Mark = mark
 		h.mu.Unlock()
+		c.step(failpoint.Marked, h.about)
 	}
 	return err
 }

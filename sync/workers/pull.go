@@ -10,6 +10,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/failpoint"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
@@ -244,7 +245,7 @@ func (r *pull) fetch(ctx context.Context) error {
 		var stats git.Stats
 		if stats, err = r.o.Git.Fetch(ctx, r.remote, r.ref); err == nil {
 			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
-			return nil
+			return failpoint.Pass(failpoint.Fetched)
 		}
 		if git.KindOf(err) != git.Moved {
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
@@ -134,6 +135,9 @@ func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
 
 // apply carries the plan out and counts what the repository has then.
 func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64) error {
+	if err := failpoint.Pass(failpoint.Planned); err != nil {
+		return err
+	}
 	r.Progress.SetTotal(ctx, plan.Len())
 	r.Progress.SetMessage(ctx, "replicating changes")
 	tally, err := resources.Apply{
@@ -184,6 +188,9 @@ type recorder struct {
 func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	r.pull.Progress.Record(ctx, jobs.Result{Action: string(res.Action), Group: res.Group, Kind: res.Kind, Name: res.Name,
 		Path: res.Path, PreviousPath: res.PreviousPath, Err: res.Err, Warning: res.Warning})
+	if err := failpoint.Pass(failpoint.Applying); err != nil {
+		r.lost.Store(&err)
+	}
 	n := r.done.Add(1)
 	if !r.busy.CompareAndSwap(false, true) {
 		return

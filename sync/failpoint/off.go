@@ -1,0 +1,6 @@
+//go:build !failpoints
+
+package failpoint
+
+// Pass does nothing and returns nil.
+func Pass(string) error { return nil }
