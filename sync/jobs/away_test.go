@@ -53,8 +53,8 @@ func TestServerAway(t *testing.T) {
 			a := r.start("a", Options{}, w)
 			r.job("r1", "r1-sync")
 			pass(time.Second)
-			if n := a.count(EventReleased); n != 1 || len(r.claims()) != 0 {
-				t.Errorf("%d releases, %d claims", n, len(r.claims()))
+			if n := a.count(EventPostponed); n != 1 || len(r.claims()) != 0 {
+				t.Errorf("%d postponed, %d claims", n, len(r.claims()))
 			}
 			pass(2 * time.Minute)
 			r.done("success", "")
@@ -67,7 +67,7 @@ func TestServerAway(t *testing.T) {
 			r.start("a", Options{}, w)
 			r.job("r1", "r1-sync")
 			pass(10 * time.Minute)
-			r.done("error", "the API cannot be worked with now: connection refused")
+			r.done("dead", "the API cannot be worked with now: connection refused (3 attempts)")
 			if n := len(w.seen()); n != DefaultMaxAttempts {
 				t.Errorf("%d runs", n)
 			}

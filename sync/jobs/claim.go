@@ -37,6 +37,9 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 	a := aboutOf(job)
 	k := state.Claim{UID: a.uid, Namespace: a.Namespace, Name: a.Name, Repository: a.repository, Action: a.action,
 		ResourceVersion: job.GetResourceVersion(), Token: c.host.token(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: c.host.now().wall}
+	if before, ok := c.rested(a.uid); ok {
+		k.Mark = before.Mark
+	}
 	if err := c.store.PutClaim(ctx, k); err != nil {
 		return nil, fmt.Errorf("keep the intent to claim: %w", err)
 	}
@@ -49,6 +52,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		next := job.DeepCopy()
 		setClaim(next, millis, k.Token)
 		setAnnotation(next, api.AnnoNotBefore, "")
+		setAnnotation(next, api.AnnoAgent, c.o.Agent)
 		setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
 		sent := c.host.now()
 		out, err := c.server.putJob(ctx, next)
@@ -91,7 +95,12 @@ func certain(err error) bool {
 
 // abandon forgets an intent that did not come to pass.
 func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) error {
-	if err := c.store.DropClaim(context.WithoutCancel(ctx), k.UID); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	err := c.store.DropClaim(ctx, k.UID)
+	if before, ok := c.rested(k.UID); ok && err == nil {
+		err = c.store.PutClaim(ctx, before)
+	}
+	if err != nil {
 		c.unsettle(k)
 	}
 	return cause

@@ -12,6 +12,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
+	"limpet/sync/failpoint"
 )
 
 // Claims whose owner has died. A claim counts as dead when its label is older
@@ -189,13 +190,14 @@ func (k *cleaner) settle(ctx context.Context, job *unstructured.Unstructured, no
 func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, now int64, r *cleanupResult) error {
 	a := aboutOf(job)
 	rest := attemptDelay(a.attempt + 1)
+	endAttempt(job, crashedAttempt(job, a.attempt, expiredText))
 	stripClaim(job)
-	setAnnotation(job, api.AnnoAttempt, strconv.Itoa(a.attempt))
 	setAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(now+rest.Milliseconds(), 10))
 	setState(job, api.StatePending)
 	if _, err := k.c.server.putJob(ctx, job); err != nil {
 		return err
 	}
+	k.c.step(failpoint.Requeued, a)
 	k.c.step(failpoint.Requeued, a)
 	r.Requeued++
 	k.c.tell(EventRequeued, a, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", a.attempt, k.c.o.MaxAttempts))
@@ -207,6 +209,7 @@ func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, n
 // ends, so that it gets its history exactly once.
 func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *cleanupResult) error {
 	c, a := k.c, aboutOf(job)
+	crashed := crashedAttempt(job, a.attempt, expiredText)
 	h, err := c.claim(ctx, job, func(*unstructured.Unstructured) bool { return false })
 	if err != nil {
 		if errors.Is(err, errTaken) || errors.Is(err, errBusy) {
@@ -216,9 +219,10 @@ func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *c
 	}
 	defer c.drop(h)
 	c.tell(EventFailed, a, deathMessage)
-	out := Outcome{State: api.StateError, Message: deathMessage, Errors: []string{deathMessage}}
+	h.before = addAttempt(h.before, crashed)
+	out := death()
 	if c.o.Cleanup == CleanupRequeue {
-		out.Message = fmt.Sprintf("%s (%s)", deathMessage, plural(a.attempt, "attempt"))
+		out = dead(out, attemptCrashed, a.attempt)
 	}
 	if v := c.finish(ctx, h, newProgress(time.Now()), out); v.retry {
 		c.queue.add(a.key, laneOf(job), true)
@@ -226,6 +230,9 @@ func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *c
 	r.Failed++
 	return nil
 }
+
+// expiredText is what the list of attempts says of one whose claim has expired.
+const expiredText = "its claim has expired; the agent may have stopped or lost its connection"
 
 // isOwn says whether this agent works on a job or has still to settle it.
 func (c *Controller) isOwn(uid string) bool {

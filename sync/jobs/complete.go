@@ -112,6 +112,9 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 	h.quiet()
 	v := c.endClaim(ctx, h, historic)
 	c.step(failpoint.Ended, h.about)
+	if out.dead != nil {
+		c.tellState(EventDead, h.about, out.dead.Reason, out.Message)
+	}
 	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
 	return v
 }
@@ -169,7 +172,14 @@ func (c *Controller) newRecord(h *held, out Outcome, status map[string]any, fini
 	}
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)
-	r.Attempts = []state.Attempt{{N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: r.Started, Finished: r.Finished}}
+	r.Attempts, r.DeadLetter = h.before, out.dead
+	switch {
+	case out.dead != nil && out.dead.Reason == attemptCrashed: // nobody has worked in this one
+	case out.dead != nil:
+		r.Attempts = addAttempt(r.Attempts, state.Attempt{N: h.attempt, Agent: r.Agent, State: out.dead.Reason, Message: out.dead.LastError, Started: r.Started, Finished: r.Finished})
+	default:
+		r.Attempts = addAttempt(r.Attempts, state.Attempt{N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: r.Started, Finished: r.Finished})
+	}
 	return r
 }
 

@@ -13,6 +13,7 @@
 //	progress.go  what the worker reports (account.go), written at most so often (throttle.go)
 //	complete.go  record, HistoricJob (historic.go), DELETE, end of the claim
 //	release.go   the way back into the queue
+//	setback.go   the way back for another attempt (attempt.go, resting.go)
 //	recover.go   claims of a process that stopped
 //	cleanup.go   expired claims of others
 //	prune.go     old history
@@ -46,6 +47,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 	"limpet/sync/failpoint"
 )
 
@@ -91,12 +93,13 @@ type Controller struct {
 	queue    *intake
 	live     *scribe
 
-	mu             sync.Mutex           // guards the fields below
-	running        map[string]*held     // by UID
-	unsettled      map[string]unsettled // by UID; never at the same time in running
-	told           map[string]struct{}  // ids of what was told once
-	noArchiveUntil time.Time            // the server keeps no HistoricJobs
-	recalled       bool                 // the claims of the last process have been taken over
+	mu             sync.Mutex             // guards the fields below
+	running        map[string]*held       // by UID
+	unsettled      map[string]unsettled   // by UID; never at the same time in running
+	resting        map[string]state.Claim // by UID; jobs that were given back with their mark kept
+	told           map[string]struct{}    // ids of what was told once
+	noArchiveUntil time.Time              // the server keeps no HistoricJobs
+	recalled       bool                   // the claims of the last process have been taken over
 }
 
 // New makes a controller. It registers its handlers with the informer of jobs,
@@ -126,8 +129,8 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 
 func newController(s, renewals server, clock serverClock, jobs, repos lister, store ledger, o Options) *Controller {
 	return &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
-		workers: map[string]Worker{}, queue: newIntake(queueLimit), live: newScribe(),
-		running: map[string]*held{}, unsettled: map[string]unsettled{}, told: map[string]struct{}{}}
+		workers: map[string]Worker{}, queue: newIntake(queueLimit, o.Agent), live: newScribe(),
+		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{}}
 }
 
 // Run works until ctx ends. Then every running job is given the grace period to

@@ -283,13 +283,13 @@ func TestHowWorkersEnd(t *testing.T) {
 	}{
 		{"error", worker(func(context.Context, *Task) error { return errors.New("no such branch") }), "error", "no such branch"},
 		{"panic", worker(func(context.Context, *Task) error { panic("index out of range") }), "error", "worker panicked: index out of range"},
-		{"timeout", work(time.Hour), "error", "job did not end within 1m0s"},
+		{"timeout", work(time.Hour), "dead", "job did not end within 1m0s (3 attempts)"},
 		{"finished although the time was up", worker(func(context.Context, *Task) error { <-time.After(70 * time.Second); return nil }), "success", ""},
 		{"slow to return after its time", worker(func(ctx context.Context, _ *Task) error {
 			<-ctx.Done()
 			<-time.After(3 * time.Minute)
 			return ctx.Err()
-		}), "error", "job did not end within 1m0s"},
+		}), "dead", "job did not end within 1m0s (3 attempts)"},
 		{"too many errors", worker(func(ctx context.Context, t *Task) error {
 			t.Progress.StrictMaxErrors(2)
 			for range 5 {
@@ -311,13 +311,13 @@ func TestHowWorkersEnd(t *testing.T) {
 						t.Fatal("the job ended while its worker still ran")
 					}
 				}
-				pass(5 * time.Minute)
+				pass(15 * time.Minute)
 				r.done(c.state, c.message)
 				if a.Waiting() != 0 {
 					t.Errorf("%d names left in the queue", a.Waiting())
 				}
 				r.job("r1", "again") // the process goes on
-				pass(10 * time.Minute)
+				pass(20 * time.Minute)
 				if len(r.history()) != 2 {
 					t.Error("the next job was not run")
 				}

@@ -19,7 +19,9 @@ const (
 	EventLost      = "lost"      // the lease is lost, nothing more is written
 	EventCancelled = "cancelled" // the job was told to stop
 	EventReleased  = "released"  // given back to the queue
+	EventPostponed = "postponed" // given back for another attempt: something is in the way that passes
 	EventCompleted = "completed" // in history and gone from the queue
+	EventDead      = "dead"      // comes before completed: the attempts are used up, State says by what
 	EventWaiting   = "waiting"   // the result is kept and sent when the API is back
 	EventRequeued  = "requeued"  // the expired claim of another agent was removed
 	EventFailed    = "failed"    // the job of an expired claim was ended as error
@@ -58,6 +60,7 @@ var levels = map[string]string{
 	EventApplied: "debug", EventRenewed: "debug", EventProgress: "debug", EventLeft: "debug",
 	EventRejected: "warn", EventRenewal: "warn", EventLost: "warn", EventCancelled: "warn",
 	EventWaiting: "warn", EventRequeued: "warn", EventFailed: "warn", EventNote: "warn",
+	EventPostponed: "warn",
 }
 
 var slogLevels = map[string]slog.Level{
@@ -73,7 +76,7 @@ func (c *Controller) tellState(typ string, a about, state, text string) {
 	e := Event{At: time.Now(), Type: typ, Level: levels[typ], Namespace: a.Namespace, Job: a.Name, UID: a.uid,
 		Repository: a.repository, Action: a.action, Attempt: a.attempt, State: state, Text: text}
 	switch {
-	case state == "error" || state == "cancelled":
+	case typ == EventDead || state == "error" || state == "cancelled" || state == stateDead:
 		e.Level = "error"
 	case state == "warning":
 		e.Level = "warn"

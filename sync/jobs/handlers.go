@@ -69,6 +69,7 @@ func (c *Controller) list(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		c.listOnce()
+		c.sweep(ctx)
 		select {
 		case <-ctx.Done():
 			return

@@ -20,6 +20,7 @@ type held struct {
 	started  int64                      // server milliseconds, status.started
 	began    time.Time                  // local time
 	again    bool                       // somebody has worked on the job before, so it may be in history
+	before   []state.Attempt            // attempts that have ended without a result
 	origin   *unstructured.Unstructured // the job as it was claimed; not changed
 	server   server                     // for everything but renewals
 	renewals server                     // the same server over connections of its own
@@ -63,7 +64,7 @@ func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, c
 		turn: make(chan struct{}, 1), finished: make(chan struct{}), job: job, origin: job.DeepCopy(), claim: claim,
 		lease: newLease(c.terms, confirmed),
 	}
-	h.attempt = claim.Attempt
+	h.attempt, h.before = claim.Attempt, attemptsEnded(job)
 	h.onRenew = func(err error, next time.Time) { c.renewed(h, err, next) }
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.work, h.stop = context.WithCancelCause(h.ctx)
@@ -71,6 +72,7 @@ func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, c
 	c.mu.Lock()
 	c.running[h.uid] = h
 	delete(c.unsettled, h.uid)
+	delete(c.resting, h.uid)
 	c.mu.Unlock()
 	c.live.begin(h.uid)
 	h.group.Go(h.keep)

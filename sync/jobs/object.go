@@ -127,6 +127,13 @@ func setState(u *unstructured.Unstructured, state string) {
 	u.Object["status"] = status
 }
 
+// setMessage changes nothing of the status but its message.
+func setMessage(u *unstructured.Unstructured, text string) {
+	if status, ok := u.Object["status"].(map[string]any); ok {
+		status["message"] = clip(text, maxMessage)
+	}
+}
+
 func updates(v any) int64 {
 	switch n := v.(type) {
 	case int64:

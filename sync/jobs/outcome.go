@@ -3,6 +3,7 @@ package jobs
 import (
 	"slices"
 
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -13,17 +14,30 @@ type Outcome struct {
 	Errors   []string
 	Warnings []string
 
-	cancelled bool // a person wanted it to end
+	cancelled bool              // a person wanted it to end
+	dead      *state.DeadLetter // its attempts are used up
 }
 
 // stateCancelled is what the local history calls a job that a person has
 // cancelled. The wire has no such state; there it is an error.
 const stateCancelled = "cancelled"
 
+// stateDead is what the local history calls a job whose attempts are used up. On
+// the wire it is an error.
+const stateDead = "dead"
+
+// death is how a job ends whose agent is gone and that is not tried again.
+func death() Outcome {
+	return Outcome{State: api.StateError, Message: deathMessage, Errors: []string{deathMessage}}
+}
+
 // shown is the state for people.
 func (o Outcome) shown() string {
-	if o.cancelled {
+	switch {
+	case o.cancelled:
 		return stateCancelled
+	case o.dead != nil:
+		return stateDead
 	}
 	return o.State
 }

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -38,6 +39,11 @@ func (c *Controller) recall(ctx context.Context) error {
 	}
 	for _, k := range claims {
 		c.mu.Lock()
+		if k.Phase == state.PhaseResting {
+			c.resting[k.UID] = k
+			c.mu.Unlock()
+			continue
+		}
 		c.unsettled[k.UID] = unsettled{claim: k, restart: true}
 		c.mu.Unlock()
 		c.queue.add(key{k.Namespace, k.Name}, lane{k.Namespace, k.Repository}, true)
@@ -118,6 +124,9 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	if h.started == 0 {
 		h.started = c.nowMillis()
 	}
+	if k.Attempt-1 > attemptsOf(job) {
+		h.before = addAttempt(h.before, crashedAttempt(job, k.Attempt-1, "the agent stopped while it worked on the job"))
+	}
 	if err := c.retake(h, k); err != nil {
 		if _, taken := h.lost(); taken {
 			if k.Phase == state.PhaseCompleting {
@@ -136,8 +145,7 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	c.step(failpoint.Confirmed, h.about)
 	c.tell(EventResumed, h.about, resumedText(k))
 	if k.Attempt > c.o.MaxAttempts {
-		return c.finish(ctx, h, newProgress(time.Now()), Outcome{State: api.StateError, Errors: []string{deathMessage},
-			Message: fmt.Sprintf("%s (%s)", deathMessage, plural(c.o.MaxAttempts, "attempt"))})
+		return c.finish(ctx, h, newProgress(time.Now()), dead(death(), attemptCrashed, c.o.MaxAttempts))
 	}
 	return c.serve(ctx, h, job)
 }
@@ -152,9 +160,10 @@ func (c *Controller) retake(h *held, k state.Claim) error {
 	sent := c.host.now()
 	err = h.put(h.ctx, claimTries, func(job *unstructured.Unstructured) {
 		setClaim(job, millis, k.Token)
-		if k.Attempt > 1 {
-			setAnnotation(job, api.AnnoAttempt, fmt.Sprint(k.Attempt-1))
+		for _, ended := range h.before {
+			endAttempt(job, ended)
 		}
+		setAnnotation(job, api.AnnoAgent, c.o.Agent)
 	})
 	if err == nil {
 		h.confirm(sent)
@@ -176,6 +185,9 @@ func (c *Controller) resumeCompletion(ctx context.Context, h *held) verdict {
 		return c.release(h, "the result of the job cannot be read any more")
 	}
 	out := Outcome{State: r.State, Message: r.Message, cancelled: r.State == stateCancelled}
+	if r.State == stateDead {
+		out.dead = cmp.Or(r.DeadLetter, &state.DeadLetter{})
+	}
 	ctx, cancel := c.graceful(ctx, h.ctx)
 	defer cancel()
 	return c.deliver(ctx, h, status, out)

@@ -213,7 +213,7 @@ func TestJobThatKillsItsAgent(t *testing.T) {
 		last := quick()
 		r.start("a9", Options{MaxAttempts: 3}, last)
 		pass(5 * time.Second)
-		rec := r.done("error", "3 attempts")
+		rec := r.done("dead", "3 attempts")
 		if runs != 3 || len(last.seen()) != 0 || rec.UID != string(created.GetUID()) || !contains(rec.Message, deathMessage) {
 			t.Errorf("%d runs, then %q, record %+v", runs, last.seen(), rec)
 		}

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,12 +18,18 @@ const releaseTime = 10 * time.Second
 // first. When the API cannot be told, the claim stays in the state file and the
 // next look at the job, now or at the next start, takes it up again.
 func (c *Controller) release(h *held, why string) verdict {
-	return c.giveBack(h, verdict{bar: c.o.Interval, again: true, calm: true}, why, func(*unstructured.Unstructured) {})
+	v, given := c.giveBack(h, func(*unstructured.Unstructured) {})
+	if !given {
+		return v
+	}
+	c.dropClaim(context.WithoutCancel(h.ctx), h)
+	c.tell(EventReleased, h.about, why)
+	return verdict{bar: c.o.Interval, again: true, calm: true}
 }
 
-// giveBack writes the release of a job, with what edit adds to it, and returns
-// then.
-func (c *Controller) giveBack(h *held, then verdict, why string, edit func(*unstructured.Unstructured)) verdict {
+// giveBack takes the claim off a job, with what edit adds to that. When it does
+// not succeed the verdict says what becomes of the job.
+func (c *Controller) giveBack(h *held, edit func(*unstructured.Unstructured)) (v verdict, given bool) {
 	h.seal()
 	h.quiet()
 	ctx, cancel := context.WithTimeout(h.ctx, releaseTime)
@@ -36,35 +41,13 @@ func (c *Controller) giveBack(h *held, then verdict, why string, edit func(*unst
 	})
 	if err != nil {
 		if cause, _ := h.lost(); cause != nil {
-			return c.forfeited(h)
+			return c.forfeited(h), false
 		}
 		c.tell(EventWaiting, h.about, "the job could not be given back ("+err.Error()+"); it is taken up again later")
-		return c.later(h)
+		return c.later(h), false
 	}
 	c.step(failpoint.Released, h.about)
-	c.dropClaim(context.WithoutCancel(ctx), h)
-	c.tell(EventReleased, h.about, why)
-	return then
-}
-
-// postpone puts a job back whose worker met a server that could not be worked
-// with. As long as the API of the jobs itself does not answer, the claim is kept
-// and taken up again, however long that takes. When it does answer, the trouble
-// is elsewhere, and the run counts as an attempt: after the last one the job ends
-// as error.
-func (c *Controller) postpone(ctx context.Context, h *held, p *Progress, away error) verdict {
-	if h.attempt >= c.o.MaxAttempts {
-		if _, err := c.server.job(h.ctx, h.key); err == nil {
-			return c.finish(ctx, h, p, p.Outcome(away))
-		}
-		c.tell(EventWaiting, h.about, away.Error())
-		return c.later(h)
-	}
-	rest := attemptDelay(h.attempt + 1)
-	return c.giveBack(h, verdict{bar: rest, again: true, calm: true}, away.Error(), func(job *unstructured.Unstructured) {
-		setAnnotation(job, api.AnnoAttempt, strconv.Itoa(h.attempt))
-		setAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(c.nowMillis()+rest.Milliseconds(), 10))
-	})
+	return verdict{}, true
 }
 
 // forfeited ends a job whose lease is lost. Nothing is written about it. A job

@@ -56,7 +56,7 @@ func (c *Controller) run(ctx context.Context, h *held, j judgement) verdict {
 
 	work, cancel := h.work, context.CancelFunc(func() {})
 	if c.o.Timeout > 0 {
-		work, cancel = context.WithTimeoutCause(work, c.o.Timeout, errTimeout(c.o.Timeout))
+		work, cancel = context.WithTimeoutCause(work, c.o.Timeout, tooLong(c.o.Timeout))
 	}
 	defer cancel()
 	reporting, stopReporting := context.WithCancel(h.ctx)
@@ -67,11 +67,6 @@ func (c *Controller) run(ctx context.Context, h *held, j judgement) verdict {
 	stopReporting()
 	c.step(failpoint.Worked, h.about)
 	return c.after(ctx, h, p, err, returned, context.Cause(work))
-}
-
-// errTimeout is the cause of a context whose job has run too long.
-func errTimeout(d time.Duration) error {
-	return fmt.Errorf("job did not end within %s: %w", d, context.DeadlineExceeded)
 }
 
 // work calls the worker and waits for it: without limit as long as the agent
@@ -124,10 +119,9 @@ func (c *Controller) after(ctx context.Context, h *held, p *Progress, err error,
 		return c.finish(ctx, h, p, out)
 	case ctx.Err() != nil:
 		return c.release(h, "the agent stops")
-	case errors.Is(cause, context.DeadlineExceeded):
-		return c.finish(ctx, h, p, p.Outcome(cause))
-	case errors.As(err, new(*api.AwayError)):
-		return c.postpone(ctx, h, p, err)
+	}
+	if s, ok := setbackOf(err, cause); ok {
+		return c.postpone(ctx, h, p, s)
 	}
 	return c.finish(ctx, h, p, p.Outcome(err))
 }

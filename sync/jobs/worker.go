@@ -36,10 +36,10 @@ type Worker interface {
 	// Run does the work. It is at-least-once: all that it writes must be
 	// harmless when written twice. It ends soon after ctx, whose cause is
 	// ErrLost, ErrCancelled, ErrShutdown or wraps context.DeadlineExceeded. A
-	// returned error makes the job end as error, unless it is an *api.AwayError:
-	// that puts the job back until the API can be worked with. Single resources
-	// that went wrong are recorded in Progress instead. A panic ends the job as
-	// error.
+	// returned error makes the job end as error, unless it is a *TransientError
+	// or an *api.AwayError: then the job rests and is tried again, and ends as
+	// error when no attempt is left. Single resources that went wrong are
+	// recorded in Progress instead. A panic ends the job as error.
 	Run(ctx context.Context, t *Task) error
 }
 
@@ -59,7 +59,8 @@ type Task struct {
 	// follows this one.
 	Attempt int
 	Last    bool
-	// Mark is the last resume mark of an earlier run of this claim, or nil.
+	// Mark is the last resume mark of an earlier run of this job by this agent, or
+	// nil.
 	Mark     json.RawMessage
 	Progress *Progress
 	// Log carries the job's name; its lines also go to the dashboard.
