@@ -42,7 +42,7 @@ func (b *builder) add(name bucket, key []byte, f frame) error {
 		return err
 	}
 	count := b.m.Tallies[name]
-	count.add(frameSum(raw))
+	count.add(key, raw)
 	b.m.Tallies[name] = count
 	if b.bytes += len(key) + len(raw); b.bytes < copyBatch {
 		return nil

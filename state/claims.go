@@ -44,7 +44,7 @@ func (s *Store) PutClaim(ctx context.Context, c Claim) error {
 	if c.UID == "" {
 		return fmt.Errorf("write claim of %s/%s: no uid", c.Namespace, c.Name)
 	}
-	return s.write(ctx, func(t *txn) error { return t.putJSON(claimBucket, []byte(c.UID), c) })
+	return s.write(ctx, func(t *txn) error { return t.putClaim(c) })
 }
 
 // Claims returns all claims, ordered by UID.
@@ -82,7 +82,7 @@ func (s *Store) PutMark(ctx context.Context, uid string, mark json.RawMessage) e
 			return err
 		}
 		c.Mark = mark
-		return t.putJSON(claimBucket, []byte(uid), c)
+		return t.putClaim(c)
 	})
 }
 
@@ -107,7 +107,7 @@ func (s *Store) Complete(ctx context.Context, uid string, r Record) error {
 			return err
 		}
 		c.Phase = PhaseCompleting
-		return t.putJSON(claimBucket, []byte(uid), c)
+		return t.putClaim(c)
 	})
 }
 
@@ -128,6 +128,23 @@ func (s *Store) EndClaim(ctx context.Context, uid string, historicJob string) er
 		_, err = t.remove(claimBucket, []byte(uid))
 		return err
 	})
+}
+
+// putClaim inserts or replaces the claim of c's job. Of another claim of that job nothing stays.
+func (t *txn) putClaim(c Claim) error {
+	var old []byte
+	// A damaged one is replaced as if there were none: a job that runs must be able to go on.
+	if f, ok, err := t.get(claimBucket, []byte(c.UID)); ok && err == nil {
+		var was Claim
+		if decodeJSON(f, &was) == nil && was.Token == c.Token {
+			old = f.body
+		}
+	}
+	body, err := encodeClaim(c, old)
+	if err != nil {
+		return err
+	}
+	return t.put(claimBucket, []byte(c.UID), body)
 }
 
 func (v view) claim(uid string) (Claim, error) {

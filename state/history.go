@@ -81,24 +81,44 @@ func (s *Store) HistoryCount(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// pruneBatch is how many records one transaction removes: about 20 ms, so that claims do not wait behind a big prune.
-const pruneBatch = 1000
+// pruneBatch is how many records one transaction removes: a few milliseconds, which is what a completion that comes just
+// behind it waits longer. Measured 2026-11 on a busy machine while 100,000 records of 770 bytes were trimmed: a completion
+// takes 4.2 ms at the median instead of 1.3 (BenchmarkCompleteBesideTrim).
+const pruneBatch = 250
 
 // PruneHistory removes the records that finished before that time, oldest first, and says how many. After an error or
 // the end of ctx the batches before it stay removed.
 func (s *Store) PruneHistory(ctx context.Context, before time.Time) (removed int, err error) {
 	end := recordKey(before, "")
-	return s.dropOldest(ctx, func(key []byte, _ int) bool { return bytes.Compare(key, end) < 0 })
+	return s.dropOldest(ctx, func(key []byte, _ tally) bool { return bytes.Compare(key, end) < 0 })
 }
 
 // TrimHistory removes the oldest records until at most maxRecords are left, and says how many were removed.
 func (s *Store) TrimHistory(ctx context.Context, maxRecords int) (removed int, err error) {
-	return s.dropOldest(ctx, func(_ []byte, left int) bool { return left > max(maxRecords, 0) })
+	return s.dropOldest(ctx, func(_ []byte, left tally) bool { return left.N > max(maxRecords, 0) })
 }
 
-// dropOldest removes records from the old end while drop says so of the key and the number of records left. On a full
-// disk it goes on in smaller steps, which need fewer new pages.
-func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left int) bool) (removed int, err error) {
+// TrimHistoryBytes removes the oldest records until those that are left, with their keys and frames, have at most
+// maxBytes, and says how many were removed. It knows the sum without reading the records. The file itself does not
+// shrink by that: its free pages are used again, and Compact gives them back.
+func (s *Store) TrimHistoryBytes(ctx context.Context, maxBytes int64) (removed int, err error) {
+	return s.dropOldest(ctx, func(_ []byte, left tally) bool { return left.Bytes > max(maxBytes, 0) })
+}
+
+// HistoryBytes returns how many bytes the records have, with their keys and frames, without reading them.
+func (s *Store) HistoryBytes(ctx context.Context) (int64, error) {
+	var n int64
+	err := s.view(ctx, func(v view) error {
+		m, err := v.meta()
+		n = m.Tallies[recordBucket].Bytes
+		return err
+	})
+	return n, err
+}
+
+// dropOldest removes records from the old end while drop says so of the key and the tally of those that are left. On a
+// full disk it goes on in smaller steps, which need fewer new pages.
+func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left tally) bool) (removed int, err error) {
 	for step := pruneBatch; ; {
 		n := 0
 		err := s.write(ctx, func(t *txn) error {
@@ -119,16 +139,17 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left int) 
 	}
 }
 
-func (t *txn) dropOldest(step int, drop func(key []byte, left int) bool) (int, error) {
+func (t *txn) dropOldest(step int, drop func(key []byte, left tally) bool) (int, error) {
 	bk := t.tx.Bucket([]byte(recordBucket))
 	if bk == nil {
 		return 0, corrupt("bucket %s is missing", recordBucket)
 	}
-	left := t.m.Tallies[recordBucket].N
+	left := t.m.Tallies[recordBucket]
 	var keys [][]byte
 	c := bk.Cursor()
-	for k, _ := c.First(); k != nil && len(keys) < step && drop(k, left-len(keys)); k, _ = c.Next() {
+	for k, raw := c.First(); k != nil && len(keys) < step && drop(k, left); k, raw = c.Next() {
 		keys = append(keys, bytes.Clone(k))
+		left.remove(k, raw)
 	}
 	for _, k := range keys {
 		if _, err := t.remove(recordBucket, k); err != nil {
@@ -150,6 +171,11 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	t.ending = ending
 	defer func() { t.ending = false }()
 	old, oldKey, ok, err := t.record(r.UID)
+	var oldBody []byte
+	if ok && err == nil {
+		f, _, _ := t.get(recordBucket, oldKey)
+		oldBody = bytes.Clone(f.body) // the record may move, and its old place goes first
+	}
 	if err != nil {
 		return err
 	}
@@ -168,7 +194,11 @@ func (t *txn) putRecord(r Record, ending bool) error {
 			return err
 		}
 	}
-	if err := t.putJSON(recordBucket, key, r); err != nil {
+	body, err := encodeRecord(r, oldBody)
+	if err != nil {
+		return err
+	}
+	if err := t.put(recordBucket, key, body); err != nil {
 		return err
 	}
 	if ok && bytes.Equal(key, oldKey) {

@@ -16,12 +16,15 @@ type Info struct {
 	Created   time.Time `json:"created"` // when the file was first made, or rebuilt after damage
 	Claims    int       `json:"claims"`
 	History   int       `json:"history"`
-	Objects   int       `json:"objects"`
-	Facts     int       `json:"facts"`
-	Secrets   int       `json:"secrets"`
-	Oldest    time.Time `json:"oldest,omitzero"` // finish of the oldest record of the history; zero when there is none
-	Newest    time.Time `json:"newest,omitzero"`
-	Revision  uint64    `json:"revision"`
+
+	HistoryBytes int64 `json:"historyBytes"` // of the records with their keys and frames
+
+	Objects  int       `json:"objects"`
+	Facts    int       `json:"facts"`
+	Secrets  int       `json:"secrets"`
+	Oldest   time.Time `json:"oldest,omitzero"` // finish of the oldest record of the history; zero when there is none
+	Newest   time.Time `json:"newest,omitzero"`
+	Revision uint64    `json:"revision"`
 }
 
 // Info returns counts and sizes without reading the records.
@@ -33,7 +36,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 			return err
 		}
 		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
-		i.Claims, i.History = m.Tallies[claimBucket].N, m.Tallies[recordBucket].N
+		i.Claims, i.History, i.HistoryBytes = m.Tallies[claimBucket].N, m.Tallies[recordBucket].N, m.Tallies[recordBucket].Bytes
 		i.Objects, i.Facts, i.Secrets = m.Tallies[objectBucket].N, m.Tallies[factBucket].N, m.Tallies[secretBucket].N
 		i.FreeBytes = (&file{db: v.tx.DB()}).free()
 		bk := v.tx.Bucket([]byte(recordBucket))

@@ -103,7 +103,7 @@ func (p *pages) verify(ctx context.Context, root uint64) (findings, *walk, error
 			if met[b] == nil {
 				met[b] = &tally{}
 			}
-			met[b].add(f.sum)
+			met[b].meet(key, f)
 		}
 		return nil
 	})
@@ -147,6 +147,8 @@ func (r *findings) compare(want map[bucket]tally, met map[bucket]*tally) {
 			r.note(fmt.Sprintf("%s: %d records of %d", b, have.N, want[b].N))
 		case have.Sum != want[b].Sum:
 			r.note(fmt.Sprintf("%s: a record is not the last that was written", b))
+		case !want[b].covers(have):
+			r.note(fmt.Sprintf("%s: %d bytes of %d", b, have.Bytes, want[b].Bytes))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +35,7 @@ func (f format) apply(op *opening, file *file) error {
 	case m.Schema > f.version:
 		return &SchemaError{Have: m.Schema, Want: f.version, Path: op.path}
 	case m.Schema == f.version:
-		return nil
+		return file.measure(op.ctx)
 	}
 	name := op.path + kept + strconv.Itoa(m.Schema) + "-" + now().UTC().Format(timeForm)
 	if err := file.saveAs(name); err != nil {
@@ -53,6 +54,9 @@ func (f format) apply(op *opening, file *file) error {
 func (f format) raise(tx *bbolt.Tx, maxSize int64) error {
 	t, err := beginTxn(tx, hardLimit(maxSize), now())
 	if err != nil {
+		return err
+	}
+	if err := t.measure(context.Background()); err != nil {
 		return err
 	}
 	for t.m.Schema < f.version {

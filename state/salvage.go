@@ -222,7 +222,7 @@ func (s *salvage) tree(root uint64) error {
 	s.gaps = append(s.gaps, w.problems...)
 	for _, b := range dataBuckets {
 		// A bucket that lost its place in the root, or records without a visible reason, are a gap from end to end.
-		if !slices.Contains(w.buckets, b) || s.m != nil && s.m.Tallies[b] != *s.carried[b] && !s.hasGap(b) {
+		if !slices.Contains(w.buckets, b) || s.m != nil && !s.m.Tallies[b].covers(*s.carried[b]) && !s.hasGap(b) {
 			s.gaps = append(s.gaps, problem{bucket: b})
 		}
 	}
@@ -249,7 +249,7 @@ func (s *salvage) take(b bucket, key, raw []byte) (ok bool, err error) {
 		return true, nil
 	}
 	s.keys[b][string(key)] = true
-	s.carried[b].add(f.sum)
+	s.carried[b].meet(key, f)
 	if b == uidBucket {
 		return true, nil
 	}
@@ -266,7 +266,7 @@ func (s *salvage) count(sure bool) {
 	s.sum.Revision = max(s.sum.Revision, s.m.Revision)
 	for _, b := range dataBuckets {
 		want, have := s.m.Tallies[b], *s.carried[b]
-		if b == uidBucket || want == have {
+		if b == uidBucket || want.covers(have) {
 			continue
 		}
 		s.sum.Lost += max(want.N-have.N, 1)

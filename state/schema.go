@@ -27,15 +27,41 @@ var dataBuckets = []bucket{claimBucket, recordBucket, uidBucket, snapBucket, fac
 // that an old program can tell a newer file from a damaged one.
 var metaKey = []byte("meta")
 
-// tally counts the frames of a bucket and adds up their checksums. A missing, doubled or stale record changes it, which
-// the checksum of the record alone cannot show.
+// tally counts the frames of a bucket, adds up their checksums and measures them with their keys. A missing, doubled or
+// stale record changes it, which the checksum of the record alone cannot show.
 type tally struct {
-	N   int    `json:"n"`
-	Sum uint64 `json:"sum"`
+	N     int    `json:"n"`
+	Sum   uint64 `json:"sum"`
+	Bytes int64  `json:"bytes,omitempty"` // of keys and frames; absent beside records in a file of before there was this member
 }
 
-func (t *tally) add(sum uint32)    { t.N++; t.Sum += uint64(sum) }
-func (t *tally) remove(sum uint32) { t.N--; t.Sum -= uint64(sum) }
+// add takes in the frame raw under key, and remove takes it out again.
+func (t *tally) add(key, raw []byte) {
+	t.N++
+	t.Sum += uint64(frameSum(raw))
+	t.Bytes += int64(len(key) + len(raw))
+}
+
+func (t *tally) remove(key, raw []byte) {
+	t.N--
+	t.Sum -= uint64(frameSum(raw))
+	t.Bytes -= int64(len(key) + len(raw))
+}
+
+// meet takes in a frame that was read and verified.
+func (t *tally) meet(key []byte, f frame) {
+	t.N++
+	t.Sum += uint64(f.sum)
+	t.Bytes += int64(len(key) + frameHeader + len(f.body))
+}
+
+// unmeasured says that the bytes were not counted yet.
+func (t tally) unmeasured() bool { return t.N > 0 && t.Bytes == 0 }
+
+// covers says that met, the tally of all that was found, is what t promises.
+func (t tally) covers(met tally) bool {
+	return t.N == met.N && t.Sum == met.Sum && (t.Bytes == met.Bytes || t.unmeasured())
+}
 
 // meta is the record that every write transaction renews.
 type meta struct {
@@ -54,6 +80,16 @@ type format struct {
 
 // current is the schema of this program. A step is added here when it is raised; each runs inside the one transaction
 // that also writes the new number.
+//
+// The number is raised only for what an older program would get wrong. A new member of a record is no such thing, as
+// long as it keeps to these rules:
+//
+//   - It may be absent, and its absence means what it meant before there was the member.
+//   - In a Claim, a Record or an Attempt an older program keeps it as it is while it changes the other members (see
+//     members.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
+//   - In the meta record an older program drops it with its next write. So it must be possible to make it anew from the
+//     records, and its absence must be seen (see tally.Bytes and measure).
+//   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.
 var current = format{version: 1}
 
 func newMeta(version int, revision uint64, now time.Time) meta {
