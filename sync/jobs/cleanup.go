@@ -12,7 +12,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
-	"limpet/sync/failpoint"
 )
 
 // Claims whose owner has died. A claim counts as dead when its label is older
@@ -197,7 +196,6 @@ func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	if _, err := k.c.server.putJob(ctx, job); err != nil {
 		return err
 	}
-	k.c.step(failpoint.Requeued, a)
 	k.c.step(failpoint.Requeued, a)
 	r.Requeued++
 	k.c.tell(EventRequeued, a, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", a.attempt, k.c.o.MaxAttempts))

@@ -48,7 +48,6 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
-	"limpet/sync/failpoint"
 )
 
 // ledger is what this room needs of the state file.
