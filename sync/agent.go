@@ -329,7 +329,7 @@ func (a *Agent) secret(ctx context.Context, namespace, name string) (map[string]
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, api.Away(err)
 	}
 	data, _, err := unstructured.NestedStringMap(u.Object, "data")
 	if err != nil {

@@ -101,6 +101,21 @@ func TestDoRepeats(t *testing.T) {
 	}
 }
 
+// A call that is harmless when done twice is repeated as often as any, not as
+// often squared.
+func TestDoTwice(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodPatch, http.MethodGet} {
+		for _, status := range []int{429, 500, 503} {
+			inBubble(t, Config{}, func(t *testing.T, c *Client, s *script) {
+				got, _, err := c.DoTwice(t.Context(), method, "/apis/x", nil, jsonType, []byte(`{}`))
+				if got != status || err == nil || s.calls() != retryAttempts {
+					t.Errorf("%s %d: status %d after %d calls, %v", method, status, got, s.calls(), err)
+				}
+			}, reply(status, "text/plain", "oops"))
+		}
+	}
+}
+
 // No repetition begins that the caller's deadline would cut.
 func TestDoKeepsDeadline(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *Client, s *script) {

@@ -32,6 +32,16 @@ const mostAnswer = 64 << 20
 // apierrors), and status and answer are filled in as well. status is 0 when
 // there was no answer.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int, answer []byte, err error) {
+	return c.do(ctx, method, path, query, contentType, body, repeatable)
+}
+
+// DoTwice is Do for a call that is harmless when it is carried out twice,
+// whatever its method: POST and PATCH are repeated like the others.
+func (c *Client) DoTwice(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int, answer []byte, err error) {
+	return c.do(ctx, method, path, query, contentType, body, func(string, int, error) bool { return true })
+}
+
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte, repeatable func(method string, status int, err error) bool) (status int, answer []byte, err error) {
 	err = Retry(ctx, func(ctx context.Context) error {
 		status, answer, err = c.once(ctx, method, path, query, contentType, body)
 		if err != nil && !repeatable(method, status, err) {

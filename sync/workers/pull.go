@@ -127,7 +127,7 @@ func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
 	t.Progress.SetMessage(ctx, "execute sync job")
 	t.Progress.StrictMaxErrors(maxErrors)
 	r.resume()
-	err := r.sync(ctx)
+	err := passing(r.sync(ctx))
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
 	}
@@ -142,7 +142,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	case errors.Is(err, jobs.ErrShutdown):
 		r.status.queued(ctx)
 		return err
-	case errors.As(err, new(*api.AwayError)) && !r.Last:
+	case jobs.Transient(err) && !r.Last:
 		// The pull is run again. Who is away now is not asked once more.
 		if since, _ := r.o.Client.Down(); since.IsZero() {
 			r.status.queued(ctx)

@@ -205,12 +205,8 @@ func (r *rig) start() {
 	o.Namespace, o.Logger, o.Grace = r.namespace, log, 50*time.Millisecond
 	o.Observe = func(e jobs.Event) {
 		switch e.Type {
-		case jobs.EventCompleted, jobs.EventLeft, jobs.EventLost:
+		case jobs.EventCompleted, jobs.EventLeft, jobs.EventLost, jobs.EventPostponed:
 			r.done <- e
-		case jobs.EventReleased:
-			if strings.Contains(e.Text, "cannot be worked with now") {
-				r.done <- e
-			}
 		}
 	}
 	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{NewPull(r.options)}, o)

@@ -148,10 +148,7 @@ func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, bod
 	collection := ref
 	collection.Name = ""
 	path, data := s.path(version, collection), body(version)
-	err = api.Retry(ctx, func(ctx context.Context) error {
-		_, _, err := s.client(ref.Group).Do(ctx, http.MethodPost, path, validation(ref, strict), "application/json", data)
-		return err
-	})
+	_, _, err = s.client(ref.Group).DoTwice(ctx, http.MethodPost, path, validation(ref, strict), "application/json", data)
 	if err != nil {
 		return s.judged(ref.Group, fmt.Errorf("create %s %s: %w", ref.Resource, ref.Name, err))
 	}

@@ -167,10 +167,7 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 			return fmt.Errorf("encode status patch: %w", encodeErr)
 		}
 		var answer []byte
-		err = api.Retry(ctx, func(ctx context.Context) (err error) {
-			_, answer, err = s.client.Do(ctx, http.MethodPatch, path+"/status", nil, "application/json-patch+json", body)
-			return err
-		})
+		_, answer, err = s.client.DoTwice(ctx, http.MethodPatch, path+"/status", nil, "application/json-patch+json", body)
 		if err == nil {
 			return s.keep(answer)
 		}

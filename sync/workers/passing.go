@@ -1,0 +1,30 @@
+package workers
+
+import (
+	"errors"
+
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+)
+
+// passing tells an error that may be over by the next attempt from one that
+// only a person can end. It is asked about the Git side: what the API says is
+// judged where the API is asked.
+//
+//	unreachable   no route, name unknown, refused, broken off, 429, 5xx, a portal in its place
+//	timeout       silent for too long
+//	moved         the branch was faster than its fetches
+//
+// Certificates that do not hold count as unreachable: a clock that is wrong
+// after boot and a captive portal are more frequent at a site than a wrong one.
+func passing(err error) error {
+	e, ok := errors.AsType[*git.Error](err)
+	if !ok {
+		return err
+	}
+	switch e.Kind {
+	case git.Unreachable, git.Timeout, git.Moved:
+		return &jobs.TransientError{Err: err, After: e.RetryAfter}
+	}
+	return err
+}
