@@ -58,23 +58,30 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		out, err := c.server.putJob(ctx, next)
 		if err == nil {
 			c.step(failpoint.Claimed, a)
+			c.o.Meter.Claim(driverOf(ctx), ClaimWon)
 			h, err := c.confirm(ctx, out, k, sent, millis)
 			if err == nil {
+				c.waited(h)
 				status, _, _ := unstructured.NestedString(job.Object, "status", "state")
 				h.again = status != "" || a.attempt > 1
 			}
 			return h, err
 		}
 		if apierrors.IsConflict(err) {
+			c.o.Meter.Claim(driverOf(ctx), ClaimConflict)
 			if try == claimTries {
+				c.o.Meter.Claim(driverOf(ctx), ClaimContended)
 				return nil, c.abandon(ctx, k, errBusy)
 			}
 			if job, err = c.server.job(ctx, a.key); err == nil && string(job.GetUID()) == a.uid && open(job) {
 				continue
 			}
+		} else {
+			c.o.Meter.Claim(driverOf(ctx), ClaimError)
 		}
 		switch {
 		case err == nil, stale(err):
+			c.o.Meter.Claim(driverOf(ctx), ClaimContended)
 			return nil, c.abandon(ctx, k, errTaken)
 		case certain(err):
 			return nil, c.abandon(ctx, k, err)

@@ -72,6 +72,7 @@ func (c *Controller) makeRoom(ctx context.Context) {
 	}
 	removed, err := c.store.TrimHistory(ctx, n*9/10)
 	if err == nil && removed > 0 {
+		c.o.Meter.Pruned(removed, 0)
 		c.tell(EventPruned, about{}, plural(removed, "history record")+" removed to make room in the state file")
 	}
 }
@@ -115,6 +116,7 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 	if out.dead != nil {
 		c.tellState(EventDead, h.about, out.dead.Reason, out.Message)
 	}
+	c.processed(h, out, status)
 	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
 	return v
 }

@@ -149,8 +149,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		return fmt.Errorf("wait for the watches: %w", err)
 	}
 	var g errgroup.Group
-	for range c.o.Drivers {
-		g.Go(func() error { c.drive(ctx); return nil })
+	for i := range c.o.Drivers {
+		g.Go(func() error { c.drive(withDriver(ctx, i)); return nil })
 	}
 	g.Go(func() error { c.list(ctx); return nil })
 	g.Go(func() error { c.clean(ctx); return nil })

@@ -17,6 +17,7 @@ func (c *Controller) handler() api.Handler {
 }
 
 func (c *Controller) added(job *unstructured.Unstructured) {
+	c.seen(job.GetCreationTimestamp().Time)
 	c.watch(job)
 	if !claimed(job) {
 		c.queue.add(keyOf(job), laneOf(job), false)
@@ -24,6 +25,7 @@ func (c *Controller) added(job *unstructured.Unstructured) {
 }
 
 func (c *Controller) updated(old, job *unstructured.Unstructured) {
+	c.seen(time.Time{})
 	if old.GetUID() != job.GetUID() {
 		c.deleted(old)
 	}
@@ -81,6 +83,7 @@ func (c *Controller) list(ctx context.Context) {
 func (c *Controller) listOnce() {
 	for _, job := range c.jobs.List() {
 		if !claimed(job) {
+			c.o.Meter.Seen(SourceRelist, -1)
 			c.queue.add(keyOf(job), laneOf(job), false)
 		}
 	}

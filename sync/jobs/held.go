@@ -15,6 +15,7 @@ import (
 // held is a job under our claim.
 type held struct {
 	about
+	driver   string // whose work it is; see Meter
 	token    string
 	created  time.Time                  // of the Job
 	started  int64                      // server milliseconds, status.started
@@ -59,7 +60,7 @@ type held struct {
 // the write that proves it was sent.
 func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed moment) *held {
 	h := &held{
-		about: aboutOf(job), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
+		about: aboutOf(job), driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
 		server: c.server, renewals: c.renewals, host: c.host, millis: c.millis,
 		turn: make(chan struct{}, 1), finished: make(chan struct{}), job: job, origin: job.DeepCopy(), claim: claim,
 		lease: newLease(c.terms, confirmed),
@@ -75,6 +76,7 @@ func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, c
 	delete(c.resting, h.uid)
 	c.mu.Unlock()
 	c.live.begin(h.uid)
+	c.o.Meter.Began(h.uid, h.driver, h.action)
 	h.group.Go(h.keep)
 	return h
 }
@@ -88,6 +90,7 @@ func (c *Controller) drop(h *held) {
 	delete(c.running, h.uid)
 	c.mu.Unlock()
 	c.live.end(h.uid)
+	c.o.Meter.Ended(h.uid)
 }
 
 // quiet ends renewals; writes go on while the lease lasts.

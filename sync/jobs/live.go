@@ -27,6 +27,7 @@ type Line struct {
 type Running struct {
 	UID, Namespace, Name string
 	Repository, Action   string
+	Driver               string // that works on it: its index, or DriverCleanup
 	State                string // working, or cancelling once a person wants it to stop
 	Message              string
 	Attempt, MaxAttempts int
@@ -70,7 +71,7 @@ func (c *Controller) Live() []Running {
 }
 
 func (c *Controller) look(h *held) Running {
-	r := Running{UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action,
+	r := Running{UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action, Driver: h.driver,
 		State: api.StateWorking, Attempt: h.attempt, MaxAttempts: c.o.MaxAttempts, Created: h.created, Started: h.began,
 		Progress: -1, Lines: c.live.lines(h.uid)}
 	r.LeaseUntil, r.RenewAt = h.until()

@@ -65,6 +65,8 @@ type Options struct {
 	// Observe is called for every event, from many goroutines at once. It must be
 	// quick and must not call the controller.
 	Observe func(Event)
+	// Meter counts what the drivers do; nil = nobody does.
+	Meter Meter
 
 	// hook is told of every failpoint that a job of this controller passes, for
 	// tests that stop one of several agents in a process there.
@@ -89,6 +91,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Meter == nil {
+		o.Meter = unmetered{}
 	}
 	return o
 }

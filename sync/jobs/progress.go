@@ -23,6 +23,9 @@ type Progress struct {
 	ended func() error
 	// tell reports a step to the observer of the controller.
 	tell func(typ, text string)
+	// meter counts the results, under the action of the job.
+	meter  Meter
+	action string
 	// changed holds one token when something has changed since the last look.
 	changed chan struct{}
 
@@ -38,6 +41,7 @@ func newProgress(now time.Time) *Progress {
 		put:     func(context.Context, json.RawMessage) error { return nil },
 		ended:   func() error { return nil },
 		tell:    func(string, string) {},
+		meter:   unmetered{},
 		changed: make(chan struct{}, 1),
 		account: newAccount(), throttle: throttle{last: now},
 	}
@@ -73,6 +77,7 @@ func (p *Progress) Record(_ context.Context, r Result) {
 	p.account.record(r)
 	p.throttle.record = true
 	p.mu.Unlock()
+	p.meter.Resource(p.action, r)
 	switch {
 	case r.Err != nil:
 		p.tell(EventRejected, resultText(r, r.Err))
@@ -83,6 +88,10 @@ func (p *Progress) Record(_ context.Context, r Result) {
 	}
 	p.notify()
 }
+
+// Phase notes how long a part of a sync took, or with phase "" all of it. sync is
+// SyncFull or SyncIncremental; the names of the parts are Grafana's.
+func (p *Progress) Phase(sync, phase string, took time.Duration) { p.meter.Phase(sync, phase, took) }
 
 // SetFinalMessage sets the message of a job that does not end as error.
 func (p *Progress) SetFinalMessage(text string) {

@@ -47,6 +47,7 @@ func (c *Controller) run(ctx context.Context, h *held, j judgement) verdict {
 	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= c.o.MaxAttempts, p, c.live.logger(h.about, c.log)
 	p.ended = func() error { return context.Cause(h.ctx) }
 	p.tell = func(typ, text string) { c.tell(typ, h.about, text) }
+	p.meter, p.action = c.o.Meter, h.action
 	p.put = func(ctx context.Context, mark json.RawMessage) error { return c.keepMark(ctx, h, mark) }
 	t.Mark = p.resume(h.claim.Mark)
 	h.setProgress(p)
@@ -154,6 +155,7 @@ func (c *Controller) withdrawn(ctx context.Context, h *held, p *Progress, reason
 		c.dropClaim(ctx, h)
 		return verdict{calm: true}
 	}
+	c.processed(h, out, status)
 	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
 	return c.endClaim(ctx, h, skipped)
 }
