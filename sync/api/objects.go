@@ -37,6 +37,9 @@ const (
 	AnnoNotBefore = "limpet/not-before"
 	// AnnoCancel on a Job asks its owner to stop; the value is the reason.
 	AnnoCancel = "limpet/cancel"
+	// AnnoPriority on a Job, or on a Repository for all its jobs, is 0 to 9; 9 is
+	// most urgent, 5 is that of a job without it.
+	AnnoPriority = "limpet/priority"
 	// AnnoAttempts on a Job lists, as JSON, the attempts that have ended without a
 	// result, so that whoever ends the job can tell of all of them.
 	AnnoAttempts = "limpet/attempts"

@@ -16,8 +16,11 @@ type intake struct {
 	wake chan struct{}
 }
 
-func newIntake(limit int) *intake {
-	return &intake{queue: newQueue(limit), wake: make(chan struct{}, 1)}
+// newIntake makes the queue of the agent of that name.
+func newIntake(limit int, agent string) *intake {
+	q := newQueue(limit)
+	q.favour = func(l lane) uint64 { return favour(agent, l) }
+	return &intake{queue: q, wake: make(chan struct{}, 1)}
 }
 
 func (i *intake) signal() {
@@ -27,18 +30,50 @@ func (i *intake) signal() {
 	}
 }
 
+// add brings in a name whose priority is not known or stays as it is.
 func (i *intake) add(k key, l lane, urgent bool) {
 	i.mu.Lock()
-	i.queue.add(k, l, urgent)
+	i.queue.add(k, l, urgent, unranked)
 	i.mu.Unlock()
 	i.signal()
 }
 
-func (i *intake) addAfter(k key, l lane, delay time.Duration) {
+// rank brings in a name with its priority.
+func (i *intake) rank(k key, l lane, priority int) {
 	i.mu.Lock()
-	i.queue.addAt(k, l, time.Now().Add(delay))
+	i.queue.add(k, l, false, priority)
 	i.mu.Unlock()
 	i.signal()
+}
+
+// addAfter brings in a name that must not be served before the delay is over.
+func (i *intake) addAfter(k key, l lane, delay time.Duration) {
+	i.mu.Lock()
+	i.queue.addAt(k, l, time.Now().Add(delay), unranked)
+	i.mu.Unlock()
+	i.signal()
+}
+
+// free ends the rest of a lane.
+func (i *intake) free(l lane) {
+	i.mu.Lock()
+	i.queue.free(l)
+	i.mu.Unlock()
+	i.signal()
+}
+
+// idle says whether a driver that came now would find nothing to do.
+func (i *intake) idle() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.queue.ready(time.Now())
+}
+
+// hesitated says whether a name that was taken has been hesitated about.
+func (i *intake) hesitated(k key) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.queue.hesitated(k)
 }
 
 func (i *intake) done(k key, v verdict) {

@@ -1,9 +1,6 @@
 package jobs
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // The queue holds names of jobs, never objects, and knows neither goroutines
 // nor clocks: every call is told the time. Its laws:
@@ -12,19 +9,42 @@ import (
 //     looked at again when the run is over.
 //   - Names of one repository form a lane. A lane is served by one driver at a
 //     time, so two jobs of one repository never run together in this agent.
-//   - Lanes take turns: after a name was taken from a lane, every other lane
-//     that has something waiting comes first. A repository with ten thousand
-//     jobs delays the single job of another one by one job at most.
+//   - A lane that rests (another agent works on the repository) is not served
+//     before its time or before it is freed, but for own claims.
 //   - A barred name is not served before its time, whoever adds it.
+//   - Names with a claim of this agent to settle are urgent: they go first.
+//   - A higher priority goes first, among the names of a lane and among lanes,
+//     where a lane counts as its best name.
+//   - Lanes of equal priority take turns, in rounds: each is served once in a
+//     round, and who comes into turn joins the next round. So a repository with
+//     ten thousand jobs delays the single job of another one by two jobs at most.
+//     Within a round the order is the agent's own (order.go).
+//   - Waiting makes old, and age beats rank: of every four takes one serves the
+//     name that has waited longest of all whose lanes are free, and of every four
+//     takes from one lane one serves its oldest name. Urgent takes do not count.
+//
+// So nothing starves. Let o be the names that came before a name, and m those of
+// them in its own lane. Of the takes that are made while its lane is free, every
+// fourth serves one of the o or the name itself: it waits for 4(o+1) such takes
+// at most. Where the lane is never free at the right moment, it is because it is
+// served, and of these takes every fourth serves one of the m or the name
+// itself: it waits for 4(m+1) of them at most. Neither number depends on what
+// comes later, whatever its priority. A name that comes back is as new as any
+// other, so that no name is one of the o twice; only one that was taken in vain
+// (it hesitates, or its lane has to rest) keeps its age and counts once more for
+// each such take.
 
 // queueLimit bounds the number of names in the queue. Beyond it new names are
 // refused; the periodic list brings them again when there is room. A name costs
-// about 300 bytes, so the bound is some 60 MB.
+// about 400 bytes, so the bound is some 80 MB.
 const queueLimit = 200_000
 
 // maxTries is how often in a row a name may fail on its way to a claim before
 // it is left to the next periodic list. Source: Grafana's driver.
 const maxTries = 3
+
+// agedShare is one in how many takes goes by age instead of by rank.
+const agedShare = 4
 
 // key names a job. Names are reused, so a key never identifies one.
 type key struct{ Namespace, Name string }
@@ -34,7 +54,7 @@ func (k key) String() string { return k.Namespace + "/" + k.Name }
 // lane names the repository whose jobs exclude each other.
 type lane struct{ Namespace, Repository string }
 
-type place int
+type place int8
 
 const (
 	waiting place = iota // in its lane
@@ -52,47 +72,76 @@ type slot struct {
 	wanted bool
 	// urgent names go before the others of their lane and are never given up.
 	urgent bool
-	tries  int
-	until  time.Time // of the bar
-	index  int       // in later
+	// hesitated says that the bar before this take was a hesitation.
+	hesitated bool
+	priority  int8
+	tries     int32
+	arrival   uint64    // when the name came, as a number that only grows
+	until     time.Time // of the bar
+	ranked    int       // place in the slots of its line, or in later
+	aged      int       // place in the old of its line
 }
 
-// line is a lane with its waiting names, oldest first.
+// line is a lane with its waiting names.
 type line struct {
 	lane   lane
-	slots  []*slot
-	busy   bool // a driver has one of its names
-	inTurn bool // the line is in turn
+	slots  pile[slot] // by rank
+	old    pile[slot] // the same ones by age
+	busy   bool       // a driver has one of its names
+	takes  int        // since its oldest name was taken
+	class  int8       // priority of its best name when it came into turn
+	round  uint64     // of its class
+	favour uint64
+	until  time.Time // of the rest; meaningless when it does not rest
+
+	ranked, aged, resting int // places in the piles of the queue
 }
 
 type queue struct {
-	slots   map[key]*slot
-	lines   map[lane]*line
-	turn    []*line // lines that are not busy and not empty, each once
-	later   barHeap
-	limit   int
-	refused int // names refused since the last call of overflow
+	slots map[key]*slot
+	lines map[lane]*line
+	// turn has the lines that are neither busy nor empty nor at rest, by rank,
+	// and old the same ones by age. A line at rest is in turn while its best name
+	// is urgent.
+	turn, old pile[line]
+	later     pile[slot] // barred names
+	resting   pile[line]
+	rounds    [highest + 1]uint64 // the round that is served, by priority
+	takes     int                 // since the oldest name was taken
+	arrivals  uint64
+	limit     int
+	refused   int // names refused since the last call of overflow
+	// favour orders lanes within a round; nil = by arrival.
+	favour func(lane) uint64
 }
 
 func newQueue(limit int) *queue {
-	return &queue{slots: map[key]*slot{}, lines: map[lane]*line{}, limit: limit}
+	return &queue{slots: map[key]*slot{}, lines: map[lane]*line{}, limit: limit,
+		turn: rankedLines(), old: agedLines(), later: barredSlots(), resting: restingLines()}
 }
 
-// add brings a name in. It returns false when the queue is full.
-func (q *queue) add(k key, l lane, urgent bool) bool {
+// add brings a name in, with a priority from 0 to 9 or unranked. It returns
+// false when the queue is full. For a name that is known a new priority takes
+// effect at once.
+func (q *queue) add(k key, l lane, urgent bool, priority int) bool {
 	s := q.slots[k]
 	if s == nil {
 		if len(q.slots) >= q.limit && !urgent {
 			q.refused++
 			return false
 		}
-		s = &slot{key: k, lane: l, urgent: urgent}
-		q.slots[k] = s
+		s = q.newSlot(k, l, priority)
+		s.urgent = urgent
 		q.wait(s)
 		return true
 	}
+	if priority != unranked {
+		s.priority = int8(priority)
+	}
 	s.urgent = s.urgent || urgent
-	if s.place != waiting {
+	if s.place == waiting {
+		q.wait(s)
+	} else {
 		s.wanted = true
 	}
 	return true
@@ -100,35 +149,71 @@ func (q *queue) add(k key, l lane, urgent bool) bool {
 
 // addAt brings a name in that must not be served before a time. A name that
 // already waits or runs is not held back.
-func (q *queue) addAt(k key, l lane, until time.Time) bool {
-	if q.slots[k] == nil {
-		if len(q.slots) >= q.limit {
-			q.refused++
-			return false
-		}
-		s := &slot{key: k, lane: l, wanted: true}
-		q.slots[k] = s
-		q.bar(s, until)
-		return true
+func (q *queue) addAt(k key, l lane, until time.Time, priority int) bool {
+	if q.slots[k] != nil {
+		return q.add(k, l, false, priority)
 	}
-	return q.add(k, l, false)
+	if len(q.slots) >= q.limit {
+		q.refused++
+		return false
+	}
+	s := q.newSlot(k, l, priority)
+	s.wanted = true
+	q.bar(s, until)
+	return true
+}
+
+func (q *queue) newSlot(k key, l lane, priority int) *slot {
+	if priority == unranked {
+		priority = ordinary
+	}
+	q.arrivals++
+	s := &slot{key: k, lane: l, priority: int8(priority), arrival: q.arrivals, ranked: absent, aged: absent}
+	q.slots[k] = s
+	return s
 }
 
 // next takes the name whose turn it is.
 func (q *queue) next(now time.Time) (key, lane, bool) {
 	q.promote(now)
-	if len(q.turn) == 0 {
+	ln := q.turn.first()
+	if ln == nil {
 		return key{}, lane{}, false
 	}
-	ln := q.turn[0]
-	q.turn = q.turn[1:]
-	ln.inTurn = false
-	s := ln.slots[0]
-	ln.slots[0] = nil
-	ln.slots = ln.slots[1:]
+	s := ln.slots.first()
+	if !s.urgent {
+		ln, s = q.pick(ln)
+	}
+	ln.slots.take(s)
+	ln.old.take(s)
 	ln.busy = true
+	q.settle(ln)
 	s.place, s.wanted = running, false
 	return s.key, s.lane, true
+}
+
+// pick chooses by rank or by age. best is the line that is first by rank.
+func (q *queue) pick(best *line) (*line, *slot) {
+	ln, oldest := best, q.old.first()
+	q.takes++
+	if q.takes >= agedShare {
+		ln = oldest
+	}
+	s := ln.slots.first()
+	ln.takes++
+	if ln.takes >= agedShare || q.takes >= agedShare {
+		s = ln.old.first()
+	}
+	if s == ln.old.first() {
+		ln.takes = 0
+		if ln == oldest {
+			q.takes = 0
+		}
+	}
+	if s == ln.slots.first() {
+		q.rounds[ln.class] = max(q.rounds[ln.class], ln.round)
+	}
+	return ln, s
 }
 
 // verdict is what a driver says of a name that it gives back. The zero verdict
@@ -140,6 +225,10 @@ type verdict struct {
 	again bool
 	// bar keeps the name out for that long, whoever adds it.
 	bar time.Duration
+	// hesitate says that the bar is a hesitation: the next take tells so.
+	hesitate bool
+	// rest keeps the whole lane out for that long, or until it is freed.
+	rest time.Duration
 	// repository, when not empty, moves the name to the lane where it belongs:
 	// the name was given to a job of another repository in the meantime.
 	repository string
@@ -155,9 +244,18 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 	}
 	if ln := q.lines[s.lane]; ln != nil {
 		ln.busy = false
+		if v.rest > 0 {
+			ln.until = now.Add(v.rest)
+			q.resting.put(ln)
+		}
 		q.settle(ln)
 	}
 	s.urgent = (s.urgent || v.urgent) && !v.calm
+	s.hesitated = v.hesitate
+	if v.rest == 0 && !v.hesitate {
+		q.arrivals++
+		s.arrival = q.arrivals
+	}
 	if v.repository != "" {
 		s.lane.Repository = v.repository
 	}
@@ -168,7 +266,7 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 			delete(q.slots, k)
 			return
 		}
-		v.bar = max(v.bar, retryDelay(s.tries))
+		v.bar = max(v.bar, retryDelay(int(s.tries)))
 	} else {
 		s.tries = 0
 	}
@@ -183,18 +281,35 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 	}
 }
 
+// hesitated says whether a name that runs has been hesitated about.
+func (q *queue) hesitated(k key) bool {
+	s := q.slots[k]
+	return s != nil && s.hesitated
+}
+
+// free ends the rest of a lane.
+func (q *queue) free(l lane) {
+	if ln := q.lines[l]; ln != nil && q.resting.holds(ln) {
+		q.resting.take(ln)
+		q.settle(ln)
+	}
+}
+
 // ready says whether next would return a name.
 func (q *queue) ready(now time.Time) bool {
 	q.promote(now)
-	return len(q.turn) > 0
+	return q.turn.len() > 0
 }
 
-// due tells when the next barred name may be served.
-func (q *queue) due() (time.Time, bool) {
-	if len(q.later) == 0 {
-		return time.Time{}, false
+// due tells when the next barred name or resting lane may be served.
+func (q *queue) due() (at time.Time, ok bool) {
+	if s := q.later.first(); s != nil {
+		at, ok = s.until, true
 	}
-	return q.later[0].until, true
+	if ln := q.resting.first(); ln != nil && (!ok || ln.until.Before(at)) {
+		at, ok = ln.until, true
+	}
+	return at, ok
 }
 
 // overflow returns how many names were refused since the last call.
@@ -206,71 +321,59 @@ func (q *queue) overflow() int {
 
 func (q *queue) len() int { return len(q.slots) }
 
-// promote lets barred names in whose time has come.
+// promote lets names and lanes in whose time has come.
 func (q *queue) promote(now time.Time) {
-	for len(q.later) > 0 && !q.later[0].until.After(now) {
-		s := heap.Pop(&q.later).(*slot)
+	for s := q.later.first(); s != nil && !s.until.After(now); s = q.later.first() {
+		q.later.take(s)
 		if s.wanted {
 			q.wait(s)
 		} else {
 			delete(q.slots, s.key)
 		}
 	}
+	for ln := q.resting.first(); ln != nil && !ln.until.After(now); ln = q.resting.first() {
+		q.free(ln.lane)
+	}
 }
 
 func (q *queue) bar(s *slot, until time.Time) {
 	s.place, s.until = barred, until
-	heap.Push(&q.later, s)
+	q.later.put(s)
 }
 
-// wait puts a slot into its lane and the lane into turn.
+// wait puts a slot into its lane, or moves it there, and the lane into turn.
 func (q *queue) wait(s *slot) {
 	s.place, s.wanted = waiting, false
 	ln := q.lines[s.lane]
 	if ln == nil {
-		ln = &line{lane: s.lane}
+		ln = &line{lane: s.lane, slots: rankedSlots(), old: agedSlots(), ranked: absent, aged: absent, resting: absent}
+		if q.favour != nil {
+			ln.favour = q.favour(s.lane)
+		}
 		q.lines[s.lane] = ln
 	}
-	if s.urgent {
-		ln.slots = append([]*slot{s}, ln.slots...)
-	} else {
-		ln.slots = append(ln.slots, s)
-	}
+	ln.slots.put(s)
+	ln.old.put(s)
 	q.settle(ln)
 }
 
-// settle brings a line into turn, or forgets it when it is empty.
+// settle brings a line into turn or out of it, to its place there, or forgets it
+// when it is empty.
 func (q *queue) settle(ln *line) {
-	switch {
-	case ln.busy || ln.inTurn:
-	case len(ln.slots) == 0:
-		delete(q.lines, ln.lane)
-	case ln.slots[0].urgent:
-		ln.inTurn = true
-		q.turn = append([]*line{ln}, q.turn...)
-	default:
-		ln.inTurn = true
-		q.turn = append(q.turn, ln)
+	best := ln.slots.first()
+	rests := q.resting.holds(ln)
+	if ln.busy || best == nil || rests && !best.urgent {
+		q.turn.take(ln)
+		q.old.take(ln)
+		if best == nil && !ln.busy && !rests {
+			delete(q.lines, ln.lane)
+		}
+		return
 	}
-}
-
-type barHeap []*slot
-
-func (h barHeap) Len() int           { return len(h) }
-func (h barHeap) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
-func (h barHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *barHeap) Push(x any) {
-	s := x.(*slot)
-	s.index = len(*h)
-	*h = append(*h, s)
-}
-func (h *barHeap) Pop() any {
-	old := *h
-	s := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return s
+	if !q.turn.holds(ln) || ln.class != best.priority {
+		ln.class = best.priority
+		ln.round = q.rounds[ln.class] + 1
+	}
+	q.turn.put(ln)
+	q.old.put(ln)
 }

@@ -25,7 +25,7 @@ func names(q *queue, now time.Time) (out []string) {
 
 func put(q *queue, repository string, jobs ...string) {
 	for _, name := range jobs {
-		q.add(key{"ns", name}, lane{"ns", repository}, false)
+		q.add(key{"ns", name}, lane{"ns", repository}, false, ordinary)
 	}
 }
 
@@ -40,8 +40,8 @@ func TestQueueServesRepositoriesInTurn(t *testing.T) {
 	if got := fmt.Sprint(names(q, t0)); got != want {
 		t.Fatalf("order %s, want %s", got, want)
 	}
-	if q.len() != 0 || len(q.lines) != 0 || len(q.turn) != 0 {
-		t.Fatalf("an empty queue keeps %d names, %d lines, %d in turn", q.len(), len(q.lines), len(q.turn))
+	if q.len() != 0 || len(q.lines) != 0 || q.turn.len() != 0 {
+		t.Fatalf("an empty queue keeps %d names, %d lines, %d in turn", q.len(), len(q.lines), q.turn.len())
 	}
 }
 
@@ -67,8 +67,8 @@ func TestQueueNeverRunsTwoJobsOfOneRepository(t *testing.T) {
 func TestQueueSameRepositoryNameInTwoNamespaces(t *testing.T) {
 	t.Parallel()
 	q := newQueue(100)
-	q.add(key{"n1", "r-sync"}, lane{"n1", "r"}, false)
-	q.add(key{"n2", "r-sync"}, lane{"n2", "r"}, false)
+	q.add(key{"n1", "r-sync"}, lane{"n1", "r"}, false, ordinary)
+	q.add(key{"n2", "r-sync"}, lane{"n2", "r"}, false, ordinary)
 	for range 2 {
 		if _, _, ok := q.next(t0); !ok {
 			t.Fatal("repositories of two namespaces exclude each other")
@@ -133,7 +133,7 @@ func TestQueueBarHoldsWhoeverAdds(t *testing.T) {
 	k, _, _ := q.next(t0)
 	q.done(k, t0, verdict{bar: 30 * time.Second})
 	put(q, "a", "x")
-	q.add(k, lane{"ns", "a"}, true)
+	q.add(k, lane{"ns", "a"}, true, ordinary)
 	if q.ready(at(29 * time.Second)) {
 		t.Fatal("a barred name was let in")
 	}
@@ -146,7 +146,7 @@ func TestQueueGivesUpAfterThreeTriesUnlessUrgent(t *testing.T) {
 	t.Parallel()
 	for _, urgent := range []bool{false, true} {
 		q := newQueue(10)
-		q.add(key{"ns", "x"}, lane{"ns", "a"}, urgent)
+		q.add(key{"ns", "x"}, lane{"ns", "a"}, urgent, ordinary)
 		now, tries := t0, 0
 		for range 20 {
 			k, _, ok := q.next(now)
@@ -173,9 +173,9 @@ func TestQueueUrgentGoesFirst(t *testing.T) {
 	q := newQueue(10)
 	put(q, "a", "a1", "a2")
 	put(q, "b", "b1")
-	q.add(key{"ns", "a0"}, lane{"ns", "a"}, true)
-	q.add(key{"ns", "c0"}, lane{"ns", "c"}, true)
-	if got := fmt.Sprint(names(q, t0)); got != "[c0 a0 b1 a1 a2]" {
+	q.add(key{"ns", "a0"}, lane{"ns", "a"}, true, ordinary)
+	q.add(key{"ns", "c0"}, lane{"ns", "c"}, true, ordinary)
+	if got := fmt.Sprint(names(q, t0)); got != "[a0 c0 a1 b1 a2]" {
 		t.Fatalf("order %s", got)
 	}
 }
@@ -203,11 +203,11 @@ func TestQueueRefusesBeyondItsLimit(t *testing.T) {
 	t.Parallel()
 	q := newQueue(3)
 	put(q, "a", "1", "2", "3", "4", "5", "1")
-	q.addAt(key{"ns", "6"}, lane{"ns", "a"}, at(time.Second))
+	q.addAt(key{"ns", "6"}, lane{"ns", "a"}, at(time.Second), ordinary)
 	if q.len() != 3 || q.overflow() != 3 || q.overflow() != 0 {
 		t.Fatalf("%d names", q.len())
 	}
-	q.add(key{"ns", "own"}, lane{"ns", "b"}, true)
+	q.add(key{"ns", "own"}, lane{"ns", "b"}, true, ordinary)
 	if q.len() != 4 {
 		t.Fatal("an own claim was refused")
 	}
@@ -227,7 +227,7 @@ func TestQueueInvariants(t *testing.T) {
 			case 0, 1:
 				n := r.IntN(30)
 				k, l := key{"ns", fmt.Sprint(n)}, lane{"ns", fmt.Sprint(n % 5)}
-				q.add(k, l, r.IntN(10) == 0)
+				q.add(k, l, r.IntN(10) == 0, r.IntN(10))
 				wanted[k] = true
 			case 2:
 				if k, l, ok := q.next(now); ok {
@@ -267,7 +267,7 @@ func TestQueueHoldsAHundredThousandNames(t *testing.T) {
 	t.Parallel()
 	q := newQueue(queueLimit)
 	for n := range 100_000 {
-		q.add(key{"ns", fmt.Sprintf("job-%d", n)}, lane{"ns", fmt.Sprint(n % 1000)}, false)
+		q.add(key{"ns", fmt.Sprintf("job-%d", n)}, lane{"ns", fmt.Sprint(n % 1000)}, false, n%10)
 	}
 	if got := len(names(q, t0)); got != 100_000 {
 		t.Fatalf("%d names came out", got)
