@@ -2,7 +2,10 @@ package jobs
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,7 +52,7 @@ func historicJob(job *unstructured.Unstructured, a about, status map[string]any)
 	out.SetAPIVersion(api.HistoricJobs.GroupVersion().String())
 	out.SetKind("HistoricJob")
 	out.SetNamespace(a.Namespace)
-	out.SetGenerateName(a.Name + "-")
+	out.SetName(historicName(a))
 	out.SetLabels(l)
 	notes := job.GetAnnotations()
 	delete(notes, annoLastApplied)
@@ -59,6 +62,17 @@ func historicJob(job *unstructured.Unstructured, a about, status map[string]any)
 	return out.DeepCopy()
 }
 
+// historicName is the same for every try to archive one job, and no other job
+// has it. A request may arrive long after its sender has given it up or has gone
+// to sleep; the name is what keeps it from making a second HistoricJob, with
+// which readers find none of the two.
+func historicName(a about) string {
+	sum := sha256.Sum256([]byte(a.uid))
+	tail := "-" + hex.EncodeToString(sum[:8])
+	name := a.Name[:min(len(a.Name), validation.DNS1123SubdomainMaxLength-len(tail))]
+	return strings.TrimRight(name, "-.") + tail
+}
+
 // archiveJob makes the HistoricJob, at most one per UID. lookFirst says that an
 // earlier run may have made it already. The result is a value of
 // state.Record.HistoricJob; the error is one that another try may overcome.
@@ -66,34 +80,30 @@ func (c *Controller) archiveJob(ctx context.Context, h *held, status map[string]
 	if c.archiveResting() {
 		return unavailable, nil
 	}
-	for try := 1; ; try++ {
-		if lookFirst {
-			found, err := c.server.archived(ctx, h.Namespace, h.uid)
-			if result, done := c.archiveAnswer(err, h); done {
-				return result, nil
-			}
-			if err != nil {
-				return "", err
-			}
-			if found {
-				return posted, nil
-			}
-		}
-		job, err := h.writable(ctx)
-		if err != nil {
-			return "", err
-		}
-		err = c.server.archive(ctx, historicJob(job, h.about, status))
-		if err == nil {
-			return posted, nil
-		}
+	if lookFirst {
+		found, err := c.server.archived(ctx, h.Namespace, h.uid)
 		if result, done := c.archiveAnswer(err, h); done {
 			return result, nil
 		}
-		if !apierrors.IsAlreadyExists(err) || try == historicTries {
+		if err != nil {
 			return "", err
 		}
+		if found {
+			return posted, nil
+		}
 	}
+	job, err := h.writable(ctx)
+	if err != nil {
+		return "", err
+	}
+	err = c.server.archive(ctx, historicJob(job, h.about, status))
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return posted, nil
+	}
+	if result, done := c.archiveAnswer(err, h); done {
+		return result, nil
+	}
+	return "", err
 }
 
 // answered says that an error is an answer of the server, not of the network.

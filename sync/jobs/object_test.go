@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
@@ -88,7 +89,7 @@ func TestHistoricJob(t *testing.T) {
 	want := `apiVersion: provisioning.grafana.app/v0alpha1
 kind: HistoricJob
 metadata:
-  generateName: r1-sync-
+  name: r1-sync-bb82030dbc2bcaba
   namespace: default
   labels: {provisioning.grafana.app/repository: r1, provisioning.grafana.app/original-uid: u1, team: ops}
   annotations: {provisioning.grafana.app/author: amy}
@@ -106,6 +107,23 @@ status: {state: success, finished: 3}
 	job.SetLabels(nil)
 	if l := historicJob(job, long, nil).GetLabels(); len(l) != 1 {
 		t.Errorf("a repository name that is no label value: %v", l)
+	}
+}
+
+// TestHistoricJobHasOneName: whoever archives a job, and however often.
+func TestHistoricJobHasOneName(t *testing.T) {
+	t.Parallel()
+	job := about{key: key{"default", "r1-sync"}, uid: "u1"}
+	again, other := job, job
+	again.attempt, other.uid = 3, "u2"
+	if historicName(job) != historicName(again) || historicName(job) == historicName(other) {
+		t.Errorf("%s, %s, another job's %s", historicName(job), historicName(again), historicName(other))
+	}
+	for _, name := range []string{"a", strings.Repeat("n", 253), strings.Repeat("n", 235) + "-.x", strings.Repeat("a.", 126)} {
+		job.Name = name
+		if bad := validation.IsDNS1123Subdomain(historicName(job)); len(bad) > 0 {
+			t.Errorf("%s: %v", historicName(job), bad)
+		}
 	}
 }
 
