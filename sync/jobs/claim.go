@@ -88,7 +88,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		}
 		// The write may have arrived. The intent stays, and the next look at the
 		// job tells by the token.
-		c.unsettle(k)
+		c.unsettle(k, result{})
 		return nil, err
 	}
 }
@@ -108,7 +108,7 @@ func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) er
 		err = c.store.PutClaim(ctx, before)
 	}
 	if err != nil {
-		c.unsettle(k)
+		c.unsettle(k, result{})
 	}
 	return cause
 }

@@ -173,10 +173,13 @@ func (k *cleaner) settle(ctx context.Context, job *unstructured.Unstructured, no
 		delete(k.suspects, a.uid)
 		return nil
 	}
-	if c.o.Cleanup == CleanupFail || a.attempt >= c.o.MaxAttempts {
-		err = k.fail(ctx, fresh, r)
-	} else {
+	switch {
+	case c.o.Cleanup == CleanupRequeue && a.attempt < c.o.MaxAttempts:
 		err = k.requeue(ctx, fresh, now, r)
+	case c.draining():
+		return nil // to end the job is to claim it; the suspicion stays
+	default:
+		err = k.fail(ctx, fresh, r)
 	}
 	if err == nil || stale(err) {
 		delete(k.suspects, a.uid)

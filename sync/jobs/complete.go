@@ -28,7 +28,7 @@ func (c *Controller) complete(ctx context.Context, h *held, out Outcome, status 
 	}
 	c.step(failpoint.Recorded, h.about)
 	h.mu.Lock()
-	h.claim.Phase = state.PhaseCompleting
+	h.claim.Phase, h.result = state.PhaseCompleting, result{state: record.State, at: record.Finished}
 	h.mu.Unlock()
 	return c.deliver(ctx, h, status, out)
 }
@@ -105,6 +105,7 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 		if ctx.Err() != nil {
 			return c.unfinished(ctx, h, historic, err)
 		}
+		h.refused()
 		c.once("deliver "+h.uid, EventWaiting, h.about, "the job is done, but the API does not take the result yet: "+err.Error())
 		after, _ := api.RetryAfter(err)
 		pause(ctx, max(after, retryDelay(try)))
@@ -134,9 +135,9 @@ func (c *Controller) endClaim(ctx context.Context, h *held, historic string) ver
 // later has the claim looked at again.
 func (c *Controller) later(h *held) verdict {
 	h.mu.Lock()
-	k := h.claim
+	k, r := h.claim, h.result
 	h.mu.Unlock()
-	c.unsettle(k)
+	c.unsettle(k, r)
 	// Nothing works on the job now, so if the process stops before the next look
 	// the job is not the reason: the next start, which counts every claim that it
 	// finds as an attempt, must not count this one twice.
@@ -159,6 +160,7 @@ func (c *Controller) unfinished(ctx context.Context, h *held, historic string, e
 		c.tell(EventLost, h.about, cause.Error()+"; its result is in the local history only")
 		return c.endClaim(ctx, h, historic)
 	}
+	h.refused()
 	c.tell(EventWaiting, h.about, "the result is kept and sent when the API is back: "+err.Error())
 	return c.later(h)
 }

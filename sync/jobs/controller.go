@@ -6,6 +6,7 @@
 //
 //	handlers.go  watch events and the periodic list put names into the queue
 //	queue.go     one name once, one job per repository at a time, repositories in turn
+//	gate.go      nothing new goes out while the agent drains (drain.go)
 //	driver.go    a driver reads the job again and judges whether it is for this agent (eligible.go)
 //	claim.go     intent kept in the state file, labels written, claim kept
 //	held.go      a job under our claim: write.go writes it, keep.go renews its lease (lease.go)
@@ -99,6 +100,8 @@ type Controller struct {
 	told           map[string]struct{}    // ids of what was told once
 	noArchiveUntil time.Time              // the server keeps no HistoricJobs
 	recalled       bool                   // the claims of the last process have been taken over
+	drained        time.Time              // since when nothing new is claimed; zero = it is
+	dry            bool                   // it was told that nothing of before runs any more
 }
 
 // New makes a controller. It registers its handlers with the informer of jobs,
@@ -142,6 +145,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.recalled = true
 	c.mu.Unlock()
+	if c.o.Drained {
+		c.Drain(true)
+	}
 	if err := errors.Join(c.jobs.WaitSynced(ctx), c.repos.WaitSynced(ctx)); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -164,6 +170,8 @@ func (c *Controller) Ready() error {
 	recalled := c.recalled
 	c.mu.Unlock()
 	switch {
+	case c.draining():
+		return errors.New("draining")
 	case !recalled:
 		return errors.New("own claims are not recovered yet")
 	case !c.jobs.HasSynced() || !c.repos.HasSynced():

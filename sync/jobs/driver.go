@@ -28,6 +28,7 @@ func (c *Controller) drive(ctx context.Context) {
 			return
 		}
 		c.queue.done(k, c.process(ctx, k, l))
+		c.driedUp()
 	}
 }
 
@@ -122,6 +123,9 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 		return verdict{}
 	}
 	c.step(failpoint.Seen, a)
+	if c.draining() {
+		return verdict{again: true}
+	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and given back: an open one would be left behind.
 	h, err := c.claim(context.WithoutCancel(ctx), job, func(again *unstructured.Unstructured) bool {

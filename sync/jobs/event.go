@@ -25,6 +25,7 @@ const (
 	EventWaiting   = "waiting"   // the result is kept and sent when the API is back
 	EventRequeued  = "requeued"  // the expired claim of another agent was removed
 	EventFailed    = "failed"    // the job of an expired claim was ended as error
+	EventDrain     = "drain"     // the agent claims nothing new, has nothing left to do, or claims again
 	EventPruned    = "pruned"    // history was pruned
 	EventNote      = "note"      // anything else a person may want to know, said once
 )

@@ -32,6 +32,8 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 	c.watch(job)
 	switch {
 	case claimed(job):
+	case eager(old, job):
+		c.queue.hurry(keyOf(job), laneOf(job))
 	case old.GetUID() == job.GetUID() && claimed(old):
 		// Given back or taken away by somebody: rest for one interval, as
 		// Grafana's drivers do, so that a job does not jump between agents.

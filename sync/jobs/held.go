@@ -51,6 +51,7 @@ type held struct {
 	gone     bool        // the object was deleted
 	cancel   string      // why a person wants it to stop; "" = nobody does
 	sealed   bool        // its end has begun: nobody can stop it any more
+	result   result      // of the work
 	progress *Progress
 	claim    state.Claim // as the state file has it
 	ended    bool

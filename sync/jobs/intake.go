@@ -9,8 +9,10 @@ import (
 // intake is the queue as drivers and event handlers see it: safe for concurrent
 // use, with a take that waits. Handlers only add names to it.
 type intake struct {
-	mu    sync.Mutex // guards queue
-	queue *queue
+	mu     sync.Mutex // guards the next three
+	queue  *queue
+	closed bool // see gate.go
+	out    int  // names that drivers have
 	// wake holds one token when a waiting driver should look again. A driver
 	// that leaves something behind passes the token on.
 	wake chan struct{}
@@ -66,7 +68,7 @@ func (i *intake) free(l lane) {
 func (i *intake) idle() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return !i.queue.ready(time.Now())
+	return !i.ready(time.Now())
 }
 
 // hesitated says whether a name that was taken has been hesitated about.
@@ -79,6 +81,7 @@ func (i *intake) hesitated(k key) bool {
 func (i *intake) done(k key, v verdict) {
 	i.mu.Lock()
 	i.queue.done(k, time.Now(), v)
+	i.out--
 	i.mu.Unlock()
 	i.signal()
 }
@@ -88,8 +91,8 @@ func (i *intake) take(ctx context.Context) (key, lane, bool) {
 	for ctx.Err() == nil {
 		i.mu.Lock()
 		now := time.Now()
-		k, l, ok := i.queue.next(now)
-		more := ok && i.queue.ready(now)
+		k, l, ok := i.next(now)
+		more := ok && i.ready(now)
 		until, barred := i.queue.due()
 		i.mu.Unlock()
 		if more {

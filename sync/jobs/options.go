@@ -56,6 +56,8 @@ type Options struct {
 	LocalRecords int
 	// Grace is how long running jobs may take to end when Run is told to stop.
 	Grace time.Duration
+	// Drained makes the agent begin as if Drain(true) had been called.
+	Drained bool
 	// Agent is the name of this agent in history.
 	Agent string
 	// Namespace to work in; "" = all.

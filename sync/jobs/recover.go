@@ -29,6 +29,7 @@ type unsettled struct {
 	// restart says that the process has stopped since: the claim of before
 	// counts as an attempt, because the job may be what stopped it.
 	restart bool
+	result  result // of the work, when the claim is completing
 }
 
 // recall takes over the claims that the last process left.
@@ -38,13 +39,14 @@ func (c *Controller) recall(ctx context.Context) error {
 		return fmt.Errorf("read own claims: %w", err)
 	}
 	for _, k := range claims {
+		r := c.resultOf(ctx, k)
 		c.mu.Lock()
 		if k.Phase == state.PhaseResting {
 			c.resting[k.UID] = k
 			c.mu.Unlock()
 			continue
 		}
-		c.unsettled[k.UID] = unsettled{claim: k, restart: true}
+		c.unsettled[k.UID] = unsettled{claim: k, restart: true, result: r}
 		c.mu.Unlock()
 		c.queue.add(key{k.Namespace, k.Name}, lane{k.Namespace, k.Repository}, true)
 	}
@@ -53,10 +55,10 @@ func (c *Controller) recall(ctx context.Context) error {
 
 // unsettle has a claim of this process settled. The driver that has its name
 // gives it back with an urgent verdict.
-func (c *Controller) unsettle(k state.Claim) {
+func (c *Controller) unsettle(k state.Claim, r result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unsettled[k.UID] = unsettled{claim: k}
+	c.unsettled[k.UID] = unsettled{claim: k, result: r}
 }
 
 // unsettledOf returns the claims under a name. There may be two when the name
@@ -114,6 +116,7 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	h := c.hold(ctx, job, k, c.host.now())
 	defer c.drop(h)
 	h.again = true
+	h.settled(u.result)
 	if k.Phase == state.PhaseCompleting {
 		h.seal()
 	}
