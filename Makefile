@@ -53,6 +53,8 @@ fuzz:
 define FAULT_PARTS
 damaged state files           | ./state | ^TestDamage$$ | -fault
 kill -9 of a writer           | ./state | ^TestKill$$   | -fault
+kill -9 at 12 points          | ./tui/cli | ^TestKilledAtEveryPoint$$ | -fault -parallel 3
+kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileItStops)$$ | -fault
 endef
 export FAULT_PARTS
 SEED ?= $(shell date +%s)

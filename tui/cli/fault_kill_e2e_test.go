@@ -1,0 +1,142 @@
+package cli_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"limpet/sync/failpoint"
+)
+
+// killPoints are the places where a job of every kind can be stopped.
+var killPoints = []string{failpoint.Seen, failpoint.Intent, failpoint.Claimed, failpoint.Confirmed, failpoint.Fetched, failpoint.Planned,
+	failpoint.Applying, failpoint.Marked, failpoint.Recorded, failpoint.Posted, failpoint.Deleted, failpoint.Ended}
+
+// few are Repositories of which each job writes a handful of objects.
+func few() map[string]int { return map[string]int{"a": small, "b": small, "c": small, "d": small} }
+
+// TestKilledAtEveryPoint: the process ends itself with SIGKILL at a point in the
+// life of a job and is started again, over and over. Then everything is as if it
+// had never been killed.
+func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	lives := [][]string{killPoints} // one agent for all points
+	if *long {
+		lives = nil
+		for _, p := range killPoints {
+			lives = append(lives, []string{p}) // one for each
+		}
+	}
+	each := times(1, 50)
+	t.Run("at", func(t *testing.T) {
+		for i, points := range lives {
+			name := "every-point"
+			if len(points) == 1 {
+				name = points[0]
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				sizes := few()
+				if name == failpoint.Marked || len(points) > 1 {
+					sizes["large"] = large
+				}
+				m := newMortal(t, w, "kill-"+name, first+uint64(i), sizes)
+				kills := 0
+				for range each {
+					for _, p := range points {
+						m.killAt(p)
+						kills++
+					}
+				}
+				m.rest()
+				m.judge()
+				writes, again := m.rewritten()
+				if again > 0 {
+					t.Errorf("%d of %d writes wrote what was there already", again, writes)
+				}
+				t.Logf("fault: %s: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
+					name, kills, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
+			})
+		}
+	})
+}
+
+// killAt lets the agent live until a job comes to a point.
+func (m *mortal) killAt(point string) {
+	m.t.Helper()
+	passage := 1 + m.rng.IntN(3)
+	switch point {
+	case failpoint.Marked:
+		m.feed("large")
+		passage = 1
+	case failpoint.Applying:
+		m.feed("a", "b", "c", "d")
+		passage = 1 + m.rng.IntN(3*small)
+	default:
+		m.feed("a", "b", "c", "d")
+	}
+	before, died := len(m.log.String()), m.died
+	l := m.start(fmt.Sprintf("%s=kill@%d", point, passage))
+	if !m.end(l) {
+		m.t.Fatalf("not killed at %s", point)
+	}
+	m.took(before, died)
+}
+
+// TestKilledAtAnyMoment is the same without points.
+func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "kill-anywhere", first, few())
+	rng := rand.New(rand.NewPCG(first, 5))
+	kills := times(6, 300)
+	for range kills {
+		m.feed("a", "b", "c", "d")
+		before, died := len(m.log.String()), m.died
+		l := m.start("")
+		timer := time.AfterFunc(time.Duration(rng.IntN(900))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
+		if !m.end(l) {
+			t.Fatal("ended by itself")
+		}
+		timer.Stop()
+		m.took(before, died)
+	}
+	m.rest()
+	m.judge()
+	writes, again := m.rewritten()
+	if again > 0 {
+		t.Errorf("%d of %d writes wrote what was there already", again, writes)
+	}
+	t.Logf("fault: at any moment: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
+		kills, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
+}
+
+// TestKilledWhileItStops: a job has been given back and the process dies before
+// it could note that.
+func TestKilledWhileItStops(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "kill-released", first, few())
+	want := times(1, 20)
+	kills := 0
+	for try := 0; kills < want; try++ {
+		if try > 20*want {
+			t.Fatalf("%d kills after %d tries", kills, try)
+		}
+		m.feed("a", "b", "c", "d")
+		before := len(m.log.String())
+		l := m.start("released=kill")
+		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String()[before:], `"step":"applied"`) })
+		_ = l.cmd.Process.Signal(syscall.SIGTERM)
+		if m.end(l) {
+			kills++
+		}
+	}
+	m.rest()
+	m.judge()
+	t.Logf("fault: released: %d kills, %d jobs", kills, len(m.jobs))
+}

@@ -1,0 +1,407 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+)
+
+// mortalBinary is limpet with failpoints, built once for all tests.
+var mortalBinary = sync.OnceValues(func() (string, error) {
+	path := binary.path + "-failpoints"
+	out, err := exec.Command("go", "build", "-tags", "failpoints", "-o", path, "limpet").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// world is the servers that outlive the agents of a crash test.
+type world struct {
+	api    *apitest.Server
+	host   *apitest.GitServer
+	people *api.Client
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{api: apitest.Start(t, apitest.Options{}), host: apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken})}
+	var err error
+	w.people, err = api.Connect(t.Context(), api.Config{Server: w.api.URL, TLS: api.TLS{CAFile: w.api.CAFile}, Token: w.api.Token, UserAgent: "people"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.people.Close)
+	return w
+}
+
+// mortal is an agent that is killed again and again, in a namespace of its own,
+// with Repositories that are directories of one Git repository.
+type mortal struct {
+	*home
+	*world
+	t         *testing.T
+	rng       *rand.Rand
+	namespace string
+	repo      *apitest.Repository
+	sizes     map[string]int // dashboards of each Repository
+	revision  map[string]int
+	jobs      map[string]bool // UIDs of those that people made
+	made      int
+	log       log // of all its lives
+	began     time.Time
+	died      time.Time     // the last kill, as long as no life has followed it
+	slowest   time.Duration // from a kill to the moment when an own claim was taken up again
+}
+
+// The lease of these tests, and what a claim may take to be taken up again.
+const (
+	mortalExpiry = 6 * time.Second
+	mortalRenew  = 2 * time.Second
+	resumeWithin = mortalExpiry + 10*time.Second
+)
+
+// small and large are numbers of dashboards: few for speed, and more than there
+// are between two progress marks.
+const (
+	small = 6
+	large = 210
+)
+
+func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[string]int) *mortal {
+	t.Helper()
+	m := &mortal{home: newHome(t), world: w, t: t, rng: rand.New(rand.NewPCG(seed, 3)), namespace: namespace, repo: apitest.EmptyRepo(t),
+		sizes: sizes, revision: map[string]int{}, jobs: map[string]bool{}}
+	ca, err := os.ReadFile(w.host.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range m.names() {
+		m.edit(name)
+	}
+	url := w.host.Serve(namespace+".git", m.repo.Dir)
+	for _, name := range m.names() {
+		m.file(t, "credentials/"+namespace+"."+name+"/token", gitToken)
+		m.file(t, "credentials/"+namespace+"."+name+"/ca.crt", string(ca))
+		m.create(api.Repositories, "Repository", name, map[string]any{"title": name, "type": "git",
+			"git":  map[string]any{"url": url, "branch": apitest.Branch, "path": name},
+			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}})
+	}
+	tmp := filepath.Join(m.dir, "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.env = append(m.env, "TMPDIR="+tmp)
+	m.args = []string{"--provisioning-server-url", w.api.URL, "--tls-ca-file", w.api.CAFile, "--token-exchange-url", w.api.SignURL,
+		"--token-file", m.file(t, "token", apitest.SignToken+"\n"), "--namespace", namespace}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", namespace, tail(m.log.String(), 8_000))
+		}
+	})
+	return m
+}
+
+func (m *mortal) names() []string { return slices.Sorted(maps.Keys(m.sizes)) }
+
+func (m *mortal) create(kind schema.GroupVersionResource, noun, name string, spec map[string]any) *unstructured.Unstructured {
+	m.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": noun, "spec": spec}}
+	u.SetName(name)
+	if repo, ok := spec["repository"].(string); ok {
+		u.SetLabels(map[string]string{api.LabelRepository: repo})
+	}
+	u, err := m.people.Resource(kind).Namespace(m.namespace).Create(m.t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		m.t.Fatalf("create %s %s: %v", noun, name, err)
+	}
+	return u
+}
+
+func (m *mortal) list(kind schema.GroupVersionResource) []unstructured.Unstructured {
+	m.t.Helper()
+	list, err := m.people.Resource(kind).Namespace(m.namespace).List(m.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// edit commits a change of every dashboard of a Repository.
+func (m *mortal) edit(name string) {
+	m.revision[name]++
+	var changes []apitest.Change
+	for i := range m.sizes[name] {
+		changes = append(changes, apitest.Change{Path: fmt.Sprintf("%s/shelf-%d/board-%d.json", name, i%3, i),
+			Data: fmt.Appendf(nil, `{"uid":"%s-%d","title":"Board %d","tags":["revision %d"],"panels":[],"schemaVersion":41}`, name, i, i, m.revision[name])})
+	}
+	m.repo.Commit(m.t, fmt.Sprintf("Revision %d of %s", m.revision[name], name), changes...)
+}
+
+// feed sees to it that each of these Repositories has a job that waits, with
+// something to do.
+func (m *mortal) feed(names ...string) {
+	m.t.Helper()
+	busy := map[string]bool{}
+	for _, job := range m.list(api.Jobs) {
+		busy[job.GetLabels()[api.LabelRepository]] = true
+	}
+	for _, name := range names {
+		if !busy[name] {
+			m.edit(name)
+			m.pull(name)
+		}
+	}
+}
+
+func (m *mortal) pull(name string) {
+	m.t.Helper()
+	m.made++
+	job := m.create(api.Jobs, "Job", fmt.Sprintf("%s-%d", name, m.made), map[string]any{"action": "pull", "repository": name,
+		"pull": map[string]any{"incremental": m.rng.IntN(2) == 0}})
+	m.jobs[string(job.GetUID())] = true
+}
+
+// life is one process of a mortal agent.
+type life struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+}
+
+// start begins a life; what it dies of is for LIMPET_FAILPOINTS.
+func (m *mortal) start(failpoints string, flags ...string) *life {
+	m.t.Helper()
+	path, err := mortalBinary()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return m.startAs(path, failpoints, flags...)
+}
+
+func (m *mortal) startAs(path, failpoints string, flags ...string) *life {
+	m.t.Helper()
+	l := &life{done: make(chan struct{})}
+	args := append(slices.Clone(m.args), "--daemon", "--log-format", "json", "--log-level", "debug", "--credentials-dir", filepath.Join(m.dir, "credentials"),
+		"--claim-expiry", mortalExpiry.String(), "--lease-renewal-interval", mortalRenew.String(), "--job-interval", "1s", "--drivers", "2", "--max-attempts", "1000",
+		"--history-expiration", "24h")
+	l.cmd = exec.Command(path, append(args, flags...)...)
+	l.cmd.Env, l.cmd.Dir = append(slices.Clone(m.env), "LIMPET_FAILPOINTS="+failpoints), m.dir
+	l.cmd.Stdout, l.cmd.Stderr = &m.log, &m.log
+	m.began = time.Now()
+	if err := l.cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	go func() { defer close(l.done); _ = l.cmd.Wait() }()
+	m.t.Cleanup(func() {
+		_ = l.cmd.Process.Kill()
+		<-l.done
+	})
+	return l
+}
+
+// end waits for the end of a life and says whether it was killed.
+func (m *mortal) end(l *life) (killed bool) {
+	m.t.Helper()
+	select {
+	case <-l.done:
+	case <-time.After(callTimeout):
+		m.t.Fatalf("still alive, with %d jobs in the queue", len(m.list(api.Jobs)))
+	}
+	m.died = time.Now()
+	status := l.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !status.Signaled() && status.ExitStatus() != 0 {
+		m.t.Fatalf("ended with exit code %d", status.ExitStatus())
+	}
+	return status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// rest lets an agent live until the queue is empty, and then stops it in order.
+func (m *mortal) rest(flags ...string) {
+	m.t.Helper()
+	l := m.start("", flags...)
+	until(m.t, "all jobs have ended in "+m.namespace, func() bool {
+		select {
+		case <-l.done:
+			m.t.Fatal("the agent ended by itself")
+		default:
+		}
+		return len(m.list(api.Jobs)) == 0
+	})
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		m.t.Fatal(err)
+	}
+	if m.end(l) {
+		m.t.Fatal("killed, but nobody did")
+	}
+}
+
+// judge asks after the last life that nothing is lost and nothing was done twice.
+func (m *mortal) judge() {
+	m.t.Helper()
+	m.once()
+	m.content()
+	m.resumed()
+	m.clean()
+	if check := m.must(m.t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
+		m.t.Errorf("store check: %s", check.out)
+	}
+}
+
+// once: each job has one record and one HistoricJob, and nothing waits.
+func (m *mortal) once() {
+	m.t.Helper()
+	historic, records := map[string]int{}, map[string]int{}
+	for _, h := range m.list(api.HistoricJobs) {
+		historic[h.GetLabels()[api.LabelOriginalUID]]++
+	}
+	for _, r := range m.history(m.t) {
+		records[r.UID]++
+		if r.State != "success" {
+			m.t.Errorf("job %s ended as %s: %s", r.Name, r.State, r.Message)
+		}
+	}
+	if !maps.Equal(historic, records) {
+		m.t.Errorf("%d HistoricJobs, %d records, which differ", len(historic), len(records))
+	}
+	for uid, n := range historic {
+		if n != 1 {
+			m.t.Errorf("job %s has %d HistoricJobs", uid, n)
+		}
+	}
+	for uid := range m.jobs {
+		if records[uid] != 1 {
+			m.t.Errorf("job %s has %d records", uid, records[uid])
+		}
+	}
+}
+
+var dashboards = schema.GroupVersionResource{Group: "dashboard.grafana.app", Version: "v1", Resource: "dashboards"}
+
+// content: the API has what the branch has, file by file.
+func (m *mortal) content() {
+	m.t.Helper()
+	want, got := map[string]string{}, map[string]string{}
+	for line := range strings.Lines(m.repo.Git(m.t, "ls-tree", "-r", "--format=%(objectname) %(path)", apitest.Branch)) {
+		hash, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		want[file] = hash
+	}
+	for _, o := range m.list(dashboards) {
+		a := o.GetAnnotations()
+		got[a["grafana.app/managerId"]+"/"+a["grafana.app/sourcePath"]] = a["grafana.app/sourceChecksum"]
+	}
+	if !maps.Equal(got, want) {
+		m.t.Errorf("%d dashboards that differ from the %d of the branch", len(got), len(want))
+	}
+}
+
+// rewritten counts the writes of dashboards to the API that were not needed:
+// what they wrote was there already.
+func (m *mortal) rewritten() (writes, again int) {
+	m.t.Helper()
+	seen := map[string]bool{}
+	for _, r := range m.api.Writes(m.t, 0) {
+		if !strings.Contains(r.Path, "/namespaces/"+m.namespace+"/dashboards") || r.Code >= 300 {
+			continue
+		}
+		var body struct {
+			Metadata struct {
+				Name        string
+				Annotations map[string]string
+			}
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			m.t.Fatal(err)
+		}
+		writes++
+		key := body.Metadata.Name + " " + body.Metadata.Annotations["grafana.app/sourceChecksum"]
+		if seen[key] {
+			again++
+		}
+		seen[key] = true
+	}
+	return writes, again
+}
+
+// resumed reads from the log how long an own claim waited after a kill.
+func (m *mortal) resumed() {
+	if m.slowest > resumeWithin {
+		m.t.Errorf("an own claim was taken up again %s after the kill", m.slowest)
+	}
+}
+
+// took notes when a life that has ended took up an own claim. before is the
+// length of the log when it began, died the kill before it.
+func (m *mortal) took(before int, died time.Time) {
+	m.t.Helper()
+	if died.IsZero() {
+		return
+	}
+	for line := range strings.Lines(m.log.String()[before:]) {
+		if !strings.Contains(line, `"step":"resumed"`) {
+			continue
+		}
+		var entry struct{ Time time.Time }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			m.t.Fatalf("%v: %s", err, line)
+		}
+		m.slowest = max(m.slowest, entry.Time.Sub(died))
+	}
+}
+
+// clean: no temporary file is left, and no secret is in any.
+func (m *mortal) clean() {
+	m.t.Helper()
+	secrets := []string{gitToken, apitest.SignToken}
+	for _, dir := range []string{filepath.Dir(m.state()), filepath.Join(m.dir, "tmp")} {
+		err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			if name := d.Name(); file != m.state() && file != m.state()+".key" && file != m.state()+".reserve" && !strings.Contains(file, "/mirrors/") ||
+				strings.Contains(name, "tmp") || strings.HasSuffix(name, ".lock") {
+				m.t.Errorf("left behind: %s", file)
+			}
+			data, err := os.ReadFile(file)
+			for _, secret := range secrets {
+				if bytes.Contains(data, []byte(secret)) {
+					m.t.Errorf("a secret is in %s", file)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			m.t.Error(err)
+		}
+	}
+	for _, secret := range secrets {
+		if strings.Contains(m.log.String(), secret) {
+			m.t.Error("a secret is in the log")
+		}
+	}
+	for _, r := range m.api.Writes(m.t, 0) {
+		for _, secret := range secrets {
+			if bytes.Contains(r.Body, []byte(secret)) {
+				m.t.Errorf("a secret was sent: %s", r)
+			}
+		}
+	}
+}
