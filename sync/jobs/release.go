@@ -64,9 +64,13 @@ func (c *Controller) forfeited(h *held) verdict {
 }
 
 // dropClaim forgets a claim in the state file. One that cannot be forgotten is
-// harmless: the next start finds that the job does not carry its token.
+// looked at again: the job does not carry its token any more.
 func (c *Controller) dropClaim(ctx context.Context, h *held) {
 	if err := c.store.DropClaim(ctx, h.uid); err != nil {
-		c.once("drop "+h.uid, EventNote, h.about, "a claim that is over stays in the state file until the next start: "+err.Error())
+		c.once("drop "+h.uid, EventNote, h.about, "a claim that is over stays in the state file for now: "+err.Error())
+		h.mu.Lock()
+		k := h.claim
+		h.mu.Unlock()
+		c.unsettle(k, result{})
 	}
 }
