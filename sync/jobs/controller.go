@@ -130,8 +130,10 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 }
 
 func newController(s, renewals server, clock serverClock, jobs, repos lister, store ledger, o Options) *Controller {
+	queue := newIntake(queueLimit, o.Agent)
+	queue.pace.meter = o.Meter
 	return &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
-		workers: map[string]Worker{}, queue: newIntake(queueLimit, o.Agent), live: newScribe(),
+		workers: map[string]Worker{}, queue: queue, live: newScribe(),
 		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{}}
 }
 

@@ -9,8 +9,9 @@ import (
 // intake is the queue as drivers and event handlers see it: safe for concurrent
 // use, with a take that waits. Handlers only add names to it.
 type intake struct {
-	mu     sync.Mutex // guards the next three
+	mu     sync.Mutex // guards the next four
 	queue  *queue
+	pace   pace
 	closed bool // see gate.go
 	out    int  // names that drivers have
 	// wake holds one token when a waiting driver should look again. A driver
@@ -22,7 +23,9 @@ type intake struct {
 func newIntake(limit int, agent string) *intake {
 	q := newQueue(limit)
 	q.favour = func(l lane) uint64 { return favour(agent, l) }
-	return &intake{queue: q, wake: make(chan struct{}, 1)}
+	i := &intake{queue: q, pace: newPace(), wake: make(chan struct{}, 1)}
+	q.came = i.pace.came
+	return i
 }
 
 func (i *intake) signal() {
@@ -80,10 +83,12 @@ func (i *intake) hesitated(k key) bool {
 
 func (i *intake) done(k key, v verdict) {
 	i.mu.Lock()
+	l := i.pace.left(k)
 	i.queue.done(k, time.Now(), v)
 	i.out--
 	i.mu.Unlock()
 	i.signal()
+	i.pace.meter.Looked(l.waited, time.Since(l.began), v.retry)
 }
 
 // take waits for the next name. It returns false when ctx has ended.
@@ -92,6 +97,9 @@ func (i *intake) take(ctx context.Context) (key, lane, bool) {
 		i.mu.Lock()
 		now := time.Now()
 		k, l, ok := i.next(now)
+		if ok {
+			i.pace.took(i.queue.slots[k])
+		}
 		more := ok && i.ready(now)
 		until, barred := i.queue.due()
 		i.mu.Unlock()

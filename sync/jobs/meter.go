@@ -143,17 +143,20 @@ func (c *Controller) seen(created time.Time) {
 
 // Backlog is what this agent knows at a moment of the jobs that are not done.
 type Backlog struct {
-	Unclaimed map[string]int // jobs that nobody has claimed, by action, as the watch shows them
-	Claimed   int            // jobs that somebody has claimed
-	Waiting   int            // names that wait in this agent for a driver
-	Queued    int            // names in the queue of this agent: those that wait, run or rest
-	Unsent    int            // results that are kept in the state file because the API has not taken them yet
+	Unclaimed map[string]int  // jobs that nobody has claimed, by action, as the watch shows them
+	Claimed   int             // jobs that somebody has claimed
+	Queued    int             // names in the queue of this agent: those that wait, run or rest
+	Waiting   int             // those that wait for a driver
+	Added     uint64          // names that came to wait since the start
+	Looking   []time.Duration // how long each driver that has a name has been busy with it
+	Unsent    int             // results that are kept in the state file because the API has not taken them yet
 }
 
 // Backlog counts what there is now. It asks the picture of the watch and the
 // queue, not the API, and is safe for concurrent use.
 func (c *Controller) Backlog() Backlog {
-	b := Backlog{Unclaimed: map[string]int{}, Queued: c.Waiting()}
+	b := Backlog{Unclaimed: map[string]int{}}
+	c.queue.census(&b)
 	for _, job := range c.jobs.List() {
 		if claimed(job) {
 			b.Claimed++

@@ -76,10 +76,11 @@ type slot struct {
 	hesitated bool
 	priority  int8
 	tries     int32
-	arrival   uint64    // when the name came, as a number that only grows
-	until     time.Time // of the bar
-	ranked    int       // place in the slots of its line, or in later
-	aged      int       // place in the old of its line
+	arrival   uint64        // when the name came, as a number that only grows
+	until     time.Time     // of the bar
+	since     time.Duration // when it came to wait, as came counts
+	ranked    int           // place in the slots of its line, or in later
+	aged      int           // place in the old of its line
 }
 
 // line is a lane with its waiting names.
@@ -113,6 +114,8 @@ type queue struct {
 	refused   int // names refused since the last call of overflow
 	// favour orders lanes within a round; nil = by arrival.
 	favour func(lane) uint64
+	// came is told when a name comes to wait in its lane; nil = nobody is.
+	came func(*slot)
 }
 
 func newQueue(limit int) *queue {
@@ -351,6 +354,9 @@ func (q *queue) wait(s *slot) {
 			ln.favour = q.favour(s.lane)
 		}
 		q.lines[s.lane] = ln
+	}
+	if q.came != nil && !ln.slots.holds(s) {
+		q.came(s)
 	}
 	ln.slots.put(s)
 	ln.old.put(s)
