@@ -84,6 +84,7 @@ type txn struct {
 	ending bool          // the records now written are those of a job that ends: neither cap nor growth count
 	now    time.Time     // one time for the whole transaction
 	events []ObjectEvent // of this transaction, in order
+	log    journal       // for crash tests
 }
 
 // beginTxn prepares a transaction of db; limit is the size cap in bytes.
@@ -147,6 +148,7 @@ func (t *txn) putStamped(b bucket, key, body []byte, stamp uint64) error {
 	if err := bk.Put(key, raw); err != nil {
 		return fmt.Errorf("write %s record: %w", b, err)
 	}
+	t.log.put(b, key, body)
 	t.m.Tallies[b] = count
 	t.room -= grown
 	if b != claimBucket && !t.ending {
@@ -172,6 +174,7 @@ func (t *txn) remove(b bucket, key []byte) (bool, error) {
 	if err := bk.Delete(key); err != nil {
 		return false, fmt.Errorf("delete %s record: %w", b, err)
 	}
+	t.log.remove(b, key)
 	t.m.Tallies[b] = count
 	t.grown -= freed
 	return true, nil

@@ -145,6 +145,7 @@ type outcome struct {
 // transact applies a group in one transaction.
 func (s *Store) transact(group []*request) outcome {
 	out := outcome{refused: make([]error, len(group))}
+	var written journal
 	out.err = guard(func() error {
 		return s.cur.db.Update(func(tx *bbolt.Tx) error {
 			t, err := beginTxn(tx, s.maxSize, now())
@@ -165,12 +166,14 @@ func (s *Store) transact(group []*request) outcome {
 			if t.puts == 0 {
 				return errNothing
 			}
-			out.events, out.grown = t.events, t.grown
+			out.events, out.grown, written = t.events, t.grown, t.log
 			return t.finish()
 		})
 	})
 	if errors.Is(out.err, errNothing) {
 		out.err = nil
+	} else if out.err == nil {
+		out.err = written.commit(s.path)
 	}
 	return out
 }

@@ -67,9 +67,9 @@ type mortal struct {
 	revision  map[string]int
 	jobs      map[string]bool // UIDs of those that people made
 	made      int
-	log       log // of all its lives
-	began     time.Time
-	died      time.Time     // the last kill, as long as no life has followed it
+	log       log           // of all its lives
+	logged    int           // length of the log when the last life began
+	died      time.Time     // when the last life ended
 	slowest   time.Duration // from a kill to the moment when an own claim was taken up again
 }
 
@@ -206,7 +206,7 @@ func (m *mortal) startAs(path, failpoints string, flags ...string) *life {
 	l.cmd = exec.Command(path, append(args, flags...)...)
 	l.cmd.Env, l.cmd.Dir = append(slices.Clone(m.env), "LIMPET_FAILPOINTS="+failpoints), m.dir
 	l.cmd.Stdout, l.cmd.Stderr = &m.log, &m.log
-	m.began = time.Now()
+	m.logged = len(m.log.String())
 	if err := l.cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -226,6 +226,7 @@ func (m *mortal) end(l *life) (killed bool) {
 	case <-time.After(callTimeout):
 		m.t.Fatalf("still alive, with %d jobs in the queue", len(m.list(api.Jobs)))
 	}
+	m.took()
 	m.died = time.Now()
 	status := l.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !status.Signaled() && status.ExitStatus() != 0 {
@@ -348,14 +349,13 @@ func (m *mortal) resumed() {
 	}
 }
 
-// took notes when a life that has ended took up an own claim. before is the
-// length of the log when it began, died the kill before it.
-func (m *mortal) took(before int, died time.Time) {
+// took notes how long after the end of one life the next took up an own claim.
+func (m *mortal) took() {
 	m.t.Helper()
-	if died.IsZero() {
+	if m.died.IsZero() {
 		return
 	}
-	for line := range strings.Lines(m.log.String()[before:]) {
+	for line := range strings.Lines(m.log.String()[m.logged:]) {
 		if !strings.Contains(line, `"step":"resumed"`) {
 			continue
 		}
@@ -363,7 +363,7 @@ func (m *mortal) took(before int, died time.Time) {
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			m.t.Fatalf("%v: %s", err, line)
 		}
-		m.slowest = max(m.slowest, entry.Time.Sub(died))
+		m.slowest = max(m.slowest, entry.Time.Sub(m.died))
 	}
 }
 
