@@ -314,6 +314,16 @@ func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
 	return a.controller.Cancel(ctx, namespace, name)
 }
 
+// Drain has the agent claim nothing new, or claim again; see jobs.Controller.
+func (a *Agent) Drain(on bool) (since time.Time, busy int) {
+	a.controller.Drain(on)
+	a.board.touch()
+	return a.controller.Draining()
+}
+
+// Draining says since when nothing new is claimed and what has still to end.
+func (a *Agent) Draining() (since time.Time, busy int) { return a.controller.Draining() }
+
 // Client is the agent's own way to the API.
 func (a *Agent) Client() *api.Client { return a.client }
 

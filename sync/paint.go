@@ -43,7 +43,8 @@ func (p *painter) paint() *view.Snapshot {
 	case s.API.Synced:
 		p.before = nil
 	case p.before != nil:
-		s.AsOf, s.Jobs, s.Repos, s.Counts = p.before.AsOf, p.before.Jobs, p.before.Repos, p.before.Counts
+		s.AsOf, s.Repos, s.Counts = p.before.AsOf, p.before.Repos, p.before.Counts
+		s.Jobs = withUnsent(p.before.Jobs, p.controller.Unsent(), &s.Counts)
 		return s
 	}
 	for i, row := range p.rows(running, done) {
@@ -75,6 +76,10 @@ func (p *painter) rows(running []jobs.Running, done []view.Job) []*view.Job {
 	for i := range done {
 		gone[done[i].UID] = &done[i]
 	}
+	unsent := make(map[string]jobs.Unsent)
+	for _, u := range p.controller.Unsent() {
+		unsent[u.UID] = u
+	}
 	waits := p.board.waits()
 	objects := p.jobs.List()
 	out := make([]*view.Job, 0, len(objects)+len(done))
@@ -83,7 +88,12 @@ func (p *painter) rows(running []jobs.Running, done []view.Job) []*view.Job {
 		if row == nil {
 			continue
 		}
-		if r, ok := mine[row.UID]; ok {
+		if r, ok := unsent[row.UID]; ok {
+			done := *row
+			wait(&done, r)
+			row = &done
+			delete(unsent, row.UID)
+		} else if r, ok := mine[row.UID]; ok {
 			held := *row
 			own(&held, r)
 			row = &held
@@ -102,6 +112,9 @@ func (p *painter) rows(running []jobs.Running, done []view.Job) []*view.Job {
 	}
 	for _, row := range gone {
 		out = append(out, row)
+	}
+	for _, u := range unsent {
+		out = append(out, unsentRow(u))
 	}
 	slices.SortFunc(out, inOrder)
 	return out
@@ -149,12 +162,44 @@ func rank(j *view.Job) int {
 	return 1
 }
 
+// withUnsent puts the results that wait for the API into rows of before.
+func withUnsent(rows []view.Job, unsent []jobs.Unsent, counts *view.Counts) []view.Job {
+	out := slices.Clone(rows)
+	for _, u := range unsent {
+		i := slices.IndexFunc(out, func(j view.Job) bool { return j.UID == u.UID })
+		if i < 0 {
+			i = len(out)
+			out = append(out, *unsentRow(u))
+		} else {
+			counts.Drop(&out[i])
+			wait(&out[i], u)
+		}
+		counts.Add(&out[i])
+	}
+	return out
+}
+
+// wait turns the row of a job into that of one that is done, but whose result
+// the API has not taken yet.
+func wait(row *view.Job, u jobs.Unsent) {
+	row.State, row.Unsent, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
+	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}
+}
+
+// unsentRow is the row of such a job that is not in the queue, as far as known.
+func unsentRow(u jobs.Unsent) *view.Job {
+	row := view.Job{UID: u.UID, Namespace: u.Namespace, Name: u.Name, Repository: u.Repository, Action: u.Action, Attempt: 1}
+	wait(&row, u)
+	return &row
+}
+
 func (a *Agent) paintAgent(claims int) view.Agent {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return view.Agent{Host: host, PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
+	draining, busy := a.controller.Draining()
+	return view.Agent{Draining: draining, Busy: busy, Host: host, PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
 		Claims: claims, LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
 		RSS: residentBytes(), Namespace: a.cfg.Namespace}
 }
@@ -179,6 +224,9 @@ func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 	}
 	if row.State == "" {
 		row.State = api.StatePending
+	}
+	if ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64); err == nil && row.State == api.StatePending {
+		row.RestsUntil = fromMillis(ms)
 	}
 	if u.GetLabels()[api.LabelClaim] != "" {
 		row.Owner = "other"

@@ -78,6 +78,9 @@ func (p *painter) stateLine(j view.Job, state string, w int) string {
 	if left := remaining(j, p.s.Now); left > 0 && state == "working" {
 		tail += "   ~" + view.Age(left) + " left"
 	}
+	if !j.Unsent.IsZero() {
+		return head + ", waiting for the API " + view.Age(p.s.Now.Sub(j.Unsent))
+	}
 	if !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0 {
 		return head + tail
 	}
@@ -104,6 +107,10 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 		text += "ended " + j.Finished.UTC().Format("15:04:05Z")
 	case !live:
 		text += "the job is gone from the queue"
+	case !j.Unsent.IsZero():
+		text += "done; the result is kept and sent when the API is back"
+	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
+		text += "rests for " + view.Age(j.RestsUntil.Sub(p.s.Now)) + ", limpet job retry does not wait"
 	case j.Owner == "this" && !p.s.offline():
 		text += "held by this agent"
 		if !j.RenewAt.IsZero() {

@@ -273,15 +273,17 @@ func (s State) cancel() (State, Outcome) {
 	why := s.refuse(ok)
 	switch {
 	case why != "":
-	case !j.Finished.IsZero():
+	case !j.Finished.IsZero() || !j.Unsent.IsZero():
 		why = "this job has ended"
-	case j.Owner == "other":
-		why = "another agent runs this job; cancel it there"
 	}
 	if why != "" {
 		return s.say(why, true), Outcome{}
 	}
-	s.ask = &question{text: "Cancel " + j.Name + "? What it has written stays.", action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name}}
+	text := "Cancel " + j.Name + "? What it has written stays."
+	if j.Owner == "other" {
+		text = "Cancel " + j.Name + ", which another agent runs? It is asked to stop; what it has written stays."
+	}
+	s.ask = &question{text: text, action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name}}
 	return s, Outcome{}
 }
 

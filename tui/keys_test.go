@@ -2,6 +2,7 @@ package tui
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"limpet/sync/view"
@@ -63,10 +64,21 @@ func TestKeys(t *testing.T) {
 			t.Error("nothing runs: q must quit at once")
 		}
 	})
-	t.Run("the job of another agent is not cancelled", func(t *testing.T) {
+	t.Run("the job of another agent is cancelled there", func(t *testing.T) {
 		at := press(s, "down", "down", "down", "x")
-		if at.ask != nil || at.toast == "" {
-			t.Error("want a refusal that says why")
+		if at.ask == nil || !strings.Contains(at.ask.text, "another agent") {
+			t.Fatalf("the question does not say so: %+v", at.ask)
+		}
+		if _, out := at.Key("y", "y"); out.Action == nil || out.Action.Verb != Cancel || out.Action.Name != "team-dash-pr-481" {
+			t.Errorf("got %+v", out.Action)
+		}
+	})
+	t.Run("a job that is done is not cancelled", func(t *testing.T) {
+		unsent := lives()
+		for _, keys := range [][]string{{"x"}, {"down", "down", "x"}} {
+			if at := press(shown(&unsent, Caps{}), keys...); at.ask != nil || at.toast == "" {
+				t.Errorf("%v: want a refusal that says why", keys)
+			}
 		}
 	})
 	t.Run("nothing is sent while the API is away", func(t *testing.T) {

@@ -56,6 +56,9 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	if counts.Elsewhere > 0 {
 		note += fmt.Sprintf(", %d elsewhere", counts.Elsewhere)
 	}
+	if counts.Unsent > 0 {
+		note += fmt.Sprintf(", %d unsent", counts.Unsent)
+	}
 	if counts.Done > 0 {
 		note += fmt.Sprintf(", %d just done", counts.Done)
 	}
@@ -81,7 +84,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 // unknown, what another agent runs is "other".
 func (p *painter) shown(j view.Job) string {
 	switch {
-	case !j.Finished.IsZero() || j.State == "pending":
+	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.State == "pending":
 		return j.State
 	case p.s.offline():
 		return "unknown"
@@ -111,6 +114,10 @@ func (p *painter) progress(j view.Job, state string, w int) string {
 	switch {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + j.Message)
+	case !j.Unsent.IsZero():
+		return roomy(w, "done, waiting for the API ", "done, unsent ") + view.Age(p.s.Now.Sub(j.Unsent))
+	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
+		return roomy(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + view.Age(j.RestsUntil.Sub(p.s.Now))
 	case j.State == "pending" && j.Owner == "":
 		return strings.TrimSpace("pending " + j.Waits)
 	case j.Progress < 0:
@@ -127,10 +134,20 @@ func (p *painter) progress(j view.Job, state string, w int) string {
 	return p.bar(w-len(percent)-1, j.Progress) + " " + percent
 }
 
+// roomy is the long form of a text where there is room for it and an age.
+func roomy(w int, long, short string) string {
+	if w >= len(long)+3 {
+		return long
+	}
+	return short
+}
+
 func (p *painter) elapsed(j view.Job) string {
 	switch {
 	case !j.Finished.IsZero() && !j.Started.IsZero():
 		return clock(j.Finished.Sub(j.Started))
+	case !j.Unsent.IsZero() && !j.Started.IsZero():
+		return clock(j.Unsent.Sub(j.Started))
 	case !j.Started.IsZero() && !p.s.offline():
 		return clock(p.s.Now.Sub(j.Started))
 	case j.State == "pending" && !j.Created.IsZero():
@@ -141,7 +158,7 @@ func (p *painter) elapsed(j view.Job) string {
 
 func (p *painter) lease(j view.Job) string {
 	switch {
-	case !j.Finished.IsZero() || j.Owner == "":
+	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.Owner == "":
 		return "-"
 	case p.s.offline():
 		return "ended"

@@ -170,20 +170,30 @@ func (p *painter) tabs() {
 		}
 		x += 2
 	}
-	if ns := p.s.Snap.Agent.Namespace; ns != "" {
-		p.right(x, p.w-1, 1, roleDim, "ns "+ns)
+	if a := p.s.Snap.Agent; !a.Draining.IsZero() {
+		p.right(x, p.w-1, 1, roleWarn, drainText(a))
+	} else if a.Namespace != "" {
+		p.right(x, p.w-1, 1, roleDim, "ns "+a.Namespace)
 	}
+}
+
+// drainText says of an agent that claims nothing new how far it has come.
+func drainText(a view.Agent) string {
+	if a.Busy == 0 {
+		return "drained, claims nothing"
+	}
+	return fmt.Sprintf("draining, %d to go", a.Busy)
 }
 
 // banner takes the place of the tabs while nothing is live.
 func (p *painter) banner() {
-	asOf := clockTime(p.s.stale(), p.s.Now)
+	asOf := clockTime(p.s.stale(), p.s.Now) + ", " + ago(p.s.Now, p.s.stale())
 	text := fmt.Sprintf(" ! OFFLINE since %s, shown as of then", asOf)
 	switch {
 	case p.s.Gone != "":
 		text = " ! The daemon is gone, reconnecting; shown as of " + asOf
 	case !p.s.Snap.AsOf.IsZero():
-		text = " ! The API has not answered since the start; shown as of " + asOf
+		text = " ! The API has not answered yet; shown as of " + asOf
 	}
 	p.fill(0, 1, p.w, roleBanner, " ")
 	p.put(0, 1, p.w, roleBanner, text)

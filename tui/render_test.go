@@ -51,6 +51,20 @@ func picture() *view.Snapshot {
 	}
 }
 
+// lives is an agent that drains, with jobs at the turns of their lives: a result
+// that waits for the API, a rest between two attempts, a dead letter.
+func lives() view.Snapshot {
+	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
+	s := *picture()
+	s.Agent.Draining, s.Agent.Busy, s.Agent.Claims = at(4*time.Minute), 1, 1
+	s.Jobs = []view.Job{
+		{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "success", Message: "replicating changes", Progress: 100, Created: at(5 * time.Minute), Started: at(4 * time.Minute), Unsent: at(3 * time.Minute), Owner: "this", Attempt: 1, MaxAttempt: 3},
+		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RestsUntil: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},
+		{UID: "y7c1", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", Detail: "incr", State: "dead", Message: "the git host does not answer (3 attempts)", Created: at(90 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, MaxAttempt: 3},
+	}
+	return s
+}
+
 func shown(snap *view.Snapshot, caps Caps) State {
 	snap.Counts = view.Count(snap.Jobs)
 	s := NewState("attached to daemon 4121", caps, noon)
@@ -119,6 +133,9 @@ func TestGoldenScreens(t *testing.T) {
 	before := picture()
 	before.API.Up, before.API.Synced, before.API.Error, before.API.Since = false, false, "connection refused", noon.Add(-5*time.Second)
 	before.AsOf = noon.Add(-50 * time.Hour)
+	lives := lives()
+	unsent := lives
+	unsent.API = offline.API
 	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
 	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
@@ -136,6 +153,10 @@ func TestGoldenScreens(t *testing.T) {
 		{"overview-colour-80x24", shown(picture(), Caps{}), 80, 24},
 		{"detail-80x24", press(shown(picture(), plain), "enter"), 80, 24},
 		{"detail-140x40", press(shown(picture(), plain), "enter"), 140, 40},
+		{"lives-80x24", shown(&lives, plain), 80, 24},
+		{"lives-140x40", shown(&lives, plain), 140, 40},
+		{"lives-detail-80x24", press(shown(&lives, plain), "enter"), 80, 24},
+		{"unsent-80x24", shown(&unsent, plain), 80, 24},
 		{"offline-80x24", shown(offline, plain), 80, 24},
 		{"before-80x24", shown(before, plain), 80, 24},
 		{"empty-80x24", shown(empty, plain), 80, 24},

@@ -135,9 +135,13 @@ func (p *painter) agentBox(x, y, w, h int) {
 	if !a.Started.IsZero() {
 		up = view.Age(p.s.Now.Sub(a.Started))
 	}
+	claims := fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount)
+	if !a.Draining.IsZero() {
+		claims = drainText(a) + ", " + view.Age(p.s.Now.Sub(a.Draining)) + " so far"
+	}
 	rows := []string{
 		fmt.Sprintf("pid %d   up %s   rss %s", a.PID, up, view.Size(a.RSS)),
-		fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount),
+		claims,
 		fmt.Sprintf("store %s   %s", view.Size(a.StoreSize), view.Plural(a.History, "record")),
 		cut(a.StorePath, w-4, p.g.more),
 		"api " + view.OrDash(p.s.Snap.API.Server),

@@ -65,14 +65,14 @@ type glyphs struct {
 var unicodeGlyphs = glyphs{
 	topLeft: "╭", topRight: "╮", bottomLeft: "╰", bottomRight: "╯", horizontal: "─", vertical: "│",
 	cursor: "▸", full: "█", rest: "░", more: "…", arrow: "→", up: "↑", down: "↓", dot: "●", ring: "○",
-	state: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇", "unknown": "?", "cancelled": "■"},
+	state: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇", "unknown": "?", "cancelled": "■", "dead": "†"},
 	spark: map[byte]string{'.': "▁", 's': "▂", 'w': "!", 'e': "✗"},
 }
 
 var asciiGlyphs = glyphs{
 	topLeft: "+", topRight: "+", bottomLeft: "+", bottomRight: "+", horizontal: "-", vertical: "|",
 	cursor: ">", full: "=", rest: ".", more: "~", arrow: "->", up: "^", down: "v", dot: "*", ring: "o",
-	state: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o", "unknown": "?", "cancelled": "#"},
+	state: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o", "unknown": "?", "cancelled": "#", "dead": "X"},
 	spark: map[byte]string{'.': ".", 's': "+", 'w': "!", 'e': "x"},
 }
 
@@ -92,7 +92,7 @@ func stateRole(state string) role {
 		return roleGood
 	case "warning", "unknown":
 		return roleWarn
-	case "error", "failing":
+	case "error", "failing", "dead":
 		return roleBad
 	}
 	return rolePlain

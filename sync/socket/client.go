@@ -127,6 +127,11 @@ func (c *Client) Cancel(ctx context.Context, namespace, name string) error {
 	return c.call(ctx, http.MethodPost, "jobs/"+url.PathEscape(namespace)+"/"+url.PathEscape(name)+"/cancel", nil, nil)
 }
 
+// Drain has the agent claim nothing new, or with false claim again.
+func (c *Client) Drain(ctx context.Context, on bool) (out Drained, err error) {
+	return out, c.call(ctx, http.MethodPost, "drain", url.Values{"on": {strconv.FormatBool(on)}}, &out)
+}
+
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {
 	resp, err := c.send(ctx, method, path, query)
 	if err != nil {

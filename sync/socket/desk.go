@@ -53,4 +53,13 @@ type Agent interface {
 	Next(ctx context.Context, seq uint64) (*view.Snapshot, error)
 	// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
 	Cancel(ctx context.Context, namespace, name string) error
+	// Drain has the agent claim nothing new, or with false claim again. It says
+	// since when nothing is claimed, and how much has still to end.
+	Drain(on bool) (since time.Time, busy int)
+}
+
+// Drained is the answer to Drain.
+type Drained struct {
+	Since time.Time `json:"since,omitzero"` // zero = the agent claims
+	Busy  int       `json:"busy"`           // jobs, claims and results that have not come to their end
 }

@@ -99,6 +99,15 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST "+prefix+"jobs/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, s.Agent.Cancel(r.Context(), r.PathValue("namespace"), r.PathValue("name")))
 	})
+	mux.HandleFunc("POST "+prefix+"drain", func(w http.ResponseWriter, r *http.Request) {
+		on, err := strconv.ParseBool(r.URL.Query().Get("on"))
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		since, busy := s.Agent.Drain(on)
+		answer(w, Drained{Since: since, Busy: busy}, nil)
+	})
 	mux.HandleFunc(prefix, http.NotFound)
 	mux.Handle("/", s.API)
 	return mux

@@ -57,6 +57,13 @@ func (p *pictures) Cancel(_ context.Context, namespace, name string) error {
 	return nil
 }
 
+func (p *pictures) Drain(on bool) (since time.Time, busy int) {
+	if on {
+		return time.Unix(1, 0), 2
+	}
+	return time.Time{}, 1
+}
+
 // serve starts a server on a socket in dir and stops it at the end of the test.
 func serve(t *testing.T, dir string, api http.Handler) (*Client, *pictures, *state.Store) {
 	t.Helper()
@@ -132,6 +139,12 @@ func TestDeskOverTheSocket(t *testing.T) {
 	}
 	if err := client.Cancel(ctx, "default", "a-sync"); err != nil || agent.cancelled[0] != "default/a-sync" {
 		t.Errorf("cancel: %v, %v", agent.cancelled, err)
+	}
+	if got, err := client.Drain(ctx, true); err != nil || !got.Since.Equal(time.Unix(1, 0)) || got.Busy != 2 {
+		t.Errorf("drain: %+v, %v", got, err)
+	}
+	if got, err := client.Drain(ctx, false); err != nil || !got.Since.IsZero() || got.Busy != 1 {
+		t.Errorf("end of drain: %+v, %v", got, err)
 	}
 	if err := client.Cancel(ctx, "default", "gone"); !errors.Is(err, state.ErrNotFound) {
 		t.Errorf("an error loses its class over the socket: %v", err)

@@ -27,23 +27,30 @@ type Counts struct {
 	Pending   int `json:"pending"`
 	Elsewhere int `json:"elsewhere"` // claimed by another agent
 	Done      int `json:"done"`      // in the last 60 s
+	Unsent    int `json:"unsent"`    // done by this agent; the API has not taken the result yet
 }
 
 // All is the number of jobs.
-func (c Counts) All() int { return c.Working + c.Pending + c.Elsewhere + c.Done }
+func (c Counts) All() int { return c.Working + c.Pending + c.Elsewhere + c.Done + c.Unsent }
 
 // Add counts one more job.
-func (c *Counts) Add(j *Job) {
+func (c *Counts) Add(j *Job) { *c.of(j)++ }
+
+// Drop counts one job less.
+func (c *Counts) Drop(j *Job) { *c.of(j)-- }
+
+func (c *Counts) of(j *Job) *int {
 	switch {
 	case !j.Finished.IsZero():
-		c.Done++
+		return &c.Done
+	case !j.Unsent.IsZero():
+		return &c.Unsent
 	case j.Owner == "other":
-		c.Elsewhere++
+		return &c.Elsewhere
 	case j.State == "working":
-		c.Working++
-	default:
-		c.Pending++
+		return &c.Working
 	}
+	return &c.Pending
 }
 
 // Count counts jobs.
@@ -68,6 +75,10 @@ type Agent struct {
 	History   int       `json:"historyRecords"`
 	RSS       int64     `json:"rssBytes"`
 	Namespace string    `json:"namespace"`
+	// Draining is since when nothing new is claimed; zero = it is. Busy counts
+	// what is not at its end yet: running jobs, claims to settle, results to send.
+	Draining time.Time `json:"draining,omitzero"`
+	Busy     int       `json:"busy"`
 }
 
 // API describes the server that the agent watches.
@@ -90,10 +101,12 @@ type Job struct {
 	Repository string    `json:"repository"`
 	Action     string    `json:"action"`
 	Detail     string    `json:"detail,omitempty"` // "full", "incr", "#481"
-	State      string    `json:"state"`            // pending working success warning error cancelled
+	State      string    `json:"state"`            // pending working success warning error cancelled dead
 	Message    string    `json:"message,omitempty"`
-	Waits      string    `json:"waits,omitempty"` // why this agent does not take a pending job
-	Progress   float64   `json:"progress"`        // 0 to 100; below 0 = unknown
+	Waits      string    `json:"waits,omitempty"`     // why this agent does not take a pending job
+	RestsUntil time.Time `json:"restsUntil,omitzero"` // of a pending job that is tried again then
+	Unsent     time.Time `json:"unsent,omitzero"`     // the job is done, its result waits for the API since then
+	Progress   float64   `json:"progress"`            // 0 to 100; below 0 = unknown
 	Done       int64     `json:"done"`
 	Total      int64     `json:"total"`
 	Created    time.Time `json:"created"`

@@ -70,7 +70,9 @@ func (r *run) daemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.mending(ctx, func() error { return r.headless(ctx, path) })
+	signals, stop := drainSignals()
+	defer stop()
+	return r.mending(ctx, func() error { return r.headless(ctx, path, signals) })
 }
 
 // mendPause is the least time between two openings of a state file that turns
@@ -100,7 +102,7 @@ func (r *run) mending(ctx context.Context, work func() error) error {
 }
 
 // headless is one life of the agent, from the opening of the state file on.
-func (r *run) headless(ctx context.Context, path string) error {
+func (r *run) headless(ctx context.Context, path string, signals <-chan os.Signal) error {
 	store, err := r.openStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
@@ -119,7 +121,11 @@ func (r *run) headless(ctx context.Context, path string) error {
 	}
 	defer a.Close()
 	r.log.Info("agent started", "version", Version, "state", path, "drivers", r.g.Drivers)
-	if err = a.Run(ctx); err != nil {
+	err = together(ctx, func(ctx context.Context) error { return heedDrain(ctx, signals, a) }, a.Run)
+	// A life that ends because the file has to be mended hands this on.
+	since, _ := a.Draining()
+	r.g.Drain = !since.IsZero()
+	if err != nil {
 		return err
 	}
 	r.log.Info("agent stopped", "cause", context.Cause(ctx))
@@ -164,8 +170,11 @@ func (r *run) withDashboard(ctx context.Context, store *state.Store, path string
 		return err
 	}
 	defer a.Close()
+	signals, stop := drainSignals()
+	defer stop()
 	err = together(ctx,
 		a.Run,
+		func(ctx context.Context) error { return heedDrain(ctx, signals, a) },
 		func(ctx context.Context) error {
 			if extra == nil {
 				<-ctx.Done()
@@ -250,7 +259,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	options := jobs.Options{
 		Drivers: g.Drivers, Timeout: g.MaxJobTimeout, Interval: g.JobInterval, Expiry: g.ClaimExpiry, Renew: g.LeaseRenewalInterval,
 		MaxAttempts: g.MaxAttempts, Cleanup: g.Cleanup, Selector: selector, Actions: g.Actions,
-		HistoryExpiration: history, LocalHistory: local, LocalRecords: localRecords, Agent: hostname(), Namespace: g.listNamespace(), Logger: log,
+		HistoryExpiration: history, LocalHistory: local, LocalRecords: localRecords, Agent: hostname(), Namespace: g.listNamespace(), Logger: log, Drained: g.Drain,
 	}
 	if err := options.Validate(); err != nil {
 		return agent.Config{}, usage("limpet --help", "%w", err)

@@ -35,6 +35,7 @@ type cli struct {
 	Status  statusCmd  `cmd:"" help:"What runs, what failed, and what to do."`
 	Job     jobCmd     `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
 	Repo    repoCmd    `cmd:"" help:"Repositories: create, list, show, pull."`
+	Drain   drainCmd   `cmd:"" help:"Have the agent finish what runs and claim nothing new."`
 	History historyCmd `cmd:"" help:"Finished jobs: list, show, prune."`
 	Store   storeCmd   `cmd:"" help:"The state file: info, check, compact, backup."`
 

@@ -29,6 +29,9 @@ const deletedWait = time.Second
 // stopped. The wire has no such state.
 const stateCancelled = "cancelled"
 
+// stateDead is what it calls a job whose attempts are used up.
+const stateDead = "dead"
+
 // ending is how a job has ended.
 type ending struct {
 	state  string // as the history calls it
@@ -140,6 +143,8 @@ func (e *ending) failure(hint string) error {
 		return fail(ExitPartial, hint, "the job ended with warnings")
 	case stateCancelled:
 		return fail(ExitCancelled, hint, "the job was cancelled")
+	case stateDead:
+		return fail(ExitJobFailed, hint, "the job has no attempt left")
 	}
 	for _, sum := range e.status.Summary {
 		if sum.Error > 0 && sum.Write > 0 {

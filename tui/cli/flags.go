@@ -45,12 +45,13 @@ type Globals struct {
 type AgentFlags struct {
 	Drivers              int           `help:"Jobs that may run at once." default:"3"`
 	MaxSyncWorkers       int           `name:"max-sync-workers" help:"Parallel writes inside one job." default:"10"`
-	MaxJobTimeout        time.Duration `name:"max-job-timeout" help:"Longest run of one job." default:"20m"`
+	MaxJobTimeout        time.Duration `name:"max-job-timeout" help:"Longest run of one job; what takes longer is one attempt of --max-attempts." default:"20m"`
 	JobInterval          time.Duration `name:"job-interval" help:"Period of the full job list, a net under the watch." default:"30s"`
 	ClaimExpiry          time.Duration `name:"claim-expiry" help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
 	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
 	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a pull that could not be queued is tried again." default:"60s"`
-	MaxAttempts          int           `name:"max-attempts" help:"Claims of one job that may end without a result." default:"3"`
+	MaxAttempts          int           `name:"max-attempts" help:"Runs of one job that may end without a result: its agent stopped, a host was away or busy, time was up." default:"3"`
+	Drain                bool          `help:"Start drained: settle the claims of before, claim nothing new (until limpet drain --off)."`
 	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
 	HistoryExpiration    time.Duration `name:"history-expiration" help:"Prune HistoricJobs and local history older than this. 0 leaves the API's HistoricJobs alone; local history is then kept for 7d." default:"0s"`
 	RepositorySelector   string        `name:"repository-selector" help:"Label selector of the repositories that this agent takes." placeholder:"SELECTOR"`
@@ -58,7 +59,7 @@ type AgentFlags struct {
 	SinkPrefix           []string      `name:"sink-prefix" help:"Directory under which a repository may write its tree (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
 	CredentialsDir       string        `name:"credentials-dir" help:"Directory with <namespace>.<repository>/<key> files. Default: $$CREDENTIALS_DIRECTORY." placeholder:"DIR"`
 	Manifests            string        `help:"Directory of YAML files that are applied to the embedded API at start and on change." placeholder:"DIR"`
-	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
+	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	AllowInsecureGit     bool          `name:"allow-insecure-git" help:"Send credentials over plain http."`
 	LocalGitPrefix       []string      `name:"local-git-prefix" help:"Directory under which file:// repositories may be read. Repeatable." placeholder:"DIR" sep:"none"`
 }

@@ -24,7 +24,8 @@ type historyCmd struct {
 
 type historyListCmd struct {
 	Repository string   `short:"r" help:"Only of this repository."`
-	States     []string `name:"status" enum:"success,warning,error,cancelled" help:"Only jobs that ended so: success, warning, error or cancelled. Several with commas."`
+	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error, cancelled or dead. Several with commas."`
+	Dead       bool     `help:"Only jobs whose attempts were used up: --status dead."`
 	Action     string   `help:"Only this action."`
 	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
 	Until      string   `help:"Finished before: a duration such as 1h, or an RFC 3339 time."`
@@ -40,6 +41,9 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 	until, err := moment("--until", c.Until, now)
 	if err != nil {
 		return err
+	}
+	if c.Dead {
+		c.States = append(c.States, stateDead)
 	}
 	s, err := r.open(ctx, need{Desk: true})
 	if err != nil {
@@ -143,8 +147,12 @@ func printRecord(w io.Writer, rec state.Record) {
 	if rec.RefTo != "" {
 		f.add("ref", strings.TrimPrefix(rec.RefFrom+" -> "+rec.RefTo, " -> "))
 	}
+	if d := rec.DeadLetter; d != nil && rec.State == stateDead {
+		f.add("dead letter", fmt.Sprintf("%s after %s: %s", d.Reason, view.Plural(d.Attempts, "attempt"), view.OrDash(d.LastError)))
+		f.add("", "limpet job retry "+rec.UID+" begins anew")
+	}
 	for _, a := range rec.Attempts {
-		f.add("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s: %s", a.State, view.OrDash(a.Agent), view.OrDash(a.Message)))
+		f.add("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))
 	}
 	var status api.JobStatus
 	if json.Unmarshal(rec.Status, &status) != nil {
@@ -159,6 +167,18 @@ func printRecord(w io.Writer, rec state.Record) {
 	for _, e := range status.Warnings {
 		f.add("warning", e)
 	}
+}
+
+// spanText says when an attempt ran, as far as it is known.
+func spanText(a state.Attempt) string {
+	text := ""
+	if !a.Started.IsZero() {
+		text += ", from " + a.Started.UTC().Format(time.RFC3339)
+	}
+	if !a.Finished.IsZero() {
+		text += ", to " + a.Finished.UTC().Format(time.RFC3339)
+	}
+	return text
 }
 
 type historyPruneCmd struct {

@@ -2,14 +2,18 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/view"
 )
@@ -20,7 +24,7 @@ type jobCmd struct {
 	Watch  jobWatchCmd  `cmd:"" help:"Follow a job to its end."`
 	Create jobCreateCmd `cmd:"" help:"Ask for work on a repository."`
 	Cancel jobCancelCmd `cmd:"" help:"Stop a running job, or delete a waiting one."`
-	Retry  jobRetryCmd  `cmd:"" help:"Run a finished job again."`
+	Retry  jobRetryCmd  `cmd:"" help:"Run a job that rests now, or a finished one again."`
 }
 
 type jobListCmd struct {
@@ -38,11 +42,12 @@ func (c jobListCmd) Run(ctx context.Context, r *run) error {
 		repository, _, _ := unstructured.NestedString(u.Object, "spec", "repository")
 		return c.Repository == "" || repository == c.Repository
 	}
+	now := time.Now()
+	unsent, snap := s.unsent(ctx)
 	items, err := s.selected(ctx, api.Jobs, r.g.listNamespace(), "", keep, c.Limit)
 	if err != nil {
-		return err
+		return c.known(r, snap, now, err)
 	}
-	now := time.Now()
 	t := table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"}, Wide: []string{"UID", "CLAIMED", "ATTEMPT"}}
 	objects := make([]any, len(items))
 	for i := range items {
@@ -57,10 +62,65 @@ func (c jobListCmd) Run(ctx context.Context, r *run) error {
 			claimed = "yes"
 		}
 		t.add(u.GetNamespace(), "job/"+u.GetName(),
-			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), since(now, u.GetCreationTimestamp().Time), view.OrDash(job.Status.Message),
+			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), since(now, u.GetCreationTimestamp().Time), view.OrDash(message(now, u, job, unsent)),
 			string(u.GetUID()), claimed, view.OrDash(u.GetAnnotations()[api.AnnoAttempt]))
 	}
 	return r.g.printList(r.world.Out, objects, t)
+}
+
+// unsent asks the daemon which results wait for the API. Without one, or when it
+// does not answer, nothing is known of any.
+func (s *session) unsent(ctx context.Context) (map[string]view.Job, *view.Snapshot) {
+	out := map[string]view.Job{}
+	if s.Daemon == nil {
+		return out, nil
+	}
+	snap, err := s.Daemon.Snapshot(ctx)
+	if err != nil {
+		return out, nil
+	}
+	for _, j := range snap.Jobs {
+		if !j.Unsent.IsZero() {
+			out[j.UID] = j
+		}
+	}
+	return out, snap
+}
+
+// message says what a job does, or what it waits for.
+func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent map[string]view.Job) string {
+	if j, ok := unsent[string(u.GetUID())]; ok {
+		return j.State + ", " + unsentText(now, j)
+	}
+	return job.Status.Message
+}
+
+// known shows what the daemon knows while the API does not answer. The exit code
+// is that of the error, because this may not be what there is.
+func (c jobListCmd) known(r *run, snap *view.Snapshot, now time.Time, err error) error {
+	code, _ := classify(err)
+	if code != ExitUnreachable || snap == nil || r.g.Output == "json" || r.g.Output == "yaml" {
+		return err
+	}
+	t := table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "AGE", "MESSAGE"}, Wide: []string{"UID", "ATTEMPT"}}
+	for _, j := range snap.Jobs {
+		if c.Repository != "" && j.Repository != c.Repository || !j.Finished.IsZero() {
+			continue
+		}
+		text := j.Message
+		if !j.Unsent.IsZero() {
+			text = unsentText(now, j)
+		}
+		t.add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State), since(now, j.Created), view.OrDash(text), j.UID, fmt.Sprint(j.Attempt))
+	}
+	if err := r.g.printList(r.world.Out, nil, t); err != nil {
+		return err
+	}
+	asOf := snap.AsOf
+	if asOf.IsZero() {
+		asOf = snap.API.Since
+	}
+	return fail(code, "limpet status", "the API does not answer; shown is what the daemon knows, as of %s ago: %w", view.Age(now.Sub(asOf)), err)
 }
 
 func progressText(s api.JobStatus) string {
@@ -134,11 +194,29 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 		f.add("progress", fmt.Sprintf("%.0f%%", min(job.Status.Progress, 100)))
 		f.add("created", u.GetCreationTimestamp().UTC().Format(time.RFC3339))
 		if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {
-			f.add("claimed by", owner)
+			f.add("claimed by", strings.TrimSpace(u.GetAnnotations()[api.AnnoAgent]+" "+owner))
+		}
+		if of := u.GetAnnotations()[api.AnnoRetryOf]; of != "" {
+			f.add("again for", of)
+		}
+		if ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64); err == nil && ms > 0 {
+			f.add("rests until", millis(ms).UTC().Format(time.RFC3339)+"; limpet job retry "+u.GetName()+" does not wait")
+		}
+		for _, a := range attempts(u) {
+			f.add("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))
 		}
 		for _, e := range job.Status.Errors {
 			f.add("error", e)
 		}
 		f.write(w)
 	})
+}
+
+// attempts reads from a live job how its runs so far have ended.
+func attempts(u *unstructured.Unstructured) []state.Attempt {
+	var out []state.Attempt
+	if json.Unmarshal([]byte(u.GetAnnotations()[api.AnnoAttempts]), &out) != nil {
+		return nil
+	}
+	return out
 }

@@ -112,27 +112,3 @@ func (s *session) submit(ctx context.Context, namespace, repository string, spec
 func noSuchRoute(code int, err error) bool {
 	return code == http.StatusNotFound || code == http.StatusMethodNotAllowed || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
-
-type jobRetryCmd struct {
-	Job  string `arg:"" help:"UID or name of a finished job."`
-	Wait bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
-}
-
-func (c jobRetryCmd) Run(ctx context.Context, r *run) error {
-	s, err := r.open(ctx, need{Desk: true})
-	if err != nil {
-		return err
-	}
-	rec, err := findRecord(ctx, s.Desk, r.g.listNamespace(), c.Job)
-	s.Close()
-	if err != nil {
-		return err
-	}
-	var spec map[string]any
-	if err := json.Unmarshal(rec.Spec, &spec); err != nil {
-		return fmt.Errorf("read the spec of %s from the history: %w", rec.Name, err)
-	}
-	delete(spec, "repository")
-	r.g.Namespace = rec.Namespace
-	return r.createJob(ctx, rec.Repository, spec, false, c.Wait)
-}

@@ -114,6 +114,9 @@ func printStatus(w io.Writer, rep *statusReport) {
 		f.add("agent", "not running; start it with: limpet --daemon")
 	} else {
 		f.add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, view.Age(time.Since(rep.Daemon.Started))))
+		if rep.Live != nil && !rep.Live.Agent.Draining.IsZero() {
+			f.add("", drainText(rep.Live.Agent, time.Now()))
+		}
 	}
 	if rep.Store == nil {
 		f.add("store", "no state file yet")
@@ -129,6 +132,11 @@ func printStatus(w io.Writer, rep *statusReport) {
 	}
 	counts := rep.Live.Counts
 	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d elsewhere", counts.Working, counts.Pending, counts.Elsewhere))
+	for _, job := range rep.Live.Jobs {
+		if !job.Unsent.IsZero() {
+			f.add("unsent", fmt.Sprintf("%s: %s, %s", job.Name, job.State, unsentText(time.Now(), job)))
+		}
+	}
 	states := map[string]int{}
 	for _, repo := range rep.Live.Repos {
 		states[repo.SyncState]++
@@ -137,6 +145,12 @@ func printStatus(w io.Writer, rep *statusReport) {
 	for _, why := range rep.Why {
 		f.add("!", why)
 	}
+}
+
+// unsentText tells of a job that is done and whose result is kept until the API
+// takes it.
+func unsentText(now time.Time, job view.Job) string {
+	return "done, waiting for the API " + view.Age(now.Sub(job.Unsent))
 }
 
 func apiText(a view.API) string {

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	agent "limpet/sync"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+)
+
+type drainCmd struct {
+	Off  bool `help:"Claim jobs again." xor:"way"`
+	Wait bool `short:"w" help:"Wait until nothing of the agent runs any more." xor:"way"`
+}
+
+func (c drainCmd) Run(ctx context.Context, r *run) error {
+	path, err := r.statePath()
+	if err != nil {
+		return err
+	}
+	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
+	if errors.Is(err, socket.ErrNoDaemon) {
+		return fail(ExitError, "limpet --daemon --drain    # starts one that claims nothing", "nothing to drain: no agent holds %s", path)
+	}
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	out, err := daemon.Drain(ctx, !c.Off)
+	if err != nil {
+		return err
+	}
+	if c.Wait {
+		if out, err = r.drained(ctx, daemon, out); err != nil {
+			return err
+		}
+	}
+	return r.g.printOne(r.world.Out, out, "", func(w io.Writer) {
+		switch {
+		case out.Since.IsZero():
+			fmt.Fprintln(w, "the agent claims jobs again")
+		case out.Busy == 0:
+			fmt.Fprintln(w, "drained: nothing runs, nothing new is claimed; end it with: limpet drain --off")
+		default:
+			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; end it with: limpet drain --off\n", view.Plural(out.Busy, "job"))
+		}
+	})
+}
+
+// drained waits until the agent has nothing left to do.
+func (r *run) drained(ctx context.Context, daemon *socket.Client, out socket.Drained) (socket.Drained, error) {
+	told, seq := -1, uint64(0)
+	for out.Busy > 0 {
+		if out.Busy != told {
+			told = out.Busy
+			r.note("%s draining: %s to go", stamp(), view.Plural(out.Busy, "job"))
+		}
+		snap, err := daemon.Next(ctx, seq)
+		if err != nil {
+			return out, err
+		}
+		seq = snap.Seq
+		if out = (socket.Drained{Since: snap.Agent.Draining, Busy: snap.Agent.Busy}); out.Since.IsZero() {
+			return out, fail(ExitCancelled, "limpet drain --wait", "somebody has the agent claim jobs again")
+		}
+	}
+	return out, nil
+}
+
+// drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one which comes
+// while the agent starts is not lost and does not end the process.
+func drainSignals() (got chan os.Signal, stop func()) {
+	got = make(chan os.Signal, 2)
+	signal.Notify(got, syscall.SIGUSR1, syscall.SIGUSR2)
+	return got, func() { signal.Stop(got) }
+}
+
+// heedDrain lets SIGUSR1 drain an agent and SIGUSR2 have it claim again, until
+// ctx ends. Each may come twice: a script that is run again undoes nothing.
+func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-got:
+			a.Drain(s == syscall.SIGUSR1)
+		}
+	}
+}
+
+// drainText tells a person of an agent that claims nothing new.
+func drainText(a view.Agent, now time.Time) string {
+	if a.Busy == 0 {
+		return fmt.Sprintf("drained since %s: it claims nothing; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)))
+	}
+	return fmt.Sprintf("draining since %s: %s to go, it claims nothing new; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)), view.Plural(a.Busy, "job"))
+}

@@ -1,0 +1,248 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+type jobRetryCmd struct {
+	Job  string `arg:"" help:"Name or UID of a job that rests or has ended; of a name, the newest."`
+	Wait bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
+}
+
+func (c jobRetryCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	live, err := s.liveJob(ctx, r.g.listNamespace(), c.Job)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		return c.hurry(ctx, r, s, live)
+	}
+	past, err := r.pastJob(ctx, s, c.Job)
+	if err != nil {
+		return err
+	}
+	return c.repeat(ctx, r, s, past)
+}
+
+// liveJob finds a job of the queue by name or UID; nil when there is none.
+func (s *session) liveJob(ctx context.Context, namespace, job string) (*unstructured.Unstructured, error) {
+	u, err := s.find(ctx, api.Jobs, namespace, job)
+	if !apierrors.IsNotFound(err) {
+		return u, err
+	}
+	found, err := s.selected(ctx, api.Jobs, namespace, "", func(u *unstructured.Unstructured) bool { return string(u.GetUID()) == job }, 1)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// hurry ends the rest of a job between two attempts.
+func (c jobRetryCmd) hurry(ctx context.Context, r *run, s *session, u *unstructured.Unstructured) error {
+	rests, _ := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
+	watch := "limpet job watch " + u.GetName()
+	switch {
+	case u.GetLabels()[api.LabelClaim] != "":
+		return fail(ExitError, watch, "job %q runs now; it can be tried again when it has ended", u.GetName())
+	case rests == 0:
+		return fail(ExitError, watch, "job %q is queued already", u.GetName())
+	}
+	// The resourceVersion keeps a claim safe that comes at the same moment.
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(),
+		"annotations": map[string]any{api.AnnoNotBefore: nil}}})
+	if err != nil {
+		return err
+	}
+	out, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsConflict(err):
+		return fail(ExitError, watch, "job %q has just been taken up by itself", u.GetName())
+	case apierrors.IsNotFound(err):
+		return fail(ExitError, "limpet history show "+string(u.GetUID()), "job %q has just ended", u.GetName())
+	case err != nil:
+		return err
+	case c.Wait:
+		return r.follow(ctx, s, out)
+	}
+	out.SetManagedFields(nil)
+	return r.g.printOne(r.world.Out, out.Object, "job/"+out.GetName(), func(w io.Writer) {
+		fmt.Fprintf(w, "job/%s does not rest any more\n", out.GetName())
+	})
+}
+
+// past is what is needed of a finished job to run it again.
+type past struct {
+	uid, namespace, name, repository string
+	spec                             map[string]any
+}
+
+// pastJob finds a finished job: in the history of this host, else among the
+// HistoricJobs of the API, where other agents leave theirs.
+func (r *run) pastJob(ctx context.Context, s *session, job string) (past, error) {
+	desk := s
+	if s.Desk == nil { // the live jobs are on a server, the finished ones in the file
+		h, err := r.open(ctx, need{Desk: true})
+		if err != nil {
+			return past{}, err
+		}
+		defer h.Close()
+		desk = h
+	}
+	rec, err := findRecord(ctx, desk.Desk, r.g.listNamespace(), job)
+	if err == nil {
+		return pastOf(rec)
+	}
+	if !errors.Is(err, errNoRecord) {
+		return past{}, err
+	}
+	u, archiveErr := s.archived(ctx, r.g.listNamespace(), job)
+	if archiveErr != nil {
+		return past{}, archiveErr
+	}
+	if u == nil {
+		return past{}, fail(ExitError, "limpet job list; limpet history list -o wide", "no job %q, neither live nor finished", job)
+	}
+	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
+	repository, _, _ := unstructured.NestedString(spec, "repository")
+	return past{uid: u.GetLabels()[api.LabelOriginalUID], namespace: u.GetNamespace(), name: archivedName(u), repository: repository, spec: spec}, nil
+}
+
+func pastOf(rec state.Record) (past, error) {
+	p := past{uid: rec.UID, namespace: rec.Namespace, name: rec.Name, repository: rec.Repository}
+	if err := json.Unmarshal(rec.Spec, &p.spec); err != nil || p.spec == nil {
+		return past{}, fmt.Errorf("the history has no spec of job %s (%s)", rec.Name, rec.UID)
+	}
+	return p, nil
+}
+
+// archived finds the HistoricJob of a UID, else the newest of a name; nil when
+// there is none, or the server keeps none.
+func (s *session) archived(ctx context.Context, namespace, job string) (*unstructured.Unstructured, error) {
+	var newest *unstructured.Unstructured
+	_, err := s.selected(ctx, api.HistoricJobs, namespace, api.LabelOriginalUID, func(u *unstructured.Unstructured) bool {
+		if u.GetLabels()[api.LabelOriginalUID] == job || archivedName(u) == job {
+			if newest == nil || newest.GetCreationTimestamp().Time.Before(u.GetCreationTimestamp().Time) {
+				newest = u.DeepCopy()
+			}
+		}
+		return false
+	}, 0)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
+		return nil, nil
+	}
+	return newest, err
+}
+
+// archivedName is the name that a job had: a HistoricJob adds something to it.
+func archivedName(u *unstructured.Unstructured) string {
+	if i := strings.LastIndexByte(u.GetName(), '-'); i > 0 {
+		return u.GetName()[:i]
+	}
+	return u.GetName()
+}
+
+// orphans are the actions on what a repository has left behind.
+var orphans = map[string]bool{"releaseResources": true, "deleteResources": true}
+
+// repeat makes a new job of a finished one.
+func (c jobRetryCmd) repeat(ctx context.Context, r *run, s *session, p past) error {
+	action, _ := p.spec["action"].(string)
+	if !orphans[action] {
+		repo, err := s.Client.Resource(api.Repositories).Namespace(p.namespace).Get(ctx, p.repository, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return fail(ExitError, "limpet repo list", "repository %q of job %q is gone", p.repository, p.name)
+		case err != nil:
+			return err
+		case repo.GetDeletionTimestamp() != nil:
+			return fail(ExitError, "limpet repo list", "repository %q of job %q is being deleted", p.repository, p.name)
+		}
+	}
+	if c.Wait && s.server != nil {
+		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
+	}
+	u, err := s.again(ctx, p, action)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return fail(ExitError, "limpet job watch "+p.nameAgain(action), "a job named %q is queued already", p.nameAgain(action))
+	case err != nil:
+		return err
+	case c.Wait:
+		return r.follow(ctx, s, u)
+	}
+	if s.server != nil {
+		r.note("no agent runs on this state file; start one with: limpet --daemon")
+	}
+	u.SetManagedFields(nil)
+	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created, again for %s\n", u.GetName(), p.uid) })
+}
+
+// nameAgain is the name of the new job: that under which the repository's route
+// would queue it, so that a repeat is refused. What the route does not make, such
+// as the check of a pull request, keeps the name that it had.
+func (p past) nameAgain(action string) string {
+	switch action {
+	case "pr":
+		return p.name
+	case "test":
+		return api.JobName(p.repository, action) + "-" + strconv.FormatInt(time.Now().UnixMilli(), 36)
+	}
+	return api.JobName(p.repository, action)
+}
+
+// again creates the new job. It is made directly, because the route of the
+// repository takes no annotations; who may not create jobs but may use the route
+// gets the job from there, without the note of what it repeats.
+func (s *session) again(ctx context.Context, p past, action string) (*unstructured.Unstructured, error) {
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": p.spec}}
+	job.SetAPIVersion(api.Jobs.GroupVersion().String())
+	job.SetKind("Job")
+	job.SetName(p.nameAgain(action))
+	job.SetLabels(map[string]string{api.LabelRepository: p.repository})
+	job.SetAnnotations(map[string]string{api.AnnoRetryOf: p.uid})
+	u, err := s.Client.Resource(api.Jobs).Namespace(p.namespace).Create(ctx, job, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) && !apierrors.IsMethodNotSupported(err) {
+		return u, err
+	}
+	spec := map[string]any{}
+	for k, v := range p.spec {
+		if k != "repository" {
+			spec[k] = v
+		}
+	}
+	body, encodeErr := json.Marshal(spec)
+	if encodeErr != nil {
+		return nil, encodeErr
+	}
+	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/jobs", api.ProvisioningGroup, api.Jobs.Version, p.namespace, p.repository)
+	code, answer, routeErr := s.Client.Do(ctx, http.MethodPost, path, nil, "application/json", body)
+	switch {
+	case noSuchRoute(code, routeErr):
+		return nil, err
+	case routeErr != nil:
+		return nil, routeErr
+	}
+	u = new(unstructured.Unstructured)
+	return u, u.UnmarshalJSON(answer)
+}
