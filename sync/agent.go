@@ -113,7 +113,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{})
+	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{Packed: true})
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, api.InformerOptions{})
 	pull := workers.NewPull(workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
@@ -251,18 +251,15 @@ func (a *Agent) sound(ctx context.Context) error {
 
 // listen has the watches wake who works on what they show.
 func (a *Agent) listen() {
-	a.jobs.OnEvent(api.Handler{
-		Add: func(*object) { a.board.touch() }, Update: func(_, _ *object) { a.board.touch() }, Delete: func(*object) { a.board.touch() },
-	})
+	a.jobs.OnEvent(api.Handler{Any: a.board.touch})
 	a.repos.OnEvent(api.Handler{
-		Add: func(*object) { a.board.touch(); a.want() },
+		Any: a.board.touch,
+		Add: func(*object) { a.want() },
 		Update: func(old, now *object) {
-			a.board.touch()
 			if old.GetGeneration() != now.GetGeneration() {
 				a.want()
 			}
 		},
-		Delete: func(*object) { a.board.touch() },
 	})
 }
 

@@ -283,16 +283,16 @@ func TestFinishedRow(t *testing.T) {
 		Last: &jobs.Running{UID: "u1", Job: job, Attempt: 2, Branch: "main", RefTo: "abc", Started: at.Add(-time.Second), LeaseUntil: at.Add(time.Minute), Errors: []string{"401"},
 			Lines: []jobs.Line{{At: at, Level: "info", Text: "job claimed"}}}})
 	events, done := a.board.recent(at)
-	if len(events) != 1 || len(done) != 1 {
-		t.Fatalf("%d events, %d rows", len(events), len(done))
+	if len(events) != 1 || len(done.rows) != 1 {
+		t.Fatalf("%d events, %d rows", len(events), len(done.rows))
 	}
-	row := done[0]
+	row := done.rows[0]
 	row.Log = nil
 	want := view.Job{UID: "u1", Namespace: "default", Name: "r-sync", Repository: "r", Action: "pull", Detail: "incr", State: "error", Message: "401", Progress: 100,
 		Created: row.Created, Started: at.Add(-time.Second), Finished: at, Owner: "this", Attempt: 2, MaxAttempt: row.MaxAttempt, Branch: "main", RefTo: "abc", Errors: []string{"401"}}
 	got, _ := json.Marshal(row)
 	wanted, _ := json.Marshal(want)
-	if !bytes.Equal(got, wanted) || len(done[0].Log) != 1 {
+	if !bytes.Equal(got, wanted) || len(done.rows[0].Log) != 1 {
 		t.Errorf("row %s\nwant %s", got, wanted)
 	}
 	if line := a.runs.line("default/r", at); !strings.HasSuffix(line, "e") {
@@ -309,15 +309,16 @@ func TestJobThatIsLeftAlone(t *testing.T) {
 	crowd(t, a, 2)
 	p := newPainter(context.Background(), a)
 	waits := func() string { return p.paint().Jobs[0].Waits + "," + p.paint().Jobs[1].Waits }
-	left := func(uid string) {
-		a.observe(jobs.Event{Type: jobs.EventLeft, UID: uid, Text: "left alone: no such prefix"})
+	left := func(uid, name string) {
+		a.observe(jobs.Event{Type: jobs.EventLeft, Namespace: "default", Job: name, UID: uid, Text: "left alone: no such prefix"})
 	}
-	left("u0")
-	left("never seen")
+	left("u0", "job-00000")
+	left("another", "job-00001")
+	left("never seen", "never-seen")
 	if got := waits(); got != "no such prefix," {
 		t.Errorf("%q", got)
 	}
-	if n := len(a.board.waits()); n != 1 {
+	if n := len(a.board.left); n != 1 {
 		t.Errorf("%d reasons are kept for jobs that are not there", n)
 	}
 	a.observe(jobs.Event{Type: jobs.EventClaimed, UID: "u0"})

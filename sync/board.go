@@ -2,7 +2,7 @@ package sync
 
 import (
 	"context"
-	"maps"
+	"slices"
 	stdsync "sync"
 	"time"
 
@@ -18,8 +18,15 @@ const (
 	boardIdle = 5 * time.Second
 	// doneFor is how long a finished job stays in the list of live ones.
 	doneFor = 60 * time.Second
-	// eventsKept bounds the event list of the dashboard.
+	// eventsKept, doneKept and leftKept bound the lists of events, of finished
+	// jobs with their logs, and of jobs that this agent does not take.
 	eventsKept = 200
+	doneKept   = 200
+	leftKept   = 2 * mostJobs
+	// boardShare bounds the part of a processor that pictures take: after one
+	// that took long the next may come later. A hundred thousand jobs take some
+	// 20 ms.
+	boardShare = 20
 )
 
 // board holds the newest picture and the events, and wakes who waits for them.
@@ -28,10 +35,11 @@ type board struct {
 
 	mu      stdsync.Mutex // guards all below
 	current *view.Snapshot
-	changed chan struct{}     // closed when current is replaced
-	events  []view.Event      // oldest first
-	done    []view.Job        // finished jobs, oldest first
-	left    map[string]string // UID of a job that waits -> why it is not taken
+	changed chan struct{}      // closed when current is replaced
+	events  []view.Event       // oldest first
+	done    []view.Job         // the last finished jobs, oldest first
+	ends    []time.Time        // when jobs have finished, oldest first
+	left    map[string]leaving // by UID: why jobs that wait are not taken
 }
 
 // newBoard has no picture yet: the first comes with run. It starts counting
@@ -42,7 +50,7 @@ func newBoard() *board {
 		dirty:   make(chan struct{}, 1),
 		current: &view.Snapshot{Seq: uint64(time.Now().UnixMilli())},
 		changed: make(chan struct{}),
-		left:    map[string]string{},
+		left:    map[string]leaving{},
 	}
 }
 
@@ -68,41 +76,67 @@ func (b *board) note(e view.Event) {
 // finish keeps a finished job on the board for doneFor.
 func (b *board) finish(j view.Job) {
 	b.mu.Lock()
+	b.ends = append(b.ends, j.Finished)
 	b.done = append(b.done, j)
+	if len(b.done) > doneKept {
+		b.done = append([]view.Job(nil), b.done[len(b.done)-doneKept:]...)
+	}
 	b.mu.Unlock()
 	b.touch()
 }
 
-// leave notes why a job is not taken, "" that it is.
-func (b *board) leave(uid, why string) {
+// leaving is why a job is not taken.
+type leaving struct{ namespace, name, why string }
+
+// leave notes why a job is not taken. Of very many it keeps some.
+func (b *board) leave(uid string, l leaving) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if why == "" {
-		delete(b.left, uid)
-	} else {
-		b.left[uid] = why
+	if _, known := b.left[uid]; known || len(b.left) < leftKept {
+		b.left[uid] = l
 	}
 }
 
-// waits returns why jobs are not taken.
-func (b *board) waits() map[string]string {
+// take notes that a job is taken.
+func (b *board) take(uid string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return maps.Clone(b.left)
+	delete(b.left, uid)
+}
+
+// waits returns why a job is not taken, "" when nothing is known.
+func (b *board) waits(uid string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left[uid].why
+}
+
+// forget forgets the jobs that wait no more because they are gone.
+func (b *board) forget(gone func(namespace, name, uid string) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for uid, l := range b.left {
+		if gone(l.namespace, l.name, uid) {
+			delete(b.left, uid)
+		}
+	}
+}
+
+// ended are the jobs that have finished in the last minute: how many, and the
+// last ones of them.
+type ended struct {
+	count int
+	rows  []view.Job
 }
 
 // recent returns the events and the finished jobs that are still to be shown.
-func (b *board) recent(now time.Time) ([]view.Event, []view.Job) {
+func (b *board) recent(now time.Time) ([]view.Event, ended) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	keep := b.done[:0]
-	for _, j := range b.done {
-		if now.Sub(j.Finished) < doneFor {
-			keep = append(keep, j)
-		}
-	}
-	b.done = keep
-	return append([]view.Event(nil), b.events...), append([]view.Job(nil), b.done...)
+	old := func(at time.Time) bool { return now.Sub(at) >= doneFor }
+	b.done = slices.DeleteFunc(b.done, func(j view.Job) bool { return old(j.Finished) })
+	b.ends = slices.DeleteFunc(b.ends, old)
+	return append([]view.Event(nil), b.events...), ended{len(b.ends), append([]view.Job(nil), b.done...)}
 }
 
 // publish makes s the current picture.
@@ -163,7 +197,8 @@ func (b *board) run(ctx context.Context, paint func() *view.Snapshot) {
 		case <-b.dirty:
 		default:
 		}
+		began := time.Now()
 		b.publish(paint())
-		gap.Reset(boardGap)
+		gap.Reset(max(boardGap, boardShare*time.Since(began)))
 	}
 }

@@ -88,7 +88,7 @@ func TestBoardForgets(t *testing.T) {
 	if len(events) != eventsKept || events[eventsKept-1].Text != "last" {
 		t.Errorf("%d events, last %q", len(events), events[len(events)-1].Text)
 	}
-	if len(done) != 1 || done[0].UID != "new" {
+	if len(done.rows) != 1 || done.count != 1 || done.rows[0].UID != "new" {
 		t.Errorf("finished jobs: %+v", done)
 	}
 }

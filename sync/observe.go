@@ -15,9 +15,9 @@ import (
 func (a *Agent) observe(e jobs.Event) {
 	switch e.Type {
 	case jobs.EventLeft:
-		a.board.leave(e.UID, strings.TrimPrefix(e.Text, "left alone: "))
+		a.board.leave(e.UID, leaving{e.Namespace, e.Job, strings.TrimPrefix(e.Text, "left alone: ")})
 	case jobs.EventClaimed, jobs.EventResumed:
-		a.board.leave(e.UID, "")
+		a.board.take(e.UID)
 	case jobs.EventLost:
 		a.lost.Add(1)
 	case jobs.EventCompleted:
@@ -41,7 +41,7 @@ func (a *Agent) finished(e jobs.Event) view.Job {
 		if job, err := api.JobView(e.Last.Job); err == nil {
 			row = a.paintJob(e.Last.Job, job)
 		}
-		own(&row, *e.Last)
+		hold(&row, *e.Last)
 	}
 	row.State, row.Message, row.Finished, row.Owner = e.State, e.Text, e.At, "this"
 	row.Progress = 100

@@ -17,7 +17,7 @@ import (
 
 // mostJobs bounds the job rows of a picture. Nobody scrolls through more, and a
 // daemon may have to send each picture to a dashboard; how many there are
-// altogether is in its counts.
+// altogether is in its counts, and 'limpet job list' has them all.
 const mostJobs = 1000
 
 // painter makes the pictures of an agent. It belongs to one goroutine.
@@ -47,16 +47,11 @@ func (p *painter) paint() *view.Snapshot {
 		s.Jobs = withUnsent(p.before.Jobs, p.controller.Unsent(), &s.Counts)
 		return s
 	}
-	for i, row := range p.rows(running, done) {
-		s.Counts.Add(row)
-		if i < mostJobs {
-			s.Jobs = append(s.Jobs, *row)
-		}
-	}
-	objects := p.repos.List()
-	for _, u := range objects {
-		if repo := p.repoRead.of(u, readRepo); repo != nil {
-			s.Repos = append(s.Repos, p.paintRepo(u, *repo, now))
+	s.Jobs, s.Counts = p.rows(running, done)
+	objects := p.repos.Sights()
+	for _, seen := range objects {
+		if repo := p.repoRead.of(seen, readRepo); repo != nil {
+			s.Repos = append(s.Repos, p.paintRepo(seen.Object(), *repo, now))
 		}
 	}
 	p.repoRead.end(len(objects))
@@ -66,58 +61,77 @@ func (p *painter) paint() *view.Snapshot {
 	return s
 }
 
-// rows are the jobs of the queue and those that have just ended, in order.
-func (p *painter) rows(running []jobs.Running, done []view.Job) []*view.Job {
-	mine := make(map[string]jobs.Running, len(running))
+// rows are the first jobs of the queue and those that have just ended, in order,
+// and how many there are altogether. The jobs of this agent are always among
+// them.
+func (p *painter) rows(running []jobs.Running, done ended) ([]view.Job, view.Counts) {
+	mine := make(map[string]jobs.Running, len(running)) // by key
 	for _, r := range running {
-		mine[r.UID] = r
+		mine[r.Namespace+"/"+r.Name] = r
 	}
-	gone := make(map[string]*view.Job, len(done)) // from the queue
-	for i := range done {
-		gone[done[i].UID] = &done[i]
-	}
-	unsent := make(map[string]jobs.Unsent)
+	unsent := map[string]jobs.Unsent{}
 	for _, u := range p.controller.Unsent() {
-		unsent[u.UID] = u
+		unsent[u.Namespace+"/"+u.Name] = u
 	}
-	waits := p.board.waits()
-	objects := p.jobs.List()
-	out := make([]*view.Job, 0, len(objects)+len(done))
-	for _, u := range objects {
-		row := p.jobRows.of(u, p.readJob)
+	counts := view.Counts{Done: done.count}
+	first := newFront(max(mostJobs-len(done.rows)-len(mine)-len(unsent), 0))
+	chosen := make([]api.Sight, 0, mostJobs)
+	for _, seen := range p.jobs.Sights() {
+		if u, ok := unsent[seen.Key()]; ok && u.UID == seen.UID() {
+			chosen = append(chosen, seen)
+			continue
+		}
+		if r, ok := mine[seen.Key()]; ok && r.UID == seen.UID() {
+			chosen = append(chosen, seen)
+			continue
+		}
+		j := briefly(seen)
+		counts.Add(&view.Job{Finished: fromMillis(j.finished), Owner: j.owner, State: j.state})
+		first.offer(j)
+	}
+	own := len(chosen)
+	for _, j := range first.briefs {
+		chosen = append(chosen, j.seen)
+	}
+	out := make([]view.Job, 0, len(chosen)+len(done.rows)+len(unsent))
+	shown := make(map[string]bool, len(chosen))
+	for i, seen := range chosen {
+		row := p.jobRows.of(seen, p.readJob)
 		if row == nil {
 			continue
 		}
-		if r, ok := unsent[row.UID]; ok {
-			done := *row
-			wait(&done, r)
-			row = &done
-			delete(unsent, row.UID)
-		} else if r, ok := mine[row.UID]; ok {
-			held := *row
-			own(&held, r)
-			row = &held
-		} else if why := waits[row.UID]; why != "" {
-			left := *row
-			left.Waits = why
-			row = &left
-			delete(waits, row.UID)
+		out = append(out, *row)
+		row = &out[len(out)-1]
+		shown[row.UID] = true
+		if i >= own {
+			row.Waits = p.board.waits(row.UID)
+			continue
 		}
-		delete(gone, row.UID)
-		out = append(out, row)
+		if u, ok := unsent[seen.Key()]; ok && u.UID == row.UID {
+			wait(row, u)
+			delete(unsent, seen.Key())
+		} else {
+			hold(row, mine[seen.Key()])
+		}
+		counts.Add(row)
 	}
-	p.jobRows.end(len(objects))
-	for uid := range waits { // what waited has left the queue
-		p.board.leave(uid, "")
-	}
-	for _, row := range gone {
-		out = append(out, row)
+	p.jobRows.end(len(chosen))
+	for _, row := range done.rows {
+		if !shown[row.UID] {
+			out = append(out, row)
+		}
 	}
 	for _, u := range unsent {
-		out = append(out, unsentRow(u))
+		row := unsentRow(u)
+		counts.Add(row)
+		out = append(out, *row)
 	}
-	slices.SortFunc(out, inOrder)
-	return out
+	slices.SortFunc(out, func(x, y view.Job) int { return inOrder(&x, &y) })
+	p.board.forget(func(namespace, name, uid string) bool {
+		seen, ok := p.jobs.Sight(namespace, name)
+		return !ok || seen.UID() != uid
+	})
+	return out, counts
 }
 
 func (p *painter) readJob(u *object) *view.Job {
@@ -140,23 +154,16 @@ func readRepo(u *object) *api.Repository {
 // inOrder orders jobs for the list: working, then pending, then finished; the
 // oldest first, but of the finished the newest.
 func inOrder(x, y *view.Job) int {
-	if d := rank(x) - rank(y); d != 0 {
-		return d
-	}
-	if d := y.Finished.Compare(x.Finished); d != 0 {
-		return d
-	}
-	if d := x.Created.Compare(y.Created); d != 0 {
-		return d
-	}
-	return strings.Compare(x.UID, y.UID)
+	return cmp.Or(cmp.Compare(rankOf(!x.Finished.IsZero(), x.State, x.Owner), rankOf(!y.Finished.IsZero(), y.State, y.Owner)),
+		y.Finished.Compare(x.Finished), x.Created.Compare(y.Created),
+		strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name), strings.Compare(x.UID, y.UID))
 }
 
-func rank(j *view.Job) int {
+func rankOf(finished bool, state, owner string) int {
 	switch {
-	case !j.Finished.IsZero():
+	case finished:
 		return 2
-	case j.State == api.StateWorking || j.Owner != "":
+	case state == api.StateWorking || owner != "":
 		return 0
 	}
 	return 1
@@ -267,8 +274,8 @@ func summaries(in []api.JobSummary) []view.Summary {
 	return out
 }
 
-// own adds what only the driver of the job knows.
-func own(row *view.Job, r jobs.Running) {
+// hold adds what only the driver of the job knows.
+func hold(row *view.Job, r jobs.Running) {
 	row.Owner = "this"
 	row.State = api.StateWorking
 	row.LeaseUntil, row.RenewAt = r.LeaseUntil, r.RenewAt

@@ -61,7 +61,6 @@ func (a *Agent) want() {
 // timetable is what the schedule remembers from one look to the next.
 type timetable struct {
 	repos *shelf[*api.Repository]
-	syncs *shelf[string] // the repository of a sync job, "" for any other job
 	// refused says until when a repository is let alone.
 	refused map[string]time.Time
 	// looked is the generation that was noted in the status of a repository,
@@ -75,18 +74,18 @@ type timetable struct {
 }
 
 func newTimetable() *timetable {
-	return &timetable{newShelf[*api.Repository](), newShelf[string](), map[string]time.Time{}, map[string]int64{}, time.Time{}, map[string]bool{}}
+	return &timetable{newShelf[*api.Repository](), map[string]time.Time{}, map[string]int64{}, time.Time{}, map[string]bool{}}
 }
 
 // scheduleOnce asks for the pulls that are due at now. A repository whose pull
 // could not be queued is let alone for the resync interval: what is in the way,
 // such as a full disk, does not go in a second.
 func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
-	live := a.syncJobs(t)
-	objects := a.repos.List()
-	for _, u := range objects {
+	objects := a.repos.Sights()
+	for _, seen := range objects {
+		u := seen.Object()
 		key := u.GetNamespace() + "/" + u.GetName()
-		repo := t.repos.of(u, readRepo)
+		repo := t.repos.of(seen, readRepo)
 		if repo == nil || u.GetDeletionTimestamp() != nil || now.Before(t.refused[key]) {
 			continue
 		}
@@ -95,7 +94,7 @@ func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
 		if t.whole[key] {
 			since = time.Time{}
 		}
-		req, _ := repos.Due(*repo, u.GetGeneration(), live[key], since, now)
+		req, _ := repos.Due(*repo, u.GetGeneration(), a.hasSync(u), since, now)
 		if req == nil || !req.Incremental && t.whole[key] && t.looked[key] == u.GetGeneration() && repo.Status.Sync.Finished > 0 {
 			continue
 		}
@@ -128,27 +127,11 @@ func (a *Agent) look(ctx context.Context, u *object) error {
 	return err
 }
 
-// syncJobs tells which repositories have a sync job already.
-func (a *Agent) syncJobs(t *timetable) map[string]bool {
-	live := map[string]bool{}
-	objects := a.jobs.List()
-	for _, u := range objects {
-		if repository := t.syncs.of(u, syncOf); repository != "" {
-			live[u.GetNamespace()+"/"+repository] = true
-		}
-	}
-	t.syncs.end(len(objects))
-	return live
-}
-
-// syncOf is the repository that a job pulls on behalf of the schedule or of a
-// person; both make it under the same name.
-func syncOf(u *object) string {
-	job, err := api.JobView(u)
-	if err != nil || u.GetName() != api.JobName(job.Spec.Repository, "pull") {
-		return ""
-	}
-	return job.Spec.Repository
+// hasSync says whether a repository has a sync job already. The schedule and
+// people make it under the same name.
+func (a *Agent) hasSync(repo *object) bool {
+	job, ok := a.jobs.Sight(repo.GetNamespace(), api.JobName(repo.GetName(), "pull"))
+	return ok && job.Text(pathRepository) == repo.GetName()
 }
 
 func (a *Agent) requestPull(ctx context.Context, u *object, req repos.Request) error {

@@ -3,15 +3,17 @@ package sync
 import (
 	"context"
 	"testing"
+
+	"limpet/sync/api"
 )
 
 func TestShelf(t *testing.T) {
 	t.Parallel()
 	s := newShelf[int]()
-	a, b, c := new(object), new(object), new(object)
+	a, b, c := api.SightOf(new(object)), api.SightOf(new(object)), api.SightOf(new(object))
 	made := 0
 	form := func(*object) int { made++; return made }
-	turn := func(objects ...*object) (out []int) {
+	turn := func(objects ...api.Sight) (out []int) {
 		for _, u := range objects {
 			out = append(out, s.of(u, form), s.of(u, form))
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"hash/maphash"
 	"math/rand/v2"
 	"time"
 
@@ -25,7 +26,6 @@ import (
 const (
 	// compareGrace is how long the watch has to deliver what a list has shown.
 	compareGrace = 5 * time.Second
-	comparePage  = 500
 )
 
 // compareEvery compares until ctx ends, up to a tenth later each time.
@@ -61,12 +61,12 @@ func (i *Informer) compareEvery(ctx context.Context) {
 
 // compare returns how many objects the watch has missed.
 func (i *Informer) compare(ctx context.Context) (int, error) {
-	before := i.picture()
+	before := i.versions()
 	listed, err := i.listVersions(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if len(differing(before, listed, i.picture())) == 0 {
+	if len(differing(before, listed, i.versions())) == 0 {
 		return 0, nil
 	}
 	timer := time.NewTimer(compareGrace)
@@ -76,27 +76,29 @@ func (i *Informer) compare(ctx context.Context) (int, error) {
 		return 0, context.Cause(ctx)
 	case <-timer.C:
 	}
-	return len(differing(before, listed, i.picture())), nil
+	return len(differing(before, listed, i.versions())), nil
 }
 
-// picture returns the versions of all objects by key.
-func (i *Informer) picture() map[string]string {
-	all := i.List()
-	versions := make(map[string]string, len(all))
-	for _, u := range all {
-		versions[objectKey(u.GetNamespace(), u.GetName())] = identity(u)
+// compareSeed is that of the hashes which stand for keys and versions while
+// they are compared. That two of a million objects are taken for each other has
+// a chance of one in thirty million, and hides a difference between those two.
+var compareSeed = maphash.MakeSeed()
+
+func digest(text string) uint64 { return maphash.String(compareSeed, text) }
+
+// versions returns the versions of all objects in the picture by key.
+func (i *Informer) versions() map[uint64]uint64 {
+	all := i.picture.all()
+	versions := make(map[uint64]uint64, len(all))
+	for _, s := range all {
+		versions[digest(s.key)] = digest(s.identity())
 	}
 	return versions
 }
 
-// identity tells one state of one object from all others.
-func identity(u *unstructured.Unstructured) string {
-	return string(u.GetUID()) + " " + u.GetResourceVersion()
-}
-
 // differing returns the keys that the watch has missed.
-func differing(before, listed, later map[string]string) []string {
-	var missed []string
+func differing[K, V comparable](before, listed, later map[K]V) []K {
+	var missed []K
 	for key, now := range listed {
 		was, had := before[key]
 		is, has := later[key]
@@ -114,9 +116,9 @@ func differing(before, listed, later map[string]string) []string {
 }
 
 // listVersions reads a full list, page by page, and keeps the versions only.
-func (i *Informer) listVersions(ctx context.Context) (map[string]string, error) {
-	versions := map[string]string{}
-	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: comparePage}
+func (i *Informer) listVersions(ctx context.Context) (map[uint64]uint64, error) {
+	versions := map[uint64]uint64{}
+	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
 	for {
 		var page *unstructured.UnstructuredList
 		err := Retry(ctx, func(ctx context.Context) (err error) {
@@ -127,8 +129,8 @@ func (i *Informer) listVersions(ctx context.Context) (map[string]string, error) 
 			return nil, err
 		}
 		for n := range page.Items {
-			u := &page.Items[n]
-			versions[objectKey(u.GetNamespace(), u.GetName())] = identity(u)
+			s := SightOf(&page.Items[n])
+			versions[digest(s.key)] = digest(s.identity())
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
 			return versions, nil

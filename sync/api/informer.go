@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 )
 
 // relistEvery is how often an Informer compares its picture with a full list,
@@ -21,20 +23,55 @@ import (
 // and several servers, and nothing in it tells.
 const relistEvery = 10 * time.Minute
 
-// Handler receives the changes of an Informer, in order, from one goroutine
-// per Handler. Functions may be nil. They must be quick and must not change the
-// objects, which belong to the cache.
+// listPage is how many objects a list asks for at a time.
+const listPage = 500
+
+// Handler receives the changes of an Informer, in order, one at a time, from
+// the goroutine that reads the watch. Functions may be nil. They must be quick,
+// must not change the objects, and must not call OnEvent.
 type Handler struct {
 	Add    func(obj *unstructured.Unstructured)
 	Update func(old, new *unstructured.Unstructured)
 	// Delete may receive an older state of the object than its last one, when
 	// the deletion itself was not seen.
 	Delete func(obj *unstructured.Unstructured)
+	// Any is called at every change, before the others, and costs no object.
+	Any func()
+}
+
+func (h Handler) any() {
+	if h.Any != nil {
+		h.Any()
+	}
+}
+
+func (h Handler) added(s Sight) {
+	h.any()
+	if h.Add != nil {
+		h.Add(s.Object())
+	}
+}
+
+func (h Handler) updated(old, s Sight) {
+	h.any()
+	if h.Update != nil {
+		h.Update(old.Object(), s.Object())
+	}
+}
+
+func (h Handler) deleted(s Sight) {
+	h.any()
+	if h.Delete != nil {
+		h.Delete(s.Object())
+	}
 }
 
 // InformerOptions narrow an Informer.
 type InformerOptions struct {
 	LabelSelector string
+	// Packed keeps some hundred bytes of each object instead of some thousand.
+	// Get and Handlers then make an object anew each time.
+	Packed bool
 }
 
 // Informer is a local picture of one resource, kept by a watch. It never gives
@@ -45,7 +82,8 @@ type Informer struct {
 	namespace string
 	options   InformerOptions
 	relists   time.Duration // relistEvery
-	shared    cache.SharedIndexInformer
+	picture   *picture
+	reflector *cache.Reflector
 
 	started atomic.Bool
 	endMu   sync.Mutex     // guards ended and the growth of running
@@ -69,47 +107,23 @@ type Informer struct {
 // Informer returns an Informer of the resource in one namespace, "" = all. It
 // does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
-	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1)}
-	i.shared = cache.NewSharedIndexInformerWithOptions(
-		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch},
-		&unstructured.Unstructured{},
-		cache.SharedIndexInformerOptions{ObjectDescription: gvr.String()},
-	)
-	// Both fail only on an informer that was started.
-	_ = i.shared.SetTransform(i.transform)
-	_ = i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { i.note(err) })
+	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1),
+		picture: newPicture(o.Packed)}
+	i.reflector = cache.NewReflectorWithOptions(
+		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}, nil, i.picture,
+		cache.ReflectorOptions{Name: gvr.String(), TypeDescription: gvr.String()})
 	return i
 }
 
 // OnEvent adds a handler; before Run or later, in which case it first receives
 // the picture as it is, as Add calls.
-func (i *Informer) OnEvent(h Handler) {
-	_, err := i.shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if u, ok := obj.(*unstructured.Unstructured); ok && h.Add != nil {
-				h.Add(u)
-			}
-		},
-		UpdateFunc: func(old, new any) {
-			was, ok1 := old.(*unstructured.Unstructured)
-			is, ok2 := new.(*unstructured.Unstructured)
-			if ok1 && ok2 && h.Update != nil {
-				h.Update(was, is)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if u, ok := obj.(*unstructured.Unstructured); ok && h.Delete != nil {
-				h.Delete(u)
-			}
-		},
-	})
-	if err != nil { // only after the end of Run, when nothing happens any more
-		i.client.shared.log.Debug("add a handler to a stopped informer", "resource", i.gvr.Resource, "err", err)
-	}
-}
+func (i *Informer) OnEvent(h Handler) { i.picture.join(h) }
+
+// How long an Informer rests before it makes its picture anew. Source: the
+// reflector of client-go, whose own loop would log what is kept for LastError.
+var relistPause = wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.Second, Steps: 38, Factor: 2, Jitter: 1}
+
+const relistPauseReset = 2 * time.Minute
 
 // Run keeps the picture until ctx ends, and returns nil then, after all
 // handlers have returned. It may be called once.
@@ -118,7 +132,10 @@ func (i *Informer) Run(ctx context.Context) error {
 		return fmt.Errorf("informer of %s runs already or has ended", i.gvr.Resource)
 	}
 	i.running.Go(func() { i.compareEvery(ctx) })
-	i.shared.RunWithContext(ctx)
+	_ = relistPause.DelayWithReset(clock.RealClock{}, relistPauseReset).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		i.note(i.reflector.ListAndWatchWithContext(ctx))
+		return false, nil
+	})
 	i.endMu.Lock()
 	i.ended = true
 	i.endMu.Unlock()
@@ -137,13 +154,20 @@ func (i *Informer) begin() bool {
 }
 
 // HasSynced says whether the picture has been complete once.
-func (i *Informer) HasSynced() bool { return i.shared.HasSynced() }
+func (i *Informer) HasSynced() bool {
+	select {
+	case <-i.picture.synced:
+		return true
+	default:
+		return false
+	}
+}
 
 // WaitSynced blocks until HasSynced. When ctx ends first, the error holds its
 // cause and the last error of the server.
 func (i *Informer) WaitSynced(ctx context.Context) error {
 	select {
-	case <-i.shared.HasSyncedChecker().Done():
+	case <-i.picture.synced:
 		return nil
 	case <-ctx.Done():
 	}
@@ -155,20 +179,28 @@ func (i *Informer) WaitSynced(ctx context.Context) error {
 
 // Get returns an object of the picture, which must not be changed.
 func (i *Informer) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	obj, found, err := i.shared.GetStore().GetByKey(objectKey(namespace, name))
-	u, ok := obj.(*unstructured.Unstructured)
-	return u, found && ok && err == nil
+	s, ok := i.Sight(namespace, name)
+	if !ok {
+		return nil, false
+	}
+	return s.Object(), true
 }
 
+// Sight returns what is known of one object.
+func (i *Informer) Sight(namespace, name string) (Sight, bool) {
+	return i.picture.get(objectKey(namespace, name))
+}
+
+// Sights returns what is known of all objects, in no order.
+func (i *Informer) Sights() []Sight { return i.picture.all() }
+
 // List returns all objects of the picture, in no order. They must not be
-// changed.
+// changed. It is for resources with few objects; see Sights.
 func (i *Informer) List() []*unstructured.Unstructured {
-	all := i.shared.GetStore().List()
-	list := make([]*unstructured.Unstructured, 0, len(all))
-	for _, obj := range all {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			list = append(list, u)
-		}
+	all := i.picture.all()
+	list := make([]*unstructured.Unstructured, len(all))
+	for n, s := range all {
+		list[n] = s.Object()
 	}
 	return list
 }
@@ -193,16 +225,6 @@ func objectKey(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// transform leaves out of the picture what nobody reads there.
-func (i *Informer) transform(obj any) (any, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return obj, nil // a tombstone
-	}
-	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	return u, nil
-}
-
 // alive notes a sign of life: an event, a bookmark, a list.
 func (i *Informer) alive() { i.lastError.Store(nil) }
 
@@ -218,30 +240,36 @@ func (i *Informer) note(err error) {
 
 // list implements the list of the reflector. It returns errors only that the
 // reflector has an answer to, and waits and repeats on all others: client-go's
-// own repetitions know nothing of the other informers.
-func (i *Informer) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+// own repetitions know nothing of the other informers. It always reads what is
+// stored now, page by page: a server's cache, which the reflector would rather
+// have, answers all objects at once.
+func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 	if !i.begin() {
 		return nil, errEnded
 	}
 	defer i.running.Done()
-	o.LabelSelector = i.options.LabelSelector
-	if i.fresh.Load() {
-		o.ResourceVersion, o.ResourceVersionMatch = "", ""
+	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
+	out := new(heldList)
+	for {
+		var page *unstructured.UnstructuredList
+		err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
+			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		i.alive()
+		i.failures.Store(0)
+		for n := range page.Items {
+			out.Items = append(out.Items, i.picture.hold(&page.Items[n]))
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			i.fresh.Store(false)
+			out.ResourceVersion = page.GetResourceVersion()
+			return out, nil
+		}
 	}
-	var list *unstructured.UnstructuredList
-	err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
-		list, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	i.alive()
-	i.failures.Store(0)
-	if list.GetContinue() == "" {
-		i.fresh.Store(false)
-	}
-	return list, nil
 }
 
 // watch implements the watch of the reflector in the same way.

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -223,6 +224,9 @@ func (g *guarded) run(initial bool, timeout *int64) {
 				return
 			default:
 				quiet.Reset(initialSilence)
+			}
+			if u, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
+				event.Object = g.informer.picture.hold(u)
 			}
 			if !g.saw(event) || !g.send(event) || event.Type == watch.Error {
 				return

@@ -126,8 +126,11 @@ func (k *cleaner) candidates(ctx context.Context, now int64) (map[string]*unstru
 			break
 		}
 	}
-	for _, job := range c.jobs.List() {
-		if claimed(job) && !readable(job, now+c.o.Expiry.Milliseconds()) {
+	for _, seen := range c.jobs.Sights() {
+		if !claimedSight(seen) {
+			continue
+		}
+		if job := seen.Object(); !readable(job, now+c.o.Expiry.Milliseconds()) {
 			consider(job)
 		}
 	}

@@ -70,7 +70,7 @@ var _ ledger = (*state.Store)(nil)
 // lister is what this room needs of an informer.
 type lister interface {
 	Get(namespace, name string) (*unstructured.Unstructured, bool)
-	List() []*unstructured.Unstructured
+	Sights() []api.Sight
 	WaitSynced(ctx context.Context) error
 	HasSynced() bool
 }

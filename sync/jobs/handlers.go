@@ -83,10 +83,10 @@ func (c *Controller) list(ctx context.Context) {
 }
 
 func (c *Controller) listOnce() {
-	for _, job := range c.jobs.List() {
-		if !claimed(job) {
+	for _, job := range c.jobs.Sights() {
+		if !claimedSight(job) {
 			c.o.Meter.Seen(SourceRelist, -1)
-			c.queue.add(keyOf(job), laneOf(job), false)
+			c.queue.add(keyOfSight(job), laneOfSight(job), false)
 		}
 	}
 	c.mu.Lock()

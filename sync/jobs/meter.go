@@ -157,14 +157,12 @@ type Backlog struct {
 func (c *Controller) Backlog() Backlog {
 	b := Backlog{Unclaimed: map[string]int{}}
 	c.queue.census(&b)
-	for _, job := range c.jobs.List() {
-		if claimed(job) {
+	for _, job := range c.jobs.Sights() {
+		if claimedSight(job) {
 			b.Claimed++
 			continue
 		}
-		spec, _ := job.Object["spec"].(map[string]any)
-		action, _ := spec["action"].(string)
-		b.Unclaimed[action]++
+		b.Unclaimed[job.Text(pathAction)]++
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
