@@ -23,6 +23,10 @@ import (
 	"k8s.io/client-go/transport"
 )
 
+// leaseAgent ends the User-Agent of a lease client, so that the log of a server
+// and what stands before it can tell renewals from other requests.
+const leaseAgent = " (lease)"
+
 // Client speaks to one API server. It is safe for concurrent use.
 type Client struct {
 	shared  *shared
@@ -75,6 +79,7 @@ func Connect(ctx context.Context, c Config) (*Client, error) {
 		stop()
 		return nil, err
 	}
+	c.UserAgent += leaseAgent
 	if client.lease, err = s.client(c); err != nil {
 		client.Close()
 		return nil, err
@@ -225,6 +230,12 @@ func (c *Client) Clock() *Clock { return &c.shared.clock }
 // Down returns since when the server has not answered, and the last error. The
 // time is zero while it answers or before the first call.
 func (c *Client) Down() (since time.Time, err error) { return c.shared.health.down() }
+
+// Await blocks while the server is known to be down, until it is this caller's
+// turn to ask again or somebody had an answer. Loops that ask by themselves call
+// it first: so all of them together ask at most four times a minute. It returns
+// the cause of ctx when that ends first.
+func (c *Client) Await(ctx context.Context) error { return c.shared.health.wait(ctx) }
 
 // Latency returns how long the last call waited for the head of its answer, 0
 // before the first. Watches do not count.

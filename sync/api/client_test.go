@@ -214,11 +214,12 @@ func TestWatchHasNoDeadline(t *testing.T) {
 	})
 }
 
-// Renewals have connections of their own.
+// Renewals have connections of their own, and say what they are.
 func TestLeaseHasOwnConnections(t *testing.T) {
-	peers := map[string]bool{}
+	peers, agents := map[string]bool{}, map[string]int{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peers[r.RemoteAddr] = true
+		agents[r.UserAgent()]++
 		okHandler(w, r)
 	}))
 	defer server.Close()
@@ -228,8 +229,8 @@ func TestLeaseHasOwnConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(peers) != 2 {
-		t.Errorf("%d connections, want 2", len(peers))
+	if len(peers) != 2 || agents["limpet"] != 2 || agents["limpet (lease)"] != 3 {
+		t.Errorf("connections of %v, requests of %v; want 2 connections, 2 and 3 requests", peers, agents)
 	}
 	c.Lease().Close() // closes nothing
 	c.Close()

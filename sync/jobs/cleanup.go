@@ -54,6 +54,9 @@ func (c *Controller) clean(ctx context.Context) {
 	}
 	k := &cleaner{c: c, suspects: map[string]suspect{}}
 	for ctx.Err() == nil {
+		if c.await(ctx) != nil {
+			return
+		}
 		r, err := k.runOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			c.once("cleanup", EventNote, about{}, "expired claims cannot be looked for: "+err.Error())

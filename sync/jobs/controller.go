@@ -83,7 +83,8 @@ type Controller struct {
 	terms    terms
 	log      *slog.Logger
 	server   server
-	renewals server // over connections of its own
+	renewals server                      // over connections of its own
+	await    func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
 	clock    serverClock
 	host     host
 	jobs     lister
@@ -114,6 +115,7 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 	}
 	t := o.terms()
 	k := newController(wire{client: c, timeout: t.callTimeout()}, wire{client: c.Lease(), timeout: t.callTimeout()}, c.Clock(), jobs, repos, store, o)
+	k.await = c.Await
 	for _, w := range workers {
 		if k.workers[w.Action()] != nil {
 			return nil, fmt.Errorf("two workers for action %q", w.Action())
@@ -133,7 +135,7 @@ func newController(s, renewals server, clock serverClock, jobs, repos lister, st
 	queue := newIntake(queueLimit, o.Agent)
 	queue.pace.meter = o.Meter
 	return &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
-		workers: map[string]Worker{}, queue: queue, live: newScribe(),
+		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(),
 		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{}}
 }
 

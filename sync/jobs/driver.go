@@ -20,9 +20,14 @@ const youth = 2 * time.Second
 // readyTime bounds Worker.Ready.
 const readyTime = 5 * time.Second
 
-// drive takes names from the queue until ctx ends.
+// drive takes names from the queue until ctx ends. While the API is away it asks
+// only as often as all others together may: a backlog would be asked about name
+// by name.
 func (c *Controller) drive(ctx context.Context) {
 	for {
+		if c.await(ctx) != nil {
+			return
+		}
 		k, l, ok := c.queue.take(ctx)
 		if !ok {
 			return

@@ -1,0 +1,198 @@
+package cli_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+)
+
+// audit is what the log of the API says about the jobs: who held which when,
+// and what was written without the right to. The versions of objects tell the
+// order in which writes took effect.
+type audit struct {
+	jobs   map[string]*trail // by UID
+	wrong  []string
+	claims int // that were made
+	// Of the requests that agents made about jobs: PUTs that met a newer
+	// version, those of them that were to claim, and reads.
+	conflicts, lostClaims, reads int
+}
+
+// trail is the life of one job.
+type trail struct {
+	holder, token      string // who has it now, under which token; "" = nobody
+	claimed            int64  // the label, server milliseconds
+	claims             int
+	archived, finished int // HistoricJobs made, DELETEs taken
+	last               string
+}
+
+// event is one write that took effect, with what it says.
+type event struct {
+	apitest.Request
+	about             string // UID of the job
+	token             string // owner label in the body
+	claimed           int64
+	archive, deletion bool
+}
+
+// auditOf follows every job through the log since the mark. expiry is that of
+// the claims.
+func auditOf(t testing.TB, all []apitest.Request, expiry time.Duration) *audit {
+	t.Helper()
+	a := &audit{jobs: map[string]*trail{}}
+	byJob, held := map[string][]event{}, map[string]bool{}
+	refused := map[string]int{}  // conflicts by token
+	names := map[string]string{} // name of a job to the UID that was seen last under it
+	for _, r := range all {
+		if !strings.Contains(r.Path, "/namespaces/") || !strings.HasPrefix(r.User, "agent-") && r.Method != http.MethodPost {
+			continue
+		}
+		kind := strings.Split(strings.SplitAfterN(r.Path, "/namespaces/", 2)[1], "/")[1]
+		if kind != "jobs" && kind != "historicjobs" {
+			continue
+		}
+		var body struct {
+			Metadata struct {
+				UID    string
+				Labels map[string]string
+			}
+			Preconditions struct{ UID string }
+			Status        struct{ State string }
+		}
+		if len(r.Body) > 0 {
+			if err := json.Unmarshal(r.Body, &body); err != nil {
+				t.Fatalf("%s: %v", r, err)
+			}
+		}
+		e := event{Request: r, about: r.UID, token: body.Metadata.Labels[api.LabelClaimOwner]}
+		e.claimed, _ = strconv.ParseInt(body.Metadata.Labels[api.LabelClaim], 10, 64)
+		name := path.Base(r.Path)
+		switch {
+		case kind == "jobs" && r.Method == http.MethodGet && name != "jobs":
+			a.reads++
+			continue
+		case kind == "jobs" && r.Method == http.MethodPut && r.Code == http.StatusConflict:
+			a.conflicts++
+			refused[e.token]++
+			continue
+		case r.Code >= 300:
+			continue
+		case kind == "jobs" && r.Method == http.MethodPost:
+			names[bodyName(r.Body)] = r.UID
+			continue
+		case kind == "jobs" && r.Method == http.MethodPut:
+			names[name] = r.UID
+		case kind == "jobs" && r.Method == http.MethodDelete:
+			e.deletion = true
+			if e.about = body.Preconditions.UID; e.about == "" {
+				a.wrong = append(a.wrong, fmt.Sprintf("%s deleted %s without its UID", r.User, name))
+				e.about = names[name]
+			}
+		case kind == "historicjobs" && r.Method == http.MethodPost:
+			e.archive, e.about = true, body.Metadata.Labels[api.LabelOriginalUID]
+		default:
+			continue
+		}
+		if e.deletion {
+			e.Version = math.MaxInt64 // the answer tells none, and nothing follows it
+		}
+		byJob[e.about] = append(byJob[e.about], e)
+	}
+	for _, events := range byJob {
+		// Answers may pass each other; versions cannot.
+		slices.SortStableFunc(events, func(x, y event) int { return cmp.Compare(x.Version, y.Version) })
+		for _, e := range events {
+			if e.token != "" {
+				held[e.token] = true
+			}
+			a.follow(e, expiry)
+		}
+	}
+	for token, n := range refused { // a token that never held anything was refused its claim
+		if token != "" && !held[token] {
+			a.lostClaims += n
+		}
+	}
+	return a
+}
+
+func (a *audit) follow(e event, expiry time.Duration) {
+	tr := a.jobs[e.about]
+	if tr == nil {
+		tr = &trail{}
+		a.jobs[e.about] = tr
+	}
+	expired := tr.claimed+expiry.Milliseconds() <= e.At
+	mine := tr.holder == e.User
+	wrong := func(what string) {
+		a.wrong = append(a.wrong, fmt.Sprintf("%s %s job %s, which %s has had since %s (last: %s)", e.User, what, e.about, tr.holder, time.UnixMilli(tr.claimed).Format("15:04:05.000"), tr.last))
+	}
+	switch {
+	case tr.finished > 0:
+		a.wrong = append(a.wrong, fmt.Sprintf("%s wrote job %s after its end", e.User, e.about))
+	case e.archive:
+		tr.archived++
+		if !mine {
+			wrong("made the HistoricJob of")
+		}
+	case e.deletion:
+		tr.finished++
+		if !mine && !expired {
+			wrong("deleted")
+		}
+	case e.token == tr.token: // renewal, progress, or an edit of a free job
+		if e.token != "" && !mine {
+			wrong("used the token of")
+		}
+		tr.claimed = max(tr.claimed, e.claimed)
+	case e.token == "": // given back, or taken from a dead owner
+		if !mine && !expired {
+			wrong("gave back")
+		}
+		tr.holder, tr.token, tr.claimed = "", "", 0
+	default: // claimed
+		a.claims++
+		tr.claims++
+		if tr.token != "" && !mine && !expired {
+			wrong("claimed")
+		}
+		tr.holder, tr.token, tr.claimed = e.User, e.token, e.claimed
+	}
+	tr.last = fmt.Sprintf("%s %s by %s, version %d", e.Method, time.UnixMilli(e.At).Format("15:04:05.000"), e.User, e.Version)
+}
+
+func bodyName(body []byte) string {
+	var u struct{ Metadata struct{ Name string } }
+	_ = json.Unmarshal(body, &u) // "" when it is none
+	return u.Metadata.Name
+}
+
+// judge fails the test for every write without the right to it, and for every
+// job that has not ended exactly once.
+func (a *audit) judge(t testing.TB, uids ...string) {
+	t.Helper()
+	for _, w := range a.wrong {
+		t.Error(w)
+	}
+	for _, uid := range uids {
+		tr := a.jobs[uid]
+		switch {
+		case tr == nil:
+			t.Errorf("job %s was never touched", uid)
+		case tr.archived != 1 || tr.finished != 1:
+			t.Errorf("job %s: %d HistoricJobs, deleted %d times, claimed %d times (last: %s)", uid, tr.archived, tr.finished, tr.claims, tr.last)
+		}
+	}
+}
