@@ -98,7 +98,7 @@ func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error 
 // drainText tells a person of an agent that claims nothing new.
 func drainText(a view.Agent, now time.Time) string {
 	if a.Busy == 0 {
-		return fmt.Sprintf("drained since %s: it claims nothing; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)))
+		return fmt.Sprintf("drained for %s: it claims nothing; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)))
 	}
-	return fmt.Sprintf("draining since %s: %s to go, it claims nothing new; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)), view.Plural(a.Busy, "job"))
+	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)), view.Plural(a.Busy, "job"))
 }
