@@ -1,0 +1,269 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+// simCallTime is the deadline of a call, as wire has it.
+const simCallTime = 10 * time.Second
+
+// simLink is one process's way to the server: requests and answers take time,
+// get lost, come late; a request may be carried out long after its caller gave up.
+type simLink struct {
+	p     *simProcess
+	lease bool // the connections of renewals
+
+	*simCalls
+}
+
+// simCalls is what both links of a process remember.
+type simCalls struct {
+	mu    sync.Mutex // guards the fields below
+	count map[simCall]uint64
+	total int
+	proof map[string]simProof // by UID
+}
+
+// simProof is the last confirmed claim of a job.
+type simProof struct {
+	label string
+	sent  time.Time // by the host's monotonic clock
+}
+
+type simCall struct{ op, about string }
+
+var _ server = (*simLink)(nil)
+
+var errNoWay = errors.New("connection refused")
+
+// travel carries a call to the server and its answer back. do runs at the
+// server, under the lock of the world.
+func (l *simLink) travel(ctx context.Context, op, about string, do func() error) error {
+	p, w := l.p, l.p.world
+	l.mu.Lock()
+	id := simCall{op, about}
+	l.count[id]++
+	l.total++
+	f := p.fate.of(p.nr).about(op).about(about).of(l.count[id])
+	l.mu.Unlock()
+	if p.dead.Load() {
+		return errDead
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d := p.awakeIn(); d > 0 {
+		<-time.After(d + f.between(0, 50*time.Millisecond))
+	}
+	there, back, fault := l.trouble(f)
+	arrive := func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return do()
+	}
+	if there >= simCallTime && fault == nil { // it arrives when nobody waits any more
+		time.AfterFunc(there, func() { _ = arrive() })
+		rest(ctx, simCallTime)
+		return l.answer(ctx, context.DeadlineExceeded)
+	}
+	if !rest(ctx, there) {
+		if fault == nil {
+			time.AfterFunc(f.between(0, there), func() { _ = arrive() })
+		}
+		return l.answer(ctx, context.Cause(ctx))
+	}
+	if fault != nil {
+		return l.answer(ctx, fault)
+	}
+	if _, cut := l.cutOff(); cut {
+		return l.answer(ctx, errNoWay)
+	}
+	err := arrive()
+	if back > 0 && !rest(ctx, min(back, simCallTime-there)) {
+		return l.answer(ctx, context.Cause(ctx))
+	}
+	if there+back >= simCallTime {
+		return l.answer(ctx, context.DeadlineExceeded)
+	}
+	return l.answer(ctx, err)
+}
+
+// answer is what the process hears, if it still can.
+func (l *simLink) answer(ctx context.Context, err error) error {
+	if d := l.p.awakeIn(); d > 0 {
+		<-time.After(d + l.p.fate.of(uint64(time.Now().UnixNano())).between(0, 50*time.Millisecond))
+	}
+	if l.p.dead.Load() {
+		return errDead
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) {
+		l.p.clock.observe()
+	}
+	return err
+}
+
+// cutOff says until when nothing gets through.
+func (l *simLink) cutOff() (time.Time, bool) {
+	now := time.Now()
+	if to, yes := inside(l.p.cut, now); yes {
+		return to, true
+	}
+	if to, yes := inside(l.p.mute, now); yes && l.lease {
+		return to, true
+	}
+	return inside(l.p.world.down, now)
+}
+
+// trouble decides how a call goes.
+func (l *simLink) trouble(f fate) (there, back time.Duration, fault error) {
+	w := l.p.world
+	there = f.of(10).between(time.Millisecond, 40*time.Millisecond)
+	if _, cut := l.cutOff(); cut {
+		if f.of(11).likely(500) { // nobody says no
+			return simCallTime - there, 0, context.DeadlineExceeded
+		}
+		return there, 0, errNoWay
+	}
+	if time.Now().After(w.calm) || !f.of(12).likely(w.rough) {
+		return there, 0, nil
+	}
+	switch f.of(13).n(10) {
+	case 0: // lost on its way
+		return there, 0, errNoWay
+	case 1: // without a trace
+		return simCallTime - there, 0, context.DeadlineExceeded
+	case 2: // the answer is lost
+		return there, simCallTime, nil
+	case 3, 4: // slow
+		return f.of(14).between(time.Second, 9*time.Second), 0, nil
+	case 5: // the answer is slow
+		return there, f.of(14).between(time.Second, 9*time.Second), nil
+	case 6: // later than anybody waits
+		return f.of(14).between(simCallTime, 25*time.Second), 0, nil
+	case 7:
+		return there, 0, apierrors.NewTooManyRequests("slow down", 1+f.of(14).n(8))
+	case 8:
+		return there, 0, apierrors.NewServiceUnavailable("not now")
+	}
+	return there, 0, apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+}
+
+// leave notes how things stand when a write is sent.
+func (l *simLink) leave(uid string) simSent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	proof, held := l.proof[uid]
+	_, err := l.p.clock.Millis(DefaultExpiry / 6)
+	return simSent{at: time.Now(), clock: err == nil, held: held, proof: l.p.now().Sub(proof.sent), asleep: l.p.awakeIn() > 0, process: l.p}
+}
+
+// proved notes a write that was answered: one with a new claim renews the lease.
+func (l *simLink) proved(job *unstructured.Unstructured, sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	uid, label := string(job.GetUID()), job.GetLabels()[api.LabelClaim]
+	if label != "" && l.proof[uid].label != label {
+		l.proof[uid] = simProof{label, sent}
+	}
+}
+
+func (l *simLink) job(ctx context.Context, k key) (out *unstructured.Unstructured, err error) {
+	var got *unstructured.Unstructured
+	err = l.travel(ctx, "get", k.Name, func() (err error) {
+		got, err = l.p.world.getJob(k)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+func (l *simLink) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if job.GetUID() == "" || job.GetResourceVersion() == "" {
+		panic("jobs: internal error: unconditional write of a job")
+	}
+	sent := l.leave(string(job.GetUID()))
+	began := l.p.now().Time
+	var out *unstructured.Unstructured
+	err := l.travel(ctx, "put", job.GetName(), func() (err error) {
+		out, err = l.p.world.putJob(l.p.name, sent, job)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.proved(out, began)
+	return out, nil
+}
+
+func (l *simLink) deleteJob(ctx context.Context, k key, uid, resourceVersion string) error {
+	sent := l.leave(uid)
+	return l.travel(ctx, "delete", k.Name, func() error {
+		return l.p.world.deleteJob(l.p.name, sent, k, uid, resourceVersion)
+	})
+}
+
+func (l *simLink) expiredJobs(ctx context.Context, _ string, before int64, _ string) ([]unstructured.Unstructured, string, error) {
+	var out []unstructured.Unstructured
+	err := l.travel(ctx, "expired", "", func() error {
+		out = l.p.world.expired(before)
+		return nil
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return out, "", nil
+}
+
+func (l *simLink) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	var out *unstructured.Unstructured
+	err := l.travel(ctx, "repository", name, func() error {
+		if out = l.p.world.repos[key{namespace, name}]; out == nil {
+			return apierrors.NewNotFound(api.Repositories.GroupResource(), name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (l *simLink) archived(ctx context.Context, _, uid string) (bool, error) {
+	found := false
+	err := l.travel(ctx, "archived", uid, func() error {
+		if l.p.world.loki {
+			return apierrors.NewNotFound(api.HistoricJobs.GroupResource(), "")
+		}
+		found = l.p.world.archived(uid)
+		return nil
+	})
+	return err == nil && found, err
+}
+
+func (l *simLink) archive(ctx context.Context, historic *unstructured.Unstructured) error {
+	uid := historic.GetLabels()[api.LabelOriginalUID]
+	sent := l.leave(uid)
+	return l.travel(ctx, "archive", uid, func() error {
+		return l.p.world.addHistoric(l.p.name, sent, historic)
+	})
+}
+
+func (l *simLink) archivePage(context.Context, string, string) ([]unstructured.Unstructured, string, error) {
+	return nil, "", nil
+}
+
+func (l *simLink) deleteArchived(context.Context, string, string, string, string) error { return nil }

@@ -1,0 +1,191 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// simOracle holds every write and every run against the laws of this room.
+type simOracle struct {
+	broken    []simBreach
+	archives  map[string]int       // HistoricJobs that agents have made, by UID
+	runs      map[string][]*simRun // that have not returned, by UID
+	disturbed map[string]bool      // UIDs that somebody wrote without regard for claims
+	made      map[string]key       // UIDs of all jobs there ever were
+	ended     map[string]string    // who took the job out of the queue, by UID
+}
+
+// simBreach is a broken law.
+type simBreach struct{ uid, law string }
+
+// simRun is a worker at work.
+type simRun struct {
+	p   *simProcess
+	ctx context.Context
+}
+
+func newSimOracle() simOracle {
+	return simOracle{archives: map[string]int{}, runs: map[string][]*simRun{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}}
+}
+
+func (o *simOracle) breach(uid, law string, args ...any) {
+	o.broken = append(o.broken, simBreach{uid, fmt.Sprintf(law, args...)})
+}
+
+// judge looks at one accepted write, under the lock of the world.
+func (o *simOracle) judge(w *simWorld, e simEntry) {
+	uid := uidIn(e)
+	switch e.verb {
+	case "create":
+		o.made[uid] = keyOf(e.now)
+	case "delete":
+		o.ended[uid] = e.who
+	}
+	p := e.sent.process
+	if p == nil {
+		o.neighbour(e, uid)
+		return
+	}
+	if e.verb == "archive" {
+		o.judgeArchive(w, e, uid)
+		return
+	}
+	l := e.before.GetLabels()
+	was, since := l[api.LabelClaimOwner], l[api.LabelClaim]
+	own := strings.HasPrefix(was, p.name+".")
+	at, err := strconv.ParseInt(since, 10, 64)
+	age := w.now().UnixMilli() - at
+	dead := err != nil || age > DefaultExpiry.Milliseconds() || age < -DefaultExpiry.Milliseconds()
+	if (was != "" || since != "") && !own && !dead && !(e.now != nil && onlyAsksToStop(entry{before: e.before, now: e.now})) {
+		o.breach(uid, "%s: %s although %q holds the job since %d ms", p.name, e.verb, was, age)
+	}
+	claim := ""
+	if e.now != nil {
+		n := e.now.GetLabels()
+		claim = n[api.LabelClaim]
+		if (claim == "") != (n[api.LabelClaimOwner] == "") {
+			o.breach(uid, "%s: one claim label without the other", p.name)
+		}
+	}
+	if claim != "" && claim != since {
+		ms, err := strconv.ParseInt(claim, 10, 64)
+		off := time.UnixMilli(ms).Sub(e.sent.at.Add(w.skew))
+		if slack := DefaultExpiry/6 + time.Second; err != nil || off > slack || off < -slack && !p.slept(e.sent.at.Add(-time.Minute), e.sent.at) {
+			o.breach(uid, "%s: a claim of %s is %s off", p.name, claim, off)
+		}
+		if !e.sent.clock {
+			o.breach(uid, "%s: a claim while the server's time is unknown", p.name)
+		}
+		return
+	}
+	o.judgeLease(e, uid, own)
+}
+
+// neighbour notes when somebody takes a claim of an agent away, who cannot know.
+func (o *simOracle) neighbour(e simEntry, uid string) {
+	if e.before == nil || e.now == nil {
+		return
+	}
+	if owner := e.before.GetLabels()[api.LabelClaimOwner]; strings.HasPrefix(owner, "h") && owner != e.now.GetLabels()[api.LabelClaimOwner] {
+		o.disturbed[uid] = true
+	}
+}
+
+// judgeLease wants a write about an own job to have left while the lease held.
+func (o *simOracle) judgeLease(e simEntry, uid string, own bool) {
+	if p := e.sent.process; own && e.sent.held && e.sent.proof >= DefaultExpiry*2/3 {
+		o.breach(uid, "%s: %s although the claim was confirmed %s ago", p.name, e.verb, e.sent.proof)
+	}
+}
+
+func (o *simOracle) judgeArchive(w *simWorld, e simEntry, uid string) {
+	p := e.sent.process
+	o.archives[uid]++
+	if o.archives[uid] > 1 {
+		o.breach(uid, "%s: another HistoricJob of one job", p.name)
+	}
+	l := e.now.GetLabels()
+	if l[api.LabelClaim] != "" || l[api.LabelClaimOwner] != "" || l[api.LabelRepository] == "" {
+		o.breach(uid, "%s: a HistoricJob with labels %v", p.name, l)
+	}
+	o.judgeLease(e, uid, true)
+	job := w.jobs[o.made[uid]]
+	if job == nil || string(job.GetUID()) != uid {
+		return
+	}
+	// A host that falls asleep between the last look and the request sends it when
+	// it wakes up: no lease can prevent that, only the name of the HistoricJob.
+	if owner := job.GetLabels()[api.LabelClaimOwner]; !strings.HasPrefix(owner, p.name+".") && !e.sent.asleep && !o.disturbed[uid] {
+		o.breach(uid, "%s: a HistoricJob although %q holds the job", p.name, owner)
+	}
+}
+
+// begin and end frame a run of a worker.
+func (o *simOracle) begin(w *simWorld, uid string, r *simRun) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, other := range o.runs[uid] {
+		switch {
+		case other.p.dead.Load() || r.p.dead.Load() || other.ctx.Err() != nil:
+		case other.p.awakeIn() > 0: // it cannot know
+		case o.disturbed[uid]: // a neighbour took the claim away
+		default:
+			o.breach(uid, "%s runs the job while %s does", r.p.name, other.p.name)
+		}
+	}
+	o.runs[uid] = append(o.runs[uid], r)
+}
+
+func (o *simOracle) end(w *simWorld, uid string, r *simRun) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o.runs[uid] = slices.DeleteFunc(o.runs[uid], func(x *simRun) bool { return x == r })
+}
+
+// last judges when everything is over and every agent has stopped.
+func (o *simOracle) last(w *simWorld) {
+	records := map[string][]state.Record{}
+	for _, h := range w.hosts {
+		for uid, k := range h.disk.claims {
+			if h.gone {
+				break
+			}
+			o.breach(uid, "%s keeps a claim %s of attempt %d", h.name, k.Phase, k.Attempt)
+		}
+		for uid, r := range h.disk.records {
+			records[uid] = append(records[uid], r)
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(o.made)) {
+		by, over := o.ended[uid]
+		attempts := map[int]int{}
+		skip := w.loki
+		for _, r := range records[uid] {
+			skip = skip || r.HistoricJob == skipped || r.HistoricJob == unavailable
+			for _, a := range r.Attempts {
+				if a.Agent != r.Agent || a.State != r.State || r.HistoricJob != posted {
+					continue // of another agent, or one whose result nobody else has seen
+				}
+				if attempts[a.N]++; attempts[a.N] > 1 && !o.disturbed[uid] {
+					o.breach(uid, "attempt %d has two results", a.N)
+				}
+			}
+		}
+		switch limpet := strings.HasPrefix(by, "h"); {
+		case !over:
+			o.breach(uid, "the job has not ended")
+		case limpet && len(records[uid]) == 0 && !w.archived(uid):
+			o.breach(uid, "%s has taken the job out of the queue and nobody has a record", by)
+		case limpet && !skip && !w.archived(uid):
+			o.breach(uid, "%s has taken the job out of the queue without a HistoricJob", by)
+		}
+	}
+}
