@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,6 +45,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		return nil, fmt.Errorf("keep the intent to claim: %w", err)
 	}
 	c.step(failpoint.Intent, a)
+	c.neighbours.begin(k.UID, k.Token)
 	for try := 1; ; try++ {
 		millis, err := c.millis()
 		if err != nil {
@@ -59,6 +61,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		if err == nil {
 			c.step(failpoint.Claimed, a)
 			c.o.Meter.Claim(driverOf(ctx), ClaimWon)
+			c.rivalry.win()
 			h, err := c.confirm(ctx, out, k, sent, millis)
 			if err == nil {
 				c.waited(h)
@@ -67,6 +70,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 			}
 			return h, err
 		}
+		took := time.Since(sent.Time)
 		if apierrors.IsConflict(err) {
 			c.o.Meter.Claim(driverOf(ctx), ClaimConflict)
 			if try == claimTries {
@@ -78,6 +82,9 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 			}
 		} else {
 			c.o.Meter.Claim(driverOf(ctx), ClaimError)
+		}
+		if apierrors.IsNotFound(err) || err == nil && (claimed(job) || string(job.GetUID()) != a.uid) {
+			c.rivalry.lose(took)
 		}
 		switch {
 		case err == nil, stale(err):
@@ -103,6 +110,7 @@ func certain(err error) bool {
 // abandon forgets an intent that did not come to pass.
 func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) error {
 	ctx = context.WithoutCancel(ctx)
+	c.neighbours.withdraw(k.UID, k.Token)
 	err := c.store.DropClaim(ctx, k.UID)
 	if before, ok := c.rested(k.UID); ok && err == nil {
 		err = c.store.PutClaim(ctx, before)

@@ -5,10 +5,12 @@
 // # How a job travels
 //
 //	handlers.go  watch events and the periodic list put names into the queue
-//	queue.go     one name once, one job per repository at a time, repositories in turn
+//	queue.go     one name once, one job per repository at a time, by priority (priority.go), turn and age (order.go)
 //	gate.go      nothing new goes out while the agent drains (drain.go)
 //	driver.go    a driver reads the job again and judges whether it is for this agent (eligible.go)
+//	contention.go  who has lost races for jobs hesitates before the next
 //	claim.go     intent kept in the state file, labels written, claim kept
+//	neighbours.go  who finds another agent at work on the repository gives way
 //	held.go      a job under our claim: write.go writes it, keep.go renews its lease (lease.go)
 //	run.go       the worker is called and waited for
 //	progress.go  what the worker reports (account.go), written at most so often (throttle.go)
@@ -94,6 +96,10 @@ type Controller struct {
 	queue    *intake
 	live     *scribe
 
+	neighbours *neighbours
+	rivalry    *rivalry
+	again      chan struct{} // holds one token when the list has to be looked at before its time
+
 	mu             sync.Mutex             // guards the fields below
 	running        map[string]*held       // by UID
 	unsettled      map[string]unsettled   // by UID; never at the same time in running
@@ -105,9 +111,9 @@ type Controller struct {
 	dry            bool                   // it was told that nothing of before runs any more
 }
 
-// New makes a controller. It registers its handlers with the informer of jobs,
-// which must not run yet, and starts nothing. Both informers are run by the
-// caller and may be shared. It returns an error when o is not safe.
+// New makes a controller. It registers its handlers with the informers, which
+// must not run yet, and starts nothing. Both informers are run by the caller and
+// may be shared. It returns an error when o is not safe.
 func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers []Worker, o Options) (*Controller, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
@@ -128,15 +134,19 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 		}
 	}
 	jobs.OnEvent(k.handler())
+	repos.OnEvent(k.repoHandler())
 	return k, nil
 }
 
 func newController(s, renewals server, clock serverClock, jobs, repos lister, store ledger, o Options) *Controller {
 	queue := newIntake(queueLimit, o.Agent)
 	queue.pace.meter = o.Meter
-	return &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
+	c := &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
 		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(),
-		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{}}
+		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{},
+		rivalry: &rivalry{agent: o.Agent}, again: make(chan struct{}, 1)}
+	c.neighbours = newNeighbours(c.isOwn)
+	return c
 }
 
 // Run works until ctx ends. Then every running job is given the grace period to

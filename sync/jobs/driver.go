@@ -32,7 +32,11 @@ func (c *Controller) drive(ctx context.Context) {
 		if !ok {
 			return
 		}
-		c.queue.done(k, c.process(ctx, k, l))
+		v := c.process(ctx, k, l)
+		c.queue.done(k, v)
+		if v.rest > 0 && c.occupied(l) == 0 {
+			c.queue.free(l) // the neighbour's end was shown before the lane began to rest
+		}
 		c.driedUp()
 	}
 }
@@ -40,8 +44,16 @@ func (c *Controller) drive(ctx context.Context) {
 // process looks at one name and does what there is to do.
 func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 	own := c.unsettledOf(k)
-	if len(own) == 0 && c.knownAsOthers(k) {
-		return verdict{}
+	if len(own) == 0 {
+		if c.knownAsOthers(k) {
+			return verdict{}
+		}
+		if rest := c.occupied(l); rest > 0 && !c.unwanted(k) {
+			return verdict{again: true, rest: rest}
+		}
+		if d := c.hesitation(k); d > 0 {
+			return verdict{again: true, bar: d, hesitate: true}
+		}
 	}
 	job, err := c.server.job(ctx, k)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -90,6 +102,27 @@ func (c *Controller) knownAsOthers(k key) bool {
 	return false
 }
 
+// unwanted says that a job which nobody holds is only to be ended, because a
+// person has cancelled it: then there is no work to exclude.
+func (c *Controller) unwanted(k key) bool {
+	seen, ok := c.jobs.Get(k.Namespace, k.Name)
+	return ok && cancelReason(seen) != ""
+}
+
+// hesitation returns how long to leave a job to other agents: nothing when there
+// is other work that this agent could do instead, because then agents are not
+// all after the same job.
+func (c *Controller) hesitation(k key) time.Duration {
+	if c.queue.hesitated(k) || !c.queue.idle() {
+		return 0
+	}
+	seen, ok := c.jobs.Get(k.Namespace, k.Name)
+	if !ok {
+		return 0
+	}
+	return c.rivalry.hesitation(string(seen.GetUID()))
+}
+
 // retryAfter asks for another look, not before the server wants it.
 func retryAfter(err error) verdict {
 	after, _ := api.RetryAfter(err)
@@ -134,7 +167,7 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and given back: an open one would be left behind.
 	h, err := c.claim(context.WithoutCancel(ctx), job, func(again *unstructured.Unstructured) bool {
-		return !claimed(again) && laneOf(again) == laneOf(job)
+		return !claimed(again) && sameTerms(job, again)
 	})
 	switch {
 	case errors.Is(err, errTaken):
@@ -157,7 +190,21 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	if j.end != nil {
 		return c.finish(ctx, h, newProgress(time.Now()), *j.end)
 	}
+	first, err := c.firstHere(h)
+	switch {
+	case err != nil:
+		return c.forfeited(h)
+	case first != nil:
+		return c.yield(h, first)
+	}
 	return c.run(ctx, h, j)
+}
+
+// sameTerms says whether what was judged of a job holds for it as it is now:
+// somebody may have run it and given it back in the meantime, or cancelled it.
+func sameTerms(judged, now *unstructured.Unstructured) bool {
+	return laneOf(judged) == laneOf(now) && attemptsOf(judged) == attemptsOf(now) &&
+		notBefore(judged) == notBefore(now) && cancelReason(judged) == cancelReason(now)
 }
 
 // ready asks the worker. A panic is an answer: this agent cannot run the job.

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,8 +20,9 @@ func (c *Controller) handler() api.Handler {
 func (c *Controller) added(job *unstructured.Unstructured) {
 	c.seen(job.GetCreationTimestamp().Time)
 	c.watch(job)
+	c.meet(nil, job)
 	if !claimed(job) {
-		c.queue.add(keyOf(job), laneOf(job), false)
+		c.queue.rank(keyOf(job), laneOf(job), c.priorityOf(job))
 	}
 }
 
@@ -30,20 +32,40 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 		c.deleted(old)
 	}
 	c.watch(job)
+	c.meet(old, job)
 	switch {
 	case claimed(job):
 	case eager(old, job):
 		c.queue.hurry(keyOf(job), laneOf(job))
 	case old.GetUID() == job.GetUID() && claimed(old):
-		// Given back or taken away by somebody: rest for one interval, as
-		// Grafana's drivers do, so that a job does not jump between agents.
-		c.queue.addAfter(keyOf(job), laneOf(job), c.o.Interval)
+		c.queue.addAfter(keyOf(job), laneOf(job), c.restOf(job))
 	default:
-		c.queue.add(keyOf(job), laneOf(job), false)
+		c.queue.rank(keyOf(job), laneOf(job), c.priorityOf(job))
+	}
+}
+
+// restOf is how long a job is left alone that was given back or taken away by
+// somebody: as long as it says itself, else one interval, as with Grafana's
+// drivers, so that it does not jump between agents.
+func (c *Controller) restOf(job *unstructured.Unstructured) time.Duration {
+	until := notBefore(job)
+	if now, err := c.millis(); until > 0 && err == nil {
+		return min(time.Duration(max(0, until-now))*time.Millisecond, c.o.Interval)
+	}
+	return c.o.Interval
+}
+
+// meet tells the neighbours of a job; old is how it was before, or nil.
+func (c *Controller) meet(old, job *unstructured.Unstructured) {
+	if c.neighbours.see(old, job) {
+		c.queue.free(laneOf(job))
 	}
 }
 
 func (c *Controller) deleted(job *unstructured.Unstructured) {
+	if c.neighbours.gone(job) {
+		c.queue.free(laneOf(job))
+	}
 	if h := c.heldJob(string(job.GetUID())); h != nil && h.interrupt("the job was deleted while it ran", true) {
 		c.tell(EventCancelled, h.about, "the job was deleted while it ran")
 	}
@@ -78,15 +100,43 @@ func (c *Controller) list(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-c.again:
+			pause(ctx, gathering)
 		}
 	}
+}
+
+// gathering is how long changes of Repositories are gathered before the jobs are
+// looked at again, so that a thousand changes are one look.
+const gathering = 200 * time.Millisecond
+
+// repoHandler has the jobs looked at again when a Repository has changed in what
+// decides about them: it came or went, is about to be deleted, or its labels or
+// its priority are others.
+func (c *Controller) repoHandler() api.Handler {
+	look := func(*unstructured.Unstructured) {
+		if !c.jobs.HasSynced() || !c.repos.HasSynced() {
+			return // the first look is still to come
+		}
+		select {
+		case c.again <- struct{}{}:
+		default:
+		}
+	}
+	return api.Handler{Add: look, Delete: look, Update: func(old, repo *unstructured.Unstructured) {
+		if old.GetUID() != repo.GetUID() || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
+			old.GetAnnotations()[api.AnnoPriority] != repo.GetAnnotations()[api.AnnoPriority] ||
+			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {
+			look(repo)
+		}
+	}}
 }
 
 func (c *Controller) listOnce() {
 	for _, job := range c.jobs.Sights() {
 		if !claimedSight(job) {
 			c.o.Meter.Seen(SourceRelist, -1)
-			c.queue.add(keyOfSight(job), laneOfSight(job), false)
+			c.queue.rank(keyOfSight(job), laneOfSight(job), c.priorityOf(job.Object()))
 		}
 	}
 	c.mu.Lock()

@@ -64,8 +64,17 @@ func newModel() *model {
 type link struct {
 	model *model
 	agent string
-	mu    sync.Mutex // guards dead
+	mu    sync.Mutex // guards dead and behind
 	dead  bool       // the agent has crashed or is cut off
+	// behind is how long each piece of a watch takes; nil = no time.
+	behind func() time.Duration
+}
+
+// lag makes the watches of an agent slow.
+func (l *link) lag(behind func() time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.behind = behind
 }
 
 func (l *link) cut(dead bool) {
@@ -128,8 +137,28 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body.Close()
 		return nil, errCut
 	}
+	if c.Verb == "watch" {
+		resp.Body = &slow{ReadCloser: resp.Body, link: l}
+	}
 	resp.Request = req
 	return resp, nil
+}
+
+// slow is a watch that is behind as far as its link says.
+type slow struct {
+	io.ReadCloser
+	link *link
+}
+
+func (s *slow) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	s.link.mu.Lock()
+	behind := s.link.behind
+	s.link.mu.Unlock()
+	if behind != nil {
+		<-time.After(behind())
+	}
+	return n, err
 }
 
 // parse reads verb, resource and name from the path.

@@ -150,6 +150,13 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	if k.Attempt > c.o.MaxAttempts {
 		return c.finish(ctx, h, newProgress(time.Now()), dead(death(), attemptCrashed, c.o.MaxAttempts))
 	}
+	first, err := c.replacedBy(h, job)
+	switch {
+	case err != nil:
+		return c.forfeited(h)
+	case first != nil:
+		return c.yield(h, first)
+	}
 	return c.serve(ctx, h, job)
 }
 
