@@ -55,6 +55,7 @@ damaged state files           | ./state | ^TestDamage$$ | -fault
 power cuts of an agent        | ./state | ^TestPowerCutOfAnAgent$$ | -fault
 kill -9 of a writer           | ./state | ^TestKill$$   | -fault
 kill -9 at 12 points          | ./tui/cli | ^TestKilledAtEveryPoint$$ | -fault -parallel 3
+disks full and read-only      | ./tui/cli | ^Test(FullStateDisk|FullMirrorDisk|ReadOnlyDisks)$$ | -fault -parallel 3
 kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileItStops)$$ | -fault
 endef
 export FAULT_PARTS

@@ -18,6 +18,10 @@ import (
 // of the file that became others by it.
 const journalEnv = "LIMPET_STATE_JOURNAL"
 
+// As long as the file that this variable names exists, transactions fail as they
+// do on a file system that an error of its disk has made read-only.
+const readOnlyEnv = "LIMPET_STATE_READONLY"
+
 // Names and members of these types are the form of the journal.
 type (
 	// journalEntry is one transaction.
@@ -41,6 +45,15 @@ type (
 
 // journal is what one transaction writes.
 type journal struct{ ops *[]journalOp }
+
+func (*journal) begin() error {
+	if file := os.Getenv(readOnlyEnv); file != "" {
+		if _, err := os.Stat(file); err == nil {
+			return syscall.EROFS
+		}
+	}
+	return nil
+}
 
 func (j *journal) put(b bucket, key, body []byte) {
 	j.add(journalOp{string(b), bytes.Clone(key), bytes.Clone(body), false})

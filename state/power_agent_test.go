@@ -1,10 +1,8 @@
 package state
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -14,28 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-)
 
-// recorded is one transaction of a journal: see journal_on.go.
-type recorded struct {
-	Inode uint64
-	Size  int
-	Pages []struct {
-		At   int
-		Data []byte
-	}
-	Ops []struct {
-		Bucket    string
-		Key, Body []byte
-		Gone      bool
-	}
-}
+	"limpet/state/powercut"
+)
 
 // worker is the program limpet at work on one state file, with a journal.
 type worker struct {
@@ -118,43 +102,13 @@ func (w *worker) life() {
 	}
 }
 
-// journal returns all that the processes have written, in order.
-func (w *worker) journal() (all []recorded) {
-	w.t.Helper()
-	names, err := filepath.Glob(filepath.Join(w.dir, "journal", "*"))
-	if err != nil {
-		w.t.Fatal(err)
+// apply returns the file and what is in it after a transaction.
+func apply(r powercut.Transaction, before image, sameFile bool) image {
+	data := before.data
+	if !sameFile {
+		data = nil
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		for dec := gob.NewDecoder(bytes.NewReader(data)); ; {
-			var r recorded
-			err := dec.Decode(&r)
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the last one of a process that was killed
-				break
-			}
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-// after returns the file and what is in it after a transaction.
-func (r *recorded) after(before image, sameFile bool) image {
-	now := image{data: make([]byte, r.Size), want: maps.Clone(before.want)}
-	if sameFile {
-		copy(now.data, before.data)
-	}
-	for _, p := range r.Pages {
-		copy(now.data[p.At:], p.Data)
-	}
+	now := image{data: r.After(data), want: maps.Clone(before.want)}
 	for _, op := range r.Ops {
 		key := op.Bucket + " " + string(op.Key)
 		if op.Gone {
@@ -185,8 +139,7 @@ func rawRecords(s *Store) (contents, error) {
 }
 
 // TestPowerCutOfAnAgent records what the real agent writes and cuts the power within any of its transactions, as torn
-// describes: what was acknowledged is there, and nothing was set aside. A disk that says it has written what it has not
-// is not covered: no file survives that.
+// describes: what was acknowledged is there, and nothing was set aside.
 func TestPowerCutOfAnAgent(t *testing.T) {
 	t.Parallel()
 	first := seeded(t)
@@ -195,7 +148,10 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 	for range times(1, 4) {
 		w.life()
 	}
-	all := w.journal()
+	all, err := powercut.Read(filepath.Join(w.dir, "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	key, err := os.ReadFile(w.file + ".key")
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
@@ -223,7 +179,7 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 	kinds, n, replaced := map[string]int{}, 0, 0
 	for i, r := range all {
 		same := i > 0 && r.Inode == all[i-1].Inode
-		after := r.after(before, same)
+		after := apply(r, before, same)
 		for _, op := range r.Ops {
 			kinds[cmp.Or(map[bool]string{true: "deletions"}[op.Gone], op.Bucket)]++
 		}

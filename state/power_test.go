@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"limpet/state/powercut"
 )
 
 // image is the file after one transaction, with what was in it.
@@ -37,21 +39,11 @@ func images(t *testing.T, n int) (out []image) {
 	return out
 }
 
-// torn is what a power cut between two images can leave: bbolt writes its pages in any order and waits for the disk,
-// then writes one head. So either some sectors of 512 bytes of the pages are new and both heads are old, or all is new.
+// torn is what a power cut between two images can leave.
 func torn(rng *rand.Rand, before, after image) image {
-	if rng.IntN(4) == 0 {
+	data, whole := powercut.Tear(rng, before.data, after.data)
+	if whole {
 		return after
-	}
-	data := slices.Clone(before.data)
-	if len(after.data) > len(data) && rng.IntN(2) == 0 {
-		data = append(data, make([]byte, len(after.data)-len(data))...)
-	}
-	const heads, sector = 2 * 4096, 512
-	for at := heads; at+sector <= min(len(data), len(after.data)); at += sector {
-		if rng.IntN(2) == 0 {
-			copy(data[at:at+sector], after.data[at:])
-		}
 	}
 	return image{data, before.want}
 }

@@ -149,6 +149,9 @@ func (s *Store) transact(group []*request) outcome {
 	out.err = guard(func() error {
 		return s.cur.db.Update(func(tx *bbolt.Tx) error {
 			t, err := beginTxn(tx, s.maxSize, now())
+			if err == nil {
+				err = t.log.begin()
+			}
 			if err != nil {
 				return err
 			}

@@ -41,7 +41,10 @@ func TestKilledAtEveryPoint(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				sizes := few()
-				if name == failpoint.Marked || len(points) > 1 {
+				switch {
+				case name == failpoint.Marked:
+					sizes = map[string]int{"large": large}
+				case len(points) > 1:
 					sizes["large"] = large
 				}
 				m := newMortal(t, w, "kill-"+name, first+uint64(i), sizes)
