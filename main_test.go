@@ -70,6 +70,7 @@ func TestDoors(t *testing.T) {
 		{"charm.land/", []string{"limpet/tui"}},
 		{"github.com/charmbracelet/", []string{"limpet/tui"}},
 		{"github.com/alecthomas/kong", []string{"limpet/tui/cli"}},
+		{"github.com/prometheus/", []string{"limpet/sync/metrics"}},
 	}
 	for _, p := range packages(t, "./...") {
 		for _, imp := range p.Imports {

@@ -4,6 +4,7 @@
 package sync
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -27,6 +28,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/localapi"
+	"limpet/sync/metrics"
 	"limpet/sync/socket"
 	"limpet/sync/view"
 	"limpet/sync/workers"
@@ -67,7 +69,7 @@ type Config struct {
 	SinkPrefixes     []string
 
 	Socket    bool   // serve limpet.sock
-	Telemetry string // address of /healthz and /readyz; "" = off
+	Telemetry string // address of /metrics, /healthz and /readyz; "" = off
 	Logger    *slog.Logger
 }
 
@@ -86,6 +88,7 @@ type Agent struct {
 	repos      *api.Informer
 	mirrors    *git.Mirrors
 	controller *jobs.Controller
+	metrics    *metrics.Metrics
 	board      *board
 	runs       *runs
 	lost       atomic.Int64  // leases
@@ -108,6 +111,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := a.connect(ctx); err != nil {
 		return nil, err
 	}
+	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Logger: cfg.Logger.With("room", "git")})
 	if err != nil {
@@ -121,9 +125,12 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		Parallel: cfg.Parallel, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	})
 	options := cfg.Jobs
-	options.Observe = a.observe
-	a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, []jobs.Worker{pull}, options)
-	return a, err
+	options.Observe, options.Meter = a.observe, a.metrics
+	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, []jobs.Worker{pull}, options); err != nil {
+		return nil, err
+	}
+	a.metrics.Read(a.measured())
+	return a, nil
 }
 
 // connect makes the clients of the API, embedded or not.

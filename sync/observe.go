@@ -13,6 +13,7 @@ import (
 // and a finished job stays visible for a while. It does no I/O; the drivers
 // wait for it.
 func (a *Agent) observe(e jobs.Event) {
+	a.metrics.Observe(e)
 	switch e.Type {
 	case jobs.EventLeft:
 		a.board.leave(e.UID, leaving{e.Namespace, e.Job, strings.TrimPrefix(e.Text, "left alone: ")})

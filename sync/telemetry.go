@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/localapi"
+	"limpet/sync/metrics"
 )
 
-// telemetry answers /healthz and /readyz. An address that is taken is told and
+// telemetry answers /metrics, /healthz and /readyz. An address that is taken is told and
 // left: two agents on one host must not keep each other from working.
 func (a *Agent) telemetry(ctx context.Context) error {
 	ln, err := net.Listen("tcp", a.cfg.Telemetry)
@@ -18,7 +20,9 @@ func (a *Agent) telemetry(ctx context.Context) error {
 		a.log.Warn("no telemetry", "address", a.cfg.Telemetry, "err", err, "next", "--telemetry-listen with another address, or empty for none")
 		return nil
 	}
+	a.log.Info("telemetry", "address", ln.Addr().String())
 	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if why := a.notReady(); why != "" {
@@ -28,6 +32,19 @@ func (a *Agent) telemetry(ctx context.Context) error {
 		fmt.Fprintln(w, "ok")
 	})
 	return localapi.Serve(ctx, ln, mux)
+}
+
+// measured is what the gauges are read from.
+func (a *Agent) measured() metrics.Source {
+	return metrics.Source{
+		Backlog: a.controller.Backlog, Live: a.controller.Live, Store: a.cfg.Store.Info,
+		Clock: func() (offset, bound time.Duration, ok bool) {
+			now, bound, ok := a.client.Clock().Now()
+			return time.Until(now), bound, ok
+		},
+		Down:    func() time.Time { since, _ := a.client.Down(); return since },
+		Latency: a.client.Latency,
+	}
 }
 
 // notReady says why the agent would not claim a job now; "" means it would.

@@ -69,6 +69,10 @@ type Apply struct {
 	// MaxResources is the quota of the repository; 0 means none. Count is what
 	// it has before the plan.
 	MaxResources, Count int64
+	// Phase, when set, is told how long each part of the work took. The names are
+	// Grafana's: file_deletions, folder_deletions, folder_creations, file_creations,
+	// old_folder_cleanup.
+	Phase func(name string, took time.Duration)
 }
 
 // Tally is what a run of a plan changed on the server.
@@ -116,20 +120,35 @@ func (r *run) all(ctx context.Context) error {
 		c := &r.plan.Skipped[i]
 		r.record(ctx, ctx, c, Identity{}, Ignored, c.Warning)
 	}
-	steps := []func(context.Context) error{
-		func(ctx context.Context) error { return r.parallel(ctx, r.plan.DeleteFiles, r.deleteFile) },
-		func(ctx context.Context) error { return r.serial(ctx, r.plan.DeleteFolders, r.deleteFolder) },
-		func(ctx context.Context) error { return r.serial(ctx, r.plan.WriteFolders, r.writeFolder) },
-		r.writeFiles,
-		r.sweep,
-		func(ctx context.Context) error { return r.serial(ctx, r.plan.LateFolders, r.deleteFolder) },
+	steps := []struct {
+		phase string
+		do    func(context.Context) error
+	}{
+		{"file_deletions", func(ctx context.Context) error { return r.parallel(ctx, r.plan.DeleteFiles, r.deleteFile) }},
+		{"folder_deletions", func(ctx context.Context) error { return r.serial(ctx, r.plan.DeleteFolders, r.deleteFolder) }},
+		{"folder_creations", func(ctx context.Context) error { return r.serial(ctx, r.plan.WriteFolders, r.writeFolder) }},
+		{"file_creations", r.writeFiles},
+		{"old_folder_cleanup", r.cleanUp},
 	}
 	for _, step := range steps {
-		if err := step(ctx); err != nil {
+		began := time.Now()
+		err := step.do(ctx)
+		if r.Phase != nil {
+			r.Phase(step.phase, time.Since(began))
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// cleanUp deletes the folders that the work before has emptied.
+func (r *run) cleanUp(ctx context.Context) error {
+	if err := r.sweep(ctx); err != nil {
+		return err
+	}
+	return r.serial(ctx, r.plan.LateFolders, r.deleteFolder)
 }
 
 // stop returns why no further change may begin.

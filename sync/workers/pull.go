@@ -159,6 +159,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 
 // sync does the work between the two status updates.
 func (r *pull) sync(ctx context.Context) error {
+	began := time.Now()
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -175,6 +176,13 @@ func (r *pull) sync(ctx context.Context) error {
 		r.Progress.SetFinalMessage("same commit as last sync")
 		return nil
 	}
+	defer func() {
+		kind := jobs.SyncFull
+		if r.partial {
+			kind = jobs.SyncIncremental
+		}
+		r.Progress.Phase(kind, "", time.Since(began))
+	}()
 	if err := r.fetch(ctx); err != nil {
 		return err
 	}

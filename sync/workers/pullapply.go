@@ -16,6 +16,7 @@ import (
 
 // pullAll makes the server equal to the tree.
 func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
+	compared := r.timed(jobs.SyncFull, "compare")
 	r.Progress.SetMessage(ctx, "compare with the server")
 	live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
 	if err != nil {
@@ -33,16 +34,18 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	if err := r.guard(plan.Deletions(), plan.Managed()); err != nil {
 		return err
 	}
+	compared()
 	if plan.Empty() {
 		r.Progress.SetFinalMessage("no changes to sync")
 		return nil
 	}
-	return r.apply(ctx, plan, int64(len(live)))
+	return r.apply(ctx, plan, int64(len(live)), func(phase string, took time.Duration) { r.Progress.Phase(jobs.SyncFull, phase, took) })
 }
 
 // pullChanges applies what changed since the last commit. It returns false when
 // that cannot be told: the last commit is not known any more.
 func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
+	compared := r.timed(jobs.SyncIncremental, "compare")
 	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
 	if errors.Is(err, git.ErrUnknownCommit) || git.KindOf(err) == git.PathNotFound {
 		r.log.Info("the last synced commit is not known any more, comparing everything", "step", "plan", "ref", short(last))
@@ -83,7 +86,18 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 			return false, err
 		}
 	}
-	return true, r.apply(ctx, plan, r.counted.total())
+	compared()
+	var writes, cleanup time.Duration
+	err = r.apply(ctx, plan, r.counted.total(), func(phase string, took time.Duration) {
+		if phase == "old_folder_cleanup" {
+			cleanup = took
+		} else {
+			writes += took
+		}
+	})
+	r.Progress.Phase(jobs.SyncIncremental, "apply", writes)
+	r.Progress.Phase(jobs.SyncIncremental, "cleanup", cleanup)
+	return true, err
 }
 
 // changes says what the differences are about on the old side.
@@ -133,8 +147,15 @@ func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
 	return nil
 }
 
+// timed begins a phase of a sync and returns its end. One that is given up has no
+// end.
+func (r *pull) timed(sync, phase string) func() {
+	began := time.Now()
+	return func() { r.Progress.Phase(sync, phase, time.Since(began)) }
+}
+
 // apply carries the plan out and counts what the repository has then.
-func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64) error {
+func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phase func(string, time.Duration)) error {
 	if err := failpoint.Pass(failpoint.Planned); err != nil {
 		return err
 	}
@@ -143,7 +164,7 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64) erro
 	tally, err := resources.Apply{
 		Server: r.server, Reader: r, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
 		Parallel: r.o.Parallel, ItemTimeout: r.o.ItemTimeout,
-		MaxResources: r.status.maxResources, Count: have,
+		MaxResources: r.status.maxResources, Count: have, Phase: phase,
 	}.Run(ctx, plan)
 	r.counted = r.counted.after(tally)
 	return err

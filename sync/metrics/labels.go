@@ -1,0 +1,78 @@
+package metrics
+
+import (
+	"slices"
+	"sync"
+
+	"limpet/sync/jobs"
+)
+
+// other stands for every value of a label that is not known.
+const other = "other"
+
+// actions are those of Grafana's Job type.
+var actions = []string{"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test"}
+
+func knownAction(action string) string {
+	if slices.Contains(actions, action) {
+		return action
+	}
+	return other
+}
+
+var operations = map[string]bool{
+	jobs.Created: true, jobs.Updated: true, jobs.Deleted: true, jobs.Renamed: true, jobs.Ignored: true, jobs.Replaced: true,
+}
+
+func knownOperation(operation string) string {
+	if operations[operation] {
+		return operation
+	}
+	return other
+}
+
+// maxKinds is how many pairs of group and kind are told apart. Files of a
+// repository may name any.
+const maxKinds = 32
+
+// kinds are the pairs of group and kind that have their own series.
+type kinds struct {
+	mu   sync.Mutex // guards seen
+	seen map[[2]string]bool
+}
+
+// known returns the pair, or other for both of a pair that came too late.
+func (k *kinds) known(group, kind string) (string, string) {
+	pair := [2]string{group, kind}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.seen[pair] {
+		if len(k.seen) >= maxKinds || len(group) > 128 || len(kind) > 128 {
+			return other, other
+		}
+		if k.seen == nil {
+			k.seen = map[[2]string]bool{}
+		}
+		k.seen[pair] = true
+	}
+	return group, kind
+}
+
+// sizeBucket is Grafana's name for so many changed resources.
+func sizeBucket(n int64) string {
+	switch {
+	case n <= 0:
+		return "0"
+	case n <= 10:
+		return "1-10"
+	case n <= 50:
+		return "11-50"
+	case n <= 100:
+		return "51-100"
+	case n <= 500:
+		return "101-500"
+	case n <= 1000:
+		return "501-1000"
+	}
+	return "1000+"
+}

@@ -1,0 +1,86 @@
+// Package metrics is what an agent tells Prometheus. The names, labels and
+// buckets of the job part are Grafana's (grafana_provisioning_*, workqueue_*), so
+// that its dashboards and alerts work; what it has no name for is limpet_*.
+//
+// Two rules keep the numbers true:
+//
+//   - A gauge is computed when it is asked for, from what is: the picture of the
+//     watch, the queue, the jobs under a claim, the state file. It is never
+//     counted up and down, so it cannot drift, and it is right after a crash.
+//   - A counter counts what was done, once, where it was done. Its labels come
+//     from fixed sets: what a user or a file may name freely (actions, kinds) is
+//     "other" beyond the names that are known.
+//
+// This package is the one door to Prometheus' client library.
+package metrics
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
+
+	"limpet/sync/jobs"
+)
+
+// Metrics counts what one agent does and answers scrapes. It is a jobs.Meter.
+type Metrics struct {
+	registry *prometheus.Registry
+	log      *slog.Logger
+	*work
+	*queue
+	life
+}
+
+var _ jobs.Meter = (*Metrics)(nil)
+
+// New makes the metrics of an agent of that version with so many drivers. Until
+// Read is called there are no gauges.
+func New(version string, drivers int, log *slog.Logger) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), log: log}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.work = newWork(m.registry, drivers)
+	m.queue = newQueue(m.registry)
+	m.life = newLife(m.registry)
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "limpet_build_info", Help: "Always 1; the version of limpet and of Go are in the labels.",
+	}, []string{"version", "goversion"})
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	m.registry.MustRegister(build)
+	return m
+}
+
+// Read adds the gauges, which are read from s at every scrape. It is called once.
+func (m *Metrics) Read(s Source) { m.registry.MustRegister(newGauges(s, m.work, m.log)) }
+
+// ServeHTTP answers a scrape, as OpenMetrics to who asks for that, else in
+// Prometheus' text format.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	families, err := m.registry.Gather()
+	if err != nil {
+		// A collector that failed leaves its metrics out; the rest is right.
+		m.log.Warn("metrics are not complete", "err", err)
+	}
+	format := expfmt.NegotiateIncludingOpenMetrics(r.Header)
+	var out bytes.Buffer
+	enc := expfmt.NewEncoder(&out, format)
+	for _, family := range families {
+		if err = enc.Encode(family); err != nil {
+			break
+		}
+	}
+	if end, ok := enc.(expfmt.Closer); ok && err == nil {
+		err = end.Close()
+	}
+	if err != nil {
+		m.log.Warn("encode metrics", "err", err)
+		http.Error(w, "metrics cannot be encoded", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", string(format))
+	_, _ = w.Write(out.Bytes()) // the reader is gone: nobody is there to tell
+}
