@@ -185,6 +185,14 @@ func (s *simWatch) List() []*unstructured.Unstructured {
 	return out
 }
 
+func (s *simWatch) Sights() []api.Sight {
+	var out []api.Sight
+	for _, u := range s.List() {
+		out = append(out, api.SightOf(u))
+	}
+	return out
+}
+
 func (s *simWatch) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,6 +219,13 @@ func (s simRepos) Get(namespace, name string) (*unstructured.Unstructured, bool)
 func (s simRepos) List() (out []*unstructured.Unstructured) {
 	for _, k := range slices.SortedFunc(maps.Keys(s), byName) {
 		out = append(out, s[k])
+	}
+	return out
+}
+
+func (s simRepos) Sights() (out []api.Sight) {
+	for _, u := range s.List() {
+		out = append(out, api.SightOf(u))
 	}
 	return out
 }
