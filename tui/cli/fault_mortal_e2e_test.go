@@ -104,7 +104,7 @@ func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[
 	for _, name := range m.names() {
 		m.file(t, "credentials/"+namespace+"."+name+"/token", gitToken)
 		m.file(t, "credentials/"+namespace+"."+name+"/ca.crt", string(ca))
-		m.create(api.Repositories, "Repository", name, map[string]any{"title": name, "type": "git",
+		m.create(api.Repositories, "Repository", name, nil, map[string]any{"title": name, "type": "git",
 			"git":  map[string]any{"url": url, "branch": apitest.Branch, "path": name},
 			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}})
 	}
@@ -125,13 +125,16 @@ func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[
 
 func (m *mortal) names() []string { return slices.Sorted(maps.Keys(m.sizes)) }
 
-func (m *mortal) create(kind schema.GroupVersionResource, noun, name string, spec map[string]any) *unstructured.Unstructured {
+func (m *mortal) create(kind schema.GroupVersionResource, noun, name string, labels map[string]string, spec map[string]any) *unstructured.Unstructured {
 	m.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": noun, "spec": spec}}
 	u.SetName(name)
+	all := map[string]string{}
+	maps.Copy(all, labels)
 	if repo, ok := spec["repository"].(string); ok {
-		u.SetLabels(map[string]string{api.LabelRepository: repo})
+		all[api.LabelRepository] = repo
 	}
+	u.SetLabels(all)
 	u, err := m.people.Resource(kind).Namespace(m.namespace).Create(m.t.Context(), u, metav1.CreateOptions{})
 	if err != nil {
 		m.t.Fatalf("create %s %s: %v", noun, name, err)
@@ -170,15 +173,16 @@ func (m *mortal) feed(names ...string) {
 	for _, name := range names {
 		if !busy[name] {
 			m.edit(name)
-			m.pull(name)
+			m.pull(name, nil)
 		}
 	}
 }
 
-func (m *mortal) pull(name string) {
+// pull makes a job.
+func (m *mortal) pull(name string, labels map[string]string) {
 	m.t.Helper()
 	m.made++
-	job := m.create(api.Jobs, "Job", fmt.Sprintf("%s-%d", name, m.made), map[string]any{"action": "pull", "repository": name,
+	job := m.create(api.Jobs, "Job", fmt.Sprintf("%s-%d", name, m.made), labels, map[string]any{"action": "pull", "repository": name,
 		"pull": map[string]any{"incremental": m.rng.IntN(2) == 0}})
 	m.jobs[string(job.GetUID())] = true
 }
@@ -382,7 +386,7 @@ func (m *mortal) clean() {
 			if err != nil || d.IsDir() {
 				return err
 			}
-			if name := d.Name(); file != m.state() && file != m.state()+".key" && file != m.state()+".reserve" && !strings.Contains(file, "/mirrors/") ||
+			if name := d.Name(); file != m.state() && file != m.state()+".key" && file != m.state()+".reserve" && !strings.Contains(file, "/mirrors/") && !strings.HasPrefix(file, m.state()+".schema-") ||
 				strings.Contains(name, "tmp") || strings.HasSuffix(name, ".lock") {
 				m.t.Errorf("left behind: %s", file)
 			}

@@ -1,0 +1,173 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+)
+
+// TestKilledWhileItTakesFromTheDead: a job whose owner is gone has been made
+// eligible again, and the agent that did so dies then.
+func TestKilledWhileItTakesFromTheDead(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "kill-requeued", first, few())
+	kills := times(1, 10)
+	for range kills {
+		for _, name := range m.names() {
+			m.edit(name)
+			m.pull(name, map[string]string{api.LabelClaim: strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10), api.LabelClaimOwner: "somebody-gone"})
+		}
+		l := m.start(fmt.Sprintf("%s=kill@%d", failpoint.Requeued, 1+m.rng.IntN(len(m.sizes))))
+		if !m.end(l) {
+			t.Fatal("not killed")
+		}
+	}
+	m.rest()
+	m.judge()
+	t.Logf("fault: requeued: %d kills, %d jobs of an owner that is gone", kills, len(m.jobs))
+}
+
+// TestSecondAgentOnOneFile: an agent that finds its state file in use ends at
+// once and says by whom; a kill frees the file.
+func TestSecondAgentOnOneFile(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	path := limpetBinary(t)
+	var slowest time.Duration
+	rounds := times(3, 100)
+	for range rounds {
+		out := &log{}
+		first := exec.Command(path, "--daemon")
+		first.Env, first.Dir, first.Stdout, first.Stderr = h.env, h.dir, out, out
+		if err := first.Start(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the agent has started", func() bool { return strings.Contains(out.String(), "agent started") })
+		began := time.Now()
+		second := h.run(t, "--daemon")
+		slowest = max(slowest, time.Since(began))
+		_ = first.Process.Kill()
+		_ = first.Wait()
+		if second.code != 9 || !strings.Contains(second.err, fmt.Sprint("in use by process ", first.Process.Pid)) || !strings.Contains(second.err, "try: limpet") {
+			t.Fatalf("the second agent: code %d, %s", second.code, second.err)
+		}
+		if strings.Contains(out.String(), "damaged") {
+			t.Fatalf("log: %s", out)
+		}
+	}
+	// One second is what people are promised; this machine may be busy.
+	if slowest > 5*time.Second {
+		t.Errorf("the second agent took %s to say so", slowest)
+	}
+	h.must(t, 0, "store", "check")
+	t.Logf("fault: %d times two agents on one file and a kill: the second ended after %s at most", rounds, slowest.Round(time.Millisecond))
+}
+
+// TestRestarts: an agent that is restarted all the time, in order or not, leaves
+// no claim behind, does not make its file grow, and asks the API for no more
+// than it needs.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "restarts", first, few())
+	m.feed(m.names()...)
+	m.rest()
+	size := func() int64 {
+		info, err := os.Stat(m.state())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before, since := size(), w.api.Mark(t)
+	restarts := times(4, 100)
+	for i := range restarts {
+		m.feed(m.names()...)
+		l := m.start("")
+		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[i%2]
+		timer := time.AfterFunc(time.Duration(50+m.rng.IntN(600))*time.Millisecond, func() { _ = l.cmd.Process.Signal(signal) })
+		m.end(l)
+		timer.Stop()
+	}
+	lists := map[string]int{}
+	for _, r := range w.api.Requests(t, since) {
+		if dir, kind := filepath.Split(r.Path); r.Method == "GET" && !strings.Contains(r.Query, "watch=") && r.Agent != "people" &&
+			strings.HasSuffix(dir, "/namespaces/"+m.namespace+"/") && (kind == "jobs" || kind == "repositories") {
+			lists[kind]++
+		}
+	}
+	for kind, n := range lists {
+		if n > 3*restarts {
+			t.Errorf("%d lists of %s for %d starts", n, kind, restarts)
+		}
+	}
+	m.rest()
+	m.judge()
+	grown := size() - before
+	if grown >= 1<<20 {
+		t.Errorf("the state file has grown by %d bytes", grown)
+	}
+	store, _, err := state.Open(context.Background(), state.Options{Path: m.state()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := store.Claims(context.Background())
+	if err != nil || len(claims) != 0 {
+		t.Errorf("%d claims are left, %v", len(claims), err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("fault: %d restarts, %d jobs, no claim left, state file %+d KiB, lists %v", restarts, len(m.jobs), grown>>10, lists)
+}
+
+// previous is the commit of the last release.
+const previous = "32cc732"
+
+// TestUpgradeInFlight: an agent of the last release is killed at its work, and
+// one of this build goes on with the file that it finds. It needs the history of
+// the checkout and a build of the old sources, so it is part of the long form.
+func TestUpgradeInFlight(t *testing.T) {
+	t.Parallel()
+	if !*long {
+		return
+	}
+	first, w := seeded(t), newWorld(t)
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old", "limpet")
+	build := exec.Command("sh", "-ec", `mkdir "$1/old"; git -C "$(go env GOMOD | xargs dirname)" archive "$2" | tar -x -C "$1/old"; cd "$1/old"; go build -o limpet .`, "sh", dir, previous)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var slowest time.Duration
+	rounds, made, taken := 10, 0, 0
+	for i := range rounds {
+		m := newMortal(t, w, fmt.Sprint("upgrade-", i), first+uint64(i), few())
+		m.feed(m.names()...)
+		l := m.startAs(old, "")
+		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String(), `"step":"claimed"`) })
+		timer := time.AfterFunc(time.Duration(m.rng.IntN(150))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
+		m.end(l)
+		timer.Stop()
+		m.rest()
+		m.judge()
+		slowest, made = max(slowest, m.slowest), made+len(m.jobs)
+		taken += strings.Count(m.log.String(), `"step":"resumed"`)
+	}
+	if taken == 0 {
+		t.Error("no claim of the old agent was left to take up")
+	}
+	t.Logf("fault: %d upgrades in flight, %d jobs, %d claims of the old agent taken up, after %s at most", rounds, made, taken, slowest.Round(time.Millisecond))
+}
