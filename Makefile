@@ -56,7 +56,8 @@ power cuts of an agent        | ./state | ^TestPowerCutOfAnAgent$$ | -fault
 kill -9 of a writer           | ./state | ^TestKill$$   | -fault
 kill -9 at 12 points          | ./tui/cli | ^TestKilledAtEveryPoint$$ | -fault -parallel 3
 disks full and read-only      | ./tui/cli | ^Test(FullStateDisk|FullMirrorDisk|ReadOnlyDisks)$$ | -fault -parallel 3
-kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileItStops)$$ | -fault
+kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileIt.*)$$ | -fault -parallel 3
+restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$ | -fault -parallel 3
 endef
 export FAULT_PARTS
 SEED ?= $(shell date +%s)

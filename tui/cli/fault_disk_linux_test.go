@@ -354,7 +354,9 @@ func (m *mortal) noClaims(since time.Time) {
 		if !strings.Contains(r.Path, "/namespaces/"+m.namespace+"/jobs/") || r.Method != "PUT" || r.Code >= 300 {
 			continue
 		}
-		var job struct{ Metadata struct{ Labels map[string]string } }
+		var job struct {
+			Metadata struct{ Labels map[string]string }
+		}
 		if err := json.Unmarshal(r.Body, &job); err != nil {
 			m.t.Fatal(err)
 		}
