@@ -1,0 +1,131 @@
+package jobs
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	simSeed  = flag.Uint64("seed", 1, "first seed of TestSimulation")
+	simKeep  = flag.Bool("keep-going", false, "go on after a seed that broke the law")
+	simSeeds = flag.Int("seeds", simDefault, "how many seeds TestSimulation runs")
+)
+
+const simDefault = 2000
+
+// TestSimulation lets many agents live in many worlds, each made by one seed,
+// and holds every write, every run and the end against the laws of simOracle.
+func TestSimulation(t *testing.T) {
+	var next atomic.Uint64
+	next.Store(*simSeed)
+	end := *simSeed + uint64(*simSeeds)
+	began := time.Now()
+	var sums simSums
+	t.Run("seeds", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				for seed := next.Add(1) - 1; seed < end && (*simKeep || !t.Failed()); seed = next.Add(1) - 1 {
+					w := simulate(t, seed)
+					sums.add(w)
+					if len(w.oracle.broken) > 0 {
+						t.Errorf("seed %d breaks the law; repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1\n%s", seed, seed, w.story())
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d seeds in %s\n%s", *simSeeds, time.Since(began).Round(time.Millisecond), &sums)
+}
+
+// TestSimulationRepeats: one seed tells one story, however often it is told.
+func TestSimulationRepeats(t *testing.T) {
+	t.Parallel()
+	for seed := *simSeed; seed < *simSeed+uint64(max(*simSeeds/20, 20)); seed++ {
+		first, again := simulate(t, seed), simulate(t, seed)
+		if first.print() != again.print() {
+			t.Errorf("seed %d told two stories", seed)
+		}
+	}
+}
+
+// simulate runs the world of one seed.
+func simulate(t *testing.T, seed uint64) (w *simWorld) {
+	synctest.Test(t, func(t *testing.T) {
+		var deeds []deed
+		w, deeds = newSimWorld(seed)
+		w.run(deeds)
+	})
+	return w
+}
+
+// patience is how long after the calm a job may take to end: the claim of a dead
+// owner has to expire and to be watched, then come the rest before its next
+// attempt, one interval, and all the work there is.
+const simPatience = 20 * time.Minute
+
+func (w *simWorld) run(deeds []deed) {
+	ctx, cancel := context.WithCancel(context.Background())
+	for _, g := range w.grafanas {
+		go g.run(ctx)
+		go g.reap(ctx)
+	}
+	for _, d := range deeds {
+		<-time.After(time.Until(w.start.Add(d.at)))
+		synctest.Wait()
+		d.do()
+	}
+	<-time.After(time.Until(w.calm) + 101*time.Second) // every host is up again
+	for end := w.calm.Add(simPatience); time.Now().Before(end) && !w.idle(); {
+		<-time.After(7 * time.Second)
+	}
+	w.waited = time.Since(w.calm)
+	w.mu.Lock()
+	lives := slices.Clone(w.processes)
+	w.mu.Unlock()
+	cancel()
+	for _, p := range lives {
+		p.stop()
+	}
+	for _, p := range lives {
+		if err := <-p.done; err != nil && !p.dead.Load() {
+			w.oracle.breach("", "%s: %v", p.name, err)
+		}
+		if live := p.agent.Live(); len(live) > 0 {
+			w.oracle.breach(live[0].UID, "%s still works on it", p.name)
+		}
+	}
+	<-time.After(time.Minute) // what is still under way arrives
+	w.oracle.last(w)
+}
+
+// idle says that nothing is left to do.
+func (w *simWorld) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.jobs) > 0 {
+		return false
+	}
+	for _, h := range w.hosts {
+		h.disk.mu.Lock()
+		n := len(h.disk.claims)
+		h.disk.mu.Unlock()
+		if h.gone {
+			continue
+		}
+		if n > 0 || h.life.dead.Load() || h.life.agent.Waiting() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *simWorld) names() []key { return slices.SortedFunc(maps.Keys(w.jobs), byName) }
