@@ -110,6 +110,18 @@ func (s *Server) otherInstance(ctx context.Context, r *admitRequest) (string, er
 	return "", nil
 }
 
+// alone lets the writes of a kind that has rules between its objects go one by
+// one, because each of two that are decided side by side would look lawful. Call
+// what it returns when the write is stored. Status may go beside: no rule is
+// about it.
+func (s *Server) alone(t target) (done func()) {
+	if t.kind.Group != api.ProvisioningGroup || t.kind.Kind != "Repository" || t.subresource != "" {
+		return func() {}
+	}
+	s.between.Lock()
+	return s.between.Unlock
+}
+
 func syncTarget(obj *unstructured.Unstructured) string {
 	if obj == nil {
 		return ""

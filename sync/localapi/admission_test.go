@@ -3,7 +3,10 @@ package localapi
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -86,6 +89,46 @@ func TestOneInstancePerNamespace(t *testing.T) {
 	s.must("PATCH", base+"repositories/a", `{"spec":{"title":"still the one"}}`)
 	s.must("DELETE", base+"repositories/a", "")
 	s.must("POST", base+"repositories", repo("c", "instance"))
+}
+
+// TestOneInstanceOfManyAtOnce: creates, patches and applies that are decided side
+// by side; one of them wins.
+func TestOneInstanceOfManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const body = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
+		"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":%q}}}`
+	for round := range 20 {
+		space := fmt.Sprintf("%sround-%d/repositories", strings.TrimSuffix(base, "default/"), round)
+		requests := []func() *httptest.ResponseRecorder{}
+		for n := range 4 {
+			made, patched, applied := fmt.Sprint("made", n), fmt.Sprint("patched", n), fmt.Sprint("applied", n)
+			s.must("POST", space, fmt.Sprintf(body, patched, "folder"))
+			requests = append(requests,
+				func() *httptest.ResponseRecorder {
+					return s.send("POST", space, fmt.Sprintf(body, made, "instance"), nil)
+				},
+				func() *httptest.ResponseRecorder {
+					return s.send("PATCH", space+"/"+patched, `{"spec":{"sync":{"target":"instance"}}}`, nil)
+				},
+				func() *httptest.ResponseRecorder {
+					return s.send("PATCH", space+"/"+applied+"?fieldManager=m", "application/apply-patch+yaml "+fmt.Sprintf(body, applied, "instance"), nil)
+				})
+		}
+		var won atomic.Int32
+		var all sync.WaitGroup
+		for _, ask := range requests {
+			all.Go(func() {
+				if ask().Code < 300 {
+					won.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if won.Load() != 1 {
+			t.Fatalf("round %d: %d repositories have the target instance", round, won.Load())
+		}
+	}
 }
 
 func TestAuthorsStay(t *testing.T) {

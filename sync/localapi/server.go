@@ -62,6 +62,7 @@ type Server struct {
 	forgetting reminder
 	fields     mergers
 	seal       sealer
+	between    sync.Mutex // held from the check of rules between objects until the object is stored; see alone
 }
 
 // New makes a server on an open store. It takes over store.OnObjects, so that a

@@ -48,6 +48,7 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 
 // addNamed is one attempt to store a new object.
 func (s *Server) addNamed(ctx context.Context, t target, obj *unstructured.Unstructured, o writeOptions) ([]byte, error) {
+	defer s.alone(t)()
 	t.name = obj.GetName()
 	p, err := s.planNew(t, obj, o)
 	if err != nil {

@@ -52,6 +52,7 @@ var errMoved = errors.New("object changed since it was read")
 // somebody else was faster it begins again. It answers the object afterwards in
 // stored form: for a removal and a dry run, the plan's object.
 func (s *Server) change(ctx context.Context, t target, dryRun bool, decide func(cur found) (plan, error)) ([]byte, error) {
+	defer s.alone(t)()
 	for {
 		cur, err := s.read(ctx, t)
 		if err != nil {
