@@ -115,7 +115,7 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 	v := c.endClaim(ctx, h, historic)
 	c.step(failpoint.Ended, h.about)
 	if out.dead != nil {
-		c.tellState(EventDead, h.about, out.dead.Reason, out.Message)
+		c.tellState(EventDead, h.about, out.dead.Reason, "no attempt is left after "+plural(out.dead.Attempts, "attempt")+"; limpet job retry "+h.uid+" begins anew")
 	}
 	c.processed(h, out, status)
 	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
