@@ -57,6 +57,7 @@ kill -9 of a writer           | ./state | ^TestKill$$   | -fault
 kill -9 at 12 points          | ./tui/cli | ^TestKilledAtEveryPoint$$ | -fault -parallel 3
 disks full and read-only      | ./tui/cli | ^Test(FullStateDisk|FullMirrorDisk|ReadOnlyDisks)$$ | -fault -parallel 3
 kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileIt.*)$$ | -fault -parallel 3
+starts on torn and bad files  | ./tui/cli | Island$$ | -fault
 restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$ | -fault -parallel 3
 endef
 export FAULT_PARTS

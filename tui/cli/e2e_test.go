@@ -62,6 +62,8 @@ type home struct {
 	dir  string
 	env  []string
 	args []string // before the arguments of every call
+	// program is another build of limpet, "" for the common one
+	program string
 }
 
 func newHome(t *testing.T, args ...string) *home {
@@ -98,7 +100,11 @@ const callTimeout = 90 * time.Second
 
 func (h *home) command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, limpetBinary(t), append(append([]string{}, h.args...), args...)...)
+	path := h.program
+	if path == "" {
+		path = limpetBinary(t)
+	}
+	cmd := exec.CommandContext(ctx, path, append(append([]string{}, h.args...), args...)...)
 	cmd.Env, cmd.Dir = h.env, h.dir
 	return cmd
 }

@@ -1,0 +1,260 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"limpet/state"
+	"limpet/state/powercut"
+	"limpet/sync/apitest"
+)
+
+// island is an agent with the embedded API: its state file holds the whole
+// world, Repositories, jobs and dashboards, and all but the Git host is lost with
+// it.
+type island struct {
+	*home
+	repo      *apitest.Repository
+	manifests string
+}
+
+func newIsland(t *testing.T, repo *apitest.Repository, url string) *island {
+	t.Helper()
+	i := &island{home: newHome(t), repo: repo}
+	i.manifests = filepath.Dir(i.file(t, "site/boards.yaml", fmt.Sprintf(`
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: boards, namespace: default}
+spec:
+  title: Boards
+  type: git
+  git: {url: %q, branch: %s, path: %s}
+  sync: {enabled: true, target: folder, intervalSeconds: 3600}
+`, url, apitest.Branch, apitest.Directory)))
+	return i
+}
+
+// live starts the agent and waits until it has pulled everything.
+func (i *island) live(t *testing.T) *daemon {
+	t.Helper()
+	d := i.daemon(t, "--manifests", i.manifests)
+	i.pull(t)
+	return d
+}
+
+func (i *island) pull(t *testing.T) {
+	t.Helper()
+	until(t, "everything is pulled", func() bool { return i.run(t, "repo", "pull", "boards", "--full", "--wait").code == 0 })
+}
+
+// leave stops the agent in order.
+func (i *island) leave(t *testing.T, d *daemon) {
+	t.Helper()
+	if code := d.stop(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+}
+
+// wake starts a new home with a state file that a power cut or a bad disk has
+// left, and asks for what every start has to lead to.
+func (i *island) wake(t *testing.T, image, key []byte, url string) *island {
+	t.Helper()
+	next := newIsland(t, i.repo, url)
+	next.file(t, "state/limpet.db", string(image))
+	next.file(t, "state/limpet.db.owner", `{"pid":1}`)
+	if key != nil {
+		next.file(t, "state/limpet.db.key", string(key))
+	}
+	next.leave(t, next.live(t))
+	boardsMatch(t, next.home, "default", "boards", i.repo)
+	if check := next.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
+		t.Errorf("store check: %s", check.out)
+	}
+	if left, err := filepath.Glob(next.state() + ".*ing"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q %v", left, err)
+	}
+	return next
+}
+
+// contents of a state file that matter to people: jobs that wait or run, by UID,
+// and jobs that have ended.
+type contents struct{ jobs, ended map[string]bool }
+
+func contentsOf(t *testing.T, path string) contents {
+	t.Helper()
+	s, _, err := state.Open(t.Context(), state.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	page, err := s.Objects(ctx, state.ObjectQuery{Resource: "provisioning.grafana.app/jobs"})
+	records, historyErr := s.History(ctx, state.Query{})
+	if err := errors.Join(err, historyErr, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := contents{map[string]bool{}, map[string]bool{}}
+	for _, o := range page.Items {
+		var job struct{ Metadata struct{ UID string } }
+		if err := json.Unmarshal(o.Data, &job); err != nil {
+			t.Fatal(err)
+		}
+		c.jobs[job.Metadata.UID] = true
+	}
+	for _, r := range records {
+		c.ended[r.UID] = true
+	}
+	return c
+}
+
+// TestPowerCutOfAnIsland cuts the power in the transactions of an agent at work,
+// and starts the real program on what is left, without its mirrors: no job is
+// lost or done twice, and the dashboards are those of the branch.
+func TestPowerCutOfAnIsland(t *testing.T) {
+	t.Parallel()
+	first := seeded(t)
+	rng := rand.New(rand.NewPCG(first, 23))
+	program, err := mortalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo := apitest.Repo(t, 3, large)
+	url := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", repo.Dir)
+	i, journal := newIsland(t, repo, url), t.TempDir()
+	i.program, i.env = program, append(i.env, "LIMPET_STATE_JOURNAL="+journal)
+	d := i.live(t)
+	for round := range 3 {
+		repo.Edit(t, repo.Dashboards()[round].Path, repo.Dashboards()[round+9].Path)
+		i.must(t, 0, "delete", "dashboard", repo.Dashboards()[20+round].UID, "-n", "default")
+		i.pull(t)
+	}
+	i.must(t, 0, "store", "compact")
+	i.pull(t)
+	i.leave(t, d)
+	all, err := powercut.Read(journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(i.state() + ".key")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	cuts := times(2, 40)
+	picks := map[int]bool{}
+	for len(picks) < cuts {
+		picks[1+rng.IntN(len(all)-1)] = true
+	}
+	var before []byte
+	jobs, ended := 0, 0
+	for at, tx := range all {
+		if at > 0 && tx.Inode != all[at-1].Inode {
+			before = nil
+		}
+		after := tx.After(before)
+		if picks[at] {
+			image := after
+			if before != nil {
+				image, _ = powercut.Tear(rng, before, after)
+			}
+			probe := filepath.Join(t.TempDir(), "limpet.db")
+			if err := os.WriteFile(probe, image, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			was := contentsOf(t, probe)
+			now := i.wake(t, image, key, url)
+			records := map[string]int{}
+			for _, r := range now.history(t) {
+				records[r.UID]++
+				if r.State != "success" {
+					t.Errorf("cut at %d, seed %d: job %s ended as %s: %s", at, first, r.Name, r.State, r.Message)
+				}
+			}
+			for _, uids := range []map[string]bool{was.jobs, was.ended} {
+				for uid := range uids {
+					if records[uid] != 1 {
+						t.Errorf("cut at %d, seed %d: job %s has %d records", at, first, uid, records[uid])
+					}
+				}
+			}
+			jobs, ended = jobs+len(was.jobs), ended+len(was.ended)
+		}
+		before = after
+	}
+	t.Logf("fault: %d power cuts in %d transactions, each followed by a start of the program: %d jobs at work and %d ended, none lost", cuts, len(all), jobs, ended)
+}
+
+// spoilt are ways in which a disk spoils a file. The state has a test with all of
+// them; these go through the start of the program and a whole pull.
+var spoilt = map[string]func(rng *rand.Rand, data []byte) []byte{
+	"flipped bits": func(rng *rand.Rand, data []byte) []byte {
+		for range 40 {
+			data[rng.IntN(len(data))] ^= 1 << rng.IntN(8)
+		}
+		return data
+	},
+	"a page of zeros": func(rng *rand.Rand, data []byte) []byte {
+		clear(data[rng.IntN(len(data)/4096)*4096:][:4096])
+		return data
+	},
+	"cut off": func(rng *rand.Rand, data []byte) []byte { return data[:rng.IntN(len(data))] },
+	"garbage at the end": func(rng *rand.Rand, data []byte) []byte {
+		for i := rng.IntN(len(data)); i < len(data); i++ {
+			data[i] = byte(rng.Uint32())
+		}
+		return data
+	},
+	"other values": func(rng *rand.Rand, data []byte) []byte {
+		for at := rng.IntN(len(data) / 2); ; {
+			next := bytes.Index(data[at:], []byte("board-"))
+			if next < 0 {
+				return data
+			}
+			data[at+next]++
+			at += next + 1 + rng.IntN(64<<10)
+			if at >= len(data) {
+				return data
+			}
+		}
+	},
+}
+
+// TestDamagedIsland starts the program on a damaged file. It comes up, says what
+// it has put aside, and a pull brings everything back that the branch has.
+func TestDamagedIsland(t *testing.T) {
+	t.Parallel()
+	first := seeded(t)
+	rng := rand.New(rand.NewPCG(first, 29))
+	repo := apitest.Repo(t, 2, 40)
+	url := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", repo.Dir)
+	i := newIsland(t, repo, url)
+	i.leave(t, i.live(t))
+	data, err := os.ReadFile(i.state())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := make([]string, 0, len(spoilt))
+	for kind := range spoilt {
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	files, aside := times(2, 60), 0
+	for n := range files {
+		kind := kinds[(n+int(first))%len(kinds)]
+		t.Logf("file %d: %s", n, kind)
+		next := i.wake(t, spoilt[kind](rng, slices.Clone(data)), nil, url)
+		found, err := filepath.Glob(next.state() + ".corrupt-*")
+		if err != nil || len(found) > 1 {
+			t.Errorf("file %d, seed %d, %s: put aside %q %v", n, first, kind, found, err)
+		}
+		aside += len(found)
+	}
+	t.Logf("fault: %d damaged files started, %d put aside and built anew, all dashboards back each time", files, aside)
+}
