@@ -68,7 +68,7 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*f
 func (f *file) copyTo(ctx context.Context, dst *file) error {
 	return guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) error {
-			v := view{tx}
+			v := view{tx: tx}
 			m, err := v.meta()
 			if err != nil {
 				return err

@@ -13,7 +13,7 @@ import (
 func (f *file) measure(ctx context.Context) error {
 	var m meta
 	err := f.db.View(func(tx *bbolt.Tx) (err error) {
-		m, err = view{tx}.meta()
+		m, err = view{tx: tx}.meta()
 		return err
 	})
 	if err != nil || !m.unmeasured() {

@@ -19,7 +19,7 @@ func (f format) apply(op *opening, file *file) error {
 			fresh = true
 			return nil
 		}
-		m, err = view{tx}.meta()
+		m, err = view{tx: tx}.meta()
 		return err
 	})
 	switch {

@@ -111,6 +111,7 @@ func (v view) scanBack(ctx context.Context, b bucket, low, high []byte, fn func(
 			return err
 		}
 		more, err := fn(k, f)
+		v.touched.add(v.tx, len(k)+len(raw))
 		if err != nil || !more {
 			return err
 		}

@@ -168,7 +168,7 @@ func (b *builder) index(ctx context.Context) error {
 			if err := layout(tx, b.m, now()); err != nil {
 				return err
 			}
-			t := &txn{view: view{tx}, m: b.m, now: now(), room: 1 << 62}
+			t := &txn{view: view{tx: tx}, m: b.m, now: now(), room: 1 << 62}
 			stamps := map[string]uint64{}
 			var drop [][]byte
 			err := t.scan(ctx, recordBucket, nil, nil, func(k []byte, f frame) (bool, error) {

@@ -50,10 +50,11 @@ type Store struct {
 // file is an open bbolt file that is closed by its last user, so that a long reader never holds up the compaction that
 // replaces it.
 type file struct {
-	db     *bbolt.DB
-	handle *os.File // the one inside db
-	users  int      // guarded by Store.mu; the store itself is one
-	broken bool     // a write transaction died in bbolt; only the writer and, after it, the closer look at this
+	db      *bbolt.DB
+	handle  *os.File // the one inside db
+	users   int      // guarded by Store.mu; the store itself is one
+	broken  bool     // a write transaction died in bbolt; only the writer and, after it, the closer look at this
+	touched touched  // by reads
 }
 
 // acquire returns the current file; release gives it back.
@@ -91,7 +92,7 @@ func (s *Store) view(ctx context.Context, fn func(view) error) error {
 	}
 	defer s.release(f)
 	return s.noted(guard(func() error {
-		return f.db.View(func(tx *bbolt.Tx) error { return fn(view{tx}) })
+		return f.db.View(func(tx *bbolt.Tx) error { return fn(view{tx, &f.touched}) })
 	}))
 }
 

@@ -14,6 +14,8 @@ import (
 // valid inside that transaction, unless a method says that it copies.
 type view struct {
 	tx *bbolt.Tx
+	// touched is nil in transactions that end with their file.
+	touched *touched
 }
 
 // get returns the frame under key, ok = false when there is none.
@@ -26,6 +28,7 @@ func (v view) get(b bucket, key []byte) (f frame, ok bool, err error) {
 	if raw == nil {
 		return frame{}, false, nil
 	}
+	v.touched.add(v.tx, max(len(raw), pageOfRecord))
 	f, err = decodeFrame(b, key, raw)
 	return f, err == nil, err
 }
@@ -54,6 +57,7 @@ func (v view) scan(ctx context.Context, b bucket, prefix, from []byte, fn func(k
 			return err
 		}
 		more, err := fn(k, f)
+		v.touched.add(v.tx, len(k)+len(raw))
 		if err != nil || !more {
 			return err
 		}
@@ -89,7 +93,7 @@ type txn struct {
 
 // beginTxn prepares a transaction of db; limit is the size cap in bytes.
 func beginTxn(tx *bbolt.Tx, limit int64, now time.Time) (*txn, error) {
-	t := &txn{view: view{tx}, now: now}
+	t := &txn{view: view{tx: tx}, now: now}
 	m, err := t.meta()
 	if err != nil {
 		return nil, err
@@ -197,7 +201,7 @@ func layout(tx *bbolt.Tx, m meta, now time.Time) error {
 			return fmt.Errorf("create bucket %s: %w", b, err)
 		}
 	}
-	return (&txn{view: view{tx}, m: m, now: now}).finish()
+	return (&txn{view: view{tx: tx}, m: m, now: now}).finish()
 }
 
 // whole calls fn for every record of a bucket and compares what it met with the tally, so that a record that damage hid

@@ -27,6 +27,8 @@ const (
 	bookmarkBefore = 2 * time.Second
 	// writeWithin is how long a client may take to accept an event.
 	writeWithin = 30 * time.Second
+	// beginChunk is how many objects a watch reads at a time to begin with.
+	beginChunk = 256
 )
 
 // stream is an open watch. It lives in the goroutine of its request.
@@ -103,23 +105,59 @@ func (w *stream) begin(ctx context.Context) error {
 	if w.options.InitialEvents == nil || !*w.options.InitialEvents {
 		return nil
 	}
-	page, err := w.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(w.info.Kind), Namespace: w.info.Namespace})
-	if err != nil {
-		return err
-	}
-	for i, item := range page.Items {
-		page.Items[i].Data = nil // sent bytes need not wait for the slow rest
-		if w.options.Select.matches(w.info.Kind, item.Data) {
-			if err := w.sendObject(ctx, added, item.Data); err != nil {
-				return err
+	q := state.ObjectQuery{Resource: resourceName(w.info.Kind), Namespace: w.info.Namespace, Limit: beginChunk}
+	var sent *state.ObjectKey
+	for {
+		chunk, err := w.store.Objects(ctx, q)
+		if err != nil {
+			return err
+		}
+		if err := w.catchUp(ctx, sent, chunk.Revision); err != nil {
+			return err
+		}
+		for _, item := range chunk.Items {
+			if w.options.Select.matches(w.info.Kind, item.Data) {
+				if err := w.sendObject(ctx, added, item.Data); err != nil {
+					return err
+				}
 			}
 		}
+		w.position = chunk.Revision
+		if q.After = chunk.Next; q.After == "" {
+			break
+		}
+		sent = &chunk.Items[len(chunk.Items)-1].Key
 	}
-	w.position = page.Revision
 	if err := w.sendBookmark(true); err != nil {
 		return err
 	}
 	return w.flush()
+}
+
+// catchUp sends what has happened up to a revision to the objects that have been
+// sent, which are those up to a key: so the client always knows all of them as
+// they were at the position. What has happened to others the next chunk shows.
+func (w *stream) catchUp(ctx context.Context, sent *state.ObjectKey, revision uint64) error {
+	if sent == nil {
+		return nil
+	}
+	// The chunk may be of a commit whose events are still on their way.
+	if !w.progress.wait(ctx, revision, freshWithin) {
+		return w.tooLarge(revision)
+	}
+	events, ok := w.feed.since(w.position, revision)
+	if !ok {
+		return tooOld(w.position, w.feed.oldest())
+	}
+	for _, e := range events {
+		if byName(state.ObjectKey{Namespace: e.namespace, Name: e.name}, *sent) > 0 {
+			continue
+		}
+		if err := w.sendEvent(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follow sends what happens.

@@ -1,0 +1,32 @@
+package state
+
+import (
+	"sync/atomic"
+
+	"go.etcd.io/bbolt"
+)
+
+// Pages of the file that were read through the memory map count as memory of this process until somebody asks for them
+// back: after one look at everything that is the size of the file. They are given back now and then while reading. That
+// costs nothing that was not there before: the system keeps what it has room for, and maps it again without a read.
+
+const (
+	// releaseAfter is how many bytes of records are read between two releases.
+	releaseAfter = 4 << 20
+	// pageOfRecord is what a single record counts for, because reading it maps its page and some before and after it.
+	pageOfRecord = 16 << 10
+)
+
+// touched counts what was read through a memory map since the last release. A nil one counts nothing.
+type touched struct{ bytes atomic.Int64 }
+
+// add counts n bytes and gives the map of tx back when it is time to.
+func (t *touched) add(tx *bbolt.Tx, n int) {
+	if t == nil {
+		return
+	}
+	if seen := t.bytes.Add(int64(n)); seen < releaseAfter || !t.bytes.CompareAndSwap(seen, 0) {
+		return
+	}
+	releaseMap(tx)
+}
