@@ -83,11 +83,13 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 }
 
 // knownAsOthers says, without asking the API, that a job needs no look: the last
-// thing seen of it is that somebody has it or that this agent cannot run it.
+// thing seen of it is that somebody has it, that this agent cannot run it, or
+// that it is gone. Names without a claim of ours come from the watch, so one that
+// it does not show has been deleted, or comes again with its event.
 func (c *Controller) knownAsOthers(k key) bool {
 	seen, ok := c.jobs.Get(k.Namespace, k.Name)
 	if !ok {
-		return false
+		return true
 	}
 	if claimed(seen) {
 		return true
