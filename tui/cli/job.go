@@ -48,7 +48,7 @@ func (c jobListCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return c.known(r, snap, now, err)
 	}
-	t := table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"}, Wide: []string{"UID", "CLAIMED", "ATTEMPT"}}
+	t := table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"}, Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
 	objects := make([]any, len(items))
 	for i := range items {
 		u := &items[i]
@@ -63,7 +63,7 @@ func (c jobListCmd) Run(ctx context.Context, r *run) error {
 		}
 		t.add(u.GetNamespace(), "job/"+u.GetName(),
 			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), since(now, u.GetCreationTimestamp().Time), view.OrDash(message(now, u, job, unsent)),
-			string(u.GetUID()), claimed, view.OrDash(u.GetAnnotations()[api.AnnoAttempt]))
+			string(u.GetUID()), claimed, view.OrDash(u.GetAnnotations()[api.AnnoAttempt]), view.OrDash(u.GetAnnotations()[api.AnnoPriority]))
 	}
 	return r.g.printList(r.world.Out, objects, t)
 }
@@ -189,6 +189,9 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 		f.add("uid", string(u.GetUID()))
 		f.add("repository", job.Spec.Repository)
 		f.add("action", actionText(job.Spec))
+		if p := u.GetAnnotations()[api.AnnoPriority]; p != "" {
+			f.add("priority", p)
+		}
 		f.add("state", stateText(job.Status.State))
 		f.add("message", view.OrDash(job.Status.Message))
 		f.add("progress", fmt.Sprintf("%.0f%%", min(job.Status.Progress, 100)))

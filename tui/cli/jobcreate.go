@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ type jobCreateCmd struct {
 	Full        bool   `help:"Pull everything (the default)." xor:"depth"`
 	Spec        string `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
 	MassDelete  bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % and 50 objects."`
+	Priority    *int   `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
 	Wait        bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
 }
 
@@ -36,11 +38,27 @@ func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
 	case c.Action == "pull":
 		spec["pull"] = map[string]any{"incremental": c.Incremental}
 	}
-	return r.createJob(ctx, c.Repository, spec, c.MassDelete, c.Wait)
+	notes := massDeleteNote(c.MassDelete)
+	if c.Priority != nil {
+		if *c.Priority < 0 || *c.Priority > 9 {
+			return usage("limpet job create REPOSITORY --priority 9", "--priority is %d: it must be from 0 to 9", *c.Priority)
+		}
+		notes[api.AnnoPriority] = strconv.Itoa(*c.Priority)
+	}
+	return r.createJob(ctx, c.Repository, spec, notes, c.Wait)
 }
 
-// createJob makes the job and, if asked, waits for its end.
-func (r *run) createJob(ctx context.Context, repository string, spec map[string]any, massDelete, wait bool) error {
+// massDeleteNote returns the annotations of a job that may delete much, or none.
+func massDeleteNote(massDelete bool) map[string]string {
+	notes := map[string]string{}
+	if massDelete {
+		notes[api.AnnoAllowMassDelete] = "true"
+	}
+	return notes
+}
+
+// createJob makes the job, with annotations, and, if asked, waits for its end.
+func (r *run) createJob(ctx context.Context, repository string, spec map[string]any, notes map[string]string, wait bool) error {
 	s, err := r.open(ctx, need{API: true})
 	if err != nil {
 		return err
@@ -57,7 +75,7 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	if wait && alone {
 		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
 	}
-	u, err := s.submit(ctx, repo.GetNamespace(), repository, spec, massDelete)
+	u, err := s.submit(ctx, repo.GetNamespace(), repository, spec, notes)
 	if apierrors.IsAlreadyExists(err) {
 		action, _ := spec["action"].(string)
 		return fail(ExitError, "limpet job watch "+api.JobName(repository, action), "repository %q has a job of this kind already: %w", repository, err)
@@ -76,14 +94,14 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 }
 
 // submit creates a job through the repository's own route, which names it so
-// that a repeat is refused. A plain Kubernetes API has no such route: there the
-// job is made directly, under the same name.
-func (s *session) submit(ctx context.Context, namespace, repository string, spec map[string]any, massDelete bool) (*unstructured.Unstructured, error) {
+// that a repeat is refused. A plain Kubernetes API has no such route, and the
+// route takes no annotations: then the job is made directly, under the same name.
+func (s *session) submit(ctx context.Context, namespace, repository string, spec map[string]any, notes map[string]string) (*unstructured.Unstructured, error) {
 	body, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
-	if !massDelete {
+	if len(notes) == 0 {
 		path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/jobs", api.ProvisioningGroup, api.Jobs.Version, namespace, repository)
 		code, answer, err := s.Client.Do(ctx, http.MethodPost, path, nil, "application/json", body)
 		if err == nil && code < 300 {
@@ -101,8 +119,8 @@ func (s *session) submit(ctx context.Context, namespace, repository string, spec
 	job.SetKind("Job")
 	job.SetName(api.JobName(repository, action))
 	job.SetLabels(map[string]string{api.LabelRepository: repository})
-	if massDelete {
-		job.SetAnnotations(map[string]string{api.AnnoAllowMassDelete: "true"})
+	if len(notes) > 0 {
+		job.SetAnnotations(notes)
 	}
 	return s.Client.Resource(api.Jobs).Namespace(namespace).Create(ctx, job, metav1.CreateOptions{})
 }

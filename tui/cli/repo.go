@@ -196,5 +196,5 @@ type repoPullCmd struct {
 }
 
 func (c repoPullCmd) Run(ctx context.Context, r *run) error {
-	return r.createJob(ctx, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, c.MassDelete, c.Wait)
+	return r.createJob(ctx, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, massDeleteNote(c.MassDelete), c.Wait)
 }
