@@ -56,6 +56,12 @@ func (s *Server) ShiftClock(t testing.TB, ahead time.Duration) {
 	s.control(t, http.MethodPut, "/clock", ahead.String(), nil)
 }
 
+// HideClock has answers without a Date until ShiftClock.
+func (s *Server) HideClock(t testing.TB) {
+	t.Helper()
+	s.control(t, http.MethodPut, "/clock", "", nil)
+}
+
 // Compact lets the server forget all versions but the newest: continue tokens
 // of before are answered with 410, and with Options.NoWatchCache watches too.
 func (s *Server) Compact(t testing.TB) {

@@ -78,6 +78,10 @@ func TestFaults(t *testing.T) {
 	if got := code("b", "GET", folders+"/hang", ""); got != 404 || len(s.Writes(t, mark)) != 0 {
 		t.Errorf("a request that hung has come through: %d %v", got, s.Writes(t, mark))
 	}
+	s.HideClock(t)
+	if resp, err := try("b", "GET", s.URL+folders, ""); err != nil || resp.Header.Get("Date") != "" {
+		t.Errorf("a hidden clock: %v %v", resp, err)
+	}
 	s.ShiftClock(t, -time.Hour)
 	resp, err := try("b", "GET", s.URL+folders, "")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 //
 //	POST /compact            etcd forgets all versions but the newest
 //	PUT  /faults   [fault]   requests that go wrong from now on, instead of those of before
-//	PUT  /clock    "1h"      how far the Date of every answer is ahead
+//	PUT  /clock    "1h"      how far the Date of every answer is ahead; "" = answers have none
 //	PUT  /proxies  proxy     makes a proxy, or gives one its new state
 //
 // An answer is {} or the proxy, or {"error": …} with status 400.
@@ -29,6 +29,10 @@ func (s *server) serveControl(ctx context.Context) error {
 	mux.HandleFunc("POST /compact", command(func(ctx context.Context, _ struct{}) (any, error) { return struct{}{}, s.compact(ctx) }))
 	mux.HandleFunc("PUT /faults", command(func(_ context.Context, f []fault) (any, error) { s.faults.set(f); return struct{}{}, nil }))
 	mux.HandleFunc("PUT /clock", command(func(_ context.Context, ahead string) (any, error) {
+		if ahead == "" {
+			s.faults.shift(noDate)
+			return struct{}{}, nil
+		}
 		d, err := time.ParseDuration(ahead)
 		s.faults.shift(d)
 		return struct{}{}, err

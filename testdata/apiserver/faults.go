@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ func (f fault) matches(r *http.Request, user string) bool {
 		strings.Contains(r.UserAgent(), f.Agent) && (f.User == "" || f.User == user) &&
 		(f.Watch == nil || *f.Watch == (r.URL.Query().Get("watch") != ""))
 }
+
+// noDate as the shift of a clock means that answers have no Date.
+const noDate = time.Duration(math.MinInt64)
 
 // faults stand before the API and its log, so that the log has what the API did,
 // whatever the client saw of it. The answers that a fault gives are there too.
@@ -74,7 +78,11 @@ func (f *faults) find(r *http.Request) (fault, time.Duration, <-chan struct{}) {
 func (f *faults) wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		one, ahead, changed := f.find(r)
-		if ahead != 0 {
+		switch ahead {
+		case 0:
+		case noDate:
+			w.Header()["Date"] = nil
+		default:
 			w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
 		}
 		switch {

@@ -119,11 +119,17 @@ func (a *agent) cpu(t *testing.T) time.Duration {
 // claimed, begun, and ends as error at once; nothing in limpet does less.
 func (f *field) repository(name, url string) {
 	f.t.Helper()
+	f.labelled(name, url, nil)
+}
+
+// labelled makes a Repository with labels.
+func (f *field) labelled(name, url string, labels map[string]string) {
+	f.t.Helper()
 	on := url != ""
 	if !on {
 		url = "https://git.invalid/" + name + ".git"
 	}
-	f.create(api.Repositories, "Repository", name, map[string]any{"title": name, "type": "git",
+	f.create(api.Repositories, "Repository", name, labels, map[string]any{"title": name, "type": "git",
 		"git":  map[string]any{"url": url, "branch": apitest.Branch, "path": apitest.Directory},
 		"sync": map[string]any{"enabled": on, "target": "folder", "intervalSeconds": int64(3600)}})
 }
@@ -131,21 +137,33 @@ func (f *field) repository(name, url string) {
 // job makes a pull job and returns its UID.
 func (f *field) job(name, repository string) types.UID {
 	f.t.Helper()
-	return f.create(api.Jobs, "Job", name, map[string]any{"action": "pull", "repository": repository, "pull": map[string]any{"incremental": true}})
+	return f.create(api.Jobs, "Job", name, map[string]string{api.LabelRepository: repository}, map[string]any{"action": "pull", "repository": repository, "pull": map[string]any{"incremental": true}})
 }
 
-func (f *field) create(kind schema.GroupVersionResource, noun, name string, spec map[string]any) types.UID {
+func (f *field) create(kind schema.GroupVersionResource, noun, name string, labels map[string]string, spec map[string]any) types.UID {
 	f.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": noun, "spec": spec}}
 	u.SetName(name)
-	if repo, ok := spec["repository"].(string); ok {
-		u.SetLabels(map[string]string{api.LabelRepository: repo})
-	}
+	u.SetLabels(labels)
 	u, err := f.people.Resource(kind).Namespace("default").Create(f.t.Context(), u, metav1.CreateOptions{})
 	if err != nil {
 		f.t.Fatalf("create %s %s: %v", noun, name, err)
 	}
 	return u.GetUID()
+}
+
+// remove deletes the job of that UID.
+func (f *field) remove(uid types.UID) {
+	f.t.Helper()
+	for _, u := range f.queue() {
+		if u.GetUID() != uid {
+			continue
+		}
+		o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+		if err := f.people.Resource(api.Jobs).Namespace("default").Delete(f.t.Context(), u.GetName(), o); err != nil && !apierrors.IsNotFound(err) {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 // look reads one job; nil when there is none.
