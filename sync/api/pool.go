@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"crypto/tls"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,9 +30,14 @@ const (
 	http2OffByEnv = "DISABLE_HTTP2" // client-go's own switch, for proxies that break HTTP/2
 )
 
+// lookAtFiles is how often the TLS files are looked at while a watch is open: no
+// request need come by in which they would be.
+const lookAtFiles = 30 * time.Second
+
 // pool is one set of connections. It reads the TLS files again when they
-// change and then uses new connections: the old ones serve what runs on them
-// and end when idle.
+// change and then uses new connections: calls that run on the old ones end there,
+// watches are cut, since they would trust for as long as they last who is trusted
+// no more.
 type pool struct {
 	files   tlsFiles
 	proxy   func(*http.Request) (*url.URL, error)
@@ -40,10 +47,11 @@ type pool struct {
 	mu      sync.Mutex // guards the fields below
 	stamp   string     // of the files that were tried last, good or bad
 	retired []*http.Transport
+	watches map[*watchBody]struct{} // that run on connections of the present files
 }
 
 func newPool(files tlsFiles, proxy func(*http.Request) (*url.URL, error), log *slog.Logger) (*pool, error) {
-	p := &pool{files: files, proxy: proxy, log: log, stamp: files.stamp()}
+	p := &pool{files: files, proxy: proxy, log: log, stamp: files.stamp(), watches: map[*watchBody]struct{}{}}
 	cfg, err := files.config()
 	if err != nil {
 		return nil, err
@@ -73,7 +81,53 @@ func (p *pool) transport(cfg *tls.Config) *http.Transport {
 // RoundTrip implements http.RoundTripper.
 func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	p.reload()
+	if isWatch(req) {
+		return p.watch(req)
+	}
 	return p.current.Load().RoundTrip(req)
+}
+
+// watchBody is the answer to a watch, which lasts. It ends when the files change.
+type watchBody struct {
+	io.ReadCloser
+	pool *pool
+	cut  context.CancelFunc
+	look *time.Timer
+}
+
+// Close implements io.Closer.
+func (b *watchBody) Close() error {
+	b.pool.mu.Lock()
+	delete(b.pool.watches, b)
+	b.pool.mu.Unlock()
+	b.look.Stop()
+	b.cut()
+	return b.ReadCloser.Close()
+}
+
+func (p *pool) watch(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	transport := p.current.Load()
+	resp, err := transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	b := &watchBody{ReadCloser: resp.Body, pool: p, cut: cancel}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b.look = time.AfterFunc(lookAtFiles, func() {
+		p.reload()
+		if ctx.Err() == nil {
+			b.look.Reset(lookAtFiles)
+		}
+	})
+	p.watches[b] = struct{}{}
+	if transport != p.current.Load() { // the files have changed meanwhile
+		cancel()
+	}
+	resp.Body = b
+	return resp, nil
 }
 
 // reload compares the files with those in use. Files that cannot be used leave
@@ -92,6 +146,10 @@ func (p *pool) reload() {
 		return
 	}
 	old := p.current.Swap(p.transport(cfg))
+	for b := range p.watches {
+		b.cut()
+	}
+	clear(p.watches)
 	old.CloseIdleConnections()
 	p.retired = append(p.retired, old)
 	if len(p.retired) > mostRetired {
