@@ -40,7 +40,10 @@ func (c *Controller) record(ctx context.Context, h *held, r state.Record) (verdi
 	for try := 1; ; try++ {
 		err := c.store.Complete(ctx, h.uid, r)
 		if errors.Is(err, state.ErrNotFound) { // the state file was rebuilt under us
-			if err = c.store.PutClaim(ctx, h.claim); err == nil {
+			h.mu.Lock()
+			k := h.claim
+			h.mu.Unlock()
+			if err = c.store.PutClaim(ctx, k); err == nil {
 				err = c.store.Complete(ctx, h.uid, r)
 			}
 		}
@@ -191,13 +194,17 @@ func (c *Controller) newRecord(h *held, out Outcome, status map[string]any, fini
 // Run was told to stop.
 func (c *Controller) graceful(run, lease context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(lease)
+	done := make(chan struct{})
 	stop := context.AfterFunc(run, func() {
+		defer close(done)
 		pause(ctx, c.o.Grace)
 		cancel(ErrShutdown)
 	})
 	return ctx, func() {
-		stop()
 		cancel(context.Canceled)
+		if !stop() {
+			<-done
+		}
 	}
 }
 

@@ -230,7 +230,7 @@ func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 	}
 }
 
-const cancelText = "cancelled on request"
+const cancelText = "a person asked for it"
 
 // selected says whether the repository selector takes a repository.
 func (c *Controller) selected(repo *unstructured.Unstructured) bool {

@@ -238,7 +238,9 @@ func TestCancelForOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle()
-		r.done(stateCancelled, "cancelled on request")
+		if m := r.done(stateCancelled, "").Message; m != "cancelled: a person asked for it" {
+			t.Errorf("message %q", m)
+		}
 		if err := b.Cancel(context.Background(), "default", "r1-sync"); err == nil {
 			t.Error("a job that does not exist was cancelled")
 		}

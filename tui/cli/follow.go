@@ -88,6 +88,7 @@ func (f *follower) detached(ctx context.Context) error {
 // pointless.
 func (f *follower) watch(ctx context.Context) error {
 	for {
+		began := time.Now()
 		gone, err := f.watchOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -96,7 +97,19 @@ func (f *follower) watch(ctx context.Context) error {
 			return err
 		case gone:
 			return nil
+		case err == nil:
+			rest(ctx, awayPause-time.Since(began)) // some servers and proxies end every watch at once
 		}
+	}
+}
+
+// rest lets some time pass, unless ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+	case <-pause.C:
 	}
 }
 
@@ -111,12 +124,7 @@ func (f *follower) wait(ctx context.Context, err error) bool {
 		f.run.note("%s %s: no answer, still trying: %s", stamp(), f.seen.GetName(), view.Clean(api.Redact(errorText(err))))
 	}
 	after, _ := api.RetryAfter(err)
-	pause := time.NewTimer(max(after, awayPause))
-	defer pause.Stop()
-	select {
-	case <-ctx.Done():
-	case <-pause.C:
-	}
+	rest(ctx, max(after, awayPause))
 	return true
 }
 

@@ -28,6 +28,9 @@ type wire struct {
 	down atomic.Bool
 	cuts chan struct{} // closed when it is cut, to end the watches
 	mu   sync.Mutex    // guards cuts
+	// curt ends every watch at once, as some proxies do; watches counts them.
+	curt    atomic.Bool
+	watches atomic.Int64
 }
 
 func (w *wire) cut() {
@@ -47,6 +50,12 @@ func (w *wire) mend() {
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if w.down.Load() {
 		return nil, syscall.ECONNREFUSED
+	}
+	if req.URL.Query().Has("watch") {
+		w.watches.Add(1)
+		if w.curt.Load() {
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody, Request: req}, nil
+		}
 	}
 	w.mu.Lock()
 	cuts := w.cuts
@@ -360,4 +369,18 @@ func TestCancelJob(t *testing.T) {
 			t.Errorf("%v %v", u, err)
 		}
 	})
+}
+
+// TestFollowIsCalmWithACurtServer: a server that ends each watch at once is asked
+// once a second, not as fast as it can answer.
+func TestFollowIsCalmWithACurtServer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.wire.curt.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+	defer cancel()
+	b.ends(b.follow(ctx), ExitTimeout, "stopped waiting; the job goes on")
+	if n := b.wire.watches.Load(); n < 2 || n > 3 {
+		t.Errorf("%d watches in 2.5 s", n)
+	}
 }
