@@ -18,7 +18,8 @@ type Request struct {
 	Path    string          `json:"path"`
 	Code    int             `json:"code"`
 	Query   string          `json:"query"`
-	At      int64           `json:"at"` // of the answer, milliseconds since the epoch
+	Began   int64           `json:"began"` // when it came, milliseconds since the epoch
+	At      int64           `json:"at"`    // when it was answered
 	Agent   string          `json:"agent"`
 	User    string          `json:"user"` // see Server.TokenOf
 	UID     string          `json:"uid"`

@@ -21,14 +21,15 @@ type requestLog struct {
 	file *os.File   // nil: nothing is written
 }
 
-// requestLine is one request. At is the time of the answer in milliseconds since
-// the epoch. Body is that of a write, as it came, when it is JSON; UID and
+// requestLine is one request. Began is the time when it came and At that of the
+// answer, in milliseconds since the epoch. Body is that of a write, as it came, when it is JSON; UID and
 // Version are those of the object in the answer: versions tell in which order
 // writes took effect.
 type requestLine struct {
 	Method  string          `json:"method"`
 	Path    string          `json:"path"`
 	Code    int             `json:"code"`
+	Began   int64           `json:"began"`
 	At      int64           `json:"at"`
 	Agent   string          `json:"agent,omitempty"`
 	User    string          `json:"user,omitempty"`
@@ -72,7 +73,7 @@ func (l *requestLog) wrap(h http.Handler) http.Handler {
 }
 
 func (l *requestLog) line(r *http.Request) requestLine {
-	return requestLine{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Agent: r.UserAgent(), User: userOf(r, l.token)}
+	return requestLine{Began: time.Now().UnixMilli(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Agent: r.UserAgent(), User: userOf(r, l.token)}
 }
 
 // tee is a request body that is kept while it is read.

@@ -111,8 +111,10 @@ func TestRenewalsStall(t *testing.T) {
 	}
 	lost := 0
 	for range times(1, 10) {
-		within(t, time.Minute, "all jobs are held", func() bool { return f.held() == each })
 		before := len(a.lines("lease lost"))
+		within(t, time.Minute, "all jobs are held", func() bool {
+			return f.held() == each && len(a.lines("own claim found again")) >= lost
+		})
 		f.api.Break(t, apitest.Fault{User: a.name, Agent: "(lease)", Hang: true})
 		within(t, 2*fieldExpiry, "all leases are given up", func() bool { return len(a.lines("lease lost"))-before >= each })
 		f.api.Break(t)
