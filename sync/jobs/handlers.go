@@ -136,7 +136,7 @@ func (c *Controller) listOnce() {
 	for _, job := range c.jobs.Sights() {
 		if !claimedSight(job) {
 			c.o.Meter.Seen(SourceRelist, -1)
-			c.queue.rank(keyOfSight(job), laneOfSight(job), c.priorityOf(job.Object()))
+			c.queue.rank(keyOfSight(job), laneOfSight(job), c.priorityOfSight(job))
 		}
 	}
 	c.mu.Lock()

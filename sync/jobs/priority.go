@@ -16,12 +16,11 @@ const (
 	unranked = -1 // the priority is not known, or stays as it is
 )
 
-// readPriority reads the annotation of a Job or Repository. ok is false when
-// there is none; an error says that it is none of 0 to 9.
-func readPriority(u *unstructured.Unstructured) (priority int, ok bool, err error) {
-	text, ok := u.GetAnnotations()[api.AnnoPriority]
+// readPriority reads the value of the annotation. ok is false when there is none;
+// an error says that it is none of 0 to 9.
+func readPriority(text string) (priority int, ok bool, err error) {
 	switch {
-	case !ok:
+	case text == "":
 		return ordinary, false, nil
 	case len(text) == 1 && text[0] >= '0' && text[0] <= '0'+highest:
 		return int(text[0] - '0'), true, nil
@@ -33,22 +32,30 @@ func readPriority(u *unstructured.Unstructured) (priority int, ok bool, err erro
 // the watch has it, else the ordinary one. A value that is not valid counts as
 // none and is told once.
 func (c *Controller) priorityOf(job *unstructured.Unstructured) int {
-	p, ok, err := readPriority(job)
+	return c.priority(job.GetAnnotations()[api.AnnoPriority], laneOf(job), func() about { return aboutOf(job) })
+}
+
+// priorityOfSight is the same for a job as the watch keeps it.
+func (c *Controller) priorityOfSight(job api.Sight) int {
+	return c.priority(job.Text(pathPriority), laneOfSight(job), func() about { return aboutOf(job.Object()) })
+}
+
+func (c *Controller) priority(text string, l lane, of func() about) int {
+	p, ok, err := readPriority(text)
 	if err != nil {
-		a := aboutOf(job)
+		a := of()
 		c.once("priority "+a.uid, EventNote, a, err.Error()+"; the job has the priority of its repository")
 	}
 	if ok {
 		return p
 	}
-	l := laneOf(job)
 	repo, known := c.repos.Get(l.Namespace, l.Repository)
 	if !known {
 		return ordinary
 	}
-	p, _, err = readPriority(repo)
+	p, _, err = readPriority(repo.GetAnnotations()[api.AnnoPriority])
 	if err != nil {
-		c.once("priority "+string(repo.GetUID()), EventNote, about{repository: l.Repository}, "repository "+l.Repository+": "+err.Error()+fmt.Sprintf("; its jobs have priority %d", ordinary))
+		c.once("priority "+string(repo.GetUID()), EventNote, about{repository: l.Repository}, fmt.Sprintf("repository %s: %s; its jobs have priority %d", l.Repository, err, ordinary))
 	}
 	return p
 }

@@ -7,6 +7,7 @@ var (
 	pathClaim      = api.PathTo("metadata", "labels", api.LabelClaim)
 	pathClaimOwner = api.PathTo("metadata", "labels", api.LabelClaimOwner)
 	pathRepository = api.PathTo("spec", "repository")
+	pathPriority   = api.PathTo("metadata", "annotations", api.AnnoPriority)
 	pathAction     = api.PathTo("spec", "action")
 )
 
