@@ -118,7 +118,13 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{Packed: true})
-	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, api.InformerOptions{})
+	var repos api.InformerOptions
+	if cfg.Jobs.Selector != nil && a.embedded == nil {
+		// Every pull writes the status of its Repository twice: what is not for
+		// this agent should not travel to it. The embedded API is not far.
+		repos.LabelSelector = cfg.Jobs.Selector.String()
+	}
+	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, repos)
 	pull := workers.NewPull(workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
 		Git: a.mirrors, Credentials: a.credentials(), SinkPrefixes: cfg.SinkPrefixes,

@@ -98,10 +98,13 @@ func (c *Controller) knownAsOthers(k key) bool {
 		c.left(seen, *j)
 		return true
 	}
-	if repo, ok := c.repos.Get(k.Namespace, laneOf(seen).Repository); ok && !c.selected(repo) {
-		return true
+	repo, ok := c.repos.Get(k.Namespace, laneOf(seen).Repository)
+	if !ok {
+		// With a selector the server shows only what it picks. A Repository that
+		// comes later has its jobs looked at again (repoHandler).
+		return !c.o.Selector.Empty()
 	}
-	return false
+	return !c.selected(repo)
 }
 
 // unwanted says that a job which nobody holds is only to be ended, because a
