@@ -128,7 +128,7 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left tally
 		})
 		switch {
 		case noSpace(err) && step > 1:
-			step /= 4
+			step = fewer(step)
 		case err != nil:
 			return removed, err
 		case n < step:
@@ -138,6 +138,9 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left tally
 		}
 	}
 }
+
+// fewer is the next smaller step of a prune. None is below 1: a step that removes nothing never ends.
+func fewer(step int) int { return max(step/4, 1) }
 
 func (t *txn) dropOldest(step int, drop func(key []byte, left tally) bool) (int, error) {
 	bk := t.tx.Bucket([]byte(recordBucket))

@@ -184,3 +184,16 @@ func TestPruneInBatches(t *testing.T) {
 		t.Error("prune with an ended context was done")
 	}
 }
+
+// TestStepsOfAPrune: on a full disk the steps get smaller down to one record, with which a prune ends one way or the
+// other.
+func TestStepsOfAPrune(t *testing.T) {
+	t.Parallel()
+	for step := pruneBatch; step > 1; {
+		next := fewer(step)
+		if next < 1 || next >= step {
+			t.Fatalf("%d after %d", next, step)
+		}
+		step = next
+	}
+}
