@@ -49,10 +49,10 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 			return verdict{}
 		}
 		if rest := c.occupied(l); rest > 0 && !c.unwanted(k) {
-			return verdict{again: true, rest: rest}
+			return verdict{again: true, rest: rest, calm: true}
 		}
 		if d := c.hesitation(k); d > 0 {
-			return verdict{again: true, bar: d, hesitate: true}
+			return verdict{again: true, bar: d, hesitate: true, calm: true}
 		}
 	}
 	job, err := c.server.job(ctx, k)
