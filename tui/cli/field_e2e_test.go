@@ -30,6 +30,7 @@ type field struct {
 	people *api.Client
 	agents []*agent
 	began  apitest.Mark
+	expiry time.Duration // of the claims
 }
 
 // agent is one host. Its name is the user of its requests.
@@ -55,7 +56,7 @@ func fieldLease() []string {
 // newField starts a server, and n agents that are not running yet.
 func newField(t *testing.T, o apitest.Options, n int, flags ...string) *field {
 	t.Helper()
-	f := &field{t: t, api: apitest.Start(t, o)}
+	f := &field{t: t, api: apitest.Start(t, o), expiry: fieldExpiry}
 	var err error
 	f.people, err = api.Connect(t.Context(), api.Config{Server: f.api.URL, TLS: api.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("people"), UserAgent: "people"})
 	if err != nil {

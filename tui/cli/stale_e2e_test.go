@@ -96,9 +96,9 @@ func TestSuspendedAgent(t *testing.T) {
 			}
 			stolen++
 		}
-		mark, before, begin := c.field.api.Mark(t), len(c.lines("lease lost")), time.Now()
+		mark, before, begin := c.field.api.Mark(t), len(c.lines(`"step":"lost"`)), time.Now()
 		c.resume(t)
-		within(t, time.Minute, "all leases are given up", func() bool { return len(c.lines("lease lost"))-before >= len(c.jobs) })
+		within(t, time.Minute, "all jobs are known to be lost", func() bool { return len(c.lines(`"step":"lost"`))-before >= len(c.jobs) })
 		if wrote := c.wrote(mark, begin); len(wrote) > 0 {
 			t.Errorf("round %d: on waking it wrote %s %s, answered with %d, and %d more", round, wrote[0].Method, wrote[0].Path, wrote[0].Code, len(wrote)-1)
 		}
