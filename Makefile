@@ -7,6 +7,7 @@
 #                 disks, networks; 15 min on 2 cores. SEED=n repeats a run,
 #                 ONLY=pattern runs the parts of that name. The tests are those
 #                 of 'make test' with the flag -fault, which raises their counts.
+#   make soak     2 h of a fleet at work while things go wrong
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X limpet/tui/cli.Version=$(VERSION)
@@ -15,7 +16,7 @@ PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
-.PHONY: build run test unit lint race fuzz fault bench release apiserver clean
+.PHONY: build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs scale
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
@@ -66,8 +67,26 @@ SEED ?= $(shell date +%s)
 fault: apiserver
 	@GO=$(GO) .ci/fault $(SEED) "$(ONLY)"
 
+# Two hours of work and faults at random; SOAK=12h for longer. Prints a page of
+# figures at the end, and fails when something is lost or memory or descriptors grow.
+SOAK ?= 2h
+
+soak: apiserver
+	$(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -v ./tui/cli -soak $(SOAK) -seed $(SEED)
+
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+# The figures of README, with the built program: one agent and its embedded API,
+# one agent against the bare calls of the API machinery, claim latency, requests
+# of an idle agent, and 1 to 8 agents on one API.
+bench-jobs: apiserver
+	$(GO) test -count=1 -timeout 60m -v -run '^(TestThroughput|TestClaimLatency|TestIdleAgentIsQuiet|TestAgentsShareTheWork)' ./tui/cli -figures
+
+# The simulated fleet, with what the API costs here, measured anew.
+scale: apiserver
+	$(GO) test -count=1 -timeout 30m -run '^TestCostsOfTheAPI$$' ./sync/jobs -costs testdata/fleet.json
+	$(GO) test -count=1 -timeout 60m -v -run '^TestFleet' ./sync/jobs -fleet
 
 release:
 	@mkdir -p dist

@@ -20,23 +20,30 @@ import (
 	"limpet/sync/apitest"
 )
 
-var (
-	soakFor  = flag.Duration("soak", 10*time.Second, "how long TestSoak works before it judges")
-	soakSeed = flag.Uint64("soak-seed", uint64(time.Now().UnixNano()), "what decides the faults of TestSoak")
-)
+var soakFor = flag.Duration("soak", 8*time.Second, "how long TestSoak works before it judges")
 
 // soak is a fleet of agents at work on real servers while things go wrong. The
 // first agent is never killed: what it keeps in memory and open is watched.
 type soak struct {
 	t      *testing.T
+	seed   uint64
 	rng    *rand.Rand
 	api    *apitest.Server
 	admin  *http.Client
 	host   *apitest.GitServer
 	sites  []*apitest.Repository // site i is Repository "boards" in namespace "site-i"
 	agents []*soaker
+	git    *apitest.Proxy
 	jobs   map[string]bool // UIDs made; true = deleted by hand
 	counts map[string]int  // what was done
+	heals  []heal          // what has to end
+	ill    map[string]bool // parts with an illness
+}
+
+// heal ends a fault.
+type heal struct {
+	at time.Time
+	do func()
 }
 
 // soaker is one agent of the fleet.
@@ -44,7 +51,8 @@ type soaker struct {
 	*home
 	name  string
 	flags []string
-	*process
+	way   *apitest.Proxy // to the API
+	*daemon
 }
 
 // TestSoak lets a fleet work for -soak, with jobs, commits, kills, stops and
@@ -53,7 +61,6 @@ type soaker struct {
 // is anywhere, and the agent that ran all the time has not grown.
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
-	t.Logf("repeat with: go test ./tui/cli -run TestSoak -soak %s -soak-seed %d", *soakFor, *soakSeed)
 	const samples = 60
 	every := max(*soakFor/samples, 200*time.Millisecond)
 	var used []usage
@@ -77,11 +84,13 @@ func TestSoak(t *testing.T) {
 }
 
 func newSoak(t *testing.T) *soak {
-	s := &soak{t: t, rng: rand.New(rand.NewPCG(*soakSeed, 11)), jobs: map[string]bool{}, counts: map[string]int{},
+	n := seeded(t)
+	s := &soak{t: t, seed: n, rng: rand.New(rand.NewPCG(n, 11)), jobs: map[string]bool{}, counts: map[string]int{}, ill: map[string]bool{},
 		api:  apitest.Start(t, apitest.Options{}),
 		host: apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken}),
 	}
 	s.admin = s.api.Client(t)
+	s.git = s.api.Proxy(t, "git", s.host.URL)
 	ca, err := os.ReadFile(s.host.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +98,7 @@ func newSoak(t *testing.T) *soak {
 	for i := range 4 {
 		repo := apitest.Repo(t, 8, 12)
 		s.sites = append(s.sites, repo)
-		url := s.host.Serve(fmt.Sprintf("site-%d.git", i), repo.Dir)
+		url := strings.Replace(s.host.Serve(fmt.Sprintf("site-%d.git", i), repo.Dir), s.host.URL, s.git.URL, 1)
 		s.post("repositories", s.namespace(i), map[string]any{"kind": "Repository", "apiVersion": "provisioning.grafana.app/v0alpha1",
 			"metadata": map[string]any{"name": "boards"},
 			"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []string{}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": 60},
@@ -101,7 +110,8 @@ func newSoak(t *testing.T) *soak {
 			a.file(t, fmt.Sprintf("credentials/%s.boards/token", s.namespace(n)), gitToken)
 			a.file(t, fmt.Sprintf("credentials/%s.boards/ca.crt", s.namespace(n)), string(ca))
 		}
-		a.args = []string{"--provisioning-server-url", s.api.URL, "--tls-ca-file", s.api.CAFile, "--token-exchange-url", s.api.SignURL,
+		a.way = s.api.Proxy(t, a.name, s.api.URL)
+		a.args = []string{"--provisioning-server-url", a.way.URL, "--tls-ca-file", s.api.CAFile, "--token-exchange-url", s.api.SignURL,
 			"--token-file", a.file(t, "token", apitest.SignToken+"\n")}
 		a.flags = []string{"--credentials-dir", filepath.Join(a.dir, "credentials"), "--claim-expiry", "6s", "--lease-renewal-interval", "1s",
 			"--job-interval", "2s", "--max-attempts", "1000", "--log-format", "json"}
@@ -115,6 +125,7 @@ func (s *soak) namespace(i int) string { return fmt.Sprintf("site-%d", i) }
 
 // step does one thing: mostly work, sometimes harm.
 func (s *soak) step() {
+	s.mend(time.Now())
 	i := s.rng.IntN(len(s.sites))
 	repo := s.sites[i]
 	other := s.agents[1+s.rng.IntN(len(s.agents)-1)]
@@ -139,20 +150,57 @@ func (s *soak) step() {
 		s.cancel(i)
 	case n == 28:
 		s.remove(i)
-	case n < 31:
+	case n < 31 && !s.ailing(other.name):
 		other.kill()
 		other.begin(s.t)
 		s.counts["kills"]++
-	case n == 31:
-		if code := other.end(s.t); code != 0 {
+	case n == 31 && !s.ailing(other.name):
+		if code := other.stop(s.t); code != 0 {
 			s.t.Errorf("%s: exit %d on SIGTERM", other.name, code)
 		}
 		other.begin(s.t)
 		s.counts["restarts"]++
 	case n == 32:
-		other.suspend(s.t, time.Duration(s.rng.IntN(9000))*time.Millisecond)
-		s.counts["suspensions"]++
+		s.ail(other.name, "suspensions", 9*time.Second,
+			func() { other.signal(s.t, syscall.SIGSTOP) }, func() { other.signal(s.t, syscall.SIGCONT) })
+	case n == 33:
+		a := s.agents[s.rng.IntN(len(s.agents))]
+		s.ail(a.way.URL, "cuts to the API", 9*time.Second, func() { a.way.Down(s.t) }, func() { a.way.Set(s.t) })
+	case n == 34:
+		a := s.agents[s.rng.IntN(len(s.agents))]
+		toxic := []apitest.Toxic{apitest.Silence(), apitest.Latency(700*time.Millisecond, 300*time.Millisecond),
+			apitest.ResetPeer(200 * time.Millisecond), apitest.Slicer(200, time.Millisecond)}[s.rng.IntN(4)]
+		s.ail(a.way.URL, "bad links to the API", 9*time.Second, func() { a.way.Set(s.t, toxic) }, func() { a.way.Set(s.t) })
+	case n == 35:
+		s.ail("git", "cuts to the Git host", 5*time.Second, func() { s.git.Down(s.t) }, func() { s.git.Set(s.t) })
+	case n == 36:
+		s.ail("git", "bad links to the Git host", 5*time.Second, func() { s.git.Set(s.t, apitest.LimitData(3000)) }, func() { s.git.Set(s.t) })
 	}
+}
+
+// ail lets one part fall ill for a while; a part has one illness at a time.
+func (s *soak) ail(part, what string, longest time.Duration, harm, mend func()) {
+	if s.ailing(part) {
+		return
+	}
+	harm()
+	s.counts[what]++
+	s.ill[part] = true
+	at := time.Now().Add(time.Duration(s.rng.Int64N(int64(longest))))
+	s.heals = append(s.heals, heal{at, func() { mend(); delete(s.ill, part) }})
+}
+
+func (s *soak) ailing(part string) bool { return s.ill[part] }
+
+// mend ends the illnesses whose time is over by now.
+func (s *soak) mend(now time.Time) {
+	s.heals = slices.DeleteFunc(s.heals, func(h heal) bool {
+		if h.at.After(now) {
+			return false
+		}
+		h.do()
+		return true
+	})
 }
 
 // request sends one request to the API and returns its status and answer.
@@ -231,6 +279,7 @@ func (s *soak) remove(i int) {
 // settle ends the faults and lets the last jobs bring everything in order.
 func (s *soak) settle() {
 	s.t.Helper()
+	s.mend(time.Now().Add(time.Hour))
 	s.idle()
 	for i := range s.sites {
 		s.pull(i, true)
@@ -240,7 +289,8 @@ func (s *soak) settle() {
 
 func (s *soak) idle() {
 	s.t.Helper()
-	until(s.t, "the queue is empty", func() bool { return len(s.list("jobs")) == 0 })
+	// A job that has failed often rests for up to 5 min before it is tried again.
+	within(s.t, 8*time.Minute, "the queue is empty", func() bool { return len(s.list("jobs")) == 0 })
 }
 
 func (s *soak) list(resource string) []map[string]any {
@@ -282,7 +332,7 @@ func (s *soak) judge() {
 		boardsMatch(s.t, s.agents[0].home, s.namespace(i), "boards", repo)
 	}
 	for _, a := range s.agents {
-		if code := a.end(s.t); code != 0 {
+		if code := a.stop(s.t); code != 0 {
 			s.t.Errorf("%s: exit %d on SIGTERM", a.name, code)
 		}
 		var info struct{ Claims int }
@@ -308,8 +358,8 @@ func (s *soak) report(all []usage) {
 		s.t.Fatalf("%d samples only", len(all))
 	}
 	early, late := middle(all[len(all)/4:len(all)/2]), middle(all[len(all)*3/4:])
-	s.t.Logf("soak of %s, seed %d: %s", *soakFor, *soakSeed, strings.Join(done, ", "))
-	s.t.Logf("agent-0, medians of the second and of the last quarter: %.1f and %.1f MiB resident, %d and %d descriptors, %d and %d threads, state file %d and %d KiB",
+	s.t.Logf("fault: soak of %s, seed %d: %s", *soakFor, s.seed, strings.Join(done, ", "))
+	s.t.Logf("fault: agent-0, medians of the second and of the last quarter: %.1f and %.1f MiB resident, %d and %d descriptors, %d and %d threads, state file %d and %d KiB",
 		mib(early.resident), mib(late.resident), early.files, late.files, early.threads, late.threads, early.state>>10, late.state>>10)
 	if late.resident > early.resident+early.resident/4+(8<<20) {
 		s.t.Errorf("memory grows: %.1f MiB, then %.1f MiB", mib(early.resident), mib(late.resident))
@@ -370,12 +420,7 @@ func (a *soaker) usage(t *testing.T) usage {
 	return u
 }
 
-// process is one run of an agent, with its log in a file.
-type process struct {
-	*daemon
-	paused chan struct{} // closed when a suspension has ended
-}
-
+// begin starts the process, with its log in a file.
 func (a *soaker) begin(t *testing.T) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(a.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -390,7 +435,7 @@ func (a *soaker) begin(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { defer close(d.done); d.cmd.Wait() }()
-	a.process = &process{daemon: d}
+	a.daemon = d
 	t.Cleanup(func() {
 		d.kill()
 		if t.Failed() {
@@ -400,33 +445,11 @@ func (a *soaker) begin(t *testing.T) {
 	})
 }
 
-// suspend stops the process for some time, while the test goes on.
-func (a *soaker) suspend(t *testing.T, d time.Duration) {
+func (a *soaker) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	a.awake()
-	if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := a.cmd.Process.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
-	p := a.process
-	p.paused = make(chan struct{})
-	time.AfterFunc(d, func() {
-		defer close(p.paused)
-		_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may have been killed
-	})
-}
-
-// awake waits until no suspension is on.
-func (a *soaker) awake() {
-	if a.paused != nil {
-		<-a.paused
-	}
-}
-
-// end sends SIGTERM and returns the exit code.
-func (a *soaker) end(t *testing.T) int {
-	t.Helper()
-	a.awake()
-	return a.stop(t)
 }
 
 // noSecret looks for a secret in everything below the home but the credentials.
