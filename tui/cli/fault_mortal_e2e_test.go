@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,7 +256,8 @@ func (m *mortal) rest(flags ...string) {
 			m.t.Fatal("the agent ended by itself")
 		default:
 		}
-		return len(m.list(api.Jobs)) == 0
+		// One that is stopped before it listens leaves the socket of a killed one.
+		return len(m.list(api.Jobs)) == 0 && m.listens()
 	})
 	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		m.t.Fatal(err)
@@ -263,6 +265,15 @@ func (m *mortal) rest(flags ...string) {
 	if m.end(l) {
 		m.t.Fatal("killed, but nobody did")
 	}
+}
+
+// listens says whether a living agent has the socket.
+func (m *mortal) listens() bool {
+	c, err := net.Dial("unix", filepath.Join(filepath.Dir(m.state()), "limpet.sock"))
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
 }
 
 // judge asks after the last life that nothing is lost and nothing was done twice.
