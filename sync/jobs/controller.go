@@ -65,6 +65,7 @@ type ledger interface {
 	HistoryCount(ctx context.Context) (int, error)
 	PruneHistory(ctx context.Context, before time.Time) (int, error)
 	TrimHistory(ctx context.Context, maxRecords int) (int, error)
+	TrimHistoryBytes(ctx context.Context, maxBytes int64) (int, error)
 }
 
 var _ ledger = (*state.Store)(nil)
@@ -95,6 +96,7 @@ type Controller struct {
 	workers  map[string]Worker
 	queue    *intake
 	live     *scribe
+	trims    trimmer
 
 	neighbours *neighbours
 	rivalry    *rivalry
@@ -142,7 +144,7 @@ func newController(s, renewals server, clock serverClock, jobs, repos lister, st
 	queue := newIntake(queueLimit, o.Agent)
 	queue.pace.meter = o.Meter
 	c := &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
-		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(),
+		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(), trims: newTrimmer(),
 		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{},
 		rivalry: &rivalry{agent: o.Agent}, again: make(chan struct{}, 1)}
 	c.neighbours = newNeighbours(c.isOwn)

@@ -107,6 +107,7 @@ func driverOf(ctx context.Context) string {
 
 // processed counts a job that has ended with this status.
 func (c *Controller) processed(h *held, out Outcome, status map[string]any) {
+	c.trims.count()
 	outcome := out.State
 	if outcome != api.StateSuccess && outcome != api.StateWarning {
 		outcome = api.StateError

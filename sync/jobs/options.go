@@ -50,10 +50,12 @@ type Options struct {
 	// HistoryExpiration is the age at which HistoricJobs are deleted from the API;
 	// 0 = never. It is also the age for the local history unless LocalHistory is set.
 	HistoryExpiration time.Duration
-	// LocalHistory is the age at which records of the state file are deleted, and
-	// LocalRecords how many are kept at most; 0 = no limit.
+	// LocalHistory is the age at which records of the state file are deleted,
+	// LocalRecords how many are kept at most, and LocalBytes how many bytes they may
+	// have with their keys and frames; 0 = no limit.
 	LocalHistory time.Duration
 	LocalRecords int
+	LocalBytes   int64
 	// Grace is how long running jobs may take to end when Run is told to stop.
 	Grace time.Duration
 	// Drained makes the agent begin as if Drain(true) had been called.
@@ -132,7 +134,7 @@ func (o Options) Validate() error {
 	default:
 		refuse("cleanup %q is none of requeue, fail, off", o.Cleanup)
 	}
-	if o.HistoryExpiration < 0 || o.LocalHistory < 0 || o.LocalRecords < 0 {
+	if o.HistoryExpiration < 0 || o.LocalHistory < 0 || o.LocalRecords < 0 || o.LocalBytes < 0 {
 		refuse("history expiration and limits must not be negative")
 	}
 	if o.Grace < 0 {

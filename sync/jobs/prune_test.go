@@ -37,6 +37,8 @@ func TestPrune(t *testing.T) {
 		{"expiration for the local one alone", Options{LocalHistory: 2*hour + 30*time.Minute}, time.Minute, "[0 1 2]", "[0 1 2 3 4 5]"},
 		{"two expirations", Options{HistoryExpiration: 30 * time.Minute, LocalHistory: 4*hour + 30*time.Minute}, time.Minute, "[0 1 2 3 4]", "[0]"},
 		{"by number", Options{LocalRecords: 2}, time.Minute, "[0 1]", "[0 1 2 3 4 5]"},
+		{"by bytes", Options{LocalBytes: 450}, time.Minute, "[0 1 2]", "[0 1 2 3 4 5]"},
+		{"by all of them", Options{LocalBytes: 450, LocalRecords: 5, HistoryExpiration: 90 * time.Minute}, time.Minute, "[0 1]", "[0 1]"},
 		{"time goes on", Options{HistoryExpiration: 3*hour + 30*time.Minute}, 2*hour + 12*time.Minute, "[0 1]", "[0 1]"},
 		{"a short one", Options{HistoryExpiration: 10 * time.Second}, 15 * time.Second, "[]", "[]"},
 	}
@@ -112,6 +114,64 @@ func TestPruneMeetsRefusals(t *testing.T) {
 	}
 }
 
+// TestTrimFollowsCompletions: the bounds by number and bytes hold while jobs end,
+// not only at the next pass by age, and need no clock.
+func TestTrimFollowsCompletions(t *testing.T) {
+	bubble(t, func(r *rig) {
+		for i := range 3 * trimEvery {
+			r.repository(fmt.Sprint("r", i))
+			r.job(fmt.Sprint("r", i), fmt.Sprint("j", i))
+		}
+		r.start("a", Options{LocalRecords: 10, LocalHistory: 24 * time.Hour}, quick())
+		pass(10 * time.Second)
+		if left := len(r.model.all("jobs")); left != 0 {
+			t.Fatalf("%d jobs left", left)
+		}
+		if n := len(r.history()); n > 10 {
+			t.Errorf("%d records are kept", n)
+		}
+	})
+}
+
+// TestManyPrune: agents that prune the same HistoricJobs at once do not ask for
+// much more than one of them would.
+func TestManyPrune(t *testing.T) {
+	const old, agents = 1500, 5
+	bubble(t, func(r *rig) {
+		for i := range old {
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
+				"status": map[string]any{"finished": r.model.now().Add(-2 * time.Hour).UnixMilli()}}}
+			u.SetName(fmt.Sprintf("h%04d", i))
+			r.model.create("historicjobs", "default", u)
+		}
+		for i := range agents {
+			r.startOn(r.open(fmt.Sprint("state", i)), fmt.Sprint("a", i), Options{HistoryExpiration: time.Hour}, quick())
+		}
+		pass(2 * time.Minute)
+		if left := len(r.model.all("historicjobs")); left != 0 {
+			t.Errorf("%d left", left)
+		}
+		asked := r.asked("delete", "historicjobs")
+		t.Logf("%d HistoricJobs took %d agents %d requests", old, agents, asked)
+		if asked > old*3/2 {
+			t.Errorf("%d HistoricJobs took %d requests", old, asked)
+		}
+	})
+}
+
+// TestRefusedIsAskedRarely: a server without HistoricJobs is asked a few times a
+// day.
+func TestRefusedIsAskedRarely(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.model.set(func() { r.model.absent["historicjobs"] = 404 })
+		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+		pass(24 * time.Hour)
+		if n := r.asked("list", "historicjobs"); n < 3 || n > 6 {
+			t.Errorf("asked %d times in a day", n)
+		}
+	})
+}
+
 // TestPruneInBatches: a backlog is worked off in bounded passes.
 func TestPruneInBatches(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -122,7 +182,7 @@ func TestPruneInBatches(t *testing.T) {
 			r.model.create("historicjobs", "default", u)
 		}
 		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
-		pass(time.Second)
+		pass(pruneRest) // when it has begun at the latest
 		if left := len(r.model.all("historicjobs")); left != 1500 {
 			t.Errorf("%d left after the first pass", left)
 		}
@@ -131,4 +191,16 @@ func TestPruneInBatches(t *testing.T) {
 			t.Errorf("%d left after three passes", left)
 		}
 	})
+}
+
+// asked counts the requests of one kind that arrived.
+func (r *rig) asked(verb, resource string) (n int) {
+	r.model.set(func() {
+		for _, c := range r.model.calls {
+			if c.Verb == verb && c.Resource == resource {
+				n++
+			}
+		}
+	})
+	return n
 }

@@ -167,3 +167,4 @@ func (l simLedger) HistoryCount(context.Context) (int, error) {
 // Pruning keeps everything: the oracle wants to see it.
 func (l simLedger) PruneHistory(context.Context, time.Time) (int, error) { return 0, l.read() }
 func (l simLedger) TrimHistory(context.Context, int) (int, error)        { return 0, l.read() }
+func (l simLedger) TrimHistoryBytes(context.Context, int64) (int, error) { return 0, l.read() }
