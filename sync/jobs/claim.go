@@ -24,6 +24,8 @@ var (
 	errTaken = errors.New("job is taken")
 	// errBusy says that the job has changed under every try.
 	errBusy = errors.New("job changes too often to be claimed")
+	// errArrived says that an earlier request of this agent has claimed the job.
+	errArrived = errors.New("an earlier request has claimed the job")
 	// errReleased says that the job was claimed and given back.
 	errReleased = errors.New("job was given back")
 )
@@ -31,15 +33,22 @@ var (
 // claim takes a job: the intent is kept first, then the labels are written under
 // the resourceVersion that was read, then the claim is kept as confirmed. A crash
 // between any two of these leaves a claim that recovery settles by UID and token.
+// A request without an answer may arrive much later. Until the job is seen to be
+// gone or in other hands its token is kept and used again, so that there is never
+// a claim that nobody knows.
 //
-// open says whether a job that had to be read again may still be claimed.
+// free says whether a job that had to be read again may still be claimed.
 // It returns errTaken when it may not, and errBusy after too many conflicts.
-func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, open func(*unstructured.Unstructured) bool) (*held, error) {
+func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, free func(*unstructured.Unstructured) bool) (*held, error) {
 	a := aboutOf(job)
 	k := state.Claim{UID: a.uid, Namespace: a.Namespace, Name: a.Name, Repository: a.repository, Action: a.action,
 		ResourceVersion: job.GetResourceVersion(), Token: c.host.token(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: c.host.now().wall}
 	if before, ok := c.rested(a.uid); ok {
 		k.Mark = before.Mark
+	}
+	earlier, open := c.openIntent(a.uid)
+	if open {
+		k.Token = earlier.Token
 	}
 	if err := c.store.PutClaim(ctx, k); err != nil {
 		return nil, fmt.Errorf("keep the intent to claim: %w", err)
@@ -48,6 +57,10 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 	c.neighbours.begin(k.UID, k.Token)
 	for try := 1; ; try++ {
 		millis, err := c.millis()
+		if err != nil && open {
+			c.unsettle(k, result{})
+			return nil, err
+		}
 		if err != nil {
 			return nil, c.abandon(ctx, k, err)
 		}
@@ -77,7 +90,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 				c.o.Meter.Claim(driverOf(ctx), ClaimContended)
 				return nil, c.abandon(ctx, k, errBusy)
 			}
-			if job, err = c.server.job(ctx, a.key); err == nil && string(job.GetUID()) == a.uid && open(job) {
+			if job, err = c.server.job(ctx, a.key); err == nil && string(job.GetUID()) == a.uid && free(job) {
 				continue
 			}
 		} else {
@@ -87,10 +100,13 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 			c.rivalry.lose(took)
 		}
 		switch {
+		case err == nil && owned(job, k.UID, k.Token):
+			c.unsettle(k, result{})
+			return nil, errArrived
 		case err == nil, stale(err):
 			c.o.Meter.Claim(driverOf(ctx), ClaimContended)
 			return nil, c.abandon(ctx, k, errTaken)
-		case certain(err):
+		case certain(err) && !open:
 			return nil, c.abandon(ctx, k, err)
 		}
 		// The write may have arrived. The intent stays, and the next look at the
@@ -107,10 +123,21 @@ func certain(err error) bool {
 		apierrors.IsRequestEntityTooLargeError(err)
 }
 
+// openIntent returns an intent whose request may still arrive.
+func (c *Controller) openIntent(uid string) (state.Claim, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u, ok := c.unsettled[uid]
+	return u.claim, ok && u.claim.Phase == state.PhaseIntent
+}
+
 // abandon forgets an intent that did not come to pass.
 func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) error {
 	ctx = context.WithoutCancel(ctx)
 	c.neighbours.withdraw(k.UID, k.Token)
+	c.mu.Lock()
+	delete(c.unsettled, k.UID)
+	c.mu.Unlock()
 	err := c.store.DropClaim(ctx, k.UID)
 	if before, ok := c.rested(k.UID); ok && err == nil {
 		err = c.store.PutClaim(ctx, before)

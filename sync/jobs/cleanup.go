@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -86,7 +88,8 @@ func (k *cleaner) runOnce(ctx context.Context) (cleanupResult, error) {
 			delete(k.suspects, uid)
 		}
 	}
-	for uid, job := range found {
+	for _, uid := range slices.Sorted(maps.Keys(found)) {
+		job := found[uid]
 		wait := k.patience(uid, job)
 		if wait > 0 {
 			r.Next = min(r.Next, max(wait, time.Second))

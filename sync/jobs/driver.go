@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 )
@@ -66,6 +67,8 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 		case gone:
 		case owned(job, u.claim.UID, u.claim.Token):
 			return c.resume(ctx, job, u)
+		case string(job.GetUID()) == u.claim.UID && u.claim.Phase == state.PhaseIntent && !claimed(job):
+			continue // its request may still arrive; claim uses the same token
 		case string(job.GetUID()) == u.claim.UID:
 			why = "the claim is in other hands or was removed"
 		}
@@ -177,6 +180,8 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	switch {
 	case errors.Is(err, errTaken):
 		return verdict{}
+	case errors.Is(err, errArrived):
+		return verdict{again: true, urgent: true}
 	case errors.Is(err, errBusy):
 		return verdict{retry: true}
 	case errors.Is(err, errReleased) && len(c.unsettledOf(a.key)) == 0:

@@ -139,13 +139,7 @@ func (c *Controller) listOnce() {
 			c.queue.rank(keyOfSight(job), laneOfSight(job), c.priorityOfSight(job))
 		}
 	}
-	c.mu.Lock()
-	own := make([]unsettled, 0, len(c.unsettled))
-	for _, u := range c.unsettled {
-		own = append(own, u)
-	}
-	c.mu.Unlock()
-	for _, u := range own {
+	for _, u := range c.allUnsettled() {
 		c.queue.add(key{u.claim.Namespace, u.claim.Name}, lane{u.claim.Namespace, u.claim.Repository}, true)
 	}
 	if known, refused := c.queue.load(); refused > 0 {

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -20,6 +23,7 @@ import (
 // queue, a driver reads the job, and
 //
 //	the job does not exist, has another UID or another owner   forget it, "lost"
+//	nobody has it, intent            its request may still arrive: claim it again with the same token
 //	it is ours, intent or held       renew, then resume from the mark
 //	it is ours, completing           renew, then go on with the completion
 
@@ -64,14 +68,17 @@ func (c *Controller) unsettle(k state.Claim, r result) {
 // unsettledOf returns the claims under a name. There may be two when the name
 // was reused.
 func (c *Controller) unsettledOf(k key) []unsettled {
+	return slices.DeleteFunc(c.allUnsettled(), func(u unsettled) bool {
+		return u.claim.Namespace != k.Namespace || u.claim.Name != k.Name
+	})
+}
+
+// allUnsettled returns all of them, ordered by UID.
+func (c *Controller) allUnsettled() []unsettled {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []unsettled
-	for _, u := range c.unsettled {
-		if u.claim.Namespace == k.Namespace && u.claim.Name == k.Name {
-			out = append(out, u)
-		}
-	}
+	out := slices.Collect(maps.Values(c.unsettled))
+	slices.SortFunc(out, func(a, b unsettled) int { return strings.Compare(a.claim.UID, b.claim.UID) })
 	return out
 }
 
