@@ -114,7 +114,8 @@ func (h *simHost) after(d time.Duration, f func()) *time.Timer {
 			at = at.Add(s.to.Sub(s.from))
 		}
 	}
-	return time.AfterFunc(time.Until(at), f)
+	// Not at once, so that it does not run beside what its caller does next.
+	return time.AfterFunc(max(time.Until(at), 0)+h.fate.of(uint64(at.UnixNano())).between(1, 1000), f)
 }
 
 func (p *simProcess) token() string {

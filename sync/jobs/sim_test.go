@@ -34,7 +34,11 @@ func TestSimulation(t *testing.T) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				for seed := next.Add(1) - 1; seed < end && (*simKeep || !t.Failed()); seed = next.Add(1) - 1 {
+					stuck := time.AfterFunc(time.Minute, func() {
+						panic(fmt.Sprintf("seed %d gets stuck; repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1", seed, seed))
+					})
 					w := simulate(t, seed)
+					stuck.Stop()
 					sums.add(w)
 					if len(w.oracle.broken) > 0 {
 						t.Errorf("seed %d breaks the law; repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1\n%s", seed, seed, w.story())
@@ -92,6 +96,7 @@ func (w *simWorld) run(deeds []deed) {
 	lives := slices.Clone(w.processes)
 	w.mu.Unlock()
 	cancel()
+	w.over.Store(true)
 	for _, p := range lives {
 		p.stop()
 	}

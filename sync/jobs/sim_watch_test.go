@@ -131,7 +131,7 @@ func (s *simWatch) away() time.Duration {
 func (s *simWatch) relist(after time.Duration) {
 	after += s.p.fate.of(s.p.nr, uint64(time.Now().UnixNano())).between(10*time.Millisecond, 3*time.Second)
 	time.AfterFunc(after, func() {
-		if s.p.dead.Load() {
+		if s.p.dead.Load() || s.p.world.over.Load() {
 			return
 		}
 		if away := s.away(); away > 0 {

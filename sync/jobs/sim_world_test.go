@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,6 +39,7 @@ type simWorld struct {
 	deadly  int // how many steps of a job in a thousand kill the process
 	options Options
 	waited  time.Duration // from the calm to the end
+	over    atomic.Bool
 
 	mu        sync.Mutex // guards everything below
 	rev       int64
