@@ -76,7 +76,7 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		return false, err
 	}
 	r.counted = r.status.stats
-	if n := plan.Deletions(); n > guardObjects {
+	if n := plan.Deletions(); n > guardFew {
 		live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
 		if err != nil {
 			return false, err
@@ -170,17 +170,19 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	return err
 }
 
-// A pull that takes away more than guardShare of the objects and more than
-// guardObjects of them needs consent: it is more often a wrong path or branch
-// than a wish.
+// A pull that takes away more than guardShare of the objects, or more than
+// guardObjects of them, needs consent: it is more often an empty tree, a wrong
+// path or a wrong branch than a wish. guardFew may always go: their share says
+// little.
 const (
+	guardFew     = 10
 	guardShare   = 0.3
 	guardObjects = 50
 )
 
 // guard refuses a mass deletion without consent. Nothing has been changed then.
 func (r *pull) guard(deletions, managed int) error {
-	if deletions <= guardObjects || float64(deletions) <= guardShare*float64(managed) {
+	if deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed) {
 		return nil
 	}
 	if r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true" {

@@ -273,7 +273,7 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMassDeletion: more than 30 % and more than 50 objects need consent.
+// TestMassDeletion: a pull that takes most objects away needs consent.
 func TestMassDeletion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -307,13 +307,23 @@ func TestMassDeletion(t *testing.T) {
 	if _, writes, _ := r.wire.take(); len(writes) != 60 {
 		t.Errorf("%d writes", len(writes))
 	}
-	// Fifty are not a mass, and neither is a third of many.
-	var some []string
-	for i := 60; i < 110; i++ {
-		some = append(some, fmt.Sprintf("b%03d.json", i), "")
-	}
-	r.commit(some...)
-	if record, _ := r.pull(true, nil); record.State != "success" {
-		t.Errorf("fifty: %+v", record)
+}
+
+// TestMassOrNot: what needs consent is a share, unless it is of few objects, or a
+// number.
+func TestMassOrNot(t *testing.T) {
+	t.Parallel()
+	r := &pull{Pull: &Pull{}, Task: &jobs.Task{Object: &unstructured.Unstructured{}}}
+	for _, c := range []struct {
+		deletions, managed int
+		refused            bool
+	}{
+		{0, 0, false}, {1, 1, false}, {10, 10, false}, // few
+		{11, 11, true}, {11, 36, true}, {11, 37, false}, // a share
+		{50, 200, false}, {51, 200, true}, {51, 100_000, true}, // a number
+	} {
+		if err := r.guard(c.deletions, c.managed); (err != nil) != c.refused {
+			t.Errorf("%d of %d: %v", c.deletions, c.managed, err)
+		}
 	}
 }

@@ -21,7 +21,7 @@ type jobCreateCmd struct {
 	Incremental bool   `help:"Pull only what changed since the last pull." xor:"depth"`
 	Full        bool   `help:"Pull everything (the default)." xor:"depth"`
 	Spec        string `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
-	MassDelete  bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % and 50 objects."`
+	MassDelete  bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
 	Priority    *int   `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
 	Wait        bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
 }

@@ -367,8 +367,8 @@ func TestBadFilesDoNotStopGoodOnes(t *testing.T) {
 			all = append(all, d.Path)
 		}
 		s.repo.Delete(t, all...)
-		// Ten dashboards are below the guard's count, so it lets them go.
-		s.must(t, 4, "repo", "pull", "boards", "--full", "--wait")
+		s.must(t, 7, "repo", "pull", "boards", "--full", "--wait")
+		s.must(t, 4, "repo", "pull", "boards", "--full", "--wait", "--allow-mass-delete")
 		// The twin is the only file left that names its dashboard: it is its now.
 		left := s.boards(t)
 		if _, ok := left["bad/twin.json"]; !ok || len(left) != 1 {

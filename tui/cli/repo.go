@@ -191,7 +191,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository) {
 type repoPullCmd struct {
 	Repository string `arg:"" help:"Name of the repository."`
 	Full       bool   `help:"Look at everything, not only at what changed."`
-	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % and 50 objects."`
+	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
 	Wait       bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
 }
 
