@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"limpet/sync/api"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -195,7 +197,8 @@ func (n *neighbours) withdraw(uid, token string) {
 	}
 }
 
-// at returns the neighbours with a claim on a repository.
+// at returns the neighbours with a claim on a repository, in the order in which
+// the watch has shown them.
 func (n *neighbours) at(l lane) []neighbour {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -205,7 +208,12 @@ func (n *neighbours) at(l lane) []neighbour {
 			out = append(out, *x)
 		}
 	}
-	return out
+	return shownInOrder(out)
+}
+
+func shownInOrder(list []neighbour) []neighbour {
+	slices.SortFunc(list, func(a, b neighbour) int { return a.order - b.order })
+	return list
 }
 
 // shown returns an own claim. When the watch has shown its end already, it is
@@ -238,7 +246,7 @@ func (n *neighbours) earlier(l lane, own *ownClaim, version string) []neighbour 
 			out = append(out, *x)
 		}
 	}
-	return out
+	return shownInOrder(out)
 }
 
 // alive returns how much longer the lease of a neighbour may last; 0 or less

@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"limpet/state"
+	"slices"
 
 	"limpet/state"
 )
@@ -56,6 +58,7 @@ func (c *Controller) sweep(ctx context.Context) {
 		}
 	}
 	c.mu.Unlock()
+	slices.Sort(gone)
 	for _, uid := range gone {
 		if c.isOwn(uid) {
 			continue // its record is that of the claim now
