@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"limpet/sync/api"
 	"slices"
 	"strconv"
 	"sync"

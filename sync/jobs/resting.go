@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"limpet/state"
 	"slices"
 
 	"limpet/state"
