@@ -75,15 +75,18 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestNoTraceWithoutTheTag: the released binary has no failpoints.
+// TestNoTraceWithoutTheTag: the released binary has no failpoints, and no journal
+// of its state file.
 func TestNoTraceWithoutTheTag(t *testing.T) {
 	on, off := symbols(t, "failpoints"), symbols(t, "")
-	if !strings.Contains(on, "failpoint.Pass") || !strings.Contains(on, "failpoint.init") {
-		t.Error("the tag makes no difference")
-	}
-	for line := range strings.Lines(off) {
-		if strings.Contains(line, "failpoint") {
-			t.Errorf("the binary has %s", line)
+	for _, trace := range []string{"limpet/sync/failpoint.", "limpet/state.journal", "limpet/state.(*journal)"} {
+		if !strings.Contains(on, trace) {
+			t.Errorf("the tag makes no difference to %s", trace)
+		}
+		for line := range strings.Lines(off) {
+			if strings.Contains(line, trace) {
+				t.Errorf("the binary has %s", line)
+			}
 		}
 	}
 }
