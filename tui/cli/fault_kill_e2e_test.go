@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"cmp"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -10,6 +12,8 @@ import (
 
 	"limpet/sync/failpoint"
 )
+
+var kills = flag.Int("kills", 0, "how often TestKilledAtAnyMoment kills; 0 = 6, or 300 with -fault")
 
 // killPoints are the places where a job of every kind can be stopped.
 var killPoints = []string{failpoint.Seen, failpoint.Intent, failpoint.Claimed, failpoint.Confirmed, failpoint.Fetched, failpoint.Planned,
@@ -103,7 +107,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	first, w := seeded(t), newWorld(t)
 	m := newMortal(t, w, "kill-anywhere", first, few())
 	rng := rand.New(rand.NewPCG(first, 5))
-	kills := times(6, 300)
+	kills := cmp.Or(*kills, times(6, 300))
 	for range kills {
 		m.feed("a", "b", "c", "d")
 		l := m.start("")
