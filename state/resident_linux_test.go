@@ -54,7 +54,7 @@ func TestReadingAllIsNotHoldingAll(t *testing.T) {
 		}
 	}
 	t.Logf("%.1f MiB mapped at most", float64(most)/1024)
-	if limit := 3 * releaseAfter >> 10; most > limit {
+	if limit := 12 << 10; most > limit {
 		t.Errorf("%d KiB of the file in memory, want %d at most", most, limit)
 	}
 }
