@@ -23,10 +23,6 @@ import (
 // --history-expiration does not say. A week covers the question "since when?".
 const localHistory = 168 * time.Hour
 
-// localRecords bounds the history by count: about 100 MiB of the state file,
-// which has to stay small enough to open at once.
-const localRecords = 50_000
-
 type dashboardCmd struct {
 	Daemon bool `help:"Run the agent without a dashboard; logs go to stderr."`
 }
@@ -259,7 +255,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	options := jobs.Options{
 		Drivers: g.Drivers, Timeout: g.MaxJobTimeout, Interval: g.JobInterval, Expiry: g.ClaimExpiry, Renew: g.LeaseRenewalInterval,
 		MaxAttempts: g.MaxAttempts, Cleanup: g.Cleanup, Selector: selector, Actions: g.Actions,
-		HistoryExpiration: history, LocalHistory: local, LocalRecords: localRecords, Agent: hostname(), Namespace: g.listNamespace(), Logger: log, Drained: g.Drain,
+		HistoryExpiration: history, LocalHistory: local, LocalRecords: g.HistoryMaxRecords, LocalBytes: int64(g.HistoryMaxBytes), Agent: hostname(), Namespace: g.listNamespace(), Logger: log, Drained: g.Drain,
 	}
 	if err := options.Validate(); err != nil {
 		return agent.Config{}, usage("limpet --help", "%w", err)

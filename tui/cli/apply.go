@@ -86,7 +86,7 @@ func (c applyCmd) Run(ctx context.Context, r *run) error {
 		}
 		made = append(made, u.Object)
 	}
-	if r.g.Output == "json" || r.g.Output == "yaml" {
+	if r.g.data() {
 		return r.g.printList(r.world.Out, made, table{})
 	}
 	return nil
@@ -143,7 +143,7 @@ func (r *run) applyOne(ctx context.Context, s *session, o manifestObject, dry bo
 	made.SetManagedFields(nil)
 	line := o.kind.Singular + "/" + made.GetName()
 	switch {
-	case r.g.Output == "json" || r.g.Output == "yaml":
+	case r.g.data():
 		return made, nil
 	case r.g.Output == "name":
 	case before == "":

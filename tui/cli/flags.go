@@ -30,7 +30,7 @@ type Globals struct {
 	TLSKeyFile            string `name:"tls-key-file" help:"Private key of the client certificate." placeholder:"FILE" group:"API"`
 	TLSCAFile             string `name:"tls-ca-file" help:"CA certificates that may sign the server's certificate." placeholder:"FILE" group:"API"`
 
-	Output    string        `short:"o" help:"Output format: table, wide, json, yaml or name." enum:"table,wide,json,yaml,name" default:"table" group:"Output"`
+	Output    string        `short:"o" help:"Output format: table, wide, json, jsonl (one object in a line), yaml or name." enum:"table,wide,json,jsonl,yaml,name" default:"table" group:"Output"`
 	NoHeaders bool          `name:"no-headers" help:"Leave the header line of tables out." group:"Output"`
 	Color     string        `help:"Colour: auto, always or never. NO_COLOR is honoured." enum:"auto,always,never" default:"auto" group:"Output"`
 	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`
@@ -54,6 +54,8 @@ type AgentFlags struct {
 	Drain                bool          `help:"Start drained: settle the claims of before, claim nothing new (until limpet drain --off)."`
 	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
 	HistoryExpiration    time.Duration `name:"history-expiration" help:"Prune HistoricJobs and local history older than this. 0 leaves the API's HistoricJobs alone; local history is then kept for 7d." default:"0s"`
+	HistoryMaxRecords    int           `name:"history-max-records" help:"Keep at most so many finished jobs in the local history; 0 = no limit." default:"50000"`
+	HistoryMaxBytes      size          `name:"history-max-bytes" help:"Keep at most so many bytes of local history, such as 64MiB; 0 = no limit." default:"64MiB"`
 	RepositorySelector   string        `name:"repository-selector" help:"Label selector of the repositories that this agent takes." placeholder:"SELECTOR"`
 	Actions              []string      `help:"Job actions that this agent takes. Default: all that it can run." placeholder:"ACTION"`
 	SinkPrefix           []string      `name:"sink-prefix" help:"Directory under which a repository may write its tree (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`

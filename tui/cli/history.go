@@ -17,12 +17,14 @@ import (
 )
 
 type historyCmd struct {
-	List  historyListCmd  `cmd:"" help:"Finished jobs, newest first."`
-	Show  historyShowCmd  `cmd:"" help:"One finished job, whole."`
-	Prune historyPruneCmd `cmd:"" help:"Remove old records."`
+	List   historyListCmd   `cmd:"" help:"Finished jobs, newest first."`
+	Show   historyShowCmd   `cmd:"" help:"One finished job, whole."`
+	Export historyExportCmd `cmd:"" help:"Finished jobs as JSON, one in a line, newest first; for any number of them."`
+	Prune  historyPruneCmd  `cmd:"" help:"Remove old records."`
 }
 
-type historyListCmd struct {
+// historyFilter chooses among the finished jobs.
+type historyFilter struct {
 	Repository string   `short:"r" help:"Only of this repository."`
 	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error, cancelled or dead. Several with commas."`
 	Dead       bool     `help:"Only jobs whose attempts were used up: --status dead."`
@@ -32,26 +34,39 @@ type historyListCmd struct {
 	Limit      uint     `help:"At most so many; 0 = all." default:"0"`
 }
 
-func (c historyListCmd) Run(ctx context.Context, r *run) error {
+// query is what the flags say.
+func (f historyFilter) query(g *Globals) (state.Query, error) {
 	now := time.Now()
-	since, err := moment("--since", c.Since, now)
+	since, err := moment("--since", f.Since, now)
+	if err != nil {
+		return state.Query{}, err
+	}
+	until, err := moment("--until", f.Until, now)
+	if err != nil {
+		return state.Query{}, err
+	}
+	if f.Dead {
+		f.States = append(f.States, stateDead)
+	}
+	return state.Query{Repository: f.Repository, Namespace: g.listNamespace(), Action: f.Action,
+		States: f.States, Since: since, Until: until, Limit: int(f.Limit)}, nil
+}
+
+type historyListCmd struct {
+	historyFilter
+}
+
+func (c historyListCmd) Run(ctx context.Context, r *run) error {
+	q, err := c.query(r.g)
 	if err != nil {
 		return err
-	}
-	until, err := moment("--until", c.Until, now)
-	if err != nil {
-		return err
-	}
-	if c.Dead {
-		c.States = append(c.States, stateDead)
 	}
 	s, err := r.open(ctx, need{Desk: true})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	records, err := s.Desk.History(ctx, state.Query{Repository: c.Repository, Namespace: r.g.listNamespace(), Action: c.Action,
-		States: c.States, Since: since, Until: until, Limit: int(c.Limit)})
+	records, err := s.Desk.History(ctx, q)
 	if err != nil {
 		return err
 	}

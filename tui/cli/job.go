@@ -99,7 +99,7 @@ func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent ma
 // is that of the error, because this may not be what there is.
 func (c jobListCmd) known(r *run, snap *view.Snapshot, now time.Time, err error) error {
 	code, _ := classify(err)
-	if code != ExitUnreachable || snap == nil || r.g.Output == "json" || r.g.Output == "yaml" {
+	if code != ExitUnreachable || snap == nil || r.g.data() {
 		return err
 	}
 	t := table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "AGE", "MESSAGE"}, Wide: []string{"UID", "ATTEMPT"}}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,8 @@ func (g *Globals) printList(w io.Writer, items any, t table) error {
 	switch g.Output {
 	case "json":
 		return printJSON(w, map[string]any{"items": items})
+	case "jsonl":
+		return printLines(w, items)
 	case "yaml":
 		return printYAML(w, map[string]any{"items": items})
 	case "name":
@@ -67,6 +70,8 @@ func (g *Globals) printOne(w io.Writer, item any, name string, text func(io.Writ
 	switch g.Output {
 	case "json":
 		return printJSON(w, item)
+	case "jsonl":
+		return json.NewEncoder(w).Encode(item)
 	case "yaml":
 		return printYAML(w, item)
 	case "name":
@@ -84,6 +89,23 @@ func printJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// printLines writes each item of a slice as JSON in a line of its own.
+func printLines(w io.Writer, items any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for list, i := reflect.ValueOf(items), 0; i < list.Len(); i++ {
+		if err := enc.Encode(list.Index(i).Interface()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// data says that a command is to print objects and no lines for people.
+func (g *Globals) data() bool {
+	return g.Output == "json" || g.Output == "jsonl" || g.Output == "yaml"
 }
 
 func printYAML(w io.Writer, v any) error {
