@@ -65,7 +65,9 @@ func (h *health) fail(err error, after time.Duration) {
 	if !now.Before(h.next) { // else it is one of several calls that failed together
 		h.next = now.Add(h.pause())
 	}
-	if asked := now.Add(after); asked.After(h.next) {
+	// Up to a tenth later, so that agents that were told the same do not come
+	// back together.
+	if asked := now.Add(after + rand.N(after/10+1)); asked.After(h.next) {
 		h.next = asked
 	}
 }

@@ -110,7 +110,7 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 		}
 		h.refused()
 		c.once("deliver "+h.uid, EventWaiting, h.about, "the job is done, but the API does not take the result yet: "+err.Error())
-		after, _ := api.RetryAfter(err)
+		after := c.asked(err)
 		pause(ctx, max(after, retryDelay(try)))
 	}
 	c.step(failpoint.Deleted, h.about)

@@ -58,7 +58,7 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 	}
 	job, err := c.server.job(ctx, k)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return retryAfter(err)
+		return c.retryAfter(err)
 	}
 	gone := err != nil
 	for _, u := range own {
@@ -131,9 +131,19 @@ func (c *Controller) hesitation(k key) time.Duration {
 	return c.rivalry.hesitation(string(seen.GetUID()))
 }
 
+// asked is how long the server wants to be left alone, and up to a tenth more:
+// agents that were told the same must not come back together.
+func (c *Controller) asked(err error) time.Duration {
+	after, ok := api.RetryAfter(err)
+	if !ok || after == 0 {
+		return 0
+	}
+	return after + (c.host.jitter(after)-after*9/10)/2
+}
+
 // retryAfter asks for another look, not before the server wants it.
-func retryAfter(err error) verdict {
-	after, _ := api.RetryAfter(err)
+func (c *Controller) retryAfter(err error) verdict {
+	after := c.asked(err)
 	return verdict{retry: true, bar: after}
 }
 
@@ -150,7 +160,7 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	}
 	repo, err := c.repositoryOf(ctx, job)
 	if err != nil {
-		return retryAfter(err)
+		return c.retryAfter(err)
 	}
 	if repo == nil && a.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < youth.Milliseconds() {
 		return verdict{again: true, bar: youth}
@@ -188,7 +198,7 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 		return verdict{again: true, bar: c.o.Interval}
 	case err != nil:
 		c.once("claim "+a.uid, EventNote, a, "the job could not be claimed: "+err.Error())
-		v := retryAfter(err)
+		v := c.retryAfter(err)
 		v.urgent = len(c.unsettledOf(a.key)) > 0
 		return v
 	}
