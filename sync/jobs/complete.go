@@ -115,14 +115,24 @@ func (c *Controller) deliver(ctx context.Context, h *held, status map[string]any
 	}
 	c.step(failpoint.Deleted, h.about)
 	h.quiet()
-	v := c.endClaim(ctx, h, historic)
-	c.step(failpoint.Ended, h.about)
+	c.ending.Go(func() { c.forgetEnded(ctx, h, historic) })
 	if out.dead != nil {
 		c.tellState(EventDead, h.about, out.dead.Reason, "no attempt is left after "+plural(out.dead.Attempts, "attempt")+"; limpet job retry "+h.uid+" begins anew")
 	}
 	c.processed(h, out, status)
 	c.tellState(EventCompleted, h.about, out.shown(), out.Message)
-	return v
+	return verdict{calm: true}
+}
+
+// forgetEnded forgets the claim of a job that is gone. Nobody waits for it but
+// the end of Run: a claim that stays tells the next start no more than that the
+// job is gone. So this write shares its fsync with the first one of the job that
+// the driver takes next.
+func (c *Controller) forgetEnded(ctx context.Context, h *held, historic string) {
+	if v := c.endClaim(ctx, h, historic); v.retry {
+		c.queue.add(h.key, lane{h.Namespace, h.repository}, true)
+	}
+	c.step(failpoint.Ended, h.about)
 }
 
 // endClaim forgets the claim of a completed job. If that fails the job is looked

@@ -100,7 +100,8 @@ type Controller struct {
 
 	neighbours *neighbours
 	rivalry    *rivalry
-	again      chan struct{} // holds one token when the list has to be looked at before its time
+	again      chan struct{}  // holds one token when the list has to be looked at before its time
+	ending     sync.WaitGroup // claims of completed jobs that are being forgotten
 
 	mu             sync.Mutex             // guards the fields below
 	running        map[string]*held       // by UID
@@ -177,7 +178,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	g.Go(func() error { c.list(ctx); return nil })
 	g.Go(func() error { c.clean(ctx); return nil })
 	g.Go(func() error { c.prune(ctx); return nil })
-	return g.Wait()
+	err := g.Wait()
+	c.ending.Wait()
+	return err
 }
 
 // Ready says whether the agent would claim a job now, and if not, why not.
