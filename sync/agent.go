@@ -132,6 +132,12 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	})
 	options := cfg.Jobs
 	options.Observe, options.Meter = a.observe, a.metrics
+	if a.embedded != nil {
+		options.OldestRecord = func(ctx context.Context) (time.Time, error) {
+			info, err := cfg.Store.Info(ctx)
+			return info.Oldest, err
+		}
+	}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, []jobs.Worker{pull}, options); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,11 @@ type Options struct {
 	LocalHistory time.Duration
 	LocalRecords int
 	LocalBytes   int64
+	// OldestRecord, when set, is when the oldest record of the state file ended;
+	// zero = there is none. It is for an API whose objects stand in that file too:
+	// when the local history has been at its bounds by number or bytes, HistoricJobs
+	// that are older are deleted with it.
+	OldestRecord func(ctx context.Context) (time.Time, error)
 	// Grace is how long running jobs may take to end when Run is told to stop.
 	Grace time.Duration
 	// Drained makes the agent begin as if Drain(true) had been called.

@@ -53,6 +53,7 @@ type pruner struct {
 	c     *Controller
 	page  string    // of HistoricJobs where the next pass begins
 	quiet time.Time // until then the API is left alone
+	full  bool      // the local history has been at its bounds by number or bytes
 }
 
 // trimmer counts completions and wakes the prune loop.
@@ -88,6 +89,9 @@ func (c *Controller) prune(ctx context.Context) {
 		var err error
 		if wait := time.Until(next); wait > 0 {
 			r.Local, err = p.trim(ctx)
+			if soon := time.Now().Add(pruneRest); r.Local > 0 && c.o.OldestRecord != nil && soon.Before(next) {
+				next = soon
+			}
 		} else {
 			r, err = p.runOnce(ctx)
 			rest := every
@@ -134,6 +138,7 @@ func (c *Controller) pruneInterval() time.Duration {
 // clock.
 func (p *pruner) trim(ctx context.Context) (removed int, err error) {
 	c := p.c
+	defer func() { p.full = p.full || removed > 0 }()
 	if c.o.LocalRecords > 0 {
 		if removed, err = c.store.TrimHistory(ctx, c.o.LocalRecords); err != nil {
 			return removed, err
@@ -165,9 +170,26 @@ func (p *pruner) runOnce(ctx context.Context) (r pruneResult, err error) {
 		}
 	}
 	if c.o.HistoryExpiration > 0 && !time.Now().Before(p.quiet) {
-		err = p.remote(ctx, now.Add(-c.o.HistoryExpiration), &r)
+		before, err := p.window(ctx, now)
+		if err != nil {
+			return r, err
+		}
+		return r, p.remote(ctx, before, &r)
 	}
-	return r, err
+	return r, nil
+}
+
+// window is the time before which HistoricJobs are too old.
+func (p *pruner) window(ctx context.Context, now time.Time) (time.Time, error) {
+	before := now.Add(-p.c.o.HistoryExpiration)
+	if p.c.o.OldestRecord == nil || !p.full {
+		return before, nil
+	}
+	oldest, err := p.c.o.OldestRecord(ctx)
+	if oldest.After(before) {
+		before = oldest
+	}
+	return before, err
 }
 
 // remote deletes old HistoricJobs, from the page on where the last pass has

@@ -133,6 +133,41 @@ func TestTrimFollowsCompletions(t *testing.T) {
 	})
 }
 
+// TestTrimTakesItsHistoricJobsAlong where they stand in the same file, and
+// nowhere else.
+func TestTrimTakesItsHistoricJobsAlong(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		t.Run(fmt.Sprint(same), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				for i := range 3 * trimEvery {
+					r.repository(fmt.Sprint("r", i))
+					r.job(fmt.Sprint("r", i), fmt.Sprint("j", i))
+				}
+				o := Options{LocalRecords: 10, HistoryExpiration: 24 * time.Hour}
+				if same {
+					o.OldestRecord = func(ctx context.Context) (time.Time, error) {
+						info, err := r.store.Info(ctx)
+						return info.Oldest, err
+					}
+				}
+				slow := worker(func(ctx context.Context, _ *Task) error {
+					pause(ctx, time.Second)
+					return nil
+				})
+				r.start("a", o, slow)
+				pass(5 * time.Minute)
+				if left := len(r.model.all("jobs")); left != 0 {
+					t.Fatalf("%d jobs left", left)
+				}
+				n := len(r.model.all("historicjobs"))
+				if same && n > 10+trimEvery || !same && n != 3*trimEvery {
+					t.Errorf("%d HistoricJobs are kept beside %d records", n, len(r.history()))
+				}
+			})
+		})
+	}
+}
+
 // TestManyPrune: agents that prune the same HistoricJobs at once do not ask for
 // much more than one of them would.
 func TestManyPrune(t *testing.T) {
