@@ -129,7 +129,7 @@ func (r *run) printDemo(ctx context.Context, a *agent.Agent, once bool) (succeed
 			case api.StateSuccess:
 				fmt.Fprintln(r.world.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
 				return true, nil
-			case api.StateError:
+			case api.StateError, stateDead:
 				return false, fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", view.Clean(j.Message))
 			}
 		}

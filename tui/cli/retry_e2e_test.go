@@ -1,0 +1,77 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestRetryOfARunningJob is refused, and changes nothing.
+func TestRetryOfARunningJob(t *testing.T) {
+	t.Parallel()
+	h, _ := working(t)
+	r := h.must(t, 1, "job", "retry", "slow-sync")
+	if r.out != "" || !strings.Contains(r.err, `job "slow-sync" runs now`) || !strings.Contains(r.err, "limpet job watch slow-sync") {
+		t.Errorf("%s%s", r.out, r.err)
+	}
+	if out := h.run(t, "job", "list", "-o", "name").out; out != "job/slow-sync\n" {
+		t.Errorf("jobs: %s", out)
+	}
+}
+
+// TestDrainWhileAJobRuns: the job goes on, the wait lasts as long, readiness and
+// the list of results say so, and a second signal undoes nothing.
+func TestDrainWhileAJobRuns(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	d := h.daemon(t)
+	answer := make(chan struct{})
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-answer:
+		case <-r.Context().Done():
+		}
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(host.Close)
+	h.must(t, 0, "repo", "create", "slow", "--url", host.URL+"/slow.git")
+	until(t, "the job is claimed", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
+	for range 2 {
+		if err := d.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the agent drains", func() bool { return strings.Contains(h.run(t, "status").out, "draining for") })
+	h.must(t, 0, "repo", "create", "later", "--url", host.URL+"/later.git", "--disabled")
+	h.must(t, 0, "repo", "pull", "later")
+	waited := make(chan result, 1)
+	go func() { waited <- h.run(t, "drain", "--wait", "-o", "json") }()
+	if r := h.run(t, "drain", "--wait", "--timeout", "1s"); r.code != 10 {
+		t.Errorf("a wait that is too short: exit %d %s", r.code, r.err)
+	}
+	close(answer)
+	r := <-waited
+	var out struct{ Busy int }
+	if err := json.Unmarshal([]byte(r.out), &out); err != nil || r.code != 0 || out.Busy != 0 || !strings.Contains(r.err, "1 job to go") {
+		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	}
+	if got := h.history(t); len(got) != 1 || got[0].Repository != "slow" || got[0].State != "error" {
+		t.Errorf("history %+v", got)
+	}
+	if list := h.must(t, 0, "job", "list").out; !strings.Contains(list, "later-sync") || strings.Contains(list, "working") {
+		t.Errorf("jobs: %s", list)
+	}
+	if log := d.log.String(); strings.Count(log, "draining: nothing new is claimed") != 1 || !strings.Contains(log, "drained: nothing of this agent runs any more") {
+		t.Errorf("log: %s", log)
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "what came meanwhile is run", func() bool { return len(h.history(t)) == 2 })
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
