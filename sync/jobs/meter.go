@@ -180,11 +180,6 @@ func (c *Controller) Backlog() Backlog {
 	return b
 }
 
-func text(v any) string {
-	s, _ := v.(string)
-	return s
-}
-
 // completing says that the result is kept and on its way.
 func (h *held) completing() bool {
 	h.mu.Lock()
