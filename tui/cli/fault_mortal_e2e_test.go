@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -72,6 +73,7 @@ type mortal struct {
 	logged    int           // length of the log when the last life began
 	died      time.Time     // when the last life ended
 	slowest   time.Duration // from a kill to the moment when an own claim was taken up again
+	attempts  int           // --max-attempts
 	forgets   bool          // records may be missing from the local history
 	fails     bool          // jobs may end as error
 }
@@ -93,7 +95,7 @@ const (
 func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[string]int) *mortal {
 	t.Helper()
 	m := &mortal{home: newHome(t), world: w, t: t, rng: rand.New(rand.NewPCG(seed, 3)), namespace: namespace, repo: apitest.EmptyRepo(t),
-		sizes: sizes, revision: map[string]int{}, jobs: map[string]bool{}}
+		attempts: 1000, sizes: sizes, revision: map[string]int{}, jobs: map[string]bool{}}
 	ca, err := os.ReadFile(w.host.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +227,7 @@ func (m *mortal) startAs(path, failpoints string, flags ...string) *life {
 // flags are those of every life.
 func (m *mortal) flags() []string {
 	return append(slices.Clone(m.args), "--daemon", "--log-format", "json", "--log-level", "debug", "--credentials-dir", filepath.Join(m.dir, "credentials"),
-		"--claim-expiry", mortalExpiry.String(), "--lease-renewal-interval", mortalRenew.String(), "--job-interval", "1s", "--drivers", "2", "--max-attempts", "1000",
+		"--claim-expiry", mortalExpiry.String(), "--lease-renewal-interval", mortalRenew.String(), "--job-interval", "1s", "--drivers", "2", "--max-attempts", strconv.Itoa(m.attempts),
 		"--history-expiration", "24h")
 }
 

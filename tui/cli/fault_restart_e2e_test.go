@@ -68,7 +68,7 @@ func TestSecondAgentOnOneFile(t *testing.T) {
 		}
 	}
 	// One second is what people are promised; this machine may be busy.
-	if slowest > 5*time.Second {
+	if slowest > 10*time.Second {
 		t.Errorf("the second agent took %s to say so", slowest)
 	}
 	h.must(t, 0, "store", "check")
