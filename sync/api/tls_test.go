@@ -157,7 +157,7 @@ func TestTLSFilesAreReadAgain(t *testing.T) {
 	if got, err := get(); err != nil || !strings.Contains(got, "client-0") || !strings.Contains(got, "HTTP/2.0") {
 		t.Fatalf("answer %s, %v", got, err)
 	}
-	for range 20 {
+	for range 100 {
 		next := newAuthority(t)
 		serverCert, serverKey = next.issue(t, "server")
 		pair.Store(load(t, serverCert, serverKey).Load())

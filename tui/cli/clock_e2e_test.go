@@ -9,10 +9,10 @@ import (
 	"limpet/sync/apitest"
 )
 
-// TestServerClock: claims carry the time of the server, whatever the host
+// TestNetServerClock: claims carry the time of the server, whatever the host
 // believes. To the agent there is no difference between a server that is ahead
 // and a host that is behind.
-func TestServerClock(t *testing.T) {
+func TestNetServerClock(t *testing.T) {
 	t.Parallel()
 	f := newField(t, apitest.Options{}, 1, fieldLease()...)
 	a := f.agents[0]
@@ -56,9 +56,9 @@ func TestServerClock(t *testing.T) {
 	t.Logf("fault: the clock of the server jumped %d times by up to 56 years: no lease lost, every claim within %s of its time", len(shifts), fieldExpiry/6)
 }
 
-// TestUnknownClock: a server whose answers have no date gets no claim, since
+// TestNetUnknownClock: a server whose answers have no date gets no claim, since
 // nobody could tell when that ends. As soon as its time is known the work begins.
-func TestUnknownClock(t *testing.T) {
+func TestNetUnknownClock(t *testing.T) {
 	t.Parallel()
 	f := newField(t, apitest.Options{}, 1, append(fieldLease(), "--job-interval", "1s")...)
 	a := f.agents[0]

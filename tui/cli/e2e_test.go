@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +38,14 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	binary.path = filepath.Join(dir, "limpet")
+	flag.Parse()
+	if p := flag.Lookup("test.parallel"); p.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		// Tests that run side by side wait for processes, most of the time for
+		// one that is meant to do nothing.
+		if err := p.Value.Set("6"); err != nil {
+			panic(err)
+		}
+	}
 	code := apitest.Main(m)
 	os.RemoveAll(dir)
 	os.Exit(code)

@@ -45,13 +45,13 @@ func (f *field) done(patience time.Duration, uids ...string) *audit {
 	return a
 }
 
-// TestServerAway: the API goes down in the middle of a backlog. The agent is
+// TestNetServerAway: the API goes down in the middle of a backlog. The agent is
 // quiet meanwhile, and the work that it holds is safe; when the API is back, all
 // of it and what came meanwhile is done soon.
-func TestServerAway(t *testing.T) {
+func TestNetServerAway(t *testing.T) {
 	t.Parallel()
 	const backlog = 200
-	away := time.Duration(times(30, 300)) * time.Second
+	away := time.Duration(times(12, 300)) * time.Second
 	f := newField(t, apitest.Options{}, 1, fieldLease()...)
 	a := f.agents[0]
 	d := f.through(a)
@@ -92,10 +92,10 @@ func TestServerAway(t *testing.T) {
 	}
 }
 
-// TestRenewalsStall: the calls that renew hang while all others are answered.
+// TestNetRenewalsStall: the calls that renew hang while all others are answered.
 // The work stops at two thirds of the expiry after the last renewal, in time
 // before others may take the job.
-func TestRenewalsStall(t *testing.T) {
+func TestNetRenewalsStall(t *testing.T) {
 	t.Parallel()
 	const each = 10
 	f := newField(t, apitest.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(each))...)
@@ -171,9 +171,9 @@ func (f *field) held() int {
 	return n
 }
 
-// TestConflictStorm: somebody else writes the job every 50 ms. Every renewal
+// TestNetConflictStorm: somebody else writes the job every 50 ms. Every renewal
 // succeeds, and so does what the worker reports.
-func TestConflictStorm(t *testing.T) {
+func TestNetConflictStorm(t *testing.T) {
 	t.Parallel()
 	const renew = 2 * fieldRenew // a call may take as long, on a busy machine too
 	storm := time.Duration(times(15, 120)) * time.Second

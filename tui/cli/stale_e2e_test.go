@@ -63,10 +63,10 @@ func (c *crew) wrote(since apitest.Mark, begin time.Time) []apitest.Request {
 	return out
 }
 
-// TestSuspendedAgent: a host sleeps for longer than its leases last, while the
+// TestNetSuspendedAgent: a host sleeps for longer than its leases last, while the
 // work that it holds could go on, and others take its jobs. When it wakes it
 // writes nothing about them: it looks first.
-func TestSuspendedAgent(t *testing.T) {
+func TestNetSuspendedAgent(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, times(6, 30))
 	thief, err := api.Connect(t.Context(), api.Config{Server: c.field.api.URL, TLS: api.TLS{CAFile: c.field.api.CAFile}, Token: c.field.api.TokenOf("agent-thief"), UserAgent: "thief"})
@@ -118,9 +118,9 @@ func TestSuspendedAgent(t *testing.T) {
 	t.Logf("fault: suspended for longer than the expiry: %d jobs taken meanwhile, 0 writes about them after waking", stolen)
 }
 
-// TestReusedName: a job is deleted, and another one made under its name at
+// TestNetReusedName: a job is deleted, and another one made under its name at
 // once, while an agent works on the first. The second is a job of its own.
-func TestReusedName(t *testing.T) {
+func TestNetReusedName(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, times(6, 25))
 	reused := 0

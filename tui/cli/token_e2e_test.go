@@ -9,12 +9,12 @@ import (
 	"limpet/sync/apitest"
 )
 
-// TestExchangeAway: the token of an agent expires while the exchange that gives
+// TestNetExchangeAway: the token of an agent expires while the exchange that gives
 // new ones is down. It is asked at most once in 30 s; the job that is held is
 // finished when the exchange is back, by its claim or by a new one.
-func TestExchangeAway(t *testing.T) {
+func TestNetExchangeAway(t *testing.T) {
 	t.Parallel()
-	away := time.Duration(times(35, 180)) * time.Second
+	away := time.Duration(times(15, 180)) * time.Second
 	f := newField(t, apitest.Options{SignTTL: 20 * time.Second}, 1, fieldLease()...)
 	a := f.agents[0]
 	d := newDoor(t, f.api.SignURL)

@@ -18,10 +18,10 @@ import (
 // What happens to watches: agents learn of every job, whatever becomes of the
 // connection that was to tell them.
 
-// TestHalfOpenWatch: a device on the way forgets the connections, and nobody
+// TestNetHalfOpenWatch: a device on the way forgets the connections, and nobody
 // hears of it. A job that is made then is found within a minute, although the
 // watch is silent and does not break.
-func TestHalfOpenWatch(t *testing.T) {
+func TestNetHalfOpenWatch(t *testing.T) {
 	t.Parallel()
 	agents := times(1, 6)
 	f := newField(t, apitest.Options{}, agents)
@@ -54,11 +54,11 @@ func TestHalfOpenWatch(t *testing.T) {
 	t.Logf("fault: connections half open %d times: jobs done after %.1f to %.1f s", len(took), slices.Min(took).Seconds(), slices.Max(took).Seconds())
 }
 
-// TestForgottenVersions: while the watches are cut, jobs and repositories come
+// TestNetForgottenVersions: while the watches are cut, jobs and repositories come
 // and go, and the server forgets the versions in which they did. No job is missed
 // and none is done twice; the pictures of bare informers, which share the code of
 // the agents, are those of the server.
-func TestForgottenVersions(t *testing.T) {
+func TestNetForgottenVersions(t *testing.T) {
 	t.Parallel()
 	agents := times(2, 4)
 	f := newField(t, apitest.Options{NoWatchCache: true}, agents, append(fieldLease(), "--job-interval", "1h")...)
