@@ -60,6 +60,8 @@ disks full and read-only      | ./tui/cli | ^Test(FullStateDisk|FullMirrorDisk|R
 kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileIt.*)$$ | -fault -parallel 3
 starts on torn and bad files  | ./tui/cli | Island$$ | -fault
 restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$ | -fault -parallel 3
+races of four agents          | ./tui/cli | ^TestRace$$ | -fault -races 3
+network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 6
 endef
 export FAULT_PARTS
 SEED ?= $(shell date +%s)
