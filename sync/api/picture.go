@@ -120,6 +120,12 @@ func (p *picture) drop(key string) (Sight, bool) {
 	return old, had
 }
 
+func (p *picture) count() int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return len(p.packed) + len(p.whole)
+}
+
 // all returns every sight. The cost is a slice; what it refers to is shared.
 func (p *picture) all() []Sight {
 	p.mu.RLock()
@@ -200,14 +206,14 @@ func (p *picture) Replace(list []any, _ string) error {
 			p.set(h.Sight)
 		}
 	}
-	if known := p.all(); len(known) > len(list) {
+	if p.count() > len(list) {
 		is := make(map[string]struct{}, len(list))
 		for _, obj := range list {
 			if h, ok := obj.(*held); ok {
 				is[h.key] = struct{}{}
 			}
 		}
-		for _, s := range known {
+		for _, s := range p.all() {
 			if _, ok := is[s.key]; !ok {
 				p.drop(s.key)
 				p.removed(s)

@@ -88,20 +88,24 @@ func (c *Controller) heldJob(uid string) *held {
 	return c.running[uid]
 }
 
-// list brings every job that nobody holds, and the unsettled claims, into the
-// queue once per interval. It asks the cache of the watch, not the API.
+// list brings the jobs that nobody holds, and the unsettled claims, into the
+// queue once per interval, and when the queue is short of names while more wait
+// outside. It asks the cache of the watch, not the API.
 func (c *Controller) list(ctx context.Context) {
 	ticker := time.NewTicker(c.o.Interval)
 	defer ticker.Stop()
 	for {
 		c.listOnce()
 		c.sweep(ctx)
+		listed := time.Now()
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		case <-c.again:
 			pause(ctx, gathering)
+		case <-c.queue.short:
+			pause(ctx, fillPause-time.Since(listed))
 		}
 	}
 }
@@ -109,6 +113,10 @@ func (c *Controller) list(ctx context.Context) {
 // gathering is how long changes of Repositories are gathered before the jobs are
 // looked at again, so that a thousand changes are one look.
 const gathering = 200 * time.Millisecond
+
+// fillPause is the least time between two looks that fill the queue. A look at a
+// hundred thousand jobs takes a tenth of a second.
+const fillPause = 2 * time.Second
 
 // repoHandler has the jobs looked at again when a Repository has changed in what
 // decides about them: it came or went, is about to be deleted, or its labels or
@@ -133,12 +141,7 @@ func (c *Controller) repoHandler() api.Handler {
 }
 
 func (c *Controller) listOnce() {
-	for _, job := range c.jobs.Sights() {
-		if !claimedSight(job) {
-			c.o.Meter.Seen(SourceRelist, -1)
-			c.queue.rank(keyOfSight(job), laneOfSight(job), c.priorityOfSight(job))
-		}
-	}
+	c.fill()
 	for _, u := range c.allUnsettled() {
 		c.queue.add(key{u.claim.Namespace, u.claim.Name}, lane{u.claim.Namespace, u.claim.Repository}, true)
 	}

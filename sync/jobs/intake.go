@@ -17,13 +17,18 @@ type intake struct {
 	// wake holds one token when a waiting driver should look again. A driver
 	// that leaves something behind passes the token on.
 	wake chan struct{}
+	// short holds one token when the queue should be filled up.
+	short chan struct{}
 }
 
 // newIntake makes the queue of the agent of that name.
 func newIntake(limit int, agent string) *intake {
 	q := newQueue(limit)
 	q.favour = func(l lane) uint64 { return favour(agent, l) }
-	i := &intake{queue: q, pace: newPace(), wake: make(chan struct{}, 1)}
+	i := &intake{queue: q, pace: newPace(), wake: make(chan struct{}, 1), short: make(chan struct{}, 1)}
+	if limit == queueLimit {
+		q.reserve = queueReserve
+	}
 	q.came = i.pace.came
 	return i
 }
@@ -86,8 +91,12 @@ func (i *intake) done(k key, v verdict) {
 	l := i.pace.left(k)
 	i.queue.done(k, time.Now(), v)
 	i.out--
+	short := i.queue.wants()
 	i.mu.Unlock()
 	i.signal()
+	if short {
+		i.shortage()
+	}
 	i.pace.meter.Looked(l.waited, time.Since(l.began), v.retry)
 }
 

@@ -34,11 +34,6 @@ import "time"
 // (it hesitates, or its lane has to rest) keeps its age and counts once more for
 // each such take.
 
-// queueLimit bounds the number of names in the queue. Beyond it new names are
-// refused; the periodic list brings them again when there is room. A name costs
-// about 400 bytes, so the bound is some 80 MB.
-const queueLimit = 200_000
-
 // maxTries is how often in a row a name may fail on its way to a claim before
 // it is left to the next periodic list. Source: Grafana's driver.
 const maxTries = 3
@@ -112,6 +107,10 @@ type queue struct {
 	arrivals  uint64
 	limit     int
 	refused   int // names refused since the last call of overflow
+	// reserve, outside and hungry: see room.go.
+	reserve int
+	outside map[lane]struct{} // lanes with jobs that were not taken in
+	hungry  bool
 	// favour orders lanes within a round; nil = by arrival.
 	favour func(lane) uint64
 	// came is told when a name comes to wait in its lane; nil = nobody is.
@@ -129,8 +128,7 @@ func newQueue(limit int) *queue {
 func (q *queue) add(k key, l lane, urgent bool, priority int) bool {
 	s := q.slots[k]
 	if s == nil {
-		if len(q.slots) >= q.limit && !urgent {
-			q.refused++
+		if !urgent && !q.admits(l, priority) {
 			return false
 		}
 		s = q.newSlot(k, l, priority)
@@ -156,8 +154,7 @@ func (q *queue) addAt(k key, l lane, until time.Time, priority int) bool {
 	if q.slots[k] != nil {
 		return q.add(k, l, false, priority)
 	}
-	if len(q.slots) >= q.limit {
-		q.refused++
+	if !q.admits(l, priority) {
 		return false
 	}
 	s := q.newSlot(k, l, priority)
@@ -373,6 +370,7 @@ func (q *queue) settle(ln *line) {
 		q.old.take(ln)
 		if best == nil && !ln.busy && !rests {
 			delete(q.lines, ln.lane)
+			q.emptied(ln.lane)
 		}
 		return
 	}

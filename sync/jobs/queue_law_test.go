@@ -496,7 +496,7 @@ func TestAgentsBeginAtDifferentEnds(t *testing.T) {
 }
 
 func BenchmarkQueue(b *testing.B) {
-	q := newQueue(queueLimit)
+	q := newQueue(100_000)
 	for n := range 100_000 {
 		q.add(key{"ns", fmt.Sprint(n)}, lane{"ns", fmt.Sprint(n % 5000)}, false, n%10)
 	}

@@ -265,7 +265,7 @@ func TestQueueInvariants(t *testing.T) {
 
 func TestQueueHoldsAHundredThousandNames(t *testing.T) {
 	t.Parallel()
-	q := newQueue(queueLimit)
+	q := newQueue(100_000)
 	for n := range 100_000 {
 		q.add(key{"ns", fmt.Sprintf("job-%d", n)}, lane{"ns", fmt.Sprint(n % 1000)}, false, n%10)
 	}

@@ -9,6 +9,7 @@ var (
 	pathRepository = api.PathTo("spec", "repository")
 	pathPriority   = api.PathTo("metadata", "annotations", api.AnnoPriority)
 	pathAction     = api.PathTo("spec", "action")
+	pathNotBefore  = api.PathTo("metadata", "annotations", api.AnnoNotBefore)
 )
 
 // claimedSight is claimed for a sight.
