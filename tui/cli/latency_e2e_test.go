@@ -57,8 +57,10 @@ func TestClaimLatency(t *testing.T) {
 			return fmt.Sprintf("p50 %s, p90 %s, p99 %s, most %s", ms(median(v)), ms(quantile(v, 0.9)), ms(quantile(v, 0.99)), ms(slices.Max(v)))
 		}
 		t.Logf("POST to claim seen by a watch, n=%d in turn: limpet %s; bare %s", n, tell(limpet), tell(bare))
-		if *figures && (median(limpet) > half || quantile(limpet, 0.99) > most) {
-			t.Errorf("p50 %s, goal %s; p99 %s, goal %s", ms(median(limpet)), half, ms(quantile(limpet, 0.99)), most)
+		// A machine that is busy with other things shows it in the bare calls too.
+		goal50, goal99 := max(half, 2*median(bare)), max(most, 2*quantile(bare, 0.99))
+		if *figures && (median(limpet) > goal50 || quantile(limpet, 0.99) > goal99) {
+			t.Errorf("p50 %s, goal %s; p99 %s, goal %s", ms(median(limpet)), ms(goal50), ms(quantile(limpet, 0.99)), ms(goal99))
 		}
 	}
 	t.Run("API machinery", func(t *testing.T) {
