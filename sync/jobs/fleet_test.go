@@ -167,10 +167,13 @@ func (f *fleet) at(when time.Duration, do func()) {
 	heap.Push(&f.clock, fleetEvent{max(when, f.now), f.serial, do})
 }
 
-// drownedAfter is how far a server may fall behind, and for how long the claims
-// may be less than the jobs that come. Then it does not recover: an agent that
-// hears of a claim a minute late has sent its own long before.
-const drownedAfter = time.Minute
+// A server that is a minute behind does not recover: an agent that hears of a
+// claim so late has sent its own long before. Neither does a fleet whose claims
+// stay behind the jobs that come, by those of a quarter of a minute.
+const (
+	drownedAfter = time.Minute
+	mostBehind   = 15 * time.Second
+)
 
 // run lets things happen until nothing is left to happen, or the server has
 // drowned.
@@ -179,7 +182,7 @@ func (f *fleet) run() {
 		e := heap.Pop(&f.clock).(fleetEvent)
 		f.now = e.at
 		e.do()
-		behind := f.perDay > 0 && float64(f.posted-f.taken) > f.perDay*drownedAfter.Hours()/24 && len(f.backlog[0]) == 0
+		behind := f.perDay > 0 && float64(f.posted-f.taken) > f.perDay*mostBehind.Hours()/24 && len(f.backlog[0]) == 0
 		if behind || max(f.api.cpu, f.api.line, f.api.etcd)-f.now > drownedAfter {
 			f.drowned = f.now
 		}
