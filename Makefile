@@ -49,19 +49,19 @@ fuzz:
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
 
-# Name; package; tests; flags. Each takes -seed too, and logs its figures in
+# Name | package | tests | flags. Each takes -seed too, and logs its figures in
 # a line that begins with "fault: ".
 define FAULT_PARTS
-damaged state files           ; ./state       ; ^TestDamage$$; -fault
-power cuts of an agent        ; ./state       ; ^TestPowerCutOfAnAgent$$; -fault
-kill -9 of a writer           ; ./state       ; ^TestKill$$; -fault
-kill -9 at 12 points          ; ./tui/cli     ; ^TestKilledAtEveryPoint$$; -fault -parallel 3
-disks full and read-only      ; ./tui/cli     ; ^Test(FullStateDisk|FullMirrorDisk|ReadOnlyDisks)$$; -fault -parallel 3
-kill -9 at any moment         ; ./tui/cli     ; ^TestKilled(AtAnyMoment|WhileIt.*)$$; -fault -parallel 3
-starts on torn and bad files  ; ./tui/cli     ; Island$$; -fault
-restarts, two on one file     ; ./tui/cli     ; ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$; -fault -parallel 3
-races of four agents          ; ./tui/cli     ; ^TestRace$$; -fault -races 3
-network, clocks, tokens       ; ./tui/cli     ; ^TestNet; -fault -parallel 6
+damaged state files           | ./state | ^TestDamage$$ | -fault
+power cuts of an agent        | ./state | ^TestPowerCutOfAnAgent$$ | -fault
+kill -9 of a writer           | ./state | ^TestKill$$   | -fault
+kill -9 at 12 points          | ./tui/cli | ^TestKilledAtEveryPoint$$ | -fault -parallel 3
+disks full and read-only      | ./tui/cli | ^Test(FullStateDisk|FullMirrorDisk|ReadOnlyDisks)$$ | -fault -parallel 3
+kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileIt.*)$$ | -fault -parallel 3
+starts on torn and bad files  | ./tui/cli | Island$$ | -fault
+restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$ | -fault -parallel 3
+races of four agents          | ./tui/cli | ^TestRace$$ | -fault -races 3
+network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 6
 endef
 export FAULT_PARTS
 SEED ?= $(shell date +%s)
