@@ -36,6 +36,7 @@ package jobs
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,6 +123,8 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	// Two hosts may have one name: copied images do, and agents side by side.
+	o.self = o.Agent + " " + rand.Text()
 	t := o.terms()
 	k := newController(wire{client: c, timeout: t.callTimeout()}, wire{client: c.Lease(), timeout: t.callTimeout()}, c.Clock(), jobs, repos, store, o)
 	k.await = c.Await
@@ -142,12 +145,13 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 }
 
 func newController(s, renewals server, clock serverClock, jobs, repos lister, store ledger, o Options) *Controller {
-	queue := newIntake(queueLimit, o.Agent)
+	def(&o.self, o.Agent)
+	queue := newIntake(queueLimit, o.self)
 	queue.pace.meter = o.Meter
 	c := &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
 		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(), trims: newTrimmer(),
 		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{},
-		rivalry: &rivalry{agent: o.Agent}, again: make(chan struct{}, 1)}
+		rivalry: &rivalry{agent: o.self}, again: make(chan struct{}, 1)}
 	c.neighbours = newNeighbours(c.isOwn)
 	return c
 }

@@ -1,0 +1,43 @@
+package jobs
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"testing"
+
+	"limpet/sync/api"
+)
+
+// nowhere is a network that is not there.
+type nowhere struct{}
+
+func (nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed }
+
+// TestAgentsOfOneName: hosts that have the same name do not take jobs in the
+// same order, and do not hesitate for the same time.
+func TestAgentsOfOneName(t *testing.T) {
+	var orders [][]uint64
+	var waits []string
+	for range 2 {
+		c, err := api.Connect(t.Context(), api.Config{Transport: nowhere{}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		informer := func() *api.Informer { return c.Informer(api.Jobs, "", api.InformerOptions{}) }
+		k, err := New(c, informer(), informer(), nil, nil, Options{Agent: "host"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []uint64
+		for i := range 20 {
+			order = append(order, k.queue.queue.favour(lane{Namespace: "default", Repository: fmt.Sprint("repo-", i)}))
+		}
+		orders, waits = append(orders, order), append(waits, k.rivalry.agent)
+	}
+	if slices.Equal(orders[0], orders[1]) || waits[0] == waits[1] {
+		t.Errorf("two agents of one name favour the same repositories: %v, as %q", orders[0], waits)
+	}
+}
