@@ -152,7 +152,7 @@ func newController(s, renewals server, clock serverClock, jobs, repos lister, st
 		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(), trims: newTrimmer(),
 		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{},
 		rivalry: &rivalry{agent: o.self}, again: make(chan struct{}, 1)}
-	c.neighbours = newNeighbours(c.isOwn)
+	c.neighbours = newNeighbours(c.isOwnClaim)
 	return c
 }
 

@@ -56,7 +56,7 @@ const giveWay = 2 * time.Second
 
 // neighbours are the claims of other agents, as the watch shows them.
 type neighbours struct {
-	mine func(uid string) bool // jobs of this agent that are not in own
+	mine func(uid, owner string) bool // claims of this agent that are not in own
 
 	mu    sync.Mutex // guards everything below
 	lanes map[lane]map[string]*neighbour
@@ -85,7 +85,7 @@ type ownClaim struct {
 	before []neighbour   // the claims on the same repository at that moment
 }
 
-func newNeighbours(mine func(uid string) bool) *neighbours {
+func newNeighbours(mine func(uid, owner string) bool) *neighbours {
 	return &neighbours{mine: mine, lanes: map[lane]map[string]*neighbour{}, own: map[string]*ownClaim{}}
 }
 
@@ -203,7 +203,7 @@ func (n *neighbours) at(l lane) []neighbour {
 	defer n.mu.Unlock()
 	var out []neighbour
 	for uid, x := range n.lanes[l] {
-		if !n.mine(uid) {
+		if !n.mine(uid, x.owner) {
 			out = append(out, *x)
 		}
 	}
@@ -234,14 +234,14 @@ func (n *neighbours) earlier(l lane, own *ownClaim, version string) []neighbour 
 	defer n.mu.Unlock()
 	var out []neighbour
 	for _, x := range own.before {
-		if !n.mine(x.uid) {
+		if !n.mine(x.uid, x.owner) {
 			out = append(out, x)
 		}
 	}
 	for uid, x := range n.lanes[l] {
 		// What was shown later was accepted later, unless the watch was interrupted
 		// and a list has shown both.
-		if x.order > own.order && !n.mine(uid) && (err != nil || !x.certain || x.version < mine) {
+		if x.order > own.order && !n.mine(uid, x.owner) && (err != nil || !x.certain || x.version < mine) {
 			out = append(out, *x)
 		}
 	}

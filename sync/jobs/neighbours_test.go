@@ -321,7 +321,7 @@ func TestEverybodyAgreesWhoWasFirst(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			n := newNeighbours(func(string) bool { return false })
+			n := newNeighbours(func(string, string) bool { return false })
 			n.begin(uid, "me")
 			n.see(nil, job(mine, "4", "", 0)) // an old event must not count as the end
 			c.events(n)
