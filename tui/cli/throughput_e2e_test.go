@@ -10,7 +10,10 @@ import (
 // TestThroughputEmbedded: one agent, its embedded API and its history in one
 // durable file, jobs posted over the socket while it works.
 func TestThroughputEmbedded(t *testing.T) {
-	const goal = 150 // jobs/s
+	const (
+		goal       = 150  // jobs/s
+		leastRatio = 0.35 // of bare lives; a job is 8 durable writes, 7 of them one after the other, a bare life 5
+	)
 	for name, flags := range map[string][]string{"3 drivers (default)": nil, "16 drivers": {"--drivers", "16"}} {
 		t.Run(name, func(t *testing.T) {
 			h := newHome(t)
@@ -18,17 +21,22 @@ func TestThroughputEmbedded(t *testing.T) {
 			y := embeddedYard(t, h)
 			y.repositories(32)
 			s := y.look()
-			n := size(100, 1000)
-			var rates []float64
+			n := size(60, 500)
+			var rates, bare, ratios []float64
 			for range size(1, 5) {
-				rates = append(rates, perSecond(n, y.drain(s, n, 8)))
+				b := perSecond(n, y.bare(n, 8))
+				y.await("bare jobs deleted", s.gone, n)
+				l := perSecond(n, y.drain(s, n, 8))
+				rates, bare, ratios = append(rates, l), append(bare, b), append(ratios, l/b)
 			}
-			t.Logf("embedded API, one agent, %s: median %.0f jobs/s of %.0f (n=%d each)", name, median(rates), rates, n)
+			t.Logf("embedded API, one agent, %s: median %.0f jobs/s of %.0f; bare create+3 updates+delete %.0f/s, median ratio %.2f (n=%d each)",
+				name, median(rates), rates, median(bare), median(ratios), n)
 			if got := len(h.history(t)); got == 0 {
 				t.Error("no history")
 			}
-			if *figures && median(rates) < goal {
-				t.Errorf("median %.0f jobs/s, goal %d", median(rates), goal)
+			// A machine that is busy with other things shows it in the bare calls too.
+			if *figures && median(rates) < goal && median(ratios) < leastRatio {
+				t.Errorf("median %.0f jobs/s, goal %d; ratio %.2f, goal %.2f", median(rates), goal, median(ratios), leastRatio)
 			}
 			if code := d.stop(t); code != 0 {
 				t.Errorf("exit code %d", code)
