@@ -1,0 +1,214 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/state"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+)
+
+// How much an agent weighs while a crowd of jobs waits. Its drivers are busy
+// all the time with a Git host that never answers.
+//
+//	go test ./tui/cli -run Crowd -v -crowd 100000 -crowd-repos 1000
+
+var (
+	crowdSize  = flag.Int("crowd", 10_000, "pending jobs of TestCrowd")
+	crowdRepos = flag.Int("crowd-repos", 200, "repositories of TestCrowd")
+	crowdWatch = flag.Duration("crowd-watch", 10*time.Second, "how long TestCrowd looks at the idle agent")
+)
+
+// crowdLimit is what an agent may weigh at most in front of n pending jobs, in
+// KiB: what was seen of the agent itself, and 0.8 of each job. It comes to 130
+// MiB for a hundred thousand: the peak is that of the first look at all of them,
+// which holds the picture twice.
+func crowdLimit(n int) int { return 52<<10 + n*8/10 }
+
+func TestCrowdEmbedded(t *testing.T) {
+	h := newHome(t)
+	store, _, err := state.Open(t.Context(), state.Options{Path: h.state()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillCrowd(t, func(plural, name, object string) error {
+		key := state.ObjectKey{Resource: "provisioning.grafana.app/" + plural, Namespace: "default", Name: name}
+		_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
+			return state.Mutation{Data: bytes.Replace([]byte(object), []byte(`"0"`), fmt.Appendf(nil, `"%d"`, rev), 1)}, nil
+		})
+		return err
+	})
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	weigh(t, h)
+}
+
+// fillCrowd makes the repositories and the jobs.
+func fillCrowd(t *testing.T, put func(plural, name, object string) error) {
+	t.Helper()
+	url := "http://" + silentHost(t)
+	start := time.Now()
+	var g errgroup.Group
+	g.SetLimit(64)
+	meta := func(name, labels string) string {
+		var id [16]byte
+		_, _ = rand.Read(id[:])
+		return fmt.Sprintf(`"metadata":{"name":%q,"namespace":"default","uid":"%x-%x-%x-%x-%x","resourceVersion":"0","generation":1,"creationTimestamp":%q,"labels":{%s}}`,
+			name, id[:4], id[4:6], id[6:8], id[8:10], id[10:], start.Add(-time.Hour).UTC().Format(time.RFC3339), labels)
+	}
+	for i := range *crowdRepos {
+		name := fmt.Sprintf("repository-%04d", i)
+		g.Go(func() error {
+			return put("repositories", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository",%s,"spec":{"title":%q,"type":"git","git":{"url":"%s/%s.git","branch":"main","path":"/"},"sync":{"enabled":true,"target":"folder","intervalSeconds":3600},"workflows":[]},"status":{"observedGeneration":1,"health":{"healthy":true,"checked":1},"sync":{"state":"success","message":[],"finished":%d}}}`,
+				meta(name, ""), name, url, name, time.Now().UnixMilli()))
+		})
+	}
+	for i := range *crowdSize {
+		repo := fmt.Sprintf("repository-%04d", i%*crowdRepos)
+		name := fmt.Sprintf("%s-pull-%06d", repo, i)
+		g.Go(func() error {
+			return put("jobs", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",%s,"spec":{"action":"pull","repository":%q,"pull":{"incremental":true}},"status":{"state":"pending"}}`,
+				meta(name, fmt.Sprintf(`"provisioning.grafana.app/repository":%q`, repo)), repo))
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d jobs of %d repositories made in %s", *crowdSize, *crowdRepos, time.Since(start).Round(time.Millisecond))
+}
+
+// silentHost accepts connections and says nothing.
+func silentHost(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var open []net.Conn
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				for _, c := range open {
+					c.Close()
+				}
+				return
+			}
+			open = append(open, c)
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-done })
+	return ln.Addr().String()
+}
+
+// weigh starts an agent, waits until it works, looks at it for a while, and
+// stops it.
+func weigh(t *testing.T, h *home) {
+	t.Helper()
+	limpetBinary(t)
+	began := time.Now()
+	d := h.daemon(t)
+	desk, err := socket.Attach(t.Context(), filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer desk.Close()
+	var snap *view.Snapshot
+	until(t, "the drivers are busy and the crowd is seen", func() bool {
+		if snap, err = desk.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return snap.Counts.Working > 0 && snap.Counts.All() >= *crowdSize
+	})
+	first := readWeight(t, d.cmd.Process.Pid)
+	t.Logf("after %s, of which %s until the first claim: %s", time.Since(began).Round(time.Millisecond), firstClaim(t, d, began), first)
+	ctx, cancel := context.WithTimeout(t.Context(), *crowdWatch)
+	<-ctx.Done()
+	cancel()
+	last := readWeight(t, d.cmd.Process.Pid)
+	cpu := (last.cpu - first.cpu).Seconds() / crowdWatch.Seconds() * 100
+	t.Logf("%s later: %s; %.1f %% of a core since", *crowdWatch, last, cpu)
+	if limit := crowdLimit(*crowdSize); last.peak > limit {
+		t.Errorf("%d MiB at most, want %d", last.peak>>10, limit>>10)
+	}
+	d.kill()
+}
+
+// firstClaim is when the agent claimed its first job.
+func firstClaim(t *testing.T, d *daemon, began time.Time) time.Duration {
+	t.Helper()
+	for line := range strings.Lines(d.log.String()) {
+		var e struct {
+			Time time.Time `json:"time"`
+			Step string    `json:"step"`
+		}
+		if json.Unmarshal([]byte(line), &e) == nil && e.Step == "claimed" {
+			return e.Time.Sub(began).Round(time.Millisecond)
+		}
+	}
+	t.Error("no job was claimed")
+	return 0
+}
+
+// weight is what a process holds, in KiB, and the processor time it has used.
+type weight struct {
+	peak, rss, anon, file int
+	cpu                   time.Duration
+}
+
+func (w weight) String() string {
+	mib := func(kib int) string { return fmt.Sprintf("%.1f", float64(kib)/1024) }
+	return fmt.Sprintf("VmHWM %s MiB, VmRSS %s (RssAnon %s, RssFile %s), %s of processor time",
+		mib(w.peak), mib(w.rss), mib(w.anon), mib(w.file), w.cpu)
+}
+
+func readWeight(t *testing.T, pid int) weight {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	figure := func(name string) int {
+		_, rest, _ := strings.Cut(string(text), name+":")
+		fields := strings.Fields(rest)
+		if len(fields) == 0 {
+			t.Fatalf("no %s in %s", name, text)
+		}
+		n, err := strconv.Atoi(fields[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	w := weight{peak: figure("VmHWM"), rss: figure("VmRSS"), anon: figure("RssAnon"), file: figure("RssFile")}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(stat, []byte(") "))
+	for _, n := range []int{11, 12} { // utime and stime in hundredths of a second
+		ticks, err := strconv.Atoi(string(bytes.Fields(rest)[n]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.cpu += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	return w
+}
