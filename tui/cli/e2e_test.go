@@ -202,6 +202,10 @@ func (h *home) daemon(t *testing.T, args ...string) *daemon {
 			t.Fatalf("the daemon ended: %s", d.log)
 		default:
 		}
+		// A command that comes first opens the file itself and is in the way.
+		if !strings.Contains(d.log.String(), "agent started") {
+			return false
+		}
 		r := h.run(t, "status", "-o", "json")
 		var rep struct {
 			Daemon *struct{} `json:"daemon"`

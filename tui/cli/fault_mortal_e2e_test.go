@@ -231,6 +231,20 @@ func (m *mortal) flags() []string {
 		"--history-expiration", "24h")
 }
 
+// claims waits until a life has taken up a job.
+func (m *mortal) claims(l *life) {
+	m.t.Helper()
+	until(m.t, "a job is claimed", func() bool {
+		select {
+		case <-l.done:
+			return true
+		default:
+		}
+		now := m.log.String()[m.logged:]
+		return strings.Contains(now, `"step":"claimed"`) || strings.Contains(now, `"step":"resumed"`)
+	})
+}
+
 // end waits for the end of a life and says whether it was killed.
 func (m *mortal) end(l *life) (killed bool) {
 	m.t.Helper()

@@ -97,7 +97,10 @@ func TestRestarts(t *testing.T) {
 		m.feed(m.names()...)
 		l := m.start("")
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[i%2]
-		timer := time.AfterFunc(time.Duration(50+m.rng.IntN(600))*time.Millisecond, func() { _ = l.cmd.Process.Signal(signal) })
+		if m.rng.IntN(4) > 0 {
+			m.claims(l)
+		}
+		timer := time.AfterFunc(time.Duration(m.rng.IntN(300))*time.Millisecond, func() { _ = l.cmd.Process.Signal(signal) })
 		m.end(l)
 		timer.Stop()
 	}
