@@ -22,9 +22,9 @@ func (s simWorker) Ready(context.Context, Task) error { return nil }
 
 func (s simWorker) Run(ctx context.Context, t *Task) error {
 	w := s.p.world
-	run := &simRun{s.p, ctx}
-	w.oracle.begin(w, t.UID, run)
-	defer w.oracle.end(w, t.UID, run)
+	run := &simRun{s.p, ctx, t.UID, t.Job.Spec.Repository}
+	w.oracle.begin(w, run)
+	defer w.oracle.end(w, run)
 	f := w.fate.about(t.UID).of(uint64(t.Attempt))
 	for step := range 1 + f.n(3) {
 		g := f.of(uint64(step))
@@ -39,6 +39,7 @@ func (s simWorker) Run(ctx context.Context, t *Task) error {
 			return context.Cause(ctx)
 		}
 		t.Progress.SetMessage(ctx, fmt.Sprint("step ", step))
+		<-time.After(time.Microsecond) // not beside the write that this causes
 		t.Progress.Record(ctx, Result{Action: Created, Kind: "Dashboard", Name: "d"})
 		if err := t.Progress.Mark(ctx, step); err != nil {
 			return err

@@ -16,11 +16,12 @@ import (
 // simOracle holds every write and every run against the laws of this room.
 type simOracle struct {
 	broken    []simBreach
-	archives  map[string]int       // HistoricJobs that agents have made, by UID
-	runs      map[string][]*simRun // that have not returned, by UID
-	disturbed map[string]bool      // UIDs that somebody wrote without regard for claims
-	made      map[string]key       // UIDs of all jobs there ever were
-	ended     map[string]string    // who took the job out of the queue, by UID
+	archives  map[string]int    // HistoricJobs that agents have made, by UID
+	runs      []*simRun         // that have not returned
+	together  int               // runs that began on a repository that another agent worked on
+	disturbed map[string]bool   // UIDs that somebody wrote without regard for claims
+	made      map[string]key    // UIDs of all jobs there ever were
+	ended     map[string]string // who took the job out of the queue, by UID
 }
 
 // simBreach is a broken law.
@@ -28,12 +29,14 @@ type simBreach struct{ uid, law string }
 
 // simRun is a worker at work.
 type simRun struct {
-	p   *simProcess
-	ctx context.Context
+	p          *simProcess
+	ctx        context.Context
+	uid        string
+	repository string
 }
 
 func newSimOracle() simOracle {
-	return simOracle{archives: map[string]int{}, runs: map[string][]*simRun{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}}
+	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}}
 }
 
 func (o *simOracle) breach(uid, law string, args ...any) {
@@ -71,7 +74,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	if e.now != nil {
 		n := e.now.GetLabels()
 		claim = n[api.LabelClaim]
-		if (claim == "") != (n[api.LabelClaimOwner] == "") {
+		if claim != since && (claim == "") != (n[api.LabelClaimOwner] == "") {
 			o.breach(uid, "%s: one claim label without the other", p.name)
 		}
 	}
@@ -129,29 +132,59 @@ func (o *simOracle) judgeArchive(w *simWorld, e simEntry, uid string) {
 }
 
 // begin and end frame a run of a worker.
-func (o *simOracle) begin(w *simWorld, uid string, r *simRun) {
+func (o *simOracle) begin(w *simWorld, r *simRun) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, other := range o.runs[uid] {
+	for _, other := range o.runs {
 		switch {
 		case other.p.dead.Load() || r.p.dead.Load() || other.ctx.Err() != nil:
 		case other.p.awakeIn() > 0: // it cannot know
-		case o.disturbed[uid]: // a neighbour took the claim away
-		default:
-			o.breach(uid, "%s runs the job while %s does", r.p.name, other.p.name)
+		case o.disturbed[other.uid] || o.disturbed[r.uid]: // a neighbour took a claim away
+		case other.uid == r.uid:
+			o.breach(r.uid, "%s runs the job while %s does", r.p.name, other.p.name)
+		case other.repository == r.repository && w.ordered && o.holds(w, other):
+			o.together++ // the exclusion of a repository is as good as a watch, not a law: see neighbours.go
 		}
 	}
-	o.runs[uid] = append(o.runs[uid], r)
+	o.runs = append(o.runs, r)
 }
 
-func (o *simOracle) end(w *simWorld, uid string, r *simRun) {
+// holds says that the claim of a run is there and not expired. A job that was
+// deleted leaves its worker running until it hears of that.
+func (o *simOracle) holds(w *simWorld, r *simRun) bool {
+	job := w.jobs[o.made[r.uid]]
+	if job == nil || string(job.GetUID()) != r.uid {
+		return false
+	}
+	l := job.GetLabels()
+	at, _ := strconv.ParseInt(l[api.LabelClaim], 10, 64)
+	return strings.HasPrefix(l[api.LabelClaimOwner], r.p.name+".") && w.now().UnixMilli()-at < DefaultExpiry.Milliseconds()
+}
+
+func (o *simOracle) end(w *simWorld, r *simRun) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o.runs[uid] = slices.DeleteFunc(o.runs[uid], func(x *simRun) bool { return x == r })
+	o.runs = slices.DeleteFunc(o.runs, func(x *simRun) bool { return x == r })
+}
+
+// budget is how many requests a world may cost: for each process its start, its
+// cleanup and its claims of before, for each job of any fate what agents that want
+// it ask, its renewals and its tries. It is about three times what the dearest of
+// many thousand worlds has cost.
+func (w *simWorld) budget() int { return 60*len(w.processes) + 180*len(w.oracle.made) }
+
+func (w *simWorld) requests() (n int) {
+	for _, p := range w.processes {
+		n += p.link.total
+	}
+	return n
 }
 
 // last judges when everything is over and every agent has stopped.
 func (o *simOracle) last(w *simWorld) {
+	if n := w.requests(); n > w.budget() {
+		o.breach("", "%d requests of %d processes for %d jobs", n, len(w.processes), len(o.made))
+	}
 	records := map[string][]state.Record{}
 	for _, h := range w.hosts {
 		for uid, k := range h.disk.claims {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -25,6 +26,7 @@ func newSimWorld(seed uint64) (*simWorld, []deed) {
 	w := &simWorld{seed: seed, fate: f, start: time.Now(), calm: time.Now().Add(length),
 		repos: simRepos{}, jobs: map[key]*unstructured.Unstructured{}, historic: map[string]*unstructured.Unstructured{}, oracle: newSimOracle()}
 	w.skew = []time.Duration{0, time.Hour, -30 * time.Minute}[f.of(2).n(3)]
+	w.ordered = f.of(17).likely(500)
 	w.loki = f.of(3).likely(80)
 	w.rough = []int{0, 15, 50, 120}[f.of(4).n(4)]
 	w.deadly = []int{0, 0, 10, 40}[f.of(5).n(4)]
@@ -185,7 +187,24 @@ func (w *simWorld) people(f fate) (deeds []deed) {
 func (w *simWorld) create(repo, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, _ = w.createJob("person", w.newJob(repo, name))
+	u := w.newJob(repo, name)
+	if p := w.fate.about(name).n(20); p < 10 {
+		setAnnotation(u, api.AnnoPriority, fmt.Sprint(p))
+	}
+	_, _ = w.createJob("person", u)
+}
+
+// ask tells an agent something, as its commands do.
+func (w *simWorld) ask(p *simProcess, k key, g fate) {
+	if g.of(5).likely(500) {
+		w.tale(p.name, "is asked to cancel "+k.Name, "")
+		_ = p.agent.Cancel(context.Background(), k.Namespace, k.Name)
+		return
+	}
+	w.tale(p.name, "drains", "")
+	p.agent.Drain(true)
+	<-time.After(g.of(6).between(time.Second, 2*time.Minute))
+	p.agent.Drain(false)
 }
 
 // meddle does something to one of the jobs that are there.
@@ -200,6 +219,10 @@ func (w *simWorld) meddle(g fate) {
 	cur := w.jobs[k]
 	next := cur.DeepCopy()
 	repo, _, _ := unstructured.NestedString(cur.Object, "spec", "repository")
+	if host := w.hosts[g.of(3).n(len(w.hosts))]; host.life != nil && g.of(4).likely(300) {
+		go w.ask(host.life, k, g) // not under the lock
+		return
+	}
 	switch g.of(2).n(5) {
 	case 0:
 		_ = w.deleteJob("person", simSent{}, k, "", "")

@@ -15,6 +15,7 @@ type simSums struct {
 	mu     sync.Mutex // guards the fields below
 	counts map[string]int
 	waited time.Duration // the longest
+	dear   int           // percent of the budget of requests that the dearest took
 }
 
 func (s *simSums) add(w *simWorld) {
@@ -27,9 +28,8 @@ func (s *simSums) add(w *simWorld) {
 	s.counts["agents"] += len(w.hosts)
 	s.counts["processes"] += len(w.processes)
 	s.counts["jobs"] += len(w.oracle.made)
-	for _, p := range w.processes {
-		s.counts["calls"] += p.link.total
-	}
+	s.counts["calls"] += w.requests()
+	s.counts["runs beside another on one repository"] += w.oracle.together
 	for _, e := range w.audit {
 		s.counts["write "+e.verb]++
 	}
@@ -37,6 +37,7 @@ func (s *simSums) add(w *simWorld) {
 		kind, _, _ := strings.Cut(l.what, " ")
 		s.counts["told "+kind]++
 	}
+	s.dear = max(s.dear, 100*w.requests()/w.budget())
 	s.waited = max(s.waited, w.waited)
 }
 
@@ -45,5 +46,5 @@ func (s *simSums) String() string {
 	for _, k := range slices.Sorted(maps.Keys(s.counts)) {
 		fmt.Fprintf(&b, "%s %d, ", k, s.counts[k])
 	}
-	return b.String() + "longest wait after the calm " + s.waited.Round(time.Second).String()
+	return b.String() + "longest wait after the calm " + s.waited.Round(time.Second).String() + fmt.Sprintf(", dearest %d %% of its requests", s.dear)
 }

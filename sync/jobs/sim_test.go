@@ -19,8 +19,6 @@ var (
 	simSeeds = flag.Int("seeds", simDefault, "how many seeds TestSimulation runs")
 )
 
-const simDefault = 2000
-
 // TestSimulation lets many agents live in many worlds, each made by one seed,
 // and holds every write, every run and the end against the laws of simOracle.
 func TestSimulation(t *testing.T) {

@@ -14,16 +14,18 @@ import (
 )
 
 // simWatch is a process's picture of the jobs. Events of one object come in
-// order; those of several come in any, late, twice, or not at all until the next
-// list.
+// order; those of several do so in half of the worlds. They come late, twice, or
+// not at all until the next list.
 type simWatch struct {
 	p       *simProcess
 	handler api.Handler
 	synced  chan struct{}
 
-	last map[key]time.Time // when the last event of a job comes; under the lock of the world
+	gap  bool              // nothing is shown until the next list; under the lock of the world
+	last map[key]time.Time // when the last event of a job comes, of any where watches keep the order; under the lock of the world
 
-	turn    sync.Mutex    // handlers run one at a time; guards seen
+	turn    sync.Mutex    // handlers run one at a time; guards seen and broken
+	broken  bool          // nothing is shown until the next list
 	seen    map[key]int64 // revision of what is in the picture, or of its deletion
 	mu      sync.Mutex    // guards the fields below
 	picture map[key]*unstructured.Unstructured
@@ -38,7 +40,7 @@ func newSimWatch(p *simProcess) *simWatch {
 
 // expect is told of every change, under the lock of the world.
 func (s *simWatch) expect(rev int64, e simEntry) {
-	if s.p.dead.Load() {
+	if s.p.dead.Load() || s.gap {
 		return
 	}
 	u := e.now
@@ -56,15 +58,20 @@ func (s *simWatch) expect(rev int64, e simEntry) {
 		case 1: // twice
 			time.AfterFunc(f.of(22).between(time.Second, 5*time.Second), func() { s.event(k, rev, e.now) })
 		case 2: // lost, until somebody notices
+			s.gap = w.ordered // and all that follow
 			s.relist(f.of(22).between(time.Second, 40*time.Second))
 			return
 		}
 	}
 	at := e.at.Add(late)
-	if last := s.last[k]; !at.After(last) {
+	one := k
+	if w.ordered {
+		one = key{}
+	}
+	if last := s.last[one]; !at.After(last) {
 		at = last.Add(1)
 	}
-	s.last[k] = at
+	s.last[one] = at
 	time.AfterFunc(time.Until(at), func() { s.event(k, rev, e.now) })
 }
 
@@ -73,13 +80,14 @@ func (s *simWatch) event(k key, rev int64, now *unstructured.Unstructured) {
 	if s.p.dead.Load() {
 		return
 	}
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if away := s.away(); away > 0 {
+		s.broken = s.p.world.ordered
 		s.relist(away)
 		return
 	}
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if !s.HasSynced() {
+	if s.broken || !s.HasSynced() {
 		return
 	}
 	switch {
@@ -96,7 +104,7 @@ func (s *simWatch) event(k key, rev int64, now *unstructured.Unstructured) {
 
 // show changes the picture, then calls the handler.
 func (s *simWatch) show(k key, rev int64, now *unstructured.Unstructured) {
-	s.seen[k] = rev
+	s.seen[k] = max(rev, s.seen[k])
 	s.mu.Lock()
 	old := s.picture[k]
 	if now == nil {
@@ -143,9 +151,11 @@ func (s *simWatch) relist(after time.Duration) {
 		w := s.p.world
 		w.mu.Lock()
 		rev, now := w.rev, maps.Clone(w.jobs)
+		s.gap = false
 		w.mu.Unlock()
 		s.turn.Lock()
 		defer s.turn.Unlock()
+		s.broken = false
 		keys := slices.SortedFunc(maps.Keys(now), byName)
 		for _, k := range slices.SortedFunc(maps.Keys(s.picture), byName) {
 			if now[k] == nil {

@@ -36,7 +36,8 @@ type simWorld struct {
 
 	grafanas []*simGrafana
 
-	deadly  int // how many steps of a job in a thousand kill the process
+	ordered bool // watches show all jobs in the order of their writes, as one server does
+	deadly  int  // how many steps of a job in a thousand kill the process
 	options Options
 	waited  time.Duration // from the calm to the end
 	over    atomic.Bool
