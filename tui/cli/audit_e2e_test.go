@@ -35,7 +35,8 @@ type trail struct {
 	claimed            int64  // the label, server milliseconds
 	claims             int
 	archived, finished int // HistoricJobs made, DELETEs taken
-	perhaps            int // DELETEs whose client went before the answer
+	// DELETEs and HistoricJobs whose client went, or was killed, before the answer.
+	perhaps, perhapsArchived int
 	last               string
 }
 
@@ -53,7 +54,7 @@ type event struct {
 func auditOf(t testing.TB, all []apitest.Request, expiry time.Duration) *audit {
 	t.Helper()
 	a := &audit{jobs: map[string]*trail{}}
-	unanswered := map[string]int{} // DELETEs by UID
+	unanswered, halfArchived := map[string]int{}, map[string]int{} // DELETEs and HistoricJobs by UID
 	byJob, held := map[string][]event{}, map[string]bool{}
 	refused := map[string]int{}  // conflicts by token
 	names := map[string]string{} // name of a job to the UID that was seen last under it
@@ -92,6 +93,9 @@ func auditOf(t testing.TB, all []apitest.Request, expiry time.Duration) *audit {
 		case kind == "jobs" && r.Method == http.MethodDelete && r.Code >= 500:
 			unanswered[body.Preconditions.UID]++
 			continue
+		case kind == "historicjobs" && r.Method == http.MethodPost && r.Code >= 500:
+			halfArchived[body.Metadata.Labels[api.LabelOriginalUID]]++
+			continue
 		case r.Code >= 300:
 			continue
 		case kind == "jobs" && r.Method == http.MethodPost:
@@ -128,6 +132,11 @@ func auditOf(t testing.TB, all []apitest.Request, expiry time.Duration) *audit {
 	for uid, n := range unanswered {
 		if tr := a.jobs[uid]; tr != nil {
 			tr.perhaps = n
+		}
+	}
+	for uid, n := range halfArchived {
+		if tr := a.jobs[uid]; tr != nil {
+			tr.perhapsArchived = n
 		}
 	}
 	for token, n := range refused { // a token that never held anything was refused its claim
@@ -201,7 +210,7 @@ func (a *audit) judge(t testing.TB, uids ...string) {
 		switch {
 		case tr == nil:
 			t.Errorf("job %s was never touched", uid)
-		case tr.archived != 1 || tr.finished > 1 || tr.finished+tr.perhaps == 0:
+		case tr.archived > 1 || tr.archived+tr.perhapsArchived == 0 || tr.finished > 1 || tr.finished+tr.perhaps == 0:
 			t.Errorf("job %s: %d HistoricJobs, deleted %d times, claimed %d times (last: %s)", uid, tr.archived, tr.finished, tr.claims, tr.last)
 		}
 	}
