@@ -37,7 +37,7 @@ type trail struct {
 	archived, finished int // HistoricJobs made, DELETEs taken
 	// DELETEs and HistoricJobs whose client went, or was killed, before the answer.
 	perhaps, perhapsArchived int
-	last               string
+	last                     string
 }
 
 // event is one write that took effect, with what it says.
