@@ -43,10 +43,12 @@ spec:
 	return i
 }
 
-// live starts the agent and waits until it has pulled everything.
+// live starts the agent and waits until it has pulled everything. A job that had
+// ended may come back out of a damaged file, claimed as it was then; it is made
+// eligible when that claim has expired, so the lease is short here.
 func (i *island) live(t *testing.T) *daemon {
 	t.Helper()
-	d := i.daemon(t, "--manifests", i.manifests)
+	d := i.daemon(t, "--manifests", i.manifests, "--claim-expiry", mortalExpiry.String(), "--lease-renewal-interval", mortalRenew.String())
 	i.pull(t)
 	return d
 }
