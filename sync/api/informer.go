@@ -249,7 +249,7 @@ func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Obje
 	}
 	defer i.running.Done()
 	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
-	out := new(heldList)
+	next := i.picture.newDraft()
 	for {
 		var page *unstructured.UnstructuredList
 		err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
@@ -262,12 +262,11 @@ func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Obje
 		i.alive()
 		i.failures.Store(0)
 		for n := range page.Items {
-			out.Items = append(out.Items, i.picture.hold(&page.Items[n]))
+			next.album.put(i.picture.hold(&page.Items[n]).Sight)
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
 			i.fresh.Store(false)
-			out.ResourceVersion = page.GetResourceVersion()
-			return out, nil
+			return &draftList{ListMeta: metav1.ListMeta{ResourceVersion: page.GetResourceVersion()}, Items: []*draft{next}}, nil
 		}
 	}
 }

@@ -1,28 +1,30 @@
 package api
 
 import (
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
 // picture is where client-go's reflector puts what it hears: it keeps the
 // objects, packed or whole, and tells the handlers. A change is in the picture
 // before the handlers hear of it, and they have returned before the next: so
-// nothing waits in between, whose size nobody bounds.
+// nothing waits in between, whose size nobody bounds. Of the first objects all
+// are in the picture before the handlers hear of one.
 type picture struct {
 	packer *packer // nil = objects are kept whole
 
 	tell     sync.Mutex // guards handlers and the order of what they are told
 	handlers []Handler
 
-	mu     sync.RWMutex // guards the maps below, one of which is in use
-	packed map[string]string
-	whole  map[string]*unstructured.Unstructured
+	mu  sync.RWMutex // guards now; who changes it holds tell as well
+	now *album
 
 	once   sync.Once
 	synced chan struct{} // closed when the picture has been complete once
@@ -31,10 +33,9 @@ type picture struct {
 func newPicture(packs bool) *picture {
 	p := &picture{synced: make(chan struct{})}
 	if packs {
-		p.packer, p.packed = newPacker(), map[string]string{}
-	} else {
-		p.whole = map[string]*unstructured.Unstructured{}
+		p.packer = newPacker()
 	}
+	p.now = newAlbum(p.packer)
 	return p
 }
 
@@ -52,15 +53,46 @@ func (h *held) GetAnnotations() map[string]string { return nil }
 func (h *held) GetObjectKind() schema.ObjectKind  { return schema.EmptyObjectKind }
 func (h *held) DeepCopyObject() runtime.Object    { return new(*h) }
 
-// heldList is a list of the server, packed page by page.
-type heldList struct {
+// draft is a new picture on its way through the reflector, to which it is one
+// object: a crowd would otherwise be kept once more in stores of the reflector.
+type draft struct {
+	metav1.Object // nil
+	album         *album
+}
+
+func (d *draft) GetNamespace() string              { return "" }
+func (d *draft) GetName() string                   { return "draft" }
+func (d *draft) GetResourceVersion() string        { return "" }
+func (d *draft) GetAnnotations() map[string]string { return nil }
+func (d *draft) GetObjectKind() schema.ObjectKind  { return schema.EmptyObjectKind }
+func (d *draft) DeepCopyObject() runtime.Object    { return new(*d) }
+
+// draftList is the answer to a list.
+type draftList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
-	Items []*held
+	Items []*draft // one
 }
 
 // DeepCopyObject implements runtime.Object. Nothing of a list is ever changed.
-func (l *heldList) DeepCopyObject() runtime.Object { return new(*l) }
+func (l *draftList) DeepCopyObject() runtime.Object { return new(*l) }
+
+// takes keeps what an event tells of an object.
+func (d *draft) takes(e watch.Event) bool {
+	h, ok := e.Object.(*held)
+	if !ok {
+		return false
+	}
+	switch e.Type {
+	case watch.Added, watch.Modified:
+		d.album.put(h.Sight)
+	case watch.Deleted:
+		d.album.drop(h.key)
+	}
+	return true
+}
+
+func (p *picture) newDraft() *draft { return &draft{album: newAlbum(p.packer)} }
 
 // hold makes the sight of an object that has come from the server. An object
 // that the picture has already is not kept twice.
@@ -70,11 +102,8 @@ func (p *picture) hold(u *unstructured.Unstructured) *held {
 		return &held{Sight: SightOf(u)}
 	}
 	key, packed := p.packer.pack(u)
-	p.mu.RLock()
-	known := p.packed[key]
-	p.mu.RUnlock()
-	if known == packed {
-		key, packed = known[:len(key)], known
+	if known, _ := p.get(key); known.packed == packed {
+		return &held{Sight: known}
 	}
 	return &held{Sight: Sight{key: key, packed: packed, packer: p.packer}}
 }
@@ -82,69 +111,33 @@ func (p *picture) hold(u *unstructured.Unstructured) *held {
 func (p *picture) get(key string) (Sight, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.locked(key)
+	return p.now.get(key)
 }
 
-// locked is get with mu held.
-func (p *picture) locked(key string) (Sight, bool) {
-	if p.packer != nil {
-		packed, ok := p.packed[key]
-		if !ok {
-			return Sight{}, false
-		}
-		return Sight{key: packed[:len(key)], packed: packed, packer: p.packer}, true
-	}
-	u, ok := p.whole[key]
-	return Sight{key: key, whole: u}, ok
-}
-
-// put keeps a sight and returns the one before.
-func (p *picture) put(s Sight) (Sight, bool) {
+func (p *picture) put(s Sight) (old Sight, had bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, had := p.locked(s.key)
-	if p.packer != nil {
-		p.packed[s.key] = s.packed
-	} else {
-		p.whole[s.key] = s.whole
-	}
-	return old, had
+	return p.now.put(s)
 }
 
-func (p *picture) drop(key string) (Sight, bool) {
+func (p *picture) drop(key string) (old Sight, had bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, had := p.locked(key)
-	delete(p.packed, key)
-	delete(p.whole, key)
-	return old, had
-}
-
-func (p *picture) count() int {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return len(p.packed) + len(p.whole)
+	return p.now.drop(key)
 }
 
 // all returns every sight. The cost is a slice; what it refers to is shared.
 func (p *picture) all() []Sight {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	out := make([]Sight, 0, len(p.packed)+len(p.whole))
-	for key, packed := range p.packed {
-		out = append(out, Sight{key: key, packed: packed, packer: p.packer})
-	}
-	for key, u := range p.whole {
-		out = append(out, Sight{key: key, whole: u})
-	}
-	return out
+	return slices.AppendSeq(make([]Sight, 0, p.now.count()), p.now.each())
 }
 
 // join adds a handler, which first receives the picture as it is.
 func (p *picture) join(h Handler) {
 	p.tell.Lock()
 	defer p.tell.Unlock()
-	for _, s := range p.all() {
+	for s := range p.now.each() {
 		h.added(s)
 	}
 	p.handlers = append(p.handlers, h)
@@ -197,31 +190,42 @@ func (p *picture) removed(s Sight) {
 	}
 }
 
-// Replace implements cache.ReflectorStore: list is the whole picture.
+// Replace implements cache.ReflectorStore: list has one draft.
 func (p *picture) Replace(list []any, _ string) error {
 	p.tell.Lock()
 	defer p.tell.Unlock()
 	for _, obj := range list {
-		if h, ok := obj.(*held); ok {
-			p.set(h.Sight)
-		}
-	}
-	if p.count() > len(list) {
-		is := make(map[string]struct{}, len(list))
-		for _, obj := range list {
-			if h, ok := obj.(*held); ok {
-				is[h.key] = struct{}{}
-			}
-		}
-		for _, s := range p.all() {
-			if _, ok := is[s.key]; !ok {
-				p.drop(s.key)
-				p.removed(s)
-			}
+		if d, ok := obj.(*draft); ok {
+			p.follow(d.album)
 		}
 	}
 	p.once.Do(func() { close(p.synced) })
 	return nil
+}
+
+// follow makes the picture like another one, which is used up. It is called with
+// tell held.
+func (p *picture) follow(next *album) {
+	if p.now.count() == 0 {
+		p.mu.Lock()
+		p.now = next
+		p.mu.Unlock()
+		for s := range next.each() {
+			for _, h := range p.handlers {
+				h.added(s)
+			}
+		}
+		return
+	}
+	for s := range next.each() {
+		p.set(s)
+	}
+	for s := range p.now.each() {
+		if _, ok := next.get(s.key); !ok {
+			p.drop(s.key)
+			p.removed(s)
+		}
+	}
 }
 
 // Resync implements cache.ReflectorStore.
