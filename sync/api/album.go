@@ -1,45 +1,35 @@
 package api
 
-import (
-	"iter"
+import "iter"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-)
-
-// album is a set of objects by key, packed or whole. It is not safe for
+// album is a set of objects, all packed or all whole. It is not safe for
 // concurrent use.
 type album struct {
-	packer *packer // nil = objects are kept whole
-	packed map[string]string
-	whole  map[string]*unstructured.Unstructured
+	from   *origin           // of the packed ones
+	packed map[string]string // by key, which is a part of it
+	whole  map[string]Sight
 }
 
-func newAlbum(p *packer) *album {
-	if p != nil {
-		return &album{packer: p, packed: map[string]string{}}
-	}
-	return &album{whole: map[string]*unstructured.Unstructured{}}
+func newAlbum(from *origin) *album {
+	return &album{from: from, packed: map[string]string{}, whole: map[string]Sight{}}
 }
 
 func (a *album) get(key string) (Sight, bool) {
-	if a.packer != nil {
-		packed, ok := a.packed[key]
-		if !ok {
-			return Sight{}, false
-		}
-		return Sight{key: packed[:len(key)], packed: packed, packer: a.packer}, true
+	if packed, ok := a.packed[key]; ok {
+		return Sight{packed: packed, from: a.from}, true
 	}
-	u, ok := a.whole[key]
-	return Sight{key: key, whole: u}, ok
+	s, ok := a.whole[key]
+	return s, ok
 }
 
 // put keeps a sight and returns the one before.
 func (a *album) put(s Sight) (old Sight, had bool) {
-	old, had = a.get(s.key)
-	if a.packer != nil {
-		a.packed[s.key] = s.packed
+	key := s.Key()
+	old, had = a.get(key)
+	if s.packed != "" {
+		a.packed[key] = s.packed
 	} else {
-		a.whole[s.key] = s.whole
+		a.whole[key] = s
 	}
 	return old, had
 }
@@ -57,13 +47,13 @@ func (a *album) count() int { return len(a.packed) + len(a.whole) }
 // each yields all sights, in no order. The one that is yielded may be dropped.
 func (a *album) each() iter.Seq[Sight] {
 	return func(yield func(Sight) bool) {
-		for key, packed := range a.packed {
-			if !yield(Sight{key: key, packed: packed, packer: a.packer}) {
+		for _, packed := range a.packed {
+			if !yield(Sight{packed: packed, from: a.from}) {
 				return
 			}
 		}
-		for key, u := range a.whole {
-			if !yield(Sight{key: key, whole: u}) {
+		for _, s := range a.whole {
+			if !yield(s) {
 				return
 			}
 		}

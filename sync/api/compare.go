@@ -91,7 +91,7 @@ func (i *Informer) versions() map[uint64]uint64 {
 	all := i.picture.all()
 	versions := make(map[uint64]uint64, len(all))
 	for _, s := range all {
-		versions[digest(s.key)] = digest(s.identity())
+		versions[digest(s.Key())] = digest(s.identity())
 	}
 	return versions
 }
@@ -130,7 +130,7 @@ func (i *Informer) listVersions(ctx context.Context) (map[uint64]uint64, error) 
 		}
 		for n := range page.Items {
 			s := SightOf(&page.Items[n])
-			versions[digest(s.key)] = digest(s.identity())
+			versions[digest(s.Key())] = digest(s.identity())
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
 			return versions, nil

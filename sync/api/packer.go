@@ -19,7 +19,7 @@ import (
 // members; the tree of their names is a shape, which is kept once. What is left
 // are the values at its leaves:
 //
-//	key, number of the shape, values in the order of the shape
+//	length of the key, key, number of the shape, values in the order of the shape
 //
 // The namespace and the name stand in the key alone. UIDs, timestamps and
 // resource versions are kept as the numbers that they are, and a text that
@@ -81,16 +81,16 @@ const (
 	nodeName      = 'n'
 )
 
-// pack makes the packed form of an object, and its key, which is a part of it.
-func (p *packer) pack(u *unstructured.Unstructured) (key, packed string) {
+// pack makes the packed form of an object.
+func (p *packer) pack(u *unstructured.Unstructured) string {
 	full := objectKey(u.GetNamespace(), u.GetName())
 	w := writer{key: full, text: make([]byte, 0, 512), values: make([]byte, 0, 256)}
 	var number uint64
 	if w.object(u.Object, 0) {
 		number = p.shapeOf(w.text)
 	}
-	out := make([]byte, 0, len(full)+4+len(w.values))
-	out = append(out, full...)
+	out := make([]byte, 0, len(full)+6+len(w.values))
+	out = append(binary.AppendUvarint(out, uint64(len(full))), full...)
 	out = binary.AppendUvarint(out, number)
 	if number == 0 {
 		data, err := json.Marshal(u.Object)
@@ -101,8 +101,13 @@ func (p *packer) pack(u *unstructured.Unstructured) (key, packed string) {
 	} else {
 		out = append(out, w.values...)
 	}
-	packed = string(out)
-	return packed[:len(full)], packed
+	return string(out)
+}
+
+// keyIn returns the key of a packed object, which is a part of it.
+func keyIn(packed string) string {
+	r := reader{data: packed}
+	return r.take(int(r.uvarint()))
 }
 
 // shapeOf returns the number of a shape, 0 when there are too many.
@@ -132,15 +137,15 @@ func (p *packer) shapeOf(text []byte) uint64 {
 }
 
 // open splits a packed object.
-func (p *packer) open(key, packed string) (*shape, reader) {
-	r := reader{data: packed, at: len(key)}
-	number := r.uvarint()
-	return (*p.shapes.Load())[number], r
+func (p *packer) open(packed string) (s *shape, key string, r reader) {
+	r = reader{data: packed}
+	key = r.take(int(r.uvarint()))
+	return (*p.shapes.Load())[r.uvarint()], key, r
 }
 
 // unpack makes an object again.
-func (p *packer) unpack(key, packed string) *unstructured.Unstructured {
-	s, r := p.open(key, packed)
+func (p *packer) unpack(packed string) *unstructured.Unstructured {
+	s, key, r := p.open(packed)
 	if s == nil {
 		return &unstructured.Unstructured{Object: decodePacked(packed[r.at:])}
 	}
@@ -149,8 +154,8 @@ func (p *packer) unpack(key, packed string) *unstructured.Unstructured {
 }
 
 // find reads one value of a packed object.
-func (p *packer) find(key, packed string, path Path) scalar {
-	s, r := p.open(key, packed)
+func (p *packer) find(packed string, path Path) scalar {
+	s, key, r := p.open(packed)
 	if s == nil {
 		return memberOf(decodePacked(packed[r.at:]), path)
 	}

@@ -48,11 +48,11 @@ func TestPackingLosesNothing(t *testing.T) {
 	for range 2 { // the second time the shapes are known
 		for _, text := range samples {
 			u := decoded(t, text)
-			key, packed := p.pack(u)
-			if got := p.unpack(key, packed); !reflect.DeepEqual(got.Object, decoded(t, text).Object) {
+			packed := p.pack(u)
+			if got := p.unpack(packed); !reflect.DeepEqual(got.Object, decoded(t, text).Object) {
 				t.Errorf("%s became %v", text, got.Object)
 			}
-			if key != objectKey(u.GetNamespace(), u.GetName()) || !strings.HasPrefix(packed, key) {
+			if key := keyIn(packed); key != objectKey(u.GetNamespace(), u.GetName()) {
 				t.Errorf("%s: key %q", text, key)
 			}
 		}
@@ -70,12 +70,12 @@ func FuzzPacking(f *testing.F) {
 			return
 		}
 		p, u := newPacker(), &unstructured.Unstructured{Object: object}
-		key, packed := p.pack(u)
-		again := p.unpack(key, packed)
+		packed := p.pack(u)
+		again := p.unpack(packed)
 		if !reflect.DeepEqual(again.Object, u.Object) {
 			t.Errorf("%s became %v", text, again.Object)
 		}
-		s := Sight{key: key, packed: packed, packer: p}
+		s := Sight{packed: packed, from: &origin{packer: p}}
 		if whole := SightOf(u); s.UID() != whole.UID() || s.Version() != whole.Version() || !s.Created().Equal(whole.Created()) {
 			t.Errorf("%s: seen as %s, %s, %s", text, s.UID(), s.Version(), s.Created())
 		}
@@ -98,8 +98,8 @@ func TestSightOfBothForms(t *testing.T) {
 	}
 	for _, text := range append(samples, job(7)) {
 		u := decoded(t, text)
-		key, packed := p.pack(u)
-		s, whole := Sight{key: key, packed: packed, packer: p}, SightOf(u)
+		packed := p.pack(u)
+		s, whole := Sight{packed: packed, from: &origin{packer: p}}, SightOf(u)
 		if s.Namespace() != whole.Namespace() || s.Name() != whole.Name() {
 			t.Errorf("%s: %s, %s", text, s.Namespace(), s.Name())
 		}
@@ -120,14 +120,14 @@ func TestShapesAreBounded(t *testing.T) {
 	p := newPacker()
 	for i := range 3 * mostShapes {
 		text := fmt.Sprintf(`{"metadata":{"name":"a","uid":"u%d","labels":{"label-%d":"x"}}}`, i, i)
-		key, packed := p.pack(decoded(t, text))
-		s := Sight{key: key, packed: packed, packer: p}
+		packed := p.pack(decoded(t, text))
+		s := Sight{packed: packed, from: &origin{packer: p}}
 		if !reflect.DeepEqual(s.Object(), decoded(t, text)) || s.UID() != "u"+strconv.Itoa(i) {
 			t.Fatalf("%s became %v", text, s.Object())
 		}
 	}
-	key, packed := p.pack(decoded(t, `{"x":"`+strings.Repeat("x", mostShape)+`","`+strings.Repeat("n", mostShape)+`":1}`))
-	if _, r := p.open(key, packed); len(*p.shapes.Load()) != mostShapes+1 || packed[r.at] != '{' {
+	packed := p.pack(decoded(t, `{"x":"`+strings.Repeat("x", mostShape)+`","`+strings.Repeat("n", mostShape)+`":1}`))
+	if _, _, r := p.open(packed); len(*p.shapes.Load()) != mostShapes+1 || packed[r.at] != '{' {
 		t.Errorf("%d shapes", len(*p.shapes.Load()))
 	}
 }
@@ -178,10 +178,10 @@ func BenchmarkPack(b *testing.B) {
 
 func BenchmarkUnpack(b *testing.B) {
 	p := newPacker()
-	key, packed := p.pack(decoded(b, job(1)))
+	packed := p.pack(decoded(b, job(1)))
 	b.ReportAllocs()
 	for b.Loop() {
-		p.unpack(key, packed)
+		p.unpack(packed)
 	}
 }
 

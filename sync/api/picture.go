@@ -18,7 +18,7 @@ import (
 // nothing waits in between, whose size nobody bounds. Of the first objects all
 // are in the picture before the handlers hear of one.
 type picture struct {
-	packer *packer // nil = objects are kept whole
+	from *origin // of packed objects; nil = they are kept whole
 
 	tell     sync.Mutex // guards handlers and the order of what they are told
 	handlers []Handler
@@ -33,9 +33,9 @@ type picture struct {
 func newPicture(packs bool) *picture {
 	p := &picture{synced: make(chan struct{})}
 	if packs {
-		p.packer = newPacker()
+		p.from = &origin{packer: newPacker()}
 	}
-	p.now = newAlbum(p.packer)
+	p.now = newAlbum(p.from)
 	return p
 }
 
@@ -87,25 +87,25 @@ func (d *draft) takes(e watch.Event) bool {
 	case watch.Added, watch.Modified:
 		d.album.put(h.Sight)
 	case watch.Deleted:
-		d.album.drop(h.key)
+		d.album.drop(h.Key())
 	}
 	return true
 }
 
-func (p *picture) newDraft() *draft { return &draft{album: newAlbum(p.packer)} }
+func (p *picture) newDraft() *draft { return &draft{album: newAlbum(p.from)} }
 
 // hold makes the sight of an object that has come from the server. An object
 // that the picture has already is not kept twice.
 func (p *picture) hold(u *unstructured.Unstructured) *held {
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	if p.packer == nil {
+	if p.from == nil {
 		return &held{Sight: SightOf(u)}
 	}
-	key, packed := p.packer.pack(u)
-	if known, _ := p.get(key); known.packed == packed {
+	s := Sight{packed: p.from.packer.pack(u), from: p.from}
+	if known, _ := p.get(s.Key()); known.packed == s.packed {
 		return &held{Sight: known}
 	}
-	return &held{Sight: Sight{key: key, packed: packed, packer: p.packer}}
+	return &held{Sight: s}
 }
 
 func (p *picture) get(key string) (Sight, bool) {
@@ -176,7 +176,7 @@ func (p *picture) Delete(obj any) error {
 	p.tell.Lock()
 	defer p.tell.Unlock()
 	if h, ok := obj.(*held); ok {
-		if _, had := p.drop(h.key); had {
+		if _, had := p.drop(h.Key()); had {
 			p.removed(h.Sight)
 		}
 	}
@@ -221,8 +221,9 @@ func (p *picture) follow(next *album) {
 		p.set(s)
 	}
 	for s := range p.now.each() {
-		if _, ok := next.get(s.key); !ok {
-			p.drop(s.key)
+		key := s.Key()
+		if _, ok := next.get(key); !ok {
+			p.drop(key)
 			p.removed(s)
 		}
 	}

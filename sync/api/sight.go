@@ -12,15 +12,19 @@ import (
 // change. To look at a member of a hundred thousand of them costs milliseconds;
 // to make objects of them all would cost hundreds of megabytes.
 type Sight struct {
-	key    string // namespace/name, or the name alone
-	packed string // begins with key; "" when the object is kept whole
+	packed string // "" when the object is kept whole
+	from   *origin
+}
+
+// origin is what a sight is read with.
+type origin struct {
 	packer *packer
-	whole  *unstructured.Unstructured
+	whole  *unstructured.Unstructured // nil when the object is packed
 }
 
 // SightOf is the sight of a whole object, which must not be changed any more.
 func SightOf(u *unstructured.Unstructured) Sight {
-	return Sight{key: objectKey(u.GetNamespace(), u.GetName()), whole: u}
+	return Sight{from: &origin{whole: u}}
 }
 
 // Path is the way to a member of an object.
@@ -64,17 +68,25 @@ var (
 )
 
 // Key is namespace/name, or the name alone where there are no namespaces.
-func (s Sight) Key() string { return s.key }
+func (s Sight) Key() string {
+	switch {
+	case s.packed != "":
+		return keyIn(s.packed)
+	case s.from != nil:
+		return objectKey(s.from.whole.GetNamespace(), s.from.whole.GetName())
+	}
+	return ""
+}
 
 // Namespace is the namespace of the object, "" for one that has none.
 func (s Sight) Namespace() string {
-	namespace, _ := splitKey(s.key)
+	namespace, _ := splitKey(s.Key())
 	return namespace
 }
 
 // Name is the name of the object.
 func (s Sight) Name() string {
-	_, name := splitKey(s.key)
+	_, name := splitKey(s.Key())
 	return name
 }
 
@@ -115,21 +127,24 @@ func (s Sight) Number(p Path) int64 {
 // Object is the whole object. It must not be changed: it may be that of the
 // Informer.
 func (s Sight) Object() *unstructured.Unstructured {
-	if s.packed != "" {
-		return s.packer.unpack(s.key, s.packed)
+	switch {
+	case s.packed != "":
+		return s.from.packer.unpack(s.packed)
+	case s.from != nil:
+		return s.from.whole
 	}
-	return s.whole
+	return nil
 }
 
 // member finds the value at a path that is neither an object nor a list.
 func (s Sight) member(p Path) scalar {
-	if s.packed != "" {
-		return s.packer.find(s.key, s.packed, p)
+	switch {
+	case s.packed != "":
+		return s.from.packer.find(s.packed, p)
+	case s.from != nil:
+		return memberOf(s.from.whole.Object, p)
 	}
-	if s.whole == nil {
-		return scalar{}
-	}
-	return memberOf(s.whole.Object, p)
+	return scalar{}
 }
 
 func memberOf(object map[string]any, p Path) scalar {
