@@ -116,8 +116,9 @@ func (s *Store) HistoryBytes(ctx context.Context) (int64, error) {
 	return n, err
 }
 
-// dropOldest removes records from the old end while drop says so of the key and the tally of those that are left. On a
-// full disk it goes on in smaller steps, which need fewer new pages.
+// dropOldest removes records from the old end while drop says so of the key and the tally of those that are left. The
+// record of a job that is still claimed stays: it is the only copy of a result that the API has not taken yet. On a full
+// disk it goes on in smaller steps, which need fewer new pages.
 func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left tally) bool) (removed int, err error) {
 	for step := pruneBatch; ; {
 		n := 0
@@ -143,14 +144,17 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left tally
 func fewer(step int) int { return max(step/4, 1) }
 
 func (t *txn) dropOldest(step int, drop func(key []byte, left tally) bool) (int, error) {
-	bk := t.tx.Bucket([]byte(recordBucket))
-	if bk == nil {
-		return 0, corrupt("bucket %s is missing", recordBucket)
+	bk, claims := t.tx.Bucket([]byte(recordBucket)), t.tx.Bucket([]byte(claimBucket))
+	if bk == nil || claims == nil {
+		return 0, corrupt("bucket %s or %s is missing", recordBucket, claimBucket)
 	}
 	left := t.m.Tallies[recordBucket]
 	var keys [][]byte
 	c := bk.Cursor()
 	for k, raw := c.First(); k != nil && len(keys) < step && drop(k, left); k, raw = c.Next() {
+		if len(k) > 8 && claims.Get(k[8:]) != nil {
+			continue
+		}
 		keys = append(keys, bytes.Clone(k))
 		left.remove(k, raw)
 	}

@@ -155,6 +155,40 @@ func TestPruneAndTrim(t *testing.T) {
 	}
 }
 
+// TestPruneLeavesUnsentResults: the record of a job whose claim is still there stays, and counts.
+func TestPruneLeavesUnsentResults(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, prune := range map[string]func(s *Store) (int, error){
+		"by age":    func(s *Store) (int, error) { return s.PruneHistory(ctx, noon.Add(99*time.Hour)) },
+		"by number": func(s *Store) (int, error) { return s.TrimHistory(ctx, 1) },
+		"by bytes":  func(s *Store) (int, error) { return s.TrimHistoryBytes(ctx, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := opened(t, Options{})
+			hourly(t, s, 8)
+			if err := s.PutClaim(ctx, Claim{UID: "u02"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Complete(ctx, "u02", Record{Finished: noon.Add(2 * time.Hour)}); err != nil {
+				t.Fatal(err)
+			}
+			removed, err := prune(s)
+			left, err2 := s.History(ctx, Query{})
+			if removed != 7 || err != nil || err2 != nil || !slices.Equal(uids(left), []string{"u02"}) {
+				t.Fatalf("removed %d, %v; left %v, %v", removed, err, uids(left), err2)
+			}
+			if err := s.EndClaim(ctx, "u02", "posted"); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.PruneHistory(ctx, noon.Add(99*time.Hour)); n != 1 || err != nil {
+				t.Errorf("%d removed when the claim had ended, %v", n, err)
+			}
+		})
+	}
+}
+
 func TestPruneInBatches(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/limpet.db"

@@ -166,7 +166,7 @@ func (m *model) put(r Record) {
 func (m *model) prune(s *Store, before time.Time) error {
 	want := 0
 	for uid, r := range m.records {
-		if r.Finished.Before(before) {
+		if _, claimed := m.claims[uid]; !claimed && r.Finished.Before(before) {
 			delete(m.records, uid)
 			want++
 		}
