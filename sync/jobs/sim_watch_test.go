@@ -24,7 +24,7 @@ type simWatch struct {
 	gap  bool              // nothing is shown until the next list; under the lock of the world
 	last map[key]time.Time // when the last event of a job comes, of any where watches keep the order; under the lock of the world
 
-	turn    sync.Mutex    // handlers run one at a time; guards seen and broken
+	turn    chan struct{} // handlers run one at a time; guards seen and broken. A mutex would hold up the bubble's time
 	broken  bool          // nothing is shown until the next list
 	seen    map[key]int64 // revision of what is in the picture, or of its deletion
 	mu      sync.Mutex    // guards the fields below
@@ -35,7 +35,7 @@ type simWatch struct {
 var _ lister = (*simWatch)(nil)
 
 func newSimWatch(p *simProcess) *simWatch {
-	return &simWatch{p: p, synced: make(chan struct{}), picture: map[key]*unstructured.Unstructured{}, seen: map[key]int64{}, last: map[key]time.Time{}}
+	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), picture: map[key]*unstructured.Unstructured{}, seen: map[key]int64{}, last: map[key]time.Time{}}
 }
 
 // expect is told of every change, under the lock of the world.
@@ -80,8 +80,8 @@ func (s *simWatch) event(k key, rev int64, now *unstructured.Unstructured) {
 	if s.p.dead.Load() {
 		return
 	}
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	if away := s.away(); away > 0 {
 		s.broken = s.p.world.ordered
 		s.relist(away)
@@ -153,8 +153,8 @@ func (s *simWatch) relist(after time.Duration) {
 		rev, now := w.rev, maps.Clone(w.jobs)
 		s.gap = false
 		w.mu.Unlock()
-		s.turn.Lock()
-		defer s.turn.Unlock()
+		s.turn <- struct{}{}
+		defer func() { <-s.turn }()
 		s.broken = false
 		keys := slices.SortedFunc(maps.Keys(now), byName)
 		for _, k := range slices.SortedFunc(maps.Keys(s.picture), byName) {
@@ -165,6 +165,9 @@ func (s *simWatch) relist(after time.Duration) {
 		for _, k := range keys {
 			if s.seen[k] <= rev {
 				s.show(k, rev, now[k])
+				// An instant of its own for each, so that what follows from one does
+				// not depend on whose turn it is on a busy machine.
+				<-time.After(time.Nanosecond)
 			}
 		}
 		s.mu.Lock()
