@@ -48,6 +48,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -218,11 +219,16 @@ func (c *Controller) Waiting() int {
 // The error is that of the API (not found, forbidden, conflict after 3 tries).
 func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 	k := key{namespace, name}
+	var meant types.UID
 	for try := 1; ; try++ {
 		job, err := c.server.job(ctx, k)
+		if err == nil && try > 1 && job.GetUID() != meant {
+			err = apierrors.NewNotFound(api.Jobs.GroupResource(), name) // the name is that of another job now
+		}
 		if err != nil {
 			return fmt.Errorf("cancel job %s: %w", k, err)
 		}
+		meant = job.GetUID()
 		if h := c.heldJob(string(job.GetUID())); h != nil {
 			if h.interrupt(cancelText, false) {
 				c.tell(EventCancelled, h.about, cancelText)

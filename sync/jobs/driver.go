@@ -80,7 +80,7 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 		return verdict{calm: true}
 	}
 	if to := laneOf(job); to != l {
-		return verdict{again: true, calm: true, repository: to.Repository}
+		return verdict{again: true, calm: true, move: &to}
 	}
 	return c.take(ctx, job)
 }
@@ -179,7 +179,8 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 		return verdict{}
 	}
 	c.step(failpoint.Seen, a)
-	if c.draining() {
+	_, open := c.openIntent(a.uid)
+	if c.draining() && !open {
 		return verdict{again: true}
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
@@ -204,8 +205,11 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	}
 	defer c.drop(h)
 	c.tell(EventClaimed, h.about, "job claimed")
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return c.release(h, "the agent stops")
+	case open && c.draining(): // now the earlier request cannot come to pass any more
+		return c.release(h, "the agent drains")
 	}
 	if j.end != nil {
 		return c.finish(ctx, h, newProgress(time.Now()), *j.end)

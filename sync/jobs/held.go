@@ -156,11 +156,12 @@ func (h *held) setProgress(p *Progress) {
 }
 
 // interrupt tells the worker to stop because a person wants so. It returns
-// false when that is known or when the job is at its end already: the deletion
-// of a job that ends is seen too.
+// false when that is known, when the job is at its end already (the deletion of
+// a job that ends is seen too), and after the loss of the lease, when what
+// happens to the job is the affair of others.
 func (h *held) interrupt(reason string, gone bool) bool {
 	h.mu.Lock()
-	if h.sealed {
+	if h.sealed || h.ctx.Err() != nil {
 		h.mu.Unlock()
 		return false
 	}

@@ -94,9 +94,12 @@ func newNeighbours(mine func(uid, owner string) bool) *neighbours {
 func (n *neighbours) see(old, job *unstructured.Unstructured) (freed bool) {
 	uid, owner := string(job.GetUID()), job.GetLabels()[api.LabelClaimOwner]
 	version, unordered := strconv.ParseUint(job.GetResourceVersion(), 10, 64)
+	l := laneOf(job)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := laneOf(job)
+	if old != nil && laneOf(old) != l {
+		n.remove(old)
+	}
 	x := n.lanes[l][uid]
 	if x != nil && version < x.latest {
 		return false // an old picture
@@ -291,8 +294,8 @@ func (c *Controller) firstHere(h *held) (*rival, error) {
 		return nil, nil
 	}
 	own := c.neighbours.shown(h.uid, h.token)
-	for {
-		timer := time.NewTimer(watchPatience)
+	for patience := watchPatience; ; {
+		timer := time.NewTimer(patience)
 		select {
 		case <-own.seen:
 			timer.Stop()
@@ -302,9 +305,11 @@ func (c *Controller) firstHere(h *held) (*rival, error) {
 			return nil, context.Cause(h.ctx)
 		case <-timer.C:
 		}
-		if r, err := c.listedRival(h.ctx, l); err == nil {
+		r, err := c.listedRival(h.ctx, l)
+		if err == nil {
 			return r, nil
 		}
+		patience = max(min(2*patience, giveWay), c.asked(err))
 	}
 }
 
@@ -321,14 +326,12 @@ func (c *Controller) shownRival(h *held, l lane, own *ownClaim) *rival {
 	return nil
 }
 
-// replacedBy returns the neighbour that has begun to work on the repository of a
-// job that is taken up again, or nil. job is as it was found. While its claim
-// lasted nobody could begin; after that the claims are listed, because the watch
-// says nothing of the order of old claims.
-func (c *Controller) replacedBy(h *held, job *unstructured.Unstructured) (*rival, error) {
-	at, _ := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
-	lasts := c.alive(neighbour{at: at}) - 2*c.terms.clockError()
-	if h.repository == "" || lasts > 0 {
+// replacedBy returns the neighbour that works on the repository of a job that is
+// taken up again, or nil. The claims are listed, because the watch says nothing of
+// the order of old claims: somebody may have begun after this one had expired,
+// before its request arrived, or before this agent, which then stopped, could look.
+func (c *Controller) replacedBy(h *held) (*rival, error) {
+	if h.repository == "" {
 		return nil, nil
 	}
 	for try := 1; ; try++ {
@@ -339,7 +342,7 @@ func (c *Controller) replacedBy(h *held, job *unstructured.Unstructured) (*rival
 		if h.ctx.Err() != nil {
 			return nil, context.Cause(h.ctx)
 		}
-		pause(h.ctx, retryDelay(try))
+		pause(h.ctx, max(c.asked(err), retryDelay(try)))
 	}
 }
 

@@ -229,9 +229,9 @@ type verdict struct {
 	hesitate bool
 	// rest keeps the whole lane out for that long, or until it is freed.
 	rest time.Duration
-	// repository, when not empty, moves the name to the lane where it belongs:
-	// the name was given to a job of another repository in the meantime.
-	repository string
+	// move, when set, is the lane where the name belongs: it was given to a job of
+	// another repository in the meantime.
+	move *lane
 	// urgent makes the name urgent, and calm makes it an ordinary one again.
 	urgent, calm bool
 }
@@ -256,8 +256,8 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 		q.arrivals++
 		s.arrival = q.arrivals
 	}
-	if v.repository != "" {
-		s.lane.Repository = v.repository
+	if v.move != nil {
+		s.lane = *v.move
 	}
 	wanted := s.wanted || v.again || v.retry
 	if v.retry {

@@ -185,7 +185,7 @@ func TestQueueMovesANameToItsLane(t *testing.T) {
 	q := newQueue(10)
 	put(q, "old", "x", "y")
 	x, _, _ := q.next(t0)
-	q.done(x, t0, verdict{again: true, repository: "new"})
+	q.done(x, t0, verdict{again: true, move: &lane{x.Namespace, "new"}})
 	seen := map[string]string{}
 	for range 2 {
 		k, l, ok := q.next(t0)

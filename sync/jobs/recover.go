@@ -99,6 +99,7 @@ func (c *Controller) forget(ctx context.Context, u unsettled, why string) error 
 	if err != nil {
 		return fmt.Errorf("forget a claim: %w", err)
 	}
+	c.neighbours.withdraw(k.UID, k.Token)
 	c.mu.Lock()
 	delete(c.unsettled, k.UID)
 	c.mu.Unlock()
@@ -157,7 +158,7 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	if k.Attempt > c.o.MaxAttempts {
 		return c.finish(ctx, h, newProgress(time.Now()), dead(death(), attemptCrashed, c.o.MaxAttempts))
 	}
-	first, err := c.replacedBy(h, job)
+	first, err := c.replacedBy(h)
 	switch {
 	case err != nil:
 		return c.forfeited(h)

@@ -34,16 +34,34 @@ func (h *held) enter(ctx context.Context) error {
 
 func (h *held) leave() { <-h.turn }
 
-// look reads the job again. It forfeits the lease when the job is not ours.
-func (h *held) look(ctx context.Context, s server) error {
-	job, err := s.job(ctx, h.key)
+// read reads the job again. gone, when not empty, says how it has ended.
+func (h *held) read(ctx context.Context, s server) (job *unstructured.Unstructured, gone string, err error) {
+	job, err = s.job(ctx, h.key)
 	switch {
 	case apierrors.IsNotFound(err):
-		return h.forfeit("the job is gone")
+		return nil, "the job is gone", nil
+	case err != nil:
+		return nil, "", err
+	case string(job.GetUID()) != h.uid:
+		return nil, "the job was deleted and its name is used by another one", nil
+	}
+	return job, "", nil
+}
+
+// look reads the job again. It forfeits the lease when the job is not ours.
+func (h *held) look(ctx context.Context, s server) error {
+	job, gone, err := h.read(ctx, s)
+	if gone != "" {
+		return h.forfeit(gone)
+	}
+	return h.accept(job, err)
+}
+
+// accept takes the job as it was read. It forfeits the lease when another has it.
+func (h *held) accept(job *unstructured.Unstructured, err error) error {
+	switch {
 	case err != nil:
 		return err
-	case string(job.GetUID()) != h.uid:
-		return h.forfeit("the job was deleted and its name is used by another one")
 	case !owned(job, h.uid, h.token):
 		return h.forfeit("the claim is in other hands")
 	}
@@ -82,7 +100,7 @@ func (h *held) put(ctx context.Context, tries int, edit func(job *unstructured.U
 }
 
 // remove deletes the job under UID and resourceVersion. A job that is already
-// gone is nil: it was ours until the last look.
+// gone is nil, its name in use again or not: it was ours until the last look.
 func (h *held) remove(ctx context.Context) error {
 	if err := h.enter(ctx); err != nil {
 		return err
@@ -99,7 +117,11 @@ func (h *held) remove(ctx context.Context) error {
 		case !apierrors.IsConflict(err) || try == endTries:
 			return err
 		}
-		if err := h.look(ctx, h.server); err != nil {
+		job, gone, err := h.read(ctx, h.server)
+		if gone != "" {
+			return nil
+		}
+		if err := h.accept(job, err); err != nil {
 			return err
 		}
 	}
