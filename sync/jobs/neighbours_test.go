@@ -120,7 +120,7 @@ func TestAgentsExcludeEachOther(t *testing.T) {
 				if won != jobs+yields || lost > 3*jobs {
 					t.Errorf("%d claims for %d jobs with %d given back; %d conflicts", won, jobs, yields, lost)
 				}
-				if lists := r.model.arrived(listings); c.behind < watchPatience && lists > 20*c.agents {
+				if lists := r.model.arrived(listings); c.behind < watchPatience/4 && lists > 20*c.agents { // what is behind by more falls further behind in a burst
 					t.Errorf("claims were listed %d times beside a watch that works", lists)
 				}
 			})
