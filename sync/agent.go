@@ -343,6 +343,9 @@ func (a *Agent) Draining() (since time.Time, busy int) { return a.controller.Dra
 // Client is the agent's own way to the API.
 func (a *Agent) Client() *api.Client { return a.client }
 
+// Desk is the agent's own state file.
+func (a *Agent) Desk() socket.Desk { return a.cfg.Store }
+
 var _ socket.Agent = (*Agent)(nil)
 var _ socket.Desk = (*state.Store)(nil)
 

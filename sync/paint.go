@@ -235,6 +235,9 @@ func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 	if ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64); err == nil && row.State == api.StatePending {
 		row.RestsUntil = fromMillis(ms)
 	}
+	if p := u.GetAnnotations()[api.AnnoPriority]; len(p) == 1 && p >= "0" && p <= "9" {
+		row.Priority = p
+	}
 	if u.GetLabels()[api.LabelClaim] != "" {
 		row.Owner = "other"
 		if ms, err := strconv.ParseInt(u.GetLabels()[api.LabelClaim], 10, 64); err == nil {

@@ -110,7 +110,7 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 	case !j.Unsent.IsZero():
 		text += "done; the result is kept and sent when the API is back"
 	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
-		text += "rests for " + view.Age(j.RestsUntil.Sub(p.s.Now)) + ", limpet job retry does not wait"
+		text += "rests for " + view.Age(j.RestsUntil.Sub(p.s.Now)) + ", r does not wait"
 	case j.Owner == "this" && !p.s.offline():
 		text += "held by this agent"
 		if !j.RenewAt.IsZero() {
@@ -133,6 +133,9 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 		if j.MaxAttempt > 0 {
 			text += fmt.Sprintf(" of %d", j.MaxAttempt)
 		}
+	}
+	if j.Priority != "" {
+		text += "   priority " + j.Priority
 	}
 	return text
 }
@@ -255,7 +258,9 @@ func (p *painter) jobSide(x, y, w, h int) {
 	put(stateRole(state), p.stateLine(j, state, w-4))
 	put(rolePlain, p.leaseLine(j, true))
 	put(rolePlain, refLine(j, p.g.arrow))
-	put(rolePlain, j.Message)
+	for _, l := range wrap(j.Message, w-4) {
+		put(rolePlain, l)
+	}
 	put(rolePlain, "")
 	for _, s := range j.Summary {
 		put(rolePlain, fmt.Sprintf("%s: %d new, %d changed, %d gone", s.Kind, s.Create, s.Update, s.Delete))

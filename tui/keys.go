@@ -1,6 +1,8 @@
 package tui
 
 import (
+	"fmt"
+
 	"limpet/sync/view"
 )
 
@@ -11,14 +13,16 @@ type Verb string
 const (
 	Pull     Verb = "pull"      // incremental; cheap and harmless when repeated
 	PullFull Verb = "pull-full" // looks at everything
-	Cancel   Verb = "cancel"    // stops a job of this agent
+	Cancel   Verb = "cancel"    // stops a job, or deletes one that waits
+	Retry    Verb = "retry"     // ends the rest of a job, or runs a finished one again
 )
 
 // Action is one request to the agent, sent once.
 type Action struct {
 	Verb      Verb
 	Namespace string
-	Name      string // repository for pulls, job for cancel
+	Name      string // repository for pulls, else job
+	UID       string // of the job; a name may be another job's by now
 }
 
 // Outcome is what a key leads to besides the next state.
@@ -60,6 +64,7 @@ func init() {
 		{[]string{"p"}, "p", "pull what changed", "ACT", State.pull},
 		{[]string{"P", "shift+p"}, "P", "pull everything (asks)", "ACT", State.pullFull},
 		{[]string{"x"}, "x", "cancel the job (asks)", "ACT", State.cancel},
+		{[]string{"r"}, "r", "retry the job (asks)", "ACT", State.retry},
 		{[]string{"a"}, "a", "ASCII or glyphs", "APP", same(func(s State) State { s.Caps.ASCII = !s.Caps.ASCII; return s })},
 		{[]string{"T", "shift+t"}, "T", "next theme", "APP", same(func(s State) State { s.Caps.Theme++; return s })},
 		{[]string{"?"}, "?", "this help", "APP", same(func(s State) State { s.help = true; return s })},
@@ -106,7 +111,7 @@ func (s State) answer(name string) (State, Outcome) {
 		if asked.quit {
 			return s, Outcome{Quit: true}
 		}
-		return s, Outcome{Action: &asked.action}
+		return s.say(asked.done, false), Outcome{Action: &asked.action}
 	}
 	s.ask = nil
 	return s, Outcome{}
@@ -264,7 +269,7 @@ func (s State) pullFull() (State, Outcome) {
 		return s.say(why, true), Outcome{}
 	}
 	s.ask = &question{text: "Pull everything of " + name + "? Each object is compared, what differs is written.",
-		action: Action{Verb: PullFull, Namespace: namespace, Name: name}}
+		action: Action{Verb: PullFull, Namespace: namespace, Name: name}, done: "full pull of " + name + " asked for"}
 	return s, Outcome{}
 }
 
@@ -283,8 +288,50 @@ func (s State) cancel() (State, Outcome) {
 	if j.Owner == "other" {
 		text = "Cancel " + j.Name + ", which another agent runs? It is asked to stop; what it has written stays."
 	}
-	s.ask = &question{text: text, action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name}}
+	s.ask = &question{text: text, action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "cancel of " + j.Name + " asked for"}
 	return s, Outcome{}
+}
+
+func (s State) retry() (State, Outcome) {
+	j, ok := s.repeatable()
+	why := s.refuse(ok)
+	text := ""
+	switch {
+	case why != "":
+	case !j.Finished.IsZero():
+		text = fmt.Sprintf("Run %s again? It has ended (%s); a new job is made of it.", j.Name, j.State)
+	case !j.Unsent.IsZero():
+		why = "this job is done; its result is sent when the API takes it"
+	case j.Owner != "":
+		why = "this job runs now; it can be tried again when it has ended"
+	case !s.rests(j):
+		why = "this job is queued already"
+	default:
+		text = fmt.Sprintf("Try %s now? It would rest for another %s.", j.Name, view.Age(j.RestsUntil.Sub(s.Now)))
+	}
+	if why != "" {
+		return s.say(why, true), Outcome{}
+	}
+	s.ask = &question{text: text, action: Action{Verb: Retry, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "retry of " + j.Name + " asked for"}
+	return s, Outcome{}
+}
+
+// rests says that a job waits for its next attempt.
+func (s State) rests(j view.Job) bool {
+	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
+}
+
+// repeatable is the job that r means: the one under the cursor, and in the
+// detail also one that has ended so long ago that it is on no list any more.
+func (s State) repeatable() (view.Job, bool) {
+	j, ok := s.selected()
+	return j, ok || s.screen == screenDetail && !j.Finished.IsZero()
+}
+
+// retryable says that r has a use on that job.
+func (s State) retryable() bool {
+	j, ok := s.repeatable()
+	return ok && !s.offline() && (!j.Finished.IsZero() || s.rests(j))
 }
 
 // quit leaves at once, unless jobs run in this process: they would be cut off.

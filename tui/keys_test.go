@@ -81,6 +81,61 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a job that rests or has ended is tried again", func(t *testing.T) {
+		lives := lives()
+		for _, tt := range []struct {
+			keys      []string
+			uid, says string
+		}{
+			{[]string{"down", "r"}, "z8z8", "another 18s"},
+			{[]string{"down", "down", "r"}, "y7c1", "ended (dead); a new job"},
+			{[]string{"down", "down", "enter", "r"}, "y7c1", "a new job"},
+		} {
+			at := press(shown(&lives, Caps{}), tt.keys...)
+			if at.ask == nil || !strings.Contains(at.ask.text, tt.says) {
+				t.Fatalf("%v: the question does not say %q: %+v, %s", tt.keys, tt.says, at.ask, at.toast)
+			}
+			if still, out := at.Key("enter", ""); out.Action != nil || still.ask == nil {
+				t.Errorf("%v: Enter must leave the question open", tt.keys)
+			}
+			said, out := at.Key("y", "y")
+			if out.Action == nil || out.Action.Verb != Retry || out.Action.UID != tt.uid || !strings.Contains(said.toast, "asked for") {
+				t.Errorf("%v: got %+v, said %q", tt.keys, out.Action, said.toast)
+			}
+		}
+	})
+	t.Run("what runs, waits or is not sent yet is not tried again", func(t *testing.T) {
+		lives := lives()
+		for why, at := range map[string]State{
+			"its result is sent":   press(shown(&lives, Caps{}), "r"),
+			"runs now":             press(s, "r"),
+			"queued already":       press(s, "end", "up", "r"),
+			"nothing is selected":  press(s, "3", "r"),
+			"nothing is sent, and": press(func() State { down := lives; down.API.Up = false; return shown(&down, Caps{}) }(), "down", "r"),
+		} {
+			if at.ask != nil || !strings.Contains(at.toast, why) {
+				t.Errorf("want a refusal that says %q, got %q", why, at.toast)
+			}
+		}
+	})
+	t.Run("a dead job that has left the lists is tried again from its detail", func(t *testing.T) {
+		lives := lives()
+		at := press(shown(&lives, Caps{}), "end", "enter")
+		later := lives
+		later.Jobs = later.Jobs[:2]
+		if _, out := press(at.Show(&later), "r").Key("y", ""); out.Action == nil || out.Action.UID != "y7c1" {
+			t.Errorf("got %+v", out.Action)
+		}
+	})
+	t.Run("a cursor at the top stays there when its job ends", func(t *testing.T) {
+		snap := picture()
+		ended := snap.Jobs[0]
+		ended.State, ended.Finished = "success", noon
+		snap.Jobs = append(snap.Jobs[1:], ended)
+		if j, _ := s.Show(snap).selected(); j.UID != snap.Jobs[0].UID {
+			t.Errorf("cursor is on %q", j.UID)
+		}
+	})
 	t.Run("nothing is sent while the API is away", func(t *testing.T) {
 		snap := picture()
 		snap.API.Up = false

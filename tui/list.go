@@ -56,6 +56,7 @@ func window(cursor, rows, height int) int {
 type line struct {
 	cells []string
 	roles []role
+	whole string // instead of cells: a note that has the row for itself
 }
 
 // list draws the heads and the rows of a window. index gives the row of the
@@ -74,6 +75,10 @@ func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, 
 	for i := top; i < rows && i-top < h-1; i++ {
 		ly := y + 1 + i - top
 		l := row(i)
+		if l.whole != "" {
+			p.put(x+2, ly, w-4, roleDim, cut(l.whole, w-4, p.g.more))
+			continue
+		}
 		at := x + 2
 		for k, c := range columns {
 			if widths[k] == 0 {

@@ -77,7 +77,35 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 		columns[1].width, columns[2].width, columns[4].width = 20, 16, 26
 	}
 	wide := fit(columns, w-4, 4)[4]
-	p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) line { return p.jobRow(rows[i], wide) })
+	at, more := p.hidden(rows, counts)
+	if more == 0 {
+		p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) line { return p.jobRow(rows[i], wide) })
+		return
+	}
+	if index >= at {
+		index++
+	}
+	p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows)+1, index, focused, func(i int) line {
+		switch {
+		case i < at:
+			return p.jobRow(rows[i], wide)
+		case i > at:
+			return p.jobRow(rows[i-1], wide)
+		}
+		return line{whole: fmt.Sprintf("%s and %d more: limpet job list", p.g.more, more)}
+	})
+}
+
+// hidden says how many live jobs the picture leaves out, and between which rows
+// they would stand: after the live ones, before those that have just ended.
+func (p *painter) hidden(rows []view.Job, counts view.Counts) (at, more int) {
+	if p.s.filter != "" {
+		return len(rows), 0
+	}
+	for at < len(rows) && rows[at].Finished.IsZero() {
+		at++
+	}
+	return at, max(counts.All()-counts.Done-at, 0)
 }
 
 // shown is the state of a job as the screen says it: what is not live is
@@ -118,6 +146,8 @@ func (p *painter) progress(j view.Job, state string, w int) string {
 		return roomy(w, "done, waiting for the API ", "done, unsent ") + view.Age(p.s.Now.Sub(j.Unsent))
 	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
 		return roomy(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + view.Age(j.RestsUntil.Sub(p.s.Now))
+	case j.State == "pending" && j.Owner == "" && j.Waits == "" && j.Priority != "":
+		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":
 		return strings.TrimSpace("pending " + j.Waits)
 	case j.Progress < 0:
@@ -173,7 +203,11 @@ func (p *painter) lease(j view.Job) string {
 // noJobs says why the list is empty and what comes next.
 func (p *painter) noJobs() []string {
 	if p.s.filter != "" {
-		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", len(p.s.Snap.Jobs), p.s.filter)}
+		seen := len(p.s.Snap.Jobs)
+		if all := p.s.Snap.Counts.All(); all > seen {
+			return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.", seen, all, p.s.filter)}
+		}
+		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter)}
 	}
 	text := "No jobs."
 	var next time.Time

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -228,7 +229,7 @@ func (p *painter) status(y int) {
 	case s.Snap.Problem != "":
 		p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+s.Snap.Problem, p.w-2, p.g.more))
 	case s.filter != "":
-		p.put(1, y, p.w-2, roleWarn, fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter, len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos)))
+		p.put(1, y, p.w-2, roleWarn, cut(p.filterText(), p.w-2, p.g.more))
 	default:
 		if e, ok := lastTrouble(s.Snap.Events, s.Now); ok {
 			p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+eventLine(e), p.w-2, p.g.more))
@@ -236,6 +237,16 @@ func (p *painter) status(y int) {
 			p.put(1, y, p.w-2, roleDim, cut(eventLine(s.Snap.Events[n-1]), p.w-2, p.g.more))
 		}
 	}
+}
+
+// filterText says what the filter lets through. It sees the rows of the picture
+// alone, which may be the beginning of a longer queue.
+func (p *painter) filterText() string {
+	s := p.s
+	if all := s.Snap.Counts.All(); all > len(s.Snap.Jobs) {
+		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter, len(s.jobs()), len(s.Snap.Jobs), all)
+	}
+	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter, len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
 }
 
 // troubleFor is how long an error stays in the status line.
@@ -270,6 +281,14 @@ func (p *painter) hints(y int) {
 		hints = [][2]string{{"1 2 3", "screens"}, {"?", "help"}, {"q", "quit"}}
 	case p.s.offline():
 		hints = [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}, {"?", "help"}, {"q", "quit"}}
+	}
+	if p.s.retryable() && !p.s.typing {
+		retry, help := [2]string{"r", "retry"}, len(hints)-2
+		hints = slices.Insert(hints, help, retry)
+		if full := slices.Index(hints, [2]string{"P", "full"}); full >= 0 && hintWidth(hints) > p.w-2 {
+			hints = slices.Delete(hints, help, help+1)
+			hints[full] = retry // of more use here
+		}
 	}
 	// Help and quit, the last two, are always there; what is before them goes
 	// first where there is no room.

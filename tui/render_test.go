@@ -136,6 +136,12 @@ func TestGoldenScreens(t *testing.T) {
 	lives := lives()
 	unsent := lives
 	unsent.API = offline.API
+	crowd := picture()
+	for i := range 990 {
+		crowd.Jobs = append(crowd.Jobs[:6:6], append([]view.Job{{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprintf("bulk-%03d", 990-i), Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Priority: fmt.Sprint(i % 10), Created: noon.Add(-20 * time.Second), Attempt: 1, MaxAttempt: 3}}, crowd.Jobs[6:]...)...)
+	}
+	crowded := shown(crowd, plain)
+	crowded.Snap.Counts.Pending += 1999
 	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
 	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
@@ -156,6 +162,13 @@ func TestGoldenScreens(t *testing.T) {
 		{"lives-80x24", shown(&lives, plain), 80, 24},
 		{"lives-140x40", shown(&lives, plain), 140, 40},
 		{"lives-detail-80x24", press(shown(&lives, plain), "enter"), 80, 24},
+		{"rests-80x24", press(shown(&lives, plain), "down"), 80, 24},
+		{"rests-140x40", press(shown(&lives, plain), "down"), 140, 40},
+		{"rests-detail-80x24", press(shown(&lives, plain), "down", "enter"), 80, 24},
+		{"retry-80x24", press(shown(&lives, plain), "end", "r"), 80, 24},
+		{"crowd-80x24", press(crowded, "2", "end", "up"), 80, 24},
+		{"crowd-detail-80x24", press(crowded, "2", "end", "up", "enter"), 80, 24},
+		{"crowd-filter-80x24", press(crowded, "2", "/", "b", "u", "l", "k", "-", "0", "0", "enter"), 80, 24},
 		{"unsent-80x24", shown(&unsent, plain), 80, 24},
 		{"offline-80x24", shown(offline, plain), 80, 24},
 		{"before-80x24", shown(before, plain), 80, 24},

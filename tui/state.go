@@ -55,7 +55,8 @@ type State struct {
 type question struct {
 	text   string
 	action Action
-	quit   bool // the yes means to quit; there is no action
+	done   string // what is said of the yes
+	quit   bool   // the yes means to quit; there is no action
 }
 
 // NewState is the state before the first picture.
@@ -64,10 +65,15 @@ func NewState(source string, caps Caps, now time.Time) State {
 }
 
 // Show takes a new picture. Cursors stay on their rows as long as these exist.
+// That of the jobs stays at the top when it is there: who has not moved it wants
+// to see what goes on, and a job that ends goes to the end of the list.
 func (s State) Show(snap *view.Snapshot) State {
 	oldJobs, oldRepos := s.jobs(), s.repos()
 	s.Snap = cleanSnapshot(snap)
 	s.Gone = ""
+	if len(oldJobs) > 0 && oldJobs[0].UID == s.jobUID {
+		s.jobUID = ""
+	}
 	s.jobUID = follow(s.jobUID, keysOf(oldJobs, jobKey), keysOf(s.jobs(), jobKey))
 	s.repoKey = follow(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
 	for _, j := range s.Snap.Jobs {

@@ -16,7 +16,7 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	out.API.Server, out.API.Error = view.Clean(s.API.Server), view.Clean(s.API.Error)
 	out.Jobs = make([]view.Job, len(s.Jobs))
 	for i, j := range s.Jobs {
-		for _, p := range []*string{&j.Namespace, &j.Name, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.RefFrom, &j.RefTo, &j.Branch} {
+		for _, p := range []*string{&j.Namespace, &j.Name, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
 			*p = view.Clean(*p)
 		}
 		j.Errors, j.Warnings = cleanAll(j.Errors), cleanAll(j.Warnings)

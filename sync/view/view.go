@@ -105,6 +105,7 @@ type Job struct {
 	Message    string    `json:"message,omitempty"`
 	Waits      string    `json:"waits,omitempty"`     // why this agent does not take a pending job
 	RestsUntil time.Time `json:"restsUntil,omitzero"` // of a pending job that is tried again then
+	Priority   string    `json:"priority,omitempty"`  // "0" to "9"; empty = that of its repository
 	Unsent     time.Time `json:"unsent,omitzero"`     // the job is done, its result waits for the API since then
 	Progress   float64   `json:"progress"`            // 0 to 100; below 0 = unknown
 	Done       int64     `json:"done"`

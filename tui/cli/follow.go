@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -26,7 +25,7 @@ const (
 )
 
 type jobWatchCmd struct {
-	Job string `arg:"" help:"Name of the job."`
+	Job string `arg:"" help:"Name or UID of a live job."`
 }
 
 func (c jobWatchCmd) Run(ctx context.Context, r *run) error {
@@ -35,12 +34,12 @@ func (c jobWatchCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	defer s.Close()
-	u, err := s.find(ctx, api.Jobs, r.g.listNamespace(), c.Job)
-	if apierrors.IsNotFound(err) {
-		return fail(ExitError, "limpet job list; limpet history show "+c.Job, "no live job %q", c.Job)
-	}
+	u, err := s.liveJob(ctx, r.g.listNamespace(), c.Job)
 	if err != nil {
 		return err
+	}
+	if u == nil {
+		return fail(ExitError, "limpet job list; limpet history show "+c.Job, "no live job %q", c.Job)
 	}
 	return r.follow(ctx, s, u)
 }

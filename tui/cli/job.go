@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
@@ -148,7 +147,7 @@ func stateText(state string) string {
 }
 
 type jobShowCmd struct {
-	Job string `arg:"" help:"Name of a live job, or name or UID of a finished one."`
+	Job string `arg:"" help:"Name or UID of a job, live or finished."`
 }
 
 func (c jobShowCmd) Run(ctx context.Context, r *run) error {
@@ -157,15 +156,13 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	defer s.Close()
-	u, err := s.find(ctx, api.Jobs, r.g.listNamespace(), c.Job)
-	if apierrors.IsNotFound(err) {
-		if s.Desk == nil { // the live jobs are on a server, the finished ones in the file
-			h, err := r.open(ctx, need{Desk: true})
-			if err != nil {
-				return err
-			}
-			defer h.Close()
-			s.Desk = h.Desk
+	u, err := s.liveJob(ctx, r.g.listNamespace(), c.Job)
+	if err != nil {
+		return err
+	}
+	if u == nil {
+		if err := r.desk(ctx, s); err != nil {
+			return err
 		}
 		rec, err := findRecord(ctx, s.Desk, r.g.listNamespace(), c.Job)
 		if errors.Is(err, errNoRecord) {
@@ -175,9 +172,6 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 			return err
 		}
 		return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(w, rec) })
-	}
-	if err != nil {
-		return err
 	}
 	job, err := api.JobView(u)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 type jobCancelCmd struct {
-	Job string `arg:"" help:"Name of the job."`
+	Job string `arg:"" help:"Name or UID of a live job."`
 }
 
 func (c jobCancelCmd) Run(ctx context.Context, r *run) error {
@@ -24,12 +24,12 @@ func (c jobCancelCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	defer s.Close()
-	u, err := s.find(ctx, api.Jobs, r.g.listNamespace(), c.Job)
-	if apierrors.IsNotFound(err) {
-		return fail(ExitError, "limpet job list", "no live job %q", c.Job)
-	}
+	u, err := s.liveJob(ctx, r.g.listNamespace(), c.Job)
 	if err != nil {
 		return err
+	}
+	if u == nil {
+		return fail(ExitError, "limpet job list", "no live job %q", c.Job)
 	}
 	done, err := s.cancel(ctx, u)
 	if apierrors.IsNotFound(err) {

@@ -36,20 +36,53 @@ func (c jobRetryCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	if live != nil {
-		return c.hurry(ctx, r, s, live)
+		u, err := s.hurry(ctx, live)
+		switch {
+		case err != nil:
+			return err
+		case c.Wait:
+			return r.follow(ctx, s, u)
+		}
+		u.SetManagedFields(nil)
+		return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s does not rest any more\n", u.GetName()) })
 	}
-	past, err := r.pastJob(ctx, s, c.Job)
+	if err := r.desk(ctx, s); err != nil {
+		return err
+	}
+	past, err := s.pastJob(ctx, r.g.listNamespace(), c.Job)
 	if err != nil {
 		return err
 	}
 	return c.repeat(ctx, r, s, past)
 }
 
+// desk gives a session the state file too: the live jobs may be on a server
+// while the finished ones are in the file.
+func (r *run) desk(ctx context.Context, s *session) error {
+	if s.Desk != nil {
+		return nil
+	}
+	path, err := r.statePath()
+	if err != nil {
+		return err
+	}
+	if s.store, err = r.openStore(ctx, path, ""); err == nil {
+		s.Desk = s.store
+	}
+	return err
+}
+
+// uidLength is that of the UUIDs that Kubernetes-style APIs give.
+const uidLength = 36
+
 // liveJob finds a job of the queue by name or UID; nil when there is none.
 func (s *session) liveJob(ctx context.Context, namespace, job string) (*unstructured.Unstructured, error) {
 	u, err := s.find(ctx, api.Jobs, namespace, job)
 	if !apierrors.IsNotFound(err) {
 		return u, err
+	}
+	if len(job) != uidLength { // no need to read a long queue
+		return nil, nil
 	}
 	found, err := s.selected(ctx, api.Jobs, namespace, "", func(u *unstructured.Unstructured) bool { return string(u.GetUID()) == job }, 1)
 	if err != nil || len(found) == 0 {
@@ -59,36 +92,29 @@ func (s *session) liveJob(ctx context.Context, namespace, job string) (*unstruct
 }
 
 // hurry ends the rest of a job between two attempts.
-func (c jobRetryCmd) hurry(ctx context.Context, r *run, s *session, u *unstructured.Unstructured) error {
+func (s *session) hurry(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	rests, _ := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
 	watch := "limpet job watch " + u.GetName()
 	switch {
 	case u.GetLabels()[api.LabelClaim] != "":
-		return fail(ExitError, watch, "job %q runs now; it can be tried again when it has ended", u.GetName())
+		return nil, fail(ExitError, watch, "job %q runs now; it can be tried again when it has ended", u.GetName())
 	case rests == 0:
-		return fail(ExitError, watch, "job %q is queued already", u.GetName())
+		return nil, fail(ExitError, watch, "job %q is queued already", u.GetName())
 	}
 	// The resourceVersion keeps a claim safe that comes at the same moment.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(),
 		"annotations": map[string]any{api.AnnoNotBefore: nil}}})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	out, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsConflict(err):
-		return fail(ExitError, watch, "job %q has just been taken up by itself", u.GetName())
+		return nil, fail(ExitError, watch, "job %q has just been taken up by itself", u.GetName())
 	case apierrors.IsNotFound(err):
-		return fail(ExitError, "limpet history show "+string(u.GetUID()), "job %q has just ended", u.GetName())
-	case err != nil:
-		return err
-	case c.Wait:
-		return r.follow(ctx, s, out)
+		return nil, fail(ExitError, "limpet history show "+string(u.GetUID()), "job %q has just ended", u.GetName())
 	}
-	out.SetManagedFields(nil)
-	return r.g.printOne(r.world.Out, out.Object, "job/"+out.GetName(), func(w io.Writer) {
-		fmt.Fprintf(w, "job/%s does not rest any more\n", out.GetName())
-	})
+	return out, err
 }
 
 // past is what is needed of a finished job to run it again.
@@ -99,24 +125,15 @@ type past struct {
 
 // pastJob finds a finished job: in the history of this host, else among the
 // HistoricJobs of the API, where other agents leave theirs.
-func (r *run) pastJob(ctx context.Context, s *session, job string) (past, error) {
-	desk := s
-	if s.Desk == nil { // the live jobs are on a server, the finished ones in the file
-		h, err := r.open(ctx, need{Desk: true})
-		if err != nil {
-			return past{}, err
-		}
-		defer h.Close()
-		desk = h
-	}
-	rec, err := findRecord(ctx, desk.Desk, r.g.listNamespace(), job)
+func (s *session) pastJob(ctx context.Context, namespace, job string) (past, error) {
+	rec, err := findRecord(ctx, s.Desk, namespace, job)
 	if err == nil {
 		return pastOf(rec)
 	}
 	if !errors.Is(err, errNoRecord) {
 		return past{}, err
 	}
-	u, archiveErr := s.archived(ctx, r.g.listNamespace(), job)
+	u, archiveErr := s.archived(ctx, namespace, job)
 	if archiveErr != nil {
 		return past{}, archiveErr
 	}
@@ -166,26 +183,32 @@ func archivedName(u *unstructured.Unstructured) string {
 var orphans = map[string]bool{"releaseResources": true, "deleteResources": true}
 
 // repeat makes a new job of a finished one.
-func (c jobRetryCmd) repeat(ctx context.Context, r *run, s *session, p past) error {
+func (s *session) repeat(ctx context.Context, p past) (*unstructured.Unstructured, error) {
 	action, _ := p.spec["action"].(string)
 	if !orphans[action] {
 		repo, err := s.Client.Resource(api.Repositories).Namespace(p.namespace).Get(ctx, p.repository, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return fail(ExitError, "limpet repo list", "repository %q of job %q is gone", p.repository, p.name)
+			return nil, fail(ExitError, "limpet repo list", "repository %q of job %q is gone", p.repository, p.name)
 		case err != nil:
-			return err
+			return nil, err
 		case repo.GetDeletionTimestamp() != nil:
-			return fail(ExitError, "limpet repo list", "repository %q of job %q is being deleted", p.repository, p.name)
+			return nil, fail(ExitError, "limpet repo list", "repository %q of job %q is being deleted", p.repository, p.name)
 		}
 	}
+	u, err := s.again(ctx, p, action)
+	if apierrors.IsAlreadyExists(err) {
+		return nil, fail(ExitError, "limpet job watch "+p.nameAgain(action), "a job named %q is queued already", p.nameAgain(action))
+	}
+	return u, err
+}
+
+func (c jobRetryCmd) repeat(ctx context.Context, r *run, s *session, p past) error {
 	if c.Wait && s.server != nil {
 		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
 	}
-	u, err := s.again(ctx, p, action)
+	u, err := s.repeat(ctx, p)
 	switch {
-	case apierrors.IsAlreadyExists(err):
-		return fail(ExitError, "limpet job watch "+p.nameAgain(action), "a job named %q is queued already", p.nameAgain(action))
 	case err != nil:
 		return err
 	case c.Wait:

@@ -75,3 +75,47 @@ func TestDrainWhileAJobRuns(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 }
+
+// TestDashboardRetriesAndCancels: r ends the rest of a job and runs a dead one
+// again, x deletes a job that an agent which drains would never look at.
+func TestDashboardRetriesAndCancels(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	h.daemon(t, "--max-attempts", "2")
+	tt := h.terminal(t)
+	tt.shows(t, "attached to daemon")
+	// Its first pull is queued at once, the next one a day later.
+	if r := h.feed(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"away","namespace":"default"},
+		"spec":{"title":"away","type":"git","git":{"url":"http://127.0.0.1:1/away.git"},"sync":{"enabled":true,"target":"folder","intervalSeconds":86400}}}`, "apply", "-f", "-"); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	tt.shows(t, "retry in")
+	tt.press(t, "r")
+	tt.shows(t, "Try away-sync now?")
+	tt.press(t, "y")
+	tt.shows(t, "retry of away-sync asked for")
+	until(t, "the job is dead before its rest would have ended", func() bool {
+		got := h.history(t)
+		return len(got) == 1 && got[0].State == "dead"
+	})
+	tt.shows(t, "dead")
+
+	h.must(t, 0, "drain", "--wait")
+	tt.press(t, "r")
+	tt.shows(t, "Run away-sync again?")
+	tt.press(t, "y")
+	until(t, "the job is in the queue again", func() bool { return strings.Contains(h.run(t, "job", "list").out, "away-sync") })
+	dead := h.history(t)[0].UID
+	if job := h.must(t, 0, "job", "show", "away-sync").out; !strings.Contains(job, dead) {
+		t.Errorf("the job does not say what it repeats:\n%s", job)
+	}
+	tt.shows(t, "1 pending")
+	tt.press(t, "x")
+	tt.shows(t, "Cancel away-sync?")
+	tt.press(t, "y")
+	until(t, "the job is gone", func() bool { return !strings.Contains(h.run(t, "job", "list").out, "away-sync") })
+	tt.press(t, "q")
+	if err := tt.end(t); err != nil {
+		t.Errorf("end: %v", err)
+	}
+}

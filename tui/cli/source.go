@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	agent "limpet/sync"
 	"limpet/sync/api"
 	"limpet/sync/socket"
@@ -32,7 +34,7 @@ func (s *localSource) Next(ctx context.Context) (*view.Snapshot, error) {
 }
 
 func (s *localSource) Act(ctx context.Context, act tui.Action) error {
-	w := &session{Client: s.agent.Client()}
+	w := &session{Client: s.agent.Client(), Desk: s.agent.Desk()}
 	return w.act(ctx, act, s.agent.Cancel)
 }
 
@@ -70,7 +72,7 @@ func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 		return err
 	}
 	defer client.Close()
-	w := &session{Client: client}
+	w := &session{Client: client, Desk: s.client}
 	return w.act(ctx, act, s.client.Cancel)
 }
 
@@ -82,8 +84,36 @@ func (s *session) act(ctx context.Context, act tui.Action, cancel func(ctx conte
 		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == tui.Pull}}
 		_, err := s.submit(ctx, act.Namespace, act.Name, spec, nil)
 		return err
-	case tui.Cancel:
-		return cancel(ctx, act.Namespace, act.Name)
+	case tui.Cancel, tui.Retry:
+		return s.actOnJob(ctx, act, cancel)
 	}
 	return fmt.Errorf("unknown action %q", act.Verb)
+}
+
+// actOnJob cancels or retries the job of a UID. A job that waits is deleted as
+// 'limpet job cancel' does: nobody may ever take it, and then nobody would end it.
+func (s *session) actOnJob(ctx context.Context, act tui.Action, cancel func(ctx context.Context, namespace, name string) error) error {
+	u, err := s.find(ctx, api.Jobs, act.Namespace, act.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	live := err == nil && string(u.GetUID()) == act.UID
+	switch {
+	case act.Verb == tui.Retry && live:
+		_, err = s.hurry(ctx, u)
+		return err
+	case act.Verb == tui.Retry:
+		past, err := s.pastJob(ctx, act.Namespace, act.UID)
+		if err != nil {
+			return err
+		}
+		_, err = s.repeat(ctx, past)
+		return err
+	case !live:
+		return fmt.Errorf("job %s has just ended", act.Name)
+	case u.GetLabels()[api.LabelClaim] != "":
+		return cancel(ctx, act.Namespace, act.Name)
+	}
+	_, err = s.cancel(ctx, u)
+	return err
 }
