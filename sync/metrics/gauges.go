@@ -74,7 +74,7 @@ func newGauges(s Source, w *work, log *slog.Logger) *gauges {
 		unsent:       describe("limpet_completions_unsent", "Results that are kept in the state file until the API takes them."),
 		storeBytes:   describe("limpet_store_bytes", "Size of the state file."),
 		storeFree:    describe("limpet_store_free_bytes", "Bytes of the state file that are free for new records."),
-		claims:       describe("limpet_store_claims", "Claims in the state file."),
+		claims:       describe("limpet_store_claims", "Claims in the state file, with the marks of jobs that rest between two attempts."),
 		history:      describe("limpet_history_records", "Finished jobs in the local history."),
 		historyBytes: describe("limpet_history_bytes", "Bytes of the local history with its keys and frames."),
 		age:          describe("limpet_history_oldest_timestamp_seconds", "When the oldest job of the local history has ended; 0 = there is none."),

@@ -4,11 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"limpet/state"
 )
@@ -34,6 +31,11 @@ func (c historyExportCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	if c.File != "" {
+		if err := writable(c.File, "limpet history export --file"); err != nil {
+			return err
+		}
+	}
 	s, err := r.open(ctx, need{Desk: true})
 	if err != nil {
 		return err
@@ -45,9 +47,9 @@ func (c historyExportCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	n := 0
-	err = writeWhole(c.File, func(w io.Writer) (err error) {
+	_, err = writeAtomic(c.File, func(w io.Writer) (_ int64, err error) {
 		n, err = form.export(w, q, read)
-		return err
+		return 0, err
 	})
 	if err != nil {
 		return fmt.Errorf("export history: %w", err)
@@ -98,22 +100,4 @@ func (f exportForm) export(w io.Writer, q state.Query, read func(state.Query) ([
 	}
 	_, _ = out.WriteString(f.end)
 	return n, out.Flush()
-}
-
-// writeWhole has fill write a file that takes its name only when all of it is on
-// disk: whoever reads that name never sees a part, also after a power cut.
-func writeWhole(name string, fill func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err = errors.Join(fill(f), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
 }

@@ -120,7 +120,7 @@ func TestExportToAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, to := range []string{taken, filepath.Join(dir, "absent", "f")} {
-		if code, _, errs := s.call("history", "export", "--file", to); code != ExitError || !strings.Contains(errs, "export history") {
+		if code, _, errs := s.call("history", "export", "--file", to); code != ExitUsage || !strings.Contains(errs, "try: ") {
 			t.Errorf("to %s: exit %d, %s", to, code, errs)
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -40,7 +38,7 @@ func (storeInfoCmd) Run(ctx context.Context, r *run) error {
 		f.add("file", info.Path)
 		f.add("size", fmt.Sprintf("%s (%s free inside)", view.Size(info.Bytes), view.Size(info.FreeBytes)))
 		f.add("schema", strconv.Itoa(info.Schema))
-		f.add("claims", strconv.Itoa(info.Claims))
+		f.add("claims", fmt.Sprintf("%d, with the marks of jobs that rest", info.Claims))
 		f.add("history", history)
 		f.add("objects", fmt.Sprintf("%d at revision %d", info.Objects, info.Revision))
 		f.add("secrets", fmt.Sprintf("%d sealed", info.Secrets))
@@ -97,6 +95,11 @@ type storeBackupCmd struct {
 }
 
 func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
+	if c.File != "-" {
+		if err := writable(c.File, "limpet store backup"); err != nil {
+			return err
+		}
+	}
 	s, err := r.open(ctx, need{Desk: true})
 	if err != nil {
 		return err
@@ -114,37 +117,4 @@ func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
 	return r.g.printOne(r.world.Out, map[string]any{"file": c.File, "bytes": n}, c.File, func(w io.Writer) {
 		fmt.Fprintf(w, "%s written to %s\n", view.Size(n), c.File)
 	})
-}
-
-// writeAtomic writes a file that is either whole or not there, also after a
-// power cut: a temporary file beside it, fsync, rename, fsync of the directory.
-func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".limpet-*")
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-		}
-	}()
-	if n, err = write(tmp); err != nil {
-		return n, err
-	}
-	if err = tmp.Sync(); err != nil {
-		return n, err
-	}
-	if err = tmp.Close(); err != nil {
-		return n, err
-	}
-	if err = os.Rename(tmp.Name(), path); err != nil {
-		return n, err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return n, err
-	}
-	defer dir.Close()
-	return n, dir.Sync()
 }

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// writable refuses a path that writeAtomic cannot or must not take the place of:
+// a directory, a device or a pipe, or one in a directory that is not there.
+// command is what to run instead, with another path behind it.
+func writable(path, command string) error {
+	info, err := os.Stat(path)
+	dir, dirErr := os.Stat(filepath.Dir(path))
+	switch {
+	case err == nil && info.IsDir():
+		return usage(command+" "+filepath.Join(path, "FILE"), "%s is a directory; it has to be a file", path)
+	case err == nil && !info.Mode().IsRegular():
+		return usage(command+" FILE", "%s is no regular file; a shell writes there with > from stdout", path)
+	case dirErr != nil:
+		return usage("mkdir -p "+filepath.Dir(path), "no file can be made in %s: %w", filepath.Dir(path), reason(dirErr))
+	case !dir.IsDir():
+		return usage(command+" FILE", "%s is no directory", filepath.Dir(path))
+	}
+	return nil
+}
+
+// reason is the cause of an error that has named the path already.
+func reason(err error) error {
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+// writeAtomic writes a file that is either whole or not there, also after a
+// power cut: a temporary file beside it, fsync, rename, fsync of the directory.
+func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".limpet-*")
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err != nil {
+			tmp.Close()
+			os.Remove(tmp.Name())
+		}
+	}()
+	if n, err = write(tmp); err != nil {
+		return n, err
+	}
+	if err = tmp.Sync(); err != nil {
+		return n, err
+	}
+	if err = tmp.Close(); err != nil {
+		return n, err
+	}
+	if err = os.Rename(tmp.Name(), path); err != nil {
+		return n, err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return n, err
+	}
+	defer dir.Close()
+	return n, dir.Sync()
+}
