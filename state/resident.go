@@ -12,8 +12,8 @@ import (
 
 const (
 	// releaseAfter is how many bytes of records are read between two releases. Reading one maps its page and those
-	// around it in the file, which are those of any other records: 16 pages on Linux. So this is 8 MiB of the map.
-	releaseAfter = 512 << 10
+	// around it in the file, which are those of any other records: 16 pages on Linux. So this is 2 MiB of the map.
+	releaseAfter = 128 << 10
 	// pageOfRecord is what a single record counts for.
 	pageOfRecord = 4 << 10
 )
