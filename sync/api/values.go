@@ -167,7 +167,8 @@ func (r *reader) pass() {
 	case tagUUID:
 		r.at += 16
 	case tagText:
-		r.at += int(r.uvarint())
+		n := int(r.uvarint())
+		r.at += n
 	}
 }
 
