@@ -243,23 +243,3 @@ func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *c
 
 // expiredText is what the list of attempts says of one whose claim has expired.
 const expiredText = "its claim has expired; the agent may have stopped or lost its connection"
-
-// isOwnClaim says whether a claim is one of this agent. That the job was wanted
-// here too is not enough: somebody else may have got it.
-func (c *Controller) isOwnClaim(uid, token string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h := c.running[uid]; h != nil {
-		return h.token == token
-	}
-	u, ok := c.unsettled[uid]
-	return ok && u.claim.Token == token
-}
-
-// isOwn says whether this agent works on a job or has still to settle it.
-func (c *Controller) isOwn(uid string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, unsettled := c.unsettled[uid]
-	return c.running[uid] != nil || unsettled
-}

@@ -10,7 +10,7 @@
 //	driver.go    a driver reads the job again and judges whether it is for this agent (eligible.go)
 //	contention.go  who has lost races for jobs hesitates before the next
 //	claim.go     intent kept in the state file, labels written, claim kept
-//	neighbours.go  who finds another agent at work on the repository gives way
+//	exclude.go   who finds another agent at work on the repository gives way (neighbours.go)
 //	held.go      a job under our claim: write.go writes it, keep.go renews its lease (lease.go)
 //	run.go       the worker is called and waited for
 //	progress.go  what the worker reports (account.go), written at most so often (throttle.go)
@@ -107,7 +107,7 @@ type Controller struct {
 
 	mu             sync.Mutex             // guards the fields below
 	running        map[string]*held       // by UID
-	unsettled      map[string]unsettled   // by UID; never at the same time in running
+	unsettled      map[string]unsettled   // by UID; see holding for those in running
 	resting        map[string]state.Claim // by UID; jobs that were given back with their mark kept
 	told           map[string]struct{}    // ids of what was told once
 	noArchiveUntil time.Time              // the server keeps no HistoricJobs

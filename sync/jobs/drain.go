@@ -3,8 +3,6 @@ package jobs
 import (
 	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // An agent that drains ends what it has begun and begins nothing new: running
@@ -73,10 +71,4 @@ func (c *Controller) driedUp() {
 	if !told {
 		c.tell(EventDrain, about{}, fmt.Sprintf("drained: nothing of this agent runs any more, after %s", time.Since(since).Round(time.Second)))
 	}
-}
-
-// eager says that a person wants the job now: the rest between two attempts was
-// taken off it, while nobody claimed it.
-func eager(old, job *unstructured.Unstructured) bool {
-	return old.GetUID() == job.GetUID() && !claimed(old) && !claimed(job) && notBefore(old) > 0 && notBefore(job) == 0
 }

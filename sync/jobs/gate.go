@@ -36,21 +36,3 @@ func (i *intake) taken() int {
 	defer i.mu.Unlock()
 	return i.out
 }
-
-// hurry brings a name in at once, whatever keeps it out.
-func (i *intake) hurry(k key, l lane) {
-	i.mu.Lock()
-	i.queue.hurry(k, l)
-	i.mu.Unlock()
-	i.signal()
-}
-
-// hurry brings a name in and ends its bar.
-func (q *queue) hurry(k key, l lane) {
-	if s := q.slots[k]; s != nil && s.place == barred {
-		q.later.take(s)
-		q.wait(s)
-		return
-	}
-	q.add(k, l, false, unranked)
-}

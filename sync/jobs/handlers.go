@@ -44,6 +44,12 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 	}
 }
 
+// eager says that a person wants the job now: the rest between two attempts was
+// taken off it, while nobody claimed it.
+func eager(old, job *unstructured.Unstructured) bool {
+	return old.GetUID() == job.GetUID() && !claimed(old) && !claimed(job) && notBefore(old) > 0 && notBefore(job) == 0
+}
+
 // restOf is how long a job is left alone that was given back or taken away by
 // somebody: as long as it says itself, else one interval, as with Grafana's
 // drivers, so that it does not jump between agents.

@@ -82,6 +82,18 @@ func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, c
 	return h
 }
 
+// holding returns the held jobs but those that their driver is letting go of,
+// which are unsettled already. The caller has the lock.
+func (c *Controller) holding() []*held {
+	out := make([]*held, 0, len(c.running))
+	for uid, h := range c.running {
+		if _, over := c.unsettled[uid]; !over {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
 // drop ends a held job: no write any more, no goroutine left.
 func (c *Controller) drop(h *held) {
 	h.quiet()

@@ -64,6 +64,14 @@ func (i *intake) addAfter(k key, l lane, delay time.Duration) {
 	i.signal()
 }
 
+// hurry brings a name in at once, whatever keeps it out.
+func (i *intake) hurry(k key, l lane) {
+	i.mu.Lock()
+	i.queue.hurry(k, l)
+	i.mu.Unlock()
+	i.signal()
+}
+
 // free ends the rest of a lane.
 func (i *intake) free(l lane) {
 	i.mu.Lock()

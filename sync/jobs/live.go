@@ -52,10 +52,7 @@ type Running struct {
 // concurrent use and does no I/O.
 func (c *Controller) Live() []Running {
 	c.mu.Lock()
-	held := make([]*held, 0, len(c.running))
-	for _, h := range c.running {
-		held = append(held, h)
-	}
+	held := c.holding()
 	c.mu.Unlock()
 	out := make([]Running, 0, len(held))
 	for _, h := range held {

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -140,49 +139,4 @@ func (c *Controller) seen(created time.Time) {
 		return
 	}
 	c.o.Meter.Seen(SourceLive, late)
-}
-
-// Backlog is what this agent knows at a moment of the jobs that are not done.
-type Backlog struct {
-	Unclaimed map[string]int  // jobs that nobody has claimed, by action, as the watch shows them
-	Claimed   int             // jobs that somebody has claimed
-	Queued    int             // names in the queue of this agent: those that wait, run or rest
-	Waiting   int             // those that wait for a driver
-	Added     uint64          // names that came to wait since the start
-	Looking   []time.Duration // how long each driver that has a name has been busy with it
-	Unsent    int             // results that are kept in the state file because the API has not taken them yet
-}
-
-// Backlog counts what there is now. It asks the picture of the watch and the
-// queue, not the API, and is safe for concurrent use.
-func (c *Controller) Backlog() Backlog {
-	b := Backlog{Unclaimed: map[string]int{}}
-	c.queue.census(&b)
-	for _, job := range c.jobs.Sights() {
-		if claimedSight(job) {
-			b.Claimed++
-			continue
-		}
-		b.Unclaimed[job.Text(pathAction)]++
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, u := range c.unsettled {
-		if u.claim.Phase == state.PhaseCompleting {
-			b.Unsent++
-		}
-	}
-	for _, h := range c.running {
-		if h.completing() {
-			b.Unsent++
-		}
-	}
-	return b
-}
-
-// completing says that the result is kept and on its way.
-func (h *held) completing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.claim.Phase == state.PhaseCompleting
 }

@@ -38,15 +38,3 @@ func (p *pace) left(k key) look {
 	delete(p.looking, k)
 	return l
 }
-
-// census fills in what the queue holds now.
-func (i *intake) census(b *Backlog) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	b.Queued = i.queue.len()
-	b.Waiting = b.Queued - i.queue.later.len() - len(i.pace.looking)
-	b.Added = i.pace.added
-	for _, l := range i.pace.looking {
-		b.Looking = append(b.Looking, time.Since(l.began))
-	}
-}

@@ -163,6 +163,16 @@ func (q *queue) addAt(k key, l lane, until time.Time, priority int) bool {
 	return true
 }
 
+// hurry brings a name in and ends its bar.
+func (q *queue) hurry(k key, l lane) {
+	if s := q.slots[k]; s != nil && s.place == barred {
+		q.later.take(s)
+		q.wait(s)
+		return
+	}
+	q.add(k, l, false, unranked)
+}
+
 func (q *queue) newSlot(k key, l lane, priority int) *slot {
 	if priority == unranked {
 		priority = ordinary

@@ -82,6 +82,26 @@ func (c *Controller) allUnsettled() []unsettled {
 	return out
 }
 
+// isOwnClaim says whether a claim is one of this agent. That the job was wanted
+// here too is not enough: somebody else may have got it.
+func (c *Controller) isOwnClaim(uid, token string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.running[uid]; h != nil {
+		return h.token == token
+	}
+	u, ok := c.unsettled[uid]
+	return ok && u.claim.Token == token
+}
+
+// isOwn says whether this agent works on a job or has still to settle it.
+func (c *Controller) isOwn(uid string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, unsettled := c.unsettled[uid]
+	return c.running[uid] != nil || unsettled
+}
+
 // forget settles a claim whose job is gone or in other hands.
 func (c *Controller) forget(ctx context.Context, u unsettled, why string) error {
 	k := u.claim

@@ -65,13 +65,8 @@ func (c *Controller) sweep(ctx context.Context) {
 		if err := c.store.DropClaim(ctx, uid); err != nil {
 			return // the next sweep tries again
 		}
-		c.wake(uid)
+		c.mu.Lock()
+		delete(c.resting, uid)
+		c.mu.Unlock()
 	}
-}
-
-// wake notes that a job does not rest here any more.
-func (c *Controller) wake(uid string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.resting, uid)
 }

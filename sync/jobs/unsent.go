@@ -39,10 +39,7 @@ func (c *Controller) Unsent() []Unsent {
 	for _, u := range c.unsettled {
 		add(u.claim, u.result)
 	}
-	held := make([]*held, 0, len(c.running))
-	for _, h := range c.running {
-		held = append(held, h)
-	}
+	held := c.holding()
 	c.mu.Unlock()
 	for _, h := range held {
 		h.mu.Lock()

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,5 +143,33 @@ func TestResultThatIsSentAtOnceIsNotUnsent(t *testing.T) {
 		if seen != 0 {
 			t.Errorf("unsent %d times", seen)
 		}
+	})
+}
+
+// TestAnUnsentResultIsCountedOnce: also at the moment when its driver lets go of
+// the job, which is when the claim is written back.
+func TestAnUnsentResultIsCountedOnce(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, work(10*time.Second))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a.link.cut(true)
+		var looks, most atomic.Int64
+		a.ledger.failing(func(op string) error {
+			if op == "claim" {
+				looks.Add(1)
+				most.Store(max(most.Load(), int64(len(a.Unsent())), int64(a.Backlog().Unsent)))
+			}
+			return nil
+		})
+		pass(2 * time.Minute)
+		if looks.Load() == 0 || most.Load() != 1 {
+			t.Errorf("%d looks, %d unsent", looks.Load(), most.Load())
+		}
+		a.ledger.failing(nil)
+		a.link.cut(false)
+		pass(2 * time.Minute)
+		r.done("success", "")
 	})
 }
