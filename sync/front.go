@@ -14,6 +14,7 @@ var (
 	pathState      = api.PathTo("status", "state")
 	pathFinished   = api.PathTo("status", "finished")
 	pathClaim      = api.PathTo("metadata", "labels", api.LabelClaim)
+	pathClaimOwner = api.PathTo("metadata", "labels", api.LabelClaimOwner)
 )
 
 // brief is what the place of a job in the list depends on.
@@ -25,9 +26,19 @@ type brief struct {
 	created  int64 // Unix seconds
 }
 
-func briefly(seen api.Sight) brief {
+// ours says that the claim of a job is one of adrift: in no other hands, although
+// nobody works on it.
+func ours(seen api.Sight, adrift map[string]string) bool {
+	token := adrift[seen.UID()]
+	return token != "" && seen.Text(pathClaimOwner) == token
+}
+
+func briefly(seen api.Sight, adrift map[string]string) brief {
 	j := brief{seen: seen, state: seen.Text(pathState), finished: max(seen.Number(pathFinished), 0), created: seen.Created().Unix()}
-	if seen.Text(pathClaim) != "" {
+	switch {
+	case ours(seen, adrift):
+		j.state = api.StatePending
+	case seen.Text(pathClaim) != "":
 		j.owner = "other"
 	}
 	return j

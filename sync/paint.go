@@ -47,7 +47,7 @@ func (p *painter) paint() *view.Snapshot {
 		s.Jobs = withUnsent(p.before.Jobs, p.controller.Unsent(), &s.Counts)
 		return s
 	}
-	s.Jobs, s.Counts = p.rows(running, done)
+	s.Jobs, s.Counts = p.rows(running, done, !s.API.Up)
 	objects := p.repos.Sights()
 	for _, seen := range objects {
 		if repo := p.repoRead.of(seen, readRepo); repo != nil {
@@ -64,7 +64,7 @@ func (p *painter) paint() *view.Snapshot {
 // rows are the first jobs of the queue and those that have just ended, in order,
 // and how many there are altogether. The jobs of this agent are always among
 // them.
-func (p *painter) rows(running []jobs.Running, done ended) ([]view.Job, view.Counts) {
+func (p *painter) rows(running []jobs.Running, done ended, away bool) ([]view.Job, view.Counts) {
 	mine := make(map[string]jobs.Running, len(running)) // by key
 	for _, r := range running {
 		mine[r.Namespace+"/"+r.Name] = r
@@ -73,6 +73,7 @@ func (p *painter) rows(running []jobs.Running, done ended) ([]view.Job, view.Cou
 	for _, u := range p.controller.Unsent() {
 		unsent[u.Namespace+"/"+u.Name] = u
 	}
+	adrift := p.controller.Adrift()
 	counts := view.Counts{Done: done.count}
 	first := newFront(max(mostJobs-len(done.rows)-len(mine)-len(unsent), 0))
 	chosen := make([]api.Sight, 0, mostJobs)
@@ -85,7 +86,7 @@ func (p *painter) rows(running []jobs.Running, done ended) ([]view.Job, view.Cou
 			chosen = append(chosen, seen)
 			continue
 		}
-		j := briefly(seen)
+		j := briefly(seen, adrift)
 		counts.Add(&view.Job{Finished: fromMillis(j.finished), Owner: j.owner, State: j.state})
 		first.offer(j)
 	}
@@ -105,6 +106,12 @@ func (p *painter) rows(running []jobs.Running, done ended) ([]view.Job, view.Cou
 		shown[row.UID] = true
 		if i >= own {
 			row.Waits = p.board.waits(row.UID)
+			if ours(seen, adrift) {
+				row.Owner, row.State, row.LeaseUntil = "", api.StatePending, time.Time{}
+				if away {
+					row.Waits = adriftText
+				}
+			}
 			continue
 		}
 		if u, ok := unsent[seen.Key()]; ok && u.UID == row.UID {
@@ -133,6 +140,9 @@ func (p *painter) rows(running []jobs.Running, done ended) ([]view.Job, view.Cou
 	})
 	return out, counts
 }
+
+// adriftText is why a job goes on in nobody's hands.
+const adriftText = "this agent has let go of it and takes it up again when the API answers"
 
 func (p *painter) readJob(u *object) *view.Job {
 	job, err := api.JobView(u)

@@ -10,6 +10,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/localapi"
 	"limpet/sync/metrics"
+	"limpet/sync/view"
 )
 
 // telemetry answers /metrics, /healthz and /readyz. An address that is taken is told and
@@ -54,6 +55,9 @@ func (a *Agent) notReady() string {
 	}
 	if err := a.controller.Ready(); err != nil {
 		return api.Redact(err.Error())
+	}
+	if since, err := a.client.Down(); err != nil {
+		return fmt.Sprintf("the API has not answered for %s: %s", view.Age(time.Since(since)), api.Redact(err.Error()))
 	}
 	return ""
 }

@@ -102,6 +102,18 @@ func (c *Controller) isOwn(uid string) bool {
 	return c.running[uid] != nil || unsettled
 }
 
+// Adrift returns the claims that no driver works on, owner token by UID: the work
+// has ended or was left, and the API has not been told yet.
+func (c *Controller) Adrift() map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[string]string, len(c.unsettled))
+	for uid, u := range c.unsettled {
+		out[uid] = u.claim.Token
+	}
+	return out
+}
+
 // forget settles a claim whose job is gone or in other hands.
 func (c *Controller) forget(ctx context.Context, u unsettled, why string) error {
 	k := u.claim
