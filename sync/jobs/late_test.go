@@ -41,12 +41,12 @@ func TestALateClaimGivesWay(t *testing.T) {
 		pass(time.Second)
 		r.job("r1", "r1-push", action("push"))
 		pass(10 * time.Second)
-		if a.count(EventReleased) != 1 || s.at["r1"] != 1 {
-			t.Errorf("gave way %d times, %d work", a.count(EventReleased), s.at["r1"])
+		if a.count(EventReleased) != 1 || s.look().at["r1"] != 1 {
+			t.Errorf("gave way %d times, %d work", a.count(EventReleased), s.look().at["r1"])
 		}
 		pass(2 * time.Minute)
-		if s.clashes > 0 || len(s.repeats) > 0 || len(r.model.all("jobs")) != 0 {
-			t.Errorf("%d clashes, repeated %v, %d jobs left", s.clashes, s.repeats, len(r.model.all("jobs")))
+		if s.look().clashes > 0 || len(s.look().repeats) > 0 || len(r.model.all("jobs")) != 0 {
+			t.Errorf("%d clashes, repeated %v, %d jobs left", s.look().clashes, s.look().repeats, len(r.model.all("jobs")))
 		}
 	})
 }
@@ -74,13 +74,13 @@ func TestACrashBeforeTheLookAround(t *testing.T) {
 		r.job("r1", "r1-push", action("push"))
 		pass(5 * time.Second)
 		a.stop()
-		if s.at["r1"] != 1 || s.runs["r1-push"] != 1 {
-			t.Fatalf("%d work", s.at["r1"])
+		if s.look().at["r1"] != 1 || s.look().runs["r1-push"] != 1 {
+			t.Fatalf("%d work", s.look().at["r1"])
 		}
 		r.startOn(a.ledger.Store, "a", Options{Actions: []string{"pull"}, Cleanup: CleanupOff}, s.worker("pull", steady(time.Second)))
 		pass(3 * time.Minute)
-		if s.clashes > 0 || len(r.model.all("jobs")) != 0 {
-			t.Errorf("%d clashes, %d jobs left", s.clashes, len(r.model.all("jobs")))
+		if s.look().clashes > 0 || len(r.model.all("jobs")) != 0 {
+			t.Errorf("%d clashes, %d jobs left", s.look().clashes, len(r.model.all("jobs")))
 		}
 	})
 }

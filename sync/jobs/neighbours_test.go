@@ -3,7 +3,9 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,14 +17,26 @@ import (
 
 // sites watches who works where.
 type sites struct {
-	mu      sync.Mutex     // guards everything below
+	mu sync.Mutex // guards the visits
+	visits
+}
+
+// visits are what there was of work.
+type visits struct {
 	at      map[string]int // repository -> workers at the moment
 	clashes int
 	runs    map[string]int // job -> runs
 	repeats []string       // jobs that were not run for the first time
 }
 
-func newSites() *sites { return &sites{at: map[string]int{}, runs: map[string]int{}} }
+func newSites() *sites { return &sites{visits: visits{at: map[string]int{}, runs: map[string]int{}}} }
+
+// look returns the visits up to now.
+func (s *sites) look() visits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return visits{at: maps.Clone(s.at), clashes: s.clashes, runs: maps.Clone(s.runs), repeats: slices.Clone(s.repeats)}
+}
 
 // worker works for some time and tells the sites of it.
 func (s *sites) worker(action string, takes func() time.Duration) *script {
@@ -102,13 +116,11 @@ func TestAgentsExcludeEachOther(t *testing.T) {
 					a.link.lag(nil)
 				}
 				pass(2 * c.behind) // what still waits for a slow watch
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				if left := len(r.model.all("jobs")); left > 0 || len(s.runs) != jobs {
-					t.Errorf("%d jobs left, %d of %d were run", left, len(s.runs), jobs)
+				if left := len(r.model.all("jobs")); left > 0 || len(s.look().runs) != jobs {
+					t.Errorf("%d jobs left, %d of %d were run", left, len(s.look().runs), jobs)
 				}
-				if s.clashes > 0 || len(s.repeats) > 0 {
-					t.Errorf("%d times two agents worked on one repository; counted as another attempt: %v", s.clashes, s.repeats)
+				if s.look().clashes > 0 || len(s.look().repeats) > 0 {
+					t.Errorf("%d times two agents worked on one repository; counted as another attempt: %v", s.look().clashes, s.look().repeats)
 				}
 				yields, won, lost := 0, 0, 0
 				for _, a := range r.agents {
@@ -155,12 +167,12 @@ func TestTheFirstClaimGoesOn(t *testing.T) {
 		r.job("r1", "r1-sync")
 		r.job("r1", "r1-push", action("push"))
 		pass(9 * time.Second)
-		if gave := a.count(EventReleased) + b.count(EventReleased); gave != 1 || s.at["r1"] != 1 {
-			t.Fatalf("%d gave way, %d work", gave, s.at["r1"])
+		if gave := a.count(EventReleased) + b.count(EventReleased); gave != 1 || s.look().at["r1"] != 1 {
+			t.Fatalf("%d gave way, %d work", gave, s.look().at["r1"])
 		}
 		pass(12 * time.Second)
-		if len(r.model.all("jobs")) != 0 || s.clashes > 0 || len(s.repeats) > 0 {
-			t.Errorf("%d jobs left after 21 s, %d clashes, repeated %v", len(r.model.all("jobs")), s.clashes, s.repeats)
+		if len(r.model.all("jobs")) != 0 || s.look().clashes > 0 || len(s.look().repeats) > 0 {
+			t.Errorf("%d jobs left after 21 s, %d clashes, repeated %v", len(r.model.all("jobs")), s.look().clashes, s.look().repeats)
 		}
 		// GET, PUT, HistoricJob, DELETE for each, three renewals of two requests at
 		// most; PUT, GET and PUT for the one that gave way.
@@ -189,19 +201,19 @@ func TestAWorkingNeighbourIsWaitedFor(t *testing.T) {
 					r.model.edit("jobs", "default", "r1-push", func(u *unstructured.Unstructured) { setClaim(u, time.Now().UnixMilli(), "grafana") })
 				}
 				pass(30 * time.Second)
-				if n := r.model.arrived(func(call) bool { return true }) - before; n > 1 || len(s.runs) > 0 {
-					t.Fatalf("%d requests, %d runs beside a live neighbour", n, len(s.runs))
+				if n := r.model.arrived(func(call) bool { return true }) - before; n > 1 || len(s.look().runs) > 0 {
+					t.Fatalf("%d requests, %d runs beside a live neighbour", n, len(s.look().runs))
 				}
 				if dies {
 					pass(25 * time.Second) // 75 s after the claim: expiry, what clocks may be off, and the look after it
-					if s.runs["r1-sync"] != 1 {
+					if s.look().runs["r1-sync"] != 1 {
 						t.Fatal("a dead claim blocks the repository")
 					}
 					return
 				}
 				r.model.remove("jobs", "default", "r1-push")
 				pass(1100 * time.Millisecond)
-				if s.runs["r1-sync"] != 1 || len(r.model.all("jobs")) != 0 {
+				if s.look().runs["r1-sync"] != 1 || len(r.model.all("jobs")) != 0 {
 					t.Fatal("not run at once when the neighbour was done")
 				}
 			})
@@ -242,8 +254,8 @@ func TestARestartKeepsTheRepository(t *testing.T) {
 				a.stop()
 				pass(away)
 				late := away > DefaultExpiry
-				if (s.runs["r1-push"] == 1) != late {
-					t.Fatalf("after %s the push was run %d times", away, s.runs["r1-push"])
+				if (s.look().runs["r1-push"] == 1) != late {
+					t.Fatalf("after %s the push was run %d times", away, s.look().runs["r1-push"])
 				}
 				pull := s.worker("pull", steady(15*time.Second))
 				store := a.ledger.Store
@@ -253,8 +265,8 @@ func TestARestartKeepsTheRepository(t *testing.T) {
 					t.Fatalf("back after %s: works %t, gave way %d times", away, worked, a2.count(EventReleased))
 				}
 				pass(2 * time.Minute)
-				if s.clashes > 0 || len(r.model.all("jobs")) != 0 {
-					t.Errorf("%d clashes, %d jobs left", s.clashes, len(r.model.all("jobs")))
+				if s.look().clashes > 0 || len(r.model.all("jobs")) != 0 {
+					t.Errorf("%d clashes, %d jobs left", s.look().clashes, len(r.model.all("jobs")))
 				}
 			})
 		})
