@@ -45,6 +45,9 @@ func (f historyFilter) query(g *Globals) (state.Query, error) {
 	if err != nil {
 		return state.Query{}, err
 	}
+	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
+		return state.Query{}, usage("limpet history list --since 7d --until 24h", "nothing is after --since %s and before --until %s", f.Since, f.Until)
+	}
 	if f.Dead {
 		f.States = append(f.States, stateDead)
 	}
