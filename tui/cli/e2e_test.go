@@ -203,7 +203,7 @@ func (h *home) daemon(t *testing.T, args ...string) *daemon {
 		default:
 		}
 		// A command that comes first opens the file itself and is in the way.
-		if !strings.Contains(d.log.String(), "agent started") {
+		if h.owner() != d.cmd.Process.Pid {
 			return false
 		}
 		r := h.run(t, "status", "-o", "json")
@@ -218,6 +218,18 @@ func (h *home) daemon(t *testing.T, args ...string) *daemon {
 		return json.Unmarshal([]byte(r.out), &rep) == nil && rep.Daemon != nil && rep.Live.API.Synced
 	})
 	return d
+}
+
+// owner is the process that has the state file open, 0 when none has.
+func (h *home) owner() int {
+	var o struct {
+		PID int `json:"pid"`
+	}
+	data, err := os.ReadFile(h.state() + ".owner")
+	if err != nil || json.Unmarshal(data, &o) != nil {
+		return 0
+	}
+	return o.PID
 }
 
 // stop sends SIGTERM and returns the exit code.

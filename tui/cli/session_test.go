@@ -122,6 +122,7 @@ func TestWhoIsAsked(t *testing.T) {
 }
 
 // TestDaemonWhoseServerIsAway: a command says so and ends with the code for it.
+// The list of jobs, which has none here, shows what the daemon knows.
 func TestDaemonWhoseServerIsAway(t *testing.T) {
 	t.Parallel()
 	away := httptest.NewServer(http.NotFoundHandler())
@@ -130,7 +131,7 @@ func TestDaemonWhoseServerIsAway(t *testing.T) {
 	s.daemon(t, func(c *agent.Config) { c.API.Server = away.URL })
 	for _, args := range [][]string{{"repo", "list"}, {"job", "list"}, {"repo", "pull", "x"}, {"get", "jobs", "x"}} {
 		code, out, errs := s.call(args...)
-		if code != ExitUnreachable || out != "" || !strings.Contains(errs, "refused") {
+		if code != ExitUnreachable || strings.Count(out, "\n") > strings.Count(strings.Join(args, " "), "job list") || !strings.Contains(errs, "refused") {
 			t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
 		}
 	}
