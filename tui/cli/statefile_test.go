@@ -88,7 +88,7 @@ func TestBackup(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, errs := s.must(t, ExitError, "store", "backup", filepath.Join(s.dir, "no", "such", "place")); !strings.Contains(errs, "no such file or directory") {
+	if _, errs := s.must(t, ExitUsage, "store", "backup", filepath.Join(s.dir, "no", "such", "place")); !strings.Contains(errs, "no such file or directory") {
 		t.Errorf("%s", errs)
 	}
 	left, err := filepath.Glob(filepath.Join(s.dir, ".limpet-*"))
