@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"limpet/sync/api"
 )
@@ -31,7 +32,10 @@ type laneView struct {
 // which lanes have more of them. Of few jobs it picks all. Of a crowd it picks so
 // that the queue decides as if it knew them all: of each repository the oldest
 // ones, because of every four takes one goes by age, and the best ones by
-// priority and age; what this agent cannot run keeps nothing else out.
+// priority and age. What this agent cannot run keeps nothing else out: what the
+// picture shows to be so comes last, and of what turns out to be so when a driver
+// looks (a credential is missing) the oldest would come in again and again, so a
+// part is picked by turn, through all that there are. It is called by list alone.
 func (c *Controller) choose(all []api.Sight, limit int) (picked []candidate, outside map[lane]struct{}) {
 	now, err := c.millis()
 	if err != nil {
@@ -63,7 +67,7 @@ func (c *Controller) choose(all []api.Sight, limit int) (picked []candidate, out
 	}
 	outside = map[lane]struct{}{}
 	share := max(laneShare, limit/len(lanes))
-	pickedSoFar := 0
+	pickedSoFar := c.chooseByTurn(found, all, limit/turnShare)
 	pick := func(most, each int, able bool, priority int) {
 		for i := range found {
 			x := &found[i]
@@ -83,7 +87,7 @@ func (c *Controller) choose(all []api.Sight, limit int) (picked []candidate, out
 			pick(limit, each, true, p)
 		}
 	}
-	pick(limit/agedShare, max(1, share/agedShare), true, unranked)
+	pick(pickedSoFar+limit/agedShare, max(1, share/agedShare), true, unranked)
 	byRank(share)
 	byRank(limit)
 	pick(limit, limit, false, unranked)
@@ -95,6 +99,35 @@ func (c *Controller) choose(all []api.Sight, limit int) (picked []candidate, out
 		}
 	}
 	return picked, outside
+}
+
+// turnShare is one in how many names that are picked by turn.
+const turnShare = 4
+
+// chooseByTurn picks up to n of the candidates that follow those of the last time.
+func (c *Controller) chooseByTurn(found []candidate, all []api.Sight, n int) (picked int) {
+	at, _ := slices.BinarySearchFunc(found, c.turn, func(x candidate, t turn) int {
+		return cmp.Or(cmp.Compare(x.created, t.created), strings.Compare(all[x.job].Key(), t.key))
+	})
+	for i := range found {
+		x := &found[(at+i)%len(found)]
+		if picked == n {
+			c.turn = turn{x.created, all[x.job].Key()}
+			break
+		}
+		if x.able {
+			x.chosen = true
+			x.lane.taken++
+			picked++
+		}
+	}
+	return picked
+}
+
+// turn is where to go on by turn.
+type turn struct {
+	created int64
+	key     string
 }
 
 // viewLane looks at the repository of a lane.
@@ -110,6 +143,23 @@ func (c *Controller) viewLane(l lane) *laneView {
 func (c *Controller) handles(action string) bool {
 	return c.workers[action] != nil && (len(c.o.Actions) == 0 || slices.Contains(c.o.Actions, action))
 }
+
+// fillRest is the least time between two looks when the queue is short of names:
+// a look at a hundred thousand jobs takes a tenth of a second. It is longer each
+// time when this agent has claimed none of what came in: then its drivers ask the
+// API about jobs that they leave. It is called by list alone.
+func (c *Controller) fillRest() time.Duration {
+	won, _ := c.rivalry.races()
+	if won > c.wonBefore || c.fillAfter == 0 {
+		c.wonBefore, c.fillAfter = won, fillPause
+	} else {
+		c.fillAfter = min(2*c.fillAfter, c.o.Interval)
+	}
+	return c.fillAfter
+}
+
+// fillPause is the shortest fillRest.
+const fillPause = 2 * time.Second
 
 // fill brings the jobs that come next into the queue.
 func (c *Controller) fill() {

@@ -132,6 +132,51 @@ func TestAgeIsNotCrowdedOut(t *testing.T) {
 	}
 }
 
+// TestEveryoneComesInByTurn: what looks as if this agent could run it, and is left
+// each time for a reason that the picture does not tell, keeps nobody out for ever.
+func TestEveryoneComesInByTurn(t *testing.T) {
+	t.Parallel()
+	var crowd sights
+	for i := range 1000 {
+		crowd = append(crowd, waitingJob(fmt.Sprintf("old-%04d", i), fmt.Sprint("unready-", i), int64(i)))
+	}
+	crowd = append(crowd, waitingJob("young", "ready", 2000))
+	c := chooser(Options{}, crowd, nil)
+	const limit = 100
+	for fill := 1; ; fill++ {
+		got, _ := c.choice(limit)
+		if len(got) != limit {
+			t.Fatalf("%d names in fill %d", len(got), fill)
+		}
+		if slices.Contains(got, "young") {
+			break
+		}
+		if fill > len(crowd)/(limit/turnShare)+1 {
+			t.Fatalf("not among those that came in within %d fills", fill)
+		}
+	}
+	if !slices.Equal(func() []string { got, _ := c.choice(limit); return got[:limit/2] }(), func() []string { got, _ := c.choice(limit); return got[:limit/2] }()) {
+		t.Error("the oldest do not come in any more")
+	}
+}
+
+// TestFillsThatBringNothing: a queue whose names are all left is filled ever more
+// rarely, up to the interval, and at once again when one of them was claimed.
+func TestFillsThatBringNothing(t *testing.T) {
+	t.Parallel()
+	c := chooser(Options{}, nil, nil)
+	var rest []time.Duration
+	for n := range 7 {
+		if n == 6 {
+			c.rivalry.win()
+		}
+		rest = append(rest, c.fillRest())
+	}
+	if want := []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, DefaultInterval, DefaultInterval, 2 * time.Second}; !slices.Equal(rest, want) {
+		t.Errorf("rests %v, want %v", rest, want)
+	}
+}
+
 // TestSelectorDecidesWhoComesIn: jobs of repositories that are not selected come
 // last, and priorities of repositories count.
 func TestSelectorDecidesWhoComesIn(t *testing.T) {

@@ -105,6 +105,10 @@ type Controller struct {
 	again      chan struct{}  // holds one token when the list has to be looked at before its time
 	ending     sync.WaitGroup // claims of completed jobs that are being forgotten
 
+	turn      turn          // see chooseByTurn; this and the next two belong to list
+	wonBefore int           // claims that were won when fillRest was asked last
+	fillAfter time.Duration // what it has said
+
 	mu             sync.Mutex             // guards the fields below
 	running        map[string]*held       // by UID
 	unsettled      map[string]unsettled   // by UID; see holding for those in running

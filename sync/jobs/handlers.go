@@ -111,7 +111,7 @@ func (c *Controller) list(ctx context.Context) {
 		case <-c.again:
 			pause(ctx, gathering)
 		case <-c.queue.short:
-			pause(ctx, fillPause-time.Since(listed))
+			pause(ctx, c.fillRest()-time.Since(listed))
 		}
 	}
 }
@@ -119,10 +119,6 @@ func (c *Controller) list(ctx context.Context) {
 // gathering is how long changes of Repositories are gathered before the jobs are
 // looked at again, so that a thousand changes are one look.
 const gathering = 200 * time.Millisecond
-
-// fillPause is the least time between two looks that fill the queue. A look at a
-// hundred thousand jobs takes a tenth of a second.
-const fillPause = 2 * time.Second
 
 // repoHandler has the jobs looked at again when a Repository has changed in what
 // decides about them: it came or went, is about to be deleted, or its labels or
