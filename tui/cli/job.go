@@ -91,7 +91,25 @@ func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent ma
 	if j, ok := unsent[string(u.GetUID())]; ok {
 		return j.State + ", " + unsentText(now, j)
 	}
+	// The agent has written how long the rest would last; that was then.
+	if said, _, rests := strings.Cut(job.Status.Message, "; tried again in "); rests && stateText(job.Status.State) == api.StatePending {
+		left := restOf(u).Sub(now)
+		if left <= 0 {
+			return said + "; waits for an agent"
+		}
+		return said + "; tried again in " + view.Age(left)
+	}
 	return job.Status.Message
+}
+
+// restOf is until when a job rests between two attempts; the zero time when it
+// does not.
+func restOf(u *unstructured.Unstructured) time.Time {
+	ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}
+	}
+	return millis(ms)
 }
 
 // known shows what the daemon knows while the API does not answer. The exit code
@@ -187,7 +205,7 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 			f.add("priority", p)
 		}
 		f.add("state", stateText(job.Status.State))
-		f.add("message", view.OrDash(job.Status.Message))
+		f.add("message", view.OrDash(message(time.Now(), u, job, nil)))
 		f.add("progress", fmt.Sprintf("%.0f%%", min(job.Status.Progress, 100)))
 		f.add("created", u.GetCreationTimestamp().UTC().Format(time.RFC3339))
 		if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {
@@ -196,8 +214,8 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 		if of := u.GetAnnotations()[api.AnnoRetryOf]; of != "" {
 			f.add("again for", of)
 		}
-		if ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64); err == nil && ms > 0 {
-			f.add("rests until", millis(ms).UTC().Format(time.RFC3339)+"; limpet job retry "+u.GetName()+" does not wait")
+		if rests := restOf(u); rests.After(time.Now()) {
+			f.add("rests until", rests.UTC().Format(time.RFC3339)+"; limpet job retry "+u.GetName()+" does not wait")
 		}
 		for _, a := range attempts(u) {
 			f.add("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))
