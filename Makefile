@@ -61,6 +61,7 @@ kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileIt.*)$$
 starts on torn and bad files  | ./tui/cli | Island$$ | -fault
 restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$ | -fault -parallel 3
 races of four agents          | ./tui/cli | ^TestRace$$ | -fault -races 3
+crowds of pending jobs        | ./tui/cli | ^TestCrowdEmbedded$$ | -crowd 100000 -crowd-repos 1000
 network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 6
 simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds 40000
 endef
