@@ -77,9 +77,9 @@ func (c *Controller) tellState(typ string, a about, state, text string) {
 	e := Event{At: time.Now(), Type: typ, Level: levels[typ], Namespace: a.Namespace, Job: a.Name, UID: a.uid,
 		Repository: a.repository, Action: a.action, Attempt: a.attempt, State: state, Text: text}
 	switch {
-	case typ == EventDead || state == "error" || state == "cancelled" || state == stateDead:
+	case typ == EventDead || state == "error" || state == stateDead:
 		e.Level = "error"
-	case state == "warning":
+	case state == "warning" || state == stateCancelled: // what a person wanted is no trouble
 		e.Level = "warn"
 	case e.Level == "":
 		e.Level = "info"
