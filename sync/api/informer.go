@@ -37,6 +37,16 @@ type Handler struct {
 	Delete func(obj *unstructured.Unstructured)
 	// Any is called at every change, before the others, and costs no object.
 	Any func()
+	// Listing is called with true before the changes that a list has brought and
+	// with false after them. They come in no order, while those of the watch come
+	// in that of the server.
+	Listing func(on bool)
+}
+
+func (h Handler) listing(on bool) {
+	if h.Listing != nil {
+		h.Listing(on)
+	}
 }
 
 func (h Handler) any() {

@@ -268,6 +268,38 @@ func TestInformerRelistsWhenExpired(t *testing.T) {
 	}
 }
 
+// What comes from a list is framed, what comes from the watch is not: only that
+// has an order.
+func TestInformerFramesLists(t *testing.T) {
+	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {
+		w.want(t, "default/a=1 other/b=1")
+		log := &eventLog{}
+		h := log.handler()
+		h.Listing = func(on bool) { log.add(map[bool]string{true: "[", false: "]"}[on]) }
+		w.OnEvent(h)
+		if got := log.take(); got != "[ +a +b ]" && got != "[ +b +a ]" {
+			t.Errorf("late handler saw %q", got)
+		}
+		w.shelf.put("default", "a", "2")
+		synctest.Wait()
+		if got := log.take(); got != "1>2" {
+			t.Errorf("handler saw %q of the watch", got)
+		}
+		w.wire.set(errRefused)
+		w.shelf.set(func(s *shelf) { s.silent = true })
+		w.shelf.put("default", "a", "3")
+		w.shelf.drop("other", "b")
+		w.shelf.compact()
+		pass(15 * time.Minute) // the watch ends by its timeout
+		w.wire.set(nil)
+		w.shelf.set(func(s *shelf) { s.silent = false })
+		pass(time.Minute)
+		if got := log.take(); got != "[ 2>3 -b ]" {
+			t.Errorf("handler saw %q of a new list", got)
+		}
+	})
+}
+
 // A stream that breaks is taken up again where it was, without a new picture.
 func TestInformerContinuesAfterBrokenStream(t *testing.T) {
 	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {

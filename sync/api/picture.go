@@ -137,9 +137,11 @@ func (p *picture) all() []Sight {
 func (p *picture) join(h Handler) {
 	p.tell.Lock()
 	defer p.tell.Unlock()
+	h.listing(true)
 	for s := range p.now.each() {
 		h.added(s)
 	}
+	h.listing(false)
 	p.handlers = append(p.handlers, h)
 }
 
@@ -196,11 +198,20 @@ func (p *picture) Replace(list []any, _ string) error {
 	defer p.tell.Unlock()
 	for _, obj := range list {
 		if d, ok := obj.(*draft); ok {
+			p.listing(true)
 			p.follow(d.album)
+			p.listing(false)
 		}
 	}
 	p.once.Do(func() { close(p.synced) })
 	return nil
+}
+
+// listing is called with tell held.
+func (p *picture) listing(on bool) {
+	for _, h := range p.handlers {
+		h.listing(on)
+	}
 }
 
 // follow makes the picture like another one, which is used up. It is called with

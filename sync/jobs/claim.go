@@ -54,7 +54,11 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		return nil, fmt.Errorf("keep the intent to claim: %w", err)
 	}
 	c.step(failpoint.Intent, a)
-	c.neighbours.begin(k.UID, k.Token)
+	if open {
+		c.neighbours.withdraw(k.UID, k.Token) // the watch may show an earlier claim with this token
+	} else {
+		c.neighbours.begin(k.UID, k.Token)
+	}
 	for try := 1; ; try++ {
 		millis, err := c.millis()
 		if err != nil && open {

@@ -21,33 +21,60 @@ import (
 //	After a claim    The agent waits until the watch shows its own claim. The
 //	                 watch delivers writes in the order in which the server has
 //	                 accepted them, so at that moment it has shown every claim
-//	                 that was accepted before. If there is a live one, its owner
-//	                 goes on and this agent gives its job back. If there is none,
-//	                 this claim is the first one, and who comes later sees it.
+//	                 that was accepted before. (Where the watch had to begin with
+//	                 a new list, that holds at the end of the list.) If there is a
+//	                 live one, its owner goes on and this agent gives its job back.
+//	                 If there is none, this claim is the first one, and who comes
+//	                 later sees it.
+//	Found again      A claim that is settled by recover.go is renewed, then the
+//	                 claims are listed, and any live one counts as earlier. For
+//	                 the watch has shown the claim long ago, nobody may have looked
+//	                 then, and it may have been dead in between.
+//
+// # Why nothing runs together
+//
+// Call the write that makes a claim, or brings one to life that is found again,
+// its birth. A worker begins only after a look at the claims that shows all
+// births before the own one: the watch in its order, or a list that was asked for
+// after the birth was answered. Let two agents work with live claims, and let B
+// have the later birth. B's look shows A's claim, since it was born before, and
+// shows it alive, so B gives way: that is no case. It rests on this:
+//
+//   - Alive is judged as of a moment before the own birth, or before the list was
+//     asked for: what is not in the picture yet, a later renewal, is not missed.
+//   - Clocks are off by clockError at most, so a claim that is dead for a neighbour
+//     is at least one expiry old. The owner stops at two thirds of that, and does
+//     not renew a claim that is older than the expiry less clockError, however
+//     little time its own monotonic clock says has passed (lapsed). It gives up,
+//     and the claim, found again, has another birth.
+//   - The claims of this agent are told from others by their token, not by their
+//     UID: a job that was wanted here too may be theirs.
 //
 // Of two claims one was accepted first, and both agents agree which, because
 // they go by the server's order and not by clocks: exactly one of them gives
-// way, so nothing is blocked for ever and nothing runs together. Claim times
-// would not do: an agent whose claim arrived late with an early time in it would
-// go on beside another that had looked before it arrived.
+// way, so nothing is blocked for ever. Claim times would not do: an agent whose
+// claim arrived late with an early time in it would go on beside another that had
+// looked before it arrived.
 //
-// A job that is taken up again (after a restart, an outage, a claim that had no
-// answer) is at the second step too. How old its claim is among the others is not
-// known any more, so the claims are listed.
+// # What it does not promise
 //
-// The cost is no request where the watch works. When it is behind by more than
-// watchPatience, the claims are listed instead (one request per 100 of them);
-// then the order is not known, and every live claim of a neighbour counts as
-// earlier. Two agents may then both give way. Who gave way rests for a time of
-// its own, so they do not meet again for ever.
+// A host that sleeps between its look and its first renewal begins, or goes on,
+// with a lease that has ended, until it renews: no lease can prevent that. A watch
+// that shows jobs in another order than they were written shows too little; one
+// server never does. A claim that a person has taken off protects nobody. Grafana's
+// own drivers follow no such rule; their claims are respected here, but they do not
+// respect ours.
+//
+// # What it costs
+//
+// No request where the watch works, and one list for a claim that is found again.
+// When the watch is behind by more than watchPatience, the claims are listed
+// instead (one request per 100 of them). A list says nothing of the order of what is
+// in it, and every live claim counts as earlier: two agents may then both give way.
+// Who gave way rests for a time of its own, so they do not meet again for ever.
 //
 // The one that gave way is not starved either: its job keeps its place in the
 // queue, and each time it gives way another job of the repository is done.
-//
-// A claim counts as long as its lease lasts by the server's clock. So the
-// exclusion is as good as the lease: an owner stops at two thirds of the expiry.
-// Grafana's own drivers follow no such rule; their claims are respected here, but
-// they do not respect ours.
 
 // watchPatience is how long the watch may be behind before the claims are
 // listed. A watch that works shows a write within milliseconds.
@@ -56,17 +83,22 @@ const watchPatience = 250 * time.Millisecond
 // giveWay is the longest rest of a job whose agent has given way.
 const giveWay = 2 * time.Second
 
-// alive returns how much longer the lease of a neighbour may last; 0 or less
-// when it is over. A claim that cannot be compared does not bind anybody.
-func (c *Controller) alive(x neighbour) time.Duration {
-	now, err := c.millis()
-	if err != nil {
-		return c.o.Expiry
-	}
-	if x.at-now > c.o.Expiry.Milliseconds() {
+// alive returns how much longer the lease of a neighbour may last, at a time of
+// the server; 0 or less when it is over. A claim that cannot be compared does not
+// bind anybody.
+func (t terms) alive(x neighbour, now int64) time.Duration {
+	if x.at-now > t.expiry.Milliseconds() {
 		return 0
 	}
-	return time.Duration(x.at-now)*time.Millisecond + c.o.Expiry + c.terms.clockError()
+	return time.Duration(x.at-now)*time.Millisecond + t.expiry + t.clockError()
+}
+
+// lapsed says whether an own claim, as it stands in the job, may be dead for a
+// neighbour at a time of the server: its clock and ours may be off.
+func (t terms) lapsed(job *unstructured.Unstructured, now int64) bool {
+	at, _ := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
+	age := now - at
+	return age >= (t.expiry-t.clockError()).Milliseconds() || age <= -(t.expiry-2*t.clockError()).Milliseconds()
 }
 
 // occupied returns how long a repository is taken by a neighbour at least,
@@ -75,9 +107,14 @@ func (c *Controller) occupied(l lane) time.Duration {
 	if l.Repository == "" {
 		return 0
 	}
+	list := c.neighbours.at(l)
+	now, err := c.millis()
+	if err != nil && len(list) > 0 {
+		return min(c.o.Expiry, c.o.Interval)
+	}
 	rest := time.Duration(0)
-	for _, x := range c.neighbours.at(l) {
-		rest = max(rest, c.alive(x))
+	for _, x := range list {
+		rest = max(rest, c.terms.alive(x, now))
 	}
 	return min(rest, c.o.Interval)
 }
@@ -102,9 +139,9 @@ func (c *Controller) firstHere(h *held) (*rival, error) {
 	for patience := watchPatience; ; {
 		timer := time.NewTimer(patience)
 		select {
-		case <-own.seen:
+		case <-own.known:
 			timer.Stop()
-			return c.shownRival(h, l, own), nil
+			return c.shownRival(h, own), nil
 		case <-h.ctx.Done():
 			timer.Stop()
 			return nil, context.Cause(h.ctx)
@@ -118,23 +155,19 @@ func (c *Controller) firstHere(h *held) (*rival, error) {
 	}
 }
 
-// shownRival asks the watch, which has shown the own claim.
-func (c *Controller) shownRival(h *held, l lane, own *ownClaim) *rival {
-	h.mu.Lock()
-	version := h.claim.ResourceVersion
-	h.mu.Unlock()
-	for _, x := range c.neighbours.earlier(l, own, version) {
-		if c.alive(x) > 0 {
-			return &rival{job: x.String()}
+// shownRival asks the watch, which has shown the own claim. Who was alive is
+// judged as of the time in that claim, for which the watch is up to date.
+func (c *Controller) shownRival(h *held, own *ownClaim) *rival {
+	for _, x := range c.neighbours.earlier(own) {
+		if c.terms.alive(x, h.started) > 0 {
+			return &rival{job: x.String(), listed: own.listed}
 		}
 	}
 	return nil
 }
 
-// replacedBy returns the neighbour that works on the repository of a job that is
-// taken up again, or nil. The claims are listed, because the watch says nothing of
-// the order of old claims: somebody may have begun after this one had expired,
-// before its request arrived, or before this agent, which then stopped, could look.
+// replacedBy returns a neighbour that works on the repository of a job that is
+// taken up again, or nil. The claim has been renewed already.
 func (c *Controller) replacedBy(h *held) (*rival, error) {
 	if h.repository == "" {
 		return nil, nil
@@ -164,11 +197,11 @@ func (c *Controller) listedRival(ctx context.Context, l lane) (*rival, error) {
 		}
 		for i := range jobs {
 			job := &jobs[i]
-			if laneOf(job) != l || !claimed(job) || c.isOwn(string(job.GetUID())) {
+			if laneOf(job) != l || !claimed(job) || c.isOwnClaim(string(job.GetUID()), job.GetLabels()[api.LabelClaimOwner]) {
 				continue
 			}
 			at, _ := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
-			if c.alive(neighbour{at: at}) > 0 {
+			if c.terms.alive(neighbour{at: at}, now) > 0 {
 				return &rival{job: keyOf(job).String(), listed: true}, nil
 			}
 		}

@@ -14,7 +14,7 @@ import (
 // wish to stop. Whatever they miss the periodic list brings.
 
 func (c *Controller) handler() api.Handler {
-	return api.Handler{Add: c.added, Update: c.updated, Delete: c.deleted}
+	return api.Handler{Add: c.added, Update: c.updated, Delete: c.deleted, Listing: c.neighbours.list}
 }
 
 func (c *Controller) added(job *unstructured.Unstructured) {

@@ -122,6 +122,14 @@ func (h *held) expire() {
 	h.lose(fmt.Errorf("%w: no renewal for %s", ErrLost, h.lease.giveUp()))
 }
 
+// lapse ends a lease that has ended for others: the host slept. The claim may
+// still be ours, but somebody may work on the repository by now.
+func (h *held) lapse() error {
+	err := fmt.Errorf("%w: it had ended before it could be renewed", ErrLost)
+	h.lose(err)
+	return err
+}
+
 // forfeit notes that the job is in other hands or gone.
 func (h *held) forfeit(why string) error {
 	err := fmt.Errorf("%w: %s", ErrLost, why)

@@ -76,6 +76,9 @@ func (h *held) renewInTurn(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if h.lease.lapsed(h.job, millis) {
+			return h.lapse()
+		}
 		next := h.job.DeepCopy()
 		setClaim(next, millis, h.token)
 		sent := h.host.now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -280,5 +281,96 @@ func TestAskedToWaitWhileLookingAround(t *testing.T) {
 		r.model.inject(nil)
 		pass(time.Minute)
 		r.done("success", "")
+	})
+}
+
+// TestAnEndedLeaseIsNotRenewed: a host slept for longer than a lease lasts, and a
+// neighbour has begun to work on the repository. The first renewal gives up, the
+// claim is found again, and the job waits for the neighbour.
+func TestAnEndedLeaseIsNotRenewed(t *testing.T) {
+	for _, overtaken := range []bool{false, true} {
+		t.Run(fmt.Sprint("overtaken ", overtaken), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := work(time.Minute)
+				a := r.start("a", Options{Cleanup: CleanupOff}, w)
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) {
+					setClaim(u, time.Now().Add(-100*time.Second).UnixMilli(), u.GetLabels()[api.LabelClaimOwner])
+				})
+				if overtaken {
+					r.job("r1", "r1-push", action("push"), claimOf("another", time.Now()))
+				}
+				pass(20 * time.Second)
+				if a.count(EventLost) != 1 || (a.count(EventReleased) == 1) != overtaken {
+					t.Errorf("lost %q, released %q", a.texts(EventLost), a.texts(EventReleased))
+				}
+				if overtaken {
+					r.model.remove("jobs", "default", "r1-push")
+				}
+				pass(3 * time.Minute)
+				r.done("success", "")
+				if len(w.seen()) != 2 {
+					t.Errorf("runs %q", w.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestAClaimFoundAgainSaysWhenItWasWritten: the first try to renew it travels for
+// seconds and meets a conflict.
+func TestAClaimFoundAgainSaysWhenItWasWritten(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{Cleanup: CleanupOff}, work(time.Minute))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a.crash()
+		a.stop()
+		slow := once(func(c call) bool { return c.Resource == "jobs" && c.Verb == "update" }, fault{delay: 8 * time.Second})
+		r.model.inject(slow)
+		r.start("a", Options{Cleanup: CleanupOff}, work(time.Minute))
+		pass(4 * time.Second)
+		r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, "note", "ours") })
+		pass(5 * time.Second)
+		at, _ := strconv.ParseInt(r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaim], 10, 64)
+		if age := r.model.now().Sub(time.UnixMilli(at)); age > 3*time.Second {
+			t.Errorf("renewed now, with a time %s ago", age)
+		}
+		pass(2 * time.Minute)
+		r.done("success", "")
+	})
+}
+
+// TestAJobThatWasWantedHereToo: another agent has got a job for which this one
+// has an intent that is still open. It counts as a neighbour.
+func TestAJobThatWasWantedHereToo(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := work(time.Minute)
+		a := r.start("a", Options{Cleanup: CleanupOff}, w)
+		r.job("r1", "a-mine")
+		pass(5 * time.Second)
+		a.crash()
+		a.stop()
+		theirs := r.job("r1", "b-theirs", claimOf("another", time.Now()))
+		intent := state.Claim{UID: string(theirs.GetUID()), Namespace: "default", Name: "b-theirs", Repository: "r1", Action: "pull",
+			Attempt: 1, Created: time.Now(), Phase: state.PhaseIntent, Token: "never arrived"}
+		if err := r.store.PutClaim(context.Background(), intent); err != nil {
+			t.Fatal(err)
+		}
+		w = work(time.Second)
+		a = r.start("a", Options{Cleanup: CleanupOff}, w)
+		pass(10 * time.Second)
+		if len(w.seen()) != 0 || a.count(EventReleased) != 1 {
+			t.Errorf("runs %q, released %q", w.seen(), a.texts(EventReleased))
+		}
+		r.model.remove("jobs", "default", "b-theirs")
+		pass(time.Minute)
+		if len(w.seen()) != 1 || len(r.model.all("jobs")) != 0 {
+			t.Errorf("runs %q", w.seen())
+		}
 	})
 }

@@ -19,27 +19,27 @@ type neighbours struct {
 	lanes map[lane]map[string]*neighbour
 	own   map[string]*ownClaim // by UID, from before the claim until the watch shows its end
 	order int                  // of what was shown, as a number that only grows
+	// listing says that changes come from a list, in no order.
+	listing bool
 }
 
 // neighbour is a claim of another agent.
 type neighbour struct {
 	about
 	owner   string
-	at      int64 // of the claim, in milliseconds; 0 = not readable
-	order   int   // when the watch has shown it first
-	version uint64
-	latest  uint64 // version that was shown last
-	// certain says that version is that of the claim itself. Otherwise the watch
-	// was interrupted and the claim is older.
-	certain bool
+	at      int64  // of the claim, in milliseconds; 0 = not readable
+	order   int    // when the watch has shown it first
+	version uint64 // that was shown last
 }
 
-// ownClaim is a claim of this agent and what the watch had shown before it.
+// ownClaim is a claim of this agent and what was accepted before it.
 type ownClaim struct {
 	token  string
-	seen   chan struct{} // closed when the watch has shown it
-	order  int           // when that was; 0 = not yet
-	before []neighbour   // the claims on the same repository at that moment
+	lane   lane          // as it was shown
+	shown  bool          // by the watch or by a list that is not at its end
+	known  chan struct{} // closed when the fields below are
+	listed bool          // a list has shown it, so some of the claims before may be later
+	before []neighbour   // the claims on the same repository, in the order in which they were shown
 }
 
 func newNeighbours(mine func(uid, owner string) bool) *neighbours {
@@ -50,7 +50,7 @@ func newNeighbours(mine func(uid, owner string) bool) *neighbours {
 // true when the last claim of a neighbour on the repository has ended.
 func (n *neighbours) see(old, job *unstructured.Unstructured) (freed bool) {
 	uid, owner := string(job.GetUID()), job.GetLabels()[api.LabelClaimOwner]
-	version, unordered := strconv.ParseUint(job.GetResourceVersion(), 10, 64)
+	version, _ := strconv.ParseUint(job.GetResourceVersion(), 10, 64)
 	l := laneOf(job)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +58,7 @@ func (n *neighbours) see(old, job *unstructured.Unstructured) (freed bool) {
 		n.remove(old)
 	}
 	x := n.lanes[l][uid]
-	if x != nil && version < x.latest {
+	if x != nil && version < x.version {
 		return false // an old picture
 	}
 	if !claimed(job) {
@@ -68,43 +68,56 @@ func (n *neighbours) see(old, job *unstructured.Unstructured) (freed bool) {
 	if own := n.own[uid]; own != nil {
 		switch {
 		case own.token == owner:
-			if own.order == 0 {
-				own.order = n.order
-				for _, other := range n.lanes[l] {
-					own.before = append(own.before, *other)
+			freed = n.remove(job)
+			if !own.shown {
+				own.shown, own.lane = true, l
+				if !n.listing {
+					n.know(own, false)
 				}
-				close(own.seen)
 			}
-			return n.remove(job)
-		case own.order > 0:
+			return freed
+		case own.shown:
 			delete(n.own, uid) // it was ours and is not any more
 		}
 	}
 	if x == nil || x.owner != owner {
-		x = &neighbour{about: aboutOf(job), owner: owner, order: n.order, version: version, certain: unordered == nil && nextWrite(old, job)}
+		x = &neighbour{about: aboutOf(job), owner: owner, order: n.order}
 		if n.lanes[l] == nil {
 			n.lanes[l] = map[string]*neighbour{}
 		}
 		n.lanes[l][uid] = x
 	}
-	x.latest = version
+	x.version = version
 	x.at, _ = strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
 	return false
 }
 
-// nextWrite says whether nothing can have been written between old and job but
-// one claim: the counter of status writes has grown by at most that one.
-func nextWrite(old, job *unstructured.Unstructured) bool {
-	was := int64(0)
-	if old != nil && old.GetUID() == job.GetUID() {
-		was = statusWrites(old)
+// list takes note that a list begins or ends to be shown. At its end everything
+// is shown that was accepted before the own claims in it, and some that is later.
+func (n *neighbours) list(on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listing = on
+	for _, own := range n.own {
+		if !on && own.shown {
+			n.know(own, true)
+		}
 	}
-	return statusWrites(job)-was <= 1
 }
 
-func statusWrites(job *unstructured.Unstructured) int64 {
-	status, _ := job.Object["status"].(map[string]any)
-	return updates(status["progressUpdates"])
+// know notes which claims were accepted before an own one.
+func (n *neighbours) know(own *ownClaim, listed bool) {
+	select {
+	case <-own.known:
+		return
+	default:
+	}
+	for _, other := range n.lanes[own.lane] {
+		own.before = append(own.before, *other)
+	}
+	shownInOrder(own.before)
+	own.listed = listed
+	close(own.known)
 }
 
 // gone takes note of a job that is deleted, and returns what see does.
@@ -118,11 +131,8 @@ func (n *neighbours) gone(job *unstructured.Unstructured) (freed bool) {
 // not shown yet is still to come, unless the job is gone.
 func (n *neighbours) end(job *unstructured.Unstructured, gone bool) (freed bool) {
 	uid := string(job.GetUID())
-	if own := n.own[uid]; own != nil && (gone || own.order > 0) {
-		if own.order == 0 {
-			own.order = n.order
-			close(own.seen)
-		}
+	if own := n.own[uid]; own != nil && (gone || own.shown) {
+		n.know(own, false)
 		delete(n.own, uid)
 	}
 	return n.remove(job)
@@ -144,7 +154,7 @@ func (n *neighbours) remove(job *unstructured.Unstructured) (freed bool) {
 func (n *neighbours) begin(uid, token string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.own[uid] = &ownClaim{token: token, seen: make(chan struct{})}
+	n.own[uid] = &ownClaim{token: token, known: make(chan struct{})}
 }
 
 // withdraw forgets a claim that was not written.
@@ -183,27 +193,12 @@ func (n *neighbours) shown(uid, token string) *ownClaim {
 	if own := n.own[uid]; own != nil && own.token == token {
 		return own
 	}
-	return &ownClaim{token: token, seen: make(chan struct{})}
+	return &ownClaim{token: token, known: make(chan struct{})}
 }
 
-// earlier returns the claims on a repository that were accepted before an own
-// one, which the watch has shown. version is that of the own claim.
-func (n *neighbours) earlier(l lane, own *ownClaim, version string) []neighbour {
-	mine, err := strconv.ParseUint(version, 10, 64)
+// earlier returns the claims that were accepted before an own one, which is known.
+func (n *neighbours) earlier(own *ownClaim) []neighbour {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var out []neighbour
-	for _, x := range own.before {
-		if !n.mine(x.uid, x.owner) {
-			out = append(out, x)
-		}
-	}
-	for uid, x := range n.lanes[l] {
-		// What was shown later was accepted later, unless the watch was interrupted
-		// and a list has shown both.
-		if x.order > own.order && !n.mine(uid, x.owner) && (err != nil || !x.certain || x.version < mine) {
-			out = append(out, *x)
-		}
-	}
-	return shownInOrder(out)
+	return slices.DeleteFunc(slices.Clone(own.before), func(x neighbour) bool { return n.mine(x.uid, x.owner) })
 }

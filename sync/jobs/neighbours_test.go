@@ -274,13 +274,12 @@ func TestARestartKeepsTheRepository(t *testing.T) {
 }
 
 // TestEverybodyAgreesWhoWasFirst drives neighbours by hand: the order of the
-// watch decides, not the time in the claim, and after an interrupted watch what
-// is not certain counts as earlier.
+// watch decides, not the time in the claim. A list says nothing of the order, and
+// nothing at all before its end.
 func TestEverybodyAgreesWhoWasFirst(t *testing.T) {
 	t.Parallel()
-	l := lane{"default", "r1"}
-	job := func(name, version, owner string, writes int64) *unstructured.Unstructured {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"repository": "r1"}, "status": map[string]any{"progressUpdates": writes}}}
+	job := func(name, version, owner string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"repository": "r1"}}}
 		u.SetName(name)
 		u.SetUID(uidOf(int64(len(name))))
 		u.SetNamespace("default")
@@ -291,63 +290,82 @@ func TestEverybodyAgreesWhoWasFirst(t *testing.T) {
 		return u
 	}
 	mine, other := "x", "other"
-	uid := string(job(mine, "", "", 0).GetUID())
+	uid := string(job(mine, "", "").GetUID())
 	cases := []struct {
 		name    string
 		events  func(n *neighbours)
-		version string
-		earlier int
+		earlier int // -1 = not known yet
+		listed  bool
 	}{
-		{"alone", func(n *neighbours) { n.see(nil, job(mine, "10", "me", 1)) }, "10", 0},
+		{"alone", func(n *neighbours) { n.see(nil, job(mine, "10", "me")) }, 0, false},
+		{"not shown", func(n *neighbours) { n.see(nil, job(other, "9", "you")) }, -1, false},
 		{"other before", func(n *neighbours) {
-			n.see(nil, job(other, "9", "you", 1))
-			n.see(nil, job(mine, "10", "me", 1))
-		}, "10", 1},
+			n.see(nil, job(other, "9", "you"))
+			n.see(nil, job(mine, "10", "me"))
+		}, 1, false},
 		{"other before and over", func(n *neighbours) {
-			n.see(nil, job(other, "8", "you", 1))
-			n.gone(job(other, "9", "you", 1))
-			n.see(nil, job(mine, "10", "me", 1))
-		}, "10", 0},
+			n.see(nil, job(other, "8", "you"))
+			n.gone(job(other, "9", "you"))
+			n.see(nil, job(mine, "10", "me"))
+		}, 0, false},
 		{"other before, then an old picture of it", func(n *neighbours) {
-			n.see(nil, job(other, "9", "you", 1))
-			n.see(job(other, "9", "you", 1), job(other, "5", "", 0))
-			n.see(nil, job(mine, "10", "me", 1))
-		}, "10", 1},
+			n.see(nil, job(other, "9", "you"))
+			n.see(job(other, "9", "you"), job(other, "5", ""))
+			n.see(nil, job(mine, "10", "me"))
+		}, 1, false},
 		{"other after", func(n *neighbours) {
-			n.see(nil, job(mine, "10", "me", 1))
-			n.see(job(other, "5", "", 0), job(other, "11", "you", 1))
-		}, "10", 0},
-		{"a list shows the other after, which was before", func(n *neighbours) {
-			n.see(nil, job(mine, "10", "me", 1))
-			n.see(job(other, "5", "", 0), job(other, "9", "you", 1))
-		}, "10", 1},
-		{"a list shows the other with progress since", func(n *neighbours) {
-			n.see(nil, job(mine, "10", "me", 1))
-			n.see(job(other, "5", "", 0), job(other, "12", "you", 2))
-		}, "10", 1},
-		{"versions are no numbers", func(n *neighbours) {
-			n.see(nil, job(mine, "a", "me", 1))
-			n.see(job(other, "b", "", 0), job(other, "c", "you", 1))
-		}, "a", 1},
+			n.see(nil, job(mine, "10", "me"))
+			n.see(job(other, "5", ""), job(other, "11", "you"))
+		}, 0, false},
+		{"the same job, of another owner before", func(n *neighbours) {
+			n.see(nil, job(mine, "9", "you"))
+			n.see(nil, job(mine, "10", "me"))
+		}, 0, false},
+		{"a list shows the other after", func(n *neighbours) {
+			n.list(true)
+			n.see(nil, job(mine, "10", "me"))
+			n.see(job(other, "5", ""), job(other, "9", "you"))
+			n.list(false)
+		}, 1, true},
+		{"a list is half shown", func(n *neighbours) {
+			n.list(true)
+			n.see(nil, job(mine, "10", "me"))
+		}, -1, false},
+		{"a list, after the watch has shown the own claim", func(n *neighbours) {
+			n.see(nil, job(mine, "10", "me"))
+			n.list(true)
+			n.see(job(other, "5", ""), job(other, "11", "you"))
+			n.list(false)
+		}, 0, false},
+		{"the own claim after a list", func(n *neighbours) {
+			n.list(true)
+			n.see(nil, job(other, "9", "you"))
+			n.list(false)
+			n.see(nil, job(mine, "10", "me"))
+		}, 1, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			n := newNeighbours(func(string, string) bool { return false })
 			n.begin(uid, "me")
-			n.see(nil, job(mine, "4", "", 0)) // an old event must not count as the end
-			c.events(n)
+			n.see(nil, job(mine, "4", "")) // an old event must not count as the end
 			own := n.shown(uid, "me")
+			c.events(n)
+			known := false
 			select {
-			case <-own.seen:
+			case <-own.known:
+				known = true
 			default:
-				t.Fatal("the own claim was not shown")
 			}
-			if got := n.earlier(l, own, c.version); len(got) != c.earlier {
-				t.Fatalf("%d earlier: %+v", len(got), got)
+			if known != (c.earlier >= 0) {
+				t.Fatalf("known %t", known)
 			}
-			n.gone(job(mine, "20", "me", 1))
-			n.gone(job(other, "21", "you", 1))
+			if got := n.earlier(own); known && len(got) != c.earlier || own.listed != c.listed {
+				t.Fatalf("%d earlier: %+v, listed %t", len(got), got, own.listed)
+			}
+			n.gone(job(mine, "20", "me"))
+			n.gone(job(other, "21", "you"))
 			if len(n.own)+len(n.lanes) != 0 {
 				t.Fatalf("kept %v %v", n.own, n.lanes)
 			}

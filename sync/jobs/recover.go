@@ -207,8 +207,12 @@ func (c *Controller) retake(h *held, k state.Claim) error {
 	if err != nil {
 		return err
 	}
-	sent := c.host.now()
+	var sent moment
 	err = h.put(h.ctx, claimTries, func(job *unstructured.Unstructured) {
+		if now, err := c.millis(); err == nil { // of this try, not of the first one
+			millis = now
+		}
+		sent = c.host.now()
 		setClaim(job, millis, k.Token)
 		for _, ended := range h.before {
 			endAttempt(job, ended)

@@ -137,13 +137,13 @@ func (o *simOracle) begin(w *simWorld, r *simRun) {
 	defer w.mu.Unlock()
 	for _, other := range o.runs {
 		switch {
-		case other.p.dead.Load() || r.p.dead.Load() || other.ctx.Err() != nil:
+		case other.p.dead.Load() || r.p.dead.Load() || other.ctx.Err() != nil || r.ctx.Err() != nil:
 		case other.p.awakeIn() > 0: // it cannot know
 		case o.disturbed[other.uid] || o.disturbed[r.uid]: // a neighbour took a claim away
 		case other.uid == r.uid:
 			o.breach(r.uid, "%s runs the job while %s does", r.p.name, other.p.name)
-		case other.repository == r.repository && w.ordered && o.holds(w, other):
-			o.together++ // the exclusion of a repository is as good as a watch, not a law: see neighbours.go
+		case other.repository == r.repository && w.ordered && o.holds(w, other) && o.holds(w, r):
+			o.breach(r.uid, "%s works on a repository while %s does for %s", r.p.name, other.p.name, other.uid)
 		}
 	}
 	o.runs = append(o.runs, r)

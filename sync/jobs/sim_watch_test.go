@@ -162,6 +162,7 @@ func (s *simWatch) relist(after time.Duration) {
 				keys = append(keys, k)
 			}
 		}
+		s.handler.Listing(true)
 		for _, k := range keys {
 			if s.seen[k] <= rev {
 				s.show(k, rev, now[k])
@@ -170,6 +171,7 @@ func (s *simWatch) relist(after time.Duration) {
 				<-time.After(time.Nanosecond)
 			}
 		}
+		s.handler.Listing(false)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.ready {
