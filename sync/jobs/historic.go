@@ -17,7 +17,7 @@ import (
 
 // Values of state.Record.HistoricJob.
 const (
-	posted      = "posted"      // there is a HistoricJob
+	posted      = "posted"      // there is a HistoricJob, by this agent or by one that did the job again
 	unavailable = "unavailable" // the server keeps none: it writes its history elsewhere
 	skipped     = "skipped"     // none was made, because the job was no longer ours or the server refused it
 )

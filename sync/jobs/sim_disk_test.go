@@ -66,8 +66,9 @@ func (l simLedger) write(ctx context.Context, op, uid string, growth bool, fn fu
 		return syscall.ENOSPC
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := fn(); err != nil {
+	err := fn()
+	l.mu.Unlock() // the lock of the world is taken before that of a disk
+	if err != nil {
 		return err
 	}
 	l.host.world.tale(l.p.name, "disk "+op, uid)
@@ -168,3 +169,10 @@ func (l simLedger) HistoryCount(context.Context) (int, error) {
 func (l simLedger) PruneHistory(context.Context, time.Time) (int, error) { return 0, l.read() }
 func (l simLedger) TrimHistory(context.Context, int) (int, error)        { return 0, l.read() }
 func (l simLedger) TrimHistoryBytes(context.Context, int64) (int, error) { return 0, l.read() }
+
+// remembers says whether a claim is in the state file.
+func (d *simDisk) remembers(uid, token string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.claims[uid].Token == token
+}

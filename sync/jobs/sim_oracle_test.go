@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/state"
 	"limpet/sync/api"
 )
@@ -16,12 +18,13 @@ import (
 // simOracle holds every write and every run against the laws of this room.
 type simOracle struct {
 	broken    []simBreach
-	archives  map[string]int    // HistoricJobs that agents have made, by UID
-	runs      []*simRun         // that have not returned
-	together  int               // runs that began on a repository that another agent worked on
-	disturbed map[string]bool   // UIDs that somebody wrote without regard for claims
-	made      map[string]key    // UIDs of all jobs there ever were
-	ended     map[string]string // who took the job out of the queue, by UID
+	archives  map[string]int       // HistoricJobs that agents have made, by UID
+	runs      []*simRun            // that have not returned
+	together  int                  // runs that began on a repository that another agent worked on
+	disturbed map[string]bool      // UIDs that somebody wrote without regard for claims
+	made      map[string]key       // UIDs of all jobs there ever were
+	ended     map[string]string    // who took the job out of the queue, by UID
+	renewed   map[string]time.Time // when the claim was written or renewed last, by UID; by the bubble's time, not by what its label says
 }
 
 // simBreach is a broken law.
@@ -36,7 +39,7 @@ type simRun struct {
 }
 
 func newSimOracle() simOracle {
-	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}}
+	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}, renewed: map[string]time.Time{}}
 }
 
 func (o *simOracle) breach(uid, law string, args ...any) {
@@ -51,6 +54,10 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		o.made[uid] = keyOf(e.now)
 	case "delete":
 		o.ended[uid] = e.who
+	}
+	renewed := o.renewed[uid]
+	if e.verb == "put" && claimIn(e.before) != claimIn(e.now) {
+		o.renewed[uid] = e.at
 	}
 	p := e.sent.process
 	if p == nil {
@@ -67,8 +74,14 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	at, err := strconv.ParseInt(since, 10, 64)
 	age := w.now().UnixMilli() - at
 	dead := err != nil || age > DefaultExpiry.Milliseconds() || age < (DefaultExpiry/6-DefaultExpiry).Milliseconds() // as far as its clock may be off
-	if (was != "" || since != "") && !own && !dead && !(e.now != nil && onlyAsksToStop(entry{before: e.before, now: e.now})) {
-		o.breach(uid, "%s: %s although %q holds the job since %d ms", p.name, e.verb, was, age)
+	if (was != "" || since != "") && !own && !(e.now != nil && onlyAsksToStop(entry{before: e.before, now: e.now})) {
+		if !dead {
+			o.breach(uid, "%s: %s although %q holds the job since %d ms", p.name, e.verb, was, age)
+		}
+		// The clock of an owner may be wrong: its label is old, and it lives.
+		if still := e.at.Sub(renewed); still < DefaultExpiry {
+			o.breach(uid, "%s: %s although %q has renewed its claim %s ago", p.name, e.verb, was, still)
+		}
 	}
 	claim := ""
 	if e.now != nil {
@@ -84,12 +97,21 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		if slack := DefaultExpiry/6 + time.Second; err != nil || off > slack || off < -slack && !p.slept(e.sent.at.Add(-time.Minute), e.sent.at) {
 			o.breach(uid, "%s: a claim of %s is %s off", p.name, claim, off)
 		}
+		if !p.disk.remembers(uid, e.now.GetLabels()[api.LabelClaimOwner]) {
+			o.breach(uid, "%s: a claim that its state file does not know", p.name)
+		}
 		if !e.sent.clock {
 			o.breach(uid, "%s: a claim while the server's time is unknown", p.name)
 		}
 		return
 	}
 	o.judgeLease(e, uid, own)
+}
+
+// claimIn is what a job says of its claim.
+func claimIn(u *unstructured.Unstructured) [2]string {
+	l := u.GetLabels()
+	return [2]string{l[api.LabelClaim], l[api.LabelClaimOwner]}
 }
 
 // neighbour notes when somebody takes a claim of an agent away, who cannot know.
