@@ -105,7 +105,8 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		}
 		return
 	}
-	o.judgeLease(e, uid, own)
+	// A person's wish to stop a job goes out whatever the lease.
+	o.judgeLease(e, uid, own && !onlyAsksToStop(entry{before: e.before, now: e.now}))
 }
 
 // claimIn is what a job says of its claim.
