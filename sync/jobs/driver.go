@@ -181,7 +181,7 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	c.step(failpoint.Seen, a)
 	_, open := c.openIntent(a.uid)
 	if c.draining() && !open {
-		return verdict{again: true}
+		return verdict{again: true, calm: len(c.unsettledOf(a.key)) == 0}
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and given back: an open one would be left behind.

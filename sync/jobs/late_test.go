@@ -115,6 +115,28 @@ func TestDrainSettlesAnOpenIntent(t *testing.T) {
 	})
 }
 
+// TestDrainLetsUrgencyGo: a name that was urgent for a claim which is settled by
+// now waits like any other while the agent drains, and asks nobody meanwhile.
+func TestDrainLetsUrgencyGo(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := quick()
+		a := r.start("a", Options{}, w)
+		settle()
+		a.Drain(true)
+		r.job("r1", "r1-sync")
+		pass(time.Second)
+		a.queue.add(key{"default", "r1-sync"}, lane{"default", "r1"}, true)
+		pass(time.Minute)
+		if asked := r.model.arrived(func(c call) bool { return c.Verb == "get" && c.Name == "r1-sync" }); asked > 3 {
+			t.Errorf("asked %d times", asked)
+		}
+		a.Drain(false)
+		pass(time.Minute)
+		r.done("success", "")
+	})
+}
+
 // TestDeletionAfterTheLoss: a job that was taken away and then ended by its new
 // owner is no job that a person has deleted. Its end is not told here.
 func TestDeletionAfterTheLoss(t *testing.T) {
