@@ -125,10 +125,11 @@ func (w *walk) branch(b bucket, page pageOf, low, high []byte, depth int) {
 	}
 }
 
-// inOrder says whether key follows last and stays below high. The first key of a page may equal the separator above it.
+// inOrder says whether key follows last and stays below high. The first key of a page is the separator above it: bbolt
+// finds a page in its parent by that key when it writes, and where they differ it puts the page in twice.
 func inOrder(last, key, high []byte, first bool) bool {
-	c := bytes.Compare(last, key)
-	if first && c > 0 || !first && c >= 0 {
+	switch c := bytes.Compare(last, key); {
+	case first && last != nil && c != 0, !first && c >= 0:
 		return false
 	}
 	return high == nil || bytes.Compare(key, high) < 0
