@@ -84,7 +84,7 @@ func TestNetServerAway(t *testing.T) {
 	f.done(time.Minute, uids...)
 	t.Logf("fault: API away for %.0f s with %d jobs waiting: %d connections tried, %.2f %% CPU, all caught up after %.1f s", took.Seconds(), left, knocks,
 		100*used.Seconds()/took.Seconds(), time.Since(began).Seconds())
-	if most := 4*took.Minutes() + 2; float64(knocks) > most {
+	if most := 4*took.Minutes() + 3; float64(knocks) > most { // the first few are on their way already
 		t.Errorf("%d connections tried in %s, at most %.0f are allowed", knocks, took, most)
 	}
 	if used > took/100 {
