@@ -4,7 +4,7 @@
 #   make test     what CI runs
 #   make build    ./limpet, static
 #   make fault    what can go wrong, in its long form: kills, power cuts, full
-#                 disks, networks; 15 min on 2 cores. SEED=n repeats a run,
+#                 disks, networks; 21 min on 2 cores. SEED=n repeats a run,
 #                 ONLY=pattern runs the parts of that name. The tests are those
 #                 of 'make test' with the flag -fault, which raises their counts.
 #   make soak     2 h of a fleet at work while things go wrong
