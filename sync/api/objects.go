@@ -49,6 +49,15 @@ const (
 	AnnoRetryOf = "limpet/retry-of"
 )
 
+// Finalizers of a Repository, in the order in which they are worked off.
+// Source: Grafana's repository controller.
+const (
+	FinalizerRemoveJobs = "remove-pending-jobs"
+	FinalizerCleanup    = "cleanup"
+	FinalizerRelease    = "release-orphan-resources"
+	FinalizerRemove     = "remove-orphan-resources"
+)
+
 // Job states of the wire. An empty state means the same as StatePending.
 const (
 	StatePending = "pending"

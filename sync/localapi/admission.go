@@ -2,16 +2,13 @@ package localapi
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"limpet/sync/admission"
 	"limpet/sync/api"
 )
 
@@ -32,7 +29,7 @@ func (s *Server) admit(r *admitRequest) error {
 	if r.Subresource != "" {
 		return nil
 	}
-	applyDefaults(r)
+	admission.Default(r.Object)
 	if err := s.check(ctx, r); err != nil {
 		return err
 	}
@@ -69,45 +66,32 @@ func settle(r *admitRequest) {
 // check applies the rules of one object and those between objects.
 func (s *Server) check(ctx context.Context, r *admitRequest) error {
 	if r.Kind.Group == api.ProvisioningGroup && r.Kind.Kind == "Job" && r.Old != nil {
-		if key := changedAuthor(r.Object.GetAnnotations(), r.Old.GetAnnotations()); key != "" {
+		if key := admission.ChangedAuthor(r.Object.GetAnnotations(), r.Old.GetAnnotations()); key != "" {
 			return apierrors.NewBadRequest("the annotation " + key + " cannot be changed")
 		}
 	}
-	errs := validateObject(r.Object, r.Old)
-	if len(errs) == 0 {
-		clash, err := s.otherInstance(ctx, r)
-		if err != nil {
-			return internal(err)
-		}
-		if clash != "" {
-			errs = append(errs, field.Forbidden(field.NewPath("spec", "sync", "target"),
-				fmt.Sprintf("only one repository of a namespace has the target %s, and that is %q", targetInstance, clash)))
-		}
+	siblings, err := s.siblings(ctx, r)
+	if err != nil {
+		return internal(err)
 	}
+	errs := admission.Check(r.Object, r.Old)
+	errs = append(errs, admission.Among(r.Object, r.Old, siblings)...)
 	if len(errs) > 0 {
 		return invalid(r.Kind, r.Name, errs)
 	}
-	r.warnUnknownSecure()
+	for _, text := range admission.Warnings(r.Object, nil) {
+		r.warn(text)
+	}
 	return nil
 }
 
-// otherInstance names the repository that already has the target instance, if
-// this write wants it.
-func (s *Server) otherInstance(ctx context.Context, r *admitRequest) (string, error) {
-	if r.Kind.Group != api.ProvisioningGroup || r.Kind.Kind != "Repository" ||
-		syncTarget(r.Object) != targetInstance || syncTarget(r.Old) == targetInstance || r.Object.GetDeletionTimestamp() != nil {
-		return "", nil
+// siblings are the other objects of the namespace that the rules of this one
+// look at.
+func (s *Server) siblings(ctx context.Context, r *admitRequest) ([]*unstructured.Unstructured, error) {
+	if !admission.LooksAround(r.Object, r.Old) {
+		return nil, nil
 	}
-	all, err := s.listObjects(ctx, r.Kind, r.Namespace, labels.Everything())
-	if err != nil {
-		return "", err
-	}
-	for _, other := range all {
-		if other.GetName() != r.Name && other.GetDeletionTimestamp() == nil && syncTarget(other) == targetInstance {
-			return other.GetName(), nil
-		}
-	}
-	return "", nil
+	return s.listObjects(ctx, r.Kind, r.Namespace, labels.Everything())
 }
 
 // alone lets the writes of a kind that has rules between its objects go one by
@@ -120,97 +104,6 @@ func (s *Server) alone(t target) (done func()) {
 	}
 	s.between.Lock()
 	return s.between.Unlock
-}
-
-func syncTarget(obj *unstructured.Unstructured) string {
-	if obj == nil {
-		return ""
-	}
-	target, _, _ := unstructured.NestedString(obj.Object, "spec", "sync", "target")
-	return target
-}
-
-// applyDefaults fills in what Grafana's admission fills in. Finalizers are not
-// among it: an object whose finalizers nobody works off cannot be deleted.
-func applyDefaults(r *admitRequest) {
-	switch {
-	case isSecret(r.Kind):
-		foldStringData(r.Object.Object)
-		if kind, _ := r.Object.Object["type"].(string); kind == "" {
-			r.Object.Object["type"] = "Opaque"
-		}
-	case r.Kind.Group == api.ProvisioningGroup && r.Kind.Kind == "Repository":
-		defaultRepository(r.Object)
-	}
-}
-
-func defaultRepository(obj *unstructured.Unstructured) {
-	spec, ok := obj.Object["spec"].(map[string]any)
-	if !ok {
-		return
-	}
-	if title, set := spec["title"]; !set || title == "" || title == nil {
-		spec["title"] = obj.GetName()
-	}
-	sync, ok := spec["sync"].(map[string]any)
-	if !ok || sync["enabled"] != true {
-		return
-	}
-	var errs field.ErrorList
-	seconds := node{data: sync, errs: &errs}.integer("intervalSeconds")
-	switch {
-	case len(errs) > 0 || seconds < 0: // validation says so
-	case seconds == 0:
-		sync["intervalSeconds"] = int64(defaultInterval)
-	case seconds < minInterval:
-		sync["intervalSeconds"] = int64(minInterval)
-	}
-}
-
-// foldStringData moves the write-only stringData of a Secret into data.
-func foldStringData(object map[string]any) {
-	given, ok := object["stringData"].(map[string]any)
-	if !ok {
-		return
-	}
-	for _, value := range given {
-		if _, ok := value.(string); !ok {
-			return // validation says so
-		}
-	}
-	data, ok := object["data"].(map[string]any)
-	if !ok {
-		if object["data"] != nil {
-			return
-		}
-		data = map[string]any{}
-	}
-	for key, value := range given {
-		data[key] = base64.StdEncoding.EncodeToString([]byte(value.(string)))
-	}
-	object["data"] = data
-	delete(object, "stringData")
-}
-
-// knownSecure are the secure values of each kind.
-var knownSecure = map[string][]string{
-	"Repository": {"token", "webhookSecret", "commitSigningKey"},
-	"Connection": {"privateKey", "clientSecret", "token"},
-}
-
-// warnUnknownSecure tells of secure values that nobody reads. They are sealed
-// like the others: a newer server may know them.
-func (r *admitRequest) warnUnknownSecure() {
-	known, ok := knownSecure[r.Kind.Kind]
-	if !ok || r.Kind.Group != api.ProvisioningGroup {
-		return
-	}
-	var errs field.ErrorList
-	for _, name := range rootNode(r.Object, &errs).object("secure").names() {
-		if !slices.Contains(known, name) {
-			r.warn(fmt.Sprintf("secure.%s: unknown; a %s has %v", name, r.Kind.Kind, known))
-		}
-	}
 }
 
 func (r *admitRequest) warn(text string) {

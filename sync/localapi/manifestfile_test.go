@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"limpet/sync/admission"
 )
 
 func TestParseManifest(t *testing.T) {
@@ -163,7 +165,7 @@ func FuzzManifest(f *testing.F) {
 			if o.Object.GetName() == "" || o.Object.GetKind() != o.Kind.Kind || o.Line < 1 {
 				t.Errorf("object %+v", o)
 			}
-			_ = validateObject(o.Object, nil)
+			_ = admission.Check(o.Object, nil)
 		}
 	})
 }

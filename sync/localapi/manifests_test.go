@@ -121,7 +121,11 @@ func TestManifests(t *testing.T) {
 	s.canary(canaryOne)
 }
 
-var goodConnectionDocument = "apiVersion: provisioning.grafana.app/v0alpha1" + goodConnection
+const goodConnectionDocument = `apiVersion: provisioning.grafana.app/v0alpha1
+kind: Connection
+metadata: {name: github-app, namespace: default}
+spec: {title: GitHub App, type: github, url: https://github.com, github: {appID: "123456", installationID: "454545"}}
+`
 
 func TestManifestFaults(t *testing.T) {
 	t.Parallel()

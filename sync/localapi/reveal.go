@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
+	"limpet/sync/admission"
 	"limpet/sync/api"
 )
 
@@ -94,7 +95,7 @@ func (s *Server) SecretOf(ctx context.Context, namespace, repository, field stri
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("%w: %w", state.ErrNotFound, err)
 		}
-		return storedSecure(obj)[field], err
+		return admission.SecureNames(obj)[field], err
 	}
 	inline, err := read()
 	if err == nil && !strings.HasPrefix(inline, inlinePrefix) {

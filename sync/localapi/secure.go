@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
+	"limpet/sync/admission"
 	"limpet/sync/api"
 )
 
@@ -95,7 +96,7 @@ func (s *Server) sealKey(ctx context.Context) ([]byte, error) {
 // what to seal and what to forget. Members that the request leaves out stay as
 // they were: clients cannot read a value back to send it again.
 func (s *Server) sealInline(ctx context.Context, r *admitRequest) error {
-	stored := storedSecure(r.Old)
+	stored := admission.SecureNames(r.Old)
 	given, present := r.Object.Object["secure"].(map[string]any)
 	if !present && len(stored) == 0 {
 		delete(r.Object.Object, "secure")
@@ -144,7 +145,7 @@ func (s *Server) sealMember(ctx context.Context, r *admitRequest, own owner, fie
 		return "", nil
 	}
 	name, _ := member["name"].(string)
-	if strings.HasPrefix(name, inlinePrefix) && name != storedSecure(r.Old)[field] {
+	if strings.HasPrefix(name, inlinePrefix) && name != admission.SecureNames(r.Old)[field] {
 		r.warn("secure." + field + ".name: " + name + " is a sealed value of another object or server and cannot be used here; give the value in secure." + field + ".create")
 	}
 	return name, nil
@@ -207,7 +208,7 @@ func (s *Server) forgetOthers(ctx context.Context, r *admitRequest, own owner, k
 
 // forgetAll notes every sealed value of an object that leaves the store.
 func (s *Server) forgetAll(ctx context.Context, r *admitRequest) error {
-	if !isSecret(r.Kind) && len(storedSecure(r.Old)) == 0 {
+	if !isSecret(r.Kind) && len(admission.SecureNames(r.Old)) == 0 {
 		return nil
 	}
 	return s.forgetOthers(ctx, r, ownerOf(r.Kind, r.Namespace, r.Name), nil)

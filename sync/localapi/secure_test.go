@@ -16,6 +16,9 @@ const (
 	canaryTwo = "canary-two-9c3e"
 )
 
+// pemKey is a private key in form only; nothing signs with it.
+const pemKey = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE KEY-----\n"
+
 func repositoryJSON(secure string) string {
 	return fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dashboards"},
 		"spec":{"title":"Dashboards","type":"git","git":{"url":"https://git.example.com/ops/dashboards.git","branch":"main"},

@@ -20,6 +20,8 @@ type repoCmd struct {
 	List   repoListCmd   `cmd:"" help:"All repositories."`
 	Show   repoShowCmd   `cmd:"" help:"One repository."`
 	Pull   repoPullCmd   `cmd:"" help:"Pull a repository now."`
+
+	Validate repoValidateCmd `cmd:"" help:"Check a file of objects without a server."`
 }
 
 type repoCreateCmd struct {

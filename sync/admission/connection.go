@@ -1,4 +1,4 @@
-package localapi
+package admission
 
 import (
 	"encoding/base64"
@@ -54,7 +54,7 @@ func validateConnection(root node) {
 	}
 	key := root.object("secure").object("privateKey")
 	if value, ok := key.data["create"].(string); ok && value != "" {
-		if _, err := decodePrivateKey(value); err != nil {
+		if _, err := PrivateKey(value); err != nil {
 			key.add(field.Invalid(key.path.Child("create"), redacted{}, err.Error()))
 		}
 	}
@@ -85,10 +85,10 @@ func requiredBlock(spec node, name, kind string) node {
 	return spec.object(name)
 }
 
-// decodePrivateKey accepts a PEM private key as it is or base64 of it, which is
+// PrivateKey accepts a PEM private key as it is or base64 of it, which is
 // what Grafana's own tests send, and gives the PEM text. The error does not
 // repeat the key.
-func decodePrivateKey(value string) ([]byte, error) {
+func PrivateKey(value string) ([]byte, error) {
 	text := []byte(value)
 	if !strings.Contains(value, "-----BEGIN ") {
 		decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(value), ""))

@@ -1,4 +1,4 @@
-package localapi
+package admission
 
 import (
 	"fmt"
@@ -158,8 +158,8 @@ var authorAnnotations = []string{
 	api.ProvisioningGroup + "/authorOrigin",
 }
 
-// changedAuthor names the author annotation that an update changes, or "".
-func changedAuthor(annotations, old map[string]string) string {
+// ChangedAuthor names the author annotation that an update changes, or "".
+func ChangedAuthor(annotations, old map[string]string) string {
 	i := slices.IndexFunc(authorAnnotations, func(key string) bool { return annotations[key] != old[key] })
 	if i < 0 {
 		return ""

@@ -1,4 +1,4 @@
-package localapi
+package admission
 
 import (
 	"encoding/base64"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -18,20 +19,14 @@ const pemKey = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAA
 // are filled in.
 func object(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
-	root := map[string]any{}
+	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1"}}
 	data, err := yaml.YAMLToJSON([]byte(text))
-	if err == nil {
-		err = (&unstructured.Unstructured{Object: root}).UnmarshalJSON(data)
-	}
-	if err != nil && !strings.Contains(err.Error(), "'Kind' is missing") {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	obj, err := decodeObject(data)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if obj.GetAPIVersion() == "" {
-		obj.SetAPIVersion("provisioning.grafana.app/v0alpha1")
+	// As the server reads it: whole numbers are int64.
+	if err := utiljson.Unmarshal(data, &obj.Object); err != nil {
+		t.Fatalf("%v\n%s", err, text)
 	}
 	if obj.GetName() == "" {
 		obj.SetName("dashboards")
@@ -105,6 +100,10 @@ func TestValidate(t *testing.T) {
 		{"bad label", `{kind: Repository, metadata: {name: r, labels: {a: "no blanks"}}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.labels"}},
 		{"annotations too large", `{kind: Job, metadata: {name: j, annotations: {a: ` + strings.Repeat("x", 262145) + `}}, spec: {action: pull, repository: r, pull: {}}}`, []string{"metadata.annotations"}},
 		{"connection name bad", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}, connection: {name: "A B"}}}`, []string{"spec.connection.name"}},
+		{"token and connection", `{kind: Repository, spec: {type: github, github: {url: "https://github.com/a/b"}, connection: {name: c}}, secure: {token: {create: x}}}`, []string{"spec.connection"}},
+		{"pull requests of plain git", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}, pullRequest: {titleTemplate: x}}}`, []string{"spec.pullRequest"}},
+		{"pull requests of GitHub", `{kind: Repository, spec: {type: github, github: {url: "https://github.com/a/b"}, pullRequest: {titleTemplate: x}}}`, nil},
+		{"webhook base bad", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}, webhook: {baseUrl: "grafana.example.com"}}}`, []string{"spec.webhook.baseUrl"}},
 		{"being deleted", `{kind: Repository, metadata: {name: r, deletionTimestamp: "2026-11-20T10:00:00Z"}, spec: {}}`, nil},
 		{"secure of the wrong type", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: hunter2}}`, []string{"secure.token"}},
 		{"secure by name", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}}, secure: {token: {name: my-secret}}}`, nil},
@@ -172,7 +171,7 @@ func TestValidate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, fault := range validateObject(object(t, c.text), nil) {
+			for _, fault := range Check(object(t, c.text), nil) {
 				got = append(got, fault.Field)
 				if strings.Contains(fault.Error(), "hunter2") {
 					t.Errorf("the fault repeats a secret: %v", fault)
@@ -182,7 +181,7 @@ func TestValidate(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("faults at %q, want %q\n%v", got, c.want, validateObject(object(t, c.text), nil))
+				t.Errorf("faults at %q, want %q\n%v", got, c.want, Check(object(t, c.text), nil))
 			}
 		})
 	}
@@ -220,7 +219,7 @@ secure: {token: {name: inline-1}}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, fault := range validateObject(object(t, c.text), object(t, c.old)) {
+			for _, fault := range Check(object(t, c.text), object(t, c.old)) {
 				got = append(got, fault.Field)
 			}
 			if !slices.Equal(got, c.want) {
@@ -232,10 +231,10 @@ secure: {token: {name: inline-1}}
 
 func TestValidateNothing(t *testing.T) {
 	t.Parallel()
-	if errs := validateObject(nil, nil); errs != nil {
+	if errs := Check(nil, nil); errs != nil {
 		t.Errorf("Validate(nil) = %v", errs)
 	}
-	if errs := validateObject(&unstructured.Unstructured{Object: map[string]any{}}, nil); len(errs) != 0 {
+	if errs := Check(&unstructured.Unstructured{Object: map[string]any{}}, nil); len(errs) != 0 {
 		t.Errorf("Validate of an empty object = %v", errs)
 	}
 }

@@ -1,4 +1,11 @@
-package localapi
+// Package admission holds the rules of the provisioning objects: what each may
+// hold, what may change, and what they owe to each other. It is pure. The
+// embedded API refuses by it, the controllers tell faults by it, and commands
+// refuse a bad file by it without any server.
+//
+// Two rules of manners: a wrong value is named together with what would be
+// right, and a value that may hold a secret is never repeated.
+package admission
 
 import (
 	"fmt"
@@ -14,22 +21,14 @@ import (
 	"limpet/sync/api"
 )
 
-// Validation is pure: it sees one object and the one it replaces, and nothing
-// else, so that the commands can refuse a bad file without any server. What
-// needs other objects (one instance repository per namespace) is in
-// admission.go.
-//
-// Two rules of manners: a wrong value is named together with what would be
-// right, and a value that may hold a secret is never repeated.
-
-// validateObject checks an object of the provisioning group or a core Secret as the
+// Check checks an object of the provisioning group or a core Secret as the
 // server's admission does, with the path, the bad value and the cure of each
 // fault. old is the stored object that obj replaces, nil for a new one. Objects
 // of other kinds have only their metadata checked. It does not block and keeps nothing.
 //
 // An object that is being deleted is not checked: its finalizers must be
 // removable whatever else is wrong with it.
-func validateObject(obj, old *unstructured.Unstructured) field.ErrorList {
+func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
@@ -60,7 +59,7 @@ func validateKind(obj, old *unstructured.Unstructured) field.ErrorList {
 		return nil
 	}
 	if kind := obj.GetKind(); kind == "Repository" || kind == "Connection" {
-		validateSecure(root.object("secure"), storedSecure(old))
+		validateSecure(root.object("secure"), SecureNames(old))
 	}
 	return errs
 }
@@ -107,8 +106,9 @@ func validateSecure(secure node, stored map[string]string) {
 	}
 }
 
-// storedSecure reads the names of the sealed values of a stored object.
-func storedSecure(obj *unstructured.Unstructured) map[string]string {
+// SecureNames returns the name that each inline secure value of obj has on the
+// server. It is empty for nil.
+func SecureNames(obj *unstructured.Unstructured) map[string]string {
 	out := map[string]string{}
 	if obj == nil {
 		return out

@@ -1,4 +1,4 @@
-package localapi
+package admission
 
 import (
 	"fmt"
@@ -21,25 +21,7 @@ var (
 	reservedNames   = []string{"classic", "sql", "SQL", "plugins", "legacy", "new", "job", "github", "s3", "gcs", "file", "create", "update", "delete"}
 	// repositoryFinalizers are the ones that Grafana's repository controller
 	// works off, and the Kubernetes ones that the API itself understands.
-	repositoryFinalizers = []string{finalizerRemoveJobs, finalizerCleanup, finalizerRelease, finalizerRemove, "foregroundDeletion", "orphan"}
-)
-
-// Finalizers of a Repository, in the order in which they are worked off.
-const (
-	finalizerRemoveJobs = "remove-pending-jobs"
-	finalizerCleanup    = "cleanup"
-	finalizerRelease    = "release-orphan-resources"
-	finalizerRemove     = "remove-orphan-resources"
-)
-
-// targetInstance is the target that only one repository of a namespace has.
-const targetInstance = "instance"
-
-// The interval of pulls in seconds: what an absent one means, and the least
-// that admission leaves as it is. Source: Grafana's defaults.
-const (
-	defaultInterval = 60
-	minInterval     = 10
+	repositoryFinalizers = []string{api.FinalizerRemoveJobs, api.FinalizerCleanup, api.FinalizerRelease, api.FinalizerRemove, "foregroundDeletion", "orphan"}
 )
 
 func validateRepository(obj, old *unstructured.Unstructured, root node) {
@@ -69,6 +51,17 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 	if spec.has("connection") {
 		connection := spec.object("connection")
 		validateDNSName(connection, "name", "the name of a Connection in the same namespace")
+		if old == nil && root.object("secure").object("token").has("create") {
+			spec.invalid("connection", "the token comes either from a connection or from secure.token; leave one of them out")
+		}
+	}
+	if spec.has("pullRequest") && (kind == "git" || kind == "local") {
+		spec.add(field.Forbidden(spec.path.Child("pullRequest"), "a repository of type "+kind+" has no pull requests"))
+	}
+	if base := spec.object("webhook").text("baseUrl"); base != "" {
+		if err := checkWebURL(base); err != nil {
+			spec.add(field.Invalid(spec.path.Child("webhook", "baseUrl"), redacted{}, err.Error()))
+		}
 	}
 	if old != nil {
 		validateRepositoryChange(spec, root.object("secure"), old)
@@ -92,8 +85,8 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 		case strings.Contains(finalizer, "/"): // owned by some other controller
 		case !slices.Contains(repositoryFinalizers, finalizer):
 			root.add(field.NotSupported(at, finalizer, repositoryFinalizers))
-		case finalizer == finalizerRelease && slices.Contains(finalizers, finalizerRemove):
-			root.add(field.Invalid(at, finalizer, "resources are either released or removed: leave out "+finalizerRemove+" or "+finalizerRelease))
+		case finalizer == api.FinalizerRelease && slices.Contains(finalizers, api.FinalizerRemove):
+			root.add(field.Invalid(at, finalizer, "resources are either released or removed: leave out "+api.FinalizerRemove+" or "+api.FinalizerRelease))
 		}
 	}
 	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set {
