@@ -39,9 +39,14 @@ type Dir struct {
 	noSwap bool
 }
 
+// ForeignError says that a directory is somebody else's.
+type ForeignError struct{ text string }
+
+func (e *ForeignError) Error() string { return e.text }
+
 // Open locks the directory, removes what a former writer has left behind and
 // makes sure that the directory is free or belongs to owner ("namespace/name" of
-// a Repository). It waits for another writer until ctx ends. Close the Dir.
+// a Repository), else the error is a *ForeignError. It waits for another writer until ctx ends. Close the Dir.
 func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	parent, err := t.parent()
 	if err != nil {
@@ -71,6 +76,17 @@ func (d *Dir) Close() error {
 		d.parent = nil
 	}
 	return err
+}
+
+// Release takes the manifest away: the files that are there belong to the host
+// from then on. A directory that does not exist is released.
+func (d *Dir) Release() error {
+	for _, name := range []string{manifestPath, manifestDir} {
+		if err := d.parent.Remove(path.Join(d.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("release %s: %w", d.target, err)
+		}
+	}
+	return nil
 }
 
 func (d *Dir) begin(ctx context.Context) (err error) {
@@ -144,10 +160,10 @@ func (d *Dir) inspect() error {
 			return fmt.Errorf("look at %s: %w", d.target, err)
 		}
 		if len(entries) > 0 {
-			return fmt.Errorf("%s is not empty and was not made by limpet; empty it or name another directory", d.target)
+			return &ForeignError{fmt.Sprintf("%s is not empty and was not made by limpet; empty it or name another directory", d.target)}
 		}
 	case m.Repository != d.owner:
-		return fmt.Errorf("%s belongs to repository %s; name another directory, or remove this one if that repository is gone", d.target, m.Repository)
+		return &ForeignError{fmt.Sprintf("%s belongs to repository %s; name another directory, or remove this one if that repository is gone", d.target, m.Repository)}
 	default:
 		d.was = *m
 	}
