@@ -34,6 +34,17 @@ type Credentials struct {
 	ClientCert    []byte // PEM, with ClientKey: mutual TLS
 	ClientKey     []byte
 	Source        string // where they were found, for people: never a secret
+
+	// Forget is called when a host refuses them (401), so that who keeps them
+	// looks for new ones. Nil when nobody keeps them.
+	Forget func()
+}
+
+// Refused tells who keeps c, if anybody does, that a host does not take it.
+func (c *Credentials) Refused() {
+	if c != nil && c.Forget != nil {
+		c.Forget()
+	}
 }
 
 // Lookup says for what credentials are wanted.
@@ -131,17 +142,22 @@ var fingerprintKey = func() []byte {
 	return key
 }()
 
-// Fingerprint is a short text that changes when any field but Source does. It
-// is comparable within one process only, and safe to log. Nil has "none".
+// Fingerprint is a short text that changes when any field but Source and Forget
+// does. It is comparable within one process only, and safe to log. Nil has
+// "none".
 func (c *Credentials) Fingerprint() string {
 	if c == nil {
 		return "none"
 	}
-	mac := hmac.New(sha256.New, fingerprintKey)
-	for _, f := range [][]byte{
+	return fingerprint(
 		[]byte(c.Username), []byte(c.Password), []byte(c.Bearer), c.SSHKey,
 		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey,
-	} {
+	)
+}
+
+func fingerprint(fields ...[]byte) string {
+	mac := hmac.New(sha256.New, fingerprintKey)
+	for _, f := range fields {
 		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(f))))
 		mac.Write(f)
 	}

@@ -31,19 +31,9 @@ func DirSource(dir string) Source {
 				continue
 			}
 			base := l.Namespace + "." + name
-			keys := make(map[string][]byte)
-			for _, k := range keyNames {
-				for _, file := range []string{base + "/" + k, base + "_" + k} {
-					v, err := readPrivate(root.Open, file)
-					if errors.Is(err, fs.ErrNotExist) {
-						continue
-					}
-					if err != nil {
-						return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
-					}
-					keys[k] = v
-					break
-				}
+			keys, err := readKeys(root, base, keyNames)
+			if err != nil {
+				return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
 			}
 			if len(keys) > 0 {
 				return credentials(keys, l, "directory "+dir+" for "+base)
@@ -51,6 +41,25 @@ func DirSource(dir string) Source {
 		}
 		return nil, nil
 	})
+}
+
+// readKeys reads the files of one object, in both forms.
+func readKeys(root *os.Root, base string, names []string) (map[string][]byte, error) {
+	keys := make(map[string][]byte)
+	for _, k := range names {
+		for _, file := range []string{base + "/" + k, base + "_" + k} {
+			v, err := readPrivate(root.Open, file)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			keys[k] = v
+			break
+		}
+	}
+	return keys, nil
 }
 
 // plainName keeps names that come from the API from being paths.

@@ -3,8 +3,6 @@ package git
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -76,11 +74,9 @@ func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
 	if client, ok := m.clients[key]; ok {
 		return client, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c != nil {
-		if err := trust(config, c); err != nil {
-			return nil, err
-		}
+	config, err := c.TLS()
+	if err != nil {
+		return nil, &Error{Kind: Auth, Err: err}
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	client := &http.Client{
@@ -104,28 +100,6 @@ func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
 	}
 	m.clients[key] = client
 	return client, nil
-}
-
-// trust adds authorities and the client certificate.
-func trust(config *tls.Config, c *auth.Credentials) error {
-	if len(c.CA) > 0 {
-		pool, err := x509.SystemCertPool()
-		if err != nil || pool == nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(c.CA) {
-			return &Error{Kind: Auth, Err: errors.New("ca.crt holds no PEM certificate")}
-		}
-		config.RootCAs = pool
-	}
-	if len(c.ClientCert) > 0 {
-		pair, err := tls.X509KeyPair(c.ClientCert, c.ClientKey)
-		if err != nil {
-			return &Error{Kind: Auth, Err: errors.New("tls.crt and tls.key are not a pair of PEM certificate and key")}
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return nil
 }
 
 // checkRedirect is asked beside go-git's own check.
@@ -204,6 +178,7 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
+		c.remote.Creds.Refused()
 		if c.remote.Creds.Empty() {
 			return c.understood(Auth, 0, "it wants credentials"+said, "give the repository credentials; a wrong url may look the same")
 		}

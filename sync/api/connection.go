@@ -1,0 +1,45 @@
+package api
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Connections is the resource of Connection objects.
+var Connections = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "connections"}
+
+// Connection is a typed view of a Connection.
+type Connection struct {
+	Spec   ConnectionSpec         `json:"spec"`
+	Secure map[string]SecureValue `json:"secure"`
+}
+
+// ConnectionSpec holds the fields that limpet acts on.
+type ConnectionSpec struct {
+	Title            string     `json:"title"`
+	Type             string     `json:"type"`
+	URL              string     `json:"url,omitempty"`
+	GitHub           *GitHubApp `json:"github,omitempty"`
+	GitHubEnterprise *GitHubApp `json:"githubEnterprise,omitempty"`
+	EnterpriseOAuth  *struct {
+		ServerURL string `json:"serverUrl"`
+	} `json:"githubEnterpriseOAuth,omitempty"`
+	Bitbucket *struct {
+		Workspace string `json:"workspace"`
+	} `json:"bitbucket,omitempty"`
+	Webhook *struct {
+		Disabled bool `json:"disabled,omitempty"`
+	} `json:"webhook,omitempty"`
+}
+
+// GitHubApp is the identity of a GitHub App: numbers, written as text.
+// ServerURL is that of a GitHub Enterprise server.
+type GitHubApp struct {
+	AppID          string `json:"appID"`
+	InstallationID string `json:"installationID"`
+	ServerURL      string `json:"serverUrl,omitempty"`
+}
+
+// ConnectionView reads a Connection as leniently as RepositoryView reads a
+// Repository.
+func ConnectionView(u *unstructured.Unstructured) (Connection, error) { return view[Connection](u) }

@@ -1,0 +1,197 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// The keys that hold the secret of a Connection. The first three are the fields
+// of Grafana's spec.secure; the private key of a GitHub App may have Flux's
+// names, old and new.
+const (
+	keyPrivateKey   = "privateKey"
+	keyClientSecret = "clientSecret"
+)
+
+var privateKeyNames = []string{keyPrivateKey, "githubAppPrivateKey", "githubPrivateKey"}
+
+// connectionKeys are all keys that have a meaning for a Connection.
+var connectionKeys = slices.Concat(privateKeyNames, []string{keyToken, keyClientSecret, keyCA, keyCAOld, keyClientCert, keyClientKey})
+
+// ConnectionLookup says whose secret is wanted.
+type ConnectionLookup struct {
+	Namespace string
+	Name      string
+	Secure    map[string]string // field of spec.secure -> name of the secret
+}
+
+// ConnectionSecret is what a Connection proves its identity with, and how its
+// host is reached. It prints its place and fingerprint only.
+type ConnectionSecret struct {
+	PrivateKey   []byte // of an App: PEM, or base64 of PEM
+	Token        string
+	ClientSecret string
+	CA           []byte // PEM bundle, added to the system's roots
+	ClientCert   []byte // PEM, with ClientKey: mutual TLS
+	ClientKey    []byte
+	Source       string // where it was found, for people
+}
+
+// ConnectionSource finds the secret of a Connection. It returns nil, nil when it
+// has none; an error means that there is one which cannot be used. Errors never
+// hold a secret.
+type ConnectionSource func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error)
+
+// ChainConnections asks the sources in order. Nil sources are left out.
+func ChainConnections(sources ...ConnectionSource) ConnectionSource {
+	return func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
+		for _, s := range sources {
+			if s == nil {
+				continue
+			}
+			if found, err := s(ctx, l); err != nil || found != nil {
+				return found, err
+			}
+		}
+		return nil, nil
+	}
+}
+
+// ConnectionSecrets reads the Secrets that spec.secure names, see SecretSource.
+func ConnectionSecrets(get func(ctx context.Context, namespace, name string) (map[string][]byte, error)) ConnectionSource {
+	return func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
+		merged := make(map[string][]byte)
+		var places []string
+		for _, field := range slices.Sorted(maps.Keys(l.Secure)) {
+			name := l.Secure[field]
+			place := "secret " + l.Namespace + "/" + name
+			if name == "" || slices.Contains(places, place) {
+				continue
+			}
+			data, err := get(ctx, l.Namespace, name)
+			if err != nil {
+				return nil, fmt.Errorf("read secret %s/%s: %w", l.Namespace, name, err)
+			}
+			if data == nil {
+				continue
+			}
+			maps.Copy(merged, data)
+			places = append(places, place)
+		}
+		if len(places) == 0 {
+			return nil, nil
+		}
+		return connectionSecret(merged, strings.Join(places, " and "))
+	}
+}
+
+// ConnectionFields reads secure values one by one, see FieldSource.
+func ConnectionFields(get func(ctx context.Context, namespace, connection, field string) ([]byte, error)) ConnectionSource {
+	return func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
+		keys := make(map[string][]byte)
+		for _, k := range []string{keyPrivateKey, keyToken, keyClientSecret} {
+			if _, set := l.Secure[k]; !set {
+				continue
+			}
+			v, err := get(ctx, l.Namespace, l.Name, k)
+			if err != nil {
+				return nil, fmt.Errorf("read secure.%s of connection %s/%s: %w", k, l.Namespace, l.Name, err)
+			}
+			if v != nil {
+				keys[k] = v
+			}
+		}
+		if len(keys) == 0 {
+			return nil, nil
+		}
+		return connectionSecret(keys, "secure values of connection "+l.Namespace+"/"+l.Name)
+	}
+}
+
+// ConnectionDir reads files <namespace>.<connection>/<key>, see DirSource.
+func ConnectionDir(dir string) ConnectionSource {
+	return func(_ context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
+		if !plainName(l.Namespace) || !plainName(l.Name) {
+			return nil, nil
+		}
+		root, err := os.OpenRoot(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open credentials directory: %w", err)
+		}
+		defer root.Close()
+		base := l.Namespace + "." + l.Name
+		keys, err := readKeys(root, base, connectionKeys)
+		if err != nil {
+			return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
+		}
+		if len(keys) == 0 {
+			return nil, nil
+		}
+		return connectionSecret(keys, "directory "+dir+" for "+base)
+	}
+}
+
+func connectionSecret(keys map[string][]byte, place string) (*ConnectionSecret, error) {
+	s := &ConnectionSecret{CA: keys[keyCA], ClientCert: keys[keyClientCert], ClientKey: keys[keyClientKey], Source: place}
+	if len(s.CA) == 0 {
+		s.CA = keys[keyCAOld]
+	}
+	for _, name := range privateKeyNames {
+		if len(s.PrivateKey) == 0 {
+			s.PrivateKey = bytes.TrimSpace(keys[name])
+		}
+	}
+	s.Token = string(bytes.TrimRight(keys[keyToken], "\r\n"))
+	s.ClientSecret = string(bytes.TrimRight(keys[keyClientSecret], "\r\n"))
+	switch {
+	case len(s.PrivateKey) == 0 && s.Token == "" && s.ClientSecret == "":
+		return nil, fmt.Errorf("credentials in %s: none of the keys %s, %s, %s in it, only [%s]", place, keyPrivateKey, keyToken,
+			keyClientSecret, strings.Join(slices.Sorted(maps.Keys(keys)), " "))
+	case strings.ContainsFunc(s.Token, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return nil, fmt.Errorf("credentials in %s: token holds a blank, a line break or another control character", place)
+	case len(s.PrivateKey) > maxValue:
+		return nil, fmt.Errorf("credentials in %s: the private key is longer than %d bytes", place, maxValue)
+	case (len(s.ClientCert) > 0) != (len(s.ClientKey) > 0):
+		return nil, fmt.Errorf("credentials in %s: tls.crt and tls.key go together, one of them is missing", place)
+	}
+	return s, nil
+}
+
+// Fingerprint is a short text that changes when any field but Source does; see
+// [Credentials.Fingerprint].
+func (s *ConnectionSecret) Fingerprint() string {
+	if s == nil {
+		return "none"
+	}
+	return fingerprint(s.PrivateKey, []byte(s.Token), []byte(s.ClientSecret), s.CA, s.ClientCert, s.ClientKey)
+}
+
+// String shows place and fingerprint, no secret.
+func (s *ConnectionSecret) String() string {
+	if s == nil {
+		return "connection secret(none)"
+	}
+	return "connection secret(" + s.Source + ", " + s.Fingerprint() + ")"
+}
+
+// Format is String for every verb, of pointers and of values.
+func (s ConnectionSecret) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
+
+// LogValue is String, for slog.
+func (s ConnectionSecret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalJSON writes String.
+func (s ConnectionSecret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
