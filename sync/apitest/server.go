@@ -41,6 +41,8 @@ type Options struct {
 	// NoWatchCache has watches served from etcd, so that Compact makes the
 	// versions of before too old for them.
 	NoWatchCache bool
+	// Leases has the server serve Leases of coordination.k8s.io.
+	Leases bool
 }
 
 // Server is a running API server. Its methods are safe for concurrent use.
@@ -77,7 +79,7 @@ func Real(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := start(t, dir, "--ephemeral")
+	s, err := start(t, dir, api.CRDs(), "--ephemeral")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,11 @@ func Start(t testing.TB, o Options) *Server {
 	if o.NoWatchCache {
 		args = append(args, "--no-watch-cache")
 	}
-	s, err := start(t, t.TempDir(), args...)
+	kinds := api.CRDs()
+	if o.Leases {
+		kinds = append(kinds, leaseCRD...)
+	}
+	s, err := start(t, t.TempDir(), kinds, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,11 +132,12 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// start runs the process and waits until it serves the kinds of limpet.
-func start(t testing.TB, dir string, args ...string) (*Server, error) {
+// start runs the process and waits until it serves the kinds, which are
+// CustomResourceDefinitions.
+func start(t testing.TB, dir string, kinds []byte, args ...string) (*Server, error) {
 	t.Helper()
 	crds := filepath.Join(dir, "crds.yaml")
-	if err := os.WriteFile(crds, api.CRDs(), 0o600); err != nil {
+	if err := os.WriteFile(crds, kinds, 0o600); err != nil {
 		return nil, err
 	}
 	s := &Server{Token: adminToken, dir: dir, stderr: &tail{keep: keepStderr}}

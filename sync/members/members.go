@@ -1,0 +1,364 @@
+// Package members knows which agents look after the objects of an API, and which
+// of them looks after a given one.
+//
+// Each agent keeps a Lease. Everybody sees all of them and comes to the same
+// answer by rendezvous hashing, so that nothing has to be agreed on: an agent that
+// comes or goes moves its own share only. An agent that cannot renew its Lease
+// stops at two thirds of the time after which others take over.
+//
+// Two agents may think for the length of a watch event that an object is theirs.
+// That is why what they write must name the version that it was made for.
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/sync/api"
+)
+
+var leases = schema.GroupVersionResource{Group: api.CoordinationGroup, Version: "v1", Resource: "leases"}
+
+// Durations of a Lease. Source: a third of an expiry of a minute, so that two
+// renewals may fail; client-go's leader election has the same relations.
+const (
+	DefaultExpiry = 60 * time.Second
+	DefaultRenew  = 20 * time.Second
+	// settle is how long a new member waits before it acts: the others have to see
+	// that it has come, and stop.
+	settle = 3 * time.Second
+	// tidyAfter is how long a Lease may be dead before a member deletes it.
+	tidyAfter = time.Hour
+)
+
+// Options of Members. Namespace, ID, Agent and Logger must be set.
+type Options struct {
+	Namespace string // of the Leases
+	ID        string // of this agent, other than that of any other one, the same after a restart
+	Agent     string // its name, for people
+	Scope     Scope  // what it looks after
+	Expiry    time.Duration
+	Renew     time.Duration
+	// Changed is called when the members have changed. It must be quick; nil = nobody.
+	Changed func()
+	Logger  *slog.Logger
+}
+
+// store is what this room needs of the API, for Leases of one namespace.
+type store interface {
+	get(ctx context.Context, name string) (*unstructured.Unstructured, error)
+	create(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	update(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	remove(ctx context.Context, u *unstructured.Unstructured) error
+	// watch tells of all Leases with the role, first of those that are there, and
+	// then calls synced, until ctx ends.
+	watch(ctx context.Context, seen, gone func(*unstructured.Unstructured), synced func()) error
+}
+
+// Members is the agents of one namespace of Leases. Make it with New, then Run it
+// once.
+type Members struct {
+	o       Options
+	name    string // of the own Lease
+	process string // holder of it: this process
+	store   store
+	now     func() time.Time // of the server, for the stamps
+
+	mu        sync.Mutex // guards what follows
+	roll      *roll
+	synced    bool
+	alone     bool      // the API has no Leases
+	held      bool      // this process has had the Lease
+	joined    time.Time // when this agent came, as seen by itself
+	confirmed time.Time // when the last renewal was sent that succeeded
+	again     chan struct{}
+}
+
+// New returns the members as an agent with these options sees them. It asks
+// nobody.
+func New(c *api.Client, o Options) *Members {
+	now := func() time.Time {
+		if t, _, ok := c.Clock().Now(); ok {
+			return t
+		}
+		return time.Now()
+	}
+	return newMembers(wire{c, o.Namespace}, now, o)
+}
+
+func newMembers(s store, now func() time.Time, o Options) *Members {
+	if o.Expiry <= 0 {
+		o.Expiry = DefaultExpiry
+	}
+	if o.Renew <= 0 {
+		o.Renew = DefaultRenew
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	return &Members{o: o, name: leaseName(o.ID), process: fmt.Sprintf("%s_%x", o.Agent, rand.Uint64()), store: s, now: now, roll: newRoll(), again: make(chan struct{}, 1)}
+}
+
+// Mine says whether this agent looks after an object now. It never blocks. It is
+// false while this agent does not know, and always true on an API without Leases.
+func (m *Members) Mine(namespace, name string, labels map[string]string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.alone {
+		return true
+	}
+	now := time.Now()
+	return m.holds(now) && m.roll.keeper(now, namespace, name, labels) == m.name
+}
+
+// holds says that this agent is a member and may act. The monotonic clock stands
+// still while a host sleeps, so the wall clock has a say too: at worst it is wrong
+// until the next renewal.
+func (m *Members) holds(now time.Time) bool {
+	limit := m.o.Expiry * 2 / 3
+	fresh := now.Sub(m.confirmed) < limit && now.Round(0).Sub(m.confirmed.Round(0)) < limit
+	return m.synced && !m.joined.IsZero() && fresh && (now.Sub(m.joined) >= settle || m.roll.count(now) == 1)
+}
+
+// Here lists the members by their names for people, this agent included, and says
+// whether the API has Leases at all.
+func (m *Members) Here() (agents []string, served bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for _, s := range m.roll.seen {
+		if s.live(now) {
+			agents = append(agents, s.agent)
+		}
+	}
+	return agents, !m.alone
+}
+
+// Run keeps the Lease of this agent and watches the others, until ctx ends; then
+// it gives the Lease back, so that others take over at once. It returns nil.
+func (m *Members) Run(ctx context.Context) error {
+	watching, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	if !m.join(ctx) {
+		return nil
+	}
+	all.Go(func() { _ = m.store.watch(watching, m.saw, m.lost, m.sync) })
+	all.Go(func() { m.changes(watching) })
+	tick := time.NewTicker(m.o.Renew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			m.leave(ctx)
+			return nil
+		case <-tick.C:
+		}
+		if err := m.renew(ctx); err != nil && ctx.Err() == nil {
+			m.o.Logger.Warn("cannot renew the lease of this agent", "lease", m.name, "err", err)
+		}
+		m.tidy(ctx)
+	}
+}
+
+// join takes the first Lease, and says whether there is anything to run for: an
+// API without Leases has none.
+func (m *Members) join(ctx context.Context) bool {
+	for {
+		err := m.renew(ctx)
+		if err == nil {
+			return true
+		}
+		if unserved(err) {
+			m.mu.Lock()
+			m.alone = true
+			m.mu.Unlock()
+			m.o.Logger.Info("the API has no leases for this agent: several agents may look after one repository", "err", err)
+			m.o.Changed()
+			return false
+		}
+		timer := time.NewTimer(m.o.Renew / 4)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+}
+
+// unserved says that Leases are not to be had here, which does not change by
+// itself.
+func unserved(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && (apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsForbidden(err)) ||
+		errors.As(err, &status) && status.Status().Code == http.StatusNotAcceptable
+}
+
+// errTaken says that another process holds the Lease of this agent.
+var errTaken = errors.New("another process holds it; do two agents share one state file or a copy of it?")
+
+// renew writes the Lease of this agent once.
+func (m *Members) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, m.o.Renew/2)
+	defer cancel()
+	sent := time.Now()
+	u, err := m.store.get(ctx, m.name)
+	if err == nil {
+		if err = m.heldByAnother(u, sent); err == nil {
+			m.write(u, m.now())
+			u, err = m.store.update(ctx, u)
+		}
+	} else if apierrors.IsNotFound(err) {
+		u = &unstructured.Unstructured{Object: map[string]any{}}
+		m.write(u, m.now())
+		u, err = m.store.create(ctx, u)
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); m.confirmed.IsZero() || now.Sub(m.confirmed) >= m.o.Expiry*2/3 {
+		m.joined = now // others may have taken over meanwhile
+		m.wake()
+	}
+	m.confirmed, m.held = sent, true
+	if rec, ok := read(u); ok {
+		m.roll.note(rec, sent)
+	}
+	return nil
+}
+
+// heldByAnother is errTaken while a process other than this one renews the Lease.
+// A process that begins takes over from the one before it at once: it has the
+// state file that makes it this agent.
+func (m *Members) heldByAnother(u *unstructured.Unstructured, now time.Time) error {
+	rec, ok := read(u)
+	if !ok || rec.holder == m.process {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.roll.note(rec, now)
+	if m.held && m.roll.seen[m.name].live(now) {
+		return errTaken
+	}
+	return nil
+}
+
+// leave gives the Lease back.
+func (m *Members) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.o.Renew/4)
+	defer cancel()
+	u, err := m.store.get(ctx, m.name)
+	if err == nil {
+		if rec, ok := read(u); ok && rec.holder == m.process {
+			err = m.store.remove(ctx, u)
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		m.o.Logger.Warn("cannot give the lease of this agent back: others take over when it expires", "lease", m.name, "err", err)
+	}
+}
+
+func (m *Members) saw(u *unstructured.Unstructured) {
+	rec, ok := read(u)
+	if !ok {
+		m.lost(u)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.roll.note(rec, time.Now()) {
+		m.wake()
+	}
+}
+
+func (m *Members) lost(u *unstructured.Unstructured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.roll.drop(u.GetName()) {
+		m.wake()
+	}
+}
+
+func (m *Members) sync() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.synced = true
+	m.wake()
+}
+
+// wake has changes look again. It never blocks.
+func (m *Members) wake() {
+	select {
+	case m.again <- struct{}{}:
+	default:
+	}
+}
+
+// changes tells of members that have come, gone or expired, and of the moment from
+// which this agent may act.
+func (m *Members) changes(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		now := time.Now()
+		next := m.roll.expires(now)
+		if begins := m.joined.Add(settle); !m.joined.IsZero() && begins.After(now) && (next.IsZero() || begins.Before(next)) {
+			next = begins
+		}
+		m.mu.Unlock()
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.again:
+		case <-timer.C:
+		}
+		m.o.Changed()
+	}
+}
+
+// tidy deletes a Lease whose agent has been gone for long.
+func (m *Members) tidy(ctx context.Context) {
+	m.mu.Lock()
+	dead := ""
+	for name, s := range m.roll.seen {
+		if time.Since(s.at) > s.expiry+tidyAfter {
+			dead = name
+		}
+	}
+	m.mu.Unlock()
+	if dead == "" {
+		return
+	}
+	u, err := m.store.get(ctx, dead)
+	if err == nil {
+		m.mu.Lock()
+		same := m.roll.seen[dead].version == u.GetResourceVersion()
+		m.mu.Unlock()
+		if same {
+			err = m.store.remove(ctx, u)
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		m.o.Logger.Debug("cannot delete the lease of an agent that is gone", "lease", dead, "err", err)
+	}
+}
