@@ -1,0 +1,277 @@
+package forge
+
+import (
+	"cmp"
+	"context"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+)
+
+// learnedSkew is the difference of clocks from which on a refused proof is made
+// anew by the clock of the host.
+const learnedSkew = 30 * time.Second
+
+// longestLife bounds what a host may say of a token's life.
+const longestLife = 24 * time.Hour
+
+// needed are the permissions of an installation that Grafana asks for. Source:
+// grafana-repos-workers §1.7; GitHub calls webhooks repository_hooks.
+func needed(hooks bool) map[string]string {
+	p := map[string]string{"contents": "write", "metadata": "read", "pull_requests": "write"}
+	if hooks {
+		p["repository_hooks"] = "write"
+	}
+	return p
+}
+
+// wanted are those that a token is limited to: the needed ones, and the one that
+// shows the protection of branches.
+func wanted(hooks bool) map[string]string {
+	p := needed(hooks)
+	p["administration"] = "read"
+	return p
+}
+
+// levels order the values of a permission.
+var levels = map[string]int{"read": 1, "write": 2, "admin": 3}
+
+// app is the identity of a GitHub App at its API.
+type app struct {
+	h        *Hosts
+	c        Connection
+	base     string
+	id       string
+	install  string
+	key      *rsa.PrivateKey
+	secret   *auth.ConnectionSecret
+	hooks    bool
+	remember string // in Hosts.grants
+}
+
+// app makes the identity of a Connection.
+func (h *Hosts) app(c Connection, spec *api.GitHubApp, base string, secret *auth.ConnectionSecret) (*app, error) {
+	if err := c.check(spec); err != nil {
+		return nil, err
+	}
+	if len(secret.PrivateKey) == 0 {
+		return nil, c.noSecret()
+	}
+	key, err := privateKey(secret.PrivateKey)
+	if err != nil {
+		e := invalid("use "+c.String(), "the private key from %s cannot be used: %w", secret.Source, err)
+		e.Fields = []Field{{"FieldValueInvalid", "secure.privateKey", err.Error()}}
+		return nil, e
+	}
+	a := &app{h: h, c: c, base: base, id: spec.AppID, install: spec.InstallationID, key: key, secret: secret,
+		hooks: c.Spec.Webhook == nil || !c.Spec.Webhook.Disabled}
+	a.remember = strings.Join([]string{base, a.id, a.install}, " ")
+	return a, nil
+}
+
+func (a *app) identity() string {
+	return fmt.Sprintf("GitHub App %s, installation %s, of %s", a.id, a.install, a.c)
+}
+
+// call asks with a fresh proof. A host that refuses it because the local clock is
+// wrong has said what time it is: then it is asked once more.
+func (a *app) call(ctx context.Context, r request) (*caller, answer, error) {
+	skew := a.h.skew(a.base)
+	c, got, err := a.once(ctx, r, skew)
+	if now := a.h.skew(a.base); KindOf(err) == Unauthorized && (now-skew).Abs() > learnedSkew {
+		return a.once(ctx, r, now)
+	}
+	return c, got, err
+}
+
+func (a *app) once(ctx context.Context, r request, skew time.Duration) (*caller, answer, error) {
+	proof, err := appJWT(a.key, a.id, time.Now().Add(skew))
+	if err != nil {
+		return nil, answer{}, invalid(r.op, "%w", err)
+	}
+	creds := a.c.credentials(a.secret, proof)
+	c, err := a.h.caller(a.base, creds)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	c.sign, c.header, c.identity = bearer(creds), githubHeader, a.identity()
+	c.gate = a.remember // each proof is new, the identity is not
+	got, err := c.do(ctx, r)
+	return c, got, err
+}
+
+// installation is what GitHub says of it.
+type installation struct {
+	AppID     int64  `json:"app_id"`
+	Suspended string `json:"suspended_at"`
+	Account   struct {
+		Login string `json:"login"`
+	} `json:"account"`
+	Permissions map[string]string `json:"permissions"`
+}
+
+func (a *app) installation(ctx context.Context) (installation, error) {
+	r := request{op: "read installation " + a.install, method: http.MethodGet, path: "/app/installations/" + url.PathEscape(a.install)}
+	c, got, err := a.call(ctx, r)
+	if err != nil {
+		return installation{}, err
+	}
+	i, err := into[installation](c, r, got)
+	if err == nil && i.Suspended != "" {
+		err = c.fail(r, Forbidden, 0, errors.New("the installation is suspended"))
+	}
+	return i, err
+}
+
+// grants are the permissions that a token of this installation can have, out of
+// those that are wanted.
+func (a *app) grants(ctx context.Context) (map[string]string, error) {
+	a.h.mu.Lock()
+	known, ok := a.h.grants.get(a.remember)
+	a.h.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	i, err := a.installation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for name, want := range wanted(a.hooks) {
+		switch have := i.Permissions[name]; {
+		case levels[have] >= levels[want]:
+			out[name] = want
+		case levels[have] > 0:
+			out[name] = have
+		}
+	}
+	if out["contents"] == "" {
+		return nil, &Error{Kind: Forbidden, Op: "mint a token", Identity: a.identity(), Endpoint: a.base,
+			Err: errors.New("the installation may not read contents")}
+	}
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	a.h.grants.put(a.remember, out)
+	return out, nil
+}
+
+// forgetGrants is called when GitHub gives less than it gave.
+func (a *app) forgetGrants() {
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	a.h.grants.drop(a.remember)
+}
+
+// mint makes a token that is good for one repository, by its name.
+func (a *app) mint(ctx context.Context, repository string) (auth.Token, error) {
+	token, err := a.mintOnce(ctx, repository)
+	if KindOf(err) == Refused && strings.Contains(err.Error(), "permissions requested") {
+		a.forgetGrants() // somebody has taken permissions away
+		token, err = a.mintOnce(ctx, repository)
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Refused && strings.Contains(e.Err.Error(), "at least one repository") {
+		hidden := *e
+		hidden.Kind, hidden.Err = NotFound, fmt.Errorf("repository %s is not there, or the installation does not include it", repository)
+		return token, &hidden
+	}
+	return token, err
+}
+
+func (a *app) mintOnce(ctx context.Context, repository string) (auth.Token, error) {
+	grants, err := a.grants(ctx)
+	if err != nil {
+		return auth.Token{}, err
+	}
+	r := request{op: "mint a token for " + repository, method: http.MethodPost,
+		path: "/app/installations/" + url.PathEscape(a.install) + "/access_tokens",
+		body: map[string]any{"repositories": []string{repository}, "permissions": maps.Clone(grants)}}
+	c, got, err := a.call(ctx, r)
+	if err != nil {
+		return auth.Token{}, err
+	}
+	made, err := into[struct {
+		Token   string    `json:"token"`
+		Expires time.Time `json:"expires_at"`
+	}](c, r, got)
+	if err != nil {
+		return auth.Token{}, err
+	}
+	// By the clock of the host: the local one may be wrong.
+	life := made.Expires.Sub(got.at)
+	switch {
+	case made.Token == "" || strings.ContainsFunc(made.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return auth.Token{}, c.fail(r, Protocol, http.StatusCreated, errors.New("the answer holds no token"))
+	case life <= 0:
+		return auth.Token{}, c.fail(r, Protocol, http.StatusCreated, errors.New("the token that it makes has ended already"))
+	}
+	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, longestLife)}, nil
+}
+
+// test asks GitHub who the App is and what its installation may do.
+func (a *app) test(ctx context.Context) error {
+	block := "spec." + a.c.Spec.Type
+	r := request{op: "test " + a.c.String(), method: http.MethodGet, path: "/app"}
+	c, got, err := a.call(ctx, r)
+	if err != nil {
+		return blame(err, map[ErrorKind][]Field{
+			Unauthorized: {{"FieldValueInvalid", block + ".appID", "verify that the App has this id"},
+				{"FieldValueInvalid", "secure.privateKey", "verify that it is a key of this App"}},
+			NotFound: {{"FieldValueNotFound", block + ".appID", "there is no App with this id"}},
+		})
+	}
+	self, err := into[struct {
+		ID int64 `json:"id"`
+	}](c, r, got)
+	if err != nil {
+		return err
+	}
+	if fmt.Sprint(self.ID) != a.id {
+		e := c.fail(r, Invalid, 0, fmt.Errorf("the private key is that of App %d", self.ID))
+		e.Fields = []Field{{"FieldValueInvalid", block + ".appID", e.Err.Error()}}
+		return e
+	}
+	i, err := a.installation(ctx)
+	if err != nil {
+		return blame(err, map[ErrorKind][]Field{
+			NotFound:     {{"FieldValueInvalid", block + ".installationID", "the App has no installation with this id"}},
+			Unauthorized: {{"FieldValueInvalid", block + ".installationID", "GitHub does not let the App see it"}},
+			Forbidden:    {{"FieldValueForbidden", block + ".installationID", "the installation is suspended"}},
+		})
+	}
+	a.forgetGrants() // the next token is made with what was seen now
+	e := c.fail(r, Forbidden, 0, nil)
+	need := needed(a.hooks)
+	for _, name := range sortedKeys(need) {
+		if have := i.Permissions[name]; levels[have] < levels[need[name]] {
+			e.Fields = append(e.Fields, Field{"FieldValueForbidden", block + ".appID",
+				fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))})
+		}
+	}
+	if len(e.Fields) == 0 {
+		return nil
+	}
+	e.Err = errors.New(e.Fields[0].Detail)
+	if n := len(e.Fields) - 1; n > 0 {
+		e.Err = fmt.Errorf("%w, and %d more", e.Err, n)
+	}
+	return e
+}
+
+// blame names the members of the object that an error is about.
+func blame(err error, fields map[ErrorKind][]Field) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || len(fields[e.Kind]) == 0 {
+		return err
+	}
+	named := *e
+	named.Fields = fields[e.Kind]
+	return &named
+}

@@ -1,0 +1,263 @@
+package forge
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/view"
+)
+
+const (
+	mostRedirects = 3
+	mostSaid      = 300 // runes of a host's message that are repeated
+)
+
+// caller asks one API with one identity.
+type caller struct {
+	h        *Hosts
+	http     *http.Client
+	api      string // base URL without a slash at its end
+	origin   *url.URL
+	creds    *auth.Credentials
+	identity string            // for people
+	gate     string            // in Hosts.gates: one for each identity at an API
+	sign     func(http.Header) // adds the identity to a request
+	header   map[string]string
+	secrets  []string // never repeated in an error
+}
+
+// caller checks that an API may be asked with these credentials.
+func (h *Hosts) caller(base string, creds *auth.Credentials) (*caller, error) {
+	origin, err := url.Parse(base)
+	if err != nil || origin.Host == "" {
+		return nil, invalid("reach the API", "its URL cannot be parsed")
+	}
+	if origin.Scheme != "https" && !creds.Empty() && !h.o.AllowInsecure {
+		return nil, invalid("reach "+origin.Host, "credentials would go over plain http")
+	}
+	client, err := h.client(creds)
+	if err != nil {
+		return nil, invalid("reach "+origin.Host, "%w", err)
+	}
+	c := &caller{h: h, http: client, api: base, origin: origin, creds: creds, secrets: creds.Secrets(), sign: func(http.Header) {}}
+	if !creds.Empty() {
+		c.identity = creds.Source
+	}
+	c.gate = base + " " + creds.Fingerprint()
+	return c, nil
+}
+
+// request is one call. Its path is escaped.
+type request struct {
+	op     string
+	method string
+	path   string
+	query  url.Values
+	body   any // as JSON
+}
+
+// answer is what a host said with success.
+type answer struct {
+	header http.Header
+	body   []byte
+	at     time.Time // Date of the host, the local clock without one
+}
+
+// into reads the body of an answer. The error says which call it was.
+func into[T any](c *caller, r request, a answer) (out T, err error) {
+	if err := json.Unmarshal(a.body, &out); err != nil {
+		return out, c.fail(r, Protocol, 0, errors.New("the answer is not what this API answers"))
+	}
+	return out, nil
+}
+
+// ask is do and into.
+func ask[T any](ctx context.Context, c *caller, r request) (out T, err error) {
+	a, err := c.do(ctx, r)
+	if err != nil {
+		return out, err
+	}
+	return into[T](c, r, a)
+}
+
+// do makes one call. Redirects are followed at the same origin, with method and
+// body: a repository that was renamed.
+func (c *caller) do(parent context.Context, r request) (answer, error) {
+	if wait := c.closed(); wait > 0 {
+		err := c.fail(r, RateLimited, 0, fmt.Errorf("the host allows no requests for %v", wait.Round(time.Second)))
+		err.RetryAfter = wait
+		return answer{}, err
+	}
+	var body []byte
+	if r.body != nil {
+		var err error
+		if body, err = json.Marshal(r.body); err != nil {
+			return answer{}, c.fail(r, Invalid, 0, fmt.Errorf("encode the request: %w", err))
+		}
+	}
+	ctx, cancel := context.WithTimeout(parent, callTimeout)
+	defer cancel()
+	target, err := url.Parse(c.api + r.path)
+	if err != nil {
+		return answer{}, c.fail(r, Invalid, 0, errors.New("the URL cannot be parsed"))
+	}
+	target.RawQuery = r.query.Encode()
+	for range mostRedirects + 1 {
+		res, err := c.send(ctx, r.method, target, body)
+		if err != nil {
+			return answer{}, c.unanswered(parent, r, err)
+		}
+		data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+		res.Body.Close()
+		switch {
+		case err != nil:
+			return answer{}, c.unanswered(parent, r, err)
+		case len(data) > maxAnswer:
+			return answer{}, c.fail(r, Protocol, res.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
+		case res.StatusCode >= 300 && res.StatusCode < 400:
+			if target, err = c.redirect(target, res.Header.Get("Location")); err != nil {
+				return answer{}, c.fail(r, Protocol, res.StatusCode, err)
+			}
+			continue
+		}
+		return c.judge(r, res, data)
+	}
+	return answer{}, c.fail(r, Protocol, 0, fmt.Errorf("it redirects more than %d times", mostRedirects))
+}
+
+func (c *caller) send(ctx context.Context, method string, target *url.URL, body []byte) (*http.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", c.h.o.UserAgent)
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for k, v := range c.header {
+		req.Header.Set(k, v)
+	}
+	c.sign(req.Header)
+	return c.http.Do(req)
+}
+
+// redirect says where to ask on.
+func (c *caller) redirect(from *url.URL, location string) (*url.URL, error) {
+	to, err := url.Parse(location)
+	if err != nil || location == "" {
+		return nil, errors.New("it redirects to nowhere")
+	}
+	to = from.ResolveReference(to)
+	if to.Scheme != c.origin.Scheme || !strings.EqualFold(to.Host, c.origin.Host) {
+		return nil, fmt.Errorf("it redirects to another host, %s, and credentials do not go there", c.clean(to.Hostname()))
+	}
+	to.User, to.Fragment = nil, ""
+	return to, nil
+}
+
+// unanswered says why no answer was had. net/http puts the URL in front, with its
+// query; it is left out.
+func (c *caller) unanswered(parent context.Context, r request, err error) *Error {
+	if parent.Err() != nil {
+		return c.fail(r, Cancelled, 0, context.Cause(parent))
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no complete answer within %v", callTimeout)
+	}
+	text := err.Error()
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		text = "its certificate is not trusted: " + text
+	} else if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		text = "its certificate is not trusted: " + text
+	}
+	return c.fail(r, Unavailable, 0, errors.New(c.clean(text)))
+}
+
+// hiding is c for a call whose body holds one more secret.
+func (c *caller) hiding(s Secret) *caller {
+	if s == "" {
+		return c
+	}
+	copy := *c
+	copy.secrets = append(slices.Clone(c.secrets), string(s))
+	return &copy
+}
+
+// fail makes an error of a call.
+func (c *caller) fail(r request, kind ErrorKind, status int, err error) *Error {
+	return &Error{Kind: kind, Op: r.op, Identity: c.identity, Endpoint: r.method + " " + c.api + r.path, Status: status, Err: err}
+}
+
+// clean makes a foreign text safe to repeat: without this call's secrets and
+// what looks like one, on one line, and short. It is cut last, because half a
+// secret is none that could be found.
+func (c *caller) clean(text string) string {
+	text = view.Clean(text)
+	for _, s := range c.secrets {
+		text = strings.ReplaceAll(text, s, "[redacted]")
+	}
+	text = strings.TrimSpace(api.Redact(text))
+	if runes := []rune(text); len(runes) > mostSaid {
+		text = string(runes[:mostSaid]) + "…"
+	}
+	return text
+}
+
+// token is the secret that a host's API takes.
+func token(creds *auth.Credentials) string {
+	switch {
+	case creds == nil:
+		return ""
+	case creds.Bearer != "":
+		return creds.Bearer
+	}
+	return creds.Password
+}
+
+// bearer sends the token as GitHub, GitLab and Bitbucket want it.
+func bearer(creds *auth.Credentials) func(http.Header) {
+	return header(token(creds), "Bearer ")
+}
+
+// giteaToken sends the token as every Gitea and Forgejo takes it.
+func giteaToken(creds *auth.Credentials) func(http.Header) {
+	return header(token(creds), "token ")
+}
+
+func header(value, scheme string) func(http.Header) {
+	return func(h http.Header) {
+		if value != "" {
+			h.Set("Authorization", scheme+value)
+		}
+	}
+}
+
+func basic(user string, creds *auth.Credentials) func(http.Header) {
+	value := token(creds)
+	return func(h http.Header) {
+		if value != "" {
+			r := http.Request{Header: h}
+			r.SetBasicAuth(user, value)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package forge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"limpet/sync/auth"
+	"limpet/sync/forge/forgetest"
+)
+
+// silent fails the test when an error shows the canary.
+func silent(t testing.TB, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "err", err)
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		fmt.Fprintf(&log, "%v %+v", e, e)
+	}
+	if strings.Contains(log.String(), "CANARY") {
+		t.Errorf("a secret was printed: %s", log.String())
+	}
+}
+
+func TestErrorKinds(t *testing.T) {
+	t.Parallel()
+	soon := time.Now().Add(90 * time.Second)
+	reset := map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": fmt.Sprint(soon.Unix())}
+	echo := `{"message":"you sent ` + canary + `-token, Authorization: Bearer ` + canary + `-other"}`
+	cases := []struct {
+		name   string
+		answer forgetest.Answer
+		kind   ErrorKind
+		reason string
+		after  [2]time.Duration // between
+		text   string
+	}{
+		{"bad credentials", forgetest.Answer{Status: 401, Body: `{"message":"Bad credentials"}`}, Unauthorized, ReasonAuthenticationFailed, [2]time.Duration{}, "Bad credentials"},
+		{"forbidden", forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}, Forbidden, ReasonAuthenticationFailed, [2]time.Duration{}, "not accessible"},
+		{"not found", forgetest.Answer{Status: 404, Body: `{"message":"Not Found"}`}, NotFound, ReasonInvalidSpec, [2]time.Duration{}, "Not Found"},
+		{"gone", forgetest.Answer{Status: 410}, NotFound, ReasonInvalidSpec, [2]time.Duration{}, "410 Gone"},
+		{"refused", forgetest.Answer{Status: 422, Body: `{"message":"Validation Failed","errors":[{"resource":"Hook","code":"custom","message":"no"}]}`}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "Validation Failed: no: custom"},
+		{"gitlab's form", forgetest.Answer{Status: 400, Body: `{"message":{"url":["is blocked"]}}`}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "url: is blocked"},
+		{"bitbucket's form", forgetest.Answer{Status: 400, Body: `{"type":"error","error":{"message":"Bad","detail":"worse"}}`}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "Bad: worse"},
+		{"limit, seconds", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "30"}}, RateLimited, ReasonRateLimited, [2]time.Duration{30 * time.Second, 30 * time.Second}, "429"},
+		{"limit, date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": soon.UTC().Format(http.TimeFormat)}}, RateLimited, ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "429"},
+		{"limit, not said", forgetest.Answer{Status: 429}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "429"},
+		{"limit, absurd", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
+		{"github's limit", forgetest.Answer{Status: 403, Header: reset, Body: `{"message":"API rate limit exceeded"}`}, RateLimited, ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "rate limit"},
+		{"github's second limit", forgetest.Answer{Status: 403, Body: `{"message":"You have exceeded a secondary rate limit."}`}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "secondary"},
+		{"down for a while", forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "120"}}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{2 * time.Minute, 2 * time.Minute}, "503"},
+		{"broken", forgetest.Answer{Status: 500, Body: "<html>oops</html>"}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{}, "500 Internal Server Error"},
+		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{}, "sign-on"},
+		{"not this api", forgetest.Answer{Status: 200, Body: `["a"]`}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "not what this API answers"},
+		{"too large", forgetest.Answer{Status: 200, Body: strings.Repeat(" ", maxAnswer+1)}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "more than"},
+		{"echo", forgetest.Answer{Status: 400, Body: echo}, Refused, ReasonInvalidSpec, [2]time.Duration{}, "[redacted]"},
+		{"elsewhere", forgetest.Answer{Status: 302, Header: map[string]string{"Location": "https://evil.example/?token=" + canary}}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "evil.example"},
+		{"to nowhere", forgetest.Answer{Status: 302}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "nowhere"},
+		{"around and around", forgetest.Answer{Status: 307, Header: map[string]string{"Location": "/api/v3/x"}}, Protocol, ReasonServiceUnavailable, [2]time.Duration{}, "redirects more than"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := forgetest.New(t, forgetest.Options{})
+			h.Fault(func(*http.Request) *forgetest.Answer { return &c.answer })
+			r := remoteOf(t, h, GitHub, "team/site")
+			_, err := r.Facts(t.Context())
+			silent(t, err)
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Kind != c.kind || e.Reason() != c.reason || !strings.Contains(e.Error(), c.text) {
+				t.Fatalf("%v, want %s with %q", err, c.kind, c.text)
+			}
+			if e.RetryAfter < c.after[0] || e.RetryAfter > c.after[1] {
+				t.Errorf("wait for %v, want %v", e.RetryAfter, c.after)
+			}
+			if !strings.Contains(e.Error(), "GET "+h.URL+"/api/v3/repos/team/site") || !strings.Contains(e.Error(), "secret default/site") {
+				t.Errorf("%v names neither who asked nor where", err)
+			}
+		})
+	}
+}
+
+// TestGate: a host that has said when it may be asked again is left alone until
+// then, by this identity only.
+func TestGate(t *testing.T) {
+	t.Parallel()
+	h := forgetest.New(t, forgetest.Options{})
+	h.Add("team/site", forgetest.Repository{})
+	h.Token("other-token", forgetest.Rights{})
+	h.Fault(func(r *http.Request) *forgetest.Answer {
+		if strings.Contains(r.Header.Get("Authorization"), "other-token") {
+			return nil
+		}
+		return &forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "60"}}
+	})
+	hosts := New(Options{AllowInsecure: true})
+	defer hosts.Close()
+	target := Target{Type: "github", URL: h.URL + "/team/site"}
+	for n := range 5 {
+		r, err := hosts.Remote(t.Context(), target, creds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Facts(t.Context())
+		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != RateLimited || e.RetryAfter <= 50*time.Second {
+			t.Fatalf("call %d: %v", n, err)
+		}
+	}
+	if n := len(h.Requests()); n != 1 {
+		t.Errorf("%d requests to a host that wants none", n)
+	}
+	r, err := hosts.Remote(t.Context(), target, &auth.Credentials{Bearer: "other-token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Facts(t.Context()); err != nil {
+		t.Errorf("another identity: %v", err)
+	}
+}
+
+// TestRenamed: a repository that has a new name is asked there, with the same
+// method and body.
+func TestRenamed(t *testing.T) {
+	t.Parallel()
+	h := forgetest.New(t, forgetest.Options{})
+	h.Add("team/new", forgetest.Repository{DefaultBranch: "main"})
+	h.Token(canary+"-token", forgetest.Rights{Hooks: true})
+	h.Fault(func(r *http.Request) *forgetest.Answer {
+		rest, old := strings.CutPrefix(r.URL.Path, "/api/v3/repos/team/site")
+		if !old {
+			return nil
+		}
+		return &forgetest.Answer{Status: 301, Header: map[string]string{"Location": h.URL + "/api/v3/repos/team/new" + rest}, Body: `{"message":"Moved Permanently"}`}
+	})
+	r := remoteOf(t, h, GitHub, "team/site")
+	if f, err := r.Facts(t.Context()); err != nil || f.FullName != "team/new" {
+		t.Fatalf("%+v %v", f, err)
+	}
+	if _, err := r.Create(t.Context(), Hook{URL: hookURL, Secret: canary}); err != nil {
+		t.Fatal(err)
+	}
+	if kept := h.Hooks("team/new"); len(kept) != 1 || kept[0].Secret != canary {
+		t.Fatalf("%+v", kept)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	// Nobody listens.
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	ask := func(url string, creds *auth.Credentials) error {
+		hosts := New(Options{AllowInsecure: true})
+		defer hosts.Close()
+		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: url + "/team/site"}, creds)
+		if err != nil {
+			return err
+		}
+		_, err = r.Facts(t.Context())
+		return err
+	}
+	if err := ask("http://"+ln.Addr().String(), creds()); KindOf(err) != Unavailable {
+		t.Errorf("nobody listens: %v", err)
+	}
+	// A certificate that nobody knows, and the same with its authority.
+	h := forgetest.New(t, forgetest.Options{TLS: true})
+	h.Add("team/site", forgetest.Repository{})
+	h.Token(canary+"-token", forgetest.Rights{})
+	if err := ask(h.URL, creds()); KindOf(err) != Unavailable || !strings.Contains(err.Error(), "certificate is not trusted") {
+		t.Errorf("an unknown certificate: %v", err)
+	}
+	trusting := creds()
+	trusting.CA = h.CA
+	if err := ask(h.URL, trusting); err != nil {
+		t.Errorf("with its authority: %v", err)
+	}
+	trusting.CA = []byte("x")
+	if err := ask(h.URL, trusting); KindOf(err) != Invalid {
+		t.Errorf("with a broken authority: %v", err)
+	}
+	// Credentials do not go over plain http unless that is wanted.
+	hosts := New(Options{})
+	if _, err := hosts.Remote(t.Context(), Target{Type: "github", URL: "http://127.0.0.1:1/a/b"}, creds()); KindOf(err) != Invalid {
+		t.Errorf("plain http: %v", err)
+	}
+	if _, err := hosts.Remote(t.Context(), Target{Type: "github", URL: "http://127.0.0.1:1/a/b"}, nil); err != nil {
+		t.Errorf("plain http without credentials: %v", err)
+	}
+}
+
+// TestNothingAfterTheEnd: no request leaves after the context has ended, and
+// none that is on its way holds a caller up.
+func TestNothingAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	var count atomic.Int64
+	arrived, release := make(chan struct{}, 8), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		count.Add(1)
+		io.Copy(io.Discard, r.Body)
+		arrived <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-release:
+		}
+	}))
+	defer server.Close()
+	defer close(release)
+	hosts := New(Options{AllowInsecure: true})
+	defer hosts.Close()
+	r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: server.URL + "/team/site"}, creds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("the agent stops")
+	ctx, end := context.WithCancelCause(t.Context())
+	calls := map[string]func() error{
+		"list":   func() error { _, err := r.List(ctx); return err },
+		"create": func() error { _, err := r.Create(ctx, Hook{URL: hookURL, Secret: canary}); return err },
+		"edit":   func() error { _, err := r.Edit(ctx, Hook{ID: "1", URL: hookURL, Secret: canary}); return err },
+		"delete": func() error { return r.Delete(ctx, "1") },
+		"facts":  func() error { _, err := r.Facts(ctx); return err },
+	}
+	var wg sync.WaitGroup
+	for name, call := range calls {
+		wg.Go(func() {
+			err := call()
+			silent(t, err)
+			if KindOf(err) != Cancelled || !errors.Is(err, why) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	for range len(calls) {
+		<-arrived
+	}
+	end(why)
+	wg.Wait()
+	before := count.Load()
+	for name, call := range calls {
+		if err := call(); KindOf(err) != Cancelled {
+			t.Errorf("%s after the end: %v", name, err)
+		}
+	}
+	if count.Load() != before {
+		t.Errorf("%d requests after the end", count.Load()-before)
+	}
+}
+
+// TestRefusedIsTold: who keeps the credentials hears of a 401.
+func TestRefusedIsTold(t *testing.T) {
+	t.Parallel()
+	h := forgetest.New(t, forgetest.Options{})
+	told := 0
+	c := creds()
+	c.Forget = func() { told++ }
+	hosts := New(Options{AllowInsecure: true})
+	defer hosts.Close()
+	r, err := hosts.Remote(t.Context(), Target{Type: "gitlab", URL: h.URL + "/a/b"}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Facts(t.Context()); KindOf(err) != Unauthorized || told != 1 {
+		t.Errorf("%v, told %d times", err, told)
+	}
+}
+
+func TestBitbucketPerson(t *testing.T) {
+	t.Parallel()
+	h := forgetest.New(t, forgetest.Options{})
+	h.Add("work/site", forgetest.Repository{DefaultBranch: "main"})
+	h.Token(canary+"-token", forgetest.Rights{User: "me@work.example"})
+	hosts := New(Options{AllowInsecure: true, APIs: map[string]string{strings.TrimPrefix(h.URL, "http://"): h.URL + "/2.0"}})
+	defer hosts.Close()
+	for email, want := range map[string]ErrorKind{"": Unauthorized, "me@work.example": ""} {
+		r, err := hosts.Remote(t.Context(), Target{Type: "bitbucket", URL: h.URL + "/work/site", Email: email}, creds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Facts(t.Context()); KindOf(err) != want {
+			t.Errorf("with email %q: %v", email, err)
+		}
+	}
+}
+
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	versions := func(h *forgetest.Host) (n int) {
+		for _, r := range h.Requests() {
+			if strings.HasSuffix(r, "/api/v1/version") {
+				n++
+			}
+		}
+		return n
+	}
+	h := forgetest.New(t, forgetest.Options{Speaks: []string{"gitea"}})
+	h.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
+	h.Token(canary+"-token", forgetest.Rights{})
+	hosts := New(Options{AllowInsecure: true})
+	defer hosts.Close()
+	target := Target{Type: "git", URL: h.URL + "/team/site.git"}
+
+	// It is down at first: that is no answer.
+	h.Fault(func(r *http.Request) *forgetest.Answer {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the probe shows credentials")
+		}
+		return &forgetest.Answer{Status: 502}
+	})
+	if _, err := hosts.Remote(t.Context(), target, creds()); KindOf(err) != Unavailable || errors.Is(err, ErrNone) {
+		t.Fatalf("%v", err)
+	}
+	h.Fault(nil)
+	h.Requests()
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			r, err := hosts.Remote(t.Context(), target, creds())
+			if err != nil || r.Kind() != Gitea {
+				t.Errorf("%v %v", r, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := versions(h); n != 1 {
+		t.Errorf("asked %d times for its version", n)
+	}
+	other := forgetest.New(t, forgetest.Options{Speaks: []string{"gitlab"}})
+	for range 3 {
+		if _, err := hosts.Remote(t.Context(), Target{Type: "git", URL: other.URL + "/team/site.git"}, creds()); !errors.Is(err, ErrNone) {
+			t.Errorf("%v", err)
+		}
+	}
+	if n := versions(other); n != 1 {
+		t.Errorf("asked %d times a host that is no Gitea", n)
+	}
+}
+
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	var r recent[int, string]
+	for n := range mostKept + 10 {
+		old, dropped := r.put(n, fmt.Sprint(n))
+		if dropped != (n >= mostKept) || dropped && old != fmt.Sprint(n-mostKept) {
+			t.Fatalf("putting %d dropped %q", n, old)
+		}
+	}
+	r.put(20, "again")
+	r.drop(15)
+	r.drop(15)
+	if v, _ := r.get(20); v != "again" || len(r.values) != mostKept-1 || len(r.order) != mostKept-1 {
+		t.Errorf("%q, %d values, %d in order", v, len(r.values), len(r.order))
+	}
+	if _, ok := r.get(0); ok {
+		t.Error("the oldest is there still")
+	}
+}

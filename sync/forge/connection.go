@@ -1,0 +1,154 @@
+package forge
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+)
+
+// ErrNoSecret is wrapped when this agent has no secret of a Connection: it can
+// neither use nor judge it.
+var ErrNoSecret = errors.New("this agent has no secret of it")
+
+// Connection is what of a Connection object is needed to use it.
+type Connection struct {
+	UID       string
+	Namespace string
+	Name      string
+	Spec      api.ConnectionSpec
+	Secure    map[string]string // field -> name of the secret
+}
+
+// ConnectionOf reads a Connection object.
+func ConnectionOf(u *unstructured.Unstructured) (Connection, error) {
+	view, err := api.ConnectionView(u)
+	if err != nil {
+		return Connection{}, err
+	}
+	c := Connection{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Spec: view.Spec, Secure: map[string]string{}}
+	for field, value := range view.Secure {
+		if value.Name != "" {
+			c.Secure[field] = value.Name
+		}
+	}
+	return c, nil
+}
+
+func (c Connection) String() string { return "connection " + c.Namespace + "/" + c.Name }
+
+// app is the App of a Connection of type github or githubEnterprise, nil for the
+// other types, which hold a token.
+func (c Connection) app() *api.GitHubApp {
+	switch c.Spec.Type {
+	case "github":
+		return orEmpty(c.Spec.GitHub)
+	case "githubEnterprise":
+		return orEmpty(c.Spec.GitHubEnterprise)
+	}
+	return nil
+}
+
+func orEmpty(app *api.GitHubApp) *api.GitHubApp {
+	if app == nil {
+		return &api.GitHubApp{}
+	}
+	return app
+}
+
+// server is the address of the host that the Connection is for.
+func (c Connection) server() string {
+	switch c.Spec.Type {
+	case "github", "githubOAuth":
+		return cmp.Or(c.Spec.URL, "https://github.com")
+	case "githubEnterprise":
+		return c.app().ServerURL
+	case "githubEnterpriseOAuth":
+		if c.Spec.EnterpriseOAuth != nil {
+			return c.Spec.EnterpriseOAuth.ServerURL
+		}
+	case "gitlab":
+		return cmp.Or(c.Spec.URL, "https://gitlab.com")
+	case "bitbucket":
+		return cmp.Or(c.Spec.URL, "https://bitbucket.org")
+	}
+	return ""
+}
+
+// api is the base URL of the REST, and host the host and port of its clone URLs.
+func (c Connection) api(apis map[string]string) (base, host string, err error) {
+	u, err := url.Parse(c.server())
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return "", "", invalid("use "+c.String(), "the address of its host is not an http or https URL")
+	}
+	a, err := auth.ParseAddress(u.Scheme + "://" + u.Host + "/x")
+	if err != nil {
+		return "", "", invalid("use "+c.String(), "the address of its host: %w", err)
+	}
+	origin, host := u.Scheme+"://"+a.HostPort(), a.HostPort()
+	if base, set := apis[host]; set {
+		return strings.TrimSuffix(base, "/"), host, nil
+	}
+	switch c.Spec.Type {
+	case "gitlab":
+		return origin + "/api/v4", host, nil
+	case "bitbucket":
+		return "https://api.bitbucket.org/2.0", host, nil
+	case "githubEnterprise", "githubEnterpriseOAuth":
+		base, err = serverAPI(c.server())
+		return base, host, err
+	}
+	base, err = serverAPI(origin) // the URL of a GitHub connection may be a page
+	return base, host, err
+}
+
+// serves says whether a repository is at the host of this Connection. The token
+// of one host is never sent to another, whatever a Repository says.
+func (c Connection) serves(a auth.Address, host string) error {
+	same := strings.EqualFold(a.HostPort(), host) ||
+		strings.TrimPrefix(a.HostPort(), "www.") == strings.TrimPrefix(host, "www.")
+	if !same {
+		return invalid("use "+c.String(), "it is for %s, and the repository is at %s", host, a.HostPort())
+	}
+	return nil
+}
+
+// check says what the spec of an App lacks.
+func (c Connection) check(app *api.GitHubApp) error {
+	for name, value := range map[string]string{"appID": app.AppID, "installationID": app.InstallationID} {
+		if value == "" || strings.Trim(value, "0123456789") != "" {
+			e := invalid("use "+c.String(), "%s is not a number, written as text", name)
+			e.Fields = []Field{{"FieldValueInvalid", "spec." + c.Spec.Type + "." + name, "must be a number, written as text"}}
+			return e
+		}
+	}
+	return nil
+}
+
+// credentials are those of the host's REST for a Connection that holds a token.
+func (c Connection) credentials(s *auth.ConnectionSecret, value string) *auth.Credentials {
+	return &auth.Credentials{Bearer: value, CA: s.CA, ClientCert: s.ClientCert, ClientKey: s.ClientKey, Source: c.String()}
+}
+
+// user is the name that goes with a token over Git.
+func (c Connection) user() string {
+	switch c.Spec.Type {
+	case "gitlab":
+		return "oauth2"
+	case "bitbucket":
+		return "x-token-auth"
+	}
+	return "x-access-token"
+}
+
+func isNoSecret(err error) bool { return errors.Is(err, ErrNoSecret) }
+
+func (c Connection) noSecret() error {
+	return fmt.Errorf("use %s: %w", c, ErrNoSecret)
+}

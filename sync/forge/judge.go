@@ -1,0 +1,202 @@
+package forge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Waits that a host may ask for.
+const (
+	// longestWait is the window of the request limits of all hosts.
+	longestWait = time.Hour
+	// unsaidWait is how long to stay away when a host says "too many" and not
+	// how long. Source: GitHub's rules for its secondary limits.
+	unsaidWait = time.Minute
+)
+
+// judge reads what an answer means.
+func (c *caller) judge(r request, res *http.Response, data []byte) (answer, error) {
+	now := time.Now()
+	date, err := http.ParseTime(res.Header.Get("Date"))
+	if err != nil {
+		date = now
+	} else {
+		c.h.learn(c.api, date.Sub(now))
+	}
+	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	media = strings.TrimSpace(media)
+	status := res.StatusCode
+	if status >= 200 && status < 300 {
+		if media == "text/html" {
+			return answer{}, c.fail(r, Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page, and check the URL"))
+		}
+		return answer{header: res.Header, body: data, at: date}, nil
+	}
+	text := said(data)
+	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), c.quoted(text))
+	wait, limited := rateLimit(status, res.Header, text, date)
+	if limited {
+		c.close(wait)
+		e := c.fail(r, RateLimited, status, what)
+		e.RetryAfter = wait
+		return answer{}, e
+	}
+	kind := Refused
+	switch {
+	case status == http.StatusUnauthorized:
+		kind = Unauthorized
+		c.creds.Refused()
+	case status == http.StatusForbidden:
+		kind = Forbidden
+	case status == http.StatusNotFound || status == http.StatusGone:
+		kind = NotFound
+	case status >= 500 || status == http.StatusRequestTimeout || status == http.StatusProxyAuthRequired:
+		kind = Unavailable
+	}
+	e := c.fail(r, kind, status, what)
+	e.RetryAfter = wait
+	return answer{}, e
+}
+
+func (c *caller) quoted(text string) string {
+	if text = c.clean(text); text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
+// rateLimit tells how long a host wants to be left alone, and whether it refuses
+// because it was asked too often. GitHub does that with 403 as well.
+func rateLimit(status int, h http.Header, text string, date time.Time) (wait time.Duration, limited bool) {
+	wait, stated := retryAfter(h.Get("Retry-After"), date)
+	spent := ""
+	for _, prefix := range []string{"X-RateLimit-", "RateLimit-"} {
+		if h.Get(prefix+"Remaining") == "0" {
+			spent = h.Get(prefix + "Reset")
+		}
+	}
+	if seconds, err := strconv.ParseInt(spent, 10, 64); err == nil && !stated {
+		// A time, or with some proxies a number of seconds.
+		if wait = time.Duration(min(max(seconds, 0), int64(longestWait/time.Second))) * time.Second; seconds > 1_000_000_000 {
+			wait = time.Unix(min(seconds, 1<<40), 0).Sub(date)
+		}
+		wait, stated = min(max(wait, time.Second), longestWait), true
+	}
+	switch {
+	case status == http.StatusTooManyRequests:
+		limited = true
+	case status == http.StatusForbidden:
+		limited = stated || strings.Contains(strings.ToLower(text), "rate limit")
+	case status < 500:
+		return 0, false
+	}
+	if limited && !stated {
+		wait = unsaidWait
+	}
+	return wait, limited
+}
+
+// retryAfter reads the header in both its forms.
+func retryAfter(value string, now time.Time) (time.Duration, bool) {
+	value = strings.TrimSpace(value)
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
+		return time.Duration(min(max(seconds, 1), int64(longestWait/time.Second))) * time.Second, true
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), time.Second), longestWait), true
+	}
+	return 0, false
+}
+
+// closed is how long this identity has to stay away from the API; 0 = not.
+func (c *caller) closed() time.Duration {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	until, ok := c.h.gates.get(c.gate)
+	if !ok {
+		return 0
+	}
+	wait := time.Until(until)
+	if wait <= 0 {
+		c.h.gates.drop(c.gate)
+		return 0
+	}
+	return wait
+}
+
+func (c *caller) close(wait time.Duration) {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	c.h.gates.put(c.gate, time.Now().Add(wait))
+}
+
+// learn remembers how far the clock of an API is from the local one.
+func (h *Hosts) learn(base string, skew time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.skews.put(base, skew)
+}
+
+func (h *Hosts) skew(base string) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	skew, _ := h.skews.get(base)
+	return skew
+}
+
+// saidKeys are the members in which hosts explain an error, in the order in
+// which they are read: GitHub message and errors; GitLab message, error and
+// error_description; Bitbucket error with message and detail; Gitea message.
+var saidKeys = []string{"message", "error", "error_description", "detail", "errors", "code", "field"}
+
+// mostParts bounds how many texts of one answer are joined.
+const mostParts = 8
+
+// said is what the body of an error says, "" when it is not JSON.
+func said(body []byte) string {
+	var v any
+	if json.Unmarshal(body, &v) != nil {
+		return ""
+	}
+	var parts []string
+	collect(v, &parts, 0)
+	return strings.Join(parts, ": ")
+}
+
+func collect(v any, parts *[]string, depth int) {
+	if depth > 4 || len(*parts) >= mostParts {
+		return
+	}
+	switch x := v.(type) {
+	case string:
+		if x != "" && !slices.Contains(*parts, x) {
+			*parts = append(*parts, x)
+		}
+	case []any:
+		for _, each := range x {
+			collect(each, parts, depth+1)
+		}
+	case map[string]any:
+		known := false
+		for _, key := range saidKeys {
+			if inner, ok := x[key]; ok {
+				known = true
+				collect(inner, parts, depth+1)
+			}
+		}
+		if known || depth == 0 {
+			return
+		}
+		// GitLab names the members that are wrong: {"url":["is blocked"]}.
+		for _, key := range sortedKeys(x) {
+			*parts = append(*parts, key)
+			collect(x[key], parts, depth+1)
+		}
+	}
+}

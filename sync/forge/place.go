@@ -1,0 +1,234 @@
+package forge
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/auth"
+)
+
+// AnnoForge on a Repository of type git says what its host speaks: github,
+// githubEnterprise, gitlab, bitbucket, gitea, forgejo, or none.
+const AnnoForge = "limpet/forge"
+
+// Target is what of a Repository decides where its REST is.
+type Target struct {
+	Type      string // spec.type
+	URL       string // spec.<type>.url
+	ServerURL string // spec.githubEnterprise.serverUrl
+	Email     string // spec.bitbucket.email
+	Forge     string // annotation AnnoForge
+}
+
+// TargetOf reads a Repository object.
+func TargetOf(u *unstructured.Unstructured) Target {
+	t := Target{Forge: u.GetAnnotations()[AnnoForge]}
+	t.Type, _, _ = unstructured.NestedString(u.Object, "spec", "type")
+	if t.Type == "" {
+		return t
+	}
+	text := func(name string) string {
+		s, _, _ := unstructured.NestedString(u.Object, "spec", t.Type, name)
+		return s
+	}
+	t.URL, t.ServerURL, t.Email = text("url"), text("serverUrl"), text("email")
+	return t
+}
+
+// Place is where a repository is at its host.
+type Place struct {
+	Kind Kind
+	API  string // base URL of the REST, without a slash at its end
+	Path string // owner/name; on GitLab with all groups
+}
+
+// Owner is all but the last part of the path, Name the last.
+func (p Place) Owner() string { return p.Path[:strings.LastIndex(p.Path, "/")] }
+
+// Name is the name of the repository without its owner.
+func (p Place) Name() string { return p.Path[strings.LastIndex(p.Path, "/")+1:] }
+
+// escaped is the path for a URL, its slashes kept.
+func (p Place) escaped() string {
+	parts := strings.Split(p.Path, "/")
+	for i, part := range parts {
+		parts[i] = url.PathEscape(part)
+	}
+	return strings.Join(parts, "/")
+}
+
+// knownHosts are those whose kind needs no question.
+var knownHosts = map[string]Kind{
+	"github.com": GitHub, "www.github.com": GitHub,
+	"gitlab.com": GitLab, "bitbucket.org": Bitbucket,
+	"codeberg.org": Gitea, "gitea.com": Gitea, "code.forgejo.org": Gitea,
+}
+
+// otherHosts speak something else. Source: their documentation.
+var otherHosts = []string{"dev.azure.com", "ssh.dev.azure.com", ".visualstudio.com", ".amazonaws.com", ".amazonaws.com.cn", "source.developers.google.com"}
+
+// locate finds out where a repository is. It is pure but for the probe of a
+// plain Git host.
+func (h *Hosts) locate(ctx context.Context, t Target, creds *auth.Credentials) (Place, error) {
+	a, err := auth.ParseAddress(t.URL)
+	if err != nil {
+		return Place{}, invalid("find the forge", "%w", err)
+	}
+	if a.Scheme == "file" {
+		return Place{}, fmt.Errorf("%w: a local repository has none", ErrNone)
+	}
+	kind, err := t.kind(a)
+	if err != nil {
+		return Place{}, err
+	}
+	if kind != "" {
+		return h.place(kind, t, a)
+	}
+	place, err := h.place(Gitea, t, a)
+	if err != nil {
+		return Place{}, fmt.Errorf("%w at %s: %w", ErrNone, a.HostPort(), err)
+	}
+	gitea, err := h.isGitea(ctx, place.API, creds)
+	if err != nil {
+		return Place{}, err
+	}
+	if !gitea {
+		return Place{}, fmt.Errorf("%w at %s that is known; annotation %s can tell its kind", ErrNone, a.HostPort(), AnnoForge)
+	}
+	return place, nil
+}
+
+// kind is what is known without asking; "" = the host has to be asked.
+func (t Target) kind(a auth.Address) (Kind, error) {
+	switch t.Type {
+	case "github", "githubEnterprise", "gitlab", "bitbucket":
+		return Kind(t.Type), nil
+	case "git":
+	default:
+		return "", fmt.Errorf("%w: a repository of type %q has none", ErrNone, t.Type)
+	}
+	switch said := strings.ToLower(t.Forge); said {
+	case "":
+	case "none":
+		return "", fmt.Errorf("%w: annotation %s says so", ErrNone, AnnoForge)
+	case "forgejo":
+		return Gitea, nil
+	default:
+		for _, kind := range []Kind{GitHub, GitHubEnterprise, GitLab, Bitbucket, Gitea} {
+			if said == strings.ToLower(string(kind)) {
+				return kind, nil
+			}
+		}
+		return "", invalid("find the forge", "annotation %s is none of github, githubEnterprise, gitlab, bitbucket, gitea, forgejo, none", AnnoForge)
+	}
+	if kind, ok := knownHosts[a.Host]; ok {
+		return kind, nil
+	}
+	for _, other := range otherHosts {
+		if a.Host == strings.TrimPrefix(other, ".") || strings.HasPrefix(other, ".") && strings.HasSuffix(a.Host, other) {
+			return "", fmt.Errorf("%w that is known speaks at %s", ErrNone, a.Host)
+		}
+	}
+	return "", nil
+}
+
+// oddHost are the bytes that ssh may take in the name of a host, and that would
+// lead elsewhere in a URL.
+func oddHost(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
+}
+
+// place takes the URL of a repository apart as its kind of host writes it.
+func (h *Hosts) place(kind Kind, t Target, a auth.Address) (Place, error) {
+	if strings.ContainsFunc(a.Host+a.Port, oddHost) {
+		return Place{}, invalid("find the forge", "the host of the URL is none")
+	}
+	parts := slices.DeleteFunc(strings.Split(strings.TrimSuffix(a.Path, ".git"), "/"), func(s string) bool { return s == "" || s == "." || s == "~" })
+	origin := "https://" + a.HostPort()
+	switch a.Scheme {
+	case "http":
+		origin = "http://" + a.HostPort()
+	case "ssh": // its port is not that of the API
+		a.Port = ""
+		origin = "https://" + a.HostPort()
+	}
+	p := Place{Kind: kind}
+	switch kind {
+	case GitHub, GitHubEnterprise:
+		api, err := githubAPI(kind, t, a, origin)
+		if err != nil {
+			return Place{}, err
+		}
+		p.API = api
+	case GitLab:
+		p.API = origin + "/api/v4"
+	case Bitbucket:
+		p.API = "https://api.bitbucket.org/2.0"
+		if _, set := h.o.APIs[a.HostPort()]; !set && a.Host != "bitbucket.org" && a.Host != "www.bitbucket.org" {
+			return Place{}, fmt.Errorf("%w: %s is not Bitbucket Cloud, and the API of Bitbucket Data Center is not spoken here", ErrNone, a.HostPort())
+		}
+	case Gitea:
+		// It may live below a path of its host; owner and name come last.
+		if n := len(parts) - 2; n > 0 {
+			origin += (&url.URL{Path: "/" + strings.Join(parts[:n], "/")}).EscapedPath()
+			parts = parts[n:]
+		}
+		p.API = origin + "/api/v1"
+	}
+	if len(parts) < 2 || kind != GitLab && len(parts) != 2 {
+		return Place{}, invalid("find the forge", "the URL does not end in owner/name")
+	}
+	p.Path = strings.Join(parts, "/")
+	if base, set := h.o.APIs[a.HostPort()]; set {
+		p.API = strings.TrimSuffix(base, "/")
+	}
+	return p, nil
+}
+
+// githubAPI is the base of GitHub's REST for a repository: its own host for
+// github.com and for GitHub with data residency, below /api/v3 elsewhere. A
+// token goes to no other host than the one that is cloned from.
+func githubAPI(kind Kind, t Target, a auth.Address, origin string) (string, error) {
+	switch {
+	case a.Host == "github.com" || a.Host == "www.github.com":
+		return "https://api.github.com", nil
+	case strings.HasSuffix(a.Host, ".ghe.com"):
+		return "https://api." + a.Host, nil
+	}
+	if kind == GitHubEnterprise && t.ServerURL != "" {
+		base, err := serverAPI(t.ServerURL)
+		if err != nil {
+			return "", err
+		}
+		if u, _ := url.Parse(base); !strings.EqualFold(u.Hostname(), a.Host) {
+			return "", invalid("find the forge", "the repository is at %s, and spec.githubEnterprise.serverUrl at another host", a.Host)
+		}
+		return base, nil
+	}
+	return origin + "/api/v3", nil
+}
+
+// serverAPI is the base of the REST of a GitHub Enterprise server.
+func serverAPI(server string) (string, error) {
+	u, err := url.Parse(strings.TrimSuffix(server, "/"))
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {
+		return "", invalid("find the forge", "serverUrl is not an http or https URL without user and query")
+	}
+	switch host := strings.ToLower(u.Hostname()); {
+	case host == "github.com" || host == "www.github.com" || host == "api.github.com":
+		return "https://api.github.com", nil
+	case strings.HasSuffix(host, ".ghe.com"):
+		return "https://api." + strings.TrimPrefix(host, "api."), nil
+	}
+	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/api/v3") + "/api/v3"
+	u.Fragment, u.RawPath = "", ""
+	return u.String(), nil
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
