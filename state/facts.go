@@ -69,3 +69,21 @@ func (s *Store) copyOf(ctx context.Context, b bucket, key string) (frame, error)
 	})
 	return out, err
 }
+
+// ChangeFacts keeps the facts of put and forgets those of forget, all in one transaction. A fact to forget that is not
+// there is no error.
+func (s *Store) ChangeFacts(ctx context.Context, put map[string][]byte, forget []string) error {
+	return s.write(ctx, func(t *txn) error {
+		for _, key := range forget {
+			if _, err := t.remove(factBucket, []byte(key)); err != nil {
+				return err
+			}
+		}
+		for key, data := range put {
+			if err := t.put(factBucket, []byte(key), data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -160,3 +160,23 @@ func TestSecretsNeedTheirKey(t *testing.T) {
 		})
 	}
 }
+
+// TestFactsChangeTogether: all of a change is kept, or nothing of it.
+func TestFactsChangeTogether(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	if err := s.ChangeFacts(ctx, map[string][]byte{"a": []byte("1"), "b": []byte("2")}, []string{"none"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ChangeFacts(ctx, map[string][]byte{"c": []byte("3"), "": nil}, []string{"a"}); err == nil {
+		t.Error("a fact without a key was taken")
+	}
+	if err := s.ChangeFacts(ctx, map[string][]byte{"b": []byte("4")}, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	facts, err := s.Facts(ctx, "")
+	if err != nil || len(facts) != 1 || string(facts["b"]) != "4" {
+		t.Errorf("facts %q, %v", facts, err)
+	}
+}

@@ -70,6 +70,7 @@ type Config struct {
 
 	Socket    bool   // serve limpet.sock
 	Telemetry string // address of /metrics, /healthz and /readyz; "" = off
+	Webhooks  Webhooks
 	Logger    *slog.Logger
 }
 
@@ -88,6 +89,7 @@ type Agent struct {
 	repos      *api.Informer
 	mirrors    *git.Mirrors
 	controller *jobs.Controller
+	actions    []string // that the workers serve
 	metrics    *metrics.Metrics
 	board      *board
 	runs       *runs
@@ -106,6 +108,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		}
 	}()
 	if err := cfg.Jobs.Validate(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Webhooks.check(); err != nil {
 		return nil, err
 	}
 	if err := a.connect(ctx); err != nil {
@@ -138,7 +143,11 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return info.Oldest, err
 		}
 	}
-	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, []jobs.Worker{pull}, options); err != nil {
+	crew := []jobs.Worker{pull}
+	for _, worker := range crew {
+		a.actions = append(a.actions, worker.Action())
+	}
+	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, crew, options); err != nil {
 		return nil, err
 	}
 	a.metrics.Read(a.measured())
@@ -249,6 +258,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	if a.cfg.Telemetry != "" {
 		g.Go(func() error { return a.telemetry(ctx) })
+	}
+	if a.cfg.Webhooks.Listen != "" {
+		g.Go(func() error { return a.webhooks(ctx) })
 	}
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) {

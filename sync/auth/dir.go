@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -65,4 +66,25 @@ func readKeys(root *os.Root, base string, names []string) (map[string][]byte, er
 // plainName keeps names that come from the API from being paths.
 func plainName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\\\x00")
+}
+
+// Value reads one file of a credentials directory, of the names that DirSource
+// knows, and nil when there is none. Line ends at its end are left out.
+func Value(dir, namespace, name, key string) ([]byte, error) {
+	if !plainName(namespace) || !plainName(name) {
+		return nil, nil
+	}
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open credentials directory: %w", err)
+	}
+	defer root.Close()
+	keys, err := readKeys(root, namespace+"."+name, []string{key})
+	if err != nil {
+		return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
+	}
+	return bytes.TrimRight(keys[key], "\r\n"), nil
 }

@@ -107,17 +107,21 @@ func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// ListenTLS puts TLS 1.2 or newer with HTTP/2 on a listener. The files are read
-// at once, and again when they change; a pair that cannot be read then leaves
-// the one before in use, with a line in the log.
-func ListenTLS(ln net.Listener, certFile, keyFile string) (net.Listener, error) {
+// ListenTLS puts TLS 1.2 or newer on a listener, for the protocols that are given
+// or else HTTP/2 and HTTP/1.1. The files are read at once, and again when they
+// change; a pair that cannot be read then leaves the one before in use, with a
+// line in the log.
+func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (net.Listener, error) {
+	if len(protocols) == 0 {
+		protocols = []string{"h2", "http/1.1"}
+	}
 	source := &certificateFiles{cert: certFile, key: keyFile}
 	if _, err := source.get(nil); err != nil {
 		return nil, err
 	}
 	return tls.NewListener(ln, &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"h2", "http/1.1"},
+		NextProtos:     protocols,
 		GetCertificate: source.get,
 	}), nil
 }

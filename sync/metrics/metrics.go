@@ -34,6 +34,7 @@ type Metrics struct {
 	*work
 	*queue
 	life
+	hooks
 }
 
 var _ jobs.Meter = (*Metrics)(nil)
@@ -46,6 +47,7 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 	m.work = newWork(m.registry, drivers)
 	m.queue = newQueue(m.registry)
 	m.life = newLife(m.registry)
+	m.hooks = newHooks(m.registry)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "limpet_build_info", Help: "Always 1; the version of limpet and of Go are in the labels.",
 	}, []string{"version", "goversion"})

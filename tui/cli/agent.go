@@ -260,12 +260,16 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if err := options.Validate(); err != nil {
 		return agent.Config{}, usage("limpet --help", "%w", err)
 	}
+	hooks, err := r.webhooks()
+	if err != nil {
+		return agent.Config{}, err
+	}
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Parallel: g.MaxSyncWorkers,
 		CredentialsDir: dir, GitRules: rules, AllowInsecureGit: g.AllowInsecureGit, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
-		Socket: true, Telemetry: g.TelemetryListen, Logger: log,
+		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }
 

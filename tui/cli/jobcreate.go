@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 )
@@ -75,7 +72,7 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	if wait && alone {
 		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
 	}
-	u, err := s.submit(ctx, repo.GetNamespace(), repository, spec, notes)
+	u, err := s.Client.Submit(ctx, repo.GetNamespace(), repository, spec, notes)
 	if apierrors.IsAlreadyExists(err) {
 		action, _ := spec["action"].(string)
 		return fail(ExitError, "limpet job watch "+api.JobName(repository, action), "repository %q has a job of this kind already: %w", repository, err)
@@ -91,42 +88,4 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	}
 	u.SetManagedFields(nil)
 	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })
-}
-
-// submit creates a job through the repository's own route, which names it so
-// that a repeat is refused. A plain Kubernetes API has no such route, and the
-// route takes no annotations: then the job is made directly, under the same name.
-func (s *session) submit(ctx context.Context, namespace, repository string, spec map[string]any, notes map[string]string) (*unstructured.Unstructured, error) {
-	body, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
-	}
-	if len(notes) == 0 {
-		path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/jobs", api.ProvisioningGroup, api.Jobs.Version, namespace, repository)
-		code, answer, err := s.Client.Do(ctx, http.MethodPost, path, nil, "application/json", body)
-		if err == nil && code < 300 {
-			u := new(unstructured.Unstructured)
-			return u, u.UnmarshalJSON(answer)
-		}
-		if !noSuchRoute(code, err) {
-			return nil, err
-		}
-	}
-	action, _ := spec["action"].(string)
-	spec["repository"] = repository
-	job := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	job.SetAPIVersion(api.Jobs.GroupVersion().String())
-	job.SetKind("Job")
-	job.SetName(api.JobName(repository, action))
-	job.SetLabels(map[string]string{api.LabelRepository: repository})
-	if len(notes) > 0 {
-		job.SetAnnotations(notes)
-	}
-	return s.Client.Resource(api.Jobs).Namespace(namespace).Create(ctx, job, metav1.CreateOptions{})
-}
-
-// noSuchRoute tells the 404 or 405 of a server without the route from that of
-// a repository that is not there: the repository was read just before.
-func noSuchRoute(code int, err error) bool {
-	return code == http.StatusNotFound || code == http.StatusMethodNotAllowed || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

@@ -259,9 +259,9 @@ func (s *session) again(ctx context.Context, p past, action string) (*unstructur
 		return nil, encodeErr
 	}
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/jobs", api.ProvisioningGroup, api.Jobs.Version, p.namespace, p.repository)
-	code, answer, routeErr := s.Client.Do(ctx, http.MethodPost, path, nil, "application/json", body)
+	_, answer, routeErr := s.Client.Do(ctx, http.MethodPost, path, nil, "application/json", body)
 	switch {
-	case noSuchRoute(code, routeErr):
+	case apierrors.IsNotFound(routeErr) || apierrors.IsMethodNotSupported(routeErr): // a plain Kubernetes API
 		return nil, err
 	case routeErr != nil:
 		return nil, routeErr

@@ -82,7 +82,7 @@ func (s *session) act(ctx context.Context, act tui.Action, cancel func(ctx conte
 	switch act.Verb {
 	case tui.Pull, tui.PullFull:
 		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == tui.Pull}}
-		_, err := s.submit(ctx, act.Namespace, act.Name, spec, nil)
+		_, err := s.Client.Submit(ctx, act.Namespace, act.Name, spec, nil)
 		return err
 	case tui.Cancel, tui.Retry:
 		return s.actOnJob(ctx, act, cancel)
