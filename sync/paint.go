@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/jobs"
+	"limpet/sync/repos"
 	"limpet/sync/view"
 )
 
@@ -324,7 +325,9 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 	for _, s := range repo.Status.Stats {
 		row.Resources += s.Count
 	}
-	a.paintKept(&row, string(u.GetUID()))
+	if a.embedded != nil {
+		_, row.Next = repos.Due(repo, u.GetGeneration(), false, time.Time{}, now)
+	}
 	return row
 }
 

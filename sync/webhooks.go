@@ -14,7 +14,9 @@ import (
 	stdsync "sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
@@ -48,8 +50,13 @@ const listenAgain = 15 * time.Second
 // interval all the same, so an address that is taken is told and tried again.
 func (a *Agent) webhooks(ctx context.Context) error {
 	w := a.cfg.Webhooks
+	var policy hooks.Policy = hooks.Listed{}
+	if a.embedded != nil {
+		policy = hooks.Comparing{}
+	}
+	desk := &hookDesk{agent: a, kept: map[string]keptSecret{}, missed: newMissed()}
 	receiver, err := hooks.New(ctx, hooks.Options{
-		Desk: &hookDesk{agent: a, kept: map[string]keptSecret{}}, Facts: a.cfg.Store, Policy: alwaysIncremental{}, Trusted: w.Trusted,
+		Desk: desk, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
 		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.noteWebhook, Logger: a.log.With("room", "hooks"),
 	})
 	if err != nil {
@@ -70,7 +77,10 @@ func (a *Agent) webhooks(ctx context.Context) error {
 		}
 	}
 	a.log.Info("webhooks", "address", ln.Addr().String(), "tls", w.CertFile != "", "path", hooks.Pattern)
-	return receiver.Serve(ctx, ln)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return receiver.Serve(ctx, ln) })
+	g.Go(func() error { desk.lookAgain(ctx); return nil })
+	return g.Wait()
 }
 
 func (a *Agent) hookListener() (net.Listener, error) {
@@ -102,14 +112,6 @@ func (a *Agent) noteWebhook(e hooks.Accepted) {
 	a.board.note(view.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: view.Clean(text)})
 }
 
-// alwaysIncremental is a policy.
-type alwaysIncremental struct{}
-
-func (alwaysIncremental) Incremental([]string, int) bool { return true }
-
-// requestTimeout bounds one request for a webhook with all its repeats.
-const requestTimeout = 5 * time.Second
-
 // secretFor is how long the Secret of a hook is kept that the API has: strangers
 // decide when it is needed, and must not make the agent ask for it each time.
 const secretFor = 10 * time.Second
@@ -118,7 +120,8 @@ const secretFor = 10 * time.Second
 type hookDesk struct {
 	agent *Agent
 
-	looks singleflight.Group // for Secrets, by their key in kept
+	looks  singleflight.Group // for Secrets, by their key in kept
+	missed *missed
 
 	mu   stdsync.Mutex // guards kept
 	kept map[string]keptSecret
@@ -256,7 +259,8 @@ func (d *hookDesk) keep(key string, secret keptSecret) {
 
 // Queue implements hooks.Desk.
 func (d *hookDesk) Queue(ctx context.Context, r *hooks.Repository, spec map[string]any) (*unstructured.Unstructured, error) {
-	if action, _ := spec["action"].(string); action == "pr" {
+	action, _ := spec["action"].(string)
+	if action == "pr" {
 		runs, err := d.runsPullRequests(ctx)
 		if err != nil {
 			return nil, err
@@ -265,7 +269,11 @@ func (d *hookDesk) Queue(ctx context.Context, r *hooks.Repository, spec map[stri
 			return nil, hooks.ErrNotRun
 		}
 	}
-	return d.agent.client.Submit(ctx, r.Namespace, r.Name, spec, nil)
+	job, err := d.agent.client.Submit(ctx, r.Namespace, r.Name, spec, nil)
+	if action == "pull" && apierrors.IsAlreadyExists(err) {
+		d.missed.add(r.Namespace, r.Name)
+	}
+	return job, err
 }
 
 // runsPullRequests says whether somebody works on jobs for pull requests: this

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"net"
@@ -121,7 +123,7 @@ func TestWebhookSecrets(t *testing.T) {
 	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "ours"), []byte("new\nof-before\n")); err != nil {
 		t.Fatal(err)
 	}
-	d := &hookDesk{agent: a, kept: map[string]keptSecret{}}
+	d := &hookDesk{agent: a, kept: map[string]keptSecret{}, missed: newMissed()}
 	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given", "infile": "of-the-file given", "none": "", "ours": "new of-before"} {
 		eventually(t, "the agent sees "+name, func() bool { _, ok := a.repos.Get("default", name); return ok })
 		repo := d.Repository(t.Context(), "default", name)
@@ -265,4 +267,109 @@ func TestWebhookWhileTheAPIIsAway(t *testing.T) {
 	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
 		t.Errorf("once more: %s", resp.Status)
 	}
+}
+
+// TestPushDuringAPull: a push that is refused because a pull is under way is
+// pulled when that has ended, once.
+func TestPushDuringAPull(t *testing.T) {
+	t.Parallel()
+	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
+	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent sees x", func() bool {
+		u, ok := a.repos.Get("default", "x")
+		return ok && u.Object["status"] != nil
+	})
+	url := hookURL(t, log, "x")
+	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 202 {
+		t.Fatalf("%s", resp.Status)
+	}
+	jobs := a.client.Resource(api.Jobs).Namespace("default")
+	first, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"2", "3"} {
+		if resp := deliver(t, url, hookSecret, id); resp.StatusCode != 409 {
+			t.Errorf("during the pull: %s", resp.Status)
+		}
+	}
+	end := func(uid types.UID) {
+		t.Helper()
+		if err := jobs.Delete(t.Context(), "x-sync", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(first.GetUID())
+	var second types.UID
+	eventually(t, "the missed push is pulled", func() bool {
+		job, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
+		if err == nil {
+			second = job.GetUID()
+		}
+		return err == nil && second != first.GetUID()
+	})
+	eventually(t, "the agent sees that pull", func() bool {
+		seen, ok := a.jobs.Sight("default", "x-sync")
+		return ok && seen.UID() == string(second)
+	})
+	end(second)
+	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Sight("default", "x-sync"); return !ok })
+	if resp := deliver(t, url, hookSecret, "4"); resp.StatusCode != 202 {
+		t.Errorf("a third pull was made for two pushes: %s", resp.Status)
+	}
+}
+
+// TestWebhooksOverTLS: the listener speaks TLS itself when it has a certificate.
+func TestWebhooksOverTLS(t *testing.T) {
+	t.Parallel()
+	cert, key, err := localapi.SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, log := newAgent(t, func(c *Config) {
+		c.Webhooks = Webhooks{Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key}
+	})
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	url := strings.Replace(hookURL(t, log, "x"), "http://", "https://", 1)
+	pem, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 401 || resp.ProtoMajor != 1 {
+		t.Errorf("%s over %s", resp.Status, resp.Proto)
+	}
+	c := Config{Webhooks: Webhooks{Listen: "127.0.0.1:0", CertFile: cert}}
+	if err := c.Webhooks.check(); err == nil {
+		t.Error("a certificate without a key is taken")
+	}
+}
+
+// TestWebhookAddressIsTriedAgain: an address that is taken does not end the agent.
+func TestWebhookAddressIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = ln.Addr().String() })
+	start(t, a.webhooks)
+	eventually(t, "the address is told", func() bool { return log.count("no webhooks") == 1 })
 }

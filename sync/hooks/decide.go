@@ -85,13 +85,6 @@ func (r *Repository) closed() (code int, why string) {
 	return 0, ""
 }
 
-// Policy decides between an incremental and a full pull.
-type Policy interface {
-	// Incremental says whether an incremental pull does for a push that deletes
-	// these paths and touches so many.
-	Incremental(deleted []string, changes int) bool
-}
-
 // Verdict is what is done about an event.
 type Verdict struct {
 	Code    int
@@ -122,7 +115,7 @@ func Decide(r *Repository, e Event, policy Policy) Verdict {
 		return nothing("ignoring push event: it is not about the configured branch")
 	case e.Kind == Push:
 		return Verdict{http.StatusAccepted, "push", map[string]any{"action": "pull", "pull": map[string]any{
-			"incremental": !e.Partial && policy.Incremental(e.Deleted, e.Changes)}}}
+			"incremental": policy.Incremental(e)}}}
 	case !ours:
 		return nothing("ignoring pull request event as %s is not the configured branch", short(e.Branches[0]))
 	case e.Action != Opened && e.Action != Reopened && e.Action != Updated:

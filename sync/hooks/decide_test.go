@@ -7,11 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// limit is a policy: so many changes may be pulled incrementally.
-type limit int
-
-func (l limit) Incremental(_ []string, changes int) bool { return changes <= int(l) }
-
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	push := func(change func(*Event)) Event {
@@ -73,7 +68,7 @@ func TestDecide(t *testing.T) {
 		if tt.repo != nil {
 			tt.repo(repo)
 		}
-		v := Decide(repo, tt.event, limit(100))
+		v := Decide(repo, tt.event, Listed{Most: 100})
 		job := ""
 		if v.Job != nil {
 			data, err := json.Marshal(v.Job)

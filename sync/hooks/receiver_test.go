@@ -87,7 +87,7 @@ func newRig(t testing.TB) *rig {
 	g := &rig{counts: map[string]int{}, desk: &desk{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
 		URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
 	var mu sync.Mutex // guards counts and accepted
-	r, err := New(t.Context(), Options{Desk: g.desk, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: limit(100),
+	r, err := New(t.Context(), Options{Desk: g.desk, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: Listed{Most: 100},
 		Logger:   slog.New(slog.NewTextHandler(&g.log, nil)),
 		Count:    func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
 		Accepted: func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
@@ -133,7 +133,7 @@ func TestAnswers(t *testing.T) {
 			req := signed(boards, "push", form)
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			return req
-		}, code: 202, body: `"incremental":true`, outcome: Queued, queued: true},
+		}, code: 202, body: `"incremental":false`, outcome: Queued, queued: true},
 		{name: "a form without a payload", req: func() *http.Request {
 			req := signed(boards, "push", []byte("x=1"))
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")

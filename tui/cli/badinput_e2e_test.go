@@ -55,6 +55,10 @@ func TestBadInput(t *testing.T) {
 		{"lease without margin", []string{"--daemon", "--claim-expiry", "20s", "--lease-renewal-interval", "10s"}, "", 2, []string{"expiry"}},
 		{"no drivers", []string{"--daemon", "--drivers", "-1"}, "", 2, []string{"drivers"}},
 		{"bad selector", []string{"--daemon", "--repository-selector", "a=b=c"}, "", 2, []string{"--repository-selector"}},
+		{"webhooks without a port", []string{"--daemon", "--webhook-listen", "localhost"}, "", 2, []string{"--webhook-listen"}},
+		{"webhooks by way of a word", []string{"--daemon", "--webhook-listen", ":0", "--webhook-trusted-proxy", "proxy"}, "", 2, []string{"--webhook-trusted-proxy", "proxy"}},
+		{"webhook certificate without a key", []string{"--daemon", "--webhook-listen", ":0", "--webhook-cert-file", notPEM}, "", 2, []string{"--webhook-key-file"}},
+		{"webhook certificate that is none", []string{"--daemon", "--webhook-listen", ":0", "--webhook-cert-file", notPEM, "--webhook-key-file", notPEM}, "", 2, []string{"--webhook-cert-file"}},
 		{"manifests with a server", append(server, "--daemon", "--manifests", "/tmp"), "", 2, []string{"--manifests"}},
 		{"apply nothing", []string{"apply", "-f", "-"}, "", 2, []string{"no objects"}},
 		{"apply broken YAML", []string{"apply", "-f", "-"}, "a: [\n", 2, []string{"document 1"}},
@@ -217,7 +221,7 @@ func TestJobsThatCannotBeDone(t *testing.T) {
 	host := apitest.Git(t, apitest.GitOptions{})
 	full, empty := apitest.Repo(t, 2, 3), apitest.EmptyRepo(t)
 	h := newHome(t)
-	h.daemon(t, "--controllers", "off") // they would know, and ask for no pull
+	h.daemon(t)
 	last := func(name string) string {
 		t.Helper()
 		until(t, "a pull of "+name+" has ended", func() bool {
@@ -249,7 +253,6 @@ func TestJobsThatCannotBeDone(t *testing.T) {
 	}
 	for _, tt := range tests {
 		h.must(t, 0, append([]string{"repo", "create", tt.name, "--url", host.Serve(tt.name+".git", tt.dir)}, tt.flags...)...)
-		h.must(t, 0, "repo", "pull", tt.name)
 		message := last(tt.name)
 		for _, word := range tt.says {
 			if !strings.Contains(message, word) {
