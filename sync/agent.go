@@ -25,6 +25,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/localapi"
@@ -88,6 +89,8 @@ type Agent struct {
 	jobs       *api.Informer
 	repos      *api.Informer
 	mirrors    *git.Mirrors
+	hosts      *forge.Hosts
+	minter     *forge.Minter
 	controller *jobs.Controller
 	actions    []string // that the workers serve
 	metrics    *metrics.Metrics
@@ -116,6 +119,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := a.connect(ctx); err != nil {
 		return nil, err
 	}
+	a.hosts, a.minter = a.connections()
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Logger: cfg.Logger.With("room", "git")})
@@ -197,7 +201,7 @@ func (a *Agent) alias(ctx context.Context, cfg api.Config, server, group string)
 // credentials chains the places where credentials for Git are looked up, in
 // the order of the contract.
 func (a *Agent) credentials() auth.Source {
-	sources := []auth.Source{auth.SecretSource(a.secret)}
+	sources := []auth.Source{auth.SecretSource(a.secret), a.minter.Source(a.connection)}
 	if a.embedded != nil {
 		sources = append(sources, auth.FieldSource(a.embedded.SecretOf))
 	}
@@ -219,6 +223,9 @@ func (a *Agent) Close() {
 	}
 	if a.mirrors != nil {
 		a.mirrors.Close()
+	}
+	if a.hosts != nil {
+		a.hosts.Close()
 	}
 	if a.embedded != nil {
 		a.embedded.Close()

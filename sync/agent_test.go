@@ -44,6 +44,12 @@ func (l *logText) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 func (l *logText) count(what string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

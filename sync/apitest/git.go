@@ -23,6 +23,8 @@ import (
 type GitOptions struct {
 	TLS            bool // https with a certificate of its own, see GitServer.CAFile
 	User, Password string
+	// Accept, when set, says who may read a repository instead.
+	Accept func(user, password, path string) bool
 }
 
 // GitServer serves bare repositories with git http-backend, the program behind
@@ -117,7 +119,7 @@ func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
 	})
 	out := &meter{ResponseWriter: w, server: g}
 	user, password, _ := r.BasicAuth()
-	if g.o.Password != "" && (user != g.o.User || subtle.ConstantTimeCompare([]byte(password), []byte(g.o.Password)) != 1) {
+	if !g.accepts(user, password, path) {
 		out.Header().Set("WWW-Authenticate", `Basic realm="limpet test"`)
 		http.Error(out, "who are you?", http.StatusUnauthorized)
 		return
@@ -140,6 +142,19 @@ func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	h.ServeHTTP(out, r)
 }
+
+func (g *GitServer) accepts(user, password, path string) bool {
+	switch {
+	case g.o.Accept != nil:
+		return g.o.Accept(user, password, path)
+	case g.o.Password == "":
+		return true
+	}
+	return user == g.o.User && subtle.ConstantTimeCompare([]byte(password), []byte(g.o.Password)) == 1
+}
+
+// ServeHTTP answers as the server itself does, for one that is in front of it.
+func (g *GitServer) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.serve(w, r) }
 
 func (g *GitServer) count(add func(*GitCounts)) {
 	g.mu.Lock()

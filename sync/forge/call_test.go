@@ -158,6 +158,54 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
+// TestRedirectStays: a host cannot send a token on to a neighbour, whose address
+// has the same scheme.
+func TestRedirectStays(t *testing.T) {
+	t.Parallel()
+	neighbour := forgetest.New(t, forgetest.Options{})
+	h := forgetest.New(t, forgetest.Options{})
+	h.Fault(func(r *http.Request) *forgetest.Answer {
+		return &forgetest.Answer{Status: 307, Header: map[string]string{"Location": neighbour.URL + r.URL.Path}}
+	})
+	r := remoteOf(t, h, GitHub, "team/site")
+	if _, err := r.Facts(t.Context()); KindOf(err) != Protocol {
+		t.Errorf("%v", err)
+	}
+	if asked := neighbour.Requests(); len(asked) != 0 {
+		t.Errorf("the neighbour was asked %q", asked)
+	}
+}
+
+// TestEndlessAnswer: an answer that does not end is not read to its end.
+func TestEndlessAnswer(t *testing.T) {
+	t.Parallel()
+	const most = 64 << 20
+	sent := make(chan int, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, part := 0, bytes.Repeat([]byte(" "), 64<<10)
+		for n < most {
+			if _, err := w.Write(part); err != nil {
+				break
+			}
+			n += len(part)
+		}
+		sent <- n
+	}))
+	defer server.Close()
+	hosts := New(Options{AllowInsecure: true})
+	defer hosts.Close()
+	r, err := hosts.Remote(t.Context(), Target{Type: "gitlab", URL: server.URL + "/a/b"}, creds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Facts(t.Context()); KindOf(err) != Protocol {
+		t.Errorf("%v", err)
+	}
+	if n := <-sent; n >= most {
+		t.Errorf("all of %d bytes were taken", n)
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	// Nobody listens.

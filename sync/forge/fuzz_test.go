@@ -56,7 +56,10 @@ func FuzzAnswers(f *testing.F) {
 					_, err := r.Create(t.Context(), Hook{URL: "https://site.example/x", Secret: "CANARY-of-the-hook"})
 					return err
 				},
-				func(r *Remote) error { _, err := r.Edit(t.Context(), Hook{ID: body, Secret: "CANARY-of-the-hook"}); return err },
+				func(r *Remote) error {
+					_, err := r.Edit(t.Context(), Hook{ID: body, Secret: "CANARY-of-the-hook"})
+					return err
+				},
 				func(r *Remote) error { return r.Delete(t.Context(), body) },
 				func(r *Remote) error { _, err := r.Facts(t.Context()); return err },
 				func(r *Remote) error { _, err := r.Protection(t.Context(), body); return err },

@@ -89,9 +89,18 @@ func (s *Server) openSealed(ctx context.Context, own owner, inline string, again
 // no such repository, no such field, or a name there that leads to a core Secret
 // and not to a sealed value.
 func (s *Server) SecretOf(ctx context.Context, namespace, repository, field string) ([]byte, error) {
-	k, _ := kindOf(api.ProvisioningGroup, "repositories")
+	return s.secretOf(ctx, "repositories", namespace, repository, field)
+}
+
+// ConnectionSecretOf is SecretOf for a Connection.
+func (s *Server) ConnectionSecretOf(ctx context.Context, namespace, connection, field string) ([]byte, error) {
+	return s.secretOf(ctx, "connections", namespace, connection, field)
+}
+
+func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field string) ([]byte, error) {
+	k, _ := kindOf(api.ProvisioningGroup, plural)
 	read := func() (string, error) {
-		obj, err := s.getObject(ctx, k, namespace, repository)
+		obj, err := s.getObject(ctx, k, namespace, name)
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("%w: %w", state.ErrNotFound, err)
 		}
@@ -103,10 +112,10 @@ func (s *Server) SecretOf(ctx context.Context, namespace, repository, field stri
 	}
 	var plain []byte
 	if err == nil {
-		plain, err = s.openSealed(ctx, ownerOf(k, namespace, repository), inline, read)
+		plain, err = s.openSealed(ctx, ownerOf(k, namespace, name), inline, read)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, k.Singular, namespace, repository, err)
+		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, k.Singular, namespace, name, err)
 	}
 	return plain, nil
 }

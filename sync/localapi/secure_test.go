@@ -232,6 +232,12 @@ func TestConnectionSecret(t *testing.T) {
 	if name, _ := at(made, "secure", "privateKey", "name").(string); !strings.HasPrefix(name, inlinePrefix) || len(s.sealedNames()) != 1 {
 		t.Errorf("secure = %v, sealed %q", made["secure"], s.sealedNames())
 	}
+	if plain, err := s.ConnectionSecretOf(t.Context(), "default", "github-app", "privateKey"); err != nil || string(plain) != key {
+		t.Errorf("%d bytes opened, %v", len(plain), err)
+	}
+	if _, err := s.SecretOf(t.Context(), "default", "github-app", "privateKey"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("a repository of that name: %v", err)
+	}
 	s.canary(key)
 }
 

@@ -3,6 +3,7 @@ package workers
 import (
 	"errors"
 
+	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 )
@@ -17,7 +18,16 @@ import (
 //
 // Certificates that do not hold count as unreachable: a clock that is wrong
 // after boot and a captive portal are more frequent at a site than a wrong one.
+//
+// The same holds for the host of a Connection, which is asked for a token.
 func passing(err error) error {
+	if e, ok := errors.AsType[*forge.Error](err); ok {
+		switch e.Kind {
+		case forge.Unavailable, forge.RateLimited, forge.Protocol:
+			return &jobs.TransientError{Err: err, After: e.RetryAfter}
+		}
+		return err
+	}
 	e, ok := errors.AsType[*git.Error](err)
 	if !ok {
 		return err

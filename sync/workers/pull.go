@@ -75,7 +75,7 @@ func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 	if err != nil {
 		return err
 	}
-	if _, err := src.credentials(ctx, p.o.Credentials); err != nil {
+	if _, err := src.credentials(ctx, p.o.Credentials); err != nil && !jobs.Transient(passing(err)) {
 		return err
 	}
 	_, _, err = p.sinkOf(t.Repo)
@@ -235,6 +235,13 @@ func (r *pull) prepare(ctx context.Context) error {
 // pull that has nothing to do.
 func (r *pull) resolve(ctx context.Context) error {
 	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.branch)
+	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
+		// A token from memory that was revoked: there may be a new one.
+		if err := r.prepare(ctx); err != nil {
+			return err
+		}
+		ref, err = r.o.Git.Resolve(ctx, r.remote, r.src.branch)
+	}
 	if err != nil {
 		return err
 	}

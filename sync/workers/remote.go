@@ -105,16 +105,17 @@ func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Creden
 		return nil, fmt.Errorf("look up credentials of %s: %w", s.lookup.Repository, err)
 	}
 	if creds.Empty() && s.secret {
-		return nil, fmt.Errorf("no credentials for repository %s: %s; put the token into the file %s.%s/token below --credentials-dir",
-			s.lookup.Repository, s.named(), s.lookup.Namespace, s.lookup.Repository)
+		return nil, fmt.Errorf("no credentials for repository %s: %s below --credentials-dir", s.lookup.Repository, s.named())
 	}
 	return creds, nil
 }
 
-// named says which credentials the object names.
+// named says which credentials the object names, and where others can be put.
 func (s source) named() string {
 	if s.lookup.Connection != "" {
-		return fmt.Sprintf("it uses connection %q, which this agent cannot mint a token from", s.lookup.Connection)
+		return fmt.Sprintf("it uses connection %q, of which this agent has neither the key nor a token; put it into the file %s.%s/privateKey or token",
+			s.lookup.Connection, s.lookup.Namespace, s.lookup.Connection)
 	}
-	return fmt.Sprintf("secure.token is the secret %q, which this agent cannot read", s.lookup.Secure["token"])
+	return fmt.Sprintf("secure.token is the secret %q, which this agent cannot read; put the token into the file %s.%s/token",
+		s.lookup.Secure["token"], s.lookup.Namespace, s.lookup.Repository)
 }

@@ -47,7 +47,8 @@ type Host struct {
 	o    Options
 	http *httptest.Server
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex   // guards what follows
+	git      http.Handler // nil when none is behind
 	repos    map[string]*Repository
 	tokens   map[string]Rights
 	apps     map[string]*App
@@ -178,6 +179,13 @@ func (h *Host) Fault(f func(*http.Request) *Answer) {
 	h.fault = f
 }
 
+// Behind has a Git server answer what is no API.
+func (h *Host) Behind(git http.Handler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.git = git
+}
+
 // Requests are those since the last call, as "METHOD /escaped/path?query".
 func (h *Host) Requests() []string {
 	h.mu.Lock()
@@ -206,11 +214,13 @@ type call struct {
 	user   string // of basic authentication
 }
 
-// apis are the base paths and who answers below them.
-var apis = []struct {
+// api is a base path and who answers below it.
+type api struct {
 	name, base string
 	serve      func(*call)
-}{
+}
+
+var apis = []api{
 	{"github", "/api/v3/", serveGitHub},
 	{"gitlab", "/api/v4/", serveGitLab},
 	{"bitbucket", "/2.0/", serveBitbucket},
@@ -218,10 +228,18 @@ var apis = []struct {
 }
 
 func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.EscapedPath()
+	api := h.api(path)
 	h.mu.Lock()
-	h.requests = append(h.requests, r.Method+" "+r.URL.RequestURI())
-	fault := h.fault
+	git, fault := h.git, h.fault
+	if api != nil || git == nil {
+		h.requests = append(h.requests, r.Method+" "+r.URL.RequestURI())
+	}
 	h.mu.Unlock()
+	if api == nil && git != nil {
+		git.ServeHTTP(w, r)
+		return
+	}
 	w.Header().Set("Date", h.now().UTC().Format(http.TimeFormat))
 	if fault != nil {
 		if a := fault(r); a != nil {
@@ -234,22 +252,28 @@ func (h *Host) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	path := r.URL.EscapedPath()
-	for _, api := range apis {
-		at := strings.Index(path, api.base)
-		if at < 0 || len(h.o.Speaks) > 0 && !slices.Contains(h.o.Speaks, api.name) {
-			continue
-		}
-		c := &call{h: h, w: w, r: r, method: r.Method, parts: strings.Split(path[at+len(api.base):], "/")}
-		c.identify()
-		api.serve(c)
+	if api == nil {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, "<html>not here</html>")
 		return
 	}
-	w.Header().Set("Content-Type", "text/html")
-	w.WriteHeader(http.StatusNotFound)
-	io.WriteString(w, "<html>not here</html>")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, below, _ := strings.Cut(path, api.base)
+	c := &call{h: h, w: w, r: r, method: r.Method, parts: strings.Split(below, "/")}
+	c.identify()
+	api.serve(c)
+}
+
+// api is the one that a path is below; it may be below a path itself.
+func (h *Host) api(path string) *api {
+	for i := range apis {
+		if strings.Contains(path, apis[i].base) && (len(h.o.Speaks) == 0 || slices.Contains(h.o.Speaks, apis[i].name)) {
+			return &apis[i]
+		}
+	}
+	return nil
 }
 
 // identify reads who asks.

@@ -1,0 +1,152 @@
+package sync
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+	"limpet/sync/forge/forgetest"
+)
+
+// TestPullThroughConnection pulls a private repository whose host, a fake GitHub
+// in front of git http-backend, lets in nothing but a token that it minted for
+// this one repository. The key of the App is kept by the embedded API, or lies in
+// the credentials directory.
+func TestPullThroughConnection(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"embedded", "directory"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			pullThroughConnection(t, where == "directory")
+		})
+	}
+}
+
+func pullThroughConnection(t *testing.T, inDirectory bool) {
+	host := forgetest.New(t, forgetest.Options{Skew: -3 * 60 * 60 * 1e9})
+	app := host.App(t, "123456", map[string]*forgetest.Installation{
+		"454545": {Account: "team", Repositories: []string{"site"}, Permissions: forgetest.AllPermissions()}})
+	origin := apitest.Repo(t, 1, 3)
+	server := apitest.Git(t, apitest.GitOptions{Accept: func(user, token, path string) bool {
+		return host.Accepts(user, token, strings.TrimSuffix(path, ".git"))
+	}})
+	server.Serve("team/site.git", origin.Dir)
+	host.Behind(server)
+
+	a, log := newAgent(t, func(c *Config) {
+		c.AllowInsecureGit = true
+		c.Jobs.MaxAttempts = 1
+		if inDirectory {
+			c.CredentialsDir = t.TempDir()
+			dir := filepath.Join(c.CredentialsDir, "default.app")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "privateKey"), app.Key, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	start(t, a.Run)
+	create := func(kind, name string, spec, secure map[string]any) {
+		t.Helper()
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": kind,
+			"metadata": map[string]any{"name": name, "namespace": "default"}, "spec": spec}}
+		if secure != nil {
+			u.Object["secure"] = secure
+		}
+		resource := api.Connections
+		if kind == "Repository" {
+			resource = api.Repositories
+		}
+		if _, err := a.client.Resource(resource).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var secure map[string]any
+	if !inDirectory {
+		secure = map[string]any{"privateKey": map[string]any{"create": string(app.Key)}}
+	}
+	create("Connection", "app", map[string]any{"title": "App", "type": "githubEnterprise",
+		"githubEnterprise": map[string]any{"appID": "123456", "installationID": "454545", "serverUrl": host.URL}}, secure)
+	create("Repository", "site", map[string]any{"title": "Site", "type": "githubEnterprise", "connection": map[string]any{"name": "app"},
+		"githubEnterprise": map[string]any{"serverUrl": host.URL, "url": host.URL + "/team/site", "branch": "main"},
+		"sync":             map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}, nil)
+
+	pulled := func(ref string) func() bool {
+		return func() bool {
+			u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			repo, err := api.RepositoryView(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if repo.Status.Sync.State == api.StateError {
+				t.Fatalf("the pull failed: %q", repo.Status.Sync.Message)
+			}
+			return repo.Status.Sync.State == api.StateSuccess && repo.Status.Sync.LastRef == ref
+		}
+	}
+	eventually(t, "the first pull", pulled(origin.Head(t)))
+	first := host.Minted()
+	if len(first) != 1 {
+		t.Fatalf("%d tokens were minted", len(first))
+	}
+
+	// The token is revoked before its end: the next pull has a new one, and does
+	// not fail.
+	host.Revoke(first[0])
+	head := origin.Edit(t, origin.Dashboards()[0].Path)
+	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Job",
+		"metadata": map[string]any{"name": "site-sync", "namespace": "default"},
+		"spec":     map[string]any{"action": "pull", "repository": "site", "pull": map[string]any{"incremental": true}}}}
+	eventually(t, "the job of the first pull makes room", func() bool {
+		_, err := a.client.Resource(api.Jobs).Namespace("default").Create(t.Context(), job, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	eventually(t, "a pull after the token was revoked", pulled(head))
+	second := host.Minted()
+	if len(second) != 1 || second[0] == first[0] {
+		t.Fatalf("tokens %d", len(second))
+	}
+
+	// Nobody sees the key or a token: not the log, not the state file, not the
+	// mirrors, not the picture.
+	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
+	seen := map[string][]byte{"the log": []byte(log.String())}
+	picture, err := json.Marshal(a.board.snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen["the picture"] = picture
+	err = filepath.WalkDir(filepath.Dir(a.cfg.StatePath), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			seen[path], err = os.ReadFile(path)
+		}
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) { // a fetch cleans up behind itself
+		t.Fatal(err)
+	}
+	for place, text := range seen {
+		for n, canary := range canaries {
+			if bytes.Contains(text, canary) {
+				t.Errorf("%s shows secret number %d", place, n)
+			}
+		}
+	}
+}
