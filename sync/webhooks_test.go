@@ -158,8 +158,11 @@ func TestWebhookNotesTheLastEvent(t *testing.T) {
 		}
 		eventually(t, "the agent sees "+name, func() bool {
 			u, ok := a.repos.Get("default", name)
-			_, hooked, _ := unstructured.NestedMap(u.UnstructuredContent(), "status", "webhook")
-			return ok && (hooked || name == "y")
+			if !ok {
+				return false
+			}
+			_, hooked, _ := unstructured.NestedMap(u.Object, "status", "webhook")
+			return hooked || name == "y"
 		})
 	}
 	if resp := deliver(t, hookURL(t, log, "y"), hookSecret, "1"); resp.StatusCode != 400 {
