@@ -30,6 +30,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/localapi"
 	"limpet/sync/metrics"
+	"limpet/sync/repos"
 	"limpet/sync/socket"
 	"limpet/sync/view"
 	"limpet/sync/workers"
@@ -60,8 +61,11 @@ type Config struct {
 	Manifests  string // directory applied to the embedded API; "" = none
 
 	Jobs     jobs.Options
-	Resync   time.Duration // pause after a pull that could not be queued
+	Resync   time.Duration // rest of a Repository after something failed that has to do with it
 	Parallel int           // writes at once inside one job
+	// Controllers says whether this agent looks after Repositories: "on", "off", or
+	// "auto", which is on for the embedded API. "" = "auto".
+	Controllers string
 
 	CredentialsDir   string
 	GitRules         []auth.Rule
@@ -81,30 +85,31 @@ type Agent struct {
 	log     *slog.Logger
 	started time.Time
 
-	embedded   *localapi.Server // nil when a server is configured
-	manifests  *localapi.Manifests
-	client     *api.Client
-	dashboards *api.Client
-	folders    *api.Client
-	jobs       *api.Informer
-	repos      *api.Informer
-	mirrors    *git.Mirrors
-	hosts      *forge.Hosts
-	minter     *forge.Minter
-	controller *jobs.Controller
-	actions    []string // that the workers serve
-	metrics    *metrics.Metrics
-	board      *board
-	runs       *runs
-	lost       atomic.Int64  // leases
-	wanted     chan struct{} // capacity 1: "a repository may want a pull now"
+	embedded    *localapi.Server // nil when a server is configured
+	manifests   *localapi.Manifests
+	client      *api.Client
+	dashboards  *api.Client
+	folders     *api.Client
+	jobs        *api.Informer
+	repos       *api.Informer
+	mirrors     *git.Mirrors
+	hosts       *forge.Hosts
+	minter      *forge.Minter
+	controller  *jobs.Controller
+	actions     []string // that the workers serve
+	metrics     *metrics.Metrics
+	board       *board
+	runs        *runs
+	keeper      *repos.Controller  // nil where this agent does not look after Repositories
+	suspensions *repos.Suspensions // with keeper
+	lost        atomic.Int64       // leases
 }
 
 // New connects the rooms. It checks the configuration and the files that it
 // names, but needs no server to be up: an agent at a site whose link is down
 // starts all the same. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
-	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: newRuns(), wanted: make(chan struct{}, 1)}
+	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: newRuns()}
 	defer func() {
 		if err != nil {
 			a.Close()
@@ -127,16 +132,17 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{Packed: true})
-	var repos api.InformerOptions
+	var selected api.InformerOptions
 	if cfg.Jobs.Selector != nil && a.embedded == nil {
 		// Every pull writes the status of its Repository twice: what is not for
 		// this agent should not travel to it. The embedded API is not far.
-		repos.LabelSelector = cfg.Jobs.Selector.String()
+		selected.LabelSelector = cfg.Jobs.Selector.String()
 	}
-	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, repos)
+	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
+	credentials := a.credentials()
 	pull := workers.NewPull(workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
-		Git: a.mirrors, Credentials: a.credentials(), SinkPrefixes: cfg.SinkPrefixes,
+		Git: a.mirrors, Credentials: credentials, SinkPrefixes: cfg.SinkPrefixes,
 		Parallel: cfg.Parallel, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	})
 	options := cfg.Jobs
@@ -153,6 +159,11 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, crew, options); err != nil {
 		return nil, err
+	}
+	if a.keeps() {
+		if a.keeper, err = a.newKeeper(ctx, credentials); err != nil {
+			return nil, err
+		}
 	}
 	a.metrics.Read(a.measured())
 	return a, nil
@@ -253,11 +264,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.attend(ctx) })
 	g.Go(func() error { return a.tidy(ctx) })
 	g.Go(func() error { return a.sound(ctx) })
-	if a.embedded != nil {
-		g.Go(func() error { return a.schedule(ctx) })
-		if a.manifests != nil {
-			g.Go(func() error { return a.manifests.Run(ctx) })
-		}
+	if a.keeper != nil {
+		g.Go(func() error { return a.keeper.Run(ctx) })
+	}
+	if a.manifests != nil {
+		g.Go(func() error { return a.manifests.Run(ctx) })
 	}
 	if ln != nil {
 		server := a.socketServer()
@@ -290,15 +301,7 @@ func (a *Agent) sound(ctx context.Context) error {
 // listen has the watches wake who works on what they show.
 func (a *Agent) listen() {
 	a.jobs.OnEvent(api.Handler{Any: a.board.touch})
-	a.repos.OnEvent(api.Handler{
-		Any: a.board.touch,
-		Add: func(*object) { a.want() },
-		Update: func(old, now *object) {
-			if old.GetGeneration() != now.GetGeneration() {
-				a.want()
-			}
-		},
-	})
+	a.repos.OnEvent(api.Handler{Any: a.board.touch})
 }
 
 // SocketPath is the socket beside a state file: limpet.sock beside limpet.db.

@@ -23,7 +23,6 @@ func (a *Agent) attend(ctx context.Context) error {
 		// with the idle tick, and look as if the start took that long.
 		if a.jobs.WaitSynced(ctx) == nil && a.repos.WaitSynced(ctx) == nil {
 			a.board.touch()
-			a.want()
 		}
 		return nil
 	})

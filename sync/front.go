@@ -10,7 +10,6 @@ import (
 
 // Where in a job the members stand that its place in the list depends on.
 var (
-	pathRepository = api.PathTo("spec", "repository")
 	pathState      = api.PathTo("status", "state")
 	pathFinished   = api.PathTo("status", "finished")
 	pathClaim      = api.PathTo("metadata", "labels", api.LabelClaim)

@@ -14,6 +14,8 @@ import (
 	"limpet/sync/view"
 )
 
+var pathRepository = api.PathTo("spec", "repository")
+
 // A push that comes while a pull of its Repository runs is refused: there is such
 // a job already, and it may have read the branch before the push. GitHub does not
 // deliver again by itself, so the push would wait for the interval. Here it is

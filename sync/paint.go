@@ -11,7 +11,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/jobs"
-	"limpet/sync/repos"
 	"limpet/sync/view"
 )
 
@@ -325,9 +324,7 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 	for _, s := range repo.Status.Stats {
 		row.Resources += s.Count
 	}
-	if a.embedded != nil {
-		_, row.Next = repos.Due(repo, u.GetGeneration(), false, time.Time{}, now)
-	}
+	a.paintKept(&row, string(u.GetUID()))
 	return row
 }
 

@@ -112,6 +112,9 @@ func (a *Agent) noteWebhook(e hooks.Accepted) {
 	a.board.note(view.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: view.Clean(text)})
 }
 
+// requestTimeout bounds one request for a webhook with all its repeats.
+const requestTimeout = 5 * time.Second
+
 // secretFor is how long the Secret of a hook is kept that the API has: strangers
 // decide when it is needed, and must not make the agent ask for it each time.
 const secretFor = 10 * time.Second

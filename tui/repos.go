@@ -76,6 +76,8 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 	case p.s.offline():
 	case r.SyncState == "working":
 		next = "now"
+	case r.Suspended:
+		next = "paused"
 	case !r.Next.IsZero():
 		next = "in " + view.Age(r.Next.Sub(p.s.Now))
 	}

@@ -138,6 +138,13 @@ type RepositorySpec struct {
 	Connection *struct {
 		Name string `json:"name"`
 	} `json:"connection,omitempty"`
+	// Workflows are the ways in which changes may be written back; none = the
+	// Repository is only read.
+	Workflows []string `json:"workflows,omitempty"`
+	Webhook   *struct {
+		BaseURL  string `json:"baseUrl,omitempty"`
+		Disabled bool   `json:"disabled,omitempty"`
+	} `json:"webhook,omitempty"`
 }
 
 // SyncSpec says whether, where to and how often a Repository is pulled.
@@ -173,11 +180,43 @@ type RepositoryStatus struct {
 		Resource string `json:"resource"`
 		Count    int64  `json:"count"`
 	} `json:"stats,omitempty"`
+	Conditions  []Condition  `json:"conditions,omitempty"`
+	FieldErrors []FieldError `json:"fieldErrors,omitempty"`
+	Quota       QuotaStatus  `json:"quota"`
+	Token       TokenStatus  `json:"token"`
+	Webhook     *struct {
+		ID          int64  `json:"id,omitempty"`
+		URL         string `json:"url,omitempty"`
+		LastRotated int64  `json:"lastRotated,omitempty"`
+	} `json:"webhook,omitempty"`
+}
+
+// FieldError is a fault of one member of the spec, for clients that show it
+// beside the field.
+type FieldError struct {
+	Type     string `json:"type,omitempty"` // of field.Error, such as FieldValueInvalid
+	Field    string `json:"field,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+	Origin   string `json:"origin,omitempty"`
+	BadValue any    `json:"badValue,omitempty"`
+}
+
+// QuotaStatus are the limits that hold for a Repository; 0 is none.
+type QuotaStatus struct {
+	MaxRepositories           int64 `json:"maxRepositories,omitempty"`
+	MaxResourcesPerRepository int64 `json:"maxResourcesPerRepository,omitempty"`
+}
+
+// TokenStatus is about a token that was minted. An Expiration of 0 is never.
+type TokenStatus struct {
+	LastUpdated int64 `json:"lastUpdated,omitempty"`
+	Expiration  int64 `json:"expiration,omitempty"`
 }
 
 // HealthState is the last health check of a Repository or Connection.
 type HealthState struct {
 	Healthy bool     `json:"healthy"`
+	Error   string   `json:"error,omitempty"` // "health" or "hook"; "" when healthy
 	Checked int64    `json:"checked,omitempty"`
 	Message []string `json:"message,omitempty"`
 }

@@ -17,6 +17,7 @@ const (
 	PathNotFound   Kind = "path-not-found"   // the commit has no such directory
 	Empty          Kind = "empty"            // the repository has no commits
 	Unreachable    Kind = "unreachable"      // name, route, TLS, 5xx, something else answers in its place: retry later
+	Throttled      Kind = "throttled"        // 429: asked too often; retry later
 	Timeout        Kind = "timeout"          // the deadline of the context, or a silent server
 	Cancelled      Kind = "cancelled"        // the context was cancelled; the cause is wrapped
 	Moved          Kind = "moved"            // the ref moved on while it was fetched: resolve again

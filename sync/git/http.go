@@ -190,7 +190,7 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 	case http.StatusProxyAuthRequired:
 		return c.understood(Unreachable, 0, "the proxy wants credentials", "check HTTPS_PROXY of this process")
 	case http.StatusTooManyRequests:
-		return c.understood(Unreachable, after, "it gets too many requests"+said, "it is asked again later")
+		return c.understood(Throttled, after, "it gets too many requests"+said, "it is asked again later")
 	}
 	if res.StatusCode >= 500 {
 		return c.understood(Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said, "it is asked again later")

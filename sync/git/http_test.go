@@ -81,7 +81,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{"403", answer(403, "application/json", `{"message":"no"}`), Auth, []string{`"message":"no"`}, 0},
 		{"404", answer(404, "text/html", "<html>"), NotFound, []string{"check the url"}, 0},
 		{"410", answer(410, "text/html", ""), NotFound, nil, 0},
-		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), Unreachable, []string{"too many requests: slow down"}, 2 * time.Minute},
+		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), Throttled, []string{"too many requests: slow down"}, 2 * time.Minute},
 		{"503", answer(503, "text/plain", "", "Retry-After", "7"), Unreachable, []string{"503"}, 7 * time.Second},
 		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), Unreachable, nil, 24 * time.Hour},
 		{"503 nonsense", answer(503, "text/plain", "", "Retry-After", "-5"), Unreachable, nil, 0},

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"limpet/state"
+	"limpet/sync/repos"
 	"limpet/sync/view"
 )
 
@@ -132,6 +134,32 @@ func (c *Client) Drain(ctx context.Context, on bool) (out Drained, err error) {
 	return out, c.call(ctx, http.MethodPost, "drain", url.Values{"on": {strconv.FormatBool(on)}}, &out)
 }
 
+// Suspended implements Suspender.
+func (c *Client) Suspended(ctx context.Context) ([]repos.Suspension, error) {
+	var out suspensions
+	return out.Items, c.call(ctx, http.MethodGet, "suspensions", nil, &out)
+}
+
+// Suspend implements Suspender.
+func (c *Client) Suspend(ctx context.Context, one repos.Suspension) error {
+	body, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	resp, err := c.sendBody(ctx, http.MethodPost, "suspensions", nil, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// Resume implements Suspender.
+func (c *Client) Resume(ctx context.Context, namespace, repository string) (bool, error) {
+	var out resumed
+	err := c.call(ctx, http.MethodDelete, "suspensions/"+url.PathEscape(namespace)+"/"+url.PathEscape(repository), nil, &out)
+	return out.Was, err
+}
+
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {
 	resp, err := c.send(ctx, method, path, query)
 	if err != nil {
@@ -150,11 +178,15 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 // send returns the answer when its status is 200; otherwise the error that the
 // body carries.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	return c.sendBody(ctx, method, path, query, nil)
+}
+
+func (c *Client) sendBody(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u := BaseURL + prefix + path
 	if len(query) > 0 {
 		u += "?" + query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, u, nil)
+	req, err := http.NewRequestWithContext(ctx, method, u, body)
 	if err != nil {
 		return nil, err
 	}
@@ -170,14 +202,14 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	var body errorBody
-	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&body) != nil || body.Error == "" {
+	var told errorBody
+	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&told) != nil || told.Error == "" {
 		return nil, fmt.Errorf("the daemon answers %s", resp.Status)
 	}
-	if sentinel, ok := classes[body.Class]; ok {
-		return nil, &remoteError{text: body.Error, class: sentinel}
+	if sentinel, ok := classes[told.Class]; ok {
+		return nil, &remoteError{text: told.Error, class: sentinel}
 	}
-	return nil, errors.New(body.Error)
+	return nil, errors.New(told.Error)
 }
 
 // remoteError keeps the text of the daemon and the class that it named.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"limpet/state"
+	"limpet/sync/repos"
 	"limpet/sync/view"
 )
 
@@ -56,6 +57,15 @@ type Agent interface {
 	// Drain has the agent claim nothing new, or with false claim again. It says
 	// since when nothing is claimed, and how much has still to end.
 	Drain(on bool) (since time.Time, busy int)
+	Suspender
+}
+
+// Suspender keeps which repositories an agent leaves alone.
+type Suspender interface {
+	Suspend(ctx context.Context, s repos.Suspension) error
+	// Resume says whether there was a suspension.
+	Resume(ctx context.Context, namespace, repository string) (bool, error)
+	Suspended(ctx context.Context) ([]repos.Suspension, error)
 }
 
 // Drained is the answer to Drain.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"limpet/state"
+	"limpet/sync/repos"
 )
 
 const prefix = "/limpet/v1/"
@@ -108,6 +109,22 @@ func (s *Server) handler() http.Handler {
 		since, busy := s.Agent.Drain(on)
 		answer(w, Drained{Since: since, Busy: busy}, nil)
 	})
+	mux.HandleFunc("GET "+prefix+"suspensions", func(w http.ResponseWriter, r *http.Request) {
+		items, err := s.Agent.Suspended(r.Context())
+		answer(w, suspensions{items}, err)
+	})
+	mux.HandleFunc("POST "+prefix+"suspensions", func(w http.ResponseWriter, r *http.Request) {
+		var one repos.Suspension
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&one); err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		answer(w, struct{}{}, s.Agent.Suspend(r.Context(), one))
+	})
+	mux.HandleFunc("DELETE "+prefix+"suspensions/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
+		was, err := s.Agent.Resume(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+		answer(w, resumed{was}, err)
+	})
 	mux.HandleFunc(prefix, http.NotFound)
 	mux.Handle("/", s.API)
 	return mux
@@ -126,6 +143,15 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	}
 	snap, err := s.Agent.Next(r.Context(), seq)
 	answer(w, snap, err)
+}
+
+// suspensions and resumed are answers about suspensions.
+type suspensions struct {
+	Items []repos.Suspension `json:"items"`
+}
+
+type resumed struct {
+	Was bool `json:"was"`
 }
 
 // errorBody carries an error over the socket; Class lets the client restore

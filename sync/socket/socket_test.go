@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"limpet/state"
+	"limpet/sync/repos"
 	"limpet/sync/view"
 )
 
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 type pictures struct {
 	next      chan *view.Snapshot
 	cancelled []string
+	*repos.Suspensions
 }
 
 func (p *pictures) Next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
@@ -72,6 +74,9 @@ func serve(t *testing.T, dir string, api http.Handler) (*Client, *pictures, *sta
 		t.Fatal(err)
 	}
 	agent := &pictures{next: make(chan *view.Snapshot, 4)}
+	if agent.Suspensions, err = repos.OpenSuspensions(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
 	s := &Server{Hello: Hello{Protocol: Protocol, Version: "test", PID: os.Getpid()}, Desk: store, Agent: agent, API: api}
 	path := filepath.Join(dir, "limpet.sock")
 	ln, err := Listen(path)
@@ -348,5 +353,32 @@ func TestAttachAndDetach(t *testing.T) {
 			t.Fatalf("%d goroutines before, %d after", before, runtime.NumGoroutine())
 		case <-tick.C:
 		}
+	}
+}
+
+func TestSuspensionsOverTheSocket(t *testing.T) {
+	t.Parallel()
+	client, _, store := serve(t, t.TempDir(), http.NotFoundHandler())
+	ctx := t.Context()
+	one := repos.Suspension{Namespace: "default", Repository: "site", UID: "u", Since: time.Unix(1, 0).UTC(), Until: time.Now().Add(time.Hour).Truncate(0).UTC()}
+	if err := client.Suspend(ctx, one); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := repos.OpenSuspensions(ctx, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []Suspender{client, kept} {
+		if got, err := who.Suspended(ctx); err != nil || len(got) != 1 || got[0] != one {
+			t.Errorf("%T: %+v %v", who, got, err)
+		}
+	}
+	for _, want := range []bool{true, false} {
+		if was, err := client.Resume(ctx, "default", "site"); err != nil || was != want {
+			t.Errorf("resume: %t %v", was, err)
+		}
+	}
+	if got, err := client.Suspended(ctx); err != nil || len(got) != 0 {
+		t.Errorf("%+v %v", got, err)
 	}
 }

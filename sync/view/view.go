@@ -157,7 +157,8 @@ type Repo struct {
 	SyncJob   string    `json:"syncJob,omitempty"`
 	LastRef   string    `json:"lastRef,omitempty"`
 	Synced    time.Time `json:"synced,omitzero"`
-	Next      time.Time `json:"next,omitzero"` // next scheduled pull, when it is known
+	Next      time.Time `json:"next,omitzero"`       // when this agent looks at it next, if that is known
+	Suspended bool      `json:"suspended,omitempty"` // a person wants this agent to leave it alone, until Next or for ever
 	Resources int64     `json:"resources"`
 	// Runs holds one letter an hour for the last 24 hours, oldest first:
 	// '.' nothing, 's' success, 'w' warning, 'e' error.

@@ -12,7 +12,8 @@ import (
 // only a person can end. It is asked about the Git side: what the API says is
 // judged where the API is asked.
 //
-//	unreachable   no route, name unknown, refused, broken off, 429, 5xx, a portal in its place
+//	unreachable   no route, name unknown, refused, broken off, 5xx, a portal in its place
+//	throttled     429
 //	timeout       silent for too long
 //	moved         the branch was faster than its fetches
 //
@@ -33,7 +34,7 @@ func passing(err error) error {
 		return err
 	}
 	switch e.Kind {
-	case git.Unreachable, git.Timeout, git.Moved:
+	case git.Unreachable, git.Throttled, git.Timeout, git.Moved:
 		return &jobs.TransientError{Err: err, After: e.RetryAfter}
 	}
 	return err

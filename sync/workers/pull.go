@@ -124,6 +124,9 @@ func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
 	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
 		return fmt.Errorf("update repository with job status at start: %w", err)
 	}
+	if err := r.refresh(); err != nil {
+		return err
+	}
 	t.Progress.SetMessage(ctx, "execute sync job")
 	t.Progress.StrictMaxErrors(maxErrors)
 	r.resume()
@@ -132,6 +135,19 @@ func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
 		err = context.Cause(ctx)
 	}
 	return r.finish(ctx, err)
+}
+
+// refresh takes the Repository as it is now that the pull has been noted in it:
+// who changes it later sees that this pull began before.
+func (r *pull) refresh() error {
+	repo, err := api.RepositoryView(r.status.object)
+	if err != nil {
+		return err
+	}
+	task := *r.Task
+	task.Repo, task.Repository = r.status.object, repo
+	r.Task = &task
+	return nil
 }
 
 // finish writes the outcome to the Repository.

@@ -48,7 +48,7 @@ func TestConditionOps(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		repo *unstructured.Unstructured
-		want condition
+		want api.Condition
 		ops  []string
 		time any // of the last transition; nil = now
 	}{
@@ -56,7 +56,7 @@ func TestConditionOps(t *testing.T) {
 		{"list of others", repo(ready), good, []string{"add /status/conditions/-"}, nil},
 		{"the same", repo(ready, is), good, nil, nil},
 		{"another status", repo(ready, is), bad, []string{"test /status/conditions/1/type", "replace /status/conditions/1"}, nil},
-		{"another reason", repo(is), condition{"SyncStatus", "True", "Other", ""}, []string{"test /status/conditions/0/type", "replace /status/conditions/0"}, "2026-01-01T00:00:00Z"},
+		{"another reason", repo(is), api.Condition{Type: "SyncStatus", Status: "True", Reason: "Other", Message: ""}, []string{"test /status/conditions/0/type", "replace /status/conditions/0"}, "2026-01-01T00:00:00Z"},
 	} {
 		var got []string
 		for _, o := range conditionOps(c.repo, c.want) {

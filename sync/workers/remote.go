@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -63,6 +64,24 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 func CloneURL(repo api.Repository) (string, bool) {
 	s, err := sourceOf("", "", repo)
 	return s.url, err == nil
+}
+
+// Remote is how a pull of a Repository asks its Git host. Trouble with the
+// spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth;
+// an API that is away while they are looked up is an *api.AwayError.
+func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
+	src, err := sourceOf(namespace, name, repo)
+	if err != nil {
+		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
+	}
+	creds, err := src.credentials(ctx, from)
+	if _, away := errors.AsType[*api.AwayError](err); away || ctx.Err() != nil {
+		return git.Remote{}, err
+	}
+	if err != nil {
+		return git.Remote{}, &git.Error{Kind: git.Auth, Op: "resolve", Err: err}
+	}
+	return git.Remote{URL: src.url, Creds: creds, AllowInsecure: allowInsecure}, nil
 }
 
 func orWord(s, other string) string {

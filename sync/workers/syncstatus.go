@@ -136,7 +136,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		} else {
 			now = s.stats
 		}
-		return append(ops, conditionOps(repo, syncCondition(e), quotaCondition(now, s.maxResources))...)
+		return append(ops, conditionOps(repo, syncCondition(e), api.ResourceQuota(now.total(), s.maxResources))...)
 	})
 }
 

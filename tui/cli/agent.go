@@ -267,7 +267,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
-		Jobs: options, Resync: g.ResyncInterval, Parallel: g.MaxSyncWorkers,
+		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Parallel: g.MaxSyncWorkers,
 		CredentialsDir: dir, GitRules: rules, AllowInsecureGit: g.AllowInsecureGit, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil

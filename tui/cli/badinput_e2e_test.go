@@ -221,7 +221,7 @@ func TestJobsThatCannotBeDone(t *testing.T) {
 	host := apitest.Git(t, apitest.GitOptions{})
 	full, empty := apitest.Repo(t, 2, 3), apitest.EmptyRepo(t)
 	h := newHome(t)
-	h.daemon(t)
+	h.daemon(t, "--controllers", "off") // they would know, and ask for no pull
 	last := func(name string) string {
 		t.Helper()
 		until(t, "a pull of "+name+" has ended", func() bool {
@@ -253,6 +253,7 @@ func TestJobsThatCannotBeDone(t *testing.T) {
 	}
 	for _, tt := range tests {
 		h.must(t, 0, append([]string{"repo", "create", tt.name, "--url", host.Serve(tt.name+".git", tt.dir)}, tt.flags...)...)
+		h.must(t, 0, "repo", "pull", tt.name)
 		message := last(tt.name)
 		for _, word := range tt.says {
 			if !strings.Contains(message, word) {

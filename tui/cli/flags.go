@@ -49,7 +49,8 @@ type AgentFlags struct {
 	JobInterval          time.Duration `name:"job-interval" help:"Period of the full job list, a net under the watch." default:"30s"`
 	ClaimExpiry          time.Duration `name:"claim-expiry" help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
 	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
-	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a pull that could not be queued is tried again." default:"60s"`
+	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a repository is looked into again after something failed." default:"60s"`
+	Controllers          string        `help:"Look after repositories: health, conditions, interval pulls. on, off or auto: on the embedded API only, because other servers may have controllers of their own." enum:"auto,on,off" default:"auto"`
 	MaxAttempts          int           `name:"max-attempts" help:"Runs of one job that may end without a result: its agent stopped, a host was away or busy, time was up." default:"3"`
 	Drain                bool          `help:"Start drained: settle the claims of before, claim nothing new (until limpet drain --off)."`
 	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,6 +22,8 @@ type repoCmd struct {
 	Show   repoShowCmd   `cmd:"" help:"One repository."`
 	Pull   repoPullCmd   `cmd:"" help:"Pull a repository now."`
 
+	Suspend  repoSuspendCmd  `cmd:"" help:"Have this agent leave a repository alone: it neither looks at it nor asks for pulls."`
+	Resume   repoResumeCmd   `cmd:"" help:"End a suspension."`
 	Validate repoValidateCmd `cmd:"" help:"Check a file of objects without a server."`
 }
 
@@ -96,6 +99,10 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	defer s.Close()
+	paused, err := s.suspended(ctx)
+	if err != nil {
+		return err
+	}
 	items, err := s.selected(ctx, api.Repositories, r.g.listNamespace(), "", nil, c.Limit)
 	if err != nil {
 		return err
@@ -114,7 +121,7 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 			block = *b
 		}
 		t.add(u.GetNamespace(), "repository/"+u.GetName(),
-			u.GetName(), repo.Spec.Type, healthText(repo.Status.Health), view.OrDash(repo.Status.Sync.State),
+			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), view.OrDash(repo.Status.Sync.State),
 			view.OrDash(view.ShortRef(repo.Status.Sync.LastRef)), since(now, millis(repo.Status.Sync.Finished)), view.OrDash(repo.Spec.Sync.Target),
 			repo.Spec.Title, api.Redact(block.URL), view.OrDash(block.Branch), view.OrDash(block.Path))
 		objects = append(objects, u.Object)
@@ -153,10 +160,14 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo) })
+	paused, err := s.suspended(ctx)
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u)) })
 }
 
-func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository) {
+func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused string) {
 	var f fields
 	f.add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.add("title", repo.Spec.Title)
@@ -175,6 +186,9 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository) {
 		f.add("sink", dir)
 	}
 	f.add("health", strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
+	if paused != "" {
+		f.add("suspended", paused)
+	}
 	st := repo.Status.Sync
 	f.add("last pull", view.OrDash(st.State))
 	if st.Finished > 0 {

@@ -27,7 +27,7 @@ func TestRetryOfARunningJob(t *testing.T) {
 func TestDrainWhileAJobRuns(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	d := h.daemon(t)
+	d := h.daemon(t, "--controllers", "off")
 	answer := make(chan struct{})
 	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -38,6 +38,7 @@ func TestDrainWhileAJobRuns(t *testing.T) {
 	}))
 	t.Cleanup(host.Close)
 	h.must(t, 0, "repo", "create", "slow", "--url", host.URL+"/slow.git")
+	h.must(t, 0, "repo", "pull", "slow")
 	until(t, "the job is claimed", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
 	for range 2 {
 		if err := d.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
@@ -81,14 +82,14 @@ func TestDrainWhileAJobRuns(t *testing.T) {
 func TestDashboardRetriesAndCancels(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
-	h.daemon(t, "--max-attempts", "2")
+	h.daemon(t, "--controllers", "off", "--max-attempts", "2")
 	tt := h.terminal(t)
 	tt.shows(t, "attached to daemon")
-	// Its first pull is queued at once, the next one a day later.
 	if r := h.feed(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"away","namespace":"default"},
 		"spec":{"title":"away","type":"git","git":{"url":"http://127.0.0.1:1/away.git"},"sync":{"enabled":true,"target":"folder","intervalSeconds":86400}}}`, "apply", "-f", "-"); r.code != 0 {
 		t.Fatal(r.err)
 	}
+	h.must(t, 0, "repo", "pull", "away")
 	tt.shows(t, "retry in")
 	tt.press(t, "r")
 	tt.shows(t, "Try away-sync now?")

@@ -171,13 +171,9 @@ func TestApplyPrintsOneDocument(t *testing.T) {
 func TestJobThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.daemon(t, nil)
+	s.daemon(t, func(c *agent.Config) { c.Controllers = "off" })
 	s.must(t, 0, "repo", "create", "out", "--url", "https://git.example.com/x.git", "--sink-dir", "/nowhere/out")
-	for { // the schedule queues the pull
-		if out, _ := s.must(t, 0, "job", "list", "-o", "name"); out != "" {
-			break
-		}
-	}
+	s.must(t, 0, "repo", "pull", "out")
 	_, errs := s.must(t, ExitTimeout, "job", "watch", "out-sync", "--timeout", "5s")
 	if !strings.Contains(errs, "out-sync is left alone: ") || strings.Count(errs, "left alone") != 1 || !strings.Contains(errs, "sink") {
 		t.Errorf("who waits is told: %s", errs)

@@ -49,8 +49,9 @@ func hang(t *testing.T) string {
 func working(t *testing.T) (*home, *daemon) {
 	t.Helper()
 	h := newHome(t)
-	d := h.daemon(t)
+	d := h.daemon(t, "--controllers", "off") // they would ask before they ask for a pull
 	h.must(t, 0, "repo", "create", "slow", "--url", hang(t))
+	h.must(t, 0, "repo", "pull", "slow")
 	until(t, "the job is claimed", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
 	return h, d
 }

@@ -1,0 +1,63 @@
+package api
+
+import (
+	"fmt"
+	"time"
+)
+
+// Condition is one condition of a status, in the form that Kubernetes gives them.
+type Condition struct {
+	Type               string `json:"type"`
+	Status             string `json:"status"` // "True", "False" or "Unknown"
+	Reason             string `json:"reason"`
+	Message            string `json:"message"`
+	ObservedGeneration int64  `json:"observedGeneration,omitempty"`
+	LastTransitionTime string `json:"lastTransitionTime,omitempty"` // RFC 3339
+}
+
+// Wire is the condition as it is stored for an object of that generation. old is
+// what is stored now, nil for nothing; the time of the last transition stays while
+// the status does.
+func (c Condition) Wire(generation int64, old map[string]any) map[string]any {
+	since := any(time.Now().UTC().Format(time.RFC3339))
+	if old["status"] == c.Status && old["lastTransitionTime"] != nil {
+		since = old["lastTransitionTime"]
+	}
+	return map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
+		"observedGeneration": generation, "lastTransitionTime": since}
+}
+
+// SameCondition says that two stored conditions tell the same.
+func SameCondition(a, b map[string]any) bool {
+	for _, key := range []string{"status", "reason", "message", "observedGeneration"} {
+		if a[key] != b[key] {
+			return false
+		}
+	}
+	return true
+}
+
+// FindCondition finds the condition of a type in a stored list; -1 is none.
+func FindCondition(list []any, kind string) (int, map[string]any) {
+	for i, entry := range list {
+		if c, ok := entry.(map[string]any); ok && c["type"] == kind {
+			return i, c
+		}
+	}
+	return -1, nil
+}
+
+// ResourceQuota is the condition of a Repository that has that many objects; a
+// limit of 0 is none. Types, reasons and texts are Grafana's.
+func ResourceQuota(have, limit int64) Condition {
+	c := Condition{Type: "ResourceQuota", Status: "True", Reason: "WithinQuota", Message: fmt.Sprintf("Within quota: %d/%d resources", have, limit)}
+	switch {
+	case limit == 0:
+		c.Reason, c.Message = "QuotaUnlimited", "No quota limits configured"
+	case have > limit:
+		c.Status, c.Reason, c.Message = "False", "QuotaExceeded", fmt.Sprintf("Resource quota exceeded: %d/%d resources", have, limit)
+	case have == limit:
+		c.Reason, c.Message = "QuotaReached", fmt.Sprintf("Resource quota reached: %d/%d resources", have, limit)
+	}
+	return c
+}

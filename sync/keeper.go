@@ -1,0 +1,119 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/repos"
+	"limpet/sync/view"
+	"limpet/sync/workers"
+)
+
+type object = unstructured.Unstructured
+
+// keeps says whether this agent looks after Repositories.
+func (a *Agent) keeps() bool {
+	switch a.cfg.Controllers {
+	case "on":
+		return true
+	case "off":
+		return false
+	}
+	return a.embedded != nil
+}
+
+// newKeeper makes the controller of Repositories.
+func (a *Agent) newKeeper(ctx context.Context, credentials auth.Source) (*repos.Controller, error) {
+	var since time.Time
+	if a.embedded != nil {
+		// Its objects are in the state file: what was pulled before that was made
+		// anew may not be there any more.
+		info, err := a.cfg.Store.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		since = info.Created
+	}
+	var err error
+	if a.suspensions, err = repos.OpenSuspensions(ctx, a.cfg.Store); err != nil {
+		return nil, err
+	}
+	return repos.New(a.client, a.repos, a.jobs, repos.Options{
+		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+			return workers.Remote(ctx, namespace, name, repo, credentials, a.cfg.AllowInsecureGit)
+		},
+		Git: a.mirrors, Since: since, Tenure: selected{a}, Suspensions: a.suspensions, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Observe: func(e repos.Event) {
+			a.board.note(view.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
+		},
+	}), nil
+}
+
+// selected is the tenure of an agent that is alone with its API: the Repositories
+// that its selector takes.
+type selected struct{ *Agent }
+
+// Mine implements repos.Tenure.
+func (s selected) Mine(k repos.Key) bool {
+	u, ok := s.repos.Get(k.Namespace, k.Name)
+	return ok && (s.cfg.Jobs.Selector == nil || s.cfg.Jobs.Selector.Matches(labels.Set(u.GetLabels())))
+}
+
+// errNotKept says that there is nothing to suspend.
+var errNotKept = errors.New("this agent does not look after repositories (--controllers), so there is nothing to suspend")
+
+// Suspend implements socket.Suspender.
+func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
+	if a.keeper == nil {
+		return errNotKept
+	}
+	if err := a.suspensions.Suspend(ctx, s); err != nil {
+		return err
+	}
+	text := "suspended"
+	if !s.Until.IsZero() {
+		text += " until " + s.Until.Local().Format(time.DateTime)
+	}
+	a.board.note(view.Event{At: time.Now(), Level: "info", Repo: s.Repository, Text: text})
+	a.keeper.Wake(s.Namespace, s.Repository)
+	return nil
+}
+
+// Resume implements socket.Suspender.
+func (a *Agent) Resume(ctx context.Context, namespace, repository string) (bool, error) {
+	if a.keeper == nil {
+		return false, errNotKept
+	}
+	was, err := a.suspensions.Resume(ctx, namespace, repository)
+	if was {
+		a.board.note(view.Event{At: time.Now(), Level: "info", Repo: repository, Text: "resumed"})
+	}
+	a.keeper.Wake(namespace, repository)
+	return was, err
+}
+
+// Suspended implements socket.Suspender.
+func (a *Agent) Suspended(ctx context.Context) ([]repos.Suspension, error) {
+	if a.keeper == nil {
+		return nil, nil
+	}
+	return a.suspensions.Suspended(ctx)
+}
+
+// paintKept adds what the controller knows of a Repository.
+func (a *Agent) paintKept(row *view.Repo, uid string) {
+	if a.keeper == nil {
+		return
+	}
+	row.Next = a.keeper.Next(row.Namespace, row.Name)
+	if s, on := a.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, uid); on {
+		row.Suspended, row.Next = true, s.Until
+	}
+}

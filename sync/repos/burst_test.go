@@ -1,0 +1,164 @@
+package repos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/localapi"
+)
+
+// crowded is a controller with many Repositories on the embedded API, in virtual
+// time. Their remotes are not asked for real: what is tested is when they are.
+type crowded struct {
+	t      *testing.T
+	client *api.Client
+	store  *state.Store
+	wire   *recording
+	mu     sync.Mutex // guards looks
+	looks  []time.Time
+}
+
+const headOfAll = "0123456789012345678901234567890123456789"
+
+// Resolve implements Prober.
+func (c *crowded) Resolve(context.Context, git.Remote, string) (git.Ref, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks = append(c.looks, time.Now())
+	return git.Ref{Name: "refs/heads/main", Hash: headOfAll}, nil
+}
+
+// take returns the looks since the last call.
+func (c *crowded) take() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.looks
+	c.looks = nil
+	return out
+}
+
+// fill makes n Repositories that have been pulled a moment ago.
+func (c *crowded) fill(n int) {
+	c.t.Helper()
+	var g errgroup.Group
+	g.SetLimit(100) // commits of the state file are shared
+	for i := range n {
+		g.Go(func() error { return c.make(i) })
+	}
+	if err := g.Wait(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// make makes one Repository.
+func (c *crowded) make(i int) error {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "r", "type": "git",
+		"git":  map[string]any{"url": fmt.Sprintf("https://git-%d.example.com/r.git", i), "branch": "main"},
+		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
+	u.SetAPIVersion(api.Repositories.GroupVersion().String())
+	u.SetKind("Repository")
+	u.SetName(fmt.Sprintf("r%04d", i))
+	res := c.client.Resource(api.Repositories).Namespace("default")
+	made, err := res.Create(c.t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	now := time.Now().UnixMilli()
+	made.Object["status"] = map[string]any{"observedGeneration": int64(1), "health": map[string]any{"healthy": true, "checked": now, "message": []any{}},
+		"conditions": []any{(&facts{}).namespaceQuota().Wire(1, nil)},
+		"sync":       map[string]any{"state": "success", "job": u.GetName() + "-sync", "started": now, "finished": now, "message": []any{}, "lastRef": headOfAll}}
+	_, err = res.UpdateStatus(c.t.Context(), made, metav1.UpdateOptions{})
+	return err
+}
+
+// run runs a controller for a time.
+func (c *crowded) run(d time.Duration) {
+	c.t.Helper()
+	objects, queue := c.client.Informer(api.Repositories, "", api.InformerOptions{}), c.client.Informer(api.Jobs, "", api.InformerOptions{Packed: true})
+	k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler),
+		Remote: func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
+			return git.Remote{URL: repo.Spec.Git.URL}, nil
+		}})
+	ctx, cancel := context.WithCancel(c.t.Context())
+	var g errgroup.Group
+	for _, part := range []func(context.Context) error{objects.Run, queue.Run, k.Run} {
+		g.Go(func() error { return part(ctx) })
+	}
+	time.Sleep(d) // of the bubble: it is the time that passes, nobody waits for it
+	cancel()
+	if err := g.Wait(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// busiest is the largest number of looks in any second.
+func busiest(looks []time.Time) (most int) {
+	from := 0
+	for i, at := range looks {
+		for at.Sub(looks[from]) >= time.Second {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return most
+}
+
+// TestBursts: a thousand Repositories of one minute are looked at one after the
+// other: in no second more than twice as many as in the mean, neither after they
+// were all pulled at once nor after a restart; and nothing is written.
+func TestBursts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		server, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		c := &crowded{t: t, store: store, wire: &recording{next: server.Transport()}}
+		if c.client, err = api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+		defer c.client.Close()
+		const crowd = 1000
+		c.fill(crowd)
+		c.wire.take()
+		check := func(what string, least, most int) {
+			t.Helper()
+			looks := c.take()
+			if n := busiest(looks); n > 2*crowd/60 {
+				t.Errorf("%s: %d looks in one second, the mean is %d", what, n, crowd/60)
+			}
+			if n := len(looks); n < least || n > most {
+				t.Errorf("%s: %d looks, want %d to %d", what, n, least, most)
+			}
+			t.Logf("%s: %d looks, at most %d in one second", what, len(looks), busiest(looks))
+		}
+		// All of it is less than the five minutes after which health is noted.
+		c.run(150 * time.Second)
+		check("after they were made at once", crowd, 2*crowd)
+		time.Sleep(70 * time.Second)
+		c.run(70 * time.Second)
+		check("after a time off", crowd, 2*crowd)
+		if writes := c.wire.take(); len(writes) > 0 {
+			t.Errorf("%d writes, such as %s", len(writes), writes[0])
+		}
+	})
+}

@@ -1,0 +1,307 @@
+// Package repos looks after Repositories: it checks their health, asks for the
+// pulls that are due, and tells what it found in their status. It is Grafana's
+// repository controller in the same order, with one patch each time.
+//
+// # How a Repository is looked into
+//
+//	controller.go  events of the watches put names into the queue; workers take them
+//	timetable.go   names whose time has come without any event
+//	spread.go      that a thousand of them do not come at once
+//	lanes.go       that a host which does not answer holds up nobody else
+//	facts.go       what is known, and which of it is a reason to go on (pure)
+//	probe.go       the remote is asked, once
+//	finding.go     what the answer says about health (pure)
+//	health.go      when it is checked and noted (pure)
+//	strategy.go    which pull is wanted (pure)
+//	quota.go       limits of the namespace (pure)
+//	patch.go       what is to be written, which is nothing when all is said (pure)
+//	reconcile.go   the order of it all
+//	wire.go        patch and pull job, by the API
+//
+// # Promises
+//
+// A Repository that nobody changes costs one request to its remote per interval
+// and nothing else but the note of its health every five minutes. A patch is made
+// for one version of the Repository and refused by any other. A pull that was
+// wanted is queued once, also when the power goes between the note and the job.
+package repos
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/workqueue"
+
+	"limpet/sync/api"
+	"limpet/sync/git"
+)
+
+// Key names a Repository.
+type Key struct{ Namespace, Name string }
+
+func (k Key) String() string { return k.Namespace + "/" + k.Name }
+
+// Prober asks remotes. *git.Mirrors is one.
+type Prober interface {
+	// Resolve asks what a branch stands for; "" is the remote's own.
+	Resolve(ctx context.Context, r git.Remote, branch string) (git.Ref, error)
+}
+
+var _ Prober = (*git.Mirrors)(nil)
+
+// Tenure says which Repositories are this controller's: others may look after the
+// same ones.
+type Tenure interface {
+	Mine(k Key) bool
+}
+
+// Options of a Controller. Remote, Git and Logger must be set.
+type Options struct {
+	// Remote says how the remote of a Repository is asked. What is wrong with the
+	// Repository is a *git.Error, any other error is of the moment.
+	Remote func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
+	Git    Prober
+	Quota  Quota
+	// LocalPrefixes are the directories below which Repositories of type local may be.
+	LocalPrefixes []string
+	// Suspensions are the Repositories to leave alone; nil = none.
+	Suspensions *Suspensions
+	Tenure      Tenure // nil = all are this controller's
+	// Since says that what was pulled before may have been lost; zero = nothing was.
+	Since   time.Time
+	Resync  time.Duration // the rest after something failed; 0 = 60 s
+	Workers int           // Repositories that are looked into at once; 0 = 8
+	Observe func(Event)   // quick, must not block; nil = nobody
+	Meter   Meter         // nil = nobody counts
+	Logger  *slog.Logger
+}
+
+// lister is what this room needs of an informer.
+type lister interface {
+	Get(namespace, name string) (*unstructured.Unstructured, bool)
+	Sight(namespace, name string) (api.Sight, bool)
+	Sights() []api.Sight
+	WaitSynced(ctx context.Context) error
+}
+
+var _ lister = (*api.Informer)(nil)
+
+// Controller looks after the Repositories of an API. Make it with New before the
+// informers run.
+type Controller struct {
+	o      Options
+	log    *slog.Logger
+	server server
+	now    func() time.Time            // of the server, as far as it is known
+	await  func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
+	repos  lister
+	jobs   lister
+	queue  *workqueue.Typed[Key]
+	times  *timetable
+	lanes  *lanes
+	start  start
+
+	interval func(api.Repository) time.Duration // intervalOf
+
+	mu    sync.Mutex // guards notes, and last and before of each; the rest belongs to the worker that has the key
+	notes map[Key]*note
+}
+
+// note is what a controller remembers of a Repository from one look to the next.
+// All of it may be lost.
+type note struct {
+	uid        string
+	generation int64
+	started    int64     // of the pull in the status when this generation was seen first
+	asked      time.Time // when the remote was asked last because of the interval
+	missing    time.Time // since when the job of a pull under way is not to be seen
+	owed       bool      // see facts
+	whole      bool      // it was pulled whole since this process runs
+	failures   int       // in a row
+
+	// last is what the last patch has made, and before are the versions that it
+	// replaced: the watch may show them for a while.
+	last   *unstructured.Unstructured
+	before map[string]bool
+}
+
+// New makes a controller and registers its handlers with the informers, which
+// must not run yet. It starts nothing.
+func New(c *api.Client, repos, jobs *api.Informer, o Options) *Controller {
+	now := func() time.Time {
+		if t, _, ok := c.Clock().Now(); ok {
+			return t
+		}
+		return time.Now()
+	}
+	k := newController(wire{c}, now, repos, jobs, o)
+	k.await = c.Await
+	repos.OnEvent(api.Handler{Add: k.came, Delete: k.came, Update: func(old, u *unstructured.Unstructured) {
+		if (old.GetDeletionTimestamp() == nil) != (u.GetDeletionTimestamp() == nil) {
+			k.came(u)
+			return
+		}
+		k.Wake(u.GetNamespace(), u.GetName())
+	}})
+	// The end of a job may be what a Repository waits for.
+	jobs.OnEvent(api.Handler{Delete: func(u *unstructured.Unstructured) {
+		if name := u.GetLabels()[api.LabelRepository]; name != "" {
+			k.Wake(u.GetNamespace(), name)
+		}
+	}})
+	return k
+}
+
+func newController(s server, now func() time.Time, repos, jobs lister, o Options) *Controller {
+	if o.Resync <= 0 {
+		o.Resync = time.Minute
+	}
+	if o.Workers <= 0 {
+		o.Workers = 8
+	}
+	if o.Observe == nil {
+		o.Observe = func(Event) {}
+	}
+	if o.Meter == nil {
+		o.Meter = nobody{}
+	}
+	return &Controller{o: o, log: o.Logger, server: s, now: now, await: context.Cause, interval: intervalOf, repos: repos, jobs: jobs,
+		queue: workqueue.NewTyped[Key](), times: newTimetable(), lanes: newLanes(), notes: map[Key]*note{}}
+}
+
+// came takes in a Repository that has come or goes. Where their number is limited
+// that is news for all of the namespace.
+func (c *Controller) came(u *unstructured.Unstructured) {
+	c.Wake(u.GetNamespace(), u.GetName())
+	if c.o.Quota.Repositories == 0 {
+		return
+	}
+	for _, s := range c.repos.Sights() {
+		if s.Namespace() == u.GetNamespace() {
+			c.Wake(s.Namespace(), s.Name())
+		}
+	}
+}
+
+// Wake has a Repository looked into now, because something that it depends on has
+// changed. It never blocks.
+func (c *Controller) Wake(namespace, name string) { c.queue.Add(Key{namespace, name}) }
+
+// Next is when a Repository is looked into without any event; zero = not known.
+func (c *Controller) Next(namespace, name string) time.Time {
+	return c.times.next(Key{namespace, name})
+}
+
+// Run works until ctx ends, and returns when nothing of it runs any more. It is
+// run once.
+func (c *Controller) Run(ctx context.Context) error {
+	if c.repos.WaitSynced(ctx) != nil || c.jobs.WaitSynced(ctx) != nil {
+		c.queue.ShutDown()
+		return nil
+	}
+	c.start = start{c.now(), len(c.repos.Sights())}
+	var g errgroup.Group
+	for range c.o.Workers {
+		g.Go(func() error { c.work(ctx); return nil })
+	}
+	g.Go(func() error { c.times.run(ctx, c.queue.Add); return nil })
+	<-ctx.Done()
+	c.queue.ShutDown()
+	return g.Wait()
+}
+
+// work takes names off the queue. One name is with one worker at a time.
+func (c *Controller) work(ctx context.Context) {
+	for {
+		k, over := c.queue.Get()
+		if over {
+			return
+		}
+		if c.await(ctx) == nil && ctx.Err() == nil {
+			c.handle(ctx, k)
+		}
+		c.queue.Done(k)
+	}
+}
+
+// mostTries is how often something is tried that failed because a service was
+// away, before it rests like any other failure. Source: Grafana.
+const mostTries = 3
+
+// retryAfter is the rest before the second try; the next is twice as long.
+const retryAfter = 2 * time.Second
+
+// movedRest is the rest after a patch that did not fit any more.
+const movedRest = time.Second
+
+// handle looks into one Repository and sets its next time.
+func (c *Controller) handle(ctx context.Context, k Key) {
+	began := time.Now()
+	next, period, err := c.reconcile(ctx, k)
+	c.o.Meter.Worked(time.Since(began))
+	switch {
+	case ctx.Err() != nil || errors.Is(err, errWaits):
+		return
+	case errors.Is(err, errMoved):
+		// The watch shows what has come between, or shows it soon.
+		c.times.set(k, time.Now().Add(movedRest), movedRest)
+		return
+	case err == nil:
+		c.failed(k, false)
+		c.times.set(k, next, period)
+		return
+	}
+	n := c.failed(k, true)
+	pause := c.o.Resync
+	if passes(err) && n < mostTries {
+		pause = retryAfter << (n - 1)
+	}
+	c.times.set(k, time.Now().Add(pause), c.o.Resync)
+	c.log.Warn("cannot look after a repository", "repo", k.Name, "namespace", k.Namespace, "err", err, "next_try_in", pause)
+}
+
+// passes says that an error is of a service that is away.
+func passes(err error) bool {
+	_, away := errors.AsType[*api.AwayError](api.Away(err))
+	return away
+}
+
+// failed counts failures in a row.
+func (c *Controller) failed(k Key, again bool) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.notes[k]
+	switch {
+	case n == nil:
+		return 1
+	case again:
+		n.failures++
+	default:
+		n.failures = 0
+	}
+	return n.failures
+}
+
+// noteOf is the note on a Repository, a new one for a new Repository.
+func (c *Controller) noteOf(k Key, uid string) *note {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.notes[k]
+	if n == nil || n.uid != uid {
+		n = &note{uid: uid}
+		c.notes[k] = n
+	}
+	return n
+}
+
+// forget drops what is known of a Repository that is gone.
+func (c *Controller) forget(k Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.notes, k)
+}

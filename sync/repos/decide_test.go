@@ -1,0 +1,262 @@
+package repos
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+)
+
+// at is the present of the tables.
+var at = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) int64 { return at.Add(-d).UnixMilli() }
+
+// inOrder is a Repository that was pulled ten seconds ago and wants nothing; change
+// alters what is known of it.
+func inOrder(change func(*facts)) *facts {
+	f := &facts{now: at, uid: "9f1f4d4c-98d7-b745-3ce8-7d0908a8bfc8", generation: 2, interval: time.Minute}
+	f.repo.Spec.Type = "git"
+	f.repo.Spec.Sync = api.SyncSpec{Enabled: true, IntervalSeconds: 60}
+	f.repo.Status.ObservedGeneration = 2
+	f.repo.Status.Health = api.HealthState{Healthy: true, Checked: ago(10 * time.Second)}
+	f.repo.Status.Sync = api.SyncStatus{State: "success", Job: "r-sync", Started: ago(11 * time.Second), Finished: ago(10 * time.Second), LastRef: "aaaaaaaaaa"}
+	if change != nil {
+		change(f)
+	}
+	return f
+}
+
+// old makes the last pull so old that the interval is over, whatever the place.
+func old(f *facts) { f.repo.Status.Sync.Finished = ago(2 * time.Minute) }
+
+func TestTrigger(t *testing.T) {
+	t.Parallel()
+	quota := func(f *facts) { f.quota = Quota{Repositories: 1}; f.repo.Status.Quota.MaxRepositories = 1 }
+	blocked := func(f *facts) {
+		f.repo.Status.Conditions = []api.Condition{{Type: "Ready", Status: "True"}, {Type: "NamespaceQuota", Status: "False"}}
+	}
+	for _, c := range []struct {
+		rule string
+		want trigger
+		set  []func(*facts)
+	}{
+		{"none → leave", "", nil},
+		{"blocked_over_quota comes first", blockedOverQuota, []func(*facts){quota, blocked, old, func(f *facts) { f.count, f.generation = 2, 3 }}},
+		{"a blocked one is left between two checks", "", []func(*facts){quota, blocked, old, func(f *facts) { f.count = 2 }}},
+		{"over_quota before spec_changed", overQuota, []func(*facts){quota, old, func(f *facts) { f.count, f.generation = 2, 3 }}},
+		{"as many as allowed are not over", "", []func(*facts){quota, func(f *facts) { f.count = 1 }}},
+		{"spec_changed before resync_interval: generation ≠ observedGeneration", specChanged, []func(*facts){old, func(f *facts) { f.generation = 3 }}},
+		{"resync_interval before health_stale", resyncInterval, []func(*facts){old, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
+		{"health_stale before unblock", healthStale, []func(*facts){blocked, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
+		{"unblock before quota_changed", unblock, []func(*facts){blocked, func(f *facts) { f.quota.Resources = 7 }}},
+		{"quota_changed", quotaChanged, []func(*facts){func(f *facts) { f.quota.Resources = 7 }}},
+	} {
+		f := inOrder(func(f *facts) {
+			for _, set := range c.set {
+				set(f)
+			}
+		})
+		if got := f.flags().trigger(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
+		}
+	}
+}
+
+func TestHealthIsDue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rule   string
+		health api.HealthState
+		spec   bool
+		want   bool
+	}{
+		{"never checked", api.HealthState{}, false, true},
+		{"spec changed", api.HealthState{Healthy: true, Checked: ago(time.Second)}, true, true},
+		{"age > 5 min when healthy", api.HealthState{Healthy: true, Checked: ago(5*time.Minute + time.Millisecond)}, false, true},
+		{"not at 5 min", api.HealthState{Healthy: true, Checked: ago(5 * time.Minute)}, false, false},
+		{"age > 1 min when unhealthy", api.HealthState{Checked: ago(time.Minute + time.Millisecond)}, false, true},
+		{"not at 1 min", api.HealthState{Checked: ago(time.Minute)}, false, false},
+		{"health.error == hook: no periodic check", api.HealthState{Error: "hook", Checked: ago(time.Hour)}, false, false},
+		{"a stamp of the future is no age", api.HealthState{Healthy: true, Checked: ago(-24 * time.Hour)}, false, true},
+	} {
+		if got := healthDue(c.health, c.spec, at); got != c.want {
+			t.Errorf("%s: %t", c.rule, got)
+		}
+	}
+}
+
+func TestWhenHealthIsNoted(t *testing.T) {
+	t.Parallel()
+	ill := finding{code: 503, errors: []api.FieldError{{Detail: "away"}}}
+	for _, c := range []struct {
+		rule  string
+		old   api.HealthState
+		found finding
+		write bool
+	}{
+		{"never checked", api.HealthState{}, finding{}, true},
+		{"fresh guard: healthy and checked < 30 s ago → timestamp is kept", api.HealthState{Healthy: true, Checked: ago(29 * time.Second)}, finding{}, false},
+		{"the flag is another", api.HealthState{Healthy: true, Checked: ago(time.Second)}, ill, true},
+		{"the message is another", api.HealthState{Checked: ago(time.Second), Message: []string{"gone"}}, ill, true},
+		{"the same within its window", api.HealthState{Checked: ago(59 * time.Second), Message: []string{"away"}}, ill, false},
+		{"age past its window, ill", api.HealthState{Checked: ago(61 * time.Second), Message: []string{"away"}}, ill, true},
+		{"within its window, healthy", api.HealthState{Healthy: true, Checked: ago(4 * time.Minute)}, finding{}, false},
+		{"age past its window, healthy", api.HealthState{Healthy: true, Checked: ago(301 * time.Second)}, finding{}, true},
+	} {
+		h, write := noted(c.old, c.found, at)
+		if write != c.write || write && (h.Checked != at.UnixMilli() || h.Healthy != c.found.ok() || (h.Error == "health") == h.Healthy) {
+			t.Errorf("%s: %+v %t", c.rule, h, write)
+		}
+	}
+}
+
+func TestResyncIsDue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rule string
+		want bool
+		set  func(*facts)
+	}{
+		{"never started (finished 0 and state empty): no", false, func(f *facts) { f.repo.Status.Sync = api.SyncStatus{} }},
+		{"interval not over", false, nil},
+		{"interval over", true, old},
+		{"no sync wanted", false, func(f *facts) { old(f); f.repo.Spec.Sync.Enabled = false }},
+		{"state working: no", false, func(f *facts) { old(f); f.repo.Status.Sync.State = "working" }},
+		{"state pending: no, it is in flight", false, func(f *facts) { old(f); f.repo.Status.Sync.State = "pending" }},
+		{"a job is there", false, func(f *facts) { old(f); f.job = true }},
+		{"pending or working and the job no longer exists: yes", true, func(f *facts) { f.repo.Status.Sync.State = "working"; f.gone = true }},
+		{"a pull is owed", true, func(f *facts) { f.owed = true }},
+		{"objects may be lost", true, func(f *facts) { f.lost = true }},
+		{"asked a moment ago, pulled long ago", false, func(f *facts) { old(f); f.asked = at.Add(-time.Second) }},
+		{"finished in ten years, by a clock that was wrong", true, func(f *facts) { f.repo.Status.Sync.Finished = at.AddDate(10, 0, 0).UnixMilli() }},
+	} {
+		if got := inOrder(c.set).resyncDue(); got != c.want {
+			t.Errorf("%s: %t", c.rule, got)
+		}
+	}
+}
+
+// TestStrategy goes through the ten cases, and those between them.
+func TestStrategy(t *testing.T) {
+	t.Parallel()
+	const none, full, incremental = "none", "full", "incremental"
+	for _, c := range []struct {
+		rule string
+		want string
+		asks bool // the remote
+		ill  bool // now
+		ref  string
+		err  error
+		set  func(*facts)
+	}{
+		{rule: "1 sync disabled", want: none, set: func(f *facts) { old(f); f.repo.Spec.Sync.Enabled = false; f.generation = 3 }},
+		{rule: "2 blocked by quota", want: none, set: func(f *facts) { old(f); f.quota.Repositories, f.count = 1, 2 }},
+		{rule: "3 unhealthy", want: none, ill: true, set: func(f *facts) { f.generation = 3 }},
+		{rule: "4 just became healthy", want: full, set: func(f *facts) { f.repo.Status.Health.Healthy = false }},
+		{rule: "5 observedGeneration < 1", want: full, set: func(f *facts) { f.repo.Status = api.RepositoryStatus{} }},
+		{rule: "6 generation changed", want: full, set: func(f *facts) { f.generation = 3 }},
+		{rule: "6 but a pull of everything began after the change", want: none, set: func(f *facts) { f.generation, f.after = 3, true }},
+		{rule: "6 and a pull of everything began before the change", want: full, set: func(f *facts) { f.generation = 3 }},
+		{rule: "6 and a pull of changes began after the change", want: full, set: func(f *facts) {
+			f.generation, f.after, f.repo.Status.Sync.Incremental = 3, true, true
+		}},
+		{rule: "7 interval due, no versioning (local)", want: full, set: func(f *facts) { old(f); f.repo.Spec.Type = "local" }},
+		{rule: "8 latest ref cannot be read", want: incremental, asks: true, err: errors.New("away"), set: old},
+		{rule: "9 latest ref == lastRef", want: none, asks: true, ref: "aaaaaaaaaa", set: old},
+		{rule: "9 but that pull failed", want: full, asks: true, ref: "aaaaaaaaaa", set: func(f *facts) { old(f); f.repo.Status.Sync.State = "error" }},
+		{rule: "10 otherwise", want: incremental, asks: true, ref: "bbbbbbbbbb", set: old},
+		{rule: "interval not due", want: none},
+		{rule: "the job of the last pull is gone", want: full, set: func(f *facts) { f.gone, f.repo.Status.Sync.State = true, "pending" }},
+		{rule: "a pull is owed", want: full, set: func(f *facts) { f.owed = true }},
+		{rule: "objects may be lost", want: full, set: func(f *facts) { f.lost = true }},
+	} {
+		f, asked := inOrder(c.set), false
+		got := none
+		if r := strategy(f, f.flags(), !c.ill, func() (string, error) { asked = true; return c.ref, c.err }); r != nil {
+			if got = full; r.incremental {
+				got = incremental
+			}
+			if r.reason == "" {
+				t.Errorf("%s: no reason", c.rule)
+			}
+		}
+		if got != c.want || asked != c.asks {
+			t.Errorf("%s: %s (asked: %t)", c.rule, got, asked)
+		}
+	}
+}
+
+func TestNamespaceQuota(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limit, count    int64
+		status, reason  string
+		message         string
+		over, unlimited bool
+	}{
+		{0, 1000, "True", "QuotaUnlimited", "No quota limits configured", false, true},
+		{10, 9, "True", "WithinQuota", "within quota: 9/10 repositories", false, false},
+		{10, 10, "True", "QuotaReached", "namespace quota reached: 10/10 repositories", false, false},
+		{10, 11, "False", "QuotaExceeded", "namespace quota exceeded: 11/10 repositories", true, false},
+	} {
+		f := inOrder(func(f *facts) { f.quota.Repositories, f.count = c.limit, c.count })
+		got := f.namespaceQuota()
+		if got.Type != "NamespaceQuota" || got.Status != c.status || got.Reason != c.reason || got.Message != c.message || f.over() != c.over {
+			t.Errorf("%d of %d: %+v", c.count, c.limit, got)
+		}
+	}
+}
+
+// TestTurns: each Repository has its turn once in every interval, at the same
+// place for ever, and a thousand of them are spread.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	const period = time.Minute
+	var seconds [60]int
+	for i := range 1000 {
+		uid := fmt.Sprintf("9f1f4d4c-98d7-4745-8ce8-%012d", i)
+		first := turn(uid, period, at)
+		if d := first.Sub(at); d < 0 || d >= period {
+			t.Fatalf("%s: turn after %s", uid, d)
+		}
+		if again := turn(uid, period, first); !again.Equal(first) {
+			t.Fatalf("%s: at its turn the next one is %s later", uid, again.Sub(first))
+		}
+		if next := turn(uid, period, first.Add(1)); next.Sub(first) != period {
+			t.Fatalf("%s: the turn after is %s later", uid, next.Sub(first))
+		}
+		if next := turnAfter(first.Add(15*time.Second), uid, period, start{}); next.Sub(first) != period {
+			t.Fatalf("%s: a pull of a quarter of the interval moves the turn to %s later", uid, next.Sub(first))
+		}
+		if next := turnAfter(first.Add(16*time.Second), uid, period, start{}); next.Sub(first) != 2*period {
+			t.Fatalf("%s: after a longer pull the turn is %s later", uid, next.Sub(first))
+		}
+		seconds[int(first.Sub(at)/time.Second)]++
+	}
+	if most := slices.Max(seconds[:]); most > 40 {
+		t.Errorf("%d of 1000 in one second", most)
+	}
+}
+
+// TestTurnsAfterADayOff: what became due while nobody looked is spread by how much
+// there is of it.
+func TestTurnsAfterADayOff(t *testing.T) {
+	t.Parallel()
+	for count, most := range map[int]time.Duration{1: time.Minute / crowd, 100: 6 * time.Second, 1000: time.Minute, 5000: time.Minute} {
+		var latest time.Duration
+		for i := range count {
+			next := turnAfter(at.Add(-24*time.Hour), fmt.Sprint("uid", i), time.Minute, start{at, count})
+			latest = max(latest, next.Sub(at))
+			if next.Before(at) {
+				t.Fatalf("%s ago", at.Sub(next))
+			}
+		}
+		if latest > most || latest < most/2 && count > 1 {
+			t.Errorf("%d are spread over %s, want up to %s", count, latest, most)
+		}
+	}
+}

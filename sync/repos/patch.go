@@ -1,0 +1,108 @@
+package repos
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+// op is one operation of RFC 6902.
+type op struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// unhealthyText is the message of status.sync while a Repository is not in order.
+// Source: Grafana.
+const unhealthyText = "Repository is unhealthy"
+
+// change gathers what is to be written to one Repository, as one patch. It is
+// made for the object as it was seen: the patch is refused when that is not the
+// last word any more. Nothing that says the same already is written.
+type change struct {
+	obj *unstructured.Unstructured
+	ops []op
+}
+
+// set writes a member of the status. "add" replaces what is there, and needs
+// nothing to be there but the parent.
+func (c *change) set(value any, path ...string) {
+	at := "/status"
+	for _, name := range path {
+		at += "/" + name
+	}
+	c.ops = append(c.ops, op{"add", at, value})
+}
+
+// patch is what was gathered, nil when there is nothing to write.
+func (c *change) patch() []op {
+	if len(c.ops) == 0 {
+		return nil
+	}
+	return append(guard(c.obj, "status"), c.ops...)
+}
+
+// guard begins a patch of one top-level member of an object: it fits no other
+// version of it.
+func guard(obj *unstructured.Unstructured, member string) []op {
+	ops := []op{{"test", "/metadata/resourceVersion", obj.GetResourceVersion()}}
+	if _, there := obj.Object[member].(map[string]any); !there {
+		ops = append(ops, op{"add", "/" + member, map[string]any{}})
+	}
+	return ops
+}
+
+// conditions sets conditions among those that others own, as one list.
+func (c *change) conditions(wanted ...api.Condition) {
+	stored, _, _ := unstructured.NestedSlice(c.obj.Object, "status", "conditions") // a deep copy
+	changed := false
+	for _, want := range wanted {
+		at, old := api.FindCondition(stored, want.Type)
+		value := want.Wire(c.obj.GetGeneration(), old)
+		switch {
+		case at < 0:
+			stored, changed = append(stored, value), true
+		case !api.SameCondition(old, value):
+			stored[at], changed = value, true
+		}
+	}
+	if changed {
+		c.set(stored, "conditions")
+	}
+}
+
+// fieldErrors sets status.fieldErrors.
+func (c *change) fieldErrors(errs []api.FieldError) {
+	stored, _, _ := unstructured.NestedSlice(c.obj.Object, "status", "fieldErrors")
+	want := wireErrors(errs)
+	if len(stored) == 0 && len(want) == 0 || equality.Semantic.DeepEqual(stored, want) {
+		return
+	}
+	c.set(want, "fieldErrors")
+}
+
+// quota sets status.quota.
+func (c *change) quota(q Quota) {
+	c.set(map[string]any{"maxRepositories": q.Repositories, "maxResourcesPerRepository": q.Resources}, "quota")
+}
+
+// sync sets what a controller has to say about pulls; the rest is a pull's own.
+func (c *change) sync(status api.SyncStatus, healthy bool, queue *request) {
+	told := len(status.Message) > 0 && status.Message[0] == unhealthyText
+	if _, there, _ := unstructured.NestedMap(c.obj.Object, "status", "sync"); !there && (queue != nil || !healthy) {
+		c.set(map[string]any{"state": "", "message": []any{}}, "sync")
+	}
+	if queue != nil {
+		c.set(api.StatePending, "sync", "state")
+		c.set(int64(0), "sync", "started")
+	}
+	switch {
+	case healthy && told:
+		c.set([]any{}, "sync", "message")
+	case !healthy && !told:
+		c.set(api.StateError, "sync", "state")
+		c.set([]any{unhealthyText}, "sync", "message")
+	}
+}

@@ -1,0 +1,111 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+)
+
+// askTimeout bounds one question to a remote.
+const askTimeout = 20 * time.Second
+
+// probe asks the remote of a Repository, at most once: what a health check, an
+// empty branch and the interval want to know is in one answer.
+type probe struct {
+	c      *Controller
+	repo   api.Repository
+	remote git.Remote
+
+	asked bool
+	took  time.Duration
+	ref   git.Ref
+	err   error // *git.Error, nil when there was an answer
+}
+
+// prepare finds out how the remote is asked. An error is of the moment.
+func (c *Controller) prepare(ctx context.Context, k Key, repo api.Repository) (*probe, error) {
+	p := &probe{c: c, repo: repo}
+	if repo.Spec.Type == typeLocal {
+		p.asked = true
+		return p, nil
+	}
+	var err error
+	p.remote, err = c.o.Remote(ctx, k.Namespace, k.Name, repo)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if _, told := errors.AsType[*git.Error](err); err != nil && !told {
+		return nil, err
+	}
+	if err != nil {
+		p.asked, p.err = true, err
+	}
+	return p, nil
+}
+
+// host is whom the question goes to, "" for nobody.
+func (p *probe) host() string {
+	if p.asked {
+		return ""
+	}
+	a, err := auth.ParseAddress(p.remote.URL)
+	if err != nil {
+		return "" // it is refused before anybody is asked
+	}
+	return a.HostPort()
+}
+
+// ask asks, if nobody has. It returns an error only when ctx ends.
+func (p *probe) ask(ctx context.Context) error {
+	if p.asked {
+		return nil
+	}
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	branch := ""
+	if b := p.repo.Spec.Block(); b != nil {
+		branch = b.Branch
+	}
+	p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, branch)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if p.err == nil && p.ref.Hash == "" {
+		p.err = &git.Error{Kind: git.Unknown, Op: "resolve", Err: errors.New("the answer names no commit")}
+	}
+	p.asked, p.took = true, time.Since(began)
+	return nil
+}
+
+// finding is what the answer says about health.
+func (p *probe) finding() finding {
+	if p.repo.Spec.Type == typeLocal {
+		path := ""
+		if b := p.repo.Spec.Block(); b != nil {
+			path = b.Path
+		}
+		return localFinding(path, p.c.o.LocalPrefixes, isDirectory)
+	}
+	return remoteFinding(p.repo, p.err)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// defaultBranch is the branch that the remote has chosen for a spec that names
+// none, "" where there is nothing to choose.
+func (p *probe) defaultBranch() string {
+	b := p.repo.Spec.Block()
+	if b == nil || b.Branch != "" || p.repo.Spec.Type == typeLocal || p.err != nil || p.ref.Branch() == p.ref.Name {
+		return ""
+	}
+	return p.ref.Branch()
+}

@@ -1,0 +1,338 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/admission"
+	"limpet/sync/api"
+)
+
+// Phases of a reconcile, as Grafana's metrics name them.
+const (
+	phaseFetch  = "fetch"
+	phaseBuild  = "build"
+	phaseBranch = "branch"
+	phaseStatus = "status"
+	phaseSync   = "sync"
+)
+
+// lostAfter is how long the job of a pull under way may be out of sight before it
+// counts as lost: two watches do not go hand in hand.
+const lostAfter = 10 * time.Second
+
+// reconcile looks into one Repository. It returns when it is to be looked into
+// again without any event, and how often that happens; zero is never.
+func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, period time.Duration, err error) {
+	obj := c.newest(k)
+	if obj == nil {
+		c.forget(k)
+		return time.Time{}, 0, nil
+	}
+	if obj.GetDeletionTimestamp() != nil || obj.GetLabels()[api.LabelPendingGone] != "" || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+		return time.Time{}, 0, nil
+	}
+	if c.o.Suspensions != nil {
+		if s, on := c.o.Suspensions.Of(k, string(obj.GetUID())); on {
+			return s.Until, unhealthyFor, nil
+		}
+	}
+	repo, err := api.RepositoryView(obj)
+	if err != nil {
+		c.o.Meter.Failed(phaseFetch, true)
+		return time.Time{}, 0, err
+	}
+	n := c.noteOf(k, string(obj.GetUID()))
+	r := &reconciling{Controller: c, key: k, obj: obj, note: n}
+	r.gather(repo)
+	r.due = r.facts.flags()
+	if r.due.trigger() != "" {
+		if err := r.run(ctx); err != nil {
+			return time.Time{}, 0, err
+		}
+	}
+	next, period = r.again()
+	return next, period, nil
+}
+
+// newest is the Repository as it was seen last: what the watch shows, or what our
+// own last patch has made of that. nil when there is none.
+func (c *Controller) newest(k Key) *unstructured.Unstructured {
+	seen, ok := c.repos.Get(k.Namespace, k.Name)
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.notes[k]
+	if n == nil || n.last == nil {
+		return seen
+	}
+	if n.uid == string(seen.GetUID()) && n.before[seen.GetResourceVersion()] {
+		return n.last
+	}
+	n.last, n.before = nil, nil
+	return seen
+}
+
+// wrote notes what a patch has made of the Repository.
+func (r *reconciling) wrote(now *unstructured.Unstructured) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.note.before == nil {
+		r.note.before = map[string]bool{}
+	}
+	r.note.before[r.obj.GetResourceVersion()] = true
+	r.note.last, r.obj = now, now
+}
+
+// reconciling is one reconcile under way.
+type reconciling struct {
+	*Controller
+	key   Key
+	obj   *unstructured.Unstructured
+	note  *note
+	facts facts
+	due   flags
+	probe *probe
+}
+
+// gather finds out what is known. It asks nobody.
+func (r *reconciling) gather(repo api.Repository) {
+	f := &r.facts
+	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), quota: r.o.Quota, start: r.start}
+	if f.quota.Repositories > 0 {
+		f.count = r.count()
+	}
+	n := r.note
+	if n.generation != f.generation {
+		n.generation, n.started = f.generation, repo.Status.Sync.Started
+	}
+	f.asked, f.after = n.asked, repo.Status.Sync.Started != 0 && repo.Status.Sync.Started != n.started
+	if f.pulledWhole() {
+		n.owed, n.whole = false, true
+	}
+	f.owed = n.owed
+	f.lost = !n.whole && repo.Status.Sync.Finished > 0 && time.UnixMilli(repo.Status.Sync.Finished).Before(r.o.Since)
+	f.job, f.gone = r.sight(repo.Status.Sync)
+}
+
+// count counts the Repositories of the namespace that are here to stay.
+func (r *reconciling) count() (n int64) {
+	for _, s := range r.repos.Sights() {
+		if s.Namespace() == r.key.Namespace && s.Object().GetDeletionTimestamp() == nil {
+			n++
+		}
+	}
+	return n
+}
+
+var pathRepository = api.PathTo("spec", "repository")
+
+// sight says whether a sync job is there, and whether one that ought to be there
+// has been missed for long enough.
+func (r *reconciling) sight(sync api.SyncStatus) (job, gone bool) {
+	for _, name := range []string{api.JobName(r.key.Name, "pull"), sync.Job} {
+		if s, ok := r.jobs.Sight(r.key.Namespace, name); ok && s.Text(pathRepository) == r.key.Name {
+			r.note.missing = time.Time{}
+			return true, false
+		}
+	}
+	if sync.State != api.StatePending && sync.State != api.StateWorking {
+		r.note.missing = time.Time{}
+		return false, false
+	}
+	if r.note.missing.IsZero() {
+		r.note.missing = r.facts.now
+	}
+	return false, r.facts.now.Sub(r.note.missing) >= lostAfter
+}
+
+// run asks, writes and queues what is due.
+func (r *reconciling) run(ctx context.Context) error {
+	blocked := r.due.over || r.due.blocked
+	check := r.due.health || r.due.unblock
+	if !blocked && (check || r.due.resync && r.facts.repo.Status.Health.Healthy) {
+		p, err := r.prepare(ctx, r.key, r.facts.repo)
+		if err != nil {
+			r.o.Meter.Failed(phaseBuild, false)
+			return err
+		}
+		r.probe = p
+		if host := p.host(); host != "" {
+			if !r.lanes.enter(host, r.key) {
+				return errWaits
+			}
+			defer r.leave(host)
+		}
+	}
+	found := finding{}
+	switch {
+	case blocked:
+		check = true
+		found = overQuotaFinding(r.facts.namespaceQuota().Message)
+	case check:
+		var err error
+		if found, err = r.examine(ctx); err != nil {
+			return err
+		}
+	}
+	health := r.facts.repo.Status.Health
+	healthy := health.Healthy
+	if check {
+		healthy = found.ok()
+	}
+	queue := strategy(&r.facts, r.due, healthy, func() (string, error) {
+		err := r.probe.ask(ctx)
+		if err == nil {
+			err = r.probe.err
+		}
+		return r.probe.ref.Hash, err
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if look := r.looked(); !check && !look.ok() && look.lasts() {
+		// The look for the interval has shown what the next check would.
+		check, found, healthy, queue = true, look, false, nil
+	}
+	return r.write(ctx, check, found, healthy, queue)
+}
+
+// looked is what the remote has shown, if it was asked.
+func (r *reconciling) looked() finding {
+	if r.probe == nil || !r.probe.asked {
+		return finding{}
+	}
+	return r.probe.finding()
+}
+
+// errWaits says that the host of a Repository has enough to do: it has its turn
+// later.
+var errWaits = errors.New("waits for its host")
+
+func (r *reconciling) leave(host string) {
+	if next, ok := r.lanes.leave(host); ok {
+		r.queue.Add(next)
+	}
+}
+
+// examine checks the health: first the rules, then the remote. A branch that is
+// not named is filled in with the one of the remote.
+func (r *reconciling) examine(ctx context.Context) (found finding, err error) {
+	if errs := admission.Check(r.obj, r.obj); len(errs) > 0 {
+		return structural(errs), nil
+	}
+	if err := r.probe.ask(ctx); err != nil {
+		return finding{}, err
+	}
+	found = r.probe.finding()
+	r.o.Meter.Checked(found.ok(), r.probe.took)
+	if branch := r.probe.defaultBranch(); branch != "" {
+		ops := append(guard(r.obj, "spec"), op{"add", "/spec/" + r.facts.repo.Spec.Type + "/branch", branch})
+		now, err := r.server.patch(ctx, r.key, false, ops)
+		if err != nil {
+			r.o.Meter.Failed(phaseBranch, false)
+			return finding{}, err
+		}
+		r.wrote(now)
+		r.facts.generation, r.note.generation = now.GetGeneration(), now.GetGeneration()
+	}
+	return found, nil
+}
+
+// write tells what was found, in one patch, and then queues the pull. A pull that
+// is wanted while another is under way is owed.
+func (r *reconciling) write(ctx context.Context, check bool, found finding, healthy bool, queue *request) error {
+	f := &r.facts
+	asked := f.now
+	f.now = r.now()
+	status := f.repo.Status
+	c := &change{obj: r.obj}
+	if f.quotaChanged() {
+		c.quota(f.quota)
+	}
+	if check {
+		if h, due := noted(status.Health, found, f.now); due {
+			c.set(wireHealth(h), "health")
+		}
+		c.fieldErrors(found.errors)
+	}
+	waits := queue != nil && f.job
+	if f.specChanged() && !waits {
+		c.set(f.generation, "observedGeneration")
+	}
+	wanted := []api.Condition{f.namespaceQuota()}
+	if check {
+		wanted = append(wanted, found.ready())
+	}
+	if held, ok := f.resourceQuota(); ok {
+		wanted = append(wanted, held)
+	}
+	c.conditions(wanted...)
+	switch {
+	case waits && !queue.incremental:
+		r.note.owed = true
+		fallthrough
+	case waits:
+		queue = nil
+	}
+	if !f.job { // while a pull runs its status is its own
+		c.sync(status.Sync, healthy, queue)
+	}
+	if ops := c.patch(); ops != nil {
+		now, err := r.server.patch(ctx, r.key, true, ops)
+		if err != nil {
+			r.o.Meter.Failed(phaseStatus, false)
+			return err
+		}
+		r.wrote(now)
+	}
+	r.report(status.Health, check, found)
+	if r.due.resync && r.probe != nil && r.probe.asked {
+		r.note.asked = asked
+	}
+	if queue == nil {
+		return nil
+	}
+	return r.pull(ctx, *queue)
+}
+
+// pull queues a pull job.
+func (r *reconciling) pull(ctx context.Context, q request) error {
+	err := r.server.pull(ctx, r.key, q.incremental)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		r.note.owed = r.note.owed || !q.incremental
+		return nil
+	case err != nil:
+		r.o.Meter.Failed(phaseSync, false)
+		return err
+	}
+	r.note.asked = r.facts.now
+	if !q.incremental {
+		r.note.owed, r.note.whole = false, true
+	}
+	r.tell(r.key, "info", "pull queued: "+q.reason)
+	return nil
+}
+
+// report tells a person when a Repository falls ill, ails from something else, or
+// is well again.
+func (r *reconciling) report(before api.HealthState, check bool, found finding) {
+	switch {
+	case !check:
+	case found.ok() && before.Checked > 0 && !before.Healthy:
+		r.tell(r.key, "info", "healthy again")
+		r.log.Info("repository is healthy again", "repo", r.key.Name, "namespace", r.key.Namespace)
+	case !found.ok() && (before.Healthy || before.Checked == 0 || strings.Join(before.Message, "\n") != strings.Join(found.messages(), "\n")):
+		text := found.ready().Message
+		r.tell(r.key, "warn", "unhealthy: "+text)
+		r.log.Warn("repository is not healthy", "repo", r.key.Name, "namespace", r.key.Namespace, "reason", found.ready().Reason, "err", text)
+	}
+}

@@ -1,0 +1,66 @@
+package repos
+
+import (
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+)
+
+// TestSuspended: a suspended Repository is left alone until its time is over or a
+// person resumes it, across restarts, and another one of its name is not meant.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	var s *Suspensions
+	r := newRig(t, "embedded", func(r *rig, o *Options) {
+		var err error
+		if s, err = OpenSuspensions(t.Context(), r.store); err != nil {
+			t.Fatal(err)
+		}
+		o.Suspensions = s
+	})
+	r.repo.Add(t, "a.json")
+	// Without sync there is nothing to do but to see that it is well.
+	off := map[string]any{"sync": map[string]any{"enabled": false}}
+	made := r.create(off, nil)
+	r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	k := Key{r.namespace, "site"}
+	one := Suspension{Namespace: k.Namespace, Repository: k.Name, UID: string(made.GetUID()), Until: time.Now().Add(2 * time.Second)}
+	if err := s.Suspend(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	r.merge(`{"spec":{"title":"Other"}}`)
+	eventually(t, "it waits for its end", func() bool { return r.controller.Next(k.Namespace, k.Name).Equal(one.Until) })
+	if repo, _ := r.get(); repo.Status.ObservedGeneration != 1 {
+		t.Errorf("it was not left alone: %+v", repo.Status)
+	}
+	again, err := OpenSuspensions(t.Context(), r.store)
+	if _, on := again.Of(k, one.UID); err != nil || !on {
+		t.Errorf("it did not outlive a restart: %v", err)
+	}
+	if _, on := again.Of(k, "other"); on {
+		t.Error("another repository of that name is suspended")
+	}
+	repo := r.until("it goes on by itself", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 2 })
+	if checked := time.UnixMilli(repo.Status.Health.Checked); checked.Before(one.Until.Add(-time.Minute)) {
+		t.Errorf("checked at %s", checked)
+	}
+
+	one.Until = time.Time{}
+	if err := s.Suspend(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	r.merge(`{"spec":{"title":"Third"}}`)
+	eventually(t, "it waits for ever", func() bool {
+		seen, ok := r.controller.repos.Get(k.Namespace, k.Name)
+		return ok && seen.GetGeneration() == 3 && r.controller.queue.Len() == 0
+	})
+	if was, err := s.Resume(t.Context(), k.Namespace, k.Name); err != nil || !was {
+		t.Errorf("resume: %t %v", was, err)
+	}
+	r.controller.Wake(k.Namespace, k.Name)
+	r.until("it goes on", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 3 })
+	if all, err := s.Suspended(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("%+v %v", all, err)
+	}
+}

@@ -1,0 +1,143 @@
+package repos
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// timetable says when each Repository is to be looked at without any event.
+type timetable struct {
+	changed chan struct{} // capacity 1: the first entry may be another
+
+	mu      sync.Mutex // guards the fields below
+	entries entries
+	known   map[Key]*entry
+}
+
+// entry is the next look at one Repository.
+type entry struct {
+	key    Key
+	at     time.Time
+	period time.Duration // of its looks, for the pace
+	index  int
+}
+
+// entries are a heap by time.
+type entries []*entry
+
+func (e entries) Len() int           { return len(e) }
+func (e entries) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
+func (e entries) Swap(i, j int)      { e[i], e[j] = e[j], e[i]; e[i].index, e[j].index = i, j }
+func (e *entries) Push(x any)        { n := x.(*entry); n.index = len(*e); *e = append(*e, n) }
+func (e *entries) Pop() any {
+	last := (*e)[len(*e)-1]
+	(*e)[len(*e)-1] = nil
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func newTimetable() *timetable {
+	return &timetable{changed: make(chan struct{}, 1), known: map[Key]*entry{}}
+}
+
+// set has a Repository looked at at a time, in place of the time before; the
+// zero time is never. period is how often that is going to happen.
+func (t *timetable) set(k Key, at time.Time, period time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.known[k]
+	switch {
+	case at.IsZero() && e == nil:
+		return
+	case at.IsZero():
+		heap.Remove(&t.entries, e.index)
+		delete(t.known, k)
+	case e == nil:
+		e = &entry{key: k, at: at, period: period}
+		t.known[k] = e
+		heap.Push(&t.entries, e)
+	default:
+		e.at, e.period = at, period
+		heap.Fix(&t.entries, e.index)
+	}
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// next is when a Repository is looked at; zero is never.
+func (t *timetable) next(k Key) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.known[k]; e != nil {
+		return e.at
+	}
+	return time.Time{}
+}
+
+// take takes the first entry off that is due at now. Otherwise wait is how long
+// the first one has still to wait, below zero for none at all.
+func (t *timetable) take(now time.Time) (k Key, ok bool, wait time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.entries) == 0 {
+		return Key{}, false, -1
+	}
+	e := t.entries[0]
+	if wait = e.at.Sub(now); wait > 0 {
+		return Key{}, false, wait
+	}
+	heap.Pop(&t.entries)
+	delete(t.known, e.key)
+	return e.key, true, 0
+}
+
+// longestGap bounds what the pace costs a few Repositories.
+const longestGap = 100 * time.Millisecond
+
+// gap is the least time between two looks that became due: what is due in the
+// same moment goes out at less than twice the mean rate of all.
+func (t *timetable) gap() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rate := 0.0 // per second
+	for _, e := range t.entries {
+		rate += float64(time.Second) / float64(max(e.period, time.Second))
+	}
+	if rate == 0 {
+		return 0
+	}
+	return min(longestGap, time.Duration(float64(time.Second)/(pace*rate)))
+}
+
+// pace is how much faster than the mean looks may follow one another.
+const pace = 1.5
+
+// run calls due for each Repository whose time has come, until ctx ends.
+func (t *timetable) run(ctx context.Context, due func(Key)) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		k, ok, wait := t.take(time.Now())
+		var alarm <-chan time.Time
+		changed := t.changed
+		switch {
+		case ok:
+			due(k)
+			timer.Reset(t.gap())
+			alarm, changed = timer.C, nil // the pace holds, whatever comes
+		case wait >= 0:
+			timer.Reset(wait)
+			alarm = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-alarm:
+		case <-changed:
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package repos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+// server is what this room needs of the API.
+type server interface {
+	get(ctx context.Context, k Key) (*unstructured.Unstructured, error)
+	// patch carries out a JSON patch of a Repository, or of its status, and returns
+	// the Repository after it; errMoved when the patch does not fit any more.
+	patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error)
+	// pull queues a pull job. An AlreadyExists error says that one is there.
+	pull(ctx context.Context, k Key, incremental bool) error
+}
+
+// errMoved says that the Repository is not the one any more that a patch was
+// made for.
+var errMoved = errors.New("the repository has changed meanwhile")
+
+// callTimeout bounds one call with its repeats, so that one Repository cannot
+// hold up the others.
+const callTimeout = 5 * time.Second
+
+// wire is the API as a server.
+type wire struct{ client *api.Client }
+
+func path(k Key) string {
+	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, k.Name)
+}
+
+func (w wire) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, answer, err := w.client.Do(ctx, http.MethodGet, path(k), nil, "", nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the repository: %w", err)
+	}
+	return decode(answer)
+}
+
+func (w wire) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	at := path(k)
+	if status {
+		at += "/status"
+	}
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch: %w", err)
+	}
+	// A patch that was carried out although its answer was lost does not fit
+	// again: it names the version that it was made for.
+	code, answer, err := w.client.DoTwice(ctx, http.MethodPatch, at, nil, "application/json-patch+json", body)
+	switch {
+	case code == http.StatusConflict || code == http.StatusUnprocessableEntity && moved(err):
+		return nil, fmt.Errorf("%w: %w", errMoved, err)
+	case err != nil:
+		return nil, fmt.Errorf("patch the repository: %w", err)
+	}
+	return decode(answer)
+}
+
+// moved tells a patch that does not fit from one that makes a Repository which
+// the server does not take: that has causes.
+func moved(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0
+}
+
+func (w wire) pull(ctx context.Context, k Key, incremental bool) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"action": "pull", "pull": map[string]any{"incremental": incremental}})
+	if err != nil {
+		return fmt.Errorf("encode the job: %w", err)
+	}
+	code, _, err := w.client.Do(ctx, http.MethodPost, path(k)+"/jobs", nil, "application/json", body)
+	if code == http.StatusNotFound || code == http.StatusMethodNotAllowed {
+		// The route is Grafana's; a plain Kubernetes API has none. Or else the
+		// Repository is gone.
+		if _, err = w.get(ctx, k); err == nil {
+			err = w.create(ctx, k, incremental)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("queue a pull: %w", err)
+	}
+	return nil
+}
+
+// create makes the pull job itself, under the name that the route would give it,
+// so that a second one is refused.
+func (w wire) create(ctx context.Context, k Key, incremental bool) error {
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"action": "pull", "repository": k.Name, "pull": map[string]any{"incremental": incremental}}}}
+	job.SetAPIVersion(api.Jobs.GroupVersion().String())
+	job.SetKind("Job")
+	job.SetName(api.JobName(k.Name, "pull"))
+	job.SetLabels(map[string]string{api.LabelRepository: k.Name})
+	_, err := w.client.Resource(api.Jobs).Namespace(k.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	return err
+}
+
+func decode(answer []byte) (*unstructured.Unstructured, error) {
+	u := new(unstructured.Unstructured)
+	if err := u.UnmarshalJSON(answer); err != nil {
+		return nil, fmt.Errorf("read the repository: %w", err)
+	}
+	return u, nil
+}
