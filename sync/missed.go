@@ -91,7 +91,7 @@ func (d *hookDesk) lookAgain(ctx context.Context) {
 // catchUp asks for the pull of a missed push. It is false when that has to be
 // tried again.
 func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
-	if _, ok := d.agent.repos.Get(key.namespace, key.name); !ok {
+	if u, ok := d.agent.repos.Get(key.namespace, key.name); !ok || d.suspended(u) {
 		d.missed.drop(key)
 		return true
 	}

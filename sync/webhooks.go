@@ -24,6 +24,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/hooks"
 	"limpet/sync/localapi"
+	"limpet/sync/repos"
 	"limpet/sync/view"
 )
 
@@ -158,6 +159,7 @@ func (d *hookDesk) Repository(ctx context.Context, namespace, name string) *hook
 	}
 	repo, err := hooks.RepositoryOf(u)
 	if err == nil {
+		repo.Suspended = d.suspended(u)
 		repo.Secrets, repo.Given, err = d.secrets(ctx, u)
 	}
 	if err != nil {
@@ -165,6 +167,15 @@ func (d *hookDesk) Repository(ctx context.Context, namespace, name string) *hook
 		return nil
 	}
 	return repo
+}
+
+// suspended says whether a person has told this agent to leave a Repository alone.
+func (d *hookDesk) suspended(u *object) bool {
+	if d.agent.suspensions == nil {
+		return false
+	}
+	_, on := d.agent.suspensions.Of(repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, string(u.GetUID()))
+	return on
 }
 
 // secrets looks for the secret of a hook: the one that limpet has made, one per

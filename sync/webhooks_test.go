@@ -25,6 +25,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/localapi"
+	"limpet/sync/repos"
 )
 
 const hookSecret = "canary-91bd-hook-secret"
@@ -375,4 +376,37 @@ func TestWebhookAddressIsTriedAgain(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = ln.Addr().String() })
 	start(t, a.webhooks)
 	eventually(t, "the address is told", func() bool { return log.count("no webhooks") == 1 })
+}
+
+// TestWebhookOfASuspendedRepository: a push changes nothing about the wish of a
+// person.
+func TestWebhookOfASuspendedRepository(t *testing.T) {
+	t.Parallel()
+	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
+	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	var uid types.UID
+	eventually(t, "the agent sees x", func() bool {
+		u, ok := a.repos.Get("default", "x")
+		if ok {
+			uid = u.GetUID()
+		}
+		return ok && u.Object["status"] != nil
+	})
+	url := hookURL(t, log, "x")
+	if err := a.suspensions.Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "x", UID: string(uid)}); err != nil {
+		t.Fatal(err)
+	}
+	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
+		t.Errorf("suspended: %s", resp.Status)
+	}
+	if _, err := a.suspensions.Resume(t.Context(), "default", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if resp := deliver(t, url, hookSecret, "2"); resp.StatusCode != 202 {
+		t.Errorf("resumed: %s", resp.Status)
+	}
 }

@@ -27,6 +27,7 @@ type Repository struct {
 	Branch    string // "" = not known yet
 	Sync      bool   // spec.sync.enabled
 	Disabled  bool   // spec.webhook.disabled
+	Suspended bool   // a person wants this agent to ask for nothing
 	Deleting  bool
 	Unhealthy []string // why not, never empty when it is; nil = healthy or not looked at yet
 	Hooked    bool     // status.webhook is there
@@ -109,6 +110,8 @@ func Decide(r *Repository, e Event, policy Policy) Verdict {
 	switch {
 	case !r.is(e.Repository):
 		return Verdict{Code: http.StatusBadRequest, Message: "repository mismatch: the event is about " + short(e.Repository)}
+	case r.Suspended:
+		return nothing("ignoring the event: the repository is suspended on this agent")
 	case e.Kind == Push && !r.Sync:
 		return nothing("ignoring push event: sync is disabled")
 	case e.Kind == Push && !ours:

@@ -51,6 +51,8 @@ func TestDecide(t *testing.T) {
 		{name: "a URL that is none", repo: func(r *Repository) { r.URL = "" }, event: push(nil), code: 400, text: "repository mismatch: the event is about ops/dashboards"},
 		{name: "another repository, sync disabled", repo: func(r *Repository) { r.Sync = false }, event: push(func(e *Event) { e.Repository = "x/y" }), code: 400, text: "repository mismatch: the event is about x/y"},
 		{name: "sync disabled", repo: func(r *Repository) { r.Sync = false }, event: push(nil), code: 200, text: "ignoring push event: sync is disabled"},
+		{name: "suspended", repo: func(r *Repository) { r.Suspended = true }, event: push(nil), code: 200, text: "ignoring the event: the repository is suspended on this agent"},
+		{name: "pull request while suspended", repo: func(r *Repository) { r.Suspended = true }, event: pull(nil), code: 200, text: "ignoring the event: the repository is suspended on this agent"},
 		{name: "another branch", event: push(func(e *Event) { e.Branches = []string{"feature"} }), code: 200, text: "ignoring push event: it is not about the configured branch"},
 		{name: "a tag", event: push(func(e *Event) { e.Branches = nil }), code: 200, text: "ignoring push event: it is not about the configured branch"},
 		{name: "no branch known yet", repo: func(r *Repository) { r.Branch = "" }, event: push(func(e *Event) { e.Branches = []string{""} }), code: 200, text: "ignoring push event: it is not about the configured branch"},
