@@ -140,11 +140,11 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
 	credentials := a.credentials()
-	pull := workers.NewPull(workers.PullOptions{
+	pulls := workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
 		Git: a.mirrors, Credentials: credentials, SinkPrefixes: cfg.SinkPrefixes,
 		Parallel: cfg.Parallel, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
-	})
+	}
 	options := cfg.Jobs
 	options.Observe, options.Meter = a.observe, a.metrics
 	if a.embedded != nil {
@@ -153,7 +153,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return info.Oldest, err
 		}
 	}
-	crew := []jobs.Worker{pull}
+	crew := []jobs.Worker{workers.NewPull(pulls)}
 	for _, worker := range crew {
 		a.actions = append(a.actions, worker.Action())
 	}
@@ -161,7 +161,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	if a.keeps() {
-		if a.keeper, err = a.newKeeper(ctx, credentials); err != nil {
+		if a.keeper, err = a.newKeeper(ctx, pulls); err != nil {
 			return nil, err
 		}
 	}
@@ -173,7 +173,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 func (a *Agent) connect(ctx context.Context) (err error) {
 	cfg := a.cfg.API
 	if cfg.Server == "" && cfg.Kubeconfig == "" {
-		a.embedded, err = localapi.New(a.cfg.Store, localapi.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version, Window: watchWindow})
+		a.embedded, err = localapi.New(a.cfg.Store, localapi.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version, Window: watchWindow, Finalizers: a.cfg.Controllers != "off"})
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/repos"
 	"limpet/sync/view"
@@ -30,7 +29,7 @@ func (a *Agent) keeps() bool {
 }
 
 // newKeeper makes the controller of Repositories.
-func (a *Agent) newKeeper(ctx context.Context, credentials auth.Source) (*repos.Controller, error) {
+func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repos.Controller, error) {
 	var since time.Time
 	if a.embedded != nil {
 		// Its objects are in the state file: what was pulled before that was made
@@ -47,9 +46,9 @@ func (a *Agent) newKeeper(ctx context.Context, credentials auth.Source) (*repos.
 	}
 	return repos.New(a.client, a.repos, a.jobs, repos.Options{
 		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return workers.Remote(ctx, namespace, name, repo, credentials, a.cfg.AllowInsecureGit)
+			return workers.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
 		},
-		Git: a.mirrors, Since: since, Tenure: selected{a}, Suspensions: a.suspensions, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Git: a.mirrors, Since: since, Tenure: selected{a}, Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 		Observe: func(e repos.Event) {
 			a.board.note(view.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},

@@ -16,9 +16,17 @@ const (
 	minInterval     = 10
 )
 
-// Default fills in what Grafana's admission and the Kubernetes API fill in. It
-// changes obj. Finalizers are not among it: an object whose finalizers nobody
-// works off cannot be deleted.
+// DefaultFinalizers gives a Repository without finalizers those that Grafana gives
+// it: what it has made goes with it. An object whose finalizers nobody works off
+// cannot be deleted, so this is not for every server.
+func DefaultFinalizers(obj *unstructured.Unstructured) {
+	if isRepository(obj) && len(obj.GetFinalizers()) == 0 {
+		obj.SetFinalizers([]string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup})
+	}
+}
+
+// Default fills in what Grafana's admission and the Kubernetes API fill in, but
+// for finalizers. It changes obj.
 func Default(obj *unstructured.Unstructured) {
 	switch gvk := obj.GroupVersionKind(); {
 	case gvk.Group == "" && gvk.Kind == "Secret":

@@ -180,6 +180,8 @@ type RepositoryStatus struct {
 		Resource string `json:"resource"`
 		Count    int64  `json:"count"`
 	} `json:"stats,omitempty"`
+	// DeleteError is what keeps a Repository that is being deleted.
+	DeleteError string       `json:"deleteError,omitempty"`
 	Conditions  []Condition  `json:"conditions,omitempty"`
 	FieldErrors []FieldError `json:"fieldErrors,omitempty"`
 	Quota       QuotaStatus  `json:"quota"`

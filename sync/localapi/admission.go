@@ -30,6 +30,9 @@ func (s *Server) admit(r *admitRequest) error {
 		return nil
 	}
 	admission.Default(r.Object)
+	if s.finalizers && r.Old == nil {
+		admission.DefaultFinalizers(r.Object)
+	}
 	if err := s.check(ctx, r); err != nil {
 		return err
 	}

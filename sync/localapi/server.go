@@ -42,18 +42,23 @@ type Options struct {
 	Auth *Gate
 	// Version is answered by /version.
 	Version string
+	// Finalizers gives a new Repository that has none those of Grafana. It is for
+	// a server beside which somebody works them off: otherwise no Repository
+	// could be deleted.
+	Finalizers bool
 }
 
 // Server is the embedded API. It is an http.Handler without a listener and
 // without TLS, safe for concurrent use.
 type Server struct {
-	store   *state.Store
-	log     *slog.Logger
-	auth    *Gate
-	version string
-	mux     *http.ServeMux
-	feeds   map[string]*feed  // by resourceName; fixed after New
-	tallies map[string]*tally // likewise
+	store      *state.Store
+	log        *slog.Logger
+	auth       *Gate
+	version    string
+	finalizers bool
+	mux        *http.ServeMux
+	feeds      map[string]*feed  // by resourceName; fixed after New
+	tallies    map[string]*tally // likewise
 
 	life context.Context // ends with Close; open watches end with it
 	end  context.CancelFunc
@@ -68,7 +73,7 @@ type Server struct {
 // New makes a server on an open store. It takes over store.OnObjects, so that a
 // store has one server at most. The store must stay open until after Close.
 func New(store *state.Store, o Options) (*Server, error) {
-	s := &Server{store: store, log: o.Logger, auth: o.Auth, version: o.Version, feeds: map[string]*feed{}, tallies: map[string]*tally{}}
+	s := &Server{store: store, log: o.Logger, auth: o.Auth, version: o.Version, finalizers: o.Finalizers, feeds: map[string]*feed{}, tallies: map[string]*tally{}}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

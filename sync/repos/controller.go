@@ -16,6 +16,7 @@
 //	quota.go       limits of the namespace (pure)
 //	patch.go       what is to be written, which is nothing when all is said (pure)
 //	reconcile.go   the order of it all
+//	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
 //	wire.go        patch and pull job, by the API
 //
 // # Promises
@@ -71,7 +72,11 @@ type Options struct {
 	LocalPrefixes []string
 	// Suspensions are the Repositories to leave alone; nil = none.
 	Suspensions *Suspensions
-	Tenure      Tenure // nil = all are this controller's
+	// Leaver deals with what a Repository leaves behind, and Unhook with its webhook;
+	// nil = that is left to others, with its finalizers.
+	Leaver Leaver
+	Unhook func(ctx context.Context, repo *unstructured.Unstructured) error
+	Tenure Tenure // nil = all are this controller's
 	// Since says that what was pulled before may have been lost; zero = nothing was.
 	Since   time.Time
 	Resync  time.Duration // the rest after something failed; 0 = 60 s

@@ -34,8 +34,11 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 		c.forget(k)
 		return time.Time{}, 0, nil
 	}
-	if obj.GetDeletionTimestamp() != nil || obj.GetLabels()[api.LabelPendingGone] != "" || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+	if obj.GetLabels()[api.LabelPendingGone] != "" || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
 		return time.Time{}, 0, nil
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		return c.end(ctx, k, obj)
 	}
 	if c.o.Suspensions != nil {
 		if s, on := c.o.Suspensions.Of(k, string(obj.GetUID())); on {

@@ -23,6 +23,8 @@ type server interface {
 	patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error)
 	// pull queues a pull job. An AlreadyExists error says that one is there.
 	pull(ctx context.Context, k Key, incremental bool) error
+	// dropJob deletes a job as it is given; a Conflict error says that it has changed.
+	dropJob(ctx context.Context, job *unstructured.Unstructured) error
 }
 
 // errMoved says that the Repository is not the one any more that a patch was
@@ -112,6 +114,14 @@ func (w wire) create(ctx context.Context, k Key, incremental bool) error {
 	job.SetLabels(map[string]string{api.LabelRepository: k.Name})
 	_, err := w.client.Resource(api.Jobs).Namespace(k.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	return err
+}
+
+func (w wire) dropJob(ctx context.Context, job *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	uid, version := job.GetUID(), job.GetResourceVersion()
+	return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Delete(ctx, job.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
 func decode(answer []byte) (*unstructured.Unstructured, error) {

@@ -198,6 +198,12 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	for _, m := range st.Message {
 		f.add("message", m)
 	}
+	if u.GetDeletionTimestamp() != nil {
+		f.add("being deleted", "since "+u.GetDeletionTimestamp().UTC().Format(time.RFC3339))
+		if repo.Status.DeleteError != "" {
+			f.add("in the way", repo.Status.DeleteError)
+		}
+	}
 	for _, stat := range repo.Status.Stats {
 		f.add(stat.Resource, fmt.Sprint(stat.Count))
 	}

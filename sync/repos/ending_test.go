@@ -1,0 +1,199 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/sync/api"
+	"limpet/sync/workers"
+)
+
+var everything = []string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup}
+
+var boards = schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1", Resource: "dashboards"}
+
+// leaves lets a controller have the real clean-up, and a webhook that err decides
+// about.
+func leaves(unhooked *atomic.Int64, err *atomic.Pointer[error]) func(*rig, *Options) {
+	return func(r *rig, o *Options) {
+		o.Leaver = workers.NewOrphans(workers.PullOptions{Client: r.client, Logger: o.Logger})
+		o.Unhook = func(context.Context, *unstructured.Unstructured) error {
+			unhooked.Add(1)
+			if e := err.Load(); e != nil {
+				return *e
+			}
+			return nil
+		}
+	}
+}
+
+func (r *rig) delete() {
+	r.t.Helper()
+	if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(r.t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) count(gvr schema.GroupVersionResource) int {
+	r.t.Helper()
+	list, err := r.client.Resource(gvr).Namespace(r.namespace).List(r.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return len(list.Items)
+}
+
+func (r *rig) gone() {
+	r.t.Helper()
+	eventually(r.t, "the repository is gone", func() bool {
+		_, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Get(r.t.Context(), "site", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+// job makes a job of the Repository that nobody runs here.
+func (r *rig) job(name, action string, labels map[string]string) {
+	r.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": action, "repository": "site", action: map[string]any{}}}}
+	u.SetAPIVersion(api.Jobs.GroupVersion().String())
+	u.SetKind("Job")
+	u.SetName(name)
+	u.SetLabels(labels)
+	if _, err := r.client.Resource(api.Jobs).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestEnd: a Repository that is deleted takes its waiting jobs, its webhook and its
+// objects with it, and waits for a job that runs.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			var unhooked atomic.Int64
+			r := newRig(t, server, leaves(&unhooked, new(atomic.Pointer[error])))
+			r.repo.Add(t, "a/one.json")
+			r.repo.Add(t, "two.json")
+			r.create(nil, nil)
+			r.pulls()
+			r.until("it is pulled", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
+			eventually(t, "the job is gone", func() bool { return r.count(api.Jobs) == 0 })
+			if r.count(boards) != 2 {
+				t.Fatal("the dashboards are not there")
+			}
+			r.merge(`{"metadata":{"finalizers":["` + strings.Join(everything, `","`) + `"]}}`)
+			r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
+			r.job("site-delete", "push", nil)
+			eventually(t, "the controller sees the jobs", func() bool { return len(r.controller.jobs.Sights()) == 2 })
+			r.writes.take()
+			r.delete()
+			var got []string
+			eventually(t, "the waiting job is gone", func() bool { got = append(got, r.writes.take()...); return len(got) > 0 })
+			if !slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, "DELETE jobs/site-delete") }) || unhooked.Load() != 0 || r.count(boards) != 2 {
+				t.Errorf("while a job runs: %q, %d dashboards", got, r.count(boards))
+			}
+			if err := r.client.Resource(api.Jobs).Namespace(r.namespace).Delete(t.Context(), "site-push", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			r.gone()
+			if n := r.count(boards); n != 0 || unhooked.Load() != 1 {
+				t.Errorf("%d dashboards are left, the webhook was removed %d times", n, unhooked.Load())
+			}
+			got = r.writes.take()
+			if want := []string{"PATCH repositories/site: test /metadata/resourceVersion, remove /metadata/finalizers"}; !equalPrefixes(got, want) {
+				t.Errorf("writes %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestEndThatIsHeldUp: what is in the way is told once, and the end comes when it
+// is not any more; finalizers of others stay.
+func TestEndThatIsHeldUp(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			var unhooked atomic.Int64
+			var fault atomic.Pointer[error]
+			away := error(errors.New("https://git.example.com does not answer"))
+			fault.Store(&away)
+			r := newRig(t, server, leaves(&unhooked, &fault))
+			r.create(nil, nil)
+			r.until("it is seen", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+			r.merge(`{"metadata":{"finalizers":["cleanup","release-orphan-resources","example.com/theirs"]}}`)
+			r.writes.take()
+			r.delete()
+			repo := r.until("the fault is told", func(repo api.Repository) bool { return repo.Status.DeleteError != "" })
+			if want := "cleanup: https://git.example.com does not answer"; repo.Status.DeleteError != want {
+				t.Errorf("deleteError %q, want %q", repo.Status.DeleteError, want)
+			}
+			tries := unhooked.Load()
+			eventually(t, "it is tried again", func() bool { return unhooked.Load() > tries+2 })
+			told := 0
+			for _, w := range r.writes.take() {
+				if strings.Contains(w, "/status/deleteError") {
+					told++
+				}
+			}
+			if told != 1 {
+				t.Errorf("it is told %d times", told)
+			}
+			fault.Store(nil)
+			eventually(t, "the finalizers of ours are gone", func() bool {
+				_, u := r.get()
+				return slices.Equal(u.GetFinalizers(), []string{"example.com/theirs"})
+			})
+			r.merge(`{"metadata":{"finalizers":null}}`)
+			r.gone()
+		})
+	}
+}
+
+// TestEndByForce: a remote that is gone for ever holds up nothing.
+func TestEndByForce(t *testing.T) {
+	t.Parallel()
+	var unhooked atomic.Int64
+	var fault atomic.Pointer[error]
+	away := error(errors.New("no such host"))
+	fault.Store(&away)
+	r := newRig(t, "embedded", leaves(&unhooked, &fault))
+	r.create(nil, nil)
+	r.merge(`{"metadata":{"finalizers":["cleanup"],"annotations":{"` + annoForce + `":"true"}}}`)
+	r.delete()
+	r.gone()
+	if unhooked.Load() == 0 {
+		t.Error("the webhook was not asked about at all")
+	}
+}
+
+// TestEndDoesNotWaitForEver: a claim that nobody ends holds up its Repository for
+// as long as a job may run.
+func TestEndDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
+	r.create(nil, nil)
+	r.merge(`{"metadata":{"finalizers":["remove-pending-jobs"]}}`)
+	r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
+	eventually(t, "the controller sees the job", func() bool { return len(r.controller.jobs.Sights()) == 1 })
+	r.delete()
+	eventually(t, "it waits", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
+	r.later(runLimit - time.Minute)
+	eventually(t, "it waits on", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
+	if _, u := r.get(); len(u.GetFinalizers()) == 0 {
+		t.Fatal("it did not wait")
+	}
+	r.later(2 * time.Minute)
+	r.gone()
+}
