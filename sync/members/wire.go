@@ -5,7 +5,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
 	"limpet/sync/api"
 )
@@ -16,25 +15,21 @@ type wire struct {
 	namespace string
 }
 
-func (w wire) leases() dynamic.ResourceInterface {
-	return w.client.Resource(leases).Namespace(w.namespace)
-}
-
 func (w wire) get(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-	return w.leases().Get(ctx, name, metav1.GetOptions{})
+	return w.client.Resource(leases).Namespace(w.namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 func (w wire) create(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return w.leases().Create(ctx, u, metav1.CreateOptions{})
+	return w.client.Resource(leases).Namespace(w.namespace).Create(ctx, u, metav1.CreateOptions{})
 }
 
 func (w wire) update(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return w.leases().Update(ctx, u, metav1.UpdateOptions{})
+	return w.client.Resource(leases).Namespace(w.namespace).Update(ctx, u, metav1.UpdateOptions{})
 }
 
 func (w wire) remove(ctx context.Context, u *unstructured.Unstructured) error {
 	uid, version := u.GetUID(), u.GetResourceVersion()
-	return w.leases().Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	return w.client.Resource(leases).Namespace(w.namespace).Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
 func (w wire) watch(ctx context.Context, seen, gone func(*unstructured.Unstructured), synced func()) error {
