@@ -225,6 +225,54 @@ func TestLeaseIsLost(t *testing.T) {
 	}
 }
 
+// TestLeaseIsLostAgainAndAgain: a long job outlives many losses of its lease, and
+// none of them has to wait for longer because of those before: in the end another
+// agent would take the job, and count an attempt.
+func TestLeaseIsLostAgainAndAgain(t *testing.T) {
+	jump := func(r *rig) func() {
+		r.model.set(func() { r.model.skew += time.Hour })
+		return func() {}
+	}
+	stall := func(r *rig) func() {
+		r.model.inject(func(c call) fault {
+			if c.Verb == "update" && c.Lease {
+				return fault{delay: time.Hour}
+			}
+			return fault{}
+		})
+		return func() { r.model.inject(nil) }
+	}
+	for name, lose := range map[string]func(*rig) (mend func()){"the clock of the server jumps": jump, "renewals stall": stall} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := work(time.Hour)
+				a := r.start("a", Options{}, w)
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				for n := 1; n <= 10; n++ {
+					mend := lose(r)
+					for a.count(EventLost) < n {
+						pass(10 * time.Millisecond)
+					}
+					lost := time.Now()
+					mend()
+					for a.count(EventResumed) < n && time.Since(lost) < time.Minute {
+						pass(10 * time.Millisecond)
+					}
+					if took := time.Since(lost); took > time.Second {
+						t.Errorf("loss %d: taken up again after %s", n, took)
+					}
+					pass(15 * time.Second)
+				}
+				if got := len(w.seen()); got != 11 {
+					t.Errorf("%d runs", got)
+				}
+			})
+		})
+	}
+}
+
 // TestCancelForOthers: the wish is written into the job, its owner obeys.
 func TestCancelForOthers(t *testing.T) {
 	bubble(t, func(r *rig) {
