@@ -68,7 +68,11 @@ func (r *run) daemon(ctx context.Context) error {
 	}
 	signals, stop := drainSignals()
 	defer stop()
-	return r.mending(ctx, func() error { return r.headless(ctx, path, signals) })
+	err = r.mending(ctx, func() error { return r.headless(ctx, path, signals) })
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return lateEnd(ctx) // told to end before it had begun: nothing was claimed
+	}
+	return err
 }
 
 // mendPause is the least time between two openings of a state file that turns
