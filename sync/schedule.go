@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/repos"
@@ -58,23 +60,24 @@ func (a *Agent) want() {
 	}
 }
 
-// timetable is what the schedule remembers from one look to the next.
+// timetable is what the schedule remembers of repositories, by UID, from one look
+// to the next.
 type timetable struct {
 	repos *shelf[*api.Repository]
 	// refused says until when a repository is let alone.
-	refused map[string]time.Time
+	refused map[types.UID]time.Time
 	// looked is the generation that was noted in the status of a repository,
 	// which the cache may not show yet.
-	looked map[string]int64
+	looked map[types.UID]int64
 	// made is when the state file was made that holds the objects, and whole the
 	// repositories that were pulled whole since this process runs: the clock may
 	// have been wrong then.
 	made  time.Time
-	whole map[string]bool
+	whole map[types.UID]bool
 }
 
 func newTimetable() *timetable {
-	return &timetable{newShelf[*api.Repository](), map[string]time.Time{}, map[string]int64{}, time.Time{}, map[string]bool{}}
+	return &timetable{newShelf[*api.Repository](), map[types.UID]time.Time{}, map[types.UID]int64{}, time.Time{}, map[types.UID]bool{}}
 }
 
 // scheduleOnce asks for the pulls that are due at now. A repository whose pull
@@ -84,7 +87,7 @@ func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
 	objects := a.repos.Sights()
 	for _, seen := range objects {
 		u := seen.Object()
-		key := u.GetNamespace() + "/" + u.GetName()
+		key := u.GetUID()
 		repo := t.repos.of(seen, readRepo)
 		if repo == nil || u.GetDeletionTimestamp() != nil || now.Before(t.refused[key]) {
 			continue
@@ -111,6 +114,23 @@ func (a *Agent) scheduleOnce(ctx context.Context, now time.Time, t *timetable) {
 		a.log.Warn("cannot ask for a pull", "repo", u.GetName(), "namespace", u.GetNamespace(), "err", err, "next_try_in", a.cfg.Resync)
 	}
 	t.repos.end(len(objects))
+	t.forget(objects)
+}
+
+// forget drops what is remembered of repositories that are gone, once it is more
+// than there are repositories.
+func (t *timetable) forget(objects []api.Sight) {
+	if max(len(t.refused), len(t.whole)) <= len(objects) { // looked has what whole has
+		return
+	}
+	there := make(map[types.UID]bool, len(objects))
+	for _, seen := range objects {
+		there[types.UID(seen.UID())] = true
+	}
+	gone := func(uid types.UID) bool { return !there[uid] }
+	maps.DeleteFunc(t.refused, func(uid types.UID, _ time.Time) bool { return gone(uid) })
+	maps.DeleteFunc(t.looked, func(uid types.UID, _ int64) bool { return gone(uid) })
+	maps.DeleteFunc(t.whole, func(uid types.UID, _ bool) bool { return gone(uid) })
 }
 
 // look notes in a Repository that its spec has been looked at, as the controller

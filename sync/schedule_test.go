@@ -119,6 +119,30 @@ func TestScheduleLetsARefusalRest(t *testing.T) {
 	}
 }
 
+// TestScheduleForgetsWhatIsGone: what it remembers does not outgrow the repositories.
+func TestScheduleForgetsWhatIsGone(t *testing.T) {
+	t.Parallel()
+	a, _ := newAgent(t, nil)
+	start(t, a.jobs.Run, a.repos.Run)
+	table := newTimetable()
+	repository(t, a, "stays", nil)
+	res := a.client.Resource(api.Repositories).Namespace("default")
+	for i := range 5 {
+		name := fmt.Sprint("gone-", i)
+		repository(t, a, name, nil)
+		table.refused[types.UID(fmt.Sprint(i))] = time.Now()
+		a.scheduleOnce(t.Context(), time.Now(), table)
+		if err := res.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the agent sees that it is gone", func() bool { return len(a.repos.Sights()) == 1 })
+	}
+	a.scheduleOnce(t.Context(), time.Now(), table)
+	if len(table.refused) != 0 || len(table.looked) != 1 || len(table.whole) != 1 {
+		t.Errorf("refused %v, looked %v, whole %v", table.refused, table.looked, table.whole)
+	}
+}
+
 // TestWhatWakesTheSchedule: a new repository and a changed spec do, a status
 // does not.
 func TestWhatWakesTheSchedule(t *testing.T) {

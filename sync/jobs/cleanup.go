@@ -220,7 +220,8 @@ func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, n
 func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *cleanupResult) error {
 	c, a := k.c, aboutOf(job)
 	crashed := crashedAttempt(job, a.attempt, expiredText)
-	h, err := c.claim(ctx, job, func(*unstructured.Unstructured) bool { return false })
+	doomed := c.o.Cleanup == CleanupFail
+	h, err := c.claim(ctx, job, doomed, func(*unstructured.Unstructured) bool { return false })
 	if err != nil {
 		if errors.Is(err, errTaken) || errors.Is(err, errBusy) {
 			return nil
@@ -231,7 +232,7 @@ func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *c
 	c.tell(EventFailed, a, deathMessage)
 	h.before = addAttempt(h.before, crashed)
 	out := death()
-	if c.o.Cleanup == CleanupRequeue {
+	if !doomed {
 		out = dead(out, attemptCrashed, a.attempt)
 	}
 	if v := c.finish(ctx, h, newProgress(time.Now()), out); v.retry {

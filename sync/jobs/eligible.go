@@ -79,7 +79,11 @@ func (c *Controller) judge(job, repo *unstructured.Unstructured) judgement {
 	case a.repository == "":
 		return endAs(api.StateError, "spec.repository is not set")
 	case cancelReason(job) != "":
-		j := endAs(api.StateError, "cancelled before it began: %s", cancelReason(job))
+		when := "before it began"
+		if attemptsOf(job) > 0 {
+			when = "between two attempts"
+		}
+		j := endAs(api.StateError, "cancelled %s: %s", when, cancelReason(job))
 		j.end.cancelled = true
 		return j
 	case repo == nil && !orphan:

@@ -225,7 +225,7 @@ func (c *Controller) yield(h *held, to *rival) verdict {
 	if !given {
 		return v
 	}
-	c.dropClaim(context.WithoutCancel(h.ctx), h)
+	c.rest(context.WithoutCancel(h.ctx), h)
 	c.tell(EventReleased, h.about, "another agent works on the repository: it has job "+to.job)
 	return verdict{again: true, calm: true, bar: bar, rest: max(time.Millisecond, c.occupied(lane{h.Namespace, h.repository}))}
 }

@@ -44,10 +44,11 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 	}
 }
 
-// eager says that a person wants the job now: the rest between two attempts was
-// taken off it, while nobody claimed it.
+// eager says that a person wants something of a job that rests between two
+// attempts, while nobody claims it: the rest was taken off it, or it was cancelled.
 func eager(old, job *unstructured.Unstructured) bool {
-	return old.GetUID() == job.GetUID() && !claimed(old) && !claimed(job) && notBefore(old) > 0 && notBefore(job) == 0
+	return old.GetUID() == job.GetUID() && !claimed(old) && !claimed(job) && notBefore(old) > 0 &&
+		(notBefore(job) == 0 || cancelReason(old) == "" && cancelReason(job) != "")
 }
 
 // restOf is how long a job is left alone that was given back or taken away by
@@ -63,6 +64,9 @@ func (c *Controller) restOf(job *unstructured.Unstructured) time.Duration {
 
 // meet tells the neighbours of a job; old is how it was before, or nil.
 func (c *Controller) meet(old, job *unstructured.Unstructured) {
+	if claimed(job) {
+		c.restsElsewhere(job)
+	}
 	if c.neighbours.see(old, job) {
 		c.queue.free(laneOf(job))
 	}
@@ -71,6 +75,9 @@ func (c *Controller) meet(old, job *unstructured.Unstructured) {
 func (c *Controller) deleted(job *unstructured.Unstructured) {
 	if c.neighbours.gone(job) {
 		c.queue.free(laneOf(job))
+	}
+	if _, ok := c.rested(string(job.GetUID())); ok {
+		c.lookAgain() // for sweep
 	}
 	if h := c.heldJob(string(job.GetUID())); h != nil && h.interrupt("the job was deleted while it ran", true) {
 		c.tell(EventCancelled, h.about, "the job was deleted while it ran")
@@ -120,6 +127,14 @@ func (c *Controller) list(ctx context.Context) {
 // looked at again, so that a thousand changes are one look.
 const gathering = 200 * time.Millisecond
 
+// lookAgain has the list looked at before its time.
+func (c *Controller) lookAgain() {
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+}
+
 // repoHandler has the jobs looked at again when a Repository has changed in what
 // decides about them: it came or went, is about to be deleted, or its labels or
 // its priority are others.
@@ -128,10 +143,7 @@ func (c *Controller) repoHandler() api.Handler {
 		if !c.jobs.HasSynced() || !c.repos.HasSynced() {
 			return // the first look is still to come
 		}
-		select {
-		case c.again <- struct{}{}:
-		default:
-		}
+		c.lookAgain()
 	}
 	return api.Handler{Add: look, Delete: look, Update: func(old, repo *unstructured.Unstructured) {
 		if old.GetUID() != repo.GetUID() || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||

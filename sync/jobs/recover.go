@@ -46,7 +46,7 @@ func (c *Controller) recall(ctx context.Context) error {
 		r := c.resultOf(ctx, k)
 		c.mu.Lock()
 		if k.Phase == state.PhaseResting {
-			c.resting[k.UID] = k
+			c.resting[k.UID] = respite{claim: k}
 			c.mu.Unlock()
 			continue
 		}
@@ -147,7 +147,7 @@ func (c *Controller) forget(ctx context.Context, u unsettled, why string) error 
 // resume goes on with a job that still carries our claim.
 func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured, u unsettled) verdict {
 	k := u.claim
-	if u.restart && k.Phase == state.PhaseHeld {
+	if u.restart && k.Phase == state.PhaseHeld && !k.Doomed { // nobody has worked under a doomed one
 		k.Attempt++
 	}
 	if k.Phase == state.PhaseIntent {
@@ -187,6 +187,9 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	}
 	c.step(failpoint.Confirmed, h.about)
 	c.tell(EventResumed, h.about, resumedText(k))
+	if k.Doomed {
+		return c.finish(ctx, h, newProgress(time.Now()), death())
+	}
 	if k.Attempt > c.o.MaxAttempts {
 		return c.finish(ctx, h, newProgress(time.Now()), dead(death(), attemptCrashed, c.o.MaxAttempts))
 	}

@@ -22,7 +22,7 @@ func (c *Controller) release(h *held, why string) verdict {
 	if !given {
 		return v
 	}
-	c.dropClaim(context.WithoutCancel(h.ctx), h)
+	c.rest(context.WithoutCancel(h.ctx), h)
 	c.tell(EventReleased, h.about, why)
 	return verdict{bar: c.o.Interval, again: true, calm: true}
 }
