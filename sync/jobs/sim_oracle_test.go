@@ -18,13 +18,19 @@ import (
 // simOracle holds every write and every run against the laws of this room.
 type simOracle struct {
 	broken    []simBreach
-	archives  map[string]int       // HistoricJobs that agents have made, by UID
-	runs      []*simRun            // that have not returned
-	together  int                  // runs that began on a repository that another agent worked on
-	disturbed map[string]bool      // UIDs that somebody wrote without regard for claims
-	made      map[string]key       // UIDs of all jobs there ever were
-	ended     map[string]string    // who took the job out of the queue, by UID
-	renewed   map[string]time.Time // when the claim was written or renewed last, by UID; by the bubble's time, not by what its label says
+	archives  map[string]int        // HistoricJobs that agents have made, by UID
+	runs      []*simRun             // that have not returned
+	together  int                   // runs that began on a repository that another agent worked on
+	disturbed map[string]bool       // UIDs that somebody wrote without regard for claims
+	made      map[string]key        // UIDs of all jobs there ever were
+	ended     map[string]string     // who took the job out of the queue, by UID
+	renewed   map[string]simRenewal // by UID
+}
+
+// simRenewal is the last change of a claim.
+type simRenewal struct {
+	at    time.Time     // of the bubble, whatever its label says
+	ahead time.Duration // by which its label was in the future then
 }
 
 // simBreach is a broken law.
@@ -39,7 +45,7 @@ type simRun struct {
 }
 
 func newSimOracle() simOracle {
-	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}, renewed: map[string]time.Time{}}
+	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}, renewed: map[string]simRenewal{}}
 }
 
 func (o *simOracle) breach(uid, law string, args ...any) {
@@ -57,7 +63,8 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	}
 	renewed := o.renewed[uid]
 	if e.verb == "put" && claimIn(e.before) != claimIn(e.now) {
-		o.renewed[uid] = e.at
+		ms, _ := strconv.ParseInt(e.now.GetLabels()[api.LabelClaim], 10, 64)
+		o.renewed[uid] = simRenewal{e.at, time.UnixMilli(ms).Sub(w.now())}
 	}
 	p := e.sent.process
 	if p == nil {
@@ -73,13 +80,15 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	own := strings.HasPrefix(was, p.name+".")
 	at, err := strconv.ParseInt(since, 10, 64)
 	age := w.now().UnixMilli() - at
-	dead := err != nil || age > DefaultExpiry.Milliseconds() || age < (DefaultExpiry/6-DefaultExpiry).Milliseconds() // as far as its clock may be off
+	// A label that was far in the future when it was written says nothing, whatever
+	// the time is by now.
+	dead := err != nil || age > DefaultExpiry.Milliseconds() || renewed.ahead > DefaultExpiry-DefaultExpiry/6 // as far as its clock may be off
 	if (was != "" || since != "") && !own && !(e.now != nil && onlyAsksToStop(entry{before: e.before, now: e.now})) {
 		if !dead {
 			o.breach(uid, "%s: %s although %q holds the job since %d ms", p.name, e.verb, was, age)
 		}
 		// The clock of an owner may be wrong: its label is old, and it lives.
-		if still := e.at.Sub(renewed); still < DefaultExpiry {
+		if still := e.at.Sub(renewed.at); still < DefaultExpiry {
 			o.breach(uid, "%s: %s although %q has renewed its claim %s ago", p.name, e.verb, was, still)
 		}
 	}
