@@ -71,8 +71,8 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		}
 		next := job.DeepCopy()
 		setClaim(next, millis, k.Token)
-		setAnnotation(next, api.AnnoNotBefore, "")
-		setAnnotation(next, api.AnnoAgent, c.o.Agent)
+		api.SetAnnotation(next, api.AnnoNotBefore, "")
+		api.SetAnnotation(next, api.AnnoAgent, c.o.Agent)
 		setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
 		sent := c.host.now()
 		out, err := c.server.putJob(ctx, next)

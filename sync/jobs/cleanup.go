@@ -145,14 +145,13 @@ func (k *cleaner) candidates(ctx context.Context, now int64) (map[string]*unstru
 
 // readable says whether the claim label of a job will ever be found by age.
 func readable(job *unstructured.Unstructured, latest int64) bool {
-	at, err := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
+	at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
 	return err == nil && at <= latest
 }
 
 // patience returns how long a suspect has to be watched before it is certain.
 func (k *cleaner) patience(uid string, job *unstructured.Unstructured) time.Duration {
-	l := job.GetLabels()
-	seen := suspect{claim: l[api.LabelClaim], owner: l[api.LabelClaimOwner], since: time.Now()}
+	seen := suspect{claim: api.Label(job, api.LabelClaim), owner: api.Label(job, api.LabelClaimOwner), since: time.Now()}
 	if old, ok := k.suspects[uid]; ok && old.claim == seen.claim && old.owner == seen.owner {
 		return k.c.o.Expiry - time.Since(old.since)
 	}
@@ -165,7 +164,7 @@ func (k *cleaner) settle(ctx context.Context, job *unstructured.Unstructured, no
 	c, a := k.c, aboutOf(job)
 	dead := k.suspects[a.uid]
 	fresh, err := c.server.job(ctx, a.key)
-	if err != nil || string(fresh.GetUID()) != a.uid || fresh.GetLabels()[api.LabelClaim] != dead.claim || fresh.GetLabels()[api.LabelClaimOwner] != dead.owner {
+	if err != nil || string(fresh.GetUID()) != a.uid || api.Label(fresh, api.LabelClaim) != dead.claim || api.Label(fresh, api.LabelClaimOwner) != dead.owner {
 		delete(k.suspects, a.uid)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -203,7 +202,7 @@ func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	rest := attemptDelay(a.attempt + 1)
 	endAttempt(job, crashedAttempt(job, a.attempt, expiredText))
 	stripClaim(job)
-	setAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(now+rest.Milliseconds(), 10))
+	api.SetAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(now+rest.Milliseconds(), 10))
 	setState(job, api.StatePending)
 	if _, err := k.c.server.putJob(ctx, job); err != nil {
 		return err

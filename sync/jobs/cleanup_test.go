@@ -19,7 +19,7 @@ func (r *rig) dead(name string, age time.Duration, change ...func(*unstructured.
 }
 
 func attempts(n int) func(*unstructured.Unstructured) {
-	return func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoAttempt, strconv.Itoa(n)) }
+	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoAttempt, strconv.Itoa(n)) }
 }
 
 func rawClaim(value string) func(*unstructured.Unstructured) {

@@ -239,7 +239,7 @@ func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 			}
 			return nil
 		}
-		setAnnotation(job, api.AnnoCancel, cancelText)
+		api.SetAnnotation(job, api.AnnoCancel, cancelText)
 		if _, err = c.server.putJob(ctx, job); err == nil {
 			return nil
 		}

@@ -160,7 +160,7 @@ func TestRestIsEndedByAPerson(t *testing.T) {
 				if other {
 					a.Drain(true)
 				}
-				r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoNotBefore, "") })
+				r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoNotBefore, "") })
 				pass(time.Second)
 				if len(w.seen()) != 2 || len(r.model.all("jobs")) != 0 {
 					t.Errorf("runs %q", w.seen())

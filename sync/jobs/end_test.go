@@ -57,7 +57,7 @@ func TestCompletionMeetsFaults(t *testing.T) {
 			return func(c call) fault {
 				if deleting(c) && n < 5 {
 					n++
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(n)) })
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
 				}
 				return fault{}
 			}
@@ -195,7 +195,7 @@ func TestResultWaitsForTheAPI(t *testing.T) {
 		{"requeued", func(r *rig) {
 			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) {
 				stripClaim(u)
-				setAnnotation(u, api.AnnoAttempt, "1")
+				api.SetAnnotation(u, api.AnnoAttempt, "1")
 			})
 		}, posted, 0, 2},
 	}

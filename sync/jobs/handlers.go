@@ -28,7 +28,7 @@ func (c *Controller) added(job *unstructured.Unstructured) {
 
 func (c *Controller) updated(old, job *unstructured.Unstructured) {
 	c.seen(time.Time{})
-	if old.GetUID() != job.GetUID() {
+	if api.Meta(old, "uid") != api.Meta(job, "uid") {
 		c.deleted(old)
 	}
 	c.watch(job)
@@ -37,7 +37,7 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 	case claimed(job):
 	case eager(old, job):
 		c.queue.hurry(keyOf(job), laneOf(job))
-	case old.GetUID() == job.GetUID() && claimed(old):
+	case api.Meta(old, "uid") == api.Meta(job, "uid") && claimed(old):
 		c.queue.addAfter(keyOf(job), laneOf(job), c.restOf(job))
 	default:
 		c.queue.rank(keyOf(job), laneOf(job), c.priorityOf(job))
@@ -47,7 +47,7 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 // eager says that a person wants something of a job that rests between two
 // attempts, while nobody claims it: the rest was taken off it, or it was cancelled.
 func eager(old, job *unstructured.Unstructured) bool {
-	return old.GetUID() == job.GetUID() && !claimed(old) && !claimed(job) && notBefore(old) > 0 &&
+	return api.Meta(old, "uid") == api.Meta(job, "uid") && !claimed(old) && !claimed(job) && notBefore(old) > 0 &&
 		(notBefore(job) == 0 || cancelReason(old) == "" && cancelReason(job) != "")
 }
 
@@ -76,10 +76,10 @@ func (c *Controller) deleted(job *unstructured.Unstructured) {
 	if c.neighbours.gone(job) {
 		c.queue.free(laneOf(job))
 	}
-	if _, ok := c.rested(string(job.GetUID())); ok {
+	if _, ok := c.rested(api.Meta(job, "uid")); ok {
 		c.lookAgain() // for sweep
 	}
-	if h := c.heldJob(string(job.GetUID())); h != nil && h.interrupt("the job was deleted while it ran", true) {
+	if h := c.heldJob(api.Meta(job, "uid")); h != nil && h.interrupt("the job was deleted while it ran", true) {
 		c.tell(EventCancelled, h.about, "the job was deleted while it ran")
 	}
 }
@@ -90,7 +90,7 @@ func (c *Controller) watch(job *unstructured.Unstructured) {
 	if reason == "" {
 		return
 	}
-	if h := c.heldJob(string(job.GetUID())); h != nil && h.interrupt(reason, false) {
+	if h := c.heldJob(api.Meta(job, "uid")); h != nil && h.interrupt(reason, false) {
 		c.tell(EventCancelled, h.about, reason)
 	}
 }
@@ -146,8 +146,8 @@ func (c *Controller) repoHandler() api.Handler {
 		c.lookAgain()
 	}
 	return api.Handler{Add: look, Delete: look, Update: func(old, repo *unstructured.Unstructured) {
-		if old.GetUID() != repo.GetUID() || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
-			old.GetAnnotations()[api.AnnoPriority] != repo.GetAnnotations()[api.AnnoPriority] ||
+		if api.Meta(old, "uid") != api.Meta(repo, "uid") || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
+			api.Annotation(old, api.AnnoPriority) != api.Annotation(repo, api.AnnoPriority) ||
 			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {
 			look(repo)
 		}

@@ -54,7 +54,7 @@ func TestLeaseOutlastsFaults(t *testing.T) {
 		"somebody writes the job before each of our writes": func(r *rig, c call) fault {
 			if c.Resource == "jobs" && c.Verb == "update" && c.body.GetLabels()[api.LabelClaimOwner] != "" && time.Now().UnixMilli()%3 != 0 {
 				if r.model.get("jobs", "default", c.Name) != nil {
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(u.GetResourceVersion())) })
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(u.GetResourceVersion())) })
 				}
 			}
 			return fault{}
@@ -135,7 +135,7 @@ func TestLeaseIsLost(t *testing.T) {
 			r.job("r1", "r1-sync", claimOf("stranger", r.model.now()))
 		}, ErrCancelled, 0, "theirs"},
 		{"cancelled by annotation", func(r *rig, _ *agent) {
-			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoCancel, "enough") })
+			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "enough") })
 		}, ErrCancelled, 0, "cancelled"},
 		{"cancelled by call", func(_ *rig, a *agent) {
 			if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {

@@ -50,7 +50,7 @@ func TestJobIsDeletedWhileItRests(t *testing.T) {
 				}
 				r.model.remove("jobs", "default", "r1-sync")
 				if c.reused {
-					r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoNotBefore, "9999999999999") })
+					r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoNotBefore, "9999999999999") })
 				}
 				if c.away {
 					a = r.start("a2", Options{}, quick())
@@ -221,7 +221,7 @@ func TestManyJobsRest(t *testing.T) {
 		settle()
 		hold := func() *held {
 			job := r.job("r1", "resting", func(u *unstructured.Unstructured) {
-				setAnnotation(u, api.AnnoNotBefore, "9999999999999")
+				api.SetAnnotation(u, api.AnnoNotBefore, "9999999999999")
 				endAttempt(u, state.Attempt{N: 1, State: attemptTransient})
 			})
 			return a.hold(context.Background(), job, state.Claim{UID: string(job.GetUID()), Namespace: "default", Name: "resting", Mark: []byte("1")}, a.host.now())

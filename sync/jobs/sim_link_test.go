@@ -51,7 +51,6 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	l.mu.Lock()
 	id := simCall{op, about}
 	l.count[id]++
-	l.total++
 	f := p.fate.of(p.nr).about(op).about(about).of(l.count[id])
 	l.mu.Unlock()
 	if p.dead.Load() {
@@ -60,6 +59,9 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	l.mu.Lock()
+	l.total++
+	l.mu.Unlock()
 	if d := p.awakeIn(); d > 0 {
 		<-time.After(d + f.between(0, 50*time.Millisecond))
 	}
@@ -173,7 +175,7 @@ func (l *simLink) leave(uid string) simSent {
 func (l *simLink) proved(job *unstructured.Unstructured, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	uid, label := string(job.GetUID()), job.GetLabels()[api.LabelClaim]
+	uid, label := api.Meta(job, "uid"), api.Label(job, api.LabelClaim)
 	if label != "" && l.proof[uid].label != label {
 		l.proof[uid] = simProof{label, sent}
 	}
@@ -195,7 +197,7 @@ func (l *simLink) putJob(ctx context.Context, job *unstructured.Unstructured) (*
 	if job.GetUID() == "" || job.GetResourceVersion() == "" {
 		panic("jobs: internal error: unconditional write of a job")
 	}
-	sent := l.leave(string(job.GetUID()))
+	sent := l.leave(api.Meta(job, "uid"))
 	began := l.p.now().Time
 	var out *unstructured.Unstructured
 	err := l.travel(ctx, "put", job.GetName(), func() (err error) {
@@ -255,7 +257,7 @@ func (l *simLink) archived(ctx context.Context, _, uid string) (bool, error) {
 }
 
 func (l *simLink) archive(ctx context.Context, historic *unstructured.Unstructured) error {
-	uid := historic.GetLabels()[api.LabelOriginalUID]
+	uid := api.Label(historic, api.LabelOriginalUID)
 	sent := l.leave(uid)
 	return l.travel(ctx, "archive", uid, func() error {
 		return l.p.world.addHistoric(l.p.name, sent, historic)

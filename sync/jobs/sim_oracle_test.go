@@ -63,7 +63,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	}
 	renewed := o.renewed[uid]
 	if e.verb == "put" && claimIn(e.before) != claimIn(e.now) {
-		ms, _ := strconv.ParseInt(e.now.GetLabels()[api.LabelClaim], 10, 64)
+		ms, _ := strconv.ParseInt(api.Label(e.now, api.LabelClaim), 10, 64)
 		o.renewed[uid] = simRenewal{e.at, time.UnixMilli(ms).Sub(w.now())}
 	}
 	p := e.sent.process
@@ -75,8 +75,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		o.judgeArchive(w, e, uid)
 		return
 	}
-	l := e.before.GetLabels()
-	was, since := l[api.LabelClaimOwner], l[api.LabelClaim]
+	was, since := api.Label(e.before, api.LabelClaimOwner), api.Label(e.before, api.LabelClaim)
 	own := strings.HasPrefix(was, p.name+".")
 	at, err := strconv.ParseInt(since, 10, 64)
 	age := w.now().UnixMilli() - at
@@ -94,9 +93,8 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	}
 	claim := ""
 	if e.now != nil {
-		n := e.now.GetLabels()
-		claim = n[api.LabelClaim]
-		if claim != since && (claim == "") != (n[api.LabelClaimOwner] == "") {
+		claim = api.Label(e.now, api.LabelClaim)
+		if claim != since && (claim == "") != (api.Label(e.now, api.LabelClaimOwner) == "") {
 			o.breach(uid, "%s: one claim label without the other", p.name)
 		}
 	}
@@ -106,7 +104,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		if slack := DefaultExpiry/6 + time.Second; err != nil || off > slack || off < -slack && !p.slept(e.sent.at.Add(-time.Minute), e.sent.at) {
 			o.breach(uid, "%s: a claim of %s is %s off", p.name, claim, off)
 		}
-		if !p.disk.remembers(uid, e.now.GetLabels()[api.LabelClaimOwner]) {
+		if !p.disk.remembers(uid, api.Label(e.now, api.LabelClaimOwner)) {
 			o.breach(uid, "%s: a claim that its state file does not know", p.name)
 		}
 		if !e.sent.clock {
@@ -120,8 +118,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 
 // claimIn is what a job says of its claim.
 func claimIn(u *unstructured.Unstructured) [2]string {
-	l := u.GetLabels()
-	return [2]string{l[api.LabelClaim], l[api.LabelClaimOwner]}
+	return [2]string{api.Label(u, api.LabelClaim), api.Label(u, api.LabelClaimOwner)}
 }
 
 // neighbour notes when somebody takes a claim of an agent away, who cannot know.
@@ -129,7 +126,7 @@ func (o *simOracle) neighbour(e simEntry, uid string) {
 	if e.before == nil || e.now == nil {
 		return
 	}
-	if owner := e.before.GetLabels()[api.LabelClaimOwner]; strings.HasPrefix(owner, "h") && owner != e.now.GetLabels()[api.LabelClaimOwner] {
+	if owner := api.Label(e.before, api.LabelClaimOwner); strings.HasPrefix(owner, "h") && owner != api.Label(e.now, api.LabelClaimOwner) {
 		o.disturbed[uid] = true
 	}
 }
@@ -153,12 +150,12 @@ func (o *simOracle) judgeArchive(w *simWorld, e simEntry, uid string) {
 	}
 	o.judgeLease(e, uid, true)
 	job := w.jobs[o.made[uid]]
-	if job == nil || string(job.GetUID()) != uid {
+	if job == nil || api.Meta(job, "uid") != uid {
 		return
 	}
 	// A host that falls asleep between the last look and the request sends it when
 	// it wakes up: no lease can prevent that, only the name of the HistoricJob.
-	if owner := job.GetLabels()[api.LabelClaimOwner]; !strings.HasPrefix(owner, p.name+".") && !e.sent.asleep && !o.disturbed[uid] {
+	if owner := api.Label(job, api.LabelClaimOwner); !strings.HasPrefix(owner, p.name+".") && !e.sent.asleep && !o.disturbed[uid] {
 		o.breach(uid, "%s: a HistoricJob although %q holds the job", p.name, owner)
 	}
 }
@@ -185,12 +182,11 @@ func (o *simOracle) begin(w *simWorld, r *simRun) {
 // deleted leaves its worker running until it hears of that.
 func (o *simOracle) holds(w *simWorld, r *simRun) bool {
 	job := w.jobs[o.made[r.uid]]
-	if job == nil || string(job.GetUID()) != r.uid {
+	if job == nil || api.Meta(job, "uid") != r.uid {
 		return false
 	}
-	l := job.GetLabels()
-	at, _ := strconv.ParseInt(l[api.LabelClaim], 10, 64)
-	return strings.HasPrefix(l[api.LabelClaimOwner], r.p.name+".") && w.now().UnixMilli()-at < DefaultExpiry.Milliseconds()
+	at, _ := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
+	return strings.HasPrefix(api.Label(job, api.LabelClaimOwner), r.p.name+".") && w.now().UnixMilli()-at < DefaultExpiry.Milliseconds()
 }
 
 func (o *simOracle) end(w *simWorld, r *simRun) {
