@@ -69,6 +69,10 @@ func TestNetServerAway(t *testing.T) {
 	until(t, "some are done", func() bool { return f.waiting() < backlog-5 })
 	d.close()
 	within(t, 3*fieldExpiry, "the lease is given up", func() bool { return len(a.lines("lease lost")) > 0 })
+	// The answer to the last renewal may have been cut off.
+	if went := slices.Min(f.outlived(a)); went < fieldGivesUp-fieldRenew-500*time.Millisecond {
+		t.Errorf("the work ended %s after the last renewal, although the lease was good for %s", went, fieldGivesUp)
+	}
 	d.knocks()
 	cpu, began := a.cpu(t), time.Now()
 	for i := range 20 {
@@ -122,8 +126,22 @@ func TestNetRenewalsStall(t *testing.T) {
 	}
 	g.open()
 	f.done(time.Minute, uids...)
-	// The claim in the job is the time of its last renewal, which the work may
-	// not outlive by the expiry.
+	waits := f.outlived(a)
+	if worst := slices.Max(waits); worst >= fieldExpiry {
+		t.Errorf("the work went on for %s after the last renewal", worst)
+	}
+	// One of them may be late on a busy machine.
+	if least, usual := slices.Min(waits), median(waits); least < fieldGivesUp-time.Second || usual > fieldGivesUp+time.Second {
+		t.Errorf("leases were given up %s after the last renewal, %s at least, want %s", usual, least, fieldGivesUp)
+	}
+	t.Logf("fault: renewals alone stalled: %d leases given up %.1f to %.1f s after the last renewal, expiry %s", lost,
+		slices.Min(waits).Seconds(), slices.Max(waits).Seconds(), fieldExpiry)
+}
+
+// outlived returns for each lease that an agent has lost how long after the last
+// renewal that the API took the work ended.
+func (f *field) outlived(a *agent) []time.Duration {
+	f.t.Helper()
 	var waits []time.Duration
 	all := f.requestsOf(a, f.began)
 	for _, line := range a.lines("lease lost") {
@@ -132,21 +150,21 @@ func TestNetRenewalsStall(t *testing.T) {
 			UID  string
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
+			f.t.Fatal(err)
 		}
-		last := int64(0)
+		// Other writes carry the claim of the last renewal too.
+		newest, sent := int64(0), int64(0)
 		for _, r := range all {
-			if r.UID == l.UID && r.Method == http.MethodPut && r.At <= l.Time.UnixMilli() {
-				last = max(last, claimOf(r.Body))
+			if r.UID != l.UID || r.Method != http.MethodPut || r.Code != http.StatusOK || r.Began > l.Time.UnixMilli() {
+				continue
+			}
+			if claim := claimOf(r.Body); claim > newest {
+				newest, sent = claim, r.Began
 			}
 		}
-		waits = append(waits, l.Time.Sub(time.UnixMilli(last)))
+		waits = append(waits, l.Time.Sub(time.UnixMilli(sent)))
 	}
-	if worst := slices.Max(waits); worst >= fieldExpiry {
-		t.Errorf("the work went on for %s after the last renewal", worst)
-	}
-	t.Logf("fault: renewals alone stalled: %d leases given up %.1f to %.1f s after the last renewal, expiry %s", lost,
-		slices.Min(waits).Seconds(), slices.Max(waits).Seconds(), fieldExpiry)
+	return waits
 }
 
 // claimOf is the claim in the body of a write, 0 without one.
