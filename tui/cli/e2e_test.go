@@ -116,7 +116,7 @@ func (h *home) command(ctx context.Context, t *testing.T, args ...string) *exec.
 	if path == "" {
 		path = limpetBinary(t)
 	}
-	cmd := exec.CommandContext(ctx, path, append(append([]string{}, h.args...), args...)...)
+	cmd := tied(exec.CommandContext(ctx, path, append(append([]string{}, h.args...), args...)...))
 	cmd.Env, cmd.Dir = h.env, h.dir
 	return cmd
 }

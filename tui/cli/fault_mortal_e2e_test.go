@@ -206,7 +206,7 @@ func (m *mortal) start(failpoints string, flags ...string) *life {
 func (m *mortal) startAs(path, failpoints string, flags ...string) *life {
 	m.t.Helper()
 	l := &life{done: make(chan struct{})}
-	l.cmd = exec.Command(path, append(m.flags(), flags...)...)
+	l.cmd = tied(exec.Command(path, append(m.flags(), flags...)...))
 	l.cmd.Env, l.cmd.Dir = append(slices.Clone(m.env), "LIMPET_FAILPOINTS="+failpoints), m.dir
 	l.cmd.Stdout, l.cmd.Stderr = &m.log, &m.log
 	m.logged = len(m.log.String())

@@ -49,7 +49,7 @@ func TestSecondAgentOnOneFile(t *testing.T) {
 	rounds := times(3, 100)
 	for range rounds {
 		out := &log{}
-		first := exec.Command(path, "--daemon")
+		first := tied(exec.Command(path, "--daemon"))
 		first.Env, first.Dir, first.Stdout, first.Stderr = h.env, h.dir, out, out
 		if err := first.Start(); err != nil {
 			t.Fatal(err)
