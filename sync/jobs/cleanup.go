@@ -171,13 +171,18 @@ func (k *cleaner) settle(ctx context.Context, job *unstructured.Unstructured, no
 		}
 		return err
 	}
-	// An owner that died between the HistoricJob and the DELETE has done the job.
-	if done, err := c.server.archived(ctx, a.Namespace, a.uid); err == nil && done {
+	// An owner that died between the HistoricJob and the DELETE has done the job,
+	// and so has this agent where its history says so.
+	done, err := c.server.archived(ctx, a.Namespace, a.uid)
+	if err != nil || !done {
+		done, err = c.endedHere(ctx, a.uid)
+	}
+	if err == nil && done {
 		if err := c.server.deleteJob(ctx, a.key, a.uid, fresh.GetResourceVersion()); err != nil && !stale(err) {
 			return err
 		}
 		r.Finished++
-		c.tell(EventCompleted, a, "removed from the queue: its owner had finished it before the claim expired")
+		c.tell(EventCompleted, a, "removed from the queue: it was finished before its claim expired")
 		delete(k.suspects, a.uid)
 		return nil
 	}

@@ -18,6 +18,7 @@
 //	release.go   the way back into the queue
 //	setback.go   the way back for another attempt (attempt.go, resting.go)
 //	recover.go   claims of a process that stopped
+//	ended.go     jobs that come back although they have ended
 //	cleanup.go   expired claims of others
 //	prune.go     old history
 //

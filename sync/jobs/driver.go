@@ -66,6 +66,9 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 		switch {
 		case gone:
 		case owned(job, u.claim.UID, u.claim.Token):
+			if back, v := c.comesBack(ctx, job); back {
+				return v
+			}
 			return c.resume(ctx, job, u)
 		case string(job.GetUID()) == u.claim.UID && u.claim.Phase == state.PhaseIntent && !claimed(job):
 			continue // its request may still arrive; claim uses the same token
@@ -81,6 +84,9 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 	}
 	if to := laneOf(job); to != l {
 		return verdict{again: true, calm: true, move: &to}
+	}
+	if back, v := c.comesBack(ctx, job); back {
+		return v
 	}
 	return c.take(ctx, job)
 }
