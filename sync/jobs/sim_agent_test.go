@@ -68,7 +68,7 @@ func (h *simHost) boot() {
 	h.life = p
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
-	calls := &simCalls{count: map[simCall]uint64{}, proof: map[string]simProof{}}
+	calls := &simCalls{count: map[simCall]uint64{}, proof: map[string]simProof{}, late: map[string]func(){}}
 	p.clock = &simClock{world: w, fate: h.fate.of(p.nr, 5)}
 	p.link = &simLink{p: p, simCalls: calls}
 	p.watch = newSimWatch(p)

@@ -30,6 +30,7 @@ type simCalls struct {
 	count map[simCall]uint64
 	total int
 	proof map[string]simProof // by UID
+	late  map[string]func()   // writes that were given up and arrive just before the next one, by name
 }
 
 // simProof is the last confirmed claim of a job.
@@ -71,8 +72,13 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 		defer w.mu.Unlock()
 		return do()
 	}
+	write := op == "put" || op == "delete"
 	if there >= simCallTime && fault == nil { // it arrives when nobody waits any more
-		time.AfterFunc(there, func() { _ = arrive() })
+		come := sync.OnceFunc(func() { _ = arrive() })
+		if write && f.of(15).likely(500) {
+			l.hold(about, come)
+		}
+		time.AfterFunc(there, come)
 		rest(ctx, simCallTime)
 		return l.answer(ctx, context.DeadlineExceeded)
 	}
@@ -88,6 +94,9 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	if _, cut := l.cutOff(); cut {
 		return l.answer(ctx, errNoWay)
 	}
+	if write {
+		l.hold(about, nil)()
+	}
 	err := arrive()
 	if back > 0 && !rest(ctx, min(back, simCallTime-there)) {
 		return l.answer(ctx, context.Cause(ctx))
@@ -96,6 +105,19 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 		return l.answer(ctx, context.DeadlineExceeded)
 	}
 	return l.answer(ctx, err)
+}
+
+// hold keeps a late write back until the next one of the same name is there, and
+// returns the one that was kept back before.
+func (l *simLink) hold(name string, come func()) (before func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = l.late[name]
+	l.late[name] = come
+	if before == nil {
+		return func() {}
+	}
+	return before
 }
 
 // answer is what the process hears, if it still can.
