@@ -76,7 +76,13 @@ func (k *cleaner) runOnce(ctx context.Context) (cleanupResult, error) {
 	r := cleanupResult{Next: k.interval()}
 	now, err := k.c.millis()
 	if err != nil {
-		return r, err
+		// An answer tells the time. An agent that has nothing else to ask, because
+		// the claim of a dead one keeps its jobs from it, would not come to know it.
+		_, _, _ = k.c.server.expiredJobs(ctx, k.c.o.Namespace, 0, "")
+		if now, err = k.c.millis(); err != nil {
+			r.Next = minCleanup
+			return r, err
+		}
 	}
 	found, err := k.candidates(ctx, now)
 	if err != nil {

@@ -85,6 +85,9 @@ func (h *simHost) boot() {
 	for _, action := range []string{"pull", "push"} {
 		p.agent.workers[action] = simWorker{p, action}
 	}
+	if w.change != nil {
+		w.change(p)
+	}
 	p.watch.handler = p.agent.handler()
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel

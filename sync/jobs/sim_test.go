@@ -89,10 +89,14 @@ func TestSimulationRepeats(t *testing.T) {
 }
 
 // simulate runs the world of one seed.
-func simulate(t *testing.T, seed uint64) (w *simWorld) {
+func simulate(t *testing.T, seed uint64) *simWorld { return simulateWith(t, seed, nil) }
+
+// simulateWith changes every process before it begins.
+func simulateWith(t *testing.T, seed uint64, change func(*simProcess)) (w *simWorld) {
 	synctest.Test(t, func(t *testing.T) {
 		var deeds []deed
 		w, deeds = newSimWorld(seed)
+		w.change = change
 		w.run(deeds)
 	})
 	return w

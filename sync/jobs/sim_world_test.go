@@ -40,7 +40,8 @@ type simWorld struct {
 	ordered bool // watches show all jobs in the order of their writes, as one server does
 	deadly  int  // how many steps of a job in a thousand kill the process
 	options Options
-	waited  time.Duration // from the calm to the end
+	change  func(*simProcess) // nil but in TestSimulationFinds
+	waited  time.Duration     // from the calm to the end
 	over    atomic.Bool
 
 	mu        sync.Mutex // guards everything below
