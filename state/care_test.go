@@ -28,7 +28,7 @@ func TestInfo(t *testing.T) {
 		t.Errorf("info of an empty file %+v, %v", empty, err)
 	}
 	hourly(t, s, 3)
-	err = errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.PutFact(ctx, "f", nil), s.PutSecret(ctx, "s", nil))
+	err = errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.PutClaim(ctx, Claim{UID: "v", Phase: PhaseResting}), s.PutFact(ctx, "f", nil), s.PutSecret(ctx, "s", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestInfo(t *testing.T) {
 		t.Errorf("info %+v", i)
 	}
 	i.Oldest, i.Newest, i.Created, i.Bytes, i.FreeBytes = time.Time{}, time.Time{}, time.Time{}, 0, 0
-	want := Info{Path: path, Schema: current.version, Claims: 1, History: 3, HistoryBytes: 494, Objects: 1, Facts: 1, Secrets: 1, Revision: o.Revision}
+	want := Info{Path: path, Schema: current.version, Claims: 1, Resting: 1, History: 3, HistoryBytes: 494, Objects: 1, Facts: 1, Secrets: 1, Revision: o.Revision}
 	if i != want {
 		t.Errorf("info %+v, want %+v", i, want)
 	}

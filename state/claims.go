@@ -17,8 +17,9 @@ const (
 	PhaseCompleting Phase = "completing"
 )
 
-// PhaseResting is that of a job that was given back for another attempt. It is no claim any more and has no token; it
-// keeps the mark for the case that this agent gets the job again.
+// PhaseResting is that of a job that was given back, for another attempt or for another agent. It is no claim any more and
+// has no token; it keeps the mark for the case that this agent gets the job again, and what there is to tell of the
+// attempts for the case that nobody ever does.
 const PhaseResting Phase = "resting"
 
 // Claim is a job that this agent wants, holds or completes. Its identity is the job's UID and the owner token, never the
@@ -37,6 +38,10 @@ type Claim struct {
 	Claimed         time.Time       `json:"claimed,omitzero"`
 	Mark            json.RawMessage `json:"mark,omitempty"`   // where a resumed worker goes on
 	Status          json.RawMessage `json:"status,omitempty"` // last known status of the job
+	Spec            json.RawMessage `json:"spec,omitempty"`   // of the job, while it rests
+
+	Attempts []Attempt `json:"attempts,omitempty"` // of a job that rests: those that have ended without a result
+	Doomed   bool      `json:"doomed,omitempty"`   // taken from an agent that has died, to be failed and not to be run
 }
 
 // PutClaim inserts or replaces the claim of that UID.

@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"os"
 	"time"
 )
@@ -14,7 +15,8 @@ type Info struct {
 	FreeBytes int64     `json:"freeBytes"` // of them free for new records
 	Schema    int       `json:"schema"`
 	Created   time.Time `json:"created"` // when the file was first made, or rebuilt after damage
-	Claims    int       `json:"claims"`
+	Claims    int       `json:"claims"`  // jobs that this agent wants, holds or completes
+	Resting   int       `json:"resting"` // jobs that it has given back and remembers
 	History   int       `json:"history"`
 
 	HistoryBytes int64 `json:"historyBytes"` // of the records with their keys and frames
@@ -27,7 +29,7 @@ type Info struct {
 	Revision uint64    `json:"revision"`
 }
 
-// Info returns counts and sizes without reading the records.
+// Info returns counts and sizes without reading more records than those of claims, which are few.
 func (s *Store) Info(ctx context.Context) (Info, error) {
 	i := Info{Path: s.path}
 	err := s.view(ctx, func(v view) error {
@@ -36,7 +38,9 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 			return err
 		}
 		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
-		i.Claims, i.History, i.HistoryBytes = m.Tallies[claimBucket].N, m.Tallies[recordBucket].N, m.Tallies[recordBucket].Bytes
+		i.Resting = v.resting()
+		i.Claims = m.Tallies[claimBucket].N - i.Resting
+		i.History, i.HistoryBytes = m.Tallies[recordBucket].N, m.Tallies[recordBucket].Bytes
 		i.Objects, i.Facts, i.Secrets = m.Tallies[objectBucket].N, m.Tallies[factBucket].N, m.Tallies[secretBucket].N
 		i.FreeBytes = (&file{db: v.tx.DB()}).free()
 		bk := v.tx.Bucket([]byte(recordBucket))
@@ -55,6 +59,24 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 		i.Bytes = st.Size()
 	}
 	return i, nil
+}
+
+// resting counts the claims that are none any more. A damaged one is not among them: to find damage is the duty of others.
+func (v view) resting() (n int) {
+	bk := v.tx.Bucket([]byte(claimBucket))
+	if bk == nil {
+		return 0
+	}
+	c := bk.Cursor()
+	for k, raw := c.First(); k != nil; k, raw = c.Next() {
+		var claim struct {
+			Phase Phase `json:"phase"`
+		}
+		if frameShape(raw) == nil && json.Unmarshal(raw[frameHeader:], &claim) == nil && claim.Phase == PhaseResting {
+			n++
+		}
+	}
+	return n
 }
 
 // finishOf reads the time of a history key.

@@ -18,9 +18,10 @@ import (
 // of the file that became others by it.
 const journalEnv = "LIMPET_STATE_JOURNAL"
 
-// As long as the file that this variable names exists, transactions fail as they
-// do on a file system that an error of its disk has made read-only.
-const readOnlyEnv = "LIMPET_STATE_READONLY"
+// As long as the file that one of these variables names exists, transactions fail
+// as they do on a file system that an error of its disk has made read-only, or on
+// one that has no room for the pages of any transaction.
+var diskFaults = map[string]error{"LIMPET_STATE_READONLY": syscall.EROFS, "LIMPET_STATE_FULL": syscall.ENOSPC}
 
 // Names and members of these types are the form of the journal.
 type (
@@ -47,9 +48,11 @@ type (
 type journal struct{ ops *[]journalOp }
 
 func (*journal) begin() error {
-	if file := os.Getenv(readOnlyEnv); file != "" {
-		if _, err := os.Stat(file); err == nil {
-			return syscall.EROFS
+	for name, fails := range diskFaults {
+		if file := os.Getenv(name); file != "" {
+			if _, err := os.Stat(file); err == nil {
+				return fails
+			}
 		}
 	}
 	return nil

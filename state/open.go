@@ -135,6 +135,9 @@ func (op *opening) verify(size int64) error {
 	}
 	err := probe(op.ctx, op.path)
 	if errors.Is(err, errNoChild) {
+		if op.ctx.Err() != nil {
+			return context.Cause(op.ctx) // what may crash the reader is not read in here for nobody
+		}
 		op.log.Info("no child process for the verification, reading the state file here", "path", op.path, "err", err)
 		err = inspectFile(op.ctx, op.path, op.format.version)
 	}

@@ -219,20 +219,28 @@ func runChild(ctx context.Context, mode, path string, want int, read func(*bufio
 		return nil
 	case errors.As(readErr, new(*buildError)):
 		return readErr
-	case inTime && killed(waitErr):
-		// Somebody else's SIGKILL, of the system when memory is short, says nothing about the file.
+	case inTime && ended(waitErr):
 		return fmt.Errorf("%w: %w", errNoChild, waitErr)
 	}
 	return corrupt("child process: %s", childDeath(waitErr, readErr, complaint.String()))
 }
 
-func killed(err error) bool {
+// ended says that somebody else has ended the child, which says nothing about the file: the system when memory is short,
+// Ctrl-C in a terminal or the stop of a systemd unit, both of which reach the child as well as its parent.
+func ended(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return false
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+	if !ok || !status.Signaled() {
+		return false
+	}
+	switch status.Signal() {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
+		return true
+	}
+	return false
 }
 
 func childDeath(waitErr, readErr error, complaint string) string {

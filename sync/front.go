@@ -14,6 +14,7 @@ var (
 	pathFinished   = api.PathTo("status", "finished")
 	pathClaim      = api.PathTo("metadata", "labels", api.LabelClaim)
 	pathClaimOwner = api.PathTo("metadata", "labels", api.LabelClaimOwner)
+	pathNotBefore  = api.PathTo("metadata", "annotations", api.AnnoNotBefore)
 )
 
 // brief is what the place of a job in the list depends on.

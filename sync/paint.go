@@ -43,10 +43,10 @@ func (p *painter) paint() *view.Snapshot {
 		p.before = nil
 	case p.before != nil:
 		s.AsOf, s.Repos, s.Counts = p.before.AsOf, p.before.Repos, p.before.Counts
-		s.Jobs = withUnsent(p.before.Jobs, p.controller.Unsent(), &s.Counts)
+		s.Jobs = withUnsent(p.before.Jobs, p.controller.Unsent(), &s.Counts, p.before.AsOf)
 		return s
 	}
-	s.Jobs, s.Counts = p.rows(running, done, !s.API.Up)
+	s.Jobs, s.Counts = p.rows(running, done, !s.API.Up, now)
 	objects := p.repos.Sights()
 	for _, seen := range objects {
 		if repo := p.repoRead.of(seen, readRepo); repo != nil {
@@ -63,7 +63,7 @@ func (p *painter) paint() *view.Snapshot {
 // rows are the first jobs of the queue and those that have just ended, in order,
 // and how many there are altogether. The jobs of this agent are always among
 // them.
-func (p *painter) rows(running []jobs.Running, done ended, away bool) ([]view.Job, view.Counts) {
+func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.Time) ([]view.Job, view.Counts) {
 	mine := make(map[string]jobs.Running, len(running)) // by key
 	for _, r := range running {
 		mine[r.Namespace+"/"+r.Name] = r
@@ -86,7 +86,7 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool) ([]view.Jo
 			continue
 		}
 		j := briefly(seen, adrift)
-		counts.Add(&view.Job{Finished: fromMillis(j.finished), Owner: j.owner, State: j.state})
+		counts.Add(&view.Job{Finished: fromMillis(j.finished), Owner: j.owner, State: j.state, RestsUntil: millisOf(seen.Text(pathNotBefore))}, now)
 		first.offer(j)
 	}
 	own := len(chosen)
@@ -119,7 +119,7 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool) ([]view.Jo
 		} else {
 			hold(row, mine[seen.Key()])
 		}
-		counts.Add(row)
+		counts.Add(row, now)
 	}
 	p.jobRows.end(len(chosen))
 	for _, row := range done.rows {
@@ -129,7 +129,7 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool) ([]view.Jo
 	}
 	for _, u := range unsent {
 		row := unsentRow(u)
-		counts.Add(row)
+		counts.Add(row, now)
 		out = append(out, *row)
 	}
 	slices.SortFunc(out, func(x, y view.Job) int { return inOrder(&x, &y) })
@@ -179,7 +179,7 @@ func rankOf(finished bool, state, owner string) int {
 }
 
 // withUnsent puts the results that wait for the API into rows of before.
-func withUnsent(rows []view.Job, unsent []jobs.Unsent, counts *view.Counts) []view.Job {
+func withUnsent(rows []view.Job, unsent []jobs.Unsent, counts *view.Counts, asOf time.Time) []view.Job {
 	out := slices.Clone(rows)
 	for _, u := range unsent {
 		i := slices.IndexFunc(out, func(j view.Job) bool { return j.UID == u.UID })
@@ -187,10 +187,10 @@ func withUnsent(rows []view.Job, unsent []jobs.Unsent, counts *view.Counts) []vi
 			i = len(out)
 			out = append(out, *unsentRow(u))
 		} else {
-			counts.Drop(&out[i])
+			counts.Drop(&out[i], asOf)
 			wait(&out[i], u)
 		}
-		counts.Add(&out[i])
+		counts.Add(&out[i], asOf)
 	}
 	return out
 }
@@ -241,8 +241,8 @@ func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 	if row.State == "" {
 		row.State = api.StatePending
 	}
-	if ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64); err == nil && row.State == api.StatePending {
-		row.RestsUntil = fromMillis(ms)
+	if row.State == api.StatePending {
+		row.RestsUntil = millisOf(u.GetAnnotations()[api.AnnoNotBefore])
 	}
 	if p := u.GetAnnotations()[api.AnnoPriority]; len(p) == 1 && p >= "0" && p <= "9" {
 		row.Priority = p
@@ -326,6 +326,15 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 	}
 	a.paintKept(&row, string(u.GetUID()))
 	return row
+}
+
+// millisOf reads a time of a text of milliseconds, zero when it is none.
+func millisOf(text string) time.Time {
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return fromMillis(ms)
 }
 
 func fromMillis(ms int64) time.Time {

@@ -17,7 +17,7 @@ const (
 )
 
 // Letters of that line, from the least to the worst.
-const runLetters = ".swe"
+const runLetters = ".cswe"
 
 // runs is what the board knows of finished jobs: for each repository the worst
 // end of each hour, and how many records there are. It is read from the history
@@ -39,6 +39,8 @@ func letter(state string) byte {
 		return 's'
 	case "warning":
 		return 'w'
+	case "cancelled": // what a person wanted is no failure
+		return 'c'
 	}
 	return 'e'
 }

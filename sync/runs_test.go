@@ -20,13 +20,15 @@ func TestRuns(t *testing.T) {
 	}{
 		{time.Minute, "success", "a"}, {2 * time.Minute, "warning", "a"}, {3 * time.Minute, "success", "a"},
 		{5 * time.Hour, "error", "a"}, {23 * time.Hour, "success", "a"}, {24 * time.Hour, "error", "a"},
-		{time.Minute, "cancelled", "b"}, {30 * time.Hour, "error", "old"},
+		{time.Minute, "cancelled", "b"}, {time.Minute, "cancelled", "c"}, {time.Minute, "success", "c"}, {time.Minute, "dead", "d"}, {30 * time.Hour, "error", "old"},
 	} {
 		r.add(e.repo, e.end, now.Add(-e.ago))
 	}
 	tests := map[string]string{
 		"a":       "s" + strings.Repeat(".", 17) + "e....w",
-		"b":       strings.Repeat(".", 23) + "e",
+		"b":       strings.Repeat(".", 23) + "c",
+		"c":       strings.Repeat(".", 23) + "s",
+		"d":       strings.Repeat(".", 23) + "e",
 		"old":     "",
 		"unknown": "",
 	}
@@ -38,7 +40,7 @@ func TestRuns(t *testing.T) {
 	if got, want := r.line("a", now.Add(time.Hour)), strings.Repeat(".", 17)+"e....w."; got != want {
 		t.Errorf("an hour later: %q, want %q", got, want)
 	}
-	if r.line("a", now.Add(48*time.Hour)); len(r.worst) != 1 {
+	if r.line("a", now.Add(48*time.Hour)); len(r.worst) != 3 {
 		t.Errorf("what is over is kept: %v", r.worst)
 	}
 }

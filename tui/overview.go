@@ -46,22 +46,31 @@ func (p *painter) overview(top, bottom int) {
 	p.agentBox(p.w-sideWidth, top+jobs+repos, sideWidth, low)
 }
 
+// jobsNote says how many jobs there are of each kind. The room is narrow, so what
+// there is none of is left out where something else is to be said.
+func jobsNote(counts view.Counts) string {
+	var parts []string
+	if counts.Working+counts.Pending > 0 || counts.All() == 0 {
+		parts = []string{fmt.Sprintf("%d working, %d pending", counts.Working, counts.Pending)}
+	}
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{counts.Resting, "resting"}, {counts.Elsewhere, "elsewhere"}, {counts.Unsent, "unsent"}, {counts.Done, "just done"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 func (p *painter) jobList(x, y, w, h int, focused bool) {
 	rows := p.s.jobs()
 	counts := p.s.Snap.Counts
 	if p.s.filter != "" {
-		counts = view.Count(rows)
+		counts = view.Count(rows, p.s.Now)
 	}
-	note := fmt.Sprintf("%d working, %d pending", counts.Working, counts.Pending)
-	if counts.Elsewhere > 0 {
-		note += fmt.Sprintf(", %d elsewhere", counts.Elsewhere)
-	}
-	if counts.Unsent > 0 {
-		note += fmt.Sprintf(", %d unsent", counts.Unsent)
-	}
-	if counts.Done > 0 {
-		note += fmt.Sprintf(", %d just done", counts.Done)
-	}
+	note := jobsNote(counts)
 	title := "Jobs"
 	if p.s.offline() {
 		title = "Jobs (as of " + clockTime(p.s.stale(), p.s.Now) + ")"

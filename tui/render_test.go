@@ -66,7 +66,7 @@ func lives() view.Snapshot {
 }
 
 func shown(snap *view.Snapshot, caps Caps) State {
-	snap.Counts = view.Count(snap.Jobs)
+	snap.Counts = view.Count(snap.Jobs, snap.At)
 	s := NewState("attached to daemon 4121", caps, noon)
 	s.Now = noon
 	return s.Show(snap)

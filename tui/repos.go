@@ -99,7 +99,7 @@ func (p *painter) spark(runs string, w int) string {
 	if runs == "" {
 		return strings.Repeat(p.g.spark['.'], min(w, 24))
 	}
-	worst := map[byte]int{'.': 0, 's': 1, 'w': 2, 'e': 3}
+	worst := map[byte]int{'.': 0, 'c': 1, 's': 2, 'w': 3, 'e': 4}
 	w = min(w, len(runs))
 	var b strings.Builder
 	for i := range w {

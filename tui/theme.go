@@ -66,14 +66,14 @@ var unicodeGlyphs = glyphs{
 	topLeft: "╭", topRight: "╮", bottomLeft: "╰", bottomRight: "╯", horizontal: "─", vertical: "│",
 	cursor: "▸", full: "█", rest: "░", more: "…", arrow: "→", up: "↑", down: "↓", dot: "●", ring: "○",
 	state: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇", "unknown": "?", "cancelled": "■", "dead": "†"},
-	spark: map[byte]string{'.': "▁", 's': "▂", 'w': "!", 'e': "✗"},
+	spark: map[byte]string{'.': "▁", 'c': "■", 's': "▂", 'w': "!", 'e': "✗"},
 }
 
 var asciiGlyphs = glyphs{
 	topLeft: "+", topRight: "+", bottomLeft: "+", bottomRight: "+", horizontal: "-", vertical: "|",
 	cursor: ">", full: "=", rest: ".", more: "~", arrow: "->", up: "^", down: "v", dot: "*", ring: "o",
 	state: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o", "unknown": "?", "cancelled": "#", "dead": "X"},
-	spark: map[byte]string{'.': ".", 's': "+", 'w': "!", 'e': "x"},
+	spark: map[byte]string{'.': ".", 'c': "#", 's': "+", 'w': "!", 'e': "x"},
 }
 
 func (c Caps) glyphs() glyphs {

@@ -94,7 +94,7 @@ func Run(ctx context.Context, src Source, o Options) error {
 }
 
 func farewell(w io.Writer, s State) {
-	fmt.Fprintf(w, "limpet: %d working, %d pending, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending, len(s.Snap.Repos))
+	fmt.Fprintf(w, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Snap.Counts.Working, s.Snap.Counts.Pending, s.Snap.Counts.Resting, len(s.Snap.Repos))
 }
 
 // model is the adapter to Bubble Tea.

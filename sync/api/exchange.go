@@ -21,7 +21,8 @@ import (
 // Grafana's authlib does it: the same request, the same retries, the same
 // life of the cached token. What is ours is the protection of the service:
 // while it fails, there is one try every 30 s, and all callers in between get
-// the error of the last one.
+// the error of the last one. Where nothing answers at all, it is most likely
+// about to start, as this host is: then the first tries follow each other sooner.
 
 const (
 	exchangeNamespace = "*" // of the tokens: all namespaces
@@ -32,6 +33,9 @@ const (
 	// exchangePause lies between attempts while the service fails, and between
 	// refreshes that a 401 asks for while they do not help.
 	exchangePause = 30 * time.Second
+	// exchangeSoon is the pause after the first attempt to which nothing has
+	// answered; it doubles with each further one up to exchangePause.
+	exchangeSoon = time.Second
 	// refreshPause lies between refreshes that did help: the keys of the
 	// issuer were changed, or one of several servers has others.
 	refreshPause = 5 * time.Second
@@ -77,6 +81,7 @@ type exchanger struct {
 	flight   *exchangeGoing // the attempt under way, shared by all callers
 	failure  *ExchangeError // of the last attempt; nil = it succeeded
 	notUntil time.Duration  // monotonic; no attempt before then while failure is set
+	silence  time.Duration  // the last pause after an attempt to which nothing has answered
 	forced   time.Duration  // monotonic; of the last refresh after a 401; 0 = none was made
 	helped   bool           // the server took a token since then
 }
@@ -174,10 +179,7 @@ func (x *exchanger) attempt(ctx context.Context, going *exchangeGoing, tries int
 	now := monotonic()
 	var failure *ExchangeError
 	if errors.As(err, &failure) {
-		pause := exchangePause
-		if after, ok := RetryAfter(failure.Err); ok {
-			pause = max(pause, after)
-		}
+		pause := x.pause(failure)
 		x.failure, x.notUntil = failure, now+pause
 		failure.Next = time.Now().Add(pause)
 		going.err = failure
@@ -188,12 +190,27 @@ func (x *exchanger) attempt(ctx context.Context, going *exchangeGoing, tries int
 		return
 	}
 	registerFleeting(token)
-	x.failure = nil
+	x.failure, x.silence = nil, 0
 	x.cached, x.until = "", 0
 	if ttl > 0 {
 		x.cached, x.until = token, now+ttl
 	}
 	going.token = token
+}
+
+// pause is how long to leave the service alone after a failure, and up to a tenth
+// more, so that agents which have lost it together do not come back together. It
+// needs the lock.
+func (x *exchanger) pause(failure *ExchangeError) time.Duration {
+	pause := exchangePause
+	if failure.Status == 0 {
+		x.silence = min(max(2*x.silence, exchangeSoon), exchangePause)
+		pause = x.silence
+	}
+	if after, ok := RetryAfter(failure.Err); ok {
+		pause = max(pause, after)
+	}
+	return pause + rand.N(pause/10)
 }
 
 func (x *exchanger) try(ctx context.Context, tries int) (string, time.Duration, error) {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,16 +279,53 @@ func TestExchangeIsNotHammered(t *testing.T) {
 			}
 		}
 		_, err := x.token(t.Context())
-		if after, ok := RetryAfter(err); !ok || after <= 0 || after > exchangePause {
+		if after, ok := RetryAfter(err); !ok || after <= 0 || after > exchangePause*11/10 {
 			t.Errorf("retry after %v, %v", after, ok)
 		}
 		if !strings.Contains(err.Error(), "next try in") || !Retryable(err) {
 			t.Errorf("error %v", err)
 		}
 		i.set(nil)
-		pass(exchangePause)
+		pass(exchangePause * 11 / 10)
 		if _, err := x.token(t.Context()); err != nil {
 			t.Errorf("still %v after the return", err)
+		}
+	})
+}
+
+// TestExchangeThatStartsLater: one that nothing answers for is asked again soon,
+// then less and less, and after it has come and gone again likewise.
+func TestExchangeThatStartsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := exchanging(t, &issuer{}, staticToken("subject"))
+		s := x.client.Transport.(*wire)
+		for range 2 {
+			s.mu.Lock()
+			s.tried, s.cut = nil, syscall.ECONNREFUSED
+			s.mu.Unlock()
+			for began := time.Now(); time.Since(began) < 10*time.Minute; pass(50 * time.Millisecond) {
+				if _, err := x.token(t.Context()); err == nil {
+					t.Fatal("a token from nobody")
+				}
+			}
+			s.mu.Lock()
+			asked := s.tried
+			s.cut = nil
+			s.mu.Unlock()
+			if n := len(asked); n < 24 || n > 28 {
+				t.Fatalf("%d requests in 10 minutes", n)
+			}
+			for n, least := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} { // after the 3 tries of the first attempt
+				least *= time.Second
+				if gap := asked[n+3].Sub(asked[n+2]); gap < least || gap > least*11/10+100*time.Millisecond {
+					t.Errorf("requests %d and %d are %v apart, want about %v", n+3, n+4, gap, least)
+				}
+			}
+			pass(exchangePause * 11 / 10)
+			if _, err := x.token(t.Context()); err != nil {
+				t.Errorf("still %v after the return", err)
+			}
+			pass(2 * time.Hour) // the token has expired
 		}
 	})
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -262,7 +263,9 @@ func RepositoryView(u *unstructured.Unstructured) (Repository, error) { return v
 
 func view[T any](u *unstructured.Unstructured) (T, error) {
 	var out T
-	data, err := json.Marshal(u.Object)
+	members := maps.Clone(u.Object)
+	delete(members, "metadata") // often the largest, and no view has it
+	data, err := json.Marshal(members)
 	if err == nil {
 		err = json.Unmarshal(data, &out)
 	}

@@ -33,7 +33,7 @@ const (
 // attemptsEnded reads the list. What is not one is none.
 func attemptsEnded(job *unstructured.Unstructured) []state.Attempt {
 	var out []state.Attempt
-	if json.Unmarshal([]byte(job.GetAnnotations()[api.AnnoAttempts]), &out) != nil {
+	if json.Unmarshal([]byte(api.Annotation(job, api.AnnoAttempts)), &out) != nil {
 		return nil
 	}
 	return slices.DeleteFunc(out, func(a state.Attempt) bool { return a.N < 1 })
@@ -42,13 +42,13 @@ func attemptsEnded(job *unstructured.Unstructured) []state.Attempt {
 // endAttempt counts an attempt and lists it. The list is kept in order and has
 // one entry for a number.
 func endAttempt(job *unstructured.Unstructured, ended state.Attempt) {
-	setAnnotation(job, api.AnnoAttempt, strconv.Itoa(ended.N))
+	api.SetAnnotation(job, api.AnnoAttempt, strconv.Itoa(ended.N))
 	list := addAttempt(attemptsEnded(job), ended)
 	data, err := json.Marshal(list[max(0, len(list)-maxAttemptsKept):])
 	if err != nil { // a year beyond 9999; the count is there
 		return
 	}
-	setAnnotation(job, api.AnnoAttempts, string(data))
+	api.SetAnnotation(job, api.AnnoAttempts, string(data))
 }
 
 func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
@@ -62,11 +62,11 @@ func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
 // crashedAttempt is what can be told of an attempt whose agent is gone: the Job
 // says when it began, who had it, and when it was last heard of.
 func crashedAttempt(job *unstructured.Unstructured, n int, message string) state.Attempt {
-	a := state.Attempt{N: n, Agent: job.GetAnnotations()[api.AnnoAgent], State: attemptCrashed, Message: message}
+	a := state.Attempt{N: n, Agent: api.Annotation(job, api.AnnoAgent), State: attemptCrashed, Message: message}
 	if view, err := api.JobView(job); err == nil && view.Status.Started > 0 {
 		a.Started = time.UnixMilli(view.Status.Started)
 	}
-	if at, err := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64); err == nil && at > 0 {
+	if at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64); err == nil && at > 0 {
 		a.Finished = time.UnixMilli(at)
 	}
 	return a

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -53,8 +54,8 @@ func TestServerAway(t *testing.T) {
 			a := r.start("a", Options{}, w)
 			r.job("r1", "r1-sync")
 			pass(time.Second)
-			if n := a.count(EventPostponed); n != 1 || len(r.claims()) != 0 {
-				t.Errorf("%d postponed, %d claims", n, len(r.claims()))
+			if n, claims := a.count(EventPostponed), r.claims(); n != 1 || len(claims) != 1 || claims[0].Phase != state.PhaseResting {
+				t.Errorf("%d postponed, claims %+v", n, claims)
 			}
 			pass(2 * time.Minute)
 			r.done("success", "")

@@ -37,7 +37,7 @@ func (c stopped) Millis(time.Duration) (int64, error)   { return int64(c), nil }
 type jobOption func(u *unstructured.Unstructured)
 
 func with(annotation, value string) jobOption {
-	return func(u *unstructured.Unstructured) { setAnnotation(u, annotation, value) }
+	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, annotation, value) }
 }
 
 // waitingJob is a job that was made so many seconds after the epoch.
@@ -184,7 +184,7 @@ func TestSelectorDecidesWhoComesIn(t *testing.T) {
 	repo := func(name, label, priority string) api.Sight {
 		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "ns", "name": name}}}
 		u.SetLabels(map[string]string{"site": label})
-		setAnnotation(u, api.AnnoPriority, priority)
+		api.SetAnnotation(u, api.AnnoPriority, priority)
 		return api.SightOf(u)
 	}
 	repos := sights{repo("mine", "here", ""), repo("better", "here", "8"), repo("theirs", "there", "9")}

@@ -37,12 +37,13 @@ var (
 // gone or in other hands its token is kept and used again, so that there is never
 // a claim that nobody knows.
 //
-// free says whether a job that had to be read again may still be claimed.
+// doomed says that the job is claimed only to be failed: a restart must not run
+// it. free says whether a job that had to be read again may still be claimed.
 // It returns errTaken when it may not, and errBusy after too many conflicts.
-func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, free func(*unstructured.Unstructured) bool) (*held, error) {
+func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, doomed bool, free func(*unstructured.Unstructured) bool) (*held, error) {
 	a := aboutOf(job)
 	k := state.Claim{UID: a.uid, Namespace: a.Namespace, Name: a.Name, Repository: a.repository, Action: a.action,
-		ResourceVersion: job.GetResourceVersion(), Token: c.host.token(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: c.host.now().wall}
+		ResourceVersion: job.GetResourceVersion(), Token: c.host.token(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: c.host.now().wall, Doomed: doomed}
 	if before, ok := c.rested(a.uid); ok {
 		k.Mark = before.Mark
 	}
@@ -70,8 +71,8 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		}
 		next := job.DeepCopy()
 		setClaim(next, millis, k.Token)
-		setAnnotation(next, api.AnnoNotBefore, "")
-		setAnnotation(next, api.AnnoAgent, c.o.Agent)
+		api.SetAnnotation(next, api.AnnoNotBefore, "")
+		api.SetAnnotation(next, api.AnnoAgent, c.o.Agent)
 		setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
 		sent := c.host.now()
 		out, err := c.server.putJob(ctx, next)

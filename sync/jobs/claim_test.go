@@ -58,7 +58,7 @@ func TestClaimMeetsFaults(t *testing.T) {
 			r.model.inject(func(c call) fault {
 				if isClaim(c) {
 					n++
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(n)) })
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
 				}
 				return fault{}
 			})
@@ -239,7 +239,7 @@ func TestEligibility(t *testing.T) {
 		{name: "credentials missing", ready: func(Task) error { return errors.New("no credentials for this repository") }, left: "no credentials"},
 		{name: "ready panics", ready: func(Task) error { panic("oh") }, left: "worker panicked: oh"},
 		{name: "claimed by somebody", job: []func(*unstructured.Unstructured){claimOf("x", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))}, left: "-"},
-		{name: "cancelled before", job: []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoCancel, "not now") }}, state: "cancelled", text: "cancelled before it began: not now"},
+		{name: "cancelled before", job: []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "not now") }}, state: "cancelled", text: "cancelled before it began: not now"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

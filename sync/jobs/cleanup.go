@@ -76,7 +76,13 @@ func (k *cleaner) runOnce(ctx context.Context) (cleanupResult, error) {
 	r := cleanupResult{Next: k.interval()}
 	now, err := k.c.millis()
 	if err != nil {
-		return r, err
+		// An answer tells the time. An agent that has nothing else to ask, because
+		// the claim of a dead one keeps its jobs from it, would not come to know it.
+		_, _, _ = k.c.server.expiredJobs(ctx, k.c.o.Namespace, 0, "")
+		if now, err = k.c.millis(); err != nil {
+			r.Next = minCleanup
+			return r, err
+		}
 	}
 	found, err := k.candidates(ctx, now)
 	if err != nil {
@@ -145,14 +151,13 @@ func (k *cleaner) candidates(ctx context.Context, now int64) (map[string]*unstru
 
 // readable says whether the claim label of a job will ever be found by age.
 func readable(job *unstructured.Unstructured, latest int64) bool {
-	at, err := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
+	at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
 	return err == nil && at <= latest
 }
 
 // patience returns how long a suspect has to be watched before it is certain.
 func (k *cleaner) patience(uid string, job *unstructured.Unstructured) time.Duration {
-	l := job.GetLabels()
-	seen := suspect{claim: l[api.LabelClaim], owner: l[api.LabelClaimOwner], since: time.Now()}
+	seen := suspect{claim: api.Label(job, api.LabelClaim), owner: api.Label(job, api.LabelClaimOwner), since: time.Now()}
 	if old, ok := k.suspects[uid]; ok && old.claim == seen.claim && old.owner == seen.owner {
 		return k.c.o.Expiry - time.Since(old.since)
 	}
@@ -165,20 +170,25 @@ func (k *cleaner) settle(ctx context.Context, job *unstructured.Unstructured, no
 	c, a := k.c, aboutOf(job)
 	dead := k.suspects[a.uid]
 	fresh, err := c.server.job(ctx, a.key)
-	if err != nil || string(fresh.GetUID()) != a.uid || fresh.GetLabels()[api.LabelClaim] != dead.claim || fresh.GetLabels()[api.LabelClaimOwner] != dead.owner {
+	if err != nil || string(fresh.GetUID()) != a.uid || api.Label(fresh, api.LabelClaim) != dead.claim || api.Label(fresh, api.LabelClaimOwner) != dead.owner {
 		delete(k.suspects, a.uid)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		return err
 	}
-	// An owner that died between the HistoricJob and the DELETE has done the job.
-	if done, err := c.server.archived(ctx, a.Namespace, a.uid); err == nil && done {
+	// An owner that died between the HistoricJob and the DELETE has done the job,
+	// and so has this agent where its history says so.
+	done, err := c.server.archived(ctx, a.Namespace, a.uid)
+	if err != nil || !done {
+		done, err = c.endedHere(ctx, a.uid)
+	}
+	if err == nil && done {
 		if err := c.server.deleteJob(ctx, a.key, a.uid, fresh.GetResourceVersion()); err != nil && !stale(err) {
 			return err
 		}
 		r.Finished++
-		c.tell(EventCompleted, a, "removed from the queue: its owner had finished it before the claim expired")
+		c.tell(EventCompleted, a, "removed from the queue: it was finished before its claim expired")
 		delete(k.suspects, a.uid)
 		return nil
 	}
@@ -203,7 +213,7 @@ func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	rest := attemptDelay(a.attempt + 1)
 	endAttempt(job, crashedAttempt(job, a.attempt, expiredText))
 	stripClaim(job)
-	setAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(now+rest.Milliseconds(), 10))
+	api.SetAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(now+rest.Milliseconds(), 10))
 	setState(job, api.StatePending)
 	if _, err := k.c.server.putJob(ctx, job); err != nil {
 		return err
@@ -220,7 +230,8 @@ func (k *cleaner) requeue(ctx context.Context, job *unstructured.Unstructured, n
 func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *cleanupResult) error {
 	c, a := k.c, aboutOf(job)
 	crashed := crashedAttempt(job, a.attempt, expiredText)
-	h, err := c.claim(ctx, job, func(*unstructured.Unstructured) bool { return false })
+	doomed := c.o.Cleanup == CleanupFail
+	h, err := c.claim(ctx, job, doomed, func(*unstructured.Unstructured) bool { return false })
 	if err != nil {
 		if errors.Is(err, errTaken) || errors.Is(err, errBusy) {
 			return nil
@@ -231,7 +242,7 @@ func (k *cleaner) fail(ctx context.Context, job *unstructured.Unstructured, r *c
 	c.tell(EventFailed, a, deathMessage)
 	h.before = addAttempt(h.before, crashed)
 	out := death()
-	if c.o.Cleanup == CleanupRequeue {
+	if !doomed {
 		out = dead(out, attemptCrashed, a.attempt)
 	}
 	if v := c.finish(ctx, h, newProgress(time.Now()), out); v.retry {

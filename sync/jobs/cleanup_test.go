@@ -19,7 +19,7 @@ func (r *rig) dead(name string, age time.Duration, change ...func(*unstructured.
 }
 
 func attempts(n int) func(*unstructured.Unstructured) {
-	return func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoAttempt, strconv.Itoa(n)) }
+	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoAttempt, strconv.Itoa(n)) }
 }
 
 func rawClaim(value string) func(*unstructured.Unstructured) {
@@ -256,4 +256,34 @@ func TestCleanupTellsOnce(t *testing.T) {
 			t.Errorf("told %d times: %q", got, a.texts(EventNote))
 		}
 	})
+}
+
+// TestFailOutlivesACrash: a job that was taken over to be failed is failed by the
+// next process too, and not run.
+func TestFailOutlivesACrash(t *testing.T) {
+	for _, stop := range []string{"intent", "claimed", "confirmed", "recorded"} {
+		t.Run(stop, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				r.dead("j", time.Hour)
+				var a *agent
+				crashed := make(chan struct{})
+				a = r.start("a1", Options{Cleanup: CleanupFail, hook: func(name string, _ about) {
+					if name == stop {
+						a.crash()
+						close(crashed)
+					}
+				}}, quick())
+				<-crashed
+				settle()
+				w := quick()
+				r.start("a2", Options{Cleanup: CleanupFail}, w)
+				pass(10 * time.Minute)
+				rec := r.done("error", deathMessage)
+				if got := told(rec.Attempts); len(w.seen()) != 0 || len(got) != 1 || rec.Attempts[0].N != 1 || rec.DeadLetter != nil {
+					t.Errorf("runs %q, attempts %q", w.seen(), got)
+				}
+			})
+		})
+	}
 }

@@ -38,15 +38,10 @@ func (c *Controller) complete(ctx context.Context, h *held, out Outcome, status 
 // that nobody remembers does not count.
 func (c *Controller) record(ctx context.Context, h *held, r state.Record) (verdict, bool) {
 	for try := 1; ; try++ {
-		err := c.store.Complete(ctx, h.uid, r)
-		if errors.Is(err, state.ErrNotFound) { // the state file was rebuilt under us
-			h.mu.Lock()
-			k := h.claim
-			h.mu.Unlock()
-			if err = c.store.PutClaim(ctx, k); err == nil {
-				err = c.store.Complete(ctx, h.uid, r)
-			}
-		}
+		h.mu.Lock()
+		k := h.claim
+		h.mu.Unlock()
+		err := c.keepRecord(ctx, k, r)
 		switch {
 		case err == nil:
 			return verdict{}, true
@@ -61,6 +56,18 @@ func (c *Controller) record(ctx context.Context, h *held, r state.Record) (verdi
 		}
 		pause(ctx, retryDelay(try))
 	}
+}
+
+// keepRecord keeps the result of a job and its claim as completing, also where
+// the state file was rebuilt under us and has lost the claim.
+func (c *Controller) keepRecord(ctx context.Context, k state.Claim, r state.Record) error {
+	err := c.store.Complete(ctx, k.UID, r)
+	if errors.Is(err, state.ErrNotFound) {
+		if err = c.store.PutClaim(ctx, k); err == nil {
+			err = c.store.Complete(ctx, k.UID, r)
+		}
+	}
+	return err
 }
 
 // roomTries is how often history makes room for one result. When the disk is

@@ -18,6 +18,7 @@
 //	release.go   the way back into the queue
 //	setback.go   the way back for another attempt (attempt.go, resting.go)
 //	recover.go   claims of a process that stopped
+//	ended.go     jobs that come back although they have ended
 //	cleanup.go   expired claims of others
 //	prune.go     old history
 //
@@ -109,15 +110,15 @@ type Controller struct {
 	wonBefore int           // claims that were won when fillRest was asked last
 	fillAfter time.Duration // what it has said
 
-	mu             sync.Mutex             // guards the fields below
-	running        map[string]*held       // by UID
-	unsettled      map[string]unsettled   // by UID; see holding for those in running
-	resting        map[string]state.Claim // by UID; jobs that were given back with their mark kept
-	told           map[string]struct{}    // ids of what was told once
-	noArchiveUntil time.Time              // the server keeps no HistoricJobs
-	recalled       bool                   // the claims of the last process have been taken over
-	drained        time.Time              // since when nothing new is claimed; zero = it is
-	dry            bool                   // it was told that nothing of before runs any more
+	mu             sync.Mutex           // guards the fields below
+	running        map[string]*held     // by UID
+	unsettled      map[string]unsettled // by UID; see holding for those in running
+	resting        map[string]respite   // by UID; jobs that were given back
+	told           map[string]struct{}  // ids of what was told once
+	noArchiveUntil time.Time            // the server keeps no HistoricJobs
+	recalled       bool                 // the claims of the last process have been taken over
+	drained        time.Time            // since when nothing new is claimed; zero = it is
+	dry            bool                 // it was told that nothing of before runs any more
 }
 
 // New makes a controller. It registers its handlers with the informers, which
@@ -155,7 +156,7 @@ func newController(s, renewals server, clock serverClock, jobs, repos lister, st
 	queue.pace.meter = o.Meter
 	c := &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
 		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(), trims: newTrimmer(),
-		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]state.Claim{}, told: map[string]struct{}{},
+		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]respite{}, told: map[string]struct{}{},
 		rivalry: &rivalry{agent: o.self}, again: make(chan struct{}, 1)}
 	c.neighbours = newNeighbours(c.isOwnClaim)
 	return c
@@ -239,7 +240,7 @@ func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 			}
 			return nil
 		}
-		setAnnotation(job, api.AnnoCancel, cancelText)
+		api.SetAnnotation(job, api.AnnoCancel, cancelText)
 		if _, err = c.server.putJob(ctx, job); err == nil {
 			return nil
 		}

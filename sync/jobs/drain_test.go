@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,7 +160,7 @@ func TestRestIsEndedByAPerson(t *testing.T) {
 				if other {
 					a.Drain(true)
 				}
-				r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoNotBefore, "") })
+				r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoNotBefore, "") })
 				pass(time.Second)
 				if len(w.seen()) != 2 || len(r.model.all("jobs")) != 0 {
 					t.Errorf("runs %q", w.seen())
@@ -166,4 +168,45 @@ func TestRestIsEndedByAPerson(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDrainWithAnOpenIntent: a request whose answer is lost, for a job that is
+// left alone since, does not keep a draining agent busy.
+func TestDrainWithAnOpenIntent(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := quick()
+		var mu sync.Mutex // guards able
+		able := true
+		w.ready = func(Task) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if able {
+				return nil
+			}
+			return errors.New("no credentials")
+		}
+		a := r.start("a", Options{}, w)
+		settle()
+		r.model.inject(func(c call) fault {
+			if c.Resource == "jobs" && c.Verb == "update" {
+				mu.Lock()
+				defer mu.Unlock()
+				able = false
+				return fault{lose: true}
+			}
+			return fault{}
+		})
+		r.job("r1", "r1-sync")
+		pass(20 * time.Second)
+		a.Drain(true)
+		r.model.inject(nil)
+		pass(2 * time.Minute)
+		if _, busy := a.Draining(); busy != 0 || len(w.seen()) != 0 || len(r.claims()) != 0 || claimed(r.model.get("jobs", "default", "r1-sync")) {
+			t.Errorf("%d busy, runs %q, claims %+v", busy, w.seen(), r.claims())
+		}
+		if told := a.texts(EventDrain); len(told) != 2 || !contains(told[1], "drained") {
+			t.Errorf("told %q", told)
+		}
+	})
 }

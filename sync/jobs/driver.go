@@ -66,6 +66,9 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 		switch {
 		case gone:
 		case owned(job, u.claim.UID, u.claim.Token):
+			if back, v := c.comesBack(ctx, job); back {
+				return v
+			}
 			return c.resume(ctx, job, u)
 		case string(job.GetUID()) == u.claim.UID && u.claim.Phase == state.PhaseIntent && !claimed(job):
 			continue // its request may still arrive; claim uses the same token
@@ -81,6 +84,9 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 	}
 	if to := laneOf(job); to != l {
 		return verdict{again: true, calm: true, move: &to}
+	}
+	if back, v := c.comesBack(ctx, job); back {
+		return v
 	}
 	return c.take(ctx, job)
 }
@@ -155,7 +161,7 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 		c.once("clock", EventNote, about{}, "no job is claimed: "+err.Error())
 		return verdict{retry: true}
 	}
-	if rest := notBefore(job) - now; rest > 0 {
+	if rest := notBefore(job) - now; rest > 0 && cancelReason(job) == "" {
 		return verdict{again: true, bar: min(time.Duration(rest)*time.Millisecond, attemptDelay(99))}
 	}
 	repo, err := c.repositoryOf(ctx, job)
@@ -174,18 +180,21 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 			j = leave("not ready to run it: %s", err)
 		}
 	}
-	if j.leave != "" {
+	// A request of ours that may still arrive is settled even where the job is to
+	// be left: it is claimed with the same token and given back. Otherwise the
+	// intent would stay open as long as nobody runs the job.
+	_, open := c.openIntent(a.uid)
+	if j.leave != "" && !open {
 		c.left(job, j)
 		return verdict{}
 	}
 	c.step(failpoint.Seen, a)
-	_, open := c.openIntent(a.uid)
 	if c.draining() && !open {
 		return verdict{again: true, calm: len(c.unsettledOf(a.key)) == 0}
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
 	// end and given back: an open one would be left behind.
-	h, err := c.claim(context.WithoutCancel(ctx), job, func(again *unstructured.Unstructured) bool {
+	h, err := c.claim(context.WithoutCancel(ctx), job, false, func(again *unstructured.Unstructured) bool {
 		return !claimed(again) && sameTerms(job, again)
 	})
 	switch {
@@ -208,6 +217,8 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	switch {
 	case ctx.Err() != nil:
 		return c.release(h, "the agent stops")
+	case j.leave != "":
+		return c.release(h, j.leave)
 	case open && c.draining(): // now the earlier request cannot come to pass any more
 		return c.release(h, "the agent drains")
 	}

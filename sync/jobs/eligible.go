@@ -79,16 +79,20 @@ func (c *Controller) judge(job, repo *unstructured.Unstructured) judgement {
 	case a.repository == "":
 		return endAs(api.StateError, "spec.repository is not set")
 	case cancelReason(job) != "":
-		j := endAs(api.StateError, "cancelled before it began: %s", cancelReason(job))
+		when := "before it began"
+		if attemptsOf(job) > 0 {
+			when = "between two attempts"
+		}
+		j := endAs(api.StateError, "cancelled %s: %s", when, cancelReason(job))
 		j.end.cancelled = true
 		return j
 	case repo == nil && !orphan:
 		return endAs(api.StateError, "repository %q does not exist in namespace %q", a.repository, a.Namespace)
-	case repo != nil && !orphan && repo.GetDeletionTimestamp() != nil:
+	case repo != nil && !orphan && api.Meta(repo, "deletionTimestamp") != "":
 		return endAs(api.StateWarning, "repository %q is being deleted: nothing was done", a.repository)
-	case repo != nil && !orphan && repo.GetLabels()[api.LabelPendingGone] == "true":
+	case repo != nil && !orphan && api.Label(repo, api.LabelPendingGone) == "true":
 		return endAs(api.StateWarning, "repository %q is about to be deleted: nothing was done", a.repository)
-	case repo != nil && orphan && repo.GetDeletionTimestamp() == nil:
+	case repo != nil && orphan && api.Meta(repo, "deletionTimestamp") == "":
 		return endAs(api.StateError, "%s needs repository %q to be deleted first, but it exists", a.action, a.repository)
 	}
 	task := Task{Object: job, Job: view, Repo: repo, Namespace: a.Namespace, Name: a.Name, UID: a.uid, Attempt: a.attempt}

@@ -57,7 +57,7 @@ func TestCompletionMeetsFaults(t *testing.T) {
 			return func(c call) fault {
 				if deleting(c) && n < 5 {
 					n++
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(n)) })
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
 				}
 				return fault{}
 			}
@@ -118,9 +118,10 @@ func TestOwnDeletionIsNoCancellation(t *testing.T) {
 	})
 }
 
-// TestHistoryOfAJobThatRunsAgain: somebody takes the claim away between the
-// HistoricJob and the DELETE, so the job runs again; it is in history already.
-func TestHistoryOfAJobThatRunsAgain(t *testing.T) {
+// TestClaimIsTakenAwayAtTheEnd: somebody takes the claim away between the
+// HistoricJob and the DELETE. The job is in history, so it is deleted and not run
+// again.
+func TestClaimIsTakenAwayAtTheEnd(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		w := quick()
@@ -141,7 +142,7 @@ func TestHistoryOfAJobThatRunsAgain(t *testing.T) {
 		}
 		pass(time.Minute)
 		r.done("success", "")
-		if len(w.seen()) != 2 {
+		if len(w.seen()) != 1 {
 			t.Errorf("runs %q", w.seen())
 		}
 	})
@@ -195,7 +196,7 @@ func TestResultWaitsForTheAPI(t *testing.T) {
 		{"requeued", func(r *rig) {
 			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) {
 				stripClaim(u)
-				setAnnotation(u, api.AnnoAttempt, "1")
+				api.SetAnnotation(u, api.AnnoAttempt, "1")
 			})
 		}, posted, 0, 2},
 	}

@@ -96,7 +96,7 @@ func (t terms) alive(x neighbour, now int64) time.Duration {
 // lapsed says whether an own claim, as it stands in the job, may be dead for a
 // neighbour at a time of the server: its clock and ours may be off.
 func (t terms) lapsed(job *unstructured.Unstructured, now int64) bool {
-	at, _ := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
+	at, _ := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
 	age := now - at
 	return age >= (t.expiry-t.clockError()).Milliseconds() || age <= -(t.expiry-2*t.clockError()).Milliseconds()
 }
@@ -197,10 +197,10 @@ func (c *Controller) listedRival(ctx context.Context, l lane) (*rival, error) {
 		}
 		for i := range jobs {
 			job := &jobs[i]
-			if laneOf(job) != l || !claimed(job) || c.isOwnClaim(string(job.GetUID()), job.GetLabels()[api.LabelClaimOwner]) {
+			if laneOf(job) != l || !claimed(job) || c.isOwnClaim(string(job.GetUID()), api.Label(job, api.LabelClaimOwner)) {
 				continue
 			}
-			at, _ := strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
+			at, _ := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
 			if c.terms.alive(neighbour{at: at}, now) > 0 {
 				return &rival{job: keyOf(job).String(), listed: true}, nil
 			}
@@ -220,12 +220,12 @@ func (c *Controller) yield(h *held, to *rival) verdict {
 		bar = time.Duration(hashOf(c.o.Agent, h.token) % uint64(giveWay))
 	}
 	v, given := c.giveBack(h, func(job *unstructured.Unstructured) {
-		setAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(c.nowMillis()+bar.Milliseconds(), 10))
+		api.SetAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(c.nowMillis()+bar.Milliseconds(), 10))
 	})
 	if !given {
 		return v
 	}
-	c.dropClaim(context.WithoutCancel(h.ctx), h)
+	c.rest(context.WithoutCancel(h.ctx), h)
 	c.tell(EventReleased, h.about, "another agent works on the repository: it has job "+to.job)
 	return verdict{again: true, calm: true, bar: bar, rest: max(time.Millisecond, c.occupied(lane{h.Namespace, h.repository}))}
 }

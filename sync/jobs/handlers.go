@@ -28,7 +28,7 @@ func (c *Controller) added(job *unstructured.Unstructured) {
 
 func (c *Controller) updated(old, job *unstructured.Unstructured) {
 	c.seen(time.Time{})
-	if old.GetUID() != job.GetUID() {
+	if api.Meta(old, "uid") != api.Meta(job, "uid") {
 		c.deleted(old)
 	}
 	c.watch(job)
@@ -37,17 +37,18 @@ func (c *Controller) updated(old, job *unstructured.Unstructured) {
 	case claimed(job):
 	case eager(old, job):
 		c.queue.hurry(keyOf(job), laneOf(job))
-	case old.GetUID() == job.GetUID() && claimed(old):
+	case api.Meta(old, "uid") == api.Meta(job, "uid") && claimed(old):
 		c.queue.addAfter(keyOf(job), laneOf(job), c.restOf(job))
 	default:
 		c.queue.rank(keyOf(job), laneOf(job), c.priorityOf(job))
 	}
 }
 
-// eager says that a person wants the job now: the rest between two attempts was
-// taken off it, while nobody claimed it.
+// eager says that a person wants something of a job that rests between two
+// attempts, while nobody claims it: the rest was taken off it, or it was cancelled.
 func eager(old, job *unstructured.Unstructured) bool {
-	return old.GetUID() == job.GetUID() && !claimed(old) && !claimed(job) && notBefore(old) > 0 && notBefore(job) == 0
+	return api.Meta(old, "uid") == api.Meta(job, "uid") && !claimed(old) && !claimed(job) && notBefore(old) > 0 &&
+		(notBefore(job) == 0 || cancelReason(old) == "" && cancelReason(job) != "")
 }
 
 // restOf is how long a job is left alone that was given back or taken away by
@@ -63,6 +64,9 @@ func (c *Controller) restOf(job *unstructured.Unstructured) time.Duration {
 
 // meet tells the neighbours of a job; old is how it was before, or nil.
 func (c *Controller) meet(old, job *unstructured.Unstructured) {
+	if claimed(job) {
+		c.restsElsewhere(job)
+	}
 	if c.neighbours.see(old, job) {
 		c.queue.free(laneOf(job))
 	}
@@ -72,7 +76,10 @@ func (c *Controller) deleted(job *unstructured.Unstructured) {
 	if c.neighbours.gone(job) {
 		c.queue.free(laneOf(job))
 	}
-	if h := c.heldJob(string(job.GetUID())); h != nil && h.interrupt("the job was deleted while it ran", true) {
+	if _, ok := c.rested(api.Meta(job, "uid")); ok {
+		c.lookAgain() // for sweep
+	}
+	if h := c.heldJob(api.Meta(job, "uid")); h != nil && h.interrupt("the job was deleted while it ran", true) {
 		c.tell(EventCancelled, h.about, "the job was deleted while it ran")
 	}
 }
@@ -83,7 +90,7 @@ func (c *Controller) watch(job *unstructured.Unstructured) {
 	if reason == "" {
 		return
 	}
-	if h := c.heldJob(string(job.GetUID())); h != nil && h.interrupt(reason, false) {
+	if h := c.heldJob(api.Meta(job, "uid")); h != nil && h.interrupt(reason, false) {
 		c.tell(EventCancelled, h.about, reason)
 	}
 }
@@ -120,6 +127,14 @@ func (c *Controller) list(ctx context.Context) {
 // looked at again, so that a thousand changes are one look.
 const gathering = 200 * time.Millisecond
 
+// lookAgain has the list looked at before its time.
+func (c *Controller) lookAgain() {
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+}
+
 // repoHandler has the jobs looked at again when a Repository has changed in what
 // decides about them: it came or went, is about to be deleted, or its labels or
 // its priority are others.
@@ -128,14 +143,11 @@ func (c *Controller) repoHandler() api.Handler {
 		if !c.jobs.HasSynced() || !c.repos.HasSynced() {
 			return // the first look is still to come
 		}
-		select {
-		case c.again <- struct{}{}:
-		default:
-		}
+		c.lookAgain()
 	}
 	return api.Handler{Add: look, Delete: look, Update: func(old, repo *unstructured.Unstructured) {
-		if old.GetUID() != repo.GetUID() || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
-			old.GetAnnotations()[api.AnnoPriority] != repo.GetAnnotations()[api.AnnoPriority] ||
+		if api.Meta(old, "uid") != api.Meta(repo, "uid") || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
+			api.Annotation(old, api.AnnoPriority) != api.Annotation(repo, api.AnnoPriority) ||
 			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {
 			look(repo)
 		}

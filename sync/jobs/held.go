@@ -63,7 +63,7 @@ func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, c
 	h := &held{
 		about: aboutOf(job), driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
 		server: c.server, renewals: c.renewals, host: c.host, millis: c.millis,
-		turn: make(chan struct{}, 1), finished: make(chan struct{}), job: job, origin: job.DeepCopy(), claim: claim,
+		turn: make(chan struct{}, 1), finished: make(chan struct{}), job: job, origin: job, claim: claim,
 		lease: newLease(c.terms, confirmed),
 	}
 	h.attempt, h.before = claim.Attempt, attemptsEnded(job)
@@ -213,10 +213,10 @@ func (h *held) seal() (reason string, gone bool) {
 // cancelReason reads the wish to stop from an object: its annotation or its
 // deletion.
 func cancelReason(u *unstructured.Unstructured) string {
-	if reason := u.GetAnnotations()[api.AnnoCancel]; reason != "" {
+	if reason := api.Annotation(u, api.AnnoCancel); reason != "" {
 		return reason
 	}
-	if u.GetDeletionTimestamp() != nil {
+	if api.Meta(u, "deletionTimestamp") != "" {
 		return "the job is being deleted"
 	}
 	return ""

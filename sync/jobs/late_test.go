@@ -355,7 +355,7 @@ func TestAClaimFoundAgainSaysWhenItWasWritten(t *testing.T) {
 		r.model.inject(slow)
 		r.start("a", Options{Cleanup: CleanupOff}, work(time.Minute))
 		pass(4 * time.Second)
-		r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, "note", "ours") })
+		r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, "note", "ours") })
 		pass(5 * time.Second)
 		at, _ := strconv.ParseInt(r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaim], 10, 64)
 		if age := r.model.now().Sub(time.UnixMilli(at)); age > 3*time.Second {

@@ -54,7 +54,7 @@ func TestLeaseOutlastsFaults(t *testing.T) {
 		"somebody writes the job before each of our writes": func(r *rig, c call) fault {
 			if c.Resource == "jobs" && c.Verb == "update" && c.body.GetLabels()[api.LabelClaimOwner] != "" && time.Now().UnixMilli()%3 != 0 {
 				if r.model.get("jobs", "default", c.Name) != nil {
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(u.GetResourceVersion())) })
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(u.GetResourceVersion())) })
 				}
 			}
 			return fault{}
@@ -135,7 +135,7 @@ func TestLeaseIsLost(t *testing.T) {
 			r.job("r1", "r1-sync", claimOf("stranger", r.model.now()))
 		}, ErrCancelled, 0, "theirs"},
 		{"cancelled by annotation", func(r *rig, _ *agent) {
-			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoCancel, "enough") })
+			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "enough") })
 		}, ErrCancelled, 0, "cancelled"},
 		{"cancelled by call", func(_ *rig, a *agent) {
 			if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
@@ -219,6 +219,54 @@ func TestLeaseIsLost(t *testing.T) {
 				}
 				if c.cause == ErrLost && a.count(EventLost) != 1 {
 					t.Errorf("lost is told %d times", a.count(EventLost))
+				}
+			})
+		})
+	}
+}
+
+// TestLeaseIsLostAgainAndAgain: a long job outlives many losses of its lease, and
+// none of them has to wait for longer because of those before: in the end another
+// agent would take the job, and count an attempt.
+func TestLeaseIsLostAgainAndAgain(t *testing.T) {
+	jump := func(r *rig) func() {
+		r.model.set(func() { r.model.skew += time.Hour })
+		return func() {}
+	}
+	stall := func(r *rig) func() {
+		r.model.inject(func(c call) fault {
+			if c.Verb == "update" && c.Lease {
+				return fault{delay: time.Hour}
+			}
+			return fault{}
+		})
+		return func() { r.model.inject(nil) }
+	}
+	for name, lose := range map[string]func(*rig) (mend func()){"the clock of the server jumps": jump, "renewals stall": stall} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := work(time.Hour)
+				a := r.start("a", Options{}, w)
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				for n := 1; n <= 10; n++ {
+					mend := lose(r)
+					for a.count(EventLost) < n {
+						pass(10 * time.Millisecond)
+					}
+					lost := time.Now()
+					mend()
+					for a.count(EventResumed) < n && time.Since(lost) < time.Minute {
+						pass(10 * time.Millisecond)
+					}
+					if took := time.Since(lost); took > time.Second {
+						t.Errorf("loss %d: taken up again after %s", n, took)
+					}
+					pass(15 * time.Second)
+				}
+				if got := len(w.seen()); got != 11 {
+					t.Errorf("%d runs", got)
 				}
 			})
 		})

@@ -49,8 +49,8 @@ func newNeighbours(mine func(uid, owner string) bool) *neighbours {
 // see takes note of a job; old is how it was shown before, or nil. It returns
 // true when the last claim of a neighbour on the repository has ended.
 func (n *neighbours) see(old, job *unstructured.Unstructured) (freed bool) {
-	uid, owner := string(job.GetUID()), job.GetLabels()[api.LabelClaimOwner]
-	version, _ := strconv.ParseUint(job.GetResourceVersion(), 10, 64)
+	uid, owner := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner)
+	version, _ := strconv.ParseUint(api.Meta(job, "resourceVersion"), 10, 64)
 	l := laneOf(job)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +88,7 @@ func (n *neighbours) see(old, job *unstructured.Unstructured) (freed bool) {
 		n.lanes[l][uid] = x
 	}
 	x.version = version
-	x.at, _ = strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
+	x.at, _ = strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
 	return false
 }
 
@@ -130,7 +130,7 @@ func (n *neighbours) gone(job *unstructured.Unstructured) (freed bool) {
 // end takes note of the end of a claim. A claim of this agent that the watch has
 // not shown yet is still to come, unless the job is gone.
 func (n *neighbours) end(job *unstructured.Unstructured, gone bool) (freed bool) {
-	uid := string(job.GetUID())
+	uid := api.Meta(job, "uid")
 	if own := n.own[uid]; own != nil && (gone || own.shown) {
 		n.know(own, false)
 		delete(n.own, uid)
@@ -140,10 +140,10 @@ func (n *neighbours) end(job *unstructured.Unstructured, gone bool) (freed bool)
 
 func (n *neighbours) remove(job *unstructured.Unstructured) (freed bool) {
 	l := laneOf(job)
-	if _, ok := n.lanes[l][string(job.GetUID())]; !ok {
+	if _, ok := n.lanes[l][api.Meta(job, "uid")]; !ok {
 		return false
 	}
-	delete(n.lanes[l], string(job.GetUID()))
+	delete(n.lanes[l], api.Meta(job, "uid"))
 	if len(n.lanes[l]) == 0 {
 		delete(n.lanes, l)
 	}

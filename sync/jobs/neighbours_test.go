@@ -229,7 +229,7 @@ func TestACancelledJobDoesNotWaitForANeighbour(t *testing.T) {
 		r.start("a", Options{Cleanup: CleanupOff}, quick())
 		r.job("r1", "r1-sync")
 		pass(time.Second)
-		r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoCancel, "enough") })
+		r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "enough") })
 		pass(31 * time.Second)
 		if rec := r.only(); rec.State != stateCancelled {
 			t.Errorf("ended as %s", rec.State)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"limpet/sync/api"
 )
@@ -17,50 +17,43 @@ import (
 // Grafana's cleanup.
 const deathMessage = "Job failed due to lease expiry - worker may have crashed or lost connection"
 
-func keyOf(u *unstructured.Unstructured) key { return key{u.GetNamespace(), u.GetName()} }
+func keyOf(u *unstructured.Unstructured) key {
+	return key{api.Meta(u, "namespace"), api.Meta(u, "name")}
+}
 
 // laneOf goes by the spec, because jobs that were created directly lack the
 // repository label.
 func laneOf(u *unstructured.Unstructured) lane {
-	repository, _, _ := unstructured.NestedString(u.Object, "spec", "repository")
-	return lane{u.GetNamespace(), repository}
+	return lane{api.Meta(u, "namespace"), api.Spec(u, "repository")}
 }
 
 func aboutOf(u *unstructured.Unstructured) about {
-	action, _, _ := unstructured.NestedString(u.Object, "spec", "action")
-	return about{key: keyOf(u), uid: string(u.GetUID()), repository: laneOf(u).Repository, action: action, attempt: attemptsOf(u) + 1}
+	return about{key: keyOf(u), uid: api.Meta(u, "uid"), repository: api.Spec(u, "repository"), action: api.Spec(u, "action"), attempt: attemptsOf(u) + 1}
 }
 
 // claimed says whether somebody has taken the job. One label of the two is enough.
 func claimed(u *unstructured.Unstructured) bool {
-	l := u.GetLabels()
-	return l[api.LabelClaim] != "" || l[api.LabelClaimOwner] != ""
+	return api.Label(u, api.LabelClaim) != "" || api.Label(u, api.LabelClaimOwner) != ""
 }
 
 // owned says whether u is the very job with that UID under that token.
 func owned(u *unstructured.Unstructured, uid, token string) bool {
-	return string(u.GetUID()) == uid && token != "" && u.GetLabels()[api.LabelClaimOwner] == token
+	return api.Meta(u, "uid") == uid && token != "" && api.Label(u, api.LabelClaimOwner) == token
 }
 
 func setClaim(u *unstructured.Unstructured, millis int64, token string) {
-	l := u.GetLabels()
-	if l == nil {
-		l = map[string]string{}
-	}
-	l[api.LabelClaim], l[api.LabelClaimOwner] = strconv.FormatInt(millis, 10), token
-	u.SetLabels(l)
+	api.SetLabel(u, api.LabelClaim, strconv.FormatInt(millis, 10))
+	api.SetLabel(u, api.LabelClaimOwner, token)
 }
 
 func stripClaim(u *unstructured.Unstructured) {
-	l := u.GetLabels()
-	delete(l, api.LabelClaim)
-	delete(l, api.LabelClaimOwner)
-	u.SetLabels(l)
+	api.SetLabel(u, api.LabelClaim, "")
+	api.SetLabel(u, api.LabelClaimOwner, "")
 }
 
 // attemptsOf is how many claims of the job have ended without a result.
 func attemptsOf(u *unstructured.Unstructured) int {
-	n, err := strconv.Atoi(u.GetAnnotations()[api.AnnoAttempt])
+	n, err := strconv.Atoi(api.Annotation(u, api.AnnoAttempt))
 	if err != nil || n < 0 {
 		return 0
 	}
@@ -69,25 +62,8 @@ func attemptsOf(u *unstructured.Unstructured) int {
 
 // notBefore is the server time in milliseconds before which the job rests, or 0.
 func notBefore(u *unstructured.Unstructured) int64 {
-	n, _ := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
+	n, _ := strconv.ParseInt(api.Annotation(u, api.AnnoNotBefore), 10, 64)
 	return n
-}
-
-// setAnnotation sets or, with an empty value, removes an annotation.
-func setAnnotation(u *unstructured.Unstructured, name, value string) {
-	a := u.GetAnnotations()
-	if a == nil {
-		a = map[string]string{}
-	}
-	if value == "" {
-		delete(a, name)
-	} else {
-		a[name] = value
-	}
-	if len(a) == 0 {
-		a = nil
-	}
-	u.SetAnnotations(a)
 }
 
 // statusFields are the members of status that a leaseholder owns. url is kept
@@ -146,11 +122,7 @@ func updates(v any) int64 {
 
 // plain turns a status into the form that unstructured objects are made of.
 func plain(s api.JobStatus) map[string]any {
-	data, err := json.Marshal(s)
-	out := map[string]any{}
-	if err == nil {
-		err = utiljson.Unmarshal(data, &out)
-	}
+	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
 	if err != nil {
 		panic("jobs: internal error: status cannot be encoded: " + err.Error())
 	}

@@ -51,20 +51,20 @@ func TestWritesKeepWhatIsNotOurs(t *testing.T) {
 	before := object(t, strangeJob)
 	u := before.DeepCopy()
 	setClaim(u, 1234, "tok")
-	setAnnotation(u, api.AnnoAttempt, "2")
+	api.SetAnnotation(u, api.AnnoAttempt, "2")
 	setStatus(u, api.JobStatus{State: "working", Started: 9, Message: "m", Progress: 50, Summary: []api.JobSummary{{Group: "g", Kind: "k", Create: 1}}})
 	if !owned(u, "u1", "tok") || !claimed(u) || attemptsOf(u) != 2 {
 		t.Fatal("not claimed")
 	}
 	status := u.Object["status"].(map[string]any)
-	want := map[string]any{"state": "working", "started": int64(9), "message": "m", "progress": int64(50),
+	want := map[string]any{"state": "working", "started": int64(9), "message": "m", "progress": 50.0,
 		"summary": []any{map[string]any{"group": "g", "kind": "k", "create": int64(1)}},
 		"url":     map[string]any{"sourceURL": "s"}, "strange": []any{map[string]any{"a": int64(1)}}, "progressUpdates": int64(5)}
 	if !reflect.DeepEqual(status, want) {
 		t.Errorf("status\n %v\nwant\n %v", status, want)
 	}
 	stripClaim(u)
-	setAnnotation(u, api.AnnoAttempt, "")
+	api.SetAnnotation(u, api.AnnoAttempt, "")
 	setState(u, api.StatePending)
 	if claimed(u) || status["state"] != "pending" || status["progressUpdates"] != int64(6) {
 		t.Errorf("after release: %v %v", u.GetLabels(), status)
@@ -134,7 +134,7 @@ func TestReadingJobs(t *testing.T) {
 		t.Error("an empty object says something")
 	}
 	for text, want := range map[string]int{"": 0, "2": 2, "-1": 0, "x": 0, "99999999999999999999": 0} {
-		setAnnotation(u, api.AnnoAttempt, text)
+		api.SetAnnotation(u, api.AnnoAttempt, text)
 		if got := attemptsOf(u); got != want {
 			t.Errorf("attempt %q: %d", text, got)
 		}
@@ -148,7 +148,7 @@ func TestReadingJobs(t *testing.T) {
 	if cancelReason(u) == "" {
 		t.Error("a deletion is not seen")
 	}
-	setAnnotation(u, api.AnnoCancel, "because")
+	api.SetAnnotation(u, api.AnnoCancel, "because")
 	if cancelReason(u) != "because" {
 		t.Error(cancelReason(u))
 	}

@@ -41,7 +41,7 @@ func onlyAsksToStop(e entry) bool {
 	}
 	a, b := e.before.DeepCopy(), e.now.DeepCopy()
 	for _, u := range []*unstructured.Unstructured{a, b} {
-		setAnnotation(u, api.AnnoCancel, "")
+		api.SetAnnotation(u, api.AnnoCancel, "")
 		u.SetResourceVersion("")
 	}
 	return equal(a, b)

@@ -32,7 +32,7 @@ func readPriority(text string) (priority int, ok bool, err error) {
 // the watch has it, else the ordinary one. A value that is not valid counts as
 // none and is told once.
 func (c *Controller) priorityOf(job *unstructured.Unstructured) int {
-	return c.priority(job.GetAnnotations()[api.AnnoPriority], laneOf(job), func() about { return aboutOf(job) })
+	return c.priority(api.Annotation(job, api.AnnoPriority), laneOf(job), func() about { return aboutOf(job) })
 }
 
 // priorityOfSight is the same for a job as the watch keeps it.
@@ -53,7 +53,7 @@ func (c *Controller) priority(text string, l lane, of func() about) int {
 	if !known {
 		return ordinary
 	}
-	p, _, err = readPriority(repo.GetAnnotations()[api.AnnoPriority])
+	p, _, err = readPriority(api.Annotation(repo, api.AnnoPriority))
 	if err != nil {
 		c.once("priority "+string(repo.GetUID()), EventNote, about{repository: l.Repository}, fmt.Sprintf("repository %s: %s; its jobs have priority %d", l.Repository, err, ordinary))
 	}

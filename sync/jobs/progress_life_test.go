@@ -131,7 +131,7 @@ func TestProgressSurvivesConflicts(t *testing.T) {
 			if c.Verb == "update" && c.Resource == "jobs" && !c.Lease && c.body.GetResourceVersion() != "" {
 				if msg, _, _ := unstructured.NestedString(c.body.Object, "status", "message"); msg == "here" && n < 2 {
 					n++
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(n)) })
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
 				}
 			}
 			return fault{}

@@ -231,6 +231,9 @@ func (q *queue) pick(best *line) (*line, *slot) {
 type verdict struct {
 	// retry asks for another look after a backoff that grows with each retry.
 	retry bool
+	// arrived says that the name had been on its way to a claim and got there, so
+	// that this retry is the first of a new row.
+	arrived bool
 	// again asks for another look, as soon as bar is over.
 	again bool
 	// bar keeps the name out for that long, whoever adds it.
@@ -270,6 +273,9 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 		s.lane = *v.move
 	}
 	wanted := s.wanted || v.again || v.retry
+	if v.arrived {
+		s.tries = 0
+	}
 	if v.retry {
 		s.tries++
 		if s.tries >= maxTries && !s.urgent {

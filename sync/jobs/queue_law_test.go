@@ -215,6 +215,9 @@ func (n *naive) done(k key, now time.Time, v verdict) {
 	}
 	wanted := x.wanted || v.again || v.retry
 	x.wanted = false
+	if v.arrived {
+		x.tries = 0
+	}
 	if v.retry {
 		if x.tries++; x.tries >= maxTries && !x.urgent {
 			n.drop(x)
@@ -287,7 +290,7 @@ func TestQueueKeepsItsLaws(t *testing.T) {
 					}
 				case len(busy) > 0:
 					i := r.IntN(len(busy))
-					v := verdict{again: r.IntN(3) == 0, retry: r.IntN(8) == 0, urgent: r.IntN(30) == 0, calm: r.IntN(3) > 0}
+					v := verdict{again: r.IntN(3) == 0, retry: r.IntN(8) == 0, arrived: r.IntN(4) == 0, urgent: r.IntN(30) == 0, calm: r.IntN(3) > 0}
 					if r.IntN(3) == 0 {
 						v.bar = time.Duration(r.IntN(3000)) * time.Millisecond
 					}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +45,7 @@ func (c *Controller) recall(ctx context.Context) error {
 		r := c.resultOf(ctx, k)
 		c.mu.Lock()
 		if k.Phase == state.PhaseResting {
-			c.resting[k.UID] = k
+			c.resting[k.UID] = respite{claim: k}
 			c.mu.Unlock()
 			continue
 		}
@@ -68,17 +67,25 @@ func (c *Controller) unsettle(k state.Claim, r result) {
 // unsettledOf returns the claims under a name. There may be two when the name
 // was reused.
 func (c *Controller) unsettledOf(k key) []unsettled {
-	return slices.DeleteFunc(c.allUnsettled(), func(u unsettled) bool {
-		return u.claim.Namespace != k.Namespace || u.claim.Name != k.Name
-	})
+	return c.unsettledThat(func(of state.Claim) bool { return of.Namespace == k.Namespace && of.Name == k.Name })
 }
 
 // allUnsettled returns all of them, ordered by UID.
 func (c *Controller) allUnsettled() []unsettled {
+	return c.unsettledThat(func(state.Claim) bool { return true })
+}
+
+func (c *Controller) unsettledThat(fit func(state.Claim) bool) (out []unsettled) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := slices.Collect(maps.Values(c.unsettled))
-	slices.SortFunc(out, func(a, b unsettled) int { return strings.Compare(a.claim.UID, b.claim.UID) })
+	for _, u := range c.unsettled {
+		if fit(u.claim) {
+			out = append(out, u)
+		}
+	}
+	if len(out) > 1 {
+		slices.SortFunc(out, func(a, b unsettled) int { return strings.Compare(a.claim.UID, b.claim.UID) })
+	}
 	return out
 }
 
@@ -147,7 +154,7 @@ func (c *Controller) forget(ctx context.Context, u unsettled, why string) error 
 // resume goes on with a job that still carries our claim.
 func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured, u unsettled) verdict {
 	k := u.claim
-	if u.restart && k.Phase == state.PhaseHeld {
+	if u.restart && k.Phase == state.PhaseHeld && !k.Doomed { // nobody has worked under a doomed one
 		k.Attempt++
 	}
 	if k.Phase == state.PhaseIntent {
@@ -187,6 +194,9 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	}
 	c.step(failpoint.Confirmed, h.about)
 	c.tell(EventResumed, h.about, resumedText(k))
+	if k.Doomed {
+		return c.finish(ctx, h, newProgress(time.Now()), death())
+	}
 	if k.Attempt > c.o.MaxAttempts {
 		return c.finish(ctx, h, newProgress(time.Now()), dead(death(), attemptCrashed, c.o.MaxAttempts))
 	}
@@ -217,7 +227,7 @@ func (c *Controller) retake(h *held, k state.Claim) error {
 		for _, ended := range h.before {
 			endAttempt(job, ended)
 		}
-		setAnnotation(job, api.AnnoAgent, c.o.Agent)
+		api.SetAnnotation(job, api.AnnoAgent, c.o.Agent)
 	})
 	if err == nil {
 		h.confirm(sent)

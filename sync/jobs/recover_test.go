@@ -243,8 +243,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 				r.start("a2", c.o, c.w)
 				pass(5 * time.Second)
 				job := r.model.get("jobs", "default", "r1-sync")
-				if claimed(job) || len(r.claims()) != 0 || len(r.history()) != 0 {
-					t.Errorf("job %v, claims %v", job.Object, r.claims())
+				if claims := r.claims(); claimed(job) || len(claims) != 1 || claims[0].Phase != state.PhaseResting || len(r.history()) != 0 {
+					t.Errorf("job %v, claims %v", job.Object, claims)
 				}
 			})
 		})

@@ -22,7 +22,7 @@ func (c *Controller) release(h *held, why string) verdict {
 	if !given {
 		return v
 	}
-	c.dropClaim(context.WithoutCancel(h.ctx), h)
+	c.rest(context.WithoutCancel(h.ctx), h)
 	c.tell(EventReleased, h.about, why)
 	return verdict{bar: c.o.Interval, again: true, calm: true}
 }
@@ -57,7 +57,10 @@ func (c *Controller) forfeited(h *held) verdict {
 	cause, taken := h.lost()
 	c.tell(EventLost, h.about, cause.Error())
 	if !taken {
-		return c.later(h)
+		// A lease ends no sooner than it would be renewed, so this makes no hot loop.
+		v := c.later(h)
+		v.arrived = true
+		return v
 	}
 	c.dropClaim(context.WithoutCancel(h.ctx), h)
 	return verdict{calm: true}

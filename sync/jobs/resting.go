@@ -2,71 +2,152 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"limpet/state"
+	"limpet/sync/api"
 )
 
-// The mark of a job that rests between two attempts stays in the state file: if
-// this agent gets the job again, also after a restart, the work goes on from it.
-// It is a hint and is given up where keeping it would cost too much.
+// What is kept of a job that rests between two attempts. Its mark stays in the
+// state file: if this agent gets the job again, also after a restart, the work
+// goes on from it. And so do its attempts: when a person deletes the job while
+// nobody holds it, the record that tells of them is made by the agent that had
+// it last. Both are given up where keeping them would cost too much.
 
-// maxResting bounds the marks that are kept, because a mark may be as large as
-// the texts of its job (textBudget).
-const maxResting = 256
+// Bounds of what is kept: a mark may be as large as the texts of its job
+// (textBudget), the attempts are small.
+const (
+	maxRespites = 4096
+	maxMarks    = 256
+)
+
+// respite is a job that was given back.
+type respite struct {
+	claim state.Claim
+	// elsewhere says that somebody has claimed the job since: what becomes of it
+	// is told by them.
+	elsewhere bool
+}
 
 // rest turns the claim of a job that was given back into one that rests, or
-// forgets it when there is nothing to go on from.
+// forgets it when there is nothing to keep.
 func (c *Controller) rest(ctx context.Context, h *held) {
 	h.mu.Lock()
 	k := h.claim
 	h.mu.Unlock()
+	job := h.last()
+	k.Phase, k.Token, k.Doomed, k.Attempts = state.PhaseResting, "", false, attemptsEnded(job)
 	c.mu.Lock()
-	full := len(c.resting) >= maxResting
+	known := len(c.resting)
 	c.mu.Unlock()
-	if len(k.Mark) == 0 || full {
+	if known >= maxMarks {
+		k.Mark = nil
+	} else if len(k.Attempts) > 0 {
+		k.Spec, k.Status = raw(job, "spec"), raw(job, "status")
+	}
+	if known >= maxRespites || len(k.Mark) == 0 && len(k.Attempts) == 0 {
 		c.dropClaim(ctx, h)
 		return
 	}
-	k.Phase, k.Token = state.PhaseResting, ""
 	if err := c.store.PutClaim(ctx, k); err != nil {
 		c.dropClaim(ctx, h)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.resting[k.UID] = k
+	c.resting[k.UID] = respite{claim: k}
 }
 
 // rested returns the claim with which a job rests, if it does so here.
 func (c *Controller) rested(uid string) (state.Claim, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.resting[uid]
-	return k, ok
+	r, ok := c.resting[uid]
+	return r.claim, ok
 }
 
-// sweep forgets the marks of jobs that have left the queue.
+// restsElsewhere notes that somebody has claimed a job that rests here.
+func (c *Controller) restsElsewhere(job *unstructured.Unstructured) {
+	uid := string(job.GetUID())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r, ok := c.resting[uid]; ok && !r.elsewhere {
+		r.elsewhere = true
+		c.resting[uid] = r
+	}
+}
+
+// sweep forgets the jobs that have left the queue while they rested. Of those
+// that were deleted it makes the record.
 func (c *Controller) sweep(ctx context.Context) {
 	c.mu.Lock()
-	var gone []string
-	for uid, k := range c.resting {
-		job, ok := c.jobs.Get(k.Namespace, k.Name)
+	var gone []respite
+	for uid, r := range c.resting {
+		job, ok := c.jobs.Get(r.claim.Namespace, r.claim.Name)
 		if !ok || string(job.GetUID()) != uid {
-			gone = append(gone, uid)
+			gone = append(gone, r)
 		}
 	}
 	c.mu.Unlock()
-	slices.Sort(gone)
-	for _, uid := range gone {
+	slices.SortFunc(gone, func(a, b respite) int { return strings.Compare(a.claim.UID, b.claim.UID) })
+	for _, r := range gone {
+		uid := r.claim.UID
 		if c.isOwn(uid) {
 			continue // its record is that of the claim now
 		}
-		if err := c.store.DropClaim(ctx, uid); err != nil {
+		if err := c.unrest(ctx, r); err != nil {
 			return // the next sweep tries again
 		}
 		c.mu.Lock()
 		delete(c.resting, uid)
 		c.mu.Unlock()
 	}
+}
+
+// unrest forgets a job that has left the queue. It was deleted if nobody has
+// claimed it since, as far as the watch has shown, and nobody has archived it.
+func (c *Controller) unrest(ctx context.Context, r respite) error {
+	k := r.claim
+	if r.elsewhere || len(k.Attempts) == 0 {
+		return c.store.DropClaim(ctx, k.UID)
+	}
+	if !c.archiveResting() {
+		switch found, err := c.server.archived(ctx, k.Namespace, k.UID); {
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
+		case err != nil:
+			return err
+		case found:
+			return c.store.DropClaim(ctx, k.UID)
+		}
+	}
+	rec := c.deletedAtRest(k)
+	if err := c.keepRecord(ctx, k, rec); err != nil {
+		return err
+	}
+	c.trims.count()
+	c.tellState(EventCompleted, about{key{k.Namespace, k.Name}, k.UID, k.Repository, k.Action, k.Attempt}, rec.State, rec.Message)
+	return c.store.EndClaim(ctx, k.UID, skipped)
+}
+
+// deletedAtRest is the record of a job that was deleted between two attempts.
+func (c *Controller) deletedAtRest(k state.Claim) state.Record {
+	last, now := k.Attempts[len(k.Attempts)-1], c.nowMillis()
+	text := clip(fmt.Sprintf("cancelled: the job was deleted after attempt %d: %s", last.N, last.Message), maxMessage)
+	status := map[string]any{}
+	if utiljson.Unmarshal(k.Status, &status) != nil || status == nil {
+		status = map[string]any{}
+	}
+	status["state"], status["message"], status["finished"] = api.StateError, text, now
+	data, _ := json.Marshal(status) // plain data
+	return state.Record{UID: k.UID, Namespace: k.Namespace, Name: k.Name, Repository: k.Repository, Action: k.Action,
+		State: stateCancelled, Message: text, Agent: c.o.Agent, Started: last.Started, Finished: time.UnixMilli(now),
+		Spec: k.Spec, Status: data, Attempts: k.Attempts}
 }

@@ -141,7 +141,7 @@ func TestThousandRepositoriesAreOneLook(t *testing.T) {
 }
 
 func withPriority(value string) func(u *unstructured.Unstructured) {
-	return func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoPriority, value) }
+	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoPriority, value) }
 }
 
 // TestPriorityOfJobsAndRepositories: the annotation of the job, else that of the

@@ -242,7 +242,7 @@ func TestListOfAttemptsIsBounded(t *testing.T) {
 	r := &rig{model: newModel()}
 	job := r.job("r1", "j")
 	for _, text := range []string{"", "null", "{}", "[1]", `[{"n":0}]`, `[{"n":-1}]`, strings.Repeat("[", 1<<16)} {
-		setAnnotation(job, api.AnnoAttempts, text)
+		api.SetAnnotation(job, api.AnnoAttempts, text)
 		if got := attemptsEnded(job); len(got) != 0 {
 			t.Errorf("%.20q: %v", text, got)
 		}

@@ -68,7 +68,7 @@ func (h *simHost) boot() {
 	h.life = p
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
-	calls := &simCalls{count: map[simCall]uint64{}, proof: map[string]simProof{}}
+	calls := &simCalls{count: map[simCall]uint64{}, proof: map[string]simProof{}, late: map[string]func(){}}
 	p.clock = &simClock{world: w, fate: h.fate.of(p.nr, 5)}
 	p.link = &simLink{p: p, simCalls: calls}
 	p.watch = newSimWatch(p)
@@ -84,6 +84,9 @@ func (h *simHost) boot() {
 	p.agent.host = p
 	for _, action := range []string{"pull", "push"} {
 		p.agent.workers[action] = simWorker{p, action}
+	}
+	if w.change != nil {
+		w.change(p)
 	}
 	p.watch.handler = p.agent.handler()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -83,8 +83,8 @@ func (g *simGrafana) next(ctx context.Context) bool {
 	var found []*unstructured.Unstructured
 	err := g.call(ctx, func() error {
 		for _, k := range g.world.names() {
-			if u := g.world.jobs[k]; u.GetLabels()[api.LabelClaim] == "" && len(found) < 16 {
-				found = append(found, u.DeepCopy())
+			if u := g.world.jobs[k]; api.Label(u, api.LabelClaim) == "" && len(found) < 16 {
+				found = append(found, u)
 			}
 		}
 		return nil
@@ -92,14 +92,13 @@ func (g *simGrafana) next(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	for _, job := range found {
+	for _, free := range found {
+		job := free.DeepCopy()
 		g.dice++
 		token := fmt.Sprint(g.name, ".", g.dice)
 		setClaim(job, g.millis(), token)
 		if g.generation == 1 {
-			l := job.GetLabels()
-			delete(l, api.LabelClaimOwner)
-			job.SetLabels(l)
+			api.SetLabel(job, api.LabelClaimOwner, "")
 		}
 		if job = g.put(ctx, job); job != nil {
 			g.process(ctx, job)
@@ -128,14 +127,14 @@ func (g *simGrafana) get(ctx context.Context, k key) (out *unstructured.Unstruct
 // mine is what its generation checks before it renews, completes or gives back.
 func (g *simGrafana) mine(local, now *unstructured.Unstructured) bool {
 	if g.generation == 1 {
-		return now.GetLabels()[api.LabelClaim] != ""
+		return api.Label(now, api.LabelClaim) != ""
 	}
-	return now.GetUID() == local.GetUID() && now.GetLabels()[api.LabelClaimOwner] == local.GetLabels()[api.LabelClaimOwner]
+	return now.GetUID() == local.GetUID() && api.Label(now, api.LabelClaimOwner) == api.Label(local, api.LabelClaimOwner)
 }
 
 // process works in steps, with a progress write after each, and renews between.
 func (g *simGrafana) process(ctx context.Context, job *unstructured.Unstructured) {
-	f := g.fate.about(string(job.GetUID())).of(g.dice)
+	f := g.fate.about(api.Meta(job, "uid")).of(g.dice)
 	local, renewed, failures, lost := job, time.Now(), 0, false
 	for step := range 1 + f.n(8) {
 		if f.of(uint64(step)).likely(40) && time.Now().Before(g.world.calm) { // it dies
@@ -156,9 +155,7 @@ func (g *simGrafana) process(ctx context.Context, job *unstructured.Unstructured
 		}
 		renewed = time.Now()
 		if err == nil {
-			l := now.GetLabels()
-			l[api.LabelClaim] = strconv.FormatInt(g.millis(), 10)
-			now.SetLabels(l)
+			api.SetLabel(now, api.LabelClaim, strconv.FormatInt(g.millis(), 10))
 			now = g.put(ctx, now)
 		}
 		if now == nil || err != nil {
@@ -200,7 +197,7 @@ func (g *simGrafana) complete(ctx context.Context, local *unstructured.Unstructu
 	}
 	uid := ""
 	if g.generation > 1 {
-		uid = string(local.GetUID())
+		uid = api.Meta(local, "uid")
 	}
 	_ = g.call(ctx, func() error { return g.world.deleteJob(g.name, simSent{}, keyOf(local), uid, "") })
 }
@@ -209,9 +206,7 @@ func (g *simGrafana) archive(ctx context.Context, job *unstructured.Unstructured
 	h := job.DeepCopy()
 	h.SetGenerateName(job.GetName() + "-")
 	h.SetName("")
-	l := h.GetLabels()
-	l[api.LabelOriginalUID] = string(job.GetUID())
-	h.SetLabels(l)
+	api.SetLabel(h, api.LabelOriginalUID, api.Meta(job, "uid"))
 	_ = g.call(ctx, func() error { return g.world.addHistoric(g.name, simSent{}, h) })
 }
 

@@ -143,7 +143,7 @@ func (c *simClock) Now() (time.Time, time.Duration, bool) {
 	}
 	bound := 300 * time.Millisecond
 	if slow := c.fate.n(8); slow == 0 && n < 4 { // too slow an answer to know the time by
-		bound = time.Duration(14/n) * time.Second
+		bound = 25 * time.Second / time.Duration(n)
 	}
 	return c.world.now().Add(c.fate.between(-bound, bound)), bound, true
 }

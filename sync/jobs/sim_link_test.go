@@ -30,6 +30,7 @@ type simCalls struct {
 	count map[simCall]uint64
 	total int
 	proof map[string]simProof // by UID
+	late  map[string]func()   // writes that were given up and arrive just before the next one, by name
 }
 
 // simProof is the last confirmed claim of a job.
@@ -51,7 +52,6 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	l.mu.Lock()
 	id := simCall{op, about}
 	l.count[id]++
-	l.total++
 	f := p.fate.of(p.nr).about(op).about(about).of(l.count[id])
 	l.mu.Unlock()
 	if p.dead.Load() {
@@ -60,6 +60,9 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	l.mu.Lock()
+	l.total++
+	l.mu.Unlock()
 	if d := p.awakeIn(); d > 0 {
 		<-time.After(d + f.between(0, 50*time.Millisecond))
 	}
@@ -69,8 +72,13 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 		defer w.mu.Unlock()
 		return do()
 	}
+	write := op == "put" || op == "delete"
 	if there >= simCallTime && fault == nil { // it arrives when nobody waits any more
-		time.AfterFunc(there, func() { _ = arrive() })
+		come := sync.OnceFunc(func() { _ = arrive() })
+		if write && f.of(15).likely(500) {
+			l.hold(about, come)
+		}
+		time.AfterFunc(there, come)
 		rest(ctx, simCallTime)
 		return l.answer(ctx, context.DeadlineExceeded)
 	}
@@ -86,6 +94,9 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	if _, cut := l.cutOff(); cut {
 		return l.answer(ctx, errNoWay)
 	}
+	if write {
+		l.hold(about, nil)()
+	}
 	err := arrive()
 	if back > 0 && !rest(ctx, min(back, simCallTime-there)) {
 		return l.answer(ctx, context.Cause(ctx))
@@ -94,6 +105,19 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 		return l.answer(ctx, context.DeadlineExceeded)
 	}
 	return l.answer(ctx, err)
+}
+
+// hold keeps a late write back until the next one of the same name is there, and
+// returns the one that was kept back before.
+func (l *simLink) hold(name string, come func()) (before func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = l.late[name]
+	l.late[name] = come
+	if before == nil {
+		return func() {}
+	}
+	return before
 }
 
 // answer is what the process hears, if it still can.
@@ -173,7 +197,7 @@ func (l *simLink) leave(uid string) simSent {
 func (l *simLink) proved(job *unstructured.Unstructured, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	uid, label := string(job.GetUID()), job.GetLabels()[api.LabelClaim]
+	uid, label := api.Meta(job, "uid"), api.Label(job, api.LabelClaim)
 	if label != "" && l.proof[uid].label != label {
 		l.proof[uid] = simProof{label, sent}
 	}
@@ -195,7 +219,7 @@ func (l *simLink) putJob(ctx context.Context, job *unstructured.Unstructured) (*
 	if job.GetUID() == "" || job.GetResourceVersion() == "" {
 		panic("jobs: internal error: unconditional write of a job")
 	}
-	sent := l.leave(string(job.GetUID()))
+	sent := l.leave(api.Meta(job, "uid"))
 	began := l.p.now().Time
 	var out *unstructured.Unstructured
 	err := l.travel(ctx, "put", job.GetName(), func() (err error) {
@@ -255,7 +279,7 @@ func (l *simLink) archived(ctx context.Context, _, uid string) (bool, error) {
 }
 
 func (l *simLink) archive(ctx context.Context, historic *unstructured.Unstructured) error {
-	uid := historic.GetLabels()[api.LabelOriginalUID]
+	uid := api.Label(historic, api.LabelOriginalUID)
 	sent := l.leave(uid)
 	return l.travel(ctx, "archive", uid, func() error {
 		return l.p.world.addHistoric(l.p.name, sent, historic)

@@ -2,5 +2,5 @@
 
 package jobs
 
-// simDefault worlds take about half a minute of processor time.
+// simDefault worlds take about a quarter of a minute of processor time.
 const simDefault = 10_000

@@ -18,13 +18,19 @@ import (
 // simOracle holds every write and every run against the laws of this room.
 type simOracle struct {
 	broken    []simBreach
-	archives  map[string]int       // HistoricJobs that agents have made, by UID
-	runs      []*simRun            // that have not returned
-	together  int                  // runs that began on a repository that another agent worked on
-	disturbed map[string]bool      // UIDs that somebody wrote without regard for claims
-	made      map[string]key       // UIDs of all jobs there ever were
-	ended     map[string]string    // who took the job out of the queue, by UID
-	renewed   map[string]time.Time // when the claim was written or renewed last, by UID; by the bubble's time, not by what its label says
+	archives  map[string]int        // HistoricJobs that agents have made, by UID
+	runs      []*simRun             // that have not returned
+	together  int                   // runs that began on a repository that another agent worked on
+	disturbed map[string]bool       // UIDs that somebody wrote without regard for claims
+	made      map[string]key        // UIDs of all jobs there ever were
+	ended     map[string]string     // who took the job out of the queue, by UID
+	renewed   map[string]simRenewal // by UID
+}
+
+// simRenewal is the last change of a claim.
+type simRenewal struct {
+	at    time.Time     // of the bubble, whatever its label says
+	ahead time.Duration // by which its label was in the future then
 }
 
 // simBreach is a broken law.
@@ -39,7 +45,7 @@ type simRun struct {
 }
 
 func newSimOracle() simOracle {
-	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}, renewed: map[string]time.Time{}}
+	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}, renewed: map[string]simRenewal{}}
 }
 
 func (o *simOracle) breach(uid, law string, args ...any) {
@@ -57,7 +63,8 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	}
 	renewed := o.renewed[uid]
 	if e.verb == "put" && claimIn(e.before) != claimIn(e.now) {
-		o.renewed[uid] = e.at
+		ms, _ := strconv.ParseInt(api.Label(e.now, api.LabelClaim), 10, 64)
+		o.renewed[uid] = simRenewal{e.at, time.UnixMilli(ms).Sub(w.now())}
 	}
 	p := e.sent.process
 	if p == nil {
@@ -68,26 +75,26 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		o.judgeArchive(w, e, uid)
 		return
 	}
-	l := e.before.GetLabels()
-	was, since := l[api.LabelClaimOwner], l[api.LabelClaim]
+	was, since := api.Label(e.before, api.LabelClaimOwner), api.Label(e.before, api.LabelClaim)
 	own := strings.HasPrefix(was, p.name+".")
 	at, err := strconv.ParseInt(since, 10, 64)
 	age := w.now().UnixMilli() - at
-	dead := err != nil || age > DefaultExpiry.Milliseconds() || age < (DefaultExpiry/6-DefaultExpiry).Milliseconds() // as far as its clock may be off
+	// A label that was far in the future when it was written says nothing, whatever
+	// the time is by now.
+	dead := err != nil || age > DefaultExpiry.Milliseconds() || renewed.ahead > DefaultExpiry-DefaultExpiry/6 // as far as its clock may be off
 	if (was != "" || since != "") && !own && !(e.now != nil && onlyAsksToStop(entry{before: e.before, now: e.now})) {
 		if !dead {
 			o.breach(uid, "%s: %s although %q holds the job since %d ms", p.name, e.verb, was, age)
 		}
 		// The clock of an owner may be wrong: its label is old, and it lives.
-		if still := e.at.Sub(renewed); still < DefaultExpiry {
+		if still := e.at.Sub(renewed.at); still < DefaultExpiry {
 			o.breach(uid, "%s: %s although %q has renewed its claim %s ago", p.name, e.verb, was, still)
 		}
 	}
 	claim := ""
 	if e.now != nil {
-		n := e.now.GetLabels()
-		claim = n[api.LabelClaim]
-		if claim != since && (claim == "") != (n[api.LabelClaimOwner] == "") {
+		claim = api.Label(e.now, api.LabelClaim)
+		if claim != since && (claim == "") != (api.Label(e.now, api.LabelClaimOwner) == "") {
 			o.breach(uid, "%s: one claim label without the other", p.name)
 		}
 	}
@@ -97,7 +104,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		if slack := DefaultExpiry/6 + time.Second; err != nil || off > slack || off < -slack && !p.slept(e.sent.at.Add(-time.Minute), e.sent.at) {
 			o.breach(uid, "%s: a claim of %s is %s off", p.name, claim, off)
 		}
-		if !p.disk.remembers(uid, e.now.GetLabels()[api.LabelClaimOwner]) {
+		if !p.disk.remembers(uid, api.Label(e.now, api.LabelClaimOwner)) {
 			o.breach(uid, "%s: a claim that its state file does not know", p.name)
 		}
 		if !e.sent.clock {
@@ -111,8 +118,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 
 // claimIn is what a job says of its claim.
 func claimIn(u *unstructured.Unstructured) [2]string {
-	l := u.GetLabels()
-	return [2]string{l[api.LabelClaim], l[api.LabelClaimOwner]}
+	return [2]string{api.Label(u, api.LabelClaim), api.Label(u, api.LabelClaimOwner)}
 }
 
 // neighbour notes when somebody takes a claim of an agent away, who cannot know.
@@ -120,7 +126,7 @@ func (o *simOracle) neighbour(e simEntry, uid string) {
 	if e.before == nil || e.now == nil {
 		return
 	}
-	if owner := e.before.GetLabels()[api.LabelClaimOwner]; strings.HasPrefix(owner, "h") && owner != e.now.GetLabels()[api.LabelClaimOwner] {
+	if owner := api.Label(e.before, api.LabelClaimOwner); strings.HasPrefix(owner, "h") && owner != api.Label(e.now, api.LabelClaimOwner) {
 		o.disturbed[uid] = true
 	}
 }
@@ -144,12 +150,12 @@ func (o *simOracle) judgeArchive(w *simWorld, e simEntry, uid string) {
 	}
 	o.judgeLease(e, uid, true)
 	job := w.jobs[o.made[uid]]
-	if job == nil || string(job.GetUID()) != uid {
+	if job == nil || api.Meta(job, "uid") != uid {
 		return
 	}
 	// A host that falls asleep between the last look and the request sends it when
 	// it wakes up: no lease can prevent that, only the name of the HistoricJob.
-	if owner := job.GetLabels()[api.LabelClaimOwner]; !strings.HasPrefix(owner, p.name+".") && !e.sent.asleep && !o.disturbed[uid] {
+	if owner := api.Label(job, api.LabelClaimOwner); !strings.HasPrefix(owner, p.name+".") && !e.sent.asleep && !o.disturbed[uid] {
 		o.breach(uid, "%s: a HistoricJob although %q holds the job", p.name, owner)
 	}
 }
@@ -176,12 +182,11 @@ func (o *simOracle) begin(w *simWorld, r *simRun) {
 // deleted leaves its worker running until it hears of that.
 func (o *simOracle) holds(w *simWorld, r *simRun) bool {
 	job := w.jobs[o.made[r.uid]]
-	if job == nil || string(job.GetUID()) != r.uid {
+	if job == nil || api.Meta(job, "uid") != r.uid {
 		return false
 	}
-	l := job.GetLabels()
-	at, _ := strconv.ParseInt(l[api.LabelClaim], 10, 64)
-	return strings.HasPrefix(l[api.LabelClaimOwner], r.p.name+".") && w.now().UnixMilli()-at < DefaultExpiry.Milliseconds()
+	at, _ := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
+	return strings.HasPrefix(api.Label(job, api.LabelClaimOwner), r.p.name+".") && w.now().UnixMilli()-at < DefaultExpiry.Milliseconds()
 }
 
 func (o *simOracle) end(w *simWorld, r *simRun) {

@@ -189,7 +189,7 @@ func (w *simWorld) create(repo, name string) {
 	defer w.mu.Unlock()
 	u := w.newJob(repo, name)
 	if p := w.fate.about(name).n(20); p < 10 {
-		setAnnotation(u, api.AnnoPriority, fmt.Sprint(p))
+		api.SetAnnotation(u, api.AnnoPriority, fmt.Sprint(p))
 	}
 	_, _ = w.createJob("person", u)
 }
@@ -230,12 +230,10 @@ func (w *simWorld) meddle(g fate) {
 		_ = w.deleteJob("person", simSent{}, k, "", "")
 		_, _ = w.createJob("person", w.newJob(repo, k.Name))
 	case 2:
-		setAnnotation(next, api.AnnoCancel, "enough")
+		api.SetAnnotation(next, api.AnnoCancel, "enough")
 		_, _ = w.putJob("person", simSent{}, next)
 	case 3: // a label, as a person with kubectl does it
-		l := next.GetLabels()
-		l["team"] = "ops"
-		next.SetLabels(l)
+		api.SetLabel(next, "team", "ops")
 		_, _ = w.putJob("person", simSent{}, next)
 	case 4: // replaced by an old copy from a file, whatever is there now
 		old := w.newJob(repo, k.Name)

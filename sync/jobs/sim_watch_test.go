@@ -49,14 +49,14 @@ func (s *simWatch) expect(rev int64, e simEntry) {
 	}
 	k := keyOf(u)
 	f := s.p.fate.of(s.p.nr, uint64(rev))
-	late := f.between(time.Millisecond, 60*time.Millisecond)
+	late, again := f.between(time.Millisecond, 60*time.Millisecond), time.Duration(0)
 	w := s.p.world
 	if e.at.Before(w.calm) && f.of(20).likely(w.rough) {
 		switch f.of(21).n(3) {
 		case 0:
 			late = f.of(22).between(time.Second, 20*time.Second)
 		case 1: // twice
-			time.AfterFunc(f.of(22).between(time.Second, 5*time.Second), func() { s.event(k, rev, e.now) })
+			again = f.of(22).between(time.Second, 5*time.Second)
 		case 2: // lost, until somebody notices
 			s.gap = w.ordered // and all that follow
 			s.relist(f.of(22).between(time.Second, 40*time.Second))
@@ -73,6 +73,9 @@ func (s *simWatch) expect(rev int64, e simEntry) {
 	}
 	s.last[one] = at
 	time.AfterFunc(time.Until(at), func() { s.event(k, rev, e.now) })
+	if again > 0 { // not before the first time: that would be another order
+		time.AfterFunc(time.Until(at)+again, func() { s.event(k, rev, e.now) })
+	}
 }
 
 // event shows a change to the controller, unless the way is cut.

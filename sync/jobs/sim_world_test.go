@@ -21,7 +21,8 @@ import (
 //
 // The server keeps to what jobs depend on: resourceVersion and UID conflicts,
 // delete preconditions, names that are used again, unconditional writes, no
-// jobs/status. Objects are never changed once they are stored.
+// jobs/status. Objects are never changed once they are stored: who sends one gives
+// it away, and who gets one from a write or a watch does not touch it.
 type simWorld struct {
 	seed  uint64
 	fate  fate
@@ -39,7 +40,8 @@ type simWorld struct {
 	ordered bool // watches show all jobs in the order of their writes, as one server does
 	deadly  int  // how many steps of a job in a thousand kill the process
 	options Options
-	waited  time.Duration // from the calm to the end
+	change  func(*simProcess) // nil but in TestSimulationFinds
+	waited  time.Duration     // from the calm to the end
 	over    atomic.Bool
 
 	mu        sync.Mutex // guards everything below
@@ -116,23 +118,21 @@ func (w *simWorld) putJob(who string, sent simSent, job *unstructured.Unstructur
 	case job.GetResourceVersion() != "" && job.GetResourceVersion() != cur.GetResourceVersion():
 		return nil, conflict("the object has been modified")
 	}
-	next := job.DeepCopy()
-	next.SetUID(cur.GetUID())
-	next.SetCreationTimestamp(cur.GetCreationTimestamp())
-	w.store(simEntry{who: who, sent: sent, verb: "put", before: cur, now: next})
-	return next.DeepCopy(), nil
+	job.SetUID(cur.GetUID())
+	job.SetCreationTimestamp(cur.GetCreationTimestamp())
+	w.store(simEntry{who: who, sent: sent, verb: "put", before: cur, now: job})
+	return job, nil
 }
 
 func (w *simWorld) createJob(who string, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if w.jobs[keyOf(job)] != nil {
 		return nil, apierrors.NewAlreadyExists(api.Jobs.GroupResource(), job.GetName())
 	}
-	next := job.DeepCopy()
-	next.SetUID(uidOf(w.rev + 1))
-	next.SetCreationTimestamp(stamp(w.now()))
-	next.SetGeneration(1)
-	w.store(simEntry{who: who, verb: "create", now: next})
-	return next.DeepCopy(), nil
+	job.SetUID(uidOf(w.rev + 1))
+	job.SetCreationTimestamp(stamp(w.now()))
+	job.SetGeneration(1)
+	w.store(simEntry{who: who, verb: "create", now: job})
+	return job, nil
 }
 
 // deleteJob deletes under the preconditions that are given.
@@ -141,7 +141,7 @@ func (w *simWorld) deleteJob(who string, sent simSent, k key, uid, resourceVersi
 	switch {
 	case cur == nil:
 		return apierrors.NewNotFound(api.Jobs.GroupResource(), k.Name)
-	case uid != "" && uid != string(cur.GetUID()), resourceVersion != "" && resourceVersion != cur.GetResourceVersion():
+	case uid != "" && uid != api.Meta(cur, "uid"), resourceVersion != "" && resourceVersion != cur.GetResourceVersion():
 		return apierrors.NewConflict(api.Jobs.GroupResource(), k.Name, errors.New("precondition failed"))
 	}
 	w.store(simEntry{who: who, sent: sent, verb: "delete", before: cur})
@@ -173,18 +173,17 @@ func (w *simWorld) addHistoric(who string, sent simSent, h *unstructured.Unstruc
 		return apierrors.NewNotFound(api.HistoricJobs.GroupResource(), "")
 	}
 	w.rev++
-	next := h.DeepCopy()
-	if next.GetName() == "" {
-		next.SetName(next.GetGenerateName() + strconv.FormatInt(w.rev, 36))
+	if h.GetName() == "" {
+		h.SetName(h.GetGenerateName() + strconv.FormatInt(w.rev, 36))
 	}
-	id := next.GetNamespace() + "/" + next.GetName()
+	id := keyOf(h).String()
 	if w.historic[id] != nil {
-		return apierrors.NewAlreadyExists(api.HistoricJobs.GroupResource(), next.GetName())
+		return apierrors.NewAlreadyExists(api.HistoricJobs.GroupResource(), h.GetName())
 	}
-	next.SetUID(uidOf(w.rev))
-	next.SetResourceVersion(strconv.FormatInt(w.rev, 10))
-	w.historic[id] = next
-	e := simEntry{at: time.Now(), who: who, sent: sent, verb: "archive", now: next}
+	h.SetUID(uidOf(w.rev))
+	h.SetResourceVersion(strconv.FormatInt(w.rev, 10))
+	w.historic[id] = h
+	e := simEntry{at: time.Now(), who: who, sent: sent, verb: "archive", now: h}
 	w.audit = append(w.audit, e)
 	w.oracle.judge(w, e)
 	return nil
@@ -193,8 +192,8 @@ func (w *simWorld) addHistoric(who string, sent simSent, h *unstructured.Unstruc
 // expired lists the claims older than a time.
 func (w *simWorld) expired(before int64) (out []unstructured.Unstructured) {
 	for _, k := range slices.SortedFunc(maps.Keys(w.jobs), byName) {
-		if at, err := strconv.ParseInt(w.jobs[k].GetLabels()[api.LabelClaim], 10, 64); err == nil && at < before {
-			out = append(out, *w.jobs[k].DeepCopy())
+		if at, err := strconv.ParseInt(api.Label(w.jobs[k], api.LabelClaim), 10, 64); err == nil && at < before {
+			out = append(out, *w.jobs[k])
 		}
 	}
 	return out
@@ -202,7 +201,7 @@ func (w *simWorld) expired(before int64) (out []unstructured.Unstructured) {
 
 func (w *simWorld) archived(uid string) bool {
 	for _, h := range w.historic {
-		if h.GetLabels()[api.LabelOriginalUID] == uid {
+		if api.Label(h, api.LabelOriginalUID) == uid {
 			return true
 		}
 	}
@@ -223,7 +222,7 @@ func (w *simWorld) newJob(repository, name string) *unstructured.Unstructured {
 func uidIn(e simEntry) string {
 	switch {
 	case e.verb == "archive":
-		return e.now.GetLabels()[api.LabelOriginalUID]
+		return api.Label(e.now, api.LabelOriginalUID)
 	case e.now != nil:
 		return string(e.now.GetUID())
 	}

@@ -42,7 +42,7 @@ func TestShutdown(t *testing.T) {
 			r.model.inject(func(c call) fault {
 				if c.Verb == "update" && n < 4 {
 					n++
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { setAnnotation(u, "noise", fmt.Sprint(n)) })
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
 				}
 				return fault{}
 			})

@@ -131,7 +131,7 @@ func (s *storm) run() {
 			}
 		case 4:
 			if jobs := s.model.all("jobs"); len(jobs) > 0 {
-				s.model.edit("jobs", "default", jobs[s.n(len(jobs))].GetName(), func(u *unstructured.Unstructured) { setAnnotation(u, api.AnnoCancel, "enough") })
+				s.model.edit("jobs", "default", jobs[s.n(len(jobs))].GetName(), func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "enough") })
 			}
 		}
 		pass(time.Duration(s.n(4000)) * time.Millisecond)

@@ -34,7 +34,7 @@ func TestResultWaitsAcrossARestart(t *testing.T) {
 		{"requeued", func(r *rig) {
 			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) {
 				stripClaim(u)
-				setAnnotation(u, api.AnnoAttempt, "1")
+				api.SetAnnotation(u, api.AnnoAttempt, "1")
 			})
 		}, posted, 0, 1},
 	}

@@ -50,12 +50,12 @@ type gauges struct {
 	work   *work
 	log    *slog.Logger
 
-	queueSize, workerQueue, inFlight, busy                    gauge
-	depth, adds, unfinished, longest                          gauge
-	claimed, queued, unsent                                   gauge
-	storeBytes, storeFree, claims, history, historyBytes, age gauge
-	offset, bound, known                                      gauge
-	latency, down                                             gauge
+	queueSize, workerQueue, inFlight, busy                             gauge
+	depth, adds, unfinished, longest                                   gauge
+	claimed, queued, unsent                                            gauge
+	storeBytes, storeFree, claims, resting, history, historyBytes, age gauge
+	offset, bound, known                                               gauge
+	latency, down                                                      gauge
 }
 
 func newGauges(s Source, w *work, log *slog.Logger) *gauges {
@@ -74,7 +74,8 @@ func newGauges(s Source, w *work, log *slog.Logger) *gauges {
 		unsent:       describe("limpet_completions_unsent", "Results that are kept in the state file until the API takes them."),
 		storeBytes:   describe("limpet_store_bytes", "Size of the state file."),
 		storeFree:    describe("limpet_store_free_bytes", "Bytes of the state file that are free for new records."),
-		claims:       describe("limpet_store_claims", "Claims in the state file, with the marks of jobs that rest between two attempts."),
+		claims:       describe("limpet_store_claims", "Claims in the state file."),
+		resting:      describe("limpet_store_resting_jobs", "Jobs in the state file that were given back, with their attempts and marks."),
 		history:      describe("limpet_history_records", "Finished jobs in the local history."),
 		historyBytes: describe("limpet_history_bytes", "Bytes of the local history with its keys and frames."),
 		age:          describe("limpet_history_oldest_timestamp_seconds", "When the oldest job of the local history has ended; 0 = there is none."),
@@ -151,6 +152,7 @@ func (g *gauges) store(out chan<- prometheus.Metric) {
 	g.storeBytes.at(out, float64(info.Bytes))
 	g.storeFree.at(out, float64(info.FreeBytes))
 	g.claims.at(out, float64(info.Claims))
+	g.resting.at(out, float64(info.Resting))
 	g.history.at(out, float64(info.History))
 	g.historyBytes.at(out, float64(info.HistoryBytes))
 	oldest := 0.0

@@ -322,7 +322,7 @@ func TestGauges(t *testing.T) {
 		backlog: jobs.Backlog{Unclaimed: map[string]int{"pull": 3, "push": 1}, Claimed: 2, Queued: 9, Waiting: 4, Unsent: 1, Added: 77,
 			Looking: []time.Duration{2 * time.Second, 5 * time.Second}},
 		live:  []jobs.Running{{Driver: "0", Action: "pull"}, {Driver: "2", Action: "push"}, {Driver: jobs.DriverCleanup, Action: "pull"}},
-		store: state.Info{Bytes: 1 << 20, FreeBytes: 4096, Claims: 3, History: 12, HistoryBytes: 9000, Oldest: at},
+		store: state.Info{Bytes: 1 << 20, FreeBytes: 4096, Claims: 3, Resting: 5, History: 12, HistoryBytes: 9000, Oldest: at},
 		clock: true, down: time.Now().Add(-time.Minute),
 	}
 	m := newTest(3, w)
@@ -347,6 +347,7 @@ func TestGauges(t *testing.T) {
 		"limpet_store_bytes":                            1 << 20,
 		"limpet_store_free_bytes":                       4096,
 		"limpet_store_claims":                           3,
+		"limpet_store_resting_jobs":                     5,
 		"limpet_history_records":                        12,
 		"limpet_history_bytes":                          9000,
 		"limpet_history_oldest_timestamp_seconds":       float64(at.UnixMilli()) / 1000,

@@ -87,6 +87,15 @@ func (c *Client) PruneHistory(ctx context.Context, before time.Time) (int, error
 	return out.Removed, err
 }
 
+// TrimHistory implements Desk.
+func (c *Client) TrimHistory(ctx context.Context, maxRecords int) (int, error) {
+	var out struct {
+		Removed int `json:"removed"`
+	}
+	err := c.call(ctx, http.MethodPost, "history/prune", url.Values{"keep": {strconv.Itoa(maxRecords)}}, &out)
+	return out.Removed, err
+}
+
 // Info implements Desk.
 func (c *Client) Info(ctx context.Context) (out state.Info, err error) {
 	return out, c.call(ctx, http.MethodGet, "store/info", nil, &out)

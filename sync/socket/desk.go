@@ -42,6 +42,7 @@ type Compaction struct {
 type Desk interface {
 	History(ctx context.Context, q state.Query) ([]state.Record, error)
 	PruneHistory(ctx context.Context, before time.Time) (removed int, err error)
+	TrimHistory(ctx context.Context, maxRecords int) (removed int, err error)
 	Info(ctx context.Context) (state.Info, error)
 	Check(ctx context.Context) (state.CheckReport, error)
 	Compact(ctx context.Context) (before, after int64, err error)

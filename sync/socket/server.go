@@ -70,6 +70,16 @@ func (s *Server) handler() http.Handler {
 		answer(w, map[string]any{"items": records}, err)
 	})
 	mux.HandleFunc("POST "+prefix+"history/prune", func(w http.ResponseWriter, r *http.Request) {
+		if text := r.URL.Query().Get("keep"); text != "" {
+			keep, err := strconv.ParseUint(text, 10, 31)
+			if err != nil {
+				refuse(w, http.StatusBadRequest, err)
+				return
+			}
+			n, err := s.Desk.TrimHistory(r.Context(), int(keep))
+			answer(w, map[string]int{"removed": n}, err)
+			return
+		}
 		before, err := time.Parse(time.RFC3339Nano, r.URL.Query().Get("before"))
 		if err != nil {
 			refuse(w, http.StatusBadRequest, err)

@@ -129,8 +129,20 @@ func TestDeskOverTheSocket(t *testing.T) {
 	if n, err := client.PruneHistory(ctx, now.Add(-90*time.Minute)); err != nil || n != 1 {
 		t.Errorf("prune removed %d, %v; want 1", n, err)
 	}
+	if n, err := client.TrimHistory(ctx, 2); err != nil || n != 0 {
+		t.Errorf("trim removed %d, %v; want none", n, err)
+	}
 	if info, err := client.Info(ctx); err != nil || info.History != 2 {
 		t.Errorf("info: %+v, %v", info, err)
+	}
+	if n, err := client.TrimHistory(ctx, -1); err == nil {
+		t.Errorf("a negative number of records was kept, %d removed", n)
+	}
+	if n, err := client.TrimHistory(ctx, 1); err != nil || n != 1 {
+		t.Errorf("trim removed %d, %v; want 1", n, err)
+	}
+	if left, err := client.History(ctx, state.Query{}); err != nil || len(left) != 1 || left[0].UID != "a-sync" {
+		t.Errorf("trim has left %+v, %v", left, err)
 	}
 	if rep, err := client.Check(ctx); err != nil || len(rep.Problems) > 0 || rep.Frames == 0 {
 		t.Errorf("check: %+v, %v", rep, err)
@@ -255,6 +267,7 @@ func TestFaultsKeepTheirMeaning(t *testing.T) {
 type faultyDesk struct{ err error }
 
 func (d *faultyDesk) PruneHistory(context.Context, time.Time) (int, error) { return 0, d.err }
+func (d *faultyDesk) TrimHistory(context.Context, int) (int, error)        { return 0, d.err }
 func (d *faultyDesk) History(context.Context, state.Query) ([]state.Record, error) {
 	return nil, d.err
 }

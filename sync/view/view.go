@@ -25,21 +25,24 @@ type Snapshot struct {
 type Counts struct {
 	Working   int `json:"working"` // by this agent
 	Pending   int `json:"pending"`
+	Resting   int `json:"resting"`   // between two attempts
 	Elsewhere int `json:"elsewhere"` // claimed by another agent
 	Done      int `json:"done"`      // in the last 60 s
 	Unsent    int `json:"unsent"`    // done by this agent; the API has not taken the result yet
 }
 
 // All is the number of jobs.
-func (c Counts) All() int { return c.Working + c.Pending + c.Elsewhere + c.Done + c.Unsent }
+func (c Counts) All() int {
+	return c.Working + c.Pending + c.Resting + c.Elsewhere + c.Done + c.Unsent
+}
 
-// Add counts one more job.
-func (c *Counts) Add(j *Job) { *c.of(j)++ }
+// Add counts one more job, as it is at that time.
+func (c *Counts) Add(j *Job, now time.Time) { *c.of(j, now)++ }
 
 // Drop counts one job less.
-func (c *Counts) Drop(j *Job) { *c.of(j)-- }
+func (c *Counts) Drop(j *Job, now time.Time) { *c.of(j, now)-- }
 
-func (c *Counts) of(j *Job) *int {
+func (c *Counts) of(j *Job, now time.Time) *int {
 	switch {
 	case !j.Finished.IsZero():
 		return &c.Done
@@ -49,14 +52,16 @@ func (c *Counts) of(j *Job) *int {
 		return &c.Elsewhere
 	case j.State == "working":
 		return &c.Working
+	case j.RestsUntil.After(now):
+		return &c.Resting
 	}
 	return &c.Pending
 }
 
-// Count counts jobs.
-func Count(jobs []Job) (c Counts) {
+// Count counts jobs as they are at that time.
+func Count(jobs []Job, now time.Time) (c Counts) {
 	for i := range jobs {
-		c.Add(&jobs[i])
+		c.Add(&jobs[i], now)
 	}
 	return c
 }
@@ -161,7 +166,7 @@ type Repo struct {
 	Suspended bool      `json:"suspended,omitempty"` // a person wants this agent to leave it alone, until Next or for ever
 	Resources int64     `json:"resources"`
 	// Runs holds one letter an hour for the last 24 hours, oldest first:
-	// '.' nothing, 's' success, 'w' warning, 'e' error.
+	// '.' nothing, 'c' cancelled, 's' success, 'w' warning, 'e' error.
 	Runs string `json:"runs,omitempty"`
 }
 

@@ -55,7 +55,7 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 		return lateEnd(ctx)
 	}
 	if !errors.Is(err, socket.ErrNoDaemon) {
-		return err
+		return asTold(ctx, err)
 	}
 	return r.mending(ctx, func() error { return r.standalone(ctx, path) })
 }
@@ -82,7 +82,7 @@ func (r *run) mending(ctx context.Context, work func() error) error {
 	for {
 		err := work()
 		if !errors.Is(err, state.ErrCorrupt) || ctx.Err() != nil {
-			return err
+			return asTold(ctx, err)
 		}
 		pause := max(0, mendPause-time.Since(last))
 		r.log.Error("the state file is damaged: opening it again, which builds a new one", "err", err, "in", pause)
@@ -126,6 +126,15 @@ func (r *run) headless(ctx context.Context, path string, signals <-chan os.Signa
 	}
 	r.log.Info("agent stopped", "cause", context.Cause(ctx))
 	return lateEnd(ctx)
+}
+
+// asTold is the error of what runs until it is told to end: that it was told while
+// it started is none.
+func asTold(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return lateEnd(ctx)
+	}
+	return err
 }
 
 // lateEnd is the error of what runs until it is told to end, when --timeout has

@@ -27,6 +27,8 @@ type audit struct {
 	// Of the requests that agents made about jobs: PUTs that met a newer
 	// version, those of them that were to claim, and reads.
 	conflicts, lostClaims, reads int
+	// Who has given a job back without hearing whether that was taken, by UID.
+	halfReturned map[string][]string
 }
 
 // trail is the life of one job.
@@ -53,7 +55,7 @@ type event struct {
 // the claims.
 func auditOf(t testing.TB, all []apitest.Request, expiry time.Duration) *audit {
 	t.Helper()
-	a := &audit{jobs: map[string]*trail{}}
+	a := &audit{jobs: map[string]*trail{}, halfReturned: map[string][]string{}}
 	unanswered, halfArchived := map[string]int{}, map[string]int{} // DELETEs and HistoricJobs by UID
 	byJob, held := map[string][]event{}, map[string]bool{}
 	refused := map[string]int{}  // conflicts by token
@@ -89,6 +91,9 @@ func auditOf(t testing.TB, all []apitest.Request, expiry time.Duration) *audit {
 		case kind == "jobs" && r.Method == http.MethodPut && r.Code == http.StatusConflict:
 			a.conflicts++
 			refused[e.token]++
+			continue
+		case kind == "jobs" && r.Method == http.MethodPut && r.Code >= 500 && e.token == "":
+			a.halfReturned[body.Metadata.UID] = append(a.halfReturned[body.Metadata.UID], r.User)
 			continue
 		case kind == "jobs" && r.Method == http.MethodDelete && r.Code >= 500:
 			unanswered[body.Preconditions.UID]++
@@ -184,7 +189,7 @@ func (a *audit) follow(e event, expiry time.Duration) {
 	default: // claimed
 		a.claims++
 		tr.claims++
-		if tr.token != "" && !mine && !expired {
+		if tr.token != "" && !mine && !expired && !slices.Contains(a.halfReturned[e.about], tr.holder) {
 			wrong("claimed")
 		}
 		tr.holder, tr.token, tr.claimed = e.User, e.token, e.claimed

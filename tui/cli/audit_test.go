@@ -31,6 +31,10 @@ func TestAudit(t *testing.T) {
 	remove := func(user string) apitest.Request {
 		return apitest.Request{Method: "DELETE", Path: base + "jobs/j", Code: 200, User: user, At: 10, Body: []byte(`{"preconditions":{"uid":"u"}}`)}
 	}
+	half := func(r apitest.Request) apitest.Request {
+		r.Code = 504
+		return r
+	}
 	const one, two = "agent-1", "agent-2"
 	for _, c := range []struct {
 		name  string
@@ -41,6 +45,7 @@ func TestAudit(t *testing.T) {
 		{"given back and taken", []apitest.Request{put(one, "A", 1, 1), put(one, "", 0, 2), put(two, "B", 3, 3), post(two), remove(two)}, ""},
 		{"taken from the dead", []apitest.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001), post(two), remove(two)}, ""},
 		{"taken from the living", []apitest.Request{put(one, "A", 1, 1), put(two, "B", 2, 2), post(two), remove(two)}, "claimed job u, which agent-1 has had"},
+		{"given back, nobody knows, and taken", []apitest.Request{put(one, "A", 1, 1), half(put(one, "", 0, 2)), put(two, "B", 3, 3), post(two), remove(two)}, ""},
 		{"given back for another", []apitest.Request{put(one, "A", 1, 1), put(two, "", 0, 2), put(one, "C", 3, 3), post(one), remove(one)}, "gave back job u"},
 		{"renewed after it was taken", []apitest.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001), put(one, "A", 2002, 2002)}, "agent-1 claimed job u, which agent-2 has had"},
 		{"archived by a loser", []apitest.Request{put(one, "A", 1, 1), put(one, "", 0, 2), put(two, "B", 3, 3), post(one), remove(two)}, "made the HistoricJob"},

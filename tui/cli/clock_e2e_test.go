@@ -11,7 +11,9 @@ import (
 
 // TestNetServerClock: claims carry the time of the server, whatever the host
 // believes. To the agent there is no difference between a server that is ahead
-// and a host that is behind.
+// and a host that is behind. When the clock of the server jumps by more than the
+// expiry, the claim as it stands counts as dead for everybody, so the lease is
+// given up and the job taken up again, each time as soon as the first time.
 func TestNetServerClock(t *testing.T) {
 	t.Parallel()
 	f := newField(t, apitest.Options{}, 1, fieldLease()...)
@@ -24,21 +26,14 @@ func TestNetServerClock(t *testing.T) {
 	uid := string(f.job("job", "slow"))
 	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
 	owner := f.owner("job")
-	shifts := []time.Duration{decade, time.Hour, -time.Hour, -decade, time.Until(time.Unix(100, 0)), 3 * time.Second, 0}
+	began := f.api.Mark(t)
+	shifts := []time.Duration{time.Hour, -time.Hour, -decade, time.Until(time.Unix(100, 0)), decade, 0, 3 * time.Second, 0}
 	for _, ahead := range shifts {
 		f.api.ShiftClock(t, ahead)
 		mark := f.api.Mark(t)
-		renewals := func() (out []apitest.Request) {
-			for _, r := range f.requestsOf(a, mark) {
-				if r.Method == http.MethodPut && r.Code == http.StatusOK && strings.HasSuffix(r.Path, "/jobs/job") {
-					out = append(out, r)
-				}
-			}
-			return out
-		}
 		// The first may have been on its way with what the server said before.
-		within(t, 2*fieldExpiry, "the lease is renewed twice", func() bool { return len(renewals()) >= 2 })
-		for _, r := range renewals()[1:] {
+		within(t, fieldExpiry, "the lease is renewed twice", func() bool { return len(f.renewals(a, mark)) >= 2 })
+		for _, r := range f.renewals(a, mark)[1:] {
 			want := time.UnixMilli(r.At).Add(ahead)
 			if off := time.UnixMilli(claimOf(r.Body)).Sub(want); off.Abs() > fieldExpiry/6 {
 				t.Errorf("the clock of the server is ahead by %s: a claim is off by %s", ahead, off)
@@ -48,10 +43,35 @@ func TestNetServerClock(t *testing.T) {
 			t.Fatalf("ahead by %s: the job is in the hands of %q", ahead, now)
 		}
 	}
+	// Who goes by the time that has passed takes a claim for dead when it has not
+	// changed for the expiry.
+	var longest time.Duration
+	all := f.renewals(a, began)
+	for i, r := range all[1:] {
+		longest = max(longest, time.UnixMilli(r.At).Sub(time.UnixMilli(all[i].At)))
+	}
+	if longest >= fieldExpiry {
+		t.Errorf("the claim was not renewed for %s", longest)
+	}
 	g.open()
 	within(t, time.Minute, "the job has ended", func() bool { return f.waiting() == 0 })
 	auditOf(t, f.api.Requests(t, f.began), fieldExpiry).judge(t, uid)
-	t.Logf("fault: the clock of the server jumped %d times by up to 56 years: no lease lost, every claim within %s of its time", len(shifts), fieldExpiry/6)
+	t.Logf("fault: the clock of the server jumped %d times by up to 66 years: %d leases given up, at most %.1f s between two renewals, every claim within %s of its time",
+		len(shifts), len(a.lines("lease lost")), longest.Seconds(), fieldExpiry/6)
+}
+
+// renewals returns the writes of an agent that put a new claim into the job
+// "job" and were taken.
+func (f *field) renewals(a *agent, since apitest.Mark) (out []apitest.Request) {
+	f.t.Helper()
+	last := int64(0)
+	for _, r := range f.requestsOf(a, since) {
+		if claim := claimOf(r.Body); r.Method == http.MethodPut && r.Code == http.StatusOK && strings.HasSuffix(r.Path, "/jobs/job") && claim != last {
+			out = append(out, r)
+			last = claim
+		}
+	}
+	return out
 }
 
 // TestNetUnknownClock: a server whose answers have no date gets no claim, since

@@ -41,7 +41,7 @@ func newDoor(t *testing.T, target string) *door {
 	d.all.Go(d.serve)
 	t.Cleanup(func() {
 		d.ln.Close()
-		d.cut()
+		d.close()
 		d.all.Wait()
 	})
 	return d
@@ -67,8 +67,16 @@ func (d *door) serve() {
 			continue
 		}
 		d.mu.Lock()
-		d.open[in] = out
+		shut = d.shut // it may have been closed meanwhile
+		if !shut {
+			d.open[in] = out
+		}
 		d.mu.Unlock()
+		if shut {
+			in.Close()
+			out.Close()
+			continue
+		}
 		d.all.Go(func() { d.carry(in, in, out) })
 		d.all.Go(func() { d.carry(in, out, in) })
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,7 +116,7 @@ func (h *home) command(ctx context.Context, t *testing.T, args ...string) *exec.
 	if path == "" {
 		path = limpetBinary(t)
 	}
-	cmd := exec.CommandContext(ctx, path, append(append([]string{}, h.args...), args...)...)
+	cmd := tied(exec.CommandContext(ctx, path, append(append([]string{}, h.args...), args...)...))
 	cmd.Env, cmd.Dir = h.env, h.dir
 	return cmd
 }
@@ -128,20 +129,51 @@ func (h *home) run(t *testing.T, args ...string) result {
 
 func (h *home) feed(t *testing.T, in string, args ...string) result {
 	t.Helper()
+	r, err := h.call(t, in, args...)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// aside calls the binary while the test goes on. The returned function waits for
+// its end.
+func (h *home) aside(t *testing.T, args ...string) func() result {
+	t.Helper()
+	call, done := h.call(t, "", args...), make(chan struct{})
+	var r result
+	var err error
+	go func() { defer close(done); r, err = call() }()
+	t.Cleanup(func() { <-done })
+	return func() result {
+		t.Helper()
+		if <-done; err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+}
+
+// call prepares a call of the binary. What it returns makes the call; it may be
+// called from any goroutine, so it leaves the failing of the test to others.
+func (h *home) call(t *testing.T, in string, args ...string) func() (result, error) {
+	t.Helper()
 	limpetBinary(t) // its build must not eat the time of the call
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), callTimeout)
-	defer cancel()
 	cmd := h.command(ctx, t, args...)
 	var out, errText bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errText
-	err := cmd.Run()
-	if ctx.Err() != nil {
-		t.Fatalf("limpet %s did not end\nstdout: %s\nstderr: %s", strings.Join(args, " "), &out, &errText)
+	return func() (result, error) {
+		defer cancel()
+		err := cmd.Run()
+		if ctx.Err() != nil {
+			return result{}, fmt.Errorf("limpet %s did not end\nstdout: %s\nstderr: %s", strings.Join(args, " "), &out, &errText)
+		}
+		if err != nil && cmd.ProcessState == nil {
+			return result{}, err
+		}
+		return result{cmd.ProcessState.ExitCode(), out.String(), errText.String()}, nil
 	}
-	if err != nil && cmd.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return result{cmd.ProcessState.ExitCode(), out.String(), errText.String()}
 }
 
 // must fails the test unless the call ends with code.

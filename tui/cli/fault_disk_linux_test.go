@@ -12,12 +12,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/apitest"
 )
 
 // An agent on small disks: another process of this test mounts memory file
@@ -238,11 +240,17 @@ func pause(rng *rand.Rand, most time.Duration) { <-time.After(time.Duration(rng.
 func TestFullStateDisk(t *testing.T) {
 	t.Parallel()
 	first, w := seeded(t), newWorld(t)
+	path, err := mortalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	m := newMortal(t, w, "full-state", first, few())
-	k, ok := m.settle(limpetBinary(t))
+	flag := filepath.Join(m.dir, "full")
+	k, ok := m.settle(path, "LIMPET_STATE_FULL="+flag)
 	if !ok {
 		return
 	}
+	m.waitsForRoom(flag)
 	cycles := times(2, 100)
 	for range cycles {
 		m.feed(m.names()...)
@@ -261,6 +269,43 @@ func TestFullStateDisk(t *testing.T) {
 		t.Error("the disk was never full for the agent")
 	}
 	t.Logf("fault: state disk full %d times: %d jobs, none lost; the agent met a full disk %d times", cycles, len(m.jobs), hits)
+}
+
+// waitsForRoom has a job come to its end while no transaction finds room, for
+// longer than a lease lasts. The result waits, under the claim that the job had.
+func (m *mortal) waitsForRoom(flag string) {
+	m.t.Helper()
+	m.api.Break(m.t, apitest.Fault{Path: "/namespaces/" + m.namespace + "/dashboards", Delay: 700 * time.Millisecond})
+	m.feed("a")
+	held := func() (owner string, claim int64) {
+		for _, job := range m.list(api.Jobs) {
+			owner = job.GetLabels()[api.LabelClaimOwner]
+			claim, _ = strconv.ParseInt(job.GetLabels()[api.LabelClaim], 10, 64)
+		}
+		return owner, claim
+	}
+	owner := ""
+	until(m.t, "the job is at work", func() bool { owner, _ = held(); return owner != "" && strings.Contains(m.log.String(), "replicating") })
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	full := time.Now()
+	m.says("the result cannot be kept yet")
+	until(m.t, "the lease is renewed for longer than it lasts", func() bool {
+		now, claim := held()
+		if now != owner {
+			m.t.Fatalf("the job is in the hands of %q, and was in those of %q", now, owner)
+		}
+		return claim > full.Add(mortalExpiry).UnixMilli()
+	})
+	if err := os.Remove(flag); err != nil {
+		m.t.Fatal(err)
+	}
+	m.api.Break(m.t)
+	m.idle()
+	if got := strings.Count(m.log.String(), `"step":"claimed"`); got != 1 {
+		m.t.Errorf("the job was claimed %d times", got)
+	}
 }
 
 // TestFullMirrorDisk: the same with the disk of the mirrors. A fetch that finds

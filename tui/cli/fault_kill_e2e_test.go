@@ -105,29 +105,43 @@ func (m *mortal) killAt(point string) {
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	first, w := seeded(t), newWorld(t)
-	m := newMortal(t, w, "kill-anywhere", first, few())
-	rng := rand.New(rand.NewPCG(first, 5))
-	kills := cmp.Or(*kills, times(6, 300))
-	for range kills {
-		m.feed("a", "b", "c", "d")
-		l := m.start("")
-		if rng.IntN(4) > 0 { // else it may die on the way to its feet
-			m.claims(l)
+	agents := times(1, 3)
+	each := cmp.Or(*kills, times(6, 300)) / agents
+	t.Run("agent", func(t *testing.T) {
+		for i := range agents {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				m := newMortal(t, w, fmt.Sprint("kill-anywhere-", i), first+uint64(i), few())
+				rng := rand.New(rand.NewPCG(first+uint64(i), 5))
+				for range each {
+					m.killWithin(rng)
+				}
+				m.rest()
+				m.judge()
+				writes, again := m.rewritten()
+				if again > 0 {
+					t.Errorf("%d of %d writes wrote what was there already", again, writes)
+				}
+				t.Logf("fault: at any moment: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
+					each, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
+			})
 		}
-		timer := time.AfterFunc(time.Duration(rng.IntN(400))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
-		if !m.end(l) {
-			t.Fatal("ended by itself")
-		}
-		timer.Stop()
+	})
+}
+
+// killWithin kills an agent some time after it has been started.
+func (m *mortal) killWithin(rng *rand.Rand) {
+	m.t.Helper()
+	m.feed("a", "b", "c", "d")
+	l := m.start("")
+	if rng.IntN(4) > 0 { // else it may die on the way to its feet
+		m.claims(l)
 	}
-	m.rest()
-	m.judge()
-	writes, again := m.rewritten()
-	if again > 0 {
-		t.Errorf("%d of %d writes wrote what was there already", again, writes)
+	timer := time.AfterFunc(time.Duration(rng.IntN(400))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
+	defer timer.Stop()
+	if !m.end(l) {
+		m.t.Fatal("ended by itself")
 	}
-	t.Logf("fault: at any moment: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
-		kills, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
 }
 
 // TestKilledWhileItStops: a job has been given back and the process dies before

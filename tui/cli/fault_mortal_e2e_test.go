@@ -1,10 +1,7 @@
 package cli_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -67,7 +64,7 @@ type mortal struct {
 	repo      *apitest.Repository
 	sizes     map[string]int // dashboards of each Repository
 	revision  map[string]int
-	jobs      map[string]bool // UIDs of those that people made
+	jobs      map[string]bool // UIDs of those that people made; true = nobody held them then
 	made      int
 	log       log           // of all its lives
 	logged    int           // length of the log when the last life began
@@ -187,7 +184,7 @@ func (m *mortal) pull(name string, labels map[string]string) {
 	m.made++
 	job := m.create(api.Jobs, "Job", fmt.Sprintf("%s-%d", name, m.made), labels, map[string]any{"action": "pull", "repository": name,
 		"pull": map[string]any{"incremental": m.rng.IntN(2) == 0}})
-	m.jobs[string(job.GetUID())] = true
+	m.jobs[string(job.GetUID())] = labels[api.LabelClaim] == ""
 }
 
 // life is one process of a mortal agent.
@@ -209,7 +206,7 @@ func (m *mortal) start(failpoints string, flags ...string) *life {
 func (m *mortal) startAs(path, failpoints string, flags ...string) *life {
 	m.t.Helper()
 	l := &life{done: make(chan struct{})}
-	l.cmd = exec.Command(path, append(m.flags(), flags...)...)
+	l.cmd = tied(exec.Command(path, append(m.flags(), flags...)...))
 	l.cmd.Env, l.cmd.Dir = append(slices.Clone(m.env), "LIMPET_FAILPOINTS="+failpoints), m.dir
 	l.cmd.Stdout, l.cmd.Stderr = &m.log, &m.log
 	m.logged = len(m.log.String())
@@ -290,155 +287,4 @@ func (m *mortal) listens() bool {
 		return false
 	}
 	return c.Close() == nil
-}
-
-// judge asks after the last life that nothing is lost and nothing was done twice.
-func (m *mortal) judge() {
-	m.t.Helper()
-	m.once()
-	m.content()
-	m.resumed()
-	m.clean()
-	if check := m.must(m.t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
-		m.t.Errorf("store check: %s", check.out)
-	}
-}
-
-// once: each job has one record and one HistoricJob, and nothing waits.
-func (m *mortal) once() {
-	m.t.Helper()
-	historic, records := map[string]int{}, map[string]int{}
-	for _, h := range m.list(api.HistoricJobs) {
-		historic[h.GetLabels()[api.LabelOriginalUID]]++
-	}
-	for _, r := range m.history(m.t) {
-		records[r.UID]++
-		if r.State != "success" && !m.fails {
-			m.t.Errorf("job %s ended as %s: %s", r.Name, r.State, r.Message)
-		}
-	}
-	if !maps.Equal(historic, records) && !m.forgets {
-		m.t.Errorf("%d HistoricJobs, %d records, which differ", len(historic), len(records))
-	}
-	for uid, n := range historic {
-		if n != 1 {
-			m.t.Errorf("job %s has %d HistoricJobs", uid, n)
-		}
-	}
-	for uid := range m.jobs {
-		if n := historic[uid]; n != 1 || records[uid] > 1 || records[uid] == 0 && !m.forgets {
-			m.t.Errorf("job %s has %d HistoricJobs and %d records", uid, n, records[uid])
-		}
-	}
-}
-
-var dashboards = schema.GroupVersionResource{Group: "dashboard.grafana.app", Version: "v1", Resource: "dashboards"}
-
-// content: the API has what the branch has, file by file.
-func (m *mortal) content() {
-	m.t.Helper()
-	want, got := map[string]string{}, map[string]string{}
-	for line := range strings.Lines(m.repo.Git(m.t, "ls-tree", "-r", "--format=%(objectname) %(path)", apitest.Branch)) {
-		hash, file, _ := strings.Cut(strings.TrimSpace(line), " ")
-		want[file] = hash
-	}
-	for _, o := range m.list(dashboards) {
-		a := o.GetAnnotations()
-		got[a["grafana.app/managerId"]+"/"+a["grafana.app/sourcePath"]] = a["grafana.app/sourceChecksum"]
-	}
-	if !maps.Equal(got, want) {
-		m.t.Errorf("%d dashboards that differ from the %d of the branch", len(got), len(want))
-	}
-}
-
-// rewritten counts the writes of dashboards to the API that were not needed:
-// what they wrote was there already.
-func (m *mortal) rewritten() (writes, again int) {
-	m.t.Helper()
-	seen := map[string]bool{}
-	for _, r := range m.api.Writes(m.t, 0) {
-		if !strings.Contains(r.Path, "/namespaces/"+m.namespace+"/dashboards") || r.Code >= 300 {
-			continue
-		}
-		var body struct {
-			Metadata struct {
-				Name        string
-				Annotations map[string]string
-			}
-		}
-		if err := json.Unmarshal(r.Body, &body); err != nil {
-			m.t.Fatal(err)
-		}
-		writes++
-		key := body.Metadata.Name + " " + body.Metadata.Annotations["grafana.app/sourceChecksum"]
-		if seen[key] {
-			again++
-		}
-		seen[key] = true
-	}
-	return writes, again
-}
-
-// resumed reads from the log how long an own claim waited after a kill.
-func (m *mortal) resumed() {
-	if m.slowest > resumeWithin {
-		m.t.Errorf("an own claim was taken up again %s after the kill", m.slowest)
-	}
-}
-
-// took notes how long after the end of one life the next took up an own claim.
-func (m *mortal) took() {
-	m.t.Helper()
-	if m.died.IsZero() {
-		return
-	}
-	for line := range strings.Lines(m.log.String()[m.logged:]) {
-		if !strings.Contains(line, `"step":"resumed"`) {
-			continue
-		}
-		var entry struct{ Time time.Time }
-		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			m.t.Fatalf("%v: %s", err, line)
-		}
-		m.slowest = max(m.slowest, entry.Time.Sub(m.died))
-	}
-}
-
-// clean: no temporary file is left, and no secret is in any.
-func (m *mortal) clean() {
-	m.t.Helper()
-	secrets := []string{gitToken, apitest.SignToken}
-	for _, dir := range []string{filepath.Dir(m.state()), filepath.Join(m.dir, "tmp")} {
-		err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			if name := d.Name(); file != m.state() && file != m.state()+".key" && file != m.state()+".reserve" && !strings.Contains(file, "/mirrors/") && !strings.HasPrefix(file, m.state()+".schema-") ||
-				strings.Contains(name, "tmp") || strings.HasSuffix(name, ".lock") {
-				m.t.Errorf("left behind: %s", file)
-			}
-			data, err := os.ReadFile(file)
-			for _, secret := range secrets {
-				if bytes.Contains(data, []byte(secret)) {
-					m.t.Errorf("a secret is in %s", file)
-				}
-			}
-			return err
-		})
-		if err != nil {
-			m.t.Error(err)
-		}
-	}
-	for _, secret := range secrets {
-		if strings.Contains(m.log.String(), secret) {
-			m.t.Error("a secret is in the log")
-		}
-	}
-	for _, r := range m.api.Writes(m.t, 0) {
-		for _, secret := range secrets {
-			if bytes.Contains(r.Body, []byte(secret)) {
-				m.t.Errorf("a secret was sent: %s", r)
-			}
-		}
-	}
 }

@@ -47,6 +47,8 @@ type agent struct {
 const (
 	fieldExpiry = 6 * time.Second
 	fieldRenew  = 1 * time.Second
+	// fieldGivesUp is how long after its last renewal an agent works on.
+	fieldGivesUp = fieldExpiry * 2 / 3
 )
 
 func fieldLease() []string {
@@ -71,7 +73,29 @@ func newField(t *testing.T, o apitest.Options, n int, flags ...string) *field {
 		f.agents = append(f.agents, a)
 	}
 	f.began = f.api.Mark(t)
+	t.Cleanup(f.sound)
 	return f
+}
+
+// sound asks at the end, when no agent runs any more, what has to be true after
+// every fault: the state files are in order, and no secret is where it must not be.
+func (f *field) sound() {
+	f.t.Helper()
+	for _, a := range f.agents {
+		if a.daemon == nil {
+			continue
+		}
+		secrets := []string{f.api.TokenOf(a.name), apitest.SignToken}
+		a.noSecret(f.t, a.log.String(), secrets...)
+		for _, r := range f.api.Writes(f.t, f.began) {
+			if holds(r.Body, secrets...) != "" {
+				f.t.Errorf("a secret was sent: %s", r)
+			}
+		}
+		if check := a.run(f.t, "store", "check"); check.code != 0 || !strings.Contains(check.out, " 0 problems") {
+			f.t.Errorf("%s: store check: %s%s", a.name, check.out, check.err)
+		}
+	}
 }
 
 // start starts agents, all of them when none is given, and waits until they

@@ -351,6 +351,25 @@ func TestCancelJob(t *testing.T) {
 			t.Errorf("%v %v", u, err)
 		}
 	})
+	t.Run("that rests", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		rests := b.job.DeepCopy()
+		rests.SetAnnotations(map[string]string{api.AnnoAttempts: `[{"n":1}]`, api.AnnoNotBefore: "9999999999999"})
+		u, err := b.jobs().Update(t.Context(), rests, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := b.s.cancel(t.Context(), u); err != nil || done != "asked to stop" {
+			t.Fatalf("%q %v", done, err)
+		}
+		if u, err = b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err != nil || u.GetAnnotations()[api.AnnoCancel] == "" {
+			t.Fatalf("%v %v", u, err)
+		}
+		if done, err := b.s.cancel(t.Context(), u); err != nil || done != "deleted before it was claimed" { // no agent has come
+			t.Fatalf("asked again: %q %v", done, err)
+		}
+	})
 	t.Run("whose name belongs to another", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)

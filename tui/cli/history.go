@@ -37,11 +37,11 @@ type historyFilter struct {
 // query is what the flags say.
 func (f historyFilter) query(g *Globals) (state.Query, error) {
 	now := time.Now()
-	since, err := moment("--since", f.Since, now)
+	since, err := moment("history list", "--since", f.Since, now)
 	if err != nil {
 		return state.Query{}, err
 	}
-	until, err := moment("--until", f.Until, now)
+	until, err := moment("history list", "--until", f.Until, now)
 	if err != nil {
 		return state.Query{}, err
 	}
@@ -85,8 +85,8 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 	return r.g.printList(r.world.Out, records, t)
 }
 
-// moment reads a time: a duration before now, or an absolute time.
-func moment(flag, text string, now time.Time) (time.Time, error) {
+// moment reads a time that a flag of a command says: a duration before now, or an absolute time.
+func moment(command, flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -95,7 +95,7 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return time.Time{}, usage("limpet history list "+flag+" 24h", "%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, text, now.UTC().Format(time.RFC3339))
+		return time.Time{}, usage("limpet "+command+" "+flag+" 24h", "%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, text, now.UTC().Format(time.RFC3339))
 	}
 	return t, nil
 }
@@ -197,24 +197,4 @@ func spanText(a state.Attempt) string {
 		text += ", to " + a.Finished.UTC().Format(time.RFC3339)
 	}
 	return text
-}
-
-type historyPruneCmd struct {
-	OlderThan time.Duration `name:"older-than" required:"" help:"Remove records of jobs that finished longer ago than this."`
-}
-
-func (c historyPruneCmd) Run(ctx context.Context, r *run) error {
-	if c.OlderThan < 0 {
-		return usage("limpet history prune --older-than 24h", "--older-than must not be negative")
-	}
-	s, err := r.open(ctx, need{Desk: true})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	n, err := s.Desk.PruneHistory(ctx, time.Now().Add(-c.OlderThan))
-	if err != nil {
-		return err
-	}
-	return r.g.printOne(r.world.Out, map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) { fmt.Fprintf(w, "%d records removed\n", n) })
 }

@@ -22,7 +22,7 @@ type jobCmd struct {
 	Show   jobShowCmd   `cmd:"" help:"One job, running or finished."`
 	Watch  jobWatchCmd  `cmd:"" help:"Follow a job to its end."`
 	Create jobCreateCmd `cmd:"" help:"Ask for work on a repository."`
-	Cancel jobCancelCmd `cmd:"" help:"Stop a running job, or delete a waiting one."`
+	Cancel jobCancelCmd `cmd:"" help:"Stop a job that runs or rests, or delete a waiting one."`
 	Retry  jobRetryCmd  `cmd:"" help:"Run a job that rests now, or a finished one again."`
 }
 

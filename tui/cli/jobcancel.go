@@ -47,13 +47,13 @@ func (c jobCancelCmd) Run(ctx context.Context, r *run) error {
 const cancelTries = 3
 
 // cancel deletes a job that nobody has claimed; the owner of a claimed one is
-// asked to stop. It returns what was done, or a NotFound error when the job of
+// asked to stop, and so is any agent for one that rests. It returns what was done, or a NotFound error when the job of
 // that UID is gone.
 func (s *session) cancel(ctx context.Context, u *unstructured.Unstructured) (done string, err error) {
 	jobs := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace())
 	uid := u.GetUID()
 	for try := 1; ; try++ {
-		if u.GetLabels()[api.LabelClaim] == "" {
+		if u.GetLabels()[api.LabelClaim] == "" && !s.leaveToAgent(u) {
 			rv := u.GetResourceVersion()
 			done, err = "deleted before it was claimed", jobs.Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}})
 		} else {
@@ -71,6 +71,14 @@ func (s *session) cancel(ctx context.Context, u *unstructured.Unstructured) (don
 			return "", apierrors.NewNotFound(api.Jobs.GroupResource(), u.GetName())
 		}
 	}
+}
+
+// leaveToAgent says whether an agent is to end a job that nobody has claimed: one
+// that rests between two attempts has something to tell in the history. Where no
+// agent is there, and when it was asked before, the job is deleted.
+func (s *session) leaveToAgent(u *unstructured.Unstructured) bool {
+	notes := u.GetAnnotations()
+	return s.server == nil && notes[api.AnnoAttempts] != "" && notes[api.AnnoCancel] == ""
 }
 
 // requestCancel asks the owner of a claimed job to stop, with an annotation

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -13,14 +12,14 @@ import (
 )
 
 type jobCreateCmd struct {
-	Repository  string `arg:"" help:"Name of the repository."`
-	Action      string `help:"What to do: pull, push, migrate, delete, move, ..." default:"pull"`
-	Incremental bool   `help:"Pull only what changed since the last pull." xor:"depth"`
-	Full        bool   `help:"Pull everything (the default)." xor:"depth"`
-	Spec        string `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
-	MassDelete  bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
-	Priority    *int   `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
-	Wait        bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
+	Repository  string  `arg:"" help:"Name of the repository."`
+	Action      string  `help:"What to do: pull, push, migrate, delete, move, ..." default:"pull"`
+	Incremental bool    `help:"Pull only what changed since the last pull." xor:"depth"`
+	Full        bool    `help:"Pull everything (the default)." xor:"depth"`
+	Spec        string  `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
+	MassDelete  bool    `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	Priority    *string `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
+	Wait        bool    `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
 }
 
 func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
@@ -37,10 +36,11 @@ func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
 	}
 	notes := massDeleteNote(c.MassDelete)
 	if c.Priority != nil {
-		if *c.Priority < 0 || *c.Priority > 9 {
-			return usage("limpet job create REPOSITORY --priority 9", "--priority is %d: it must be from 0 to 9", *c.Priority)
+		p := *c.Priority
+		if len(p) != 1 || p < "0" || p > "9" {
+			return usage("limpet job create "+c.Repository+" --priority 9", "--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
 		}
-		notes[api.AnnoPriority] = strconv.Itoa(*c.Priority)
+		notes[api.AnnoPriority] = p
 	}
 	return r.createJob(ctx, c.Repository, spec, notes, c.Wait)
 }

@@ -50,7 +50,7 @@ func (f *field) done(patience time.Duration, uids ...string) *audit {
 // of it and what came meanwhile is done soon.
 func TestNetServerAway(t *testing.T) {
 	t.Parallel()
-	const backlog = 200
+	backlog := times(60, 200)
 	away := time.Duration(times(12, 300)) * time.Second
 	f := newField(t, apitest.Options{}, 1, fieldLease()...)
 	a := f.agents[0]
@@ -81,7 +81,7 @@ func TestNetServerAway(t *testing.T) {
 	used, knocks := a.cpu(t)-cpu, d.knocks()
 	d.reopen()
 	began = time.Now()
-	f.done(time.Minute, uids...)
+	f.done(time.Duration(times(3, 1))*time.Minute, uids...) // 'make test' may not be alone on the machine
 	t.Logf("fault: API away for %.0f s with %d jobs waiting: %d connections tried, %.2f %% CPU, all caught up after %.1f s", took.Seconds(), left, knocks,
 		100*used.Seconds()/took.Seconds(), time.Since(began).Seconds())
 	if most := 4*took.Minutes() + 3; float64(knocks) > most { // the first few are on their way already
@@ -122,8 +122,23 @@ func TestNetRenewalsStall(t *testing.T) {
 	}
 	g.open()
 	f.done(time.Minute, uids...)
-	// The claim in the job is the time of its last renewal, which the work may
-	// not outlive by the expiry.
+	waits := f.outlived(a)
+	if worst := slices.Max(waits); worst >= fieldExpiry {
+		t.Errorf("the work went on for %s after the last renewal", worst)
+	}
+	// On a busy machine the answer to one of the renewals may have come too late
+	// for the agent, or the agent may be late.
+	if usual := median(waits); (usual - fieldGivesUp).Abs() > time.Second {
+		t.Errorf("leases were given up %s after the last renewal, want %s", usual, fieldGivesUp)
+	}
+	t.Logf("fault: renewals alone stalled: %d leases given up %.1f to %.1f s after the last renewal, expiry %s", lost,
+		slices.Min(waits).Seconds(), slices.Max(waits).Seconds(), fieldExpiry)
+}
+
+// outlived returns for each lease that an agent has lost how long after the last
+// renewal that the API took the work ended.
+func (f *field) outlived(a *agent) []time.Duration {
+	f.t.Helper()
 	var waits []time.Duration
 	all := f.requestsOf(a, f.began)
 	for _, line := range a.lines("lease lost") {
@@ -132,21 +147,21 @@ func TestNetRenewalsStall(t *testing.T) {
 			UID  string
 		}
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
-			t.Fatal(err)
+			f.t.Fatal(err)
 		}
-		last := int64(0)
+		// Other writes carry the claim of the last renewal too.
+		newest, sent := int64(0), int64(0)
 		for _, r := range all {
-			if r.UID == l.UID && r.Method == http.MethodPut && r.At <= l.Time.UnixMilli() {
-				last = max(last, claimOf(r.Body))
+			if r.UID != l.UID || r.Method != http.MethodPut || r.Code != http.StatusOK || r.Began > l.Time.UnixMilli() {
+				continue
+			}
+			if claim := claimOf(r.Body); claim > newest {
+				newest, sent = claim, r.Began
 			}
 		}
-		waits = append(waits, l.Time.Sub(time.UnixMilli(last)))
+		waits = append(waits, l.Time.Sub(time.UnixMilli(sent)))
 	}
-	if worst := slices.Max(waits); worst >= fieldExpiry {
-		t.Errorf("the work went on for %s after the last renewal", worst)
-	}
-	t.Logf("fault: renewals alone stalled: %d leases given up %.1f to %.1f s after the last renewal, expiry %s", lost,
-		slices.Min(waits).Seconds(), slices.Max(waits).Seconds(), fieldExpiry)
+	return waits
 }
 
 // claimOf is the claim in the body of a write, 0 without one.

@@ -71,7 +71,7 @@ func (g *Globals) printOne(w io.Writer, item any, name string, text func(io.Writ
 	case "json":
 		return printJSON(w, item)
 	case "jsonl":
-		return json.NewEncoder(w).Encode(item)
+		return printLines(w, []any{item})
 	case "yaml":
 		return printYAML(w, item)
 	case "name":

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -51,5 +52,38 @@ func TestReadme(t *testing.T) {
 				t.Errorf("README names 'limpet %s %s', which does not exist", noun, word)
 			}
 		}
+	}
+}
+
+// TestReadmeNamesTests: every test that README gives as a proof exists.
+func TestReadmeNamesTests(t *testing.T) {
+	t.Parallel()
+	top := os.DirFS(filepath.Join("..", ".."))
+	tests := map[string]bool{}
+	err := fs.WalkDir(top, ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := fs.ReadFile(top, path)
+		for _, name := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllSubmatch(data, -1) {
+			tests[string(name[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := fs.ReadFile(top, "README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(data), -1)
+	for _, name := range named {
+		if !tests[name] {
+			t.Errorf("README names %s, which does not exist", name)
+		}
+	}
+	if len(named) < 30 {
+		t.Errorf("README names %d tests", len(named))
 	}
 }

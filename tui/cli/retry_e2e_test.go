@@ -48,13 +48,12 @@ func TestDrainWhileAJobRuns(t *testing.T) {
 	until(t, "the agent drains", func() bool { return strings.Contains(h.run(t, "status").out, "draining for") })
 	h.must(t, 0, "repo", "create", "later", "--url", host.URL+"/later.git", "--disabled")
 	h.must(t, 0, "repo", "pull", "later")
-	waited := make(chan result, 1)
-	go func() { waited <- h.run(t, "drain", "--wait", "-o", "json") }()
+	waited := h.aside(t, "drain", "--wait", "-o", "json")
 	if r := h.run(t, "drain", "--wait", "--timeout", "1s"); r.code != 10 {
 		t.Errorf("a wait that is too short: exit %d %s", r.code, r.err)
 	}
 	close(answer)
-	r := <-waited
+	r := waited()
 	var out struct{ Busy int }
 	if err := json.Unmarshal([]byte(r.out), &out); err != nil || r.code != 0 || out.Busy != 0 || !strings.Contains(r.err, "1 job to go") {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)

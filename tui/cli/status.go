@@ -131,7 +131,7 @@ func printStatus(w io.Writer, rep *statusReport) {
 		f.add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
 	}
 	counts := rep.Live.Counts
-	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d elsewhere", counts.Working, counts.Pending, counts.Elsewhere))
+	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d resting, %d elsewhere", counts.Working, counts.Pending, counts.Resting, counts.Elsewhere))
 	for _, job := range rep.Live.Jobs {
 		if !job.Unsent.IsZero() {
 			f.add("unsent", fmt.Sprintf("%s: %s, %s", job.Name, job.State, unsentText(time.Now(), job)))

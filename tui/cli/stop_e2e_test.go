@@ -86,13 +86,12 @@ func TestStopWhileAJobRuns(t *testing.T) {
 func TestCancelARunningJob(t *testing.T) {
 	t.Parallel()
 	h, _ := working(t)
-	ended := make(chan result, 1)
-	go func() { ended <- h.run(t, "job", "watch", "slow-sync") }()
+	ended := h.aside(t, "job", "watch", "slow-sync")
 	if r := h.must(t, 0, "job", "cancel", "slow-sync"); r.out != "job/slow-sync asked to stop\n" {
 		t.Errorf("cancel: %s", r.out)
 	}
 	// The watch may come too late to see the job alive; then it says so.
-	if r := <-ended; r.code != 5 && !strings.Contains(r.err, "no live job") {
+	if r := ended(); r.code != 5 && !strings.Contains(r.err, "no live job") {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
 	}
 	until(t, "the history says cancelled", func() bool { return strings.Contains(h.run(t, "history", "list").out, "cancelled") })

@@ -23,7 +23,7 @@ import (
 // watch is silent and does not break.
 func TestNetHalfOpenWatch(t *testing.T) {
 	t.Parallel()
-	agents := times(1, 6)
+	agents := times(1, 12)
 	f := newField(t, apitest.Options{}, agents)
 	doors := make([]*door, agents)
 	for i, a := range f.agents {
