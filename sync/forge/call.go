@@ -97,7 +97,7 @@ func ask[T any](ctx context.Context, c *caller, r request) (out T, err error) {
 // body: a repository that was renamed.
 func (c *caller) do(parent context.Context, r request) (answer, error) {
 	if wait := c.closed(); wait > 0 {
-		err := c.fail(r, RateLimited, 0, fmt.Errorf("the host allows no requests for %v", wait.Round(time.Second)))
+		err := c.fail(r, RateLimited, 0, errors.New("the host has asked to be left alone for a while"))
 		err.RetryAfter = wait
 		return answer{}, err
 	}

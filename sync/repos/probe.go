@@ -18,6 +18,7 @@ const askTimeout = 20 * time.Second
 // empty branch and the interval want to know is in one answer.
 type probe struct {
 	c      *Controller
+	key    Key
 	repo   api.Repository
 	remote git.Remote
 
@@ -29,7 +30,7 @@ type probe struct {
 
 // prepare finds out how the remote is asked. An error is of the moment.
 func (c *Controller) prepare(ctx context.Context, k Key, repo api.Repository) (*probe, error) {
-	p := &probe{c: c, repo: repo}
+	p := &probe{c: c, key: k, repo: repo}
 	if repo.Spec.Type == typeLocal {
 		p.asked = true
 		return p, nil
@@ -73,6 +74,13 @@ func (p *probe) ask(ctx context.Context) error {
 		branch = b.Branch
 	}
 	p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, branch)
+	if creds := p.remote.Creds; git.KindOf(p.err) == git.Auth && creds != nil && creds.Forget != nil {
+		// A token from memory that was revoked: there may be a new one.
+		if again, err := p.c.o.Remote(limited, p.key.Namespace, p.key.Name, p.repo); err == nil {
+			p.remote = again
+			p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, branch)
+		}
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/forge"
 	"limpet/sync/git"
 )
 
@@ -67,8 +68,8 @@ func CloneURL(repo api.Repository) (string, bool) {
 }
 
 // Remote is how a pull of a Repository asks its Git host. Trouble with the
-// spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth;
-// an API that is away while they are looked up is an *api.AwayError.
+// spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth,
+// or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is an *api.AwayError.
 func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {
@@ -79,9 +80,29 @@ func Remote(ctx context.Context, namespace, name string, repo api.Repository, fr
 		return git.Remote{}, err
 	}
 	if err != nil {
-		return git.Remote{}, &git.Error{Kind: git.Auth, Op: "resolve", Err: err}
+		return git.Remote{}, without(err)
 	}
 	return git.Remote{URL: src.url, Creds: creds, AllowInsecure: allowInsecure}, nil
+}
+
+// without is what it means for a remote that its credentials cannot be had.
+func without(err error) *git.Error {
+	e := &git.Error{Kind: git.Auth, Op: "resolve", Err: err}
+	f, ok := errors.AsType[*forge.Error](err)
+	if !ok {
+		return e
+	}
+	switch e.RetryAfter = f.RetryAfter; f.Kind {
+	case forge.Unavailable, forge.Protocol:
+		e.Kind = git.Unreachable
+	case forge.RateLimited:
+		e.Kind = git.Throttled
+	case forge.NotFound:
+		e.Kind = git.NotFound
+	case forge.Invalid, forge.Refused:
+		e.Kind = git.Refused
+	}
+	return e
 }
 
 func orWord(s, other string) string {

@@ -2,13 +2,18 @@ package workers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/forge"
+	"limpet/sync/git"
 	"limpet/sync/jobs"
 )
 
@@ -75,5 +80,34 @@ func TestSourceOf(t *testing.T) {
 		if err != nil || s.url != c.want || s.lookup.TokenUser != c.wantUser || s.dir != "a/b" || s.branch != "main" {
 			t.Errorf("%s %s: %+v, %v", c.kind, c.url, s, err)
 		}
+	}
+}
+
+// TestRemoteWithoutToken: what is wrong with the host of a Connection is told as
+// what is wrong with a remote.
+func TestRemoteWithoutToken(t *testing.T) {
+	t.Parallel()
+	var repo api.Repository
+	repo.Spec.Type, repo.Spec.GitHub = "github", &api.GitBlock{URL: "https://github.com/team/site"}
+	for kind, want := range map[forge.ErrorKind]git.Kind{
+		forge.Unauthorized: git.Auth, forge.Forbidden: git.Auth, forge.NotFound: git.NotFound, forge.RateLimited: git.Throttled,
+		forge.Unavailable: git.Unreachable, forge.Protocol: git.Unreachable, forge.Invalid: git.Refused, forge.Refused: git.Refused,
+	} {
+		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+			return nil, &forge.Error{Kind: kind, Err: errors.New("x"), RetryAfter: time.Minute}
+		})
+		_, err := Remote(t.Context(), "default", "site", repo, from, false)
+		if e, ok := errors.AsType[*git.Error](err); !ok || e.Kind != want || e.RetryAfter != time.Minute {
+			t.Errorf("%s: %v, want %s", kind, err, want)
+		}
+		passes := kind == forge.Unavailable || kind == forge.RateLimited || kind == forge.Protocol
+		var again *jobs.TransientError
+		if got := errors.As(passing(fmt.Errorf("look up: %w", &forge.Error{Kind: kind, Err: errors.New("x")})), &again); got != passes {
+			t.Errorf("%s: passing is %v", kind, got)
+		}
+	}
+	other := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, errors.New("a file") })
+	if _, err := Remote(t.Context(), "default", "site", repo, other, false); git.KindOf(err) != git.Auth {
+		t.Errorf("%v", err)
 	}
 }
