@@ -102,6 +102,8 @@ type Agent struct {
 	runs        *runs
 	keeper      *repos.Controller  // nil where this agent does not look after Repositories
 	suspensions *repos.Suspensions // with keeper
+	links       *repos.Connections // with keeper
+	linked      *api.Informer      // of Connections, with keeper
 	lost        atomic.Int64       // leases
 }
 
@@ -164,6 +166,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		if a.keeper, err = a.newKeeper(ctx, pulls); err != nil {
 			return nil, err
 		}
+		a.linked, a.links = a.newLinks()
 	}
 	a.metrics.Read(a.measured())
 	return a, nil
@@ -266,6 +269,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.sound(ctx) })
 	if a.keeper != nil {
 		g.Go(func() error { return a.keeper.Run(ctx) })
+		g.Go(func() error { return a.linked.Run(ctx) })
+		g.Go(func() error { return a.links.Run(ctx) })
 	}
 	if a.manifests != nil {
 		g.Go(func() error { return a.manifests.Run(ctx) })

@@ -55,6 +55,14 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 	}), nil
 }
 
+// newLinks makes the controller of Connections, and the picture that it works on.
+func (a *Agent) newLinks() (*api.Informer, *repos.Connections) {
+	objects := a.client.Informer(api.Connections, a.cfg.Namespace, api.InformerOptions{})
+	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
+		Tester: a.minter, Repositories: a.keeper, Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+	})
+}
+
 // selected is the tenure of an agent that is alone with its API: the Repositories
 // that its selector takes.
 type selected struct{ *Agent }

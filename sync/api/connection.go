@@ -12,6 +12,15 @@ var Connections = schema.GroupVersionResource{Group: ProvisioningGroup, Version:
 type Connection struct {
 	Spec   ConnectionSpec         `json:"spec"`
 	Secure map[string]SecureValue `json:"secure"`
+	Status ConnectionStatus       `json:"status"`
+}
+
+// ConnectionStatus holds the fields that limpet reads.
+type ConnectionStatus struct {
+	ObservedGeneration int64        `json:"observedGeneration,omitempty"`
+	Health             HealthState  `json:"health"`
+	Conditions         []Condition  `json:"conditions,omitempty"`
+	FieldErrors        []FieldError `json:"fieldErrors,omitempty"`
 }
 
 // ConnectionSpec holds the fields that limpet acts on.

@@ -4,7 +4,8 @@
 //
 // # How a Repository is looked into
 //
-//	controller.go  events of the watches put names into the queue; workers take them
+//	controller.go  events of the watches put names into the queue
+//	loop.go        workers take them, and set the time of the next look
 //	timetable.go   names whose time has come without any event
 //	spread.go      that a thousand of them do not come at once
 //	lanes.go       that a host which does not answer holds up nobody else
@@ -18,6 +19,8 @@
 //	reconcile.go   the order of it all
 //	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
 //	wire.go        patch and pull job, by the API
+//	suspend.go     that a person wants a Repository left alone
+//	connection.go  the same for Connections
 //
 // # Promises
 //
@@ -29,14 +32,11 @@ package repos
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/util/workqueue"
 
 	"limpet/sync/api"
 	"limpet/sync/git"
@@ -100,16 +100,13 @@ var _ lister = (*api.Informer)(nil)
 // informers run.
 type Controller struct {
 	o      Options
-	log    *slog.Logger
 	server server
-	now    func() time.Time            // of the server, as far as it is known
-	await  func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
+	now    func() time.Time // of the server, as far as it is known
 	repos  lister
 	jobs   lister
-	queue  *workqueue.Typed[Key]
-	times  *timetable
-	lanes  *lanes
-	start  start
+	*loop
+	lanes *lanes
+	start start
 
 	interval func(api.Repository) time.Duration // intervalOf
 
@@ -127,7 +124,7 @@ type note struct {
 	missing    time.Time // since when the job of a pull under way is not to be seen
 	owed       bool      // see facts
 	whole      bool      // it was pulled whole since this process runs
-	failures   int       // in a row
+	recheck    bool      // guarded by Controller.mu; see Recheck
 
 	// last is what the last patch has made, and before are the versions that it
 	// replaced: the watch may show them for a while.
@@ -138,13 +135,7 @@ type note struct {
 // New makes a controller and registers its handlers with the informers, which
 // must not run yet. It starts nothing.
 func New(c *api.Client, repos, jobs *api.Informer, o Options) *Controller {
-	now := func() time.Time {
-		if t, _, ok := c.Clock().Now(); ok {
-			return t
-		}
-		return time.Now()
-	}
-	k := newController(wire{c}, now, repos, jobs, o)
+	k := newController(wire{c, "repositories"}, serverTime(c), repos, jobs, o)
 	k.await = c.Await
 	repos.OnEvent(api.Handler{Add: k.came, Delete: k.came, Update: func(old, u *unstructured.Unstructured) {
 		if (old.GetDeletionTimestamp() == nil) != (u.GetDeletionTimestamp() == nil) {
@@ -162,6 +153,16 @@ func New(c *api.Client, repos, jobs *api.Informer, o Options) *Controller {
 	return k
 }
 
+// serverTime is the time of the server, as far as it is known.
+func serverTime(c *api.Client) func() time.Time {
+	return func() time.Time {
+		if t, _, ok := c.Clock().Now(); ok {
+			return t
+		}
+		return time.Now()
+	}
+}
+
 func newController(s server, now func() time.Time, repos, jobs lister, o Options) *Controller {
 	if o.Resync <= 0 {
 		o.Resync = time.Minute
@@ -175,8 +176,9 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	if o.Meter == nil {
 		o.Meter = nobody{}
 	}
-	return &Controller{o: o, log: o.Logger, server: s, now: now, await: context.Cause, interval: intervalOf, repos: repos, jobs: jobs,
-		queue: workqueue.NewTyped[Key](), times: newTimetable(), lanes: newLanes(), notes: map[Key]*note{}}
+	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, lanes: newLanes(), notes: map[Key]*note{}}
+	c.loop = newLoop("repository", c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
+	return c
 }
 
 // came takes in a Repository that has come or goes. Where their number is limited
@@ -197,6 +199,17 @@ func (c *Controller) came(u *unstructured.Unstructured) {
 // changed. It never blocks.
 func (c *Controller) Wake(namespace, name string) { c.queue.Add(Key{namespace, name}) }
 
+// Recheck has the health of a Repository checked now if it is not in order: what
+// it suffers from may be over, such as missing credentials. It never blocks.
+func (c *Controller) Recheck(namespace, name string) {
+	c.mu.Lock()
+	if n := c.notes[Key{namespace, name}]; n != nil {
+		n.recheck = true
+	}
+	c.mu.Unlock()
+	c.Wake(namespace, name)
+}
+
 // Next is when a Repository is looked into without any event; zero = not known.
 func (c *Controller) Next(namespace, name string) time.Time {
 	return c.times.next(Key{namespace, name})
@@ -205,91 +218,12 @@ func (c *Controller) Next(namespace, name string) time.Time {
 // Run works until ctx ends, and returns when nothing of it runs any more. It is
 // run once.
 func (c *Controller) Run(ctx context.Context) error {
-	if c.repos.WaitSynced(ctx) != nil || c.jobs.WaitSynced(ctx) != nil {
-		c.queue.ShutDown()
-		return nil
+	if c.repos.WaitSynced(ctx) == nil && c.jobs.WaitSynced(ctx) == nil {
+		c.start = start{c.now(), len(c.repos.Sights())}
+		return c.run(ctx, c.o.Workers)
 	}
-	c.start = start{c.now(), len(c.repos.Sights())}
-	var g errgroup.Group
-	for range c.o.Workers {
-		g.Go(func() error { c.work(ctx); return nil })
-	}
-	g.Go(func() error { c.times.run(ctx, c.queue.Add); return nil })
-	<-ctx.Done()
 	c.queue.ShutDown()
-	return g.Wait()
-}
-
-// work takes names off the queue. One name is with one worker at a time.
-func (c *Controller) work(ctx context.Context) {
-	for {
-		k, over := c.queue.Get()
-		if over {
-			return
-		}
-		if c.await(ctx) == nil && ctx.Err() == nil {
-			c.handle(ctx, k)
-		}
-		c.queue.Done(k)
-	}
-}
-
-// mostTries is how often something is tried that failed because a service was
-// away, before it rests like any other failure. Source: Grafana.
-const mostTries = 3
-
-// retryAfter is the rest before the second try; the next is twice as long.
-const retryAfter = 2 * time.Second
-
-// movedRest is the rest after a patch that did not fit any more.
-const movedRest = time.Second
-
-// handle looks into one Repository and sets its next time.
-func (c *Controller) handle(ctx context.Context, k Key) {
-	began := time.Now()
-	next, period, err := c.reconcile(ctx, k)
-	c.o.Meter.Worked(time.Since(began))
-	switch {
-	case ctx.Err() != nil || errors.Is(err, errWaits):
-		return
-	case errors.Is(err, errMoved):
-		// The watch shows what has come between, or shows it soon.
-		c.times.set(k, time.Now().Add(movedRest), movedRest)
-		return
-	case err == nil:
-		c.failed(k, false)
-		c.times.set(k, next, period)
-		return
-	}
-	n := c.failed(k, true)
-	pause := c.o.Resync
-	if passes(err) && n < mostTries {
-		pause = retryAfter << (n - 1)
-	}
-	c.times.set(k, time.Now().Add(pause), c.o.Resync)
-	c.log.Warn("cannot look after a repository", "repo", k.Name, "namespace", k.Namespace, "err", err, "next_try_in", pause)
-}
-
-// passes says that an error is of a service that is away.
-func passes(err error) bool {
-	_, away := errors.AsType[*api.AwayError](api.Away(err))
-	return away
-}
-
-// failed counts failures in a row.
-func (c *Controller) failed(k Key, again bool) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.notes[k]
-	switch {
-	case n == nil:
-		return 1
-	case again:
-		n.failures++
-	default:
-		n.failures = 0
-	}
-	return n.failures
+	return nil
 }
 
 // noteOf is the note on a Repository, a new one for a new Repository.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
+	"limpet/sync/forge"
 	"limpet/sync/git"
 )
 
@@ -86,6 +87,9 @@ func remoteFinding(repo api.Repository, err error) finding {
 	if err == nil {
 		return finding{}
 	}
+	if _, minted := errors.AsType[*forge.Error](err); minted {
+		return forgeFinding(err, "spec.connection.name") // the token of its Connection
+	}
 	kind, text := repo.Spec.Type, err.Error()
 	if e, ok := errors.AsType[*git.Error](err); ok {
 		text = e.Err.Error()
@@ -119,6 +123,41 @@ func remoteFinding(repo api.Repository, err error) finding {
 	}
 	fault.Detail = fmt.Sprintf("%s: %s", fault.Field, text)
 	return finding{code: code, errors: []api.FieldError{fault}}
+}
+
+// forgeFinding is the finding for a host that was asked about an identity. at is
+// the member to blame where the error names none.
+func forgeFinding(err error, at string) finding {
+	if err == nil {
+		return finding{}
+	}
+	f := finding{code: http.StatusBadRequest}
+	kind := field.ErrorTypeInvalid
+	switch forge.KindOf(err) {
+	case forge.Unauthorized:
+		f.code = http.StatusUnauthorized
+	case forge.Forbidden:
+		f.code = http.StatusForbidden
+	case forge.NotFound:
+		f.code = http.StatusNotFound
+	case forge.RateLimited:
+		f.code, kind = http.StatusTooManyRequests, field.ErrorTypeInternal
+	case forge.Unavailable, forge.Protocol, forge.Cancelled, forge.Unknown:
+		f.code, kind = http.StatusServiceUnavailable, field.ErrorTypeInternal
+	}
+	if errors.Is(err, forge.ErrNoSecret) {
+		f.code = http.StatusUnauthorized
+	}
+	e, ok := errors.AsType[*forge.Error](err)
+	if ok {
+		for _, to := range e.Fields {
+			f.errors = append(f.errors, api.FieldError{Type: to.Type, Field: to.Field, Detail: to.Field + ": " + to.Detail})
+		}
+	}
+	if len(f.errors) == 0 {
+		f.errors = []api.FieldError{{Type: string(kind), Field: at, Detail: at + ": " + err.Error()}}
+	}
+	return f
 }
 
 // localFinding is the finding for a directory of this host. prefixes are the

@@ -54,6 +54,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	r := &reconciling{Controller: c, key: k, obj: obj, note: n}
 	r.gather(repo)
 	r.due = r.facts.flags()
+	r.due.health = r.due.health || r.recheck() && !repo.Status.Health.Healthy
 	if r.due.trigger() != "" {
 		if err := r.run(ctx); err != nil {
 			return time.Time{}, 0, err
@@ -81,6 +82,20 @@ func (c *Controller) newest(k Key) *unstructured.Unstructured {
 	}
 	n.last, n.before = nil, nil
 	return seen
+}
+
+// recheck says that somebody wants the health checked.
+func (r *reconciling) recheck() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.note.recheck
+}
+
+// rechecked says that it is about to be.
+func (r *reconciling) rechecked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note.recheck = false
 }
 
 // wrote notes what a patch has made of the Repository.
@@ -229,8 +244,10 @@ func (r *reconciling) leave(host string) {
 // not named is filled in with the one of the remote.
 func (r *reconciling) examine(ctx context.Context) (found finding, err error) {
 	if errs := admission.Check(r.obj, r.obj); len(errs) > 0 {
+		r.rechecked()
 		return structural(errs), nil
 	}
+	r.rechecked()
 	if err := r.probe.ask(ctx); err != nil {
 		return finding{}, err
 	}

@@ -18,8 +18,8 @@ import (
 // server is what this room needs of the API.
 type server interface {
 	get(ctx context.Context, k Key) (*unstructured.Unstructured, error)
-	// patch carries out a JSON patch of a Repository, or of its status, and returns
-	// the Repository after it; errMoved when the patch does not fit any more.
+	// patch carries out a JSON patch of an object, or of its status, and returns
+	// the object after it; errMoved when the patch does not fit any more.
 	patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error)
 	// pull queues a pull job. An AlreadyExists error says that one is there.
 	pull(ctx context.Context, k Key, incremental bool) error
@@ -27,27 +27,29 @@ type server interface {
 	dropJob(ctx context.Context, job *unstructured.Unstructured) error
 }
 
-// errMoved says that the Repository is not the one any more that a patch was
-// made for.
-var errMoved = errors.New("the repository has changed meanwhile")
+// errMoved says that the object is not the one any more that a patch was made for.
+var errMoved = errors.New("the object has changed meanwhile")
 
 // callTimeout bounds one call with its repeats, so that one Repository cannot
 // hold up the others.
 const callTimeout = 5 * time.Second
 
-// wire is the API as a server.
-type wire struct{ client *api.Client }
+// wire is the API as a server, for one kind of object.
+type wire struct {
+	client *api.Client
+	plural string
+}
 
-func path(k Key) string {
-	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, k.Name)
+func (w wire) at(k Key) string {
+	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, w.plural, k.Name)
 }
 
 func (w wire) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, answer, err := w.client.Do(ctx, http.MethodGet, path(k), nil, "", nil)
+	_, answer, err := w.client.Do(ctx, http.MethodGet, w.at(k), nil, "", nil)
 	if err != nil {
-		return nil, fmt.Errorf("read the repository: %w", err)
+		return nil, fmt.Errorf("read the object: %w", err)
 	}
 	return decode(answer)
 }
@@ -55,7 +57,7 @@ func (w wire) get(ctx context.Context, k Key) (*unstructured.Unstructured, error
 func (w wire) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	at := path(k)
+	at := w.at(k)
 	if status {
 		at += "/status"
 	}
@@ -70,7 +72,7 @@ func (w wire) patch(ctx context.Context, k Key, status bool, ops []op) (*unstruc
 	case code == http.StatusConflict || code == http.StatusUnprocessableEntity && moved(err):
 		return nil, fmt.Errorf("%w: %w", errMoved, err)
 	case err != nil:
-		return nil, fmt.Errorf("patch the repository: %w", err)
+		return nil, fmt.Errorf("patch the object: %w", err)
 	}
 	return decode(answer)
 }
@@ -89,7 +91,7 @@ func (w wire) pull(ctx context.Context, k Key, incremental bool) error {
 	if err != nil {
 		return fmt.Errorf("encode the job: %w", err)
 	}
-	code, _, err := w.client.Do(ctx, http.MethodPost, path(k)+"/jobs", nil, "application/json", body)
+	code, _, err := w.client.Do(ctx, http.MethodPost, w.at(k)+"/jobs", nil, "application/json", body)
 	if code == http.StatusNotFound || code == http.StatusMethodNotAllowed {
 		// The route is Grafana's; a plain Kubernetes API has none. Or else the
 		// Repository is gone.
@@ -127,7 +129,7 @@ func (w wire) dropJob(ctx context.Context, job *unstructured.Unstructured) error
 func decode(answer []byte) (*unstructured.Unstructured, error) {
 	u := new(unstructured.Unstructured)
 	if err := u.UnmarshalJSON(answer); err != nil {
-		return nil, fmt.Errorf("read the repository: %w", err)
+		return nil, fmt.Errorf("read the object: %w", err)
 	}
 	return u, nil
 }

@@ -1,0 +1,175 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/admission"
+	"limpet/sync/api"
+	"limpet/sync/forge"
+)
+
+// Tester asks the host of a Connection whether it takes its identity.
+// *forge.Minter is one.
+type Tester interface {
+	Test(ctx context.Context, c forge.Connection) error
+}
+
+var _ Tester = (*forge.Minter)(nil)
+
+// ConnectionOptions of Connections. Tester, Repositories and Logger must be set.
+type ConnectionOptions struct {
+	Tester Tester
+	// Repositories have their health checked when a Connection that they use has
+	// changed.
+	Repositories *Controller
+	// Alone says that no other agent works on this API: who has no secret of a
+	// Connection then tells so, and otherwise leaves the judgement to others.
+	Alone  bool
+	Tenure Tenure // nil = all are this controller's
+	Resync time.Duration
+	Logger *slog.Logger
+}
+
+// Connections looks after Connections: it checks whether their hosts take their
+// identities and tells so in their status. Tokens are minted where they are used,
+// and kept in memory only. Make it with NewConnections before the informer runs.
+type Connections struct {
+	*loop
+	o       ConnectionOptions
+	server  server
+	now     func() time.Time
+	objects lister
+}
+
+// connectionWorkers is how many Connections are looked into at once.
+const connectionWorkers = 2
+
+// NewConnections makes the controller and registers its handlers with the
+// informer, which must not run yet. It starts nothing.
+func NewConnections(c *api.Client, objects *api.Informer, o ConnectionOptions) *Connections {
+	if o.Resync <= 0 {
+		o.Resync = time.Minute
+	}
+	k := &Connections{o: o, server: wire{c, "connections"}, now: serverTime(c), objects: objects}
+	k.loop = newLoop("connection", k.reconcile, o.Resync, func(time.Duration) {}, o.Logger)
+	k.await = c.Await
+	wake := func(u *unstructured.Unstructured) { k.queue.Add(Key{u.GetNamespace(), u.GetName()}) }
+	used := func(u *unstructured.Unstructured) { wake(u); o.Repositories.connectionChanged(u) }
+	objects.OnEvent(api.Handler{Add: used, Delete: used, Update: func(old, u *unstructured.Unstructured) {
+		if old.GetGeneration() != u.GetGeneration() || healthy(old) != healthy(u) {
+			used(u)
+			return
+		}
+		wake(u)
+	}})
+	return k
+}
+
+// healthy is what the status says.
+func healthy(u *unstructured.Unstructured) bool {
+	is, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
+	return is
+}
+
+var pathConnection = api.PathTo("spec", "connection", "name")
+
+// connectionChanged has the Repositories looked into that use a Connection.
+func (c *Controller) connectionChanged(u *unstructured.Unstructured) {
+	for _, s := range c.repos.Sights() {
+		if s.Namespace() == u.GetNamespace() && s.Text(pathConnection) == u.GetName() {
+			c.Recheck(s.Namespace(), s.Name())
+		}
+	}
+}
+
+// Run works until ctx ends, and returns when nothing of it runs any more. It is
+// run once.
+func (c *Connections) Run(ctx context.Context) error {
+	if c.objects.WaitSynced(ctx) == nil {
+		return c.run(ctx, connectionWorkers)
+	}
+	c.queue.ShutDown()
+	return nil
+}
+
+// reconcile looks into one Connection. One that is being deleted is left alone.
+func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, period time.Duration, err error) {
+	obj, ok := c.objects.Get(k.Namespace, k.Name)
+	if !ok || obj.GetDeletionTimestamp() != nil || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+		return time.Time{}, 0, nil
+	}
+	view, err := api.ConnectionView(obj)
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	now, status := c.now(), view.Status
+	if !healthDue(status.Health, obj.GetGeneration() != status.ObservedGeneration, now) {
+		return c.later(status.Health, now), window(status.Health), nil
+	}
+	found, err := c.examine(ctx, obj)
+	if errors.Is(err, errNotOurs) {
+		return time.Now().Add(healthyFor), healthyFor, nil
+	}
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	h, due := noted(status.Health, found, c.now())
+	w := &change{obj: obj}
+	if due {
+		w.set(wireHealth(h), "health")
+	}
+	if obj.GetGeneration() != status.ObservedGeneration {
+		w.set(obj.GetGeneration(), "observedGeneration")
+	}
+	w.fieldErrors(found.errors)
+	w.conditions(found.ready())
+	if ops := w.patch(); ops != nil {
+		if _, err := c.server.patch(ctx, k, true, ops); err != nil {
+			return time.Time{}, 0, err
+		}
+	}
+	if !found.ok() && (status.Health.Healthy || status.Health.Checked == 0) {
+		c.log.Warn("connection is not healthy", "connection", k.Name, "namespace", k.Namespace, "reason", found.ready().Reason, "err", found.ready().Message)
+	}
+	return c.later(h, now), window(h), nil
+}
+
+// later is when the next check is due, by the local clock.
+func (c *Connections) later(h api.HealthState, now time.Time) time.Time {
+	return time.Now().Add(time.UnixMilli(h.Checked).Add(window(h) + time.Millisecond).Sub(now))
+}
+
+// errNotOurs says that this agent cannot judge a Connection.
+var errNotOurs = errors.New("this agent has no secret of it")
+
+// testTimeout bounds one test of a Connection.
+const testTimeout = 20 * time.Second
+
+// examine checks a Connection: first the rules, then its host.
+func (c *Connections) examine(ctx context.Context, obj *unstructured.Unstructured) (finding, error) {
+	if errs := admission.Check(obj, obj); len(errs) > 0 {
+		return structural(errs), nil
+	}
+	connection, err := forge.ConnectionOf(obj)
+	if err != nil {
+		return finding{}, err
+	}
+	limited, cancel := context.WithTimeout(ctx, testTimeout)
+	defer cancel()
+	err = c.o.Tester.Test(limited, connection)
+	_, asked := errors.AsType[*forge.Error](err)
+	switch {
+	case ctx.Err() != nil:
+		return finding{}, context.Cause(ctx)
+	case errors.Is(err, forge.ErrNoSecret) && !c.o.Alone:
+		return finding{}, errNotOurs
+	case err != nil && !asked && !errors.Is(err, forge.ErrNoSecret):
+		return finding{}, err // of the moment: the API where secrets are
+	}
+	return forgeFinding(err, "secure"), nil
+}

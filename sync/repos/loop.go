@@ -1,0 +1,115 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/util/workqueue"
+
+	"limpet/sync/api"
+)
+
+// loop is the part of a controller that takes names off a queue, has each looked
+// into by one worker at a time, and sets when that happens again.
+type loop struct {
+	what   string // "repository"
+	look   func(ctx context.Context, k Key) (next time.Time, period time.Duration, err error)
+	resync time.Duration
+	worked func(took time.Duration)
+	log    *slog.Logger
+	await  func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
+	queue  *workqueue.Typed[Key]
+	times  *timetable
+
+	failMu   sync.Mutex // guards failures
+	failures map[Key]int
+}
+
+func newLoop(what string, look func(context.Context, Key) (time.Time, time.Duration, error), resync time.Duration, worked func(time.Duration), log *slog.Logger) *loop {
+	return &loop{what: what, look: look, resync: resync, worked: worked, log: log, await: context.Cause,
+		queue: workqueue.NewTyped[Key](), times: newTimetable(), failures: map[Key]int{}}
+}
+
+// run works until ctx ends, and returns when all workers have.
+func (l *loop) run(ctx context.Context, workers int) error {
+	var g errgroup.Group
+	for range workers {
+		g.Go(func() error { l.work(ctx); return nil })
+	}
+	g.Go(func() error { l.times.run(ctx, l.queue.Add); return nil })
+	<-ctx.Done()
+	l.queue.ShutDown()
+	return g.Wait()
+}
+
+// work takes names off the queue. One name is with one worker at a time.
+func (l *loop) work(ctx context.Context) {
+	for {
+		k, over := l.queue.Get()
+		if over {
+			return
+		}
+		if l.await(ctx) == nil && ctx.Err() == nil {
+			l.handle(ctx, k)
+		}
+		l.queue.Done(k)
+	}
+}
+
+// mostTries is how often something is tried that failed because a service was
+// away, before it rests like any other failure. Source: Grafana.
+const mostTries = 3
+
+// retryAfter is the rest before the second try; the next is twice as long.
+const retryAfter = 2 * time.Second
+
+// movedRest is the rest after a patch that did not fit any more.
+const movedRest = time.Second
+
+// handle looks into one object and sets its next time.
+func (l *loop) handle(ctx context.Context, k Key) {
+	began := time.Now()
+	next, period, err := l.look(ctx, k)
+	l.worked(time.Since(began))
+	switch {
+	case ctx.Err() != nil || errors.Is(err, errWaits):
+		return
+	case errors.Is(err, errMoved):
+		// The watch shows what has come between, or shows it soon.
+		l.times.set(k, time.Now().Add(movedRest), movedRest)
+		return
+	case err == nil:
+		l.failed(k, false)
+		l.times.set(k, next, period)
+		return
+	}
+	n := l.failed(k, true)
+	pause := l.resync
+	if passes(err) && n < mostTries {
+		pause = retryAfter << (n - 1)
+	}
+	l.times.set(k, time.Now().Add(pause), l.resync)
+	l.log.Warn("cannot look after a "+l.what, "name", k.Name, "namespace", k.Namespace, "err", err, "next_try_in", pause)
+}
+
+// passes says that an error is of a service that is away.
+func passes(err error) bool {
+	_, away := errors.AsType[*api.AwayError](api.Away(err))
+	return away
+}
+
+// failed counts failures in a row.
+func (l *loop) failed(k Key, again bool) int {
+	l.failMu.Lock()
+	defer l.failMu.Unlock()
+	if !again {
+		delete(l.failures, k)
+		return 0
+	}
+	l.failures[k]++
+	return l.failures[k]
+}
