@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/apitest"
@@ -122,6 +123,32 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	second := host.Minted()
 	if len(second) != 1 || second[0] == first[0] {
 		t.Fatalf("tokens %d", len(second))
+	}
+
+	// Its webhook goes with the Repository.
+	const hook = "https://edge.example.com/webhook"
+	host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
+	id := host.AddHook("team/site", forgetest.Hook{URL: hook, Events: []string{"push"}})
+	repositories := a.client.Resource(api.Repositories).Namespace("default")
+	status := []byte(`{"status":{"webhook":{"id":` + id + `,"url":"` + hook + `"}}}`)
+	if _, err := repositories.Patch(t.Context(), "site", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "site"), []byte("of the hook")); err != nil {
+		t.Fatal(err)
+	}
+	if err := repositories.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the repository is gone", func() bool {
+		_, err := repositories.Get(t.Context(), "site", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	if left := host.Hooks("team/site"); len(left) != 0 {
+		t.Errorf("hooks left: %+v", left)
+	}
+	if names, err := a.cfg.Store.SecretNames(t.Context(), hookSecretKey("default", "site")); err != nil || len(names) != 0 {
+		t.Errorf("secrets left: %q %v", names, err)
 	}
 
 	// Nobody sees the key or a token: not the log, not the state file, not the

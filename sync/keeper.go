@@ -48,7 +48,11 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
 		},
-		Git: a.mirrors, Since: since, Tenure: selected{a}, Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Git: a.mirrors, Since: since, Tenure: selected{a}, Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
+		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
+			return a.unhook(ctx, u, pulls.Credentials)
+		},
+		Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 		Observe: func(e repos.Event) {
 			a.board.note(view.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},
