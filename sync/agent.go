@@ -29,6 +29,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/localapi"
+	"limpet/sync/members"
 	"limpet/sync/metrics"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
@@ -104,6 +105,7 @@ type Agent struct {
 	suspensions *repos.Suspensions // with keeper
 	links       *repos.Connections // with keeper
 	linked      *api.Informer      // of Connections, with keeper
+	members     *members.Members   // with keeper, but on the embedded API
 	lost        atomic.Int64       // leases
 }
 
@@ -271,6 +273,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Go(func() error { return a.keeper.Run(ctx) })
 		g.Go(func() error { return a.linked.Run(ctx) })
 		g.Go(func() error { return a.links.Run(ctx) })
+	}
+	if a.members != nil {
+		g.Go(func() error { return a.members.Run(ctx) })
 	}
 	if a.manifests != nil {
 		g.Go(func() error { return a.manifests.Run(ctx) })

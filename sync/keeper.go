@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
 	"limpet/sync/git"
@@ -44,11 +43,16 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 	if a.suspensions, err = repos.OpenSuspensions(ctx, a.cfg.Store); err != nil {
 		return nil, err
 	}
+	if a.embedded == nil {
+		if a.members, err = a.newMembers(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return repos.New(a.client, a.repos, a.jobs, repos.Options{
 		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
 		},
-		Git: a.mirrors, Since: since, Tenure: selected{a}, Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
+		Git: a.mirrors, Since: since, Tenure: tenure{a, a.members}, Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
 		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
@@ -65,16 +69,6 @@ func (a *Agent) newLinks() (*api.Informer, *repos.Connections) {
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
 		Tester: a.minter, Repositories: a.keeper, Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 	})
-}
-
-// selected is the tenure of an agent that is alone with its API: the Repositories
-// that its selector takes.
-type selected struct{ *Agent }
-
-// Mine implements repos.Tenure.
-func (s selected) Mine(k repos.Key) bool {
-	u, ok := s.repos.Get(k.Namespace, k.Name)
-	return ok && (s.cfg.Jobs.Selector == nil || s.cfg.Jobs.Selector.Matches(labels.Set(u.GetLabels())))
 }
 
 // errNotKept says that there is nothing to suspend.

@@ -1,5 +1,11 @@
 package apitest
 
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/sync/api"
+)
+
 // leaseCRD makes the server serve Leases, which it does not have by itself: they
 // are the core of a Kubernetes, not its machinery. Grafana's API has none.
 const leaseCRD = `---
@@ -29,3 +35,6 @@ spec:
                 renewTime: {type: string, format: date-time}
                 leaseTransitions: {type: integer, format: int32}
 `
+
+// Leases are what a server with [Options].Leases serves too.
+var Leases = schema.GroupVersionResource{Group: api.CoordinationGroup, Version: "v1", Resource: "leases"}
