@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -184,13 +184,22 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)
 	}
-	text := err.Error()
+	text := steady(err)
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		text = "its certificate is not trusted: " + text
-	} else if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		text = "its certificate is not trusted: " + text
 	}
 	return c.fail(r, Unavailable, 0, errors.New(c.clean(text)))
+}
+
+// steady is the text of an error of the network without what is another each
+// time, such as a port or the hour: it is written to statuses, which are to
+// change only when something has changed.
+func steady(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op + ": " + op.Err.Error()
+	}
+	text, _, _ := strings.Cut(err.Error(), ": current time ")
+	return text
 }
 
 // hiding is c for a call whose body holds one more secret.

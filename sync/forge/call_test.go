@@ -329,6 +329,41 @@ func TestRefusedIsTold(t *testing.T) {
 	}
 }
 
+// TestSteadyErrors: the same trouble has the same text each time.
+func TestSteadyErrors(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.(*net.TCPConn).SetLinger(0) // reset
+		conn.Close()
+	}))
+	defer server.Close()
+	texts := map[string]bool{}
+	for range 3 {
+		hosts := New(Options{AllowInsecure: true})
+		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: server.URL + "/team/site"}, creds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = r.Edit(t.Context(), Hook{ID: "1"}); KindOf(err) != Unavailable {
+			t.Fatal(err)
+		}
+		texts[err.Error()] = true
+		hosts.Close()
+	}
+	if len(texts) != 1 {
+		t.Errorf("%v", texts)
+	}
+	expired := fmt.Errorf("tls: %w", errors.New("x509: certificate has expired or is not yet valid: current time 2026-11-20T22:10:00Z is after 2026-01-01T00:00:00Z"))
+	if got := steady(expired); got != "tls: x509: certificate has expired or is not yet valid" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestBitbucketPerson(t *testing.T) {
 	t.Parallel()
 	h := forgetest.New(t, forgetest.Options{})
