@@ -336,3 +336,27 @@ func TestWakeFromSleep(t *testing.T) {
 		})
 	}
 }
+
+// TestWakeAfterTheEnd: the host was suspended for longer than the lease lasts, and
+// the first that it hears is that the job is gone. Another agent may have done it,
+// so this one does not call it deleted.
+func TestWakeAfterTheEnd(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+		h.mu.Lock()
+		h.lease.wall = h.lease.wall.Add(-time.Hour)
+		h.mu.Unlock()
+		r.model.remove("jobs", "default", "r1-sync")
+		pass(time.Second)
+		if len(r.claims()) != 0 || len(r.history()) != 0 || a.count(EventLost) != 1 || a.count(EventCancelled) != 0 {
+			t.Errorf("claims %v, history %+v, told %q", r.claims(), r.history(), a.texts(EventLost))
+		}
+	})
+}
