@@ -164,7 +164,11 @@ func (h *held) guard(ctx context.Context) error {
 		h.expire()
 		return context.Cause(h.ctx)
 	case doubt:
-		return h.renewInTurn(ctx)
+		if err := h.renewInTurn(ctx); err != nil {
+			return err
+		}
+		// The host may have slept over the answer.
+		return h.guard(ctx)
 	}
 	return context.Cause(ctx)
 }
