@@ -14,7 +14,14 @@ import (
 // wish to stop. Whatever they miss the periodic list brings.
 
 func (c *Controller) handler() api.Handler {
-	return api.Handler{Add: c.added, Update: c.updated, Delete: c.deleted, Listing: c.neighbours.list}
+	return api.Handler{Add: c.added, Update: c.updated, Delete: c.deleted, Listing: c.listing}
+}
+
+func (c *Controller) listing(on bool) {
+	if on {
+		c.unwatch()
+	}
+	c.neighbours.list(on)
 }
 
 func (c *Controller) added(job *unstructured.Unstructured) {
@@ -64,9 +71,7 @@ func (c *Controller) restOf(job *unstructured.Unstructured) time.Duration {
 
 // meet tells the neighbours of a job; old is how it was before, or nil.
 func (c *Controller) meet(old, job *unstructured.Unstructured) {
-	if claimed(job) {
-		c.restsElsewhere(job)
-	}
+	c.restsElsewhere(job)
 	if c.neighbours.see(old, job) {
 		c.queue.free(laneOf(job))
 	}

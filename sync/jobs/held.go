@@ -164,7 +164,11 @@ func (h *held) guard(ctx context.Context) error {
 		h.expire()
 		return context.Cause(h.ctx)
 	case doubt:
-		return h.renewInTurn(ctx)
+		if err := h.renewInTurn(ctx); err != nil {
+			return err
+		}
+		// The host may have slept over the answer.
+		return h.guard(ctx)
 	}
 	return context.Cause(ctx)
 }
@@ -178,11 +182,17 @@ func (h *held) setProgress(p *Progress) {
 // interrupt tells the worker to stop because a person wants so. It returns
 // false when that is known, when the job is at its end already (the deletion of
 // a job that ends is seen too), and after the loss of the lease, when what
-// happens to the job is the affair of others.
+// happens to the job is the affair of others: a job that is gone after the host
+// has slept may have been done by them.
 func (h *held) interrupt(reason string, gone bool) bool {
 	h.mu.Lock()
 	if h.sealed || h.ctx.Err() != nil {
 		h.mu.Unlock()
+		return false
+	}
+	if gone && h.lease.trust(h.host.now()) != good {
+		h.mu.Unlock()
+		_ = h.forfeit("the job is gone, and the lease had ended before that was seen")
 		return false
 	}
 	first := h.cancel == ""

@@ -336,3 +336,70 @@ func TestWakeFromSleep(t *testing.T) {
 		})
 	}
 }
+
+// TestLateRenewalIsNoPermission: the host fell asleep while it waited for the answer
+// to a renewal. That answer is about a lease that has ended when it is read, so the
+// write that waited for it is not sent.
+func TestLateRenewalIsNoPermission(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		wake := make(chan struct{})
+		a := r.start("a", Options{}, worker(func(ctx context.Context, task *Task) error {
+			<-wake
+			task.Progress.SetMessage(ctx, "awake")
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+		h.mu.Lock()
+		h.lease.wall = h.lease.wall.Add(-time.Hour) // so that the write looks first
+		h.mu.Unlock()
+		var renewed time.Time
+		r.model.inject(func(c call) fault {
+			switch {
+			case c.Lease && renewed.IsZero():
+				renewed = time.Now()
+				h.mu.Lock()
+				h.watchdog.Stop() // as every timer of a host that sleeps
+				h.mu.Unlock()
+				return fault{lateAnswer: 50 * time.Second}
+			case c.Verb == "update" && c.Resource == "jobs" && !c.Lease && time.Since(renewed) > DefaultExpiry*2/3 && c.Name == "r1-sync":
+				t.Errorf("a write %s after the last renewal was sent", time.Since(renewed))
+			}
+			return fault{}
+		})
+		close(wake)
+		pass(50 * time.Second)
+		r.model.inject(nil)
+		if renewed.IsZero() || a.count(EventLost)+a.count(EventWaiting) == 0 {
+			t.Errorf("renewed at %s, told %q", renewed, a.texts(EventWaiting))
+		}
+		pass(time.Minute)
+	})
+}
+
+// TestWakeAfterTheEnd: the host was suspended for longer than the lease lasts, and
+// the first that it hears is that the job is gone. Another agent may have done it,
+// so this one does not call it deleted.
+func TestWakeAfterTheEnd(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+		h.mu.Lock()
+		h.lease.wall = h.lease.wall.Add(-time.Hour)
+		h.mu.Unlock()
+		r.model.remove("jobs", "default", "r1-sync")
+		pass(time.Second)
+		if len(r.claims()) != 0 || len(r.history()) != 0 || a.count(EventLost) != 1 || a.count(EventCancelled) != 0 {
+			t.Errorf("claims %v, history %+v, told %q", r.claims(), r.history(), a.texts(EventLost))
+		}
+	})
+}

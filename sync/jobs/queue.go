@@ -69,13 +69,16 @@ type slot struct {
 	urgent bool
 	// hesitated says that the bar before this take was a hesitation.
 	hesitated bool
-	priority  int8
-	tries     int32
-	arrival   uint64        // when the name came, as a number that only grows
-	until     time.Time     // of the bar
-	since     time.Duration // when it came to wait, as came counts
-	ranked    int           // place in the slots of its line, or in later
-	aged      int           // place in the old of its line
+	// hurried says that somebody is in a hurry for a running name: it is not barred
+	// when it comes back.
+	hurried  bool
+	priority int8
+	tries    int32
+	arrival  uint64        // when the name came, as a number that only grows
+	until    time.Time     // of the bar
+	since    time.Duration // when it came to wait, as came counts
+	ranked   int           // place in the slots of its line, or in later
+	aged     int           // place in the old of its line
 }
 
 // line is a lane with its waiting names.
@@ -163,12 +166,17 @@ func (q *queue) addAt(k key, l lane, until time.Time, priority int) bool {
 	return true
 }
 
-// hurry brings a name in and ends its bar.
+// hurry brings a name in and ends its bar, also the one that a running name is
+// about to get.
 func (q *queue) hurry(k key, l lane) {
-	if s := q.slots[k]; s != nil && s.place == barred {
+	s := q.slots[k]
+	if s != nil && s.place == barred {
 		q.later.take(s)
 		q.wait(s)
 		return
+	}
+	if s != nil && s.place == running {
+		s.hurried = true
 	}
 	q.add(k, l, false, unranked)
 }
@@ -198,7 +206,7 @@ func (q *queue) next(now time.Time) (key, lane, bool) {
 	ln.old.take(s)
 	ln.busy = true
 	q.settle(ln)
-	s.place, s.wanted = running, false
+	s.place, s.wanted, s.hurried = running, false, false
 	return s.key, s.lane, true
 }
 
@@ -285,6 +293,9 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 		v.bar = max(v.bar, retryDelay(int(s.tries)))
 	} else {
 		s.tries = 0
+		if s.hurried {
+			v.bar = 0
+		}
 	}
 	switch {
 	case v.bar > 0:

@@ -142,6 +142,34 @@ func TestQueueBarHoldsWhoeverAdds(t *testing.T) {
 	}
 }
 
+// TestQueueHurriesWhatRuns: who is in a hurry while the name is on its way back
+// does not wait for the bar that it comes back with, but for a retry.
+func TestQueueHurriesWhatRuns(t *testing.T) {
+	t.Parallel()
+	for _, retry := range []bool{false, true} {
+		q := newQueue(100)
+		put(q, "a", "a1")
+		for range 2 {
+			k, l, _ := q.next(t0)
+			q.hurry(k, l)
+			q.done(k, t0, verdict{bar: time.Hour, again: true, retry: retry})
+			if q.ready(t0) == retry {
+				t.Fatalf("retry %v: ready %v", retry, !retry)
+			}
+			if retry {
+				break
+			}
+		}
+		if retry {
+			continue
+		}
+		k, _, _ := q.next(t0)
+		if q.done(k, t0, verdict{bar: time.Hour, again: true}); q.ready(t0) {
+			t.Fatal("a hurry of before ends another bar")
+		}
+	}
+}
+
 func TestQueueGivesUpAfterThreeTriesUnlessUrgent(t *testing.T) {
 	t.Parallel()
 	for _, urgent := range []bool{false, true} {

@@ -45,7 +45,7 @@ func (c *Controller) recall(ctx context.Context) error {
 		r := c.resultOf(ctx, k)
 		c.mu.Lock()
 		if k.Phase == state.PhaseResting {
-			c.resting[k.UID] = respite{claim: k}
+			c.resting[k.UID] = respite{claim: k, unwatched: true}
 			c.mu.Unlock()
 			continue
 		}

@@ -32,9 +32,13 @@ const (
 // respite is a job that was given back.
 type respite struct {
 	claim state.Claim
+	token string // of the claim that was given back: the watch may show it late
 	// elsewhere says that somebody has claimed the job since: what becomes of it
 	// is told by them.
 	elsewhere bool
+	// unwatched says that the watch has begun anew since: somebody may have
+	// claimed the job without being seen.
+	unwatched bool
 }
 
 // rest turns the claim of a job that was given back into one that rests, or
@@ -63,7 +67,7 @@ func (c *Controller) rest(ctx context.Context, h *held) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.resting[k.UID] = respite{claim: k}
+	c.resting[k.UID] = respite{claim: k, token: h.token}
 }
 
 // rested returns the claim with which a job rests, if it does so here.
@@ -74,13 +78,32 @@ func (c *Controller) rested(uid string) (state.Claim, bool) {
 	return r.claim, ok
 }
 
-// restsElsewhere notes that somebody has claimed a job that rests here.
+// restsElsewhere notes when somebody has claimed a job that rests here: the claim
+// is to be seen, or the attempt that came of it.
 func (c *Controller) restsElsewhere(job *unstructured.Unstructured) {
-	uid := string(job.GetUID())
+	uid := api.Meta(job, "uid")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r, ok := c.resting[uid]; ok && !r.elsewhere {
+	r, ok := c.resting[uid]
+	if !ok || r.elsewhere {
+		return
+	}
+	known := 0
+	if n := len(r.claim.Attempts); n > 0 {
+		known = r.claim.Attempts[n-1].N
+	}
+	if claimed(job) && api.Label(job, api.LabelClaimOwner) != r.token || attemptsOf(job) > known {
 		r.elsewhere = true
+		c.resting[uid] = r
+	}
+}
+
+// unwatch notes that the watch begins anew.
+func (c *Controller) unwatch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for uid, r := range c.resting {
+		r.unwatched = true
 		c.resting[uid] = r
 	}
 }
@@ -112,13 +135,23 @@ func (c *Controller) sweep(ctx context.Context) {
 	}
 }
 
-// unrest forgets a job that has left the queue. It was deleted if nobody has
-// claimed it since, as far as the watch has shown, and nobody has archived it.
+// unrest forgets a job that has left the queue, as far as the watch shows. It was
+// deleted if nobody has claimed it since and nobody has archived it. What the
+// watch may have missed and no HistoricJob can tell is not known, and then there
+// is no record: it might call a job cancelled that others have done.
 func (c *Controller) unrest(ctx context.Context, r respite) error {
 	k := r.claim
 	if r.elsewhere || len(k.Attempts) == 0 {
 		return c.store.DropClaim(ctx, k.UID)
 	}
+	switch job, err := c.server.job(ctx, key{k.Namespace, k.Name}); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return err
+	case string(job.GetUID()) == k.UID: // the watch was behind, or is of another namespace now
+		return c.store.DropClaim(ctx, k.UID)
+	}
+	unknown := r.unwatched
 	if !c.archiveResting() {
 		switch found, err := c.server.archived(ctx, k.Namespace, k.UID); {
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err):
@@ -126,7 +159,12 @@ func (c *Controller) unrest(ctx context.Context, r respite) error {
 			return err
 		case found:
 			return c.store.DropClaim(ctx, k.UID)
+		default:
+			unknown = false
 		}
+	}
+	if unknown {
+		return c.store.DropClaim(ctx, k.UID)
 	}
 	rec := c.deletedAtRest(k)
 	if err := c.keepRecord(ctx, k, rec); err != nil {

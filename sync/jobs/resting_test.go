@@ -25,7 +25,8 @@ func restsLong() *script {
 }
 
 // TestJobIsDeletedWhileItRests: the history tells of its attempts, whether the
-// agent sees it or is away, and whether the server keeps HistoricJobs.
+// agent sees it or is away, and whether the server keeps HistoricJobs. An agent
+// that was away where there are none cannot know how the job has ended.
 func TestJobIsDeletedWhileItRests(t *testing.T) {
 	cases := map[string]struct{ away, archiveless, reused bool }{
 		"seen":                      {},
@@ -56,6 +57,12 @@ func TestJobIsDeletedWhileItRests(t *testing.T) {
 					a = r.start("a2", Options{}, quick())
 				}
 				pass(time.Second)
+				if c.away && c.archiveless {
+					if len(r.history()) != 0 || len(r.claims()) != 0 {
+						t.Errorf("history %+v, claims %+v", r.history(), r.claims())
+					}
+					return
+				}
 				rec := r.only()
 				if rec.UID != string(job.GetUID()) || rec.State != stateCancelled || rec.HistoricJob != skipped ||
 					rec.Message != "cancelled: the job was deleted after attempt 1: the git host does not answer" || !contains(string(rec.Spec), `"pull"`) ||
@@ -144,6 +151,34 @@ func TestJobThatRestsIsDoneByAnother(t *testing.T) {
 					t.Errorf("%d jobs, history %+v, claims %+v", len(r.model.all("jobs")), r.history(), r.claims())
 				}
 			})
+		})
+	}
+}
+
+// TestWhoHasAJobThatRests: a claim or an attempt of somebody else is one, the own
+// claim of before, which the watch shows late, is none.
+func TestWhoHasAJobThatRests(t *testing.T) {
+	cases := map[string]struct {
+		change    func(u *unstructured.Unstructured)
+		elsewhere bool
+	}{
+		"nobody":                    {func(*unstructured.Unstructured) {}, false},
+		"the own claim, shown late": {func(u *unstructured.Unstructured) { setClaim(u, 1, "mine") }, false},
+		"another claim":             {func(u *unstructured.Unstructured) { setClaim(u, 1, "theirs") }, true},
+		"an attempt that is known":  {func(u *unstructured.Unstructured) { endAttempt(u, state.Attempt{N: 2}) }, false},
+		"another attempt":           {func(u *unstructured.Unstructured) { endAttempt(u, state.Attempt{N: 3}) }, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := &Controller{resting: map[string]respite{"u": {token: "mine", claim: state.Claim{Attempts: []state.Attempt{{N: 1}, {N: 2}}}}}}
+			job := &unstructured.Unstructured{Object: map[string]any{}}
+			job.SetUID("u")
+			c.change(job)
+			k.restsElsewhere(job)
+			if got := k.resting["u"].elsewhere; got != c.elsewhere {
+				t.Errorf("elsewhere %v", got)
+			}
 		})
 	}
 }

@@ -230,6 +230,9 @@ func (o *simOracle) last(w *simWorld) {
 		attempts := map[int]int{}
 		skip := w.loki
 		for _, r := range records[uid] {
+			if r.State == stateCancelled && strings.Contains(r.Message, "was deleted") && strings.HasPrefix(by, "h") {
+				o.breach(uid, "a record of %s says %q, but %q has taken it out of the queue", r.Agent, r.Message, by)
+			}
 			skip = skip || r.HistoricJob == skipped || r.HistoricJob == unavailable
 			for _, a := range r.Attempts {
 				if a.Agent != r.Agent || a.State != r.State || r.HistoricJob != posted {
