@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/repos"
 	"limpet/sync/view"
@@ -57,10 +59,26 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
 		Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Hooks: a.hooksToMake(),
 		Observe: func(e repos.Event) {
 			a.board.note(view.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},
 	}), nil
+}
+
+// hooksToMake is how webhooks are made, nil where this agent receives none.
+func (a *Agent) hooksToMake() *repos.Hooks {
+	if a.cfg.Webhooks.Listen == "" {
+		return nil
+	}
+	return &repos.Hooks{Base: a.cfg.Webhooks.URL, Secrets: a.cfg.Store,
+		Registry: func(ctx context.Context, repo *object, creds *auth.Credentials) (repos.Registry, error) {
+			remote, err := a.hosts.Remote(ctx, forge.TargetOf(repo), creds)
+			if err != nil {
+				return nil, err
+			}
+			return remote, nil
+		}}
 }
 
 // newLinks makes the controller of Connections, and the picture that it works on.

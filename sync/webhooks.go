@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	stdsync "sync"
 	"time"
@@ -32,6 +33,7 @@ import (
 // certificate a proxy has to stand in front that speaks TLS.
 type Webhooks struct {
 	Listen            string // address; "" = nowhere
+	URL               string // https address at which hosts reach it, for those that are asked for webhooks; "" = not known
 	CertFile, KeyFile string
 	Trusted           []netip.Prefix // proxies whose X-Forwarded-For counts
 }
@@ -39,6 +41,15 @@ type Webhooks struct {
 func (w Webhooks) check() error {
 	if (w.CertFile == "") != (w.KeyFile == "") {
 		return errors.New("a certificate and its key go together: one of --webhook-cert-file and --webhook-key-file is missing")
+	}
+	if w.URL == "" {
+		return nil
+	}
+	if w.Listen == "" {
+		return errors.New("--webhook-url is where hosts reach --webhook-listen, which is missing")
+	}
+	if u, err := url.Parse(w.URL); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return errors.New("--webhook-url must be an address that begins with https:// and has no user and no query")
 	}
 	return nil
 }

@@ -182,16 +182,23 @@ type RepositoryStatus struct {
 		Count    int64  `json:"count"`
 	} `json:"stats,omitempty"`
 	// DeleteError is what keeps a Repository that is being deleted.
-	DeleteError string       `json:"deleteError,omitempty"`
-	Conditions  []Condition  `json:"conditions,omitempty"`
-	FieldErrors []FieldError `json:"fieldErrors,omitempty"`
-	Quota       QuotaStatus  `json:"quota"`
-	Token       TokenStatus  `json:"token"`
-	Webhook     *struct {
-		ID          int64  `json:"id,omitempty"`
-		URL         string `json:"url,omitempty"`
-		LastRotated int64  `json:"lastRotated,omitempty"`
-	} `json:"webhook,omitempty"`
+	DeleteError string         `json:"deleteError,omitempty"`
+	Conditions  []Condition    `json:"conditions,omitempty"`
+	FieldErrors []FieldError   `json:"fieldErrors,omitempty"`
+	Quota       QuotaStatus    `json:"quota"`
+	Token       TokenStatus    `json:"token"`
+	Webhook     *WebhookStatus `json:"webhook,omitempty"`
+}
+
+// WebhookStatus is about the webhook that was made for a Repository. Its host
+// knows it by a number or, on Bitbucket, by a UUID.
+type WebhookStatus struct {
+	ID          int64    `json:"id,omitempty"`
+	UUID        string   `json:"uuid,omitempty"`
+	URL         string   `json:"url,omitempty"`
+	Events      []string `json:"subscribedEvents,omitempty"`
+	LastEvent   int64    `json:"lastEvent,omitempty"`
+	LastRotated int64    `json:"lastRotated,omitempty"`
 }
 
 // FieldError is a fault of one member of the spec, for clients that show it

@@ -18,6 +18,15 @@ func (r *reconciling) again() (time.Time, time.Duration) {
 	if missing := r.note.missing; !missing.IsZero() {
 		at = earlier(at, missing.Add(lostAfter))
 	}
+	r.gatherHook()
+	if r.o.Hooks != nil && r.facts.repo.Status.Health.Healthy {
+		switch retry := r.note.hookAfter; {
+		case retry.After(r.facts.now):
+			at = earlier(at, retry)
+		case r.hookDue != "":
+			at = earlier(at, r.facts.now.Add(hookCooldown))
+		}
+	}
 	if at.IsZero() {
 		return at, 0
 	}

@@ -19,6 +19,7 @@
 //	reconcile.go   the order of it all
 //	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
 //	wire.go        patch and pull job, by the API
+//	hook.go        the webhook, where the host takes one
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
 //
@@ -76,6 +77,7 @@ type Options struct {
 	// nil = that is left to others, with its finalizers.
 	Leaver Leaver
 	Unhook func(ctx context.Context, repo *unstructured.Unstructured) error
+	Hooks  *Hooks // nil = no webhooks are made
 	Tenure Tenure // nil = all are this controller's
 	// Since says that what was pulled before may have been lost; zero = nothing was.
 	Since   time.Time
@@ -124,6 +126,7 @@ type note struct {
 	missing    time.Time // since when the job of a pull under way is not to be seen
 	owed       bool      // see facts
 	whole      bool      // it was pulled whole since this process runs
+	hookAfter  time.Time // when the webhook is tried again; zero = nothing was in its way
 	recheck    bool      // guarded by Controller.mu; see Recheck
 
 	// last is what the last patch has made, and before are the versions that it

@@ -55,7 +55,8 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	r.gather(repo)
 	r.due = r.facts.flags()
 	r.due.health = r.due.health || r.recheck() && !repo.Status.Health.Healthy
-	if r.due.trigger() != "" {
+	r.gatherHook()
+	if r.due.trigger() != "" || r.hookDue != "" {
 		if err := r.run(ctx); err != nil {
 			return time.Time{}, 0, err
 		}
@@ -118,6 +119,20 @@ type reconciling struct {
 	facts facts
 	due   flags
 	probe *probe
+
+	hookURL string  // of the webhook that is wanted; "" = none
+	hookDue trigger // "" = nothing is to do about it
+}
+
+// gatherHook finds out whether something is to do about the webhook.
+func (r *reconciling) gatherHook() {
+	if r.o.Hooks == nil {
+		return
+	}
+	r.hookURL = hookURL(r.o.Hooks.Base, r.key, r.facts.repo)
+	if r.hookDue = hookDue(r.hookURL, r.facts.repo.Status.Webhook, r.facts.specChanged(), r.facts.now); r.facts.now.Before(r.note.hookAfter) && !r.facts.specChanged() {
+		r.hookDue = ""
+	}
 }
 
 // gather finds out what is known. It asks nobody.
@@ -175,7 +190,7 @@ func (r *reconciling) sight(sync api.SyncStatus) (job, gone bool) {
 func (r *reconciling) run(ctx context.Context) error {
 	blocked := r.due.over || r.due.blocked
 	check := r.due.health || r.due.unblock
-	if !blocked && (check || r.due.resync && r.facts.repo.Status.Health.Healthy) {
+	if !blocked && (check || (r.due.resync || r.hookDue != "") && r.facts.repo.Status.Health.Healthy) {
 		p, err := r.prepare(ctx, r.key, r.facts.repo)
 		if err != nil {
 			r.o.Meter.Failed(phaseBuild, false)
@@ -274,6 +289,14 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 	f.now = r.now()
 	status := f.repo.Status
 	c := &change{obj: r.obj}
+	if r.hookDue != "" && r.probe != nil && r.probe.err == nil && healthy {
+		switch hook, changed := r.hook(ctx); {
+		case changed && hook == nil:
+			c.ops = append(c.ops, op{Op: "remove", Path: "/status/webhook"})
+		case changed:
+			c.set(hook, "webhook")
+		}
+	}
 	if f.quotaChanged() {
 		c.quota(f.quota)
 	}

@@ -64,6 +64,7 @@ type AgentFlags struct {
 	Manifests            string        `help:"Directory of YAML files that are applied to the embedded API at start and on change." placeholder:"DIR"`
 	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	WebhookListen        string        `name:"webhook-listen" help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
+	WebhookURL           string        `name:"webhook-url" help:"Public https address of --webhook-listen. With it webhooks are registered at the hosts of repositories that have workflows." placeholder:"URL"`
 	WebhookCertFile      string        `name:"webhook-cert-file" help:"Certificate of --webhook-listen. Without it a proxy in front has to speak TLS." placeholder:"FILE"`
 	WebhookKeyFile       string        `name:"webhook-key-file" help:"Private key of --webhook-cert-file." placeholder:"FILE"`
 	WebhookTrustedProxy  []string      `name:"webhook-trusted-proxy" help:"Address or network of a proxy whose X-Forwarded-For tells the client. Repeatable. Default: none." placeholder:"CIDR"`

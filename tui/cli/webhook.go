@@ -12,8 +12,8 @@ import (
 // had is no error here: the network may come later.
 func (r *run) webhooks() (agent.Webhooks, error) {
 	g := r.g
-	w := agent.Webhooks{Listen: g.WebhookListen, CertFile: g.WebhookCertFile, KeyFile: g.WebhookKeyFile}
-	if w.Listen == "" {
+	w := agent.Webhooks{Listen: g.WebhookListen, URL: g.WebhookURL, CertFile: g.WebhookCertFile, KeyFile: g.WebhookKeyFile}
+	if w.Listen == "" && w.URL == "" {
 		return w, nil
 	}
 	const next = "limpet --daemon --webhook-listen 127.0.0.1:9441"

@@ -1,0 +1,146 @@
+package repos
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+	"limpet/sync/forge/forgetest"
+)
+
+func TestHookIsDue(t *testing.T) {
+	t.Parallel()
+	const url = "https://limpet.example.com/hook"
+	there := &api.WebhookStatus{ID: 1, URL: url, LastRotated: ago(time.Hour)}
+	aged := &api.WebhookStatus{UUID: "{u}", URL: url, LastRotated: ago(31 * 24 * time.Hour)}
+	for _, c := range []struct {
+		rule string
+		want string
+		has  *api.WebhookStatus
+		spec bool
+		due  trigger
+	}{
+		{"none wanted, none there", "", nil, true, ""},
+		{"no webhook id", url, nil, false, "webhook_missing"},
+		{"an empty status is none", url, &api.WebhookStatus{LastEvent: 7}, false, "webhook_missing"},
+		{"all is well", url, there, false, ""},
+		{"the spec is another", url, there, true, "spec_changed"},
+		{"the address is another", url + "s", there, false, "spec_changed"},
+		{"new secret after 30 days", url, aged, false, "webhook_secret_rotation"},
+		{"disabled, or workflows emptied", "", there, false, "spec_changed"},
+	} {
+		if got := hookDue(c.want, c.has, c.spec, at); got != c.due {
+			t.Errorf("%s: %q, want %q", c.rule, got, c.due)
+		}
+	}
+}
+
+func TestHookURL(t *testing.T) {
+	t.Parallel()
+	const path = "/apis/provisioning.grafana.app/v0alpha1/namespaces/ns/repositories/site/webhook"
+	for _, c := range []struct {
+		rule, base, own, kind string
+		workflows             []string
+		disabled              bool
+		want                  string
+	}{
+		{"the agent's", "https://a.example/", "", "git", []string{"write"}, false, "https://a.example" + path},
+		{"the repository's own", "https://a.example", "https://b.example/x", "git", []string{"write"}, false, "https://b.example/x" + path},
+		{"no address is known", "", "", "git", []string{"write"}, false, ""},
+		{"read-only repositories get none", "https://a.example", "", "git", nil, false, ""},
+		{"disabled", "https://a.example", "", "git", []string{"write"}, true, ""},
+		{"a local directory", "https://a.example", "", "local", []string{"write"}, false, ""},
+	} {
+		var repo api.Repository
+		repo.Spec.Type, repo.Spec.Workflows = c.kind, c.workflows
+		repo.Spec.Webhook = &struct {
+			BaseURL  string `json:"baseUrl,omitempty"`
+			Disabled bool   `json:"disabled,omitempty"`
+		}{c.own, c.disabled}
+		if got := hookURL(c.base, Key{"ns", "site"}, repo); got != c.want {
+			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
+		}
+	}
+}
+
+// TestHook goes with a webhook from its registration over a new secret to its
+// removal. A token that may not register one costs nothing but the webhook.
+func TestHook(t *testing.T) {
+	t.Parallel()
+	const token = "glpat-of-the-repository"
+	host := forgetest.New(t, forgetest.Options{Speaks: []string{"gitlab"}})
+	host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
+	host.Token(token, forgetest.Rights{})
+	hosts := forge.New(forge.Options{AllowInsecure: true})
+	t.Cleanup(hosts.Close)
+	r := newRig(t, "embedded", func(r *rig, o *Options) {
+		r.creds.Store(&auth.Credentials{Username: "oauth2", Password: token})
+		o.Hooks = &Hooks{Base: "https://limpet.example.com", Secrets: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+			return hosts.Remote(ctx, forge.TargetOf(repo), creds)
+		}}
+	})
+	host.Behind(r.git)
+	r.git.Serve("team/site.git", r.repo.Dir)
+	r.repo.Add(t, "a.json")
+	r.create(map[string]any{"type": "gitlab", "git": nil, "workflows": []any{"write"}, "sync": map[string]any{"enabled": false},
+		"gitlab": map[string]any{"url": host.URL + "/team/site", "branch": "main"}}, nil)
+	repo := r.until("it is well without a webhook", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	if !repo.Status.Health.Healthy || repo.Status.Webhook != nil || repo.Status.ObservedGeneration != 1 || len(host.Hooks("team/site")) > 0 {
+		t.Fatalf("status %+v, hooks %+v", repo.Status, host.Hooks("team/site"))
+	}
+	r.wrote(1)
+
+	host.Token(token, forgetest.Rights{Hooks: true})
+	r.later(refusedCooldown + time.Second)
+	repo = r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
+	hooks := host.Hooks("team/site")
+	if len(hooks) != 1 || hooks[0].URL != "https://limpet.example.com/apis/provisioning.grafana.app/v0alpha1/namespaces/"+r.namespace+"/repositories/site/webhook" {
+		t.Fatalf("hooks %+v", hooks)
+	}
+	secrets := func() []string {
+		kept, err := r.store.Secret(t.Context(), Key{r.namespace, "site"}.hookSecret())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(kept))
+	}
+	first := secrets()
+	if len(first) < 1 || first[0] != hooks[0].Secret {
+		t.Error("the secret that is kept is not the one of the host")
+	}
+	if s := repo.Status.Webhook; hookID(s) != hooks[0].ID || s.URL != hooks[0].URL || len(s.Events) == 0 || s.LastRotated == 0 {
+		t.Errorf("status.webhook %+v", s)
+	}
+
+	r.later(rotateAfter + time.Second)
+	repo = r.until("it has a new secret", func(api.Repository) bool { return host.Hooks("team/site")[0].Secret != first[0] })
+	if now := secrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
+		t.Error("the present secret comes first, and the one of before is kept")
+	}
+	rotated := r.until("that is told", func(now api.Repository) bool {
+		return now.Status.Webhook.LastRotated > repo.Status.Webhook.LastRotated || now.Status.Webhook.LastRotated > at.UnixMilli()
+	})
+	if hookID(rotated.Status.Webhook) != hooks[0].ID {
+		t.Errorf("status.webhook %+v", rotated.Status.Webhook)
+	}
+
+	r.merge(`{"spec":{"webhook":{"disabled":true}}}`)
+	r.until("it is gone", func(repo api.Repository) bool {
+		return repo.Status.Webhook == nil && repo.Status.ObservedGeneration == 2
+	})
+	if left := host.Hooks("team/site"); len(left) > 0 {
+		t.Errorf("hooks %+v", left)
+	}
+	for _, line := range r.writes.take() {
+		if slices.ContainsFunc(append(first, token), func(s string) bool { return strings.Contains(line, s) }) {
+			t.Errorf("a secret was written: %s", line)
+		}
+	}
+}
