@@ -55,7 +55,7 @@ type rig struct {
 type recording struct {
 	next http.RoundTripper
 	mu   sync.Mutex // guards seen
-	seen []write
+	seen []*write
 }
 
 type write struct {
@@ -73,19 +73,26 @@ func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	resp, err := r.next.RoundTrip(req)
-	if err == nil && req.Method != http.MethodGet {
-		_, rest, _ := strings.Cut(req.URL.Path, "/namespaces/")
-		_, rest, _ = strings.Cut(rest, "/")
-		w := write{what: req.Method + " " + rest, body: string(body), code: resp.StatusCode}
-		var ops []op
-		if req.Method == http.MethodPatch && json.Unmarshal(body, &ops) == nil {
-			for _, o := range ops {
-				w.ops = append(w.ops, o.Op+" "+o.Path)
-			}
+	if req.Method == http.MethodGet {
+		return r.next.RoundTrip(req)
+	}
+	_, rest, _ := strings.Cut(req.URL.Path, "/namespaces/")
+	_, rest, _ = strings.Cut(rest, "/")
+	w := &write{what: req.Method + " " + rest, body: string(body)}
+	var ops []op
+	if req.Method == http.MethodPatch && json.Unmarshal(body, &ops) == nil {
+		for _, o := range ops {
+			w.ops = append(w.ops, o.Op+" "+o.Path)
 		}
+	}
+	// Who sees what a write has done may ask for it before its answer is here.
+	r.mu.Lock()
+	r.seen = append(r.seen, w)
+	r.mu.Unlock()
+	resp, err := r.next.RoundTrip(req)
+	if err == nil {
 		r.mu.Lock()
-		r.seen = append(r.seen, w)
+		w.code = resp.StatusCode
 		r.mu.Unlock()
 	}
 	return resp, err
