@@ -33,6 +33,7 @@ type Metrics struct {
 	log      *slog.Logger
 	*work
 	*queue
+	keep *keep
 	life
 	hooks
 }
@@ -46,6 +47,7 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.work = newWork(m.registry, drivers)
 	m.queue = newQueue(m.registry)
+	m.keep = newKeep(m.registry, m.queue.works)
 	m.life = newLife(m.registry)
 	m.hooks = newHooks(m.registry)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{

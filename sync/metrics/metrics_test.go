@@ -141,13 +141,16 @@ var grafana = map[string]string{
 	"grafana_provisioning_events_processed_total":                       "COUNTER resource source",
 	"grafana_provisioning_event_delivery_latency_seconds":               "HISTOGRAM resource source",
 	"grafana_provisioning_webhook_events_processed_total":               "COUNTER job",
-	"workqueue_depth":                             "GAUGE name",
-	"workqueue_adds_total":                        "COUNTER name",
-	"workqueue_queue_duration_seconds":            "HISTOGRAM name",
-	"workqueue_work_duration_seconds":             "HISTOGRAM name",
-	"workqueue_unfinished_work_seconds":           "GAUGE name",
-	"workqueue_longest_running_processor_seconds": "GAUGE name",
-	"workqueue_retries_total":                     "COUNTER name",
+	"workqueue_depth":                                        "GAUGE name",
+	"workqueue_adds_total":                                   "COUNTER name",
+	"workqueue_queue_duration_seconds":                       "HISTOGRAM name",
+	"grafana_provisioning_repository_reconcile_errors_total": "COUNTER cause phase",
+	"grafana_provisioning_health_checked_total":              "COUNTER outcome resource",
+	"grafana_provisioning_health_checked_duration_seconds":   "HISTOGRAM resource",
+	"workqueue_work_duration_seconds":                        "HISTOGRAM name",
+	"workqueue_unfinished_work_seconds":                      "GAUGE name",
+	"workqueue_longest_running_processor_seconds":            "GAUGE name",
+	"workqueue_retries_total":                                "COUNTER name",
 }
 
 // TestNamesAreGrafanas: each metric of Grafana's table has its name, type, labels

@@ -16,6 +16,7 @@ const resourceJobs = "jobs"
 
 // queue is what went through the queue of this agent, and how it came there.
 type queue struct {
+	works          *prometheus.HistogramVec // of all queues
 	waited, looked prometheus.Observer
 	retries        prometheus.Counter
 
@@ -31,9 +32,11 @@ var queueBuckets = prometheus.ExponentialBuckets(10e-9, 10, 12)
 var latencyBuckets = []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300}
 
 func newQueue(r prometheus.Registerer) *queue {
+	works := histogram(r, "workqueue_work_duration_seconds", "How long a worker was busy with a name; with that of a job, the job included if it ran.", queueBuckets, "name")
 	q := &queue{
+		works:   works,
 		waited:  histogram(r, "workqueue_queue_duration_seconds", "How long a name stayed in the queue before a driver took it.", queueBuckets, "name").WithLabelValues(queueName),
-		looked:  histogram(r, "workqueue_work_duration_seconds", "How long a driver was busy with a name, the job included if it ran.", queueBuckets, "name").WithLabelValues(queueName),
+		looked:  works.WithLabelValues(queueName),
 		retries: counter(r, "workqueue_retries_total", "Names that are tried again because something went wrong on the way to a claim.", "name").WithLabelValues(queueName),
 		events:  counter(r, "grafana_provisioning_events_processed_total", "Changes of jobs that were taken in, by what brought them.", "resource", "source"),
 		latency: histogram(r, "grafana_provisioning_event_delivery_latency_seconds", "Time from the creation of a job until this agent saw it, by the server's clock.", latencyBuckets, "resource", "source"),

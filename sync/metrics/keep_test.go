@@ -1,0 +1,35 @@
+package metrics
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKeeper: what the controller of repositories does is counted under the names
+// of Grafana.
+func TestKeeper(t *testing.T) {
+	t.Parallel()
+	m := New("test", 1, slog.New(slog.DiscardHandler))
+	k := m.Keeper()
+	k.Worked(time.Second)
+	k.Checked(true, time.Second)
+	k.Checked(false, time.Second)
+	k.Failed("fetch", true)
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range []string{
+		`grafana_provisioning_health_checked_total{outcome="success",resource="repositories"} 1`,
+		`grafana_provisioning_health_checked_total{outcome="error",resource="repositories"} 1`,
+		`grafana_provisioning_health_checked_duration_seconds_count{resource="repositories"} 2`,
+		`grafana_provisioning_repository_reconcile_errors_total{cause="user",phase="fetch"} 1`,
+		`grafana_provisioning_repository_reconcile_errors_total{cause="system",phase="sync"} 0`,
+		`workqueue_work_duration_seconds_count{name="provisioningRepositoryController"} 1`,
+	} {
+		if !strings.Contains(w.Body.String(), line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+}
