@@ -76,7 +76,7 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: %w", ErrReadOnly, err)
-	case errors.Is(err, syscall.EDQUOT):
+	case errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG): // a quota and a limit of file sizes are a small disk
 		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
 		return ErrClosed

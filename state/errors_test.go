@@ -25,7 +25,7 @@ func TestErrorsAreClassified(t *testing.T) {
 		{"disk full, flattened", flat(syscall.ENOSPC), []error{syscall.ENOSPC}},
 		{"quota", syscall.EDQUOT, []error{syscall.ENOSPC, syscall.EDQUOT}},
 		{"quota, flattened", flat(syscall.EDQUOT), []error{syscall.ENOSPC, syscall.EDQUOT}},
-		{"limit, flattened", flat(syscall.EFBIG), []error{syscall.EFBIG}},
+		{"limit, flattened", flat(syscall.EFBIG), []error{syscall.ENOSPC, syscall.EFBIG}},
 		{"read-only", &fs.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, []error{ErrReadOnly, syscall.EROFS}},
 		{"read-only, flattened", flat(syscall.EROFS), []error{ErrReadOnly, syscall.EROFS}},
 		{"forbidden", syscall.EACCES, []error{ErrReadOnly, syscall.EACCES}},

@@ -79,5 +79,5 @@ func (b *ballast) write() (err error) {
 	return nil
 }
 
-// noSpace says whether an error is want of space, of the disk or of a limit on the file.
-func noSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EFBIG) }
+// noSpace says whether an error is want of space, which classify has named so, or the file system itself.
+func noSpace(err error) bool { return errors.Is(classify(err), syscall.ENOSPC) }
