@@ -46,7 +46,7 @@ func (c *Controller) record(ctx context.Context, h *held, r state.Record) (verdi
 		case err == nil:
 			return verdict{}, true
 		case ctx.Err() != nil:
-			return c.unfinished(ctx, h, "", err), false
+			return c.unkept(h, err), false
 		case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrClosed):
 			return c.release(h, "the result cannot be kept: "+err.Error()), false
 		}
@@ -56,6 +56,16 @@ func (c *Controller) record(ctx context.Context, h *held, r state.Record) (verdi
 		}
 		pause(ctx, retryDelay(try))
 	}
+}
+
+// unkept leaves a job whose result could not be kept: nobody knows it any more, so
+// the job is taken up again.
+func (c *Controller) unkept(h *held, err error) verdict {
+	if cause, _ := h.lost(); cause != nil {
+		return c.forfeited(h)
+	}
+	c.tell(EventWaiting, h.about, "the result could not be kept, the job is taken up again: "+err.Error())
+	return c.later(h)
 }
 
 // keepRecord keeps the result of a job and its claim as completing, also where

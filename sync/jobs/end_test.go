@@ -275,6 +275,32 @@ func TestStateFileMeetsFaults(t *testing.T) {
 	}
 }
 
+// TestResultThatIsNeverKept: the lease ends before there is room for it. Nobody is
+// told that it is kept, and the job is done again.
+func TestResultThatIsNeverKept(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := work(10 * time.Second)
+		a := r.start("a", Options{}, w)
+		settle()
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a.ledger.failing(func(string) error { return syscall.ENOSPC })
+		r.model.inject(func(call) fault { return fault{status: 500} })
+		pass(time.Minute)
+		if got := fmt.Sprint(a.texts(EventWaiting)); contains(got, "is kept") || a.count(EventLost) == 0 || len(a.Unsent()) != 0 {
+			t.Errorf("told %q, unsent %v", got, a.Unsent())
+		}
+		a.ledger.failing(nil)
+		r.model.inject(nil)
+		pass(3 * time.Minute)
+		r.done("success", "")
+		if got := len(w.seen()); got != 2 {
+			t.Errorf("%d runs", got)
+		}
+	})
+}
+
 func TestHowWorkersEnd(t *testing.T) {
 	cases := []struct {
 		name    string
