@@ -64,10 +64,12 @@ restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|
 races of four agents          | ./tui/cli | ^TestRace$$ | -fault -races 3
 crowds of pending jobs        | ./tui/cli | ^TestCrowdEmbedded$$ | -crowd 100000 -crowd-repos 1000
 network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 12 | waits
-simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds 40000
+simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds $(WORLDS)
 endef
 export FAULT_PARTS
 SEED ?= $(shell date +%s)
+# WORLDS=1000000 takes the time of 'make fault' up to half an hour on two cores.
+WORLDS ?= 40000
 
 # Simulated worlds of many agents, a seed each, from FROM on: about 1.4 ms of
 # processor time for each, in one process per core. A million take about 12 min on
