@@ -231,8 +231,10 @@ func (o *simOracle) last(w *simWorld) {
 		skip := w.loki
 		for _, r := range records[uid] {
 			// An agent whose claim was taken away under its lease cannot know whose the
-			// deletion is that it sees next.
-			if r.State == stateCancelled && strings.Contains(r.Message, "was deleted") && strings.HasPrefix(by, "h") && !o.disturbed[uid] {
+			// deletion is that it sees next, and a job that was cancelled is cancelled,
+			// whoever deleted it.
+			ended := slices.ContainsFunc(records[uid], func(r state.Record) bool { return r.State != stateCancelled })
+			if ended && r.State == stateCancelled && strings.Contains(r.Message, "was deleted") && strings.HasPrefix(by, "h") && !o.disturbed[uid] {
 				o.breach(uid, "a record of %s says %q, but %q has taken it out of the queue", r.Agent, r.Message, by)
 			}
 			skip = skip || r.HistoricJob == skipped || r.HistoricJob == unavailable
