@@ -311,24 +311,7 @@ func (d *hookDesk) runsPullRequests(ctx context.Context) (bool, error) {
 	if a.embedded != nil {
 		return false, nil
 	}
-	_, answer, err := a.client.Do(ctx, http.MethodGet, "/apis/"+api.ProvisioningGroup+"/"+api.Jobs.Version, nil, "", nil)
-	if err != nil {
-		return false, err
-	}
-	var list struct {
-		Resources []struct {
-			Name string `json:"name"`
-		} `json:"resources"`
-	}
-	if err := json.Unmarshal(answer, &list); err != nil {
-		return false, fmt.Errorf("read the resources of the API: %w", err)
-	}
-	for _, r := range list.Resources {
-		if r.Name == "repositories/webhook" {
-			return true, nil
-		}
-	}
-	return false, nil
+	return a.client.Serves(ctx, "repositories/webhook")
 }
 
 // Seen implements hooks.Desk.

@@ -43,6 +43,7 @@ type shared struct {
 	clock    Clock
 	health   health
 	versions versions
+	served   served
 	source   tokenSource // nil = no token of ours
 	exchange *exchanger  // nil = none
 	stop     context.CancelFunc

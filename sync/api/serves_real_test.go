@@ -1,0 +1,28 @@
+package api_test
+
+import (
+	"os"
+	"testing"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+)
+
+func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+
+// TestServesOfAnAPI: a plain Kubernetes API with our definitions is told from
+// Grafana's.
+func TestServesOfAnAPI(t *testing.T) {
+	t.Parallel()
+	server := apitest.Real(t)
+	c, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	for resource, want := range map[string]bool{"repositories": true, "repositories/status": true, "repositories/webhook": false} {
+		if got, err := c.Serves(t.Context(), resource); got != want || err != nil {
+			t.Errorf("%s: %v, %v", resource, got, err)
+		}
+	}
+}
