@@ -73,6 +73,12 @@ func validateMetadata(obj *unstructured.Unstructured) field.ErrorList {
 	return append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 }
 
+// CheckSecure applies the rules of secure values alone.
+func CheckSecure(obj, old *unstructured.Unstructured) (errs field.ErrorList) {
+	validateSecure(rootNode(obj, &errs).object("secure"), SecureNames(old))
+	return errs
+}
+
 // maxSecureValue is the longest value that secure.<field>.create takes, in
 // characters. Source: InlineSecureValue of Grafana's common API.
 const maxSecureValue = 24576

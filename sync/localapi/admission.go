@@ -27,9 +27,10 @@ func (s *Server) admit(r *admitRequest) error {
 		return internal(s.forgetAll(ctx, r))
 	}
 	if r.Subresource != "" {
-		return nil
+		return s.admitBrought(ctx, r)
 	}
 	admission.Default(r.Object)
+	admission.DropMinted(r.Object, r.Old)
 	if s.finalizers && r.Old == nil {
 		admission.DefaultFinalizers(r.Object)
 	}

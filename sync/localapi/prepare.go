@@ -71,7 +71,7 @@ func carryOver(t target, obj, old *unstructured.Unstructured) {
 	obj.SetGeneration(old.GetGeneration())
 	obj.SetSelfLink("")
 	if t.subresource == "status" {
-		onlyStatus(obj, old)
+		onlyStatus(t.kind, obj, old)
 	} else {
 		if t.kind.Status {
 			keepMember(obj, old, "status")
@@ -94,16 +94,19 @@ func carryOver(t target, obj, old *unstructured.Unstructured) {
 	}
 }
 
-// onlyStatus makes obj the old object with its own status and managed fields.
-func onlyStatus(obj, old *unstructured.Unstructured) {
+// onlyStatus makes obj the old object with its own status, the secure values that
+// it brings, and its managed fields.
+func onlyStatus(k api.Kind, obj, old *unstructured.Unstructured) {
 	status, ok := obj.Object["status"]
 	managed := obj.GetManagedFields()
+	brought := broughtValues(k, obj)
 	*obj = *old.DeepCopy()
 	obj.SetManagedFields(managed)
 	delete(obj.Object, "status")
 	if ok {
 		obj.Object["status"] = status
 	}
+	bringValues(obj, brought)
 }
 
 func keepMember(obj, old *unstructured.Unstructured, name string) {

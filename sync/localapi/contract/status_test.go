@@ -1,5 +1,7 @@
 package contract
 
+import "strings"
+
 var statusCases = []testCase{
 	{"is dropped at create", func(e *env) {
 		if o := e.create(repositories, set(repositories.named("a"), "x", "status", "message")); has(o, "status", "message") {
@@ -91,6 +93,25 @@ var statusCases = []testCase{
 		}
 		if len(subs) != 2 || !subs["m/"] || !subs["m/status"] {
 			e.Errorf("managers = %v", subs)
+		}
+	}},
+	{"shows no secure value that it was sent with", func(e *env) {
+		was := e.create(repositories, repositories.named("a"))
+		path := repositories.in(e.ns, "a", "status")
+		ops := []any{
+			object{"op": "test", "path": "/metadata/resourceVersion", "value": version(was)},
+			object{"op": "add", "path": "/status", "value": object{"token": object{"lastUpdated": 1}}},
+			object{"op": "add", "path": "/secure", "value": object{}},
+			object{"op": "add", "path": "/secure/token", "value": object{"create": "canary-7d21"}}}
+		got := e.patch(path, typeJSONPatch, ops).is(200)
+		if strings.Contains(string(got.raw), "canary-7d21") || str(got.object, "secure", "token", "create") != "" {
+			e.Errorf("answered %s", got.raw)
+		}
+		if num(got.object, "status", "token", "lastUpdated") != 1 || generation(got.object) != generation(was) {
+			e.Errorf("answered %v", got.object)
+		}
+		if raw := e.get(repositories.in(e.ns, "a")).is(200).raw; strings.Contains(string(raw), "canary-7d21") {
+			e.Errorf("reads %s", raw)
 		}
 	}},
 	{"is part of jobs", func(e *env) {
