@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"limpet/sync/apitest"
+	"limpet/sync/forge/forgetest"
 )
 
 // pkg is what go list says of one package.
@@ -160,6 +161,7 @@ func TestMain(m *testing.M) {
 //
 //	api                     a real API server; sets $API_URL $API_CA $SIGN_URL
 //	githost NAME [BOARDS]   a repository behind a real Git host; sets $GIT_NAME
+//	forge NAME [TOKEN]      the REST of a forge, a fake; sets $FORGE_NAME, and knows TOKEN from then on
 //	commit NAME FILE        the next commit: FILE of the script, at the same path
 //	until [!] COMMAND...    repeats the command until it ends well, or with ! badly
 //	post URL FILE HEADER... sends FILE; the body of the answer is the stdout
@@ -168,7 +170,8 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	repos := map[string]*apitest.Repository{}
-	var mu sync.Mutex // guards repos
+	hosts := map[string]*forgetest.Host{}
+	var mu sync.Mutex // guards repos and hosts
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(e *testscript.Env) error {
@@ -207,6 +210,18 @@ func TestScripts(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				repos[ts.Name()+args[0]] = repo
+			},
+			"forge": func(ts *testscript.TestScript, _ bool, args []string) {
+				mu.Lock()
+				defer mu.Unlock()
+				key := ts.Name() + args[0]
+				if hosts[key] == nil {
+					hosts[key] = forgetest.New(t, forgetest.Options{})
+					ts.Setenv("FORGE_"+strings.ToUpper(args[0]), hosts[key].URL)
+				}
+				if len(args) > 1 {
+					hosts[key].Token(args[1], forgetest.Rights{Hooks: true})
+				}
 			},
 			"commit": func(ts *testscript.TestScript, _ bool, args []string) {
 				mu.Lock()

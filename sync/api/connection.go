@@ -21,6 +21,7 @@ type ConnectionStatus struct {
 	Health             HealthState  `json:"health"`
 	Conditions         []Condition  `json:"conditions,omitempty"`
 	FieldErrors        []FieldError `json:"fieldErrors,omitempty"`
+	Token              TokenStatus  `json:"token"`
 }
 
 // ConnectionSpec holds the fields that limpet acts on.

@@ -90,6 +90,16 @@ func (m *Minter) secret(ctx context.Context, c Connection) (*auth.ConnectionSecr
 	return secret, err
 }
 
+// Place says where the secret of a Connection is, for people. The error wraps
+// ErrNoSecret when this agent has none.
+func (m *Minter) Place(ctx context.Context, c Connection) (string, error) {
+	secret, err := m.secret(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	return secret.Source, nil
+}
+
 // Test asks the host whether it takes the identity of a Connection. Nil is
 // healthy; otherwise the Reason and the Fields of an *Error say what is wrong.
 // An error that wraps ErrNoSecret says that this agent cannot tell.

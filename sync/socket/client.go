@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/state"
 	"limpet/sync/repos"
 	"limpet/sync/view"
@@ -167,6 +169,23 @@ func (c *Client) Resume(ctx context.Context, namespace, repository string) (bool
 	var out resumed
 	err := c.call(ctx, http.MethodDelete, "suspensions/"+url.PathEscape(namespace)+"/"+url.PathEscape(repository), nil, &out)
 	return out.Was, err
+}
+
+// Test implements Tester.
+func (c *Client) Test(ctx context.Context, u *unstructured.Unstructured) (out repos.TestResults, err error) {
+	body, err := u.MarshalJSON()
+	if err != nil {
+		return out, err
+	}
+	resp, err := c.sendBody(ctx, http.MethodPost, "test", nil, bytes.NewReader(body))
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return out, fmt.Errorf("read answer of the daemon: %w", err)
+	}
+	return out, nil
 }
 
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, out any) error {

@@ -12,6 +12,8 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/state"
 	"limpet/sync/repos"
 	"limpet/sync/view"
@@ -59,6 +61,15 @@ type Agent interface {
 	// since when nothing is claimed, and how much has still to end.
 	Drain(on bool) (since time.Time, busy int)
 	Suspender
+	Tester
+}
+
+// Tester tests what Repositories and Connections name, from the host of the agent
+// and with the credentials that it finds.
+type Tester interface {
+	// Test looks into one object, which need not be on the API, and writes
+	// nothing. An error says that nothing can be told.
+	Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error)
 }
 
 // Suspender keeps which repositories an agent leaves alone.

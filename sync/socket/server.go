@@ -13,11 +13,17 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/state"
 	"limpet/sync/repos"
 )
 
 const prefix = "/limpet/v1/"
+
+// maxObject bounds an object that is sent to the desk, in bytes. Source: the limit
+// of etcd for one.
+const maxObject = 1536 << 10
 
 // Server answers on limpet.sock. Its fields are set before Serve.
 type Server struct {
@@ -134,6 +140,15 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("DELETE "+prefix+"suspensions/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
 		was, err := s.Agent.Resume(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
 		answer(w, resumed{was}, err)
+	})
+	mux.HandleFunc("POST "+prefix+"test", func(w http.ResponseWriter, r *http.Request) {
+		u := new(unstructured.Unstructured)
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxObject)).Decode(u); err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		results, err := s.Agent.Test(r.Context(), u)
+		answer(w, results, err)
 	})
 	mux.HandleFunc(prefix, http.NotFound)
 	mux.Handle("/", s.API)

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
@@ -18,8 +19,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
+	"limpet/sync/api"
 	"limpet/sync/repos"
 	"limpet/sync/view"
 )
@@ -57,6 +60,16 @@ func (p *pictures) Cancel(_ context.Context, namespace, name string) error {
 		return state.ErrNotFound
 	}
 	return nil
+}
+
+// Test looks for the name of the object, and knows no namesake of nothing.
+func (p *pictures) Test(_ context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	if u.GetName() == "nothing" {
+		return repos.TestResults{}, errors.New("nothing can be told")
+	}
+	generation := u.GetGeneration()
+	return repos.TestResults{Code: 404, Errors: []api.FieldError{{Field: u.GetKind(), Detail: fmt.Sprint(generation)}},
+		Steps: []repos.Step{{Name: "rules", Result: repos.StepOK}}}, nil
 }
 
 func (p *pictures) Drain(on bool) (since time.Time, busy int) {
@@ -393,5 +406,26 @@ func TestSuspensionsOverTheSocket(t *testing.T) {
 	}
 	if got, err := client.Suspended(ctx); err != nil || len(got) != 0 {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// TestTestOverTheSocket: an object goes to the agent as it is, and its answer comes
+// back; one that is too large is refused.
+func TestTestOverTheSocket(t *testing.T) {
+	t.Parallel()
+	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Connection", "metadata": map[string]any{"name": "lab", "generation": int64(1<<53 + 1)}}}
+	got, err := client.Test(t.Context(), u)
+	want, _ := agent.Test(t.Context(), u)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("over the socket %+v %v, want %+v", got, err, want)
+	}
+	u.SetName("nothing")
+	if _, err := client.Test(t.Context(), u); err == nil || err.Error() != "nothing can be told" {
+		t.Errorf("an error: %v", err)
+	}
+	u.SetAnnotations(map[string]string{"a": strings.Repeat("a", maxObject)})
+	if _, err := client.Test(t.Context(), u); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("a large object: %v", err)
 	}
 }

@@ -32,12 +32,13 @@ type cli struct {
 	Demo      demoCmd      `cmd:"" help:"Show everything on this machine: a sample repository, pull jobs, the dashboard."`
 	API       apiCmd       `cmd:"" name:"api" help:"Serve the embedded API over TLS, with a token-exchange endpoint."`
 
-	Status  statusCmd  `cmd:"" help:"What runs, what failed, and what to do."`
-	Job     jobCmd     `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
-	Repo    repoCmd    `cmd:"" help:"Repositories: create, list, show, pull."`
-	Drain   drainCmd   `cmd:"" help:"Have the agent finish what runs and claim nothing new."`
-	History historyCmd `cmd:"" help:"Finished jobs: list, show, prune."`
-	Store   storeCmd   `cmd:"" help:"The state file: info, check, compact, backup."`
+	Status     statusCmd     `cmd:"" help:"What runs, what failed, and what to do."`
+	Job        jobCmd        `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
+	Repo       repoCmd       `cmd:"" help:"Repositories: create, list, show, pull."`
+	Connection connectionCmd `cmd:"" help:"Connections to Git hosts: list, show, test."`
+	Drain      drainCmd      `cmd:"" help:"Have the agent finish what runs and claim nothing new."`
+	History    historyCmd    `cmd:"" help:"Finished jobs: list, show, prune."`
+	Store      storeCmd      `cmd:"" help:"The state file: info, check, compact, backup."`
 
 	Apply  applyCmd  `cmd:"" help:"Create or change objects from a file."`
 	Get    getCmd    `cmd:"" help:"Show objects of any kind."`

@@ -1,0 +1,71 @@
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/repos"
+	"limpet/sync/socket"
+)
+
+// Test implements socket.Tester.
+func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	if u.GetKind() == "Connection" {
+		return repos.TryConnection(ctx, a.minter, u)
+	}
+	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
+}
+
+// Bench tests as an Agent would, where none runs: with its credentials and its way
+// to the API.
+type Bench struct {
+	agent *Agent
+	dir   string
+}
+
+var _ socket.Tester = (*Bench)(nil)
+
+// OpenBench makes a Bench. Of cfg it needs what an Agent does, and Store for the
+// embedded API only. It leaves nothing behind after Close.
+func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
+	cfg.Manifests = "" // they would be applied
+	b := &Bench{agent: &Agent{cfg: cfg, log: cfg.Logger}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	if err := b.agent.connect(ctx); err != nil {
+		return nil, err
+	}
+	b.agent.hosts, b.agent.minter = b.agent.connections()
+	// The mirrors beside the state file may be those of another process.
+	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
+		return nil, fmt.Errorf("make a directory for the test: %w", err)
+	}
+	b.agent.mirrors, err = git.Open(b.dir, git.Options{AllowLocal: cfg.LocalGit, Logger: cfg.Logger})
+	return b, err
+}
+
+// Test implements socket.Tester.
+func (b *Bench) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	return b.agent.Test(ctx, u)
+}
+
+// Client is the way to the API. It is good until Close.
+func (b *Bench) Client() *api.Client { return b.agent.client }
+
+// Close ends the connections.
+func (b *Bench) Close() error {
+	b.agent.Close()
+	if b.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(b.dir)
+}

@@ -1,0 +1,96 @@
+package repos
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/admission"
+	"limpet/sync/api"
+	"limpet/sync/forge"
+)
+
+// TestResults is what a test of a Repository or of a Connection has shown, in the
+// form of Grafana's object of that name. Steps is ours: what was looked at, in
+// order.
+type TestResults struct {
+	Code    int              `json:"code"` // of HTTP; 200 = all is well
+	Success bool             `json:"success"`
+	Errors  []api.FieldError `json:"errors"`
+	Steps   []Step           `json:"steps"`
+}
+
+// Step is one thing that a test has looked at.
+type Step struct {
+	Name   string `json:"name"`
+	Result string `json:"result"` // of StepOK and its kin
+	Detail string `json:"detail,omitempty"`
+}
+
+// Results of a Step.
+const (
+	StepOK      = "ok"
+	StepFailed  = "failed"
+	StepSkipped = "skipped" // it rests on one that has failed
+)
+
+// took adds a step that went well.
+func (t *TestResults) took(name, detail string) {
+	t.Steps = append(t.Steps, Step{name, StepOK, detail})
+}
+
+// end adds the step that found something, or the last one that went well, and the
+// steps that were not come to.
+func (t *TestResults) end(found finding, name, detail string, missed ...string) TestResults {
+	t.Code, t.Success, t.Errors = http.StatusOK, found.ok(), found.errors
+	if t.Errors == nil {
+		t.Errors = []api.FieldError{}
+	}
+	if found.ok() {
+		t.took(name, detail)
+		return *t
+	}
+	t.Code = found.code
+	t.Steps = append(t.Steps, Step{name, StepFailed, found.ready().Message})
+	for _, name := range missed {
+		t.Steps = append(t.Steps, Step{name, StepSkipped, ""})
+	}
+	return *t
+}
+
+// Identities is who knows the hosts of Connections and where their secrets are.
+// *forge.Minter is one.
+type Identities interface {
+	Tester
+	// Place says where the secret of a Connection was found, for people.
+	Place(ctx context.Context, c forge.Connection) (string, error)
+}
+
+var _ Identities = (*forge.Minter)(nil)
+
+// TryConnection looks into a Connection as its controller does, and writes
+// nothing. An error says that nothing can be told.
+func TryConnection(ctx context.Context, who Identities, obj *unstructured.Unstructured) (TestResults, error) {
+	var t TestResults
+	if errs := admission.Check(obj, obj); len(errs) > 0 {
+		return t.end(structural(errs), "rules", "", "secret", "host"), nil
+	}
+	t.took("rules", "the spec breaks none")
+	connection, err := forge.ConnectionOf(obj)
+	if err != nil {
+		return TestResults{}, fmt.Errorf("test connection %s: %w", obj.GetName(), err)
+	}
+	place, missing := who.Place(ctx, connection)
+	c := &Connections{o: ConnectionOptions{Tester: who, Alone: true}}
+	found, err := c.examine(ctx, obj)
+	switch {
+	case err != nil:
+		return TestResults{}, fmt.Errorf("test connection %s: %w", obj.GetName(), err)
+	case missing != nil:
+		return t.end(found, "secret", "", "host"), nil
+	}
+	t.took("secret", place)
+	return t.end(found, "host", "it takes the identity"), nil
+}

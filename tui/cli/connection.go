@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+)
+
+type connectionCmd struct {
+	List connectionListCmd `cmd:"" help:"All connections."`
+	Show connectionShowCmd `cmd:"" help:"One connection, and the repositories that use it."`
+	Test connectionTestCmd `cmd:"" help:"Ask the host of a connection now whether it takes its identity."`
+}
+
+type connectionListCmd struct {
+	Limit uint `help:"At most so many; 0 = all." default:"0"`
+}
+
+func (c connectionListCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	items, err := s.selected(ctx, api.Connections, r.g.listNamespace(), "", nil, c.Limit)
+	if err != nil {
+		return err
+	}
+	using, err := s.users(ctx, r.g.listNamespace())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	t := table{Columns: []string{"NAME", "TYPE", "HEALTH", "REASON", "USED BY", "TOKEN", "AGE"}, Wide: []string{"TITLE", "HOST", "MESSAGE"}}
+	objects := []any{}
+	for i := range items {
+		u := &items[i]
+		one, err := api.ConnectionView(u)
+		if err != nil {
+			return err
+		}
+		ready := conditionOf(one.Status.Conditions, "Ready")
+		t.add(u.GetNamespace(), "connection/"+u.GetName(),
+			u.GetName(), view.OrDash(one.Spec.Type), healthText(one.Status.Health), view.OrDash(ready.Reason), using.count(u), expiryText(now, one.Status.Token), since(now, u.GetCreationTimestamp().Time),
+			view.OrDash(one.Spec.Title), view.OrDash(api.Redact(connectionHost(one.Spec))), view.OrDash(troubleOf(ready)))
+		objects = append(objects, u.Object)
+	}
+	return r.g.printList(r.world.Out, objects, t)
+}
+
+// conditionOf is the condition of a type, an empty one when there is none.
+func conditionOf(all []api.Condition, kind string) api.Condition {
+	for _, c := range all {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return api.Condition{}
+}
+
+// troubleOf is the message of a condition that is not met.
+func troubleOf(c api.Condition) string {
+	if c.Status == "True" {
+		return ""
+	}
+	return c.Message
+}
+
+// connectionHost is the address of the host where the spec names one.
+func connectionHost(spec api.ConnectionSpec) string {
+	switch {
+	case spec.GitHubEnterprise != nil:
+		return spec.GitHubEnterprise.ServerURL
+	case spec.EnterpriseOAuth != nil:
+		return spec.EnterpriseOAuth.ServerURL
+	}
+	return spec.URL
+}
+
+// expiryText says when a token ends, "-" when that is not known or never.
+func expiryText(now time.Time, token api.TokenStatus) string {
+	at := millis(token.Expiration)
+	switch {
+	case at.IsZero():
+		return "-"
+	case !at.After(now):
+		return "expired"
+	}
+	return "ends in " + view.Age(at.Sub(now))
+}
+
+// users are the Repositories that name a Connection, by the namespace and the name
+// of that; nil where they may not be read.
+type users map[string][]string
+
+func (s *session) users(ctx context.Context, namespace string) (users, error) {
+	items, err := s.selected(ctx, api.Repositories, namespace, "", nil, 0)
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	out := users{}
+	for i := range items {
+		if name, _, _ := unstructured.NestedString(items[i].Object, "spec", "connection", "name"); name != "" {
+			key := items[i].GetNamespace() + "/" + name
+			out[key] = append(out[key], items[i].GetName())
+		}
+	}
+	return out, err
+}
+
+func (u users) of(connection *unstructured.Unstructured) []string {
+	return u[connection.GetNamespace()+"/"+connection.GetName()]
+}
+
+func (u users) count(connection *unstructured.Unstructured) string {
+	if u == nil {
+		return "-"
+	}
+	return fmt.Sprint(len(u.of(connection)))
+}
+
+type connectionShowCmd struct {
+	Name string `arg:"" help:"Name of the connection."`
+}
+
+func (c connectionShowCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	u, err := s.findConnection(ctx, r.g.listNamespace(), c.Name)
+	if err != nil {
+		return err
+	}
+	one, err := api.ConnectionView(u)
+	if err != nil {
+		return err
+	}
+	using, err := s.users(ctx, u.GetNamespace())
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, u.Object, "connection/"+u.GetName(), func(w io.Writer) { showConnection(w, u, one, using, time.Now()) })
+}
+
+// findConnection reads one Connection.
+func (s *session) findConnection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	u, err := s.find(ctx, api.Connections, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, fail(ExitError, "limpet connection list", "connection %q not found", name)
+	}
+	return u, err
+}
+
+func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connection, using users, now time.Time) {
+	var f fields
+	f.add("connection", u.GetNamespace()+"/"+u.GetName())
+	f.add("title", view.OrDash(one.Spec.Title))
+	f.add("type", one.Spec.Type)
+	if host := connectionHost(one.Spec); host != "" {
+		f.add("host", api.Redact(host))
+	}
+	for _, app := range []*api.GitHubApp{one.Spec.GitHub, one.Spec.GitHubEnterprise} {
+		if app != nil {
+			f.add("app", app.AppID+", installation "+app.InstallationID)
+		}
+	}
+	for _, field := range []string{"privateKey", "clientSecret", "token"} {
+		if value, ok := one.Secure[field]; ok {
+			f.add("secure."+field, view.OrDash(value.Name))
+		}
+	}
+	f.add("health", strings.TrimSuffix(healthText(one.Status.Health)+": "+strings.Join(one.Status.Health.Message, "; "), ": "))
+	if at := millis(one.Status.Health.Checked); !at.IsZero() {
+		f.add("checked", at.UTC().Format(time.RFC3339))
+	}
+	if at := millis(one.Status.Token.Expiration); !at.IsZero() {
+		f.add("token", expiryText(now, one.Status.Token)+", "+at.UTC().Format(time.RFC3339))
+	}
+	addConditions(&f, one.Status.Conditions, one.Status.FieldErrors)
+	switch names := using.of(u); {
+	case using == nil:
+		f.add("used by", "not known: repositories may not be listed")
+	case len(names) == 0:
+		f.add("used by", "no repository")
+	default:
+		f.add("used by", strings.Join(names, ", "))
+	}
+	f.write(w)
+}
+
+// addConditions tells conditions and faults of the spec, each on a line.
+func addConditions(f *fields, conditions []api.Condition, faults []api.FieldError) {
+	for _, c := range conditions {
+		f.add("condition", fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	}
+	for _, e := range faults {
+		f.add("fault", strings.TrimSpace(e.Type+" "+e.Detail))
+	}
+}
+
+type connectionTestCmd struct {
+	Name string `arg:"" help:"Name of the connection."`
+}
+
+// Help is the long help of the command.
+func (connectionTestCmd) Help() string {
+	return "Nothing is written. A daemon that holds the state file is asked, because the credentials are there."
+}
+
+func (c connectionTestCmd) Run(ctx context.Context, r *run) error {
+	return r.withTester(ctx, func(s *session, who socket.Tester) error {
+		u, err := s.findConnection(ctx, r.g.listNamespace(), c.Name)
+		if err != nil {
+			return err
+		}
+		results, err := who.Test(ctx, u)
+		if err != nil {
+			return err
+		}
+		return r.printResults(results, "connection/"+u.GetName(), "limpet connection test "+u.GetName())
+	})
+}
