@@ -20,6 +20,7 @@
 //	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
 //	wire.go        patch and pull job, by the API
 //	hook.go        the webhook, where the host takes one
+//	hooksecret.go  what it is signed with, before and after the host has it
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
 //

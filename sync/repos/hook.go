@@ -2,7 +2,6 @@ package repos
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -37,8 +36,8 @@ type Hooks struct {
 	// Registry finds the webhooks of a Repository. The error wraps forge.ErrNone
 	// when its host has none.
 	Registry func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error)
-	// Secrets keeps what webhooks are signed with: the present secret in the first
-	// line and the one before in the second. *state.Store is one.
+	// Secrets keeps what webhooks are signed with, one per line and the present one
+	// first. *state.Store is one.
 	Secrets secretStore
 }
 
@@ -173,41 +172,20 @@ func (r *reconciling) makeHook(ctx context.Context, registry Registry, id string
 			id = ""
 		}
 	}
-	secret, err := r.newSecret(ctx)
+	secret, err := r.nextSecret(ctx)
 	if err != nil {
 		return forge.Hook{}, err
 	}
 	want.Secret = forge.Secret(secret)
+	write := registry.Edit
 	if id == "" {
-		return registry.Create(ctx, want)
+		write = registry.Create
 	}
-	return registry.Edit(ctx, want)
-}
-
-// hookSecret is where the secret of a webhook is kept.
-func (k Key) hookSecret() string { return "webhook/" + k.Namespace + "/" + k.Name }
-
-// newSecret makes a secret and keeps it before the host has it. The one of before
-// is good until the next: deliveries are under way.
-func (r *reconciling) newSecret(ctx context.Context) (string, error) {
-	store, name := r.o.Hooks.Secrets, r.key.hookSecret()
-	kept, err := store.Secret(ctx, name)
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
-		return "", fmt.Errorf("read the secret of the webhook: %w", err)
+	made, err := write(ctx, want)
+	if err != nil {
+		return forge.Hook{}, err
 	}
-	secret := rand.Text()
-	lines := secret + "\n"
-	if before, _, _ := strings.Cut(string(kept), "\n"); before != "" {
-		lines += before + "\n"
-	}
-	if err := store.PutSecret(ctx, name, []byte(lines)); err != nil {
-		return "", fmt.Errorf("keep the secret of the webhook: %w", err)
-	}
-	return secret, nil
-}
-
-func (r *reconciling) dropSecret(ctx context.Context) error {
-	return r.o.Hooks.Secrets.DeleteSecret(ctx, r.key.hookSecret())
+	return made, r.confirmSecret(ctx)
 }
 
 // wireHook is status.webhook.

@@ -2,8 +2,10 @@ package repos
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,11 +72,10 @@ func TestHookURL(t *testing.T) {
 	}
 }
 
-// TestHook goes with a webhook from its registration over a new secret to its
-// removal. A token that may not register one costs nothing but the webhook.
-func TestHook(t *testing.T) {
-	t.Parallel()
-	const token = "glpat-of-the-repository"
+// hookRig is a controller that registers webhooks, with a Repository at a host of
+// GitLab's kind. The token has no rights at first.
+func hookRig(t *testing.T, token string) (*rig, *forgetest.Host) {
+	t.Helper()
 	host := forgetest.New(t, forgetest.Options{Speaks: []string{"gitlab"}})
 	host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
 	host.Token(token, forgetest.Rights{})
@@ -91,6 +92,25 @@ func TestHook(t *testing.T) {
 	r.repo.Add(t, "a.json")
 	r.create(map[string]any{"type": "gitlab", "git": nil, "workflows": []any{"write"}, "sync": map[string]any{"enabled": false},
 		"gitlab": map[string]any{"url": host.URL + "/team/site", "branch": "main"}}, nil)
+	return r, host
+}
+
+// hookSecrets are the secrets that are kept for the webhook of the Repository.
+func (r *rig) hookSecrets() []string {
+	r.t.Helper()
+	kept, err := r.store.Secret(r.t.Context(), Key{r.namespace, "site"}.hookSecret())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.Fields(string(kept))
+}
+
+// TestHook goes with a webhook from its registration over a new secret to its
+// removal. A token that may not register one costs nothing but the webhook.
+func TestHook(t *testing.T) {
+	t.Parallel()
+	const token = "glpat-of-the-repository"
+	r, host := hookRig(t, token)
 	repo := r.until("it is well without a webhook", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	if !repo.Status.Health.Healthy || repo.Status.Webhook != nil || repo.Status.ObservedGeneration != 1 || len(host.Hooks("team/site")) > 0 {
 		t.Fatalf("status %+v, hooks %+v", repo.Status, host.Hooks("team/site"))
@@ -104,14 +124,7 @@ func TestHook(t *testing.T) {
 	if len(hooks) != 1 || hooks[0].URL != "https://limpet.example.com/apis/provisioning.grafana.app/v0alpha1/namespaces/"+r.namespace+"/repositories/site/webhook" {
 		t.Fatalf("hooks %+v", hooks)
 	}
-	secrets := func() []string {
-		kept, err := r.store.Secret(t.Context(), Key{r.namespace, "site"}.hookSecret())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Fields(string(kept))
-	}
-	first := secrets()
+	first := r.hookSecrets()
 	if len(first) < 1 || first[0] != hooks[0].Secret {
 		t.Error("the secret that is kept is not the one of the host")
 	}
@@ -121,7 +134,7 @@ func TestHook(t *testing.T) {
 
 	r.later(rotateAfter + time.Second)
 	repo = r.until("it has a new secret", func(api.Repository) bool { return host.Hooks("team/site")[0].Secret != first[0] })
-	if now := secrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
+	if now := r.hookSecrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
 		t.Error("the present secret comes first, and the one of before is kept")
 	}
 	rotated := r.until("that is told", func(now api.Repository) bool {
@@ -143,4 +156,39 @@ func TestHook(t *testing.T) {
 			t.Errorf("a secret was written: %s", line)
 		}
 	}
+}
+
+// TestHookSecretOutlastsFailures has the host refuse a new secret again and again:
+// what it goes on signing with stays known.
+func TestHookSecretOutlastsFailures(t *testing.T) {
+	t.Parallel()
+	const token = "glpat-of-the-repository"
+	r, host := hookRig(t, token)
+	host.Token(token, forgetest.Rights{Hooks: true})
+	r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
+	first := host.Hooks("team/site")[0].Secret
+	if kept := r.hookSecrets(); !slices.Equal(kept, []string{first}) {
+		t.Fatalf("%d secrets are kept, or another one", len(kept))
+	}
+	var refused atomic.Int64
+	host.Fault(func(req *http.Request) *forgetest.Answer {
+		if req.Method != http.MethodPut {
+			return nil
+		}
+		refused.Add(1)
+		return &forgetest.Answer{Status: http.StatusBadGateway}
+	})
+	r.later(rotateAfter + time.Second)
+	var offered string
+	for n := int64(1); n <= 3; n++ {
+		eventually(t, "the host refuses", func() bool { r.later(hookCooldown + time.Second); return refused.Load() >= n })
+		kept := r.hookSecrets()
+		if len(kept) != 3 || kept[0] != first || offered != "" && kept[2] != offered {
+			t.Fatalf("after %d refusals the secret that the host has is not the first that is kept, or another one is offered", n)
+		}
+		offered = kept[2]
+	}
+	host.Fault(nil)
+	eventually(t, "the host takes it", func() bool { r.later(hookCooldown + time.Second); return host.Hooks("team/site")[0].Secret == offered })
+	eventually(t, "that is kept", func() bool { return slices.Equal(r.hookSecrets(), []string{offered, first}) })
 }
