@@ -219,7 +219,7 @@ func (a *Agent) alias(ctx context.Context, cfg api.Config, server, group string)
 func (a *Agent) credentials() auth.Source {
 	sources := []auth.Source{auth.SecretSource(a.secret), a.minter.Source(a.connection)}
 	if a.embedded != nil {
-		sources = append(sources, auth.FieldSource(a.embedded.SecretOf))
+		sources = append(sources, auth.FieldSource(a.sealedOfRepository))
 	}
 	if a.cfg.CredentialsDir != "" {
 		sources = append(sources, auth.DirSource(a.cfg.CredentialsDir))

@@ -9,17 +9,48 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
+	"limpet/sync/workers"
 )
 
 // Test implements socket.Tester.
 func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
-	if u.GetKind() == "Connection" {
+	switch u.GetKind() {
+	case "Connection":
 		return repos.TryConnection(ctx, a.minter, u)
+	case "Repository":
+		from := a.credentials()
+		u = u.DeepCopy()
+		if given := inline(u); len(given) > 0 {
+			from = auth.Chain(auth.FieldSource(func(_ context.Context, _, _, field string) ([]byte, error) { return given[field], nil }), from)
+		}
+		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+			return workers.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
+		}}, u)
 	}
 	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
+}
+
+// inline takes the secret values out of an object that was not stored yet, and puts
+// a name in the place of each, as an API does.
+func inline(u *unstructured.Unstructured) map[string][]byte {
+	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
+	given := map[string][]byte{}
+	for field, member := range secure {
+		value, _, _ := unstructured.NestedString(map[string]any{"": member}, "", "create")
+		if value == "" {
+			continue
+		}
+		given[field] = []byte(value)
+		secure[field] = map[string]any{"name": "given"}
+	}
+	if len(given) > 0 {
+		u.Object["secure"] = secure
+	}
+	return given
 }
 
 // Bench tests as an Agent would, where none runs: with its credentials and its way

@@ -29,10 +29,19 @@ func (a *Agent) connections() (*forge.Hosts, *forge.Minter) {
 	return hosts, forge.NewMinter(hosts, auth.ChainConnections(sources...), auth.NewTokens(0))
 }
 
-// sealed reads a value that the embedded API keeps. A name that leads to a
-// Secret is none of its values.
+// sealed reads a value of a Connection that the embedded API keeps. A name that
+// leads to a Secret is none of its values.
 func (a *Agent) sealed(ctx context.Context, namespace, connection, field string) ([]byte, error) {
-	value, err := a.embedded.ConnectionSecretOf(ctx, namespace, connection, field)
+	return orNone(a.embedded.ConnectionSecretOf(ctx, namespace, connection, field))
+}
+
+// sealedOfRepository is sealed for a Repository.
+func (a *Agent) sealedOfRepository(ctx context.Context, namespace, repository, field string) ([]byte, error) {
+	return orNone(a.embedded.SecretOf(ctx, namespace, repository, field))
+}
+
+// orNone has the search go on elsewhere for what is not in the state file.
+func orNone(value []byte, err error) ([]byte, error) {
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, nil
 	}

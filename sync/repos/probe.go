@@ -6,6 +6,9 @@ import (
 	"os"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/admission"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
@@ -89,6 +92,19 @@ func (p *probe) ask(ctx context.Context) error {
 	}
 	p.asked, p.took = true, time.Since(began)
 	return nil
+}
+
+// examine checks a Repository: first the rules, as for an object that replaces old,
+// then the remote. broken says that it breaks rules, and that nobody was asked. An
+// error comes only when ctx ends.
+func (p *probe) examine(ctx context.Context, obj, old *unstructured.Unstructured) (found finding, broken bool, err error) {
+	if errs := admission.Check(obj, old); len(errs) > 0 {
+		return structural(errs), true, nil
+	}
+	if err := p.ask(ctx); err != nil {
+		return finding{}, false, err
+	}
+	return p.finding(), false, nil
 }
 
 // finding is what the answer says about health.

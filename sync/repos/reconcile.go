@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/admission"
 	"limpet/sync/api"
 )
 
@@ -255,18 +254,14 @@ func (r *reconciling) leave(host string) {
 	}
 }
 
-// examine checks the health: first the rules, then the remote. A branch that is
-// not named is filled in with the one of the remote.
+// examine checks the health. A branch that is not named is filled in with the one
+// of the remote.
 func (r *reconciling) examine(ctx context.Context) (found finding, err error) {
-	if errs := admission.Check(r.obj, r.obj); len(errs) > 0 {
-		r.rechecked()
-		return structural(errs), nil
-	}
 	r.rechecked()
-	if err := r.probe.ask(ctx); err != nil {
-		return finding{}, err
+	found, broken, err := r.probe.examine(ctx, r.obj, r.obj)
+	if broken || err != nil {
+		return found, err
 	}
-	found = r.probe.finding()
 	r.o.Meter.Checked(found.ok(), r.probe.took)
 	if branch := r.probe.defaultBranch(); branch != "" {
 		ops := append(guard(r.obj, "spec"), op{"add", "/spec/" + r.facts.repo.Spec.Type + "/branch", branch})

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/git"
 )
 
 // TestResults is what a test of a Repository or of a Connection has shown, in the
@@ -60,6 +63,70 @@ func (t *TestResults) end(found finding, name, detail string, missed ...string) 
 	return *t
 }
 
+// Names of the steps of a test of a Repository.
+const (
+	stepRules       = "rules"
+	stepCredentials = "credentials"
+	stepRemote      = "remote"
+	stepBranch      = "branch"
+	stepDirectory   = "directory" // of a Repository that is one
+)
+
+const noneBroken = "the spec breaks none"
+
+// TryRepository looks into a Repository as its controller does, of whose Options it
+// needs Remote, Git and LocalPrefixes, and writes nothing. One that is on no API is
+// checked as a new one. An error says that nothing can be told.
+func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructured) (TestResults, error) {
+	repo, err := api.RepositoryView(obj)
+	if err != nil {
+		return TestResults{}, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
+	}
+	old := obj
+	if obj.GetUID() == "" {
+		old = nil
+	}
+	c := &Controller{o: o}
+	p, err := c.prepare(ctx, Key{obj.GetNamespace(), obj.GetName()}, repo)
+	if err != nil {
+		return TestResults{}, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
+	}
+	refused := p.asked && repo.Spec.Type != typeLocal // before the remote was asked
+	found, broken, err := p.examine(ctx, obj, old)
+	if err != nil {
+		return TestResults{}, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
+	}
+	var t TestResults
+	later := []string{stepCredentials, stepRemote, stepBranch}
+	if repo.Spec.Type == typeLocal {
+		later = []string{stepDirectory}
+	}
+	if broken {
+		return t.end(found, stepRules, "", later...), nil
+	}
+	t.took(stepRules, noneBroken)
+	if repo.Spec.Type == typeLocal {
+		return t.end(found, stepDirectory, "it is there"), nil
+	}
+	if refused {
+		return t.end(found, stepCredentials, "", later[1:]...), nil
+	}
+	t.took(stepCredentials, credentialsText(p.remote.Creds))
+	if kind := git.KindOf(p.err); p.err != nil && kind != git.BranchNotFound && kind != git.Empty {
+		return t.end(found, stepRemote, "", stepBranch), nil
+	}
+	t.took(stepRemote, fmt.Sprintf("answered in %s", p.took.Round(time.Millisecond)))
+	return t.end(found, stepBranch, p.ref.Branch()+" is at "+p.ref.Hash), nil
+}
+
+// credentialsText says what a remote is asked with and where that was found.
+func credentialsText(c *auth.Credentials) string {
+	if c.Empty() {
+		return "none: everybody may read, or nobody was given any"
+	}
+	return c.Kind() + ", " + c.Source
+}
+
 // Identities is who knows the hosts of Connections and where their secrets are.
 // *forge.Minter is one.
 type Identities interface {
@@ -75,9 +142,9 @@ var _ Identities = (*forge.Minter)(nil)
 func TryConnection(ctx context.Context, who Identities, obj *unstructured.Unstructured) (TestResults, error) {
 	var t TestResults
 	if errs := admission.Check(obj, obj); len(errs) > 0 {
-		return t.end(structural(errs), "rules", "", "secret", "host"), nil
+		return t.end(structural(errs), stepRules, "", "secret", "host"), nil
 	}
-	t.took("rules", "the spec breaks none")
+	t.took(stepRules, noneBroken)
 	connection, err := forge.ConnectionOf(obj)
 	if err != nil {
 		return TestResults{}, fmt.Errorf("test connection %s: %w", obj.GetName(), err)

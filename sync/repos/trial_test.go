@@ -1,17 +1,23 @@
 package repos
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/api"
+	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/forge/forgetest"
+	"limpet/sync/git"
 )
 
 // stepsOf tells the steps of a test on a line.
@@ -72,5 +78,87 @@ func TestTryConnection(t *testing.T) {
 		if tt.secret && tt.steps != "" && tt.code != 400 && !slices.Contains(got.Steps, Step{"secret", StepOK, "the test"}) {
 			t.Errorf("%s: does not say where the secret was found: %+v", tt.name, got.Steps)
 		}
+	}
+}
+
+// TestTryRepository: a test of a Repository ends at the step where its controller
+// would find it wanting, and says where the credentials are, never what they are.
+func TestTryRepository(t *testing.T) {
+	t.Parallel()
+	const password = "right-one"
+	server := apitest.Git(t, apitest.GitOptions{User: "git", Password: password})
+	origin := apitest.Repo(t, 1, 1)
+	url := server.Serve("ops/site.git", origin.Dir)
+	mirrors, err := git.Open(t.TempDir(), git.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mirrors.Close() })
+	for _, tt := range []struct {
+		name      string
+		git       map[string]any
+		kind      string
+		creds     *auth.Credentials
+		noRemote  error
+		code      int
+		field     string
+		steps     string
+		inDetails string
+	}{
+		{name: "a rule", git: map[string]any{"url": ""}, code: 400, field: "spec.git.url", steps: "rules failed, credentials skipped, remote skipped, branch skipped"},
+		{name: "no credentials", git: map[string]any{"url": url}, noRemote: &git.Error{Kind: git.Auth, Err: errors.New("no credentials for it")},
+			code: 401, field: "secure.token", steps: "rules ok, credentials failed, remote skipped, branch skipped", inDetails: "no credentials for it"},
+		{name: "wrong", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: "wrong-one", Source: "directory /x"},
+			code: 401, field: "secure.token", steps: "rules ok, credentials ok, remote failed, branch skipped", inDetails: "basic, directory /x"},
+		{name: "away", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, code: 503, field: "spec.git.url",
+			steps: "rules ok, credentials ok, remote failed, branch skipped", inDetails: "none: everybody may read"},
+		{name: "no branch", git: map[string]any{"url": url, "branch": "mian"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
+			steps: "rules ok, credentials ok, remote ok, branch failed"},
+		{name: "well", git: map[string]any{"url": url, "branch": apitest.Branch}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: apitest.Branch + " is at " + origin.Head(t)},
+		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: apitest.Branch + " is at " + origin.Head(t)},
+		{name: "local", kind: "local", git: map[string]any{"path": "/srv/boards"}, code: 400, field: "spec.local.path", steps: "rules ok, directory failed"},
+	} {
+		kind := cmp.Or(tt.kind, "git")
+		o := Options{Git: mirrors, Remote: func(context.Context, string, string, api.Repository) (git.Remote, error) {
+			return git.Remote{URL: fmt.Sprint(tt.git["url"]), Creds: tt.creds, AllowInsecure: true}, tt.noRemote
+		}}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
+			"metadata": map[string]any{"name": "site", "namespace": "default"},
+			"spec":     map[string]any{"title": "Site", "type": kind, kind: tt.git, "sync": map[string]any{"enabled": false, "target": "folder"}}}}
+		got, err := TryRepository(t.Context(), o, u)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if got.Code != tt.code || got.Success != (tt.code == 200) || stepsOf(got) != tt.steps || (tt.field == "") != (len(got.Errors) == 0) {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+		if tt.field != "" && len(got.Errors) > 0 && got.Errors[0].Field != tt.field {
+			t.Errorf("%s: field %q", tt.name, got.Errors[0].Field)
+		}
+		if text := fmt.Sprint(got); strings.Contains(text, "-one") || !strings.Contains(text, tt.inDetails) {
+			t.Errorf("%s: shows a secret, or not %q: %+v", tt.name, tt.inDetails, got)
+		}
+	}
+}
+
+// TestTryTellsWhatTheControllerTells: the test and the controller use the same words.
+func TestTryTellsWhatTheControllerTells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", func(r *rig, _ *Options) {
+		r.git = apitest.Git(t, apitest.GitOptions{User: "git", Password: "right"})
+	})
+	r.repo.Add(t, "a.json")
+	r.create(nil, nil)
+	told := r.until("it is found ill", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	_, u := r.get()
+	before := u.GetResourceVersion()
+	got, err := TryRepository(t.Context(), r.controller.o, u)
+	if err != nil || !reflect.DeepEqual(got.Errors, told.Status.FieldErrors) || told.Status.Health.Healthy || len(got.Errors) == 0 {
+		t.Errorf("the test says %+v %v, the controller %+v", got, err, told.Status.FieldErrors)
+	}
+	if _, u := r.get(); u.GetResourceVersion() != before {
+		t.Error("the test has written")
 	}
 }

@@ -24,6 +24,7 @@ type repoCmd struct {
 
 	Suspend  repoSuspendCmd  `cmd:"" help:"Have this agent leave a repository alone: it neither looks at it nor asks for pulls."`
 	Resume   repoResumeCmd   `cmd:"" help:"End a suspension."`
+	Test     repoTestCmd     `cmd:"" help:"Look into a repository now: rules, credentials, remote, branch."`
 	Validate repoValidateCmd `cmd:"" help:"Check a file of objects without a server."`
 }
 

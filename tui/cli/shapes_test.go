@@ -67,7 +67,7 @@ func TestShapes(t *testing.T) {
 	for _, call := range []string{
 		"status", "version", "store info", "store check", "store compact", "store backup " + copyTo,
 		"repo list", "repo show boards", "get repositories", "get repository boards", "get secrets",
-		"connection list", "connection show lab", "connection test lab",
+		"repo test near", "connection list", "connection show lab", "connection test lab",
 		"job list", "job show boards-sync", "job show u1", "history list", "history list --status cancelled", "history show u1",
 		"job cancel boards-sync", "job list", "job retry u1 -q", "repo pull far -q", "delete repository far", "history prune --keep 1", "history prune --older-than 0s", "history list",
 	} {
