@@ -31,6 +31,7 @@ type ConnectionOptions struct {
 	// Connection then tells so, and otherwise leaves the judgement to others.
 	Alone  bool
 	Tenure Tenure // nil = all are this controller's
+	Uses   Uses   // nil = nobody wants to know
 	Resync time.Duration
 	Logger *slog.Logger
 }
@@ -56,7 +57,7 @@ func NewConnections(c *api.Client, objects *api.Informer, o ConnectionOptions) *
 		o.Resync = time.Minute
 	}
 	k := &Connections{o: o, server: wire{c, "connections"}, now: serverTime(c), objects: objects}
-	k.loop = newLoop("connection", k.reconcile, o.Resync, func(time.Duration) {}, o.Logger)
+	k.loop = newLoop("connection", o.Uses, k.reconcile, o.Resync, func(time.Duration) {}, o.Logger)
 	k.await = c.Await
 	wake := func(u *unstructured.Unstructured) { k.queue.Add(Key{u.GetNamespace(), u.GetName()}) }
 	used := func(u *unstructured.Unstructured) { wake(u); o.Repositories.connectionChanged(u) }
@@ -101,14 +102,22 @@ func (c *Connections) Run(ctx context.Context) error {
 func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, period time.Duration, err error) {
 	obj, ok := c.objects.Get(k.Namespace, k.Name)
 	if !ok || obj.GetDeletionTimestamp() != nil || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+		c.unused(k)
 		return time.Time{}, 0, nil
 	}
+	c.uses(k, obj)
 	view, err := api.ConnectionView(obj)
 	if err != nil {
 		return time.Time{}, 0, err
 	}
 	now, status := c.now(), view.Status
-	if !healthDue(status.Health, obj.GetGeneration() != status.ObservedGeneration, now) {
+	wish := c.wished(k)
+	defer func() {
+		if err != nil {
+			c.wish(k, wish)
+		}
+	}()
+	if !wish.due(status.Health) && !healthDue(status.Health, obj.GetGeneration() != status.ObservedGeneration, now) {
 		return c.later(status.Health, now), window(status.Health), nil
 	}
 	found, err := c.examine(ctx, obj)

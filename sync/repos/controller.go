@@ -23,6 +23,7 @@
 //	hooksecret.go  what it is signed with, before and after the host has it
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
+//	renewed.go     that what they use has changed
 //
 // # Promises
 //
@@ -80,6 +81,7 @@ type Options struct {
 	Unhook func(ctx context.Context, repo *unstructured.Unstructured) error
 	Hooks  *Hooks // nil = no webhooks are made
 	Tenure Tenure // nil = all are this controller's
+	Uses   Uses   // nil = nobody wants to know
 	// Since says that what was pulled before may have been lost; zero = nothing was.
 	Since   time.Time
 	Resync  time.Duration // the rest after something failed; 0 = 60 s
@@ -128,7 +130,6 @@ type note struct {
 	owed       bool      // see facts
 	whole      bool      // it was pulled whole since this process runs
 	hookAfter  time.Time // when the webhook is tried again; zero = nothing was in its way
-	recheck    bool      // guarded by Controller.mu; see Recheck
 
 	// last is what the last patch has made, and before are the versions that it
 	// replaced: the watch may show them for a while.
@@ -181,7 +182,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 		o.Meter = nobody{}
 	}
 	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, lanes: newLanes(), notes: map[Key]*note{}}
-	c.loop = newLoop("repository", c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
+	c.loop = newLoop("repository", o.Uses, c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
 	return c
 }
 
@@ -202,17 +203,6 @@ func (c *Controller) came(u *unstructured.Unstructured) {
 // Wake has a Repository looked into now, because something that it depends on has
 // changed. It never blocks.
 func (c *Controller) Wake(namespace, name string) { c.queue.Add(Key{namespace, name}) }
-
-// Recheck has the health of a Repository checked now if it is not in order: what
-// it suffers from may be over, such as missing credentials. It never blocks.
-func (c *Controller) Recheck(namespace, name string) {
-	c.mu.Lock()
-	if n := c.notes[Key{namespace, name}]; n != nil {
-		n.recheck = true
-	}
-	c.mu.Unlock()
-	c.Wake(namespace, name)
-}
 
 // Next is when a Repository is looked into without any event; zero = not known.
 func (c *Controller) Next(namespace, name string) time.Time {

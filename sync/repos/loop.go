@@ -24,14 +24,18 @@ type loop struct {
 	await  func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
 	queue  *workqueue.Typed[Key]
 	times  *timetable
+	told   Uses // nil = nobody
 
 	failMu   sync.Mutex // guards failures
 	failures map[Key]int
+
+	wishMu sync.Mutex // guards wishes
+	wishes map[Key]wish
 }
 
-func newLoop(what string, look func(context.Context, Key) (time.Time, time.Duration, error), resync time.Duration, worked func(time.Duration), log *slog.Logger) *loop {
-	return &loop{what: what, look: look, resync: resync, worked: worked, log: log, await: context.Cause,
-		queue: workqueue.NewTyped[Key](), times: newTimetable(), failures: map[Key]int{}}
+func newLoop(what string, told Uses, look func(context.Context, Key) (time.Time, time.Duration, error), resync time.Duration, worked func(time.Duration), log *slog.Logger) *loop {
+	return &loop{what: what, told: told, look: look, resync: resync, worked: worked, log: log, await: context.Cause,
+		queue: workqueue.NewTyped[Key](), times: newTimetable(), failures: map[Key]int{}, wishes: map[Key]wish{}}
 }
 
 // run works until ctx ends, and returns when all workers have.

@@ -31,11 +31,14 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	obj := c.newest(k)
 	if obj == nil {
 		c.forget(k)
+		c.unused(k)
 		return time.Time{}, 0, nil
 	}
 	if obj.GetLabels()[api.LabelPendingGone] != "" || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+		c.unused(k)
 		return time.Time{}, 0, nil
 	}
+	c.uses(k, obj)
 	if obj.GetDeletionTimestamp() != nil {
 		return c.end(ctx, k, obj)
 	}
@@ -53,10 +56,12 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	r := &reconciling{Controller: c, key: k, obj: obj, note: n}
 	r.gather(repo)
 	r.due = r.facts.flags()
-	r.due.health = r.due.health || r.recheck() && !repo.Status.Health.Healthy
+	wish := c.wished(k)
+	r.due.health = r.due.health || wish.due(repo.Status.Health)
 	r.gatherHook()
 	if r.due.trigger() != "" || r.hookDue != "" {
 		if err := r.run(ctx); err != nil {
+			c.wish(k, wish)
 			return time.Time{}, 0, err
 		}
 	}
@@ -82,20 +87,6 @@ func (c *Controller) newest(k Key) *unstructured.Unstructured {
 	}
 	n.last, n.before = nil, nil
 	return seen
-}
-
-// recheck says that somebody wants the health checked.
-func (r *reconciling) recheck() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.note.recheck
-}
-
-// rechecked says that it is about to be.
-func (r *reconciling) rechecked() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.note.recheck = false
 }
 
 // wrote notes what a patch has made of the Repository.
@@ -257,7 +248,6 @@ func (r *reconciling) leave(host string) {
 // examine checks the health. A branch that is not named is filled in with the one
 // of the remote.
 func (r *reconciling) examine(ctx context.Context) (found finding, err error) {
-	r.rechecked()
 	found, broken, err := r.probe.examine(ctx, r.obj, r.obj)
 	if broken || err != nil {
 		return found, err

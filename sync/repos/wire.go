@@ -106,7 +106,9 @@ func (w wire) pull(ctx context.Context, k Key, incremental bool) error {
 }
 
 // create makes the pull job itself, under the name that the route would give it,
-// so that a second one is refused.
+// so that a second one is refused. It names no owner, as the jobs that Grafana makes:
+// those that nobody has begun go with the Repository by a finalizer, and a garbage
+// collector would take one away from the agent that is at work on it.
 func (w wire) create(ctx context.Context, k Key, incremental bool) error {
 	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"action": "pull", "repository": k.Name, "pull": map[string]any{"incremental": incremental}}}}
