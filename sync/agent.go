@@ -61,9 +61,9 @@ type Config struct {
 	Namespace  string // "" = all
 	Manifests  string // directory applied to the embedded API; "" = none
 
-	Jobs     jobs.Options
-	Resync   time.Duration // rest of a Repository after something failed that has to do with it
-	Parallel int           // writes at once inside one job
+	Jobs   jobs.Options
+	Resync time.Duration // rest of a Repository after something failed that has to do with it
+	Limits Limits
 	// Controllers says whether this agent looks after Repositories: "on", "off", or
 	// "auto", which is on for the embedded API. "" = "auto".
 	Controllers string
@@ -147,7 +147,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	pulls := workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
 		Git: a.mirrors, Credentials: credentials, SinkPrefixes: cfg.SinkPrefixes,
-		Parallel: cfg.Parallel, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
+		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	}
 	options := cfg.Jobs
 	options.Observe, options.Meter = a.observe, a.metrics

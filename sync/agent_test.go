@@ -67,7 +67,7 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, *logText) {
 	}
 	log := &logText{}
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	cfg := Config{Store: store, StatePath: path, Version: "test", Resync: time.Minute, Parallel: 2, Logger: logger,
+	cfg := Config{Store: store, StatePath: path, Version: "test", Resync: time.Minute, Limits: Limits{Parallel: 2}, Logger: logger,
 		Jobs: jobs.Options{Agent: "test", Logger: logger}}
 	cfg.API.Logger = logger
 	if change != nil {

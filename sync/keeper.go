@@ -58,7 +58,7 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
-		Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Quota: a.cfg.Limits.quota(a.embedded != nil), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 		Hooks: a.hooksToMake(), Meter: a.metrics.Keeper(),
 		Observe: func(e repos.Event) {
 			a.board.note(view.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})

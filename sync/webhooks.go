@@ -62,7 +62,7 @@ const listenAgain = 15 * time.Second
 // interval all the same, so an address that is taken is told and tried again.
 func (a *Agent) webhooks(ctx context.Context) error {
 	w := a.cfg.Webhooks
-	var policy hooks.Policy = hooks.Listed{}
+	var policy hooks.Policy = hooks.Listed{Most: a.cfg.Limits.IncrementalChanges}
 	if a.embedded != nil {
 		policy = hooks.Comparing{}
 	}

@@ -15,11 +15,20 @@ type Condition struct {
 	LastTransitionTime string `json:"lastTransitionTime,omitempty"` // RFC 3339
 }
 
-// Wire is the condition as it is stored for an object of that generation. old is
-// what is stored now, nil for nothing; the time of the last transition stays while
-// the status does.
-func (c Condition) Wire(generation int64, old map[string]any) map[string]any {
-	since := any(time.Now().UTC().Format(time.RFC3339))
+// The condition that tells how the last pull of a Repository has ended, and its
+// reasons. Source: Grafana.
+const (
+	ConditionSyncStatus     = "SyncStatus"
+	ReasonSyncSuccessful    = "SyncSuccessful"
+	ReasonSyncFailed        = "SyncFailed"
+	ReasonSyncQuotaExceeded = "SyncQuotaExceeded" // something was left out
+)
+
+// Wire is the condition as it is stored for an object of that generation. now is
+// the time of the server. old is what is stored now, nil for nothing; the time of
+// the last transition stays while the status does.
+func (c Condition) Wire(now time.Time, generation int64, old map[string]any) map[string]any {
+	since := any(now.UTC().Format(time.RFC3339))
 	if old["status"] == c.Status && old["lastTransitionTime"] != nil {
 		since = old["lastTransitionTime"]
 	}

@@ -1,6 +1,6 @@
 package hooks
 
-import "path"
+import "limpet/sync/resources"
 
 // Policy decides between an incremental and a full pull for a push.
 type Policy interface {
@@ -28,19 +28,6 @@ func (l Listed) Incremental(push Event) bool {
 	if push.Partial || l.Most > 0 && push.Changes > l.Most {
 		return false
 	}
-	marked, others := map[string]bool{}, map[string]bool{}
-	for _, p := range push.Deleted {
-		switch path.Base(p) {
-		case ".keep", "_folder.json":
-			marked[path.Dir(p)] = true
-		default:
-			others[path.Dir(p)] = true
-		}
-	}
-	for dir := range marked {
-		if !others[dir] {
-			return false
-		}
-	}
-	return true
+	_, lost := resources.LostMarker(push.Deleted)
+	return !lost
 }

@@ -78,7 +78,7 @@ func (c *crowded) make(i int) error {
 	}
 	now := time.Now().UnixMilli()
 	made.Object["status"] = map[string]any{"observedGeneration": int64(1), "health": map[string]any{"healthy": true, "checked": now, "message": []any{}},
-		"conditions": []any{(&facts{}).namespaceQuota().Wire(1, nil)},
+		"conditions": []any{(&facts{}).namespaceQuota().Wire(time.Now(), 1, nil)},
 		"sync":       map[string]any{"state": "success", "job": u.GetName() + "-sync", "started": now, "finished": now, "message": []any{}, "lastRef": headOfAll}}
 	_, err = res.UpdateStatus(c.t.Context(), made, metav1.UpdateOptions{})
 	return err

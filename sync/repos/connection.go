@@ -128,7 +128,7 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 		return time.Time{}, 0, err
 	}
 	h, due := noted(status.Health, found, c.now())
-	w := &change{obj: obj}
+	w := &change{obj: obj, now: c.now()}
 	if due {
 		w.set(wireHealth(h), "health")
 	}

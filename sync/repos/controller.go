@@ -186,6 +186,8 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	return c
 }
 
+var pathMostRepositories = api.PathTo("status", "quota", "maxRepositories")
+
 // came takes in a Repository that has come or goes. Where their number is limited
 // that is news for all of the namespace.
 func (c *Controller) came(u *unstructured.Unstructured) {
@@ -194,7 +196,7 @@ func (c *Controller) came(u *unstructured.Unstructured) {
 		return
 	}
 	for _, s := range c.repos.Sights() {
-		if s.Namespace() == u.GetNamespace() {
+		if s.Namespace() == u.GetNamespace() && (c.o.Quota.Repositories != Stated || s.Number(pathMostRepositories) > 0) {
 			c.Wake(s.Namespace(), s.Name())
 		}
 	}

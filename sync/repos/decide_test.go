@@ -140,6 +140,29 @@ func TestResyncIsDue(t *testing.T) {
 	}
 }
 
+// leftOut makes it so that the last pull left something out for a limit of was, and
+// that the limit is another now.
+func leftOut(f *facts, was, is int64) {
+	f.repo.Status.Quota.MaxResourcesPerRepository, f.quota.Resources = was, is
+	f.repo.Status.Conditions = []api.Condition{{Type: "SyncStatus", Status: "False", Reason: "SyncQuotaExceeded"}}
+}
+
+// TestWhoseQuota: a limit that is not ours is the one that the status states.
+func TestWhoseQuota(t *testing.T) {
+	t.Parallel()
+	stated := api.QuotaStatus{MaxRepositories: 10, MaxResourcesPerRepository: 100}
+	for _, c := range []struct{ ours, want Quota }{
+		{Quota{Stated, Stated}, Quota{10, 100}},
+		{Quota{0, 0}, Quota{0, 0}},
+		{Quota{3, Stated}, Quota{3, 100}},
+		{Quota{Stated, 4}, Quota{10, 4}},
+	} {
+		if got := c.ours.over(stated); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.ours, got, c.want)
+		}
+	}
+}
+
 // TestStrategy goes through the ten cases, and those between them.
 func TestStrategy(t *testing.T) {
 	t.Parallel()
@@ -173,6 +196,11 @@ func TestStrategy(t *testing.T) {
 		{rule: "the job of the last pull is gone", want: full, set: func(f *facts) { f.gone, f.repo.Status.Sync.State = true, "pending" }},
 		{rule: "a pull is owed", want: full, set: func(f *facts) { f.owed = true }},
 		{rule: "objects may be lost", want: full, set: func(f *facts) { f.lost = true }},
+		{rule: "some were left out and more are allowed now", want: full, set: func(f *facts) { leftOut(f, 3, 4) }},
+		{rule: "some were left out and any number is allowed now", want: full, set: func(f *facts) { leftOut(f, 3, 0) }},
+		{rule: "some were left out and fewer are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 2) }},
+		{rule: "some were left out, still", want: none, set: func(f *facts) { leftOut(f, 3, 3) }},
+		{rule: "none were left out and more are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 4); f.repo.Status.Conditions = nil }},
 	} {
 		f, asked := inOrder(c.set), false
 		got := none

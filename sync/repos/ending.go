@@ -97,7 +97,7 @@ func (c *Controller) tellDeleteError(ctx context.Context, k Key, obj *unstructur
 	if was, _, _ := unstructured.NestedString(obj.Object, "status", "deleteError"); was == text {
 		return nil
 	}
-	ch := &change{obj: obj}
+	ch := &change{obj: obj, now: c.now()}
 	ch.set(text, "deleteError")
 	_, err := c.server.patch(ctx, k, true, ch.patch())
 	if err == nil {

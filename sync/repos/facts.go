@@ -10,12 +10,6 @@ import (
 // spec says. Source: the default of Grafana's min_sync_interval.
 const minInterval = 10 * time.Second
 
-// Quota are the limits of a namespace; 0 is none.
-type Quota struct {
-	Repositories int64
-	Resources    int64 // of one Repository
-}
-
 // facts is what is known of a Repository before anybody is asked. All times are
 // the server's.
 type facts struct {
@@ -24,8 +18,8 @@ type facts struct {
 	generation int64
 	repo       api.Repository
 	interval   time.Duration // of pulls
-	quota      Quota
-	count      int64 // Repositories of the namespace that are not being deleted
+	quota      Quota         // that holds
+	count      int64         // Repositories of the namespace that are not being deleted
 
 	start start     // of the controller
 	asked time.Time // when the remote was asked last because of the interval; zero = not by this process

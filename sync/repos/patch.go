@@ -1,6 +1,8 @@
 package repos
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -23,6 +25,7 @@ const unhealthyText = "Repository is unhealthy"
 // last word any more. Nothing that says the same already is written.
 type change struct {
 	obj *unstructured.Unstructured
+	now time.Time // of the server
 	ops []op
 }
 
@@ -60,7 +63,7 @@ func (c *change) conditions(wanted ...api.Condition) {
 	changed := false
 	for _, want := range wanted {
 		at, old := api.FindCondition(stored, want.Type)
-		value := want.Wire(c.obj.GetGeneration(), old)
+		value := want.Wire(c.now, c.obj.GetGeneration(), old)
 		switch {
 		case at < 0:
 			stored, changed = append(stored, value), true

@@ -8,7 +8,43 @@ import (
 
 const namespaceQuota = "NamespaceQuota"
 
-// quotaOf is the condition of a namespace that has count Repositories. Reasons
+// Stated stands for a limit that the status of each Repository states: whoever
+// wrote it there has the say.
+const Stated = -1
+
+// Quota are the limits of a namespace; 0 is none.
+type Quota struct {
+	Repositories int64
+	Resources    int64 // of one Repository
+}
+
+// over is the quota that holds where the status states another one.
+func (q Quota) over(stated api.QuotaStatus) Quota {
+	if q.Repositories == Stated {
+		q.Repositories = stated.MaxRepositories
+	}
+	if q.Resources == Stated {
+		q.Resources = stated.MaxResourcesPerRepository
+	}
+	return q
+}
+
+// roomier says that the last pull left something out for a limit that is higher
+// now, or gone.
+func (f *facts) roomier() bool {
+	limit, was := f.quota.Resources, f.repo.Status.Quota.MaxResourcesPerRepository
+	if was == 0 || limit != 0 && limit <= was {
+		return false
+	}
+	for _, c := range f.repo.Status.Conditions {
+		if c.Type == api.ConditionSyncStatus {
+			return c.Reason == api.ReasonSyncQuotaExceeded
+		}
+	}
+	return false
+}
+
+// namespaceQuota is the condition of a namespace that has count Repositories. Reasons
 // and texts are Grafana's.
 func (f *facts) namespaceQuota() api.Condition {
 	c := api.Condition{Type: namespaceQuota, Status: "True"}

@@ -128,7 +128,7 @@ func (r *reconciling) gatherHook() {
 // gather finds out what is known. It asks nobody.
 func (r *reconciling) gather(repo api.Repository) {
 	f := &r.facts
-	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), quota: r.o.Quota, start: r.start}
+	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), quota: r.o.Quota.over(repo.Status.Quota), start: r.start}
 	if f.quota.Repositories > 0 {
 		f.count = r.count()
 	}
@@ -273,7 +273,7 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 	asked := f.now
 	f.now = r.now()
 	status := f.repo.Status
-	c := &change{obj: r.obj}
+	c := &change{obj: r.obj, now: f.now}
 	if r.hookDue != "" && r.probe != nil && r.probe.err == nil && healthy {
 		switch hook, changed := r.hook(ctx); {
 		case changed && hook == nil:

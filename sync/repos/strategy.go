@@ -68,6 +68,8 @@ func strategy(f *facts, due flags, healthy bool, latest func() (string, error)) 
 		return &request{reason: "spec changed"}
 	}
 	switch {
+	case f.roomier():
+		return &request{reason: "more resources are allowed"}
 	case !due.resync:
 		return nil
 	case f.gone: // what it was to pull is not known, so everything is

@@ -2,24 +2,33 @@ package workers
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 )
 
-// syncCondition is how a pull ended. Type, reasons and texts are Grafana's.
+// syncCondition is how a pull ended. Type and reasons are Grafana's. What was left out
+// for the quota makes it False although the job ends in a warning: it comes only
+// when there is room.
 func syncCondition(e syncEnd) api.Condition {
-	if e.outcome.State == api.StateError {
-		return api.Condition{Type: "SyncStatus", Status: "False", Reason: "SyncFailed", Message: e.outcome.Message}
+	c := api.Condition{Type: api.ConditionSyncStatus, Status: "False"}
+	switch {
+	case e.outcome.State == api.StateError:
+		c.Reason, c.Message = api.ReasonSyncFailed, e.outcome.Message
+	case e.leftOut > 0:
+		c.Reason, c.Message = api.ReasonSyncQuotaExceeded, fmt.Sprintf("Resource quota exceeded: %d left out", e.leftOut)
+	default:
+		c.Status, c.Reason, c.Message = "True", api.ReasonSyncSuccessful, "Sync completed successfully"
 	}
-	return api.Condition{Type: "SyncStatus", Status: "True", Reason: "SyncSuccessful", Message: "Sync completed successfully"}
+	return c
 }
 
 // conditionOps sets conditions in a list that others write as well. An entry is
 // replaced only where it still is the one that was seen, one that says the same
 // already is left alone, and a list is made only when nothing else has changed.
-func conditionOps(repo *unstructured.Unstructured, wanted ...api.Condition) []op {
+func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.Condition) []op {
 	list, listed, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
 	var ops []op
 	if !listed {
@@ -27,7 +36,7 @@ func conditionOps(repo *unstructured.Unstructured, wanted ...api.Condition) []op
 	}
 	for _, want := range wanted {
 		at, old := api.FindCondition(list, want.Type)
-		switch value := want.Wire(repo.GetGeneration(), old); {
+		switch value := want.Wire(now, repo.GetGeneration(), old); {
 		case at < 0:
 			ops = append(ops, op{"add", "/status/conditions/-", value})
 		case !api.SameCondition(old, value):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"limpet/sync/api"
@@ -29,6 +30,9 @@ type PullOptions struct {
 	// SinkPrefixes are the directories under which a Repository may have its
 	// tree written instead of the API.
 	SinkPrefixes []string
+	// MaxIncremental is the number of changes up to which a pull looks at nothing
+	// else; 0 = any number.
+	MaxIncremental int
 	// Parallel is how many dashboards are written at a time; 0 means 10.
 	Parallel int
 	// ItemTimeout bounds the calls for one dashboard or folder; 0 means 15 s.
@@ -95,6 +99,7 @@ type pull struct {
 	ref     git.Ref
 	counted stats // of the repository when the run ended; nil = not known
 	partial bool  // the run looked at changes only
+	leftOut atomic.Int64
 }
 
 // Run implements jobs.Worker.
@@ -166,7 +171,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		return err
 	}
 	r.Progress.SetMessage(ctx, "update status and stats")
-	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted}
+	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted, leftOut: r.leftOut.Load()}
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
@@ -219,18 +224,6 @@ func (r *pull) sync(ctx context.Context) error {
 		r.Progress.ResetResults()
 	}
 	return r.pullAll(ctx, tree)
-}
-
-// incremental reports whether the pull may look at changes only: it was asked
-// to, there is a commit to compare with, and the spec has not changed since the
-// controller of the Repository last looked at it.
-func (r *pull) incremental(last string) bool {
-	o := r.Job.Spec.Pull
-	if o == nil || !o.Incremental || last == "" {
-		return false
-	}
-	seen := r.Repository.Status.ObservedGeneration
-	return seen == 0 || seen == r.Repo.GetGeneration()
 }
 
 // prepare finds the remote and its credentials.

@@ -43,16 +43,20 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 }
 
 // pullChanges applies what changed since the last commit. It returns false when
-// that cannot be told: the last commit is not known any more.
+// that cannot be told, or is not enough to go by.
 func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
 	compared := r.timed(jobs.SyncIncremental, "compare")
 	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
-	if errors.Is(err, git.ErrUnknownCommit) || git.KindOf(err) == git.PathNotFound {
-		r.log.Info("the last synced commit is not known any more, comparing everything", "step", "plan", "ref", short(last))
+	switch {
+	case ctx.Err() != nil:
+		return false, err
+	case err != nil:
+		r.log.Info("the commits cannot be compared, comparing everything", "step", "plan", "ref", short(last), "err", err)
 		return false, nil
 	}
-	if err != nil {
-		return false, err
+	if why := wantsAll(diff, r.o.MaxIncremental); why != "" {
+		r.log.Info("the changes are not enough to go by, comparing everything", "step", "plan", "reason", why)
+		return false, nil
 	}
 	if len(diff) == 0 {
 		r.Progress.SetFinalMessage("no changes detected between commits")
@@ -76,7 +80,8 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		return false, err
 	}
 	r.counted = r.status.stats
-	if n := plan.Deletions(); n > guardFew {
+	uncounted := r.counted == nil && r.status.maxResources > 0
+	if n := plan.Deletions(); n > guardFew || uncounted {
 		live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
 		if err != nil {
 			return false, err
@@ -209,6 +214,9 @@ type recorder struct {
 
 // Record implements resources.Recorder.
 func (r *recorder) Record(ctx context.Context, res resources.Result) {
+	if errors.As(res.Warning, new(*resources.QuotaError)) {
+		r.pull.leftOut.Add(1)
+	}
 	r.pull.Progress.Record(ctx, jobs.Result{Action: string(res.Action), Group: res.Group, Kind: res.Kind, Name: res.Name,
 		Path: res.Path, PreviousPath: res.PreviousPath, Err: res.Err, Warning: res.Warning})
 	if err := failpoint.Pass(failpoint.Applying); err != nil {

@@ -68,6 +68,14 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	if err != nil {
 		return err
 	}
+	have := len(files)
+	if over := have - int(r.status.maxResources); r.status.maxResources > 0 && over > 0 {
+		for _, f := range plan.LeaveOut(over) {
+			have--
+			r.leftOut.Add(1)
+			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.QuotaError{Path: f.Path, Max: r.status.maxResources}})
+		}
+	}
 	if err := r.guard(len(plan.Removed), dir.Files()); err != nil {
 		return err
 	}
@@ -83,7 +91,7 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	if err := r.fillSink(ctx, dir, plan); err != nil {
 		return err
 	}
-	r.counted = stats{sinkResource: int64(len(files))}
+	r.counted = stats{sinkResource: int64(have)}
 	return nil
 }
 

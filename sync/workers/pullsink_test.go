@@ -146,3 +146,30 @@ func TestDirectoryMassDeletion(t *testing.T) {
 		t.Errorf("with consent: %+v, %d files", record, len(files(t, dir)))
 	}
 }
+
+// TestDirectoryHasAQuota: what is there stays, and of what is new only what there is
+// room for is written.
+func TestDirectoryHasAQuota(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	r.state(`{"status":{"quota":{"maxResourcesPerRepository":2}}}`)
+	r.commit("b.json", board("b", "B"), "c.json", board("c", "C"))
+	r.expect("as many as there may be", false, "success", "")
+	r.commit("a.json", board("a", "A"), "b.json", board("b", "B2"))
+	has(t, r.expect("one more", true, "warning", "").Warnings, "resource quota of 2 exceeded, skipping creation of a.json")
+	if got := files(t, dir); len(got) != 2 || got["b.json"] != board("b", "B2") || got["c.json"] == "" {
+		t.Errorf("files %q", got)
+	}
+	_, u := r.sync()
+	if conditions := fmt.Sprint(u.Object["status"]); !strings.Contains(conditions, "Resource quota reached: 2/2 resources") || !strings.Contains(conditions, "Resource quota exceeded: 1 left out") {
+		t.Errorf("status %s", conditions)
+	}
+	r.commit("c.json", "")
+	r.expect("there is room again", true, "success", "")
+	if got := files(t, dir); len(got) != 2 || got["a.json"] == "" {
+		t.Errorf("files %q", got)
+	}
+}

@@ -3,6 +3,7 @@ package workers
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -33,6 +34,12 @@ func TestClosest(t *testing.T) {
 // already is not said again.
 func TestConditionOps(t *testing.T) {
 	t.Parallel()
+	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" || c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 left out" {
+		t.Errorf("%+v", c)
+	}
+	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}}); c.Status != "True" || c.Reason != "SyncSuccessful" {
+		t.Errorf("%+v", c)
+	}
 	good := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateSuccess}})
 	bad := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateError, Message: "why"}})
 	repo := func(conditions ...any) *unstructured.Unstructured {
@@ -59,7 +66,7 @@ func TestConditionOps(t *testing.T) {
 		{"another reason", repo(is), api.Condition{Type: "SyncStatus", Status: "True", Reason: "Other", Message: ""}, []string{"test /status/conditions/0/type", "replace /status/conditions/0"}, "2026-01-01T00:00:00Z"},
 	} {
 		var got []string
-		for _, o := range conditionOps(c.repo, c.want) {
+		for _, o := range conditionOps(time.Now(), c.repo, c.want) {
 			got = append(got, o.Op+" "+o.Path)
 			value, ok := o.Value.(map[string]any)
 			if !ok {

@@ -49,14 +49,15 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// millis is the present time on the server, as far as it is known.
-func (s *syncStatus) millis() int64 {
-	now, _, ok := s.client.Clock().Now()
-	if !ok {
-		now = time.Now()
+// now is the present time on the server, as far as it is known.
+func (s *syncStatus) now() time.Time {
+	if now, _, ok := s.client.Clock().Now(); ok {
+		return now
 	}
-	return now.UnixMilli()
+	return time.Now()
 }
+
+func (s *syncStatus) millis() int64 { return s.now().UnixMilli() }
 
 // start marks the Repository as being synced by a job, and reads what the pull
 // begins with. repo is the Repository as it was last seen.
@@ -107,6 +108,7 @@ type syncEnd struct {
 	ref         string // that was synced
 	incremental bool
 	stats       stats // nil = not known
+	leftOut     int64 // files and directories, for the quota
 }
 
 // end writes the result. It is written also when ctx has ended.
@@ -136,7 +138,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		} else {
 			now = s.stats
 		}
-		return append(ops, conditionOps(repo, syncCondition(e), api.ResourceQuota(now.total(), s.maxResources))...)
+		return append(ops, conditionOps(s.now(), repo, syncCondition(e), api.ResourceQuota(now.total(), s.maxResources))...)
 	})
 }
 

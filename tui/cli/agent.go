@@ -269,6 +269,10 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if err := options.Validate(); err != nil {
 		return agent.Config{}, usage("limpet --help", "%w", err)
 	}
+	limits, err := g.limits()
+	if err != nil {
+		return agent.Config{}, err
+	}
 	hooks, err := r.webhooks()
 	if err != nil {
 		return agent.Config{}, err
@@ -276,7 +280,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
-		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Parallel: g.MaxSyncWorkers,
+		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Limits: limits,
 		CredentialsDir: dir, GitRules: rules, AllowInsecureGit: g.AllowInsecureGit, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil

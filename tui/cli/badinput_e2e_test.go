@@ -53,6 +53,8 @@ func TestBadInput(t *testing.T) {
 		{"server that is down", append(server, "get", "jobs"), "", 8, []string{"127.0.0.1:1"}},
 		{"server that is no API", []string{"--provisioning-server-url", portal.URL, "get", "jobs"}, "", 6, []string{"try:"}},
 		{"lease without margin", []string{"--daemon", "--claim-expiry", "20s", "--lease-renewal-interval", "10s"}, "", 2, []string{"expiry"}},
+		{"fewer than no repositories", []string{"--daemon", "--max-repositories=-1"}, "", 2, []string{"--max-repositories", "no limit"}},
+		{"fewer than no changes", []string{"--daemon", "--max-incremental-changes=-3"}, "", 2, []string{"--max-incremental-changes", "no limit"}},
 		{"no drivers", []string{"--daemon", "--drivers", "-1"}, "", 2, []string{"drivers"}},
 		{"bad selector", []string{"--daemon", "--repository-selector", "a=b=c"}, "", 2, []string{"--repository-selector"}},
 		{"webhooks without a port", []string{"--daemon", "--webhook-listen", "localhost"}, "", 2, []string{"--webhook-listen"}},

@@ -51,6 +51,9 @@ type AgentFlags struct {
 	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
 	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a repository is looked into again after something failed." default:"60s"`
 	Controllers          string        `help:"Look after repositories: health, conditions, interval pulls. on, off or auto: on the embedded API only, because other servers may have controllers of their own." enum:"auto,on,off" default:"auto"`
+	MaxRepositories      *int64        `name:"max-repositories" help:"Repositories that a namespace may have; with more, none of them is pulled. 0 = any number. Default: any number on the embedded API, elsewhere what status.quota says."`
+	MaxResources         *int64        `name:"max-resources-per-repository" help:"Objects that a repository may have; what goes beyond is left out. 0 = any number. Default: as for --max-repositories."`
+	MaxIncremental       int           `name:"max-incremental-changes" help:"Changes beyond which a pull compares everything. 0 = no limit." default:"1000"`
 	MaxAttempts          int           `name:"max-attempts" help:"Runs of one job that may end without a result: its agent stopped, a host was away or busy, time was up." default:"3"`
 	Drain                bool          `help:"Start drained: settle the claims of before, claim nothing new (until limpet drain --off)."`
 	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`

@@ -63,6 +63,18 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 	return p, nil
 }
 
+// LeaveOut takes up to n of the files to be added out of the plan, the last ones,
+// and returns them.
+func (p *Plan) LeaveOut(n int) []File {
+	rest := len(p.Added) - min(n, len(p.Added))
+	out := p.Added[rest:]
+	p.Added = p.Added[:rest]
+	for _, f := range out {
+		delete(p.manifest.Files, f.Path)
+	}
+	return out
+}
+
 // walk lists the files that are in the directory, the manifest left out.
 func (d *Dir) walk() (map[string]bool, error) {
 	here := map[string]bool{}

@@ -1,0 +1,189 @@
+package repos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/api"
+)
+
+// second makes another Repository like the first.
+func (r *rig) second() {
+	r.t.Helper()
+	_, u := r.get()
+	u = u.DeepCopy()
+	u.SetName("second")
+	u.SetResourceVersion("")
+	u.SetUID("")
+	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// state has somebody else change the status of the Repository.
+func (r *rig) state(patch string) {
+	r.t.Helper()
+	res := r.client.Resource(api.Repositories).Namespace(r.namespace)
+	if _, err := res.Patch(r.t.Context(), "site", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// about keeps the writes to the Repository "site".
+func about(writes []string) []string {
+	return slices.DeleteFunc(writes, func(w string) bool { return !strings.Contains(w, "repositories/site") })
+}
+
+// TestQuota: a Repository too many blocks all of its namespace until one goes, and
+// each turn is one write.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, server, func(_ *rig, o *Options) { o.Quota = Quota{Repositories: 1, Resources: 5} })
+			r.repo.Add(t, "a.json")
+			r.create(nil, nil)
+			repo := r.until("the first is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			reached := condition(repo, "NamespaceQuota")
+			if c := reached; c.Status != "True" || c.Reason != "QuotaReached" || c.Message != "namespace quota reached: 1/1 repositories" || repo.Status.Quota != (api.QuotaStatus{MaxRepositories: 1, MaxResourcesPerRepository: 5}) {
+				t.Errorf("condition %+v, quota %+v", c, repo.Status.Quota)
+			}
+			queued := 2 // the status and the pull
+			if server == "real" {
+				queued = 3 // the route of the pull, and then the job
+			}
+			r.wrote(queued)
+			r.second()
+			repo = r.until("it is blocked", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
+			const text = "namespace quota exceeded: 2/1 repositories"
+			for kind, reason := range map[string]string{"Ready": "QuotaExceeded", "NamespaceQuota": "QuotaExceeded"} {
+				if c := condition(repo, kind); c.Status != "False" || c.Reason != reason || c.Message != text || c.ObservedGeneration != 1 {
+					t.Errorf("condition %+v", c)
+				}
+			}
+			if h := repo.Status.Health; !slices.Equal(h.Message, []string{text}) || h.Error != "health" {
+				t.Errorf("health %+v", h)
+			}
+			if len(repo.Status.FieldErrors) != 1 || repo.Status.FieldErrors[0].Detail != text {
+				t.Errorf("fieldErrors %+v", repo.Status.FieldErrors)
+			}
+			var writes []string
+			eventually(t, "the second is blocked as well", func() bool {
+				writes = append(writes, r.writes.take()...)
+				return slices.ContainsFunc(writes, func(w string) bool { return strings.HasPrefix(w, "PATCH repositories/second/status") })
+			})
+			if got := about(writes); len(got) != 1 {
+				t.Errorf("writes %q", got)
+			}
+			asked := r.git.Reset()
+			r.later(unhealthyFor + time.Second)
+			r.until("it is told anew", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
+			if asked = r.git.Reset(); asked.InfoRefs > 0 {
+				t.Errorf("the remote was asked %d times", asked.InfoRefs)
+			}
+			if got := about(r.writes.take()); len(got) != 1 || got[0] != "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/health" {
+				t.Errorf("writes %q", got)
+			}
+			if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			repo = r.until("it is well again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "QuotaReached" || len(repo.Status.FieldErrors) > 0 {
+				t.Errorf("condition %+v, fieldErrors %+v", c, repo.Status.FieldErrors)
+			}
+			if c := condition(repo, "Ready"); c.Status != "True" || c.Reason != "Available" {
+				t.Errorf("condition %+v", c)
+			}
+		})
+	}
+}
+
+// blockedStatus is the status of a Repository that somebody has blocked a minute
+// before.
+func blockedStatus(repositories, resources int64) string {
+	return fmt.Sprintf(`{"status":{"observedGeneration":1,"quota":{"maxRepositories":%d,"maxResourcesPerRepository":%d},
+		"health":{"healthy":false,"error":"health","checked":%d,"message":["namespace quota exceeded: 2/1 repositories"]},
+		"conditions":[{"type":"NamespaceQuota","status":"False","reason":"QuotaExceeded","message":"namespace quota exceeded: 2/1 repositories","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"},
+			{"type":"Ready","status":"False","reason":"QuotaExceeded","message":"namespace quota exceeded: 2/1 repositories","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"}],
+		"sync":{"state":"error","message":["Repository is unhealthy"]}}}`, repositories, resources, time.Now().UnixMilli())
+}
+
+// TestQuotaIsRaised: a higher limit lets a blocked Repository go on by itself.
+func TestQuotaIsRaised(t *testing.T) {
+	t.Parallel()
+	mine := new(turnOf)
+	r := newRig(t, "embedded", func(_ *rig, o *Options) { o.Quota, o.Tenure = Quota{Repositories: 3, Resources: 0}, mine })
+	r.repo.Add(t, "a.json")
+	r.create(nil, nil)
+	r.second()
+	r.state(blockedStatus(1, 7))
+	r.begin(mine)
+	repo := r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "WithinQuota" || c.Message != "within quota: 2/3 repositories" || c.LastTransitionTime == "2026-01-01T00:00:00Z" {
+		t.Errorf("condition %+v", c)
+	}
+	if q := repo.Status.Quota; q.MaxRepositories != 3 || q.MaxResourcesPerRepository != 0 || repo.Status.Sync.State != "pending" {
+		t.Errorf("quota %+v, sync %+v", q, repo.Status.Sync)
+	}
+}
+
+// TestQuotaOfOthers: limits that were written by somebody else hold, and are not
+// written.
+func TestQuotaOfOthers(t *testing.T) {
+	t.Parallel()
+	mine := new(turnOf)
+	r := newRig(t, "real", func(_ *rig, o *Options) { o.Quota, o.Tenure = Quota{Stated, Stated}, mine })
+	r.repo.Add(t, "a.json")
+	r.create(nil, nil)
+	r.second()
+	r.state(blockedStatus(1, 7))
+	r.begin(mine)
+	r.later(unhealthyFor + time.Second)
+	eventually(t, "it is looked at", func() bool {
+		repo, _ := r.get()
+		return repo.Status.Health.Checked > time.Now().Add(30*time.Second).UnixMilli()
+	})
+	repo, _ := r.get()
+	if c := condition(repo, "NamespaceQuota"); c.Status != "False" || c.LastTransitionTime != "2026-01-01T00:00:00Z" || repo.Status.Health.Healthy {
+		t.Errorf("condition %+v, health %+v", c, repo.Status.Health)
+	}
+	// Whoever wrote the limit raises it.
+	r.state(`{"status":{"quota":{"maxRepositories":2}}}`)
+	repo = r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Message != "namespace quota reached: 2/2 repositories" {
+		t.Errorf("condition %+v", c)
+	}
+	if q := repo.Status.Quota; q.MaxRepositories != 2 || q.MaxResourcesPerRepository != 7 {
+		t.Errorf("quota %+v", q)
+	}
+	r.state(`{"status":{"quota":{"maxRepositories":1}}}`)
+	r.until("it is blocked again", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
+	if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), "second", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.until("there is room again", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	for _, w := range about(r.writes.take()) {
+		if strings.Contains(w, "/status/quota") {
+			t.Errorf("write %q", w)
+		}
+	}
+}
+
+// turnOf is whether the controller has its turn.
+type turnOf struct{ atomic.Bool }
+
+func (o *turnOf) Mine(Key) bool { return o.Load() }
+
+// begin lets the controller look at "site".
+func (r *rig) begin(mine *turnOf) {
+	mine.Store(true)
+	r.controller.Wake(r.namespace, "site")
+}
