@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,16 +84,21 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		"githubEnterprise": map[string]any{"serverUrl": host.URL, "url": host.URL + "/team/site", "branch": "main"},
 		"sync":             map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}, nil)
 
+	repository := func() api.Repository {
+		t.Helper()
+		u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		repo, err := api.RepositoryView(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return repo
+	}
 	pulled := func(ref string) func() bool {
 		return func() bool {
-			u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			repo, err := api.RepositoryView(u)
-			if err != nil {
-				t.Fatal(err)
-			}
+			repo := repository()
 			if repo.Status.Sync.State == api.StateError {
 				t.Fatalf("the pull failed: %q", repo.Status.Sync.Message)
 			}
@@ -103,6 +109,14 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	first := host.Minted()
 	if len(first) != 1 {
 		t.Fatalf("%d tokens were minted", len(first))
+	}
+
+	// The status tells when it ends, and the API keeps it sealed.
+	if status := repository().Status.Token; status.Expiration-status.LastUpdated < (59 * time.Minute).Milliseconds() {
+		t.Errorf("status.token %+v", status)
+	}
+	if sealed, err := a.embedded.SecretOf(t.Context(), "default", "site", "token"); err != nil || string(sealed) != first[0] {
+		t.Errorf("the API keeps %d bytes, %v", len(sealed), err)
 	}
 
 	// The token is revoked before its end: the next pull has a new one, and does

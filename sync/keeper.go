@@ -59,7 +59,7 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
 		Quota: a.cfg.Limits.quota(a.embedded != nil), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
-		Hooks: a.hooksToMake(), Meter: a.metrics.Keeper(),
+		Hooks: a.hooksToMake(), Tokens: a.tokensToMint(), Facts: a.factsOf, Meter: a.metrics.Keeper(),
 		Observe: func(e repos.Event) {
 			a.board.note(view.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},

@@ -55,6 +55,10 @@ func (c Connection) app() *api.GitHubApp {
 	return nil
 }
 
+// Mints says that tokens are made of the Connection: it is that of a GitHub App.
+// The others hold one.
+func (c Connection) Mints() bool { return c.app() != nil }
+
 func orEmpty(app *api.GitHubApp) *api.GitHubApp {
 	if app == nil {
 		return &api.GitHubApp{}

@@ -21,6 +21,9 @@ const (
 	jwtLife   = 9 * time.Minute // from its beginning: it ends 8 minutes from now
 )
 
+// ProofLife is for how long the proof of an App's identity is good.
+const ProofLife = jwtLife - jwtBefore
+
 // shortestKey is what GitHub's keys have, in bits; shorter ones are refused by
 // crypto/rsa below 1024.
 const shortestKey = 2048

@@ -46,6 +46,20 @@ func (m *Minter) Mint(ctx context.Context, c Connection, t Target) (auth.Token, 
 	return made.Token, err
 }
 
+// MintFor is Mint for whoever has other ways where there is nothing to mint: the
+// token has no value when this agent has no secret of the Connection, or tokens are
+// not for the URL.
+func (m *Minter) MintFor(ctx context.Context, c Connection, t Target) (auth.Token, error) {
+	if a, err := auth.ParseAddress(t.URL); err != nil || a.Scheme == "ssh" || a.Scheme == "file" {
+		return auth.Token{}, nil
+	}
+	token, err := m.Mint(ctx, c, t)
+	if isNoSecret(err) {
+		return auth.Token{}, nil
+	}
+	return token, err
+}
+
 func (m *Minter) mint(ctx context.Context, c Connection, a auth.Address) (minted, error) {
 	secret, err := m.secret(ctx, c)
 	if err != nil {

@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"context"
 	"time"
 
 	"limpet/sync/api"
@@ -8,16 +9,18 @@ import (
 
 // again is when the Repository is looked into next without any event, by the local
 // clock, and how often that happens.
-func (r *reconciling) again() (time.Time, time.Duration) {
+func (r *reconciling) again(ctx context.Context) (time.Time, time.Duration) {
 	repo, err := api.RepositoryView(r.obj)
 	if err != nil {
 		return time.Time{}, 0
 	}
 	r.gather(repo)
+	r.gatherToken(ctx)
 	at, period := r.facts.nextLook()
 	if missing := r.note.missing; !missing.IsZero() {
 		at = earlier(at, missing.Add(lostAfter))
 	}
+	at = earlier(at, r.nextToken())
 	r.gatherHook()
 	if r.o.Hooks != nil && r.facts.repo.Status.Health.Healthy {
 		switch retry := r.note.hookAfter; {

@@ -131,6 +131,9 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 	w := &change{obj: obj, now: c.now()}
 	if due {
 		w.set(wireHealth(h), "health")
+		if told := proof(obj, found, h); told != nil {
+			w.set(told, "token")
+		}
 	}
 	if obj.GetGeneration() != status.ObservedGeneration {
 		w.set(obj.GetGeneration(), "observedGeneration")
@@ -146,6 +149,18 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 		c.log.Warn("connection is not healthy", "connection", k.Name, "namespace", k.Namespace, "reason", found.ready().Reason, "err", found.ready().Message)
 	}
 	return c.later(h, now), window(h), nil
+}
+
+// proof is status.token of a Connection that proves its identity with what it makes
+// each time: when it did so last, and how long that was good. It goes with the note
+// of the health. The proof itself is for the whole of the App, and is given to nobody
+// but its host.
+func proof(obj *unstructured.Unstructured, found finding, h api.HealthState) map[string]any {
+	connection, err := forge.ConnectionOf(obj)
+	if err != nil || !found.ok() || !connection.Mints() {
+		return nil
+	}
+	return map[string]any{"lastUpdated": h.Checked, "expiration": h.Checked + forge.ProofLife.Milliseconds()}
 }
 
 // later is when the next check is due, by the local clock.

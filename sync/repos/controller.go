@@ -20,6 +20,8 @@
 //	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
 //	wire.go        patch and pull job, by the API
 //	hook.go        the webhook, where the host takes one
+//	token.go       the token, where its Connection mints one
+//	identity.go    the number by which the host knows it
 //	hooksecret.go  what it is signed with, before and after the host has it
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
@@ -42,6 +44,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
 	"limpet/sync/git"
 )
 
@@ -79,7 +83,10 @@ type Options struct {
 	// nil = that is left to others, with its finalizers.
 	Leaver Leaver
 	Unhook func(ctx context.Context, repo *unstructured.Unstructured) error
-	Hooks  *Hooks // nil = no webhooks are made
+	Hooks  *Hooks  // nil = no webhooks are made
+	Tokens *Tokens // nil = none are minted
+	// Facts asks the host of a Repository what it knows of it; nil = nobody is asked.
+	Facts  func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error)
 	Tenure Tenure // nil = all are this controller's
 	Uses   Uses   // nil = nobody wants to know
 	// Since says that what was pulled before may have been lost; zero = nothing was.
@@ -130,6 +137,11 @@ type note struct {
 	owed       bool      // see facts
 	whole      bool      // it was pulled whole since this process runs
 	hookAfter  time.Time // when the webhook is tried again; zero = nothing was in its way
+	tokenAfter time.Time // the same for the token of its Connection
+	sealAfter  time.Time // and for secure values, which the API did not take
+	factsAfter time.Time // and for what its host knows of it
+	settled    int64     // see facts
+	identified string    // the URL whose repository the spec names by its number
 
 	// last is what the last patch has made, and before are the versions that it
 	// replaced: the watch may show them for a while.

@@ -52,6 +52,8 @@ func TestTrigger(t *testing.T) {
 		{"spec_changed before resync_interval: generation ≠ observedGeneration", specChanged, []func(*facts){old, func(f *facts) { f.generation = 3 }}},
 		{"resync_interval before health_stale", resyncInterval, []func(*facts){old, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
 		{"health_stale before unblock", healthStale, []func(*facts){blocked, func(f *facts) { f.repo.Status.Health.Checked = ago(time.Hour) }}},
+		{"unblock before token_generation", unblock, []func(*facts){blocked, func(f *facts) { f.token = &tokenFacts{} }}},
+		{"token_generation before quota_changed", tokenGeneration, []func(*facts){func(f *facts) { f.token, f.quota.Resources = &tokenFacts{}, 7 }}},
 		{"unblock before quota_changed", unblock, []func(*facts){blocked, func(f *facts) { f.quota.Resources = 7 }}},
 		{"quota_changed", quotaChanged, []func(*facts){func(f *facts) { f.quota.Resources = 7 }}},
 	} {

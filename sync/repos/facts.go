@@ -29,6 +29,9 @@ type facts struct {
 	gone  bool // the status names a pull under way whose job exists no more
 	owed  bool // a pull of everything could not be queued because another one was under way
 	lost  bool // what was pulled may have been lost since
+
+	settled int64       // a generation of our own making, which asks for nothing
+	token   *tokenFacts // nil = no token is to be minted
 }
 
 // start is when a controller began and how many Repositories there were, to
@@ -44,7 +47,10 @@ func intervalOf(repo api.Repository) time.Duration {
 }
 
 // specChanged says that nobody has dealt with the spec as it is.
-func (f *facts) specChanged() bool { return f.generation != f.repo.Status.ObservedGeneration }
+func (f *facts) specChanged() bool { return !f.observed() && f.generation != f.settled }
+
+// observed says that the status tells the generation that is.
+func (f *facts) observed() bool { return f.generation == f.repo.Status.ObservedGeneration }
 
 // over says that the namespace has more Repositories than it may have.
 func (f *facts) over() bool { return f.quota.Repositories > 0 && f.count > f.quota.Repositories }
@@ -85,6 +91,7 @@ const (
 	resyncInterval   trigger = "resync_interval"
 	healthStale      trigger = "health_stale"
 	unblock          trigger = "unblock"
+	tokenGeneration  trigger = "token_generation"
 	quotaChanged     trigger = "quota_changed"
 )
 
@@ -92,6 +99,7 @@ const (
 type flags struct {
 	blocked, over, unblock      bool
 	spec, resync, health, quota bool
+	token                       bool
 }
 
 func (f *facts) flags() flags {
@@ -100,6 +108,8 @@ func (f *facts) flags() flags {
 		blocked: over && blocked, over: over && !blocked, unblock: blocked && !over,
 		spec: f.specChanged(), resync: f.resyncDue(), quota: f.quotaChanged(),
 		health: f.healthDue(),
+		// What is not in order has its token looked after when it is looked after itself.
+		token: f.tokenDue() && (f.repo.Status.Health.Healthy || f.healthDue()),
 	}
 }
 
@@ -131,6 +141,8 @@ func (f flags) trigger() trigger {
 		return healthStale
 	case f.unblock:
 		return unblock
+	case f.token:
+		return tokenGeneration
 	case f.quota:
 		return quotaChanged
 	}

@@ -176,7 +176,7 @@ func (r *reconciling) makeHook(ctx context.Context, registry Registry, id string
 	if err != nil {
 		return forge.Hook{}, err
 	}
-	want.Secret = forge.Secret(secret)
+	want.Secret, r.hookSecret = forge.Secret(secret), secret
 	write := registry.Edit
 	if id == "" {
 		write = registry.Create

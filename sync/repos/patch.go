@@ -1,6 +1,8 @@
 package repos
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,9 +26,11 @@ const unhealthyText = "Repository is unhealthy"
 // made for the object as it was seen: the patch is refused when that is not the
 // last word any more. Nothing that says the same already is written.
 type change struct {
-	obj *unstructured.Unstructured
-	now time.Time // of the server
-	ops []op
+	obj      *unstructured.Unstructured
+	now      time.Time // of the server
+	ops      []op
+	secrets  bool // some are of secure values
+	observed bool // one is of the generation
 }
 
 // set writes a member of the status. "add" replaces what is there, and needs
@@ -37,6 +41,31 @@ func (c *change) set(value any, path ...string) {
 		at += "/" + name
 	}
 	c.ops = append(c.ops, op{"add", at, value})
+}
+
+// secret gives the server a value to seal; "" takes the one of that name away.
+func (c *change) secret(name, value string) {
+	if _, there := c.obj.Object["secure"].(map[string]any); !there && !c.secrets {
+		c.ops = append(c.ops, op{"add", "/secure", map[string]any{}})
+	}
+	c.secrets = true
+	member := map[string]any{"create": value}
+	if value == "" {
+		member = map[string]any{"remove": true}
+	}
+	c.ops = append(c.ops, op{"add", "/secure/" + name, member})
+}
+
+// withoutSecrets drops what is about secure values.
+func (c *change) withoutSecrets() {
+	c.ops = slices.DeleteFunc(c.ops, func(o op) bool { return o.Path == "/secure" || strings.HasPrefix(o.Path, "/secure/") })
+	c.secrets = false
+}
+
+// observe says up to which generation the spec was dealt with.
+func (c *change) observe(generation int64) {
+	c.observed = true
+	c.set(generation, "observedGeneration")
 }
 
 // patch is what was gathered, nil when there is nothing to write.

@@ -27,8 +27,11 @@ type probe struct {
 
 	asked bool
 	took  time.Duration
-	ref   git.Ref
-	err   error // *git.Error, nil when there was an answer
+	// renewed says that the host did not take the token from memory, and that there
+	// is another now.
+	renewed bool
+	ref     git.Ref
+	err     error // *git.Error, nil when there was an answer
 }
 
 // prepare finds out how the remote is asked. An error is of the moment.
@@ -80,7 +83,7 @@ func (p *probe) ask(ctx context.Context) error {
 	if creds := p.remote.Creds; git.KindOf(p.err) == git.Auth && creds != nil && creds.Forget != nil {
 		// A token from memory that was revoked: there may be a new one.
 		if again, err := p.c.o.Remote(limited, p.key.Namespace, p.key.Name, p.repo); err == nil {
-			p.remote = again
+			p.remote, p.renewed = again, true
 			p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, branch)
 		}
 	}

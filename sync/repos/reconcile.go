@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/admission"
 	"limpet/sync/api"
 )
 
@@ -19,6 +20,7 @@ const (
 	phaseBranch = "branch"
 	phaseStatus = "status"
 	phaseSync   = "sync"
+	phaseToken  = "token"
 )
 
 // lostAfter is how long the job of a pull under way may be out of sight before it
@@ -55,8 +57,12 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	n := c.noteOf(k, string(obj.GetUID()))
 	r := &reconciling{Controller: c, key: k, obj: obj, note: n}
 	r.gather(repo)
-	r.due = r.facts.flags()
 	wish := c.wished(k)
+	if wish != 0 {
+		n.tokenAfter = time.Time{}
+	}
+	r.gatherToken(ctx)
+	r.due = r.facts.flags()
 	r.due.health = r.due.health || wish.due(repo.Status.Health)
 	r.gatherHook()
 	if r.due.trigger() != "" || r.hookDue != "" {
@@ -65,7 +71,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 			return time.Time{}, 0, err
 		}
 	}
-	next, period = r.again()
+	next, period = r.again(ctx)
 	return next, period, nil
 }
 
@@ -112,6 +118,8 @@ type reconciling struct {
 
 	hookURL string  // of the webhook that is wanted; "" = none
 	hookDue trigger // "" = nothing is to do about it
+
+	hookSecret string // of the webhook that was made now
 }
 
 // gatherHook finds out whether something is to do about the webhook.
@@ -140,7 +148,7 @@ func (r *reconciling) gather(repo api.Repository) {
 	if f.pulledWhole() {
 		n.owed, n.whole = false, true
 	}
-	f.owed = n.owed
+	f.owed, f.settled = n.owed, n.settled
 	f.lost = !n.whole && repo.Status.Sync.Finished > 0 && time.UnixMilli(repo.Status.Sync.Finished).Before(r.o.Since)
 	f.job, f.gone = r.sight(repo.Status.Sync)
 }
@@ -180,7 +188,11 @@ func (r *reconciling) sight(sync api.SyncStatus) (job, gone bool) {
 func (r *reconciling) run(ctx context.Context) error {
 	blocked := r.due.over || r.due.blocked
 	check := r.due.health || r.due.unblock
-	if !blocked && (check || (r.due.resync || r.hookDue != "") && r.facts.repo.Status.Health.Healthy) {
+	found := finding{}
+	if check && !blocked {
+		found = r.rules()
+	}
+	if !blocked && found.ok() && (check || (r.due.resync || r.due.token || r.hookDue != "") && r.facts.repo.Status.Health.Healthy) {
 		p, err := r.prepare(ctx, r.key, r.facts.repo)
 		if err != nil {
 			r.o.Meter.Failed(phaseBuild, false)
@@ -194,12 +206,11 @@ func (r *reconciling) run(ctx context.Context) error {
 			defer r.leave(host)
 		}
 	}
-	found := finding{}
 	switch {
 	case blocked:
 		check = true
 		found = overQuotaFinding(r.facts.namespaceQuota().Message)
-	case check:
+	case check && found.ok():
 		var err error
 		if found, err = r.examine(ctx); err != nil {
 			return err
@@ -245,25 +256,23 @@ func (r *reconciling) leave(host string) {
 	}
 }
 
-// examine checks the health. A branch that is not named is filled in with the one
-// of the remote.
+// rules checks what can be checked without asking anybody: nobody is given a token
+// for a Repository that breaks them.
+func (r *reconciling) rules() finding {
+	if errs := admission.Check(r.obj, r.obj); len(errs) > 0 {
+		return structural(errs)
+	}
+	return finding{}
+}
+
+// examine checks the health. What a person may leave out of the spec is filled in.
 func (r *reconciling) examine(ctx context.Context) (found finding, err error) {
 	found, broken, err := r.probe.examine(ctx, r.obj, r.obj)
 	if broken || err != nil {
 		return found, err
 	}
 	r.o.Meter.Checked(found.ok(), r.probe.took)
-	if branch := r.probe.defaultBranch(); branch != "" {
-		ops := append(guard(r.obj, "spec"), op{"add", "/spec/" + r.facts.repo.Spec.Type + "/branch", branch})
-		now, err := r.server.patch(ctx, r.key, false, ops)
-		if err != nil {
-			r.o.Meter.Failed(phaseBranch, false)
-			return finding{}, err
-		}
-		r.wrote(now)
-		r.facts.generation, r.note.generation = now.GetGeneration(), now.GetGeneration()
-	}
-	return found, nil
+	return found, r.complete(ctx, found)
 }
 
 // write tells what was found, in one patch, and then queues the pull. A pull that
@@ -278,10 +287,13 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 		switch hook, changed := r.hook(ctx); {
 		case changed && hook == nil:
 			c.ops = append(c.ops, op{Op: "remove", Path: "/status/webhook"})
+			r.handOver(ctx, c)
 		case changed:
 			c.set(hook, "webhook")
+			r.handOver(ctx, c)
 		}
 	}
+	r.token(ctx, c)
 	if f.quotaChanged() {
 		c.quota(f.quota)
 	}
@@ -292,8 +304,8 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 		c.fieldErrors(found.errors)
 	}
 	waits := queue != nil && f.job
-	if f.specChanged() && !waits {
-		c.set(f.generation, "observedGeneration")
+	if !f.observed() && !waits {
+		c.observe(f.generation)
 	}
 	wanted := []api.Condition{f.namespaceQuota()}
 	if check {
@@ -314,7 +326,7 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 		c.sync(status.Sync, healthy, queue)
 	}
 	if ops := c.patch(); ops != nil {
-		now, err := r.server.patch(ctx, r.key, true, ops)
+		now, err := r.send(ctx, c)
 		if err != nil {
 			r.o.Meter.Failed(phaseStatus, false)
 			return err

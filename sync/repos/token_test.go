@@ -1,0 +1,528 @@
+package repos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+	"limpet/sync/forge/forgetest"
+	"limpet/sync/git"
+	"limpet/sync/workers"
+)
+
+func TestTokenIsDue(t *testing.T) {
+	t.Parallel()
+	in := func(d time.Duration) int64 { return at.Add(d).UnixMilli() }
+	hour := func(left time.Duration) api.TokenStatus {
+		return api.TokenStatus{LastUpdated: in(left - time.Hour), Expiration: in(left)}
+	}
+	for _, c := range []struct {
+		rule   string
+		token  *tokenFacts
+		status api.TokenStatus
+		due    bool
+	}{
+		{"no connection that mints", nil, api.TokenStatus{}, false},
+		{"no secure.token", &tokenFacts{}, hour(time.Hour), true},
+		{"lastUpdated == 0", &tokenFacts{held: true}, api.TokenStatus{Expiration: in(time.Hour)}, true},
+		{"expiration 0 = never", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: 1}, false},
+		{"good for a while", &tokenFacts{held: true}, hour(131 * time.Second), false},
+		{"expiry < now + 2 × resync + 10 s", &tokenFacts{held: true}, hour(130 * time.Second), true},
+		{"it has ended", &tokenFacts{held: true}, hour(-time.Hour), true},
+		{"the object is younger than 10 s", &tokenFacts{held: true, created: at.Add(-9 * time.Second)}, hour(time.Second), false},
+		{"a short life is not renewed all the time", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(99 * time.Second)}, false},
+		{"but in its last fifth", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: in(-80 * time.Second), Expiration: in(20 * time.Second)}, true},
+		{"a stamp of the far future", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: in(-time.Second), Expiration: in(72 * time.Hour)}, true},
+	} {
+		f := inOrder(func(f *facts) { f.token, f.repo.Status.Token = c.token, c.status })
+		if c.token != nil {
+			c.token.resync = time.Minute
+		}
+		if got := f.tokenDue(); got != c.due {
+			t.Errorf("%s: %t", c.rule, got)
+		}
+		if ill := inOrder(func(f *facts) { f.token, f.repo.Status.Token = c.token, c.status; f.repo.Status.Health.Healthy = false }); ill.flags().token {
+			t.Errorf("%s: due for one that is not in order and rests", c.rule)
+		}
+	}
+}
+
+// minting is a rig with a fake GitHub Enterprise in front of the Git host, whose App
+// mints the only tokens that are let in.
+type minting struct {
+	*rig
+	host  *forgetest.Host
+	app   *forgetest.App
+	where *forgetest.Installation
+	seals bool
+}
+
+func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minting {
+	t.Helper()
+	m := &minting{host: forgetest.New(t, forgetest.Options{}), seals: server == "embedded"}
+	m.where = &forgetest.Installation{Account: "team", Repositories: []string{"site"}, Permissions: forgetest.AllPermissions()}
+	m.app = m.host.App(t, "123456", map[string]*forgetest.Installation{"454545": m.where})
+	m.host.Add("team/site", forgetest.Repository{DefaultBranch: apitest.Branch})
+	hosts := forge.New(forge.Options{AllowInsecure: true})
+	t.Cleanup(hosts.Close)
+	minter := forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
+		return &auth.ConnectionSecret{PrivateKey: m.app.Key, Source: "the test"}, nil
+	}, auth.NewTokens(0))
+	m.rig = newRig(t, server, func(r *rig, o *Options) {
+		r.git = apitest.Git(t, apitest.GitOptions{Accept: func(user, token, path string) bool {
+			return m.host.Accepts(user, token, strings.TrimSuffix(path, ".git"))
+		}})
+		get := func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+			return r.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		}
+		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+			return workers.Remote(ctx, namespace, name, repo, minter.Source(get), true)
+		}
+		o.Resync = time.Minute
+		o.Tokens = &Tokens{
+			Mint: func(ctx context.Context, u *unstructured.Unstructured) (auth.Token, error) {
+				found, err := get(ctx, u.GetNamespace(), "app")
+				if err != nil {
+					return auth.Token{}, err
+				}
+				c, err := forge.ConnectionOf(found)
+				if err != nil || !c.Mints() {
+					return auth.Token{}, err
+				}
+				return minter.MintFor(ctx, c, forge.TargetOf(u))
+			},
+			Seals: func(context.Context) (bool, error) { return m.seals, nil },
+		}
+		o.Hooks = &Hooks{Secrets: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+			return hosts.Remote(ctx, forge.TargetOf(repo), creds)
+		}}
+		o.Facts = func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error) {
+			remote, err := hosts.Remote(ctx, forge.TargetOf(repo), creds)
+			if err != nil {
+				return forge.Facts{}, err
+			}
+			return remote.Facts(ctx)
+		}
+		if change != nil {
+			change(r, o)
+		}
+	})
+	m.host.Behind(m.git)
+	m.git.Serve("team/site.git", m.repo.Dir)
+	m.repo.Add(t, "a.json")
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "App", "type": "githubEnterprise",
+		"githubEnterprise": map[string]any{"appID": "123456", "installationID": "454545", "serverUrl": m.host.URL}}}}
+	u.SetAPIVersion(api.Connections.GroupVersion().String())
+	u.SetKind("Connection")
+	u.SetName("app")
+	if _, err := m.client.Resource(api.Connections).Namespace(m.namespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// use makes the Repository that uses the Connection.
+func (m *minting) use(spec map[string]any) {
+	m.t.Helper()
+	all := map[string]any{"type": "githubEnterprise", "git": nil, "connection": map[string]any{"name": "app"}, "sync": map[string]any{"enabled": false},
+		"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": apitest.Branch}}
+	for k, v := range spec {
+		all[k] = v
+	}
+	m.create(all, nil)
+}
+
+// sealed are the values that the embedded API keeps of Repositories, by field.
+func (m *minting) sealed() map[string]string {
+	m.t.Helper()
+	repo, _ := m.get()
+	out := map[string]string{}
+	for field, value := range repo.Secure {
+		plain, err := m.store.Secret(m.t.Context(), "secure/"+api.ProvisioningGroup+"/repositories/"+m.namespace+"/site/"+value.Name)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		out[field] = string(plain)
+	}
+	return out
+}
+
+// secretsIn looks for tokens and the key in what the API shows and the controller has
+// written for others to read.
+func (m *minting) secretsIn(tokens []string) {
+	m.t.Helper()
+	_, shown := m.get()
+	text, err := shown.MarshalJSON()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := m.store.Backup(m.t.Context(), &file); err != nil {
+		m.t.Fatal(err)
+	}
+	for _, secret := range append(tokens, string(m.app.Key[40:100])) {
+		if bytes.Contains(text, []byte(secret)) || bytes.Contains(file.Bytes(), []byte(secret)) {
+			m.t.Error("a secret can be read")
+		}
+	}
+}
+
+// TestToken: a token is minted once for the look at the remote and for the status, is
+// told in the one patch of the reconcile, given to a server that seals it and to no
+// other, and renewed before its end and when the host refuses it.
+func TestToken(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			m := newMinting(t, server, nil)
+			m.use(nil)
+			repo := m.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+			first := m.host.Minted()
+			if len(first) != 1 {
+				t.Fatalf("%d tokens were minted", len(first))
+			}
+			life := time.UnixMilli(repo.Status.Token.Expiration).Sub(time.UnixMilli(repo.Status.Token.LastUpdated))
+			if life > time.Hour || life < 59*time.Minute {
+				t.Errorf("status.token %+v", repo.Status.Token)
+			}
+			secret := ", add /secure, add /secure/token"
+			again := ", add /secure/token"
+			if !m.seals {
+				secret, again = "", ""
+			}
+			const patch = "PATCH repositories/site/status: test /metadata/resourceVersion, "
+			if got, want := m.writes.take(), patch+"add /status, add /status/health, add /status/observedGeneration, add /status/conditions, add /status/token"; len(got) != 1 ||
+				!sameOps(got[0], want+secret) {
+				t.Fatalf("writes\n%q\nwant\n%q", got, want+secret)
+			}
+			check := func(token string) {
+				t.Helper()
+				repo, _ := m.get()
+				if m.seals && m.sealed()["token"] != token || !m.seals && len(repo.Secure) > 0 {
+					t.Errorf("secure %v", repo.Secure)
+				}
+				m.secretsIn([]string{token})
+			}
+			check(first[0])
+
+			m.later(30 * time.Minute)
+			m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
+			if got := m.writes.take(); len(got) != 1 || strings.Contains(got[0], "token") {
+				t.Errorf("a token that is good was written: %q", got)
+			}
+			if at := m.controller.Next(m.namespace, "site"); at.After(time.Now().Add(28 * time.Minute)) {
+				t.Errorf("the next look is at %v", at)
+			}
+
+			m.later(28 * time.Minute)
+			now := m.until("it is renewed", func(now api.Repository) bool { return now.Status.Token.Expiration > repo.Status.Token.Expiration })
+			if got := m.writes.take(); len(got) != 1 || !strings.Contains(got[0], "add /status/token"+again) {
+				t.Errorf("writes %q", got)
+			}
+
+			m.host.Revoke(first[0])
+			m.later(healthyFor + time.Second)
+			m.until("the new one is told", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > now.Status.Token.LastUpdated })
+			second := m.host.Minted()
+			if got := m.writes.take(); len(second) != 1 || second[0] == first[0] || len(got) != 1 || !strings.Contains(got[0], "add /status/token"+again) {
+				t.Errorf("%d tokens, writes %q", len(second), got)
+			}
+			check(second[0])
+			if repo, _ := m.get(); !repo.Status.Health.Healthy {
+				t.Errorf("health %+v", repo.Status.Health)
+			}
+		})
+	}
+}
+
+// sameOps compares a patch but for the order of its operations.
+func sameOps(got, want string) bool {
+	sorted := func(s string) []string {
+		what, ops, _ := strings.Cut(s, ": ")
+		all := strings.Split(ops, ", ")
+		slices.Sort(all)
+		return append(all, what)
+	}
+	return slices.Equal(sorted(got), sorted(want))
+}
+
+// TestNoToken: nobody mints for a Repository that breaks the rules, is suspended or
+// belongs to somebody else, nor in the place of a Secret that a person has made.
+func TestNoToken(t *testing.T) {
+	t.Parallel()
+	asked := func(m *minting) bool {
+		return slices.ContainsFunc(m.host.Requests(), func(s string) bool { return strings.Contains(s, "/app") })
+	}
+	t.Run("broken rules", func(t *testing.T) {
+		t.Parallel()
+		m := newMinting(t, "real", nil)
+		m.use(map[string]any{"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": apitest.Branch, "path": "../up"}})
+		repo := m.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+		if repo.Status.Health.Healthy || asked(m) || repo.Status.Token.LastUpdated != 0 {
+			t.Errorf("status %+v", repo.Status)
+		}
+		m.wrote(1)
+	})
+	t.Run("left alone", func(t *testing.T) {
+		t.Parallel()
+		var mine atomic.Bool
+		m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.Tenure = tenureOf(mine.Load) })
+		m.use(nil)
+		eventually(t, "it was looked into", func() bool { return m.controller.queue.Len() == 0 && len(m.controller.repos.Sights()) == 1 })
+		if asked(m) || len(m.writes.take()) > 0 {
+			t.Error("a token was minted for the Repository of another")
+		}
+		mine.Store(true)
+		m.controller.Wake(m.namespace, "site")
+		m.until("it is mine", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > 0 })
+	})
+	t.Run("suspended", func(t *testing.T) {
+		t.Parallel()
+		var mine atomic.Bool
+		m := newMinting(t, "embedded", func(r *rig, o *Options) {
+			var err error
+			if o.Suspensions, err = OpenSuspensions(t.Context(), r.store); err != nil {
+				t.Fatal(err)
+			}
+			o.Tenure = tenureOf(mine.Load)
+		})
+		m.use(nil)
+		_, u := m.get()
+		until := time.Now().Add(time.Hour)
+		if err := m.controller.o.Suspensions.Suspend(t.Context(), Suspension{Namespace: m.namespace, Repository: "site", UID: string(u.GetUID()), Until: until}); err != nil {
+			t.Fatal(err)
+		}
+		mine.Store(true)
+		m.controller.Wake(m.namespace, "site")
+		eventually(t, "it rests", func() bool { return m.controller.Next(m.namespace, "site").Equal(until) })
+		if asked(m) || len(m.writes.take()) > 0 {
+			t.Error("a token was minted for a Repository that is suspended")
+		}
+	})
+	t.Run("a person's Secret", func(t *testing.T) {
+		t.Parallel()
+		m := newMinting(t, "embedded", nil)
+		m.use(nil)
+		m.until("a token is there", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > 0 })
+		m.merge(`{"spec":{"title":"x"},"secure":{"token":{"name":"mine"}}}`)
+		m.later(2 * time.Hour)
+		m.until("the change is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 2 })
+		repo, _ := m.get()
+		if repo.Secure["token"].Name != "mine" {
+			t.Errorf("secure %v", repo.Secure)
+		}
+	})
+}
+
+type tenureOf func() bool
+
+func (t tenureOf) Mine(Key) bool { return t() }
+
+// TestTokenRefused: an installation that was suspended is told as the fault of the
+// Connection, in one patch, and when it is over the Repository is well by itself.
+func TestTokenRefused(t *testing.T) {
+	t.Parallel()
+	m := newMinting(t, "embedded", nil)
+	m.host.Change(func() { m.where.Suspended = true })
+	m.use(nil)
+	repo := m.until("it is told", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	if c := condition(repo, "Ready"); c.Status != "False" || c.Reason != "AuthenticationFailed" || repo.Status.Token.LastUpdated != 0 ||
+		len(repo.Status.FieldErrors) != 1 || repo.Status.FieldErrors[0].Field != "spec.connection.name" {
+		t.Errorf("condition %+v, status %+v", c, repo.Status)
+	}
+	m.wrote(1)
+	m.host.Change(func() { m.where.Suspended = false })
+	m.later(unhealthyFor + time.Second)
+	repo = m.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	if repo.Status.Token.LastUpdated == 0 || m.sealed()["token"] != m.host.Minted()[0] {
+		t.Errorf("status.token %+v", repo.Status.Token)
+	}
+	m.wrote(1)
+}
+
+// refusing is an API that says it takes secure values, and does not.
+type refusing struct {
+	next http.RoundTripper
+	no   *atomic.Bool
+}
+
+func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body == nil || req.Method != http.MethodPatch || !r.no.Load() {
+		return r.next.RoundTrip(req)
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	if !bytes.Contains(body, []byte("/secure")) {
+		return r.next.RoundTrip(req)
+	}
+	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no secure values for you"}`
+	return &http.Response{StatusCode: 403, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(status)), Request: req}, nil
+}
+
+// TestNoSecureValues: an API that cannot keep a secret is told the rest.
+func TestNoSecureValues(t *testing.T) {
+	t.Parallel()
+	var no atomic.Bool
+	no.Store(true)
+	m := newMinting(t, "embedded", func(r *rig, _ *Options) { r.writes.next = refusing{r.writes.next, &no} })
+	m.use(nil)
+	repo := m.until("the rest is told", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	if repo.Status.Token.LastUpdated == 0 || len(repo.Secure) > 0 {
+		t.Errorf("status.token %+v, secure %v", repo.Status.Token, repo.Secure)
+	}
+	m.wrote(2)
+	m.later(time.Second)
+	no.Store(false)
+	m.later(refusedCooldown + time.Second)
+	m.until("the token is there", func(repo api.Repository) bool { return repo.Secure["token"].Name != "" })
+	for _, line := range m.writes.take() {
+		if strings.HasSuffix(line, "[403]") {
+			t.Errorf("it was tried again: %s", line)
+		}
+	}
+}
+
+// TestHandOver: a server that seals has the secret of the webhook that limpet makes,
+// as long as there is one.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			m := newMinting(t, server, func(_ *rig, o *Options) { o.Hooks.Base = "https://limpet.example.com" })
+			m.use(map[string]any{"workflows": []any{"write"}})
+			m.until("it has a webhook", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
+			hooks := m.host.Hooks("team/site")
+			if len(hooks) != 1 {
+				t.Fatalf("hooks %+v", hooks)
+			}
+			if m.seals && m.sealed()["webhookSecret"] != hooks[0].Secret {
+				t.Error("the server has another secret than the host")
+			}
+			m.wrote(1)
+			m.secretsIn([]string{hooks[0].Secret})
+			m.later(rotateAfter + time.Second)
+			m.until("it has a new secret", func(api.Repository) bool { return m.host.Hooks("team/site")[0].Secret != hooks[0].Secret })
+			if m.seals {
+				eventually(t, "so has the server", func() bool { return m.sealed()["webhookSecret"] == m.host.Hooks("team/site")[0].Secret })
+			}
+			m.merge(`{"spec":{"webhook":{"disabled":true}}}`)
+			repo := m.until("it is gone", func(repo api.Repository) bool {
+				return repo.Status.Webhook == nil && repo.Status.ObservedGeneration == 2
+			})
+			if repo.Secure["webhookSecret"].Name != "" {
+				t.Errorf("secure %v", repo.Secure)
+			}
+			if !m.seals {
+				for _, line := range m.writes.take() {
+					if strings.Contains(line, "/secure") {
+						t.Errorf("a secret was sent: %s", line)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRepoID: the number of a repository on github.com is asked for once and written
+// beside the URL that it belongs to. It is no change that anybody has to deal with,
+// and a host that does not tell it is in nobody's way.
+func TestRepoID(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			m := newMinting(t, server, nil)
+			var tells atomic.Bool
+			m.host.Fault(func(r *http.Request) *forgetest.Answer {
+				if strings.HasSuffix(r.URL.Path, "/repos/team/site") && !tells.Load() {
+					return &forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}
+				}
+				return nil
+			})
+			questions := func() (n int) {
+				for _, s := range m.host.Requests() {
+					if strings.HasSuffix(s, "/repos/team/site") {
+						n++
+					}
+				}
+				return n
+			}
+			m.use(map[string]any{"type": "github", "githubEnterprise": nil, "github": map[string]any{"url": m.host.URL + "/team/site", "branch": apitest.Branch},
+				"sync": map[string]any{"enabled": true, "target": "folder"}})
+			jobs := m.client.Resource(api.Jobs).Namespace(m.namespace)
+			eventually(t, "the first pull is queued", func() bool {
+				_, err := jobs.Get(t.Context(), "site-sync", metav1.GetOptions{})
+				return err == nil
+			})
+			status := fmt.Sprintf(`{"status":{"sync":{"state":"success","finished":%d,"lastRef":%q}}}`, time.Now().UnixMilli(), m.repo.Head(t))
+			if _, err := m.client.Resource(api.Repositories).Namespace(m.namespace).Patch(t.Context(), "site", types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+				t.Fatal(err)
+			}
+			if err := jobs.Delete(t.Context(), "site-sync", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if n := questions(); n != 1 {
+				t.Errorf("the host was asked %d times", n)
+			}
+			number := func() (int64, int64) {
+				_, u := m.get()
+				id, _, err := unstructured.NestedInt64(u.Object, "spec", "github", "repoID")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return id, u.GetGeneration()
+			}
+			checked := func(d time.Duration) {
+				t.Helper()
+				before, _ := m.get()
+				m.later(d)
+				m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > before.Status.Health.Checked })
+			}
+			checked(healthyFor + time.Second)
+			if id, _ := number(); id != 0 || questions() != 0 {
+				t.Error("the host was asked again at once")
+			}
+			m.writes.take()
+
+			tells.Store(true)
+			checked(refusedCooldown)
+			id, generation := number()
+			repo, _ := m.get()
+			if id == 0 || generation != 2 || repo.Status.ObservedGeneration != 2 || questions() != 1 {
+				t.Errorf("number %d in generation %d, status %+v", id, generation, repo.Status)
+			}
+			got := m.writes.take()
+			if len(got) != 2 || got[0] != "PATCH repositories/site: test /metadata/resourceVersion, test /spec/github/url, add /spec/github/repoID" ||
+				!strings.HasPrefix(got[1], "PATCH repositories/site/status: ") || strings.Contains(got[1], "sync") {
+				t.Errorf("writes %q", got)
+			}
+			checked(healthyFor + time.Second)
+			if n := questions(); n != 0 {
+				t.Errorf("the host was asked %d more times", n)
+			}
+			if got := m.writes.take(); len(got) != 1 || strings.Contains(got[0], "jobs") {
+				t.Errorf("writes %q", got)
+			}
+		})
+	}
+}
