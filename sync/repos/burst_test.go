@@ -27,6 +27,7 @@ type crowded struct {
 	client *api.Client
 	store  *state.Store
 	wire   *recording
+	urls   []string   // of the Repositories; nil = a host for each
 	mu     sync.Mutex // guards looks
 	looks  []time.Time
 }
@@ -65,8 +66,12 @@ func (c *crowded) fill(n int) {
 
 // make makes one Repository.
 func (c *crowded) make(i int) error {
+	url := fmt.Sprintf("https://git-%d.example.com/r.git", i)
+	if c.urls != nil {
+		url = c.urls[i]
+	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "r", "type": "git",
-		"git":  map[string]any{"url": fmt.Sprintf("https://git-%d.example.com/r.git", i), "branch": "main"},
+		"git":  map[string]any{"url": url, "branch": "main"},
 		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")

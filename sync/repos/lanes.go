@@ -1,6 +1,12 @@
 package repos
 
-import "sync"
+import (
+	"slices"
+	"sync"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+)
 
 // perHost is how many Repositories of one host are looked into at once. It is
 // what the mirrors ask a host at a time, so that no worker waits for others.
@@ -10,8 +16,9 @@ const perHost = 2
 // may be goes to the end of a line, not to a worker that waits. A host that never
 // answers then holds two workers, whatever the number of its Repositories.
 type lanes struct {
-	mu    sync.Mutex // guards hosts
-	hosts map[string]*lane
+	mu     sync.Mutex // guards what follows
+	hosts  map[string]*lane
+	called map[Key]string // whose turn it is, at which host, and who has not entered yet
 }
 
 type lane struct {
@@ -19,7 +26,7 @@ type lane struct {
 	waiting []Key
 }
 
-func newLanes() *lanes { return &lanes{hosts: map[string]*lane{}} }
+func newLanes() *lanes { return &lanes{hosts: map[string]*lane{}, called: map[Key]string{}} }
 
 // enter says whether the host may be asked now; leave must follow then. Otherwise
 // the key is given back by the leave of another.
@@ -31,16 +38,18 @@ func (l *lanes) enter(host string, k Key) bool {
 		h = &lane{}
 		l.hosts[host] = h
 	}
-	if h.busy < perHost {
+	_, called := l.called[k]
+	delete(l.called, k)
+	switch {
+	case h.busy < perHost:
 		h.busy++
 		return true
+	case slices.Contains(h.waiting, k):
+	case called: // somebody was faster
+		h.waiting = slices.Insert(h.waiting, 0, k)
+	default:
+		h.waiting = append(h.waiting, k)
 	}
-	for _, other := range h.waiting {
-		if other == k {
-			return false
-		}
-	}
-	h.waiting = append(h.waiting, k)
 	return false
 }
 
@@ -48,13 +57,65 @@ func (l *lanes) enter(host string, k Key) bool {
 func (l *lanes) leave(host string) (next Key, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := l.hosts[host]
-	h.busy--
-	if len(h.waiting) > 0 {
-		next, ok = h.waiting[0], true
-		h.waiting = h.waiting[1:]
-	} else if h.busy == 0 {
-		delete(l.hosts, host)
+	l.hosts[host].busy--
+	return l.call(host)
+}
+
+// pass ends the turn of a key that was called and then had nothing to ask: it was
+// deleted, or is another agent's now. Without that all behind it would wait for a
+// leave that never comes. It returns whose turn it is instead.
+func (l *lanes) pass(k Key) (next Key, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	host, called := l.called[k]
+	if !called {
+		return Key{}, false
 	}
-	return next, ok
+	delete(l.called, k)
+	return l.call(host)
+}
+
+// call takes the first key off the line of a host. l.mu is held.
+func (l *lanes) call(host string) (next Key, ok bool) {
+	h := l.hosts[host]
+	switch {
+	case h == nil:
+		return Key{}, false
+	case len(h.waiting) == 0:
+		if h.busy == 0 {
+			delete(l.hosts, host)
+		}
+		return Key{}, false
+	}
+	next, h.waiting = h.waiting[0], h.waiting[1:]
+	l.called[next] = host
+	return next, true
+}
+
+// leave ends the turn of a Repository at a host.
+func (c *Controller) leave(host string) {
+	if next, ok := c.lanes.leave(host); ok {
+		c.queue.Add(next)
+	}
+}
+
+// pass lets the next one have the turn that k had no use for.
+func (c *Controller) pass(k Key) {
+	if next, ok := c.lanes.pass(k); ok {
+		c.queue.Add(next)
+	}
+}
+
+// hostOf is whom a look at a Repository asks, "" for nobody. Who is asked for
+// credentials first, such as the API of the same forge, counts as the host.
+func hostOf(repo api.Repository) string {
+	block := repo.Spec.Block()
+	if block == nil || repo.Spec.Type == typeLocal {
+		return ""
+	}
+	a, err := auth.ParseAddress(block.URL)
+	if err != nil {
+		return "" // it is refused before anybody is asked
+	}
+	return a.HostPort()
 }

@@ -10,7 +10,6 @@ import (
 
 	"limpet/sync/admission"
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/git"
 )
 
@@ -53,18 +52,6 @@ func (c *Controller) prepare(ctx context.Context, k Key, repo api.Repository) (*
 		p.asked, p.err = true, err
 	}
 	return p, nil
-}
-
-// host is whom the question goes to, "" for nobody.
-func (p *probe) host() string {
-	if p.asked {
-		return ""
-	}
-	a, err := auth.ParseAddress(p.remote.URL)
-	if err != nil {
-		return "" // it is refused before anybody is asked
-	}
-	return a.HostPort()
 }
 
 // ask asks, if nobody has. It returns an error only when ctx ends.

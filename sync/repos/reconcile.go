@@ -30,6 +30,7 @@ const lostAfter = 10 * time.Second
 // reconcile looks into one Repository. It returns when it is to be looked into
 // again without any event, and how often that happens; zero is never.
 func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, period time.Duration, err error) {
+	defer c.pass(k)
 	obj := c.newest(k)
 	if obj == nil {
 		c.forget(k)
@@ -193,18 +194,18 @@ func (r *reconciling) run(ctx context.Context) error {
 		found = r.rules()
 	}
 	if !blocked && found.ok() && (check || (r.due.resync || r.due.token || r.hookDue != "") && r.facts.repo.Status.Health.Healthy) {
+		if host := hostOf(r.facts.repo); host != "" {
+			if !r.lanes.enter(host, r.key) {
+				return errWaits
+			}
+			defer r.leave(host)
+		}
 		p, err := r.prepare(ctx, r.key, r.facts.repo)
 		if err != nil {
 			r.o.Meter.Failed(phaseBuild, false)
 			return err
 		}
 		r.probe = p
-		if host := p.host(); host != "" {
-			if !r.lanes.enter(host, r.key) {
-				return errWaits
-			}
-			defer r.leave(host)
-		}
 	}
 	switch {
 	case blocked:
@@ -249,12 +250,6 @@ func (r *reconciling) looked() finding {
 // errWaits says that the host of a Repository has enough to do: it has its turn
 // later.
 var errWaits = errors.New("waits for its host")
-
-func (r *reconciling) leave(host string) {
-	if next, ok := r.lanes.leave(host); ok {
-		r.queue.Add(next)
-	}
-}
 
 // rules checks what can be checked without asking anybody: nobody is given a token
 // for a Repository that breaks them.

@@ -1,0 +1,179 @@
+package repos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/localapi"
+)
+
+// street is a controller whose Repositories are at hosts that answer as the test
+// says, in virtual time.
+type street struct {
+	*crowded
+	controller *Controller
+	ask        func(ctx context.Context, url string) // by Resolve; nil = at once
+	token      func(ctx context.Context, url string) // by Remote; nil = at once
+	held       chan struct{}                         // of the bubble, for ask
+
+	gate   sync.Mutex // guards what follows
+	asked  map[string]int
+	others bool // whether all but mine are another agent's
+	mine   Key
+}
+
+// Resolve implements Prober.
+func (s *street) Resolve(ctx context.Context, r git.Remote, _ string) (git.Ref, error) {
+	s.gate.Lock()
+	s.asked[r.URL]++
+	s.gate.Unlock()
+	if s.ask != nil {
+		s.ask(ctx, r.URL)
+	}
+	return git.Ref{Name: "refs/heads/main", Hash: headOfAll}, ctx.Err()
+}
+
+// Mine implements Tenure.
+func (s *street) Mine(k Key) bool {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	return !s.others || k == s.mine
+}
+
+// times is how often a URL was asked.
+func (s *street) times(url string) int {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	return s.asked[url]
+}
+
+// onStreet runs f beside a controller of the Repositories r0000, r0001, ... at
+// these URLs.
+func onStreet(t *testing.T, urls []string, s *street, f func()) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		log := slog.New(slog.DiscardHandler)
+		server, err := localapi.New(store, localapi.Options{Logger: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		client, err := api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		s.crowded, s.asked, s.held = &crowded{t: t, store: store, client: client, urls: urls}, map[string]int{}, make(chan struct{})
+		s.fill(len(urls))
+		objects, queue := client.Informer(api.Repositories, "", api.InformerOptions{}), client.Informer(api.Jobs, "", api.InformerOptions{Packed: true})
+		s.controller = New(client, objects, queue, Options{Git: s, Tenure: s, Logger: log,
+			Remote: func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
+				if s.token != nil {
+					s.token(ctx, repo.Spec.Git.URL)
+				}
+				return git.Remote{URL: repo.Spec.Git.URL}, ctx.Err()
+			}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var g errgroup.Group
+		for _, part := range []func(context.Context) error{objects.Run, queue.Run, s.controller.Run} {
+			g.Go(func() error { return part(ctx) })
+		}
+		f()
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSilentHost: one that never answers, neither Git nor the API that its tokens
+// come from, holds up the Repositories of no other.
+func TestSilentHost(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	for i := range 20 {
+		urls = append(urls, fmt.Sprintf("https://silent.example.com/r%d.git", i), fmt.Sprintf("https://git-%d.example.com/r.git", i))
+	}
+	isSilent := func(url string) bool { return strings.Contains(url, "silent.example.com") }
+	silent := func(ctx context.Context, url string) {
+		if isSilent(url) {
+			<-ctx.Done()
+		}
+	}
+	for what, s := range map[string]*street{"Git": {ask: silent}, "tokens": {token: silent}} {
+		onStreet(t, urls, s, func() {
+			time.Sleep(3 * time.Minute)
+			for _, url := range urls {
+				if n := s.times(url); !isSilent(url) && n < 2 {
+					t.Errorf("%s: %s was asked %d times in three minutes", what, url, n)
+				}
+			}
+		})
+	}
+}
+
+// TestTurnThatIsNotUsed: the line at a host moves on when those whose turn it is
+// have become another agent's.
+func TestTurnThatIsNotUsed(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	for i := range 12 {
+		urls = append(urls, fmt.Sprintf("https://one.example.com/r%d.git", i))
+	}
+	s := new(street)
+	s.ask = func(ctx context.Context, _ string) {
+		select {
+		case <-s.held:
+		case <-ctx.Done():
+		}
+	}
+	onStreet(t, urls, s, func() {
+		line := func() []Key {
+			s.controller.lanes.mu.Lock()
+			defer s.controller.lanes.mu.Unlock()
+			if h := s.controller.lanes.hosts["one.example.com"]; h != nil {
+				return h.waiting
+			}
+			return nil
+		}
+		for len(line()) < 6 {
+			time.Sleep(time.Second)
+		}
+		s.gate.Lock()
+		s.others, s.mine = true, line()[5]
+		s.gate.Unlock()
+		var last int
+		if _, err := fmt.Sscanf(s.mine.Name, "r%d", &last); err != nil {
+			t.Fatal(err)
+		}
+		before := s.times(urls[last])
+		close(s.held)
+		time.Sleep(5 * time.Second)
+		if s.times(urls[last]) == before {
+			t.Errorf("%s still waits for its turn behind %d that have none any more", s.mine, len(line()))
+		}
+		time.Sleep(time.Minute)
+		l := s.controller.lanes
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.called) > 0 || len(l.hosts) > 0 {
+			t.Errorf("left behind: %d called, %d hosts", len(l.called), len(l.hosts))
+		}
+	})
+}
