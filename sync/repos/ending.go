@@ -45,6 +45,10 @@ var errBusy = errors.New("a job of the repository still runs")
 // go. Each step may be repeated: one that was cut off is begun again. What is in
 // the way is told in status.deleteError, and tried again.
 func (c *Controller) end(ctx context.Context, k Key, obj *unstructured.Unstructured) (next time.Time, period time.Duration, err error) {
+	n := c.noteOf(k, string(obj.GetUID()))
+	if n.heldUp == obj.GetResourceVersion() && !c.times.next(k).IsZero() {
+		return time.Time{}, 0, errWaits // what woke us is our own note of what is in the way
+	}
 	var done []string
 	for _, step := range []struct {
 		finalizer string
@@ -67,7 +71,9 @@ func (c *Controller) end(ctx context.Context, k Key, obj *unstructured.Unstructu
 			return time.Time{}, 0, context.Cause(ctx)
 		case err != nil:
 			err = fmt.Errorf("%s: %w", step.finalizer, err)
-			return time.Time{}, 0, errors.Join(err, c.tellDeleteError(ctx, k, obj, err))
+			told, failed := c.tellDeleteError(ctx, k, obj, err)
+			n.heldUp = told.GetResourceVersion()
+			return time.Time{}, 0, errors.Join(err, failed)
 		}
 		done = append(done, step.finalizer)
 	}
@@ -88,22 +94,24 @@ func (c *Controller) end(ctx context.Context, k Key, obj *unstructured.Unstructu
 	return time.Time{}, 0, nil
 }
 
-// tellDeleteError notes what is in the way, unless that is what the status says.
-func (c *Controller) tellDeleteError(ctx context.Context, k Key, obj *unstructured.Unstructured, cause error) error {
+// tellDeleteError notes what is in the way, unless that is what the status says,
+// and returns the Repository as it is then.
+func (c *Controller) tellDeleteError(ctx context.Context, k Key, obj *unstructured.Unstructured, cause error) (*unstructured.Unstructured, error) {
 	text := api.Redact(cause.Error())
 	if len(text) > maxDeleteError {
 		text = strings.ToValidUTF8(text[:maxDeleteError-len("…")], "") + "…"
 	}
 	if was, _, _ := unstructured.NestedString(obj.Object, "status", "deleteError"); was == text {
-		return nil
+		return obj, nil
 	}
 	ch := &change{obj: obj, now: c.now()}
 	ch.set(text, "deleteError")
-	_, err := c.server.patch(ctx, k, true, ch.patch())
-	if err == nil {
-		c.tell(k, "warn", "cannot be deleted yet: "+text)
+	now, err := c.server.patch(ctx, k, true, ch.patch())
+	if err != nil {
+		return obj, err
 	}
-	return err
+	c.tell(k, "warn", "cannot be deleted yet: "+text)
+	return now, nil
 }
 
 // orphanActions are the jobs that want their Repository to be gone.

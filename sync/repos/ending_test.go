@@ -3,6 +3,7 @@ package repos
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -158,6 +159,31 @@ func TestEndThatIsHeldUp(t *testing.T) {
 			r.merge(`{"metadata":{"finalizers":null}}`)
 			r.gone()
 		})
+	}
+}
+
+// TestEndRests: a fault that reads otherwise each time is told each time, and is
+// not tried again the sooner for it.
+func TestEndRests(t *testing.T) {
+	t.Parallel()
+	tries := make(chan time.Time, 1000)
+	r := newRig(t, "embedded", func(r *rig, o *Options) {
+		o.Unhook = func(context.Context, *unstructured.Unstructured) error {
+			tries <- time.Now()
+			return fmt.Errorf("request %d was refused", len(tries))
+		}
+	})
+	r.create(nil, nil)
+	r.until("it is seen", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	r.merge(`{"metadata":{"finalizers":["cleanup"]}}`)
+	r.delete()
+	first := <-tries
+	eventually(t, "it is tried again", func() bool { return len(tries) >= 2 })
+	second, third := <-tries, <-tries
+	for _, rest := range []time.Duration{second.Sub(first), third.Sub(second)} {
+		if rest < r.controller.resync*9/10 {
+			t.Errorf("tried again after %s, want %s", rest, r.controller.resync)
+		}
 	}
 }
 

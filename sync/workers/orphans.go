@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sort"
+
 	"strings"
 	"sync"
 	"time"
@@ -64,6 +66,15 @@ func (e *LeftError) Error() string {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	return text
+}
+
+// byName orders what is left.
+type byName LeftError
+
+func (l byName) Len() int           { return len(l.Left) }
+func (l byName) Less(i, j int) bool { return l.Left[i] < l.Left[j] }
+func (l byName) Swap(i, j int) {
+	l.Left[i], l.Left[j], l.Errs[i], l.Errs[j] = l.Left[j], l.Left[i], l.Errs[j], l.Errs[i]
 }
 
 // Unwrap lets a caller look for trouble of the server.
@@ -141,6 +152,7 @@ func (l *leaving) end(ctx context.Context) (int, error) {
 		return l.done, context.Cause(ctx)
 	}
 	if len(l.left.Left) > 0 {
+		sort.Sort(byName(l.left)) // the same text each time: it goes into a status
 		return l.done, &l.left
 	}
 	return l.done, nil
