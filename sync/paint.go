@@ -324,6 +324,7 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 	for _, s := range repo.Status.Stats {
 		row.Resources += s.Count
 	}
+	paintStatus(&row, u, repo)
 	a.paintKept(&row, string(u.GetUID()))
 	return row
 }

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"time"
 
 	"limpet/sync/view"
 )
@@ -15,14 +16,20 @@ const (
 	PullFull Verb = "pull-full" // looks at everything
 	Cancel   Verb = "cancel"    // stops a job, or deletes one that waits
 	Retry    Verb = "retry"     // ends the rest of a job, or runs a finished one again
+	Suspend  Verb = "suspend"   // has this agent leave a repository alone for SuspendFor
+	Resume   Verb = "resume"    // ends that
 )
+
+// SuspendFor is how long a repository is left alone: a day, so that one that was
+// forgotten comes back by itself.
+const SuspendFor = 24 * time.Hour
 
 // Action is one request to the agent, sent once.
 type Action struct {
 	Verb      Verb
 	Namespace string
-	Name      string // repository for pulls, else job
-	UID       string // of the job; a name may be another job's by now
+	Name      string // of the repository or the job
+	UID       string // of what Name means; that may be another's by now. "" for pulls
 }
 
 // Outcome is what a key leads to besides the next state.
@@ -54,7 +61,7 @@ func init() {
 		{[]string{"pgdown", "ctrl+d"}, "pgdn ^d", "page down", "MOVE", same(func(s State) State { return s.move(10) })},
 		{[]string{"home", "g"}, "home g", "first row", "MOVE", same(func(s State) State { return s.move(-1 << 30) })},
 		{[]string{"end", "G", "shift+g"}, "end G", "last row", "MOVE", same(func(s State) State { return s.move(1 << 30) })},
-		{[]string{"enter"}, "enter", "open the job", "VIEW", same(State.open)},
+		{[]string{"enter"}, "enter", "open", "VIEW", same(State.open)},
 		{[]string{"esc", "backspace"}, "esc", "back", "VIEW", same(State.leave)},
 		{[]string{"1"}, "1", "overview", "VIEW", same(func(s State) State { s.screen = screenOverview; return s })},
 		{[]string{"2"}, "2", "jobs", "VIEW", same(func(s State) State { s.screen, s.focus = screenJobs, paneJobs; return s })},
@@ -65,6 +72,7 @@ func init() {
 		{[]string{"P", "shift+p"}, "P", "pull everything (asks)", "ACT", State.pullFull},
 		{[]string{"x"}, "x", "cancel the job (asks)", "ACT", State.cancel},
 		{[]string{"r"}, "r", "retry the job (asks)", "ACT", State.retry},
+		{[]string{"s"}, "s", "suspend (asks), resume", "ACT", State.suspend},
 		{[]string{"a"}, "a", "ASCII or glyphs", "APP", same(func(s State) State { s.Caps.ASCII = !s.Caps.ASCII; return s })},
 		{[]string{"T", "shift+t"}, "T", "next theme", "APP", same(func(s State) State { s.Caps.Theme++; return s })},
 		{[]string{"?"}, "?", "this help", "APP", same(func(s State) State { s.help = true; return s })},
@@ -138,6 +146,7 @@ func (s State) typeFilter(name, text string) State {
 
 func (s State) move(by int) State {
 	switch {
+	case s.screen == screenRepo: // there is one
 	case s.screen == screenDetail:
 		j, _ := s.job()
 		s.scroll = min(max(s.scroll-by, 0), max(len(j.Log)-1, 0))
@@ -167,7 +176,7 @@ func (s State) listed() pane {
 	switch s.screen {
 	case screenJobs:
 		return paneJobs
-	case screenRepos:
+	case screenRepos, screenRepo:
 		return paneRepos
 	}
 	return s.focus
@@ -185,20 +194,22 @@ func (s State) switchPane() State {
 	return s
 }
 
-// open shows the job under the cursor; on a repository, its present job.
+// open shows what is under the cursor; in the detail of a repository, its present
+// job.
 func (s State) open() State {
 	uid := s.jobUID
-	if s.listed() == paneRepos {
-		uid = ""
-		for _, j := range s.Snap.Jobs {
-			if j.Namespace+"/"+j.Repository == s.repoKey {
-				uid = j.UID
-				break
-			}
-		}
-		if uid == "" {
+	switch {
+	case s.screen == screenRepo:
+		if uid = s.jobOf(s.repoSeen); uid == "" {
 			return s.say("this repository has no job now; p starts a pull", false)
 		}
+	case s.screen != screenDetail && s.listed() == paneRepos:
+		for _, r := range s.repos() {
+			if repoKey(r) == s.repoKey {
+				s.repoBack, s.screen, s.repoSeen = s.screen, screenRepo, r
+			}
+		}
+		return s
 	}
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid && s.screen != screenDetail {
@@ -208,11 +219,23 @@ func (s State) open() State {
 	return s
 }
 
+// jobOf is the UID of the present job of a repository, "" when there is none.
+func (s State) jobOf(r view.Repo) string {
+	for _, j := range s.Snap.Jobs {
+		if j.Namespace == r.Namespace && j.Repository == r.Name {
+			return j.UID
+		}
+	}
+	return ""
+}
+
 // leave undoes one thing: the filter first, then the screen.
 func (s State) leave() State {
 	switch {
 	case s.screen == screenDetail:
 		s.screen = s.back
+	case s.screen == screenRepo:
+		s.screen = s.repoBack
 	case s.filter != "":
 		s.filter = ""
 		s = s.Show(s.Snap)
@@ -222,8 +245,12 @@ func (s State) leave() State {
 	return s
 }
 
-// target is the repository that p and P mean.
+// target is the repository that p, P and s mean.
 func (s State) target() (namespace, name string, ok bool) {
+	if s.screen == screenRepo {
+		r, ok := s.repo()
+		return r.Namespace, r.Name, ok
+	}
 	if s.screen == screenDetail {
 		j, _ := s.job()
 		return j.Namespace, j.Repository, j.Repository != ""
@@ -270,6 +297,28 @@ func (s State) pullFull() (State, Outcome) {
 	}
 	s.ask = &question{text: "Pull everything of " + name + "? Each object is compared, what differs is written.",
 		action: Action{Verb: PullFull, Namespace: namespace, Name: name}, done: "full pull of " + name + " asked for"}
+	return s, Outcome{}
+}
+
+// suspend has the agent leave a repository alone, or take it up again.
+func (s State) suspend() (State, Outcome) {
+	namespace, name, ok := s.target()
+	var repo view.Repo
+	for _, r := range s.Snap.Repos {
+		if r.Namespace == namespace && r.Name == name {
+			repo = r
+		}
+	}
+	if why := s.refuse(ok && repo.UID != ""); why != "" {
+		return s.say(why, true), Outcome{}
+	}
+	act := Action{Verb: Suspend, Namespace: namespace, Name: name, UID: repo.UID}
+	if repo.Suspended {
+		act.Verb = Resume
+		return s.say("resume of "+name+" asked for", false), Outcome{Action: &act}
+	}
+	s.ask = &question{text: fmt.Sprintf("Suspend %s on this agent for %s? Until then, or until s is pressed again, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", name, view.Age(SuspendFor)),
+		action: act, done: "suspension of " + name + " asked for"}
 	return s, Outcome{}
 }
 

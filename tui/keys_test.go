@@ -182,6 +182,66 @@ func TestKeys(t *testing.T) {
 			t.Error("the second Esc must leave")
 		}
 	})
+	t.Run("s asks before it suspends and resumes at once", func(t *testing.T) {
+		for _, keys := range [][]string{{"3", "down", "s"}, {"3", "down", "enter", "s"}, {"2", "end", "s"}} {
+			at := press(s, keys...)
+			if at.ask == nil || !strings.Contains(at.ask.text, "Suspend lab-east on this agent for 24h?") || !strings.Contains(at.ask.text, "not pulled") {
+				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.ask, at.toast)
+			}
+			for _, key := range []string{"enter", "n", "s", "esc"} {
+				if _, out := at.Key(key, key); out.Action != nil {
+					t.Errorf("%v %s: must not act", keys, key)
+				}
+			}
+			want := Action{Verb: Suspend, Namespace: "default", Name: "lab-east", UID: "r2"}
+			if _, out := at.Key("y", "y"); out.Action == nil || *out.Action != want {
+				t.Errorf("%v: got %+v, want %+v", keys, out.Action, want)
+			}
+		}
+		snap := picture()
+		snap.Repos[1].Suspended = true
+		at := press(shown(snap, Caps{}), "3", "down")
+		after, out := at.Key("s", "s")
+		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); out.Action == nil || *out.Action != want || after.ask != nil {
+			t.Errorf("a suspended one: got %+v, want %+v", out.Action, want)
+		}
+		snap.API.Up = false
+		if got, out := shown(snap, Caps{}).Key("s", "s"); out.Action != nil || got.ask != nil || got.toast == "" {
+			t.Error("the API is away: want a refusal that says why")
+		}
+	})
+	t.Run("enter opens a repository, then its job, and esc goes back", func(t *testing.T) {
+		at := press(s, "3", "down", "enter")
+		if r, live := at.repo(); at.screen != screenRepo || r.Name != "lab-east" || !live {
+			t.Fatalf("screen %d shows %q", at.screen, r.Name)
+		}
+		at = press(at, "x")
+		if at.ask != nil {
+			t.Error("x must not cancel a job that is not shown")
+		}
+		job := press(at, "enter")
+		if j, _ := job.job(); job.screen != screenDetail || j.UID != "z8z8" {
+			t.Errorf("screen %d shows job %q", job.screen, j.UID)
+		}
+		if back := press(job, "esc"); back.screen != screenRepo {
+			t.Errorf("esc leads to %d", back.screen)
+		}
+		if back := press(job, "esc", "esc"); back.screen != screenRepos {
+			t.Errorf("the second esc leads to %d", back.screen)
+		}
+		snap := picture()
+		snap.Repos[1].LastRef = "last"
+		at = at.Show(snap)
+		snap = picture()
+		snap.Repos = snap.Repos[:1]
+		at = at.Show(snap)
+		if r, live := at.repo(); live || r.Name != "lab-east" || r.LastRef != "last" {
+			t.Errorf("of a repository that is gone it shows %q, live %v", r.Name, live)
+		}
+		if got, out := at.Key("p", "p"); out.Action != nil || got.toast == "" {
+			t.Error("what is gone is not pulled")
+		}
+	})
 	t.Run("every key of the table does what help says without a picture", func(t *testing.T) {
 		for _, b := range bindings {
 			for _, k := range b.keys {

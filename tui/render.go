@@ -68,6 +68,8 @@ func (p *painter) frame() {
 	switch p.s.screen {
 	case screenDetail:
 		p.jobDetail(0, top, p.w, bottom-top)
+	case screenRepo:
+		p.repoDetail(0, top, p.w, bottom-top)
 	case screenJobs:
 		p.jobList(0, top, p.w, bottom-top, true)
 	case screenRepos:
@@ -160,7 +162,7 @@ func (p *painter) tabs() {
 	}{
 		{p.s.screen == screenOverview, "1 Overview"},
 		{p.s.screen == screenJobs || p.s.screen == screenDetail, fmt.Sprintf("2 Jobs %d", p.s.Snap.Counts.All())},
-		{p.s.screen == screenRepos, fmt.Sprintf("3 Repos %d", len(p.s.Snap.Repos))},
+		{p.s.screen == screenRepos || p.s.screen == screenRepo, fmt.Sprintf("3 Repos %d", len(p.s.Snap.Repos))},
 	}
 	x := 1
 	for _, t := range tabs {
@@ -277,6 +279,8 @@ func (p *painter) hints(y int) {
 		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}}
 	case p.s.screen == screenDetail:
 		hints = [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"p", "pull"}, {"x", "cancel"}, {"?", "help"}, {"q", "quit"}}
+	case p.s.screen == screenRepo:
+		hints = [][2]string{{"esc", "back"}, {"enter", "its job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"?", "help"}, {"q", "quit"}}
 	case p.s.screen == screenOverview && p.s.firstRun():
 		hints = [][2]string{{"1 2 3", "screens"}, {"?", "help"}, {"q", "quit"}}
 	case p.s.offline():

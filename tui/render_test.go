@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -39,10 +40,12 @@ func picture() *view.Snapshot {
 			{UID: "y7c1", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "error", Message: "401 bad credentials", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, Errors: []string{"401 bad credentials"}},
 		},
 		Repos: []view.Repo{
-			{Namespace: "default", Name: "infra-alerts", Title: "Infra", Type: "gitlab", URL: "https://gitlab.example/infra.git", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("9c0ffeee", 5), Synced: at(5 * time.Minute), Resources: 18, Runs: "....s...s...s...s...w..s"},
-			{Namespace: "default", Name: "lab-east", Title: "Lab East", Type: "git", URL: "https://git.lab/obs/east.git", Enabled: true, Checked: at(39 * time.Second), Health: "401 bad credentials", SyncState: "error", LastRef: strings.Repeat("5d41aa90", 5), Synced: at(3 * time.Hour), Next: noon.Add(time.Minute), Resources: 288, Runs: "ssssssssssssssssssseeeee"},
-			{Namespace: "default", Name: "lab-west", Title: "Lab West", Type: "git", URL: "https://git.lab/obs/west.git", Enabled: true, SyncState: "success", LastRef: strings.Repeat("77be2100", 5), Synced: at(9 * time.Minute), Next: noon.Add(51 * time.Second), Resources: 301, Runs: "ssssssssssssssssssssssss"},
-			{Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Resources: 288, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
+			{UID: "r1", Namespace: "default", Name: "infra-alerts", Title: "Infra", Type: "gitlab", URL: "https://gitlab.example/infra.git", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("9c0ffeee", 5), Synced: at(5 * time.Minute), Resources: 18, Runs: "....s...s...s...s...w..s"},
+			{UID: "r2", Namespace: "default", Name: "lab-east", Title: "Lab East", Type: "git", URL: "https://git.lab/obs/east.git", Enabled: true, Checked: at(39 * time.Second), Health: "401 bad credentials", SyncState: "error", LastRef: strings.Repeat("5d41aa90", 5), Synced: at(3 * time.Hour), Next: noon.Add(time.Minute), Resources: 288, Runs: "ssssssssssssssssssseeeee",
+				Branch: "main", Path: "grafana/", Target: "folder", Interval: time.Minute, Connection: "lab", Webhook: &view.Webhook{ID: "4471", LastEvent: at(185 * time.Minute)}, TokenEnds: noon.Add(52 * time.Minute), MaxResources: 1000,
+				Conditions: []view.Condition{{Type: "NamespaceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "Ready", Status: "False", Reason: "AuthenticationFailed", Message: "secure.token: the host does not take it; renew the token in the settings of the repository"}, {Type: "ResourceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "SyncStatus", Status: "True", Reason: "SyncSuccessful"}}},
+			{UID: "r3", Namespace: "default", Name: "lab-west", Title: "Lab West", Type: "git", URL: "https://git.lab/obs/west.git", Enabled: true, SyncState: "success", LastRef: strings.Repeat("77be2100", 5), Synced: at(9 * time.Minute), Next: noon.Add(51 * time.Second), Resources: 301, Runs: "ssssssssssssssssssssssss"},
+			{UID: "r4", Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Resources: 288, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
 		},
 		Events: []view.Event{
 			{At: at(9 * time.Second), Level: "info", Job: "infra-alerts-sync", Text: "claimed, attempt 1"},
@@ -142,6 +145,10 @@ func TestGoldenScreens(t *testing.T) {
 	}
 	crowded := shown(crowd, plain)
 	crowded.Snap.Counts.Pending += 1999
+	paused := picture()
+	east := &paused.Repos[1]
+	east.Suspended, east.Next, east.Webhook, east.TokenEnds = true, noon.Add(23*time.Hour), nil, noon.Add(-time.Hour)
+	east.Deleting, east.InTheWay = noon.Add(-time.Minute), "a job is running"
 	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
 	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
@@ -183,6 +190,11 @@ func TestGoldenScreens(t *testing.T) {
 		{"sure-80x24", press(shown(picture(), plain), "x"), 80, 24},
 		{"quit-80x24", press(working, "q"), 80, 24},
 		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
+		{"repo-80x24", press(shown(picture(), plain), "3", "down", "enter"), 80, 24},
+		{"repo-140x40", press(shown(picture(), plain), "3", "down", "enter"), 140, 40},
+		{"repo-40x10", press(shown(picture(), plain), "3", "down", "enter"), 40, 10},
+		{"repo-suspend-80x24", press(shown(picture(), plain), "3", "down", "s"), 80, 24},
+		{"repo-suspended-80x24", press(shown(paused, plain), "3", "down", "enter"), 80, 24},
 		{"filter-80x24", press(shown(picture(), plain), "/", "e", "a", "s", "t"), 80, 24},
 		{"floor-40x10", shown(picture(), plain), 40, 10},
 		{"tiny-39x9", shown(picture(), plain), 39, 9},
@@ -222,6 +234,8 @@ func TestInvariants(t *testing.T) {
 		hostile.Jobs[i].State = []string{"working", "odd" + evil, ""}[i%3]
 	}
 	for i := range hostile.Repos {
+		hostile.Repos[i].Connection, hostile.Repos[i].InTheWay, hostile.Repos[i].Deleting = evil, evil, noon
+		hostile.Repos[i].Webhook, hostile.Repos[i].Conditions = &view.Webhook{ID: evil}, []view.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
 		hostile.Repos[i].Name, hostile.Repos[i].URL, hostile.Repos[i].LastRef, hostile.Repos[i].Runs = evil, evil, evil, evil
 	}
 	hostile.Agent.Host, hostile.Problem = evil, evil
@@ -237,7 +251,7 @@ func TestInvariants(t *testing.T) {
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
 		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {
 		for screen, keys := range screens {
@@ -254,6 +268,35 @@ func TestInvariants(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRepositoryTextsAreCleaned: every text of a repository is foreign, and is clean
+// where it enters the screens. Its UID is compared and never shown.
+func TestRepositoryTextsAreCleaned(t *testing.T) {
+	t.Parallel()
+	const evil = "a\x1b[31m\u202eb\x07"
+	repo := view.Repo{Webhook: &view.Webhook{}, Conditions: make([]view.Condition, 1)}
+	texts := func(r *view.Repo, f func(name string, text reflect.Value)) {
+		for _, v := range []reflect.Value{reflect.ValueOf(r).Elem(), reflect.ValueOf(r.Webhook).Elem(), reflect.ValueOf(&r.Conditions[0]).Elem()} {
+			for i := range v.NumField() {
+				if name := v.Type().Field(i).Name; v.Field(i).Kind() == reflect.String && name != "UID" {
+					f(v.Type().Name()+"."+name, v.Field(i))
+				}
+			}
+		}
+	}
+	texts(&repo, func(_ string, text reflect.Value) { text.SetString(evil) })
+	clean := cleanSnapshot(&view.Snapshot{Repos: []view.Repo{repo}})
+	texts(&clean.Repos[0], func(name string, text reflect.Value) {
+		if text.String() != view.Clean(evil) {
+			t.Errorf("%s is %q", name, text)
+		}
+	})
+	texts(&repo, func(name string, text reflect.Value) {
+		if text.String() != evil {
+			t.Errorf("%s of the picture was changed, which others have too", name)
+		}
+	})
 }
 
 func TestCursorRowIsVisible(t *testing.T) {

@@ -15,6 +15,7 @@ const (
 	screenJobs
 	screenRepos
 	screenDetail
+	screenRepo // one repository
 )
 
 // pane is a list that can have the focus.
@@ -40,7 +41,9 @@ type State struct {
 	repoKey  string // cursor of the repository list: namespace/name
 	detail   string // UID of the job in the detail
 	last     view.Job
-	scroll   int // lines that the log of the detail is scrolled up
+	repoBack screen    // where Esc in the detail of a repository leads to
+	repoSeen view.Repo // the one in that detail, as it was seen last
+	scroll   int       // lines that the log of the detail is scrolled up
 	filter   string
 	typing   bool // keys go into the filter
 	help     bool
@@ -81,6 +84,7 @@ func (s State) Show(snap *view.Snapshot) State {
 			s.last = j
 		}
 	}
+	s.repoSeen, _ = s.repo()
 	return s
 }
 
@@ -164,6 +168,16 @@ func (s State) job() (view.Job, bool) {
 		}
 	}
 	return s.last, false
+}
+
+// repo is the repository in the detail: as it is now, else as it was seen last.
+func (s State) repo() (view.Repo, bool) {
+	for _, r := range s.Snap.Repos {
+		if repoKey(r) == repoKey(s.repoSeen) {
+			return r, true
+		}
+	}
+	return s.repoSeen, false
 }
 
 // firstRun says that this is a fresh limpet: it works on its own API, and

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"limpet/sync/view"
@@ -29,8 +30,16 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	}
 	out.Repos = make([]view.Repo, len(s.Repos))
 	for i, r := range s.Repos {
-		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Branch, &r.Path, &r.Target, &r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs} {
+		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Branch, &r.Path, &r.Target, &r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs, &r.Connection, &r.InTheWay} {
 			*p = view.Clean(*p)
+		}
+		if r.Webhook != nil {
+			r.Webhook = &view.Webhook{ID: view.Clean(r.Webhook.ID), LastEvent: r.Webhook.LastEvent}
+		}
+		r.Conditions = slices.Clone(r.Conditions)
+		for k := range r.Conditions {
+			c := &r.Conditions[k]
+			c.Type, c.Status, c.Reason, c.Message = view.Clean(c.Type), view.Clean(c.Status), view.Clean(c.Reason), view.Clean(c.Message)
 		}
 		out.Repos[i] = r
 	}

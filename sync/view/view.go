@@ -146,6 +146,7 @@ type Summary struct {
 
 // Repo is one row of the repository list.
 type Repo struct {
+	UID       string    `json:"uid,omitempty"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	Title     string    `json:"title"`
@@ -168,6 +169,30 @@ type Repo struct {
 	// Runs holds one letter an hour for the last 24 hours, oldest first:
 	// '.' nothing, 'c' cancelled, 's' success, 'w' warning, 'e' error.
 	Runs string `json:"runs,omitempty"`
+
+	Interval     time.Duration `json:"interval,omitempty"` // of pulls, as its spec says
+	Connection   string        `json:"connection,omitempty"`
+	Webhook      *Webhook      `json:"webhook,omitempty"`      // nil = none was made
+	TokenEnds    time.Time     `json:"tokenEnds,omitzero"`     // of the one that was minted for it
+	MaxResources int64         `json:"maxResources,omitempty"` // 0 = no limit
+	Conditions   []Condition   `json:"conditions,omitempty"`
+	Deleting     time.Time     `json:"deleting,omitzero"`
+	InTheWay     string        `json:"inTheWay,omitempty"` // of its deletion
+}
+
+// Webhook is the webhook of a repository at its host.
+type Webhook struct {
+	ID        string    `json:"id"`
+	LastEvent time.Time `json:"lastEvent,omitzero"`
+}
+
+// Condition is one condition of a status. What is met needs no words: Message is
+// that of one that is not.
+type Condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
 }
 
 // Event is one line of the event list and of a job's log.

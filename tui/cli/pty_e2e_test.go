@@ -132,6 +132,38 @@ func TestDashboardAttachesToTheDaemon(t *testing.T) {
 	}
 }
 
+// TestDashboardSuspends: s has the agent leave a repository alone after a yes, and
+// take it up again, attached to a daemon and with the agent inside.
+func TestDashboardSuspends(t *testing.T) {
+	t.Parallel()
+	for _, with := range []string{"a daemon", "the agent inside"} {
+		t.Run(with, func(t *testing.T) {
+			t.Parallel()
+			h := newHome(t)
+			h.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git", "--disabled")
+			if with == "a daemon" {
+				h.daemon(t)
+			}
+			tt := h.terminal(t)
+			tt.shows(t, "boards")
+			tt.press(t, "3s")
+			tt.shows(t, "Suspend boards")
+			tt.press(t, "\r")
+			tt.press(t, "y")
+			suspended := func() bool { return strings.Contains(h.must(t, 0, "repo", "show", "boards").out, "\nsuspended") }
+			until(t, "it is suspended", suspended)
+			tt.press(t, "\r")
+			tt.shows(t, "on this agent until")
+			tt.press(t, "s")
+			until(t, "it is resumed", func() bool { return !suspended() })
+			tt.press(t, "q")
+			if err := tt.end(t); err != nil {
+				t.Errorf("end: %v", err)
+			}
+		})
+	}
+}
+
 // pidOf asks the process behind the socket for its id.
 func pidOf(t *testing.T, h *home) int {
 	t.Helper()

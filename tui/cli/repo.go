@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -165,10 +166,19 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u)) })
+	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u), time.Now()) })
 }
 
-func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused string) {
+// webhookText tells of the webhook that was made at the host.
+func webhookText(h api.WebhookStatus, now time.Time) string {
+	text := "registered, id " + cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10))
+	if at := millis(h.LastEvent); !at.IsZero() {
+		text += ", last event " + since(now, at) + " ago"
+	}
+	return text
+}
+
+func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused string, now time.Time) {
 	var f fields
 	f.add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.add("title", repo.Spec.Title)
@@ -196,6 +206,19 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 		f.add("finished", millis(st.Finished).UTC().Format(time.RFC3339))
 	}
 	f.add("last ref", view.OrDash(st.LastRef))
+	if c := repo.Spec.Connection; c != nil {
+		f.add("connection", c.Name)
+	}
+	if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
+		f.add("webhook", webhookText(*h, now))
+	}
+	if at := millis(repo.Status.Token.Expiration); !at.IsZero() {
+		f.add("token", expiryText(now, repo.Status.Token)+", "+at.UTC().Format(time.RFC3339))
+	}
+	if q := repo.Status.Quota; q.MaxRepositories > 0 || q.MaxResourcesPerRepository > 0 {
+		f.add("limits", fmt.Sprintf("%d repositories, %d objects (0 = none)", q.MaxRepositories, q.MaxResourcesPerRepository))
+	}
+	addConditions(&f, repo.Status.Conditions, repo.Status.FieldErrors)
 	for _, m := range st.Message {
 		f.add("message", m)
 	}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	agent "limpet/sync"
 	"limpet/sync/api"
+	"limpet/sync/repos"
 	"limpet/sync/socket"
 	"limpet/sync/view"
 	"limpet/tui"
@@ -35,7 +37,7 @@ func (s *localSource) Next(ctx context.Context) (*view.Snapshot, error) {
 
 func (s *localSource) Act(ctx context.Context, act tui.Action) error {
 	w := &session{Client: s.agent.Client(), Desk: s.agent.Desk()}
-	return w.act(ctx, act, s.agent.Cancel)
+	return w.act(ctx, act, s.agent)
 }
 
 // attached is the source of a dashboard that shows the daemon's agent. Next
@@ -73,19 +75,31 @@ func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 	}
 	defer client.Close()
 	w := &session{Client: client, Desk: s.client}
-	return w.act(ctx, act, s.client.Cancel)
+	return w.act(ctx, act, s.client)
+}
+
+// actor is what only a running agent does for a dashboard.
+type actor interface {
+	Cancel(ctx context.Context, namespace, name string) error
+	socket.Suspender
 }
 
 // act does what a key of the dashboard asks for, once: a repeat is refused by
-// the name of the job that is there already.
-func (s *session) act(ctx context.Context, act tui.Action, cancel func(ctx context.Context, namespace, name string) error) error {
+// the name of the job that is there already, or is harmless.
+func (s *session) act(ctx context.Context, act tui.Action, who actor) error {
 	switch act.Verb {
+	case tui.Suspend:
+		now := time.Now().Round(0)
+		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(tui.SuspendFor)})
+	case tui.Resume:
+		_, err := who.Resume(ctx, act.Namespace, act.Name)
+		return err
 	case tui.Pull, tui.PullFull:
 		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == tui.Pull}}
 		_, err := s.Client.Submit(ctx, act.Namespace, act.Name, spec, nil)
 		return err
 	case tui.Cancel, tui.Retry:
-		return s.actOnJob(ctx, act, cancel)
+		return s.actOnJob(ctx, act, who.Cancel)
 	}
 	return fmt.Errorf("unknown action %q", act.Verb)
 }

@@ -1,0 +1,34 @@
+package sync
+
+import (
+	"cmp"
+	"strconv"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/view"
+)
+
+// paintStatus adds what only the detail of a Repository shows.
+func paintStatus(row *view.Repo, u *object, repo api.Repository) {
+	row.UID = string(u.GetUID())
+	row.Interval = time.Duration(repo.Spec.Sync.IntervalSeconds) * time.Second
+	if c := repo.Spec.Connection; c != nil {
+		row.Connection = c.Name
+	}
+	if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
+		row.Webhook = &view.Webhook{ID: cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10)), LastEvent: fromMillis(h.LastEvent)}
+	}
+	row.TokenEnds = fromMillis(repo.Status.Token.Expiration)
+	row.MaxResources = repo.Status.Quota.MaxResourcesPerRepository
+	for _, c := range repo.Status.Conditions {
+		shown := view.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason}
+		if c.Status != "True" {
+			shown.Message = c.Message
+		}
+		row.Conditions = append(row.Conditions, shown)
+	}
+	if at := u.GetDeletionTimestamp(); at != nil {
+		row.Deleting, row.InTheWay = at.Time, repo.Status.DeleteError
+	}
+}
