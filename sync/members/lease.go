@@ -21,6 +21,8 @@ const (
 	maxExpiry      = 10 * time.Minute // of others: one that says more is not believed
 	microTimeForm  = metav1.RFC3339Micro
 	secondsOfLease = "leaseDurationSeconds"
+
+	transitionsOfLease = "leaseTransitions"
 )
 
 // selectRole is the label selector of the Leases of this room.
@@ -30,6 +32,7 @@ const selectRole = labelRole + "=" + role
 func read(u *unstructured.Unstructured) (record, bool) {
 	rec := record{name: u.GetName(), agent: u.GetAnnotations()[annoAgent], version: u.GetResourceVersion()}
 	rec.holder, _, _ = unstructured.NestedString(u.Object, "spec", "holderIdentity")
+	rec.turn, _, _ = unstructured.NestedInt64(u.Object, "spec", transitionsOfLease)
 	seconds, _, _ := unstructured.NestedInt64(u.Object, "spec", secondsOfLease)
 	if u.GetLabels()[labelRole] != role || rec.holder == "" || seconds <= 0 {
 		return rec, false
@@ -65,8 +68,8 @@ func (m *Members) write(u *unstructured.Unstructured, now time.Time) {
 	stamp := now.UTC().Format(microTimeForm)
 	if spec["holderIdentity"] != m.process {
 		if spec["holderIdentity"] != nil {
-			n, _ := spec["leaseTransitions"].(int64)
-			spec["leaseTransitions"] = n + 1
+			n, _ := spec[transitionsOfLease].(int64)
+			spec[transitionsOfLease] = n + 1
 		}
 		spec["holderIdentity"], spec["acquireTime"] = m.process, stamp
 	}

@@ -80,7 +80,9 @@ type Members struct {
 	alone     bool      // the API has no Leases
 	held      bool      // this process has had the Lease
 	joined    time.Time // when this agent came, as seen by itself
-	confirmed time.Time // when the last renewal was sent that succeeded
+	confirmed time.Time // when the last renewal was sent that succeeded; zero = none, or it was taken away
+	wall      time.Time // the same by the wall clock alone
+	turn      int64     // of the holders of the Lease, that of this process
 	again     chan struct{}
 }
 
@@ -121,13 +123,17 @@ func (m *Members) Mine(namespace, name string, labels map[string]string) bool {
 	return m.holds(now) && m.roll.keeper(now, namespace, name, labels) == m.name
 }
 
-// holds says that this agent is a member and may act. The monotonic clock stands
+// holds says that this agent is a member and may act.
+func (m *Members) holds(now time.Time) bool {
+	return m.synced && !m.joined.IsZero() && m.fresh(now) && (now.Sub(m.joined) >= settle || m.roll.count(now) == 1)
+}
+
+// fresh says that others still believe in this agent. The monotonic clock stands
 // still while a host sleeps, so the wall clock has a say too: at worst it is wrong
 // until the next renewal.
-func (m *Members) holds(now time.Time) bool {
+func (m *Members) fresh(now time.Time) bool {
 	limit := m.o.Expiry * 2 / 3
-	fresh := now.Sub(m.confirmed) < limit && now.Round(0).Sub(m.confirmed.Round(0)) < limit
-	return m.synced && !m.joined.IsZero() && fresh && (now.Sub(m.joined) >= settle || m.roll.count(now) == 1)
+	return now.Sub(m.confirmed) < limit && now.Round(0).Sub(m.wall) < limit
 }
 
 // Here lists the members by their names for people, this agent included, and says
@@ -175,7 +181,7 @@ func (m *Members) Run(ctx context.Context) error {
 // join takes the first Lease, and says whether there is anything to run for: an
 // API without Leases has none.
 func (m *Members) join(ctx context.Context) bool {
-	for {
+	for told := ""; ; {
 		err := m.renew(ctx)
 		if err == nil {
 			return true
@@ -187,6 +193,10 @@ func (m *Members) join(ctx context.Context) bool {
 			m.o.Logger.Info("the API has no leases for this agent: several agents may look after one repository", "err", err)
 			m.o.Changed()
 			return false
+		}
+		if text := err.Error(); text != told && ctx.Err() == nil {
+			m.o.Logger.Warn("this agent looks after no repository before it has its lease", "lease", m.name, "err", err)
+			told = text
 		}
 		timer := time.NewTimer(m.o.Renew / 4)
 		select {
@@ -230,12 +240,13 @@ func (m *Members) renew(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now := time.Now(); m.confirmed.IsZero() || now.Sub(m.confirmed) >= m.o.Expiry*2/3 {
+	if now := time.Now(); !m.fresh(now) {
 		m.joined = now // others may have taken over meanwhile
 		m.wake()
 	}
-	m.confirmed, m.held = sent, true
+	m.confirmed, m.wall, m.held = sent, sent.Round(0), true
 	if rec, ok := read(u); ok {
+		m.turn = rec.turn
 		m.roll.note(rec, sent)
 	}
 	return nil
@@ -253,6 +264,7 @@ func (m *Members) heldByAnother(u *unstructured.Unstructured, now time.Time) err
 	defer m.mu.Unlock()
 	m.roll.note(rec, now)
 	if m.held && m.roll.seen[m.name].live(now) {
+		m.confirmed = time.Time{}
 		return errTaken
 	}
 	return nil
@@ -281,6 +293,9 @@ func (m *Members) saw(u *unstructured.Unstructured) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if rec.name == m.name && m.held && rec.holder != m.process && rec.turn > m.turn {
+		m.confirmed = time.Time{} // another process has the Lease: two must not act in its name
+	}
 	if m.roll.note(rec, time.Now()) {
 		m.wake()
 	}

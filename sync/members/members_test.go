@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -301,24 +302,100 @@ func TestRestartedAgent(t *testing.T) {
 	})
 }
 
-// TestSuspendedAgent: whoever slept longer than its Lease looks first.
+// TestCopiedState: an agent whose state file was copied to a second host stops as
+// soon as it sees the other, which holds its Lease then.
+func TestCopiedState(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf()
+		first, third := s.agent(t, "a", 0), s.agent(t, "b", 0)
+		pass(settle + time.Second)
+		second := s.agent(t, "a", 0)
+		for range 60 {
+			pass(2 * time.Second)
+			if most, _ := keepers([]*life{first, second, third}); most > 1 {
+				t.Fatalf("%d processes look after one object", most)
+			}
+		}
+		if _, none := keepers([]*life{second, third}); none > 0 {
+			t.Errorf("nobody looks after %d objects", none)
+		}
+		second.stop()
+		pass(DefaultExpiry + DefaultRenew + settle)
+		if _, none := keepers([]*life{first, third}); none > 0 {
+			t.Errorf("nobody looks after %d objects after the copy is gone", none)
+		}
+		first.stop()
+		third.stop()
+	})
+}
+
+// TestStaleEvent: the watch shows an agent that has just begun the Lease as its
+// process of before left it. That is no reason to stop.
+func TestStaleEvent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf()
+		first := s.agent(t, "a", 0)
+		pass(time.Second)
+		before, err := first.link.get(t.Context(), first.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.link.cut(true)
+		first.stop()
+		second := s.agent(t, "a", 0)
+		pass(time.Second)
+		second.saw(before)
+		if !second.Mine("ns", "repo-1", nil) {
+			t.Error("it stops for a process that is gone")
+		}
+		second.stop()
+	})
+}
+
+// TestUntakenLease: an agent that cannot get its Lease says so, once.
+func TestUntakenLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		m := newMembers(&link{shelf: newShelf(), down: true}, time.Now, Options{ID: "a", Agent: "a", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := m.Run(ctx); err != nil || m.Mine("ns", "repo", nil) {
+			t.Errorf("%v; does it act?", err)
+		}
+		if n := strings.Count(log.String(), errDown.Error()); n != 1 {
+			t.Errorf("told %d times: %s", n, &log)
+		}
+	})
+}
+
+// TestSuspendedAgent: whoever slept longer than its Lease renews it first, and
+// then lets the others see that before it acts.
 func TestSuspendedAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newShelf().agent(t, "a", 0)
+		s := newShelf()
+		l, other := s.agent(t, "a", 0), s.agent(t, "b", 0)
 		pass(settle)
 		l.mu.Lock()
-		// As if the wall clock had gone on while the monotonic one stood still.
-		l.confirmed = l.confirmed.Round(0).Add(-time.Hour)
+		// The wall clock has gone on while the monotonic one stood still.
+		l.wall = l.wall.Add(-time.Hour)
 		l.mu.Unlock()
-		if l.Mine("ns", "repo-1", nil) {
+		acts := func() bool { most, _ := keepers([]*life{l}); return most > 0 }
+		if acts() {
 			t.Error("it acts on a lease of an hour ago")
 		}
-		pass(DefaultRenew)
-		if pass(settle); !l.Mine("ns", "repo-1", nil) {
+		pass(DefaultRenew - settle + time.Second)
+		if acts() {
+			t.Error("it acts before others have seen that it is back")
+		}
+		if pass(settle); !acts() {
 			t.Error("it does not act after a renewal")
 		}
 		l.stop()
+		other.stop()
 	})
 }
 

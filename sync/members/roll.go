@@ -24,6 +24,7 @@ type record struct {
 	name    string // of the Lease: one for each agent
 	agent   string // its name, for people
 	holder  string // its process
+	turn    int64  // counts the processes that have held it
 	version string // of the object: changes with each renewal
 	expiry  time.Duration
 	scope   Scope
