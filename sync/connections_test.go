@@ -3,6 +3,7 @@ package sync
 import (
 	"bytes"
 	"encoding/json"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,6 +138,19 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	second := host.Minted()
 	if len(second) != 1 || second[0] == first[0] {
 		t.Fatalf("tokens %d", len(second))
+	}
+
+	for _, line := range []string{
+		`limpet_repository_info{connection="app",name="site",namespace="default",ready="True",suspended="false",target="folder",type="githubEnterprise"} 1`,
+		`limpet_repository_healthy{name="site",namespace="default"} 1`, `limpet_repository_last_sync_success{name="site",namespace="default"} 1`,
+		`limpet_connection_info{name="app",namespace="default",ready="`, `limpet_repositories{health="healthy"} 1`,
+		`limpet_token_cached_items 1`, `limpet_token_cache_requests_total{status="success"} 2`, `limpet_token_cache_evictions_total{reason="refused"} 1`,
+	} {
+		eventually(t, "the metrics tell "+line, func() bool { // the watch may be behind
+			scrape := httptest.NewRecorder()
+			a.metrics.ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
+			return strings.Contains(scrape.Body.String(), "\n"+line)
+		})
 	}
 
 	// Its webhook goes with the Repository.

@@ -43,8 +43,9 @@ func (a *Agent) measured() metrics.Source {
 			now, bound, ok := a.client.Clock().Now()
 			return time.Until(now), bound, ok
 		},
-		Down:    func() time.Time { since, _ := a.client.Down(); return since },
-		Latency: a.client.Latency,
+		Down:         func() time.Time { since, _ := a.client.Down(); return since },
+		Latency:      a.client.Latency,
+		Repositories: a.countRepositories, Connections: a.countConnections, Tokens: a.minter.Counts,
 	}
 }
 

@@ -105,7 +105,7 @@ func TestSightOfBothForms(t *testing.T) {
 		}
 		walk(nil, u.Object, func(names []string) {
 			for _, path := range []Path{PathTo(names...), PathTo(append(names[:len(names):len(names)], "none")...)} {
-				if s.Text(path) != whole.Text(path) || s.Number(path) != whole.Number(path) {
+				if s.Text(path) != whole.Text(path) || s.Number(path) != whole.Number(path) || s.Flag(path) != whole.Flag(path) {
 					t.Errorf("%s at %q: %q %d, want %q %d", text, names, s.Text(path), s.Number(path), whole.Text(path), whole.Number(path))
 				}
 			}

@@ -124,6 +124,9 @@ func (s Sight) Number(p Path) int64 {
 	return 0
 }
 
+// Flag is the truth at a path, false when there is none.
+func (s Sight) Flag(p Path) bool { return s.member(p).tag == tagTrue }
+
 // Object is the whole object. It must not be changed: it may be that of the
 // Informer.
 func (s Sight) Object() *unstructured.Unstructured {
@@ -159,6 +162,11 @@ func memberOf(object map[string]any, p Path) scalar {
 	switch v := at.(type) {
 	case string:
 		return scalar{tag: tagText, text: v}
+	case bool:
+		if v {
+			return scalar{tag: tagTrue}
+		}
+		return scalar{tag: tagFalse}
 	case int64:
 		return scalar{tag: tagInt, number: v}
 	case float64:

@@ -64,6 +64,8 @@ type TokenCounts struct {
 	Failed   uint64 // attempts to mint
 	Refused  uint64 // dropped because a host did not take them
 	Overflow uint64 // dropped to make room
+
+	Oldest time.Duration // age of the oldest that is kept
 }
 
 // Tokens keeps tokens in memory until shortly before their end. Those who ask
@@ -218,9 +220,11 @@ func (t *Tokens) Counts() TokenCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.counts
+	now := time.Now()
 	for _, e := range t.entries {
 		if e.token.Value != "" {
 			c.Held++
+			c.Oldest = max(c.Oldest, now.Sub(e.asked))
 		}
 	}
 	return c

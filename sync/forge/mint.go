@@ -26,6 +26,9 @@ func NewMinter(hosts *Hosts, secrets auth.ConnectionSource, tokens *auth.Tokens)
 	return &Minter{hosts: hosts, secrets: secrets, tokens: tokens}
 }
 
+// Counts tells of the tokens that are kept.
+func (m *Minter) Counts() auth.TokenCounts { return m.tokens.Counts() }
+
 // minted is a token and how it is used.
 type minted struct {
 	auth.Token

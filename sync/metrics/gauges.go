@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"limpet/state"
+	"limpet/sync/auth"
 	"limpet/sync/jobs"
 )
 
@@ -25,6 +26,11 @@ type Source struct {
 	Down func() time.Time
 	// Latency is how long the API took for its last answer.
 	Latency func() time.Duration
+	// What this agent knows of Repositories and of Connections, and the counts of the
+	// tokens that were minted of these.
+	Repositories func() []Repository
+	Connections  func() []Connection
+	Tokens       func() auth.TokenCounts
 }
 
 // storeTime bounds the look at the state file: one small record.

@@ -23,6 +23,7 @@ type keep struct {
 	checked *prometheus.CounterVec
 	took    prometheus.Observer
 	looks   prometheus.Observer
+	reasons *prometheus.CounterVec
 }
 
 var _ repos.Meter = (*keep)(nil)
@@ -32,10 +33,14 @@ func newKeep(r prometheus.Registerer, works *prometheus.HistogramVec) *keep {
 		errors:  counter(r, "grafana_provisioning_repository_reconcile_errors_total", "Looks into a repository that failed, by where and by whose doing.", "phase", "cause"),
 		checked: counter(r, "grafana_provisioning_health_checked_total", "Health checks that asked the remote, by what they found.", "resource", "outcome"),
 		took:    histogram(r, "grafana_provisioning_health_checked_duration_seconds", "Duration of the question to the remote.", phaseBuckets, "resource").WithLabelValues(resourceRepositories),
+		reasons: counter(r, "limpet_repository_reconciles_total", "Looks into a repository with something to do, by the first reason.", "trigger"),
 		looks:   works.WithLabelValues(keeperName),
 	}
 	for _, outcome := range []string{"success", "error"} {
 		k.checked.WithLabelValues(resourceRepositories, outcome)
+	}
+	for _, why := range repos.Triggers {
+		k.reasons.WithLabelValues(why)
 	}
 	for _, phase := range phases {
 		k.errors.WithLabelValues(phase, "system")
@@ -55,6 +60,9 @@ func (k *keep) Checked(healthy bool, took time.Duration) {
 	k.checked.WithLabelValues(resourceRepositories, outcome).Inc()
 	k.took.Observe(took.Seconds())
 }
+
+// Triggered implements repos.Meter.
+func (k *keep) Triggered(why string) { k.reasons.WithLabelValues(why).Inc() }
 
 // Failed implements repos.Meter.
 func (k *keep) Failed(phase string, user bool) {

@@ -18,6 +18,7 @@ func TestKeeper(t *testing.T) {
 	k.Checked(true, time.Second)
 	k.Checked(false, time.Second)
 	k.Failed("fetch", true)
+	k.Triggered("token_generation")
 	w := httptest.NewRecorder()
 	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
@@ -26,6 +27,8 @@ func TestKeeper(t *testing.T) {
 		`grafana_provisioning_health_checked_duration_seconds_count{resource="repositories"} 2`,
 		`grafana_provisioning_repository_reconcile_errors_total{cause="user",phase="fetch"} 1`,
 		`grafana_provisioning_repository_reconcile_errors_total{cause="system",phase="sync"} 0`,
+		`limpet_repository_reconciles_total{trigger="token_generation"} 1`,
+		`limpet_repository_reconciles_total{trigger="webhook_secret_rotation"} 0`,
 		`workqueue_work_duration_seconds_count{name="provisioningRepositoryController"} 1`,
 	} {
 		if !strings.Contains(w.Body.String(), line+"\n") {

@@ -59,7 +59,7 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 }
 
 // Read adds the gauges, which are read from s at every scrape. It is called once.
-func (m *Metrics) Read(s Source) { m.registry.MustRegister(newGauges(s, m.work, m.log)) }
+func (m *Metrics) Read(s Source) { m.registry.MustRegister(newGauges(s, m.work, m.log), newKept(s)) }
 
 // ServeHTTP answers a scrape, as OpenMetrics to who asks for that, else in
 // Prometheus' text format.

@@ -19,6 +19,8 @@ type Meter interface {
 	Worked(took time.Duration)
 	// Checked is a health check, and whether the Repository is in order.
 	Checked(healthy bool, took time.Duration)
+	// Triggered is a look with something to do, and why.
+	Triggered(why string)
 	// Failed is a reconcile that ended in a phase, by a user's doing or not.
 	Failed(phase string, user bool)
 }
@@ -28,6 +30,7 @@ type nobody struct{}
 
 func (nobody) Worked(time.Duration)        {}
 func (nobody) Checked(bool, time.Duration) {}
+func (nobody) Triggered(string)            {}
 func (nobody) Failed(string, bool)         {}
 
 func (c *Controller) tell(k Key, level, text string) {

@@ -95,6 +95,11 @@ const (
 	quotaChanged     trigger = "quota_changed"
 )
 
+// Triggers are all reasons for which a Repository is looked into, as Grafana names
+// them.
+var Triggers = []string{string(blockedOverQuota), string(overQuota), string(specChanged), string(resyncInterval), string(healthStale), string(unblock),
+	string(tokenGeneration), string(quotaChanged), string(webhookMissing), string(webhookRotation)}
+
 // flags are the things that may be due.
 type flags struct {
 	blocked, over, unblock      bool

@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -66,7 +67,9 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	r.due = r.facts.flags()
 	r.due.health = r.due.health || wish.due(repo.Status.Health)
 	r.gatherHook()
-	if r.due.trigger() != "" || r.hookDue != "" {
+	if why := cmp.Or(r.due.trigger(), r.hookDue); why != "" {
+		r.o.Meter.Triggered(string(why))
+		r.log.Debug("look into a repository", "repo", k.Name, "namespace", k.Namespace, "trigger", why)
 		if err := r.run(ctx); err != nil {
 			c.wish(k, wish)
 			return time.Time{}, 0, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -70,6 +71,8 @@ type minting struct {
 	app   *forgetest.App
 	where *forgetest.Installation
 	seals bool
+
+	minter *forge.Minter
 }
 
 func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minting {
@@ -80,7 +83,7 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 	m.host.Add("team/site", forgetest.Repository{DefaultBranch: apitest.Branch})
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
-	minter := forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
+	m.minter = forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
 		return &auth.ConnectionSecret{PrivateKey: m.app.Key, Source: "the test"}, nil
 	}, auth.NewTokens(0))
 	m.rig = newRig(t, server, func(r *rig, o *Options) {
@@ -91,7 +94,7 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 			return r.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		}
 		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return workers.Remote(ctx, namespace, name, repo, minter.Source(get), true)
+			return workers.Remote(ctx, namespace, name, repo, m.minter.Source(get), true)
 		}
 		o.Resync = time.Minute
 		o.Tokens = &Tokens{
@@ -104,7 +107,7 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 				if err != nil || !c.Mints() {
 					return auth.Token{}, err
 				}
-				return minter.MintFor(ctx, c, forge.TargetOf(u))
+				return m.minter.MintFor(ctx, c, forge.TargetOf(u))
 			},
 			Seals: func(context.Context) (bool, error) { return m.seals, nil },
 		}
@@ -524,5 +527,38 @@ func TestRepoID(t *testing.T) {
 				t.Errorf("writes %q", got)
 			}
 		})
+	}
+}
+
+// TestProof: the Connection of an App says when it proved its identity last and how
+// long that was good, with the note of its health. The proof is in nobody's hands.
+func TestProof(t *testing.T) {
+	t.Parallel()
+	m := newMinting(t, "embedded", nil)
+	mine, err := api.Connect(t.Context(), api.Config{Server: base(m.rig), Transport: m.writes, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mine.Close)
+	objects := mine.Informer(api.Connections, m.namespace, api.InformerOptions{})
+	k := NewConnections(mine, objects, ConnectionOptions{Tester: m.minter, Repositories: m.controller, Alone: true, Logger: slog.New(slog.DiscardHandler)})
+	m.run(objects.Run, k.Run)
+	eventually(t, "it is told", func() bool {
+		u, err := m.client.Resource(api.Connections).Namespace(m.namespace).Get(t.Context(), "app", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := api.ConnectionView(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := c.Status; s.Health.Checked > 0 && (!s.Health.Healthy || s.Token.LastUpdated != s.Health.Checked ||
+			s.Token.Expiration-s.Token.LastUpdated != forge.ProofLife.Milliseconds() || len(c.Secure) > 0) {
+			t.Fatalf("status %+v, secure %v", s, c.Secure)
+		}
+		return c.Status.Health.Checked > 0
+	})
+	if got := m.writes.take(); len(got) != 1 || !strings.Contains(got[0], "add /status/token") || strings.Contains(got[0], "secure") {
+		t.Errorf("writes %q", got)
 	}
 }

@@ -1,0 +1,175 @@
+package metrics
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+)
+
+// mostSeries bounds how many objects of a kind are told one by one. Where there are
+// more only the sums are told: part of them would look like all.
+const mostSeries = 2000
+
+// Repository is what is told of one.
+type Repository struct {
+	Namespace, Name string
+	Type, Target    string
+	Connection      string // "" = none
+	Suspended       bool
+	Checked         bool // its health was
+	Healthy         bool
+	Pulled          time.Time // the end of the last pull; zero = there was none
+	Pull            string    // the state of the present or last one
+}
+
+// Connection is what is told of one.
+type Connection struct {
+	Namespace, Name, Type string
+	Checked, Healthy      bool
+}
+
+// The values of labels that are known. Source: Grafana's types.
+var (
+	repositoryTypes = []string{"local", "github", "githubEnterprise", "git", "bitbucket", "gitlab"}
+	connectionTypes = []string{"github", "githubEnterprise", "githubOAuth", "githubEnterpriseOAuth", "gitlab", "bitbucket"}
+	syncTargets     = []string{"instance", "folder", "folderless", ""}
+)
+
+func oneOf(known []string, value string) string {
+	if slices.Contains(known, value) {
+		return value
+	}
+	return other
+}
+
+// kept tells of Repositories and Connections at the moment of a scrape.
+type kept struct {
+	source Source
+
+	sum, info, healthy           gauge
+	pulled, pullOK               gauge
+	connectionInfo, connectionOK gauge
+	held, oldest                 gauge
+	events, requests, evictions  gauge
+}
+
+func newKept(s Source) *kept {
+	k := &kept{
+		source:         s,
+		sum:            describe("limpet_repositories", "Repositories by their health.", "health"),
+		info:           describe("limpet_repository_info", "Always 1; what a repository is and how it does is in the labels.", "namespace", "name", "type", "target", "connection", "ready", "suspended"),
+		healthy:        describe("limpet_repository_healthy", "1 when the last check found the repository in order.", "namespace", "name"),
+		pulled:         describe("limpet_repository_last_sync_timestamp_seconds", "When the last pull of the repository has ended.", "namespace", "name"),
+		pullOK:         describe("limpet_repository_last_sync_success", "1 when the last pull went well, 0 when it did not; not told while one is under way.", "namespace", "name"),
+		connectionInfo: describe("limpet_connection_info", "Always 1; what a connection is and how it does is in the labels.", "namespace", "name", "type", "ready"),
+		connectionOK:   describe("limpet_connection_healthy", "1 when the last check found that the host takes the connection.", "namespace", "name"),
+		held:           describe("limpet_token_cached_items", "Minted tokens in memory."),
+		oldest:         describe("limpet_token_cache_oldest_age_seconds", "Age of the oldest minted token in memory; 0 = there is none."),
+		events:         describe("limpet_token_cache_events_total", "Tokens that were asked for, by whether memory had one.", "event_type"),
+		requests:       describe("limpet_token_cache_requests_total", "Attempts to mint a token.", "status"),
+		evictions:      describe("limpet_token_cache_evictions_total", "Tokens that were dropped before their end, by why.", "reason"),
+	}
+	for _, g := range []*gauge{&k.events, &k.requests, &k.evictions} {
+		g.kind = prometheus.CounterValue
+	}
+	return k
+}
+
+// Describe implements prometheus.Collector: what there is depends on the source.
+func (k *kept) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(k, out) }
+
+// Collect implements prometheus.Collector.
+func (k *kept) Collect(out chan<- prometheus.Metric) {
+	if k.source.Repositories != nil {
+		k.repositories(out, k.source.Repositories())
+	}
+	if k.source.Connections != nil {
+		k.connections(out, k.source.Connections())
+	}
+	if k.source.Tokens != nil {
+		k.tokens(out, k.source.Tokens())
+	}
+}
+
+func (k *kept) repositories(out chan<- prometheus.Metric, all []Repository) {
+	sums := map[string]int{"healthy": 0, "unhealthy": 0, "unknown": 0, "suspended": 0}
+	for _, r := range all {
+		switch {
+		case r.Suspended:
+			sums["suspended"]++
+		case !r.Checked:
+			sums["unknown"]++
+		case r.Healthy:
+			sums["healthy"]++
+		default:
+			sums["unhealthy"]++
+		}
+	}
+	for health, n := range sums {
+		k.sum.at(out, float64(n), health)
+	}
+	if len(all) > mostSeries {
+		return
+	}
+	for _, r := range all {
+		k.info.at(out, 1, r.Namespace, r.Name, oneOf(repositoryTypes, r.Type), oneOf(syncTargets, r.Target), r.Connection, ready(r.Checked, r.Healthy), strconv.FormatBool(r.Suspended))
+		if r.Checked {
+			k.healthy.at(out, number(r.Healthy), r.Namespace, r.Name)
+		}
+		if !r.Pulled.IsZero() {
+			k.pulled.at(out, float64(r.Pulled.UnixMilli())/1000, r.Namespace, r.Name)
+		}
+		switch r.Pull {
+		case api.StateSuccess, api.StateWarning:
+			k.pullOK.at(out, 1, r.Namespace, r.Name)
+		case api.StateError:
+			k.pullOK.at(out, 0, r.Namespace, r.Name)
+		}
+	}
+}
+
+func (k *kept) connections(out chan<- prometheus.Metric, all []Connection) {
+	if len(all) > mostSeries {
+		return
+	}
+	for _, c := range all {
+		k.connectionInfo.at(out, 1, c.Namespace, c.Name, oneOf(connectionTypes, c.Type), ready(c.Checked, c.Healthy))
+		if c.Checked {
+			k.connectionOK.at(out, number(c.Healthy), c.Namespace, c.Name)
+		}
+	}
+}
+
+func (k *kept) tokens(out chan<- prometheus.Metric, c auth.TokenCounts) {
+	k.held.at(out, float64(c.Held))
+	k.oldest.at(out, c.Oldest.Seconds())
+	k.events.at(out, float64(c.Hits), "cache_hit")
+	k.events.at(out, float64(c.Minted+c.Failed), "cache_miss")
+	k.requests.at(out, float64(c.Minted), "success")
+	k.requests.at(out, float64(c.Failed), "failure")
+	k.evictions.at(out, float64(c.Refused), "refused")
+	k.evictions.at(out, float64(c.Overflow), "overflow")
+}
+
+// ready is what a condition of that name says.
+func ready(checked, healthy bool) string {
+	switch {
+	case !checked:
+		return "Unknown"
+	case healthy:
+		return "True"
+	}
+	return "False"
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,86 @@
+package metrics
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/auth"
+)
+
+// told are the lines of a scrape that begin with limpet_repositor, limpet_connection
+// or limpet_token.
+func told(m *Metrics) (out []string) {
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(w.Body.String()) {
+		line = strings.TrimSpace(line)
+		for _, what := range []string{"limpet_repositor", "limpet_connection", "limpet_token"} {
+			if strings.HasPrefix(line, what) && !strings.HasPrefix(line, "limpet_repository_reconciles") {
+				out = append(out, line)
+			}
+		}
+	}
+	return out
+}
+
+// TestKept: Repositories, Connections and tokens are told as they are at the scrape,
+// with labels from fixed sets.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	m := New("test", 1, slog.New(slog.DiscardHandler))
+	repositories := []Repository{
+		{Namespace: "a", Name: "well", Type: "git", Target: "folder", Checked: true, Healthy: true, Pulled: time.UnixMilli(1_700_000_000_500), Pull: "warning"},
+		{Namespace: "a", Name: "ill", Type: "github", Target: "instance", Connection: "app", Checked: true, Pulled: time.Unix(1, 0), Pull: "error"},
+		{Namespace: "b", Name: "new", Type: "made up", Target: "made up"},
+		{Namespace: "b", Name: "resting", Type: "local", Checked: true, Healthy: true, Suspended: true, Pull: "working"},
+	}
+	m.Read(Source{
+		Repositories: func() []Repository { return repositories },
+		Connections: func() []Connection {
+			return []Connection{{Namespace: "a", Name: "app", Type: "github", Checked: true, Healthy: true}, {Namespace: "a", Name: "lab", Type: "x"}}
+		},
+		Tokens: func() auth.TokenCounts {
+			return auth.TokenCounts{Held: 3, Hits: 40, Minted: 5, Failed: 2, Refused: 1, Overflow: 7, Oldest: time.Minute}
+		},
+	})
+	want := []string{
+		`limpet_repositories{health="healthy"} 1`, `limpet_repositories{health="unhealthy"} 1`, `limpet_repositories{health="unknown"} 1`, `limpet_repositories{health="suspended"} 1`,
+		`limpet_repository_info{connection="",name="well",namespace="a",ready="True",suspended="false",target="folder",type="git"} 1`,
+		`limpet_repository_info{connection="app",name="ill",namespace="a",ready="False",suspended="false",target="instance",type="github"} 1`,
+		`limpet_repository_info{connection="",name="new",namespace="b",ready="Unknown",suspended="false",target="other",type="other"} 1`,
+		`limpet_repository_info{connection="",name="resting",namespace="b",ready="True",suspended="true",target="",type="local"} 1`,
+		`limpet_repository_healthy{name="well",namespace="a"} 1`, `limpet_repository_healthy{name="ill",namespace="a"} 0`, `limpet_repository_healthy{name="resting",namespace="b"} 1`,
+		`limpet_repository_last_sync_timestamp_seconds{name="well",namespace="a"} 1.7000000005e+09`, `limpet_repository_last_sync_timestamp_seconds{name="ill",namespace="a"} 1`,
+		`limpet_repository_last_sync_success{name="well",namespace="a"} 1`, `limpet_repository_last_sync_success{name="ill",namespace="a"} 0`,
+		`limpet_connection_info{name="app",namespace="a",ready="True",type="github"} 1`, `limpet_connection_info{name="lab",namespace="a",ready="Unknown",type="other"} 1`,
+		`limpet_connection_healthy{name="app",namespace="a"} 1`,
+		`limpet_token_cached_items 3`, `limpet_token_cache_oldest_age_seconds 60`,
+		`limpet_token_cache_events_total{event_type="cache_hit"} 40`, `limpet_token_cache_events_total{event_type="cache_miss"} 7`,
+		`limpet_token_cache_requests_total{status="success"} 5`, `limpet_token_cache_requests_total{status="failure"} 2`,
+		`limpet_token_cache_evictions_total{reason="refused"} 1`, `limpet_token_cache_evictions_total{reason="overflow"} 7`,
+	}
+	got := told(m)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+
+	repositories = nil
+	if got := told(m); slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) {
+		t.Errorf("what is gone is told: %q", got)
+	}
+	for i := range mostSeries + 1 {
+		repositories = append(repositories, Repository{Namespace: "a", Name: fmt.Sprint(i), Checked: true, Healthy: true})
+	}
+	got = told(m)
+	if slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) ||
+		!slices.Contains(got, fmt.Sprintf(`limpet_repositories{health="healthy"} %d`, mostSeries+1)) {
+		t.Errorf("%d series of too many repositories", len(got))
+	}
+}
