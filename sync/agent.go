@@ -6,7 +6,6 @@ package sync
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,9 +17,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -380,28 +376,3 @@ func (a *Agent) Desk() socket.Desk { return a.cfg.Store }
 
 var _ socket.Agent = (*Agent)(nil)
 var _ socket.Desk = (*state.Store)(nil)
-
-// secret reads a core Secret. A server that has no Secrets, or shows them to
-// nobody, is the same as one where this Secret is not there: the look-up goes
-// on at the next place.
-func (a *Agent) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-	u, err := a.client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, api.Away(err)
-	}
-	data, _, err := unstructured.NestedStringMap(u.Object, "data")
-	if err != nil {
-		return nil, fmt.Errorf("read secret %s/%s: %w", namespace, name, err)
-	}
-	out := make(map[string][]byte, len(data))
-	for key, text := range data {
-		if out[key], err = base64.StdEncoding.DecodeString(text); err != nil {
-			// The error of the decoder would show where in the secret it is.
-			return nil, fmt.Errorf("read secret %s/%s: key %s is not base64", namespace, name, key)
-		}
-	}
-	return out, nil
-}

@@ -256,7 +256,7 @@ func TestPictureIsKeptOnlyWhenItChanges(t *testing.T) {
 		want  time.Duration
 	}{{0, "success", 0}, {time.Minute, "success", 0}, {2 * time.Minute, "error", 2 * time.Minute}} {
 		a.board.publish(picture(step.age, step.state))
-		a.keepPicture(t.Context(), &kept)
+		a.keepPicture(t.Context(), a.board.snapshot(), &kept)
 		if got := asOf().Sub(at); got != step.want {
 			t.Errorf("after %s as of %s, want %s", step.age, got, step.want)
 		}
@@ -264,13 +264,13 @@ func TestPictureIsKeptOnlyWhenItChanges(t *testing.T) {
 	down := picture(time.Hour, "warning")
 	down.API.Up, down.API.Since = false, at.Add(5*time.Minute)
 	a.board.publish(down)
-	a.keepPicture(t.Context(), &kept)
+	a.keepPicture(t.Context(), a.board.snapshot(), &kept)
 	if got := asOf().Sub(at); got != 5*time.Minute {
 		t.Errorf("while the API is away: as of %s", got)
 	}
 	down.API.Synced = false
 	a.board.publish(down)
-	a.keepPicture(t.Context(), &kept)
+	a.keepPicture(t.Context(), a.board.snapshot(), &kept)
 	if got := asOf().Sub(at); got != 5*time.Minute {
 		t.Error("an empty picture has replaced a good one")
 	}
@@ -324,6 +324,7 @@ func TestJobThatIsLeftAlone(t *testing.T) {
 	if got := waits(); got != "no such prefix," {
 		t.Errorf("%q", got)
 	}
+	a.board.forget(a.gone)
 	if n := len(a.board.left); n != 1 {
 		t.Errorf("%d reasons are kept for jobs that are not there", n)
 	}

@@ -16,6 +16,10 @@ const (
 	// boardIdle is the longest time between two pictures, so that the figures
 	// of the process stay fresh.
 	boardIdle = 5 * time.Second
+	// boardRest is how long pictures are made after somebody has looked at one. A
+	// daemon that nobody looks at makes none: of a thousand Repositories each costs
+	// more than all that is done for them meanwhile.
+	boardRest = 10 * time.Second
 	// doneFor is how long a finished job stays in the list of live ones.
 	doneFor = 60 * time.Second
 	// eventsKept, doneKept and leftKept bound the lists of events, of finished
@@ -32,8 +36,13 @@ const (
 // board holds the newest picture and the events, and wakes who waits for them.
 type board struct {
 	dirty chan struct{} // capacity 1: "something changed"
+	eyes  chan struct{} // capacity 1: "somebody looks"
+	ended chan struct{} // closed when no more pictures come
 
 	mu      stdsync.Mutex // guards all below
+	lookers int           // who wait for a picture
+	looked  time.Time     // when the last of them went
+	stale   bool          // current is of a time since when nobody looked
 	current *view.Snapshot
 	changed chan struct{}      // closed when current is replaced
 	events  []view.Event       // oldest first
@@ -48,6 +57,9 @@ type board struct {
 func newBoard() *board {
 	return &board{
 		dirty:   make(chan struct{}, 1),
+		eyes:    make(chan struct{}, 1),
+		ended:   make(chan struct{}),
+		looked:  time.Now(),
 		current: &view.Snapshot{Seq: uint64(time.Now().UnixMilli())},
 		changed: make(chan struct{}),
 		left:    map[string]leaving{},
@@ -76,6 +88,7 @@ func (b *board) note(e view.Event) {
 // finish keeps a finished job on the board for doneFor.
 func (b *board) finish(j view.Job) {
 	b.mu.Lock()
+	b.expire(time.Now())
 	b.ends = append(b.ends, j.Finished)
 	b.done = append(b.done, j)
 	if len(b.done) > doneKept {
@@ -133,10 +146,16 @@ type ended struct {
 func (b *board) recent(now time.Time) ([]view.Event, ended) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.expire(now)
+	return append([]view.Event(nil), b.events...), ended{len(b.ends), append([]view.Job(nil), b.done...)}
+}
+
+// expire drops the finished jobs that are not to be shown any more. It needs the
+// lock.
+func (b *board) expire(now time.Time) {
 	old := func(at time.Time) bool { return now.Sub(at) >= doneFor }
 	b.done = slices.DeleteFunc(b.done, func(j view.Job) bool { return old(j.Finished) })
 	b.ends = slices.DeleteFunc(b.ends, old)
-	return append([]view.Event(nil), b.events...), ended{len(b.ends), append([]view.Job(nil), b.done...)}
 }
 
 // publish makes s the current picture.
@@ -144,7 +163,7 @@ func (b *board) publish(s *view.Snapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.Seq = b.current.Seq + 1
-	b.current = s
+	b.current, b.stale = s, false
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
@@ -156,8 +175,42 @@ func (b *board) snapshot() *view.Snapshot {
 	return b.current
 }
 
+// look begins to wait for a picture newer than seq; away ends it. The picture
+// that nobody has looked at for a while is not it.
+func (b *board) look(seq uint64) (newer uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lookers++
+	select {
+	case b.eyes <- struct{}{}:
+	default:
+	}
+	if b.stale {
+		seq = max(seq, b.current.Seq)
+	}
+	return seq
+}
+
+func (b *board) away() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lookers--
+	b.looked = time.Now()
+}
+
+// watched says whether somebody looks, or did so just now. When not, the picture
+// is stale from now on.
+func (b *board) watched() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stale = b.lookers == 0 && time.Since(b.looked) >= boardRest
+	return !b.stale
+}
+
 // next blocks until there is a picture newer than seq.
 func (b *board) next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
+	seq = b.look(seq)
+	defer b.away()
 	for {
 		b.mu.Lock()
 		cur, changed := b.current, b.changed
@@ -173,32 +226,50 @@ func (b *board) next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
 	}
 }
 
-// run makes a picture with paint when something changed, at most one each
-// boardGap and at least one each boardIdle, until ctx ends.
+// run makes a picture with paint when something changed and somebody looks, at
+// most one each boardGap and at least one each boardIdle, until ctx ends. The last
+// one is of that time.
 func (b *board) run(ctx context.Context, paint func() *view.Snapshot) {
+	defer close(b.ended)
 	idle := time.NewTicker(boardIdle)
 	defer idle.Stop()
 	gap := time.NewTimer(0)
 	defer gap.Stop()
 	b.touch() // the first picture does not wait for an event
 	for {
-		select {
-		case <-ctx.Done():
+		if !b.step(ctx, idle.C, gap.C) {
+			b.publish(paint())
 			return
-		case <-b.dirty:
-		case <-idle.C:
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-gap.C:
-		}
-		select { // what was asked for until now is in the picture
-		case <-b.dirty:
-		default:
 		}
 		began := time.Now()
 		b.publish(paint())
 		gap.Reset(max(boardGap, boardShare*time.Since(began)))
 	}
+}
+
+// step waits until the next picture is wanted; false says that ctx has ended.
+func (b *board) step(ctx context.Context, idle, gap <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-b.dirty:
+	case <-idle:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-gap:
+	}
+	for !b.watched() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-b.eyes:
+		}
+	}
+	select { // what was asked for until now is in the picture
+	case <-b.dirty:
+	default:
+	}
+	return true
 }

@@ -112,3 +112,68 @@ func TestOrderOfJobs(t *testing.T) {
 		}
 	}
 }
+
+// TestBoardRestsWhileNobodyLooks: no picture is made for nobody, and who comes
+// then sees none of before.
+func TestBoardRestsWhileNobodyLooks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		ctx, cancel := context.WithCancel(t.Context())
+		var painted atomic.Int32
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.run(ctx, func() *view.Snapshot { painted.Add(1); return &view.Snapshot{At: time.Now()} })
+		}()
+		time.Sleep(boardRest + boardIdle + boardGap)
+		synctest.Wait()
+		before := painted.Load()
+		for range 600 {
+			time.Sleep(time.Second)
+			b.touch()
+		}
+		synctest.Wait()
+		if n := painted.Load() - before; n != 0 {
+			t.Errorf("%d pictures while nobody looked", n)
+		}
+		for range 2 { // the second is content with that of the first
+			s, err := b.next(ctx, 0)
+			if err != nil || !s.At.Equal(time.Now()) {
+				t.Errorf("picture of %v, want %v; %v", s.At, time.Now(), err)
+			}
+		}
+		if n := painted.Load() - before; n != 1 {
+			t.Errorf("%d pictures for who looks, want 1", n)
+		}
+		go func() {
+			time.Sleep(boardRest)
+			b.touch()
+		}()
+		if s, err := b.next(ctx, b.snapshot().Seq); err != nil || time.Since(s.At) > 0 {
+			t.Errorf("who waits on gets no new picture: %v", err)
+		}
+		time.Sleep(10 * boardRest)
+		cancel()
+		<-done
+		if s := b.snapshot(); !s.At.Equal(time.Now()) {
+			t.Errorf("the last picture is of %v, want %v", s.At, time.Now())
+		}
+	})
+}
+
+// TestBoardBoundsWhatNobodyLooksAt: the ends of jobs are not kept until somebody
+// looks.
+func TestBoardBoundsWhatNobodyLooksAt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		for range 100 {
+			b.finish(view.Job{Finished: time.Now()})
+			time.Sleep(time.Second)
+		}
+		if n := len(b.ends); n > 60 {
+			t.Errorf("%d ends are kept", n)
+		}
+	})
+}

@@ -36,8 +36,8 @@ func (a *Agent) sealed(ctx context.Context, namespace, connection, field string)
 }
 
 // sealedOfRepository is sealed for a Repository.
-func (a *Agent) sealedOfRepository(ctx context.Context, namespace, repository, field string) ([]byte, error) {
-	return orNone(a.embedded.SecretOf(ctx, namespace, repository, field))
+func (a *Agent) sealedOfRepository(ctx context.Context, l auth.Lookup, field string) ([]byte, error) {
+	return orNone(a.embedded.SecretNamed(ctx, l.Namespace, l.Repository, field, l.Secure[field]))
 }
 
 // orNone has the search go on elsewhere for what is not in the state file.

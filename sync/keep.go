@@ -32,17 +32,27 @@ func (a *Agent) keep(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			// The last picture is worth one more write.
-			a.keepPicture(context.WithoutCancel(ctx), &kept)
+			<-a.board.ended
+			a.keepPicture(context.WithoutCancel(ctx), a.board.snapshot(), &kept)
 			return nil
 		case <-save.C:
-			a.keepPicture(ctx, &kept)
+			if now, err := a.board.next(ctx, 0); err == nil {
+				a.keepPicture(ctx, now, &kept)
+			}
 		case <-rest.C:
 			a.rest()
+			a.board.forget(a.gone)
 			if err := a.runs.recount(ctx, a.cfg.Store); err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot count the history", "err", err)
 			}
 		}
 	}
+}
+
+// gone says that a job is not there any more.
+func (a *Agent) gone(namespace, name, uid string) bool {
+	seen, ok := a.jobs.Sight(namespace, name)
+	return !ok || seen.UID() != uid
 }
 
 // rest gives memory back to the system once after a burst of work: an agent

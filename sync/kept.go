@@ -23,10 +23,9 @@ type kept struct {
 	Counts view.Counts `json:"counts"`
 }
 
-// keepPicture writes the picture of now into the state file, unless it says the
-// same as the last one, which before holds.
-func (a *Agent) keepPicture(ctx context.Context, before *[]byte) {
-	snap := a.board.snapshot()
+// keepPicture writes a picture into the state file, unless it says the same as the
+// last one, which before holds.
+func (a *Agent) keepPicture(ctx context.Context, snap *view.Snapshot, before *[]byte) {
 	if !snap.API.Synced {
 		return // it would replace a good picture by an empty one
 	}

@@ -133,10 +133,6 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 		out = append(out, *row)
 	}
 	slices.SortFunc(out, func(x, y view.Job) int { return inOrder(&x, &y) })
-	p.board.forget(func(namespace, name, uid string) bool {
-		seen, ok := p.jobs.Sight(namespace, name)
-		return !ok || seen.UID() != uid
-	})
 	return out, counts
 }
 
@@ -152,10 +148,14 @@ func (p *painter) readJob(u *object) *view.Job {
 	return &row
 }
 
+// readRepo is what is painted of a Repository, its URL ready to be shown.
 func readRepo(u *object) *api.Repository {
 	repo, err := api.RepositoryView(u)
 	if err != nil {
 		return nil
+	}
+	if b := repo.Spec.Block(); b != nil {
+		b.URL = api.Redact(b.URL)
 	}
 	return &repo
 }
@@ -319,7 +319,7 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 		Runs: a.runs.line(u.GetNamespace()+"/"+u.GetName(), now),
 	}
 	if b := repo.Spec.Block(); b != nil {
-		row.URL, row.Branch, row.Path = api.Redact(b.URL), b.Branch, b.Path
+		row.URL, row.Branch, row.Path = b.URL, b.Branch, b.Path
 	}
 	for _, s := range repo.Status.Stats {
 		row.Resources += s.Count

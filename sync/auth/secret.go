@@ -47,14 +47,14 @@ func SecretSource(get func(ctx context.Context, namespace, name string) (map[str
 // can hand them to an agent in its own process. The fields of spec.secure that
 // carry the name of a key of keyNames are read; get returns nil, nil for a field
 // that has no value.
-func FieldSource(get func(ctx context.Context, namespace, repository, field string) ([]byte, error)) Source {
+func FieldSource(get func(ctx context.Context, l Lookup, field string) ([]byte, error)) Source {
 	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
 		keys := make(map[string][]byte)
 		for _, k := range keyNames {
 			if _, set := l.Secure[k]; !set {
 				continue
 			}
-			v, err := get(ctx, l.Namespace, l.Repository, k)
+			v, err := get(ctx, l, k)
 			if err != nil {
 				return nil, fmt.Errorf("read secure.%s of %s/%s: %w", k, l.Namespace, l.Repository, err)
 			}

@@ -50,9 +50,9 @@ func TestSecretSource(t *testing.T) {
 
 func TestFieldSource(t *testing.T) {
 	t.Parallel()
-	s := FieldSource(func(_ context.Context, ns, repo, field string) ([]byte, error) {
+	s := FieldSource(func(_ context.Context, l Lookup, field string) ([]byte, error) {
 		if field == "token" {
-			return []byte(ns + repo), nil
+			return []byte(l.Namespace + l.Repository), nil
 		}
 		return nil, errors.New("must not be asked")
 	})

@@ -89,15 +89,26 @@ func (s *Server) openSealed(ctx context.Context, own owner, inline string, again
 // no such repository, no such field, or a name there that leads to a core Secret
 // and not to a sealed value.
 func (s *Server) SecretOf(ctx context.Context, namespace, repository, field string) ([]byte, error) {
-	return s.secretOf(ctx, "repositories", namespace, repository, field)
+	return s.secretOf(ctx, "repositories", namespace, repository, field, "")
 }
+
+// SecretNamed is SecretOf for who has seen the Repository a moment ago, with this
+// name in secure.<field>.name. The Repository is read only when that value is not
+// there any more.
+func (s *Server) SecretNamed(ctx context.Context, namespace, repository, field, name string) ([]byte, error) {
+	return s.secretOf(ctx, "repositories", namespace, repository, field, name)
+}
+
+// IsSealed says that a name in secure.<field>.name is that of a sealed value, which
+// no Secret has.
+func IsSealed(name string) bool { return strings.HasPrefix(name, inlinePrefix) }
 
 // ConnectionSecretOf is SecretOf for a Connection.
 func (s *Server) ConnectionSecretOf(ctx context.Context, namespace, connection, field string) ([]byte, error) {
-	return s.secretOf(ctx, "connections", namespace, connection, field)
+	return s.secretOf(ctx, "connections", namespace, connection, field, "")
 }
 
-func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field string) ([]byte, error) {
+func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field, inline string) (plain []byte, err error) {
 	k, _ := kindOf(api.ProvisioningGroup, plural)
 	read := func() (string, error) {
 		obj, err := s.getObject(ctx, k, namespace, name)
@@ -106,11 +117,12 @@ func (s *Server) secretOf(ctx context.Context, plural, namespace, name, field st
 		}
 		return admission.SecureNames(obj)[field], err
 	}
-	inline, err := read()
-	if err == nil && !strings.HasPrefix(inline, inlinePrefix) {
+	if inline == "" {
+		inline, err = read()
+	}
+	if err == nil && !IsSealed(inline) {
 		err = state.ErrNotFound
 	}
-	var plain []byte
 	if err == nil {
 		plain, err = s.openSealed(ctx, ownerOf(k, namespace, name), inline, read)
 	}

@@ -10,7 +10,7 @@ import (
 // again is when the Repository is looked into next without any event, by the local
 // clock, and how often that happens.
 func (r *reconciling) again(ctx context.Context) (time.Time, time.Duration) {
-	repo, err := api.RepositoryView(r.obj)
+	repo, err := r.note.read(r.obj)
 	if err != nil {
 		return time.Time{}, 0
 	}

@@ -130,6 +130,8 @@ type Controller struct {
 // All of it may be lost.
 type note struct {
 	uid        string
+	of         *unstructured.Unstructured // what repo was made of
+	repo       api.Repository
 	generation int64
 	started    int64     // of the pull in the status when this generation was seen first
 	asked      time.Time // when the remote was asked last because of the interval
@@ -245,6 +247,18 @@ func (c *Controller) noteOf(k Key, uid string) *note {
 		c.notes[k] = n
 	}
 	return n
+}
+
+// read is what an object says. Between two looks it seldom changes.
+func (n *note) read(obj *unstructured.Unstructured) (api.Repository, error) {
+	if n.of != obj {
+		repo, err := api.RepositoryView(obj)
+		if err != nil {
+			return repo, err
+		}
+		n.of, n.repo = obj, repo
+	}
+	return n.repo, nil
 }
 
 // forget drops what is known of a Repository that is gone.

@@ -51,12 +51,12 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 			return s.Until, unhealthyFor, nil
 		}
 	}
-	repo, err := api.RepositoryView(obj)
+	n := c.noteOf(k, string(obj.GetUID()))
+	repo, err := n.read(obj)
 	if err != nil {
 		c.o.Meter.Failed(phaseFetch, true)
 		return time.Time{}, 0, err
 	}
-	n := c.noteOf(k, string(obj.GetUID()))
 	r := &reconciling{Controller: c, key: k, obj: obj, note: n}
 	r.gather(repo)
 	wish := c.wished(k)

@@ -14,7 +14,15 @@ type timetable struct {
 	mu      sync.Mutex // guards the fields below
 	entries entries
 	known   map[Key]*entry
+	often   int64 // looks of all entries in an era
 }
+
+// era is a time in which even rare looks are many, so that their number is exact
+// enough to be kept up to date by adding and taking away.
+const era = 1_000_000 * time.Hour
+
+// often is how many looks of such a period there are in an era.
+func often(period time.Duration) int64 { return int64(era / max(period, time.Second)) }
 
 // entry is the next look at one Repository.
 type entry struct {
@@ -54,11 +62,14 @@ func (t *timetable) set(k Key, at time.Time, period time.Duration) {
 	case at.IsZero():
 		heap.Remove(&t.entries, e.index)
 		delete(t.known, k)
+		t.often -= often(e.period)
 	case e == nil:
 		e = &entry{key: k, at: at, period: period}
 		t.known[k] = e
 		heap.Push(&t.entries, e)
+		t.often += often(period)
 	default:
+		t.often += often(period) - often(e.period)
 		e.at, e.period = at, period
 		heap.Fix(&t.entries, e.index)
 	}
@@ -92,6 +103,7 @@ func (t *timetable) take(now time.Time) (k Key, ok bool, wait time.Duration) {
 	}
 	heap.Pop(&t.entries)
 	delete(t.known, e.key)
+	t.often -= often(e.period)
 	return e.key, true, 0
 }
 
@@ -103,14 +115,10 @@ const longestGap = 100 * time.Millisecond
 func (t *timetable) gap() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rate := 0.0 // per second
-	for _, e := range t.entries {
-		rate += float64(time.Second) / float64(max(e.period, time.Second))
-	}
-	if rate == 0 {
+	if t.often == 0 {
 		return 0
 	}
-	return min(longestGap, time.Duration(float64(time.Second)/(pace*rate)))
+	return min(longestGap, time.Duration(float64(era)/(pace*float64(t.often))))
 }
 
 // pace is how much faster than the mean looks may follow one another.
