@@ -27,7 +27,7 @@ func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 		if given := inline(u); len(given) > 0 {
 			from = auth.Chain(auth.FieldSource(func(_ context.Context, _ auth.Lookup, field string) ([]byte, error) { return given[field], nil }), from)
 		}
-		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
 		}}, u)
 	}

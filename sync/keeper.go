@@ -58,12 +58,21 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
-		Quota: a.cfg.Limits.quota(a.embedded != nil), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Protection: a.protection, Quota: a.cfg.Limits.quota(a.embedded != nil), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 		Hooks: a.hooksToMake(), Tokens: a.tokensToMint(), Facts: a.factsOf, Meter: a.metrics.Keeper(),
 		Observe: func(e repos.Event) {
 			a.board.note(view.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},
 	}), nil
+}
+
+// protection reads what keeps a branch from being written to.
+func (a *Agent) protection(ctx context.Context, repo *object, creds *auth.Credentials, branch string) (forge.Protection, error) {
+	remote, err := a.hosts.Remote(ctx, forge.TargetOf(repo), creds)
+	if err != nil {
+		return forge.ProtectionUnknown, err
+	}
+	return remote.Protection(ctx, branch)
 }
 
 // hooksToMake is how webhooks are made, nil where this agent receives none.

@@ -25,6 +25,8 @@ type GitOptions struct {
 	User, Password string
 	// Accept, when set, says who may read a repository instead.
 	Accept func(user, password, path string) bool
+	// MayPush, when set, says who may write as well; others are told 403, as hosts do.
+	MayPush func(user string) bool
 }
 
 // GitServer serves bare repositories with git http-backend, the program behind
@@ -46,6 +48,7 @@ type GitServer struct {
 type GitCounts struct {
 	InfoRefs   int   // listings of references
 	UploadPack int   // fetches
+	PushRefs   int   // listings of references for a push, which InfoRefs leaves out
 	Sent       int64 // body bytes of all answers
 }
 
@@ -109,8 +112,11 @@ func (g *GitServer) Reset() GitCounts {
 // http-backend.
 func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
 	path, dir := g.find(r.URL.Path)
+	push := r.URL.Query().Get("service") == "git-receive-pack" || strings.HasSuffix(r.URL.Path, "/git-receive-pack")
 	g.count(func(c *GitCounts) {
 		switch {
+		case push && strings.HasSuffix(r.URL.Path, "/info/refs"):
+			c.PushRefs++
 		case strings.HasSuffix(r.URL.Path, "/info/refs"):
 			c.InfoRefs++
 		case strings.HasSuffix(r.URL.Path, "/git-upload-pack"):
@@ -122,6 +128,10 @@ func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
 	if !g.accepts(user, password, path) {
 		out.Header().Set("WWW-Authenticate", `Basic realm="limpet test"`)
 		http.Error(out, "who are you?", http.StatusUnauthorized)
+		return
+	}
+	if push && g.o.MayPush != nil && !g.o.MayPush(user) {
+		http.Error(out, "Write access to repository not granted.", http.StatusForbidden)
 		return
 	}
 	if dir == "" {

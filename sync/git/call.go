@@ -21,6 +21,7 @@ type call struct {
 	remote  Remote
 	addr    auth.Address
 	limits  Limits
+	pushes  bool            // it is about a push
 	ctx     context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
 	caller  context.Context // run-scope: the caller's own
 	cancel  context.CancelCauseFunc

@@ -15,7 +15,7 @@ import (
 )
 
 // classes are asked in order; the first that knows an error names its kind.
-var classes = []func(*call, error) *Error{ofStore, ofServer, ofTLS, ofNetwork, ofDisk, ofProtocol}
+var classes = []func(*call, error) *Error{ofPush, ofStore, ofServer, ofTLS, ofNetwork, ofDisk, ofProtocol}
 
 // ofStore knows damage, in what came and in what is there.
 func ofStore(_ *call, err error) *Error {
@@ -33,7 +33,7 @@ func ofServer(c *call, err error) *Error {
 	text := err.Error()
 	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
 		text = line.Text
-		err = errors.New("the server says: " + text)
+		err = errors.New(serverSays + text)
 	}
 	if why, ok := strings.CutPrefix(text, sidebandError); ok {
 		text, err = why, errors.New("the server gives up: "+why)
@@ -55,6 +55,9 @@ func ofServer(c *call, err error) *Error {
 	}
 	return nil
 }
+
+// serverSays begins the text of errors whose words are the server's.
+const serverSays = "the server says: "
 
 // sidebandError begins the text of go-git's errors for the server's last words.
 const sidebandError = "unexpected error: "

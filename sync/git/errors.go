@@ -12,6 +12,7 @@ type Kind string
 // The kinds of errors.
 const (
 	Auth           Kind = "auth"             // 401, 403, ssh key refused, host key unknown: a person has to act
+	ReadOnly       Kind = "read-only"        // it may be read with these credentials, but takes no push
 	NotFound       Kind = "not-found"        // no repository at this URL, or none that these credentials may see
 	BranchNotFound Kind = "branch-not-found" // the repository has no such ref; the hint names similar ones
 	PathNotFound   Kind = "path-not-found"   // the commit has no such directory

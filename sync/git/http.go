@@ -39,16 +39,25 @@ type callKey struct{}
 
 // httpSession opens a session over http. The session holds no connection.
 func (c *call) httpSession() (session, error) {
-	client, err := c.m.httpClient(c.remote.Creds)
+	t, ep, method, err := c.httpTransport()
 	if err != nil {
 		return nil, err
+	}
+	return t.NewUploadPackSession(ep, method)
+}
+
+// httpTransport is what a session over http is opened with.
+func (c *call) httpTransport() (transport.Transport, *transport.Endpoint, transport.AuthMethod, error) {
+	client, err := c.m.httpClient(c.remote.Creds)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	ep := &transport.Endpoint{Protocol: c.addr.Scheme, Host: c.addr.Host, Path: (&url.URL{Path: c.addr.Path}).EscapedPath()}
 	if strings.Contains(ep.Host, ":") {
 		ep.Host = "[" + ep.Host + "]"
 	}
 	if ep.Port, err = strconv.Atoi("0" + c.addr.Port); err != nil {
-		return nil, &Error{Kind: Refused, Err: errors.New("the port is not a number")}
+		return nil, nil, nil, &Error{Kind: Refused, Err: errors.New("the port is not a number")}
 	}
 	var method transport.AuthMethod
 	switch creds := c.remote.Creds; {
@@ -59,7 +68,7 @@ func (c *call) httpSession() (session, error) {
 		method = &githttp.BasicAuth{Username: creds.Username, Password: creds.Password}
 	}
 	t := githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects})
-	return t.NewUploadPackSession(ep, method)
+	return t, ep, method, nil
 }
 
 // httpClient gives the client for the TLS part of some credentials; clients
@@ -122,7 +131,11 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 
 // understood notes what an answer means, for the error that the call will tell.
 func (c *call) understood(k Kind, retryAfter time.Duration, text, hint string) error {
-	e := &Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter}
+	return c.refused(&Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter})
+}
+
+// refused is understood for an error that is made already.
+func (c *call) refused(e *Error) error {
 	c.problem.Store(e)
 	return e
 }
@@ -159,9 +172,9 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 	case res.StatusCode >= 300 && res.StatusCode < 400 && res.Header.Get("Location") != "":
 		return nil // net/http follows it, or asks checkRedirect
 	case res.StatusCode == http.StatusOK:
-		want := "application/x-git-upload-pack-advertisement"
+		want := "application/x-" + c.service() + "-advertisement"
 		if req.Method == http.MethodPost {
-			want = "application/x-git-upload-pack-result"
+			want = "application/x-" + c.service() + "-result"
 		}
 		switch {
 		case media == want:
@@ -176,6 +189,9 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 	}
 	said := c.reason(res, media)
 	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
+	if c.pushes && refusesPush(res.StatusCode, media, after) {
+		return c.refused(readOnly(said))
+	}
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
 		c.remote.Creds.Refused()
@@ -196,6 +212,13 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 		return c.understood(Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said, "it is asked again later")
 	}
 	return c.understood(Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said), "check the url")
+}
+
+// refusesPush says that an answer refuses a push to who may read, which is no
+// refusal of the credentials. A page for people, and a wish to be asked later,
+// come from what is in between, or from a host that has enough to do.
+func refusesPush(status int, media string, after time.Duration) bool {
+	return (status == http.StatusUnauthorized || status == http.StatusForbidden && media != "text/html") && after == 0
 }
 
 // reason is what a plain-text answer says, ready to be put behind a sentence.

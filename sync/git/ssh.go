@@ -22,7 +22,7 @@ import (
 // and reads the user's ssh_config and agent; this one takes its key and its
 // known_hosts from the credentials alone, and nothing else.
 
-// sshSession is one connection that runs git-upload-pack.
+// sshSession is one connection that runs git-upload-pack or git-receive-pack.
 type sshSession struct {
 	call    *call
 	conn    net.Conn
@@ -91,7 +91,7 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 		return err
 	}
 	s.session.Stderr = s.stderr
-	return s.session.Start(transport.UploadPackServiceName + " " + shellQuote(sshPath(addr.Path)))
+	return s.session.Start(s.call.service() + " " + shellQuote(sshPath(addr.Path)))
 }
 
 // sshPath turns "/~/x" and "/~user/x" back into what the remote shell knows.
@@ -116,7 +116,7 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 	refs := packp.NewAdvRefs()
 	if err := refs.Decode(s.stdout); err != nil {
 		if said := s.farewell(); said != "" && !errors.Is(err, packp.ErrEmptyAdvRefs) {
-			return nil, errors.New("the server says: " + said)
+			return nil, errors.New(serverSays + said)
 		}
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	res := packp.NewUploadPackResponse(req)
 	if err := res.Decode(io.NopCloser(s.stdout)); err != nil {
 		if said := s.farewell(); said != "" {
-			return nil, errors.New("the server says: " + said)
+			return nil, errors.New(serverSays + said)
 		}
 		return nil, fmt.Errorf("error decoding upload-pack response: %w", err)
 	}

@@ -42,6 +42,12 @@ func (c *crowded) Resolve(context.Context, git.Remote, string) (git.Ref, error) 
 	return git.Ref{Name: "refs/heads/main", Hash: headOfAll}, nil
 }
 
+// Pushable implements Prober. Nobody writes to these Repositories.
+func (c *crowded) Pushable(context.Context, git.Remote) error {
+	c.t.Error("asked for a push")
+	return nil
+}
+
 // take returns the looks since the last call.
 func (c *crowded) take() []time.Time {
 	c.mu.Lock()

@@ -11,6 +11,7 @@
 //	lanes.go       that a host which does not answer holds up nobody else
 //	facts.go       what is known, and which of it is a reason to go on (pure)
 //	probe.go       the remote is asked, once
+//	access.go      and whether it may be written to, when its health is checked
 //	finding.go     what the answer says about health (pure)
 //	health.go      when it is checked and noted (pure)
 //	strategy.go    which pull is wanted (pure)
@@ -30,7 +31,8 @@
 // # Promises
 //
 // A Repository that nobody changes costs one request to its remote per interval
-// and nothing else but the note of its health every five minutes. A patch is made
+// and nothing else but the note of its health every five minutes, and where it has
+// workflows one more request with that. A patch is made
 // for one version of the Repository and refused by any other. A pull that was
 // wanted is queued once, also when the power goes between the note and the job.
 package repos
@@ -58,6 +60,8 @@ func (k Key) String() string { return k.Namespace + "/" + k.Name }
 type Prober interface {
 	// Resolve asks what a branch stands for; "" is the remote's own.
 	Resolve(ctx context.Context, r git.Remote, branch string) (git.Ref, error)
+	// Pushable asks whether a push is taken; see git.Mirrors.
+	Pushable(ctx context.Context, r git.Remote) error
 }
 
 var _ Prober = (*git.Mirrors)(nil)
@@ -74,7 +78,10 @@ type Options struct {
 	// Repository is a *git.Error, any other error is of the moment.
 	Remote func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
 	Git    Prober
-	Quota  Quota
+	// Protection reads what keeps a branch at its host from being written to; nil =
+	// that is not asked. An error says that it cannot be read.
+	Protection func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials, branch string) (forge.Protection, error)
+	Quota      Quota
 	// LocalPrefixes are the directories below which Repositories of type local may be.
 	LocalPrefixes []string
 	// Suspensions are the Repositories to leave alone; nil = none.
@@ -144,6 +151,7 @@ type note struct {
 	sealAfter  time.Time // and for secure values, which the API did not take
 	factsAfter time.Time // and for what its host knows of it
 	settled    int64     // see facts
+	access     access    // of generation
 	identified string    // the URL whose repository the spec names by its number
 
 	// last is what the last patch has made, and before are the versions that it

@@ -90,13 +90,7 @@ func remoteFinding(repo api.Repository, err error) finding {
 	if _, minted := errors.AsType[*forge.Error](err); minted {
 		return forgeFinding(err, "spec.connection.name") // the token of its Connection
 	}
-	kind, text := repo.Spec.Type, err.Error()
-	if e, ok := errors.AsType[*git.Error](err); ok {
-		text = e.Err.Error()
-		if e.Hint != "" {
-			text += " (" + e.Hint + ")"
-		}
-	}
+	kind, text := repo.Spec.Type, gitText(err)
 	url, branch := "spec."+kind+".url", "spec."+kind+".branch"
 	fault := api.FieldError{Type: string(field.ErrorTypeInvalid), Field: url}
 	code := http.StatusBadRequest
@@ -123,6 +117,19 @@ func remoteFinding(repo api.Repository, err error) finding {
 	}
 	fault.Detail = fmt.Sprintf("%s: %s", fault.Field, text)
 	return finding{code: code, errors: []api.FieldError{fault}}
+}
+
+// gitText is an error of package git without what everybody knows who sees the
+// Repository.
+func gitText(err error) string {
+	e, ok := errors.AsType[*git.Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case e.Hint != "":
+		return e.Err.Error() + " (" + e.Hint + ")"
+	}
+	return e.Err.Error()
 }
 
 // forgeFinding is the finding for a host that was asked about an identity. at is

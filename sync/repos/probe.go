@@ -23,6 +23,7 @@ type probe struct {
 	key    Key
 	repo   api.Repository
 	remote git.Remote
+	access *access
 
 	asked bool
 	took  time.Duration
@@ -35,7 +36,7 @@ type probe struct {
 
 // prepare finds out how the remote is asked. An error is of the moment.
 func (c *Controller) prepare(ctx context.Context, k Key, repo api.Repository) (*probe, error) {
-	p := &probe{c: c, key: k, repo: repo}
+	p := &probe{c: c, key: k, repo: repo, access: &access{}}
 	if repo.Spec.Type == typeLocal {
 		p.asked = true
 		return p, nil
@@ -85,7 +86,7 @@ func (p *probe) ask(ctx context.Context) error {
 }
 
 // examine checks a Repository: first the rules, as for an object that replaces old,
-// then the remote. broken says that it breaks rules, and that nobody was asked. An
+// then the remote, then whether it may be written to. broken says that it breaks rules, and that nobody was asked. An
 // error comes only when ctx ends.
 func (p *probe) examine(ctx context.Context, obj, old *unstructured.Unstructured) (found finding, broken bool, err error) {
 	if errs := admission.Check(obj, old); len(errs) > 0 {
@@ -94,7 +95,10 @@ func (p *probe) examine(ctx context.Context, obj, old *unstructured.Unstructured
 	if err := p.ask(ctx); err != nil {
 		return finding{}, false, err
 	}
-	return p.finding(), false, nil
+	if found = p.finding(); found.ok() {
+		found, err = p.mayWrite(ctx, obj)
+	}
+	return found, false, err
 }
 
 // finding is what the answer says about health.

@@ -146,7 +146,7 @@ func (r *reconciling) gather(repo api.Repository) {
 	}
 	n := r.note
 	if n.generation != f.generation {
-		n.generation, n.started = f.generation, repo.Status.Sync.Started
+		n.generation, n.started, n.access = f.generation, repo.Status.Sync.Started, access{}
 	}
 	f.asked, f.after = n.asked, repo.Status.Sync.Started != 0 && repo.Status.Sync.Started != n.started
 	if f.pulledWhole() {
@@ -208,6 +208,7 @@ func (r *reconciling) run(ctx context.Context) error {
 			r.o.Meter.Failed(phaseBuild, false)
 			return err
 		}
+		p.access = &r.note.access
 		r.probe = p
 	}
 	switch {

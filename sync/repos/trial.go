@@ -69,7 +69,8 @@ const (
 	stepCredentials = "credentials"
 	stepRemote      = "remote"
 	stepBranch      = "branch"
-	stepDirectory   = "directory" // of a Repository that is one
+	stepWrite       = "write access" // of a Repository that has workflows
+	stepDirectory   = "directory"    // of a Repository that is one
 )
 
 const noneBroken = "the spec breaks none"
@@ -98,6 +99,9 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 	}
 	var t TestResults
 	later := []string{stepCredentials, stepRemote, stepBranch}
+	if p.writes() {
+		later = append(later, stepWrite)
+	}
 	if repo.Spec.Type == typeLocal {
 		later = []string{stepDirectory}
 	}
@@ -113,10 +117,15 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 	}
 	t.took(stepCredentials, credentialsText(p.remote.Creds))
 	if kind := git.KindOf(p.err); p.err != nil && kind != git.BranchNotFound && kind != git.Empty {
-		return t.end(found, stepRemote, "", stepBranch), nil
+		return t.end(found, stepRemote, "", later[2:]...), nil
 	}
 	t.took(stepRemote, fmt.Sprintf("answered in %s", p.took.Round(time.Millisecond)))
-	return t.end(found, stepBranch, p.ref.Branch()+" is at "+p.ref.Hash), nil
+	at := p.ref.Branch() + " is at " + p.ref.Hash
+	if p.err != nil || !p.writes() {
+		return t.end(found, stepBranch, at, later[3:]...), nil
+	}
+	t.took(stepBranch, at)
+	return t.end(found, stepWrite, p.access.text()), nil
 }
 
 // credentialsText says what a remote is asked with and where that was found.

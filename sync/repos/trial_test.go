@@ -89,6 +89,9 @@ func TestTryRepository(t *testing.T) {
 	server := apitest.Git(t, apitest.GitOptions{User: "git", Password: password})
 	origin := apitest.Repo(t, 1, 1)
 	url := server.Serve("ops/site.git", origin.Dir)
+	readOnly := apitest.Repo(t, 1, 1)
+	readOnly.Git(t, "config", "http.receivepack", "false")
+	closed := server.Serve("ops/closed.git", readOnly.Dir)
 	mirrors, err := git.Open(t.TempDir(), git.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +101,7 @@ func TestTryRepository(t *testing.T) {
 		name      string
 		git       map[string]any
 		kind      string
+		workflows []any
 		creds     *auth.Credentials
 		noRemote  error
 		code      int
@@ -118,6 +122,14 @@ func TestTryRepository(t *testing.T) {
 			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: apitest.Branch + " is at " + origin.Head(t)},
 		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
 			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: apitest.Branch + " is at " + origin.Head(t)},
+		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+			steps: "rules ok, credentials ok, remote ok, branch ok, write access ok", inDetails: "a push is taken"},
+		{name: "not written to", git: map[string]any{"url": closed}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 403, field: "secure.token",
+			steps: "rules ok, credentials ok, remote ok, branch ok, write access failed", inDetails: "write permission denied"},
+		{name: "no branch to write to", git: map[string]any{"url": url, "branch": "mian"}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
+			steps: "rules ok, credentials ok, remote ok, branch failed, write access skipped"},
+		{name: "away, and written to", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, workflows: []any{"branch"}, code: 503, field: "spec.git.url",
+			steps: "rules ok, credentials ok, remote failed, branch skipped, write access skipped", inDetails: "none: everybody may read"},
 		{name: "local", kind: "local", git: map[string]any{"path": "/srv/boards"}, code: 400, field: "spec.local.path", steps: "rules ok, directory failed"},
 	} {
 		kind := cmp.Or(tt.kind, "git")
@@ -126,7 +138,7 @@ func TestTryRepository(t *testing.T) {
 		}}
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"metadata": map[string]any{"name": "site", "namespace": "default"},
-			"spec":     map[string]any{"title": "Site", "type": kind, kind: tt.git, "sync": map[string]any{"enabled": false, "target": "folder"}}}}
+			"spec":     map[string]any{"title": "Site", "type": kind, kind: tt.git, "workflows": tt.workflows, "sync": map[string]any{"enabled": false, "target": "folder"}}}}
 		got, err := TryRepository(t.Context(), o, u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

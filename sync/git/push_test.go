@@ -1,0 +1,176 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"limpet/sync/auth"
+)
+
+// TestPushable: only what is sure to refuse a push is said to. The accounts are
+// git http-backend's own: whether it serves a push, and to whom.
+func TestPushable(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	for name, allowed := range map[string]string{"open.git": "true", "readonly.git": "false"} {
+		newOrigin(t, s.root, name).commit("one", map[string]string{"a.json": "1"})
+		gitIn(t, filepath.Join(s.root, name), nil, "config", "http.receivepack", allowed)
+	}
+	newOrigin(t, s.root, "unsaid.git").commit("one", map[string]string{"a.json": "1"}) // and nobody has logged in
+	gitIn(t, s.root, nil, "init", "-q", "--bare", "empty.git")
+	gitIn(t, filepath.Join(s.root, "empty.git"), nil, "config", "http.receivepack", "true")
+	answer := func(status int, media, body string, headers ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("service") != "git-receive-pack" || r.Method != http.MethodGet {
+				t.Errorf("it was asked for %s", r.URL)
+			}
+			w.Header().Set("Content-Type", media)
+			for i := 0; i < len(headers); i += 2 {
+				w.Header().Set(headers[i], headers[i+1])
+			}
+			w.WriteHeader(status)
+			io.WriteString(w, body)
+		}
+	}
+	if e := ofPush(&call{pushes: true}, errors.New("dial tcp: connect: permission denied")); e != nil {
+		t.Errorf("a network that is denied says nothing of a push: %v", e)
+	}
+	const smart = "application/x-git-receive-pack-advertisement"
+	for _, c := range []struct {
+		name, repo string
+		hook       http.HandlerFunc
+		kind       Kind // "" = it takes a push
+		says       []string
+	}{
+		{"it takes pushes", "open.git", nil, "", nil},
+		{"an empty one takes pushes", "empty.git", nil, "", nil},
+		{"it takes none", "readonly.git", nil, ReadOnly, []string{"write permission denied", "right to write"}},
+		{"it takes none from nobody", "unsaid.git", nil, ReadOnly, nil},
+		{"GitHub, GitLab, Gitea", "open.git", answer(403, "text/plain", "Write access to repository not granted. "+secret), ReadOnly, []string{"denied: Write access to repository not granted. ***"}},
+		{"a login is wanted", "open.git", answer(401, "text/html", "<html>", "WWW-Authenticate", "Basic"), ReadOnly, nil},
+		{"a line of the protocol", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000001eERR access denied \x1b[2Jx\n0000"), ReadOnly, []string{"access denied [2Jx"}},
+		// What follows says nothing of the right to write.
+		{"a page of something in between", "open.git", answer(403, "text/html; charset=utf-8", "<html>"), Auth, nil},
+		{"asked too often", "open.git", answer(403, "application/json", `{}`, "Retry-After", "60"), Auth, nil},
+		{"asked too often, in clear", "open.git", answer(429, "text/plain", ""), Throttled, nil},
+		{"no such service", "open.git", answer(404, "text/plain", "Not Found"), NotFound, nil},
+		{"no such method", "open.git", answer(405, "text/plain", ""), Protocol, nil},
+		{"in repair", "open.git", answer(503, "text/plain", ""), Unreachable, nil},
+		{"a captive portal", "open.git", answer(200, "text/html", "<html>"), Unreachable, nil},
+		{"another service", "open.git", answer(200, "application/x-git-upload-pack-advertisement", ""), Protocol, nil},
+		{"cut off", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000"), Protocol, nil},
+		{"an error line of another kind", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000000dERR busy\n0000"), Protocol, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := s.remote(c.repo)
+			var refused atomic.Int64
+			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret, Forget: func() { refused.Add(1) }}, true
+			s.during(c.hook)
+			defer s.during(nil)
+			m := openMirrors(t, Options{})
+			before := s.requests.Load()
+			err := m.Pushable(t.Context(), r)
+			if n := s.requests.Load() - before; n != 1 {
+				t.Errorf("%d requests", n)
+			}
+			if refused.Load() > 0 {
+				t.Error("the credentials were given up, which are good for reading")
+			}
+			if c.kind == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			told(t, err, c.kind, c.says...)
+		})
+	}
+}
+
+// TestPushableIsBounded: in time and in bytes.
+func TestPushableIsBounded(t *testing.T) {
+	quiet(t)
+	release := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer silent.Close()
+	defer close(release)
+	m := openMirrors(t, Options{Stall: 50 * time.Millisecond})
+	told(t, m.Pushable(t.Context(), Remote{URL: silent.URL + "/site.git"}), Timeout, "silent")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	told(t, openMirrors(t, Options{}).Pushable(ctx, Remote{URL: silent.URL + "/site.git"}), Cancelled)
+	pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
+	many := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-git-receive-pack-advertisement")
+		io.WriteString(w, "001f# service=git-receive-pack\n0000"+pkt(strings.Repeat("0", 40)+" capabilities^{}\x00report-status\n"))
+		for i := range 10_000 {
+			if writeAll(w, pkt(fmt.Sprintf("%040x refs/heads/%d\n", i+1, i))) != nil {
+				return
+			}
+		}
+	}))
+	defer many.Close()
+	told(t, m.Pushable(t.Context(), Remote{URL: many.URL + "/site.git", Limits: Limits{RefsBytes: 100 << 10}}), TooLarge)
+}
+
+func TestPushableOverSSH(t *testing.T) {
+	quiet(t)
+	root := t.TempDir()
+	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gitIn(t, root, nil, "init", "-q", "--bare", "empty.git")
+	key := sshKeys()["ed25519"]
+	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	s := newSSHServer(t, root, pub, key)
+	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
+	says := func(text string) func(ssh.Channel) {
+		return func(ch ssh.Channel) { io.WriteString(ch.Stderr(), text) }
+	}
+	for _, c := range []struct {
+		name, repo string
+		instead    func(ssh.Channel)
+		kind       Kind
+		says       []string
+	}{
+		{"it takes pushes", "site.git", nil, "", nil},
+		{"an empty one takes pushes", "empty.git", nil, "", nil},
+		{"a deploy key of GitHub", "site.git", says("ERROR: The key you are authenticating with has been marked as read only.\n"), ReadOnly, []string{"write permission denied: ERROR: The key"}},
+		{"gitolite", "site.git", says("FATAL: W any site edge DENIED by fallthru\x1b[2J\n"), ReadOnly, []string{"DENIED by fallthru[2J"}},
+		{"Gitea", "site.git", says("Gitea: Unauthorized\nKey: 3:edge is not authorized to write to site."), ReadOnly, nil},
+		{"git-shell without the command", "site.git", says("fatal: unrecognized command 'git-receive-pack'\n"), Unknown, nil},
+		{"no such repository", "site.git", says("ERROR: Repository not found.\n"), NotFound, nil},
+		{"it hangs up", "site.git", func(ssh.Channel) {}, Protocol, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.mu.Lock()
+			s.instead = c.instead
+			s.mu.Unlock()
+			err := openMirrors(t, Options{}).Pushable(t.Context(), s.remote(filepath.ToSlash(root)[1:]+"/"+c.repo, creds))
+			if c.kind == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			told(t, err, c.kind, c.says...)
+		})
+	}
+	for line := range strings.SplitSeq(s.said(), "\n") {
+		if !strings.HasPrefix(line, "git-receive-pack '") {
+			t.Errorf("the server was told %q", line)
+		}
+	}
+	if refs := gitIn(t, filepath.Join(root, "empty.git"), nil, "for-each-ref"); refs != "" {
+		t.Errorf("something was written: %s", refs)
+	}
+}
