@@ -39,7 +39,21 @@ func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	case gvk.Group == "" && gvk.Kind == "Secret":
 		validateSecret(old, rootNode(obj, &errs))
 	}
+	for _, err := range errs {
+		err.BadValue = shortened(err.BadValue)
+	}
 	return errs
+}
+
+// maxBadValue is how much of a wrong text is repeated, in bytes: faults go into
+// answers and statuses.
+const maxBadValue = 200
+
+func shortened(value any) any {
+	if text, ok := value.(string); ok && len(text) > maxBadValue {
+		return strings.ToValidUTF8(text[:maxBadValue], "") + "…"
+	}
+	return value
 }
 
 // validateKind applies the rules of the kind alone.

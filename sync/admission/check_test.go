@@ -55,7 +55,7 @@ spec: {title: GitHub App, type: github, url: https://github.com, github: {appID:
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 64)
+	long, endless := strings.Repeat("x", 64), strings.Repeat("ä", 100_000)
 	for _, c := range []struct {
 		name string
 		text string
@@ -70,9 +70,18 @@ func TestValidate(t *testing.T) {
 		{"type missing", `{kind: Repository, spec: {title: x}}`, []string{"spec.type"}},
 		{"type unknown", `{kind: Repository, spec: {type: svn, svn: {}}}`, []string{"spec.type"}},
 		{"type of the wrong type", `{kind: Repository, spec: {type: 1}}`, []string{"spec.type"}},
-		{"block missing", `{kind: Repository, spec: {type: github, git: {url: "https://h/a"}}}`, []string{"spec.github"}},
+		{"block missing", `{kind: Repository, spec: {type: github, git: {url: "https://h/a"}}}`, []string{"spec.github", "spec.git"}},
+		{"local beside git", `{kind: Repository, spec: {type: git, git: {url: "https://h/a"}, local: {path: /x}, gitlab: {url: "https://h/b"}}}`, []string{"spec.local"}},
+		{"members that no rule looks at", `{kind: Repository, spec: {type: bitbucket, bitbucket: {url: "https://h/a", email: 7}, gitlab: {url: 7, repoID: x}, githubEnterprise: 7, webhook: {disabled: "yes"}}}`,
+			[]string{"spec.bitbucket.email", "spec.githubEnterprise", "spec.gitlab.url", "spec.gitlab.repoID", "spec.webhook.disabled"}},
+		{"members of a local block", `{kind: Repository, spec: {type: local, local: {path: /x, url: 7, branch: [], tokenUser: {}}}}`, []string{"spec.local.url", "spec.local.branch", "spec.local.tokenUser"}},
+		{"members of a connection that no rule looks at", `{kind: Connection, spec: {type: gitlab, github: 7, githubEnterprise: {appID: 7}, githubEnterpriseOAuth: {serverUrl: 7}, bitbucket: {workspace: 7}, webhook: {disabled: 7}}}`,
+			[]string{"spec.webhook.disabled", "spec.bitbucket.workspace", "spec.github", "spec.githubEnterprise.appID", "spec.githubEnterpriseOAuth.serverUrl"}},
 		{"url missing", `{kind: Repository, spec: {type: git, git: {branch: main}}}`, []string{"spec.git.url"}},
 		{"url with a password", `{kind: Repository, spec: {type: git, git: {url: "https://u:hunter2@h/a"}}}`, []string{"spec.git.url"}},
+		{"user with a password", `{kind: Repository, spec: {type: git, git: {url: "https://h/a", tokenUser: "git:hunter2"}}}`, []string{"spec.git.tokenUser"}},
+		{"values without end", `{kind: Repository, spec: {type: "` + endless + `"}}`, []string{"spec.type"}},
+		{"a branch without end", `{kind: Repository, spec: {type: git, git: {url: "https://h/a", branch: "` + endless + `.."}, connection: {name: "` + endless + `."}}}`, []string{"spec.git.branch", "spec.connection.name", "spec.connection.name"}},
 		{"ssh for github", `{kind: Repository, spec: {type: github, github: {url: "ssh://git@github.com/a/b"}}}`, []string{"spec.github.url"}},
 		{"enterprise without server", `{kind: Repository, spec: {type: githubEnterprise, githubEnterprise: {url: "https://h/a/b"}}}`, []string{"spec.githubEnterprise.serverUrl"}},
 		{"branch illegal", `{kind: Repository, spec: {type: git, git: {url: "https://h/a", branch: "a..b"}}}`, []string{"spec.git.branch"}},

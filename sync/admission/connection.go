@@ -26,9 +26,20 @@ func validateConnection(root node) {
 			spec.add(field.Invalid(spec.path.Child("url"), redacted{}, err.Error()))
 		}
 	}
+	spec.object("webhook").flag("disabled")
+	spec.object("bitbucket").text("workspace")
 	kind, known := validateEnum(spec, "type", connectionTypes)
 	if !known {
 		return
+	}
+	for _, other := range []string{"github", "githubEnterprise", "githubEnterpriseOAuth"} {
+		if other == kind {
+			continue // its own rules say so
+		}
+		block := spec.object(other)
+		for _, name := range []string{"appID", "installationID", "serverUrl"} {
+			block.text(name)
+		}
 	}
 	switch kind {
 	case "github", "githubEnterprise":

@@ -37,6 +37,7 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 	kind, known := validateEnum(spec, "type", repositoryTypes)
 	if known {
 		validateBlock(spec, kind)
+		validateOtherBlocks(spec, kind)
 	}
 	validateSync(spec.object("sync"))
 	for i, workflow := range spec.texts("workflows") {
@@ -58,7 +59,9 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 	if spec.has("pullRequest") && (kind == "git" || kind == "local") {
 		spec.add(field.Forbidden(spec.path.Child("pullRequest"), "a repository of type "+kind+" has no pull requests"))
 	}
-	if base := spec.object("webhook").text("baseUrl"); base != "" {
+	webhook := spec.object("webhook")
+	webhook.flag("disabled")
+	if base := webhook.text("baseUrl"); base != "" {
 		if err := checkWebURL(base); err != nil {
 			spec.add(field.Invalid(spec.path.Child("webhook", "baseUrl"), redacted{}, err.Error()))
 		}
@@ -106,6 +109,7 @@ func validateBlock(spec node, kind string) {
 	}
 	path := block.text("path")
 	if kind == "local" {
+		validateTypes(block, "url", "branch", "tokenUser")
 		if path == "" {
 			block.required("path", "the directory to read")
 		} else if slices.Contains(strings.Split(path, "/"), "..") || strings.ContainsRune(path, 0) {
@@ -134,8 +138,36 @@ func validateBlock(spec node, kind string) {
 		block.required("serverUrl", "the address of the GitHub Enterprise server")
 	}
 	if user := block.text("tokenUser"); strings.ContainsAny(user, ":\r\n\x00") {
-		block.invalid("tokenUser", "must not contain a colon or a line break")
+		// What stands behind a colon is a password.
+		block.add(field.Invalid(block.path.Child("tokenUser"), redacted{}, "must not contain a colon or a line break; the secret belongs in secure.token"))
 	}
+	validateTypes(block, "email")
+}
+
+// soleBlocks are those that a Repository of another type must not have. Source:
+// Grafana's validator, which does not look at the others.
+var soleBlocks = []string{"local", "github", "git"}
+
+// validateOtherBlocks checks the blocks that the type does not name.
+func validateOtherBlocks(spec node, kind string) {
+	for _, other := range repositoryTypes {
+		switch {
+		case other == kind || !spec.has(other):
+		case slices.Contains(soleBlocks, other):
+			spec.add(field.Invalid(spec.path.Child(other), redacted{}, "belongs to the type "+other+", and this is "+kind))
+		default:
+			validateTypes(spec.object(other), "url", "branch", "path", "tokenUser", "email", "serverUrl")
+		}
+	}
+}
+
+// validateTypes sees to it that what no rule looks at can be read.
+func validateTypes(block node, texts ...string) {
+	for _, name := range texts {
+		block.text(name)
+	}
+	block.flag("generateDashboardPreviews")
+	block.integer("repoID")
 }
 
 func validateSync(sync node) {

@@ -35,6 +35,17 @@ func Among(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstruc
 	return nil
 }
 
+// besideInstance names a repository beside which Grafana refuses obj: one of the two
+// has the target instance and the other has not.
+func besideInstance(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {
+	for _, other := range siblings {
+		if other.GetName() != obj.GetName() && other.GetDeletionTimestamp() == nil && (syncTarget(obj) == targetInstance) != (syncTarget(other) == targetInstance) {
+			return other.GetName()
+		}
+	}
+	return ""
+}
+
 // overlap names a repository that reads some of the directories that obj reads.
 // Objects with names of their own can belong to one of the two only.
 func overlap(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {

@@ -62,6 +62,9 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 	if !isRepository(obj) {
 		return out
 	}
+	if other := besideInstance(obj, siblings); other != "" {
+		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; limpet's own API takes both", targetInstance, other))
+	}
 	if other := overlap(obj, siblings); other != "" {
 		out = append(out, fmt.Sprintf("repository %q reads the same directories of the same branch: an object with a name of its own will belong to one of them, and the other reports it as taken", other))
 	}
