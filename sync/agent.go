@@ -21,7 +21,6 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/localapi"
@@ -90,8 +89,6 @@ type Agent struct {
 	jobs        *api.Informer
 	repos       *api.Informer
 	mirrors     *git.Mirrors
-	hosts       *forge.Hosts
-	minter      *forge.Minter
 	controller  *jobs.Controller
 	actions     []string // that the workers serve
 	metrics     *metrics.Metrics
@@ -103,6 +100,8 @@ type Agent struct {
 	linked      *api.Informer      // of Connections, with keeper
 	members     *members.Members   // with keeper, but on the embedded API
 	lost        atomic.Int64       // leases
+
+	remotes // who speaks with Git hosts about credentials
 }
 
 // New connects the rooms. It checks the configuration and the files that it
@@ -124,7 +123,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := a.connect(ctx); err != nil {
 		return nil, err
 	}
-	a.hosts, a.minter = a.connections()
+	a.remotes = a.connections()
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Logger: cfg.Logger.With("room", "git")})
@@ -223,7 +222,7 @@ func (a *Agent) credentials() auth.Source {
 	if len(a.cfg.GitRules) > 0 {
 		sources = append(sources, auth.RuleSource(a.cfg.GitRules))
 	}
-	return auth.Chain(sources...)
+	return a.identities.Source(auth.Chain(sources...))
 }
 
 // Close releases the connections. It may be called without Run and twice.

@@ -75,7 +75,7 @@ func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
 	if err := b.agent.connect(ctx); err != nil {
 		return nil, err
 	}
-	b.agent.hosts, b.agent.minter = b.agent.connections()
+	b.agent.remotes = b.agent.connections()
 	// The mirrors beside the state file may be those of another process.
 	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
 		return nil, fmt.Errorf("make a directory for the test: %w", err)

@@ -12,12 +12,20 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/identity"
 )
 
-// connections is how the Connections of Repositories are used: who speaks with
-// their hosts, and who mints tokens of them. Their secrets are looked up where
-// those of Repositories are.
-func (a *Agent) connections() (*forge.Hosts, *forge.Minter) {
+// remotes are those who speak with Git hosts, and with who vouches for an
+// identity there.
+type remotes struct {
+	hosts      *forge.Hosts
+	minter     *forge.Minter        // makes tokens of Connections
+	identities *identity.Identities // makes tokens of what a Repository proves itself with
+}
+
+// connections makes them. The secrets of Connections are looked up where those of
+// Repositories are.
+func (a *Agent) connections() remotes {
 	sources := []auth.ConnectionSource{auth.ConnectionSecrets(a.secret)}
 	if a.embedded != nil {
 		sources = append(sources, auth.ConnectionFields(a.sealed))
@@ -26,7 +34,11 @@ func (a *Agent) connections() (*forge.Hosts, *forge.Minter) {
 		sources = append(sources, auth.ConnectionDir(a.cfg.CredentialsDir))
 	}
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version})
-	return hosts, forge.NewMinter(hosts, auth.ChainConnections(sources...), auth.NewTokens(0))
+	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version}
+	if a.cfg.Store != nil { // a Bench has none
+		o.Vault = vault{a.cfg.Store}
+	}
+	return remotes{hosts, forge.NewMinter(hosts, auth.ChainConnections(sources...), auth.NewTokens(0)), identity.New(o)}
 }
 
 // sealed reads a value of a Connection that the embedded API keeps. A name that
@@ -59,4 +71,20 @@ func (a *Agent) connection(ctx context.Context, namespace, name string) (*unstru
 		return nil, api.Away(err)
 	}
 	return u, nil
+}
+
+// vault keeps the secrets that identities were given in exchange for others:
+// sealed, in the state file.
+type vault struct{ *state.Store }
+
+// Secret gives nil where there is none.
+func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
+	return orNone(v.Store.Secret(ctx, name))
+}
+
+// countTokens sums up all tokens that were minted, by who did it.
+func (a *Agent) countTokens() map[string]auth.TokenCounts {
+	counts := a.identities.Counts()
+	counts["connection"] = a.minter.Counts()
+	return counts
 }

@@ -144,7 +144,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		`limpet_repository_info{connection="app",name="site",namespace="default",ready="True",suspended="false",target="folder",type="githubEnterprise"} 1`,
 		`limpet_repository_healthy{name="site",namespace="default"} 1`, `limpet_repository_last_sync_success{name="site",namespace="default"} 1`,
 		`limpet_connection_info{name="app",namespace="default",ready="`, `limpet_repositories{health="healthy"} 1`,
-		`limpet_token_cached_items 1`, `limpet_token_cache_requests_total{status="success"} 2`, `limpet_token_cache_evictions_total{reason="refused"} 1`,
+		`limpet_token_cached_items{provider="connection"} 1`, `limpet_token_cache_requests_total{provider="connection",status="success"} 2`, `limpet_token_cache_evictions_total{provider="connection",reason="refused"} 1`,
 	} {
 		eventually(t, "the metrics tell "+line, func() bool { // the watch may be behind
 			scrape := httptest.NewRecorder()

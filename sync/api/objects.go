@@ -29,6 +29,9 @@ const (
 	// AnnoSinkDir names a directory under a --sink-prefix that receives the
 	// tree of the Repository instead of the API.
 	AnnoSinkDir = "limpet/sink-dir"
+	// AnnoGitProvider on a Repository names who makes its Git credentials of an
+	// identity: aws, azure, gcp, github, gitlab; generic = nobody.
+	AnnoGitProvider = "limpet/git-provider"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.
@@ -123,6 +126,8 @@ type Repository struct {
 	Spec   RepositorySpec         `json:"spec"`
 	Secure map[string]SecureValue `json:"secure"`
 	Status RepositoryStatus       `json:"status"`
+
+	GitProvider string `json:"-"` // annotation AnnoGitProvider
 }
 
 // RepositorySpec holds the fields that limpet acts on.
@@ -266,12 +271,16 @@ func (s RepositorySpec) Block() *GitBlock {
 func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 
 // RepositoryView reads a Repository in the same lenient way.
-func RepositoryView(u *unstructured.Unstructured) (Repository, error) { return view[Repository](u) }
+func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
+	r, err := view[Repository](u)
+	r.GitProvider = Annotation(u, AnnoGitProvider)
+	return r, err
+}
 
 func view[T any](u *unstructured.Unstructured) (T, error) {
 	var out T
 	members := maps.Clone(u.Object)
-	delete(members, "metadata") // often the largest, and no view has it
+	delete(members, "metadata") // often the largest, and no view needs all of it
 	data, err := json.Marshal(members)
 	if err == nil {
 		err = json.Unmarshal(data, &out)

@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +36,9 @@ type Credentials struct {
 	ClientCert    []byte // PEM, with ClientKey: mutual TLS
 	ClientKey     []byte
 	Source        string // where they were found, for people: never a secret
+
+	// Identity is set as long as nobody has made a password or token of it.
+	Identity *Identity
 
 	// Forget is called when a host refuses them (401), so that who keeps them
 	// looks for new ones. Nil when nobody keeps them.
@@ -55,6 +60,7 @@ type Lookup struct {
 	TokenUser  string            // user name that goes with a bare token; "" = "git"
 	Secure     map[string]string // field of spec.secure -> name of the secret
 	Connection string            // name of the Connection it uses, if any
+	Provider   string            // that the Repository asks for; "" = what the keys say, else Generic
 }
 
 // Source finds credentials. It returns nil, nil when it has none for this
@@ -95,6 +101,11 @@ func (c *Credentials) Secrets() []string {
 		return nil
 	}
 	var out []string
+	if c.Identity != nil {
+		for _, k := range slices.Sorted(maps.Keys(c.Identity.Keys)) {
+			out = append(out, string(c.Identity.Keys[k]))
+		}
+	}
 	for _, s := range []string{c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey)} {
 		if s != "" {
 			out = append(out, s)
@@ -106,11 +117,11 @@ func (c *Credentials) Secrets() []string {
 // Empty tells that nothing in c proves an identity: c is nil, or holds at most
 // trust anchors (CA, KnownHosts) and a user name.
 func (c *Credentials) Empty() bool {
-	return c == nil || c.Password == "" && c.Bearer == "" && len(c.SSHKey) == 0 && len(c.ClientKey) == 0
+	return c == nil || c.Password == "" && c.Bearer == "" && len(c.SSHKey) == 0 && len(c.ClientKey) == 0 && c.Identity == nil
 }
 
 // Kind names what is in c, for people: "none", "basic", "bearer", "ssh",
-// "mtls", joined by "+".
+// "mtls", or whose identity, joined by "+".
 func (c *Credentials) Kind() string {
 	if c == nil {
 		return "none"
@@ -121,6 +132,9 @@ func (c *Credentials) Kind() string {
 		kinds = append(kinds, "bearer")
 	case c.Password != "":
 		kinds = append(kinds, "basic")
+	}
+	if c.Identity != nil {
+		kinds = append(kinds, c.Identity.Provider+" identity")
 	}
 	if len(c.SSHKey) > 0 {
 		kinds = append(kinds, "ssh")
@@ -149,9 +163,13 @@ func (c *Credentials) Fingerprint() string {
 	if c == nil {
 		return "none"
 	}
+	identity := ""
+	if c.Identity != nil {
+		identity = c.Identity.Fingerprint()
+	}
 	return fingerprint(
 		[]byte(c.Username), []byte(c.Password), []byte(c.Bearer), c.SSHKey,
-		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey,
+		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey, []byte(identity),
 	)
 }
 

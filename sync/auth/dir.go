@@ -12,7 +12,7 @@ import (
 
 // DirSource reads files of a credentials directory: <namespace>.<name>/<key>,
 // with the name of the Repository or else of its Connection and the keys of
-// keyNames. The flat form <namespace>.<name>_<key> is read too: systemd lays out
+// keyNames or of a provider. The flat form <namespace>.<name>_<key> is read too: systemd lays out
 // a LoadCredential directory that way.
 //
 // Files that others may read are refused, see [ReadPrivate]. Links are followed
@@ -32,12 +32,12 @@ func DirSource(dir string) Source {
 				continue
 			}
 			base := l.Namespace + "." + name
-			keys, err := readKeys(root, base, keyNames)
+			keys, err := readKeys(root, base, usedKeys)
 			if err != nil {
 				return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
 			}
 			if len(keys) > 0 {
-				return credentials(keys, l, "directory "+dir+" for "+base)
+				return trusted(credentials(keys, l, "directory "+dir+" for "+base))
 			}
 		}
 		return nil, nil

@@ -39,7 +39,14 @@ const maxValue = 1 << 20
 // decides what password means: over ssh it is the passphrase of identity.
 func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, error) {
 	wrong := func(format string, args ...any) (*Credentials, error) {
-		return nil, fmt.Errorf("credentials in %s: %s", place, fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("credentials in %s: %w", place, fmt.Errorf(format, args...))
+	}
+	who, err := provider(keys, l.Provider)
+	if err != nil {
+		return wrong("%w", err)
+	}
+	if who != "" {
+		return identity(keys, who, l, place)
 	}
 	known := slices.ContainsFunc(keyNames, func(k string) bool { return len(keys[k]) > 0 })
 	if !known {

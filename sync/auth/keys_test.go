@@ -30,7 +30,7 @@ func TestCredentialsFromKeys(t *testing.T) {
 		{name: "ssh without identity", url: "git@host:x", keys: map[string]string{"token": "t"}, fails: "identity"},
 		{name: "identity for https", url: https, keys: map[string]string{"identity": "I", "known_hosts": "H"}, fails: "not ssh"},
 		{name: "both kinds, https", url: https, keys: map[string]string{"identity": "I", "known_hosts": "H", "username": "u", "password": "p"}, want: Credentials{Username: "u", Password: "p"}},
-		{name: "unknown keys", url: https, keys: map[string]string{"pat": canary, "githubAppID": "1"}, fails: "[githubAppID pat]"},
+		{name: "unknown keys", url: https, keys: map[string]string{"pat": canary, "otherAppID": "1"}, fails: "[otherAppID pat]"},
 		{name: "too long", url: https, keys: map[string]string{"token": strings.Repeat("x", maxValue+1)}, fails: "longer"},
 	}
 	for _, c := range cases {

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"limpet/sync/view"
 )
 
 // Rule gives credentials to every remote whose URL matches. It comes from the
@@ -18,9 +20,13 @@ type Rule struct {
 	// the path matches from its beginning, part by part, with * and [] as in
 	// file names. Without a path it matches the whole host.
 	URL string
-	// Values by key of keyNames: meant for username and known_hosts.
+	// Provider makes credentials of the keys, or of the identity of this host where
+	// there are none. "" is Generic.
+	Provider string
+	// Values by key: meant for those that are no secrets, such as username,
+	// known_hosts and githubAppID.
 	Values map[string]string
-	// Files by key of keyNames: absolute paths, read at every look-up, refused
+	// Files by key: absolute paths, read at every look-up, refused
 	// when others than the owner may read them.
 	Files map[string]string
 }
@@ -47,7 +53,14 @@ func RuleSource(rules []Rule) Source {
 				}
 				keys[k] = v
 			}
-			return credentials(keys, l, "rule "+r.URL)
+			place := "rule " + r.URL
+			if r.Provider != "" {
+				if l.Provider != "" && l.Provider != r.Provider {
+					return nil, fmt.Errorf("credentials in %s: they are for provider %s, and the repository asks for %s", place, r.Provider, view.Clean(l.Provider))
+				}
+				l.Provider = r.Provider
+			}
+			return trusted(credentials(keys, l, place))
 		}
 		return nil, nil
 	})
@@ -63,26 +76,53 @@ func (r Rule) Check() error {
 	if _, err := r.pattern(); err != nil {
 		return err
 	}
-	if len(r.Values)+len(r.Files) == 0 {
+	if err := CheckProvider(r.Provider); err != nil {
+		return fmt.Errorf("credentials rule %s: %w", r.URL, err)
+	}
+	if len(r.Values)+len(r.Files) == 0 && (r.Provider == "" || r.Provider == Generic) {
 		return fmt.Errorf("credentials rule %s: it gives no key", r.URL)
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Values)) {
 		if _, twice := r.Files[k]; twice {
 			return fmt.Errorf("credentials rule %s: key %s is given as value and as file", r.URL, k)
 		}
-		if !slices.Contains(keyNames, k) {
-			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(keyNames, ", "))
+		if err := r.checkKey(k); err != nil {
+			return err
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
-		if !slices.Contains(keyNames, k) {
-			return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(keyNames, ", "))
+		if err := r.checkKey(k); err != nil {
+			return err
 		}
 		if _, err := ReadPrivate(r.Files[k]); err != nil {
 			return fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
 		}
 	}
 	return nil
+}
+
+// checkKey refuses a key that has no meaning, or one of another provider.
+func (r Rule) checkKey(k string) error {
+	known := slices.Concat(keyNames, identityKeys[r.Provider])
+	if r.Provider == "" {
+		known = usedKeys
+	}
+	if slices.Contains(known, k) {
+		return nil
+	}
+	if slices.Contains(usedKeys, k) {
+		return fmt.Errorf("credentials rule %s: key %s has no meaning for provider %s", r.URL, k, r.Provider)
+	}
+	near, distance := "", len(k)/3+1
+	for _, name := range known {
+		if d := view.Distance(k, name); d < distance {
+			near, distance = name, d
+		}
+	}
+	if near != "" {
+		return fmt.Errorf("credentials rule %s: unknown key %q, did you mean %q?", r.URL, k, near)
+	}
+	return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(known, ", "))
 }
 
 // matches tells whether the rule is for this remote.

@@ -13,7 +13,7 @@ var skippedFields = []string{"webhookSecret"}
 // SecretSource reads the Secrets that spec.secure names, in the namespace of
 // the Repository. get returns the data of a Secret, or nil, nil when there is
 // none or the API serves none; then the search goes on elsewhere. A Secret
-// holds the keys of keyNames.
+// holds the keys of keyNames, or those of a provider.
 func SecretSource(get func(ctx context.Context, namespace, name string) (map[string][]byte, error)) Source {
 	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
 		merged := make(map[string][]byte)
@@ -45,12 +45,12 @@ func SecretSource(get func(ctx context.Context, namespace, name string) (map[str
 
 // FieldSource reads secure values one by one, as an API that keeps them itself
 // can hand them to an agent in its own process. The fields of spec.secure that
-// carry the name of a key of keyNames are read; get returns nil, nil for a field
+// carry the name of a key are read; get returns nil, nil for a field
 // that has no value.
 func FieldSource(get func(ctx context.Context, l Lookup, field string) ([]byte, error)) Source {
 	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
 		keys := make(map[string][]byte)
-		for _, k := range keyNames {
+		for _, k := range usedKeys {
 			if _, set := l.Secure[k]; !set {
 				continue
 			}

@@ -30,6 +30,7 @@ const (
 // Token is a secret that somebody made for a while. It never prints its value.
 type Token struct {
 	Value   string
+	User    string        // that goes with it over basic, where that is not the same for all; no secret
 	Minted  time.Time     // by the local clock
 	Expires time.Time     // by the clock of the host that made it; zero = it does not
 	Life    time.Duration // counted from the moment it was asked for; 0 = without end
@@ -130,6 +131,16 @@ func (t *Tokens) Token(ctx context.Context, key TokenKey, mint func(context.Cont
 	}
 }
 
+// ErrNotAsked is wrapped by an error of mint that was known without an attempt.
+var ErrNotAsked = errors.New("not asked again so soon")
+
+// failed counts an attempt. t.mu is held.
+func (t *Tokens) failed(err error) {
+	if !errors.Is(err, ErrNotAsked) {
+		t.counts.Failed++
+	}
+}
+
 // errAbandoned marks an attempt whose caller went away.
 var errAbandoned = errors.New("nobody waits for the token any more")
 
@@ -182,11 +193,11 @@ func (t *Tokens) make(ctx context.Context, key TokenKey, f *flight, mint func(co
 			e.token, e.asked, e.pause = token, asked, time.Time{}
 			return
 		case e.token.Value == "":
-			t.counts.Failed++
+			t.failed(err)
 			delete(t.entries, key)
 			return
 		}
-		t.counts.Failed++
+		t.failed(err)
 		now := time.Now()
 		e.pause = now.Add(refreshPause)
 		if good, _ := e.state(now); good && ctx.Err() == nil {

@@ -78,7 +78,14 @@ func (h *Hosts) app(c Connection, spec *api.GitHubApp, base string, secret *auth
 }
 
 func (a *app) identity() string {
-	return fmt.Sprintf("GitHub App %s, installation %s, of %s", a.id, a.install, a.c)
+	of := a.c.String()
+	if a.c.Namespace == "" {
+		of = a.c.Name // the place of a secret
+	}
+	if a.install == "" {
+		return fmt.Sprintf("GitHub App %s of %s", a.id, of)
+	}
+	return fmt.Sprintf("GitHub App %s, installation %s, of %s", a.id, a.install, of)
 }
 
 // call asks with a fresh proof. A host that refuses it because the local clock is
@@ -193,26 +200,7 @@ func (a *app) mintOnce(ctx context.Context, repository string) (auth.Token, erro
 	r := request{op: "mint a token for " + repository, method: http.MethodPost,
 		path: "/app/installations/" + url.PathEscape(a.install) + "/access_tokens",
 		body: map[string]any{"repositories": []string{repository}, "permissions": maps.Clone(grants)}}
-	c, got, err := a.call(ctx, r)
-	if err != nil {
-		return auth.Token{}, err
-	}
-	made, err := into[struct {
-		Token   string    `json:"token"`
-		Expires time.Time `json:"expires_at"`
-	}](c, r, got)
-	if err != nil {
-		return auth.Token{}, err
-	}
-	// By the clock of the host: the local one may be wrong.
-	life := made.Expires.Sub(got.at)
-	switch {
-	case made.Token == "" || strings.ContainsFunc(made.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return auth.Token{}, c.fail(r, Protocol, http.StatusCreated, errors.New("the answer holds no token"))
-	case life <= 0:
-		return auth.Token{}, c.fail(r, Protocol, http.StatusCreated, errors.New("the token that it makes has ended already"))
-	}
-	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, longestLife)}, nil
+	return a.make(ctx, r)
 }
 
 // test asks GitHub who the App is and what its installation may do.

@@ -27,10 +27,10 @@ type Source struct {
 	// Latency is how long the API took for its last answer.
 	Latency func() time.Duration
 	// What this agent knows of Repositories and of Connections, and the counts of the
-	// tokens that were minted of these.
+	// tokens that were minted: of these, and by the providers of identities.
 	Repositories func() []Repository
 	Connections  func() []Connection
-	Tokens       func() auth.TokenCounts
+	Tokens       func() map[string]auth.TokenCounts // by provider; "connection" for Connections
 }
 
 // storeTime bounds the look at the state file: one small record.

@@ -68,11 +68,11 @@ func newKept(s Source) *kept {
 		pullOK:         describe("limpet_repository_last_sync_success", "1 when the last pull went well, 0 when it did not; not told while one is under way.", "namespace", "name"),
 		connectionInfo: describe("limpet_connection_info", "Always 1; what a connection is and how it does is in the labels.", "namespace", "name", "type", "ready"),
 		connectionOK:   describe("limpet_connection_healthy", "1 when the last check found that the host takes the connection.", "namespace", "name"),
-		held:           describe("limpet_token_cached_items", "Minted tokens in memory."),
-		oldest:         describe("limpet_token_cache_oldest_age_seconds", "Age of the oldest minted token in memory; 0 = there is none."),
-		events:         describe("limpet_token_cache_events_total", "Tokens that were asked for, by whether memory had one.", "event_type"),
-		requests:       describe("limpet_token_cache_requests_total", "Attempts to mint a token.", "status"),
-		evictions:      describe("limpet_token_cache_evictions_total", "Tokens that were dropped before their end, by why.", "reason"),
+		held:           describe("limpet_token_cached_items", "Minted tokens in memory.", "provider"),
+		oldest:         describe("limpet_token_cache_oldest_age_seconds", "Age of the oldest minted token in memory; 0 = there is none.", "provider"),
+		events:         describe("limpet_token_cache_events_total", "Tokens that were asked for, by whether memory had one.", "provider", "event_type"),
+		requests:       describe("limpet_token_cache_requests_total", "Attempts to mint a token.", "provider", "status"),
+		evictions:      describe("limpet_token_cache_evictions_total", "Tokens that were dropped before their end, by why.", "provider", "reason"),
 	}
 	for _, g := range []*gauge{&k.events, &k.requests, &k.evictions} {
 		g.kind = prometheus.CounterValue
@@ -92,7 +92,9 @@ func (k *kept) Collect(out chan<- prometheus.Metric) {
 		k.connections(out, k.source.Connections())
 	}
 	if k.source.Tokens != nil {
-		k.tokens(out, k.source.Tokens())
+		for provider, counts := range k.source.Tokens() {
+			k.tokens(out, provider, counts)
+		}
 	}
 }
 
@@ -145,15 +147,15 @@ func (k *kept) connections(out chan<- prometheus.Metric, all []Connection) {
 	}
 }
 
-func (k *kept) tokens(out chan<- prometheus.Metric, c auth.TokenCounts) {
-	k.held.at(out, float64(c.Held))
-	k.oldest.at(out, c.Oldest.Seconds())
-	k.events.at(out, float64(c.Hits), "cache_hit")
-	k.events.at(out, float64(c.Minted+c.Failed), "cache_miss")
-	k.requests.at(out, float64(c.Minted), "success")
-	k.requests.at(out, float64(c.Failed), "failure")
-	k.evictions.at(out, float64(c.Refused), "refused")
-	k.evictions.at(out, float64(c.Overflow), "overflow")
+func (k *kept) tokens(out chan<- prometheus.Metric, provider string, c auth.TokenCounts) {
+	k.held.at(out, float64(c.Held), provider)
+	k.oldest.at(out, c.Oldest.Seconds(), provider)
+	k.events.at(out, float64(c.Hits), provider, "cache_hit")
+	k.events.at(out, float64(c.Minted+c.Failed), provider, "cache_miss")
+	k.requests.at(out, float64(c.Minted), provider, "success")
+	k.requests.at(out, float64(c.Failed), provider, "failure")
+	k.evictions.at(out, float64(c.Refused), provider, "refused")
+	k.evictions.at(out, float64(c.Overflow), provider, "overflow")
 }
 
 // ready is what a condition of that name says.

@@ -44,8 +44,8 @@ func TestKept(t *testing.T) {
 		Connections: func() []Connection {
 			return []Connection{{Namespace: "a", Name: "app", Type: "github", Checked: true, Healthy: true}, {Namespace: "a", Name: "lab", Type: "x"}}
 		},
-		Tokens: func() auth.TokenCounts {
-			return auth.TokenCounts{Held: 3, Hits: 40, Minted: 5, Failed: 2, Refused: 1, Overflow: 7, Oldest: time.Minute}
+		Tokens: func() map[string]auth.TokenCounts {
+			return map[string]auth.TokenCounts{"connection": {Held: 3, Hits: 40, Minted: 5, Failed: 2, Refused: 1, Overflow: 7, Oldest: time.Minute}}
 		},
 	})
 	want := []string{
@@ -59,10 +59,10 @@ func TestKept(t *testing.T) {
 		`limpet_repository_last_sync_success{name="well",namespace="a"} 1`, `limpet_repository_last_sync_success{name="ill",namespace="a"} 0`,
 		`limpet_connection_info{name="app",namespace="a",ready="True",type="github"} 1`, `limpet_connection_info{name="lab",namespace="a",ready="Unknown",type="other"} 1`,
 		`limpet_connection_healthy{name="app",namespace="a"} 1`,
-		`limpet_token_cached_items 3`, `limpet_token_cache_oldest_age_seconds 60`,
-		`limpet_token_cache_events_total{event_type="cache_hit"} 40`, `limpet_token_cache_events_total{event_type="cache_miss"} 7`,
-		`limpet_token_cache_requests_total{status="success"} 5`, `limpet_token_cache_requests_total{status="failure"} 2`,
-		`limpet_token_cache_evictions_total{reason="refused"} 1`, `limpet_token_cache_evictions_total{reason="overflow"} 7`,
+		`limpet_token_cached_items{provider="connection"} 3`, `limpet_token_cache_oldest_age_seconds{provider="connection"} 60`,
+		`limpet_token_cache_events_total{event_type="cache_hit",provider="connection"} 40`, `limpet_token_cache_events_total{event_type="cache_miss",provider="connection"} 7`,
+		`limpet_token_cache_requests_total{provider="connection",status="success"} 5`, `limpet_token_cache_requests_total{provider="connection",status="failure"} 2`,
+		`limpet_token_cache_evictions_total{provider="connection",reason="refused"} 1`, `limpet_token_cache_evictions_total{provider="connection",reason="overflow"} 7`,
 	}
 	got := told(m)
 	slices.Sort(got)

@@ -48,7 +48,7 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
 	}
 	s := source{url: cloneURL(spec.Type, block.URL), branch: strings.TrimPrefix(block.Branch, "refs/heads/"), dir: strings.Trim(block.Path, "/")}
-	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}}
+	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}, Provider: repo.GitProvider}
 	for field, value := range repo.Secure {
 		if value.Name != "" {
 			s.lookup.Secure[field] = value.Name

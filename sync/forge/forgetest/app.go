@@ -31,6 +31,7 @@ type App struct {
 // Installation is where an App may work.
 type Installation struct {
 	Account      string
+	User         bool     // the account is a person, not an organization
 	Repositories []string // names, without the account
 	Permissions  map[string]string
 	Suspended    bool
@@ -150,6 +151,10 @@ func serveApp(c *call) {
 			"permissions": AllPermissions(), "events": []string{}})
 		return
 	}
+	if c.parts[0] != "app" {
+		serveOwner(c, app)
+		return
+	}
 	in := app.Installations[c.parts[2]]
 	switch {
 	case in == nil:
@@ -168,11 +173,31 @@ func serveApp(c *call) {
 	}
 }
 
+// serveOwner finds the installation of an account.
+func serveOwner(c *call, app *App) {
+	for id, in := range app.Installations {
+		if strings.EqualFold(in.Account, c.parts[1]) && in.User == (c.parts[0] == "users") {
+			var number int64
+			fmt.Sscan(id, &number)
+			c.answer(http.StatusOK, map[string]any{"id": number, "account": map[string]any{"login": in.Account}})
+			return
+		}
+	}
+	c.github(http.StatusNotFound, "Not Found")
+}
+
 func mint(c *call, in *Installation) {
-	form := read[struct {
+	all := c.r.ContentLength == 0 // no body: everything that the installation has
+	var form struct {
 		Repositories []string          `json:"repositories"`
 		Permissions  map[string]string `json:"permissions"`
-	}](c)
+	}
+	if form.Repositories, form.Permissions = in.Repositories, in.Permissions; !all {
+		form.Repositories, form.Permissions = nil, nil
+		if err := json.NewDecoder(c.r.Body).Decode(&form); err != nil {
+			panic(http.ErrAbortHandler) // limpet sends JSON or has a fault
+		}
+	}
 	for _, name := range form.Repositories {
 		if !slices.Contains(in.Repositories, name) {
 			c.github(http.StatusUnprocessableEntity, "There is at least one repository that does not exist or is not accessible to the parent installation.")

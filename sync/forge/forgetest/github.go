@@ -18,7 +18,7 @@ func (c *call) github(status int, message string, details ...any) {
 
 func serveGitHub(c *call) {
 	switch {
-	case c.parts[0] == "app":
+	case c.parts[0] == "app", len(c.parts) == 3 && c.parts[2] == "installation" && (c.parts[0] == "orgs" || c.parts[0] == "users"):
 		serveApp(c)
 		return
 	case c.rights("") == nil:

@@ -1,0 +1,173 @@
+package auth
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// Generic is the provider that makes nothing: credentials are used as they were
+// found.
+const Generic = "generic"
+
+// Providers are the names of those who make credentials of an identity, and of
+// Generic. Source: RFC-0007 of Flux.
+var Providers = []string{Generic, "aws", "azure", "gcp", "github", "gitlab"}
+
+// identityKeys are the keys of each provider, in a Secret, a credentials
+// directory or a rule. Those of GitHub are Flux's as shipped and as in its RFC;
+// those of AWS and Azure are the variables that their own tools read.
+var identityKeys = map[string][]string{
+	"aws": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE",
+		"AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"},
+	"azure": {"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE",
+		"AZURE_AUTHORITY_HOST", "AZURE_FEDERATED_TOKEN_FILE"},
+	"gcp": {"gcpServiceAccount"},
+	"github": {"githubAppID", "githubAppInstallationID", "githubAppInstallationOwner", "githubAppPrivateKey", "githubAppBaseURL",
+		"githubInstallationID", "githubPrivateKey", "githubApiURl", "githubApiURL"},
+	"gitlab": {"gitlabAppID", "gitlabAppSecret", "gitlabAppRedirectUrl", "gitlabAppRefreshToken"},
+}
+
+// usedKeys are all keys that are looked for at the places of credentials.
+var usedKeys = func() []string {
+	all := slices.Clone(keyNames)
+	for _, provider := range slices.Sorted(maps.Keys(identityKeys)) {
+		all = append(all, identityKeys[provider]...)
+	}
+	return all
+}()
+
+// Identity is what a provider makes credentials of. It prints its provider and
+// place only.
+type Identity struct {
+	Provider string
+	Keys     map[string][]byte // of identityKeys and keyNames; empty = that of the host this runs on
+	// Trusted says that who runs this agent has written the keys, or has named the
+	// provider for this URL: such keys may name files and hosts.
+	Trusted bool
+}
+
+// Text is the value of a key without the line end that editors leave.
+func (i Identity) Text(key string) string { return strings.TrimRight(string(i.Keys[key]), "\r\n") }
+
+// Own says that no key proves an identity, so that it is the one of the host this
+// runs on.
+func (i Identity) Own() bool {
+	for _, k := range slices.Concat(identityKeys[i.Provider], []string{keyPassword, keyToken, keyBearer}) {
+		if len(i.Keys[k]) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// CheckProvider says whether a provider is one of Providers; "" is Generic.
+func CheckProvider(name string) error {
+	if name == "" || slices.Contains(Providers, name) {
+		return nil
+	}
+	near, distance := "", len(name)/2+1
+	for _, p := range Providers {
+		if d := view.Distance(strings.ToLower(name), p); d < distance {
+			near, distance = p, d
+		}
+	}
+	if near != "" {
+		return fmt.Errorf("unknown git provider %q, did you mean %q?", view.Clean(name), near)
+	}
+	return fmt.Errorf("unknown git provider %q, known are %s", view.Clean(name), strings.Join(Providers, ", "))
+}
+
+// provider decides who makes credentials of the keys of one place: who is asked
+// for, else the one whose keys they are. "" is nobody.
+func provider(keys map[string][]byte, asked string) (string, error) {
+	if err := CheckProvider(asked); err != nil {
+		return "", err
+	}
+	owner, example := "", ""
+	for _, name := range slices.Sorted(maps.Keys(identityKeys)) {
+		for _, k := range identityKeys[name] {
+			if len(keys[k]) == 0 || owner == name {
+				continue
+			}
+			if owner != "" {
+				return "", fmt.Errorf("%s is a key of provider %s, and %s one of %s", example, owner, k, name)
+			}
+			owner, example = name, k
+		}
+	}
+	if owner != "" && asked != "" && owner != asked {
+		return "", fmt.Errorf("%s is a key of provider %s, and the provider is %s", example, owner, asked)
+	}
+	if owner == "" && asked != Generic {
+		owner = asked
+	}
+	return owner, nil
+}
+
+// identity makes Credentials that a provider has to complete.
+func identity(keys map[string][]byte, provider string, l Lookup, place string) (*Credentials, error) {
+	wrong := func(format string, args ...any) (*Credentials, error) {
+		return nil, fmt.Errorf("credentials in %s: %s", place, fmt.Sprintf(format, args...))
+	}
+	if a, err := ParseAddress(l.URL); err == nil && a.Scheme != "https" && a.Scheme != "http" {
+		return wrong("provider %s is for https, and the url is of %s", provider, a.Scheme)
+	}
+	for _, k := range usedKeys {
+		if len(keys[k]) > maxValue {
+			return wrong("%s is longer than %d bytes", k, maxValue)
+		}
+	}
+	if provider != "gitlab" {
+		for _, k := range []string{keyPassword, keyToken, keyBearer, keyIdentity} {
+			if len(keys[k]) > 0 {
+				return wrong("%s has no meaning for provider %s, which makes a token itself", k, provider)
+			}
+		}
+	}
+	c := &Credentials{CA: keys[keyCA], ClientCert: keys[keyClientCert], ClientKey: keys[keyClientKey], Source: place}
+	if len(c.CA) == 0 {
+		c.CA = keys[keyCAOld]
+	}
+	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
+		return wrong("tls.crt and tls.key go together, one of them is missing")
+	}
+	c.Identity = &Identity{Provider: provider, Keys: maps.Clone(keys)}
+	return c, nil
+}
+
+// trusted marks credentials that were found where only who runs this agent
+// writes.
+func trusted(c *Credentials, err error) (*Credentials, error) {
+	if err == nil && c != nil && c.Identity != nil {
+		c.Identity.Trusted = true
+	}
+	return c, err
+}
+
+// String names the provider, no key.
+func (i Identity) String() string { return "identity(" + i.Provider + ", " + i.Fingerprint() + ")" }
+
+// Format is String for every verb.
+func (i Identity) Format(f fmt.State, _ rune) { io.WriteString(f, i.String()) }
+
+// LogValue is String, for slog.
+func (i Identity) LogValue() slog.Value { return slog.StringValue(i.String()) }
+
+// MarshalJSON writes String.
+func (i Identity) MarshalJSON() ([]byte, error) { return json.Marshal(i.String()) }
+
+// Fingerprint changes when any key does; see [Credentials.Fingerprint].
+func (i Identity) Fingerprint() string {
+	fields := [][]byte{[]byte(i.Provider)}
+	for _, k := range slices.Sorted(maps.Keys(i.Keys)) {
+		fields = append(fields, []byte(k), i.Keys[k])
+	}
+	return fingerprint(fields...)
+}

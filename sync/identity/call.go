@@ -1,0 +1,238 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+)
+
+// Bounds of a call.
+const (
+	// callTimeout bounds one call. Source: Flux.
+	callTimeout = 10 * time.Second
+	// nearTimeout bounds the way to a metadata server, which is on this host or
+	// nowhere: off a cloud its address leads to silence.
+	nearTimeout = 2 * time.Second
+	// maxAnswer is far more than a token and what is said about it. Unit: bytes.
+	maxAnswer = 256 << 10
+	// longestLife bounds what an answer may say of a token's life.
+	longestLife = 24 * time.Hour
+	// mostLines bounds how many sets of certificates have a transport.
+	mostLines = 16
+)
+
+// call is one request to who makes tokens.
+type call struct {
+	op       string // "get a token from the metadata server"
+	identity string // for people
+	method   string
+	url      string
+	header   map[string]string
+	body     string            // a form
+	near     bool              // metadata: without a proxy, over http
+	tls      *auth.Credentials // nil = the system's authorities
+	secrets  []string          // never repeated in an error
+}
+
+// lines are the transports, by certificates. They keep no connection: a token is
+// asked for once an hour.
+type lines struct {
+	mu    sync.Mutex // guards known
+	known map[[32]byte]*http.Transport
+}
+
+func (l *lines) to(c call) (*http.Transport, error) {
+	var key [32]byte
+	if c.near {
+		key[0] = 1
+	} else if c.tls != nil && len(c.tls.CA)+len(c.tls.ClientCert) > 0 {
+		key = sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.tls.CA, c.tls.ClientCert, c.tls.ClientKey))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t, ok := l.known[key]; ok {
+		return t, nil
+	}
+	config, err := c.tls.TLS()
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{DisableKeepAlives: true, TLSClientConfig: config, TLSHandshakeTimeout: callTimeout,
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: callTimeout}).DialContext}
+	if c.near {
+		t.Proxy, t.DialContext = nil, (&net.Dialer{Timeout: nearTimeout}).DialContext
+	}
+	if l.known == nil || len(l.known) >= mostLines {
+		l.known = map[[32]byte]*http.Transport{}
+	}
+	l.known[key] = t
+	return t, nil
+}
+
+// answer is what was said with success.
+type answer struct {
+	header http.Header
+	body   []byte
+	at     time.Time // Date of the other side, the local clock without one
+}
+
+// do makes one call.
+func (d *desk) do(parent context.Context, c call) (answer, error) {
+	if at, err := url.Parse(c.url); err != nil || at.Host == "" || at.User != nil || at.Scheme != "https" && at.Scheme != "http" {
+		return answer{}, c.fail(forge.Invalid, 0, errors.New("its URL is not an http or https URL"))
+	} else if at.Scheme == "http" && !c.near && !d.o.AllowInsecure {
+		return answer{}, c.fail(forge.Invalid, 0, errors.New("a secret would go over plain http"))
+	}
+	transport, err := d.lines.to(c)
+	if err != nil {
+		return answer{}, c.fail(forge.Invalid, 0, err)
+	}
+	ctx, cancel := context.WithTimeout(parent, callTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))
+	if err != nil {
+		return answer{}, c.fail(forge.Invalid, 0, errors.New("its URL cannot be asked"))
+	}
+	req.Header.Set("User-Agent", d.o.UserAgent)
+	if c.body != "" {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for k, v := range c.header {
+		req.Header.Set(k, v)
+	}
+	res, err := transport.RoundTrip(req) // follows nothing
+	if err != nil {
+		return answer{}, c.unanswered(parent, err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return answer{}, c.unanswered(parent, err)
+	case len(data) > maxAnswer:
+		return answer{}, c.fail(forge.Protocol, res.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
+	}
+	return c.judge(res, data)
+}
+
+// judge reads what an answer means.
+func (c call) judge(res *http.Response, data []byte) (answer, error) {
+	at, err := http.ParseTime(res.Header.Get("Date"))
+	if err != nil {
+		at = time.Now()
+	}
+	status := res.StatusCode
+	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	switch {
+	case status >= 200 && status < 300 && strings.TrimSpace(media) == "text/html":
+		return answer{}, c.fail(forge.Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page"))
+	case status >= 200 && status < 300:
+		return answer{res.Header, data, at}, nil
+	case status >= 300 && status < 400:
+		return answer{}, c.fail(forge.Protocol, status, errors.New("it redirects, and an identity is not sent elsewhere"))
+	}
+	text := c.clean(said(data))
+	if text != "" {
+		text = ": " + text
+	}
+	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), text)
+	kind := forge.Refused
+	switch {
+	case status == http.StatusTooManyRequests:
+		kind = forge.RateLimited
+	case status >= 500 || status == http.StatusRequestTimeout || status == http.StatusProxyAuthRequired:
+		kind = forge.Unavailable
+	case status == http.StatusForbidden:
+		kind = forge.Forbidden
+	case status == http.StatusNotFound || status == http.StatusGone:
+		kind = forge.NotFound
+	case status == http.StatusUnauthorized || status == http.StatusBadRequest:
+		// OAuth tells wrong secrets and ended grants with 400. Source: RFC 6749 §5.2.
+		kind = forge.Unauthorized
+	}
+	e := c.fail(kind, status, what)
+	if kind == forge.RateLimited || kind == forge.Unavailable {
+		e.RetryAfter = forge.RetryAfter(res.Header)
+	}
+	return answer{}, e
+}
+
+// said is what the body of a refusal says: JSON of OAuth, of Google and of
+// metadata servers, or XML of AWS. Azure adds ids and the hour of each request,
+// which are left out: statuses repeat the text.
+func said(body []byte) string {
+	var flat struct {
+		Error       json.RawMessage `json:"error"`
+		Description string          `json:"error_description"`
+		Message     string          `json:"message"`
+		Code        string          `json:"code"`
+	}
+	if json.Unmarshal(body, &flat) == nil {
+		code := ""
+		var deep struct {
+			Message string `json:"message"`
+			Status  string `json:"status"`
+		}
+		if json.Unmarshal(flat.Error, &code) != nil && json.Unmarshal(flat.Error, &deep) == nil {
+			code, flat.Message = deep.Status, deep.Message
+		}
+		text := flat.Description
+		if text == "" {
+			text = flat.Message
+		}
+		if code == "" {
+			code = flat.Code
+		}
+		text, _, _ = strings.Cut(text, " Trace ID: ")
+		text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+		if code != "" && text != "" {
+			return code + ": " + text
+		}
+		return code + text
+	}
+	var aws struct {
+		Code    string `xml:"Error>Code"`
+		Message string `xml:"Error>Message"`
+	}
+	if xml.Unmarshal(body, &aws) == nil && aws.Code != "" {
+		return aws.Code + ": " + aws.Message
+	}
+	return ""
+}
+
+// unanswered says why no answer was had.
+func (c call) unanswered(parent context.Context, err error) *forge.Error {
+	if parent.Err() != nil {
+		return c.fail(forge.Cancelled, 0, context.Cause(parent))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no complete answer within %v", callTimeout)
+	}
+	text := forge.SteadyText(err)
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		text = "its certificate is not trusted: " + text
+	}
+	return c.fail(forge.Unavailable, 0, errors.New(c.clean(text)))
+}
+
+// fail makes an error of this call. A query is no part of its endpoint.
+func (c call) fail(kind forge.ErrorKind, status int, err error) *forge.Error {
+	endpoint, _, _ := strings.Cut(c.url, "?")
+	return &forge.Error{Kind: kind, Op: c.op, Identity: c.identity, Endpoint: c.method + " " + forge.SafeText(endpoint), Status: status, Err: err}
+}
+
+func (c call) clean(text string) string { return forge.SafeText(text, c.secrets...) }

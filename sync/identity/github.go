@@ -1,0 +1,64 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"strings"
+
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+)
+
+// github makes installation tokens of GitHub Apps. Over Git the token is the
+// password of the user x-access-token.
+type github struct{ *desk }
+
+// Credentials implements Provider.
+func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
+	app, err := r.app()
+	if err != nil {
+		return nil, err
+	}
+	key := r.key("installation")
+	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.o.Hosts.InstallationToken(ctx, app) })
+	if err != nil {
+		return nil, err
+	}
+	return &auth.Credentials{Username: "x-access-token", Password: token.Value, Forget: p.refused(key, token)}, nil
+}
+
+// app reads the keys: Flux's as shipped, and those of its RFC.
+func (r Request) app() (forge.AppIdentity, error) {
+	op := "use the GitHub App of " + r.Place
+	app := forge.AppIdentity{
+		AppID:        r.Text("githubAppID"),
+		Installation: cmp.Or(r.Text("githubAppInstallationID"), r.Text("githubInstallationID")),
+		Owner:        r.Text("githubAppInstallationOwner"),
+		API:          cmp.Or(r.Text("githubAppBaseURL"), r.Text("githubApiURl"), r.Text("githubApiURL")),
+		Secret: &auth.ConnectionSecret{CA: r.TLS.CA, ClientCert: r.TLS.ClientCert, ClientKey: r.TLS.ClientKey, Source: r.Place,
+			PrivateKey: []byte(cmp.Or(r.Text("githubAppPrivateKey"), r.Text("githubPrivateKey")))},
+	}
+	switch {
+	case app.AppID == "":
+		return app, invalid(op, "the key githubAppID is missing")
+	case len(app.Secret.PrivateKey) == 0:
+		return app, invalid(op, "the key githubAppPrivateKey is missing")
+	case (app.Installation == "") == (app.Owner == ""):
+		return app, invalid(op, "exactly one of the keys githubAppInstallationID and githubAppInstallationOwner is needed")
+	}
+	return app, r.goesTo(op, app.API)
+}
+
+// goesTo makes sure that tokens of an API are for the host that is cloned from.
+func (r Request) goesTo(op, api string) error {
+	u, err := url.Parse(cmp.Or(api, "https://api.github.com"))
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {
+		return invalid(op, "githubAppBaseURL is not an http or https URL without user and query")
+	}
+	clone, asked := strings.TrimPrefix(r.Address.Host, "www."), strings.ToLower(u.Hostname())
+	if r.Trusted || clone == asked || "api."+clone == asked {
+		return nil
+	}
+	return invalid(op, "its tokens are for %s, and the repository is at %s; for GitHub Enterprise give githubAppBaseURL", asked, r.Address.HostPort())
+}

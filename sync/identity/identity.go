@@ -1,0 +1,216 @@
+// Package identity makes Git credentials of identities: a GitHub App, a managed
+// identity of Azure, a service account of Google, a role of AWS, an OAuth
+// application of GitLab. The source of credentials below it finds what an
+// identity is proven with; a [Provider] turns that into a token.
+//
+// The laws of this room: every call has a deadline and a bounded answer; nothing
+// is followed to another host; tokens are in memory only, and serve on to their
+// real end when their provider is out; nobody asks a provider again at once that
+// has just failed; an error names the identity and the endpoint, never a secret.
+//
+// The identity of the host itself (variables, metadata servers) belongs to who
+// runs the agent. It is used for hosts of its own cloud, and elsewhere only where
+// the config file says so: whoever may write a Repository must not be able to
+// send it to a host of their choice.
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+)
+
+// DefaultTokens is how many tokens are kept for each provider. Source: Flux.
+const DefaultTokens = 100
+
+// Provider makes the credentials of one kind of identity. It blocks while it
+// asks, at most callTimeout for each of a few calls.
+type Provider interface {
+	Credentials(ctx context.Context, r Request) (*auth.Credentials, error)
+}
+
+// Request is what a Provider makes credentials of, and for what.
+type Request struct {
+	auth.Identity
+	Address   auth.Address      // of the repository
+	TokenUser string            // user name that the Repository gives to tokens
+	Place     string            // where the identity was found, for people
+	TLS       *auth.Credentials // authorities and client certificate for token endpoints
+}
+
+// env is where the variables of a provider are looked up: among the keys, and in
+// the environment where the identity may be the one of the host this runs on.
+func (r Request) env(d *desk) func(string) string {
+	return func(name string) string {
+		if v := r.Text(name); v != "" {
+			return v
+		}
+		if r.Own() || r.Trusted {
+			return d.o.Getenv(name)
+		}
+		return ""
+	}
+}
+
+// file reads a file that a variable names. Keys that a namespace may write name
+// none: its author would read the files of this host.
+func (r Request) file(path string) ([]byte, error) {
+	if !r.Own() && !r.Trusted {
+		return nil, errors.New("only keys of a credentials directory or of the config file may name a file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxAnswer)
+	}
+	return data, err
+}
+
+// key is the key of the token for this request.
+func (r Request) key(scope string) auth.TokenKey {
+	return auth.TokenKey{Owner: r.Place, Secret: r.Fingerprint() + " " + r.TLS.Fingerprint(), Scope: scope}
+}
+
+// Vault keeps a secret that this room was given in exchange for another one. It
+// seals it. Secret returns nil, nil when there is none.
+type Vault interface {
+	Secret(ctx context.Context, name string) ([]byte, error)
+	PutSecret(ctx context.Context, name string, plain []byte) error
+}
+
+// Options of New. Hosts must be set.
+type Options struct {
+	Hosts     *forge.Hosts // speaks with GitHub
+	UserAgent string       // "" = limpet
+	// AllowInsecure lets secrets travel to token endpoints over plain http.
+	AllowInsecure bool
+	// Getenv reads the environment; nil = os.Getenv.
+	Getenv func(string) string
+	// Vault keeps refresh tokens that replace others; nil = identities with refresh
+	// tokens are refused.
+	Vault Vault
+	// Tokens is how many tokens are kept for each provider; 0 = DefaultTokens.
+	Tokens int
+}
+
+// Identities are all providers with what they remember. Safe for concurrent use.
+type Identities struct {
+	providers map[string]Provider
+	tokens    map[string]*auth.Tokens
+}
+
+// New makes the providers of auth.Providers.
+func New(o Options) *Identities {
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if o.Tokens <= 0 {
+		o.Tokens = DefaultTokens
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "limpet"
+	}
+	all := &Identities{providers: map[string]Provider{}, tokens: map[string]*auth.Tokens{}}
+	desk := func(name string) *desk {
+		all.tokens[name] = auth.NewTokens(o.Tokens)
+		return &desk{o: o, tokens: all.tokens[name]}
+	}
+	all.providers["aws"] = &aws{desk("aws")}
+	all.providers["azure"] = &azure{desk("azure")}
+	all.providers["gcp"] = &gcp{desk("gcp")}
+	all.providers["github"] = &github{desk("github")}
+	all.providers["gitlab"] = &gitlab{desk("gitlab")}
+	return all
+}
+
+// Counts tells what was asked of the tokens of each provider.
+func (i *Identities) Counts() map[string]auth.TokenCounts {
+	out := make(map[string]auth.TokenCounts, len(i.tokens))
+	for name, tokens := range i.tokens {
+		out[name] = tokens.Counts()
+	}
+	return out
+}
+
+// Source completes what from finds: an identity becomes a token. Where from has
+// nothing and the Repository asks for a provider, the identity of this host is
+// used. Errors of providers are of type *forge.Error.
+func (i *Identities) Source(from auth.Source) auth.Source {
+	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
+		if err := auth.CheckProvider(l.Provider); err != nil {
+			return nil, invalid("choose the provider", "%w", err)
+		}
+		found, err := from.Credentials(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		r := Request{TokenUser: l.TokenUser, TLS: &auth.Credentials{}}
+		switch {
+		case found != nil && found.Identity != nil:
+			r.Identity, r.Place = *found.Identity, found.Source
+			r.TLS = &auth.Credentials{CA: found.CA, ClientCert: found.ClientCert, ClientKey: found.ClientKey}
+		case found == nil && l.Provider != "" && l.Provider != auth.Generic:
+			r.Identity, r.Place = auth.Identity{Provider: l.Provider}, "this host"
+		default:
+			return found, nil
+		}
+		if r.Address, err = auth.ParseAddress(l.URL); err != nil {
+			return found, nil // the URL is judged elsewhere
+		}
+		if err := r.mayGo(); err != nil {
+			return nil, err
+		}
+		made, err := i.providers[r.Provider].Credentials(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if made.Source == "" {
+			made.Source = r.Provider + " identity of " + r.Place
+		}
+		made.CA, made.ClientCert, made.ClientKey = r.TLS.CA, r.TLS.ClientCert, r.TLS.ClientKey
+		return made, nil
+	})
+}
+
+// homes are the Git hosts that the identity of a host is made for; one that
+// begins with a dot stands for all below it. Source: the vendors' clone URLs.
+var homes = map[string][]string{
+	"aws":   {".amazonaws.com", ".amazonaws.com.cn"}, // and CodeCommit alone, see region
+	"azure": {"dev.azure.com", ".visualstudio.com"},
+	"gcp":   {"source.developers.google.com", ".sourcemanager.dev"},
+}
+
+// mayGo refuses to make a token that would leave for a host that it is not for.
+func (r Request) mayGo() error {
+	if r.Address.Scheme != "https" && r.Address.Scheme != "http" {
+		return invalid("use provider "+r.Provider, "it is for https, and the url is of %s", r.Address.Scheme)
+	}
+	if !r.Own() || r.Trusted {
+		return nil
+	}
+	for _, home := range homes[r.Provider] {
+		if r.Address.Host == home || strings.HasPrefix(home, ".") && strings.HasSuffix(r.Address.Host, home) {
+			return nil
+		}
+	}
+	if len(homes[r.Provider]) == 0 {
+		return invalid("use provider "+r.Provider, "the repository has no secret with its keys, and a host has no such identity")
+	}
+	return invalid("use provider "+r.Provider, "the identity of this host goes to %s; a rule under git-credentials of the config file can send it to %s",
+		strings.Join(homes[r.Provider], ", "), r.Address.HostPort())
+}
+
+// invalid is a refusal of this side.
+func invalid(op, format string, args ...any) error {
+	return &forge.Error{Kind: forge.Invalid, Op: op, Err: fmt.Errorf(format, args...)}
+}
