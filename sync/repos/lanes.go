@@ -14,7 +14,9 @@ const perHost = 2
 
 // lanes keep the workers free: a Repository whose host is being asked as often as
 // may be goes to the end of a line, not to a worker that waits. A host that never
-// answers then holds two workers, whatever the number of its Repositories.
+// answers then holds two workers, whatever the number of its Repositories. From
+// there they are called at the pace of the timetable: when the host answers again
+// the whole line must not fall upon it.
 type lanes struct {
 	mu     sync.Mutex // guards what follows
 	hosts  map[string]*lane
@@ -95,14 +97,14 @@ func (l *lanes) call(host string) (next Key, ok bool) {
 // leave ends the turn of a Repository at a host.
 func (c *Controller) leave(host string) {
 	if next, ok := c.lanes.leave(host); ok {
-		c.queue.Add(next)
+		c.times.call(next)
 	}
 }
 
 // pass lets the next one have the turn that k had no use for.
 func (c *Controller) pass(k Key) {
 	if next, ok := c.lanes.pass(k); ok {
-		c.queue.Add(next)
+		c.times.call(next)
 	}
 }
 

@@ -177,3 +177,47 @@ func TestTurnThatIsNotUsed(t *testing.T) {
 		}
 	})
 }
+
+// TestHostThatComesBack: those who stood in line while a host was silent do not
+// fall upon it when it answers, and are all looked at soon.
+func TestHostThatComesBack(t *testing.T) {
+	t.Parallel()
+	const crowd = 400
+	urls := make([]string, crowd)
+	for i := range urls {
+		urls[i] = fmt.Sprintf("https://one.example.com/r%d.git", i)
+	}
+	s := new(street)
+	var mu sync.Mutex // guards looks and seen
+	var looks []time.Time
+	seen := map[string]bool{}
+	s.ask = func(ctx context.Context, url string) {
+		mu.Lock()
+		looks, seen[url] = append(looks, time.Now()), true
+		mu.Unlock()
+		select {
+		case <-s.held:
+		case <-ctx.Done():
+		}
+	}
+	onStreet(t, urls, s, func() {
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		looks = nil
+		clear(seen)
+		mu.Unlock()
+		close(s.held)
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if n := busiest(looks); n > 2*crowd/60 {
+			t.Errorf("%d looks in one second, the mean is %d", n, crowd/60)
+		}
+		if len(seen) < crowd {
+			t.Errorf("%d of %d were looked at", len(seen), crowd)
+		}
+		t.Logf("%d looks, at most %d in one second", len(looks), busiest(looks))
+	})
+}

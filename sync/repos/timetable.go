@@ -13,8 +13,8 @@ type timetable struct {
 
 	mu      sync.Mutex // guards the fields below
 	entries entries
-	known   map[Key]*entry
-	often   int64 // looks of all entries in an era
+	known   map[Key]*entry // those that were taken off too, until they are set again
+	often   int64          // looks of all that are known in an era
 }
 
 // era is a time in which even rare looks are many, so that their number is exact
@@ -29,7 +29,7 @@ type entry struct {
 	key    Key
 	at     time.Time
 	period time.Duration // of its looks, for the pace
-	index  int
+	index  int           // below zero when it was taken off
 }
 
 // entries are a heap by time.
@@ -41,6 +41,7 @@ func (e entries) Swap(i, j int)      { e[i], e[j] = e[j], e[i]; e[i].index, e[j]
 func (e *entries) Push(x any)        { n := x.(*entry); n.index = len(*e); *e = append(*e, n) }
 func (e *entries) Pop() any {
 	last := (*e)[len(*e)-1]
+	last.index = -1
 	(*e)[len(*e)-1] = nil
 	*e = (*e)[:len(*e)-1]
 	return last
@@ -55,22 +56,47 @@ func newTimetable() *timetable {
 func (t *timetable) set(k Key, at time.Time, period time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.known[k]
-	switch {
-	case at.IsZero() && e == nil:
+	if !at.IsZero() {
+		t.put(k, at, period)
 		return
-	case at.IsZero():
-		heap.Remove(&t.entries, e.index)
+	}
+	if e := t.known[k]; e != nil {
+		if e.index >= 0 {
+			heap.Remove(&t.entries, e.index)
+		}
 		delete(t.known, k)
 		t.often -= often(e.period)
-	case e == nil:
-		e = &entry{key: k, at: at, period: period}
+	}
+}
+
+// call has a Repository looked at as soon as its pace allows.
+func (t *timetable) call(k Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, period := time.Now(), unhealthyFor
+	if e := t.known[k]; e != nil {
+		period = e.period
+		if e.index >= 0 && e.at.Before(at) {
+			return
+		}
+	}
+	t.put(k, at, period)
+}
+
+// put puts a Repository in. t.mu is held.
+func (t *timetable) put(k Key, at time.Time, period time.Duration) {
+	e := t.known[k]
+	if e == nil {
+		e = &entry{key: k, index: -1}
 		t.known[k] = e
+	} else {
+		t.often -= often(e.period)
+	}
+	e.at, e.period = at, period
+	t.often += often(period)
+	if e.index < 0 {
 		heap.Push(&t.entries, e)
-		t.often += often(period)
-	default:
-		t.often += often(period) - often(e.period)
-		e.at, e.period = at, period
+	} else {
 		heap.Fix(&t.entries, e.index)
 	}
 	select {
@@ -79,11 +105,11 @@ func (t *timetable) set(k Key, at time.Time, period time.Duration) {
 	}
 }
 
-// next is when a Repository is looked at; zero is never.
+// next is when a Repository is looked at; zero is never, or now.
 func (t *timetable) next(k Key) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.known[k]; e != nil {
+	if e := t.known[k]; e != nil && e.index >= 0 {
 		return e.at
 	}
 	return time.Time{}
@@ -102,8 +128,6 @@ func (t *timetable) take(now time.Time) (k Key, ok bool, wait time.Duration) {
 		return Key{}, false, wait
 	}
 	heap.Pop(&t.entries)
-	delete(t.known, e.key)
-	t.often -= often(e.period)
 	return e.key, true, 0
 }
 
