@@ -57,6 +57,10 @@ func (h *Hosts) caller(base string, creds *auth.Credentials) (*caller, error) {
 		c.identity = creds.Source
 	}
 	c.gate = base + " " + creds.Fingerprint()
+	if creds != nil && creds.Forget != nil {
+		// Limits count for the App, and each of its repositories has another token.
+		c.gate = base + " " + creds.Source
+	}
 	return c, nil
 }
 
@@ -96,10 +100,8 @@ func ask[T any](ctx context.Context, c *caller, r request) (out T, err error) {
 // do makes one call. Redirects are followed at the same origin, with method and
 // body: a repository that was renamed.
 func (c *caller) do(parent context.Context, r request) (answer, error) {
-	if wait := c.closed(); wait > 0 {
-		err := c.fail(r, RateLimited, 0, errors.New("the host has asked to be left alone for a while"))
-		err.RetryAfter = wait
-		return answer{}, err
+	if e := c.closed(r); e != nil {
+		return answer{}, e
 	}
 	var body []byte
 	if r.body != nil {

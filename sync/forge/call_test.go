@@ -132,6 +132,74 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// TestGateOfAHost: one that says how long it is down is left alone by everybody,
+// and what it said is told in the same words.
+func TestGateOfAHost(t *testing.T) {
+	t.Parallel()
+	h := forgetest.New(t, forgetest.Options{})
+	h.Fault(func(*http.Request) *forgetest.Answer {
+		return &forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "60"}, Body: `{"message":"maintenance"}`}
+	})
+	hosts := New(Options{AllowInsecure: true})
+	defer hosts.Close()
+	var first string
+	for n := range 3 {
+		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: h.URL + "/team/site"}, &auth.Credentials{Bearer: fmt.Sprint("token-", n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Facts(t.Context())
+		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Unavailable || e.RetryAfter <= 50*time.Second || !strings.Contains(err.Error(), "maintenance") {
+			t.Fatalf("call %d: %v", n, err)
+		}
+		if first == "" {
+			first = err.Error()
+		}
+		if err.Error() != first {
+			t.Errorf("call %d: %v, before it was %s", n, err, first)
+		}
+	}
+	if n := len(h.Requests()); n != 1 {
+		t.Errorf("%d requests to a host that wants none", n)
+	}
+}
+
+// TestGateOfAnApp: the tokens of one Connection are one identity to the limits of
+// its host, however many there are; and a thousand identities are not forgotten.
+func TestGateOfAnApp(t *testing.T) {
+	t.Parallel()
+	h := forgetest.New(t, forgetest.Options{})
+	h.Fault(func(*http.Request) *forgetest.Answer {
+		return &forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "60"}}
+	})
+	hosts := New(Options{AllowInsecure: true})
+	defer hosts.Close()
+	ask := func(c *auth.Credentials) {
+		t.Helper()
+		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: h.URL + "/team/site"}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = r.Facts(t.Context()); KindOf(err) != RateLimited {
+			t.Fatal(err)
+		}
+	}
+	for n := range 100 {
+		ask(&auth.Credentials{Password: fmt.Sprint("minted-", n), Source: "connection ns/app", Forget: func() {}})
+	}
+	if n := len(h.Requests()); n != 1 {
+		t.Errorf("%d requests with the tokens of one App", n)
+	}
+	for range 2 {
+		for n := range 200 {
+			ask(&auth.Credentials{Password: fmt.Sprint("own-", n)})
+		}
+	}
+	if n := len(h.Requests()); n != 200 {
+		t.Errorf("%d requests with 200 tokens", n)
+	}
+}
+
 // TestRenamed: a repository that has a new name is asked there, with the same
 // method and body.
 func TestRenamed(t *testing.T) {
@@ -432,6 +500,33 @@ func TestProbe(t *testing.T) {
 	}
 	if n := versions(other); n != 1 {
 		t.Errorf("asked %d times a host that is no Gitea", n)
+	}
+
+	// Something else has answered in its place, such as a proxy that wanted a
+	// password: an hour later it is asked again.
+	late := forgetest.New(t, forgetest.Options{Speaks: []string{"gitea"}})
+	late.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 403} })
+	find := func() error {
+		_, err := hosts.Remote(t.Context(), Target{Type: "git", URL: late.URL + "/team/site.git"}, creds())
+		return err
+	}
+	if err := find(); !errors.Is(err, ErrNone) {
+		t.Fatalf("%v", err)
+	}
+	late.Fault(nil)
+	if err := find(); !errors.Is(err, ErrNone) {
+		t.Errorf("asked again at once: %v", err)
+	}
+	hosts.mu.Lock()
+	for _, p := range hosts.probes.values {
+		p.at = p.at.Add(-noFor)
+	}
+	hosts.mu.Unlock()
+	if err := find(); err != nil {
+		t.Errorf("after an hour: %v", err)
+	}
+	if n := versions(h); n != 0 {
+		t.Errorf("a Gitea was asked %d times again", n)
 	}
 }
 

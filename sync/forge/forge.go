@@ -13,6 +13,7 @@
 package forge
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -51,8 +52,10 @@ const (
 	callTimeout = 20 * time.Second
 	// maxAnswer is more than a hundred hooks of any host need. Unit: bytes.
 	maxAnswer = 4 << 20
-	// mostKept bounds each of the small memories: TLS clients, gates, probes.
+	// mostKept bounds each of the small memories: TLS clients, probes.
 	mostKept = 64
+	// mostGates is one for each of a thousand repositories with tokens of their own.
+	mostGates = 1024
 )
 
 // Options of Hosts; the zero value is good.
@@ -73,7 +76,7 @@ type Hosts struct {
 
 	mu      sync.Mutex // guards what follows; never held over a call
 	clients recent[[32]byte, *http.Client]
-	gates   recent[string, time.Time]     // closed until
+	gates   recent[string, gate]          // those that are closed
 	skews   recent[string, time.Duration] // clock of an API less the local one
 	probes  recent[string, *probe]
 	grants  recent[string, map[string]string] // permissions of an installation that has fewer than all
@@ -84,7 +87,7 @@ func New(o Options) *Hosts {
 	if o.UserAgent == "" {
 		o.UserAgent = "limpet"
 	}
-	return &Hosts{o: o}
+	return &Hosts{o: o, gates: recent[string, gate]{most: mostGates}}
 }
 
 // Close releases idle connections. It may be called twice.
@@ -198,6 +201,7 @@ type host interface {
 // recent is a small memory that forgets what was put in first. The zero value is
 // ready. Not safe for concurrent use.
 type recent[K comparable, V any] struct {
+	most   int // 0 = mostKept
 	values map[K]V
 	order  []K
 }
@@ -213,7 +217,7 @@ func (r *recent[K, V]) put(key K, value V) (old V, dropped bool) {
 		r.values = map[K]V{}
 	}
 	if _, ok := r.values[key]; !ok {
-		if len(r.order) >= mostKept {
+		if len(r.order) >= cmp.Or(r.most, mostKept) {
 			old, dropped = r.values[r.order[0]], true
 			delete(r.values, r.order[0])
 			r.order = r.order[1:]

@@ -42,9 +42,9 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), c.quoted(text))
 	wait, limited := rateLimit(status, res.Header, text, date)
 	if limited {
-		c.close(wait)
 		e := c.fail(r, RateLimited, status, what)
 		e.RetryAfter = wait
+		c.close(c.gate, e)
 		return answer{}, e
 	}
 	kind := Refused
@@ -60,7 +60,9 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 		kind = Unavailable
 	}
 	e := c.fail(r, kind, status, what)
-	e.RetryAfter = wait
+	if e.RetryAfter = wait; wait > 0 {
+		c.close(c.api, e) // it is down for everybody
+	}
 	return answer{}, e
 }
 
@@ -114,26 +116,38 @@ func retryAfter(value string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// closed is how long this identity has to stay away from the API; 0 = not.
-func (c *caller) closed() time.Duration {
-	c.h.mu.Lock()
-	defer c.h.mu.Unlock()
-	until, ok := c.h.gates.get(c.gate)
-	if !ok {
-		return 0
-	}
-	wait := time.Until(until)
-	if wait <= 0 {
-		c.h.gates.drop(c.gate)
-		return 0
-	}
-	return wait
+// gate is what a host said when it wanted to be left alone.
+type gate struct {
+	until time.Time
+	said  *Error
 }
 
-func (c *caller) close(wait time.Duration) {
+// closed is what the host said when it has asked this identity, or everybody, to
+// stay away until later; nil = it has not. It is told in the same words again, and
+// with the wait that is left.
+func (c *caller) closed(r request) *Error {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
-	c.h.gates.put(c.gate, time.Now().Add(wait))
+	for _, key := range []string{c.gate, c.api} {
+		g, ok := c.h.gates.get(key)
+		if !ok {
+			continue
+		}
+		if wait := time.Until(g.until); wait > 0 {
+			e := c.fail(r, g.said.Kind, g.said.Status, g.said.Err)
+			e.RetryAfter = wait
+			return e
+		}
+		c.h.gates.drop(key)
+	}
+	return nil
+}
+
+// close remembers an error that says how long to stay away.
+func (c *caller) close(key string, said *Error) {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	c.h.gates.put(key, gate{time.Now().Add(said.RetryAfter), said})
 }
 
 // learn remembers how far the clock of an API is from the local one.

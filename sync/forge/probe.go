@@ -3,6 +3,7 @@ package forge
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"limpet/sync/auth"
 )
@@ -12,17 +13,32 @@ type probe struct {
 	done  chan struct{} // closed after the rest is set
 	gitea bool
 	err   error // not answered: the next one asks again
+	at    time.Time
 }
 
-// isGitea asks a host for the version of its API, without credentials. An
-// answer, whatever it is, is remembered; a host that does not answer is asked
-// again by the next caller.
+// noFor is how long a host counts as none of Gitea's: a proxy may have answered in
+// its place, such as one that asks for a password first.
+const noFor = time.Hour
+
+// stale says that the host is to be asked anew.
+func (p *probe) stale() bool {
+	select {
+	case <-p.done:
+		return p.err == nil && !p.gitea && time.Since(p.at) >= noFor
+	default:
+		return false
+	}
+}
+
+// isGitea asks a host for the version of its API, without credentials. That it is
+// one is remembered, that it is none for an hour; a host that does not answer is
+// asked again by the next caller.
 func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credentials) (bool, error) {
 	for {
 		h.mu.Lock()
 		p, running := h.probes.get(base)
-		if !running {
-			p = &probe{done: make(chan struct{})}
+		if running = running && !p.stale(); !running {
+			p = &probe{done: make(chan struct{}), at: time.Now()}
 			h.probes.put(base, p)
 		}
 		h.mu.Unlock()
