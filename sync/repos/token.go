@@ -38,6 +38,9 @@ const (
 	// longestToken is longer than any token lives: an end that is further away was
 	// written by a clock that was wrong.
 	longestToken = 48 * time.Hour
+	// tokenSpread is the part of its life, as a divisor, over which the renewals of
+	// tokens are spread: five minutes of an hour.
+	tokenSpread = 12
 )
 
 // inlineName begins the name of a value that the server has sealed itself; any
@@ -86,6 +89,8 @@ func (f *facts) tokenDue() bool {
 	switch {
 	case t == nil:
 		return false
+	case f.repo.Status.Health.Checked > 0 && !f.specChanged() && f.now.Before(f.start.first(f.uid, f.interval)):
+		return false // what became due while nobody looked has its place
 	case !t.held || s.LastUpdated == 0:
 		return true
 	case s.Expiration == 0: // never
@@ -93,13 +98,16 @@ func (f *facts) tokenDue() bool {
 	case f.now.Sub(t.created) < newObject:
 		return false
 	}
-	return !f.now.Before(renewal(s, t.resync)) || time.UnixMilli(s.Expiration).After(f.now.Add(longestToken))
+	return !f.now.Before(f.renewal()) || time.UnixMilli(s.Expiration).After(f.now.Add(longestToken))
 }
 
 // renewal is when a token is to be replaced: two looks before its end, or in the
-// last fifth of a shorter life.
-func renewal(s api.TokenStatus, resync time.Duration) time.Time {
-	margin := min(2*resync+newObject, time.Duration(s.Expiration-s.LastUpdated)*time.Millisecond/5)
+// last fifth of a shorter life. A thousand that were minted in one minute must not be
+// replaced in one minute too, so each has a place of its own before that.
+func (f *facts) renewal() time.Time {
+	s := f.repo.Status.Token
+	life := time.Duration(s.Expiration-s.LastUpdated) * time.Millisecond
+	margin := min(2*f.token.resync+newObject, life/5) + time.Duration(place(f.uid)*float64(life/tokenSpread))
 	return time.UnixMilli(s.Expiration).Add(-margin)
 }
 
@@ -118,7 +126,11 @@ func (r *reconciling) nextToken() time.Time {
 	case s.Expiration == 0:
 		return time.Time{}
 	}
-	return renewal(s, r.facts.token.resync)
+	at := r.facts.renewal()
+	if first := r.facts.start.first(r.facts.uid, r.facts.interval); at.Before(first) {
+		return first
+	}
+	return at
 }
 
 // token mints what is due and adds it to the patch. A refusal was found by the look
@@ -141,7 +153,7 @@ func (r *reconciling) token(ctx context.Context, c *change) {
 		r.note.tokenAfter = f.now.Add(hookCooldown)
 		return
 	case token.Value == "":
-		r.note.tokenAfter = f.now.Add(healthyFor)
+		r.note.tokenAfter = f.now.Add(refusedCooldown) // or until the Connection is another
 		return
 	case f.token.held && told.LastUpdated > 0 && !r.probe.renewed && !newer(token, told, f.now):
 		r.note.tokenAfter = f.now.Add(hookCooldown) // the one of before, since no other could be had

@@ -32,6 +32,7 @@ func TestTokenIsDue(t *testing.T) {
 	hour := func(left time.Duration) api.TokenStatus {
 		return api.TokenStatus{LastUpdated: in(left - time.Hour), Expiration: in(left)}
 	}
+	early := 130*time.Second + time.Duration(place(inOrder(nil).uid)*float64(5*time.Minute))
 	for _, c := range []struct {
 		rule   string
 		token  *tokenFacts
@@ -42,7 +43,9 @@ func TestTokenIsDue(t *testing.T) {
 		{"no secure.token", &tokenFacts{}, hour(time.Hour), true},
 		{"lastUpdated == 0", &tokenFacts{held: true}, api.TokenStatus{Expiration: in(time.Hour)}, true},
 		{"expiration 0 = never", &tokenFacts{held: true}, api.TokenStatus{LastUpdated: 1}, false},
-		{"good for a while", &tokenFacts{held: true}, hour(131 * time.Second), false},
+		{"good for a while", &tokenFacts{held: true}, hour(131*time.Second + 5*time.Minute), false},
+		{"its place comes before that", &tokenFacts{held: true}, hour(early - time.Millisecond), true},
+		{"and not earlier", &tokenFacts{held: true}, hour(early + time.Second), false},
 		{"expiry < now + 2 × resync + 10 s", &tokenFacts{held: true}, hour(130 * time.Second), true},
 		{"it has ended", &tokenFacts{held: true}, hour(-time.Hour), true},
 		{"the object is younger than 10 s", &tokenFacts{held: true, created: at.Add(-9 * time.Second)}, hour(time.Second), false},
@@ -60,6 +63,13 @@ func TestTokenIsDue(t *testing.T) {
 		if ill := inOrder(func(f *facts) { f.token, f.repo.Status.Token = c.token, c.status; f.repo.Status.Health.Healthy = false }); ill.flags().token {
 			t.Errorf("%s: due for one that is not in order and rests", c.rule)
 		}
+	}
+	waits := func(f *facts) { f.token, f.start = &tokenFacts{}, start{at.Add(-time.Millisecond), crowd} }
+	if f := inOrder(waits); f.tokenDue() {
+		t.Error("what was due before the start does not wait for its place")
+	}
+	if f := inOrder(func(f *facts) { waits(f); f.repo.Status.Health.Checked = 0 }); !f.tokenDue() {
+		t.Error("a new one waits")
 	}
 }
 
@@ -224,18 +234,22 @@ func TestToken(t *testing.T) {
 			}
 			check(first[0])
 
-			m.later(30 * time.Minute)
+			_, u := m.get()
+			f := facts{uid: string(u.GetUID()), repo: repo, token: &tokenFacts{resync: time.Minute}}
+			left := func() time.Duration { return f.renewal().Sub(m.controller.now()) }
+			m.later(left() - time.Minute)
 			m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
 			if got := m.writes.take(); len(got) != 1 || strings.Contains(got[0], "token") {
 				t.Errorf("a token that is good was written: %q", got)
 			}
-			if at := m.controller.Next(m.namespace, "site"); at.After(time.Now().Add(28 * time.Minute)) {
-				t.Errorf("the next look is at %v", at)
-			}
+			eventually(t, "the next look is that for the token", func() bool {
+				d := time.Until(m.controller.Next(m.namespace, "site")) - left()
+				return d.Abs() < time.Second
+			})
 
-			m.later(28 * time.Minute)
+			m.later(left() + time.Second)
 			now := m.until("it is renewed", func(now api.Repository) bool { return now.Status.Token.Expiration > repo.Status.Token.Expiration })
-			if got := m.writes.take(); len(got) != 1 || !strings.Contains(got[0], "add /status/token"+again) {
+			if got := m.writes.take(); len(got) != 1 || got[0] != patch+"add /status/token"+again {
 				t.Errorf("writes %q", got)
 			}
 
@@ -316,6 +330,30 @@ func TestNoToken(t *testing.T) {
 		eventually(t, "it rests", func() bool { return m.controller.Next(m.namespace, "site").Equal(until) })
 		if asked(m) || len(m.writes.take()) > 0 {
 			t.Error("a token was minted for a Repository that is suspended")
+		}
+	})
+	t.Run("nothing to mint", func(t *testing.T) {
+		t.Parallel()
+		var asks atomic.Int64
+		m := newMinting(t, "embedded", func(_ *rig, o *Options) {
+			o.Tokens.Mint = func(context.Context, *unstructured.Unstructured) (auth.Token, error) {
+				asks.Add(1)
+				return auth.Token{}, nil
+			}
+		})
+		m.use(nil)
+		for range 5 {
+			before, _ := m.get()
+			m.later(healthyFor + time.Second)
+			m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > before.Status.Health.Checked })
+		}
+		if repo, _ := m.get(); asks.Load() != 1 || repo.Status.Token.LastUpdated != 0 || !repo.Status.Health.Healthy {
+			t.Errorf("asked %d times, status %+v", asks.Load(), repo.Status)
+		}
+		m.merge(`{"spec":{"title":"x"}}`)
+		m.until("the change is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 2 })
+		if asks.Load() != 2 {
+			t.Errorf("asked %d times after a change", asks.Load())
 		}
 	})
 	t.Run("a person's Secret", func(t *testing.T) {
@@ -560,5 +598,65 @@ func TestProof(t *testing.T) {
 	})
 	if got := m.writes.take(); len(got) != 1 || !strings.Contains(got[0], "add /status/token") || strings.Contains(got[0], "secure") {
 		t.Errorf("writes %q", got)
+	}
+}
+
+// counting is an API that counts a generation for a secure value.
+type counting struct {
+	server
+	sent []op
+}
+
+func (s *counting) patch(_ context.Context, _ Key, _ bool, ops []op) (*unstructured.Unstructured, error) {
+	s.sent = ops
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGeneration(8)
+	return u, nil
+}
+
+// TestGenerationOfASecret: a generation that the server counts for a secret is no
+// change that anybody has to deal with, and is told with the next patch.
+func TestGenerationOfASecret(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rule     string
+		observed int64
+		tells    bool
+		changed  bool
+	}{
+		{"nothing was to do", 7, false, false},
+		{"what was to do is done with this patch", 6, true, false},
+		{"what was to do waits", 6, false, true},
+	} {
+		obj := &unstructured.Unstructured{Object: map[string]any{}}
+		obj.SetGeneration(7)
+		r := &reconciling{Controller: &Controller{server: &counting{}}, obj: obj, note: &note{}}
+		r.facts.generation, r.facts.repo.Status.ObservedGeneration = 7, c.observed
+		w := &change{obj: obj}
+		w.secret("token", "x")
+		if c.tells {
+			w.observe(7)
+		}
+		if _, err := r.send(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		r.facts.settled = r.note.settled // as the next look gathers it
+		if r.facts.specChanged() != c.changed || r.facts.observed() || r.note.generation != 8 {
+			t.Errorf("%s: changed %t, observed %t, generation %d", c.rule, r.facts.specChanged(), r.facts.observed(), r.note.generation)
+		}
+	}
+}
+
+// TestSecretOfAPerson: the name of a Secret that a person has given is not replaced by
+// the secret of a webhook.
+func TestSecretOfAPerson(t *testing.T) {
+	t.Parallel()
+	m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.Hooks.Base = "https://limpet.example.com" })
+	m.use(nil)
+	m.merge(`{"secure":{"webhookSecret":{"name":"mine"}}}`)
+	m.merge(`{"spec":{"workflows":["write"]}}`)
+	repo := m.until("it has a webhook", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
+	if name := repo.Secure["webhookSecret"].Name; name != "mine" {
+		t.Errorf("secure.webhookSecret is %q", name)
 	}
 }
