@@ -9,6 +9,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/forge/forgetest"
+	"limpet/sync/repos"
 )
 
 // TestUnhook: which answers of a host let a Repository go.
@@ -20,6 +21,10 @@ func TestUnhook(t *testing.T) {
 	host.Token("may-read", forgetest.Rights{})
 	id := host.AddHook("team/site", forgetest.Hook{URL: "https://edge.example.com", Events: []string{"push"}})
 	a, _ := newAgent(t, func(c *Config) { c.AllowInsecureGit = true })
+	a.cfg.Webhooks.URL = "https://limpet.example.com"
+	unnoted := func() {
+		host.AddHook("team/site", forgetest.Hook{URL: repos.HookURL(a.cfg.Webhooks.URL, repos.Key{Namespace: "default", Name: "site"}), Events: []string{"push"}})
+	}
 	cases := []struct {
 		name, kind, webhook, token string
 		fails                      bool
@@ -33,8 +38,13 @@ func TestUnhook(t *testing.T) {
 		{"hook that is gone", "github", `{"id":1}`, "may-manage", false, 1},
 		{"its hook", "github", `{"id":` + id + `}`, "may-manage", false, 0},
 		{"again", "github", `{"id":` + id + `}`, "may-manage", false, 0},
+		{"one that was never noted", "github", `{}`, "may-manage", false, 0},
+		{"the same without the right", "gitlab", `{}`, "may-read", false, 1},
 	}
 	for _, c := range cases {
+		if strings.Contains(c.name, "never noted") || strings.Contains(c.name, "the same without") {
+			unnoted()
+		}
 		u := &unstructured.Unstructured{}
 		text := `{"apiVersion":"v1","kind":"Repository","metadata":{"namespace":"default","name":"site"},
 			"spec":{"type":"` + c.kind + `","` + c.kind + `":{"url":"` + host.URL + `/team/site"}},"status":{"webhook":` + c.webhook + `}}`

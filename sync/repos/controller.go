@@ -145,6 +145,7 @@ type note struct {
 	missing    time.Time // since when the job of a pull under way is not to be seen
 	owed       bool      // see facts
 	whole      bool      // it was pulled whole since this process runs
+	hookOwed   bool      // the spec has changed, and the webhook was not looked at since
 	heldUp     string    // the version in which it was noted why its deletion cannot end
 	hookAfter  time.Time // when the webhook is tried again; zero = nothing was in its way
 	tokenAfter time.Time // the same for the token of its Connection

@@ -60,19 +60,26 @@ const (
 )
 
 // hookURL is where the webhook of a Repository sends to, "" when it is to have
-// none: nobody receives it, it is not wanted, or the Repository is only read.
-func hookURL(base string, k Key, repo api.Repository) string {
+// none: it is not wanted, or the Repository is only read. It is not known where
+// this agent receives nothing; then a webhook that is there is somebody else's.
+func hookURL(base string, k Key, repo api.Repository) (url string, known bool) {
 	if w := repo.Spec.Webhook; w != nil {
 		if w.Disabled {
-			return ""
+			return "", true
 		}
 		if w.BaseURL != "" {
 			base = w.BaseURL
 		}
 	}
-	if base == "" || len(repo.Spec.Workflows) == 0 || repo.Spec.Type == typeLocal {
-		return ""
+	if len(repo.Spec.Workflows) == 0 || repo.Spec.Type == typeLocal {
+		return "", true
 	}
+	return HookURL(base, k), base != ""
+}
+
+// HookURL is the address of the webhook of a Repository below the base address of
+// a receiver.
+func HookURL(base string, k Key) string {
 	return fmt.Sprintf("%s/apis/%s/%s/namespaces/%s/repositories/%s/webhook", strings.TrimRight(base, "/"), api.ProvisioningGroup, api.Repositories.Version, k.Namespace, k.Name)
 }
 
@@ -116,11 +123,12 @@ func hookID(has *api.WebhookStatus) string {
 }
 
 // hook makes, changes or removes the webhook of the Repository if that is due, and
-// returns the member of the status that tells so, nil when it is gone. It is done before anything of it
-// is written: a webhook whose note was lost is found again by its URL.
-func (r *reconciling) hook(ctx context.Context) (status map[string]any, changed bool) {
+// returns the member of the status that tells so, nil when it is gone. It is done
+// before anything of it is written: a webhook whose note was lost is found again by
+// its URL.
+func (r *reconciling) hook(parent context.Context) (status map[string]any, changed bool) {
 	f, has := &r.facts, r.facts.repo.Status.Webhook
-	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
+	ctx, cancel := context.WithTimeout(parent, hookTimeout)
 	defer cancel()
 	registry, err := r.o.Hooks.Registry(ctx, r.obj, r.probe.remote.Creds)
 	switch {
@@ -129,18 +137,22 @@ func (r *reconciling) hook(ctx context.Context) (status map[string]any, changed 
 		return nil, false
 	case err == nil && r.hookURL == "":
 		if err = registry.Delete(ctx, hookID(has)); err == nil || forge.KindOf(err) == forge.Unauthorized {
+			r.note.hookOwed = false
 			return nil, r.dropSecret(ctx) == nil
 		}
 	case err == nil:
 		var made forge.Hook
 		if made, err = r.makeHook(ctx, registry, hookID(has)); err == nil {
+			r.note.hookAfter, r.note.hookOwed = time.Time{}, false
 			if made.ID == "" {
 				return nil, false
 			}
-			r.note.hookAfter = time.Time{}
 			r.tell(r.key, "info", "webhook registered")
 			return wireHook(made, has, f.now), true
 		}
+	}
+	if parent.Err() != nil {
+		return nil, false // nobody is to blame
 	}
 	wait := hookCooldown
 	switch forge.KindOf(err) {
@@ -185,6 +197,7 @@ func (r *reconciling) makeHook(ctx context.Context, registry Registry, id string
 	if err != nil {
 		return forge.Hook{}, err
 	}
+	made.URL = want.URL // a host may write it in its own way, and this is compared
 	return made, r.confirmSecret(ctx)
 }
 

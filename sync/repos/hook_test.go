@@ -4,11 +4,13 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -52,13 +54,15 @@ func TestHookURL(t *testing.T) {
 		workflows             []string
 		disabled              bool
 		want                  string
+		known                 bool
 	}{
-		{"the agent's", "https://a.example/", "", "git", []string{"write"}, false, "https://a.example" + path},
-		{"the repository's own", "https://a.example", "https://b.example/x", "git", []string{"write"}, false, "https://b.example/x" + path},
-		{"no address is known", "", "", "git", []string{"write"}, false, ""},
-		{"read-only repositories get none", "https://a.example", "", "git", nil, false, ""},
-		{"disabled", "https://a.example", "", "git", []string{"write"}, true, ""},
-		{"a local directory", "https://a.example", "", "local", []string{"write"}, false, ""},
+		{"the agent's", "https://a.example/", "", "git", []string{"write"}, false, "https://a.example" + path, true},
+		{"the repository's own", "https://a.example", "https://b.example/x", "git", []string{"write"}, false, "https://b.example/x" + path, true},
+		{"the repository's own alone", "", "https://b.example/x", "git", []string{"write"}, false, "https://b.example/x" + path, true},
+		{"no address is known", "", "", "git", []string{"write"}, false, path, false},
+		{"read-only repositories get none", "", "", "git", nil, false, "", true},
+		{"disabled", "", "", "git", []string{"write"}, true, "", true},
+		{"a local directory", "https://a.example", "", "local", []string{"write"}, false, "", true},
 	} {
 		var repo api.Repository
 		repo.Spec.Type, repo.Spec.Workflows = c.kind, c.workflows
@@ -66,15 +70,29 @@ func TestHookURL(t *testing.T) {
 			BaseURL  string `json:"baseUrl,omitempty"`
 			Disabled bool   `json:"disabled,omitempty"`
 		}{c.own, c.disabled}
-		if got := hookURL(c.base, Key{"ns", "site"}, repo); got != c.want {
-			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
+		if got, known := hookURL(c.base, Key{"ns", "site"}, repo); got != c.want || known != c.known {
+			t.Errorf("%s: %q %t, want %q %t", c.rule, got, known, c.want, c.known)
 		}
 	}
+}
+
+// lowering is a host that writes URLs in its own way.
+type lowering struct{ *forge.Remote }
+
+func (l lowering) Create(ctx context.Context, h forge.Hook) (forge.Hook, error) {
+	made, err := l.Remote.Create(ctx, h)
+	made.URL = strings.ToLower(made.URL)
+	return made, err
 }
 
 // hookRig is a controller that registers webhooks, with a Repository at a host of
 // GitLab's kind. The token has no rights at first.
 func hookRig(t *testing.T, token string) (*rig, *forgetest.Host) {
+	t.Helper()
+	return hookRigOf(t, token, "https://limpet.example.com")
+}
+
+func hookRigOf(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 	t.Helper()
 	host := forgetest.New(t, forgetest.Options{Speaks: []string{"gitlab"}})
 	host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
@@ -83,8 +101,9 @@ func hookRig(t *testing.T, token string) (*rig, *forgetest.Host) {
 	t.Cleanup(hosts.Close)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "oauth2", Password: token})
-		o.Hooks = &Hooks{Base: "https://limpet.example.com", Secrets: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
-			return hosts.Remote(ctx, forge.TargetOf(repo), creds)
+		o.Hooks = &Hooks{Base: base, Secrets: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+			remote, err := hosts.Remote(ctx, forge.TargetOf(repo), creds)
+			return lowering{remote}, err
 		}}
 	})
 	host.Behind(r.git)
@@ -188,4 +207,76 @@ func TestHookSecretOutlastsFailures(t *testing.T) {
 	host.Fault(nil)
 	eventually(t, "the host takes it", func() bool { r.later(hookCooldown + time.Second); return host.Hooks("team/site")[0].Secret == offered })
 	eventually(t, "that is kept", func() bool { return slices.Equal(r.hookSecrets(), []string{offered, first}) })
+}
+
+// TestHookURLOfAHost: an address that the host writes in another way is that of the
+// webhook all the same.
+func TestHookURLOfAHost(t *testing.T) {
+	t.Parallel()
+	const token = "glpat-of-the-repository"
+	r, host := hookRigOf(t, token, "https://Limpet.Example.com")
+	host.Token(token, forgetest.Rights{Hooks: true})
+	repo := r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
+	if !strings.HasPrefix(repo.Status.Webhook.URL, "https://Limpet.Example.com/") {
+		t.Errorf("url %q", repo.Status.Webhook.URL)
+	}
+	host.Requests()
+	checked := repo.Status.Health.Checked
+	r.later(healthyFor + time.Second)
+	r.until("it is looked at again", func(repo api.Repository) bool { return repo.Status.Health.Checked > checked })
+	for _, req := range host.Requests() {
+		if strings.Contains(req, "/hooks") {
+			t.Errorf("the webhook is asked for again: %s", req)
+		}
+	}
+}
+
+// TestHookMoves: a Repository that is at another place of its host now gets its
+// webhook there, also when the host does not make it at first.
+func TestHookMoves(t *testing.T) {
+	t.Parallel()
+	const token = "glpat-of-the-repository"
+	r, host := hookRig(t, token)
+	host.Token(token, forgetest.Rights{Hooks: true})
+	host.Add("team/other", forgetest.Repository{DefaultBranch: "main"})
+	r.git.Serve("team/other.git", r.repo.Dir)
+	r.until("the webhook is there", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
+	host.Fault(func(req *http.Request) *forgetest.Answer {
+		if strings.Contains(req.URL.Path, "/hooks") {
+			return &forgetest.Answer{Status: http.StatusBadGateway}
+		}
+		return nil
+	})
+	r.merge(`{"spec":{"gitlab":{"url":"` + host.URL + `/team/other"}}}`)
+	r.until("the spec is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 2 })
+	host.Fault(nil)
+	r.later(hookCooldown + time.Second)
+	eventually(t, "the webhook is at the other place", func() bool { return len(host.Hooks("team/other")) == 1 })
+}
+
+// TestHookOfAnother: who receives nothing leaves the webhook alone that somebody
+// else has made.
+func TestHookOfAnother(t *testing.T) {
+	t.Parallel()
+	const token = "glpat-of-the-repository"
+	r, host := hookRigOf(t, token, "")
+	host.Token(token, forgetest.Rights{Hooks: true})
+	id := host.AddHook("team/site", forgetest.Hook{URL: "https://grafana.example.com/hook", Events: []string{"push_events"}})
+	r.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	_, u := r.get()
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err == nil {
+		err = unstructured.SetNestedMap(u.Object, map[string]any{"id": n, "url": "https://grafana.example.com/hook"}, "status", "webhook")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.merge(`{"spec":{"title":"Another"}}`)
+	repo := r.until("the spec is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 2 })
+	if left := host.Hooks("team/site"); len(left) != 1 || repo.Status.Webhook == nil {
+		t.Errorf("hooks %+v, status.webhook %+v", left, repo.Status.Webhook)
+	}
 }

@@ -131,8 +131,14 @@ func (r *reconciling) gatherHook() {
 	if r.o.Hooks == nil {
 		return
 	}
-	r.hookURL = hookURL(r.o.Hooks.Base, r.key, r.facts.repo)
-	if r.hookDue = hookDue(r.hookURL, r.facts.repo.Status.Webhook, r.facts.specChanged(), r.facts.now); r.facts.now.Before(r.note.hookAfter) && !r.facts.specChanged() {
+	url, known := hookURL(r.o.Hooks.Base, r.key, r.facts.repo)
+	if r.hookURL, r.hookDue = url, ""; !known {
+		return
+	}
+	changed := r.facts.specChanged()
+	r.hookDue = hookDue(url, r.facts.repo.Status.Webhook, changed || r.note.hookOwed, r.facts.now)
+	r.note.hookOwed = r.note.hookOwed || changed && r.hookDue != ""
+	if r.facts.now.Before(r.note.hookAfter) && !changed {
 		r.hookDue = ""
 	}
 }
