@@ -21,6 +21,7 @@
 //	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
 //	wire.go        patch and pull job, by the API
 //	hook.go        the webhook, where the host takes one
+//	hooktold.go    what is told of that
 //	token.go       the token, where its Connection mints one
 //	identity.go    the number by which the host knows it
 //	hooksecret.go  what it is signed with, before and after the host has it

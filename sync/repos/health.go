@@ -40,13 +40,14 @@ func window(h api.HealthState) time.Duration {
 }
 
 // healthDue says that a check is due: never made, the spec is another, or it is
-// too old. A webhook that could not be made has a cooldown instead.
+// too old. Where another controller tells that a webhook could not be made, the
+// check comes with the next try at the webhook, by whoever looks after it now.
 func healthDue(h api.HealthState, specChanged bool, now time.Time) bool {
 	switch {
 	case h.Checked == 0 || specChanged:
 		return true
 	case h.Error == errorHook:
-		return false
+		return age(h.Checked, now) > hookCooldown
 	}
 	return age(h.Checked, now) > window(h)
 }
@@ -58,7 +59,7 @@ func noted(old api.HealthState, found finding, now time.Time) (api.HealthState, 
 	if !h.Healthy {
 		h.Error = errorHealth
 	}
-	same := old.Checked > 0 && old.Healthy == h.Healthy && slices.Equal(old.Message, h.Message)
+	same := old.Checked > 0 && old.Error != errorHook && old.Healthy == h.Healthy && slices.Equal(old.Message, h.Message)
 	switch {
 	case !same:
 		return h, true

@@ -134,6 +134,7 @@ func (r *reconciling) hook(parent context.Context) (status map[string]any, chang
 	switch {
 	case errors.Is(err, forge.ErrNone):
 		r.note.hookAfter = f.now.Add(refusedCooldown)
+		r.tried(err)
 		return nil, false
 	case err == nil && r.hookURL == "":
 		if err = registry.Delete(ctx, hookID(has)); err == nil || forge.KindOf(err) == forge.Unauthorized {
@@ -144,6 +145,7 @@ func (r *reconciling) hook(parent context.Context) (status map[string]any, chang
 		var made forge.Hook
 		if made, err = r.makeHook(ctx, registry, hookID(has)); err == nil {
 			r.note.hookAfter, r.note.hookOwed = time.Time{}, false
+			r.tried(nil)
 			if made.ID == "" {
 				return nil, false
 			}
@@ -164,6 +166,7 @@ func (r *reconciling) hook(parent context.Context) (status map[string]any, chang
 		r.log.Warn("no webhook, changes are found at the interval", "repo", r.key.Name, "namespace", r.key.Namespace, "err", err)
 	}
 	r.note.hookAfter = f.now.Add(wait)
+	r.tried(err)
 	return nil, false
 }
 

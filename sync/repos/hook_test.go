@@ -134,7 +134,18 @@ func TestHook(t *testing.T) {
 	if !repo.Status.Health.Healthy || repo.Status.Webhook != nil || repo.Status.ObservedGeneration != 1 || len(host.Hooks("team/site")) > 0 {
 		t.Fatalf("status %+v, hooks %+v", repo.Status, host.Hooks("team/site"))
 	}
+	told := condition(repo, conditionWebhook)
+	if told.Status != "False" || told.Reason != "NotAllowed" || !strings.HasSuffix(told.Message, "; changes are found at the interval") || condition(repo, "Ready").Status != "True" {
+		t.Errorf("condition %+v", told)
+	}
 	r.wrote(1)
+	host.Requests()
+	r.later(refusedCooldown + time.Second)
+	eventually(t, "it is tried again", func() bool { return len(host.Requests()) > 0 })
+	repo = r.until("its health is noted", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
+	if got := r.writes.take(); len(got) != 1 || !strings.HasSuffix(got[0], ": test /metadata/resourceVersion, add /status/health") {
+		t.Errorf("what was told is written again: %q", got)
+	}
 
 	host.Token(token, forgetest.Rights{Hooks: true})
 	r.later(refusedCooldown + time.Second)
@@ -151,6 +162,13 @@ func TestHook(t *testing.T) {
 		t.Errorf("status.webhook %+v", s)
 	}
 
+	registered := condition(repo, conditionWebhook)
+	if registered.Status != "True" || registered.Reason != "Registered" {
+		t.Errorf("condition %+v", registered)
+	}
+	_, u := r.get()
+	wellFormed(t, u.Object)
+
 	r.later(rotateAfter + time.Second)
 	rotated := r.until("it has a new secret", func(now api.Repository) bool { return now.Status.Webhook.LastRotated > repo.Status.Webhook.LastRotated })
 	if now := r.hookSecrets(); len(now) != 2 || now[0] != host.Hooks("team/site")[0].Secret || now[1] != first[0] {
@@ -161,9 +179,12 @@ func TestHook(t *testing.T) {
 	}
 
 	r.merge(`{"spec":{"webhook":{"disabled":true}}}`)
-	r.until("it is gone", func(repo api.Repository) bool {
+	repo = r.until("it is gone", func(repo api.Repository) bool {
 		return repo.Status.Webhook == nil && repo.Status.ObservedGeneration == 2
 	})
+	if c := condition(repo, conditionWebhook); c.Type != "" {
+		t.Errorf("condition %+v", c)
+	}
 	if left := host.Hooks("team/site"); len(left) > 0 {
 		t.Errorf("hooks %+v", left)
 	}

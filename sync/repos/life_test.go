@@ -79,6 +79,8 @@ func TestLife(t *testing.T) {
 				t.Fatalf("writes after a change: %q", got)
 			}
 
+			_, whole := r.get()
+			wellFormed(t, whole.Object)
 			if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), made.GetName(), metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}

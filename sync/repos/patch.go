@@ -86,7 +86,8 @@ func guard(obj *unstructured.Unstructured, member string) []op {
 	return ops
 }
 
-// conditions sets conditions among those that others own, as one list.
+// conditions sets conditions among those that others own, as one list. One without
+// a status is taken away.
 func (c *change) conditions(wanted ...api.Condition) {
 	stored, _, _ := unstructured.NestedSlice(c.obj.Object, "status", "conditions") // a deep copy
 	changed := false
@@ -94,6 +95,9 @@ func (c *change) conditions(wanted ...api.Condition) {
 		at, old := api.FindCondition(stored, want.Type)
 		value := want.Wire(c.now, c.obj.GetGeneration(), old)
 		switch {
+		case want.Status == "" && at >= 0:
+			stored, changed = slices.Delete(stored, at, at+1), true
+		case want.Status == "":
 		case at < 0:
 			stored, changed = append(stored, value), true
 		case !api.SameCondition(old, value):

@@ -182,8 +182,14 @@ type turnOf struct{ atomic.Bool }
 
 func (o *turnOf) Mine(Key) bool { return o.Load() }
 
-// begin lets the controller look at "site".
+// begin lets the controller look at "site" as it is now.
 func (r *rig) begin(mine *turnOf) {
+	r.t.Helper()
+	_, now := r.get()
+	eventually(r.t, "the watch shows it", func() bool {
+		seen, ok := r.controller.repos.Get(r.namespace, "site")
+		return ok && seen.GetResourceVersion() == now.GetResourceVersion()
+	})
 	mine.Store(true)
 	r.controller.Wake(r.namespace, "site")
 }

@@ -124,6 +124,7 @@ type reconciling struct {
 	hookDue trigger // "" = nothing is to do about it
 
 	hookSecret string // of the webhook that was made now
+	hookTried  *api.Condition
 }
 
 // gatherHook finds out whether something is to do about the webhook.
@@ -318,6 +319,9 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 	}
 	if held, ok := f.resourceQuota(); ok {
 		wanted = append(wanted, held)
+	}
+	if told, ok := r.hookTold(); ok {
+		wanted = append(wanted, told)
 	}
 	c.conditions(wanted...)
 	switch {
