@@ -122,7 +122,7 @@ func TestAzure(t *testing.T) {
 		decode(t, parts[1], &claims)
 		signature, err := base64.RawURLEncoding.DecodeString(parts[2])
 		sum, print := sha256.Sum256([]byte(parts[0]+"."+parts[1])), sha256.Sum256(certificate.Raw)
-		if err != nil || rsa.VerifyPSS(certificate.PublicKey.(*rsa.PublicKey), crypto.SHA256, sum[:], signature, nil) != nil {
+		if err != nil || rsa.VerifyPSS(certificate.PublicKey.(*rsa.PublicKey), crypto.SHA256, sum[:], signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) != nil { // RFC 7518 §3.5
 			t.Errorf("the signature does not hold: %v", err)
 		}
 		if header["alg"] != "PS256" || header["x5t#S256"] != base64.RawURLEncoding.EncodeToString(print[:]) {

@@ -141,6 +141,22 @@ func TestRests(t *testing.T) {
 	}
 }
 
+// TestRestsBeginAnew: what has failed before a success does not lengthen a rest.
+func TestRestsBeginAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, away := &desk{}, &forge.Error{Kind: forge.Unavailable, Err: errors.New("x")}
+		for range 10 {
+			d.note(one, away)
+		}
+		d.note(one, nil)
+		d.note(one, away)
+		if time.Sleep(firstRest); d.resting(one) != nil {
+			t.Error("it rests for longer than the first time")
+		}
+	})
+}
+
 // TestOneFlight: many who ask at once are one call, and the cache is bounded.
 func TestOneFlight(t *testing.T) {
 	t.Parallel()
