@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 )
 
 // members names the members that somebody reads of an object of each kind. Those
 // of spec are the ones of Grafana's types.
 var members = map[string]map[string][]string{
 	"Repository": {
-		"secure": {"token", "webhookSecret", "commitSigningKey"},
+		"secure": {"token", "webhookSecret", "commitSigningKey"}, // and all of auth.Keys, which are too many to be told
 		"spec": append([]string{"title", "description", "type", "workflows", "sync", "connection", "webhook", "branch", "commit", "pullRequest"},
 			repositoryTypes...),
 		"spec.sync":             {"enabled", "target", "intervalSeconds"},
@@ -62,6 +63,9 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 	if !isRepository(obj) {
 		return out
 	}
+	if err := auth.CheckProvider(api.Annotation(obj, api.AnnoGitProvider)); err != nil {
+		out = append(out, fmt.Sprintf("annotation %s: %v", api.AnnoGitProvider, err))
+	}
 	if other := besideInstance(obj, siblings); other != "" {
 		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; limpet's own API takes both", targetInstance, other))
 	}
@@ -75,7 +79,7 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 // the others: a newer server may know them.
 func unknown(out []string, n node, known []string) []string {
 	for _, name := range n.names() {
-		if !slices.Contains(known, name) {
+		if !slices.Contains(known, name) && !(n.path.String() == "secure" && slices.Contains(auth.Keys(), name)) {
 			out = append(out, fmt.Sprintf("%s: unknown; known here are %s", n.child(name), strings.Join(known, ", ")))
 		}
 	}

@@ -37,7 +37,8 @@ func DirSource(dir string) Source {
 				return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
 			}
 			if len(keys) > 0 {
-				return trusted(credentials(keys, l, "directory "+dir+" for "+base))
+				c, err := credentials(keys, l, "directory "+dir+" for "+base)
+				return trusted(false, c, err)
 			}
 		}
 		return nil, nil

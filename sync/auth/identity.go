@@ -43,14 +43,20 @@ var usedKeys = func() []string {
 	return all
 }()
 
+// Keys are the names of all keys that credentials are made of.
+func Keys() []string { return slices.Clone(usedKeys) }
+
 // Identity is what a provider makes credentials of. It prints its provider and
 // place only.
 type Identity struct {
 	Provider string
 	Keys     map[string][]byte // of identityKeys and keyNames; empty = that of the host this runs on
-	// Trusted says that who runs this agent has written the keys, or has named the
-	// provider for this URL: such keys may name files and hosts.
+	// Trusted says that who runs this agent has written the keys: they may name
+	// files of this host and token endpoints.
 	Trusted bool
+	// Bound says that who runs this agent has named the URL as well: what is made of
+	// the keys may go there.
+	Bound bool
 }
 
 // Text is the value of a key without the line end that editors leave.
@@ -72,7 +78,7 @@ func CheckProvider(name string) error {
 	if name == "" || slices.Contains(Providers, name) {
 		return nil
 	}
-	near, distance := "", len(name)/2+1
+	near, distance := "", min(len(name), 5)
 	for _, p := range Providers {
 		if d := view.Distance(strings.ToLower(name), p); d < distance {
 			near, distance = p, d
@@ -143,10 +149,10 @@ func identity(keys map[string][]byte, provider string, l Lookup, place string) (
 }
 
 // trusted marks credentials that were found where only who runs this agent
-// writes.
-func trusted(c *Credentials, err error) (*Credentials, error) {
+// writes; bound says that this was for their URL.
+func trusted(bound bool, c *Credentials, err error) (*Credentials, error) {
 	if err == nil && c != nil && c.Identity != nil {
-		c.Identity.Trusted = true
+		c.Identity.Trusted, c.Identity.Bound = true, bound
 	}
 	return c, err
 }

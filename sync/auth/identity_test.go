@@ -71,7 +71,7 @@ func TestProviderIsChosen(t *testing.T) {
 			switch {
 			case test.want == "" && c.Identity != nil:
 				t.Errorf("it is an identity: %v", c)
-			case test.want != "" && (c.Identity == nil || c.Identity.Provider != test.want || c.Identity.Trusted != test.trusted || c.Empty()):
+			case test.want != "" && (c.Identity == nil || c.Identity.Provider != test.want || c.Identity.Trusted != test.trusted || c.Identity.Bound != test.trusted || c.Empty()):
 				t.Errorf("it is %v, %v", c, c.Identity)
 			}
 			if c.Identity != nil {
@@ -96,7 +96,7 @@ func TestIdentityInDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := lookupIn(t, DirSource(dir), "", "https://git.example.com/x")
-	if err != nil || c.Identity == nil || !c.Identity.Trusted || c.Identity.Own() || c.Identity.Text("gcpServiceAccount") != canary {
+	if err != nil || c.Identity == nil || !c.Identity.Trusted || c.Identity.Bound || c.Identity.Own() || c.Identity.Text("gcpServiceAccount") != canary {
 		t.Errorf("%v %v", c, err)
 	}
 	same, err := lookupIn(t, secretOf("gcpServiceAccount", canary), "", "https://git.example.com/x")

@@ -60,7 +60,8 @@ func RuleSource(rules []Rule) Source {
 				}
 				l.Provider = r.Provider
 			}
-			return trusted(credentials(keys, l, place))
+			c, err := credentials(keys, l, place)
+			return trusted(true, c, err)
 		}
 		return nil, nil
 	})

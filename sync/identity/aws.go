@@ -51,7 +51,7 @@ func (r Request) region() (string, error) {
 		}
 		return found[1], nil
 	}
-	if region := r.Text("AWS_REGION"); region != "" && r.Trusted {
+	if region := r.Text("AWS_REGION"); region != "" && r.Bound {
 		return region, nil
 	}
 	return "", invalid("sign for CodeCommit", "%s is no host of CodeCommit (git-codecommit.REGION.amazonaws.com)", r.Address.HostPort())

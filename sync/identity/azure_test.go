@@ -154,6 +154,13 @@ func TestAzureBorders(t *testing.T) {
 	p.refuses(t, forge.Invalid, "may name a file")
 	p.with("AZURE_TENANT_ID", "../x", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary)
 	p.refuses(t, forge.Invalid, "AZURE_TENANT_ID is neither")
+	p.with("ca.crt", "-----BEGIN CERTIFICATE-----")
+	p.refuses(t, forge.Invalid, "ca.crt and tls.crt have no meaning")
+	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary)
+	p.lookup.URL = "https://evil.example.com/contoso/site"
+	p.refuses(t, forge.Invalid, "evil.example.com")
+	p.lookup.URL = strings.Replace(devops, "https", "http", 1)
+	p.refuses(t, forge.Invalid, "https only")
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
 	}

@@ -52,8 +52,10 @@ func TestServiceAccount(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.says("POST /token", googleToken)
-	p := here(t, "", c.URL+"/p/project/r/site").with("gcpServiceAccount", serviceAccount(t, c.URL+"/token"))
+	p := here(t, "", sourceRepo).with("gcpServiceAccount", serviceAccount(t, c.URL+"/token"))
 	p.refuses(t, forge.Invalid, "not below https://*.googleapis.com") // a Secret sends proofs to Google alone
+	p.lookup.URL = c.URL + "/p/project/r/site"
+	p.refuses(t, forge.Invalid, "https only")
 	p.owner, p.lookup.Provider = true, "gcp"
 	got := p.must(t)
 	if got.Username != "site@project.iam.gserviceaccount.com" || got.Password != "ya29."+canary {
@@ -157,8 +159,9 @@ func TestFederation(t *testing.T) {
 	}
 	impersonate := "POST /v1/projects/-/serviceAccounts/site@project.iam.gserviceaccount.com:generateAccessToken\nContent-Type: application/json\nAuthorization: Bearer sts-" + canary +
 		"\n" + `{"lifetime":"3600s","scope":["https://www.googleapis.com/auth/cloud-platform"]}`
-	p := here(t, "gcp", c.URL+"/p/project/r/site").with("gcpServiceAccount", text())
+	p := here(t, "gcp", sourceRepo).with("gcpServiceAccount", text())
 	p.refuses(t, forge.Invalid, "external_account")
+	p.lookup.URL = c.URL + "/p/project/r/site"
 	p.owner = true
 	got := p.must(t)
 	if got.Username != "site@project.iam.gserviceaccount.com" || got.Password != "ya29."+canary {

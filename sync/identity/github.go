@@ -57,7 +57,7 @@ func (r Request) goesTo(op, api string) error {
 		return invalid(op, "githubAppBaseURL is not an http or https URL without user and query")
 	}
 	clone, asked := strings.TrimPrefix(r.Address.Host, "www."), strings.ToLower(u.Hostname())
-	if r.Trusted || clone == asked || "api."+clone == asked {
+	if r.Bound || clone == asked || "api."+clone == asked {
 		return nil
 	}
 	return invalid(op, "its tokens are for %s, and the repository is at %s; for GitHub Enterprise give githubAppBaseURL", asked, r.Address.HostPort())

@@ -8,10 +8,10 @@
 // real end when their provider is out; nobody asks a provider again at once that
 // has just failed; an error names the identity and the endpoint, never a secret.
 //
-// The identity of the host itself (variables, metadata servers) belongs to who
-// runs the agent. It is used for hosts of its own cloud, and elsewhere only where
-// the config file says so: whoever may write a Repository must not be able to
-// send it to a host of their choice.
+// Tokens of a cloud open more than Git, and the identity of the host itself
+// (variables, metadata servers) belongs to who runs the agent. They go to hosts of
+// their own cloud, and elsewhere only where the config file says so: whoever may
+// write a Repository must not be able to send them to a host of their choice.
 package identity
 
 import (
@@ -182,32 +182,41 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 	})
 }
 
-// homes are the Git hosts that the identity of a host is made for; one that
-// begins with a dot stands for all below it. Source: the vendors' clone URLs.
+// homes are the Git hosts that a cloud makes tokens for; one that begins with a dot
+// stands for all below it. Source: the vendors' clone URLs. These tokens open more
+// than Git.
 var homes = map[string][]string{
-	"aws":   {".amazonaws.com", ".amazonaws.com.cn"}, // and CodeCommit alone, see region
+	"aws":   {".amazonaws.com", ".amazonaws.com.cn"}, // of them CodeCommit alone, see region
 	"azure": {"dev.azure.com", ".visualstudio.com"},
 	"gcp":   {"source.developers.google.com", ".sourcemanager.dev"},
 }
 
 // mayGo refuses to make a token that would leave for a host that it is not for.
 func (r Request) mayGo() error {
+	op := "use provider " + r.Provider
 	if r.Address.Scheme != "https" && r.Address.Scheme != "http" {
-		return invalid("use provider "+r.Provider, "it is for https, and the url is of %s", r.Address.Scheme)
+		return invalid(op, "it is for https, and the url is of %s", r.Address.Scheme)
 	}
-	if !r.Own() || r.Trusted {
+	at := homes[r.Provider]
+	switch {
+	case r.Bound:
 		return nil
+	case len(at) == 0 && r.Own():
+		return invalid(op, "the repository has no secret with its keys, and a host has no such identity")
+	case len(at) == 0:
+		return nil
+	case r.Address.Scheme != "https":
+		return invalid(op, "its tokens go over https only")
+	case r.Own() && !r.Trusted && r.TLS.Fingerprint() != (&auth.Credentials{}).Fingerprint():
+		// Who brings an authority could be the one who listens.
+		return invalid(op, "the identity of this host is told to nobody whom a secret vouches for: ca.crt and tls.crt have no meaning")
 	}
-	for _, home := range homes[r.Provider] {
+	for _, home := range at {
 		if r.Address.Host == home || strings.HasPrefix(home, ".") && strings.HasSuffix(r.Address.Host, home) {
 			return nil
 		}
 	}
-	if len(homes[r.Provider]) == 0 {
-		return invalid("use provider "+r.Provider, "the repository has no secret with its keys, and a host has no such identity")
-	}
-	return invalid("use provider "+r.Provider, "the identity of this host goes to %s; a rule under git-credentials of the config file can send it to %s",
-		strings.Join(homes[r.Provider], ", "), r.Address.HostPort())
+	return invalid(op, "its tokens are for %s; a rule under git-credentials of the config file can send them to %s", strings.Join(at, ", "), r.Address.HostPort())
 }
 
 // invalid is a refusal of this side.
