@@ -26,6 +26,7 @@ import (
 	"limpet/sync/localapi"
 	"limpet/sync/members"
 	"limpet/sync/metrics"
+	"limpet/sync/refs"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
 	"limpet/sync/view"
@@ -98,6 +99,7 @@ type Agent struct {
 	suspensions *repos.Suspensions // with keeper
 	links       *repos.Connections // with keeper
 	linked      *api.Informer      // of Connections, with keeper
+	references  *refs.Watcher      // with keeper
 	members     *members.Members   // with keeper, but on the embedded API
 	lost        atomic.Int64       // leases
 
@@ -217,7 +219,7 @@ func (a *Agent) credentials() auth.Source {
 		sources = append(sources, auth.FieldSource(a.sealedOfRepository))
 	}
 	if a.cfg.CredentialsDir != "" {
-		sources = append(sources, auth.DirSource(a.cfg.CredentialsDir))
+		sources = append(sources, a.files(auth.DirSource(a.cfg.CredentialsDir)))
 	}
 	if len(a.cfg.GitRules) > 0 {
 		sources = append(sources, auth.RuleSource(a.cfg.GitRules))
@@ -266,8 +268,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.sound(ctx) })
 	if a.keeper != nil {
 		g.Go(func() error { return a.keeper.Run(ctx) })
-		g.Go(func() error { return a.linked.Run(ctx) })
-		g.Go(func() error { return a.links.Run(ctx) })
+		g.Go(func() error { return a.runLinks(ctx) })
 	}
 	if a.members != nil {
 		g.Go(func() error { return a.members.Run(ctx) })

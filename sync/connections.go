@@ -31,7 +31,7 @@ func (a *Agent) connections() remotes {
 		sources = append(sources, auth.ConnectionFields(a.sealed))
 	}
 	if a.cfg.CredentialsDir != "" {
-		sources = append(sources, auth.ConnectionDir(a.cfg.CredentialsDir))
+		sources = append(sources, a.connectionFiles(auth.ConnectionDir(a.cfg.CredentialsDir)))
 	}
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version})
 	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+	"limpet/sync/refs"
 	"limpet/sync/repos"
 	"limpet/sync/view"
 	"limpet/sync/workers"
@@ -54,7 +56,7 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
 		},
-		Git: a.mirrors, Since: since, Tenure: tenure{a, a.members}, Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
+		Git: a.mirrors, Since: since, Tenure: tenure{a, a.members}, Uses: a.uses(refs.Repository), Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
 		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
@@ -90,12 +92,23 @@ func (a *Agent) hooksToMake() *repos.Hooks {
 		}}
 }
 
-// newLinks makes the controller of Connections, and the picture that it works on.
+// newLinks makes the controller of Connections, the picture that it works on, and
+// who watches what Connections and Repositories use.
 func (a *Agent) newLinks() (*api.Informer, *repos.Connections) {
+	a.references = refs.New(refs.Options{Tell: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, api.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
-		Tester: a.minter, Repositories: a.keeper, Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(refs.Connection), Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 	})
+}
+
+// runLinks runs what newLinks made.
+func (a *Agent) runLinks(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.linked.Run(ctx) })
+	g.Go(func() error { return a.links.Run(ctx) })
+	g.Go(func() error { return a.references.Run(ctx) })
+	return g.Wait()
 }
 
 // errNotKept says that there is nothing to suspend.

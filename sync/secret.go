@@ -21,6 +21,7 @@ func (a *Agent) secret(ctx context.Context, namespace, name string) (map[string]
 		return nil, nil // every look at a remote would ask for it in vain
 	}
 	u, err := a.client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	a.sawSecret(namespace, name, u, err)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
 		return nil, nil
 	}

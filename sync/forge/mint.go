@@ -91,13 +91,19 @@ func (m *Minter) mint(ctx context.Context, c Connection, a auth.Address) (minted
 		return minted{}, invalid("use "+c.String(), "the URL of the repository does not end in owner/name")
 	}
 	place := Place{Path: path}
-	key := auth.TokenKey{Owner: cmp.Or(c.UID, c.String()), Secret: strings.Join([]string{secret.Fingerprint(), app.remember}, " "), Scope: place.Path}
+	key := auth.TokenKey{Owner: c.owner(), Secret: strings.Join([]string{secret.Fingerprint(), app.remember}, " "), Scope: place.Path}
 	if !app.hooks {
 		key.Scope += " without webhooks"
 	}
 	token, err := m.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return app.mint(ctx, place.Name()) })
 	return minted{token, secret, func() { m.tokens.Refused(key, token.Value) }}, err
 }
+
+// Forget drops the tokens that were made of a Connection, whose secret is another.
+func (m *Minter) Forget(c Connection) { m.tokens.Forget(c.owner()) }
+
+// owner is whose tokens are kept.
+func (c Connection) owner() string { return cmp.Or(c.UID, c.String()) }
 
 func (m *Minter) secret(ctx context.Context, c Connection) (*auth.ConnectionSecret, error) {
 	secret, err := m.secrets(ctx, auth.ConnectionLookup{Namespace: c.Namespace, Name: c.Name, Secure: c.Secure})

@@ -1,0 +1,83 @@
+package sync
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+	"limpet/sync/localapi"
+	"limpet/sync/refs"
+	"limpet/sync/repos"
+)
+
+// uses is how the controller of a kind tells what its objects use. The values that
+// the embedded API keeps of an object change with the object.
+func (a *Agent) uses(kind string) repos.Uses {
+	return func(k repos.Key, obj *unstructured.Unstructured) {
+		user := refs.Thing{Kind: kind, Namespace: k.Namespace, Name: k.Name}
+		if obj == nil {
+			a.references.Use(user)
+			return
+		}
+		a.references.Use(user, slices.DeleteFunc(refs.Of(obj), func(w refs.Want) bool {
+			return a.embedded != nil && w.Kind == refs.Secret && localapi.IsSealed(w.Name)
+		})...)
+	}
+}
+
+// renewed has an object looked into whose credentials are not what they were.
+// Tokens that were made with those of before are not used again.
+func (a *Agent) renewed(user refs.Thing) {
+	switch user.Kind {
+	case refs.Repository:
+		a.keeper.Renewed(user.Namespace, user.Name)
+	case refs.Connection:
+		if u, ok := a.linked.Get(user.Namespace, user.Name); ok {
+			if c, err := forge.ConnectionOf(u); err == nil {
+				a.minter.Forget(c)
+			}
+		}
+		a.links.Renewed(user.Namespace, user.Name)
+	}
+}
+
+// sawSecret tells which version of a Secret was read.
+func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, err error) {
+	switch {
+	case a.references == nil:
+	case err == nil:
+		a.references.SawSecret(namespace, name, api.MarkOf(u).Version)
+	case apierrors.IsNotFound(err):
+		a.references.SawSecret(namespace, name, "")
+	}
+}
+
+// sawFiles tells that the files of objects are about to be read.
+func (a *Agent) sawFiles(namespace string, names ...string) {
+	for _, name := range names {
+		if a.references != nil && name != "" {
+			a.references.SawFiles(namespace, name)
+		}
+	}
+}
+
+// files is a source of credentials that tells when it is read.
+func (a *Agent) files(from auth.Source) auth.Source {
+	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
+		a.sawFiles(l.Namespace, l.Repository, l.Connection)
+		return from.Credentials(ctx, l)
+	})
+}
+
+// connectionFiles is the same for Connections.
+func (a *Agent) connectionFiles(from auth.ConnectionSource) auth.ConnectionSource {
+	return func(ctx context.Context, l auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
+		a.sawFiles(l.Namespace, l.Name)
+		return from(ctx, l)
+	}
+}

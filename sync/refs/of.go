@@ -1,0 +1,36 @@
+package refs
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// webhookSecret proves nothing to the host of a Repository, and is looked up anew
+// for each delivery.
+const webhookSecret = "webhookSecret"
+
+// Of is all that the credentials of a Repository or a Connection may come from, as
+// the object says: its Secrets and its files. A Repository has those of the files of
+// its Connection too, but not those of its Secrets, which the Connection has.
+func Of(u *unstructured.Unstructured) (wants []Want) {
+	want := func(kind, name string) {
+		w := Want{Thing: Thing{kind, u.GetNamespace(), name}}
+		if name != "" && !slices.ContainsFunc(wants, func(other Want) bool { return other.Thing == w.Thing }) {
+			wants = append(wants, w)
+		}
+	}
+	want(File, u.GetName())
+	connection, _, _ := unstructured.NestedString(u.Object, "spec", "connection", "name")
+	want(File, connection)
+	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
+	for _, field := range slices.Sorted(maps.Keys(secure)) {
+		if field == webhookSecret {
+			continue
+		}
+		name, _, _ := unstructured.NestedString(secure, field, "name")
+		want(Secret, name)
+	}
+	return wants
+}
