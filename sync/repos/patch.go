@@ -56,6 +56,20 @@ func (c *change) secret(name, value string) {
 	c.ops = append(c.ops, op{"add", "/secure/" + name, member})
 }
 
+// dropped says that a server has not kept a value which it was given.
+func (c *change) dropped(now *unstructured.Unstructured) bool {
+	for _, o := range c.ops {
+		name, is := strings.CutPrefix(o.Path, "/secure/")
+		if !is || o.Value.(map[string]any)["create"] == nil {
+			continue
+		}
+		if _, kept, _ := unstructured.NestedFieldNoCopy(now.Object, "secure", name); !kept {
+			return true
+		}
+	}
+	return false
+}
+
 // withoutSecrets drops what is about secure values.
 func (c *change) withoutSecrets() {
 	c.ops = slices.DeleteFunc(c.ops, func(o op) bool { return o.Path == "/secure" || strings.HasPrefix(o.Path, "/secure/") })

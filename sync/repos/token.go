@@ -192,7 +192,8 @@ func (r *reconciling) handOver(ctx context.Context, c *change) {
 }
 
 // send writes what was gathered. A server that cannot keep secure values after all
-// must not keep the rest from being told.
+// must not keep the rest from being told, and one that drops them is not given them
+// at every look.
 func (r *reconciling) send(ctx context.Context, c *change) (*unstructured.Unstructured, error) {
 	now, err := r.server.patch(ctx, r.key, true, c.patch())
 	var answered apierrors.APIStatus
@@ -203,6 +204,9 @@ func (r *reconciling) send(ctx context.Context, c *change) (*unstructured.Unstru
 		if ops := c.patch(); ops != nil {
 			now, err = r.server.patch(ctx, r.key, true, ops)
 		}
+	}
+	if err == nil && c.dropped(now) {
+		r.note.sealAfter = r.facts.now.Add(refusedCooldown)
 	}
 	if err == nil && now.GetGeneration() != r.obj.GetGeneration() {
 		r.settle(now, !r.facts.specChanged() || c.observed)

@@ -442,6 +442,23 @@ func TestNoSecureValues(t *testing.T) {
 	}
 }
 
+// TestDroppedSecureValues: a server that drops what it said that it seals is told the
+// rest, and is not given the token at every look.
+func TestDroppedSecureValues(t *testing.T) {
+	t.Parallel()
+	m := newMinting(t, "real", func(_ *rig, o *Options) {
+		o.Tokens.Seals = func(context.Context) (bool, error) { return true, nil } // its status takes nothing else
+	})
+	m.use(nil)
+	repo := m.until("it is told", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > 0 })
+	m.wrote(1)
+	m.later(healthyFor + time.Second)
+	m.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
+	if got := m.writes.take(); len(got) != 1 || strings.Contains(got[0], "/secure") || strings.Contains(got[0], "/token") {
+		t.Errorf("writes %q", got)
+	}
+}
+
 // TestHandOver: a server that seals has the secret of the webhook that limpet makes,
 // as long as there is one.
 func TestHandOver(t *testing.T) {
