@@ -40,6 +40,7 @@ package repos
 
 import (
 	"context"
+	"crypto/sha256"
 	"log/slog"
 	"sync"
 	"time"
@@ -141,20 +142,21 @@ type note struct {
 	of         *unstructured.Unstructured // what repo was made of
 	repo       api.Repository
 	generation int64
-	started    int64     // of the pull in the status when this generation was seen first
-	asked      time.Time // when the remote was asked last because of the interval
-	missing    time.Time // since when the job of a pull under way is not to be seen
-	owed       bool      // see facts
-	whole      bool      // it was pulled whole since this process runs
-	hookOwed   bool      // the spec has changed, and the webhook was not looked at since
-	heldUp     string    // the version in which it was noted why its deletion cannot end
-	hookAfter  time.Time // when the webhook is tried again; zero = nothing was in its way
-	tokenAfter time.Time // the same for the token of its Connection
-	sealAfter  time.Time // and for secure values, which the API did not take
-	factsAfter time.Time // and for what its host knows of it
-	settled    int64     // see facts
-	access     access    // of generation
-	identified string    // the URL whose repository the spec names by its number
+	started    int64             // of the pull in the status when this generation was seen first
+	asked      time.Time         // when the remote was asked last because of the interval
+	missing    time.Time         // since when the job of a pull under way is not to be seen
+	owed       bool              // see facts
+	whole      bool              // it was pulled whole since this process runs
+	hookOwed   bool              // the spec has changed, and the webhook was not looked at since
+	heldUp     string            // the version in which it was noted why its deletion cannot end
+	hookAfter  time.Time         // when the webhook is tried again; zero = nothing was in its way
+	tokenAfter time.Time         // the same for the token of its Connection
+	sealAfter  time.Time         // and for secure values, which the API did not take
+	factsAfter time.Time         // and for what its host knows of it
+	settled    int64             // see facts
+	given      [sha256.Size]byte // of the token that was told last; zero = not by this process
+	access     access            // of generation
+	identified string            // the URL whose repository the spec names by its number
 
 	// last is what the last patch has made, and before are the versions that it
 	// replaced: the watch may show them for a while.

@@ -2,6 +2,7 @@ package repos
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"strings"
 	"time"
@@ -136,14 +137,14 @@ func (r *reconciling) nextToken() time.Time {
 // token mints what is due and adds it to the patch. A refusal was found by the look
 // at the remote, which wants the same token.
 func (r *reconciling) token(ctx context.Context, c *change) {
-	if r.probe == nil || !r.due.token && (r.facts.token == nil || !r.probe.renewed) {
+	if r.probe == nil || r.facts.token == nil || !r.due.token && !r.replaced() {
 		return
 	}
 	token, err := auth.Token{}, r.probe.err
 	if _, refused := errors.AsType[*forge.Error](err); !refused {
 		token, err = r.o.Tokens.Mint(ctx, r.obj)
 	}
-	f := &r.facts
+	f, given := &r.facts, sha256.Sum256([]byte(token.Value))
 	switch told := f.repo.Status.Token; {
 	case err != nil:
 		r.o.Meter.Failed(phaseToken, forgeFinding(err, "").lasts())
@@ -155,15 +156,24 @@ func (r *reconciling) token(ctx context.Context, c *change) {
 	case token.Value == "":
 		r.note.tokenAfter = f.now.Add(refusedCooldown) // or until the Connection is another
 		return
-	case f.token.held && told.LastUpdated > 0 && !r.probe.renewed && !newer(token, told, f.now):
+	case !r.due.token && given == r.note.given:
+		return // the look at the remote was made with the credentials of somebody else
+	case f.token.held && told.LastUpdated > 0 && !r.replaced() && !newer(token, told, f.now):
 		r.note.tokenAfter = f.now.Add(hookCooldown) // the one of before, since no other could be had
 		return
 	}
-	r.note.tokenAfter = time.Time{}
+	r.note.tokenAfter, r.note.given = time.Time{}, given
 	c.set(map[string]any{"lastUpdated": f.now.UnixMilli(), "expiration": expiration(token, f.now)}, "token")
 	if r.seals(ctx) {
 		c.secret("token", token.Value)
 	}
+}
+
+// replaced says that the look at the remote was made with another token than the one
+// that was told: a host did not take that any more, or a pull has had it renewed.
+func (r *reconciling) replaced() bool {
+	creds := r.probe.remote.Creds
+	return r.probe.renewed || r.note.given != [sha256.Size]byte{} && creds != nil && creds.Forget != nil && sha256.Sum256([]byte(creds.Password)) != r.note.given
 }
 
 // expiration is the end of a token by the clock of the server, in milliseconds; 0
