@@ -24,8 +24,8 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/localapi"
-	"limpet/sync/members"
 	"limpet/sync/metrics"
+	"limpet/sync/neighbour"
 	"limpet/sync/refs"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
@@ -61,8 +61,9 @@ type Config struct {
 	Resync time.Duration // rest of a Repository after something failed that has to do with it
 	Limits Limits
 	// Controllers says whether this agent looks after Repositories: "on", "off", or
-	// "auto", which is on for the embedded API. "" = "auto".
+	// "auto", which is as long as nobody else does. "" = "auto".
 	Controllers string
+	Neighbour   neighbour.Times // how long somebody else has time to be seen
 
 	CredentialsDir   string
 	GitRules         []auth.Rule
@@ -100,7 +101,7 @@ type Agent struct {
 	links       *repos.Connections // with keeper
 	linked      *api.Informer      // of Connections, with keeper
 	references  *refs.Watcher      // with keeper
-	members     *members.Members   // with keeper, but on the embedded API
+	shares      *shares            // nil on the embedded API
 	lost        atomic.Int64       // leases
 
 	remotes // who speaks with Git hosts about credentials
@@ -133,13 +134,10 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{Packed: true})
-	var selected api.InformerOptions
-	if cfg.Jobs.Selector != nil && a.embedded == nil {
-		// Every pull writes the status of its Repository twice: what is not for
-		// this agent should not travel to it. The embedded API is not far.
-		selected.LabelSelector = cfg.Jobs.Selector.String()
+	if a.shares, err = a.newShares(ctx); err != nil {
+		return nil, err
 	}
-	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
+	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.selected())
 	credentials := a.credentials()
 	pulls := workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
@@ -270,8 +268,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		g.Go(func() error { return a.keeper.Run(ctx) })
 		g.Go(func() error { return a.runLinks(ctx) })
 	}
-	if a.members != nil {
-		g.Go(func() error { return a.members.Run(ctx) })
+	if a.shares != nil {
+		g.Go(func() error { return a.shares.Run(ctx) })
 	}
 	if a.manifests != nil {
 		g.Go(func() error { return a.manifests.Run(ctx) })

@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,15 +21,18 @@ import (
 
 type object = unstructured.Unstructured
 
-// keeps says whether this agent looks after Repositories.
-func (a *Agent) keeps() bool {
-	switch a.cfg.Controllers {
-	case "on":
-		return true
-	case "off":
-		return false
+// keeps says whether this agent looks after Repositories, at least while nobody
+// else does.
+func (a *Agent) keeps() bool { return a.cfg.Controllers != "off" }
+
+// selected narrows the picture of Repositories to what is for this agent: every pull
+// writes the status of its Repository twice, and what is not for this agent should
+// not travel to it. The embedded API is not far.
+func (a *Agent) selected() (o api.InformerOptions) {
+	if a.cfg.Jobs.Selector != nil && a.embedded == nil {
+		o.LabelSelector = a.cfg.Jobs.Selector.String()
 	}
-	return a.embedded != nil
+	return a.shares.watched(repos.Repository, o)
 }
 
 // newKeeper makes the controller of Repositories.
@@ -47,16 +51,11 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 	if a.suspensions, err = repos.OpenSuspensions(ctx, a.cfg.Store); err != nil {
 		return nil, err
 	}
-	if a.embedded == nil {
-		if a.members, err = a.newMembers(ctx); err != nil {
-			return nil, err
-		}
-	}
 	return repos.New(a.client, a.repos, a.jobs, repos.Options{
 		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
 		},
-		Git: a.mirrors, Since: since, Tenure: tenure{a, a.members}, Uses: a.uses(refs.Repository), Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
+		Git: a.mirrors, Since: since, Tenure: tenure{a}, Neighbour: a.shares.rival(), Uses: a.uses(refs.Repository), Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
 		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
@@ -96,9 +95,9 @@ func (a *Agent) hooksToMake() *repos.Hooks {
 // who watches what Connections and Repositories use.
 func (a *Agent) newLinks() (*api.Informer, *repos.Connections) {
 	a.references = refs.New(refs.Options{Tell: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
-	objects := a.client.Informer(api.Connections, a.cfg.Namespace, api.InformerOptions{})
+	objects := a.client.Informer(api.Connections, a.cfg.Namespace, a.shares.watched(repos.Connection, api.InformerOptions{}))
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
-		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(refs.Connection), Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(refs.Connection), Tenure: linkTenure{a}, Neighbour: a.shares.rival(), Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 	})
 }
 
@@ -118,6 +117,9 @@ var errNotKept = errors.New("this agent does not look after repositories (--cont
 func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 	if a.keeper == nil {
 		return errNotKept
+	}
+	if c := a.paintControllers(); a.passive() {
+		return fmt.Errorf("repositories are %s, which would not know of it", c.Text(time.Now()))
 	}
 	if err := a.suspensions.Suspend(ctx, s); err != nil {
 		return err

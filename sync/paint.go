@@ -217,7 +217,7 @@ func (a *Agent) paintAgent(claims int) view.Agent {
 	draining, busy := a.controller.Draining()
 	return view.Agent{Draining: draining, Busy: busy, Host: host, PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
 		Claims: claims, LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
-		RSS: residentBytes(), Namespace: a.cfg.Namespace}
+		RSS: residentBytes(), Namespace: a.cfg.Namespace, Controllers: a.paintControllers()}
 }
 
 func (a *Agent) paintAPI() view.API {

@@ -18,10 +18,7 @@ import (
 
 // tenure says which Repositories are this agent's to look after: those that its
 // selector takes, and of these its share where other agents look after them too.
-type tenure struct {
-	*Agent
-	members *members.Members // nil on the embedded API, where there is one agent
-}
+type tenure struct{ *Agent }
 
 // Mine implements repos.Tenure.
 func (t tenure) Mine(k repos.Key) bool {
@@ -33,20 +30,25 @@ func (t tenure) Mine(k repos.Key) bool {
 	if s := t.cfg.Jobs.Selector; s != nil && !s.Matches(labels.Set(set)) {
 		return false
 	}
-	return t.members == nil || t.members.Mine(k.Namespace, k.Name, set)
+	return t.shares == nil || t.shares.members.Mine(k.Namespace, k.Name, set)
+}
+
+// linkTenure says the same of Connections. Selectors are about Repositories.
+type linkTenure struct{ *Agent }
+
+// Mine implements repos.Tenure.
+func (t linkTenure) Mine(k repos.Key) bool {
+	return t.shares == nil || t.shares.members.MineUnlabelled(k.Namespace, k.Name)
 }
 
 // leaseNamespace is where the Leases of agents are that look after all namespaces.
 const leaseNamespace = "default"
 
-// newMembers makes this agent one of those that share the Repositories of an API.
+// newMembers makes this agent, known by an id, one of those that share the
+// Repositories and Connections of an API.
 // A Lease lasts as long as a claim, and is renewed twice as seldom as it could be:
 // nothing is lost while it is away.
-func (a *Agent) newMembers(ctx context.Context) (*members.Members, error) {
-	id, err := a.identity(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (a *Agent) newMembers(id string) *members.Members {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "limpet"
@@ -57,15 +59,13 @@ func (a *Agent) newMembers(ctx context.Context) (*members.Members, error) {
 		Scope:  members.Scope{Namespace: a.cfg.Namespace, Selector: a.cfg.Jobs.Selector},
 		Expiry: expiry, Renew: expiry / 3, Logger: a.log.With("room", "members"),
 		Changed: func() {
-			agents, served := a.members.Here()
+			agents, served := a.shares.members.Here()
 			if served {
 				a.log.Debug(fmt.Sprintf("repositories are shared by %d agents", len(agents)), "agents", agents)
 			}
-			for _, s := range a.repos.Sights() {
-				a.keeper.Wake(s.Namespace(), s.Name())
-			}
+			a.shares.wake()
 		},
-	}), nil
+	})
 }
 
 // factIdentity is the fact that holds the identity of an agent.

@@ -311,11 +311,14 @@ func (d *hookDesk) runsPullRequests(ctx context.Context) (bool, error) {
 	if a.embedded != nil {
 		return false, nil
 	}
-	return a.client.Serves(ctx, "repositories/webhook")
+	return a.client.Serves(ctx, grafanasOwn)
 }
 
 // Seen implements hooks.Desk.
 func (d *hookDesk) Seen(ctx context.Context, r *hooks.Repository) error {
+	if d.agent.passive() {
+		return nil // the status is another's
+	}
 	now := d.Now()
 	if now.IsZero() {
 		now = time.Now()

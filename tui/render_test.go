@@ -60,6 +60,7 @@ func lives() view.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	s := *picture()
 	s.Agent.Draining, s.Agent.Busy, s.Agent.Claims = at(4*time.Minute), 1, 1
+	s.Agent.Controllers = view.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: at(time.Minute)}
 	s.Jobs = []view.Job{
 		{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "success", Message: "replicating changes", Progress: 100, Created: at(5 * time.Minute), Started: at(4 * time.Minute), Unsent: at(3 * time.Minute), Owner: "this", Attempt: 1, MaxAttempt: 3},
 		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RestsUntil: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},

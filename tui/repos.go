@@ -148,6 +148,9 @@ func (p *painter) agentBox(x, y, w, h int) {
 		cut(a.StorePath, w-4, p.g.more),
 		"api " + view.OrDash(p.s.Snap.API.Server),
 	}
+	if a.Controllers.Mode != "" { // else the daemon is of an older version
+		rows = append(rows, "repositories: "+a.Controllers.Text(p.s.Now))
+	}
 	for i, t := range rows {
 		if i < h-2 {
 			p.put(x+2, y+1+i, w-4, rolePlain, cut(t, w-4, p.g.more))

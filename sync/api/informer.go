@@ -82,6 +82,11 @@ type InformerOptions struct {
 	// Packed keeps some hundred bytes of each object instead of some thousand.
 	// Get and Handlers then make an object anew each time.
 	Packed bool
+	// Seen is shown each object as the server has sent it, with its managedFields,
+	// before the picture has it without them. It must be quick and safe for
+	// concurrent use, and must not change or keep the object. An object may be shown
+	// again, and an old state after a new one. nil = nobody.
+	Seen func(obj *unstructured.Unstructured)
 }
 
 // Informer is a local picture of one resource, kept by a watch. It never gives
@@ -119,6 +124,7 @@ type Informer struct {
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
 	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1),
 		picture: newPicture(o.Packed)}
+	i.picture.seen = o.Seen
 	i.reflector = cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}, nil, i.picture,
 		cache.ReflectorOptions{Name: gvr.String(), TypeDescription: gvr.String()})

@@ -19,6 +19,7 @@ import (
 // are in the picture before the handlers hear of one.
 type picture struct {
 	from *origin // of packed objects; nil = they are kept whole
+	seen func(*unstructured.Unstructured)
 
 	tell     sync.Mutex // guards handlers and the order of what they are told
 	handlers []Handler
@@ -97,6 +98,9 @@ func (p *picture) newDraft() *draft { return &draft{album: newAlbum(p.from)} }
 // hold makes the sight of an object that has come from the server. An object
 // that the picture has already is not kept twice.
 func (p *picture) hold(u *unstructured.Unstructured) *held {
+	if p.seen != nil {
+		p.seen(u)
+	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
 	if p.from == nil {
 		return &held{Sight: SightOf(u)}

@@ -43,3 +43,17 @@ func TestDraft(t *testing.T) {
 		}
 	}
 }
+
+// TestSeenBeforeThePicture: who asks for it sees who wrote which field, which the
+// picture does not keep.
+func TestSeenBeforeThePicture(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		p, seen := newPicture(packed), 0
+		p.seen = func(u *unstructured.Unstructured) { seen += len(u.GetManagedFields()) }
+		u := decoded(t, job(1))
+		u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "a", Operation: metav1.ManagedFieldsOperationUpdate}})
+		if kept := p.hold(u).Sight.Object(); seen != 1 || len(kept.GetManagedFields()) != 0 {
+			t.Errorf("packed %v: %d were seen, %d are kept", packed, seen, len(kept.GetManagedFields()))
+		}
+	}
+}

@@ -65,14 +65,16 @@ type store interface {
 	watch(ctx context.Context, seen, gone func(*unstructured.Unstructured), synced func()) error
 }
 
-// Members is the agents of one namespace of Leases. Make it with New, then Run it
-// once.
+// Members is the agents of one namespace of Leases. Make it with New, then Run it,
+// again after it has returned if need be.
 type Members struct {
 	o       Options
 	name    string // of the own Lease
 	process string // holder of it: this process
 	store   store
 	now     func() time.Time // of the server, for the stamps
+
+	lease *unstructured.Unstructured // the own one as the last renewal has left it, nil = to be read; belongs to Run
 
 	mu        sync.Mutex // guards what follows
 	roll      *roll
@@ -114,13 +116,22 @@ func newMembers(s store, now func() time.Time, o Options) *Members {
 // Mine says whether this agent looks after an object now. It never blocks. It is
 // false while this agent does not know, and always true on an API without Leases.
 func (m *Members) Mine(namespace, name string, labels map[string]string) bool {
+	return m.mine(namespace, name, func(s Scope) bool { return s.holds(namespace, labels) })
+}
+
+// MineUnlabelled is Mine for an object that selectors say nothing about.
+func (m *Members) MineUnlabelled(namespace, name string) bool {
+	return m.mine(namespace, name, func(s Scope) bool { return s.Namespace == "" || s.Namespace == namespace })
+}
+
+func (m *Members) mine(namespace, name string, could func(Scope) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.alone {
 		return true
 	}
 	now := time.Now()
-	return m.holds(now) && m.roll.keeper(now, namespace, name, labels) == m.name
+	return m.holds(now) && m.roll.keeper(now, namespace, name, could) == m.name
 }
 
 // holds says that this agent is a member and may act.
@@ -151,8 +162,10 @@ func (m *Members) Here() (agents []string, served bool) {
 }
 
 // Run keeps the Lease of this agent and watches the others, until ctx ends; then
-// it gives the Lease back, so that others take over at once. It returns nil.
+// it gives the Lease back, so that others take over at once, and nothing is this
+// agent's any more. It returns nil.
 func (m *Members) Run(ctx context.Context) error {
+	defer m.resign(ctx)
 	watching, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -176,6 +189,18 @@ func (m *Members) Run(ctx context.Context) error {
 		}
 		m.tidy(ctx)
 	}
+}
+
+// resign forgets what was seen, which is old when Run begins again.
+func (m *Members) resign(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ctx.Err() == nil {
+		return // on an API without Leases
+	}
+	m.roll, m.lease = newRoll(), nil
+	m.synced, m.alone, m.held, m.turn = false, false, false, 0
+	m.joined, m.confirmed, m.wall = time.Time{}, time.Time{}, time.Time{}
 }
 
 // join takes the first Lease, and says whether there is anything to run for: an
@@ -224,17 +249,8 @@ func (m *Members) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.o.Renew/2)
 	defer cancel()
 	sent := time.Now()
-	u, err := m.store.get(ctx, m.name)
-	if err == nil {
-		if err = m.heldByAnother(u, sent); err == nil {
-			m.write(u, m.now())
-			u, err = m.store.update(ctx, u)
-		}
-	} else if apierrors.IsNotFound(err) {
-		u = &unstructured.Unstructured{Object: map[string]any{}}
-		m.write(u, m.now())
-		u, err = m.store.create(ctx, u)
-	}
+	u, err := m.put(ctx, sent)
+	m.lease = u
 	if err != nil {
 		return err
 	}
@@ -244,12 +260,43 @@ func (m *Members) renew(ctx context.Context) error {
 		m.joined = now // others may have taken over meanwhile
 		m.wake()
 	}
-	m.confirmed, m.wall, m.held = sent, sent.Round(0), true
+	m.confirmed, m.wall, m.held, m.alone = sent, sent.Round(0), true, false
 	if rec, ok := read(u); ok {
 		m.turn = rec.turn
 		m.roll.note(rec, sent)
 	}
 	return nil
+}
+
+// put writes the Lease and returns it, nil when that has failed. One that nobody
+// else has written since the last time is not read again.
+func (m *Members) put(ctx context.Context, sent time.Time) (*unstructured.Unstructured, error) {
+	if u := m.lease; u != nil {
+		m.write(u, m.now())
+		u, err := m.store.update(ctx, u)
+		if err == nil {
+			return u, nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	u, err := m.store.get(ctx, m.name)
+	switch {
+	case apierrors.IsNotFound(err):
+		u = &unstructured.Unstructured{Object: map[string]any{}}
+		m.write(u, m.now())
+		u, err = m.store.create(ctx, u)
+	case err == nil:
+		if err = m.heldByAnother(u, sent); err == nil {
+			m.write(u, m.now())
+			u, err = m.store.update(ctx, u)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
 }
 
 // heldByAnother is errTaken while a process other than this one renews the Lease.

@@ -25,6 +25,7 @@ type shelf struct {
 	objects map[string]*unstructured.Unstructured
 	watches map[*link]bool
 	writes  int
+	reads   int
 }
 
 // link is how one agent reaches the shelf.
@@ -65,6 +66,7 @@ func (l *link) get(_ context.Context, name string) (*unstructured.Unstructured, 
 	if l.down {
 		return nil, errDown
 	}
+	l.reads++
 	if u := l.objects[name]; u != nil {
 		return u.DeepCopy(), nil
 	}
@@ -127,6 +129,7 @@ func (l *link) watch(ctx context.Context, seen, gone func(*unstructured.Unstruct
 	l.mu.Lock()
 	l.seen, l.gone = seen, gone
 	l.watches[l] = true
+	l.news = make(chan func(), 1000) // not what an earlier watch has left
 	var there []*unstructured.Unstructured
 	for _, u := range l.objects {
 		there = append(there, u)
@@ -173,6 +176,12 @@ type life struct {
 func (s *shelf) agent(t *testing.T, id string, skew time.Duration) *life {
 	l := &life{link: &link{shelf: s, delay: 100 * time.Millisecond, news: make(chan func(), 1000)}}
 	l.Members = newMembers(l.link, func() time.Time { return time.Now().Add(skew) }, Options{Namespace: "ns", ID: id, Agent: id, Logger: slog.New(slog.DiscardHandler)})
+	l.start(t)
+	return l
+}
+
+// start runs it, again after its stop.
+func (l *life) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -182,7 +191,6 @@ func (s *shelf) agent(t *testing.T, id string, skew time.Duration) *life {
 		}
 	}()
 	l.stop = func() { cancel(); <-done }
-	return l
 }
 
 const objects = 200
@@ -443,6 +451,47 @@ func (nowhere) get(context.Context, string) (*unstructured.Unstructured, error) 
 
 func (nowhere) create(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	return nil, apierrors.NewGenericServerResponse(404, "post", leases.GroupResource(), "", "", 0, false)
+}
+
+// TestRestsAndGoesOn: an agent that has given its Lease back looks after nothing and
+// writes nothing until it runs again. Renewals read nothing.
+func TestRestsAndGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf()
+		a, b := s.agent(t, "a", 0), s.agent(t, "b", 0)
+		pass(time.Minute)
+		_, writes := s.count()
+		reads := s.reads
+		pass(10 * DefaultRenew)
+		if _, now := s.count(); now != writes+20 || s.reads != reads {
+			t.Errorf("%d writes and %d reads for 20 renewals", now-writes, s.reads-reads)
+		}
+		a.stop()
+		_, writes = s.count()
+		for range 60 {
+			pass(time.Second)
+			if most, none := keepers([]*life{b}); most != 1 || none != 0 || a.Mine("ns", "repo-1", nil) || a.MineUnlabelled("ns", "repo-1") {
+				t.Fatalf("%d objects are nobody's", none)
+			}
+		}
+		if leases, now := s.count(); leases != 1 || now > writes+4 {
+			t.Errorf("%d leases, %d writes in a minute", leases, now-writes)
+		}
+		a.start(t)
+		pass(settle + time.Second)
+		if most, none := keepers([]*life{a, b}); most != 1 || none != 0 {
+			t.Errorf("%d agents for one object, %d objects without", most, none)
+		}
+		if a.MineUnlabelled("ns", "repo-1") == b.MineUnlabelled("ns", "repo-1") {
+			t.Error("an object without labels has no one agent")
+		}
+		if most, none := keepers([]*life{a}); most != 1 || none == 0 || none == objects {
+			t.Errorf("the first one has %d of %d", objects-none, objects)
+		}
+		a.stop()
+		b.stop()
+	})
 }
 
 func FuzzRead(f *testing.F) {

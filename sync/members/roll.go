@@ -85,13 +85,13 @@ func (r *roll) expires(now time.Time) (next time.Time) {
 }
 
 // keeper names the agent that looks after an object among those that are there
-// and could; "" when none is. Every agent with the same roll names the same one,
+// and whose scope could have it; "" when none is. Every agent with the same roll names the same one,
 // and an agent that comes or goes changes nothing for the objects of others:
 // rendezvous hashing.
-func (r *roll) keeper(now time.Time, namespace, name string, set map[string]string) (keeper string) {
+func (r *roll) keeper(now time.Time, namespace, name string, could func(Scope) bool) (keeper string) {
 	var most uint64
 	for _, s := range r.seen {
-		if !s.live(now) || !s.scope.holds(namespace, set) {
+		if !s.live(now) || !could(s.scope) {
 			continue
 		}
 		if w := weight(s.name, namespace, name); keeper == "" || w > most || w == most && s.name < keeper {

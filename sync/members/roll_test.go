@@ -15,7 +15,7 @@ func agent(name, version string) record {
 func TestKeeper(t *testing.T) {
 	t.Parallel()
 	r, now := newRoll(), time.Now()
-	if got := r.keeper(now, "ns", "a", nil); got != "" {
+	if got := r.keeper(now, "ns", "a", anyScope); got != "" {
 		t.Errorf("nobody is there, and %q looks after it", got)
 	}
 	const objects = 3000
@@ -23,7 +23,7 @@ func TestKeeper(t *testing.T) {
 		of := map[string]string{}
 		for i := range objects {
 			name := fmt.Sprint("repo-", i)
-			of[name] = r.keeper(at, "ns", name, nil)
+			of[name] = r.keeper(at, "ns", name, anyScope)
 		}
 		return of
 	}
@@ -83,7 +83,7 @@ func TestKeeperByScope(t *testing.T) {
 		{"a", nil, ""},
 		{"b", map[string]string{"site": "7"}, ""},
 	} {
-		if got := r.keeper(now, c.namespace, "repo", c.set); got != c.want {
+		if got := r.keeper(now, c.namespace, "repo", func(s Scope) bool { return s.holds(c.namespace, c.set) }); got != c.want {
 			t.Errorf("%s %v: %q, want %q", c.namespace, c.set, got, c.want)
 		}
 	}
@@ -112,3 +112,5 @@ func TestNote(t *testing.T) {
 		t.Error("the sighting is not that of the last change")
 	}
 }
+
+func anyScope(Scope) bool { return true }

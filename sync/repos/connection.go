@@ -29,11 +29,12 @@ type ConnectionOptions struct {
 	Repositories *Controller
 	// Alone says that no other agent works on this API: who has no secret of a
 	// Connection then tells so, and otherwise leaves the judgement to others.
-	Alone  bool
-	Tenure Tenure // nil = all are this controller's
-	Uses   Uses   // nil = nobody wants to know
-	Resync time.Duration
-	Logger *slog.Logger
+	Alone     bool
+	Tenure    Tenure    // nil = all are this controller's
+	Neighbour Neighbour // see Options
+	Uses      Uses      // nil = nobody wants to know
+	Resync    time.Duration
+	Logger    *slog.Logger
 }
 
 // Connections looks after Connections: it checks whether their hosts take their
@@ -56,10 +57,10 @@ func NewConnections(c *api.Client, objects *api.Informer, o ConnectionOptions) *
 	if o.Resync <= 0 {
 		o.Resync = time.Minute
 	}
-	k := &Connections{o: o, server: wire{c, "connections"}, now: serverTime(c), objects: objects}
+	k := &Connections{o: o, server: politely(wire{c, "connections"}, o.Neighbour, Connection), now: serverTime(c), objects: objects}
 	k.loop = newLoop("connection", o.Uses, k.reconcile, o.Resync, func(time.Duration) {}, o.Logger)
 	k.await = c.Await
-	wake := func(u *unstructured.Unstructured) { k.queue.Add(Key{u.GetNamespace(), u.GetName()}) }
+	wake := func(u *unstructured.Unstructured) { k.Wake(u.GetNamespace(), u.GetName()) }
 	used := func(u *unstructured.Unstructured) { wake(u); o.Repositories.connectionChanged(u) }
 	objects.OnEvent(api.Handler{Add: used, Delete: used, Update: func(old, u *unstructured.Unstructured) {
 		if old.GetGeneration() != u.GetGeneration() || healthy(old) != healthy(u) {
@@ -88,6 +89,9 @@ func (c *Controller) connectionChanged(u *unstructured.Unstructured) {
 	}
 }
 
+// Wake has a Connection looked into now. It never blocks.
+func (c *Connections) Wake(namespace, name string) { c.queue.Add(Key{namespace, name}) }
+
 // Run works until ctx ends, and returns when nothing of it runs any more. It is
 // run once.
 func (c *Connections) Run(ctx context.Context) error {
@@ -101,7 +105,7 @@ func (c *Connections) Run(ctx context.Context) error {
 // reconcile looks into one Connection. One that is being deleted is left alone.
 func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, period time.Duration, err error) {
 	obj, ok := c.objects.Get(k.Namespace, k.Name)
-	if !ok || obj.GetDeletionTimestamp() != nil || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+	if !ok || obj.GetDeletionTimestamp() != nil || idle(c.o.Neighbour) {
 		c.unused(k)
 		return time.Time{}, 0, nil
 	}
@@ -112,13 +116,21 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 	}
 	now, status := c.now(), view.Status
 	wish := c.wished(k)
+	last, changed, lag := status.Health, obj.GetGeneration() != status.ObservedGeneration, late(c.o.Neighbour)
+	if c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+		// The agent whose it is may have no secret of it.
+		wish, changed, lag = 0, false, lag+standIn
+		if last.Checked == 0 {
+			last.Checked = obj.GetCreationTimestamp().UnixMilli()
+		}
+	}
 	defer func() {
 		if err != nil {
 			c.wish(k, wish)
 		}
 	}()
-	if !wish.due(status.Health) && !healthDue(status.Health, obj.GetGeneration() != status.ObservedGeneration, now) {
-		return c.later(status.Health, now), window(status.Health), nil
+	if !wish.due(status.Health) && !healthDue(last, changed, now, lag) {
+		return c.later(last, now, lag), window(last), nil
 	}
 	found, err := c.examine(ctx, obj)
 	if errors.Is(err, errNotOurs) {
@@ -148,7 +160,7 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 	if !found.ok() && (status.Health.Healthy || status.Health.Checked == 0) {
 		c.log.Warn("connection is not healthy", "connection", k.Name, "namespace", k.Namespace, "reason", found.ready().Reason, "err", found.ready().Message)
 	}
-	return c.later(h, now), window(h), nil
+	return c.later(h, now, lag), window(h), nil
 }
 
 // proof is status.token of a Connection that proves its identity with what it makes
@@ -163,9 +175,13 @@ func proof(obj *unstructured.Unstructured, found finding, h api.HealthState) map
 	return map[string]any{"lastUpdated": h.Checked, "expiration": h.Checked + forge.ProofLife.Milliseconds()}
 }
 
+// standIn is how long a check may be overdue before an agent makes it whose
+// Connection it is not.
+const standIn = time.Minute
+
 // later is when the next check is due, by the local clock.
-func (c *Connections) later(h api.HealthState, now time.Time) time.Time {
-	return time.Now().Add(time.UnixMilli(h.Checked).Add(window(h) + time.Millisecond).Sub(now))
+func (c *Connections) later(h api.HealthState, now time.Time, lag time.Duration) time.Time {
+	return time.Now().Add(time.UnixMilli(h.Checked).Add(window(h) + lag + time.Millisecond).Sub(now))
 }
 
 // errNotOurs says that this agent cannot judge a Connection.

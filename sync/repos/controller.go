@@ -28,6 +28,7 @@
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
 //	renewed.go     that what they use has changed
+//	neighbour.go   nothing of all this where another program does it
 //
 // # Promises
 //
@@ -51,6 +52,12 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+)
+
+// Kinds that are looked after.
+const (
+	Repository = "Repository"
+	Connection = "Connection"
 )
 
 // Key names a Repository.
@@ -97,7 +104,9 @@ type Options struct {
 	// Facts asks the host of a Repository what it knows of it; nil = nobody is asked.
 	Facts  func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error)
 	Tenure Tenure // nil = all are this controller's
-	Uses   Uses   // nil = nobody wants to know
+	// Neighbour is another program that may look after them; nil = there is none.
+	Neighbour Neighbour
+	Uses      Uses // nil = nobody wants to know
 	// Since says that what was pulled before may have been lost; zero = nothing was.
 	Since   time.Time
 	Resync  time.Duration // the rest after something failed; 0 = 60 s
@@ -127,11 +136,11 @@ type Controller struct {
 	jobs   lister
 	*loop
 	lanes *lanes
-	start start
 
 	interval func(api.Repository) time.Duration // intervalOf
 
-	mu    sync.Mutex // guards notes, and last and before of each; the rest belongs to the worker that has the key
+	mu    sync.Mutex // guards start, notes, and last and before of each; the rest belongs to the worker that has the key
+	start start
 	notes map[Key]*note
 }
 
@@ -208,7 +217,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	if o.Meter == nil {
 		o.Meter = nobody{}
 	}
-	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, lanes: newLanes(), notes: map[Key]*note{}}
+	c := &Controller{o: o, server: politely(s, o.Neighbour, Repository), now: now, repos: repos, jobs: jobs, interval: intervalOf, lanes: newLanes(), notes: map[Key]*note{}}
 	c.loop = newLoop("repository", o.Uses, c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
 	return c
 }
@@ -242,11 +251,26 @@ func (c *Controller) Next(namespace, name string) time.Time {
 // run once.
 func (c *Controller) Run(ctx context.Context) error {
 	if c.repos.WaitSynced(ctx) == nil && c.jobs.WaitSynced(ctx) == nil {
-		c.start = start{c.now(), len(c.repos.Sights())}
+		c.Begin()
 		return c.run(ctx, c.o.Workers)
 	}
 	c.queue.ShutDown()
 	return nil
+}
+
+// Begin has the controller look after its Repositories as one that has just been
+// started: nobody knows what came before, and what became due meanwhile is spread.
+func (c *Controller) Begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start, c.notes = start{c.now(), len(c.repos.Sights())}, map[Key]*note{}
+}
+
+// began is when that was.
+func (c *Controller) began() start {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.start
 }
 
 // noteOf is the note on a Repository, a new one for a new Repository.

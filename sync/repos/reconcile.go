@@ -38,7 +38,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 		c.unused(k)
 		return time.Time{}, 0, nil
 	}
-	if obj.GetLabels()[api.LabelPendingGone] != "" || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+	if obj.GetLabels()[api.LabelPendingGone] != "" || idle(c.o.Neighbour) || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
 		c.unused(k)
 		return time.Time{}, 0, nil
 	}
@@ -147,7 +147,7 @@ func (r *reconciling) gatherHook() {
 // gather finds out what is known. It asks nobody.
 func (r *reconciling) gather(repo api.Repository) {
 	f := &r.facts
-	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), quota: r.o.Quota.over(repo.Status.Quota), start: r.start}
+	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), late: late(r.o.Neighbour), quota: r.o.Quota.over(repo.Status.Quota), start: r.began()}
 	if f.quota.Repositories > 0 {
 		f.count = r.count()
 	}

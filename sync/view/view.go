@@ -84,6 +84,8 @@ type Agent struct {
 	// what is not at its end yet: running jobs, claims to settle, results to send.
 	Draining time.Time `json:"draining,omitzero"`
 	Busy     int       `json:"busy"`
+	// Controllers is who looks after Repositories and Connections.
+	Controllers Controllers `json:"controllers"`
 }
 
 // API describes the server that the agent watches.

@@ -101,7 +101,7 @@ func TestCrowdReal(t *testing.T) {
 				url, ca = listsOnly(t, h, server)
 				limit = listLimit(n)
 			}
-			h.args = []string{"--provisioning-server-url", url, "--tls-ca-file", ca, "--token-file", h.file(t, "token", server.Token+"\n")}
+			h.args = []string{"--provisioning-server-url", url, "--tls-ca-file", ca, "--token-file", h.file(t, "token", server.Token+"\n"), "--controllers", "off"}
 			weigh(t, h, n, limit)
 		})
 	}

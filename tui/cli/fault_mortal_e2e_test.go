@@ -114,7 +114,7 @@ func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[
 	}
 	m.env = append(m.env, "TMPDIR="+tmp)
 	m.args = []string{"--provisioning-server-url", w.api.URL, "--tls-ca-file", w.api.CAFile, "--token-exchange-url", w.api.SignURL,
-		"--token-file", m.file(t, "token", apitest.SignToken+"\n"), "--namespace", namespace}
+		"--token-file", m.file(t, "token", apitest.SignToken+"\n"), "--namespace", namespace, "--controllers", "off"}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", namespace, tail(m.log.String(), 8_000))

@@ -69,7 +69,7 @@ func newField(t *testing.T, o apitest.Options, n int, flags ...string) *field {
 		a := &agent{home: newHome(t), name: fmt.Sprintf("agent-%d", i+1), flags: flags}
 		a.way = f.api.Proxy(t, a.name, f.api.URL)
 		a.args = []string{"--provisioning-server-url", a.way.URL, "--tls-ca-file", f.api.CAFile,
-			"--token-file", a.file(t, "token", f.api.TokenOf(a.name)+"\n")}
+			"--token-file", a.file(t, "token", f.api.TokenOf(a.name)+"\n"), "--controllers", "off"}
 		f.agents = append(f.agents, a)
 	}
 	f.began = f.api.Mark(t)

@@ -52,7 +52,7 @@ func realYard(t *testing.T, s *apitest.Server) (*yard, []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return &yard{t: t, client: client}, []string{"--provisioning-server-url", s.URL, "--tls-ca-file", s.CAFile, "--token-file", token}
+	return &yard{t: t, client: client}, []string{"--provisioning-server-url", s.URL, "--tls-ca-file", s.CAFile, "--token-file", token, "--controllers", "off"}
 }
 
 // embeddedYard is the embedded API of a daemon, through its socket.

@@ -113,7 +113,7 @@ func newSoak(t *testing.T) *soak {
 			a.file(t, fmt.Sprintf("credentials/%s.boards/ca.crt", s.namespace(n)), string(ca))
 		}
 		a.way = s.api.Proxy(t, a.name, s.api.URL)
-		a.args = []string{"--provisioning-server-url", a.way.URL, "--tls-ca-file", s.api.CAFile, "--token-file", a.file(t, "token", s.api.TokenOf(a.name)+"\n")}
+		a.args = []string{"--provisioning-server-url", a.way.URL, "--tls-ca-file", s.api.CAFile, "--token-file", a.file(t, "token", s.api.TokenOf(a.name)+"\n"), "--controllers", "off"}
 		a.flags = append(fieldLease(), "--credentials-dir", filepath.Join(a.dir, "credentials"), "--job-interval", "2s", "--max-attempts", "1000", "--log-format", "json")
 		s.agents = append(s.agents, a)
 		a.begin(t)

@@ -142,9 +142,21 @@ func printStatus(w io.Writer, rep *statusReport) {
 		states[repo.SyncState]++
 	}
 	f.add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(rep.Live.Repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
+	if c := rep.Live.Agent.Controllers; c.Mode != "" {
+		f.add("", controllersText(c, time.Now()))
+	}
 	for _, why := range rep.Why {
 		f.add("!", why)
 	}
+}
+
+// controllersText tells who looks after the repositories and what shows it.
+func controllersText(c view.Controllers, now time.Time) string {
+	text := c.Text(now)
+	if _, there := c.Other(now); there && !c.Seen.IsZero() {
+		text += fmt.Sprintf("; it wrote the %s %s ago", view.Clean(c.Wrote), view.Age(now.Sub(c.Seen)))
+	}
+	return text
 }
 
 // unsentText tells of a job that is done and whose result is kept until the API
