@@ -72,6 +72,7 @@ func TestDoors(t *testing.T) {
 		{"github.com/charmbracelet/", []string{"limpet/tui"}},
 		{"github.com/alecthomas/kong", []string{"limpet/tui/cli"}},
 		{"github.com/prometheus/", []string{"limpet/sync/metrics"}},
+		{"golang.org/x/oauth2", []string{"limpet/sync/identity"}},
 	}
 	for _, p := range packages(t, "./...") {
 		for _, imp := range p.Imports {

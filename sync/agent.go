@@ -66,6 +66,7 @@ type Config struct {
 	Neighbour   neighbour.Times // how long somebody else has time to be seen
 
 	CredentialsDir   string
+	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
 	GitRules         []auth.Rule
 	AllowInsecureGit bool
 	LocalGit         []string // directories whose file:// repositories may be read

@@ -34,7 +34,7 @@ func (a *Agent) connections() remotes {
 		sources = append(sources, a.connectionFiles(auth.ConnectionDir(a.cfg.CredentialsDir)))
 	}
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version})
-	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version}
+	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
 	if a.cfg.Store != nil { // a Bench has none
 		o.Vault = vault{a.cfg.Store}
 	}

@@ -31,7 +31,10 @@ var azureAuthorities = []string{"login.microsoftonline.com", "login.microsoftonl
 // azure makes tokens of Microsoft Entra ID for Azure DevOps. It tries a service
 // principal, then workload identity, then the managed identity of the host, and
 // takes the first token.
-type azure struct{ *desk }
+type azure struct {
+	*desk
+	arcAgent, arcTokens string // where they are
+}
 
 // errNotSet says that a source of identity is not configured here.
 var errNotSet = errors.New("not configured")
@@ -169,7 +172,8 @@ func (d *desk) granted(ctx context.Context, c call) (auth.Token, error) {
 	return token, nil
 }
 
-// managed is the identity that Azure gives to the machine.
+// managed is the identity that Azure gives to the machine, in its own halls or by
+// Azure Arc elsewhere.
 func (p *azure) managed(ctx context.Context, r Request) (auth.Token, error) {
 	if !r.Own() && !r.Trusted {
 		return auth.Token{}, errNotSet
@@ -180,6 +184,9 @@ func (p *azure) managed(ctx context.Context, r Request) (auth.Token, error) {
 	if client := env("AZURE_CLIENT_ID"); client != "" {
 		query.Set("client_id", client)
 		who = "managed identity " + client
+	}
+	if p.onArc(env) {
+		return p.arc(ctx, r, env("AZURE_CLIENT_ID"), who)
 	}
 	// The variable is the one that azidentity reads.
 	base := strings.TrimSuffix(cmp.Or(env("AZURE_POD_IDENTITY_AUTHORITY_HOST"), azureMetadata), "/")

@@ -103,6 +103,40 @@ func TestAzure(t *testing.T) {
 			t.Errorf("it is another text each time: %v", err)
 		}
 	})
+	t.Run("azure arc", func(t *testing.T) {
+		c, p := setup(t)
+		dir := t.TempDir()
+		p.arc(dir)
+		p.env["IDENTITY_ENDPOINT"], p.env["IMDS_ENDPOINT"] = c.URL+"/arc", c.URL
+		write(t, filepath.Join(dir, "1.key"), "arc-"+canary)
+		write(t, filepath.Join(dir, "1.txt"), "arc-"+canary)
+		file := filepath.Join(dir, "1.key")
+		c.on("GET /arc", func(w http.ResponseWriter, r *http.Request, _ url.Values) {
+			if r.Header.Get("Authorization") != "Basic arc-"+canary {
+				w.Header().Set("WWW-Authenticate", "Basic realm="+file)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			fmt.Fprint(w, imds)
+		})
+		first := "GET /arc?api-version=2020-06-01&resource=499b84ac-1321-427f-aa17-267ca6975798\nMetadata: true"
+		ask(t, c, p, first, first+"\nAuthorization: Basic arc-"+canary)
+		p.env["AZURE_CLIENT_ID"] = strings.ToUpper(client)
+		p.must(t).Refused()
+		p.env["AZURE_CLIENT_ID"] = "another"
+		p.restart(t)
+		p.arc(dir)
+		p.refuses(t, forge.Protocol, "managed identity another", "that of another identity")
+		for _, file = range []string{filepath.Join(dir, "1.txt"), "/etc/shadow.key", filepath.Join(dir, "..", "1.key"), ""} {
+			p.restart(t)
+			p.arc(dir)
+			p.refuses(t, forge.Protocol, "names no key file")
+		}
+		file = filepath.Join(dir, "none.key")
+		p.restart(t)
+		p.arc(dir)
+		p.refuses(t, forge.Invalid, "himds")
+	})
 	t.Run("certificate", func(t *testing.T) {
 		text, certificate := certificate(t)
 		file := filepath.Join(t.TempDir(), "client.pem")

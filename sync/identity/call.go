@@ -44,6 +44,7 @@ type call struct {
 	header   map[string]string
 	body     string            // a form
 	near     bool              // metadata: without a proxy, over http
+	also     int               // status that is an answer too; 0 = none
 	tls      *auth.Credentials // nil = the system's authorities
 	secrets  []string          // never repeated in an error
 }
@@ -140,7 +141,7 @@ func (c call) judge(res *http.Response, data []byte) (answer, error) {
 	switch {
 	case status >= 200 && status < 300 && strings.TrimSpace(media) == "text/html":
 		return answer{}, c.fail(forge.Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page"))
-	case status >= 200 && status < 300:
+	case status >= 200 && status < 300, status == c.also:
 		return answer{res.Header, data, at}, nil
 	case status >= 300 && status < 400:
 		return answer{}, c.fail(forge.Protocol, status, errors.New("it redirects, and an identity is not sent elsewhere"))

@@ -144,6 +144,9 @@ func (p *place) restart(t testing.TB) {
 	p.Identities = New(Options{Hosts: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }, Vault: p.vault})
 }
 
+// arc says where the key files of Azure Arc are.
+func (p *place) arc(dir string) { p.providers["azure"].(*azure).arcTokens = dir }
+
 // with gives keys.
 func (p *place) with(keys ...string) *place {
 	if p.keys = map[string][]byte{}; len(keys)%2 != 0 {

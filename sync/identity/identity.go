@@ -126,7 +126,7 @@ func New(o Options) *Identities {
 		return &desk{o: o, tokens: all.tokens[name]}
 	}
 	all.providers["aws"] = &aws{desk("aws")}
-	all.providers["azure"] = &azure{desk("azure")}
+	all.providers["azure"] = &azure{desk("azure"), arcAgent, arcTokens}
 	all.providers["gcp"] = &gcp{desk("gcp")}
 	all.providers["github"] = &github{desk("github")}
 	all.providers["gitlab"] = &gitlab{desk("gitlab")}

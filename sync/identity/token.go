@@ -17,6 +17,7 @@ type granted struct {
 	Life    seconds `json:"expires_in"`
 	Until   seconds `json:"expires_on"` // of the epoch
 	Refresh string  `json:"refresh_token"`
+	Client  string  `json:"client_id"` // Azure's metadata
 }
 
 // seconds is a number, or the text of one.

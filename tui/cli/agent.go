@@ -281,7 +281,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Limits: limits,
-		CredentialsDir: dir, GitRules: rules, AllowInsecureGit: g.AllowInsecureGit, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
+		CredentialsDir: dir, GitRules: rules, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }

@@ -64,6 +64,7 @@ type AgentFlags struct {
 	Actions              []string      `help:"Job actions that this agent takes. Default: all that it can run." placeholder:"ACTION"`
 	SinkPrefix           []string      `name:"sink-prefix" help:"Directory under which a repository may write its tree (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
 	CredentialsDir       string        `name:"credentials-dir" help:"Directory with <namespace>.<repository>/<key> files. Default: $$CREDENTIALS_DIRECTORY." placeholder:"DIR"`
+	TokenCacheMaxSize    int           `name:"token-cache-max-size" help:"Tokens for Git that each provider of identities keeps in memory." default:"100"`
 	Manifests            string        `help:"Directory of YAML files that are applied to the embedded API at start and on change." placeholder:"DIR"`
 	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	WebhookListen        string        `name:"webhook-listen" help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
