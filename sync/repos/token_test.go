@@ -692,3 +692,26 @@ func TestSecretOfAPerson(t *testing.T) {
 		t.Errorf("secure.webhookSecret is %q", name)
 	}
 }
+
+// TestRenewalsAreSpread: a thousand tokens that were minted in the same second are
+// not renewed in the same ten.
+func TestRenewalsAreSpread(t *testing.T) {
+	t.Parallel()
+	tens := map[int64]int{}
+	for i := range 1000 {
+		f := inOrder(func(f *facts) {
+			f.uid, f.token = fmt.Sprint(i), &tokenFacts{held: true, resync: time.Minute}
+			f.repo.Status.Token = api.TokenStatus{LastUpdated: at.UnixMilli(), Expiration: at.Add(time.Hour).UnixMilli()}
+		})
+		left := at.Add(time.Hour).Sub(f.renewal())
+		if left < 130*time.Second || left > 430*time.Second {
+			t.Errorf("renewed %s before its end", left)
+		}
+		tens[int64(left/(10*time.Second))]++
+	}
+	for ten, n := range tens {
+		if n > 2*1000/30 {
+			t.Errorf("%d are renewed %d s before their end", n, ten*10)
+		}
+	}
+}
