@@ -3,6 +3,7 @@ package repos
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apitest"
 	"limpet/sync/auth"
@@ -160,18 +162,25 @@ func (m *minting) use(spec map[string]any) {
 	m.create(all, nil)
 }
 
-// sealed are the values that the embedded API keeps of Repositories, by field.
+// sealed are the values that the embedded API keeps of the Repository, by field.
 func (m *minting) sealed() map[string]string {
 	m.t.Helper()
-	repo, _ := m.get()
 	out := map[string]string{}
-	for field, value := range repo.Secure {
-		plain, err := m.store.Secret(m.t.Context(), "secure/"+api.ProvisioningGroup+"/repositories/"+m.namespace+"/site/"+value.Name)
-		if err != nil {
-			m.t.Fatal(err)
+	eventually(m.t, "a value goes with its name", func() bool { // the next write replaces both
+		repo, _ := m.get()
+		clear(out)
+		for field, value := range repo.Secure {
+			plain, err := m.store.Secret(m.t.Context(), "secure/"+api.ProvisioningGroup+"/repositories/"+m.namespace+"/site/"+value.Name)
+			if errors.Is(err, state.ErrNotFound) {
+				return false
+			}
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			out[field] = string(plain)
 		}
-		out[field] = string(plain)
-	}
+		return true
+	})
 	return out
 }
 
