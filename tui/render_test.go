@@ -147,6 +147,7 @@ func TestGoldenScreens(t *testing.T) {
 	crowded := shown(crowd, plain)
 	crowded.Snap.Counts.Pending += 1999
 	paused := picture()
+	paused.Agent.Controllers = view.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: noon.Add(-time.Minute)}
 	east := &paused.Repos[1]
 	east.Suspended, east.Next, east.Webhook, east.TokenEnds = true, noon.Add(23*time.Hour), nil, noon.Add(-time.Hour)
 	east.Deleting, east.InTheWay = noon.Add(-time.Minute), "a job is running"

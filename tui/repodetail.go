@@ -83,6 +83,9 @@ func (p *painter) repoFacts(r view.Repo, live bool, w int) (out []laidOut) {
 	fact(rolePlain, "next", p.nextText(r))
 	fact(rolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
 	fact(rolePlain, "target", view.OrDash(r.Target)+", "+quotaText(r))
+	if c := p.s.Snap.Agent.Controllers; c.Mode != "" {
+		fact(rolePlain, "controller", c.Text(p.s.Now))
+	}
 	fact(rolePlain, "connection", view.OrDash(r.Connection))
 	fact(rolePlain, "webhook", p.webhookText(r))
 	ro, text := p.tokenText(r)

@@ -96,7 +96,7 @@ func (r refusing) Write([]byte) (int, error) { return 0, r.err }
 // TestLostOutput: a reader that has gone is no news, a full disk is.
 func TestLostOutput(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"status"}, {"version"}, {"version", "-o", "json"}, {"crds"}, {"repo", "list"}, {"--help"}, {"history", "list", "-o", "yaml"}, {"store", "info"}} {
+	for _, args := range [][]string{{"status"}, {"version"}, {"version", "-o", "json"}, {"crds"}, {"repo", "list"}, {"--help"}, {"history", "list", "-o", "yaml"}, {"store", "info"}, {"doctor"}} {
 		s := newSite(t)
 		var errs bytes.Buffer
 		if code := Main(args, s.world("", refusing{syscall.EPIPE}, &errs)); code != exitPipe || errs.Len() > 0 {
@@ -111,9 +111,9 @@ func TestLostOutput(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for _, args := range [][]string{{"status"}, {"repo", "list"}, {"store", "check"}, {"demo", "--once"}, {"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
+	for _, args := range [][]string{{"status"}, {"doctor"}, {"repo", "list"}, {"store", "check"}, {"demo", "--once"}, {"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
 		after := "1ns"
-		if args[0] != "status" && args[0] != "repo" && args[0] != "store" {
+		if args[0] != "status" && args[0] != "doctor" && args[0] != "repo" && args[0] != "store" {
 			after = "20ms" // they start, and end then
 		}
 		code, _, errs := s.call(append(args, "--timeout", after)...)

@@ -32,6 +32,7 @@ type cli struct {
 	Demo      demoCmd      `cmd:"" help:"Show everything on this machine: a sample repository, pull jobs, the dashboard."`
 	API       apiCmd       `cmd:"" name:"api" help:"Serve the embedded API over TLS, with a token-exchange endpoint."`
 
+	Doctor     doctorCmd     `cmd:"" help:"Look at host, state file, API and Git hosts, and say what to do next."`
 	Status     statusCmd     `cmd:"" help:"What runs, what failed, and what to do."`
 	Job        jobCmd        `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
 	Repo       repoCmd       `cmd:"" help:"Repositories: create, list, show, pull."`
