@@ -3,6 +3,7 @@ package repos
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apitest"
 	"limpet/sync/auth"
@@ -160,18 +162,25 @@ func (m *minting) use(spec map[string]any) {
 	m.create(all, nil)
 }
 
-// sealed are the values that the embedded API keeps of Repositories, by field.
+// sealed are the values that the embedded API keeps of the Repository, by field.
 func (m *minting) sealed() map[string]string {
 	m.t.Helper()
-	repo, _ := m.get()
 	out := map[string]string{}
-	for field, value := range repo.Secure {
-		plain, err := m.store.Secret(m.t.Context(), "secure/"+api.ProvisioningGroup+"/repositories/"+m.namespace+"/site/"+value.Name)
-		if err != nil {
-			m.t.Fatal(err)
+	eventually(m.t, "a value goes with its name", func() bool { // the next write replaces both
+		repo, _ := m.get()
+		clear(out)
+		for field, value := range repo.Secure {
+			plain, err := m.store.Secret(m.t.Context(), "secure/"+api.ProvisioningGroup+"/repositories/"+m.namespace+"/site/"+value.Name)
+			if errors.Is(err, state.ErrNotFound) {
+				return false
+			}
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			out[field] = string(plain)
 		}
-		out[field] = string(plain)
-	}
+		return true
+	})
 	return out
 }
 
@@ -690,5 +699,28 @@ func TestSecretOfAPerson(t *testing.T) {
 	repo := m.until("it has a webhook", func(repo api.Repository) bool { return repo.Status.Webhook != nil })
 	if name := repo.Secure["webhookSecret"].Name; name != "mine" {
 		t.Errorf("secure.webhookSecret is %q", name)
+	}
+}
+
+// TestRenewalsAreSpread: a thousand tokens that were minted in the same second are
+// not renewed in the same ten.
+func TestRenewalsAreSpread(t *testing.T) {
+	t.Parallel()
+	tens := map[int64]int{}
+	for i := range 1000 {
+		f := inOrder(func(f *facts) {
+			f.uid, f.token = fmt.Sprint(i), &tokenFacts{held: true, resync: time.Minute}
+			f.repo.Status.Token = api.TokenStatus{LastUpdated: at.UnixMilli(), Expiration: at.Add(time.Hour).UnixMilli()}
+		})
+		left := at.Add(time.Hour).Sub(f.renewal())
+		if left < 130*time.Second || left > 430*time.Second {
+			t.Errorf("renewed %s before its end", left)
+		}
+		tens[int64(left/(10*time.Second))]++
+	}
+	for ten, n := range tens {
+		if n > 2*1000/30 {
+			t.Errorf("%d are renewed %d s before their end", n, ten*10)
+		}
 	}
 }
