@@ -103,9 +103,6 @@ func (r *Receiver) answer(w http.ResponseWriter, a answer) {
 	case a.after > 0:
 		h.Set("Retry-After", strconv.Itoa(int(a.after/time.Second)))
 	}
-	if a.outcome == TooLarge || a.outcome == Broken {
-		h.Set("Connection", "close") // the rest of the body is not waited for
-	}
 	w.WriteHeader(a.code)
 	_, _ = w.Write(data) // the host is gone: nobody is there to tell
 }

@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"bytes"
 	"errors"
 	"hash"
 	"io"
@@ -49,11 +50,7 @@ func (b body) joined() []byte {
 	if len(b) == 1 {
 		return b[0]
 	}
-	var out []byte
-	for _, piece := range b {
-		out = append(out, piece...)
-	}
-	return out
+	return bytes.Join(b, nil)
 }
 
 // payload is the JSON of a body: itself, or the member payload of a form, which is

@@ -7,7 +7,8 @@
 //
 //   - A webhook may only cause "look now": it queues a job of the Repository in
 //     its path and nothing else. Neither a branch, a commit nor a URL of the
-//     payload decides what is read or written; the pull asks Git itself.
+//     payload decides what is pulled: the pull asks Git itself. A job for a pull
+//     request hands on what its host has told of it.
 //   - Nothing of a payload is parsed before its signature is right. A wrong
 //     signature, a missing one and a Repository that is not there have one answer.
 //   - A delivery is remembered after its job is queued, not before. A power cut in

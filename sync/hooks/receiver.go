@@ -138,9 +138,6 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	if req.Method != http.MethodPost {
 		return refuse(Refused, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "webhooks are sent by POST")
 	}
-	if req.ContentLength > mostBody {
-		return unreadable(errTooLarge)
-	}
 	host, event, delivery := origin(req.Header)
 	proof, ok := proofOf(host, req.Header)
 	if !ok {

@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,15 +51,15 @@ func (d *desk) Repository(_ context.Context, namespace, name string) *Repository
 func (d *desk) Blind() bool    { return d.blind }
 func (d *desk) Now() time.Time { return time.Now() }
 
-func (d *desk) Queue(_ context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error) {
+func (d *desk) Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error) {
 	if d.enter != nil {
 		d.enter <- struct{}{}
 		<-d.leave
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err != nil {
-		return nil, d.err
+	if err := cmp.Or(d.err, ctx.Err()); err != nil {
+		return nil, err
 	}
 	d.queued = append(d.queued, spec)
 	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Job", "spec": spec}}
@@ -301,6 +302,27 @@ func TestCopiesWaitForEachOther(t *testing.T) {
 	}
 }
 
+// TestHostThatDoesNotWait closes its connection while its job is queued: the job is
+// queued all the same, and the delivery is known again.
+func TestHostThatDoesNotWait(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.desk.enter, g.desk.leave = make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.send(signed(boards, "push", payload(t, "github-push")).WithContext(ctx))
+	}()
+	<-g.desk.enter
+	cancel()
+	g.desk.leave <- struct{}{}
+	<-done
+	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 1 || len(g.desk.queued) != 1 {
+		t.Errorf("%d deliveries are remembered, %d jobs queued, %v", len(facts), len(g.desk.queued), err)
+	}
+}
+
 func TestTooManyRequestsOfOneClient(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
@@ -357,6 +379,10 @@ func TestSeenOnceAMinute(t *testing.T) {
 		t.Error("not once a minute")
 	}
 	g.seen = map[string]time.Time{}
+	g.desk.repo.Hooked, g.desk.repo.Given = false, true // its status has no place for the note
+	if w := g.send(signed(boards, "ping", []byte(`{"n":3}`))); w.Code != 200 || g.desk.seen != 1 {
+		t.Errorf("%d, the status was told %d times", w.Code, g.desk.seen)
+	}
 	g.desk.repo.LastEvent = time.Now().Add(-time.Second) // by another agent
 	if g.dueSeen(g.desk.repo, time.Now()) {
 		t.Error("what another agent has told is told again")
