@@ -174,7 +174,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 func (a *Agent) connect(ctx context.Context) (err error) {
 	cfg := a.cfg.API
 	if cfg.Server == "" && cfg.Kubeconfig == "" {
-		a.embedded, err = localapi.New(a.cfg.Store, localapi.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version, Window: watchWindow, Finalizers: a.cfg.Controllers != "off"})
+		a.embedded, err = localapi.New(a.cfg.Store, localapi.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version, Window: watchWindow, Finalizers: a.cfg.Controllers != "off", MaxRepositories: a.cfg.Limits.quota(true).Repositories})
 		if err != nil {
 			return err
 		}

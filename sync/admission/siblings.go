@@ -46,6 +46,31 @@ func besideInstance(obj *unstructured.Unstructured, siblings []*unstructured.Uns
 	return ""
 }
 
+// TooMany refuses a new Repository where siblings, the others of its namespace
+// that are here to stay, are as many as there may be; a most of 0 is no limit.
+// Source: Grafana.
+func TooMany(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstructured, most int64) field.ErrorList {
+	if !Counts(obj, old, most) {
+		return nil
+	}
+	have := int64(0)
+	for _, other := range siblings {
+		if other.GetDeletionTimestamp() == nil {
+			have++
+		}
+	}
+	if have < most {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("Maximum number of %d repositories reached", most))}
+}
+
+// Counts says whether a write of obj, which replaces old, wants the other objects
+// of its kind and namespace for [TooMany].
+func Counts(obj, old *unstructured.Unstructured, most int64) bool {
+	return most > 0 && old == nil && isRepository(obj)
+}
+
 // overlap names a repository that reads some of the directories that obj reads.
 // Objects with names of their own can belong to one of the two only.
 func overlap(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {

@@ -44,6 +44,32 @@ func TestAmong(t *testing.T) {
 	}
 }
 
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	a, b, c := repo(t, "a", "folder", "", "", ""), repo(t, "b", "folder", "", "", ""), repo(t, "c", "folder", "", "", "")
+	gone := repo(t, "gone", "folder", "", "", "")
+	unstructured.SetNestedField(gone.Object, "2026-11-20T10:00:00Z", "metadata", "deletionTimestamp")
+	for _, tt := range []struct {
+		name     string
+		obj, old *unstructured.Unstructured
+		siblings []*unstructured.Unstructured
+		most     int64
+		faulty   bool
+	}{
+		{"no limit", c, nil, []*unstructured.Unstructured{a, b}, 0, false},
+		{"the last one", c, nil, []*unstructured.Unstructured{a}, 2, false},
+		{"one too many", c, nil, []*unstructured.Unstructured{a, b}, 2, true},
+		{"after one that is going", c, nil, []*unstructured.Unstructured{a, gone}, 2, false},
+		{"one that is there", c, c, []*unstructured.Unstructured{a, b, c}, 2, false},
+		{"another kind", object(t, `{kind: Job}`), nil, []*unstructured.Unstructured{a, b}, 2, false},
+	} {
+		errs := TooMany(tt.obj, tt.old, tt.siblings, tt.most)
+		if (len(errs) > 0) != tt.faulty || tt.faulty && errs[0].Error() != "spec: Forbidden: Maximum number of 2 repositories reached" {
+			t.Errorf("%s: %v", tt.name, errs)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	const url = "https://h/a"

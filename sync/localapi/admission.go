@@ -80,6 +80,7 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 	}
 	errs := admission.Check(r.Object, r.Old)
 	errs = append(errs, admission.Among(r.Object, r.Old, siblings)...)
+	errs = append(errs, admission.TooMany(r.Object, r.Old, siblings, s.most)...)
 	if len(errs) > 0 {
 		return invalid(r.Kind, r.Name, errs)
 	}
@@ -92,7 +93,7 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 // siblings are the other objects of the namespace that the rules of this one
 // look at.
 func (s *Server) siblings(ctx context.Context, r *admitRequest) ([]*unstructured.Unstructured, error) {
-	if !admission.LooksAround(r.Object, r.Old) {
+	if !admission.LooksAround(r.Object, r.Old) && !admission.Counts(r.Object, r.Old, s.most) {
 		return nil, nil
 	}
 	return s.listObjects(ctx, r.Kind, r.Namespace, labels.Everything())

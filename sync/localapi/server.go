@@ -46,6 +46,9 @@ type Options struct {
 	// a server beside which somebody works them off: otherwise no Repository
 	// could be deleted.
 	Finalizers bool
+	// MaxRepositories is how many a namespace may have; 0 = any number. Those that
+	// are there already stay.
+	MaxRepositories int64
 }
 
 // Server is the embedded API. It is an http.Handler without a listener and
@@ -56,6 +59,7 @@ type Server struct {
 	auth       *Gate
 	version    string
 	finalizers bool
+	most       int64 // Repositories of a namespace; 0 = any number
 	mux        *http.ServeMux
 	feeds      map[string]*feed  // by resourceName; fixed after New
 	tallies    map[string]*tally // likewise
@@ -73,7 +77,7 @@ type Server struct {
 // New makes a server on an open store. It takes over store.OnObjects, so that a
 // store has one server at most. The store must stay open until after Close.
 func New(store *state.Store, o Options) (*Server, error) {
-	s := &Server{store: store, log: o.Logger, auth: o.Auth, version: o.Version, finalizers: o.Finalizers, feeds: map[string]*feed{}, tallies: map[string]*tally{}}
+	s := &Server{store: store, log: o.Logger, auth: o.Auth, version: o.Version, finalizers: o.Finalizers, most: o.MaxRepositories, feeds: map[string]*feed{}, tallies: map[string]*tally{}}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -18,7 +18,7 @@ func syncCondition(e syncEnd) api.Condition {
 	case e.outcome.State == api.StateError:
 		c.Reason, c.Message = api.ReasonSyncFailed, e.outcome.Message
 	case e.leftOut > 0:
-		c.Reason, c.Message = api.ReasonSyncQuotaExceeded, fmt.Sprintf("Resource quota exceeded: %d left out", e.leftOut)
+		c.Reason, c.Message = api.ReasonSyncQuotaExceeded, fmt.Sprintf("Resource quota exceeded: %d creations left out", e.leftOut)
 	default:
 		c.Status, c.Reason, c.Message = "True", api.ReasonSyncSuccessful, "Sync completed successfully"
 	}

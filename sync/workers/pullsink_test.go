@@ -164,7 +164,7 @@ func TestDirectoryHasAQuota(t *testing.T) {
 		t.Errorf("files %q", got)
 	}
 	_, u := r.sync()
-	if conditions := fmt.Sprint(u.Object["status"]); !strings.Contains(conditions, "Resource quota reached: 2/2 resources") || !strings.Contains(conditions, "Resource quota exceeded: 1 left out") {
+	if conditions := fmt.Sprint(u.Object["status"]); !strings.Contains(conditions, "Resource quota reached: 2/2 resources") || !strings.Contains(conditions, "Resource quota exceeded: 1 creations left out") {
 		t.Errorf("status %s", conditions)
 	}
 	r.commit("c.json", "")

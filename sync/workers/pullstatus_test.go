@@ -100,14 +100,14 @@ func TestQuota(t *testing.T) {
 		if got := counts(status); got != "Dashboard create 2, Dashboard warning 2, Folder create 1" {
 			t.Errorf("summary %q", got)
 		}
-		told("False SyncQuotaExceeded: Resource quota exceeded: 2 left out", "True QuotaReached: Resource quota reached: 3/3 resources")
+		told("False SyncQuotaExceeded: Resource quota exceeded: 2 creations left out", "True QuotaReached: Resource quota reached: 3/3 resources")
 
 		// One goes, and the next pull is of everything although changes were asked for.
 		r.commit("d/c.json", "", "d/e.json", board("e", "E2"))
 		if _, status = r.pull(true, nil); counts(status) != "Dashboard create 1, Dashboard delete 1, Dashboard update 1, Dashboard warning 1" {
 			t.Errorf("summary %q", counts(status))
 		}
-		if sync := told("False SyncQuotaExceeded: Resource quota exceeded: 1 left out", "True QuotaReached: Resource quota reached: 3/3 resources"); sync.Incremental {
+		if sync := told("False SyncQuotaExceeded: Resource quota exceeded: 1 creations left out", "True QuotaReached: Resource quota reached: 3/3 resources"); sync.Incremental {
 			t.Error("it says that it looked at changes only")
 		}
 		limit(10)
@@ -120,7 +120,7 @@ func TestQuota(t *testing.T) {
 		r.state(`{"status":{"stats":null}}`)
 		r.commit("f.json", board("f", "F"))
 		r.pull(true, nil)
-		told("False SyncQuotaExceeded: Resource quota exceeded: 1 left out", "True QuotaReached: Resource quota reached: 4/4 resources")
+		told("False SyncQuotaExceeded: Resource quota exceeded: 1 creations left out", "True QuotaReached: Resource quota reached: 4/4 resources")
 		r.commit("f.json", "")
 		r.pull(true, nil)
 		limit(2)

@@ -34,7 +34,7 @@ func TestClosest(t *testing.T) {
 // already is not said again.
 func TestConditionOps(t *testing.T) {
 	t.Parallel()
-	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" || c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 left out" {
+	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" || c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 creations left out" {
 		t.Errorf("%+v", c)
 	}
 	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}}); c.Status != "True" || c.Reason != "SyncSuccessful" {

@@ -76,7 +76,11 @@ func (r *run) connect(ctx context.Context, s *session, group string) (*api.Clien
 		}
 	} else if r.embedded() {
 		var err error
-		if s.server, err = localapi.New(s.store, localapi.Options{Logger: r.log, Version: Version, Finalizers: r.g.Controllers != "off"}); err != nil {
+		o := localapi.Options{Logger: r.log, Version: Version, Finalizers: r.g.Controllers != "off"}
+		if most := r.g.MaxRepositories; most != nil {
+			o.MaxRepositories = *most
+		}
+		if s.server, err = localapi.New(s.store, o); err != nil {
 			return nil, err
 		}
 		return api.Connect(ctx, api.Config{Server: agent.EmbeddedURL, Transport: s.server.Transport(), Logger: r.log})
