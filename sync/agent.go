@@ -221,7 +221,7 @@ func (a *Agent) credentials() auth.Source {
 		sources = append(sources, a.files(auth.DirSource(a.cfg.CredentialsDir)))
 	}
 	if len(a.cfg.GitRules) > 0 {
-		sources = append(sources, auth.RuleSource(a.cfg.GitRules))
+		sources = append(sources, a.ruleFiles(auth.RuleSource(a.cfg.GitRules)))
 	}
 	return a.identities.Source(auth.Chain(sources...))
 }

@@ -13,6 +13,7 @@ import (
 	"limpet/sync/localapi"
 	"limpet/sync/refs"
 	"limpet/sync/repos"
+	"limpet/sync/workers"
 )
 
 // uses is how the controller of a kind tells what its objects use. The values that
@@ -24,10 +25,27 @@ func (a *Agent) uses(kind string) repos.Uses {
 			a.references.Use(user)
 			return
 		}
-		a.references.Use(user, slices.DeleteFunc(refs.Of(obj), func(w refs.Want) bool {
+		wants := slices.DeleteFunc(refs.Of(obj), func(w refs.Want) bool {
 			return a.embedded != nil && w.Kind == refs.Secret && localapi.IsSealed(w.Name)
-		})...)
+		})
+		for _, path := range a.ruled(obj) {
+			wants = append(wants, refs.Want{Thing: refs.Thing{Kind: refs.Path, Name: path}})
+		}
+		a.references.Use(user, wants...)
 	}
+}
+
+// ruled are the files of the rule that gives a Repository its credentials.
+func (a *Agent) ruled(u *unstructured.Unstructured) []string {
+	if len(a.cfg.GitRules) == 0 {
+		return nil
+	}
+	repo, err := api.RepositoryView(u)
+	if err != nil {
+		return nil
+	}
+	url, _ := workers.CloneURL(repo)
+	return auth.RuleFiles(a.cfg.GitRules, url)
 }
 
 // renewed has an object looked into whose credentials are not what they were.
@@ -70,6 +88,18 @@ func (a *Agent) sawFiles(namespace string, names ...string) {
 func (a *Agent) files(from auth.Source) auth.Source {
 	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		a.sawFiles(l.Namespace, l.Repository, l.Connection)
+		return from.Credentials(ctx, l)
+	})
+}
+
+// ruleFiles is the same for the rules of the configuration.
+func (a *Agent) ruleFiles(from auth.Source) auth.Source {
+	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
+		for _, path := range auth.RuleFiles(a.cfg.GitRules, l.URL) {
+			if a.references != nil {
+				a.references.SawPath(path)
+			}
+		}
 		return from.Credentials(ctx, l)
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/apitest"
+	"limpet/sync/auth"
 	"limpet/sync/forge/forgetest"
 )
 
@@ -27,6 +28,7 @@ const soon = 20 * time.Second
 func TestCredentialsThatChange(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(c *credentialCase, token string){
+		"rule":               (*credentialCase).setRule,
 		"secret":             (*credentialCase).setSecret,
 		"file":               func(c *credentialCase, token string) { c.setFile("default.site", token) },
 		"secret, connection": (*credentialCase).setSecret,
@@ -40,7 +42,12 @@ func TestCredentialsThatChange(t *testing.T) {
 			origin := apitest.Repo(t, 1, 1)
 			server.Serve("team/site.git", origin.Dir)
 			c.host.Behind(server)
-			a, log := newAgent(t, func(cfg *Config) { cfg.AllowInsecureGit, cfg.CredentialsDir = true, filepath.Join(c.dir, "git") })
+			a, log := newAgent(t, func(cfg *Config) {
+				cfg.AllowInsecureGit, cfg.CredentialsDir = true, filepath.Join(c.dir, "git")
+				if name == "rule" {
+					cfg.GitRules = []auth.Rule{{URL: c.host.URL + "/team", Files: map[string]string{"token": filepath.Join(c.dir, "token")}}}
+				}
+			})
 			c.a = a
 			t.Cleanup(func() {
 				if t.Failed() {
@@ -49,6 +56,9 @@ func TestCredentialsThatChange(t *testing.T) {
 			})
 			start(t, a.Run)
 			secure := map[string]any{"token": map[string]any{"name": "creds"}}
+			if name == "rule" {
+				secure = nil
+			}
 			spec := map[string]any{"title": "Site", "type": "gitlab", "gitlab": map[string]any{"url": c.host.URL + "/team/site", "branch": apitest.Branch},
 				"sync": map[string]any{"enabled": false, "target": "folder"}}
 			if name == "secret, connection" || name == "file, connection" {
@@ -126,6 +136,19 @@ func (c *credentialCase) setSecret(token string) {
 		c.t.Fatal(err)
 	}
 	if _, err := res.Patch(c.t.Context(), "creds", types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "test"}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// setRule writes the file of a rule of the configuration.
+func (c *credentialCase) setRule(token string) {
+	c.t.Helper()
+	path := filepath.Join(c.dir, "token")
+	err := os.Remove(path)
+	if token != "" {
+		err = os.WriteFile(path, []byte(token), 0o600)
+	}
+	if err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -67,6 +67,20 @@ func RuleSource(rules []Rule) Source {
 	})
 }
 
+// RuleFiles are the files that RuleSource reads for a remote, in order.
+func RuleFiles(rules []Rule, url string) []string {
+	a, err := ParseAddress(url)
+	if err != nil {
+		return nil
+	}
+	for _, r := range rules {
+		if r.matches(a) {
+			return slices.Sorted(maps.Values(r.Files))
+		}
+	}
+	return nil
+}
+
 // Check reports what is wrong with the rule itself: a pattern that is not a
 // URL, an unknown key, a key given twice, a file that is missing or open to
 // others.

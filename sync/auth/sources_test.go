@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -168,6 +169,11 @@ func TestRuleSource(t *testing.T) {
 	c, err := RuleSource(rules).Credentials(t.Context(), lookup())
 	if err != nil || c.Username != "robot" || c.Password != canary {
 		t.Fatalf("got %v, %v", c, err)
+	}
+	for url, want := range map[string][]string{lookup().URL: {token}, "https://other.example.com/a/b": {filepath.Join(dir, "none")}, "https://git.example.com/else/x": nil, "no url": nil} {
+		if got := RuleFiles(rules, url); !slices.Equal(got, want) {
+			t.Errorf("files for %s: %q, want %q", url, got, want)
+		}
 	}
 	if c, err := RuleSource(rules).Credentials(t.Context(), Lookup{URL: "https://git.example.com/else/x"}); c != nil || err != nil {
 		t.Fatalf("no match: %v, %v", c, err)

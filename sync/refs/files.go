@@ -22,12 +22,13 @@ const (
 	mostRead = 1 << 20
 )
 
-// files tells which version there is of the credentials in a directory, as they are
-// for each object: <namespace>.<name>/<key> or <namespace>.<name>_<key>. The version
+// files tells which version there is of files: of single ones, and of the credentials
+// in a directory, as they are for each object: <namespace>.<name>/<key> or
+// <namespace>.<name>_<key>. The version
 // follows from the content and the rights of the files, so that a swap of links that
 // changes nothing is none. A look at unchanged files costs one stat each.
 type files struct {
-	dir  string
+	dir  string // "" = none
 	seed maphash.Seed
 
 	mu      sync.Mutex          // guards what follows
@@ -83,6 +84,9 @@ func (f *files) lookAt(t Thing) string {
 
 // lookFlat lists the files in the directory itself. f.mu is held.
 func (f *files) lookFlat() {
+	if f.dir == "" {
+		return
+	}
 	names, news := f.list(f.dir)
 	if !news {
 		return
@@ -97,8 +101,15 @@ func (f *files) lookFlat() {
 
 // version is that of the files of one thing. f.mu is held.
 func (f *files) version(t Thing) string {
+	if t.Kind == Path {
+		sum, ok := f.read(t.Name)
+		if !ok {
+			return ""
+		}
+		return fmt.Sprintf("%x", sum)
+	}
 	base := t.Namespace + "." + t.Name
-	if strings.ContainsAny(base, "/\\\x00") || strings.HasPrefix(base, ".") {
+	if f.dir == "" || strings.ContainsAny(base, "/\\\x00") || strings.HasPrefix(base, ".") {
 		return ""
 	}
 	var sum maphash.Hash

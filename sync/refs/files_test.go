@@ -149,6 +149,34 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestPath: a single file changes, goes and comes, with a directory for credentials
+// or without.
+func TestPath(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"", t.TempDir()} {
+		p := place{t, t.TempDir()}
+		f := newFiles(dir)
+		file := Thing{Kind: Path, Name: p.path("token")}
+		last := ""
+		for n, step := range []struct {
+			change func()
+			absent bool
+		}{
+			{func() { p.write("token", "first") }, false},
+			{func() { p.write("token", "second") }, false},
+			{func() { p.do(os.Remove(file.Name)) }, true},
+			{func() { p.write("token", "third") }, false},
+		} {
+			step.change()
+			version := f.look([]Thing{file, thing(File, "token")})
+			if version[file] == last || (version[file] == "") != step.absent || version[thing(File, "token")] != "" || f.lookAt(file) != version[file] {
+				t.Errorf("step %d: versions %q, before %q", n+1, version, last)
+			}
+			last = version[file]
+		}
+	}
+}
+
 // TestFilesForget: what is not looked for is not kept, and no name leads out of the
 // directory.
 func TestFilesForget(t *testing.T) {

@@ -16,6 +16,8 @@ const (
 	Secret     = "Secret"
 	// File stands for all files of one object in the credentials directory.
 	File = "file"
+	// Path is a file anywhere, named by its path, without a namespace.
+	Path = "path"
 )
 
 // Thing is an object or a file: one that uses others, or one that is used.

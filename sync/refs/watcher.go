@@ -104,9 +104,14 @@ func (w *Watcher) SawSecret(namespace, name, version string) {
 
 // SawFiles notes that somebody is about to read the files of an object.
 func (w *Watcher) SawFiles(namespace, name string) {
-	if t := (Thing{File, namespace, name}); w.o.Dir != "" {
-		w.saw(t, w.files.lookAt(t), nil)
-	}
+	t := Thing{File, namespace, name}
+	w.saw(t, w.files.lookAt(t), nil)
+}
+
+// SawPath is the same for a single file.
+func (w *Watcher) SawPath(path string) {
+	t := Thing{Kind: Path, Name: path}
+	w.saw(t, w.files.lookAt(t), nil)
 }
 
 func (w *Watcher) saw(t Thing, version string, labels map[string]string) {
@@ -134,9 +139,7 @@ func signal(c chan struct{}) {
 func (w *Watcher) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { w.tell(ctx); return nil })
-	if w.o.Dir != "" {
-		g.Go(func() error { w.poll(ctx); return nil })
-	}
+	g.Go(func() error { w.poll(ctx); return nil })
 	if w.o.Client != nil {
 		g.Go(func() error { w.follow(ctx); return nil })
 	}
@@ -191,6 +194,8 @@ func (w *Watcher) poll(ctx context.Context) {
 	for pause := pollLeast; rest(ctx, pause); {
 		began := time.Now()
 		used, _ := w.registry.Used(File)
+		paths, _ := w.registry.Used(Path)
+		used = append(used, paths...)
 		for t, version := range w.files.look(used) {
 			w.saw(t, version, nil)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/apitest"
 )
 
 // TestSuspended: a suspended Repository is left alone until its time is over or a
@@ -63,4 +64,20 @@ func TestSuspended(t *testing.T) {
 	if all, err := s.Suspended(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%+v %v", all, err)
 	}
+
+	// What it uses changes meanwhile: that is looked into when it is resumed.
+	if err := s.Suspend(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	r.repo.Git(t, "update-ref", "-d", "refs/heads/"+apitest.Branch)
+	r.controller.Renewed(k.Namespace, k.Name)
+	eventually(t, "it is left alone", func() bool { return r.controller.queue.Len() == 0 })
+	if repo, _ := r.get(); !repo.Status.Health.Healthy {
+		t.Error("it was not left alone")
+	}
+	if _, err := s.Resume(t.Context(), k.Namespace, k.Name); err != nil {
+		t.Fatal(err)
+	}
+	r.controller.Wake(k.Namespace, k.Name)
+	r.until("it is looked into", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 }
