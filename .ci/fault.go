@@ -7,7 +7,7 @@
 // lane. The parts of a lane run one after the other, the lanes side by side: one
 // for what waits (for leases to end, for servers to come back) and one for what
 // computes, which is given less of the processor when both want it, so that the
-// times of the first stay honest. A test tells its figures in log lines that
+// times of the first stay honest; and one aside for what is long and needs little. A test tells its figures in log lines that
 // begin with "fault: ".
 package main
 
