@@ -28,6 +28,7 @@ func (a *Agent) keep(ctx context.Context) error {
 	}
 	a.board.touch()
 	var kept []byte
+	rested := -1 // the number of jobs that had ended when memory was given back last
 	for {
 		select {
 		case <-ctx.Done():
@@ -40,7 +41,7 @@ func (a *Agent) keep(ctx context.Context) error {
 				a.keepPicture(ctx, now, &kept)
 			}
 		case <-rest.C:
-			a.rest()
+			rested = a.rest(rested)
 			a.board.forget(a.gone)
 			if err := a.runs.recount(ctx, a.cfg.Store); err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot count the history", "err", err)
@@ -57,15 +58,23 @@ func (a *Agent) gone(namespace, name, uid string) bool {
 
 // rest gives memory back to the system once after a burst of work: an agent
 // waits most of its life, and what it waits with is what a board has to spare.
-func (a *Agent) rest() {
+// Without jobs since the last time, what the heap is about to grow into again stays:
+// each time costs a collection. It returns how many jobs have ended.
+func (a *Agent) rest(before int) (ended int) {
 	if len(a.controller.Live()) > 0 {
-		return
+		return before
 	}
+	ended = a.runs.ended()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	if m.HeapSys-m.HeapReleased > m.HeapAlloc+spare {
+	needs := m.HeapAlloc
+	if ended == before {
+		needs = max(needs, m.NextGC+m.NextGC/10)
+	}
+	if m.HeapSys-m.HeapReleased > needs+spare {
 		debug.FreeOSMemory()
 	}
+	return ended
 }
 
 // spare is the memory beyond the live heap, in bytes, that is not worth a

@@ -26,6 +26,7 @@ type runs struct {
 	mu    stdsync.Mutex // guards all below
 	worst map[string]map[int64]byte
 	total int
+	added int
 }
 
 func newRuns() *runs { return &runs{worst: map[string]map[int64]byte{}} }
@@ -84,6 +85,14 @@ func (r *runs) add(repository, state string, at time.Time) {
 	defer r.mu.Unlock()
 	r.put(repository, state, at)
 	r.total++
+	r.added++
+}
+
+// ended is how many jobs have ended since the start.
+func (r *runs) ended() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.added
 }
 
 // put needs the lock.

@@ -26,6 +26,7 @@ type Mirrors struct {
 
 	mu      sync.Mutex // guards all below; never held while something waits
 	mirrors map[string]*mirror
+	holders []*mirror                // of the listings that are kept, oldest first
 	hosts   map[string]chan struct{} // tokens: requests that run at a host
 	clients map[[32]byte]*http.Client
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -74,8 +75,32 @@ func (c *call) keep(l *listing) {
 	}
 	m := c.m.mirror(c.addr)
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.listed = l
+	m.mu.Unlock()
+	if l != nil {
+		c.m.hold(m)
+	}
+}
+
+// listingsKept is how many listings are kept at a time. A fetch comes at once or
+// not at all: of a thousand repositories that are looked at each minute nearly none
+// has anything new.
+const listingsKept = 16
+
+// hold notes that a mirror keeps a listing, and drops the oldest one of too many.
+func (m *Mirrors) hold(mi *mirror) {
+	m.mu.Lock()
+	m.holders = append(slices.DeleteFunc(m.holders, func(other *mirror) bool { return other == mi }), mi)
+	var oldest *mirror
+	if len(m.holders) > listingsKept {
+		oldest, m.holders = m.holders[0], slices.Delete(m.holders, 0, 1)
+	}
+	m.mu.Unlock()
+	if oldest != nil {
+		oldest.mu.Lock()
+		defer oldest.mu.Unlock()
+		oldest.listed = nil
+	}
 }
 
 // kept gives the listing of a moment ago, once.

@@ -168,3 +168,35 @@ func TestRemarks(t *testing.T) {
 		t.Errorf("%d bytes are kept", len(r.tail))
 	}
 }
+
+// TestFewListingsAreKept: what a look has shown is held for a fetch that follows at
+// once, not for all the Repositories that have nothing new.
+func TestFewListingsAreKept(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("one", map[string]string{"a": "1"})
+	m := openMirrors(t, Options{})
+	const many = 3 * listingsKept
+	for i := range many {
+		name := fmt.Sprintf("r%d.git", i)
+		if err := os.Symlink(o.bare, filepath.Join(s.root, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Resolve(t.Context(), s.remote(name), "main"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := 0
+	for _, mi := range m.mirrors {
+		if mi.listed != nil {
+			held++
+		}
+	}
+	if held != listingsKept || len(m.holders) != listingsKept {
+		t.Errorf("%d listings are kept of %d, want %d", held, many, listingsKept)
+	}
+	if _, st := syncRef(t, m, s.remote(fmt.Sprintf("r%d.git", many-1)), "main"); st.Requests != 1 {
+		t.Errorf("%d requests for a fetch after a look, want 1", st.Requests)
+	}
+}

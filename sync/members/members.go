@@ -86,6 +86,8 @@ type Members struct {
 	wall      time.Time // the same by the wall clock alone
 	turn      int64     // of the holders of the Lease, that of this process
 	again     chan struct{}
+	told      string // who may act, as told last
+	refused   bool   // somebody asked while this agent might not act
 }
 
 // New returns the members as an agent with these options sees them. It asks
@@ -131,7 +133,11 @@ func (m *Members) mine(namespace, name string, could func(Scope) bool) bool {
 		return true
 	}
 	now := time.Now()
-	return m.holds(now) && m.roll.keeper(now, namespace, name, could) == m.name
+	if !m.holds(now) {
+		m.refused = true
+		return false
+	}
+	return m.roll.keeper(now, namespace, name, could) == m.name
 }
 
 // holds says that this agent is a member and may act.
@@ -392,10 +398,28 @@ func (m *Members) changes(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.again:
+			m.news()
 		case <-timer.C:
+			if !m.news() {
+				continue // who would have expired has renewed its Lease
+			}
 		}
 		m.o.Changed()
 	}
+}
+
+// news says that who may act is not who was told of last, or that this agent was
+// asked while it might not: that has to be asked again.
+func (m *Members) news() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	standing := fmt.Sprint(m.holds(now), m.roll.names(now))
+	if standing == m.told && !m.refused {
+		return false
+	}
+	m.told, m.refused = standing, false
+	return true
 }
 
 // tidy deletes a Lease whose agent has been gone for long.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -523,5 +524,38 @@ func TestHereNames(t *testing.T) {
 		}
 		a.stop()
 		b.stop()
+	})
+}
+
+// TestNothingIsToldOfRenewals: agents that renew their Leases have nothing looked at
+// again, but one that was asked while it was cut off has.
+func TestNothingIsToldOfRenewals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf()
+		var told atomic.Int32
+		a, b := s.agent(t, "id-a", 0), s.agent(t, "id-b", 0)
+		a.stop()
+		a.o.Changed = func() { told.Add(1) }
+		a.start(t)
+		pass(time.Minute)
+		told.Store(0)
+		pass(time.Hour)
+		if n := told.Load(); n != 0 {
+			t.Errorf("changes were told %d times in an hour of renewals", n)
+		}
+		a.link.cut(true)
+		pass(a.o.Expiry * 3 / 4)
+		if a.Mine("ns", "repo", nil) {
+			t.Error("an agent that is cut off acts")
+		}
+		a.link.cut(false)
+		told.Store(0)
+		pass(2 * a.o.Expiry)
+		if told.Load() == 0 {
+			t.Error("what was refused is not asked again")
+		}
+		b.stop()
+		a.stop()
 	})
 }

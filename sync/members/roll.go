@@ -3,6 +3,7 @@ package members
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -72,6 +73,17 @@ func (r *roll) count(now time.Time) (n int) {
 		}
 	}
 	return n
+}
+
+// names are the Leases of the agents that are there, sorted.
+func (r *roll) names(now time.Time) (names []string) {
+	for _, s := range r.seen {
+		if s.live(now) {
+			names = append(names, s.name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // expires is when the next of the agents that are there would be gone.
