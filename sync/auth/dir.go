@@ -47,9 +47,17 @@ func DirSource(dir string) Source {
 
 // readKeys reads the files of one object, in both forms.
 func readKeys(root *os.Root, base string, names []string) (map[string][]byte, error) {
+	below, err := listed(root, base)
+	if err != nil {
+		return nil, err
+	}
 	keys := make(map[string][]byte)
 	for _, k := range names {
-		for _, file := range []string{base + "/" + k, base + "_" + k} {
+		files := []string{base + "/" + k, base + "_" + k}
+		if below != nil && !below[k] {
+			files = files[1:]
+		}
+		for _, file := range files {
 			v, err := readPrivate(root.Open, file)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
@@ -62,6 +70,28 @@ func readKeys(root *os.Root, base string, names []string) (map[string][]byte, er
 		}
 	}
 	return keys, nil
+}
+
+// listed are the names in a directory: most of the keys that there could be are
+// not, and to look for each of them costs more. Nil when the directory may be
+// passed and not read, empty when there is none.
+func listed(root *os.Root, dir string) (map[string]bool, error) {
+	found := map[string]bool{}
+	f, err := root.Open(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return found, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	for _, name := range names {
+		found[name] = true
+	}
+	return found, err
 }
 
 // plainName keeps names that come from the API from being paths.
