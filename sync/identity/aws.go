@@ -19,9 +19,6 @@ type aws struct{ *desk }
 // codeCommit are the hosts of CodeCommit, with a place of one's own in a VPC too.
 var codeCommit = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?git-codecommit(?:-fips)?\.([a-z0-9-]+)(?:\.vpce)?\.amazonaws\.com(?:\.cn)?$`)
 
-// errNoKeys says that a source of keys is not configured here.
-var errNoKeys = errNotSet
-
 // Credentials implements Provider. A password is good for 15 minutes and for one
 // repository, and costs no call: each look-up has a new one. What is kept are
 // keys that AWS has lent.
@@ -67,23 +64,22 @@ func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func
 	if !r.Own() && !r.Trusted {
 		return awsKeys{}, nil, invalid("sign for CodeCommit", "%s has no keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", r.Place)
 	}
-	source, mint := "", (func(context.Context) (lent, error))(nil)
+	chosen := profile{role: role{arn: env("AWS_ROLE_ARN"), session: env("AWS_ROLE_SESSION_NAME"), file: env("AWS_WEB_IDENTITY_TOKEN_FILE")}}
 	var err error
-	profile := profile{role: role{arn: env("AWS_ROLE_ARN"), session: env("AWS_ROLE_SESSION_NAME"), file: env("AWS_WEB_IDENTITY_TOKEN_FILE")}}
-	if profile.role.arn == "" || profile.role.file == "" {
-		profile, err = p.profile(r)
+	if chosen.role.arn == "" || chosen.role.file == "" {
+		chosen, err = p.profile(r)
 	}
+	source := "role " + chosen.role.arn
+	var mint func(context.Context) (lent, error)
 	switch {
-	case err != nil && !errors.Is(err, errNoKeys):
+	case err != nil && !errors.Is(err, errNotSet):
 		return awsKeys{}, nil, err
-	case err == nil && profile.role.arn == "":
-		return fixed(profile.keys)
-	case err == nil && profile.role.file != "":
-		source, mint = "role "+profile.role.arn, func(ctx context.Context) (lent, error) { return p.webIdentity(ctx, r, region, profile.role) }
+	case err == nil && chosen.role.arn == "":
+		return fixed(chosen.keys)
+	case err == nil && chosen.role.file != "":
+		mint = func(ctx context.Context) (lent, error) { return p.webIdentity(ctx, r, region, chosen.role) }
 	case err == nil:
-		source, mint = "role "+profile.role.arn, func(ctx context.Context) (lent, error) {
-			return p.assume(ctx, r, region, profile.keys, profile.role)
-		}
+		mint = func(ctx context.Context) (lent, error) { return p.assume(ctx, r, region, chosen.keys, chosen.role) }
 	case env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" || env("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "":
 		source, mint = "container", func(ctx context.Context) (lent, error) { return p.container(ctx, r) }
 	default:

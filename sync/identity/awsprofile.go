@@ -18,7 +18,7 @@ type profile struct {
 // sections are the settings of an INI file, by section.
 type sections map[string]map[string]string
 
-// profile reads the shared files of AWS' tools. errNoKeys when there is none of
+// profile reads the shared files of AWS' tools. errNotSet when there is none of
 // that name. A program that gives keys is not started, and there is nobody to log
 // in by a browser.
 func (p *aws) profile(r Request) (profile, error) {
@@ -71,7 +71,7 @@ func (p *aws) profile(r Request) (profile, error) {
 	case name != "":
 		return wrong("it has neither keys nor a role")
 	default:
-		return profile{}, errNoKeys
+		return profile{}, errNotSet
 	}
 	return out, nil
 }

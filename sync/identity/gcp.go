@@ -155,10 +155,10 @@ func (p *gcp) flavoured(ctx context.Context, c call) (answer, error) {
 }
 
 // library has x/oauth2 make a token, with our own calls below it.
-func (p *gcp) library(ctx context.Context, c call, make func(context.Context, *below) (*oauth2.Token, time.Duration, error)) (auth.Token, error) {
+func (p *gcp) library(ctx context.Context, c call, obtain func(context.Context, *below) (*oauth2.Token, time.Duration, error)) (auth.Token, error) {
 	b := &below{d: p.desk, ctx: ctx, c: c}
 	client := &http.Client{Transport: b}
-	made, life, err := make(context.WithValue(ctx, oauth2.HTTPClient, client), b)
+	made, life, err := obtain(context.WithValue(ctx, oauth2.HTTPClient, client), b)
 	switch {
 	case b.failed != nil:
 		return auth.Token{}, b.failed

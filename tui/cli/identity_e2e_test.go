@@ -218,17 +218,19 @@ func TestIdentities(t *testing.T) {
 			return done
 		})
 	}
-	pull("each provider has made three tokens", 3)
+	pull("each provider has made another token", 2)
 	v.revoke(false)
-	pull("a revoked token is replaced", 4)
+	pull("a revoked token is replaced", 3)
 	d.stop(t)
 	d2 := h.daemon(t, flags...) // with GitLab's newest refresh token
-	pull("after a restart", 5)
+	pull("after a restart", 4)
 	for _, r := range h.history(t) {
 		if r.State != "success" {
 			t.Errorf("job %s ended as %s: %+v", r.Name, r.State, r)
 		}
 	}
+	screen := h.terminal(t)
+	screen.shows(t, "via-gitlab")
 	v.revoke(true)
 	var told strings.Builder
 	for _, name := range names {
@@ -242,6 +244,12 @@ func TestIdentities(t *testing.T) {
 		told.WriteString(h.must(t, 0, args...).out)
 	}
 	told.WriteString(h.run(t, "status", "-o", "json").out) // not all is well
+	screen.press(t, "3")
+	screen.shows(t, "5 failing")
+	screen.press(t, "q")
+	if err := screen.end(t); err != nil {
+		t.Error(err)
+	}
 	for _, want := range []string{"service account site@project.iam.gserviceaccount.com", "service principal client of tenant tenant", "role arn:aws:iam::1:role/site", "GitHub App 12, installation 34", "GitLab application app"} {
 		if !strings.Contains(told.String(), want) {
 			t.Errorf("nobody says whose identity fails: %q\n%s", want, tail(told.String(), 4000))
@@ -254,7 +262,7 @@ func TestIdentities(t *testing.T) {
 	d2.stop(t)
 	lines := strings.Split(strings.TrimSpace(private), "\n")
 	secrets := []string{cloudCanary, lines[1], base64.StdEncoding.EncodeToString([]byte(private))[:60]}
-	h.noSecret(t, d.log.String()+d2.log.String()+told.String()+string(command), secrets...)
+	h.noSecret(t, d.log.String()+d2.log.String()+told.String()+screen.screen.String()+string(command), secrets...)
 	// Authorization headers hide it; so do users and passwords joined.
 	for _, log := range []string{d.log.String(), d2.log.String(), told.String()} {
 		for _, user := range []string{"oauth2", "x-access-token", "site@project.iam.gserviceaccount.com"} {
