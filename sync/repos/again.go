@@ -23,9 +23,9 @@ func (r *reconciling) again(ctx context.Context) (time.Time, time.Duration) {
 	at = earlier(at, r.nextToken())
 	r.gatherHook()
 	if r.o.Hooks != nil && r.facts.repo.Status.Health.Healthy {
-		switch retry := r.note.hookAfter; {
-		case retry.After(r.facts.now):
-			at = earlier(at, retry)
+		switch rest := r.note.hookRest(r.facts.now); {
+		case rest > 0:
+			at = earlier(at, r.facts.now.Add(rest))
 		case r.hookDue != "":
 			at = earlier(at, r.facts.now.Add(hookCooldown))
 		}

@@ -292,3 +292,24 @@ func TestTurnsAfterADayOff(t *testing.T) {
 		}
 	}
 }
+
+// nothing is a watch that shows no object.
+type nothing struct{ lister }
+
+func (nothing) Sight(string, string) (api.Sight, bool) { return api.Sight{}, false }
+
+// TestLostJobAfterAWrongClock: a job that was missed first by a clock of years ahead
+// is given up for lost when the clock is right.
+func TestLostJobAfterAWrongClock(t *testing.T) {
+	t.Parallel()
+	r := &reconciling{Controller: &Controller{jobs: nothing{}}, note: &note{missing: at.AddDate(20, 0, 0)}}
+	for _, c := range []struct {
+		after time.Duration
+		gone  bool
+	}{{0, false}, {lostAfter - time.Second, false}, {lostAfter, true}} {
+		r.facts.now = at.Add(c.after)
+		if job, gone := r.sight(api.SyncStatus{State: api.StatePending, Job: "site-sync"}); job || gone != c.gone {
+			t.Errorf("after %s: job %t, gone %t", c.after, job, gone)
+		}
+	}
+}

@@ -170,6 +170,15 @@ func (r *reconciling) hook(parent context.Context) (status map[string]any, chang
 	return nil, false
 }
 
+// hookRest is how long a webhook that could not be made is left alone from now on.
+// A time that is further away than any rest comes from a clock that was wrong.
+func (n *note) hookRest(now time.Time) time.Duration {
+	if rest := n.hookAfter.Sub(now); rest > 0 && rest <= refusedCooldown {
+		return rest
+	}
+	return 0
+}
+
 // makeHook creates the webhook, or gives one that is there a new secret if it is
 // another one or its secret is too old. The zero Hook says that all is well.
 func (r *reconciling) makeHook(ctx context.Context, registry Registry, id string) (forge.Hook, error) {

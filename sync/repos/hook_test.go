@@ -301,3 +301,24 @@ func TestHookOfAnother(t *testing.T) {
 		t.Errorf("hooks %+v, status.webhook %+v", left, repo.Status.Webhook)
 	}
 }
+
+// TestHookAfterAWrongClock: a rest that was set by a clock of years ahead is over
+// when the clock is right.
+func TestHookAfterAWrongClock(t *testing.T) {
+	t.Parallel()
+	const token, years = "glpat-of-the-repository", 20 * 365 * 24 * time.Hour
+	r, host := hookRig(t, token)
+	r.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
+	var refused atomic.Int64
+	host.Fault(func(req *http.Request) *forgetest.Answer {
+		if strings.Contains(req.URL.Path, "/hooks") {
+			refused.Add(1)
+		}
+		return nil
+	})
+	r.ahead.Add(int64(years))
+	eventually(t, "it is tried by the wrong clock", func() bool { r.later(time.Second); return refused.Load() > 0 })
+	host.Token(token, forgetest.Rights{Hooks: true})
+	r.ahead.Store(0)
+	eventually(t, "the webhook is there", func() bool { r.later(0); return len(host.Hooks("team/site")) == 1 })
+}

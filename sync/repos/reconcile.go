@@ -139,7 +139,7 @@ func (r *reconciling) gatherHook() {
 	changed := r.facts.specChanged()
 	r.hookDue = hookDue(url, r.facts.repo.Status.Webhook, changed || r.note.hookOwed, r.facts.now)
 	r.note.hookOwed = r.note.hookOwed || changed && r.hookDue != ""
-	if r.facts.now.Before(r.note.hookAfter) && !changed {
+	if r.note.hookRest(r.facts.now) > 0 && !changed {
 		r.hookDue = ""
 	}
 }
@@ -189,7 +189,7 @@ func (r *reconciling) sight(sync api.SyncStatus) (job, gone bool) {
 		r.note.missing = time.Time{}
 		return false, false
 	}
-	if r.note.missing.IsZero() {
+	if r.note.missing.IsZero() || r.note.missing.After(r.facts.now) { // or by a clock that was wrong
 		r.note.missing = r.facts.now
 	}
 	return false, r.facts.now.Sub(r.note.missing) >= lostAfter
