@@ -283,8 +283,11 @@ func TestNeighbours(t *testing.T) {
 	s.other.atWork.Store(true)
 	eventuallyIn(t, time.Minute, "the agents yield", s.phase(neighbour.Passive))
 	eventuallyIn(t, time.Minute, "the agents have given their leases back", s.noLease)
-	if state := s.agents[0].shares.neighbour.State(); state.By != "grafana" {
-		t.Errorf("the neighbour is %+v", state)
+	if text := s.agents[0].paintControllers().Text(time.Now()); text != "looked after by grafana" {
+		t.Errorf("repositories are %s", text)
+	}
+	if err := s.agents[0].Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "repo-1"}); err == nil {
+		t.Error("a person may believe that a repository is suspended which the other controller looks after")
 	}
 	notes = s.window(shared, every, true)
 	report("the other controller at work", notes)

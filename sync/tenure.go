@@ -45,15 +45,14 @@ func (t linkTenure) Mine(k repos.Key) bool {
 const leaseNamespace = "default"
 
 // newMembers makes this agent, known by an id, one of those that share the
-// Repositories and Connections of an API.
-// A Lease lasts as long as a claim, and is renewed twice as seldom as it could be:
-// nothing is lost while it is away.
+// Repositories and Connections of an API. A Lease lasts twice as long as a claim:
+// what nobody looks after meanwhile is late, and nothing of it is lost.
 func (a *Agent) newMembers(id string) *members.Members {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "limpet"
 	}
-	expiry := cmp.Or(a.cfg.Jobs.Expiry, jobs.DefaultExpiry)
+	expiry := 2 * cmp.Or(a.cfg.Jobs.Expiry, jobs.DefaultExpiry)
 	return members.New(a.client, members.Options{
 		Namespace: cmp.Or(a.cfg.Namespace, leaseNamespace), ID: id, Agent: cmp.Or(a.cfg.Jobs.Agent, host),
 		Scope:  members.Scope{Namespace: a.cfg.Namespace, Selector: a.cfg.Jobs.Selector},

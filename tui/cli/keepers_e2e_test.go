@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -119,5 +120,46 @@ func TestAgentsShareRepositories(t *testing.T) {
 	leases, err := people.Resource(apitest.Leases).Namespace("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(leases.Items) != 1 {
 		t.Errorf("%d leases are left, want that of the killed one; %v", len(leases.Items), err)
+	}
+}
+
+// TestStatusTellsTheNeighbour: where Grafana looks after a Repository, the agent
+// says so and leaves it alone.
+func TestStatusTellsTheNeighbour(t *testing.T) {
+	t.Parallel()
+	server := apitest.Start(t, apitest.Options{})
+	grafana, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(grafana.Close)
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []any{},
+		"git": map[string]any{"url": "https://git.example.com/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder"}}}}
+	u.SetAPIVersion(api.Repositories.GroupVersion().String())
+	u.SetKind("Repository")
+	u.SetName("boards")
+	res := grafana.Resource(api.Repositories).Namespace("default")
+	if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	checked := fmt.Appendf(nil, `{"status":{"health":{"healthy":true,"checked":%d}}}`, time.Now().UnixMilli())
+	if _, err := res.Patch(t.Context(), "boards", "application/merge-patch+json", checked, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	mark := server.Mark(t)
+	h := newHome(t)
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent")+"\n")}
+	d := h.daemon(t)
+	until(t, "status tells the neighbour", func() bool {
+		return strings.Contains(h.run(t, "status").out, "looked after by grafana; it wrote the health of default/boards")
+	})
+	if !strings.Contains(d.log.String(), "looked after by another controller") {
+		t.Errorf("the log says nothing: %s", d.log.String())
+	}
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	if writes := server.Writes(t, mark); len(writes) > 0 {
+		t.Errorf("the agent has written %v", writes)
 	}
 }
