@@ -25,7 +25,7 @@ func checkRefName(name string) error {
 // gives the commit it points to.
 func lookUp(adv *packp.AdvRefs, branch string) (Ref, bool) {
 	if branch == "" {
-		branch = headName(adv)
+		branch = defaultBranch(adv)
 	}
 	for _, name := range []string{"refs/heads/" + branch, branch, "refs/tags/" + branch} {
 		if !strings.HasPrefix(name, "refs/") {
@@ -42,6 +42,24 @@ func lookUp(adv *packp.AdvRefs, branch string) (Ref, bool) {
 		return Ref{Name: id.String(), Hash: id.String()}, true
 	}
 	return Ref{}, false
+}
+
+// defaultBranch is the full name of the branch for who names none: the one of the
+// remote's HEAD, and where that points to no branch that exists, main, master, or
+// the first by name, as Grafana chooses. It is "" where there are no branches.
+func defaultBranch(adv *packp.AdvRefs) string {
+	first := ""
+	for name := range adv.References {
+		if strings.HasPrefix(name, "refs/heads/") && (first == "" || name < first) {
+			first = name
+		}
+	}
+	for _, name := range []string{headName(adv), "refs/heads/main", "refs/heads/master"} {
+		if _, there := adv.References[name]; there {
+			return name
+		}
+	}
+	return first
 }
 
 // headName is the full name of the branch that the remote's HEAD points to, ""

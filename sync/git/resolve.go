@@ -11,9 +11,9 @@ import (
 
 // Resolve asks the remote what a branch stands for now: one ls-remote, no more.
 // branch is a branch, a full name such as refs/pull/1/head, a tag, or the 40
-// digits of a commit; "" is what the remote's HEAD points to. It blocks until
-// the answer, the end of ctx, or Options.Stall of silence. Every error is an
-// *Error.
+// digits of a commit; "" is what the remote's HEAD points to, or where that does
+// not exist main, master, or the first branch by name. It blocks until the answer,
+// the end of ctx, or Options.Stall of silence. Every error is an *Error.
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, branch string) (Ref, error) {
 	c, err := m.begin(ctx, "resolve", r)
 	if err != nil {
@@ -48,11 +48,7 @@ func (c *call) resolve(branch string) (Ref, error) {
 		return ref, nil
 	}
 	if branch == "" {
-		e := &Error{Kind: BranchNotFound, Err: errors.New("its HEAD points to no branch that exists"), Hint: "name a branch"}
-		if _, names := similarBranches(l.refs, "main"); len(names) > 0 {
-			e.Hint = "name a branch: there is " + strings.Join(names, ", ")
-		}
-		return Ref{}, e
+		return Ref{}, &Error{Kind: Empty, Err: errors.New("the repository has no branches"), Hint: "push a first commit to one"}
 	}
 	e := &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no branch %q", clean(branch, 100))}
 	switch near, names := similarBranches(l.refs, branch); {

@@ -83,8 +83,38 @@ func TestResolveEmptyAndUnborn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(o.bare, "HEAD"), []byte("ref: refs/heads/trunk\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	ref, err := m.Resolve(t.Context(), s.remote("unborn.git"), "")
+	if err != nil || ref.Name != "refs/heads/main" {
+		t.Errorf("%+v %v", ref, err)
+	}
+	// A repository may have tags and no branch.
+	o.git("push", "-q", "origin", "HEAD:refs/tags/v1", ":main")
 	_, err = m.Resolve(t.Context(), s.remote("unborn.git"), "")
-	told(t, err, BranchNotFound, "name a branch: there is main")
+	told(t, err, Empty, "no branches")
+}
+
+func TestDefaultBranch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ head, refs, want string }{
+		{"trunk", "main trunk", "trunk"},
+		{"trunk", "b main master", "main"},
+		{"trunk", "b master a", "master"},
+		{"trunk", "b a c", "a"},
+		{"", "b a", "a"},
+		{"trunk", "", ""},
+	} {
+		adv := packp.NewAdvRefs()
+		if c.head != "" {
+			adv.Capabilities.Add(capability.SymRef, "HEAD:refs/heads/"+c.head)
+		}
+		adv.References["refs/tags/0"] = objectID{1}
+		for _, name := range strings.Fields(c.refs) {
+			adv.References["refs/heads/"+name] = objectID{1}
+		}
+		if got := strings.TrimPrefix(defaultBranch(adv), "refs/heads/"); got != c.want {
+			t.Errorf("HEAD %q of %q: %q, want %q", c.head, c.refs, got, c.want)
+		}
+	}
 }
 
 func TestHeadName(t *testing.T) {
