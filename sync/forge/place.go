@@ -55,13 +55,7 @@ func (p Place) Owner() string { return p.Path[:strings.LastIndex(p.Path, "/")] }
 func (p Place) Name() string { return p.Path[strings.LastIndex(p.Path, "/")+1:] }
 
 // escaped is the path for a URL, its slashes kept.
-func (p Place) escaped() string {
-	parts := strings.Split(p.Path, "/")
-	for i, part := range parts {
-		parts[i] = url.PathEscape(part)
-	}
-	return strings.Join(parts, "/")
-}
+func (p Place) escaped() string { return segments(p.Path) }
 
 // knownHosts are those whose kind needs no question.
 var knownHosts = map[string]Kind{

@@ -35,7 +35,7 @@ type cli struct {
 	Doctor     doctorCmd     `cmd:"" help:"Look at host, state file, API and Git hosts, and say what to do next."`
 	Status     statusCmd     `cmd:"" help:"What runs, what failed, and what to do."`
 	Job        jobCmd        `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
-	Repo       repoCmd       `cmd:"" help:"Repositories: create, list, show, pull."`
+	Repo       repoCmd       `cmd:"" help:"Repositories: create, list, show, pull, test, open, suspend, validate."`
 	Connection connectionCmd `cmd:"" help:"Connections to Git hosts: list, show, test."`
 	Drain      drainCmd      `cmd:"" help:"Have the agent finish what runs and claim nothing new."`
 	History    historyCmd    `cmd:"" help:"Finished jobs: list, show, prune."`

@@ -26,6 +26,7 @@ type repoCmd struct {
 	Suspend  repoSuspendCmd  `cmd:"" help:"Have this agent leave a repository alone: it neither looks at it nor asks for pulls."`
 	Resume   repoResumeCmd   `cmd:"" help:"End a suspension."`
 	Test     repoTestCmd     `cmd:"" help:"Look into a repository now: rules, credentials, remote, branch."`
+	Open     repoOpenCmd     `cmd:"" help:"Print the web address of a repository, and open it in a browser where there is one."`
 	Validate repoValidateCmd `cmd:"" help:"Check a file of objects without a server."`
 }
 

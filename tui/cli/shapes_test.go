@@ -67,7 +67,7 @@ func TestShapes(t *testing.T) {
 	for _, call := range []string{
 		"status", "version", "store info", "store check", "store compact", "store backup " + copyTo,
 		"repo list", "repo show boards", "get repositories", "get repository boards", "get secrets",
-		"doctor", "repo test near", "connection list", "connection show lab", "connection test lab",
+		"doctor", "repo open near", "repo test near", "connection list", "connection show lab", "connection test lab",
 		"job list", "job show boards-sync", "job show u1", "history list", "history list --status cancelled", "history show u1",
 		"job cancel boards-sync", "job list", "job retry u1 -q", "repo pull far -q", "delete repository far", "history prune --keep 1", "history prune --older-than 0s", "history list",
 	} {
@@ -156,6 +156,9 @@ func TestTables(t *testing.T) {
 		"repo list -o name":                   "repository/boards\nrepository/near\nrepository/far\n",
 		"repo list -n nowhere":                "NAME   TYPE   HEALTH   SYNC   LAST REF   SYNCED   TARGET\n",
 		"repo list --limit 1 -o name":         "repository/boards\n",
+		"repo open near":                      "https://127.0.0.1:1/ops/near/-/tree/main\n",
+		"repo open boards --print":            "https://git.example.com/boards.git\n",
+		"repo open far -o name":               "repository/far\n",
 		"connection list -o wide":             "NAMESPACE   NAME   TYPE     HEALTH      REASON   USED BY   TOKEN   AGE   TITLE   HOST                  MESSAGE\ndefault     lab    gitlab   unchecked   -        1         -       AGE   Lab     https://127.0.0.1:1   -\n",
 		"connection list -o name":             "connection/lab\n",
 		"job list -o name":                    "job/boards-sync\n",

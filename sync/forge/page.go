@@ -1,0 +1,71 @@
+package forge
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"limpet/sync/auth"
+)
+
+// Page is the address at which a browser shows a directory of a branch; without a
+// branch it is that of the repository. It asks nobody: of a host whose kind is not
+// known it is the repository alone. It is always http or https, without any user
+// name, and the error wraps ErrNone where there can be no page.
+func Page(t Target, branch, dir string) (string, error) {
+	a, err := auth.ParseAddress(t.URL)
+	if err != nil {
+		return "", invalid("find the page", "%w", err)
+	}
+	if a.Scheme == "file" {
+		return "", fmt.Errorf("%w: a local repository has no page", ErrNone)
+	}
+	if strings.Trim(a.Host, "abcdefghijklmnopqrstuvwxyz0123456789.-_:") != "" {
+		return "", invalid("find the page", "its host has a name that no browser takes")
+	}
+	kind, err := t.kind(a)
+	if err != nil && !errors.Is(err, ErrNone) {
+		return "", err
+	}
+	scheme, host, path := a.Scheme, a.HostPort(), strings.Trim(a.Path, "/")
+	if scheme == "ssh" { // its port is no web server's
+		scheme, host = "https", a.Host
+		if strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+	}
+	if kind != "" || a.Scheme == "ssh" {
+		path = strings.TrimSuffix(path, ".git")
+	}
+	page := scheme + "://" + host + "/" + segments(path)
+	branch, dir = strings.TrimPrefix(branch, "refs/heads/"), strings.Trim(dir, "/")
+	if branch == "" {
+		return page, nil
+	}
+	switch kind {
+	case GitHub, GitHubEnterprise:
+		page += "/tree/" + segments(branch)
+	case GitLab:
+		page += "/-/tree/" + segments(branch)
+	case Bitbucket: // a slash would end the name of the branch
+		page += "/src/" + url.PathEscape(branch)
+	case Gitea:
+		page += "/src/branch/" + segments(branch)
+	default:
+		return page, nil
+	}
+	if dir != "" {
+		page += "/" + segments(dir)
+	}
+	return page, nil
+}
+
+// segments escapes each part of a path; its slashes stay.
+func segments(path string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		parts[i] = url.PathEscape(part)
+	}
+	return strings.Join(parts, "/")
+}
