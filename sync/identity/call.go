@@ -29,6 +29,9 @@ const (
 	nearTimeout = 2 * time.Second
 	// maxAnswer is far more than a token and what is said about it. Unit: bytes.
 	maxAnswer = 256 << 10
+	// clockOff is a difference of clocks that may be why a proof is refused. Source:
+	// the 5 minutes that AWS and Entra ID bear, less the way.
+	clockOff = 4 * time.Minute
 	// longestLife bounds what an answer may say of a token's life.
 	longestLife = 24 * time.Hour
 	// mostLines bounds how many sets of certificates have a transport.
@@ -132,9 +135,10 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 
 // judge reads what an answer means.
 func (c call) judge(res *http.Response, data []byte) (answer, error) {
+	now := time.Now()
 	at, err := http.ParseTime(res.Header.Get("Date"))
 	if err != nil {
-		at = time.Now()
+		at = now
 	}
 	status := res.StatusCode
 	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
@@ -164,6 +168,11 @@ func (c call) judge(res *http.Response, data []byte) (answer, error) {
 	case status == http.StatusUnauthorized || status == http.StatusBadRequest:
 		// OAuth tells wrong secrets and ended grants with 400. Source: RFC 6749 §5.2.
 		kind = forge.Unauthorized
+	}
+	if kind == forge.Unauthorized || kind == forge.Forbidden {
+		if at.Sub(now).Abs() > clockOff { // proofs hold for minutes; how far off it is changes, the text does not
+			what = fmt.Errorf("%w (the clock of this host is off by more than %v)", what, clockOff)
+		}
 	}
 	e := c.fail(kind, status, what)
 	if kind == forge.RateLimited || kind == forge.Unavailable {

@@ -109,7 +109,11 @@ func TestServiceAccountErrors(t *testing.T) {
 		kind   forge.ErrorKind
 		text   string
 	}{
-		"refused":  {echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT Signature %s"}`), forge.Unauthorized, "400 Bad Request: invalid_grant: Invalid JWT Signature [redacted]"},
+		"refused": {echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT Signature %s"}`), forge.Unauthorized, "400 Bad Request: invalid_grant: Invalid JWT Signature [redacted]"},
+		"late": {func(w http.ResponseWriter, r *http.Request, f url.Values) {
+			w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+			echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT %s"}`)(w, r, f)
+		}, forge.Unauthorized, "the clock of this host is off by more than 4m0s"},
 		"busy":     {echo(503, `{"error":{"code":503,"message":"try later %s","status":"UNAVAILABLE"}}`), forge.Unavailable, "UNAVAILABLE: try later"},
 		"often":    {echo(429, `{}%s`), forge.RateLimited, "429"},
 		"no token": {echo(200, `{"expires_in":3599,"x":"%s"}`), forge.Protocol, "no token"},

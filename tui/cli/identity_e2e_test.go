@@ -183,7 +183,7 @@ func TestIdentities(t *testing.T) {
 	h.file(t, ".config/limpet/config.yaml", fmt.Sprintf(`git-credentials:
 - url: %[1]s/azure
   provider: azure
-  values: {AZURE_TENANT_ID: tenant, AZURE_CLIENT_ID: client, AZURE_AUTHORITY_HOST: %[1]s}
+  values: {AZURE_TENANT_ID: tenant, AZURE_CLIENT_ID: client, AZURE_AUTHORITY_HOST: http://login.example.test}
   files: {AZURE_CLIENT_SECRET: %[2]s}
 - url: %[1]s/gcp
   provider: gcp
@@ -198,7 +198,8 @@ func TestIdentities(t *testing.T) {
 	for name, text := range map[string]string{"gitlabAppID": "app", "gitlabAppSecret": "app-" + cloudCanary, "gitlabAppRefreshToken": "refresh-0-" + cloudCanary} {
 		h.file(t, "credentials/default.via-gitlab/"+name, text)
 	}
-	h.env = append(h.env, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+cloudCanary))
+	// The authority of Azure is found through the proxy of the environment only.
+	h.env = append(h.env, "HTTP_PROXY="+v.URL, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+cloudCanary))
 	flags := []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git", "--resync-interval", "1s", "--sink-prefix", h.dir}
 	d := h.daemon(t, flags...)
 	names := []string{"aws", "azure", "gcp", "github", "gitlab"}
