@@ -88,6 +88,9 @@ func remoteFinding(repo api.Repository, err error) finding {
 		return finding{}
 	}
 	if _, minted := errors.AsType[*forge.Error](err); minted {
+		if repo.Spec.Connection == nil {
+			return forgeFinding(err, "secure.token") // that of a provider of identities
+		}
 		return forgeFinding(err, "spec.connection.name") // the token of its Connection
 	}
 	kind, text := repo.Spec.Type, gitText(err)
