@@ -17,12 +17,25 @@ type street struct {
 	t *testing.T
 	*Watch
 	boards map[string]*board
+
+	mu     sync.Mutex // guards what follows
 	blind  bool
 	asked  int
 	kind   func() (bool, error)
-
-	mu     sync.Mutex // guards phases
 	phases []string
+}
+
+// set changes what the API is like.
+func (s *street) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// questions takes how often it was asked whose API it is.
+func (s *street) questions() (n int) {
+	s.set(func() { n, s.asked = s.asked, 0 })
+	return n
 }
 
 // board is a Repository.
@@ -35,8 +48,11 @@ type board struct {
 
 func newStreet(t *testing.T, o Options) *street {
 	s := &street{t: t, boards: map[string]*board{}, kind: func() (bool, error) { return false, nil }}
-	o.Now, o.Blind, o.Logger = time.Now, func() bool { return s.blind }, slog.New(slog.DiscardHandler)
-	o.Grafana = func(context.Context) (bool, error) { s.asked++; return s.kind() }
+	o.Now, o.Blind, o.Logger = time.Now, func() (is bool) { s.set(func() { is = s.blind }); return is }, slog.New(slog.DiscardHandler)
+	o.Grafana = func(context.Context) (is bool, err error) {
+		s.set(func() { s.asked++; is, err = s.kind() })
+		return is, err
+	}
 	began := time.Now()
 	o.Changed = func(state State) {
 		s.mu.Lock()
@@ -178,18 +194,19 @@ func TestGrafana(t *testing.T) {
 		s.boards["a"] = &board{made: time.Now(), checked: time.UnixMilli(0)}
 		s.show("a")
 		pass(grace - 1)
-		if s.asked != 0 {
+		if s.questions() != 0 {
 			t.Error("it asks before it has to know")
 		}
 		pass(8 * time.Minute)
-		if s.are(); s.asked < 10 || s.asked > 20 {
-			t.Errorf("it asked %d times", s.asked)
+		s.are()
+		if n := s.questions(); n < 10 || n > 20 {
+			t.Errorf("it asked %d times", n)
 		}
-		s.kind, s.asked = func() (bool, error) { return true, nil }, 0
+		s.set(func() { s.kind = func() (bool, error) { return true, nil } })
 		pass(time.Hour)
 		s.are("active 15m0s")
-		if s.asked != 1 {
-			t.Errorf("it asked %d times", s.asked)
+		if n := s.questions(); n != 1 {
+			t.Errorf("it asked %d times", n)
 		}
 	})
 }
@@ -198,20 +215,20 @@ func TestGrafana(t *testing.T) {
 func TestBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStreet(t, Options{})
-		s.blind = true
+		s.set(func() { s.blind = true })
 		s.boards["a"] = &board{made: time.Now().Add(-time.Hour), by: "limpet", checked: time.Now(), wrote: time.Now()}
 		s.show("a")
 		s.open()
 		pass(10 * time.Minute)
 		s.are()
-		s.blind = false
+		s.set(func() { s.blind = false })
 		pass(silence / looks)
 		s.are("active 10m27s")
 		s.check("a", "grafana")
 		s.are("passive 10m33s")
-		s.blind = true
+		s.set(func() { s.blind = true })
 		pass(time.Hour)
-		s.blind = false
+		s.set(func() { s.blind = false })
 		pass(silence - silence/looks)
 		s.are()
 		pass(silence / looks)
