@@ -1,0 +1,228 @@
+package cli_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+)
+
+// ill is a Repository that something is wrong with.
+type ill struct {
+	name, url, branch         string
+	reason, text, kind, field string        // as it is told
+	cure                      func()        // puts it right
+	within                    time.Duration // of the cure it is well again
+}
+
+// TestIllRepositories: what is wrong with a Repository is told in one patch, and
+// when it is put right the agent finds out by itself: within the minute of the next
+// check, and at once where credentials have changed.
+func TestIllRepositories(t *testing.T) {
+	t.Parallel()
+	server := apitest.Start(t, apitest.Options{})
+	people, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(people.Close)
+	h := newHome(t)
+	repo := apitest.Repo(t, 1, 1)
+	open := apitest.Git(t, apitest.GitOptions{})
+	closed := apitest.Git(t, apitest.GitOptions{User: "git", Password: gitToken})
+	old, fresh := certificate(t, time.Now().Add(-time.Hour)), certificate(t, time.Now().Add(time.Hour))
+	shown := new(atomic.Pointer[tls.Certificate])
+	shown.Store(&old)
+	secure := httptest.NewUnstartedServer(open)
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	secure.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*shown.Load()}}, nil
+	}}
+	secure.StartTLS()
+	unsigned := apitest.Git(t, apitest.GitOptions{TLS: true})
+	ca, err := os.ReadFile(unsigned.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := ln.Addr().String()
+	ln.Close()
+	t.Cleanup(func() { secure.CloseClientConnections(); secure.Close() })
+	h.file(t, "credentials/default.token/token", "wrong")
+	h.file(t, "credentials/default.expired/ca.crt", pemOf(old)+pemOf(fresh))
+	const soon, check = 15 * time.Second, 75 * time.Second
+	all := []ill{
+		{"token", closed.Serve("token.git", repo.Dir), apitest.Branch, "AuthenticationFailed", "it refuses these credentials", "FieldValueInvalid", "secure.token",
+			func() { h.file(t, "credentials/default.token/token", gitToken) }, soon},
+		{"branch", open.Serve("branch.git", repo.Dir), "mian", "InvalidSpec", `there is no branch "mian" (did you mean main?)`, "FieldValueNotFound", "spec.git.branch",
+			func() { repo.Git(t, "branch", "mian", apitest.Branch) }, check},
+		{"dead", "http://" + dead + "/dead.git", apitest.Branch, "ServiceUnavailable", "nothing listens there", "InternalError", "spec.git.url",
+			func() {
+				ln, err := net.Listen("tcp", dead)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open.Serve("dead.git", repo.Dir)
+				again := &httptest.Server{Listener: ln, Config: &http.Server{Handler: open}}
+				again.Start()
+				t.Cleanup(func() { again.CloseClientConnections(); again.Close() })
+			}, check},
+		{"unsigned", unsigned.Serve("unsigned.git", repo.Dir), apitest.Branch, "ServiceUnavailable", "signed by an unknown authority", "InternalError", "spec.git.url",
+			func() { h.file(t, "credentials/default.unsigned/ca.crt", string(ca)) }, soon},
+		{"expired", strings.Replace(open.Serve("expired.git", repo.Dir), open.URL, secure.URL, 1), apitest.Branch, "ServiceUnavailable", "has expired", "InternalError", "spec.git.url",
+			func() { shown.Store(&fresh) }, check},
+	}
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent-0")+"\n")}
+	h.daemon(t, "--controllers", "on", "--credentials-dir", filepath.Join(h.dir, "credentials"), "--max-repositories", fmt.Sprint(len(all)), "--allow-insecure-git")
+	mark := server.Mark(t)
+	create := func(name, url, branch string) {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git", "workflows": []any{},
+			"git":  map[string]any{"url": url, "branch": branch, "path": apitest.Directory},
+			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
+		u.SetAPIVersion(api.Repositories.GroupVersion().String())
+		u.SetKind("Repository")
+		u.SetName(name)
+		if _, err := people.Resource(api.Repositories).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get := func(name string) api.Repository {
+		u, err := people.Resource(api.Repositories).Namespace("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		repo, err := api.RepositoryView(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return repo
+	}
+	// told are the patches of the health of a Repository that the agent has made.
+	told := func(name string) (bodies []string) {
+		for _, r := range server.Writes(t, mark) {
+			if r.User == "agent-0" && r.Method == http.MethodPatch && strings.HasSuffix(r.Path, "/repositories/"+name+"/status") && bytes.Contains(r.Body, []byte(`"/status/health"`)) {
+				bodies = append(bodies, string(r.Body))
+			}
+		}
+		return bodies
+	}
+	ready := func(repo api.Repository) (ready api.Condition) {
+		for _, c := range repo.Status.Conditions {
+			if c.Type == "Ready" {
+				ready = c
+			}
+		}
+		return ready
+	}
+	for _, i := range all {
+		create(i.name, i.url, i.branch)
+	}
+	for _, i := range all {
+		until(t, i.name+": it is told", func() bool { return get(i.name).Status.Health.Checked > 0 })
+		s := get(i.name).Status
+		c := ready(get(i.name))
+		if c.Status != "False" || c.Reason != i.reason || !strings.Contains(c.Message, i.text) {
+			t.Errorf("%s: condition %+v", i.name, c)
+		}
+		if s.Health.Healthy || s.Health.Error != "health" || !slices.Equal(s.Health.Message, []string{c.Message}) || s.Sync.State != api.StateError || !slices.Equal(s.Sync.Message, []string{"Repository is unhealthy"}) {
+			t.Errorf("%s: health %+v, sync %+v", i.name, s.Health, s.Sync)
+		}
+		if e := s.FieldErrors; len(e) != 1 || e[0].Type != i.kind || e[0].Field != i.field || e[0].Detail != c.Message {
+			t.Errorf("%s: fieldErrors %+v", i.name, e)
+		}
+		if n := told(i.name); len(n) != 1 {
+			t.Errorf("%s: %d patches: %q", i.name, len(n), n)
+		}
+	}
+	cured := map[string]time.Time{}
+	for _, i := range all {
+		i.cure()
+		cured[i.name] = time.Now()
+	}
+	for left := slices.Clone(all); len(left) > 0; {
+		pass(t, 100*time.Millisecond)
+		left = slices.DeleteFunc(left, func(i ill) bool {
+			took, s := time.Since(cured[i.name]), get(i.name).Status
+			well := s.Health.Healthy && ready(get(i.name)).Reason == "Available" && len(s.FieldErrors) == 0
+			if well || took > i.within {
+				t.Logf("%s: well %t after %s", i.name, well, took.Round(100*time.Millisecond))
+			}
+			if took > i.within {
+				t.Errorf("%s: still ill after %s: %+v", i.name, took, s)
+			}
+			return well || took > i.within
+		})
+	}
+	for _, i := range all {
+		until(t, i.name+": it is pulled", func() bool {
+			return get(i.name).Status.Sync.State == api.StateSuccess || get(i.name).Status.Sync.State == api.StateWarning
+		})
+	}
+
+	// One Repository too many.
+	mark = server.Mark(t)
+	create("many", open.Serve("many.git", repo.Dir), apitest.Branch)
+	blocked := func(name string) bool {
+		c := ready(get(name))
+		return c.Status == "False" && c.Reason == "QuotaExceeded" && c.Message == fmt.Sprintf("namespace quota exceeded: %d/%d repositories", len(all)+1, len(all))
+	}
+	for _, i := range append(slices.Clone(all), ill{name: "many"}) {
+		until(t, i.name+": it is blocked", func() bool { return blocked(i.name) })
+		if n := told(i.name); len(n) != 1 {
+			t.Errorf("%s: %d patches: %q", i.name, len(n), n)
+		}
+	}
+	if err := people.Resource(api.Repositories).Namespace("default").Delete(t.Context(), "many", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for _, i := range all {
+		until(t, i.name+": it is free", func() bool { return get(i.name).Status.Health.Healthy && ready(get(i.name)).Reason == "Available" })
+	}
+	t.Logf("all are free %s after one has gone", time.Since(began).Round(time.Millisecond))
+}
+
+// certificate is one that has signed itself, for this host.
+func certificate(t *testing.T, until time.Time) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := &x509.Certificate{SerialNumber: big.NewInt(until.UnixNano()), NotBefore: until.Add(-24 * time.Hour), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func pemOf(c tls.Certificate) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}))
+}
