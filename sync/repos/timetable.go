@@ -99,6 +99,9 @@ func (t *timetable) put(k Key, at time.Time, period time.Duration) {
 	} else {
 		heap.Fix(&t.entries, e.index)
 	}
+	if e.index > 0 {
+		return // run waits for an earlier one
+	}
 	select {
 	case t.changed <- struct{}{}:
 	default:
