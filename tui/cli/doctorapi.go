@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
+	"limpet/sync/socket"
 	"limpet/sync/view"
 )
 
@@ -54,7 +55,10 @@ func (p *patient) checkAPI(ctx context.Context) check {
 	defer cancel()
 	began := time.Now()
 	if err := p.client.Check(ctx); err != nil {
-		c.Result, c.Found = checkFail, p.server()+": "+errorText(err)
+		c.Result, c.Found = checkFail, p.server()+": "+strings.ReplaceAll(errorText(err), socket.BaseURL, "the server")
+		if ctx.Err() != nil {
+			c.Found = p.server() + ": no answer within " + askFor.String()
+		}
 		if c.Next = api.Hint(err); c.Next == "" {
 			_, c.Next = classify(err)
 		}

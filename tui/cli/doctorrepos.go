@@ -60,7 +60,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 			}
 			repos = append(repos, one)
 		}
-	case p.snap != nil:
+	case p.snap != nil && (p.snap.API.Synced || !p.snap.AsOf.IsZero()):
 		for _, r := range p.snap.Repos {
 			one := patientRepo{namespace: r.Namespace, name: r.Name, url: r.URL, enabled: r.Enabled, checked: r.Checked, ill: !r.Checked.IsZero() && !r.Healthy}
 			if r.Webhook != nil {
