@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -170,7 +171,7 @@ func TestEndRests(t *testing.T) {
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		o.Unhook = func(context.Context, *unstructured.Unstructured) error {
 			tries <- time.Now()
-			return fmt.Errorf("request %d was refused", len(tries))
+			return fmt.Errorf("request %d to https://git:hunter2@host/ was refused %s", len(tries), strings.Repeat("ä", maxDeleteError))
 		}
 	})
 	r.create(nil, nil)
@@ -184,6 +185,57 @@ func TestEndRests(t *testing.T) {
 		if rest < r.controller.resync*9/10 {
 			t.Errorf("tried again after %s, want %s", rest, r.controller.resync)
 		}
+	}
+	if told := r.until("it is told", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError; len(told) > maxDeleteError || !utf8.ValidString(told) || strings.Contains(told, "hunter2") {
+		t.Errorf("%d bytes: %s", len(told), told)
+	}
+}
+
+// TestEndKeepsItsHelpers: the jobs that clean up after a Repository which goes are
+// not taken for its own.
+func TestEndKeepsItsHelpers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
+	r.create(nil, nil)
+	r.merge(`{"metadata":{"finalizers":["remove-pending-jobs"]}}`)
+	r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
+	eventually(t, "the controller sees the job", func() bool { return len(r.controller.jobs.Sights()) == 1 })
+	r.delete()
+	r.job("site-deleteResources", "deleteResources", nil)
+	eventually(t, "the controller sees both", func() bool { return len(r.controller.jobs.Sights()) == 2 })
+	r.later(runLimit + time.Minute)
+	r.gone()
+	if n := r.count(api.Jobs); n != 2 {
+		t.Errorf("%d jobs are left, want the one that runs and the one that cleans up", n)
+	}
+}
+
+// TestJobIsDroppedAsItWasSeen: one that has been claimed since is not.
+func TestJobIsDroppedAsItWasSeen(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, server, nil)
+			r.create(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
+			r.job("site-push", "push", nil)
+			all := r.client.Resource(api.Jobs).Namespace(r.namespace)
+			seen, err := all.Get(t.Context(), "site-push", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			claimed := seen.DeepCopy()
+			claimed.SetLabels(map[string]string{api.LabelClaim: "1"})
+			if claimed, err = all.Update(t.Context(), claimed, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.controller.server.dropJob(t.Context(), seen); !apierrors.IsConflict(err) {
+				t.Errorf("as it was: %v", err)
+			}
+			if err := r.controller.server.dropJob(t.Context(), claimed); err != nil {
+				t.Errorf("as it is: %v", err)
+			}
+		})
 	}
 }
 

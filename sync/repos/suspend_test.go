@@ -1,9 +1,11 @@
 package repos
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apitest"
 )
@@ -80,4 +82,35 @@ func TestSuspended(t *testing.T) {
 	}
 	r.controller.Wake(k.Namespace, k.Name)
 	r.until("it is looked into", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
+}
+
+// TestSuspensionThatIsOver leaves nothing behind in the state file.
+func TestSuspensionThatIsOver(t *testing.T) {
+	t.Parallel()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	s, err := OpenSuspensions(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, until := range map[string]time.Time{"over": time.Now().Add(-time.Second), "on": time.Now().Add(time.Hour)} {
+		if err := s.Suspend(t.Context(), Suspension{Namespace: "ns", Repository: name, UID: "1", Until: until}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := s.Suspended(t.Context()); err != nil || len(all) != 1 || all[0].Repository != "on" {
+		t.Errorf("%+v %v", all, err)
+	}
+	if was, err := s.Resume(t.Context(), "ns", "none"); was || err != nil {
+		t.Errorf("resume: %t %v", was, err)
+	}
+	if _, err := OpenSuspensions(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := store.Facts(t.Context(), suspendPrefix); err != nil || len(kept) != 1 {
+		t.Errorf("%d are kept, %v", len(kept), err)
+	}
 }

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"errors"
 	"io"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,6 +118,56 @@ func TestOrphansThatCannotGo(t *testing.T) {
 		}
 		if r.object(folders, "repo") != nil {
 			t.Error("the root folder is still there")
+		}
+	})
+}
+
+// TestOrphansThatAreTakenOver: what a person gives to somebody else while its
+// repository goes stays, with the marks of its new owner: taken before it is looked
+// at (top), and between the look and the write (cpu).
+func TestOrphansThatAreTakenOver(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		for verb, leave := range map[string]func(*Orphans, context.Context, *unstructured.Unstructured) (int, error){
+			http.MethodDelete: (*Orphans).Remove, http.MethodPatch: (*Orphans).Release} {
+			r := settled(t, server)
+			repo := r.object(api.Repositories, "repo")
+			var mu sync.Mutex // guards taken
+			taken := map[string]bool{}
+			take := func(name string) {
+				mu.Lock()
+				done := taken[name]
+				taken[name] = true
+				mu.Unlock()
+				if done {
+					return
+				}
+				patch := []byte(`{"metadata":{"annotations":{"` + api.AnnoManagerID + `":"somebody"}}}`)
+				if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+			r.wire.fault = func(req *http.Request) *http.Response {
+				switch {
+				case req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/dashboards/top"):
+					take("top")
+				case req.Method == verb && strings.HasSuffix(req.URL.Path, "/dashboards/cpu") && !strings.Contains(req.Header.Get("Content-Type"), "merge"):
+					take("cpu")
+				}
+				return nil
+			}
+			_, err := leave(NewOrphans(r.options), t.Context(), repo)
+			if verb == http.MethodPatch && err != nil {
+				t.Errorf("it is not looked at again: %v", err)
+			}
+			if len(taken) != 2 {
+				t.Fatalf("%s: only %v was taken; %v", verb, taken, err)
+			}
+			for name := range taken {
+				u := r.object(dashboards, name)
+				if u == nil || u.GetAnnotations()[api.AnnoManagerID] != "somebody" || u.GetAnnotations()[api.AnnoSourcePath] == "" {
+					t.Errorf("%s: dashboard %s of somebody else is gone or changed: %v (%v)", verb, name, u, err)
+				}
+			}
 		}
 	})
 }
