@@ -62,6 +62,8 @@ func TestErrorKinds(t *testing.T) {
 		{"limit, absurd", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
 		{"github's limit", forgetest.Answer{Status: 403, Header: reset, Body: `{"message":"API rate limit exceeded"}`}, RateLimited, ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "rate limit"},
 		{"github's second limit", forgetest.Answer{Status: 403, Body: `{"message":"You have exceeded a secondary rate limit."}`}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "secondary"},
+		{"limit, absurd date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
+		{"limit, absurd reset", forgetest.Answer{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}}, RateLimited, ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "403"},
 		{"down for a while", forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "120"}}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{2 * time.Minute, 2 * time.Minute}, "503"},
 		{"broken", forgetest.Answer{Status: 500, Body: "<html>oops</html>"}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{}, "500 Internal Server Error"},
 		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, Unavailable, ReasonServiceUnavailable, [2]time.Duration{}, "sign-on"},
@@ -223,6 +225,33 @@ func TestRenamed(t *testing.T) {
 	}
 	if kept := h.Hooks("team/new"); len(kept) != 1 || kept[0].Secret != canary {
 		t.Fatalf("%+v", kept)
+	}
+}
+
+// TestRedirectIsChecked: where a redirect may lead from https, and what of it is
+// taken.
+func TestRedirectIsChecked(t *testing.T) {
+	t.Parallel()
+	hosts := New(Options{})
+	defer hosts.Close()
+	c, err := hosts.caller("https://git.example.com/api/v3", creds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for location, want := range map[string]string{
+		"/api/v3/repositories/7":                          "https://git.example.com/api/v3/repositories/7",
+		"https://u:p@GIT.example.com/api/v3/x?y=1#z":      "https://GIT.example.com/api/v3/x?y=1",
+		"http://git.example.com/api/v3/x":                 "",
+		"https://git.example.com:444/api/v3/x":            "",
+		"https://git.example.com.evil.example.com/api/v3": "",
+		"//evil.example.com/api/v3/x":                     "",
+		"":                                                "",
+		"https://%zz":                                     "",
+	} {
+		to, err := c.redirect(c.origin, location)
+		if (err == nil) != (want != "") || err == nil && to.String() != want {
+			t.Errorf("%q: %v %v, want %q", location, to, err, want)
+		}
 	}
 }
 

@@ -112,7 +112,7 @@ func (r *Remote) List(ctx context.Context) ([]Hook, error) {
 			return nil, unseen(err)
 		}
 		all = append(all, found...)
-		if !more || len(found) == 0 {
+		if !more {
 			break
 		}
 	}

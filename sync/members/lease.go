@@ -37,7 +37,7 @@ func read(u *unstructured.Unstructured) (record, bool) {
 	if u.GetLabels()[labelRole] != role || rec.holder == "" || seconds <= 0 {
 		return rec, false
 	}
-	rec.expiry = min(time.Duration(seconds)*time.Second, maxExpiry)
+	rec.expiry = time.Duration(min(seconds, int64(maxExpiry/time.Second))) * time.Second
 	rec.scope.Namespace = u.GetAnnotations()[annoNamespace]
 	if s := u.GetAnnotations()[annoSelector]; s != "" {
 		selector, err := labels.Parse(s)

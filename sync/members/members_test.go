@@ -329,7 +329,13 @@ func TestCopiedState(t *testing.T) {
 		if _, none := keepers([]*life{second, third}); none > 0 {
 			t.Errorf("nobody looks after %d objects", none)
 		}
-		second.stop()
+		fourth := s.agent(t, "a", 0)
+		pass(time.Second)
+		second.stop() // it holds nothing any more
+		if left, _ := s.count(); left != 2 {
+			t.Error("who does not hold the lease has given it back")
+		}
+		fourth.stop()
 		pass(DefaultExpiry + DefaultRenew + settle)
 		if _, none := keepers([]*life{first, third}); none > 0 {
 			t.Errorf("nobody looks after %d objects after the copy is gone", none)
@@ -498,6 +504,8 @@ func TestRestsAndGoesOn(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add("h", "a", "ns", "a in (b)", int64(60), true)
 	f.Add("", "", "", "((", int64(-1), true)
+	f.Add("h", "a", "", "", int64(maxExpiry), true)
+	f.Add("h", "a", "", "", int64(1)<<62, true)
 	f.Fuzz(func(t *testing.T, holder, agent, namespace, selector string, seconds int64, ours bool) {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"holderIdentity": holder, "leaseDurationSeconds": seconds}}}
 		if ours {
