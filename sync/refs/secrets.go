@@ -98,7 +98,7 @@ func (w *Watcher) follow(ctx context.Context) {
 // stream follows the Secrets of a scope until ctx ends.
 func (w *Watcher) stream(ctx context.Context, s scope) {
 	pause := firstPause
-	for told := false; w.o.Client.Await(ctx) == nil; {
+	for w.o.Client.Await(ctx) == nil {
 		began := time.Now()
 		err := w.followOnce(ctx, s)
 		if ctx.Err() != nil {
@@ -111,10 +111,9 @@ func (w *Watcher) stream(ctx context.Context, s scope) {
 		switch {
 		case isDenied(err):
 			wait = denied
-			if !told && apierrors.IsForbidden(err) {
+			if _, said := w.said.LoadOrStore(s.namespace, true); !said && apierrors.IsForbidden(err) {
 				w.o.Logger.Info("Secrets may not be watched here: one that changes has effect at the next check, within a minute where something is wrong", "namespace", s.namespace, "err", err)
 			}
-			told = true
 		case err != nil:
 			w.o.Logger.Debug("cannot watch Secrets", "namespace", s.namespace, "err", err, "next_try_in", wait)
 			fallthrough

@@ -38,6 +38,12 @@ func bubble(t *testing.T, dir string, test func(w *Watcher, o *told)) {
 	})
 }
 
+// pass lets the time of the bubble pass, and all come to rest.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // TestBurst: a burst of changes is told once, a second after it has begun; what
 // comes later is told again, and Connections come first.
 func TestBurst(t *testing.T) {
@@ -49,16 +55,16 @@ func TestBurst(t *testing.T) {
 		w.SawSecret("ns", "s2", "1")
 		synctest.Wait()
 		for n := range 9 {
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 			w.SawSecret("ns", "s1", fmt.Sprint("burst ", n))
 			w.SawSecret("ns", "s2", fmt.Sprint("burst ", n))
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if !reflect.DeepEqual(o.users, []Thing{conn, a}) || o.at[0] != 100*time.Millisecond+settle || o.at[1] != o.at[0]+gap {
 			t.Errorf("told %v at %v", o.users, o.at)
 		}
 		w.SawSecret("ns", "s1", "later")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if !reflect.DeepEqual(o.users, []Thing{conn, a, a}) {
 			t.Errorf("told %v", o.users)
 		}
@@ -75,7 +81,7 @@ func TestCrowd(t *testing.T) {
 		}
 		w.SawSecret("ns", "s1", "1")
 		w.SawSecret("ns", "s1", "2")
-		time.Sleep(settle + crowd*gap)
+		pass(settle + crowd*gap)
 		if len(o.users) != crowd {
 			t.Fatalf("told %d", len(o.users))
 		}
@@ -96,7 +102,7 @@ func TestPoll(t *testing.T) {
 		w.Use(a, byName(thing(File, "a")), byName(thing(File, "c")))
 		w.Use(b, byName(thing(File, "b")))
 		w.Use(conn, byName(thing(File, "c")))
-		time.Sleep(time.Minute)
+		pass(time.Minute + pollLeast/4) // not while it polls
 		for n, step := range []struct {
 			change func()
 			want   []Thing
@@ -120,11 +126,11 @@ func TestPoll(t *testing.T) {
 		} {
 			o.users = nil
 			step.change()
-			time.Sleep(pollLeast + settle + 2*gap)
+			pass(pollLeast + settle + 2*gap)
 			if !reflect.DeepEqual(o.users, step.want) {
 				t.Errorf("step %d: told %v, want %v", n+1, o.users, step.want)
 			}
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 	})
 }
