@@ -195,9 +195,6 @@ func TestIdentities(t *testing.T) {
 	for name, text := range map[string]string{"githubAppID": "12", "githubAppInstallationID": "34", "githubAppPrivateKey": private, "githubAppBaseURL": v.URL + "/api/v3"} {
 		h.file(t, "credentials/default.via-github/"+name, text)
 	}
-	for name, text := range map[string]string{"gitlabAppID": "app", "gitlabAppSecret": "app-" + cloudCanary, "gitlabAppRefreshToken": "refresh-0-" + cloudCanary} {
-		h.file(t, "credentials/default.via-gitlab/"+name, text)
-	}
 	// The authority of Azure is found through the proxy of the environment only.
 	h.env = append(h.env, "HTTP_PROXY="+v.URL, "AWS_ENDPOINT_URL_STS="+v.URL, "AWS_ROLE_ARN=arn:aws:iam::1:role/site", "AWS_WEB_IDENTITY_TOKEN_FILE="+h.file(t, "credentials/projected", "projected-"+cloudCanary))
 	flags := []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--allow-insecure-git", "--resync-interval", "1s", "--sink-prefix", h.dir}
@@ -205,6 +202,16 @@ func TestIdentities(t *testing.T) {
 	names := []string{"aws", "azure", "gcp", "github", "gitlab"}
 	for _, name := range names {
 		v.git.Serve(name+"/site.git", repo.Dir)
+		if name == "gitlab" { // sealed in the embedded API
+			site := fmt.Sprintf(`{apiVersion: provisioning.grafana.app/v0alpha1, kind: Repository, metadata: {name: via-gitlab, namespace: default, annotations: {limpet/git-provider: gitlab, limpet/sink-dir: %q}},
+				spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled: true, target: folder, intervalSeconds: 86400}},
+				secure: {gitlabAppID: {create: app}, gitlabAppSecret: {create: "app-%[5]s"}, gitlabAppRefreshToken: {create: "refresh-0-%[5]s"}}}`,
+				filepath.Join(h.dir, "sinks", name), v.URL+"/gitlab/site.git", apitest.Branch, apitest.Directory, cloudCanary)
+			if r := h.feed(t, site, "apply", "-f", "-"); r.code != 0 || strings.Contains(r.err, "unknown") {
+				t.Fatalf("exit %d: %s", r.code, r.err)
+			}
+			continue
+		}
 		h.must(t, 0, "repo", "create", "via-"+name, "--url", v.URL+"/"+name+"/site.git", "--branch", apitest.Branch, "--path", apitest.Directory, "--interval", "24h",
 			"--sink-dir", filepath.Join(h.dir, "sinks", name))
 	}
