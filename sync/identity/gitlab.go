@@ -5,9 +5,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"limpet/sync/auth"
@@ -18,7 +18,12 @@ import (
 // have one of their own, personal, group, project and OAuth tokens take oauth2.
 // For an OAuth application it exchanges refresh tokens. GitLab takes no token of
 // another party for Git, so there is no exchange of such.
-type gitlab struct{ *desk }
+type gitlab struct {
+	*desk
+
+	mu      sync.Mutex // guards unsaved; never held over a call
+	unsaved map[string]string
+}
 
 // Credentials implements Provider.
 func (p *gitlab) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
@@ -36,7 +41,10 @@ func (p *gitlab) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 	case p.o.Vault == nil:
 		return nil, invalid("use provider gitlab", "a refresh token is good once, and there is no place to keep the next one")
 	}
-	key := r.key("https://" + r.Address.HostPort())
+	name := app.vaultName(r.Address.HostPort())
+	p.save(ctx, name)
+	// One for all places that give the same refresh token: it is good once.
+	key := auth.TokenKey{Owner: "GitLab application " + app.id, Secret: name, Scope: r.Address.HostPort()}
 	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.refresh(ctx, r, app) })
 	if err != nil {
 		return nil, err
@@ -48,21 +56,15 @@ func (p *gitlab) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 // person has got for it.
 type application struct{ id, secret, redirect, refresh string }
 
-// held is what the vault keeps: the newest refresh token, and the one that it
-// goes back to. When a person gives another one, that is used.
-type held struct {
-	Given  string `json:"given"` // hash
-	Newest string `json:"newest"`
-}
-
 // gitlabLife is how long an access token lives where the answer does not say.
 // Source: GitLab 15.0.
 const gitlabLife = 2 * time.Hour
 
-// vaultName is where the refresh token of a place is kept.
-func vaultName(r Request, app application) string {
-	sum := sha256.Sum256([]byte(r.Place + "\x00" + r.Address.HostPort() + "\x00" + app.id))
-	return "gitlab-refresh/" + hex.EncodeToString(sum[:8])
+// vaultName is where the refresh tokens that replace the given one are kept. When
+// a person gives another one, that begins anew.
+func (a application) vaultName(host string) string {
+	sum := sha256.Sum256([]byte(host + "\x00" + a.id + "\x00" + a.refresh))
+	return "gitlab-refresh/" + hex.EncodeToString(sum[:16])
 }
 
 // refresh exchanges the newest refresh token for an access token and the next
@@ -71,17 +73,12 @@ func vaultName(r Request, app application) string {
 // disk ends the authorization, and a person has to give another token. Source:
 // GitLab, "OAuth 2.0 identity provider API".
 func (p *gitlab) refresh(ctx context.Context, r Request, app application) (auth.Token, error) {
-	sum := sha256.Sum256([]byte(app.refresh))
-	given, name := hex.EncodeToString(sum[:]), vaultName(r, app)
-	newest := app.refresh
-	text, err := p.o.Vault.Secret(ctx, name)
+	name := app.vaultName(r.Address.HostPort())
+	newest, err := p.newest(ctx, name)
 	if err != nil {
 		return auth.Token{}, invalid("use provider gitlab", "read the refresh token that is kept: %w", err)
 	}
-	var kept held
-	if json.Unmarshal(text, &kept) == nil && kept.Given == given && kept.Newest != "" {
-		newest = kept.Newest
-	}
+	newest = cmp.Or(newest, app.refresh)
 	form := url.Values{"grant_type": {"refresh_token"}, "client_id": {app.id}, "refresh_token": {newest}}
 	if app.secret != "" {
 		form.Set("client_secret", app.secret)
@@ -101,16 +98,49 @@ func (p *gitlab) refresh(ctx context.Context, r Request, app application) (auth.
 		token, err = living(answered.Token, gitlabLife)
 	}
 	if answered.Refresh != "" {
-		text, bad := json.Marshal(held{Given: given, Newest: answered.Refresh})
-		if bad == nil {
-			bad = p.o.Vault.PutSecret(context.WithoutCancel(ctx), name, text)
-		}
-		if bad != nil {
-			return auth.Token{}, c.fail(forge.Refused, 0, bad)
-		}
+		p.hold(name, answered.Refresh)
+		p.save(context.WithoutCancel(ctx), name)
 	}
 	if err != nil {
 		return auth.Token{}, c.fail(forge.Protocol, 0, err)
 	}
 	return token, nil
+}
+
+// newest is the refresh token that has replaced the given one, "" when none has.
+// What could not be saved yet comes before what is saved.
+func (p *gitlab) newest(ctx context.Context, name string) (string, error) {
+	p.mu.Lock()
+	unsaved := p.unsaved[name]
+	p.mu.Unlock()
+	if unsaved != "" {
+		return unsaved, nil
+	}
+	saved, err := p.o.Vault.Secret(ctx, name)
+	return string(saved), err
+}
+
+func (p *gitlab) hold(name, refresh string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unsaved == nil {
+		p.unsaved = map[string]string{}
+	}
+	p.unsaved[name] = refresh
+}
+
+// save keeps a refresh token. When it cannot, because the disk is full, the token
+// stays in memory and each look-up tries again.
+func (p *gitlab) save(ctx context.Context, name string) {
+	p.mu.Lock()
+	unsaved := p.unsaved[name]
+	p.mu.Unlock()
+	if unsaved == "" || p.o.Vault.PutSecret(ctx, name, []byte(unsaved)) != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unsaved[name] == unsaved {
+		delete(p.unsaved, name)
+	}
 }

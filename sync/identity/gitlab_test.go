@@ -1,6 +1,8 @@
 package identity
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -9,6 +11,19 @@ import (
 
 	"limpet/sync/forge"
 )
+
+// full is a vault that may have no room.
+type full struct {
+	memory
+	full bool
+}
+
+func (f *full) PutSecret(ctx context.Context, name string, plain []byte) error {
+	if f.full {
+		return errors.New("no space left on device")
+	}
+	return f.memory.PutSecret(ctx, name, plain)
+}
 
 func TestGitLabTokens(t *testing.T) {
 	t.Parallel()
@@ -62,6 +77,26 @@ func TestGitLabRefresh(t *testing.T) {
 			t.Errorf("the name %q holds a secret", name)
 		}
 	}
+	// The same keys at another place are the same authorization.
+	p.must(t)
+	c.requests()
+	p.owner, p.lookup.Provider = true, "gitlab"
+	p.must(t)
+	equal(t, "requests of another place", c.requests(), nil)
+	p.owner, p.lookup.Provider = false, ""
+	p.restart(t)
+	// A full disk: the next one is in memory until there is room.
+	disk := p.vault
+	p.vault = &full{memory: disk.(memory), full: true}
+	p.restart(t)
+	p.must(t).Refused()
+	p.must(t)
+	p.vault.(*full).full = false
+	p.must(t)
+	p.vault = disk
+	p.restart(t)
+	p.must(t)
+	equal(t, "requests around a full disk", c.requests(), []string{request(4), request(5), request(6)})
 	// A person authorizes anew: what was given counts again.
 	valid = "refresh-9-" + canary
 	p.keys["gitlabAppRefreshToken"] = []byte(valid)

@@ -129,7 +129,7 @@ func New(o Options) *Identities {
 	all.providers["azure"] = &azure{desk("azure"), arcAgent, arcTokens}
 	all.providers["gcp"] = &gcp{desk("gcp")}
 	all.providers["github"] = &github{desk("github")}
-	all.providers["gitlab"] = &gitlab{desk("gitlab")}
+	all.providers["gitlab"] = &gitlab{desk: desk("gitlab")}
 	return all
 }
 
