@@ -27,6 +27,7 @@
 //	hooksecret.go  what it is signed with, before and after the host has it
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
+//	trial.go       the same look at one of them, step by step, for a person
 //	renewed.go     that what they use has changed
 //	neighbour.go   nothing of all this where another program does it
 //

@@ -227,3 +227,30 @@ func TestDoctorOnDeadNetwork(t *testing.T) {
 		t.Errorf("nobody there: %+v", refused)
 	}
 }
+
+// TestDoctorKnowsRepositoriesWithoutTheAPI: what the daemon has seen last serves
+// where the API is away, and what it has not seen yet is not taken for nothing.
+func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
+	t.Parallel()
+	away := check{"api", checkFail, "away", ""}
+	seen := []view.Repo{{Namespace: "a", Name: "boards", URL: "https://git.lab/boards.git", Enabled: true, Checked: time.Now(), Health: "401", Webhook: &view.Webhook{ID: "7", LastEvent: time.Now()}}}
+	for name, tt := range map[string]struct {
+		snap  *view.Snapshot
+		known int // -1 = not known
+	}{
+		"no daemon":               {nil, -1},
+		"never read":              {&view.Snapshot{}, -1},
+		"read":                    {&view.Snapshot{API: view.API{Synced: true}, Repos: seen}, 1},
+		"kept from before":        {&view.Snapshot{AsOf: time.Now(), Repos: seen}, 1},
+		"read, and there is none": {&view.Snapshot{API: view.API{Synced: true}}, 0},
+	} {
+		p := &patient{snap: tt.snap}
+		repos, c := p.repositories(t.Context(), away)
+		if (repos == nil) != (tt.known < 0) || repos != nil && len(repos) != tt.known || (c.Result == checkSkipped) != (tt.known < 0) {
+			t.Errorf("%s: %+v %+v", name, repos, c)
+		}
+		if tt.known == 1 && (!repos[0].ill || !repos[0].hooked || repos[0].url == "" || !repos[0].enabled) {
+			t.Errorf("%s: %+v", name, repos[0])
+		}
+	}
+}
