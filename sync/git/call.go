@@ -128,7 +128,7 @@ func (c *call) checkRemote() error {
 	switch a.Scheme {
 	case "http":
 		if creds != nil && (creds.Password != "" || creds.Bearer != "") && !c.remote.AllowInsecure {
-			return refuse(errors.New("credentials would go over plain http"), "use https, or allow insecure http for this repository")
+			return refuse(errors.New("credentials would go over plain http"), "use https, or start the agent with --allow-insecure-git")
 		}
 	case "file":
 		if !c.m.localAllowed(a.Path) {

@@ -94,7 +94,10 @@ func (s *statusReport) judge() {
 		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
 	for _, repo := range s.Live.Repos {
-		if repo.SyncState == api.StateError {
+		switch {
+		case !repo.Checked.IsZero() && !repo.Healthy:
+			s.Why = append(s.Why, fmt.Sprintf("%s is not healthy: %s: limpet --namespace %s repo show %s", repo.Name, repo.Health, repo.Namespace, repo.Name))
+		case repo.SyncState == api.StateError:
 			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: limpet --namespace %s repo show %s", repo.Name, repo.Namespace, repo.Name))
 		}
 	}
