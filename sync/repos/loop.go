@@ -71,8 +71,13 @@ const mostTries = 3
 // retryAfter is the rest before the second try; the next is twice as long.
 const retryAfter = 2 * time.Second
 
-// movedRest is the rest after a patch that did not fit any more.
-const movedRest = time.Second
+// movedRest is the rest after a patch that did not fit any more, and mostMoves how
+// often in a row that may be because somebody else was faster. Beyond that the
+// server has another reason, which a person has to know of.
+const (
+	movedRest = time.Second
+	mostMoves = 10
+)
 
 // handle looks into one object and sets its next time.
 func (l *loop) handle(ctx context.Context, k Key) {
@@ -82,16 +87,17 @@ func (l *loop) handle(ctx context.Context, k Key) {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errWaits):
 		return
-	case errors.Is(err, errMoved):
-		// The watch shows what has come between, or shows it soon.
-		l.times.set(k, time.Now().Add(movedRest), movedRest)
-		return
 	case err == nil:
 		l.failed(k, false)
 		l.times.set(k, next, period)
 		return
 	}
 	n := l.failed(k, true)
+	if errors.Is(err, errMoved) && n <= mostMoves {
+		// The watch shows what has come between, or shows it soon.
+		l.times.set(k, time.Now().Add(movedRest), movedRest)
+		return
+	}
 	pause := l.resync
 	if passes(err) && n < mostTries {
 		pause = retryAfter << (n - 1)

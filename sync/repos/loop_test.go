@@ -1,0 +1,35 @@
+package repos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestPatchThatNeverFits: a server that refuses a patch again and again is asked
+// quickly at first, as somebody else may have been faster, and then like one that
+// fails, and a person is told.
+func TestPatchThatNeverFits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		looks := 0
+		l := newLoop("repository", nil, func(context.Context, Key) (time.Time, time.Duration, error) {
+			looks++
+			return time.Time{}, 0, fmt.Errorf("%w: no", errMoved)
+		}, time.Minute, func(time.Duration) {}, slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second)
+		defer cancel()
+		l.queue.Add(Key{"ns", "site"})
+		if err := l.run(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Count(log.String(), "cannot look after"); looks != mostMoves+11 || told != 11 {
+			t.Errorf("%d looks in ten minutes, told %d times", looks, told)
+		}
+	})
+}
