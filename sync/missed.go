@@ -99,11 +99,10 @@ func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
 	defer cancel()
 	d.missed.drop(key) // a push from here on counts anew
 	_, err := d.agent.client.Submit(ctx, key.namespace, key.name, map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, nil)
-	var away *api.AwayError
 	switch {
 	case err == nil:
 		d.agent.board.note(view.Event{At: time.Now(), Level: "info", Repo: key.name, Text: "webhook: pull queued for a push that came during the last one"})
-	case apierrors.IsAlreadyExists(err), errors.As(api.Away(err), &away):
+	case mayPass(err):
 		d.missed.mu.Lock()
 		d.missed.all[key] = true
 		d.missed.mu.Unlock()
@@ -112,4 +111,10 @@ func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
 		d.agent.log.Debug("a missed push is not pulled", "repo", key.name, "namespace", key.namespace, "err", err)
 	}
 	return true
+}
+
+// mayPass says that a pull which was not taken may be taken later.
+func mayPass(err error) bool {
+	_, away := errors.AsType[*api.AwayError](api.Away(err))
+	return away || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err)
 }

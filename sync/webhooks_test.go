@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -324,6 +326,20 @@ func TestPushDuringAPull(t *testing.T) {
 	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Sight("default", "x-sync"); return !ok })
 	if resp := deliver(t, url, hookSecret, "4"); resp.StatusCode != 202 {
 		t.Errorf("a third pull was made for two pushes: %s", resp.Status)
+	}
+}
+
+// TestMissedPushIsTriedAgain: after which answers of the API.
+func TestMissedPushIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	jobs := api.Jobs.GroupResource()
+	for err, want := range map[error]bool{
+		apierrors.NewAlreadyExists(jobs, "x-sync"): true, apierrors.NewInternalError(errors.New("etcd")): true, apierrors.NewTooManyRequests("", 1): true,
+		apierrors.NewForbidden(jobs, "", nil): false, apierrors.NewNotFound(jobs, "x"): false, apierrors.NewBadRequest("no"): false,
+	} {
+		if got := mayPass(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
 	}
 }
 

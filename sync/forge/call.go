@@ -177,7 +177,10 @@ func (c *caller) redirect(from *url.URL, location string) (*url.URL, error) {
 // unanswered says why no answer was had. net/http puts the URL in front, with its
 // query; it is left out.
 func (c *caller) unanswered(parent context.Context, r request, err error) *Error {
-	if parent.Err() != nil {
+	switch {
+	case errors.Is(parent.Err(), context.DeadlineExceeded): // the caller's, which is shorter than ours
+		return c.fail(r, Unavailable, 0, errors.New("no complete answer in time"))
+	case parent.Err() != nil:
 		return c.fail(r, Cancelled, 0, context.Cause(parent))
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
