@@ -3,14 +3,15 @@ package forge
 import (
 	"context"
 	"net/http"
-	"net/url"
 )
 
 // bitbucket is a repository at Bitbucket Cloud. Source:
 // developer.atlassian.com/cloud/bitbucket/rest, webhooks and repositories.
-type bitbucket struct {
-	*caller
-	place Place
+type bitbucket struct{ registry[bitbucketHook] }
+
+func newBitbucket(c *caller, p Place) *bitbucket {
+	return &bitbucket{registry[bitbucketHook]{caller: c, place: p, list: "/repositories/" + p.escaped() + "/hooks", size: "pagelen",
+		change: http.MethodPut, read: bitbucketHook.hook, write: bitbucketForm}}
 }
 
 func (b *bitbucket) events() []string {
@@ -37,33 +38,13 @@ func bitbucketForm(h Hook) bitbucketHook {
 
 func (b *bitbucket) path(rest string) string { return "/repositories/" + b.place.escaped() + rest }
 
+// hooks is another: a list is an object here, which says itself whether it goes on.
 func (b *bitbucket) hooks(ctx context.Context, page int) ([]Hook, bool, error) {
 	list, err := ask[struct {
 		Values []bitbucketHook `json:"values"`
 		Next   string          `json:"next"`
-	}](ctx, b.caller, request{op: "list webhooks of " + b.place.Path, method: http.MethodGet, path: b.path("/hooks"), query: pageOf(page, "pagelen")})
+	}](ctx, b.caller, request{op: "list webhooks of " + b.place.Path, method: http.MethodGet, path: b.list, query: pageOf(page, b.size)})
 	return hooksOf(list.Values, bitbucketHook.hook), list.Next != "", err
-}
-
-func (b *bitbucket) hook(ctx context.Context, id string) (Hook, error) {
-	h, err := ask[bitbucketHook](ctx, b.caller, request{op: "read webhook of " + b.place.Path, method: http.MethodGet, path: b.path("/hooks/" + url.PathEscape(id))})
-	return h.hook(), err
-}
-
-func (b *bitbucket) create(ctx context.Context, h Hook) (Hook, error) {
-	made, err := ask[bitbucketHook](ctx, b.hiding(h.Secret), request{op: "create webhook of " + b.place.Path, method: http.MethodPost,
-		path: b.path("/hooks"), body: bitbucketForm(h)})
-	return made.hook(), err
-}
-
-func (b *bitbucket) edit(ctx context.Context, h Hook) (Hook, error) {
-	made, err := ask[bitbucketHook](ctx, b.hiding(h.Secret), request{op: "edit webhook of " + b.place.Path, method: http.MethodPut,
-		path: b.path("/hooks/" + url.PathEscape(h.ID)), body: bitbucketForm(h)})
-	return made.hook(), err
-}
-
-func (b *bitbucket) remove(ctx context.Context, id string) error {
-	return send(ctx, b.caller, request{op: "delete webhook of " + b.place.Path, method: http.MethodDelete, path: b.path("/hooks/" + url.PathEscape(id))})
 }
 
 func (b *bitbucket) facts(ctx context.Context) (Facts, error) {

@@ -168,19 +168,19 @@ func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (
 	case GitHub, GitHubEnterprise:
 		c.sign = bearer(creds)
 		c.header = githubHeader
-		r.host = &github{c, place}
+		r.host = newGitHub(c, place)
 	case GitLab:
 		c.sign = bearer(creds)
-		r.host = &gitlab{c, place}
+		r.host = newGitLab(c, place)
 	case Bitbucket:
 		c.sign = bearer(creds)
 		if t.Email != "" { // the API token of a person, not of a repository
 			c.sign = basic(t.Email, creds)
 		}
-		r.host = &bitbucket{c, place}
+		r.host = newBitbucket(c, place)
 	case Gitea:
 		c.sign = giteaToken(creds)
-		r.host = &gitea{c, place}
+		r.host = newGitea(c, place)
 	}
 	return r, nil
 }

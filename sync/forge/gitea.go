@@ -11,9 +11,11 @@ import (
 
 // gitea is a repository at Gitea or Forgejo. Source: the swagger page of either,
 // repository hooks, repositories and branches.
-type gitea struct {
-	*caller
-	place Place
+type gitea struct{ registry[giteaHook] }
+
+func newGitea(c *caller, p Place) *gitea {
+	return &gitea{registry[giteaHook]{caller: c, place: p, list: "/repos/" + p.escaped() + "/hooks", size: "limit",
+		change: http.MethodPatch, read: giteaHook.hook, write: giteaForm, more: hasNext}}
 }
 
 func (g *gitea) events() []string { return []string{"push", "pull_request"} }
@@ -37,7 +39,10 @@ func (h giteaHook) hook() Hook {
 }
 
 func giteaForm(h Hook) giteaHook {
-	out := giteaHook{Type: "gitea", Active: true, Events: h.Events, Config: map[string]string{"url": h.URL, "content_type": "json"}}
+	out := giteaHook{Active: true, Events: h.Events, Config: map[string]string{"url": h.URL, "content_type": "json"}}
+	if h.ID == "" { // it cannot be changed
+		out.Type = "gitea"
+	}
 	if h.Secret != "" {
 		out.Config["secret"] = string(h.Secret)
 	}
@@ -45,39 +50,6 @@ func giteaForm(h Hook) giteaHook {
 }
 
 func (g *gitea) path(rest string) string { return "/repos/" + g.place.escaped() + rest }
-
-func (g *gitea) hooks(ctx context.Context, page int) ([]Hook, bool, error) {
-	r := request{op: "list webhooks of " + g.place.Path, method: http.MethodGet, path: g.path("/hooks"), query: pageOf(page, "limit")}
-	a, err := g.do(ctx, r)
-	if err != nil {
-		return nil, false, err
-	}
-	found, err := into[[]giteaHook](g.caller, r, a)
-	return hooksOf(found, giteaHook.hook), hasNext(a.header), err
-}
-
-func (g *gitea) hook(ctx context.Context, id string) (Hook, error) {
-	h, err := ask[giteaHook](ctx, g.caller, request{op: "read webhook of " + g.place.Path, method: http.MethodGet, path: g.path("/hooks/" + url.PathEscape(id))})
-	return h.hook(), err
-}
-
-func (g *gitea) create(ctx context.Context, h Hook) (Hook, error) {
-	made, err := ask[giteaHook](ctx, g.hiding(h.Secret), request{op: "create webhook of " + g.place.Path, method: http.MethodPost,
-		path: g.path("/hooks"), body: giteaForm(h)})
-	return made.hook(), err
-}
-
-func (g *gitea) edit(ctx context.Context, h Hook) (Hook, error) {
-	form := giteaForm(h)
-	form.Type = "" // cannot be changed
-	made, err := ask[giteaHook](ctx, g.hiding(h.Secret), request{op: "edit webhook of " + g.place.Path, method: http.MethodPatch,
-		path: g.path("/hooks/" + url.PathEscape(h.ID)), body: form})
-	return made.hook(), err
-}
-
-func (g *gitea) remove(ctx context.Context, id string) error {
-	return send(ctx, g.caller, request{op: "delete webhook of " + g.place.Path, method: http.MethodDelete, path: g.path("/hooks/" + url.PathEscape(id))})
-}
 
 func (g *gitea) facts(ctx context.Context) (Facts, error) {
 	f, err := ask[struct {

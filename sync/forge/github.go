@@ -16,9 +16,11 @@ var githubHeader = map[string]string{"Accept": "application/vnd.github+json", "X
 
 // github is a repository at GitHub or GitHub Enterprise.
 // Source: docs.github.com/rest, webhooks, repos and branch protection.
-type github struct {
-	*caller
-	place Place
+type github struct{ registry[githubHook] }
+
+func newGitHub(c *caller, p Place) *github {
+	return &github{registry[githubHook]{caller: c, place: p, list: "/repos/" + p.escaped() + "/hooks", size: "per_page",
+		change: http.MethodPatch, read: githubHook.hook, write: githubForm, more: hasNext}}
 }
 
 func (g *github) events() []string { return []string{"push", "pull_request"} }
@@ -46,8 +48,11 @@ func (h githubHook) hook() Hook {
 }
 
 func githubForm(h Hook) githubHook {
-	out := githubHook{Name: "web", Active: true, Events: h.Events,
+	out := githubHook{Active: true, Events: h.Events,
 		Config: githubConfig{URL: h.URL, ContentType: "json", InsecureSSL: "0", Secret: string(h.Secret)}}
+	if h.ID == "" { // it cannot be changed
+		out.Name = "web"
+	}
 	if h.InsecureTLS {
 		out.Config.InsecureSSL = "1"
 	}
@@ -55,47 +60,6 @@ func githubForm(h Hook) githubHook {
 }
 
 func (g *github) path(rest string) string { return "/repos/" + g.place.escaped() + rest }
-
-func (g *github) hooks(ctx context.Context, page int) ([]Hook, bool, error) {
-	r := request{op: "list webhooks of " + g.place.Path, method: http.MethodGet, path: g.path("/hooks"), query: pageOf(page, "per_page")}
-	a, err := g.do(ctx, r)
-	if err != nil {
-		return nil, false, err
-	}
-	found, err := into[[]githubHook](g.caller, r, a)
-	return hooksOf(found, githubHook.hook), hasNext(a.header), err
-}
-
-func hooksOf[T any](found []T, hook func(T) Hook) []Hook {
-	out := make([]Hook, len(found))
-	for i, f := range found {
-		out[i] = hook(f)
-	}
-	return out
-}
-
-func (g *github) hook(ctx context.Context, id string) (Hook, error) {
-	h, err := ask[githubHook](ctx, g.caller, request{op: "read webhook of " + g.place.Path, method: http.MethodGet, path: g.path("/hooks/" + url.PathEscape(id))})
-	return h.hook(), err
-}
-
-func (g *github) create(ctx context.Context, h Hook) (Hook, error) {
-	made, err := ask[githubHook](ctx, g.hiding(h.Secret), request{op: "create webhook of " + g.place.Path, method: http.MethodPost,
-		path: g.path("/hooks"), body: githubForm(h)})
-	return made.hook(), err
-}
-
-func (g *github) edit(ctx context.Context, h Hook) (Hook, error) {
-	form := githubForm(h)
-	form.Name = "" // cannot be changed
-	made, err := ask[githubHook](ctx, g.hiding(h.Secret), request{op: "edit webhook of " + g.place.Path, method: http.MethodPatch,
-		path: g.path("/hooks/" + url.PathEscape(h.ID)), body: form})
-	return made.hook(), err
-}
-
-func (g *github) remove(ctx context.Context, id string) error {
-	return send(ctx, g.caller, request{op: "delete webhook of " + g.place.Path, method: http.MethodDelete, path: g.path("/hooks/" + url.PathEscape(id))})
-}
 
 func (g *github) facts(ctx context.Context) (Facts, error) {
 	f, err := ask[struct {

@@ -10,9 +10,12 @@ import (
 
 // gitlab is a project at GitLab. Source: docs.gitlab.com/api, project webhooks,
 // projects and branches.
-type gitlab struct {
-	*caller
-	place Place
+type gitlab struct{ registry[gitlabHook] }
+
+func newGitLab(c *caller, p Place) *gitlab {
+	return &gitlab{registry[gitlabHook]{caller: c, place: p, list: "/projects/" + url.PathEscape(p.Path) + "/hooks", size: "per_page",
+		change: http.MethodPut, read: gitlabHook.hook, write: gitlabForm,
+		more: func(h http.Header) bool { return hasNext(h) || h.Get("X-Next-Page") != "" }}}
 }
 
 func (g *gitlab) events() []string { return []string{"merge_requests_events", "push_events"} }
@@ -58,37 +61,6 @@ func gitlabForm(h Hook) gitlabHook {
 
 func (g *gitlab) path(rest string) string {
 	return "/projects/" + url.PathEscape(g.place.Path) + rest
-}
-
-func (g *gitlab) hooks(ctx context.Context, page int) ([]Hook, bool, error) {
-	r := request{op: "list webhooks of " + g.place.Path, method: http.MethodGet, path: g.path("/hooks"), query: pageOf(page, "per_page")}
-	a, err := g.do(ctx, r)
-	if err != nil {
-		return nil, false, err
-	}
-	found, err := into[[]gitlabHook](g.caller, r, a)
-	return hooksOf(found, gitlabHook.hook), hasNext(a.header) || a.header.Get("X-Next-Page") != "", err
-}
-
-func (g *gitlab) hook(ctx context.Context, id string) (Hook, error) {
-	h, err := ask[gitlabHook](ctx, g.caller, request{op: "read webhook of " + g.place.Path, method: http.MethodGet, path: g.path("/hooks/" + url.PathEscape(id))})
-	return h.hook(), err
-}
-
-func (g *gitlab) create(ctx context.Context, h Hook) (Hook, error) {
-	made, err := ask[gitlabHook](ctx, g.hiding(h.Secret), request{op: "create webhook of " + g.place.Path, method: http.MethodPost,
-		path: g.path("/hooks"), body: gitlabForm(h)})
-	return made.hook(), err
-}
-
-func (g *gitlab) edit(ctx context.Context, h Hook) (Hook, error) {
-	made, err := ask[gitlabHook](ctx, g.hiding(h.Secret), request{op: "edit webhook of " + g.place.Path, method: http.MethodPut,
-		path: g.path("/hooks/" + url.PathEscape(h.ID)), body: gitlabForm(h)})
-	return made.hook(), err
-}
-
-func (g *gitlab) remove(ctx context.Context, id string) error {
-	return send(ctx, g.caller, request{op: "delete webhook of " + g.place.Path, method: http.MethodDelete, path: g.path("/hooks/" + url.PathEscape(id))})
 }
 
 func (g *gitlab) facts(ctx context.Context) (Facts, error) {

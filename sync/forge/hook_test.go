@@ -158,6 +158,18 @@ func TestHookAdoptsForeign(t *testing.T) {
 	})
 }
 
+// TestHookInPlaceOfOneThatIsGone: who knows only the id of that one creates another.
+func TestHookInPlaceOfOneThatIsGone(t *testing.T) {
+	t.Parallel()
+	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {
+		r, before := remoteOf(t, h, kind, path), len(h.Hooks(path))
+		made, err := r.Create(t.Context(), Hook{ID: "4711", URL: hookURL, Secret: canary})
+		if err != nil || made.ID == "4711" || len(h.Hooks(path)) != before+1 {
+			t.Fatalf("%+v %v", made, err)
+		}
+	})
+}
+
 // TestHookRace: another agent makes the hook between the list and the create.
 func TestHookRace(t *testing.T) {
 	t.Parallel()

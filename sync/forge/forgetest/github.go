@@ -91,6 +91,9 @@ func (c *call) githubHook(hook *Hook) map[string]any {
 
 // take writes a form into a hook, and says what is wrong with it.
 func (f githubHook) take(hook *Hook) string {
+	if (f.Name == "web") != (hook.ID == "") {
+		return "the name is web, and stays so"
+	}
 	url, _ := f.Config["url"].(string)
 	if !strings.HasPrefix(url, "http") {
 		return "url is missing a scheme"

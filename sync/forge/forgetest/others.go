@@ -195,6 +195,9 @@ func (c *call) giteaHook(hook *Hook) map[string]any {
 }
 
 func giteaTake(form map[string]any, hook *Hook) any {
+	if (form["type"] == "gitea") != (hook.ID == "") {
+		return map[string]any{"message": "Invalid hook type"}
+	}
 	config, _ := form["config"].(map[string]any)
 	hook.URL, _ = config["url"].(string)
 	hook.ContentType, _ = config["content_type"].(string)
