@@ -2,6 +2,7 @@ package sync
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,8 +49,9 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 	return auth.RuleFiles(a.cfg.GitRules, url)
 }
 
-// renewed has an object looked into whose credentials are not what they were.
-// Tokens that were made with those of before are not used again.
+// renewed has an object looked into whose credentials are not what they were, and
+// the Repositories that use a Connection. Tokens that were made with those of before
+// are not used again.
 func (a *Agent) renewed(user refs.Thing) {
 	switch user.Kind {
 	case refs.Repository:
@@ -61,6 +63,20 @@ func (a *Agent) renewed(user refs.Thing) {
 			}
 		}
 		a.links.Renewed(user.Namespace, user.Name)
+		a.references.Changed(user)
+	}
+}
+
+// sawConnection tells which version of a Connection there is: it changes with what
+// it is to be, and with what became of that. nil is none.
+func (a *Agent) sawConnection(namespace, name string, u *unstructured.Unstructured) {
+	version := ""
+	if u != nil {
+		healthy, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
+		version = fmt.Sprint(u.GetUID(), " ", u.GetGeneration(), " ", healthy)
+	}
+	if a.references != nil {
+		a.references.Saw(refs.Thing{Kind: refs.Connection, Namespace: namespace, Name: name}, version)
 	}
 }
 
@@ -69,9 +85,9 @@ func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, 
 	switch {
 	case a.references == nil:
 	case err == nil:
-		a.references.SawSecret(namespace, name, api.MarkOf(u).Version)
+		a.references.Saw(refs.Thing{Kind: refs.Secret, Namespace: namespace, Name: name}, api.MarkOf(u).Version)
 	case apierrors.IsNotFound(err):
-		a.references.SawSecret(namespace, name, "")
+		a.references.Saw(refs.Thing{Kind: refs.Secret, Namespace: namespace, Name: name}, "")
 	}
 }
 

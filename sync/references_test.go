@@ -79,6 +79,54 @@ func TestCredentialsThatChange(t *testing.T) {
 	}
 }
 
+// TestConnectionThatStaysWell: a Repository is looked into when its Connection gets a
+// token that the host takes, but not for this Repository; whether the token is in a
+// Secret or in the Connection itself.
+func TestConnectionThatStaysWell(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"secret", "connection"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			c := &credentialCase{t: t, host: forgetest.New(t, forgetest.Options{}), dir: t.TempDir()}
+			c.host.Token("right", forgetest.Rights{})
+			c.host.Token("other", forgetest.Rights{})
+			server := apitest.Git(t, apitest.GitOptions{Accept: func(user, token, path string) bool { return token == "right" }})
+			server.Serve("team/site.git", apitest.Repo(t, 1, 1).Dir)
+			c.host.Behind(server)
+			c.a, _ = newAgent(t, func(cfg *Config) { cfg.AllowInsecureGit = true })
+			start(t, c.a.Run)
+			secure := map[string]any{"name": "creds"}
+			if where == "connection" {
+				secure = map[string]any{"create": "right"}
+			}
+			c.setSecret("right")
+			c.create("Connection", "link", map[string]any{"title": "Link", "type": "gitlab", "url": c.host.URL}, map[string]any{"token": secure})
+			c.create("Repository", "site", map[string]any{"title": "Site", "type": "gitlab", "gitlab": map[string]any{"url": c.host.URL + "/team/site", "branch": apitest.Branch},
+				"connection": map[string]any{"name": "link"}, "sync": map[string]any{"enabled": false, "target": "folder"}}, nil)
+			res := c.a.client.Resource(api.Connections).Namespace("default")
+			well := func() bool {
+				u, err := res.Get(t.Context(), "link", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				view, err := api.ConnectionView(u)
+				return err == nil && view.Status.Health.Healthy && view.Status.ObservedGeneration == u.GetGeneration()
+			}
+			eventually(t, "the connection is well", well)
+			c.health("with the right token", true)
+			for _, token := range []string{"other", "right"} {
+				if where == "secret" {
+					c.setSecret(token)
+				} else if _, err := res.Patch(t.Context(), "link", types.MergePatchType, []byte(`{"secure":{"token":{"create":"`+token+`"}}}`), metav1.PatchOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				c.health("with token "+token, token == "right")
+				eventually(t, "the connection stays well", well)
+			}
+		})
+	}
+}
+
 // credentialCase is an agent with a Repository whose credentials change.
 type credentialCase struct {
 	t    *testing.T

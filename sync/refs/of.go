@@ -12,8 +12,8 @@ import (
 const webhookSecret = "webhookSecret"
 
 // Of is all that the credentials of a Repository or a Connection may come from, as
-// the object says: its Secrets and its files. A Repository has those of the files of
-// its Connection too, but not those of its Secrets, which the Connection has.
+// the object says: its Secrets, its files, its Connection and the files of that. The
+// Secrets of a Connection are used by the Connection.
 func Of(u *unstructured.Unstructured) (wants []Want) {
 	want := func(kind, name string) {
 		w := Want{Thing: Thing{kind, u.GetNamespace(), name}}
@@ -24,6 +24,7 @@ func Of(u *unstructured.Unstructured) (wants []Want) {
 	want(File, u.GetName())
 	connection, _, _ := unstructured.NestedString(u.Object, "spec", "connection", "name")
 	want(File, connection)
+	want(Connection, connection)
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
 	for _, field := range slices.Sorted(maps.Keys(secure)) {
 		if field == webhookSecret {

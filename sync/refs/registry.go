@@ -141,6 +141,13 @@ func (r *Registry) Saw(t Thing, version string, set labels.Set) []Thing {
 	return slices.SortedFunc(maps.Keys(again), compare)
 }
 
+// Users are those who use a thing by its name, in order.
+func (r *Registry) Users(t Thing) []Thing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(r.users[t]), compare)
+}
+
 // Used are the things of a kind that are used by name, in order, and the
 // namespaces where some are chosen by labels.
 func (r *Registry) Used(kind string) (things []Thing, namespaces []string) {

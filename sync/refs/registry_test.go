@@ -108,6 +108,9 @@ func TestUse(t *testing.T) {
 	if !reflect.DeepEqual(things, []Thing{s1, s2}) || !reflect.DeepEqual(namespaces, []string{"ns"}) {
 		t.Errorf("used %v, namespaces %v", things, namespaces)
 	}
+	if users := r.Users(s1); !reflect.DeepEqual(users, []Thing{a, b}) || r.Users(thing(File, "s1")) != nil {
+		t.Errorf("users %v", users)
+	}
 	if gone := r.Absent(Secret, "ns", map[string]bool{"s2": true}); !reflect.DeepEqual(gone, []Thing{s1}) {
 		t.Errorf("absent %v", gone)
 	}
@@ -159,7 +162,7 @@ func TestOf(t *testing.T) {
 		want []Want
 	}{
 		{"a repository of its own", map[string]any{"secure": map[string]any{"token": map[string]any{"name": "s1"}}}, []Want{byName(thing(File, "x")), byName(s1)}},
-		{"one that uses a connection", map[string]any{"spec": map[string]any{"connection": map[string]any{"name": "c"}}}, []Want{byName(thing(File, "x")), byName(thing(File, "c"))}},
+		{"one that uses a connection", map[string]any{"spec": map[string]any{"connection": map[string]any{"name": "c"}}}, []Want{byName(thing(File, "x")), byName(thing(File, "c")), byName(conn)}},
 		{"two fields of one secret, none, and that of its webhook", map[string]any{"secure": map[string]any{"token": map[string]any{"name": "s1"}, "ca": map[string]any{"name": "s1"},
 			"key": map[string]any{"name": "s2"}, "other": map[string]any{}, "webhookSecret": map[string]any{"name": "s3"}}}, []Want{byName(thing(File, "x")), byName(s1), byName(s2)}},
 		{"nonsense", map[string]any{"secure": "x", "spec": map[string]any{"connection": "c"}}, []Want{byName(thing(File, "x"))}},

@@ -239,10 +239,10 @@ func (r *rig) read(name string) {
 	u, err := r.client.Resource(r.resource).Namespace(r.namespace).Get(r.t.Context(), name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		r.w.SawSecret(r.namespace, name, "")
+		r.w.Saw(r.thing(Secret, name), "")
 	case err != nil:
 		r.t.Fatal(err)
 	default:
-		r.w.SawSecret(r.namespace, name, api.MarkOf(u).Version)
+		r.w.Saw(r.thing(Secret, name), api.MarkOf(u).Version)
 	}
 }

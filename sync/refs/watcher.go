@@ -13,7 +13,7 @@
 // Who uses something says so (Use) before reading any of it, each time it looks,
 // all at once and in place of what it said before, so at no time is a thing in use
 // that nobody watches for it. And who reads something tells which version that was
-// (SawSecret, SawFiles), since a watch may show the next one only: whoever comes
+// (Saw, SawFiles), since a watch may show the next one only: whoever comes
 // first, the reader or the watch, the other one then shows another version, and all
 // users look again. A change that was seen twice, or in the wrong order, is one look
 // too many and nothing else.
@@ -98,11 +98,12 @@ func (w *Watcher) Use(user Thing, wants ...Want) {
 	}
 }
 
-// SawSecret notes which version of a Secret somebody has read, "" for none; see
-// api.MarkOf.
-func (w *Watcher) SawSecret(namespace, name, version string) {
-	w.saw(Thing{Secret, namespace, name}, version, nil)
-}
+// Saw notes which version of a thing somebody has read or seen, "" for none. Of
+// Secrets it is that of api.MarkOf.
+func (w *Watcher) Saw(t Thing, version string) { w.saw(t, version, nil) }
+
+// Changed says that those who use a thing have to look again, whatever its version.
+func (w *Watcher) Changed(t Thing) { w.again(w.registry.Users(t)) }
 
 // SawFiles notes that somebody is about to read the files of an object.
 func (w *Watcher) SawFiles(namespace, name string) {
@@ -118,12 +119,16 @@ func (w *Watcher) SawPath(path string) {
 
 func (w *Watcher) saw(t Thing, version string, labels map[string]string) {
 	again := w.registry.Saw(t, version, labels)
-	if len(again) == 0 {
-		return
+	if len(again) > 0 {
+		w.o.Logger.Debug("has changed", "kind", t.Kind, "namespace", t.Namespace, "name", t.Name, "users", len(again))
+		w.again(again)
 	}
-	w.o.Logger.Debug("has changed", "kind", t.Kind, "namespace", t.Namespace, "name", t.Name, "users", len(again))
+}
+
+// again has users told.
+func (w *Watcher) again(users []Thing) {
 	w.mu.Lock()
-	for _, user := range again {
+	for _, user := range users {
 		w.due[user] = true
 	}
 	w.mu.Unlock()

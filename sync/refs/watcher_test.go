@@ -51,19 +51,19 @@ func TestBurst(t *testing.T) {
 	bubble(t, "", func(w *Watcher, o *told) {
 		w.Use(a, byName(s1), byName(s2))
 		w.Use(conn, byName(s2))
-		w.SawSecret("ns", "s1", "1")
-		w.SawSecret("ns", "s2", "1")
+		w.Saw(s1, "1")
+		w.Saw(s2, "1")
 		synctest.Wait()
 		for n := range 9 {
 			pass(100 * time.Millisecond)
-			w.SawSecret("ns", "s1", fmt.Sprint("burst ", n))
-			w.SawSecret("ns", "s2", fmt.Sprint("burst ", n))
+			w.Saw(s1, fmt.Sprint("burst ", n))
+			w.Saw(s2, fmt.Sprint("burst ", n))
 		}
 		pass(time.Minute)
 		if !reflect.DeepEqual(o.users, []Thing{conn, a}) || o.at[0] != 100*time.Millisecond+settle || o.at[1] != o.at[0]+gap {
 			t.Errorf("told %v at %v", o.users, o.at)
 		}
-		w.SawSecret("ns", "s1", "later")
+		w.Saw(s1, "later")
 		pass(time.Minute)
 		if !reflect.DeepEqual(o.users, []Thing{conn, a, a}) {
 			t.Errorf("told %v", o.users)
@@ -79,8 +79,8 @@ func TestCrowd(t *testing.T) {
 		for n := range crowd {
 			w.Use(thing(Repository, fmt.Sprint(n)), byName(s1))
 		}
-		w.SawSecret("ns", "s1", "1")
-		w.SawSecret("ns", "s1", "2")
+		w.Saw(s1, "1")
+		w.Saw(s1, "2")
 		pass(settle + crowd*gap)
 		if len(o.users) != crowd {
 			t.Fatalf("told %d", len(o.users))

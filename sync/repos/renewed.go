@@ -51,16 +51,11 @@ func (c *Controller) Renewed(namespace, name string) {
 }
 
 // Renewed has a Connection checked now, because its credentials are not what they
-// were, and the Repositories that use it. It never blocks.
+// were. It never blocks.
 func (c *Connections) Renewed(namespace, name string) {
 	k := Key{namespace, name}
 	c.wish(k, anyway)
 	c.queue.Add(k)
-	for _, s := range c.o.Repositories.repos.Sights() {
-		if s.Namespace() == namespace && s.Text(pathConnection) == name {
-			c.o.Repositories.Renewed(namespace, s.Name())
-		}
-	}
 }
 
 // wish notes that the health of an object is to be checked. It is taken by the next
