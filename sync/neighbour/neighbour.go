@@ -198,15 +198,16 @@ func (w *Watch) wake() {
 	}
 }
 
-// facts are those of now; the caller holds mu.
-func (w *Watch) facts() facts {
+// facts are those of now; unsure says that the API may be Grafana's. The caller
+// holds mu.
+func (w *Watch) facts(unsure bool) facts {
 	f := facts{now: time.Now(), blind: w.blind, phase: w.state.Phase, foreign: w.state.Seen, own: w.own, grace: w.o.Grace, silence: w.o.Silence}
 	for _, o := range w.objects {
 		if at := w.local(o.created); f.first.IsZero() || at.Before(f.first) {
 			f.first = at
 		}
 	}
-	if w.grafana {
+	if w.grafana || unsure {
 		f.grace = w.o.GraceGrafana
 	}
 	if w.untold {
@@ -255,21 +256,20 @@ func (w *Watch) Run(ctx context.Context) error {
 }
 
 // settle decides anew. Whose API it is matters only to who has waited for the
-// shorter grace already, and is asked then.
+// shorter grace already, and is asked then. One that does not tell may be Grafana's.
 func (w *Watch) settle(ctx context.Context) State {
-	blind, asked := w.o.Blind(), false
+	blind, asked, unsure := w.o.Blind(), false, false
 	for {
 		w.mu.Lock()
 		if blind {
 			w.blind = time.Now()
 		}
 		was := w.state.Phase
-		phase, until, why := decide(w.facts())
+		phase, until, why := decide(w.facts(unsure))
 		if blind && phase == Active {
 			phase, until = was, time.Time{}
 		}
-		begins := phase == Active && was == Waiting
-		if !begins || asked || w.grafana {
+		if was != Waiting || phase != Active || asked || w.grafana {
 			if phase != was {
 				w.enter(phase, until, why)
 			}
@@ -280,15 +280,10 @@ func (w *Watch) settle(ctx context.Context) State {
 		}
 		w.mu.Unlock()
 		grafana, err := w.o.Grafana(ctx)
+		asked, unsure = true, err != nil
 		w.mu.Lock()
 		w.grafana = err == nil && grafana
-		state := w.state
 		w.mu.Unlock()
-		if err != nil {
-			state.Until = time.Time{} // the next tick asks again
-			return state
-		}
-		asked = true
 	}
 }
 

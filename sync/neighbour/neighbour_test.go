@@ -211,6 +211,19 @@ func TestGrafana(t *testing.T) {
 	})
 }
 
+// TestUnsure: an API that never tells whose it is counts as Grafana's.
+func TestUnsure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, Options{})
+		s.kind = func() (bool, error) { return false, errors.New("forbidden") }
+		s.open()
+		s.boards["a"] = &board{made: time.Now(), checked: time.UnixMilli(0)}
+		s.show("a")
+		pass(time.Hour)
+		s.are("active 15m0s")
+	})
+}
+
 // TestBlind: what nobody could see does not count as silence.
 func TestBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
