@@ -1,0 +1,88 @@
+package repos
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+	"limpet/sync/forge/forgetest"
+	"limpet/sync/git"
+)
+
+// TestHookSteps: how an attempt at a webhook ends, by what the token may do.
+func TestHookSteps(t *testing.T) {
+	t.Parallel()
+	const url = "https://limpet.example.com/hook"
+	host := forgetest.New(t, forgetest.Options{Speaks: []string{"gitlab"}})
+	host.Add("team/site", forgetest.Repository{})
+	host.Token("manages", forgetest.Rights{Hooks: true})
+	host.Token("reads", forgetest.Rights{})
+	hosts := forge.New(forge.Options{AllowInsecure: true})
+	defer hosts.Close()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{Secrets: store,
+		Registry: func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+			return hosts.Remote(ctx, forge.Target{Type: "gitlab", URL: host.URL + "/team/site"}, creds)
+		}}})
+	id := host.AddHook("team/site", forgetest.Hook{URL: url, Events: []string{"push_events", "merge_requests_events"}})
+	number, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := &api.WebhookStatus{ID: number, URL: url, LastRotated: at.UnixMilli(), LastEvent: 7}
+	aged := &api.WebhookStatus{ID: number, URL: url, LastRotated: ago(31 * 24 * time.Hour), LastEvent: 7}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, s := range []struct {
+		what, token, want string
+		ctx               context.Context
+		has               *api.WebhookStatus
+		changed           bool
+		rest              time.Duration
+		event             int64 // lastEvent in the new status
+	}{
+		{"all is well", "manages", url, t.Context(), there, false, 0, 0},
+		{"a new secret keeps what is known", "manages", url, t.Context(), aged, true, 0, 7},
+		{"the right is missing", "reads", url, t.Context(), aged, false, refusedCooldown, 0},
+		{"the token is gone", "revoked", url, t.Context(), aged, false, refusedCooldown, 0},
+		{"the agent stops", "manages", url, ended, aged, false, 0, 0},
+		{"removal without the right", "reads", "", t.Context(), there, false, refusedCooldown, 0},
+		{"removal without a token", "revoked", "", t.Context(), there, true, 0, 0},
+		{"removal", "manages", "", t.Context(), there, true, 0, 0},
+		{"again", "manages", "", t.Context(), there, true, 0, 0},
+	} {
+		r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: s.want}
+		r.facts.now, r.facts.repo.Status.Webhook = at, s.has
+		r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: s.token}}}
+		status, changed := r.hook(s.ctx)
+		rest := r.note.hookRest(at)
+		event, _ := status["lastEvent"].(int64)
+		if changed != s.changed || rest != s.rest || event != s.event || (status != nil) != (s.changed && s.want != "") {
+			t.Errorf("%s: %v %t, rest %s", s.what, status, changed, rest)
+		}
+	}
+	if left := host.Hooks("team/site"); len(left) != 0 {
+		t.Errorf("%+v", left)
+	}
+	// One that cannot be reached is asked again soon.
+	host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
+	r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: url}
+	r.facts.now, r.probe = at, &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
+	if _, changed := r.hook(t.Context()); changed || r.note.hookRest(at) != hookCooldown {
+		t.Errorf("changed %t, rest %s", changed, r.note.hookRest(at))
+	}
+}
