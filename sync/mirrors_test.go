@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apitest"
 	"limpet/sync/git"
+	selector "limpet/sync/revision"
 )
 
 // TestUnusedMirrors: a mirror goes when no Repository uses it and it has rested
@@ -22,7 +23,7 @@ func TestUnusedMirrors(t *testing.T) {
 	origin := apitest.Repo(t, 1, 1)
 	a, _ := newAgent(t, func(c *Config) { c.LocalGit = []string{filepath.Dir(origin.Dir)} })
 	used := git.Remote{URL: "file://" + origin.Dir}
-	ref, err := a.mirrors.Resolve(t.Context(), used, "")
+	ref, err := a.mirrors.Resolve(t.Context(), used, selector.Selector{})
 	if err != nil {
 		t.Fatal(err)
 	}

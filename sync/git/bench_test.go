@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"limpet/sync/revision"
 )
 
 // many fills a repository with n files in directories of 50.
@@ -29,7 +31,7 @@ func BenchmarkSite(b *testing.B) {
 	o.many(n)
 	m := openMirrors(b, Options{})
 	r := s.remote("site.git")
-	ref, err := m.Resolve(b.Context(), r, "")
+	ref, err := m.Resolve(b.Context(), r, revision.Branch(""))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"limpet/sync/revision"
 )
 
 // Small packs that describe a great deal. Each is fetched by a process of its
@@ -47,7 +49,7 @@ func TestMain(m *testing.M) {
 		defer mirrors.Close()
 		r := Remote{URL: url}
 		ctx := context.Background()
-		ref, err := mirrors.Resolve(ctx, r, "")
+		ref, err := mirrors.Resolve(ctx, r, revision.Branch(""))
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"limpet/sync/revision"
 )
 
 // A server that goes silent: in the refs, before the pack, within the pack.
@@ -63,7 +65,7 @@ func TestHTTPSilence(t *testing.T) {
 					defer stop()
 				}
 				began := time.Now()
-				ref, err := m.Resolve(ctx, r, "")
+				ref, err := m.Resolve(ctx, r, revision.Branch(""))
 				if err == nil {
 					_, err = m.Fetch(ctx, r, ref)
 				}
@@ -122,7 +124,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	gitIn(t, o.bare, nil, "repack", "-adq")
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	ref, err := m.Resolve(t.Context(), r, "")
+	ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	// The same for a difference: the mirror stays as it was.
 	files["d1/x1.json"] = dashboard("changed", 1, 10)
 	o.commit("two", files)
-	next, err := m.Resolve(t.Context(), r, "")
+	next, err := m.Resolve(t.Context(), r, revision.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}

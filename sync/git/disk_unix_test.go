@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"limpet/sync/revision"
 )
 
 // A disk that is full ends the fetch cleanly; the mirror stays. The limit that
@@ -29,7 +31,7 @@ func TestFetchOnFullDisk(t *testing.T) {
 	before := maps.Clone(files)
 	files["big.json"] = dashboard("big", 1, 4000)
 	o.commit("two", files)
-	next, err := m.Resolve(t.Context(), r, "")
+	next, err := m.Resolve(t.Context(), r, revision.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ const (
 	ReadOnly       Kind = "read-only"        // it may be read with these credentials, but takes no push
 	NotFound       Kind = "not-found"        // no repository at this URL, or none that these credentials may see
 	BranchNotFound Kind = "branch-not-found" // the repository has no such ref; the hint names similar ones
+	CommitNotFound Kind = "commit-not-found" // a commit that was asked for by its hash cannot be had, or is not on its branch
 	PathNotFound   Kind = "path-not-found"   // the commit has no such directory
 	Empty          Kind = "empty"            // the repository has no commits
 	Unreachable    Kind = "unreachable"      // name, route, TLS, 5xx, something else answers in its place: retry later

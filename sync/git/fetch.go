@@ -41,11 +41,11 @@ const (
 // errNotWhole is wrapped when the server's pack does not connect to the mirror.
 var errNotWhole = errors.New("objects are missing from what was sent")
 
-// Fetch brings the commit of ref into the mirror, with all its files. When it
-// is there already, no request is made. Otherwise it blocks until the commit is
-// durable on disk, the end of ctx, or Options.Stall of silence. One fetch runs
-// at a time per mirror; others wait for it. Every error is an *Error, after
-// which the mirror is as it was.
+// Fetch brings the commit of ref into the mirror, with all its files, and the tag
+// object if it has one. When they are there already, no request is made. Otherwise
+// it blocks until the commit is durable on disk, the end of ctx, or Options.Stall of
+// silence. One fetch runs at a time per mirror; others wait for it. Every error is
+// an *Error, after which the mirror is sound and has at least what it had.
 func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (Stats, error) {
 	c, err := m.begin(ctx, "fetch", r)
 	if err != nil {
@@ -55,6 +55,10 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (Stats, error) {
 	id, ok := parseID(ref.Hash)
 	if !ok {
 		return Stats{}, c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(ref.Hash, 60))})
+	}
+	tag, tagged := parseID(ref.Tag)
+	if !tagged && ref.Tag != "" {
+		return Stats{}, c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", clean(ref.Tag, 60))})
 	}
 	name := ref.Name
 	if name == ref.Hash {
@@ -67,8 +71,13 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (Stats, error) {
 		return c.stats(Stats{}), c.fail(err)
 	}
 	defer mi.give()
-	f := fetch{call: c, mirror: mi, id: id, name: name}
-	if err = f.run(); err == nil {
+	f := fetch{call: c, mirror: mi, id: id, tag: tag, name: name}
+	if ref.Pinned {
+		err = f.pin()
+	} else {
+		err = f.run()
+	}
+	if err == nil {
 		mi.fetched(ref)
 	}
 	return c.stats(f.stats), c.fail(err)
@@ -79,7 +88,9 @@ type fetch struct {
 	*call
 	mirror *mirror
 	id     objectID
-	name   string // full name of the ref, "" for a bare commit
+	tag    objectID // the annotated tag that points to id; zero = none
+	name   string   // full name of the ref, "" for a bare commit
+	depth  int      // of the history that is wanted; 0 = what costs least
 	stats  Stats
 	first  int64 // size of the mirror's first pack
 }
@@ -99,11 +110,11 @@ func (f *fetch) run() error {
 	if f.mirror.isDamaged() {
 		return f.rebuild(errDamaged)
 	}
-	there, err := old.has(f.id)
+	there, err := f.there(old)
 	switch {
 	case err != nil:
 		return f.rebuild(err)
-	case there:
+	case there && f.depth == 0:
 		return f.remember()
 	}
 	refs, shallows, first, err := f.state()
@@ -124,6 +135,24 @@ func (f *fetch) run() error {
 		f.mirror.changed()
 	}
 	return err
+}
+
+// there says whether all that is wanted is in the mirror.
+func (f *fetch) there(s *store) (bool, error) {
+	there, err := s.has(f.id)
+	if there && err == nil && !f.tag.IsZero() {
+		return s.has(f.tag)
+	}
+	return there, err
+}
+
+// wants is what the server is asked for: a tag brings its commit with it, and is
+// what the server has told of.
+func (f *fetch) wants() objectID {
+	if f.tag.IsZero() {
+		return f.id
+	}
+	return f.tag
 }
 
 // state reads what the mirror knows beside its packs.
@@ -158,10 +187,9 @@ func (f *fetch) remember() error {
 
 // difference fetches what is new against the mirror.
 func (f *fetch) difference(old *store, refs map[string]objectID, shallows []objectID) error {
-	w := want{id: f.id, shallows: shallows, haves: haves(old, refs, f.name)}
-	_, known := refs[f.name]
-	if !known {
-		w.depth = 1
+	w := want{id: f.wants(), shallows: shallows, haves: haves(old, refs, f.name), depth: f.depth}
+	if _, known := refs[f.name]; !known {
+		w.depth = max(w.depth, 1)
 	}
 	if len(w.haves) == 0 {
 		return fmt.Errorf("%w: it has no commit to build on", errDamaged)
@@ -239,7 +267,7 @@ func (f *fetch) afresh() error {
 	if err := makeMirror(dir); err != nil {
 		return err
 	}
-	if err := f.receive(dir, nil, want{id: f.id, depth: 1}, f.limits.PackBytes); err != nil {
+	if err := f.receive(dir, nil, want{id: f.wants(), depth: max(f.depth, 1)}, f.limits.PackBytes); err != nil {
 		if errors.Is(err, errNotWhole) {
 			err = fmt.Errorf("%w: %w", errBadPack, err)
 		}
@@ -273,6 +301,7 @@ func (f *fetch) receive(dir string, old *store, w want, budget int64) error {
 type download struct {
 	pack *spooled
 	ends []objectID          // of history, with those of before
+	more []objectID          // ends of before whose parents are sent
 	refs map[string]objectID // all that the server has
 }
 
@@ -290,7 +319,11 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 			return got, err
 		}
 	}
-	defer l.session.Close()
+	if f.depth > 0 {
+		defer f.keep(l) // it may be asked for more
+	} else {
+		defer l.session.Close()
+	}
 	got.refs = l.refs.References
 	if _, named := got.refs[f.name]; f.name != "" && !named {
 		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", clean(f.name, 100)), Hint: "resolve the branch again"}
@@ -310,6 +343,7 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 			got.ends = append(got.ends, id)
 		}
 	}
-	got.ends = slices.DeleteFunc(got.ends, func(id objectID) bool { return slices.Contains(answer.Unshallows, id) })
+	got.more = answer.Unshallows
+	got.ends = slices.DeleteFunc(got.ends, func(id objectID) bool { return slices.Contains(got.more, id) })
 	return got, nil
 }

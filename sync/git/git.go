@@ -34,10 +34,18 @@ type Remote struct {
 type Ref struct {
 	Name string // full name, such as "refs/heads/main"; a bare commit has its hash here
 	Hash string // commit, 40 hex digits
+	Tag  string // the tag object, if it is an annotated tag; another one when the tag was moved
+	// Pinned says that the commit was asked for by its hash: Name is then the branch
+	// that it has to be on, if one was given, whose tip may be another.
+	Pinned bool
+	Stored bool // a pinned commit that is in the mirror: nobody was asked
 }
 
 // Branch is the name without "refs/heads/"; other names are returned whole.
 func (r Ref) Branch() string { return strings.TrimPrefix(r.Name, "refs/heads/") }
+
+// Short is the name as people write it: without "refs/heads/" or "refs/tags/".
+func (r Ref) Short() string { return strings.TrimPrefix(r.Branch(), "refs/tags/") }
 
 // Stats says what a Fetch did.
 type Stats struct {

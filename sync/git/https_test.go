@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/revision"
 )
 
 // authority makes certificates.
@@ -119,7 +120,7 @@ func TestHTTPS(t *testing.T) {
 	m := openMirrors(t, Options{})
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			ref, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: &c.creds}, "")
+			ref, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: &c.creds}, revision.Branch(""))
 			if c.kind != "" {
 				told(t, err, c.kind, c.says)
 				return

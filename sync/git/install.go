@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
@@ -72,7 +73,7 @@ func (f *fetch) install(dir string, old *store, got download) error {
 	if err := s.writeIndex(dir); err != nil {
 		return err
 	}
-	if err := f.whole(old, s, ends); err != nil {
+	if err := f.whole(old, got); err != nil {
 		return err
 	}
 	if err := s.file.Sync(); err != nil {
@@ -91,7 +92,7 @@ func (f *fetch) install(dir string, old *store, got download) error {
 		return err
 	}
 	for name := range refs {
-		if _, still := got.refs[name]; !still {
+		if _, still := got.refs[name]; !still && !strings.HasPrefix(name, pinPrefix) {
 			delete(refs, name)
 		}
 	}
@@ -207,7 +208,8 @@ func (s *spooled) publish(dir string) error {
 // whole checks that the wanted commit is there and that everything which the
 // new objects name is there too, in the pack or in the mirror. Errors wrap
 // errNotWhole.
-func (f *fetch) whole(old *store, s *spooled, ends []objectID) error {
+func (f *fetch) whole(old *store, got download) error {
+	s, ends := got.pack, got.ends
 	p := &pack{name: s.sum.String(), data: s.file}
 	var err error
 	if p.idx, err = os.Open(s.idx); err != nil {
@@ -237,6 +239,22 @@ func (f *fetch) whole(old *store, s *spooled, ends []objectID) error {
 	}
 	if _, err := parseCommit(data); err != nil {
 		return err
+	}
+	if !f.tag.IsZero() {
+		if err := both.tagged(f.tag, f.id); err != nil {
+			return err
+		}
+	}
+	for _, id := range got.more {
+		names, err := f.commitNames(both, id, ends)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNotWhole, err)
+		}
+		for _, parent := range names {
+			if err := need(parent, id.String()); err != nil {
+				return err
+			}
+		}
 	}
 	for i := range s.entries {
 		e := &s.entries[i]

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -66,8 +67,15 @@ func (s *localSession) AdvertisedReferencesContext(context.Context) (*packp.AdvR
 		return nil, err
 	}
 	err = iter.ForEach(func(ref *plumbing.Reference) error {
-		if ref.Type() == plumbing.HashReference && strings.HasPrefix(ref.Name().String(), "refs/") {
-			adv.References[ref.Name().String()] = ref.Hash()
+		name := ref.Name().String()
+		if ref.Type() != plumbing.HashReference || !strings.HasPrefix(name, "refs/") {
+			return nil
+		}
+		adv.References[name] = ref.Hash()
+		if strings.HasPrefix(name, tagPrefix) {
+			if tags, target, err := peel(s.store, ref.Hash()); err == nil && len(tags) > 0 {
+				adv.Peeled[name] = target
+			}
 		}
 		return nil
 	})
@@ -83,13 +91,24 @@ func (s *localSession) AdvertisedReferencesContext(context.Context) (*packp.AdvR
 	return adv, nil
 }
 
-// UploadPack sends the one commit that is wanted, always as if at depth 1, and
-// of its tree what the trees of haves do not hold.
+// UploadPack sends what is wanted, a commit or a tag of one, with as much history as
+// is asked for and never more than one commit unasked, and of the trees what those
+// of haves do not hold.
 func (s *localSession) UploadPack(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
-	ids, err := s.missing(ctx, req.Wants[0], req.Haves)
+	tags, commit, err := peel(s.store, req.Wants[0])
+	if err != nil {
+		return nil, fmt.Errorf("upload-pack: not our ref %s: %w", req.Wants[0], err)
+	}
+	depth, _ := req.Depth.(packp.DepthCommits)
+	commits, ends, err := s.history(ctx, commit, max(int(depth), 1))
 	if err != nil {
 		return nil, err
 	}
+	ids, err := s.missing(ctx, commits, req.Haves)
+	if err != nil {
+		return nil, err
+	}
+	ids = append(ids, tags...)
 	r, w := io.Pipe()
 	s.pipe, s.done = r, make(chan struct{})
 	go func() { // Close waits for it
@@ -98,7 +117,12 @@ func (s *localSession) UploadPack(ctx context.Context, req *packp.UploadPackRequ
 		w.CloseWithError(err)
 	}()
 	res := packp.NewUploadPackResponseWithPackfile(req, counted{r, s.call})
-	res.Shallows = []plumbing.Hash{req.Wants[0]}
+	res.Shallows = ends
+	for _, id := range req.Shallows {
+		if slices.Contains(commits, id) && !slices.Contains(ends, id) {
+			res.Unshallows = append(res.Unshallows, id)
+		}
+	}
 	return res, nil
 }
 
@@ -111,9 +135,59 @@ func (s *localSession) Close() error {
 	return s.store.Close()
 }
 
-// missing lists the commit and every tree and blob below it, without what the
+// history lists the commits that are at most depth steps away, and those among them
+// whose parents are not.
+func (s *localSession) history(ctx context.Context, tip objectID, depth int) (commits, ends []objectID, err error) {
+	met := map[objectID]bool{tip: true}
+	for level := []objectID{tip}; len(level) > 0; depth-- {
+		var next []objectID
+		for _, id := range level {
+			if err := ctx.Err(); err != nil {
+				return nil, nil, err
+			}
+			c, err := commitOf(s.store, id)
+			if err != nil {
+				return nil, nil, err
+			}
+			commits = append(commits, id)
+			if depth == 1 && len(c.parents) > 0 {
+				ends = append(ends, id)
+				continue
+			}
+			for _, p := range c.parents {
+				if !met[p] {
+					met[p] = true
+					next = append(next, p)
+				}
+			}
+		}
+		level = next
+	}
+	return commits, ends, nil
+}
+
+// peel follows tags to what they point to in the end.
+func peel(s storer.EncodedObjectStorer, id objectID) (tags []objectID, target objectID, err error) {
+	for range maxTags {
+		o, err := s.EncodedObject(plumbing.AnyObject, id)
+		if err != nil || o.Type() != tagKind {
+			return tags, id, err
+		}
+		data, err := rawObject(s, id, tagKind)
+		if err != nil {
+			return tags, id, err
+		}
+		tags = append(tags, id)
+		if id, err = parseTag(data); err != nil {
+			return tags, id, err
+		}
+	}
+	return tags, id, errors.New("tags of tags have no end")
+}
+
+// missing lists the commits and every tree and blob below them, without what the
 // trees of haves hold. Haves that the repository does not know are left out.
-func (s *localSession) missing(ctx context.Context, commit objectID, haves []objectID) ([]objectID, error) {
+func (s *localSession) missing(ctx context.Context, commits, haves []objectID) ([]objectID, error) {
 	seen := make(map[objectID]bool)
 	var ids []objectID
 	var walk func(tree objectID, depth int) error
@@ -158,25 +232,34 @@ func (s *localSession) missing(ctx context.Context, commit objectID, haves []obj
 			}
 		}
 	}
-	ids = []objectID{commit}
-	tree, err := treeOf(s.store, commit)
-	if err == nil {
-		err = walk(tree, 0)
+	ids = slices.Clone(commits)
+	for _, commit := range commits {
+		tree, err := treeOf(s.store, commit)
+		if err == nil {
+			err = walk(tree, 0)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return ids, err
+	return ids, nil
 }
 
 // maxLocalDepth only keeps the walk from running away; the limit of the remote
 // is applied when the tree is read.
 const maxLocalDepth = 1000
 
-func treeOf(s storer.EncodedObjectStorer, commit objectID) (objectID, error) {
-	data, err := rawObject(s, commit, plumbing.CommitObject)
-	if err != nil {
-		return objectID{}, fmt.Errorf("upload-pack: not our ref %s: %w", commit, err)
-	}
-	c, err := parseCommit(data)
+func treeOf(s storer.EncodedObjectStorer, id objectID) (objectID, error) {
+	c, err := commitOf(s, id)
 	return c.tree, err
+}
+
+func commitOf(s storer.EncodedObjectStorer, id objectID) (commit, error) {
+	data, err := rawObject(s, id, commitKind)
+	if err != nil {
+		return commit{}, fmt.Errorf("upload-pack: not our ref %s: %w", id, err)
+	}
+	return parseCommit(data)
 }
 
 func rawObject(s storer.EncodedObjectStorer, id objectID, k kind) ([]byte, error) {

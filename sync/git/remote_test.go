@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"limpet/sync/revision"
 )
 
 // Tests run against real git: its http-backend behind net/http/cgi, its
@@ -174,10 +176,16 @@ func openMirrors(t testing.TB, o Options) *Mirrors {
 	return m
 }
 
-// sync resolves branch and fetches it.
+// syncRef resolves branch and fetches it.
 func syncRef(t testing.TB, m *Mirrors, r Remote, branch string) (Ref, Stats) {
 	t.Helper()
-	ref, err := m.Resolve(t.Context(), r, branch)
+	return syncSelected(t, m, r, revision.Branch(branch))
+}
+
+// syncSelected resolves what is selected and fetches it.
+func syncSelected(t testing.TB, m *Mirrors, r Remote, sel revision.Selector) (Ref, Stats) {
+	t.Helper()
+	ref, err := m.Resolve(t.Context(), r, sel)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,35 +2,40 @@ package git
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"limpet/sync/revision"
 )
 
-// Resolve asks the remote what a branch stands for now: one ls-remote, no more.
-// branch is a branch, a full name such as refs/pull/1/head, a tag, or the 40
-// digits of a commit; "" is what the remote's HEAD points to, or where that does
-// not exist main, master, or the first branch by name. It blocks until the answer,
-// the end of ctx, or Options.Stall of silence. Every error is an *Error.
-func (m *Mirrors) Resolve(ctx context.Context, r Remote, branch string) (Ref, error) {
+// Resolve asks the remote what a Selector stands for now: one ls-remote, no more.
+// The zero Selector is what the remote's HEAD points to, or where that does not
+// exist main, master, or the first branch by name.
+// A commit that is in the mirror needs none: what it holds does not change. Where a
+// branch was given with it, that it is on that branch was seen when it was fetched.
+// It blocks until the answer, the end of ctx, or Options.Stall of silence. Every
+// error is an *Error.
+func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel revision.Selector) (Ref, error) {
 	c, err := m.begin(ctx, "resolve", r)
 	if err != nil {
 		return Ref{}, err
 	}
 	defer c.end()
-	ref, err := c.resolve(branch)
+	ref, err := c.resolve(sel)
 	if err != nil {
 		return Ref{}, c.fail(err)
 	}
 	return ref, nil
 }
 
-func (c *call) resolve(branch string) (Ref, error) {
-	if branch != "" {
-		if err := checkRefName(branch); err != nil {
-			return Ref{}, &Error{Kind: Refused, Err: err}
+func (c *call) resolve(sel revision.Selector) (Ref, error) {
+	if err := sel.Check(); err != nil {
+		return Ref{}, &Error{Kind: Refused, Err: err}
+	}
+	if sel.Commit != "" {
+		if ref := pinned(sel); c.stored(ref) {
+			ref.Stored = true
+			return ref, nil
 		}
 	}
 	leave, err := c.visit()
@@ -43,21 +48,7 @@ func (c *call) resolve(branch string) (Ref, error) {
 		return Ref{}, err
 	}
 	c.keep(l)
-	ref, ok := lookUp(l.refs, branch)
-	if ok {
-		return ref, nil
-	}
-	if branch == "" {
-		return Ref{}, &Error{Kind: Empty, Err: errors.New("the repository has no branches"), Hint: "push a first commit to one"}
-	}
-	e := &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no branch %q", clean(branch, 100))}
-	switch near, names := similarBranches(l.refs, branch); {
-	case near:
-		e.Hint = "did you mean " + strings.Join(names, " or ") + "?"
-	case len(names) > 0:
-		e.Hint = "there is " + strings.Join(names, ", ")
-	}
-	return Ref{}, e
+	return choose(l.refs, sel)
 }
 
 // refsKept is how long a list of refs may be to be kept for the next fetch.

@@ -10,6 +10,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
+	"limpet/sync/revision"
 	"limpet/sync/view"
 )
 
@@ -25,45 +26,58 @@ func TestResolve(t *testing.T) {
 	} {
 		gitIn(t, o.bare, nil, args...)
 	}
+	tag := gitIn(t, o.bare, nil, "rev-parse", "refs/tags/v2.0.0")
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	for branch, want := range map[string]Ref{
-		"":                   {"refs/heads/main", second},
-		"main":               {"refs/heads/main", second},
-		"refs/heads/main":    {"refs/heads/main", second},
-		"refs/tags/main":     {"refs/tags/main", first},
-		"v1.0.0":             {"refs/tags/v1.0.0", first},
-		"v2.0.0":             {"refs/tags/v2.0.0", first}, // the commit, not the tag object
-		"refs/pull/7/head":   {"refs/pull/7/head", first},
-		"feature/login-page": {"refs/heads/feature/login-page", first},
-		first:                {first, first},
+	for sel, want := range map[revision.Selector]Ref{
+		{}:                                {Name: "refs/heads/main", Hash: second},
+		{Branch: "main"}:                  {Name: "refs/heads/main", Hash: second},
+		{Branch: "feature/login-page"}:    {Name: "refs/heads/feature/login-page", Hash: first},
+		{Name: "refs/heads/main"}:         {Name: "refs/heads/main", Hash: second},
+		{Name: "refs/tags/main"}:          {Name: "refs/tags/main", Hash: first},
+		{Name: "refs/pull/7/head"}:        {Name: "refs/pull/7/head", Hash: first},
+		{Tag: "main"}:                     {Name: "refs/tags/main", Hash: first},
+		{Tag: "v1.0.0"}:                   {Name: "refs/tags/v1.0.0", Hash: first},
+		{Tag: "v2.0.0"}:                   {Name: "refs/tags/v2.0.0", Hash: first, Tag: tag}, // the commit, and the tag object
+		{SemVer: "1.x"}:                   {Name: "refs/tags/v1.0.0", Hash: first},
+		{SemVer: "*", SemVerFilter: "^v"}: {Name: "refs/tags/v2.0.0", Hash: first, Tag: tag},
 	} {
 		before := s.requests.Load()
-		got, err := m.Resolve(t.Context(), r, branch)
+		got, err := m.Resolve(t.Context(), r, sel)
 		if err != nil || got != want {
-			t.Errorf("%q: %+v, %v", branch, got, err)
+			t.Errorf("%q: %+v, %v", sel, got, err)
 		}
 		if n := s.requests.Load() - before; n != 1 {
-			t.Errorf("%q took %d requests", branch, n)
+			t.Errorf("%q took %d requests", sel, n)
 		}
 		if _, err := m.Fetch(t.Context(), r, got); err != nil {
-			t.Errorf("%q: %v", branch, err)
+			t.Errorf("%q: %v", sel, err)
 		}
 	}
 	fsck(t, m, r)
-	for branch, hint := range map[string]string{
-		"mian": "did you mean main", "featur/login-page": "did you mean feature/login-page", "Master": "did you mean master", "zzzzzzzz": "there is ",
+	for sel, hint := range map[revision.Selector]string{
+		{Branch: "mian"}: `branch "mian" (did you mean main`, {Branch: "featur/login-page"}: "did you mean feature/login-page", {Branch: "Master"}: "did you mean master",
+		{Branch: "zzzzzzzz"}: "there is ", {Branch: "v1.0.0"}: "there is a tag of that name", {Tag: "v1.0.1"}: `tag "v1.0.1" (did you mean v1.0.0`,
+		{SemVer: "3.x"}: "the highest of 2 versions is v2.0.0", {SemVer: "*", TagPrefix: "app/"}: "no tag that prefix and filter leave",
+		{Name: "refs/pull/8/head"}: "it goes when the request is closed", {Name: "refs/heads/none"}: `no ref "refs/heads/none"`,
 	} {
-		_, err := m.Resolve(t.Context(), r, branch)
+		_, err := m.Resolve(t.Context(), r, sel)
 		told(t, err, BranchNotFound, hint)
 	}
 	before := s.requests.Load()
 	for _, bad := range []string{"-x", "--upload-pack=touch /tmp/x", "a b", "a..b", "a\x00b", "\x1b[2J", "/a", "a/", "a//b", ".a", "a.lock", "a@{1}", "@", "a:b", strings.Repeat("a", 300)} {
-		_, err := m.Resolve(t.Context(), r, bad)
-		told(t, err, Refused, "not a branch name")
+		for _, sel := range []revision.Selector{{Branch: bad}, {Tag: bad}, {Name: "refs/" + bad + "/x"}, {Commit: bad}} {
+			if sel.Name == "refs/-x/x" || strings.HasPrefix(sel.Name, "refs/@/") { // is none that could be taken for an option
+				continue
+			}
+			_, err := m.Resolve(t.Context(), r, sel)
+			told(t, err, Refused)
+		}
 	}
+	_, err := m.Resolve(t.Context(), r, revision.Selector{Branch: "main", Tag: "v1.0.0"})
+	told(t, err, Refused, "only one of them")
 	if s.requests.Load() != before {
-		t.Error("the server was asked for a refused name")
+		t.Error("the server was asked for what is refused")
 	}
 }
 
@@ -73,23 +87,23 @@ func TestResolveEmptyAndUnborn(t *testing.T) {
 	gitIn(t, s.root, nil, "init", "-q", "--bare", "empty.git")
 	m := openMirrors(t, Options{})
 	for _, branch := range []string{"", "main"} {
-		_, err := m.Resolve(t.Context(), s.remote("empty.git"), branch)
+		_, err := m.Resolve(t.Context(), s.remote("empty.git"), revision.Branch(branch))
 		told(t, err, Empty, "first commit")
 	}
-	_, err := m.Resolve(t.Context(), s.remote("none.git"), "")
+	_, err := m.Resolve(t.Context(), s.remote("none.git"), revision.Branch(""))
 	told(t, err, NotFound)
 	o := newOrigin(t, s.root, "unborn.git")
 	o.commit("one", map[string]string{"a": "1"})
 	if err := os.WriteFile(filepath.Join(o.bare, "HEAD"), []byte("ref: refs/heads/trunk\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ref, err := m.Resolve(t.Context(), s.remote("unborn.git"), "")
+	ref, err := m.Resolve(t.Context(), s.remote("unborn.git"), revision.Branch(""))
 	if err != nil || ref.Name != "refs/heads/main" {
 		t.Errorf("%+v %v", ref, err)
 	}
 	// A repository may have tags and no branch.
 	o.git("push", "-q", "origin", "HEAD:refs/tags/v1", ":main")
-	_, err = m.Resolve(t.Context(), s.remote("unborn.git"), "")
+	_, err = m.Resolve(t.Context(), s.remote("unborn.git"), revision.Branch(""))
 	told(t, err, Empty, "no branches")
 }
 
@@ -213,7 +227,7 @@ func TestFewListingsAreKept(t *testing.T) {
 		if err := os.Symlink(o.bare, filepath.Join(s.root, name)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Resolve(t.Context(), s.remote(name), "main"); err != nil {
+		if _, err := m.Resolve(t.Context(), s.remote(name), revision.Branch("main")); err != nil {
 			t.Fatal(err)
 		}
 	}

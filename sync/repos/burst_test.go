@@ -18,6 +18,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/localapi"
+	"limpet/sync/revision"
 )
 
 // crowded is a controller with many Repositories on the embedded API, in virtual
@@ -35,7 +36,7 @@ type crowded struct {
 const headOfAll = "0123456789012345678901234567890123456789"
 
 // Resolve implements Prober.
-func (c *crowded) Resolve(context.Context, git.Remote, string) (git.Ref, error) {
+func (c *crowded) Resolve(context.Context, git.Remote, revision.Selector) (git.Ref, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, time.Now())

@@ -53,6 +53,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+	"limpet/sync/revision"
 )
 
 // Kinds that are looked after.
@@ -68,8 +69,8 @@ func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
 // Prober asks remotes. *git.Mirrors is one.
 type Prober interface {
-	// Resolve asks what a branch stands for; "" is the remote's own.
-	Resolve(ctx context.Context, r git.Remote, branch string) (git.Ref, error)
+	// Resolve asks what is selected stands for now; see git.Mirrors.
+	Resolve(ctx context.Context, r git.Remote, sel revision.Selector) (git.Ref, error)
 	// Pushable asks whether a push is taken; see git.Mirrors.
 	Pushable(ctx context.Context, r git.Remote) error
 }

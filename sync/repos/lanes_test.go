@@ -17,6 +17,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/localapi"
+	"limpet/sync/revision"
 )
 
 // street is a controller whose Repositories are at hosts that answer as the test
@@ -35,7 +36,7 @@ type street struct {
 }
 
 // Resolve implements Prober.
-func (s *street) Resolve(ctx context.Context, r git.Remote, _ string) (git.Ref, error) {
+func (s *street) Resolve(ctx context.Context, r git.Remote, _ revision.Selector) (git.Ref, error) {
 	s.gate.Lock()
 	s.asked[r.URL]++
 	s.gate.Unlock()

@@ -11,6 +11,7 @@ import (
 	"limpet/sync/admission"
 	"limpet/sync/api"
 	"limpet/sync/git"
+	"limpet/sync/revision"
 )
 
 // askTimeout bounds one question to a remote.
@@ -67,12 +68,12 @@ func (p *probe) ask(ctx context.Context) error {
 	if b := p.repo.Spec.Block(); b != nil {
 		branch = b.Branch
 	}
-	p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, branch)
+	p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, revision.Branch(branch))
 	if creds := p.remote.Creds; git.KindOf(p.err) == git.Auth && creds != nil && creds.Forget != nil {
 		// A token from memory that was revoked: there may be a new one.
 		if again, err := p.c.o.Remote(limited, p.key.Namespace, p.key.Name, p.repo); err == nil {
 			p.remote, p.renewed = again, true
-			p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, branch)
+			p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, revision.Branch(branch))
 		}
 	}
 	if ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
+	"limpet/sync/revision"
 )
 
 // maxErrors is how many errors a pull bears before it stops. Source: Grafana.
@@ -243,13 +244,13 @@ func (r *pull) prepare(ctx context.Context) error {
 // resolve asks the remote for the commit of the branch: the one request of a
 // pull that has nothing to do.
 func (r *pull) resolve(ctx context.Context) error {
-	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.branch)
+	ref, err := r.o.Git.Resolve(ctx, r.remote, revision.Branch(r.src.branch))
 	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
 		// A token from memory that was revoked: there may be a new one.
 		if err := r.prepare(ctx); err != nil {
 			return err
 		}
-		ref, err = r.o.Git.Resolve(ctx, r.remote, r.src.branch)
+		ref, err = r.o.Git.Resolve(ctx, r.remote, revision.Branch(r.src.branch))
 	}
 	if err != nil {
 		return err

@@ -10,12 +10,13 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+	"limpet/sync/revision"
 )
 
 // Git is what the workers need of the mirrors. See package git for what each
 // call promises.
 type Git interface {
-	Resolve(ctx context.Context, r git.Remote, branch string) (git.Ref, error)
+	Resolve(ctx context.Context, r git.Remote, sel revision.Selector) (git.Ref, error)
 	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
 	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
 	Changes(ctx context.Context, r git.Remote, from, to, dir string) ([]git.Change, error)

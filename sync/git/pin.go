@@ -1,0 +1,275 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+
+	"limpet/sync/revision"
+)
+
+// A commit that is asked for by its hash does not change, so it is fetched once. It
+// is asked for without its history: servers that say that they allow it give it out,
+// and over http those that do not say so as well, because there a ref may have moved
+// since it was listed. One that a ref points to is had from any server. Else the commits of a branch are
+// fetched until it is among them: the branch that was named, or the default one. A
+// commit that has to be on a branch is looked for there in any case. That it was
+// found is noted in the mirror, under a name that no server can take away.
+
+// pinPrefix begins the names of the notes: hash, then full name of the branch.
+const pinPrefix = "refs/limpet/pinned/"
+
+// growth is how many commits of a branch are fetched, step by step. The last is
+// git's own number for all of them.
+var growth = []int{50, 500, 0x7fffffff}
+
+func pinName(commit, branch string) string { return pinPrefix + commit + "/" + branch }
+
+// stored says whether a pinned commit is in the mirror and was seen on its branch.
+// Nobody is asked.
+func (c *call) stored(ref Ref) bool {
+	id, ok := parseID(ref.Hash)
+	if !ok {
+		return false
+	}
+	f := fetch{call: c, mirror: c.m.mirror(c.addr), id: id, name: ref.Name}
+	if f.name == ref.Hash {
+		f.name = ""
+	}
+	here, err := f.here()
+	return here && err == nil
+}
+
+// here is stored for a fetch. The error is one of the mirror.
+func (f *fetch) here() (bool, error) {
+	if f.mirror.isDamaged() {
+		return false, nil
+	}
+	s, err := f.mirror.use(f.limits.ObjectBytes)
+	if err != nil {
+		return false, err
+	}
+	defer f.mirror.release(s)
+	if there, err := s.has(f.id); err != nil || !there {
+		return false, err
+	}
+	if k, _, err := s.read(f.id, s.limit); err != nil || k != commitKind {
+		return false, err
+	}
+	if f.name == "" {
+		return true, nil
+	}
+	refs, err := readRefs(f.mirror.dir)
+	_, noted := refs[pinName(f.id.String(), f.name)]
+	return noted, err
+}
+
+// pin fetches a pinned commit. The caller has the mirror's turn.
+func (f *fetch) pin() error {
+	if here, err := f.here(); here && err == nil {
+		return nil
+	}
+	l, err := f.survey()
+	if err != nil {
+		return err
+	}
+	if f.name != "" {
+		ref, err := choose(l.refs, revision.Branch(f.name))
+		if err != nil {
+			return err
+		}
+		tip, _ := parseID(ref.Hash)
+		return f.search(ref.Name, tip)
+	}
+	gives := l.gives(f.id, f.addr.Scheme)
+	if !gives {
+		f.tag = l.tagOf(f.id)
+	}
+	if gives || !f.tag.IsZero() {
+		err := f.run()
+		switch {
+		case err == nil:
+			return f.isCommit()
+		case f.classify(err).Kind != Moved:
+			return err
+		}
+	}
+	branch := defaultBranch(l.refs)
+	if tip, ok := l.refs.References[branch]; ok {
+		return f.search(branch, tip)
+	}
+	return f.nowhere("the repository has no branches")
+}
+
+// survey is what the server has, without a session.
+func (f *fetch) survey() (*listing, error) {
+	leave, err := f.visit()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	l := f.mirror.kept(f.remote.Creds.Fingerprint())
+	if l == nil {
+		if l, err = f.list(); err != nil {
+			return nil, err
+		}
+	}
+	f.keep(l)
+	return l, nil
+}
+
+// gives says whether the server may give out a commit without its history.
+func (l *listing) gives(id objectID, scheme string) bool {
+	caps := l.refs.Capabilities
+	if scheme != "ssh" || caps.Supports(capability.AllowTipSHA1InWant) || caps.Supports(capability.AllowReachableSHA1InWant) {
+		return true
+	}
+	for _, tip := range l.refs.References {
+		if tip == id {
+			return true
+		}
+	}
+	return false
+}
+
+// tagOf is an annotated tag that points to a commit, zero for none: it brings the
+// commit with it.
+func (l *listing) tagOf(id objectID) objectID {
+	for name, target := range l.refs.Peeled {
+		if target == id {
+			return l.refs.References[name]
+		}
+	}
+	return objectID{}
+}
+
+// isCommit refuses what is in the mirror and no commit.
+func (f *fetch) isCommit() error {
+	if here, err := f.here(); here || err != nil {
+		return err
+	}
+	return &Error{Kind: Refused, Err: fmt.Errorf("%s is not the hash of a commit", f.id), Hint: "of a tag give the commit that it points to"}
+}
+
+// search fetches more and more of a branch until the commit is among its commits.
+func (f *fetch) search(branch string, tip objectID) error {
+	for _, depth := range growth {
+		seen, err := f.among(tip)
+		switch {
+		case err != nil:
+			return err
+		case seen.found:
+			return f.noteBranch(branch)
+		case seen.whole:
+			return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, clean(branch, 100)))
+		}
+		if tip == f.id {
+			depth = 1
+		}
+		step := fetch{call: f.call, mirror: f.mirror, id: tip, name: branch, depth: depth, stats: f.stats}
+		err = step.run()
+		f.stats = step.stats
+		if large, ok := errors.AsType[*TooLargeError](err); ok {
+			return &Error{Kind: TooLarge, Hint: "the limits protect this host; a commit that is nearer to the tip is found",
+				Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits, clean(branch, 100), large)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	seen, err := f.among(tip)
+	switch {
+	case err != nil:
+		return err
+	case seen.found:
+		return f.noteBranch(branch)
+	}
+	return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, clean(branch, 100)))
+}
+
+// sighting is what a look through the history in the mirror has shown.
+type sighting struct {
+	found   bool
+	whole   bool // all of the history is there
+	commits int  // that were looked at
+}
+
+// among looks for the commit in the history of tip, as far as it is in the mirror.
+func (f *fetch) among(tip objectID) (seen sighting, err error) {
+	s, err := f.mirror.use(f.limits.ObjectBytes)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
+		return seen, nil // it is made by the fetch
+	}
+	if err != nil {
+		return seen, err
+	}
+	defer f.mirror.release(s)
+	ends, err := readShallow(f.mirror.dir)
+	if err != nil {
+		return seen, nil
+	}
+	seen.whole = true
+	queue, met := []objectID{tip}, map[objectID]bool{tip: true}
+	for ; len(queue) > 0; seen.commits++ {
+		if seen.commits&0x3ff == 0 && f.ctx.Err() != nil {
+			return seen, context.Cause(f.ctx)
+		}
+		id := queue[0]
+		queue = queue[1:]
+		data, err := s.readKind(id, commitKind, s.limit)
+		if errors.Is(err, errMissing) {
+			seen.whole = false
+			seen.commits--
+			continue
+		}
+		if errors.Is(err, errDamaged) {
+			f.mirror.markDamaged(s.age)
+		}
+		if err != nil {
+			return seen, err
+		}
+		if id == f.id {
+			seen.found = true
+			return seen, nil
+		}
+		if slices.Contains(ends, id) {
+			seen.whole = false
+			continue
+		}
+		c, err := parseCommit(data)
+		if err != nil {
+			return seen, err
+		}
+		for _, p := range c.parents {
+			if !met[p] {
+				met[p] = true
+				queue = append(queue, p)
+			}
+		}
+	}
+	return seen, nil
+}
+
+// noteBranch notes that the commit is on a branch.
+func (f *fetch) noteBranch(branch string) error {
+	refs, err := readRefs(f.mirror.dir)
+	if err != nil {
+		return err
+	}
+	refs[pinName(f.id.String(), branch)] = f.id
+	return writeRefs(f.mirror.dir, refs)
+}
+
+// nowhere says that a commit cannot be had, and where it was looked for.
+func (f *fetch) nowhere(why string) error {
+	e := &Error{Kind: CommitNotFound, Err: fmt.Errorf("there is no commit %s: %s", f.id, why), Hint: "check hash and branch; a rewritten branch loses commits"}
+	if f.name == "" {
+		e.Err = fmt.Errorf("the server does not give out commit %s, and %s", f.id, why)
+		e.Hint = "name the branch that it is on; a rewritten branch loses commits"
+	}
+	return e
+}

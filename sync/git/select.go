@@ -1,0 +1,204 @@
+package git
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+
+	"limpet/sync/revision"
+	"limpet/sync/view"
+)
+
+// choose finds what a Selector stands for among the refs that a remote has told.
+// Nothing is asked. A commit is taken as it is: whether the remote has it is seen
+// when it is fetched. The error is an *Error of kind BranchNotFound, or Empty where
+// nothing was chosen and there is no branch.
+func choose(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
+	switch {
+	case sel.Commit != "":
+		return pinned(sel), nil
+	case sel.SemVer != "":
+		return newest(adv, sel)
+	case sel.Name != "":
+		if ref, ok := advertised(adv, sel.Name); ok {
+			return ref, nil
+		}
+		e := noRef("there is no ref %q", sel.Name)
+		if strings.HasPrefix(sel.Name, "refs/pull/") || strings.HasPrefix(sel.Name, "refs/merge-requests/") {
+			e.Hint = "it goes when the request is closed or cannot be merged"
+		}
+		return Ref{}, e
+	case sel.Tag != "":
+		if ref, ok := advertised(adv, tagPrefix+sel.Tag); ok {
+			return ref, nil
+		}
+		e := noRef("there is no tag %q", sel.Tag)
+		e.Hint = hintOf(similar(adv, tagPrefix, sel.Tag))
+		return Ref{}, e
+	case sel.Branch != "":
+		if ref, ok := advertised(adv, headPrefix+sel.Branch); ok {
+			return ref, nil
+		}
+		e := noRef("there is no branch %q", sel.Branch)
+		e.Hint = hintOf(similar(adv, headPrefix, sel.Branch))
+		if _, ok := advertised(adv, tagPrefix+sel.Branch); ok {
+			e.Hint = "there is a tag of that name"
+		}
+		return Ref{}, e
+	}
+	if ref, ok := advertised(adv, defaultBranch(adv)); ok {
+		return ref, nil
+	}
+	return Ref{}, &Error{Kind: Empty, Err: errors.New("the repository has no branches"), Hint: "push a first commit to one"}
+}
+
+const (
+	headPrefix = "refs/heads/"
+	tagPrefix  = "refs/tags/"
+)
+
+func noRef(format, name string) *Error {
+	return &Error{Kind: BranchNotFound, Err: fmt.Errorf(format, clean(name, 100))}
+}
+
+// pinned is the Ref of a commit that is asked for by its hash.
+func pinned(sel revision.Selector) Ref {
+	ref := Ref{Name: sel.Commit, Hash: sel.Commit, Pinned: true}
+	if sel.Branch != "" {
+		ref.Name = headPrefix + sel.Branch
+	}
+	return ref
+}
+
+// advertised is a ref by its full name. An annotated tag is the commit that it
+// points to and the object that it is.
+func advertised(adv *packp.AdvRefs, name string) (Ref, bool) {
+	id, ok := adv.References[name]
+	if !ok {
+		return Ref{}, false
+	}
+	if commit, annotated := adv.Peeled[name]; annotated {
+		return Ref{Name: name, Hash: commit.String(), Tag: id.String()}, true
+	}
+	return Ref{Name: name, Hash: id.String()}, true
+}
+
+// newest is the tag with the highest version of a range.
+func newest(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
+	found, err := sel.Newest(tagNames(adv))
+	if err != nil {
+		return Ref{}, &Error{Kind: Refused, Err: err}
+	}
+	if found.Tag != "" {
+		ref, _ := advertised(adv, tagPrefix+found.Tag)
+		return ref, nil
+	}
+	e := noRef("no tag is in %q", sel.String())
+	switch {
+	case found.Versions > 0:
+		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions, clean(found.Highest, 80))
+	case sel.TagPrefix != "" || sel.SemVerFilter != "":
+		e.Hint = "no tag that prefix and filter leave is a version such as v1.2.3"
+	default:
+		e.Hint = "no tag is a version such as v1.2.3; a prefix in front of the versions has to be given"
+	}
+	return Ref{}, e
+}
+
+func tagNames(adv *packp.AdvRefs) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range adv.References {
+			if tag, ok := strings.CutPrefix(name, tagPrefix); ok && !yield(tag) {
+				return
+			}
+		}
+	}
+}
+
+// defaultBranch is the full name of the branch for who names none: the one of the
+// remote's HEAD, and where that points to no branch that exists, main, master, or
+// the first by name, as Grafana chooses. It is "" where there are no branches.
+func defaultBranch(adv *packp.AdvRefs) string {
+	first := ""
+	for name := range adv.References {
+		if strings.HasPrefix(name, headPrefix) && (first == "" || name < first) {
+			first = name
+		}
+	}
+	for _, name := range []string{headName(adv), "refs/heads/main", "refs/heads/master"} {
+		if _, there := adv.References[name]; there {
+			return name
+		}
+	}
+	return first
+}
+
+// headName is the full name of the branch that the remote's HEAD points to, ""
+// when it points nowhere. Servers that do not say are guessed at as git does.
+func headName(adv *packp.AdvRefs) string {
+	for _, s := range adv.Capabilities.Get(capability.SymRef) {
+		if name, ok := strings.CutPrefix(s, "HEAD:"); ok {
+			return name
+		}
+	}
+	if adv.Head == nil {
+		return ""
+	}
+	guesses := []string{"refs/heads/main", "refs/heads/master"}
+	for name := range adv.References {
+		if strings.HasPrefix(name, headPrefix) {
+			guesses = append(guesses, name)
+		}
+	}
+	slices.Sort(guesses[2:])
+	for _, name := range guesses {
+		if adv.References[name] == *adv.Head {
+			return name
+		}
+	}
+	return ""
+}
+
+// similar are up to three branches or tags that somebody who wrote name may have
+// meant, the closest first; when none is close, some of those there are.
+func similar(adv *packp.AdvRefs, prefix, name string) (near bool, names []string) {
+	type candidate struct {
+		name string
+		dist int
+	}
+	var all []candidate
+	for full := range adv.References {
+		if short, ok := strings.CutPrefix(full, prefix); ok {
+			all = append(all, candidate{short, view.Distance(strings.ToLower(short), strings.ToLower(name))})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		if a.dist != b.dist {
+			return a.dist - b.dist
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	if len(all) > 3 {
+		all = all[:3]
+	}
+	for _, c := range all {
+		near = near || c.dist <= max(2, len(name)/3)
+		names = append(names, clean(c.name, 80))
+	}
+	return near, names
+}
+
+func hintOf(near bool, names []string) string {
+	switch {
+	case near:
+		return "did you mean " + strings.Join(names, " or ") + "?"
+	case len(names) > 0:
+		return "there is " + strings.Join(names, ", ")
+	}
+	return ""
+}

@@ -1,0 +1,65 @@
+package git
+
+import (
+	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+
+	"limpet/sync/revision"
+)
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	one, two, three, tagged := objectID{1}, objectID{2}, objectID{3}, objectID{4}
+	adv := packp.NewAdvRefs()
+	adv.Capabilities.Add(capability.SymRef, "HEAD:refs/heads/trunk")
+	adv.References = map[string]objectID{
+		"refs/heads/trunk": one, "refs/heads/v1.0.0": two, "refs/heads/feature/x": two, "refs/heads/refs/heads/odd": three,
+		"refs/tags/v1.0.0": one, "refs/tags/v1.1.0": tagged, "refs/tags/trunk": three, "refs/tags/app/2.0.0": two,
+		"refs/pull/420/head": two, "refs/merge-requests/7/merge": three,
+	}
+	adv.Peeled = map[string]objectID{"refs/tags/v1.1.0": three}
+	hash := one.String()
+	for _, c := range []struct {
+		sel  revision.Selector
+		want Ref
+	}{
+		{revision.Selector{}, Ref{Name: "refs/heads/trunk", Hash: hash}},
+		{revision.Selector{Branch: "trunk"}, Ref{Name: "refs/heads/trunk", Hash: hash}},
+		{revision.Selector{Branch: "v1.0.0"}, Ref{Name: "refs/heads/v1.0.0", Hash: two.String()}},
+		{revision.Selector{Branch: "refs/heads/odd"}, Ref{Name: "refs/heads/refs/heads/odd", Hash: three.String()}},
+		{revision.Selector{Tag: "v1.0.0"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
+		{revision.Selector{Tag: "trunk"}, Ref{Name: "refs/tags/trunk", Hash: three.String()}},
+		{revision.Selector{Tag: "v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
+		{revision.Selector{Name: "refs/tags/v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
+		{revision.Selector{SemVer: "1.x"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
+		{revision.Selector{SemVer: "1.0.x"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
+		{revision.Selector{SemVer: "*", TagPrefix: "app/"}, Ref{Name: "refs/tags/app/2.0.0", Hash: two.String()}},
+		{revision.Selector{Name: "refs/pull/420/head"}, Ref{Name: "refs/pull/420/head", Hash: two.String()}},
+		{revision.Selector{Name: "refs/merge-requests/7/merge"}, Ref{Name: "refs/merge-requests/7/merge", Hash: three.String()}},
+		{revision.Selector{Commit: hash}, Ref{Name: hash, Hash: hash, Pinned: true}},
+		{revision.Selector{Commit: hash, Branch: "feature/x"}, Ref{Name: "refs/heads/feature/x", Hash: hash, Pinned: true}},
+	} {
+		if got, err := choose(adv, c.sel); err != nil || got != c.want {
+			t.Errorf("%q: %+v, %v, want %+v", c.sel, got, err, c.want)
+		}
+	}
+	for _, sel := range []revision.Selector{{Branch: "main"}, {Tag: "v2"}, {SemVer: "9.x"}, {Name: "refs/pull/421/head"}, {Name: "refs/heads/trun"}} {
+		if got, err := choose(adv, sel); KindOf(err) != BranchNotFound {
+			t.Errorf("%q: %+v, %v", sel, got, err)
+		}
+	}
+	if got, err := choose(packp.NewAdvRefs(), revision.Selector{}); KindOf(err) != Empty {
+		t.Errorf("of nothing: %+v, %v", got, err)
+	}
+}
+
+func TestShortNames(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"refs/heads/a/b": "a/b", "refs/tags/v1": "v1", "refs/pull/1/head": "refs/pull/1/head", "abc": "abc"} {
+		if got := (Ref{Name: name}).Short(); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
