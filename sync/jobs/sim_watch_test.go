@@ -21,7 +21,7 @@ type simWatch struct {
 	handler api.Handler
 	synced  chan struct{}
 
-	gap  bool              // nothing is shown until the next list; under the lock of the world
+	gaps map[key]bool      // jobs of which nothing is shown until the next list, the empty name is for all; under the lock of the world
 	last map[key]time.Time // when the last event of a job comes, of any where watches keep the order; under the lock of the world
 
 	turn    chan struct{} // handlers run one at a time; guards seen and broken. A mutex would hold up the bubble's time
@@ -35,22 +35,26 @@ type simWatch struct {
 var _ lister = (*simWatch)(nil)
 
 func newSimWatch(p *simProcess) *simWatch {
-	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), picture: map[key]*unstructured.Unstructured{}, seen: map[key]int64{}, last: map[key]time.Time{}}
+	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), picture: map[key]*unstructured.Unstructured{}, seen: map[key]int64{}, gaps: map[key]bool{}, last: map[key]time.Time{}}
 }
 
 // expect is told of every change, under the lock of the world.
 func (s *simWatch) expect(rev int64, e simEntry) {
-	if s.p.dead.Load() || s.gap {
-		return
-	}
 	u := e.now
 	if u == nil {
 		u = e.before
 	}
 	k := keyOf(u)
+	w := s.p.world
+	one := k
+	if w.ordered {
+		one = key{}
+	}
+	if s.p.dead.Load() || s.gaps[one] {
+		return
+	}
 	f := s.p.fate.of(s.p.nr, uint64(rev))
 	late, again := f.between(time.Millisecond, 60*time.Millisecond), time.Duration(0)
-	w := s.p.world
 	if e.at.Before(w.calm) && f.of(20).likely(w.rough) {
 		switch f.of(21).n(3) {
 		case 0:
@@ -58,16 +62,12 @@ func (s *simWatch) expect(rev int64, e simEntry) {
 		case 1: // twice
 			again = f.of(22).between(time.Second, 5*time.Second)
 		case 2: // lost, until somebody notices
-			s.gap = w.ordered // and all that follow
+			s.gaps[one] = true // and all that follow
 			s.relist(f.of(22).between(time.Second, 40*time.Second))
 			return
 		}
 	}
 	at := e.at.Add(late)
-	one := k
-	if w.ordered {
-		one = key{}
-	}
 	if last := s.last[one]; !at.After(last) {
 		at = last.Add(1)
 	}
@@ -154,7 +154,7 @@ func (s *simWatch) relist(after time.Duration) {
 		w := s.p.world
 		w.mu.Lock()
 		rev, now := w.rev, maps.Clone(w.jobs)
-		s.gap = false
+		clear(s.gaps)
 		w.mu.Unlock()
 		s.turn <- struct{}{}
 		defer func() { <-s.turn }()
