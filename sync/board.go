@@ -38,6 +38,7 @@ type board struct {
 	dirty chan struct{} // capacity 1: "something changed"
 	eyes  chan struct{} // capacity 1: "somebody looks"
 	ended chan struct{} // closed when no more pictures come
+	drop  func()        // what painting keeps, when nobody looks any more; nil = nothing
 
 	mu      stdsync.Mutex // guards all below
 	lookers int           // who wait for a picture
@@ -191,11 +192,14 @@ func (b *board) look(seq uint64) (newer uint64) {
 	return seq
 }
 
-func (b *board) away() {
+// away ends a look; again says that the same one may look again soon.
+func (b *board) away(again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lookers--
-	b.looked = time.Now()
+	if again {
+		b.looked = time.Now()
+	}
 }
 
 // watched says whether somebody looks, or did so just now. When not, the picture
@@ -210,7 +214,18 @@ func (b *board) watched() bool {
 // next blocks until there is a picture newer than seq.
 func (b *board) next(ctx context.Context, seq uint64) (*view.Snapshot, error) {
 	seq = b.look(seq)
-	defer b.away()
+	defer b.away(true)
+	return b.await(ctx, seq)
+}
+
+// glance is next for who takes one picture and goes: no others are made for it.
+func (b *board) glance(ctx context.Context) (*view.Snapshot, error) {
+	seq := b.look(0)
+	defer b.away(false)
+	return b.await(ctx, seq)
+}
+
+func (b *board) await(ctx context.Context, seq uint64) (*view.Snapshot, error) {
 	for {
 		b.mu.Lock()
 		cur, changed := b.current, b.changed
@@ -261,6 +276,9 @@ func (b *board) step(ctx context.Context, idle, gap <-chan time.Time) bool {
 	case <-gap:
 	}
 	for !b.watched() {
+		if b.drop != nil {
+			b.drop()
+		}
 		select {
 		case <-ctx.Done():
 			return false

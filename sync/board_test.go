@@ -120,7 +120,8 @@ func TestBoardRestsWhileNobodyLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
 		ctx, cancel := context.WithCancel(t.Context())
-		var painted atomic.Int32
+		var painted, dropped atomic.Int32
+		b.drop = func() { dropped.Add(1) }
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -129,6 +130,9 @@ func TestBoardRestsWhileNobodyLooks(t *testing.T) {
 		time.Sleep(boardRest + boardIdle + boardGap)
 		synctest.Wait()
 		before := painted.Load()
+		if dropped.Load() != 1 {
+			t.Errorf("what is kept for pictures was dropped %d times", dropped.Load())
+		}
 		for range 600 {
 			time.Sleep(time.Second)
 			b.touch()
@@ -136,6 +140,17 @@ func TestBoardRestsWhileNobodyLooks(t *testing.T) {
 		synctest.Wait()
 		if n := painted.Load() - before; n != 0 {
 			t.Errorf("%d pictures while nobody looked", n)
+		}
+		if s, err := b.glance(ctx); err != nil || !s.At.Equal(time.Now()) {
+			t.Errorf("picture of %v, want %v; %v", s.At, time.Now(), err)
+		}
+		for range 20 {
+			time.Sleep(time.Second)
+			b.touch()
+		}
+		synctest.Wait()
+		if n := painted.Swap(before) - before; n != 1 {
+			t.Errorf("%d pictures for a glance, want 1", n)
 		}
 		for range 2 { // the second is content with that of the first
 			s, err := b.next(ctx, 0)

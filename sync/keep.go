@@ -37,7 +37,7 @@ func (a *Agent) keep(ctx context.Context) error {
 			a.keepPicture(context.WithoutCancel(ctx), a.board.snapshot(), &kept)
 			return nil
 		case <-save.C:
-			if now, err := a.board.next(ctx, 0); err == nil {
+			if now, err := a.board.glance(ctx); err == nil {
 				a.keepPicture(ctx, now, &kept)
 			}
 		case <-rest.C:

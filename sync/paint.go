@@ -28,7 +28,15 @@ type painter struct {
 }
 
 func newPainter(ctx context.Context, a *Agent) *painter {
-	return &painter{a, newShelf[*view.Job](), newShelf[*api.Repository](), a.keptPicture(ctx)}
+	p := &painter{Agent: a, before: a.keptPicture(ctx)}
+	p.drop()
+	a.board.drop = p.drop
+	return p
+}
+
+// drop forgets what was made of the objects, until somebody looks again.
+func (p *painter) drop() {
+	p.jobRows, p.repoRead = newShelf[*view.Job](), newShelf[*api.Repository]()
 }
 
 // paint makes the picture of this moment from the caches of the watches and
