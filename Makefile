@@ -16,7 +16,7 @@ PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
-.PHONY: build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs scale sim
+.PHONY: build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos scale sim
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
@@ -99,6 +99,10 @@ bench:
 # of an idle agent, and 1 to 8 agents on one API.
 bench-jobs: apiserver
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestThroughput|TestClaimLatency|TestIdleAgentIsQuiet|TestAgentsShareTheWork)' ./tui/cli -figures
+
+# What a thousand Repositories cost that nobody changes: one agent, half an hour.
+bench-repos:
+	$(GO) test -count=1 -timeout 60m -v -run '^TestManyRepositories$$' ./tui/cli -figures
 
 # The simulated fleet, with what the API costs here, measured anew.
 scale: apiserver

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -50,6 +51,7 @@ type GitCounts struct {
 	UploadPack int   // fetches
 	PushRefs   int   // listings of references for a push, which InfoRefs leaves out
 	Sent       int64 // body bytes of all answers
+	Connected  int   // connections that were made
 }
 
 // Git starts a server without repositories; see Serve.
@@ -58,6 +60,11 @@ func Git(t testing.TB, o GitOptions) *GitServer {
 	g := &GitServer{o: o, backend: httpBackend(t), repos: map[string]string{}}
 	g.http = httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	g.http.Config.ErrorLog = log.New(io.Discard, "", 0) // tests refuse handshakes on purpose
+	g.http.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			g.count(func(c *GitCounts) { c.Connected++ })
+		}
+	}
 	if o.TLS {
 		g.http.StartTLS()
 		g.CAFile = filepath.Join(t.TempDir(), "git-ca.crt")
