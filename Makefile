@@ -1,4 +1,4 @@
-# limpet: build and test with Go and git alone.
+# limpet: build with Go and git alone; the tests also need gpg and ssh-keygen.
 #
 #   make run      the main job on this machine: dashboard, or plain lines off a terminal
 #   make test     what CI runs

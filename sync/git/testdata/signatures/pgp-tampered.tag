@@ -1,0 +1,13 @@
+object 4b825dc642cb6eb9a060e54bf8d69288fbee4904
+type tree
+tag v1
+tagger Ops <ops@example.com> 1614859200 +0000
+
+tampered
+-----BEGIN PGP SIGNATURE-----
+
+iIoEABYIADIWIQQfFr72Sx4I59YsCKXINCSs6pSfpAUCYEDLwBQcZWQyNTUxOUBl
+eGFtcGxlLmNvbQAKCRDINCSs6pSfpI31AQDTXnimz+8ypZDZpKWgcIOUYCRo+yWX
+2FSxiuFTMu/40wD/cgTypGrKJ+u7If90ccIrlaBJlIEoLfzuJH72HrvtCgo=
+=xgii
+-----END PGP SIGNATURE-----
