@@ -327,7 +327,7 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 		Runs: a.runs.line(u.GetNamespace()+"/"+u.GetName(), now),
 	}
 	if b := repo.Spec.Block(); b != nil {
-		row.URL, row.Branch, row.Path = b.URL, b.Branch, b.Path
+		row.URL, row.Branch, row.Path = b.URL, cmp.Or(repo.GitRef, b.Branch), b.Path
 	}
 	for _, s := range repo.Status.Stats {
 		row.Resources += s.Count

@@ -2,6 +2,7 @@ package sync
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -117,7 +118,7 @@ func (a *Agent) noteWebhook(e hooks.Accepted) {
 	text := fmt.Sprintf("webhook: %s", e.Verdict.Message)
 	switch {
 	case e.Event.Kind == hooks.Push && e.Job != "":
-		text = fmt.Sprintf("webhook: push to %s → pull queued", e.Repository.Branch)
+		text = fmt.Sprintf("webhook: push to %s → pull queued", cmp.Or(e.Repository.Branch, "the repository"))
 	case e.Job != "":
 		text = fmt.Sprintf("webhook: pull request %d %s → pr queued", e.Event.Number, e.Event.Action)
 	}

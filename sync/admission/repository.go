@@ -49,6 +49,7 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 			spec.add(field.Invalid(at, workflow, "a local directory has no branches; only write is possible"))
 		}
 	}
+	validateRevision(obj, spec, kind)
 	if spec.has("connection") {
 		connection := spec.object("connection")
 		validateDNSName(connection, "name", "the name of a Connection in the same namespace")

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -90,7 +91,7 @@ func overlap(obj *unstructured.Unstructured, siblings []*unstructured.Unstructur
 	return ""
 }
 
-// reads is what a repository reads: which remote, branch and directory, and
+// reads is what a repository reads: which remote, branch or revision, and directory, and
 // whether it puts it into the API. The path ends in a slash.
 type reads struct{ remote, branch, path string }
 
@@ -108,7 +109,7 @@ func source(obj *unstructured.Unstructured) reads {
 	if path == "/" {
 		path = ""
 	}
-	return reads{strings.TrimSuffix(block.URL, ".git"), block.Branch, path}
+	return reads{strings.TrimSuffix(block.URL, ".git"), cmp.Or(repo.GitRef, block.Branch), path}
 }
 
 func isRepository(obj *unstructured.Unstructured) bool {

@@ -32,6 +32,9 @@ const (
 	// AnnoGitProvider on a Repository names who makes its Git credentials of an
 	// identity: aws, azure, gcp, github, gitlab; generic = nobody.
 	AnnoGitProvider = "limpet/git-provider"
+	// AnnoGitRef on a Repository names what is pulled in place of the branch of its
+	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package revision.
+	AnnoGitRef = "limpet/git-ref"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.
@@ -128,6 +131,7 @@ type Repository struct {
 	Status RepositoryStatus       `json:"status"`
 
 	GitProvider string `json:"-"` // annotation AnnoGitProvider
+	GitRef      string `json:"-"` // annotation AnnoGitRef
 }
 
 // RepositorySpec holds the fields that limpet acts on.
@@ -273,7 +277,7 @@ func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 // RepositoryView reads a Repository in the same lenient way.
 func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
 	r, err := view[Repository](u)
-	r.GitProvider = Annotation(u, AnnoGitProvider)
+	r.GitProvider, r.GitRef = Annotation(u, AnnoGitProvider), Annotation(u, AnnoGitRef)
 	return r, err
 }
 

@@ -25,6 +25,7 @@ type Repository struct {
 
 	URL       string // of the remote
 	Branch    string // "" = not known yet
+	Revision  string // that is pulled in place of the branch, and may be moved by any push
 	Sync      bool   // spec.sync.enabled
 	Disabled  bool   // spec.webhook.disabled
 	Suspended bool   // a person wants this agent to ask for nothing
@@ -43,6 +44,9 @@ func RepositoryOf(u *unstructured.Unstructured) (*Repository, error) {
 	r := &Repository{Namespace: u.GetNamespace(), Name: u.GetName(), Sync: view.Spec.Sync.Enabled, Deleting: u.GetDeletionTimestamp() != nil}
 	if block := view.Spec.Block(); block != nil {
 		r.URL, r.Branch = block.URL, block.Branch
+	}
+	if r.Revision = view.GitRef; r.Revision != "" {
+		r.Branch = ""
 	}
 	if health := view.Status.Health; health.Checked > 0 && !health.Healthy {
 		r.Unhealthy = append([]string{"the repository is not healthy"}, health.Message...)
@@ -114,7 +118,7 @@ func Decide(r *Repository, e Event, policy Policy) Verdict {
 		return nothing("ignoring the event: the repository is suspended on this agent")
 	case e.Kind == Push && !r.Sync:
 		return nothing("ignoring push event: sync is disabled")
-	case e.Kind == Push && !ours:
+	case e.Kind == Push && !ours && r.Revision == "":
 		return nothing("ignoring push event: it is not about the configured branch")
 	case e.Kind == Push:
 		return Verdict{http.StatusAccepted, "push", map[string]any{"action": "pull", "pull": map[string]any{

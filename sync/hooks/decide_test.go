@@ -56,6 +56,8 @@ func TestDecide(t *testing.T) {
 		{name: "another branch", event: push(func(e *Event) { e.Branches = []string{"feature"} }), code: 200, text: "ignoring push event: it is not about the configured branch"},
 		{name: "a tag", event: push(func(e *Event) { e.Branches = nil }), code: 200, text: "ignoring push event: it is not about the configured branch"},
 		{name: "no branch known yet", repo: func(r *Repository) { r.Branch = "" }, event: push(func(e *Event) { e.Branches = []string{""} }), code: 200, text: "ignoring push event: it is not about the configured branch"},
+		{name: "a tag, of who follows tags", repo: func(r *Repository) { r.Branch, r.Revision = "", "semver:1.x" }, event: push(func(e *Event) { e.Branches = nil }), code: 202, text: "push", job: increment},
+		{name: "pull request, of who follows tags", repo: func(r *Repository) { r.Branch, r.Revision = "", "semver:1.x" }, event: pull(nil), code: 200, text: "ignoring pull request event as main is not the configured branch"},
 		{name: "pull request", event: pull(nil), code: 202, text: "pull request: opened", job: pr},
 		{name: "pull request reopened", event: pull(func(e *Event) { e.Action = Reopened }), code: 202, text: "pull request: reopened", job: pr},
 		{name: "pull request moved", event: pull(func(e *Event) { e.Action = Updated }), code: 202, text: "pull request: synchronize", job: pr},
@@ -119,5 +121,18 @@ func TestRepositoryOf(t *testing.T) {
 		if code, why := r.closed(); code != tt.code || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, code, why, tt.code, tt.why)
 		}
+	}
+}
+
+// TestRevisionInPlaceOfTheBranch: a push to the branch of the spec is none to what
+// is pulled.
+func TestRevisionInPlaceOfTheBranch(t *testing.T) {
+	t.Parallel()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
+		"metadata": map[string]any{"annotations": map[string]any{"limpet/git-ref": "tag:v1"}},
+		"spec":     map[string]any{"type": "git", "git": map[string]any{"url": "https://h/a", "branch": "main"}}}}
+	r, err := RepositoryOf(u)
+	if err != nil || r.Branch != "" || r.Revision != "tag:v1" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -167,6 +167,8 @@ type note struct {
 	settled    int64             // see facts
 	given      [sha256.Size]byte // of the token that was told last; zero = not by this process
 	access     access            // of generation
+	asks       *string           // annotation of the revision that was last dealt with; nil = none yet
+	ref        git.Ref           // what it stood for then
 	identified string            // the URL whose repository the spec names by its number
 
 	// last is what the last patch has made, and before are the versions that it

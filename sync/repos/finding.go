@@ -94,7 +94,13 @@ func remoteFinding(repo api.Repository, err error) finding {
 		return forgeFinding(err, "spec.connection.name") // the token of its Connection
 	}
 	kind, text := repo.Spec.Type, gitText(err)
-	url, branch := "spec."+kind+".url", "spec."+kind+".branch"
+	url, branch, named := "spec."+kind+".url", "spec."+kind+".branch", ""
+	if b := repo.Spec.Block(); b != nil {
+		named = b.Branch
+	}
+	if repo.GitRef != "" {
+		branch, named = "metadata.annotations["+api.AnnoGitRef+"]", repo.GitRef
+	}
 	fault := api.FieldError{Type: string(field.ErrorTypeInvalid), Field: url}
 	code := http.StatusBadRequest
 	switch git.KindOf(err) {
@@ -102,10 +108,10 @@ func remoteFinding(repo api.Repository, err error) finding {
 		code, fault.Field = http.StatusUnauthorized, "secure.token"
 	case git.NotFound:
 		code, fault.Type = http.StatusNotFound, string(field.ErrorTypeNotFound)
-	case git.BranchNotFound:
+	case git.BranchNotFound, git.CommitNotFound:
 		fault.Type, fault.Field = string(field.ErrorTypeNotFound), branch
-		if b := repo.Spec.Block(); b != nil && b.Branch != "" {
-			fault.BadValue = b.Branch
+		if named != "" {
+			fault.BadValue = named
 		}
 	case git.Empty:
 		fault.Type, fault.Field = string(field.ErrorTypeNotFound), branch

@@ -11,7 +11,6 @@ import (
 	"limpet/sync/admission"
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/revision"
 )
 
 // askTimeout bounds one question to a remote.
@@ -64,16 +63,17 @@ func (p *probe) ask(ctx context.Context) error {
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	branch := ""
-	if b := p.repo.Spec.Block(); b != nil {
-		branch = b.Branch
+	sel, err := p.selected()
+	if err != nil {
+		p.asked, p.err = true, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
+		return nil
 	}
-	p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, revision.Branch(branch))
+	p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, sel)
 	if creds := p.remote.Creds; git.KindOf(p.err) == git.Auth && creds != nil && creds.Forget != nil {
 		// A token from memory that was revoked: there may be a new one.
 		if again, err := p.c.o.Remote(limited, p.key.Namespace, p.key.Name, p.repo); err == nil {
 			p.remote, p.renewed = again, true
-			p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, revision.Branch(branch))
+			p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, sel)
 		}
 	}
 	if ctx.Err() != nil {
@@ -123,7 +123,7 @@ func isDirectory(path string) bool {
 // none, "" where there is nothing to choose.
 func (p *probe) defaultBranch() string {
 	b := p.repo.Spec.Block()
-	if b == nil || b.Branch != "" || p.repo.Spec.Type == typeLocal || p.err != nil || p.ref.Branch() == p.ref.Name {
+	if b == nil || b.Branch != "" || p.repo.GitRef != "" || p.repo.Spec.Type == typeLocal || p.err != nil || p.ref.Branch() == p.ref.Name {
 		return ""
 	}
 	return p.ref.Branch()

@@ -66,6 +66,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	r.gatherToken(ctx)
 	r.due = r.facts.flags()
 	r.due.health = r.due.health || wish.due(repo.Status.Health)
+	r.gatherRevision()
 	r.gatherHook()
 	if why := cmp.Or(r.due.trigger(), r.hookDue); why != "" {
 		r.o.Meter.Triggered(string(why))
@@ -323,6 +324,9 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 	if told, ok := r.hookTold(); ok {
 		wanted = append(wanted, told)
 	}
+	if told, ok := r.revisionTold(); ok {
+		wanted = append(wanted, told)
+	}
 	c.conditions(wanted...)
 	switch {
 	case waits && !queue.incremental:
@@ -343,6 +347,7 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 		r.wrote(now)
 	}
 	r.report(status.Health, check, found)
+	r.dealtWithRevision()
 	if r.due.resync && r.probe != nil && r.probe.asked {
 		r.note.asked = asked
 	}

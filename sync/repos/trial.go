@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -69,6 +68,7 @@ const (
 	stepCredentials = "credentials"
 	stepRemote      = "remote"
 	stepBranch      = "branch"
+	stepRevision    = "revision"     // of a Repository that names another thing than a branch
 	stepWrite       = "write access" // of a Repository that has workflows
 	stepDirectory   = "directory"    // of a Repository that is one
 )
@@ -98,7 +98,7 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 		return TestResults{}, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
 	}
 	var t TestResults
-	later := []string{stepCredentials, stepRemote, stepBranch}
+	later := []string{stepCredentials, stepRemote, p.stepRef()}
 	if p.writes() {
 		later = append(later, stepWrite)
 	}
@@ -119,12 +119,11 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 	if kind := git.KindOf(p.err); p.err != nil && kind != git.BranchNotFound && kind != git.Empty {
 		return t.end(found, stepRemote, "", later[2:]...), nil
 	}
-	t.took(stepRemote, fmt.Sprintf("answered in %s", p.took.Round(time.Millisecond)))
-	at := p.ref.Branch() + " is at " + p.ref.Hash
+	t.took(stepRemote, p.answered())
 	if p.err != nil || !p.writes() {
-		return t.end(found, stepBranch, at, later[3:]...), nil
+		return t.end(found, p.stepRef(), p.at(), later[3:]...), nil
 	}
-	t.took(stepBranch, at)
+	t.took(p.stepRef(), p.at())
 	return t.end(found, stepWrite, p.access.text()), nil
 }
 

@@ -88,6 +88,7 @@ func TestTryRepository(t *testing.T) {
 	const password = "right-one"
 	server := apitest.Git(t, apitest.GitOptions{User: "git", Password: password})
 	origin := apitest.Repo(t, 1, 1)
+	origin.Git(t, "tag", "v1.0.0", "HEAD")
 	url := server.Serve("ops/site.git", origin.Dir)
 	readOnly := apitest.Repo(t, 1, 1)
 	readOnly.Git(t, "config", "http.receivepack", "false")
@@ -108,7 +109,14 @@ func TestTryRepository(t *testing.T) {
 		field     string
 		steps     string
 		inDetails string
+		revision  string
 	}{
+		{name: "a tag", git: map[string]any{"url": url}, revision: "semver:1.x", creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+			steps: "rules ok, credentials ok, remote ok, revision ok", inDetails: "semver:1.x is v1.0.0, commit " + origin.Head(t)},
+		{name: "no tag", git: map[string]any{"url": url}, revision: "semver:2.x", creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "metadata.annotations[limpet/git-ref]",
+			steps: "rules ok, credentials ok, remote ok, revision failed", inDetails: "the highest of 1 versions is v1.0.0"},
+		{name: "no revision", git: map[string]any{"url": url}, revision: "v1.0.0", code: 400, field: "metadata.annotations[limpet/git-ref]",
+			steps: "rules failed, credentials skipped, remote skipped, revision skipped", inDetails: "write tag:NAME"},
 		{name: "a rule", git: map[string]any{"url": ""}, code: 400, field: "spec.git.url", steps: "rules failed, credentials skipped, remote skipped, branch skipped"},
 		{name: "no credentials", git: map[string]any{"url": url}, noRemote: &git.Error{Kind: git.Auth, Err: errors.New("no credentials for it")},
 			code: 401, field: "secure.token", steps: "rules ok, credentials failed, remote skipped, branch skipped", inDetails: "no credentials for it"},
@@ -139,6 +147,9 @@ func TestTryRepository(t *testing.T) {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"metadata": map[string]any{"name": "site", "namespace": "default"},
 			"spec":     map[string]any{"title": "Site", "type": kind, kind: tt.git, "workflows": tt.workflows, "sync": map[string]any{"enabled": false, "target": "folder"}}}}
+		if tt.revision != "" {
+			u.SetAnnotations(map[string]string{api.AnnoGitRef: tt.revision})
+		}
 		got, err := TryRepository(t.Context(), o, u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,6 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
-	"limpet/sync/revision"
 )
 
 // maxErrors is how many errors a pull bears before it stops. Source: Grafana.
@@ -43,7 +43,8 @@ type PullOptions struct {
 	Logger        *slog.Logger // nil = slog.Default()
 }
 
-// Pull makes the dashboards and folders of a Repository equal to its branch.
+// Pull makes the dashboards and folders of a Repository equal to its branch, or to
+// what it names in its place.
 type Pull struct {
 	o      PullOptions
 	served served
@@ -230,7 +231,7 @@ func (r *pull) sync(ctx context.Context) error {
 // prepare finds the remote and its credentials.
 func (r *pull) prepare(ctx context.Context) error {
 	src, err := sourceOf(r.Namespace, r.target.Repository, r.Repository)
-	if err != nil {
+	if err = cmp.Or(err, src.wrong); err != nil {
 		return err
 	}
 	creds, err := src.credentials(ctx, r.o.Credentials)
@@ -242,21 +243,21 @@ func (r *pull) prepare(ctx context.Context) error {
 }
 
 // resolve asks the remote for the commit of the branch: the one request of a
-// pull that has nothing to do.
+// pull that has nothing to do. A commit that is pulled by its hash needs none.
 func (r *pull) resolve(ctx context.Context) error {
-	ref, err := r.o.Git.Resolve(ctx, r.remote, revision.Branch(r.src.branch))
+	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.sel)
 	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
 		// A token from memory that was revoked: there may be a new one.
 		if err := r.prepare(ctx); err != nil {
 			return err
 		}
-		ref, err = r.o.Git.Resolve(ctx, r.remote, revision.Branch(r.src.branch))
+		ref, err = r.o.Git.Resolve(ctx, r.remote, r.src.sel)
 	}
 	if err != nil {
 		return err
 	}
 	r.ref = ref
-	r.Progress.SetRefs(ref.Branch(), r.status.lastRef, ref.Hash)
+	r.Progress.SetRefs(ref.Short(), r.status.lastRef, ref.Hash)
 	return nil
 }
 

@@ -46,7 +46,7 @@ func (r *pull) wrongPath(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*git.Error](err); ok {
 		err = e.Err // what is hinted at is found here
 	}
-	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed", r.Repository.Spec.Type, err, orWord(r.ref.Branch(), "the branch"), short(r.ref.Hash))
+	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed", r.Repository.Spec.Type, err, orWord(r.ref.Short(), "the branch"), short(r.ref.Hash))
 	root, failed := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
 	if failed != nil {
 		return err

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,10 @@ var _ Git = (*git.Mirrors)(nil)
 
 // source is the Git side of a Repository object.
 type source struct {
-	url, branch, dir string
-	lookup           auth.Lookup
+	url, dir string
+	sel      revision.Selector
+	wrong    error // what is wrong with sel
+	lookup   auth.Lookup
 	// secret says that the object names credentials, so that going without
 	// them would only be refused.
 	secret bool
@@ -48,7 +51,12 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	if block.URL == "" {
 		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
 	}
-	s := source{url: cloneURL(spec.Type, block.URL), branch: strings.TrimPrefix(block.Branch, "refs/heads/"), dir: strings.Trim(block.Path, "/")}
+	s := source{url: cloneURL(spec.Type, block.URL), dir: strings.Trim(block.Path, "/")}
+	if s.sel, s.wrong = revision.Of(repo.GitRef, block.Branch); s.wrong != nil && repo.GitRef != "" {
+		s.wrong = fmt.Errorf("annotation %s: %w", api.AnnoGitRef, s.wrong)
+	} else if s.wrong != nil {
+		s.wrong = fmt.Errorf("spec.%s.branch: %w", spec.Type, s.wrong)
+	}
 	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}, Provider: repo.GitProvider}
 	for field, value := range repo.Secure {
 		if value.Name != "" {
@@ -73,7 +81,7 @@ func CloneURL(repo api.Repository) (string, bool) {
 // or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is an *api.AwayError.
 func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
-	if err != nil {
+	if err = cmp.Or(err, src.wrong); err != nil {
 		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 	}
 	creds, err := src.credentials(ctx, from)

@@ -77,7 +77,7 @@ func TestSourceOf(t *testing.T) {
 	} {
 		block := &api.GitBlock{URL: c.url, TokenUser: c.user, Path: "/a/b/", Branch: "refs/heads/main"}
 		s, err := sourceOf("ns", "repo", api.Repository{Spec: api.RepositorySpec{Type: c.kind, Git: block, GitHub: block, GitLab: block, Bitbucket: block}})
-		if err != nil || s.url != c.want || s.lookup.TokenUser != c.wantUser || s.dir != "a/b" || s.branch != "main" {
+		if err != nil || s.url != c.want || s.lookup.TokenUser != c.wantUser || s.dir != "a/b" || s.sel.Branch != "main" || s.wrong != nil {
 			t.Errorf("%s %s: %+v, %v", c.kind, c.url, s, err)
 		}
 	}

@@ -33,7 +33,8 @@ type repoCmd struct {
 type repoCreateCmd struct {
 	Name      string        `arg:"" help:"Name of the repository."`
 	URL       string        `required:"" help:"URL of the Git repository: https, ssh or http."`
-	Branch    string        `help:"Branch. Default: the remote's own."`
+	Branch    string        `help:"Branch. Default: the remote's own." xor:"ref"`
+	Ref       string        `help:"Pull another thing than a branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
 	Path      string        `help:"Directory below the root of the repository."`
 	Title     string        `help:"Title. Default: the name."`
 	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
@@ -65,8 +66,14 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName(c.Name)
-	if c.SinkDir != "" {
-		u.SetAnnotations(map[string]string{api.AnnoSinkDir: c.SinkDir})
+	annotations := map[string]string{}
+	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref} {
+		if value != "" {
+			annotations[name] = value
+		}
+	}
+	if len(annotations) > 0 {
+		u.SetAnnotations(annotations)
 	}
 	if c.TokenFrom != "" {
 		data, err := r.readFile(c.TokenFrom)
@@ -126,7 +133,7 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 		t.add(u.GetNamespace(), "repository/"+u.GetName(),
 			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), view.OrDash(repo.Status.Sync.State),
 			view.OrDash(view.ShortRef(repo.Status.Sync.LastRef)), since(now, millis(repo.Status.Sync.Finished)), view.OrDash(repo.Spec.Sync.Target),
-			repo.Spec.Title, api.Redact(block.URL), view.OrDash(block.Branch), view.OrDash(block.Path))
+			repo.Spec.Title, api.Redact(block.URL), view.OrDash(cmp.Or(repo.GitRef, block.Branch)), view.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
 	return r.g.printList(r.world.Out, objects, t)
@@ -186,7 +193,11 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	f.add("type", repo.Spec.Type)
 	if b := repo.Spec.Block(); b != nil {
 		f.add("url", api.Redact(b.URL))
-		f.add("branch", view.OrDash(b.Branch))
+		if repo.GitRef != "" {
+			f.add("revision", repo.GitRef)
+		} else {
+			f.add("branch", view.OrDash(b.Branch))
+		}
 		f.add("path", view.OrDash(b.Path))
 	}
 	interval := "off"
