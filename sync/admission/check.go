@@ -65,6 +65,9 @@ func validateKind(obj, old *unstructured.Unstructured) field.ErrorList {
 		validateRepository(obj, old, root)
 	case "Connection":
 		validateConnection(root)
+		if old != nil {
+			validateConnectionChange(obj, old, root.object("secure"))
+		}
 	case "Job":
 		validateJob(root)
 	case "HistoricJob":

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -53,3 +55,25 @@ type GitHubApp struct {
 // ConnectionView reads a Connection as leniently as RepositoryView reads a
 // Repository.
 func ConnectionView(u *unstructured.Unstructured) (Connection, error) { return view[Connection](u) }
+
+// Server is the address of the host that a Connection is for, "" when its spec
+// does not say. It is what somebody has written, and need not be a URL.
+func (s ConnectionSpec) Server() string {
+	switch s.Type {
+	case "github", "githubOAuth":
+		return cmp.Or(s.URL, "https://github.com")
+	case "githubEnterprise":
+		if s.GitHubEnterprise != nil {
+			return s.GitHubEnterprise.ServerURL
+		}
+	case "githubEnterpriseOAuth":
+		if s.EnterpriseOAuth != nil {
+			return s.EnterpriseOAuth.ServerURL
+		}
+	case "gitlab":
+		return cmp.Or(s.URL, "https://gitlab.com")
+	case "bitbucket":
+		return cmp.Or(s.URL, "https://bitbucket.org")
+	}
+	return ""
+}

@@ -297,6 +297,10 @@ func TestConnectionTest(t *testing.T) {
 			}{"work"}
 		}, "", nil, ""},
 		{"bitbucket, wrong token", func(s *site) { tokenOf(s, "bitbucket", forgetest.Rights{}); s.secret.Token = canary }, ReasonAuthenticationFailed, []string{"secure.token"}, "401"},
+		{"bitbucket, whose address is another host's", func(s *site) {
+			tokenOf(s, "bitbucket", forgetest.Rights{})
+			s.minter.hosts.o.APIs = nil // the token is not for api.bitbucket.org
+		}, ReasonInvalidSpec, nil, "not Bitbucket Cloud"},
 		{"github oauth", func(s *site) { tokenOf(s, "githubEnterpriseOAuth", forgetest.Rights{}) }, "", nil, ""},
 	}
 	for _, c := range cases {

@@ -1,7 +1,6 @@
 package forge
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -66,28 +65,9 @@ func orEmpty(app *api.GitHubApp) *api.GitHubApp {
 	return app
 }
 
-// server is the address of the host that the Connection is for.
-func (c Connection) server() string {
-	switch c.Spec.Type {
-	case "github", "githubOAuth":
-		return cmp.Or(c.Spec.URL, "https://github.com")
-	case "githubEnterprise":
-		return c.app().ServerURL
-	case "githubEnterpriseOAuth":
-		if c.Spec.EnterpriseOAuth != nil {
-			return c.Spec.EnterpriseOAuth.ServerURL
-		}
-	case "gitlab":
-		return cmp.Or(c.Spec.URL, "https://gitlab.com")
-	case "bitbucket":
-		return cmp.Or(c.Spec.URL, "https://bitbucket.org")
-	}
-	return ""
-}
-
 // api is the base URL of the REST, and host the host and port of its clone URLs.
 func (c Connection) api(apis map[string]string) (base, host string, err error) {
-	u, err := url.Parse(c.server())
+	u, err := url.Parse(c.Spec.Server())
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return "", "", invalid("use "+c.String(), "the address of its host is not an http or https URL")
 	}
@@ -103,9 +83,12 @@ func (c Connection) api(apis map[string]string) (base, host string, err error) {
 	case "gitlab":
 		return origin + "/api/v4", host, nil
 	case "bitbucket":
+		if host != "bitbucket.org" && host != "www.bitbucket.org" {
+			return "", "", invalid("use "+c.String(), "%s is not Bitbucket Cloud, and the API of Bitbucket Data Center is not spoken here", host)
+		}
 		return "https://api.bitbucket.org/2.0", host, nil
 	case "githubEnterprise", "githubEnterpriseOAuth":
-		base, err = serverAPI(c.server())
+		base, err = serverAPI(c.Spec.Server())
 		return base, host, err
 	}
 	base, err = serverAPI(origin) // the URL of a GitHub connection may be a page

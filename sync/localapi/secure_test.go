@@ -241,6 +241,29 @@ func TestConnectionSecret(t *testing.T) {
 	s.canary(key)
 }
 
+// TestConnectionMoves: what a Connection has sealed does not go with it to another
+// server.
+func TestConnectionMoves(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "connections/lab"
+	s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
+		"spec":{"title":"Lab","type":"gitlab","url":"https://git.example.com"},"secure":{"token":{"create":"`+canaryOne+`"}}}`)
+	const elsewhere = `"spec":{"title":"Lab","type":"gitlab","url":"https://other.example.com"}`
+	for method, body := range map[string]string{
+		"PATCH": `{` + elsewhere + `}`,
+		"PUT":   `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab","resourceVersion":"` + fmt.Sprint(at(s.must("GET", path, ""), "metadata", "resourceVersion")) + `"},` + elsewhere + `}`,
+	} {
+		if code, answer := s.call(method, path, body); code != 422 || !strings.Contains(fmt.Sprint(answer), "secure.token.create") {
+			t.Errorf("%s: %d %v", method, code, answer)
+		}
+	}
+	s.must("PATCH", path, `{`+elsewhere+`,"secure":{"token":{"create":"`+canaryTwo+`"}}}`)
+	if plain, err := s.ConnectionSecretOf(t.Context(), "default", "lab", "token"); err != nil || string(plain) != canaryTwo {
+		t.Errorf("%d bytes opened, %v", len(plain), err)
+	}
+}
+
 // TestLastApplied: kubectl's copy of the file is stored without the values.
 func TestLastApplied(t *testing.T) {
 	t.Parallel()
