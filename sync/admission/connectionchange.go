@@ -3,7 +3,6 @@ package admission
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -35,8 +34,8 @@ func validateConnectionChange(obj, old *unstructured.Unstructured, secure node) 
 // chooses the API at the address.
 func audience(spec api.ConnectionSpec) string {
 	server := spec.Server()
-	if a, err := auth.ParseAddress(server); err == nil {
-		server = a.Scheme + "://" + strings.ToLower(a.HostPort())
+	if a, err := auth.ParseServer(server); err == nil {
+		server = a.Scheme + "://" + a.HostPort()
 	}
 	return spec.Type + " " + server
 }

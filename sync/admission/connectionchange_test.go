@@ -24,6 +24,7 @@ func TestConnectionMovesWithoutItsSecrets(t *testing.T) {
 		{"the same", lab + token, lab + token, ""},
 		{"a page of the same server", lab + token, strings.Replace(lab, "git.example.com", "GIT.example.com:443/group", 1) + token, ""},
 		{"another host", lab + token, elsewhere + token, "secure.token.create"},
+		{"a slash at its end", lab + token, strings.Replace(lab, "git.example.com", "git.example.com/", 1) + token, ""},
 		{"another port", lab + token, strings.Replace(lab, "git.example.com", "git.example.com:8443", 1) + token, "secure.token.create"},
 		{"without TLS", lab + token, strings.Replace(lab, "https:", "http:", 1) + token, "secure.token.create"},
 		{"the host of the type in place of one", lab + token, strings.Replace(lab, ", url: https://git.example.com", "", 1) + token, "secure.token.create"},

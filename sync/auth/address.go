@@ -67,6 +67,18 @@ func ParseAddress(raw string) (Address, error) {
 	return a.checked()
 }
 
+// ParseServer reads the http or https URL of a host, of which only the host counts:
+// the path is dropped. Its errors never hold the text.
+func ParseServer(raw string) (Address, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return Address{}, badAddress("it is not an http or https URL of a host")
+	}
+	a, err := ParseAddress(u.Scheme + "://" + u.Host + "/x")
+	a.Path = ""
+	return a, err
+}
+
 func parseSCP(raw string) (Address, error) {
 	host, p, ok := strings.Cut(raw, ":")
 	if strings.HasPrefix(host, "[") || strings.Contains(host, "@[") { // user@[::1]:path

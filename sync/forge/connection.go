@@ -3,7 +3,6 @@ package forge
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -67,15 +66,11 @@ func orEmpty(app *api.GitHubApp) *api.GitHubApp {
 
 // api is the base URL of the REST, and host the host and port of its clone URLs.
 func (c Connection) api(apis map[string]string) (base, host string, err error) {
-	u, err := url.Parse(c.Spec.Server())
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
-		return "", "", invalid("use "+c.String(), "the address of its host is not an http or https URL")
-	}
-	a, err := auth.ParseAddress(u.Scheme + "://" + u.Host + "/x")
+	a, err := auth.ParseServer(c.Spec.Server())
 	if err != nil {
 		return "", "", invalid("use "+c.String(), "the address of its host: %w", err)
 	}
-	origin, host := u.Scheme+"://"+a.HostPort(), a.HostPort()
+	origin, host := a.Scheme+"://"+a.HostPort(), a.HostPort()
 	if base, set := apis[host]; set {
 		return strings.TrimSuffix(base, "/"), host, nil
 	}

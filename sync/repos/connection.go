@@ -10,6 +10,7 @@ import (
 
 	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/forge"
 )
 
@@ -48,8 +49,9 @@ type Connections struct {
 	objects lister
 }
 
-// connectionWorkers is how many Connections are looked into at once.
-const connectionWorkers = 2
+// connectionWorkers is how many Connections are looked into at once: as many as
+// Repositories, so that some are left while hosts are silent.
+const connectionWorkers = 8
 
 // NewConnections makes the controller and registers its handlers with the
 // informer, which must not run yet. It starts nothing.
@@ -104,6 +106,7 @@ func (c *Connections) Run(ctx context.Context) error {
 
 // reconcile looks into one Connection. One that is being deleted is left alone.
 func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, period time.Duration, err error) {
+	defer c.pass(k)
 	obj, ok := c.objects.Get(k.Namespace, k.Name)
 	if !ok || obj.GetDeletionTimestamp() != nil || idle(c.o.Neighbour) {
 		c.unused(k)
@@ -131,6 +134,12 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 	}()
 	if !wish.due(status.Health) && !healthDue(last, changed, now, lag) {
 		return c.later(last, now, lag), window(last), nil
+	}
+	if at, err := auth.ParseServer(view.Spec.Server()); err == nil { // else nobody is asked
+		if !c.lanes.enter(at.HostPort(), k) {
+			return time.Time{}, 0, errWaits
+		}
+		defer c.leave(at.HostPort())
 	}
 	found, err := c.examine(ctx, obj)
 	if errors.Is(err, errNotOurs) {

@@ -137,7 +137,6 @@ type Controller struct {
 	repos  lister
 	jobs   lister
 	*loop
-	lanes *lanes
 
 	interval func(api.Repository) time.Duration // intervalOf
 
@@ -221,7 +220,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	if o.Meter == nil {
 		o.Meter = nobody{}
 	}
-	c := &Controller{o: o, server: politely(s, o.Neighbour, Repository), now: now, repos: repos, jobs: jobs, interval: intervalOf, lanes: newLanes(), notes: map[Key]*note{}}
+	c := &Controller{o: o, server: politely(s, o.Neighbour, Repository), now: now, repos: repos, jobs: jobs, interval: intervalOf, notes: map[Key]*note{}}
 	c.loop = newLoop("repository", o.Uses, c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
 	return c
 }

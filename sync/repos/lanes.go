@@ -8,13 +8,13 @@ import (
 	"limpet/sync/auth"
 )
 
-// perHost is how many Repositories of one host are looked into at once. It is
+// perHost is how many objects of one host are looked into at once. It is
 // what the mirrors ask a host at a time, so that no worker waits for others.
 const perHost = 2
 
-// lanes keep the workers free: a Repository whose host is being asked as often as
+// lanes keep the workers free: an object whose host is being asked as often as
 // may be goes to the end of a line, not to a worker that waits. A host that never
-// answers then holds two workers, whatever the number of its Repositories. From
+// answers then holds two workers, whatever the number of its objects. From
 // there they are called at the pace of the timetable: when the host answers again
 // the whole line must not fall upon it.
 type lanes struct {
@@ -94,17 +94,17 @@ func (l *lanes) call(host string) (next Key, ok bool) {
 	return next, true
 }
 
-// leave ends the turn of a Repository at a host.
-func (c *Controller) leave(host string) {
-	if next, ok := c.lanes.leave(host); ok {
-		c.times.call(next)
+// leave ends a turn at a host.
+func (l *loop) leave(host string) {
+	if next, ok := l.lanes.leave(host); ok {
+		l.times.call(next)
 	}
 }
 
 // pass lets the next one have the turn that k had no use for.
-func (c *Controller) pass(k Key) {
-	if next, ok := c.lanes.pass(k); ok {
-		c.times.call(next)
+func (l *loop) pass(k Key) {
+	if next, ok := l.lanes.pass(k); ok {
+		l.times.call(next)
 	}
 }
 

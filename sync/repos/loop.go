@@ -24,6 +24,7 @@ type loop struct {
 	await  func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
 	queue  *workqueue.Typed[Key]
 	times  *timetable
+	lanes  *lanes
 	told   Uses // nil = nobody
 
 	failMu   sync.Mutex // guards failures
@@ -35,7 +36,7 @@ type loop struct {
 
 func newLoop(what string, told Uses, look func(context.Context, Key) (time.Time, time.Duration, error), resync time.Duration, worked func(time.Duration), log *slog.Logger) *loop {
 	return &loop{what: what, told: told, look: look, resync: resync, worked: worked, log: log, await: context.Cause,
-		queue: workqueue.NewTyped[Key](), times: newTimetable(), failures: map[Key]int{}, wishes: map[Key]wish{}}
+		queue: workqueue.NewTyped[Key](), times: newTimetable(), lanes: newLanes(), failures: map[Key]int{}, wishes: map[Key]wish{}}
 }
 
 // run works until ctx ends, and returns when all workers have.
