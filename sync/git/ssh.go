@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
@@ -33,6 +34,7 @@ type sshSession struct {
 	stderr  *lockedRemarks
 	stop    func() bool // of the context that closes the connection
 	asked   bool
+	lost    *atomic.Bool // the connection has ended
 }
 
 // lockedRemarks is what the remote command writes to stderr; the ssh library
@@ -65,7 +67,7 @@ func (c *call) sshSession() (session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sshSession{call: c, conn: raw, stderr: &lockedRemarks{}}
+	s := &sshSession{call: c, conn: raw, stderr: &lockedRemarks{}, lost: &atomic.Bool{}}
 	s.stop = context.AfterFunc(c.ctx, func() { raw.Close() })
 	if err := s.start(config); err != nil {
 		s.Close()
@@ -76,8 +78,12 @@ func (c *call) sshSession() (session, error) {
 
 func (s *sshSession) start(config *ssh.ClientConfig) error {
 	addr := s.call.addr
-	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call}, addr.DialPort(), config)
+	first := &greeting{}
+	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost}, addr.DialPort(), config)
 	if err != nil {
+		if why := first.refusal(); why != nil && s.call.ctx.Err() == nil {
+			return why
+		}
 		return s.call.sshError(err)
 	}
 	s.client = ssh.NewClient(conn, channels, requests)
@@ -151,7 +157,10 @@ func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 		return nil, err
 	}
 	res := packp.NewUploadPackResponse(req)
-	if err := res.Decode(io.NopCloser(s.stdout)); err != nil {
+	if err := res.Decode(io.NopCloser(s)); err != nil {
+		if s.lost.Load() {
+			return nil, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
+		}
 		if said := s.farewell(); said != "" {
 			return nil, errors.New(serverSays + said)
 		}
@@ -181,16 +190,32 @@ func (s *sshSession) Close() error {
 // countedConn counts what comes over the connection.
 type countedConn struct {
 	net.Conn
-	c *call
+	c     *call
+	first *greeting
+	lost  *atomic.Bool
 }
 
 func (n countedConn) Read(p []byte) (int, error) {
 	k, err := n.Conn.Read(p)
+	n.first.hear(p[:k])
 	if lerr := n.c.count(k); lerr != nil {
 		n.c.problem.Store(&Error{Kind: TooLarge, Err: lerr}) // the ssh library tells of a lost connection
 		return 0, lerr
 	}
+	if err != nil {
+		n.lost.Store(true)
+	}
 	return k, err
+}
+
+// Read reads what the remote command prints. The ssh library tells of a lost
+// connection as of a command that has ended well.
+func (s *sshSession) Read(p []byte) (int, error) {
+	n, err := s.stdout.Read(p)
+	if err == io.EOF && s.lost.Load() {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 func (c *call) sshConfig() (*ssh.ClientConfig, error) {
@@ -207,6 +232,7 @@ func (c *call) sshConfig() (*ssh.ClientConfig, error) {
 		user = "git"
 	}
 	config := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, Timeout: dialTimeout, ClientVersion: "SSH-2.0-limpet"}
+	modern(config)
 	return config, c.hostKeys(config)
 }
 
@@ -224,7 +250,7 @@ func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, &Error{Kind: Auth, Err: errors.New("the ssh key cannot be read"), Hint: "identity has to hold a private key in PEM or OpenSSH form"}
 	}
-	return signer, nil
+	return signsModern(signer)
 }
 
 // hostKeys makes config accept the keys that known_hosts names and no other.
@@ -251,7 +277,7 @@ func (c *call) hostKeys(config *ssh.ClientConfig) error {
 			return &Error{Kind: Auth, Err: errors.New("known_hosts cannot be read"), Hint: "make it with: ssh-keyscan " + c.addr.Host}
 		}
 		check = db.HostKeyCallback()
-		config.HostKeyAlgorithms = db.HostKeyAlgorithms(host)
+		config.HostKeyAlgorithms = knownKinds(db.HostKeyAlgorithms(host))
 	}
 	config.HostKeyCallback = func(name string, remote net.Addr, key ssh.PublicKey) error {
 		err := check(name, remote, key)
@@ -278,10 +304,17 @@ func (c *call) sshError(err error) error {
 	switch {
 	case c.problem.Load() != nil:
 		return c.problem.Load()
+	case saysOld(err) != nil:
+		return saysOld(err)
+	case strings.Contains(text, "no common public key signature algorithm"):
+		return &Error{Kind: Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"), Hint: "use an ed25519 key, or update the server"}
 	case strings.Contains(text, "unable to authenticate"):
 		return &Error{Kind: Auth, Err: errors.New("the server refuses the ssh key"), Hint: "add the public key to the repository, and check the user in the url"}
 	case strings.Contains(text, "no common algorithm for host key"):
 		return &Error{Kind: Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"), Hint: "make known_hosts anew with: ssh-keyscan " + c.addr.Host}
+	}
+	if errors.Is(err, net.ErrClosed) && c.ctx.Err() == nil { // by the library, on reading what is no ssh
+		return &Error{Kind: Protocol, Err: errors.New("what the server speaks is not ssh as it should be"), Hint: "check host and port of the url"}
 	}
 	return fmt.Errorf("ssh: %w", err)
 }

@@ -321,7 +321,7 @@ var attacks = []attack{
 	}},
 	{"oversized without a length", 413, func(h *hooked, t *testing.T, _ *http.Client, r *rand.Rand, push []byte, from string) (int, error) {
 		if r.IntN(40) > 0 { // each of them is 26 MiB through the loopback
-			return h.raw(t, from, push, fmt.Sprintf("Content-Length: %d\r\n", 1<<40), nil)
+			return h.raw(t, from, push, fmt.Sprintf("Content-Length: %d\r\n", int64(1)<<40), nil)
 		}
 		return h.rawChunks(t, from)
 	}},

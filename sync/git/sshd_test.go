@@ -1,0 +1,344 @@
+package git
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"limpet/sync/apitest"
+	"limpet/sync/auth"
+	"limpet/sync/revision"
+)
+
+// Against a real sshd: what the server of the other tests shares with the client,
+// golang.org/x/crypto, would not be noticed there.
+
+// keyKinds are those that hosts have.
+var keyKinds = []string{"ed25519", "ecdsa", "rsa"}
+
+// keysOf makes a key of each kind.
+func keysOf(t *testing.T) map[string]apitest.SSHKey {
+	t.Helper()
+	out := map[string]apitest.SSHKey{}
+	for _, kind := range keyKinds {
+		out[kind] = apitest.NewSSHKey(t, kind, "")
+	}
+	return out
+}
+
+// TestSSHD fetches with each kind of client key from hosts with each kind of key,
+// of which known_hosts names one.
+func TestSSHD(t *testing.T) {
+	quiet(t)
+	hosts, clients := keysOf(t), keysOf(t)
+	s := apitest.SSH(t, apitest.SSHOptions{
+		HostKeys: []apitest.SSHKey{hosts["ed25519"], hosts["ecdsa"], hosts["rsa"]}, Accept: []apitest.SSHKey{clients["ed25519"], clients["ecdsa"], clients["rsa"]}})
+	o := newOrigin(t, t.TempDir(), `it's a "site" $(x).git`)
+	first := o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
+	url := strings.NewReplacer(" ", "%20", `"`, "%22").Replace(s.URL(o.bare))
+	for _, host := range keyKinds {
+		for _, client := range keyKinds {
+			if client != host && client != "ed25519" {
+				continue
+			}
+			t.Run(client+" to "+host, func(t *testing.T) {
+				m := openMirrors(t, Options{})
+				known := "# a comment\n" + s.Known(hosts[host])
+				if client == host {
+					known = apitest.Hashed(t, known)
+				}
+				before := len(s.Log())
+				r := Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients[client].Private, KnownHosts: []byte(known)}}
+				ref, st := syncRef(t, m, r, "")
+				if ref.Hash != first || !st.Full || st.Bytes == 0 {
+					t.Fatalf("%+v %+v", ref, st)
+				}
+				if got := content(t, m, r, first, ""); got["a.json"] != dashboard("a", 1, 30) {
+					t.Error("content differs")
+				}
+				fsck(t, m, r)
+				want := map[string]string{"ed25519": "ssh-ed25519", "ecdsa": "ecdsa-sha2-nistp256", "rsa": "rsa-sha2-512"}
+				log := s.Log()[before:]
+				for _, line := range []string{"kex: host key algorithm: " + want[host], "pkalg " + want[client]} {
+					if !strings.Contains(log, line) {
+						t.Errorf("sshd does not say %q:\n%s", line, log)
+					}
+				}
+			})
+		}
+	}
+	t.Run("a second commit", func(t *testing.T) {
+		m := openMirrors(t, Options{})
+		r := Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients["ed25519"].Private, KnownHosts: []byte(s.Known(hosts["rsa"]))}}
+		syncRef(t, m, r, "")
+		second := o.commit("two", map[string]string{"a.json": dashboard("a", 2, 30)})
+		if ref, st := syncRef(t, m, r, "main"); ref.Hash != second || st.Full || st.Bytes > 8000 || st.Bytes == 0 {
+			t.Errorf("%+v %+v", ref, st)
+		}
+		fsck(t, m, r)
+	})
+}
+
+// TestSSHDKeys tries the forms in which keys lie in Secrets, and those that are
+// refused.
+func TestSSHDKeys(t *testing.T) {
+	quiet(t)
+	const phrase = secret
+	host, other := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
+	forms := map[string]apitest.SSHKey{
+		"ed25519 of OpenSSH": apitest.NewSSHKey(t, "ed25519", phrase), "rsa of OpenSSH": apitest.NewSSHKey(t, "rsa", phrase),
+		"rsa in PEM": apitest.NewSSHKey(t, "rsa", phrase, "-m", "PEM"), "ecdsa in PEM": apitest.NewSSHKey(t, "ecdsa", phrase, "-m", "PEM"),
+	}
+	open := map[string]apitest.SSHKey{"rsa in PKCS 8, open": apitest.NewSSHKey(t, "rsa", "", "-m", "PKCS8"), "ecdsa of 521 bits, open": apitest.NewSSHKey(t, "ecdsa", "", "-b", "521")}
+	var accept []apitest.SSHKey
+	for _, k := range forms {
+		accept = append(accept, k)
+	}
+	for _, k := range open {
+		accept = append(accept, k)
+	}
+	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: accept})
+	o := newOrigin(t, t.TempDir(), "site.git")
+	o.commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	try := func(url string, creds auth.Credentials) error {
+		if creds.KnownHosts == nil {
+			creds.KnownHosts = []byte(s.Known(host))
+		}
+		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: &creds}, revision.Branch(""))
+		return err
+	}
+	url := s.URL(o.bare)
+	for name, k := range forms {
+		if err := try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: phrase}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		told(t, try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: "CANARY2"}), Auth, "does not open the ssh key")
+		told(t, try(url, auth.Credentials{SSHKey: k.Private}), Auth, "no passphrase")
+	}
+	for name, k := range open {
+		if err := try(url, auth.Credentials{SSHKey: k.Private}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good := open["rsa in PKCS 8, open"].Private
+	told(t, try(url, auth.Credentials{SSHKey: other.Private}), Auth, "refuses the ssh key", "add the public key")
+	told(t, try(strings.Replace(url, s.User+"@", "nobody-of-that-name@", 1), auth.Credentials{SSHKey: good}), Auth, "refuses the ssh key", "check the user")
+	if !strings.Contains(s.Log(), "nobody-of-that-name") {
+		t.Error("the user of the url was not asked for")
+	}
+	// The printed line is the one that has to be added.
+	line := strings.TrimSpace(s.Known(host))
+	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), Auth, "not in known_hosts", "add this line to known_hosts: "+line)
+	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), Auth, "not the one in known_hosts", "somebody may be in between")
+	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(apitest.Hashed(t, s.Known(other)))}), Auth, "not the one in known_hosts")
+	// Without the port the line is for the port 22 only.
+	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), Auth, "not in known_hosts")
+	told(t, try(s.URL(filepath.Dir(o.bare)+"/nowhere.git"), auth.Credentials{SSHKey: good}), NotFound)
+	if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestSSHDWithoutLegacy offers only what is not safe any more.
+func TestSSHDWithoutLegacy(t *testing.T) {
+	quiet(t)
+	host, client := apitest.NewSSHKey(t, "rsa", ""), apitest.NewSSHKey(t, "rsa", "")
+	for option, says := range map[string]string{
+		"KexAlgorithms diffie-hellman-group14-sha1":   "diffie-hellman-group14-sha1",
+		"KexAlgorithms diffie-hellman-group1-sha1":    "diffie-hellman-group1-sha1",
+		"Ciphers aes128-cbc,3des-cbc":                 "aes128-cbc",
+		"Ciphers aes128-ctr\nMACs hmac-sha1-96":       "hmac-sha1-96",
+		"HostKeyAlgorithms ssh-rsa":                   "ssh-rsa",
+		"PubkeyAcceptedAlgorithms ssh-rsa":            "refuses the ssh key",
+		"HostKeyAlgorithms rsa-sha2-256":              "", // these are good
+		"KexAlgorithms diffie-hellman-group16-sha512": "",
+		"KexAlgorithms ecdh-sha2-nistp384":            "",
+		"Ciphers chacha20-poly1305@openssh.com":       "",
+	} {
+		t.Run(option, func(t *testing.T) {
+			s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}, Config: []string{option}})
+			o := newOrigin(t, t.TempDir(), "site.git")
+			o.commit("one", map[string]string{"a.json": "1"})
+			m := openMirrors(t, Options{})
+			for name, known := range map[string]string{"known": s.Known(host), "unknown": "git.example.com " + host.Public} {
+				_, err := m.Resolve(t.Context(), Remote{URL: s.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, revision.Branch(""))
+				switch {
+				case says == "" && name == "known":
+					if err != nil {
+						t.Error(err)
+					}
+				case says == "" || name == "unknown" && strings.HasPrefix(option, "Pubkey"):
+					told(t, err, Auth, "add this line")
+				case strings.HasPrefix(option, "Pubkey"):
+					told(t, err, Auth, says)
+				default:
+					told(t, err, Protocol, says, "not safe any more", "update its ssh server")
+				}
+			}
+		})
+	}
+}
+
+// TestSSHSignsNothingWithSHA1 is refused by a server that would take nothing else;
+// sshd announces more than it takes, so that it tells less.
+func TestSSHSignsNothingWithSHA1(t *testing.T) {
+	quiet(t)
+	key := sshKeys()["rsa"]
+	s := newSSHServer(t, t.TempDir(), must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), key)
+	s.mu.Lock()
+	s.config.PublicKeyAuthAlgorithms = []string{ssh.KeyAlgoRSA}
+	s.mu.Unlock()
+	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
+	_, err := openMirrors(t, Options{}).Resolve(t.Context(), s.remote("x", creds), revision.Branch(""))
+	told(t, err, Auth, "only with SHA-1", "ed25519")
+}
+
+// between is a connection to sshd that carries so many bytes of the server's, and
+// then is silent or ends.
+func between(t *testing.T, to string, carry int64, end bool) string {
+	t.Helper()
+	ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards open
+	var open []net.Conn
+	wg.Go(func() {
+		for {
+			down, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", to)
+			if err != nil {
+				down.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, down, up)
+			mu.Unlock()
+			wg.Go(func() { _, _ = io.Copy(up, down) })
+			wg.Go(func() {
+				_, _ = io.CopyN(down, up, carry)
+				if end {
+					down.Close()
+					up.Close()
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		mu.Lock()
+		for _, c := range open {
+			c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// TestSSHDBreaksOff stops real conversations after the banner, within the key
+// exchange, in the list of refs and in the pack.
+func TestSSHDBreaksOff(t *testing.T) {
+	quiet(t)
+	host, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
+	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}})
+	o := newOrigin(t, t.TempDir(), "site.git")
+	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 3000), "b.json": dashboard("b", 2, 3000)})
+	_, known, _ := strings.Cut(s.Known(host), " ")
+	for carry, where := range map[int64]string{0: "at once", 20: "in the banner", 41: "after the banner", 700: "in the key exchange", 3100: "late", 5000: "in the pack"} {
+		for _, end := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, end %t", where, end), func(t *testing.T) {
+				addr := between(t, s.Addr, carry, end)
+				at, port, _ := strings.Cut(addr, ":")
+				options := Options{}
+				if !end {
+					options.Stall = 300 * time.Millisecond
+				}
+				m := openMirrors(t, options)
+				r := Remote{URL: strings.Replace(s.URL(o.bare), s.Addr, addr, 1), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
+				began := time.Now()
+				ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+				if err == nil {
+					_, err = m.Fetch(t.Context(), r, ref)
+				}
+				if end {
+					told(t, err, Unreachable)
+				} else {
+					told(t, err, Timeout, "silent")
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+					t.Errorf("left behind: %v", left)
+				}
+			})
+		}
+	}
+}
+
+// TestSSHDTakesNoMore holds the connections of a server that takes one at a time.
+func TestSSHDTakesNoMore(t *testing.T) {
+	quiet(t)
+	host, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
+	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}, Config: []string{"MaxStartups 1:100:1"}})
+	o := newOrigin(t, t.TempDir(), "site.git")
+	o.commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	r := Remote{URL: s.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))}}
+	idle := must[net.Conn](t)(net.Dial("tcp", s.Addr))
+	banner := make([]byte, 8)
+	if _, err := io.ReadFull(idle, banner); err != nil {
+		t.Fatal(err)
+	}
+	_, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	told(t, err, Throttled, "takes no more connections", "MaxStartups")
+	idle.Close()
+	for deadline := time.Now().Add(20 * time.Second); err != nil; {
+		if time.Now().After(deadline) {
+			t.Fatalf("a server that takes connections again is not asked: %v", err)
+		}
+		_, err = m.Resolve(t.Context(), r, revision.Branch(""))
+	}
+}
+
+// TestSSHToSomethingElse asks ports at which no ssh server is.
+func TestSSHToSomethingElse(t *testing.T) {
+	quiet(t)
+	client := apitest.NewSSHKey(t, "ed25519", "")
+	for says, want := range map[string]struct {
+		kind Kind
+		says string
+	}{
+		"HTTP/1.1 400 Bad Request\r\n\r\n":   {Protocol, "not speak ssh but http"},
+		"220 mail \x1b[2Jready\r\n":          {Unreachable, "220 mail [2Jready"},
+		"Not allowed at this time\r\n":       {Throttled, "Not allowed"},
+		strings.Repeat("x", 100_000):         {Unreachable, "xxx"},
+		strings.Repeat("spam\r\n", 100_000):  {Unreachable, "spam"},
+		"SSH-2.0-x\r\n\xff\xff\xff\xffxxxxx": {Protocol, "not ssh as it should be"},
+	} {
+		ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, says)
+		})
+		_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: "ssh://" + ln.Addr().String() + "/x", Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, revision.Branch(""))
+		told(t, err, want.kind, want.says)
+		ln.Close()
+		wg.Wait()
+	}
+}
