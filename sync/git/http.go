@@ -96,7 +96,7 @@ func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
 			TLSClientConfig:     config,
 			TLSHandshakeTimeout: handshakeTimeout,
 			ForceAttemptHTTP2:   true,
-			MaxIdleConns:        16,
+			MaxIdleConns:        64,
 			MaxIdleConnsPerHost: 2,
 			IdleConnTimeout:     idleConnection,
 		}},

@@ -11,8 +11,10 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,6 +134,40 @@ func TestHTTPS(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+	m.Close()
+}
+
+// TestConnectionsOfManyHosts: hosts that are asked in turn keep their connections,
+// a handshake costs more than a look.
+func TestConnectionsOfManyHosts(t *testing.T) {
+	quiet(t)
+	plain := newServer(t)
+	newOrigin(t, plain.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	var made atomic.Int32
+	const hosts = 40
+	var urls []string
+	for range hosts {
+		ts := httptest.NewUnstartedServer(plain.handler(t))
+		ts.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				made.Add(1)
+			}
+		}
+		ts.Start()
+		t.Cleanup(ts.Close)
+		urls = append(urls, ts.URL+"/site.git")
+	}
+	m := openMirrors(t, Options{})
+	for range 3 {
+		for _, url := range urls {
+			if _, err := m.Resolve(t.Context(), Remote{URL: url}, revision.Branch("main")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := made.Load(); n != hosts {
+		t.Errorf("%d connections to %d hosts", n, hosts)
 	}
 	m.Close()
 }

@@ -150,7 +150,7 @@ func (q quietCrowd) weigh(t *testing.T, n int, secure bool) {
 	if counts.UploadPack > 0 {
 		t.Errorf("%d fetches although there is nothing new", counts.UploadPack)
 	}
-	if counts.Connected > looks/10 && n == 1 {
+	if counts.Connected > looks/10 {
 		t.Errorf("%d connections for %d looks", counts.Connected, looks)
 	}
 	if *figures {
