@@ -153,6 +153,9 @@ func TestStatusTellsTheNeighbour(t *testing.T) {
 	until(t, "status tells the neighbour", func() bool {
 		return strings.Contains(h.run(t, "status").out, "looked after by grafana; it wrote the health of default/boards")
 	})
+	if shown := h.must(t, 0, "repo", "show", "boards").out; !strings.Contains(shown, "looked after by grafana; it wrote the health of default/boards") {
+		t.Errorf("repo show: %s", shown)
+	}
 	if !strings.Contains(d.log.String(), "looked after by another controller") {
 		t.Errorf("the log says nothing: %s", d.log.String())
 	}

@@ -174,7 +174,24 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u), time.Now()) })
+	by, err := s.controllers(ctx)
+	if err != nil {
+		return err
+	}
+	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u), by, time.Now()) })
+}
+
+// controllers is who looks after repositories as the daemon sees it, the zero value
+// without one.
+func (s *session) controllers(ctx context.Context) (view.Controllers, error) {
+	if s.Daemon == nil {
+		return view.Controllers{}, nil
+	}
+	live, err := s.Daemon.Snapshot(ctx)
+	if err != nil {
+		return view.Controllers{}, err
+	}
+	return live.Agent.Controllers, nil
 }
 
 // webhookText tells of the webhook that was made at the host.
@@ -186,7 +203,7 @@ func webhookText(h api.WebhookStatus, now time.Time) string {
 	return text
 }
 
-func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused string, now time.Time) {
+func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused string, by view.Controllers, now time.Time) {
 	var f fields
 	f.add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.add("title", repo.Spec.Title)
@@ -211,6 +228,9 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	f.add("health", strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
 	if paused != "" {
 		f.add("suspended", paused)
+	}
+	if by.Mode != "" {
+		f.add("controller", controllersText(by, now))
 	}
 	st := repo.Status.Sync
 	f.add("last pull", view.OrDash(st.State))
