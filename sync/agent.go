@@ -26,6 +26,7 @@ import (
 	"limpet/sync/localapi"
 	"limpet/sync/metrics"
 	"limpet/sync/neighbour"
+	"limpet/sync/reach"
 	"limpet/sync/refs"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
@@ -69,7 +70,8 @@ type Config struct {
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
 	GitRules         []auth.Rule
 	AllowInsecureGit bool
-	LocalGit         []string // directories whose file:// repositories may be read
+	Guard            reach.Guard // which private networks Git hosts may be in
+	LocalGit         []string    // directories whose file:// repositories may be read
 	SinkPrefixes     []string
 
 	Socket    bool   // serve limpet.sock
@@ -130,7 +132,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.remotes = a.connections()
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
-		AllowLocal: cfg.LocalGit, Logger: cfg.Logger.With("room", "git")})
+		AllowLocal: cfg.LocalGit, Guard: cfg.Guard, Logger: cfg.Logger.With("room", "git")})
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +225,7 @@ func (a *Agent) credentials() auth.Source {
 	if len(a.cfg.GitRules) > 0 {
 		sources = append(sources, a.ruleFiles(auth.RuleSource(a.cfg.GitRules)))
 	}
-	return a.identities.Source(auth.Chain(sources...))
+	return a.identities.Source(auth.Lines(auth.Chain(sources...), a.cfg.GitRules, a.proxySecret))
 }
 
 // Close releases the connections. It may be called without Run and twice.

@@ -80,7 +80,7 @@ func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
 	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
 		return nil, fmt.Errorf("make a directory for the test: %w", err)
 	}
-	b.agent.mirrors, err = git.Open(b.dir, git.Options{AllowLocal: cfg.LocalGit, Logger: cfg.Logger})
+	b.agent.mirrors, err = git.Open(b.dir, git.Options{AllowLocal: cfg.LocalGit, Guard: cfg.Guard, Logger: cfg.Logger})
 	return b, err
 }
 

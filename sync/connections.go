@@ -33,8 +33,8 @@ func (a *Agent) connections() remotes {
 	if a.cfg.CredentialsDir != "" {
 		sources = append(sources, a.connectionFiles(auth.ConnectionDir(a.cfg.CredentialsDir)))
 	}
-	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version})
-	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
+	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version})
+	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
 	if a.cfg.Store != nil { // a Bench has none
 		o.Vault = vault{a.cfg.Store}
 	}

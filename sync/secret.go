@@ -10,8 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/localapi"
 )
+
+// proxySecret reads the Secret of a proxy, or the files of the credentials directory
+// that stand for it: <namespace>.<secret>/address, username, password.
+func (a *Agent) proxySecret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	data, err := a.secret(ctx, namespace, name)
+	if err != nil || data != nil || a.cfg.CredentialsDir == "" {
+		return data, err
+	}
+	data = map[string][]byte{}
+	for _, key := range []string{"address", "username", "password"} {
+		if data[key], err = auth.Value(a.cfg.CredentialsDir, namespace, name, key); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}
 
 // secret reads a core Secret. A server that has no Secrets, or shows them to
 // nobody, is the same as one where this Secret is not there: the look-up goes

@@ -35,6 +35,9 @@ const (
 	// AnnoGitRef on a Repository names what is pulled in place of the branch of its
 	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package revision.
 	AnnoGitRef = "limpet/git-ref"
+	// AnnoGitProxySecret on a Repository names a Secret in its namespace with the
+	// proxy to its Git host: the keys address, username and password.
+	AnnoGitProxySecret = "limpet/git-proxy-secret"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.
@@ -130,8 +133,9 @@ type Repository struct {
 	Secure map[string]SecureValue `json:"secure"`
 	Status RepositoryStatus       `json:"status"`
 
-	GitProvider string `json:"-"` // annotation AnnoGitProvider
-	GitRef      string `json:"-"` // annotation AnnoGitRef
+	GitRef         string `json:"-"` // annotation AnnoGitRef
+	GitProvider    string `json:"-"` // annotation AnnoGitProvider
+	GitProxySecret string `json:"-"` // annotation AnnoGitProxySecret
 }
 
 // RepositorySpec holds the fields that limpet acts on.
@@ -278,6 +282,7 @@ func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
 	r, err := view[Repository](u)
 	r.GitProvider, r.GitRef = Annotation(u, AnnoGitProvider), Annotation(u, AnnoGitRef)
+	r.GitProxySecret = Annotation(u, AnnoGitProxySecret)
 	return r, err
 }
 

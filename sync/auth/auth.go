@@ -35,6 +35,7 @@ type Credentials struct {
 	CA            []byte // PEM bundle, added to the system's roots
 	ClientCert    []byte // PEM, with ClientKey: mutual TLS
 	ClientKey     []byte
+	Proxy         *Proxy // nil = the one of the environment
 	Source        string // where they were found, for people: never a secret
 
 	// Identity is set as long as nobody has made a password or token of it.
@@ -54,13 +55,14 @@ func (c *Credentials) Refused() {
 
 // Lookup says for what credentials are wanted.
 type Lookup struct {
-	Namespace  string            // of the Repository object
-	Repository string            // its name
-	URL        string            // of the remote
-	TokenUser  string            // user name that goes with a bare token; "" = "git"
-	Secure     map[string]string // field of spec.secure -> name of the secret
-	Connection string            // name of the Connection it uses, if any
-	Provider   string            // that the Repository asks for; "" = what the keys say, else Generic
+	Namespace   string            // of the Repository object
+	Repository  string            // its name
+	URL         string            // of the remote
+	TokenUser   string            // user name that goes with a bare token; "" = "git"
+	Secure      map[string]string // field of spec.secure -> name of the secret
+	Connection  string            // name of the Connection it uses, if any
+	ProxySecret string            // Secret with the proxy of the Repository; "" = none
+	Provider    string            // that the Repository asks for; "" = what the keys say, else Generic
 }
 
 // Source finds credentials. It returns nil, nil when it has none for this
@@ -106,6 +108,9 @@ func (c *Credentials) Secrets() []string {
 			out = append(out, string(c.Identity.Keys[k]))
 		}
 	}
+	if c.Proxy != nil && c.Proxy.Password != "" {
+		out = append(out, c.Proxy.Password)
+	}
 	for _, s := range []string{c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey)} {
 		if s != "" {
 			out = append(out, s)
@@ -115,7 +120,7 @@ func (c *Credentials) Secrets() []string {
 }
 
 // Empty tells that nothing in c proves an identity: c is nil, or holds at most
-// trust anchors (CA, KnownHosts) and a user name.
+// trust anchors (CA, KnownHosts), a proxy and a user name.
 func (c *Credentials) Empty() bool {
 	return c == nil || c.Password == "" && c.Bearer == "" && len(c.SSHKey) == 0 && len(c.ClientKey) == 0 && c.Identity == nil
 }
@@ -169,7 +174,7 @@ func (c *Credentials) Fingerprint() string {
 	}
 	return fingerprint(
 		[]byte(c.Username), []byte(c.Password), []byte(c.Bearer), c.SSHKey,
-		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey, []byte(identity),
+		[]byte(c.SSHPassphrase), c.KnownHosts, c.CA, c.ClientCert, c.ClientKey, []byte(identity), c.Proxy.fields(),
 	)
 }
 

@@ -26,7 +26,8 @@ const (
 var privateKeyNames = []string{keyPrivateKey, "githubAppPrivateKey", "githubPrivateKey"}
 
 // connectionKeys are all keys that have a meaning for a Connection.
-var connectionKeys = slices.Concat(privateKeyNames, []string{keyToken, keyClientSecret, keyCA, keyCAOld, keyClientCert, keyClientKey})
+var connectionKeys = slices.Concat(privateKeyNames, []string{keyToken, keyClientSecret, keyCA, keyCAOld, keyClientCert, keyClientKey,
+	keyProxy, keyProxyUsername, keyProxyPassword})
 
 // ConnectionLookup says whose secret is wanted.
 type ConnectionLookup struct {
@@ -44,6 +45,7 @@ type ConnectionSecret struct {
 	CA           []byte // PEM bundle, added to the system's roots
 	ClientCert   []byte // PEM, with ClientKey: mutual TLS
 	ClientKey    []byte
+	Proxy        *Proxy // nil = the one of the environment
 	Source       string // where it was found, for people
 }
 
@@ -167,6 +169,11 @@ func connectionSecret(keys map[string][]byte, place string) (*ConnectionSecret, 
 	case (len(s.ClientCert) > 0) != (len(s.ClientKey) > 0):
 		return nil, fmt.Errorf("credentials in %s: tls.crt and tls.key go together, one of them is missing", place)
 	}
+	var err error
+	text := func(k string) string { return string(bytes.TrimRight(keys[k], "\r\n")) }
+	if s.Proxy, err = proxyOf(text, keyProxy, keyProxyUsername, keyProxyPassword); err != nil {
+		return nil, fmt.Errorf("credentials in %s: %w", place, err)
+	}
 	return s, nil
 }
 
@@ -176,7 +183,7 @@ func (s *ConnectionSecret) Fingerprint() string {
 	if s == nil {
 		return "none"
 	}
-	return fingerprint(s.PrivateKey, []byte(s.Token), []byte(s.ClientSecret), s.CA, s.ClientCert, s.ClientKey)
+	return fingerprint(s.PrivateKey, []byte(s.Token), []byte(s.ClientSecret), s.CA, s.ClientCert, s.ClientKey, s.Proxy.fields())
 }
 
 // String shows place and fingerprint, no secret.

@@ -145,6 +145,10 @@ func identity(keys map[string][]byte, provider string, l Lookup, place string) (
 		return wrong("tls.crt and tls.key go together, one of them is missing")
 	}
 	c.Identity = &Identity{Provider: provider, Keys: maps.Clone(keys)}
+	var err error
+	if c.Proxy, err = proxyOf(c.Identity.Text, keyProxy, keyProxyUsername, keyProxyPassword); err != nil {
+		return wrong("%v", err)
+	}
 	return c, nil
 }
 

@@ -29,6 +29,7 @@ const (
 var keyNames = []string{
 	keyUsername, keyPassword, keyBearer, keyToken, keyIdentity,
 	keyKnownHosts, keyCA, keyCAOld, keyClientCert, keyClientKey,
+	keyProxy, keyProxyUsername, keyProxyPassword,
 }
 
 // maxValue bounds one value; a private key or a CA bundle stays far below it.
@@ -59,7 +60,7 @@ func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, 
 		}
 	}
 	text := make(map[string]string)
-	for _, k := range []string{keyUsername, keyPassword, keyBearer, keyToken} {
+	for _, k := range []string{keyUsername, keyPassword, keyBearer, keyToken, keyProxy, keyProxyUsername, keyProxyPassword} {
 		v := bytes.TrimRight(keys[k], "\r\n") // editors and echo leave one
 		if bytes.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return wrong("%s holds a line break or another control character", k)
@@ -73,6 +74,10 @@ func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, 
 	c.ClientCert, c.ClientKey = keys[keyClientCert], keys[keyClientKey]
 	if (len(c.ClientCert) > 0) != (len(c.ClientKey) > 0) {
 		return wrong("tls.crt and tls.key go together, one of them is missing")
+	}
+
+	if c.Proxy, err = proxyOf(func(k string) string { return text[k] }, keyProxy, keyProxyUsername, keyProxyPassword); err != nil {
+		return wrong("%w", err)
 	}
 
 	a, err := ParseAddress(l.URL)
@@ -103,7 +108,7 @@ func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, 
 			return wrong("a password without a username")
 		}
 		c.Password = text[keyPassword]
-	case len(keys[keyIdentity]) > 0 && c.Empty() && len(c.CA) == 0:
+	case len(keys[keyIdentity]) > 0 && c.Empty() && len(c.CA) == 0 && c.Proxy == nil:
 		return wrong("an ssh identity, but the url is not ssh")
 	}
 	return c, nil

@@ -31,7 +31,8 @@ type Rule struct {
 	Files map[string]string
 }
 
-// RuleSource tries the rules in order; the first whose URL matches is used.
+// RuleSource tries the rules in order; the first whose URL matches is used. Those
+// that only say how a host is reached are left to Lines.
 func RuleSource(rules []Rule) Source {
 	return SourceFunc(func(_ context.Context, l Lookup) (*Credentials, error) {
 		a, err := ParseAddress(l.URL)
@@ -39,19 +40,12 @@ func RuleSource(rules []Rule) Source {
 			return nil, nil
 		}
 		for _, r := range rules {
-			if !r.matches(a) {
+			if r.line() || !r.matches(a) {
 				continue
 			}
-			keys := make(map[string][]byte)
-			for k, v := range r.Values {
-				keys[k] = []byte(v)
-			}
-			for _, k := range slices.Sorted(maps.Keys(r.Files)) {
-				v, err := ReadPrivate(r.Files[k])
-				if err != nil {
-					return nil, fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
-				}
-				keys[k] = v
+			keys, err := r.keys()
+			if err != nil {
+				return nil, err
 			}
 			place := "rule " + r.URL
 			if r.Provider != "" {
@@ -67,18 +61,37 @@ func RuleSource(rules []Rule) Source {
 	})
 }
 
-// RuleFiles are the files that RuleSource reads for a remote, in order.
+// keys reads what the rule holds.
+func (r Rule) keys() (map[string][]byte, error) {
+	keys := make(map[string][]byte)
+	for k, v := range r.Values {
+		keys[k] = []byte(v)
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
+		v, err := ReadPrivate(r.Files[k])
+		if err != nil {
+			return nil, fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
+		}
+		keys[k] = v
+	}
+	return keys, nil
+}
+
+// RuleFiles are the files that RuleSource and Lines read for a remote, in order.
 func RuleFiles(rules []Rule, url string) []string {
 	a, err := ParseAddress(url)
 	if err != nil {
 		return nil
 	}
+	var files []string
+	done := map[bool]bool{}
 	for _, r := range rules {
-		if r.matches(a) {
-			return slices.Sorted(maps.Values(r.Files))
+		if line := r.line(); !done[line] && r.matches(a) {
+			done[line] = true
+			files = append(files, slices.Sorted(maps.Values(r.Files))...)
 		}
 	}
-	return nil
+	return files
 }
 
 // Check reports what is wrong with the rule itself: a pattern that is not a

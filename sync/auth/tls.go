@@ -6,6 +6,15 @@ import (
 	"errors"
 )
 
+// Line tells which connections two sets of credentials may share: those with equal
+// authorities, client certificates and proxies. It is "" where c has none of them.
+func (c *Credentials) Line() string {
+	if c == nil || len(c.CA)+len(c.ClientCert) == 0 && c.Proxy == nil {
+		return ""
+	}
+	return fingerprint(c.CA, c.ClientCert, c.ClientKey, c.Proxy.fields())
+}
+
 // TLS is the configuration of https with c: its authorities beside the
 // system's, and its client certificate. Nil has the system's roots. Errors
 // never hold a secret.

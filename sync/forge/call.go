@@ -17,6 +17,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/reach"
 	"limpet/sync/view"
 )
 
@@ -47,6 +48,9 @@ func (h *Hosts) caller(base string, creds *auth.Credentials) (*caller, error) {
 	}
 	if origin.Scheme != "https" && !creds.Empty() && !h.o.AllowInsecure {
 		return nil, invalid("reach "+origin.Host, "credentials would go over plain http")
+	}
+	if err := h.o.Guard.Host(origin.Hostname()); err != nil {
+		return nil, invalid("reach "+origin.Host, "%w", err)
 	}
 	client, err := h.client(creds)
 	if err != nil {
@@ -185,6 +189,9 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
+	}
+	if errors.Is(err, reach.ErrForbidden) {
+		return c.fail(r, Invalid, 0, errors.New(steady(err)))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)

@@ -115,7 +115,7 @@ func (c Connection) check(app *api.GitHubApp) error {
 
 // credentials are those of the host's REST for a Connection that holds a token.
 func (c Connection) credentials(s *auth.ConnectionSecret, value string) *auth.Credentials {
-	return &auth.Credentials{Bearer: value, CA: s.CA, ClientCert: s.ClientCert, ClientKey: s.ClientKey, Source: c.String()}
+	return &auth.Credentials{Bearer: value, CA: s.CA, ClientCert: s.ClientCert, ClientKey: s.ClientKey, Proxy: s.Proxy, Source: c.String()}
 }
 
 // user is the name that goes with a token over Git.

@@ -15,15 +15,13 @@ package forge
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/reach"
 )
 
 // Kind is what a host speaks.
@@ -44,8 +42,6 @@ var ErrNone = errors.New("no forge")
 
 // Times and sizes of a call.
 const (
-	dialTimeout    = 15 * time.Second
-	tlsTimeout     = 15 * time.Second
 	idleConnection = 30 * time.Second
 	// callTimeout bounds one call with its redirects: a third of the default
 	// expiry of a lease.
@@ -62,6 +58,8 @@ const (
 type Options struct {
 	// AllowInsecure lets credentials travel over plain http.
 	AllowInsecure bool
+	// Guard judges each address that is dialled.
+	Guard reach.Guard
 	// APIs are base URLs by host of the clone URL, for hosts whose API is not
 	// where it is expected: a proxy in front of api.github.com.
 	APIs map[string]string
@@ -74,8 +72,8 @@ type Options struct {
 type Hosts struct {
 	o Options
 
-	mu      sync.Mutex // guards what follows; never held over a call
-	clients recent[[32]byte, *http.Client]
+	mu      sync.Mutex                    // guards what follows; never held over a call
+	clients recent[string, *http.Client]  // by auth.Credentials.Line
 	gates   recent[string, gate]          // those that are closed
 	skews   recent[string, time.Duration] // clock of an API less the local one
 	probes  recent[string, *probe]
@@ -101,10 +99,7 @@ func (h *Hosts) Close() {
 
 // client gives the http client for the TLS side of some credentials.
 func (h *Hosts) client(c *auth.Credentials) (*http.Client, error) {
-	var key [32]byte
-	if c != nil && len(c.CA)+len(c.ClientCert) > 0 {
-		key = sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.CA, c.ClientCert, c.ClientKey))
-	}
+	key := c.Line()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if client, ok := h.clients.get(key); ok {
@@ -114,20 +109,12 @@ func (h *Hosts) client(c *auth.Credentials) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	transport := h.o.Guard.Transport(config, c.Way())
+	transport.ForceAttemptHTTP2, transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = true, 16, 4, idleConnection
 	client := &http.Client{
 		// Redirects are followed by call.do, which knows where they may lead.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         dialer.DialContext,
-			TLSClientConfig:     config,
-			TLSHandshakeTimeout: tlsTimeout,
-			ForceAttemptHTTP2:   true,
-			MaxIdleConns:        16,
-			MaxIdleConnsPerHost: 4,
-			IdleConnTimeout:     idleConnection,
-		},
+		Transport:     transport,
 	}
 	if old, dropped := h.clients.put(key, client); dropped {
 		old.CloseIdleConnections()

@@ -66,7 +66,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 			for n, call := range calls {
 				hosts := New(Options{})
-				hosts.clients.put([32]byte{}, &http.Client{Transport: oneAnswer{status, header, []byte(body)},
+				hosts.clients.put("", &http.Client{Transport: oneAnswer{status, header, []byte(body)},
 					CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})
 				r, err := hosts.Remote(t.Context(), target, &auth.Credentials{Bearer: secret})
 				if err != nil {

@@ -194,7 +194,7 @@ func (m *Minter) Source(get func(ctx context.Context, namespace, name string) (*
 			return nil, err
 		}
 		creds := &auth.Credentials{Username: c.user(), Password: made.Value, Source: c.String(), Forget: made.forget,
-			CA: made.secret.CA, ClientCert: made.secret.ClientCert, ClientKey: made.secret.ClientKey}
+			CA: made.secret.CA, ClientCert: made.secret.ClientCert, ClientKey: made.secret.ClientKey, Proxy: made.secret.Proxy}
 		if c.app() == nil {
 			creds.Username = cmp.Or(l.TokenUser, creds.Username)
 		}

@@ -124,6 +124,11 @@ func (c *call) checkRemote() error {
 	if a.Password {
 		return refuse(errors.New("the url holds a password"), "put it into a secret and leave it out of the url")
 	}
+	if a.Scheme != "file" {
+		if err := c.m.options.Guard.Host(a.Host); err != nil {
+			return refuse(err, guardHint)
+		}
+	}
 	creds := c.remote.Creds
 	switch a.Scheme {
 	case "http":

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -12,10 +13,41 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
+
+	"limpet/sync/reach"
 )
 
 // classes are asked in order; the first that knows an error names its kind.
-var classes = []func(*call, error) *Error{ofPush, ofStore, ofServer, ofTLS, ofNetwork, ofDisk, ofProtocol}
+var classes = []func(*call, error) *Error{ofPush, ofStore, ofServer, ofWay, ofTLS, ofNetwork, ofDisk, ofProtocol}
+
+// guardHint is what to do about an address that is not dialled.
+const guardHint = "Git hosts are never at link-local or metadata addresses; --git-private-networks says which private ones may be used"
+
+// ofWay knows what is in between: addresses that are not dialled, and proxies.
+func ofWay(c *call, err error) *Error {
+	if errors.Is(err, reach.ErrForbidden) {
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "proxyconnect" {
+			err = op.Err
+		}
+		return &Error{Kind: Refused, Err: err, Hint: guardHint}
+	}
+	if answer, ok := errors.AsType[*reach.ProxyError](err); ok {
+		return &Error{Kind: Unreachable, Err: answer, Hint: c.proxyHint()}
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "proxyconnect" && !strings.HasPrefix(op.Op, "socks") {
+		return nil
+	}
+	return &Error{Kind: Unreachable, Err: fmt.Errorf("no way through the proxy: %w", op.Err), Hint: c.proxyHint()}
+}
+
+// proxyHint says where the proxy of the call is set.
+func (c *call) proxyHint() string {
+	if p := c.remote.Creds.Way(); p != nil {
+		return "check proxyAddress, proxyUsername and proxyPassword in " + c.remote.Creds.Source + ": " + p.String()
+	}
+	return "check HTTPS_PROXY of this process"
+}
 
 // ofStore knows damage, in what came and in what is there.
 func ofStore(_ *call, err error) *Error {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/reach"
 )
 
 // Remote is a repository and the means to ask it. It is plain data: two calls
@@ -163,5 +164,6 @@ type Options struct {
 	Limits     Limits        // defaults for remotes; zero fields take DefaultLimits
 	PerHost    int           // requests at one host at a time; 0 = 2
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
+	Guard      reach.Guard   // judges each address that is dialled
 	Logger     *slog.Logger  // nil = discard
 }

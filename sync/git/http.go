@@ -2,11 +2,9 @@ package git
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -29,7 +27,6 @@ import (
 // pack, which is what the watchdog is for.
 const (
 	errorBody        = 8 << 10
-	dialTimeout      = 15 * time.Second
 	handshakeTimeout = 15 * time.Second
 	idleConnection   = 30 * time.Second
 )
@@ -71,13 +68,10 @@ func (c *call) httpTransport() (transport.Transport, *transport.Endpoint, transp
 	return t, ep, method, nil
 }
 
-// httpClient gives the client for the TLS part of some credentials; clients
-// share their connections.
+// httpClient gives the client for the certificates and the proxy of some
+// credentials; clients share their connections.
 func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
-	var key [32]byte
-	if c != nil && len(c.CA)+len(c.ClientCert) > 0 {
-		key = sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.CA, c.ClientCert, c.ClientKey))
-	}
+	key := c.Line()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if client, ok := m.clients[key]; ok {
@@ -87,20 +81,9 @@ func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
 	if err != nil {
 		return nil, &Error{Kind: Auth, Err: err}
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	client := &http.Client{
-		CheckRedirect: checkRedirect,
-		Transport: wire{&http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         dialer.DialContext,
-			TLSClientConfig:     config,
-			TLSHandshakeTimeout: handshakeTimeout,
-			ForceAttemptHTTP2:   true,
-			MaxIdleConns:        64,
-			MaxIdleConnsPerHost: 2,
-			IdleConnTimeout:     idleConnection,
-		}},
-	}
+	transport := m.options.Guard.Transport(config, c.Way())
+	transport.ForceAttemptHTTP2, transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = true, 64, 2, idleConnection
+	client := &http.Client{CheckRedirect: checkRedirect, Transport: wire{transport}}
 	if len(m.clients) >= 32 { // certificates rotate; old ones are not asked for again
 		for k, old := range m.clients {
 			old.CloseIdleConnections()
@@ -122,9 +105,14 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 		return c.understood(Unreachable, 0, "something else answers in its place: it redirects to a page of "+clean(req.URL.Host, 100),
 			"log in to the network if it has a sign-on page, and check the url")
 	}
-	if !c.remote.Creds.Empty() && !strings.EqualFold(from.Hostname(), req.URL.Hostname()) {
-		return c.understood(Refused, 0, "it redirects to another host, "+clean(req.URL.Host, 100)+", and credentials do not go there",
-			"use the new url if it is to be trusted")
+	to := req.URL
+	switch {
+	case !strings.EqualFold(from.Hostname(), to.Hostname()):
+		return c.understood(Refused, 0, "it redirects to another host, "+clean(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+	case from.Scheme == "https" && to.Scheme != "https":
+		return c.understood(Refused, 0, "it redirects from https to "+clean(to.Scheme, 20)+", which is not followed", "use the new url if it is to be trusted")
+	case from.Port() != to.Port() && !(from.Scheme == "http" && to.Scheme == "https"):
+		return c.understood(Refused, 0, "it redirects to another port, "+clean(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
 	}
 	return nil
 }
@@ -204,7 +192,7 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 	case http.StatusNotFound, http.StatusGone:
 		return c.understood(NotFound, 0, "no repository there"+said, c.notFoundHint())
 	case http.StatusProxyAuthRequired:
-		return c.understood(Unreachable, 0, "the proxy wants credentials", "check HTTPS_PROXY of this process")
+		return c.understood(Unreachable, 0, "the proxy does not take these credentials", c.proxyHint())
 	case http.StatusTooManyRequests:
 		return c.understood(Throttled, after, "it gets too many requests"+said, "it is asked again later")
 	}

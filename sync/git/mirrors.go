@@ -28,7 +28,7 @@ type Mirrors struct {
 	mirrors map[string]*mirror
 	holders []*mirror                // of the listings that are kept, oldest first
 	hosts   map[string]chan struct{} // tokens: requests that run at a host
-	clients map[[32]byte]*http.Client
+	clients map[string]*http.Client  // by auth.Credentials.Line
 }
 
 // mirrorName is the length of the name of a mirror's directory.
@@ -55,7 +55,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
 	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
-		hosts: make(map[string]chan struct{}), clients: make(map[[32]byte]*http.Client)}, nil
+		hosts: make(map[string]chan struct{}), clients: make(map[string]*http.Client)}, nil
 }
 
 // Close closes files and idle connections. Calls that still run end with an

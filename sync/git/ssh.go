@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
@@ -62,8 +63,11 @@ func (c *call) sshSession() (session, error) {
 		return nil, err
 	}
 	c.requests.Add(1)
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	raw, err := dialer.DialContext(c.ctx, "tcp", c.addr.DialPort())
+	roots, err := c.remote.Creds.TLS() // for a proxy that speaks TLS
+	if err != nil {
+		return nil, &Error{Kind: Auth, Err: err}
+	}
+	raw, err := c.m.options.Guard.Through(c.ctx, c.remote.Creds.Way(), roots, c.addr.DialPort())
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +83,7 @@ func (c *call) sshSession() (session, error) {
 func (s *sshSession) start(config *ssh.ClientConfig) error {
 	addr := s.call.addr
 	first := &greeting{}
+	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost}, addr.DialPort(), config)
 	if err != nil {
 		if why := first.refusal(); why != nil && s.call.ctx.Err() == nil {
@@ -86,6 +91,7 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 		}
 		return s.call.sshError(err)
 	}
+	s.conn.SetDeadline(time.Time{})
 	s.client = ssh.NewClient(conn, channels, requests)
 	if s.session, err = s.client.NewSession(); err != nil {
 		return err
@@ -231,7 +237,7 @@ func (c *call) sshConfig() (*ssh.ClientConfig, error) {
 	if user == "" {
 		user = "git"
 	}
-	config := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, Timeout: dialTimeout, ClientVersion: "SSH-2.0-limpet"}
+	config := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, ClientVersion: "SSH-2.0-limpet"}
 	modern(config)
 	return config, c.hostKeys(config)
 }

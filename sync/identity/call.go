@@ -2,7 +2,6 @@ package identity
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
 	"encoding/xml"
@@ -18,6 +17,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/reach"
 )
 
 // Bounds of a call.
@@ -55,16 +55,14 @@ type call struct {
 // lines are the transports, by certificates. They keep no connection: a token is
 // asked for once an hour.
 type lines struct {
-	mu    sync.Mutex // guards known
-	known map[[32]byte]*http.Transport
+	mu    sync.Mutex                 // guards known
+	known map[string]*http.Transport // by auth.Credentials.Line
 }
 
-func (l *lines) to(c call) (*http.Transport, error) {
-	var key [32]byte
+func (l *lines) to(c call, guard reach.Guard) (*http.Transport, error) {
+	key := c.tls.Line()
 	if c.near {
-		key[0] = 1
-	} else if c.tls != nil && len(c.tls.CA)+len(c.tls.ClientCert) > 0 {
-		key = sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.tls.CA, c.tls.ClientCert, c.tls.ClientKey))
+		key = "near"
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,13 +73,13 @@ func (l *lines) to(c call) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &http.Transport{DisableKeepAlives: true, TLSClientConfig: config, TLSHandshakeTimeout: callTimeout,
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: callTimeout}).DialContext}
-	if c.near {
-		t.Proxy, t.DialContext = nil, (&net.Dialer{Timeout: nearTimeout}).DialContext
+	t := guard.Transport(config, c.tls.Way())
+	if c.near { // metadata servers are where the guard lets nobody else go
+		t = &http.Transport{TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: nearTimeout}).DialContext}
 	}
+	t.DisableKeepAlives = true
 	if l.known == nil || len(l.known) >= mostLines {
-		l.known = map[[32]byte]*http.Transport{}
+		l.known = map[string]*http.Transport{}
 	}
 	l.known[key] = t
 	return t, nil
@@ -100,8 +98,10 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 		return answer{}, c.fail(forge.Invalid, 0, errors.New("its URL is not an http or https URL"))
 	} else if at.Scheme == "http" && !c.near && !d.o.AllowInsecure {
 		return answer{}, c.fail(forge.Invalid, 0, errors.New("a secret would go over plain http"))
+	} else if err := d.o.Guard.Host(at.Hostname()); err != nil && !c.near {
+		return answer{}, c.fail(forge.Invalid, 0, err)
 	}
-	transport, err := d.lines.to(c)
+	transport, err := d.lines.to(c, d.o.Guard)
 	if err != nil {
 		return answer{}, c.fail(forge.Invalid, 0, err)
 	}
@@ -228,6 +228,9 @@ func said(body []byte) string {
 func (c call) unanswered(parent context.Context, err error) *forge.Error {
 	if parent.Err() != nil {
 		return c.fail(forge.Cancelled, 0, context.Cause(parent))
+	}
+	if errors.Is(err, reach.ErrForbidden) {
+		return c.fail(forge.Invalid, 0, errors.New(c.clean(forge.SteadyText(err))))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)

@@ -24,6 +24,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/reach"
 )
 
 // DefaultTokens is how many tokens are kept for each provider. Source: Flux.
@@ -94,6 +95,8 @@ type Options struct {
 	UserAgent string       // "" = limpet
 	// AllowInsecure lets secrets travel to token endpoints over plain http.
 	AllowInsecure bool
+	// Guard judges each address that is dialled, but for metadata servers.
+	Guard reach.Guard
 	// Getenv reads the environment; nil = os.Getenv.
 	Getenv func(string) string
 	// Vault keeps refresh tokens that replace others; nil = identities with refresh
@@ -158,9 +161,12 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 		switch {
 		case found != nil && found.Identity != nil:
 			r.Identity, r.Place = *found.Identity, found.Source
-			r.TLS = &auth.Credentials{CA: found.CA, ClientCert: found.ClientCert, ClientKey: found.ClientKey}
-		case found == nil && l.Provider != "" && l.Provider != auth.Generic:
+			r.TLS = &auth.Credentials{CA: found.CA, ClientCert: found.ClientCert, ClientKey: found.ClientKey, Proxy: found.Proxy}
+		case found.Empty() && l.Provider != "" && l.Provider != auth.Generic:
 			r.Identity, r.Place = auth.Identity{Provider: l.Provider}, "this host"
+			if found != nil {
+				r.TLS = &auth.Credentials{CA: found.CA, Proxy: found.Proxy}
+			}
 		default:
 			return found, nil
 		}
@@ -178,6 +184,7 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 			made.Source = r.Provider + " identity of " + r.Place
 		}
 		made.CA, made.ClientCert, made.ClientKey = r.TLS.CA, r.TLS.ClientCert, r.TLS.ClientKey
+		made.Proxy = r.TLS.Proxy
 		return made, nil
 	})
 }
@@ -207,7 +214,7 @@ func (r Request) mayGo() error {
 		return nil
 	case r.Address.Scheme != "https":
 		return invalid(op, "its tokens go over https only")
-	case r.Own() && !r.Trusted && r.TLS.Fingerprint() != (&auth.Credentials{}).Fingerprint():
+	case r.Own() && !r.Trusted && len(r.TLS.CA)+len(r.TLS.ClientCert) > 0:
 		// Who brings an authority could be the one who listens.
 		return invalid(op, "the identity of this host is told to nobody whom a secret vouches for: ca.crt and tls.crt have no meaning")
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
 )
 
 // webhookSecret proves nothing to the host of a Repository, and is looked up anew
@@ -25,6 +27,10 @@ func Of(u *unstructured.Unstructured) (wants []Want) {
 	connection, _, _ := unstructured.NestedString(u.Object, "spec", "connection", "name")
 	want(File, connection)
 	want(Connection, connection)
+	if name := api.Annotation(u, api.AnnoGitProxySecret); name != "" {
+		want(File, name)
+		want(Secret, name)
+	}
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
 	for _, field := range slices.Sorted(maps.Keys(secure)) {
 		if field == webhookSecret {

@@ -57,7 +57,7 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	} else if s.wrong != nil {
 		s.wrong = fmt.Errorf("spec.%s.branch: %w", spec.Type, s.wrong)
 	}
-	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}, Provider: repo.GitProvider}
+	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}, Provider: repo.GitProvider, ProxySecret: repo.GitProxySecret}
 	for field, value := range repo.Secure {
 		if value.Name != "" {
 			s.lookup.Secure[field] = value.Name

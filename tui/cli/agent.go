@@ -15,6 +15,7 @@ import (
 	agent "limpet/sync"
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
+	"limpet/sync/reach"
 	"limpet/sync/socket"
 	"limpet/tui"
 )
@@ -273,6 +274,10 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if err != nil {
 		return agent.Config{}, err
 	}
+	guard, err := reach.ParseGuard(g.GitPrivateNetworks)
+	if err != nil {
+		return agent.Config{}, usage("limpet --help", "--git-private-networks: %w", err)
+	}
 	hooks, err := r.webhooks()
 	if err != nil {
 		return agent.Config{}, err
@@ -281,7 +286,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Limits: limits,
-		CredentialsDir: dir, GitRules: rules, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
+		CredentialsDir: dir, GitRules: rules, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }

@@ -1,0 +1,70 @@
+package forge
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"limpet/sync/auth"
+	"limpet/sync/reach"
+	"limpet/sync/reach/reachtest"
+)
+
+const hidden = "CANARY-of-the-token"
+
+// TestGuarded: an API that a Secret names, as githubAppBaseURL, is judged like a Git
+// host, by name and by address.
+func TestGuarded(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	site := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer site.Close()
+	narrow, err := reach.ParseGuard([]string{"none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := strings.Replace(site.URL, "127.0.0.1", "localhost", 1)
+	for _, base := range []string{"http://169.254.169.254/api/v3", "http://[fe80::1]", "http://metadata.google.internal/x", site.URL, byName} {
+		h := New(Options{AllowInsecure: true, Guard: narrow})
+		c, err := h.caller(base, &auth.Credentials{Bearer: hidden})
+		if err == nil {
+			_, err = c.do(t.Context(), request{op: "test", method: http.MethodGet, path: "/user"})
+		}
+		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Invalid || !strings.Contains(err.Error(), "forbidden address") {
+			t.Errorf("%s: %v", base, err)
+		}
+		h.Close()
+	}
+	if asked != 0 {
+		t.Errorf("the API was asked %d times", asked)
+	}
+}
+
+// TestProxy: the proxy of the credentials leads to the API too.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"login":"ann"}`)) }))
+	defer site.Close()
+	server := reachtest.Start(t, nil)
+	server.Username, server.Password = "ann", hidden
+	server.Names["api.nowhere.invalid:80"] = site.Listener.Addr().String()
+	p, err := auth.ParseProxy("socks5://"+server.Addr, "ann", hidden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(Options{AllowInsecure: true})
+	defer h.Close()
+	for pass, good := range map[string]bool{hidden: true, "CANARY": false} {
+		p.Password = pass
+		c, err := h.caller("http://api.nowhere.invalid", &auth.Credentials{Bearer: hidden, Proxy: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.do(t.Context(), request{op: "test", method: http.MethodGet, path: "/user"})
+		if (err == nil) != good || err != nil && strings.Contains(err.Error(), pass) {
+			t.Errorf("good password %v: %v", good, err)
+		}
+	}
+}

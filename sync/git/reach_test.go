@@ -1,0 +1,154 @@
+package git
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"limpet/sync/auth"
+	"limpet/sync/reach"
+	"limpet/sync/reach/reachtest"
+	"limpet/sync/revision"
+)
+
+// TestGuarded: addresses that are never dialled are not, by any way to them.
+func TestGuarded(t *testing.T) {
+	narrow, err := reach.ParseGuard([]string{"none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t)
+	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	server := reachtest.Start(t, nil)
+	p, err := auth.ParseProxy("http://"+server.Addr, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forSSH := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
+	cases := []struct {
+		name, url string
+		guard     reach.Guard
+		creds     *auth.Credentials
+		says      string
+	}{
+		{"metadata", "http://169.254.169.254/latest/meta-data", reach.Guard{}, nil, "link-local"},
+		{"mapped", "https://[::ffff:169.254.169.254]/x", reach.Guard{}, nil, "link-local"},
+		{"ssh", "ssh://git@169.254.169.254/x", reach.Guard{}, forSSH, "link-local"},
+		{"scp", "git@[fe80::1]:x", reach.Guard{}, forSSH, "link-local"},
+		{"number", "http://2852039166/x", reach.Guard{}, nil, "number"},
+		{"through a proxy", "http://169.254.169.254/x", reach.Guard{}, &auth.Credentials{Proxy: p}, "link-local"},
+		{"name through a proxy", "http://metadata.google.internal/x", reach.Guard{}, &auth.Credentials{Proxy: p}, "metadata"},
+		{"private", s.URL + "/site.git", narrow, nil, "--git-private-networks"},
+		{"private by name", strings.Replace(s.URL, "127.0.0.1", "localhost", 1) + "/site.git", narrow, nil, "--git-private-networks"},
+		{"ssh by name", "ssh://git@localhost:1/x", narrow, forSSH, "--git-private-networks"},
+		{"private proxy", "http://git.example.com/x", narrow, &auth.Credentials{Proxy: p}, "--git-private-networks"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m := openMirrors(t, Options{Guard: c.guard})
+			_, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: c.creds}, revision.Branch("main"))
+			told(t, err, Refused, c.says)
+		})
+	}
+	if n, asked := s.requests.Load(), server.Asked(); n != 0 || len(asked) != 0 {
+		t.Errorf("the host was asked %d times, the proxy for %q", n, asked)
+	}
+}
+
+// TestRedirects: the same host alone, by no weaker scheme, at no other port.
+func TestRedirects(t *testing.T) {
+	s := newServer(t)
+	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	byName := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+	other := newServer(t)
+	for to, want := range map[string]Kind{s.URL: "", byName: Refused, other.URL: Refused, "https://other.example": Refused, "http://169.254.169.254": Refused} {
+		s.during(func(w http.ResponseWriter, r *http.Request) {
+			if rest, old := strings.CutPrefix(r.URL.Path, "/old.git"); old {
+				http.Redirect(w, r, to+"/site.git"+rest+"?"+r.URL.RawQuery, http.StatusMovedPermanently)
+			}
+		})
+		m := openMirrors(t, Options{})
+		remote := Remote{URL: s.URL + "/old.git"}
+		ref, err := m.Resolve(t.Context(), remote, revision.Branch("main"))
+		if want != "" {
+			told(t, err, want, "redirects to another")
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Fetch(t.Context(), remote, ref); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if other.requests.Load() != 0 {
+		t.Error("another port was asked")
+	}
+}
+
+// TestThroughProxies fetches from a host whose name only the proxy knows.
+func TestThroughProxies(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	o.commit("one", map[string]string{"a.json": "1"})
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer := must[ssh.Signer](t)(ssh.NewSignerFromKey(key))
+	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell := newSSHServer(t, s.root, signer.PublicKey(), hostKey)
+	sshAddr := strings.TrimPrefix(strings.SplitN(shell.remote("x", nil).URL, "@", 2)[1], "ssh://")
+	sshAddr, _, _ = strings.Cut(sshAddr, "/")
+	server := reachtest.Start(t, nil)
+	server.Username, server.Password = "ann", secret
+	server.Names["git.nowhere.invalid"], server.Names["git.nowhere.invalid:80"] = s.Listener.Addr().String(), s.Listener.Addr().String()
+	server.Names["git.nowhere.invalid:22"] = sshAddr
+	hostSigner := must[ssh.Signer](t)(ssh.NewSignerFromKey(hostKey))
+	known := []byte("git.nowhere.invalid " + string(ssh.MarshalAuthorizedKey(hostSigner.PublicKey())))
+	forSSH := auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: known}
+	for _, scheme := range []string{"http", "socks5"} {
+		for url, creds := range map[string]auth.Credentials{"http://git.nowhere.invalid/site.git": {}, "ssh://git@git.nowhere.invalid" + s.root + "/site.git": forSSH} {
+			for given, want := range map[string]Kind{secret: "", "CANARY": Unreachable} {
+				t.Run(scheme+" "+url[:4]+" "+string(want), func(t *testing.T) {
+					creds.Proxy, creds.Source = must[*auth.Proxy](t)(auth.ParseProxy(scheme+"://"+server.Addr, "ann", given)), "secret a/b"
+					m := openMirrors(t, Options{})
+					defer m.Close()
+					remote := Remote{URL: url, Creds: &creds}
+					ref, err := m.Resolve(t.Context(), remote, revision.Branch("main"))
+					if want != "" {
+						told(t, err, want, "proxy", "secret a/b")
+						return
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := m.Fetch(t.Context(), remote, ref); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+		}
+	}
+	gone := reachtest.Start(t, nil)
+	m := openMirrors(t, Options{})
+	nowhere := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "http", Host: "127.0.0.1:1"}}
+	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, revision.Branch("main"))
+	told(t, err, Unreachable, "no way through the proxy", "secret a/b")
+	closed := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "socks5", Host: gone.Addr}}
+	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: closed}, revision.Branch("main"))
+	told(t, err, Unreachable, "no way through the proxy", "secret a/b")
+	m.Close()
+}

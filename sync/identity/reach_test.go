@@ -1,0 +1,52 @@
+package identity
+
+import (
+	"testing"
+
+	"limpet/sync/auth"
+	"limpet/sync/reach"
+	"limpet/sync/reach/reachtest"
+)
+
+// TestGuard: metadata servers, which are near, are asked whatever the guard says of
+// Git hosts; token endpoints are not.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	guard, err := reach.ParseGuard([]string{"none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCloud(t)
+	c.says("GET /token", "{}")
+	d := &desk{o: Options{AllowInsecure: true, Guard: guard}}
+	if _, err := d.do(t.Context(), call{op: "test", method: "GET", url: c.URL + "/token", near: true}); err != nil {
+		t.Errorf("a metadata server: %v", err)
+	}
+	if _, err := d.do(t.Context(), call{op: "test", method: "GET", url: c.URL + "/token"}); err == nil {
+		t.Error("a private token endpoint is asked")
+	}
+	equal(t, "requests", c.requests(), []string{"GET /token"})
+}
+
+// TestProxy: token calls of a repository go through its proxy.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.says("GET /token", "{}")
+	server := reachtest.Start(t, nil)
+	server.Names["login.nowhere.invalid"] = c.Listener.Addr().String()
+	server.Names["login.nowhere.invalid:80"] = c.Listener.Addr().String()
+	d := &desk{o: Options{AllowInsecure: true}}
+	for _, scheme := range []string{"http", "socks5"} {
+		p, err := auth.ParseProxy(scheme+"://"+server.Addr, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.do(t.Context(), call{op: "test", method: "GET", url: "http://login.nowhere.invalid/token", tls: &auth.Credentials{Proxy: p}}); err != nil {
+			t.Errorf("%s: %v", scheme, err)
+		}
+	}
+	if n := len(server.Asked()); n != 2 {
+		t.Errorf("the proxy was asked %d times", n)
+	}
+}
