@@ -64,6 +64,7 @@ restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|
 races of four agents          | ./tui/cli | ^TestRace$$ | -fault -races 3
 crowds of pending jobs        | ./tui/cli | ^TestCrowdEmbedded$$ | -crowd 100000 -crowd-repos 1000
 network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 12 | waits
+hostile Git hosts             | ./tui/cli | ^TestHostileHosts$$ | -fault
 beside another controller     | ./sync | ^TestNeighbours$$ | -fault | aside
 simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds $(WORLDS)
 endef

@@ -1,0 +1,162 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"limpet/sync/apitest"
+)
+
+// hostilePeak is what the agent may hold at most while hosts are hostile. Unit: KiB.
+const hostilePeak = 256 << 10
+
+// TestHostileHosts lets one agent pull from hosts that send bombs, damaged packs,
+// names that lead elsewhere and pages of portals, all at once and over and over,
+// while a repository of a good host is changed. Every one of them is refused in
+// words, the good one goes on, and the process stays small.
+func TestHostileHosts(t *testing.T) {
+	t.Parallel()
+	const token = "canary-77aa-hostile"
+	good, damaged := apitest.Repo(t, 2, 5), apitest.Repo(t, 5, 40)
+	host := apitest.Git(t, apitest.GitOptions{})
+	evil := apitest.Hostile(t, damaged.Dir)
+	says := map[string]string{
+		apitest.HostileBlob: "object of 1073741824 bytes exceeds the limit", apitest.HostileLie: "damaged pack", apitest.HostileDelta: "exceeds the limit",
+		apitest.HostileDeltas: "exceeds the limit", apitest.HostileObjects: "number of objects", apitest.HostileTrees: "files and directories",
+		apitest.HostileRefs: "list of refs", apitest.HostilePortal: "a web page", apitest.HostileElsewhere: "another host, localhost",
+		apitest.HostileCut: "the connection ended too early", apitest.HostileFlipped: "damaged pack",
+		apitest.HostileNames: "symbolic link",
+	}
+	h := newHome(t)
+	for path := range says {
+		h.file(t, "credentials/default."+strings.TrimSuffix(path, ".git")+"/token", token)
+	}
+	d := h.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir, "--drivers", "3")
+	create := func(name, url, path string) {
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", apitest.Branch, "--path", path, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
+	}
+	create("good", host.Serve("good.git", good.Dir), apitest.Directory)
+	for path := range says {
+		dir := ""
+		if path == apitest.HostileCut || path == apitest.HostileFlipped {
+			dir = apitest.Directory
+		}
+		create(strings.TrimSuffix(path, ".git"), evil.URL+"/"+path, dir)
+	}
+	rounds := 1
+	if *long {
+		rounds = 20
+	}
+	pulls := 0
+	for range rounds {
+		var mu sync.Mutex // guards told
+		told := map[string]result{}
+		var wg sync.WaitGroup
+		turns := make(chan struct{}, 4)
+		for path := range says {
+			wg.Go(func() {
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				patience := "60s"
+				if path == apitest.HostileCut && !*long { // it is tried three times within half a minute
+					patience = "4s"
+				}
+				r := result{err: "already exists"} // the pull that the agent itself begins
+				for end := time.Now().Add(callTimeout); strings.Contains(r.err, "already exists") && time.Now().Before(end); {
+					var err error
+					if r, err = h.call(t, "", "repo", "pull", strings.TrimSuffix(path, ".git"), "--full", "--wait", "--timeout", patience)(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				told[path] = r
+			})
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); wg.Wait() }()
+		for going := true; going; {
+			good.Edit(t, good.Dashboards()[0].Path)
+			began := time.Now()
+			if r := h.run(t, "repo", "pull", "good", "--wait"); r.code != 0 && !strings.Contains(r.err, "already exists") {
+				t.Fatalf("the good repository: exit %d: %s", r.code, r.err)
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("a good repository took %s", took)
+			}
+			pulls++
+			select {
+			case <-ended:
+				going = false
+			default:
+			}
+		}
+		for path, want := range says {
+			r := told[path]
+			text := r.out + r.err
+			if r.code == 0 || !strings.Contains(text, want) {
+				t.Errorf("%s: exit %d, want the words %q in: %s", path, r.code, want, text)
+			}
+			if path == apitest.HostileNames && strings.Count(text, "is not allowed") < 9 {
+				t.Errorf("names that lead elsewhere: %s", text)
+			}
+			if strings.ContainsAny(text, "\x1b\u202e") {
+				t.Errorf("%s: control characters: %q", path, text)
+			}
+		}
+	}
+	if strays := evil.Strays(); len(strays) > 0 {
+		t.Errorf("the other host was asked: %q", strays)
+	}
+	if sink, err := os.ReadDir(filepath.Join(h.dir, "sinks", "names")); err != nil || !slices.ContainsFunc(sink, func(e os.DirEntry) bool { return e.Name() == "good.json" }) {
+		t.Errorf("what is good among bad names was not pulled: %v %v", sink, err)
+	}
+	w := readWeight(t, d.cmd.Process.Pid)
+	t.Logf("fault: %d rounds of %d hostile repositories, %d pulls of the good one meanwhile: %s", rounds, len(says), pulls, w)
+	if w.peak > hostilePeak {
+		t.Errorf("the agent held %d MiB", w.peak>>10)
+	}
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(h.state()), "*", "tmp_*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	h.noSecret(t, d.log.String(), token)
+}
+
+// TestHostileWords: what looks like an option or a command is no URL and no branch.
+func TestHostileWords(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	d := h.daemon(t)
+	mark := filepath.Join(h.dir, "run")
+	for _, url := range []string{"--upload-pack=touch " + mark, "ext::sh -c touch% " + mark, "/etc", "-oProxyCommand=touch " + mark, "ssh://-oProxyCommand=touch%20" + mark + "/x",
+		"https://user:canary-url-password@git.example.com/x", "git://git.example.com/x", "https://git.example.com/x\x1b[2J"} {
+		r := h.run(t, "repo", "create", "x", "--url="+url, "--branch", "main")
+		if r.code == 0 || strings.Contains(r.out+r.err, "canary-url-password") || strings.Contains(r.err, "\x1b") {
+			t.Errorf("%q: exit %d: %q", url, r.code, r.err)
+		}
+	}
+	h.must(t, 0, "repo", "create", "local", "--url", "file:///etc", "--branch", "main", "--path", "")
+	until(t, "a local path is no remote", func() bool {
+		return strings.Contains(h.run(t, "repo", "show", "local").out, "local paths are not allowed")
+	})
+	for _, branch := range []string{"--upload-pack=touch " + mark, "-x", "a..b", "main\nx", "refs/../x", "@{u}", "a b", "x.lock", "\x1b[2J"} {
+		r := h.run(t, "repo", "create", "x", "--url", "https://git.example.com/x", "--branch="+branch)
+		if r.code == 0 || strings.Contains(r.err, "\x1b") {
+			t.Errorf("branch %q: exit %d: %q", branch, r.code, r.err)
+		}
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("a command was run")
+	}
+	d.stop(t)
+}
