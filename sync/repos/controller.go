@@ -255,6 +255,7 @@ func (c *Controller) Next(namespace, name string) time.Time {
 func (c *Controller) Run(ctx context.Context) error {
 	if c.repos.WaitSynced(ctx) == nil && c.jobs.WaitSynced(ctx) == nil {
 		c.Begin()
+		c.recall()
 		return c.run(ctx, c.o.Workers)
 	}
 	c.queue.ShutDown()

@@ -36,7 +36,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	if obj == nil {
 		c.forget(k)
 		c.unused(k)
-		return time.Time{}, 0, nil
+		return time.Time{}, 0, c.unsuspend(ctx, k, "")
 	}
 	if obj.GetLabels()[api.LabelPendingGone] != "" || idle(c.o.Neighbour) || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
 		c.unused(k)
@@ -47,6 +47,9 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 		return c.end(ctx, k, obj)
 	}
 	if c.o.Suspensions != nil {
+		if err := c.unsuspend(ctx, k, string(obj.GetUID())); err != nil {
+			return time.Time{}, 0, err
+		}
 		if s, on := c.o.Suspensions.Of(k, string(obj.GetUID())); on {
 			return s.Until, unhealthyFor, nil
 		}

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
 )
@@ -42,21 +45,30 @@ var _ factStore = (*state.Store)(nil)
 // to ask from everywhere.
 type Suspensions struct {
 	store factStore
+	now   func() time.Time
 
-	mu  sync.Mutex // guards all
-	all map[Key]Suspension
+	writing sync.Mutex // held over a change: the file and all say the same afterwards
+
+	mu   sync.Mutex // guards what follows
+	all  map[Key]Suspension
+	past map[Key]time.Time // since when one is seen to be over
 }
 
-// OpenSuspensions reads the suspensions, and drops those that are over.
+// surelyOver is how long a suspension has to be over before it is dropped: a host may
+// start with a clock that is years ahead, and is told the time a little later. By the
+// time of this process, which does not jump.
+const surelyOver = time.Hour
+
+// OpenSuspensions reads the suspensions.
 func OpenSuspensions(ctx context.Context, store factStore) (*Suspensions, error) {
 	kept, err := store.Facts(ctx, suspendPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("read suspensions: %w", err)
 	}
-	s := &Suspensions{store: store, all: map[Key]Suspension{}}
+	s := &Suspensions{store: store, now: time.Now, all: map[Key]Suspension{}, past: map[Key]time.Time{}}
 	for key, data := range kept {
 		var one Suspension
-		if json.Unmarshal(data, &one) == nil && !one.over(time.Now()) {
+		if json.Unmarshal(data, &one) == nil {
 			s.all[Key{one.Namespace, one.Repository}] = one
 			continue
 		}
@@ -65,7 +77,7 @@ func OpenSuspensions(ctx context.Context, store factStore) (*Suspensions, error)
 	return s, err
 }
 
-func (k Key) fact() string { return suspendPrefix + k.Namespace + "/" + k.Name }
+func (k Key) suspension() string { return suspendPrefix + k.Namespace + "/" + k.Name }
 
 // Suspend keeps a suspension, in place of one of before.
 func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
@@ -73,35 +85,82 @@ func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
 	if err != nil {
 		return fmt.Errorf("encode the suspension: %w", err)
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	k := Key{one.Namespace, one.Repository}
-	if err := s.store.PutFact(ctx, k.fact(), data); err != nil {
+	if err := s.store.PutFact(ctx, k.suspension(), data); err != nil {
 		return fmt.Errorf("suspend %s: %w", k, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all[k] = one
+	delete(s.past, k)
 	return nil
 }
 
 // Resume ends a suspension, and says whether there was one.
 func (s *Suspensions) Resume(ctx context.Context, namespace, repository string) (bool, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	k := Key{namespace, repository}
-	if err := s.store.DeleteFact(ctx, k.fact()); err != nil {
+	one, _ := s.kept(k)
+	if err := s.remove(ctx, k); err != nil {
 		return false, fmt.Errorf("resume %s: %w", k, err)
+	}
+	return one.UID != "" && !one.over(s.now()), nil
+}
+
+// Drop takes away the suspension of a Repository that is gone.
+func (s *Suspensions) Drop(ctx context.Context, k Key, uid string) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if one, ok := s.kept(k); !ok || one.UID != uid {
+		return nil
+	}
+	if err := s.remove(ctx, k); err != nil {
+		return fmt.Errorf("drop the suspension of %s: %w", k, err)
+	}
+	return nil
+}
+
+// remove takes a suspension out of the file and out of memory. s.writing is held.
+func (s *Suspensions) remove(ctx context.Context, k Key) error {
+	if err := s.store.DeleteFact(ctx, k.suspension()); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one, was := s.all[k]
 	delete(s.all, k)
-	return was && !one.over(time.Now()), nil
+	delete(s.past, k)
+	return nil
+}
+
+// kept is what the file says of a name, over or not.
+func (s *Suspensions) kept(k Key) (Suspension, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, ok := s.all[k]
+	return one, ok
 }
 
 // Of is the suspension of a Repository, false when it has none.
 func (s *Suspensions) Of(k Key, uid string) (Suspension, bool) {
+	one, ok := s.kept(k)
+	return one, ok && one.UID == uid && !one.over(s.now())
+}
+
+// stale says that a suspension is over for so long that this is no mistake.
+func (s *Suspensions) stale(k Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one, ok := s.all[k]
-	return one, ok && one.UID == uid && !one.over(time.Now())
+	if one, ok := s.all[k]; !ok || !one.over(s.now()) {
+		delete(s.past, k)
+		return false
+	}
+	if s.past[k].IsZero() {
+		s.past[k] = time.Now()
+	}
+	return time.Since(s.past[k]) >= surelyOver
 }
 
 // Suspended returns the suspensions that are not over, by namespace and name.
@@ -110,7 +169,7 @@ func (s *Suspensions) Suspended(context.Context) ([]Suspension, error) {
 	defer s.mu.Unlock()
 	out := []Suspension{}
 	for _, one := range s.all {
-		if !one.over(time.Now()) {
+		if !one.over(s.now()) {
 			out = append(out, one)
 		}
 	}
@@ -118,4 +177,48 @@ func (s *Suspensions) Suspended(context.Context) ([]Suspension, error) {
 		return strings.Compare(a.Namespace+"/"+a.Repository, b.Namespace+"/"+b.Repository)
 	})
 	return out, nil
+}
+
+// names are the Repositories that the file knows, over or not.
+func (s *Suspensions) names() []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.all))
+}
+
+// recall has those looked into that the file knows: some may have gone while nobody
+// looked.
+func (c *Controller) recall() {
+	if c.o.Suspensions == nil {
+		return
+	}
+	for _, k := range c.o.Suspensions.names() {
+		c.Wake(k.Namespace, k.Name)
+	}
+}
+
+// unsuspend drops what is kept for a Repository that is gone, and what is over.
+// seen is the UID that the watch shows, "" for none; it may be late, so the server
+// is asked.
+func (c *Controller) unsuspend(ctx context.Context, k Key, seen string) error {
+	if c.o.Suspensions == nil {
+		return nil
+	}
+	one, kept := c.o.Suspensions.kept(k)
+	if !kept {
+		return nil
+	}
+	if one.UID != seen {
+		obj, err := c.server.get(ctx, k)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err != nil || string(obj.GetUID()) != one.UID {
+			return c.o.Suspensions.Drop(ctx, k, one.UID)
+		}
+	}
+	if c.o.Suspensions.stale(k) {
+		return c.o.Suspensions.Drop(ctx, k, one.UID)
+	}
+	return nil
 }

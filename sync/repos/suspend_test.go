@@ -3,6 +3,7 @@ package repos
 import (
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"limpet/state"
@@ -84,33 +85,113 @@ func TestSuspended(t *testing.T) {
 	r.until("it is looked into", func(repo api.Repository) bool { return !repo.Status.Health.Healthy })
 }
 
-// TestSuspensionThatIsOver leaves nothing behind in the state file.
+// TestSuspensionThatIsOver leaves nothing behind in the state file, and a clock that
+// is ahead for a while ends none.
 func TestSuspensionThatIsOver(t *testing.T) {
 	t.Parallel()
-	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	s, err := OpenSuspensions(t.Context(), store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, until := range map[string]time.Time{"over": time.Now().Add(-time.Second), "on": time.Now().Add(time.Hour)} {
-		if err := s.Suspend(t.Context(), Suspension{Namespace: "ns", Repository: name, UID: "1", Until: until}); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer store.Close()
+		s, err := OpenSuspensions(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		over, on := Key{"ns", "over"}, Key{"ns", "on"}
+		for k, until := range map[Key]time.Time{over: time.Now().Add(-time.Second), on: time.Now().Add(10 * time.Hour)} {
+			if err := s.Suspend(t.Context(), Suspension{Namespace: k.Namespace, Repository: k.Name, UID: "1", Until: until}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if all, err := s.Suspended(t.Context()); err != nil || len(all) != 1 || all[0].Repository != "on" {
+			t.Errorf("%+v %v", all, err)
+		}
+		if was, err := s.Resume(t.Context(), "ns", "none"); was || err != nil {
+			t.Errorf("resume: %t %v", was, err)
+		}
+
+		// The host starts a year ahead.
+		if s, err = OpenSuspensions(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+		c := &Controller{o: Options{Suspensions: s}}
+		look := func() (kept int) {
+			for _, k := range []Key{over, on} {
+				if err := c.unsuspend(t.Context(), k, "1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			facts, err := store.Facts(t.Context(), suspendPrefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(facts)
+		}
+		s.now = func() time.Time { return time.Now().AddDate(1, 0, 0) }
+		if n := look(); n != 2 {
+			t.Errorf("%d are kept while the clock is ahead", n)
+		}
+		time.Sleep(surelyOver - time.Minute)
+		s.now = time.Now
+		if look() != 2 || !suspendedNow(s, on) {
+			t.Error("it was ended by the clock")
+		}
+		time.Sleep(time.Minute)
+		if n := look(); n != 1 {
+			t.Errorf("%d are kept", n)
+		}
+		if !suspendedNow(s, on) {
+			t.Error("another one was dropped")
+		}
+	})
+}
+
+// TestSuspensionOfTheGone: with its Repository a suspension leaves the state file,
+// also when that went while nobody looked, or has come again.
+func TestSuspensionOfTheGone(t *testing.T) {
+	t.Parallel()
+	var s *Suspensions
+	var store factStore
+	k := Key{Name: "site"}
+	r := newRig(t, "embedded", func(r *rig, o *Options) {
+		k.Namespace, store = r.namespace, r.store
+		var err error
+		if s, err = OpenSuspensions(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"site", "went-before"} {
+			if err := s.Suspend(t.Context(), Suspension{Namespace: r.namespace, Repository: name, UID: "of-before"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.Suspensions = s
+	})
+	none := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			facts, err := store.Facts(t.Context(), suspendPrefix)
+			return err == nil && len(facts) == 0
+		})
 	}
-	if all, err := s.Suspended(t.Context()); err != nil || len(all) != 1 || all[0].Repository != "on" {
-		t.Errorf("%+v %v", all, err)
-	}
-	if was, err := s.Resume(t.Context(), "ns", "none"); was || err != nil {
-		t.Errorf("resume: %t %v", was, err)
-	}
-	if _, err := OpenSuspensions(t.Context(), store); err != nil {
+	r.repo.Add(t, "a.json")
+	made := r.create(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
+	r.until("it is looked into", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	none("those of before are gone")
+	if err := s.Suspend(t.Context(), Suspension{Namespace: k.Namespace, Repository: k.Name, UID: string(made.GetUID())}); err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := store.Facts(t.Context(), suspendPrefix); err != nil || len(kept) != 1 {
-		t.Errorf("%d are kept, %v", len(kept), err)
+	r.controller.Wake(k.Namespace, k.Name)
+	eventually(t, "it is left alone", func() bool { return r.controller.queue.Len() == 0 })
+	if _, on := s.Of(k, string(made.GetUID())); !on {
+		t.Error("it was dropped")
 	}
+	r.delete()
+	none("it is gone with its repository")
+}
+
+func suspendedNow(s *Suspensions, k Key) bool {
+	_, on := s.Of(k, "1")
+	return on
 }
