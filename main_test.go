@@ -71,6 +71,7 @@ func TestDoors(t *testing.T) {
 		{"charm.land/", []string{"limpet/tui"}},
 		{"github.com/charmbracelet/", []string{"limpet/tui"}},
 		{"github.com/alecthomas/kong", []string{"limpet/tui/cli"}},
+		{"github.com/fsnotify/", []string{"limpet/sync/refs"}},
 		{"github.com/prometheus/", []string{"limpet/sync/metrics"}},
 		{"golang.org/x/oauth2", []string{"limpet/sync/identity"}},
 	}

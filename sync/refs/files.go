@@ -32,6 +32,7 @@ type files struct {
 	seed maphash.Seed
 
 	mu      sync.Mutex          // guards what follows
+	visit   func(path string)   // in a look at everything; else nil
 	looks   int                 // at everything
 	flat    map[string][]string // files in the directory itself, by what is before the first _
 	listed  map[string]listing  // by directory
@@ -59,10 +60,12 @@ func newFiles(dir string) *files {
 }
 
 // look returns the version of the files of each thing, "" for none, and forgets the
-// files of all others.
-func (f *files) look(things []Thing) map[Thing]string {
+// files of all others. visit is called before it looks at a path.
+func (f *files) look(things []Thing, visit func(path string)) map[Thing]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.visit = visit
+	defer func() { f.visit = nil }()
 	f.looks++
 	f.lookFlat()
 	versions := map[Thing]string{}
@@ -139,6 +142,9 @@ func (f *files) version(t Thing) string {
 // list names the files of a directory, in order. Names that begin with a dot are
 // editors' and Kubernetes' own. news says that they were read anew. f.mu is held.
 func (f *files) list(dir string) (names []string, news bool) {
+	if f.visit != nil {
+		f.visit(dir)
+	}
 	info, err := os.Stat(dir)
 	if err != nil {
 		delete(f.listed, dir)
@@ -165,6 +171,9 @@ func (f *files) list(dir string) (names []string, news bool) {
 
 // read is a number that changes with a file, and whether there is one. f.mu is held.
 func (f *files) read(path string) (sum uint64, ok bool) {
+	if f.visit != nil {
+		f.visit(path)
+	}
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() {
 		return 0, false

@@ -129,7 +129,7 @@ func TestFiles(t *testing.T) {
 				if aged {
 					p.old()
 				}
-				before := f.look([]Thing{site, other})
+				before := f.look([]Thing{site, other}, nil)
 				if before[site] == "" || before[other] == "" || before[site] == before[other] {
 					t.Fatalf("versions %q", before)
 				}
@@ -137,7 +137,7 @@ func TestFiles(t *testing.T) {
 					t.Errorf("another look has version %q, not %q", got, before[site])
 				}
 				c.change(p)
-				after := f.look([]Thing{site, other})
+				after := f.look([]Thing{site, other}, nil)
 				if (after[site] != before[site]) != c.news || (after[site] == "") != c.absent {
 					t.Errorf("version %q, before %q", after[site], before[site])
 				}
@@ -168,7 +168,7 @@ func TestPath(t *testing.T) {
 			{func() { p.write("token", "third") }, false},
 		} {
 			step.change()
-			version := f.look([]Thing{file, thing(File, "token")})
+			version := f.look([]Thing{file, thing(File, "token")}, nil)
 			if version[file] == last || (version[file] == "") != step.absent || version[thing(File, "token")] != "" || f.lookAt(file) != version[file] {
 				t.Errorf("step %d: versions %q, before %q", n+1, version, last)
 			}
@@ -185,12 +185,12 @@ func TestFilesForget(t *testing.T) {
 	p.write("in/ns.site/token", "x")
 	p.write("x/token", "x")
 	f := newFiles(p.path("in"))
-	f.look([]Thing{thing(File, "site")})
+	f.look([]Thing{thing(File, "site")}, nil)
 	if len(f.content) != 1 || len(f.listed) != 2 {
 		t.Errorf("kept %d files, %d directories", len(f.content), len(f.listed))
 	}
 	for _, out := range []Thing{{File, "ns/..", "./x"}, {File, ".", "/x"}, {File, "", "/x"}, {File, "..", ""}} {
-		if got := f.look([]Thing{out}); got[out] != "" {
+		if got := f.look([]Thing{out}, nil); got[out] != "" {
 			t.Errorf("%v has version %q", out, got[out])
 		}
 	}
@@ -214,9 +214,9 @@ func BenchmarkLook(b *testing.B) {
 			}
 			p.old()
 			f := newFiles(p.dir)
-			f.look(things)
+			f.look(things, nil)
 			for b.Loop() {
-				f.look(things)
+				f.look(things, nil)
 			}
 		})
 	}

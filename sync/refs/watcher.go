@@ -5,6 +5,7 @@
 //	of.go        what an object uses, as it says itself (pure)
 //	registry.go  who uses what, and which version of it there was (pure)
 //	files.go     which version there is of credential files
+//	notify.go    when to look for another one
 //	secrets.go   which version there is of Secrets
 //	watcher.go   that those who use it are told, once for a burst of changes
 //
@@ -49,15 +50,6 @@ const (
 	// gap is the least time between two that are told: a Secret of a thousand
 	// Repositories has fifty of them look each second.
 	gap = 20 * time.Millisecond
-	// Files are polled, as manifests are: that follows editors' renames, links that
-	// Kubernetes swaps, and directories that come later or over the network all alike,
-	// and needs no watches of the kernel, which can run out. The rest after a look is
-	// pollRest times as long as the look was, so that it takes half a hundredth of a
-	// core at most; two files of each of a thousand Repositories take 16 ms on a small
-	// busy host, and no files 3 ms.
-	pollRest  = 200
-	pollLeast = 2 * time.Second
-	pollMost  = 10 * time.Second
 )
 
 // Options of a Watcher. Tell and Logger must be set.
@@ -78,7 +70,9 @@ type Watcher struct {
 	files    *files
 	resource schema.GroupVersionResource // of Secrets
 	used     chan struct{}               // capacity 1: what is used is not what it was
+	touched  chan struct{}               // capacity 1: files may not be what they were, or others are used
 	changed  chan struct{}               // capacity 1: due is not empty
+	may      func(dir string) error      // why changes in a directory are not told; tells
 	said     sync.Map                    // namespaces whose Secrets are not watched
 
 	mu  sync.Mutex // guards due
@@ -87,7 +81,8 @@ type Watcher struct {
 
 // New makes a Watcher. It starts nothing.
 func New(o Options) *Watcher {
-	return &Watcher{o: o, files: newFiles(o.Dir), resource: api.Secrets, used: make(chan struct{}, 1), changed: make(chan struct{}, 1), due: map[Thing]bool{}}
+	return &Watcher{o: o, files: newFiles(o.Dir), resource: api.Secrets, may: tells, due: map[Thing]bool{},
+		used: make(chan struct{}, 1), touched: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 }
 
 // Use notes all that a user uses, in place of what it used before; nothing when it
@@ -95,6 +90,7 @@ func New(o Options) *Watcher {
 func (w *Watcher) Use(user Thing, wants ...Want) {
 	if w.registry.Use(user, wants...) {
 		signal(w.used)
+		signal(w.touched)
 	}
 }
 
@@ -193,19 +189,5 @@ func rest(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
-	}
-}
-
-// poll looks at the files.
-func (w *Watcher) poll(ctx context.Context) {
-	for pause := pollLeast; rest(ctx, pause); {
-		began := time.Now()
-		used, _ := w.registry.Used(File)
-		paths, _ := w.registry.Used(Path)
-		used = append(used, paths...)
-		for t, version := range w.files.look(used) {
-			w.saw(t, version, nil)
-		}
-		pause = min(max(pollLeast, pollRest*time.Since(began)), pollMost)
 	}
 }

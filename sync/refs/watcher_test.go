@@ -2,6 +2,7 @@ package refs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -22,11 +23,13 @@ func (o *told) note(user Thing) {
 	o.at = append(o.at, time.Since(o.began))
 }
 
-// bubble runs a Watcher in the time of a bubble.
+// bubble runs a Watcher in the time of a bubble. The kernel, which has a time of its
+// own, tells it nothing.
 func bubble(t *testing.T, dir string, test func(w *Watcher, o *told)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &told{began: time.Now()}
 		w := New(Options{Tell: o.note, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		w.may = func(string) error { return errors.ErrUnsupported }
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
