@@ -22,6 +22,7 @@ type call struct {
 	addr    auth.Address
 	limits  Limits
 	pushes  bool            // it is about a push
+	command string          // that the host runs for it over ssh; "" = that of service
 	ctx     context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
 	caller  context.Context // run-scope: the caller's own
 	cancel  context.CancelCauseFunc

@@ -120,6 +120,8 @@ type Limits struct {
 	TreeDepth     int   // directories below the root
 	PathBytes     int   // of a whole path
 	TreeEntries   int   // files and directories of one tree, all levels
+	LargeObject   int64 // of any one file in Git LFS
+	LargeBytes    int64 // of all that one pull takes from Git LFS
 }
 
 // DefaultLimits suit a small host: the largest repository that was measured
@@ -133,6 +135,8 @@ var DefaultLimits = Limits{
 	TreeDepth:     32,
 	PathBytes:     1024,
 	TreeEntries:   500_000,
+	LargeObject:   256 << 20,
+	LargeBytes:    1 << 30,
 }
 
 // or fills the zero fields of l from d.
@@ -151,6 +155,8 @@ func (l Limits) or(d Limits) Limits {
 	fill(&l.RefsBytes, d.RefsBytes)
 	fill(&l.ObjectBytes, d.ObjectBytes)
 	fill(&l.InflatedBytes, d.InflatedBytes)
+	fill(&l.LargeObject, d.LargeObject)
+	fill(&l.LargeBytes, d.LargeBytes)
 	fillInt(&l.Objects, d.Objects)
 	fillInt(&l.TreeDepth, d.TreeDepth)
 	fillInt(&l.PathBytes, d.PathBytes)

@@ -28,6 +28,7 @@ type Mirrors struct {
 	mirrors map[string]*mirror
 	holders []*mirror                // of the listings that are kept, oldest first
 	hosts   map[string]chan struct{} // tokens: requests that run at a host
+	pins    map[string]int           // how many use a file of the cache of Git LFS
 	clients map[string]*http.Client  // by auth.Credentials.Line
 }
 
@@ -55,7 +56,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
 	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
-		hosts: make(map[string]chan struct{}), clients: make(map[string]*http.Client)}, nil
+		hosts: make(map[string]chan struct{}), pins: make(map[string]int), clients: make(map[string]*http.Client)}, nil
 }
 
 // Close closes files and idle connections. Calls that still run end with an
@@ -90,7 +91,11 @@ func (m *Mirrors) mirror(a auth.Address) *mirror {
 // The returned function ends the visit when all was read: what a slow disk then
 // does with a pack is no silence of the server.
 func (c *call) visit() (leave func(), err error) {
-	host := c.addr.HostPort()
+	return c.visitHost(c.addr.HostPort())
+}
+
+// visitHost is visit for another host.
+func (c *call) visitHost(host string) (leave func(), err error) {
 	c.m.mu.Lock()
 	tokens, ok := c.m.hosts[host]
 	if !ok {
@@ -200,6 +205,7 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 		} else { // nothing can be fetched into it
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
+		err = errors.Join(err, os.RemoveAll(filepath.Join(m.dir, largeDir, d.Name())))
 		removed++
 	}
 	return removed, err

@@ -103,7 +103,7 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 		return err
 	}
 	s.session.Stderr = s.stderr
-	return s.session.Start(s.call.service() + " " + shellQuote(sshPath(addr.Path)))
+	return s.session.Start(s.call.remoteCommand())
 }
 
 // sshPath turns "/~/x" and "/~user/x" back into what the remote shell knows.

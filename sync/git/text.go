@@ -45,11 +45,11 @@ func clean(s string, max int) string {
 	return b.String()
 }
 
-// redactor replaces the secrets of some credentials, in the forms in which they
-// travel.
-func redactor(c *auth.Credentials) *strings.Replacer {
+// redactor replaces the secrets of some credentials and further ones, in the forms in
+// which they travel.
+func redactor(c *auth.Credentials, more ...string) *strings.Replacer {
 	var pairs []string
-	for _, s := range c.Secrets() {
+	for _, s := range append(c.Secrets(), more...) {
 		if len(s) < 4 { // too short to replace without mangling everything
 			continue
 		}

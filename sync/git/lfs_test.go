@@ -1,0 +1,475 @@
+package git
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"limpet/sync/auth"
+)
+
+// lfsHost is a Git host with Git LFS, and a store on another host. The Git side is real
+// git; the Git LFS side is a fake that speaks the documented batch format, because there
+// is no server of it in Debian.
+type lfsHost struct {
+	t      *testing.T
+	git    *server
+	front  *httptest.Server // https://127.0.0.1
+	store  *httptest.Server // https://localhost, another port and another name
+	ca     []byte
+	remote Remote
+
+	mu      sync.Mutex // guards all below
+	content map[string]string
+	asked   []string // requests of both, without those of Git
+	answer  func(w http.ResponseWriter, r *http.Request) bool
+	shape   func(oid string, o map[string]any) // changes what the answer says of an object
+}
+
+func newLFSHost(t *testing.T) *lfsHost {
+	t.Helper()
+	h := &lfsHost{t: t, git: newServer(t), content: map[string]string{}}
+	ca := newAuthority(t)
+	h.ca = ca.pem
+	serve := func(f http.HandlerFunc) *httptest.Server {
+		cert, key, _ := issue(t, ca, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}})
+		ts := httptest.NewUnstartedServer(f)
+		ts.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		ts.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}}
+		ts.StartTLS()
+		t.Cleanup(ts.Close)
+		return ts
+	}
+	backend := h.git.handler(t)
+	h.front = serve(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.URL.Path, "/info/lfs/") && !strings.HasPrefix(r.URL.Path, "/store/") {
+			backend.ServeHTTP(w, r)
+			return
+		}
+		h.serve(w, r)
+	})
+	h.store = serve(h.serve)
+	h.store.URL = strings.Replace(h.store.URL, "127.0.0.1", "localhost", 1)
+	h.remote = Remote{URL: h.front.URL + "/site.git", Creds: &auth.Credentials{CA: ca.pem, Username: "ann", Password: secret}}
+	return h
+}
+
+// serve is the fake: the batch API and the store.
+func (h *lfsHost) serve(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	h.mu.Lock()
+	line := fmt.Sprintf("%s %s auth=%q key=%q", r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("X-Store-Key"))
+	if len(body) > 0 {
+		line += fmt.Sprintf(" accept=%s type=%s %s", r.Header.Get("Accept"), r.Header.Get("Content-Type"), body)
+	}
+	h.asked = append(h.asked, line)
+	answer, shape := h.answer, h.shape
+	h.mu.Unlock()
+	if answer != nil && answer(w, r) {
+		return
+	}
+	if oid, ok := strings.CutPrefix(r.URL.Path, "/store/"); ok {
+		h.mu.Lock()
+		text, ok := h.content[oid]
+		h.mu.Unlock()
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		io.WriteString(w, text)
+		return
+	}
+	var q struct {
+		Objects []struct {
+			OID  string
+			Size int64
+		}
+	}
+	if err := json.Unmarshal(body, &q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	objects := []any{}
+	for _, o := range q.Objects {
+		out := map[string]any{"oid": o.OID, "size": o.Size, "authenticated": true, "actions": map[string]any{"download": map[string]any{
+			"href": h.store.URL + "/store/" + o.OID, "header": map[string]string{"X-Store-Key": "key-of-the-answer"}, "expires_in": 3600}}}
+		if shape != nil {
+			shape(o.OID, out)
+		}
+		objects = append(objects, out)
+	}
+	w.Header().Set("Content-Type", lfsMedia)
+	json.NewEncoder(w).Encode(map[string]any{"transfer": "basic", "objects": objects})
+}
+
+func (h *lfsHost) during(answer func(http.ResponseWriter, *http.Request) bool, shape func(string, map[string]any)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answer, h.shape, h.asked = answer, shape, nil
+}
+
+func (h *lfsHost) take() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := h.asked
+	h.asked = nil
+	return out
+}
+
+// add puts a content into the store and returns its pointer.
+func (h *lfsHost) add(text string) Pointer {
+	sum := sha256.Sum256([]byte(text))
+	p := Pointer{hex.EncodeToString(sum[:]), int64(len(text))}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.content[p.OID] = text
+	return p
+}
+
+func pointerText(p Pointer) string {
+	return fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n", p.OID, p.Size)
+}
+
+func openLarge(t *testing.T, l *Large, p Pointer) (string, error) {
+	t.Helper()
+	f, err := l.Open(t.Context(), p)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data), nil
+}
+
+func TestLFSRequests(t *testing.T) {
+	quiet(t)
+	h := newLFSHost(t)
+	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	ref, _ := syncRef(t, m, h.remote, "")
+	a, b := h.add("image"), h.add(strings.Repeat("dashboard ", 100_000))
+	l := m.Large(h.remote, ref)
+	l.Fetch(t.Context(), []Pointer{a, b, a})
+	got := h.take()
+	slices.Sort(got[1:])
+	gets := []string{"GET /store/" + a.OID, "GET /store/" + b.OID}
+	slices.Sort(gets)
+	want := []string{
+		fmt.Sprintf(`POST /site.git/info/lfs/objects/batch auth=%q key="" accept=%s type=%s `, basicOf("ann", secret), lfsMedia, lfsMedia) +
+			fmt.Sprintf(`{"operation":"download","transfers":["basic"],"ref":{"name":"refs/heads/main"},"objects":[{"oid":%q,"size":%d},{"oid":%q,"size":%d}],"hash_algo":"sha256"}`, a.OID, a.Size, b.OID, b.Size),
+		gets[0] + ` auth="" key="key-of-the-answer"`, gets[1] + ` auth="" key="key-of-the-answer"`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("requests\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for p, text := range map[Pointer]string{a: "image", b: strings.Repeat("dashboard ", 100_000)} {
+		if got, err := openLarge(t, l, p); err != nil || got != text {
+			t.Errorf("content of %d bytes: %v", len(got), err)
+		}
+	}
+	l.Close()
+	// Another pull asks for nothing; one that finds the cache damaged asks again.
+	l = m.Large(h.remote, ref)
+	if _, err := openLarge(t, l, a); err != nil || len(h.take()) != 0 {
+		t.Errorf("the cache is not used: %v", err)
+	}
+	l.Close()
+	if err := os.WriteFile(m.largePath(h.remote.URL, a.OID), []byte("imagE"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l = m.Large(h.remote, ref)
+	defer l.Close()
+	if got, err := openLarge(t, l, a); err != nil || got != "image" || len(h.take()) != 2 {
+		t.Errorf("from a damaged cache: %q %v", got, err)
+	}
+	// What one repository may read, another one has to ask for.
+	other := h.remote
+	other.URL = h.front.URL + "/other.git"
+	newOrigin(t, h.git.root, "other.git").commit("one", map[string]string{"a.json": "1"})
+	ref, _ = syncRef(t, m, other, "")
+	foreign := m.Large(other, ref)
+	defer foreign.Close()
+	if foreign.Fetch(t.Context(), []Pointer{a}); len(h.take()) != 2 {
+		t.Error("the content of another repository is given out without asking")
+	}
+}
+
+func basicOf(user, password string) string {
+	req := &http.Request{Header: http.Header{}}
+	req.SetBasicAuth(user, password)
+	return req.Header.Get("Authorization")
+}
+
+// TestLFSCredentials: ours go to the host of the repository only, the answer's to the
+// host that it names only.
+func TestLFSCredentials(t *testing.T) {
+	quiet(t)
+	h := newLFSHost(t)
+	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	ref, _ := syncRef(t, m, h.remote, "")
+	p := h.add("image")
+	get := func(shape func(string, map[string]any), answer func(http.ResponseWriter, *http.Request) bool) ([]string, error) {
+		os.RemoveAll(filepath.Join(m.dir, largeDir))
+		h.during(answer, shape)
+		l := m.Large(h.remote, ref)
+		defer l.Close()
+		_, err := openLarge(t, l, p)
+		return h.take()[1:], err
+	}
+	download := func(href string, header map[string]string) func(string, map[string]any) {
+		return func(oid string, o map[string]any) {
+			o["authenticated"] = header != nil
+			o["actions"] = map[string]any{"download": map[string]any{"href": href + "/store/" + oid, "header": header}}
+		}
+	}
+	redirect := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && r.URL.RawQuery == "" {
+			http.Redirect(w, r, h.store.URL+r.URL.Path+"?there", http.StatusFound)
+			return true
+		}
+		return false
+	}
+	for _, c := range []struct {
+		name   string
+		shape  func(string, map[string]any)
+		answer func(http.ResponseWriter, *http.Request) bool
+		want   []string
+	}{
+		{"own host", download(h.front.URL, nil), nil, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), "")}},
+		{"other host", download(h.store.URL, nil), nil, []string{`auth="" key=""`}},
+		{"other host, its own", download(h.store.URL, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
+		{"own host, of the answer", download(h.front.URL, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
+		{"own host redirects", download(h.front.URL, nil), redirect, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), ""), `auth="" key=""`}},
+		{"of the answer, redirected", download(h.front.URL, map[string]string{"Authorization": "Token t", "X-Store-Key": "k"}), redirect, []string{`auth="Token t" key="k"`, `auth="" key=""`}},
+	} {
+		got, err := get(c.shape, c.answer)
+		for i := range got {
+			_, got[i], _ = strings.Cut(got[i], p.OID+" ")
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, requests %q, want %q", c.name, err, got, c.want)
+		}
+	}
+	_, err := get(download(strings.Replace(h.store.URL, "https", "http", 1), nil), nil)
+	told(t, err, Refused, "not https")
+	_, err = get(download(strings.Replace(h.store.URL, "://", "://u:hunter@", 1), nil), nil)
+	told(t, err, Refused, "password")
+	_, err = get(download(h.front.URL, nil), func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			http.Redirect(w, r, r.URL.Path, http.StatusFound)
+		}
+		return r.Method == http.MethodGet
+	})
+	told(t, err, Protocol, "redirects")
+}
+
+func TestLFSRefusals(t *testing.T) {
+	quiet(t)
+	h := newLFSHost(t)
+	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{Limits: Limits{LargeObject: 1000, LargeBytes: 1500}})
+	ref, _ := syncRef(t, m, h.remote, "")
+	p := h.add("image")
+	status := func(code int, header ...string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			for i := 0; i < len(header); i += 2 {
+				w.Header().Set(header[i], header[i+1])
+			}
+			w.Header().Set("Content-Type", lfsMedia)
+			w.WriteHeader(code)
+			fmt.Fprintf(w, `{"message": "you sent %s"}`, r.Header.Get("Authorization"))
+			return true
+		}
+	}
+	gets := func(f func(w http.ResponseWriter)) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodGet {
+				f(w)
+			}
+			return r.Method == http.MethodGet
+		}
+	}
+	object := func(code int) func(string, map[string]any) {
+		return func(_ string, o map[string]any) {
+			delete(o, "actions")
+			o["error"] = map[string]any{"code": code, "message": "says the server"}
+		}
+	}
+	action := func(change func(map[string]any)) func(string, map[string]any) {
+		return func(_ string, o map[string]any) { change(o["actions"].(map[string]any)["download"].(map[string]any)) }
+	}
+	forgotten := 0
+	h.remote.Creds.Forget = func() { forgotten++ }
+	for _, c := range []struct {
+		name   string
+		answer func(http.ResponseWriter, *http.Request) bool
+		shape  func(string, map[string]any)
+		kind   Kind
+		says   string
+		posts  int
+	}{
+		{"401", status(401), nil, Auth, "refuses these credentials", 1},
+		{"403", status(403), nil, Auth, "may not read", 1},
+		{"404", status(404), nil, NotFound, "no Git LFS server", 1},
+		{"422", status(422), nil, Protocol, "422", 1},
+		{"429", status(429, "Retry-After", "7"), nil, Throttled, "too many requests", 1},
+		{"501", status(501), nil, Protocol, "501", 1},
+		{"503", status(503), nil, Unreachable, "503", 1},
+		{"redirect", status(302, "Location", "https://localhost/"), nil, Protocol, "302", 1},
+		{"portal", func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Content-Type", "text/html")
+			io.WriteString(w, "<html>")
+			return true
+		}, nil, Unreachable, "a web page", 1},
+		{"no JSON", func(w http.ResponseWriter, _ *http.Request) bool { io.WriteString(w, "{"); return true }, nil, Protocol, "not that of a Git LFS server", 1},
+		{"too long", func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Write(bytes.Repeat([]byte(" "), batchAnswer+1))
+			return true
+		}, nil, TooLarge, "answer of Git LFS", 1},
+		{"object 404", nil, object(404), NotFound, "git lfs push", 1},
+		{"object 410", nil, object(410), NotFound, "removed", 1},
+		{"object 422", nil, object(422), Protocol, "422", 1},
+		{"object 403", nil, object(403), Auth, "may not read", 1},
+		{"object 429", nil, object(429), Throttled, "no more for now", 1},
+		{"another size", nil, func(_ string, o map[string]any) { o["size"] = 6 }, Corrupt, "6 bytes", 1},
+		{"left out", nil, func(_ string, o map[string]any) { o["oid"] = "other" }, Protocol, "leaves it out", 1},
+		{"no download", nil, func(_ string, o map[string]any) { delete(o, "actions") }, Protocol, "no download", 1},
+		{"expired", nil, action(func(a map[string]any) { a["expires_in"] = -1 }), Auth, "not good any more", 2},
+		{"expired by date", nil, action(func(a map[string]any) {
+			delete(a, "expires_in")
+			a["expires_at"] = time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
+		}), Auth, "not good any more", 2},
+		{"download 401", gets(func(w http.ResponseWriter) { w.WriteHeader(401) }), nil, Auth, "not good any more", 2},
+		{"download 500", gets(func(w http.ResponseWriter) { w.WriteHeader(500) }), nil, Unreachable, "500", 1},
+		{"other content", gets(func(w http.ResponseWriter) { io.WriteString(w, "imagE") }), nil, Corrupt, "SHA-256", 1},
+		{"too short", gets(func(w http.ResponseWriter) { io.WriteString(w, "imag") }), nil, Corrupt, "4 bytes of 5", 1},
+		{"too much", gets(func(w http.ResponseWriter) { io.WriteString(w, "image and more") }), nil, TooLarge, "file in Git LFS", 1},
+	} {
+		h.during(c.answer, c.shape)
+		forgotten = 0
+		l := m.Large(h.remote, ref)
+		_, err := openLarge(t, l, p)
+		e := told(t, err, c.kind, c.says)
+		if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), basicOf("ann", secret)) || strings.Contains(err.Error(), "key-of-the-answer") {
+			t.Errorf("%s: the error holds a secret: %v", c.name, err)
+		}
+		if c.name == "429" && e.RetryAfter != 7*time.Second {
+			t.Errorf("retry after %s", e.RetryAfter)
+		}
+		if (forgotten > 0) != (c.name == "401") {
+			t.Errorf("%s: credentials are given up %d times", c.name, forgotten)
+		}
+		posts := 0
+		for _, line := range h.take() {
+			if strings.HasPrefix(line, "POST") {
+				posts++
+			}
+		}
+		if posts != c.posts {
+			t.Errorf("%s: %d requests of the batch API, want %d", c.name, posts, c.posts)
+		}
+		if l.Close(); len(globbed(t, m.dir, "tmp_*"))+len(globbed(t, m.dir, "lfs/*/*")) > 0 {
+			t.Errorf("%s: something is left behind", c.name)
+		}
+	}
+	h.during(nil, nil)
+	l := m.Large(h.remote, ref)
+	defer l.Close()
+	large, one, two := h.add(strings.Repeat("x", 1001)), h.add(strings.Repeat("y", 900)), h.add(strings.Repeat("z", 900))
+	l.Fetch(t.Context(), []Pointer{large, one, two})
+	if _, err := openLarge(t, l, one); err != nil {
+		t.Error(err)
+	}
+	_, err := openLarge(t, l, large)
+	told(t, err, TooLarge, "1001")
+	_, err = openLarge(t, l, two)
+	told(t, err, TooLarge, "a pull takes", "1800")
+	if n := len(h.take()); n != 2 {
+		t.Errorf("%d requests, want 2", n)
+	}
+}
+
+func TestLFSConfig(t *testing.T) {
+	quiet(t)
+	h := newLFSHost(t)
+	o := newOrigin(t, h.git.root, "site.git")
+	m := openMirrors(t, Options{})
+	p := h.add("image")
+	for _, c := range []struct{ config, path, says string }{
+		{"[lfs]\n\turl = " + h.front.URL + "/team/lfs/info/lfs\n", "/team/lfs/info/lfs/objects/batch", ""},
+		{"[lfs]\n\turl = \"" + h.store.URL + "/x\"\n", "", "not at " + h.front.URL},
+		{"[lfs]\n\turl = " + strings.Replace(h.front.URL, "https", "http", 1) + "/x\n", "", "not at"},
+		{"[lfs]\n\turl = " + strings.Replace(h.front.URL, "://", "://u:"+secret+"@", 1) + "/x\n", "", "not at"},
+		{"[lfs]\n\turl = --upload-pack=x\n", "", "not at"},
+		{"[lfs\n", "", ".lfsconfig of the repository: line 1"},
+		{"[lfs]\n\tlocksverify = true\n[remote \"origin\"]\n\turl = x\n", "/site.git/info/lfs/objects/batch", ""},
+	} {
+		o.commit("config", map[string]string{".lfsconfig": c.config})
+		os.RemoveAll(filepath.Join(m.dir, largeDir))
+		ref, _ := syncRef(t, m, h.remote, "")
+		l := m.Large(h.remote, ref)
+		_, err := openLarge(t, l, p)
+		l.Close()
+		asked := h.take()
+		if c.says != "" {
+			told(t, err, Refused, c.says)
+			if len(asked) > 0 {
+				t.Errorf("%q: asked %q", c.config, asked)
+			}
+			continue
+		}
+		if err != nil || !strings.HasPrefix(asked[0], "POST "+c.path+" ") {
+			t.Errorf("%q: %v, asked %q", c.config, err, asked)
+		}
+	}
+}
+
+func TestLFSCacheIsBounded(t *testing.T) {
+	quiet(t)
+	h := newLFSHost(t)
+	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{})
+	ref, _ := syncRef(t, m, h.remote, "")
+	a, b := h.add("oldest"), h.add("newest")
+	l := m.Large(h.remote, ref)
+	l.Fetch(t.Context(), []Pointer{a, b})
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(l.path(a.OID), old, old); err != nil {
+		t.Fatal(err)
+	}
+	m.trimLarge(7)
+	if _, err := openLarge(t, l, a); err != nil {
+		t.Errorf("what a pull uses has left the cache: %v", err)
+	}
+	l.Close()
+	m.trimLarge(7)
+	if left := globbed(t, m.dir, "lfs/*/*"); len(left) != 1 || filepath.Base(left[0]) != b.OID {
+		t.Errorf("left %q", left)
+	}
+	if len(m.pins) != 0 {
+		t.Errorf("pinned %v", m.pins)
+	}
+	if _, err := m.Prune(nil, -time.Hour); err != nil || len(globbed(t, m.dir, "lfs/*/*")) != 0 {
+		t.Errorf("a remote that is gone leaves its cache: %v", err)
+	}
+}
