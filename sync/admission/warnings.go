@@ -66,6 +66,9 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 	if err := auth.CheckProvider(api.Annotation(obj, api.AnnoGitProvider)); err != nil {
 		out = append(out, fmt.Sprintf("annotation %s: %v", api.AnnoGitProvider, err))
 	}
+	if v := api.Annotation(obj, api.AnnoGitLFS); v != "" && v != "true" && v != "false" {
+		out = append(out, fmt.Sprintf("annotation %s: %q is neither true nor false, so it is true", api.AnnoGitLFS, v))
+	}
 	if other := besideInstance(obj, siblings); other != "" {
 		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; limpet's own API takes both", targetInstance, other))
 	}

@@ -38,6 +38,8 @@ const (
 	// AnnoGitProxySecret on a Repository names a Secret in its namespace with the
 	// proxy to its Git host: the keys address, username and password.
 	AnnoGitProxySecret = "limpet/git-proxy-secret"
+	// AnnoGitLFS on a Repository, with the value false, leaves files in Git LFS out.
+	AnnoGitLFS = "limpet/git-lfs"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.

@@ -43,6 +43,7 @@ type GitServer struct {
 	mu     sync.Mutex        // guards what follows
 	repos  map[string]string // directories by path
 	counts GitCounts
+	large  map[string]string // what Git LFS keeps, by the SHA-256
 }
 
 // GitCounts sums requests up.
@@ -50,6 +51,8 @@ type GitCounts struct {
 	InfoRefs   int   // listings of references
 	UploadPack int   // fetches
 	PushRefs   int   // listings of references for a push, which InfoRefs leaves out
+	LFSBatches int   // requests where contents of Git LFS are
+	LFSGets    int   // contents of Git LFS
 	Sent       int64 // body bytes of all answers
 	Connected  int   // connections that were made
 }
@@ -57,7 +60,7 @@ type GitCounts struct {
 // Git starts a server without repositories; see Serve.
 func Git(t testing.TB, o GitOptions) *GitServer {
 	t.Helper()
-	g := &GitServer{o: o, backend: httpBackend(t), repos: map[string]string{}}
+	g := &GitServer{o: o, backend: httpBackend(t), repos: map[string]string{}, large: map[string]string{}}
 	g.http = httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	g.http.Config.ErrorLog = log.New(io.Discard, "", 0) // tests refuse handshakes on purpose
 	g.http.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -143,6 +146,10 @@ func (g *GitServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if dir == "" {
 		http.NotFound(out, r)
+		return
+	}
+	if strings.Contains(r.URL.Path, lfsPath) {
+		g.serveLFS(out, r, path)
 		return
 	}
 	h := &cgi.Handler{

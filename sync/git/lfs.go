@@ -106,6 +106,14 @@ func (l *Large) Open(ctx context.Context, p Pointer) (io.ReadCloser, error) {
 	return nil, l.fail(ctx, err)
 }
 
+// Fits says whether a content may be fetched at all. The error is a *TooLargeError.
+func (l *Large) Fits(p Pointer) error {
+	if most := l.remote.Limits.or(l.m.options.Limits).LargeObject; p.Size > most {
+		return &TooLargeError{What: "file in Git LFS", Size: p.Size, Limit: most}
+	}
+	return nil
+}
+
 // admit says whether p has to be fetched, and settles it if not.
 func (l *Large) admit(ctx context.Context, p Pointer) bool {
 	l.mu.Lock()
@@ -114,16 +122,17 @@ func (l *Large) admit(ctx context.Context, p Pointer) bool {
 	if known {
 		return false
 	}
-	limits := l.remote.Limits.or(l.m.options.Limits)
-	switch {
-	case p.Size > limits.LargeObject:
-		l.settle(p, l.fail(ctx, &TooLargeError{What: "file in Git LFS", Size: p.Size, Limit: limits.LargeObject}))
+	most := l.remote.Limits.or(l.m.options.Limits).LargeBytes
+	if err := l.Fits(p); err != nil {
+		l.settle(p, l.fail(ctx, err))
 		return false
+	}
+	switch {
 	case l.m.pinCached(ctx, l.path(p.OID), p):
 		l.settle(p, nil)
 		return false
-	case l.spent+p.Size > limits.LargeBytes:
-		l.settle(p, l.fail(ctx, &TooLargeError{What: "what a pull takes from Git LFS", Size: l.spent + p.Size, Limit: limits.LargeBytes}))
+	case l.spent+p.Size > most:
+		l.settle(p, l.fail(ctx, &TooLargeError{What: "what a pull takes from Git LFS", Size: l.spent + p.Size, Limit: most}))
 		return false
 	}
 	l.spent += p.Size

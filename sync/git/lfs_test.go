@@ -142,10 +142,6 @@ func (h *lfsHost) add(text string) Pointer {
 	return p
 }
 
-func pointerText(p Pointer) string {
-	return fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n", p.OID, p.Size)
-}
-
 func openLarge(t *testing.T, l *Large, p Pointer) (string, error) {
 	t.Helper()
 	f, err := l.Open(t.Context(), p)
@@ -274,6 +270,18 @@ func TestLFSCredentials(t *testing.T) {
 	told(t, err, Refused, "not https")
 	_, err = get(download(strings.Replace(h.store.URL, "://", "://u:hunter@", 1), nil), nil)
 	told(t, err, Refused, "password")
+	for _, host := range []string{"169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "metadata.google.internal", "2852039166"} {
+		_, err = get(download("https://"+host, nil), nil)
+		told(t, err, Refused, "forbidden address")
+		_, err = get(download(h.front.URL, nil), func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodGet {
+				w.Header().Set("Location", "https://"+host+"/x")
+				w.WriteHeader(http.StatusFound)
+			}
+			return r.Method == http.MethodGet
+		})
+		told(t, err, Refused, "forbidden address")
+	}
 	_, err = get(download(h.front.URL, nil), func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
 			http.Redirect(w, r, r.URL.Path, http.StatusFound)

@@ -109,6 +109,9 @@ func (c *call) lfsURL(text string) (*url.URL, error) {
 	case u.Scheme != "https" && !c.isOwn(u):
 		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the Git LFS server sends to %s://%s, which is not https", clean(u.Scheme, 20), clean(u.Host, 100))}
 	}
+	if err := c.m.options.Guard.Host(u.Hostname()); err != nil {
+		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the Git LFS server sends to %s: %w", clean(u.Host, 100), err), Hint: guardHint}
+	}
 	return u, nil
 }
 

@@ -101,6 +101,8 @@ type pull struct {
 	ref     git.Ref
 	counted stats // of the repository when the run ended; nil = not known
 	partial bool  // the run looked at changes only
+	large   *git.Large
+	small   map[string]bool // blobs of the tree that may be pointers of Git LFS
 	leftOut atomic.Int64
 }
 
@@ -209,6 +211,8 @@ func (r *pull) sync(ctx context.Context) error {
 	if err := r.fetch(ctx); err != nil {
 		return err
 	}
+	r.large = r.o.Git.Large(r.remote, r.ref)
+	defer r.large.Close()
 	if sink {
 		r.partial = false
 		return r.writeSink(ctx, dir)

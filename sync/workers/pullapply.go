@@ -165,6 +165,11 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 		return err
 	}
 	r.Progress.SetTotal(ctx, plan.Len())
+	hashes := make([]string, len(plan.WriteFiles))
+	for i, c := range plan.WriteFiles {
+		hashes[i] = c.Hash
+	}
+	r.fetchLarge(ctx, hashes)
 	r.Progress.SetMessage(ctx, "replicating changes")
 	tally, err := resources.Apply{
 		Server: r.server, Reader: r, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,

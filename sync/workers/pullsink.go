@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path"
-	"strings"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -55,8 +56,15 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	r.Progress.SetMessage(ctx, "compare with "+target.String())
 	var files []sink.File
 	for _, f := range tree.Files {
-		if r.sinkable(ctx, f) {
-			files = append(files, sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"})
+		if !r.sinkable(ctx, f) {
+			continue
+		}
+		file, ok, err := r.sinkFile(ctx, f)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", f.Path, err)
+		}
+		if ok {
+			files = append(files, file)
 		}
 	}
 	for _, f := range tree.Refused {
@@ -88,6 +96,7 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 		r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
 		r.Progress.SetMessage(ctx, "write "+target.String())
 	}
+	r.bringFiles(ctx, slices.Concat(plan.Added, plan.Changed))
 	if err := r.fillSink(ctx, dir, plan); err != nil {
 		return err
 	}
@@ -118,12 +127,12 @@ func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) err
 	for _, f := range plan.Changed {
 		changed[f.Path] = true
 	}
-	read := func(ctx context.Context, f sink.File) ([]byte, error) {
-		data, err := r.Read(ctx, f.Hash)
-		if err == nil && strings.EqualFold(path.Ext(f.Path), ".json") && !json.Valid(data) {
-			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.ParseError{Path: f.Path, Err: errNoJSON}})
-		}
-		return data, err
+	read := func(ctx context.Context, f sink.File) (io.ReadCloser, error) {
+		return r.openFile(ctx, f, func(data []byte) {
+			if !json.Valid(data) {
+				r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.ParseError{Path: f.Path, Err: errNoJSON}})
+			}
+		})
 	}
 	done := func(f sink.File) {
 		action := jobs.Created

@@ -31,7 +31,11 @@ func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 		return resources.Tree{}, err
 	}
 	tree := resources.Tree{Dirs: t.Dirs}
+	r.small = map[string]bool{}
 	for _, f := range t.Files {
+		if f.Size <= git.MaxPointer && resources.IsResourceFile(f.Path) {
+			r.small[f.Hash] = true
+		}
 		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash, Size: f.Size})
 	}
 	for _, f := range t.Refused {
@@ -90,8 +94,25 @@ func closest(name string, dirs []string) []string {
 	return out
 }
 
-// Read implements resources.Reader.
+// Read implements resources.Reader. What it reads is the content, also of a file that
+// Git LFS keeps.
 func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
+	data, err := r.blob(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	p, is, err := r.pointer(data)
+	switch {
+	case err != nil:
+		return nil, err
+	case is:
+		return r.readLarge(ctx, p)
+	}
+	return data, nil
+}
+
+// blob reads a file as it is in Git.
+func (r *pull) blob(ctx context.Context, hash string) ([]byte, error) {
 	data, err := r.o.Git.Blob(ctx, r.remote, hash, resources.MaxFile)
 	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
 		return nil, &resources.TooLargeError{What: "the file", Size: large.Size, Limit: large.Limit}
@@ -139,6 +160,11 @@ type wanted struct{ path, hash string }
 // that are no resource.
 func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Identity, error) {
 	out := make([]*resources.Identity, len(list))
+	hashes := make([]string, len(list))
+	for i, w := range list {
+		hashes[i] = w.hash
+	}
+	r.fetchLarge(ctx, hashes)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i, w := range list {

@@ -22,6 +22,7 @@ type Git interface {
 	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
 	Changes(ctx context.Context, r git.Remote, from, to, dir string) ([]git.Change, error)
 	Blob(ctx context.Context, r git.Remote, hash string, max int64) ([]byte, error)
+	Large(r git.Remote, ref git.Ref) *git.Large
 }
 
 var _ Git = (*git.Mirrors)(nil)

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"crypto/sha1"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 )
 
 // The manifest lies in a hidden directory: Grafana reads every *.json file as a
@@ -27,7 +29,7 @@ type manifest struct {
 	Version    int               `json:"version"`
 	Repository string            `json:"repository"` // namespace/name
 	Commit     string            `json:"commit"`
-	Files      map[string]string `json:"files"` // path -> git blob
+	Files      map[string]string `json:"files"` // path -> File.Hash
 }
 
 // readManifest returns nil when there is none.
@@ -62,25 +64,29 @@ func (m *manifest) encode() []byte {
 	return append(data, '\n')
 }
 
-// blobHash returns the git blob hash of a file on disk, or "" when it is not a
-// regular file of that size.
-func blobHash(dir *os.Root, path string, size int64) (string, error) {
-	info, err := dir.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() != size {
+// contentHash returns the hash of a file on disk in the form of want's, or "" when it
+// is not a regular file of want's size.
+func contentHash(dir *os.Root, want File) (string, error) {
+	info, err := dir.Lstat(want.Path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != want.Size {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return "", nil
 		}
 		return "", err
 	}
-	f, err := dir.Open(path)
+	f, err := dir.Open(want.Path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	h := sha1.New()
-	fmt.Fprintf(h, "blob %d\x00", size)
-	if _, err := io.Copy(h, io.LimitReader(f, size+1)); err != nil {
+	h, form := sha1.New(), ""
+	if strings.HasPrefix(want.Hash, sha256Form) {
+		h, form = sha256.New(), sha256Form
+	} else {
+		fmt.Fprintf(h, "blob %d\x00", want.Size)
+	}
+	if _, err := io.Copy(h, io.LimitReader(f, want.Size+1)); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return form + hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -36,7 +36,7 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 			p.Added = append(p.Added, f)
 			continue
 		}
-		hash, err := blobHash(d.old, f.Path, f.Size)
+		hash, err := contentHash(d.old, f)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read %s in %s: %w", f.Path, d.target, err)

@@ -69,10 +69,12 @@ func Permit(dir string, prefixes []string) (Target, error) {
 // File is one file of the tree.
 type File struct {
 	Path string // slash-separated, clean, relative
-	Hash string // git blob
+	Hash string // git blob, or sha256Form and the SHA-256 of the content
 	Size int64
 	Exec bool
 }
+
+const sha256Form = "sha256:"
 
 // parent opens the directory that holds the target, which it makes if it has
 // to. Links that lead out of the prefix are refused.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -34,12 +35,12 @@ func (t tree) files() []File {
 	return out
 }
 
-func (t tree) read(_ context.Context, f File) ([]byte, error) {
+func (t tree) read(_ context.Context, f File) (io.ReadCloser, error) {
 	content, there := t[f.Path]
 	if !there {
 		return nil, fmt.Errorf("no file %s", f.Path)
 	}
-	return []byte(content), nil
+	return io.NopCloser(strings.NewReader(content)), nil
 }
 
 const owner = "default/repo"
@@ -363,7 +364,7 @@ func TestFaultLeavesTheOldTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := errors.New("blob lost")
-	read := func(ctx context.Context, f File) ([]byte, error) {
+	read := func(ctx context.Context, f File) (io.ReadCloser, error) {
 		if f.Path == "c.json" {
 			return nil, lost
 		}

@@ -1,10 +1,12 @@
 package sink
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -20,11 +22,11 @@ import (
 // writers is how many files are written at a time: each waits for the disk.
 const writers = 8
 
-// Write carries out a plan. read returns the content of a file; done is called
+// Write carries out a plan. read opens the content of a file; done is called
 // after each file that is written. When Write returns an error, the directory is
 // as it was before. The end of ctx stops it until the tree is complete; then it
 // is put in place.
-func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) ([]byte, error), done func(File)) error {
+func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
 		if d.was.Commit == p.manifest.Commit {
 			return nil
@@ -55,7 +57,7 @@ func (d *Dir) stage() (string, error) {
 }
 
 // fill makes the tree of the plan in the directory stage and syncs it.
-func (d *Dir) fill(ctx context.Context, stage string, p *Plan, read func(context.Context, File) ([]byte, error), done func(File)) error {
+func (d *Dir) fill(ctx context.Context, stage string, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	dirs := &dirSet{root: d.parent, made: map[string]bool{stage: true}}
 	for _, f := range p.kept {
 		if err := d.link(dirs, stage, f.Path); err != nil {
@@ -74,16 +76,17 @@ func (d *Dir) fill(ctx context.Context, stage string, p *Plan, read func(context
 			break
 		}
 		g.Go(func() error {
-			data, err := read(group, f)
+			from, err := read(group, f)
 			if err != nil {
 				return fmt.Errorf("read %s: %w", f.Path, err)
 			}
+			defer from.Close()
 			d.step("file")
 			mode := fs.FileMode(fileMode)
 			if f.Exec {
 				mode = execMode
 			}
-			if err := dirs.write(path.Join(stage, f.Path), data, mode); err != nil {
+			if err := dirs.write(path.Join(stage, f.Path), from, mode); err != nil {
 				return err
 			}
 			done(f)
@@ -97,7 +100,7 @@ func (d *Dir) fill(ctx context.Context, stage string, p *Plan, read func(context
 		return context.Cause(ctx)
 	}
 	d.step("manifest")
-	if err := dirs.write(path.Join(stage, manifestPath), p.manifest.encode(), fileMode); err != nil {
+	if err := dirs.write(path.Join(stage, manifestPath), bytes.NewReader(p.manifest.encode()), fileMode); err != nil {
 		return err
 	}
 	d.step("sync")
@@ -171,7 +174,7 @@ func (d *Dir) note(p *Plan) error {
 	d.step("note")
 	dirs := &dirSet{root: d.old, made: map[string]bool{".": true, manifestDir: true}}
 	temporary := manifestPath + "." + unique()
-	err := dirs.write(temporary, p.manifest.encode(), fileMode)
+	err := dirs.write(temporary, bytes.NewReader(p.manifest.encode()), fileMode)
 	if err == nil {
 		err = d.old.Rename(temporary, manifestPath)
 	}
@@ -220,7 +223,7 @@ func (s *dirSet) makeLocked(dir string) error {
 }
 
 // write makes a new file and syncs it.
-func (s *dirSet) write(name string, data []byte, mode fs.FileMode) error {
+func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) error {
 	if err := s.make(path.Dir(name)); err != nil {
 		return err
 	}
@@ -228,7 +231,7 @@ func (s *dirSet) write(name string, data []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	_, err = io.Copy(f, from)
 	if err == nil {
 		err = f.Chmod(mode)
 	}
