@@ -9,8 +9,8 @@ import (
 	"limpet/sync/auth"
 )
 
-// Page is the address at which a browser shows a directory of a branch; without a
-// branch it is that of the repository. It asks nobody: of a host whose kind is not
+// Page is the address at which a browser shows a directory of a branch, or of a
+// commit by its 40 digits; without a branch it is that of the repository. It asks nobody: of a host whose kind is not
 // known it is the repository alone. It is always http or https, without any user
 // name, and the error wraps ErrNone where there can be no page.
 func Page(t Target, branch, dir string) (string, error) {
@@ -51,7 +51,11 @@ func Page(t Target, branch, dir string) (string, error) {
 	case Bitbucket: // a slash would end the name of the branch
 		page += "/src/" + url.PathEscape(branch)
 	case Gitea:
-		page += "/src/branch/" + segments(branch)
+		what := "branch"
+		if isCommit(branch) {
+			what = "commit"
+		}
+		page += "/src/" + what + "/" + segments(branch)
 	default:
 		return page, nil
 	}
@@ -68,4 +72,10 @@ func segments(path string) string {
 		parts[i] = url.PathEscape(part)
 	}
 	return strings.Join(parts, "/")
+}
+
+// isCommit says whether a revision is a commit by its digits, which hosts take for
+// no branch.
+func isCommit(name string) bool {
+	return len(name) == 40 && strings.Trim(name, "0123456789abcdef") == ""
 }

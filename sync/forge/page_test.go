@@ -19,6 +19,7 @@ func TestPage(t *testing.T) {
 		{"bitbucket", "https://x@bitbucket.org/team/dash", "", "feature/x", "d", "https://bitbucket.org/team/dash/src/feature%2Fx/d"},
 		{"git", "https://codeberg.org/a/b.git", "", "main", "d", "https://codeberg.org/a/b/src/branch/main/d"},
 		{"git", "git@github.com:acme/dash.git", "", "main", "d", "https://github.com/acme/dash/tree/main/d"},
+		{"git", "https://codeberg.org/a/b.git", "", "0123456789012345678901234567890123456abc", "", "https://codeberg.org/a/b/src/commit/0123456789012345678901234567890123456abc"},
 		{"git", "ssh://git@git.lab:2222/a/b.git", "forgejo", "main", "d", "https://git.lab/a/b/src/branch/main/d"},
 		{"git", "https://user:secret@git.lab/a/b.git", "", "main", "d", "https://git.lab/a/b.git"},
 		{"git", "https://git.lab:443/a/b.git", "none", "main", "d", "https://git.lab/a/b.git"},

@@ -78,7 +78,7 @@ func (f *fetch) pin() error {
 		return err
 	}
 	if f.name != "" {
-		ref, err := choose(l.refs, revision.Branch(f.name))
+		ref, err := choose(f.ctx, l.refs, revision.Branch(f.name))
 		if err != nil {
 			return err
 		}

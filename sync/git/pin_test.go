@@ -2,7 +2,10 @@ package git
 
 import (
 	"bytes"
+	"crypto/sha1"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -203,6 +206,11 @@ func TestPinnedOnBranch(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "not a commit") {
 		t.Errorf("a tag for a commit: %v", err)
 	}
+	syncSelected(t, m, r, revision.Selector{Tag: "v1"})
+	if ref, err = m.Resolve(t.Context(), r, sel); err == nil {
+		_, err = m.Fetch(t.Context(), r, ref)
+	}
+	told(t, err, Refused, "not the hash of a commit")
 }
 
 // TestPinnedWithinLimits: the search ends where the limits do, and says how far it
@@ -349,4 +357,75 @@ func TestTenThousandTags(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second { // about 0.3 s when nothing else runs
 		t.Errorf("three looks took %s", took)
 	}
+}
+
+// TestPinnedOverHTTP: over http a commit is asked for whatever the server says that
+// it allows, and searched when it does not give it out after all.
+func TestPinnedOverHTTP(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	commits := long(t, s.root, "site.git", 60)
+	bare := filepath.Join(s.root, "site.git")
+	lost := gitIn(t, bare, nil, "commit-tree", "-m", "lost", "-p", commits[0], gitIn(t, bare, nil, "rev-parse", "main^{tree}"))
+	r := s.remote("site.git")
+	fetch := func(pin string) (Stats, error) {
+		m := openMirrors(t, Options{})
+		ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: pin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Fetch(t.Context(), r, ref)
+	}
+	if st, err := fetch(commits[3]); err != nil || st.Objects != 3 || st.Requests != 1 {
+		t.Errorf("a commit of the branch: %+v, %v", st, err)
+	}
+	_, err := fetch(lost)
+	told(t, err, CommitNotFound, "not among the 60 commits")
+	gitIn(t, bare, nil, "config", "uploadpack.allowAnySHA1InWant", "true")
+	if st, err := fetch(lost); err != nil || st.Requests != 1 {
+		t.Errorf("a commit that no branch has: %+v, %v", st, err)
+	}
+	s.during(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte("want "+commits[3])) {
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+			text := "ERR upload-pack: not our ref " + commits[3]
+			fmt.Fprintf(w, "%04x%s", len(text)+4, text)
+		}
+	})
+	if st, err := fetch(commits[3]); err != nil || st.Requests != 4 { // it, the refs, 50 and 500 commits
+		t.Errorf("a commit that is not given out: %+v, %v", st, err)
+	}
+}
+
+// TestUnshallowIsChecked: a server that says that history goes on, and does not send
+// how, does not spoil a mirror.
+func TestUnshallowIsChecked(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	commits := long(t, s.root, "site.git", 60)
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	syncRef(t, m, r, "main")
+	lies := 0
+	s.during(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method != http.MethodPost || lies > 0 {
+			return
+		}
+		lies++
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		pack := []byte("PACK\x00\x00\x00\x02\x00\x00\x00\x00")
+		sum := sha1.Sum(pack)
+		said := "unshallow " + commits[59]
+		fmt.Fprintf(w, "%04x%s0000"+"0008NAK\n"+"%04x\x01%s%s0000", len(said)+4, said, len(pack)+25, pack, sum[:])
+	})
+	ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: commits[30], Branch: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := m.Fetch(t.Context(), r, ref); err != nil || !st.Rebuilt || lies != 1 {
+		t.Errorf("%+v, %v, %d lies", st, err, lies)
+	}
+	fsck(t, m, r)
 }

@@ -48,7 +48,7 @@ func (c *call) resolve(sel revision.Selector) (Ref, error) {
 		return Ref{}, err
 	}
 	c.keep(l)
-	return choose(l.refs, sel)
+	return choose(c.ctx, l.refs, sel)
 }
 
 // refsKept is how long a list of refs may be to be kept for the next fetch.

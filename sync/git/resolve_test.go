@@ -57,7 +57,7 @@ func TestResolve(t *testing.T) {
 	fsck(t, m, r)
 	for sel, hint := range map[revision.Selector]string{
 		{Branch: "mian"}: `branch "mian" (did you mean main`, {Branch: "featur/login-page"}: "did you mean feature/login-page", {Branch: "Master"}: "did you mean master",
-		{Branch: "zzzzzzzz"}: "there is ", {Branch: "v1.0.0"}: "there is a tag of that name", {Tag: "v1.0.1"}: `tag "v1.0.1" (did you mean v1.0.0`,
+		{Branch: "zzzzzzzz"}: "there is ", {Branch: "v1.0.0"}: "there is a tag of that name", {Branch: "refs/pull/7/head"}: "the full name of a ref", {Tag: "v1.0.1"}: `tag "v1.0.1" (did you mean v1.0.0`,
 		{SemVer: "3.x"}: "the highest of 2 versions is v2.0.0", {SemVer: "*", TagPrefix: "app/"}: "no tag that prefix and filter leave",
 		{Name: "refs/pull/8/head"}: "it goes when the request is closed", {Name: "refs/heads/none"}: `no ref "refs/heads/none"`,
 	} {

@@ -1,6 +1,7 @@
 package git
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -17,13 +18,13 @@ import (
 // choose finds what a Selector stands for among the refs that a remote has told.
 // Nothing is asked. A commit is taken as it is: whether the remote has it is seen
 // when it is fetched. The error is an *Error of kind BranchNotFound, or Empty where
-// nothing was chosen and there is no branch.
-func choose(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
+// nothing was chosen and there is no branch, or the cause of ctx's end.
+func choose(ctx context.Context, adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
 	switch {
 	case sel.Commit != "":
 		return pinned(sel), nil
 	case sel.SemVer != "":
-		return newest(adv, sel)
+		return newest(ctx, adv, sel)
 	case sel.Name != "":
 		if ref, ok := advertised(adv, sel.Name); ok {
 			return ref, nil
@@ -48,6 +49,8 @@ func choose(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
 		e.Hint = hintOf(similar(adv, headPrefix, sel.Branch))
 		if _, ok := advertised(adv, tagPrefix+sel.Branch); ok {
 			e.Hint = "there is a tag of that name"
+		} else if _, ok := advertised(adv, sel.Branch); ok {
+			e.Hint = "it is the full name of a ref that is no branch"
 		}
 		return Ref{}, e
 	}
@@ -89,8 +92,11 @@ func advertised(adv *packp.AdvRefs, name string) (Ref, bool) {
 }
 
 // newest is the tag with the highest version of a range.
-func newest(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
-	found, err := sel.Newest(tagNames(adv))
+func newest(ctx context.Context, adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
+	found, err := sel.Newest(tagNames(ctx, adv))
+	if ctx.Err() != nil {
+		return Ref{}, context.Cause(ctx)
+	}
 	if err != nil {
 		return Ref{}, &Error{Kind: Refused, Err: err}
 	}
@@ -110,10 +116,11 @@ func newest(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
 	return Ref{}, e
 }
 
-func tagNames(adv *packp.AdvRefs) iter.Seq[string] {
+// tagNames ends with ctx: a filter may take long over many tags.
+func tagNames(ctx context.Context, adv *packp.AdvRefs) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range adv.References {
-			if tag, ok := strings.CutPrefix(name, tagPrefix); ok && !yield(tag) {
+			if tag, ok := strings.CutPrefix(name, tagPrefix); ok && (ctx.Err() != nil || !yield(tag)) {
 				return
 			}
 		}

@@ -1,6 +1,9 @@
 package git
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -41,16 +44,16 @@ func TestChoose(t *testing.T) {
 		{revision.Selector{Commit: hash}, Ref{Name: hash, Hash: hash, Pinned: true}},
 		{revision.Selector{Commit: hash, Branch: "feature/x"}, Ref{Name: "refs/heads/feature/x", Hash: hash, Pinned: true}},
 	} {
-		if got, err := choose(adv, c.sel); err != nil || got != c.want {
+		if got, err := choose(t.Context(), adv, c.sel); err != nil || got != c.want {
 			t.Errorf("%q: %+v, %v, want %+v", c.sel, got, err, c.want)
 		}
 	}
 	for _, sel := range []revision.Selector{{Branch: "main"}, {Tag: "v2"}, {SemVer: "9.x"}, {Name: "refs/pull/421/head"}, {Name: "refs/heads/trun"}} {
-		if got, err := choose(adv, sel); KindOf(err) != BranchNotFound {
+		if got, err := choose(t.Context(), adv, sel); KindOf(err) != BranchNotFound {
 			t.Errorf("%q: %+v, %v", sel, got, err)
 		}
 	}
-	if got, err := choose(packp.NewAdvRefs(), revision.Selector{}); KindOf(err) != Empty {
+	if got, err := choose(t.Context(), packp.NewAdvRefs(), revision.Selector{}); KindOf(err) != Empty {
 		t.Errorf("of nothing: %+v, %v", got, err)
 	}
 }
@@ -62,4 +65,56 @@ func TestShortNames(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
+}
+
+// TestChooseEnds: a look through many tags ends with its context.
+func TestChooseEnds(t *testing.T) {
+	t.Parallel()
+	adv := packp.NewAdvRefs()
+	adv.References["refs/tags/v1.0.0"] = objectID{1}
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if _, err := choose(ctx, adv, revision.Selector{SemVer: "*"}); !errors.Is(err, why) {
+		t.Errorf("%v", err)
+	}
+	for tag := range tagNames(ctx, adv) {
+		t.Errorf("%s is looked at", tag)
+	}
+}
+
+// FuzzAdvertisement: whatever a server tells of its refs, what is chosen is one of
+// them, or an error.
+func FuzzAdvertisement(f *testing.F) {
+	adv := packp.NewAdvRefs()
+	adv.Capabilities.Add(capability.SymRef, "HEAD:refs/heads/main")
+	adv.Head = &objectID{1}
+	adv.References = map[string]objectID{"refs/heads/main": {1}, "refs/tags/v1.0.0": {2}, "refs/pull/1/head": {3}}
+	adv.Peeled = map[string]objectID{"refs/tags/v1.0.0": {4}}
+	var seed bytes.Buffer
+	if err := adv.Encode(&seed); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed.Bytes())
+	f.Add(bytes.ReplaceAll(seed.Bytes(), []byte("refs/heads/main"), []byte("refs/heads/../x")))
+	f.Add([]byte("0000"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		adv := packp.NewAdvRefs()
+		if adv.Decode(bytes.NewReader(data)) != nil {
+			return
+		}
+		for _, sel := range []revision.Selector{{}, {Branch: "main"}, {Tag: "v1.0.0"}, {SemVer: "*"}, {SemVer: ">=0.0.0-0", TagPrefix: "v"}, {Name: "refs/pull/1/head"}} {
+			ref, err := choose(t.Context(), adv, sel)
+			if err != nil {
+				if KindOf(err) != BranchNotFound && KindOf(err) != Empty {
+					t.Fatalf("%q: %v", sel, err)
+				}
+				continue
+			}
+			id, there := adv.References[ref.Name]
+			if !there || ref.Hash != id.String() && ref.Tag != id.String() {
+				t.Fatalf("%q: %+v is not told", sel, ref)
+			}
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/apitest"
+	"limpet/sync/git"
 )
 
 // selects annotates the Repository; "" takes the annotation away.
@@ -149,5 +150,18 @@ func (r *rig) told(text string) {
 		case <-deadline:
 			r.t.Fatalf("nobody tells %q", text)
 		}
+	}
+}
+
+// TestRevisionIsNoDefaultBranch: what an annotation names is not written to the spec.
+func TestRevisionIsNoDefaultBranch(t *testing.T) {
+	t.Parallel()
+	p := &probe{repo: api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{}}}, ref: git.Ref{Name: "refs/heads/trunk", Hash: "1"}}
+	if got := p.defaultBranch(); got != "trunk" {
+		t.Errorf("without an annotation %q", got)
+	}
+	p.repo.GitRef = "ref:refs/heads/trunk"
+	if got := p.defaultBranch(); got != "" {
+		t.Errorf("with one %q", got)
 	}
 }

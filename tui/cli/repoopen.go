@@ -73,7 +73,11 @@ func (c repoOpenCmd) find(ctx context.Context, r *run) (repoPage, error) {
 	if b := repo.Spec.Block(); b != nil {
 		block = *b
 	}
-	address, err := forge.Page(forge.TargetOf(u), block.Branch, block.Path)
+	shown := block.Branch
+	if repo.GitRef != "" { // what was pulled, whatever it was called
+		shown = repo.Status.Sync.LastRef
+	}
+	address, err := forge.Page(forge.TargetOf(u), shown, block.Path)
 	if err != nil {
 		return repoPage{}, fail(ExitError, "limpet repo show "+u.GetName(), "repository %s cannot be shown in a browser: %w", u.GetName(), err)
 	}
