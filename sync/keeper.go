@@ -81,7 +81,7 @@ func (a *Agent) hooksToMake() *repos.Hooks {
 	if a.cfg.Webhooks.Listen == "" {
 		return nil
 	}
-	return &repos.Hooks{Base: a.cfg.Webhooks.URL, Secrets: a.cfg.Store,
+	return &repos.Hooks{Base: a.cfg.Webhooks.URL, Store: a.cfg.Store,
 		Registry: func(ctx context.Context, repo *object, creds *auth.Credentials) (repos.Registry, error) {
 			remote, err := a.hosts.Remote(ctx, forge.TargetOf(repo), creds)
 			if err != nil {

@@ -35,7 +35,8 @@ func (a *Agent) unhook(ctx context.Context, u *unstructured.Unstructured, from a
 			a.log.Debug("no webhook that was never noted is found", "repo", u.GetName(), "namespace", u.GetNamespace(), "err", err)
 		}
 	}
-	return a.cfg.Store.DeleteSecret(ctx, key)
+	at := repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}
+	return errors.Join(a.cfg.Store.DeleteFact(ctx, repos.HookedKey(at)), a.cfg.Store.DeleteSecret(ctx, key))
 }
 
 // unhookAt removes the webhook with an id, "" = the one that sends to this agent.

@@ -21,7 +21,7 @@ func (r *reconciling) again(ctx context.Context) (time.Time, time.Duration) {
 		at = earlier(at, missing.Add(lostAfter))
 	}
 	at = earlier(at, r.nextToken())
-	r.gatherHook()
+	r.gatherHook(ctx)
 	if r.o.Hooks != nil && r.facts.repo.Status.Health.Healthy {
 		switch rest := r.note.hookRest(r.facts.now); {
 		case rest > 0:

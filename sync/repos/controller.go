@@ -21,6 +21,7 @@
 //	ending.go      the end of one that is deleted: its jobs, its webhook, its objects
 //	wire.go        patch and pull job, by the API
 //	hook.go        the webhook, where the host takes one
+//	hooked.go      where the repository was when that was made
 //	hooktold.go    what is told of that
 //	token.go       the token, where its Connection mints one
 //	identity.go    the number by which the host knows it
@@ -158,6 +159,7 @@ type note struct {
 	owed       bool              // see facts
 	whole      bool              // it was pulled whole since this process runs
 	hookOwed   bool              // the spec has changed, and the webhook was not looked at since
+	hooked     string            // see hooked.go; "" = not read, or nothing is kept
 	heldUp     string            // the version in which it was noted why its deletion cannot end
 	hookAfter  time.Time         // when the webhook is tried again; zero = nothing was in its way
 	tokenAfter time.Time         // the same for the token of its Connection

@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,18 +37,22 @@ type Hooks struct {
 	// Registry finds the webhooks of a Repository. The error wraps forge.ErrNone
 	// when its host has none.
 	Registry func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error)
-	// Secrets keeps what webhooks are signed with, one per line and the present one
-	// first. *state.Store is one.
-	Secrets secretStore
+	// Store keeps what webhooks are signed with, one per line and the present one
+	// first, and what they were made for. *state.Store is one.
+	Store hookStore
 }
 
-type secretStore interface {
+type hookStore interface {
+	PutFact(ctx context.Context, key string, data []byte) error
+	Fact(ctx context.Context, key string) ([]byte, error)
+	DeleteFact(ctx context.Context, key string) error
+
 	PutSecret(ctx context.Context, name string, plain []byte) error
 	Secret(ctx context.Context, name string) ([]byte, error)
 	DeleteSecret(ctx context.Context, name string) error
 }
 
-var _ secretStore = (*state.Store)(nil)
+var _ hookStore = (*state.Store)(nil)
 
 const (
 	// rotateAfter is the age at which the secret of a webhook is replaced. Source:
@@ -145,6 +150,9 @@ func (r *reconciling) hook(parent context.Context) (status map[string]any, chang
 		var made forge.Hook
 		if made, err = r.makeHook(ctx, registry, hookID(has)); err == nil {
 			r.note.hookAfter, r.note.hookOwed = time.Time{}, false
+			if err := r.keepHooked(ctx, cmp.Or(made.ID, hookID(has))); err != nil {
+				r.log.Warn("cannot keep what a webhook was made for", "repo", r.key.Name, "namespace", r.key.Namespace, "err", err)
+			}
 			r.tried(nil)
 			if made.ID == "" {
 				return nil, false

@@ -101,7 +101,7 @@ func hookRigOf(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 	t.Cleanup(hosts.Close)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "oauth2", Password: token})
-		o.Hooks = &Hooks{Base: base, Secrets: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+		o.Hooks = &Hooks{Base: base, Store: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
 			remote, err := hosts.Remote(ctx, forge.TargetOf(repo), creds)
 			return lowering{remote}, err
 		}}

@@ -53,7 +53,7 @@ func (r *reconciling) confirmSecret(ctx context.Context) error {
 }
 
 func (r *reconciling) secrets(ctx context.Context) ([]string, error) {
-	kept, err := r.o.Hooks.Secrets.Secret(ctx, r.key.hookSecret())
+	kept, err := r.o.Hooks.Store.Secret(ctx, r.key.hookSecret())
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
 		return nil, fmt.Errorf("read the secret of the webhook: %w", err)
 	}
@@ -61,12 +61,13 @@ func (r *reconciling) secrets(ctx context.Context) ([]string, error) {
 }
 
 func (r *reconciling) keepSecrets(ctx context.Context, lines []string) error {
-	if err := r.o.Hooks.Secrets.PutSecret(ctx, r.key.hookSecret(), []byte(strings.Join(lines, "\n")+"\n")); err != nil {
+	if err := r.o.Hooks.Store.PutSecret(ctx, r.key.hookSecret(), []byte(strings.Join(lines, "\n")+"\n")); err != nil {
 		return fmt.Errorf("keep the secret of the webhook: %w", err)
 	}
 	return nil
 }
 
 func (r *reconciling) dropSecret(ctx context.Context) error {
-	return r.o.Hooks.Secrets.DeleteSecret(ctx, r.key.hookSecret())
+	r.note.hooked = ""
+	return errors.Join(r.o.Hooks.Store.DeleteFact(ctx, HookedKey(r.key)), r.o.Hooks.Store.DeleteSecret(ctx, r.key.hookSecret()))
 }

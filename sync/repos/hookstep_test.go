@@ -34,7 +34,7 @@ func TestHookSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{Secrets: store,
+	c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{Store: store,
 		Registry: func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
 			return hosts.Remote(ctx, forge.Target{Type: "gitlab", URL: host.URL + "/team/site"}, creds)
 		}}})
@@ -65,7 +65,7 @@ func TestHookSteps(t *testing.T) {
 		{"removal", "manages", "", t.Context(), there, true, 0, 0},
 		{"again", "manages", "", t.Context(), there, true, 0, 0},
 	} {
-		r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: s.want}
+		r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: s.want, obj: &unstructured.Unstructured{Object: map[string]any{}}}
 		r.facts.now, r.facts.repo.Status.Webhook = at, s.has
 		r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: s.token}}}
 		status, changed := r.hook(s.ctx)
@@ -80,9 +80,64 @@ func TestHookSteps(t *testing.T) {
 	}
 	// One that cannot be reached is asked again soon.
 	host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
-	r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: url}
+	r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, hookURL: url, obj: &unstructured.Unstructured{Object: map[string]any{}}}
 	r.facts.now, r.probe = at, &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
 	if _, changed := r.hook(t.Context()); changed || r.note.hookRest(at) != hookCooldown {
 		t.Errorf("changed %t, rest %s", changed, r.note.hookRest(at))
+	}
+}
+
+// TestHookOfAMovedRepository: the webhook of a repository that has moved is owed
+// until its host has it, whatever ends in between, and not a second time.
+func TestHookOfAMovedRepository(t *testing.T) {
+	t.Parallel()
+	host := forgetest.New(t, forgetest.Options{Speaks: []string{"gitlab"}})
+	host.Token("manages", forgetest.Rights{Hooks: true})
+	hosts := forge.New(forge.Options{AllowInsecure: true})
+	defer hosts.Close()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	k := Key{"ns", "site"}
+	var has *api.WebhookStatus
+	look := func(path string) trigger { // of an agent that has just been started
+		target := forge.Target{Type: "gitlab", URL: host.URL + "/" + path}
+		c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{Base: "https://limpet.example.com", Store: store,
+			Registry: func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+				return hosts.Remote(ctx, target, creds)
+			}}})
+		r := &reconciling{Controller: c, key: k, note: &note{}, obj: &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}
+		r.facts.now, r.facts.generation = at, 1
+		r.facts.repo.Status.ObservedGeneration, r.facts.repo.Status.Webhook = 1, has
+		r.facts.repo.Spec.Type, r.facts.repo.Spec.Workflows = "gitlab", []string{"write"}
+		r.facts.repo.Spec.GitLab = &api.GitBlock{URL: target.URL}
+		r.gatherHook(t.Context())
+		if r.hookDue != "" {
+			r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
+			if status, _ := r.hook(t.Context()); status != nil {
+				id, _ := status["id"].(int64)
+				has = &api.WebhookStatus{ID: id, URL: r.hookURL, LastRotated: at.UnixMilli()}
+			}
+		}
+		return r.hookDue
+	}
+	host.Add("team/site", forgetest.Repository{})
+	host.Add("team/other", forgetest.Repository{})
+	for i, s := range []struct {
+		path string
+		due  trigger
+		all  int // webhooks of team/other
+	}{{"team/site", webhookMissing, 0}, {"team/site", "", 0}, {"team/other", specChanged, 1}, {"team/other", "", 1}} {
+		if due := look(s.path); due != s.due || len(host.Hooks("team/other")) != s.all {
+			t.Errorf("%d: %q is due at %s, want %q; %d hooks there", i, due, s.path, s.due, len(host.Hooks("team/other")))
+		}
+	}
+	if err := store.DeleteFact(t.Context(), HookedKey(k)); err != nil {
+		t.Fatal(err)
+	}
+	if first, second := look("team/other"), look("team/other"); first != specChanged || second != "" {
+		t.Errorf("what is not known is looked at once: %q, %q", first, second)
 	}
 }

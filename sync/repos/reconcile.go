@@ -70,7 +70,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	r.due = r.facts.flags()
 	r.due.health = r.due.health || wish.due(repo.Status.Health)
 	r.gatherRevision()
-	r.gatherHook()
+	r.gatherHook(ctx)
 	if why := cmp.Or(r.due.trigger(), r.hookDue); why != "" {
 		r.o.Meter.Triggered(string(why))
 		r.log.Debug("look into a repository", "repo", k.Name, "namespace", k.Namespace, "trigger", why)
@@ -132,7 +132,7 @@ type reconciling struct {
 }
 
 // gatherHook finds out whether something is to do about the webhook.
-func (r *reconciling) gatherHook() {
+func (r *reconciling) gatherHook(ctx context.Context) {
 	if r.o.Hooks == nil {
 		return
 	}
@@ -141,7 +141,7 @@ func (r *reconciling) gatherHook() {
 		return
 	}
 	changed := r.facts.specChanged()
-	r.hookDue = hookDue(url, r.facts.repo.Status.Webhook, changed || r.note.hookOwed, r.facts.now)
+	r.hookDue = hookDue(url, r.facts.repo.Status.Webhook, changed || r.note.hookOwed || r.hookMoved(ctx), r.facts.now)
 	r.note.hookOwed = r.note.hookOwed || changed && r.hookDue != ""
 	if r.note.hookRest(r.facts.now) > 0 && !changed {
 		r.hookDue = ""

@@ -123,7 +123,7 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 			},
 			Seals: func(context.Context) (bool, error) { return m.seals, nil },
 		}
-		o.Hooks = &Hooks{Secrets: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
+		o.Hooks = &Hooks{Store: r.store, Registry: func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Registry, error) {
 			return hosts.Remote(ctx, forge.TargetOf(repo), creds)
 		}}
 		o.Facts = func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error) {
