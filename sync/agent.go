@@ -144,7 +144,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	credentials := a.credentials()
 	pulls := workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
-		Git: a.mirrors, Credentials: credentials, SinkPrefixes: cfg.SinkPrefixes,
+		Git: a.mirrors, Credentials: credentials, Trust: a.trust(), SinkPrefixes: cfg.SinkPrefixes,
 		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	}
 	options := cfg.Jobs

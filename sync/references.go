@@ -111,13 +111,18 @@ func (a *Agent) files(from auth.Source) auth.Source {
 // ruleFiles is the same for the rules of the configuration.
 func (a *Agent) ruleFiles(from auth.Source) auth.Source {
 	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
-		for _, path := range auth.RuleFiles(a.cfg.GitRules, l.URL) {
-			if a.references != nil {
-				a.references.SawPath(path)
-			}
-		}
+		a.sawPaths(l.URL)
 		return from.Credentials(ctx, l)
 	})
+}
+
+// sawPaths tells that the files of rules are about to be read.
+func (a *Agent) sawPaths(url string) {
+	for _, path := range auth.RuleFiles(a.cfg.GitRules, url) {
+		if a.references != nil {
+			a.references.SawPath(path)
+		}
+	}
 }
 
 // connectionFiles is the same for Connections.

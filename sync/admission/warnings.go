@@ -10,13 +10,14 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/signature"
 )
 
 // members names the members that somebody reads of an object of each kind. Those
 // of spec are the ones of Grafana's types.
 var members = map[string]map[string][]string{
 	"Repository": {
-		"secure": {"token", "webhookSecret", "commitSigningKey"}, // and all of auth.Keys, which are too many to be told
+		"secure": {"token", "webhookSecret", "commitSigningKey", "verify"}, // and all of auth.Keys, which are too many to be told
 		"spec": append([]string{"title", "description", "type", "workflows", "sync", "connection", "webhook", "branch", "commit", "pullRequest"},
 			repositoryTypes...),
 		"spec.sync":             {"enabled", "target", "intervalSeconds"},
@@ -68,6 +69,9 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 	}
 	if v := api.Annotation(obj, api.AnnoGitLFS); v != "" && v != "true" && v != "false" {
 		out = append(out, fmt.Sprintf("annotation %s: %q is neither true nor false, so it is true", api.AnnoGitLFS, v))
+	}
+	if _, err := signature.ParseMode(api.Annotation(obj, api.AnnoGitVerify)); err != nil {
+		out = append(out, fmt.Sprintf("annotation %s: %v; nothing will be pulled", api.AnnoGitVerify, err))
 	}
 	if other := besideInstance(obj, siblings); other != "" {
 		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; limpet's own API takes both", targetInstance, other))

@@ -40,6 +40,12 @@ const (
 	AnnoGitProxySecret = "limpet/git-proxy-secret"
 	// AnnoGitLFS on a Repository, with the value false, leaves files in Git LFS out.
 	AnnoGitLFS = "limpet/git-lfs"
+	// AnnoGitVerify on a Repository names what has to be signed before it is pulled:
+	// HEAD, Tag or TagAndHEAD.
+	AnnoGitVerify = "limpet/git-verify"
+	// AnnoGitVerifyPrincipals on a Repository names, with commas, the persons of whom
+	// one has to be the owner of the key; "committer" is who the commit or tag names.
+	AnnoGitVerifyPrincipals = "limpet/git-verify-principals"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.
@@ -138,6 +144,9 @@ type Repository struct {
 	GitRef         string `json:"-"` // annotation AnnoGitRef
 	GitProvider    string `json:"-"` // annotation AnnoGitProvider
 	GitProxySecret string `json:"-"` // annotation AnnoGitProxySecret
+
+	GitVerify           string `json:"-"` // annotation AnnoGitVerify
+	GitVerifyPrincipals string `json:"-"` // annotation AnnoGitVerifyPrincipals
 }
 
 // RepositorySpec holds the fields that limpet acts on.
@@ -285,6 +294,7 @@ func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
 	r, err := view[Repository](u)
 	r.GitProvider, r.GitRef = Annotation(u, AnnoGitProvider), Annotation(u, AnnoGitRef)
 	r.GitProxySecret = Annotation(u, AnnoGitProxySecret)
+	r.GitVerify, r.GitVerifyPrincipals = Annotation(u, AnnoGitVerify), Annotation(u, AnnoGitVerifyPrincipals)
 	return r, err
 }
 

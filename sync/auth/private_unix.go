@@ -21,3 +21,11 @@ func checkPrivate(name string, info fs.FileInfo) error {
 	}
 	return fmt.Errorf("%s has mode %04o and may be read by others; run: chmod 600 on it", name, mode)
 }
+
+// checkOwned refuses what others than the owner may write to.
+func checkOwned(name string, info fs.FileInfo) error {
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		return fmt.Errorf("%s has mode %04o and may be written to by others; run: chmod go-w on it", name, mode)
+	}
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/signature"
 	"limpet/sync/view"
 )
 
@@ -40,7 +41,7 @@ func RuleSource(rules []Rule) Source {
 			return nil, nil
 		}
 		for _, r := range rules {
-			if r.line() || !r.matches(a) {
+			if r.line() || r.onlyTrust() || !r.matches(a) {
 				continue
 			}
 			keys, err := r.keys()
@@ -61,13 +62,18 @@ func RuleSource(rules []Rule) Source {
 	})
 }
 
-// keys reads what the rule holds.
+// keys reads what the rule holds but for the keys of signers.
 func (r Rule) keys() (map[string][]byte, error) {
 	keys := make(map[string][]byte)
 	for k, v := range r.Values {
-		keys[k] = []byte(v)
+		if !signature.IsKeys(k) {
+			keys[k] = []byte(v)
+		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
+		if signature.IsKeys(k) {
+			continue
+		}
 		v, err := ReadPrivate(r.Files[k])
 		if err != nil {
 			return nil, fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
@@ -77,21 +83,21 @@ func (r Rule) keys() (map[string][]byte, error) {
 	return keys, nil
 }
 
-// RuleFiles are the files that RuleSource and Lines read for a remote, in order.
+// RuleFiles are the files that RuleSource, Lines and TrustRules may read for a
+// remote, in order.
 func RuleFiles(rules []Rule, url string) []string {
 	a, err := ParseAddress(url)
 	if err != nil {
 		return nil
 	}
 	var files []string
-	done := map[bool]bool{}
 	for _, r := range rules {
-		if line := r.line(); !done[line] && r.matches(a) {
-			done[line] = true
-			files = append(files, slices.Sorted(maps.Values(r.Files))...)
+		if r.matches(a) {
+			files = append(files, slices.Collect(maps.Values(r.Files))...)
 		}
 	}
-	return files
+	slices.Sort(files)
+	return slices.Compact(files)
 }
 
 // Check reports what is wrong with the rule itself: a pattern that is not a
@@ -122,15 +128,28 @@ func (r Rule) Check() error {
 		if err := r.checkKey(k); err != nil {
 			return err
 		}
+		if signature.IsKeys(k) {
+			continue
+		}
 		if _, err := ReadPrivate(r.Files[k]); err != nil {
 			return fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
 		}
+	}
+	found, err := r.trust()
+	if err != nil {
+		return err
+	}
+	if _, err := signature.ParseKeys(found.Files, found.Place); err != nil {
+		return fmt.Errorf("credentials rule %s: %w", r.URL, err)
 	}
 	return nil
 }
 
 // checkKey refuses a key that has no meaning, or one of another provider.
 func (r Rule) checkKey(k string) error {
+	if signature.IsKeys(k) {
+		return nil
+	}
 	known := slices.Concat(keyNames, identityKeys[r.Provider])
 	if r.Provider == "" {
 		known = usedKeys

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"limpet/sync/signature"
 )
 
 // skippedFields of spec.secure never authenticate to a Git remote.
@@ -29,6 +31,12 @@ func SecretSource(get func(ctx context.Context, namespace, name string) (map[str
 			}
 			if data == nil {
 				continue
+			}
+			had := len(data)
+			data = maps.Clone(data)
+			maps.DeleteFunc(data, func(key string, _ []byte) bool { return signature.IsKeys(key) })
+			if had > 0 && len(data) == 0 {
+				continue // it says who may sign, not how to ask
 			}
 			maps.Copy(merged, data)
 			if place != "" {

@@ -29,6 +29,7 @@
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
 //	trial.go       the same look at one of them, step by step, for a person
+//	verify.go      that what was pulled has to be verified anew
 //	renewed.go     that what they use has changed
 //	neighbour.go   nothing of all this where another program does it
 //
@@ -93,7 +94,10 @@ type Options struct {
 	// Protection reads what keeps a branch at its host from being written to; nil =
 	// that is not asked. An error says that it cannot be read.
 	Protection func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials, branch string) (forge.Protection, error)
-	Quota      Quota
+	// Trust is what a Repository asks of signatures, in a text that changes with it and
+	// with the keys; "" = nothing. Nil = nobody verifies.
+	Trust func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
+	Quota Quota
 	// LocalPrefixes are the directories below which Repositories of type local may be.
 	LocalPrefixes []string
 	// Suspensions are the Repositories to leave alone; nil = none.

@@ -204,6 +204,9 @@ func TestStrategy(t *testing.T) {
 		{rule: "some were left out and any number is allowed now", want: full, set: func(f *facts) { leftOut(f, 3, 0) }},
 		{rule: "some were left out and fewer are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 2) }},
 		{rule: "some were left out, still", want: none, set: func(f *facts) { leftOut(f, 3, 3) }},
+		{rule: "the keys of signers are others now", want: incremental, set: func(f *facts) { f.rekeyed = true }},
+		{rule: "the keys of signers are others now, of one that is not pulled", want: none, set: func(f *facts) { f.rekeyed = true; f.repo.Spec.Sync.Enabled = false }},
+		{rule: "9 but the tag was made anew", want: incremental, asks: true, ref: "aaaaaaaaaa", set: func(f *facts) { old(f); f.retagged = true }},
 		{rule: "none were left out and more are allowed now", want: none, set: func(f *facts) { leftOut(f, 3, 4); f.repo.Status.Conditions = nil }},
 	} {
 		f, asked := inOrder(c.set), false

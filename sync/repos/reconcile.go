@@ -237,11 +237,13 @@ func (r *reconciling) run(ctx context.Context) error {
 	if check {
 		healthy = found.ok()
 	}
+	r.gatherTrust(ctx)
 	queue := strategy(&r.facts, r.due, healthy, func() (string, error) {
 		err := r.probe.ask(ctx)
 		if err == nil {
 			err = r.probe.err
 		}
+		r.facts.retagged = r.tagMoved()
 		return r.probe.ref.Hash, err
 	})
 	if ctx.Err() != nil {

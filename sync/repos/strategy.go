@@ -70,6 +70,8 @@ func strategy(f *facts, due flags, healthy bool, latest func() (string, error)) 
 	switch {
 	case f.roomier():
 		return &request{reason: "more resources are allowed"}
+	case f.rekeyed:
+		return &request{incremental: true, reason: "other keys or another mode of verification"}
 	case !due.resync:
 		return nil
 	case f.gone: // what it was to pull is not known, so everything is
@@ -87,6 +89,8 @@ func strategy(f *facts, due flags, healthy bool, latest func() (string, error)) 
 		return &request{incremental: true, reason: "interval"}
 	case ref == status.Sync.LastRef && status.Sync.State == api.StateError: // it is known, but not in place
 		return &request{reason: "the last pull failed"}
+	case ref == status.Sync.LastRef && f.retagged:
+		return &request{incremental: true, reason: "the tag was made anew"}
 	case ref == status.Sync.LastRef: // 9
 		return nil
 	}

@@ -27,15 +27,24 @@ func syncCondition(e syncEnd) api.Condition {
 
 // conditionOps sets conditions in a list that others write as well. An entry is
 // replaced only where it still is the one that was seen, one that says the same
-// already is left alone, and a list is made only when nothing else has changed.
+// already is left alone, and a list is made only when nothing else has changed. One
+// without a status is taken away.
 func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.Condition) []op {
 	list, listed, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
 	var ops []op
 	if !listed {
 		ops = append(ops, op{"test", "/metadata/resourceVersion", repo.GetResourceVersion()}, op{"add", "/status/conditions", []any{}})
 	}
+	var gone []op
 	for _, want := range wanted {
 		at, old := api.FindCondition(list, want.Type)
+		if want.Status == "" {
+			if at >= 0 {
+				path := fmt.Sprintf("/status/conditions/%d", at)
+				gone = append(gone, op{"test", path + "/type", want.Type}, op{Op: "remove", Path: path})
+			}
+			continue
+		}
 		switch value := want.Wire(now, repo.GetGeneration(), old); {
 		case at < 0:
 			ops = append(ops, op{"add", "/status/conditions/-", value})
@@ -44,5 +53,5 @@ func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.
 			ops = append(ops, op{"test", path + "/type", want.Type}, op{"replace", path, value})
 		}
 	}
-	return ops
+	return append(ops, gone...) // last: it moves the others
 }

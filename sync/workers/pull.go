@@ -27,7 +27,8 @@ type PullOptions struct {
 	// Dashboards and Folders are the servers of those groups; nil means Client.
 	Dashboards, Folders *api.Client
 	Git                 Git
-	Credentials         auth.Source // nil = none
+	Credentials         auth.Source      // nil = none
+	Trust               auth.TrustSource // of keys that may sign; nil = none
 	// SinkPrefixes are the directories under which a Repository may have its
 	// tree written instead of the API.
 	SinkPrefixes []string
@@ -92,18 +93,20 @@ func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 type pull struct {
 	*Pull
 	*jobs.Task
-	log     *slog.Logger
-	src     source
-	remote  git.Remote
-	server  *server
-	target  resources.Target
-	status  *syncStatus
-	ref     git.Ref
-	counted stats // of the repository when the run ended; nil = not known
-	partial bool  // the run looked at changes only
-	large   *git.Large
-	small   map[string]bool // blobs of the tree that may be pointers of Git LFS
-	leftOut atomic.Int64
+	log      *slog.Logger
+	src      source
+	remote   git.Remote
+	server   *server
+	target   resources.Target
+	status   *syncStatus
+	ref      git.Ref
+	counted  stats // of the repository when the run ended; nil = not known
+	partial  bool  // the run looked at changes only
+	large    *git.Large
+	small    map[string]bool // blobs of the tree that may be pointers of Git LFS
+	leftOut  atomic.Int64
+	trust    *trust         // what has to be signed; nil = nothing
+	verified *api.Condition // what is to be told of it; nil = nothing new
 }
 
 // Run implements jobs.Worker.
@@ -175,7 +178,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		return err
 	}
 	r.Progress.SetMessage(ctx, "update status and stats")
-	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted, leftOut: r.leftOut.Load()}
+	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted, leftOut: r.leftOut.Load(), verified: r.verified}
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
@@ -192,24 +195,35 @@ func (r *pull) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.trusted(ctx); err != nil {
+		return err
+	}
 	if err := r.resolve(ctx); err != nil {
 		return err
 	}
 	last := r.status.lastRef
 	r.partial = r.incremental(last)
-	if r.partial && r.ref.Hash == last {
+	same := r.partial && r.ref.Hash == last
+	if !same {
+		defer func() {
+			kind := jobs.SyncFull
+			if r.partial {
+				kind = jobs.SyncIncremental
+			}
+			r.Progress.Phase(kind, "", time.Since(began))
+		}()
+	}
+	if !same || r.trust != nil {
+		if err := r.fetch(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.verify(ctx); err != nil {
+		return err
+	}
+	if same && r.ref.Hash == last { // it may have moved on before it was fetched
 		r.Progress.SetFinalMessage("same commit as last sync")
 		return nil
-	}
-	defer func() {
-		kind := jobs.SyncFull
-		if r.partial {
-			kind = jobs.SyncIncremental
-		}
-		r.Progress.Phase(kind, "", time.Since(began))
-	}()
-	if err := r.fetch(ctx); err != nil {
-		return err
 	}
 	r.large = r.o.Git.Large(r.remote, r.ref)
 	defer r.large.Close()

@@ -107,8 +107,9 @@ type syncEnd struct {
 	outcome     jobs.Outcome
 	ref         string // that was synced
 	incremental bool
-	stats       stats // nil = not known
-	leftOut     int64 // files and directories, for the quota
+	stats       stats          // nil = not known
+	leftOut     int64          // files and directories, for the quota
+	verified    *api.Condition // nil = as before
 }
 
 // end writes the result. It is written also when ctx has ended.
@@ -138,7 +139,11 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		} else {
 			now = s.stats
 		}
-		return append(ops, conditionOps(s.now(), repo, syncCondition(e), api.ResourceQuota(now.total(), s.maxResources))...)
+		wanted := []api.Condition{syncCondition(e), api.ResourceQuota(now.total(), s.maxResources)}
+		if e.verified != nil {
+			wanted = append(wanted, *e.verified)
+		}
+		return append(ops, conditionOps(s.now(), repo, wanted...)...)
 	})
 }
 

@@ -36,6 +36,8 @@ type repoCreateCmd struct {
 	Branch    string        `help:"Branch. Default: the remote's own." xor:"ref"`
 	Ref       string        `help:"Pull another thing than a branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
 	Path      string        `help:"Directory below the root of the repository."`
+	Verify    string        `help:"Pull only what is signed: HEAD, Tag or TagAndHEAD. The keys are looked up where credentials are." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
+	Signers   string        `name:"verify-principals" help:"Who may sign, with commas, such as ops@example.com; committer is who the commit or tag names." placeholder:"NAMES"`
 	Title     string        `help:"Title. Default: the name."`
 	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
 	Interval  time.Duration `help:"Period of pulls." default:"60s"`
@@ -67,7 +69,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	u.SetKind("Repository")
 	u.SetName(c.Name)
 	annotations := map[string]string{}
-	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref} {
+	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref, api.AnnoGitVerify: c.Verify, api.AnnoGitVerifyPrincipals: c.Signers} {
 		if value != "" {
 			annotations[name] = value
 		}
