@@ -61,7 +61,7 @@ func unverified(err error) error {
 	out := &Error{Kind: Unverified, Err: e}
 	switch e.Kind {
 	case signature.Unsigned:
-		out.Hint = "nothing of it is used: sign it, or change the annotation limpet/git-verify"
+		out.Hint = "nothing of it is used; sign it and push it again"
 	case signature.UnknownKey:
 		out.Hint = "add its key to those that may sign, if it is one of yours"
 	}

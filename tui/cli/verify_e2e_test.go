@@ -88,7 +88,7 @@ func TestSignedSite(t *testing.T) {
 	}
 
 	evil := repo.Add(t, "two.json")
-	h.must(t, 1, "repo", "pull", "site", "--wait")
+	h.must(t, 7, "repo", "pull", "site", "--wait")
 	told("an unsigned commit", "False", "Unsigned")
 	if object.Status.Sync.LastRef != good || object.Status.Sync.State != api.StateError {
 		t.Errorf("after an unsigned commit: %+v", object.Status.Sync)
