@@ -31,10 +31,10 @@ func TestFaults(t *testing.T) {
 					w.WriteHeader(code)
 					return
 				}
-				http.Redirect(w, req, r.url+"/info/refs?"+req.URL.RawQuery, http.StatusFound)
+				r.git.ServeHTTP(w, req)
 			}))
 			t.Cleanup(host.Close)
-			return host.URL + "/site.git", func() { well.Store(true) }
+			return host.URL + strings.TrimPrefix(r.url, r.git.URL), func() { well.Store(true) }
 		}
 	}
 	for _, c := range []struct {
@@ -71,12 +71,12 @@ func TestFaults(t *testing.T) {
 				host := httptest.NewServer(nil)
 				addr := host.Listener.Addr().String()
 				host.Close()
-				return "http://" + addr + "/site.git", func() {
+				return "http://" + addr + strings.TrimPrefix(r.url, r.git.URL), func() {
 					ln, err := net.Listen("tcp", addr)
 					if err != nil {
 						t.Fatal(err)
 					}
-					again := &httptest.Server{Listener: ln, Config: &http.Server{Handler: http.RedirectHandler(r.url+"/info/refs?service=git-upload-pack", http.StatusFound)}}
+					again := &httptest.Server{Listener: ln, Config: &http.Server{Handler: r.git}}
 					again.Start()
 					t.Cleanup(again.Close)
 				}
