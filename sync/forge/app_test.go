@@ -267,6 +267,14 @@ func TestConnectionTest(t *testing.T) {
 	}{
 		{"healthy", func(*site) {}, "", nil, ""},
 		{"another key", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "77" }, ReasonAuthenticationFailed, []string{"spec.githubEnterprise.appID", "secure.privateKey"}, "401"},
+		{"a key of another App", func(s *site) {
+			s.host.Fault(func(r *http.Request) *forgetest.Answer {
+				if strings.HasSuffix(r.URL.Path, "/app") {
+					return &forgetest.Answer{Status: 200, Body: `{"id":77}`}
+				}
+				return nil
+			})
+		}, ReasonInvalidSpec, []string{"spec.githubEnterprise.appID"}, "App 77"},
 		{"broken key", func(s *site) { s.secret.PrivateKey = []byte("x") }, ReasonInvalidSpec, []string{"secure.privateKey"}, "private key"},
 		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "1" }, ReasonInvalidSpec, []string{"spec.githubEnterprise.installationID"}, "404"},
 		{"suspended", func(s *site) { s.install.Suspended = true }, ReasonAuthenticationFailed, []string{"spec.githubEnterprise.installationID"}, "suspended"},

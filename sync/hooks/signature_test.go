@@ -96,6 +96,7 @@ func TestProofs(t *testing.T) {
 		{name: "GitLab signed, from the future", header: signed(id, at, standardMAC), secret: standardSecret, text: standardText, now: then.Add(-6 * time.Minute)},
 		{name: "GitLab signed, another time", header: signed(id, "1614265331", standardMAC), secret: standardSecret, text: standardText, now: then},
 		{name: "GitLab signed, another id", header: signed("msg_2", at, standardMAC), secret: standardSecret, text: standardText, now: then},
+		{name: "GitLab signed, no id", header: signed("", at, signedMAC(t, standardSecret, "", at, standardText)), secret: standardSecret, text: standardText, now: then},
 		{name: "GitLab signed, no time", header: signed(id, "", signedMAC(t, standardSecret, id, "", standardText)), secret: standardSecret, text: standardText, now: then},
 		{name: "GitLab signed, the key as a token", header: header("X-Gitlab-Event", "Push Hook", "X-Gitlab-Token", standardSecret), secret: standardSecret, text: standardText},
 		{name: "GitLab signed, a secret that is no key", header: signed(id, at, standardMAC), secret: secret, text: standardText, now: then},

@@ -2,6 +2,7 @@ package repos
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"path/filepath"
@@ -140,4 +141,30 @@ func TestHookOfAMovedRepository(t *testing.T) {
 	if first, second := look("team/other"), look("team/other"); first != specChanged || second != "" {
 		t.Errorf("what is not known is looked at once: %q, %q", first, second)
 	}
+}
+
+// TestHookOfTheUnhealthy: no webhook is made for a Repository that is not in order,
+// also when its remote has answered.
+func TestHookOfTheUnhealthy(t *testing.T) {
+	t.Parallel()
+	for _, healthy := range []bool{true, false} {
+		asked := false
+		c := newController(unwilling{}, time.Now, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Hooks: &Hooks{
+			Registry: func(context.Context, *unstructured.Unstructured, *auth.Credentials) (Registry, error) {
+				asked = true
+				return nil, forge.ErrNone
+			}}})
+		r := &reconciling{Controller: c, key: Key{"ns", "site"}, note: &note{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, hookURL: "https://limpet.example.com/hook", hookDue: webhookMissing}
+		r.facts.now, r.probe = at, &probe{asked: true}
+		if err := r.write(t.Context(), false, finding{}, healthy, nil); !errors.Is(err, errMoved) || asked != healthy {
+			t.Errorf("healthy %t: the host was asked: %t, %v", healthy, asked, err)
+		}
+	}
+}
+
+// unwilling takes no patch.
+type unwilling struct{ server }
+
+func (unwilling) patch(context.Context, Key, bool, []op) (*unstructured.Unstructured, error) {
+	return nil, errMoved
 }
