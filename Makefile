@@ -7,6 +7,7 @@
 #                 disks, networks; about 13 min on 2 cores. SEED=n repeats a run,
 #                 ONLY=pattern runs the parts of that name. The tests are those
 #                 of 'make test' with the flag -fault, which raises their counts.
+#   make vuln     known weaknesses of what it is built of, by govulncheck; needs its database
 #   make soak     2 h of a fleet at work while things go wrong
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -16,7 +17,7 @@ PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
-.PHONY: build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos scale sim
+.PHONY: vuln build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos scale sim
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
@@ -36,10 +37,13 @@ unit:
 	$(GO) vet -C testdata/apiserver ./...
 
 lint:
-	@files=$$(gofmt -l main.go main_test.go state sync tui testdata .ci); if [ -n "$$files" ]; then echo "gofmt:"; echo "$$files"; exit 1; fi
+	@files=$$(gofmt -l *.go state sync tui testdata .ci); if [ -n "$$files" ]; then echo "gofmt:"; echo "$$files"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet .ci/fault.go
 	$(GO) run $(STATICCHECK) ./...
+
+vuln:
+	MUST=1 .ci/vuln
 
 race: apiserver
 	$(GO) test -race -timeout 30m ./...
