@@ -115,7 +115,7 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 	c.uses(k, obj)
 	view, err := api.ConnectionView(obj)
 	if err != nil {
-		return time.Time{}, 0, err
+		return time.Time{}, 0, &unreadable{obj.GetResourceVersion(), err}
 	}
 	now, status := c.now(), view.Status
 	wish := c.wished(k)

@@ -26,6 +26,7 @@
 //	token.go       the token, where its Connection mints one
 //	identity.go    the number by which the host knows it
 //	hooksecret.go  what it is signed with, before and after the host has it
+//	unreadable.go  what cannot be read is told once
 //	suspend.go     that a person wants a Repository left alone
 //	connection.go  the same for Connections
 //	trial.go       the same look at one of them, step by step, for a person
@@ -228,6 +229,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	}
 	c := &Controller{o: o, server: politely(s, o.Neighbour, Repository), now: now, repos: repos, jobs: jobs, interval: intervalOf, notes: map[Key]*note{}}
 	c.loop = newLoop("repository", o.Uses, c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
+	c.say = c.tell
 	return c
 }
 

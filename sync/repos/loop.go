@@ -27,8 +27,11 @@ type loop struct {
 	lanes  *lanes
 	told   Uses // nil = nobody
 
-	failMu   sync.Mutex // guards failures
+	say func(k Key, level, text string) // what a person may want to know; nil = nobody
+
+	failMu   sync.Mutex // guards what follows
 	failures map[Key]int
+	unreads  map[Key]string // the version that was told of, see unread
 
 	wishMu sync.Mutex // guards wishes
 	wishes map[Key]wish
@@ -36,7 +39,7 @@ type loop struct {
 
 func newLoop(what string, told Uses, look func(context.Context, Key) (time.Time, time.Duration, error), resync time.Duration, worked func(time.Duration), log *slog.Logger) *loop {
 	return &loop{what: what, told: told, look: look, resync: resync, worked: worked, log: log, await: context.Cause,
-		queue: workqueue.NewTyped[Key](), times: newTimetable(), lanes: newLanes(), failures: map[Key]int{}, wishes: map[Key]wish{}}
+		queue: workqueue.NewTyped[Key](), times: newTimetable(), lanes: newLanes(), failures: map[Key]int{}, unreads: map[Key]string{}, wishes: map[Key]wish{}}
 }
 
 // run works until ctx ends, and returns when all workers have.
@@ -93,6 +96,11 @@ func (l *loop) handle(ctx context.Context, k Key) {
 		l.times.set(k, next, period)
 		return
 	}
+	if u, is := errors.AsType[*unreadable](err); is {
+		l.unread(k, u)
+		l.times.set(k, time.Time{}, 0)
+		return
+	}
 	n := l.failed(k, true)
 	if errors.Is(err, errMoved) && n <= mostMoves {
 		// The watch shows what has come between, or shows it soon.
@@ -119,6 +127,7 @@ func (l *loop) failed(k Key, again bool) int {
 	defer l.failMu.Unlock()
 	if !again {
 		delete(l.failures, k)
+		delete(l.unreads, k)
 		return 0
 	}
 	l.failures[k]++

@@ -58,7 +58,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	repo, err := n.read(obj)
 	if err != nil {
 		c.o.Meter.Failed(phaseFetch, true)
-		return time.Time{}, 0, err
+		return time.Time{}, 0, &unreadable{obj.GetResourceVersion(), err}
 	}
 	r := &reconciling{Controller: c, key: k, obj: obj, note: n}
 	r.gather(repo)
