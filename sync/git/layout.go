@@ -58,14 +58,18 @@ func finishMirror(dir string, n note, head string) error {
 	if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: "+head+"\n")); err != nil {
 		return err
 	}
+	if err := writeNote(dir, n); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func writeNote(dir string, n note) error {
 	data, err := json.MarshalIndent(n, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, noteFile), append(data, '\n')); err != nil {
-		return err
-	}
-	return syncDir(dir)
+	return replaceFile(filepath.Join(dir, noteFile), append(data, '\n'))
 }
 
 // readNote checks that dir is a mirror of url that this version understands.

@@ -261,7 +261,26 @@ func (f *fetch) noteBranch(branch string) error {
 		return err
 	}
 	refs[pinName(f.id.String(), branch)] = f.id
-	return writeRefs(f.mirror.dir, refs)
+	if err := writeRefs(f.mirror.dir, refs); err != nil {
+		return err
+	}
+	return f.keepHistory()
+}
+
+// keepHistory has the mirror's growth counted from here: a history that was asked
+// for is not thrown away because it is long.
+func (f *fetch) keepHistory() error {
+	s, err := f.mirror.use(f.limits.ObjectBytes)
+	if err != nil {
+		return err
+	}
+	defer f.mirror.release(s)
+	n, err := readNote(f.mirror.dir, f.addr.String())
+	if err != nil || n.First >= s.bytes() {
+		return err
+	}
+	n.First = s.bytes()
+	return writeNote(f.mirror.dir, n)
 }
 
 // nowhere says that a commit cannot be had, and where it was looked for.
