@@ -67,8 +67,10 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 	if err := auth.CheckProvider(api.Annotation(obj, api.AnnoGitProvider)); err != nil {
 		out = append(out, fmt.Sprintf("annotation %s: %v", api.AnnoGitProvider, err))
 	}
-	if v := api.Annotation(obj, api.AnnoGitLFS); v != "" && v != "true" && v != "false" {
-		out = append(out, fmt.Sprintf("annotation %s: %q is neither true nor false, so it is true", api.AnnoGitLFS, v))
+	for _, s := range []struct{ name, otherwise string }{{api.AnnoGitLFS, "true"}, {api.AnnoGitSubmodules, "false"}} {
+		if v := api.Annotation(obj, s.name); v != "" && v != "true" && v != "false" {
+			out = append(out, fmt.Sprintf("annotation %s: %q is neither true nor false, so it is %s", s.name, v, s.otherwise))
+		}
 	}
 	if _, err := signature.ParseMode(api.Annotation(obj, api.AnnoGitVerify)); err != nil {
 		out = append(out, fmt.Sprintf("annotation %s: %v; nothing will be pulled", api.AnnoGitVerify, err))

@@ -46,6 +46,8 @@ const (
 	// AnnoGitVerifyPrincipals on a Repository names, with commas, the persons of whom
 	// one has to be the owner of the key; "committer" is who the commit or tag names.
 	AnnoGitVerifyPrincipals = "limpet/git-verify-principals"
+	// AnnoGitSubmodules on a Repository, with the value true, pulls submodules as well.
+	AnnoGitSubmodules = "limpet/git-submodules"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.

@@ -72,6 +72,7 @@ type File struct {
 	Hash string // blob, 40 hex digits
 	Size int64  // bytes
 	Mode string // "100644" or "100755"
+	Home string // URL of the submodule that has it; "" = the remote itself
 }
 
 // Refusal is a tree entry that was left out, and why. Path is made safe to

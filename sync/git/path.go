@@ -106,7 +106,7 @@ func badMode(mode uint32) string {
 	case modeLink:
 		return "a symbolic link is not followed"
 	case modeSubmodule:
-		return "a submodule is not fetched"
+		return submoduleReason
 	}
 	return fmt.Sprintf("an entry of mode %o has no meaning", mode)
 }

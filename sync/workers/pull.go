@@ -103,7 +103,8 @@ type pull struct {
 	counted  stats // of the repository when the run ended; nil = not known
 	partial  bool  // the run looked at changes only
 	large    *git.Large
-	small    map[string]bool // blobs of the tree that may be pointers of Git LFS
+	small    map[string]bool   // blobs of the tree that may be pointers of Git LFS
+	homes    map[string]string // blobs of submodules, and their URL
 	leftOut  atomic.Int64
 	trust    *trust         // what has to be signed; nil = nothing
 	verified *api.Condition // what is to be told of it; nil = nothing new
@@ -225,6 +226,8 @@ func (r *pull) sync(ctx context.Context) error {
 		r.Progress.SetFinalMessage("same commit as last sync")
 		return nil
 	}
+	// What changed in a submodule is not among the changes of its commit.
+	r.partial = r.partial && !r.submodules()
 	r.large = r.o.Git.Large(r.remote, r.ref)
 	defer r.large.Close()
 	if sink {

@@ -23,12 +23,16 @@ import (
 // errNoLFS is why a file in Git LFS is left out.
 var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS + " of the repository turns off; it is left out")
 
+var errSubmoduleLFS = errors.New("the file is kept in Git LFS by a submodule, which is not fetched; it is left out")
+
 // pointer reads the pointer in a file. The error is a warning about a file that is left
 // out.
-func (r *pull) pointer(data []byte) (p git.Pointer, is bool, err error) {
+func (r *pull) pointer(hash string, data []byte) (p git.Pointer, is bool, err error) {
 	p, is, err = git.ParsePointer(data)
 	if is && err == nil && r.Repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
 		err = errNoLFS
+	} else if is && err == nil && r.homes[hash] != "" {
+		err = errSubmoduleLFS
 	}
 	if err != nil {
 		err = &resources.SkippedError{Reason: err.Error()}
@@ -61,7 +65,7 @@ func (r *pull) fetchLarge(ctx context.Context, hashes []string) {
 		if err != nil {
 			continue
 		}
-		if p, is, err := r.pointer(data); is && err == nil && p.Size <= resources.MaxFile {
+		if p, is, err := r.pointer(hash, data); is && err == nil && p.Size <= resources.MaxFile {
 			want = append(want, p)
 		}
 	}
@@ -89,7 +93,7 @@ func (r *pull) sinkFile(ctx context.Context, f git.File) (sink.File, bool, error
 	if err != nil {
 		return out, false, err
 	}
-	p, is, err := r.pointer(data)
+	p, is, err := r.pointer(f.Hash, data)
 	if !is {
 		return out, true, nil
 	}

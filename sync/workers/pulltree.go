@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/resources"
 	"limpet/sync/view"
@@ -17,12 +18,26 @@ import (
 // gitTree reads the tree of the commit below spec.path. A path that the commit
 // does not have is an error and never an empty tree.
 func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
-	t, err := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, r.src.dir)
+	read := r.o.Git.Tree
+	if r.submodules() {
+		r.Progress.SetMessage(ctx, "fetch submodules")
+		read = r.o.Git.WholeTree
+	}
+	t, err := read(ctx, r.remote, r.ref.Hash, r.src.dir)
+	r.homes = map[string]string{}
+	for _, f := range t.Files {
+		if f.Home != "" {
+			r.homes[f.Hash] = f.Home
+		}
+	}
 	if git.KindOf(err) == git.PathNotFound {
 		err = r.wrongPath(ctx, err)
 	}
 	return t, err
 }
+
+// submodules says whether the Repository wants them.
+func (r *pull) submodules() bool { return r.Repo.GetAnnotations()[api.AnnoGitSubmodules] == "true" }
 
 // tree is gitTree as a plan takes it.
 func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
@@ -61,7 +76,13 @@ func (r *pull) wrongPath(ctx context.Context, err error) error {
 	if len(root.Dirs) == 0 {
 		return fmt.Errorf("%w; the repository has no directories, so leave the path empty", err)
 	}
-	return err
+	var top []string
+	for _, dir := range root.Dirs {
+		if !strings.Contains(dir, "/") && len(top) < 5 {
+			top = append(top, fmt.Sprintf("%q", dir))
+		}
+	}
+	return fmt.Errorf("%w; the repository holds %s", err, strings.Join(top, ", "))
 }
 
 // closest returns up to three of dirs that a person may have meant by name,
@@ -101,7 +122,7 @@ func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, is, err := r.pointer(data)
+	p, is, err := r.pointer(hash, data)
 	switch {
 	case err != nil:
 		return nil, err
@@ -113,7 +134,11 @@ func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
 
 // blob reads a file as it is in Git.
 func (r *pull) blob(ctx context.Context, hash string) ([]byte, error) {
-	data, err := r.o.Git.Blob(ctx, r.remote, hash, resources.MaxFile)
+	from := r.remote
+	if home := r.homes[hash]; home != "" {
+		from.URL = home
+	}
+	data, err := r.o.Git.Blob(ctx, from, hash, resources.MaxFile)
 	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
 		return nil, &resources.TooLargeError{What: "the file", Size: large.Size, Limit: large.Limit}
 	}

@@ -1,0 +1,321 @@
+package git
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"limpet/sync/auth"
+)
+
+// Submodules: commits of other repositories that belong into a tree. Which repository
+// that is says a file that whoever may push can write, so it may name no other host,
+// and the limits hold for all of them together.
+
+// Bounds of the submodules of one tree.
+const (
+	maxSubmodules     = 64
+	maxSubmoduleDepth = 4 // submodules in submodules
+)
+
+// submoduleReason is why an entry of that kind is refused by itself.
+const submoduleReason = "a submodule is not fetched"
+
+// WholeTree is Tree with the files of the submodules below dir, each fetched into a
+// mirror of its own at exactly the commit that the tree names. It blocks as Fetch does
+// and makes no request for what is there. A submodule that cannot be had is an error
+// which names it: a tree without its files would say that they are gone. One that
+// .gitmodules does not know stays in Refused. Every error is an *Error.
+func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
+	t, err := m.Tree(ctx, r, commit, dir)
+	if err != nil {
+		return Tree{}, err
+	}
+	limits := r.Limits.or(m.options.Limits)
+	g := &grafting{m: m, whole: &t, left: limits}
+	if err := g.spend(&g.left.TreeEntries, len(t.Files)+len(t.Dirs), limits.TreeEntries, "number of files and directories"); err != nil {
+		return Tree{}, err
+	}
+	refused := t.Refused
+	t.Refused = nil
+	if err := g.graft(ctx, level{remote: r, commit: commit, dir: strings.Trim(dir, "/"), refused: refused}); err != nil {
+		return Tree{}, err
+	}
+	slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	slices.Sort(t.Dirs)
+	return t, nil
+}
+
+// grafting puts the trees of submodules into one.
+type grafting struct {
+	m     *Mirrors
+	whole *Tree
+	left  Limits // of what the submodules may take together
+	count int
+}
+
+// level is a tree that may hold submodules.
+type level struct {
+	remote      Remote
+	commit, dir string
+	prefix      string    // of its paths in the whole, with a slash at the end
+	refused     []Refusal // entries of the tree
+	above       []string  // keys of the repositories that it is inside of
+}
+
+// spend takes n off what is left of a limit.
+func (g *grafting) spend(left *int, n, limit int, what string) error {
+	if *left -= n; *left < 0 {
+		return &Error{Kind: TooLarge, Op: "read tree", Err: &TooLargeError{Count: true, What: what, Size: int64(limit - *left), Limit: int64(limit)}}
+	}
+	return nil
+}
+
+func (g *grafting) graft(ctx context.Context, l level) error {
+	var modules map[string]string
+	for _, entry := range l.refused {
+		if entry.Reason != submoduleReason {
+			g.refuse(l, entry)
+			continue
+		}
+		at := path.Join(l.dir, entry.Path)
+		fail := func(err error) error {
+			e := &Error{Kind: Refused, Op: "fetch submodule", URL: l.remote.shown(), Err: err}
+			if errors.As(err, new(*TooLargeError)) {
+				e.Kind = TooLarge
+			}
+			if inner, ok := errors.AsType[*Error](err); ok {
+				e.Kind, e.Err, e.Hint, e.RetryAfter = inner.Kind, inner.Err, inner.Hint, inner.RetryAfter
+			}
+			e.Err = fmt.Errorf("submodule %q: %w", showPath(l.prefix+entry.Path), e.Err)
+			return e
+		}
+		if modules == nil {
+			var err error
+			if modules, err = g.m.submodules(ctx, l.remote, l.commit); err != nil {
+				return fail(err)
+			}
+		}
+		url, known := modules[at]
+		if !known {
+			g.refuse(l, Refusal{entry.Path, "a submodule without an entry in .gitmodules"})
+			continue
+		}
+		if err := g.submodule(ctx, l, entry.Path, at, url); err != nil {
+			return fail(err)
+		}
+	}
+	return nil
+}
+
+func (g *grafting) refuse(l level, r Refusal) {
+	if len(g.whole.Refused) <= maxRefusals {
+		g.whole.Refused = append(g.whole.Refused, Refusal{l.prefix + r.Path, r.Reason})
+	}
+}
+
+// submodule grafts one. name is its path in the tree of l, at that in the repository.
+func (g *grafting) submodule(ctx context.Context, l level, name, at, url string) error {
+	if g.count++; g.count > maxSubmodules {
+		return &TooLargeError{Count: true, What: "number of submodules", Size: int64(g.count), Limit: maxSubmodules}
+	}
+	sub, key, err := l.remote.submodule(url)
+	if err != nil {
+		return err
+	}
+	own, err := auth.ParseAddress(l.remote.URL)
+	if err != nil {
+		return err
+	}
+	above := append(slices.Clone(l.above), own.Key())
+	if slices.Contains(above, key) {
+		return errors.New("the repository is inside of itself")
+	}
+	if len(above) > maxSubmoduleDepth {
+		return fmt.Errorf("it is more than %d submodules deep", maxSubmoduleDepth)
+	}
+	if g.taken(l.prefix + name) {
+		return errors.New("its place is taken by another entry, in the eyes of some file systems")
+	}
+	commit, err := g.m.gitlink(ctx, l.remote, l.commit, at)
+	if err != nil {
+		return err
+	}
+	sub.Limits = g.left
+	stats, err := g.m.Fetch(ctx, sub, Ref{Name: commit, Hash: commit, Pinned: true})
+	if err != nil {
+		return err
+	}
+	limits := l.remote.Limits.or(g.m.options.Limits)
+	if g.left.PackBytes -= stats.Bytes; g.left.PackBytes <= 0 {
+		return &TooLargeError{What: "pack of all submodules", Size: limits.PackBytes - g.left.PackBytes, Limit: limits.PackBytes}
+	}
+	if g.left.Objects -= stats.Objects; g.left.Objects <= 0 {
+		return &TooLargeError{Count: true, What: "number of objects of all submodules", Size: int64(limits.Objects - g.left.Objects), Limit: int64(limits.Objects)}
+	}
+	sub.Limits = l.remote.Limits
+	inner, err := g.m.Tree(ctx, sub, commit, "")
+	if err != nil {
+		return err
+	}
+	if err := g.spend(&g.left.TreeEntries, len(inner.Files)+len(inner.Dirs)+1, limits.TreeEntries, "number of files and directories"); err != nil {
+		return err
+	}
+	below := level{remote: sub, commit: commit, prefix: l.prefix + name + "/", refused: inner.Refused, above: above}
+	g.whole.Dirs = append(g.whole.Dirs, l.prefix+name)
+	for _, d := range inner.Dirs {
+		g.whole.Dirs = append(g.whole.Dirs, below.prefix+d)
+	}
+	for _, f := range inner.Files {
+		f.Path, f.Home = below.prefix+f.Path, sub.URL
+		if len(f.Path) > limits.PathBytes || strings.Count(f.Path, "/") > limits.TreeDepth {
+			g.refuse(level{}, Refusal{showPath(f.Path), "the path is too long or too deep"})
+			continue
+		}
+		g.whole.Files = append(g.whole.Files, f)
+	}
+	return g.graft(ctx, below)
+}
+
+// taken says whether a file or directory of the whole is at a path already.
+func (g *grafting) taken(p string) bool {
+	key := fold(p)
+	return slices.ContainsFunc(g.whole.Files, func(f File) bool { return fold(f.Path) == key }) ||
+		slices.ContainsFunc(g.whole.Dirs, func(d string) bool { return fold(d) == key })
+}
+
+// submodules are the URLs in the .gitmodules of a commit, by path.
+func (m *Mirrors) submodules(ctx context.Context, r Remote, commit string) (map[string]string, error) {
+	data, err := m.rootFile(ctx, r, commit, ".gitmodules")
+	if err != nil {
+		return nil, err
+	}
+	out, err := parseModules(data)
+	if err != nil {
+		return nil, fmt.Errorf(".gitmodules: %w", err)
+	}
+	return out, nil
+}
+
+// parseModules reads a .gitmodules. What cannot be meant is an error of the whole.
+func parseModules(data []byte) (map[string]string, error) {
+	settings, err := parseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	type module struct{ path, url string }
+	modules := map[string]*module{}
+	var names []string
+	for _, s := range settings {
+		if s.section != "submodule" || s.sub == "" {
+			continue
+		}
+		at := modules[s.sub]
+		if at == nil {
+			at = &module{}
+			modules[s.sub] = at
+			names = append(names, s.sub)
+		}
+		switch field := map[string]*string{"path": &at.path, "url": &at.url}[s.key]; {
+		case field == nil:
+		case *field != "":
+			return nil, fmt.Errorf("submodule %q has two of %s", clean(s.sub, 100), s.key)
+		default:
+			*field = s.value
+		}
+	}
+	out, folded := map[string]string{}, map[string]bool{}
+	for _, name := range names {
+		s := modules[name]
+		for part := range strings.SplitSeq(s.path, "/") {
+			if why := badName(part); why != "" || strings.HasPrefix(s.path, "-") {
+				return nil, fmt.Errorf("submodule %q has the path %q: %s", clean(name, 100), clean(s.path, 100), cmp.Or(why, "it looks like an option"))
+			}
+		}
+		if s.url == "" || strings.HasPrefix(s.url, "-") {
+			return nil, fmt.Errorf("submodule %q has the url %q, which is none", clean(name, 100), clean(s.url, 100))
+		}
+		if folded[fold(s.path)] {
+			return nil, fmt.Errorf("two submodules have the path %q", clean(s.path, 100))
+		}
+		folded[fold(s.path)], out[s.path] = true, s.url
+	}
+	return out, nil
+}
+
+// submodule is the remote of a submodule of r: one that is asked in the same way.
+func (r Remote) submodule(url string) (Remote, string, error) {
+	own, err := auth.ParseAddress(r.URL)
+	if err != nil {
+		return Remote{}, "", err
+	}
+	text := url
+	if strings.HasPrefix(url, "./") || strings.HasPrefix(url, "../") {
+		there := own
+		if there.Path = path.Join(own.Path, url); strings.HasPrefix(there.Path, "..") || there.Path == "/" || there.Path == "." {
+			return Remote{}, "", fmt.Errorf("the url %q leaves the host", clean(url, 200))
+		}
+		text = there.String()
+	}
+	a, err := auth.ParseAddress(text)
+	if err != nil {
+		return Remote{}, "", err
+	}
+	if a.Password {
+		return Remote{}, "", errors.New("the url in .gitmodules holds a password")
+	}
+	if a.Scheme != own.Scheme || a.HostPort() != own.HostPort() || a.Scheme == "ssh" && a.User != own.User {
+		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", clean(withoutUserInfo(a.String()), 200)),
+			Hint: "write its url relative, such as ../other.git"}
+	}
+	r.URL = text
+	return r, a.Key(), nil
+}
+
+// shown is the URL without user and password.
+func (r Remote) shown() string {
+	if a, err := auth.ParseAddress(r.URL); err == nil {
+		return a.String()
+	}
+	return ""
+}
+
+// gitlink is the commit that the tree of a commit names at a path.
+func (m *Mirrors) gitlink(ctx context.Context, r Remote, commit, at string) (string, error) {
+	hash := ""
+	err := m.read(ctx, "read tree", r, func(v *reading) error {
+		_, c, err := v.commit(commit)
+		if err != nil {
+			return err
+		}
+		dir, name := path.Split(at)
+		id, err := v.subtree(c.tree, dir)
+		if err != nil {
+			return err
+		}
+		data, err := v.store.readKind(id, treeKind, v.limits.ObjectBytes)
+		if err != nil {
+			return inside(err)
+		}
+		entries, err := parseTree(data)
+		if err != nil {
+			return err
+		}
+		links := 0
+		for _, e := range entries {
+			if e.name == name {
+				links++
+				hash = e.id.String()
+			}
+		}
+		if links != 1 {
+			return &Error{Kind: Refused, Err: errors.New("the name is there twice")}
+		}
+		return nil
+	})
+	return hash, err
+}

@@ -1,0 +1,188 @@
+package git
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"limpet/sync/auth"
+)
+
+// link commits gitlinks, as git submodule does, with a .gitmodules.
+func (o *origin) link(modules string, links map[string]string) string {
+	o.t.Helper()
+	o.write(map[string]string{".gitmodules": modules})
+	o.git("add", "-A")
+	for at, commit := range links {
+		o.git("update-index", "--add", "--cacheinfo", "160000,"+commit+","+at)
+	}
+	o.git("commit", "-q", "--allow-empty", "-m", "submodules")
+	o.git("push", "-q", "-f", "origin", "HEAD")
+	return o.git("rev-parse", "HEAD")
+}
+
+func module(name, path, url string) string {
+	return fmt.Sprintf("[submodule %q]\n\tpath = %s\n\turl = %s\n", name, path, url)
+}
+
+// whole reads the files of a tree with submodules.
+func whole(t *testing.T, m *Mirrors, r Remote, commit, dir string) (map[string]string, Tree, error) {
+	t.Helper()
+	tree, err := m.WholeTree(t.Context(), r, commit, dir)
+	out := map[string]string{}
+	for _, f := range tree.Files {
+		home := r
+		if f.Home != "" {
+			home.URL = f.Home
+		}
+		data, err := m.Blob(t.Context(), home, f.Hash, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[f.Path] = string(data)
+	}
+	return out, tree, err
+}
+
+func TestSubmodules(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	// Credentials go to this server with every request; it takes no other.
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != basicOf("ann", secret) {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	deep := newOrigin(t, s.root, "deep.git").commit("deep", map[string]string{"d.json": "deep"})
+	lib := newOrigin(t, s.root, "lib.git")
+	lib.commit("lib", map[string]string{"l/l.json": "lib"})
+	old := lib.link(module("deep", "sub/deep", "../deep.git"), map[string]string{"sub/deep": deep})
+	lib.commit("newer", map[string]string{"l/l.json": "newer"}) // the tree names the commit before
+	site := newOrigin(t, s.root, "site.git")
+	site.commit("site", map[string]string{"a/x.json": "own", "b/y.json": "other"})
+	commit := site.link(module("lib", "a/lib", s.URL+"/lib.git")+module("far", "b/far", "https://far.example.com/x.git"),
+		map[string]string{"a/lib": old, "a/stray": deep, "b/far": deep})
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "ann", Password: secret}, true
+	syncRef(t, m, r, "")
+
+	got, tree, err := whole(t, m, r, commit, "a")
+	want := map[string]string{"x.json": "own", "lib/l/l.json": "lib", "lib/sub/deep/d.json": "deep", "lib/.gitmodules": got["lib/.gitmodules"]}
+	if err != nil || !maps.Equal(got, want) || !slices.Equal(tree.Dirs, []string{"lib", "lib/l", "lib/sub", "lib/sub/deep"}) {
+		t.Errorf("%v %q %v", got, tree.Dirs, err)
+	}
+	if len(tree.Refused) != 1 || tree.Refused[0] != (Refusal{"stray", "a submodule without an entry in .gitmodules"}) {
+		t.Errorf("refused %v", tree.Refused)
+	}
+	before := s.requests.Load()
+	if _, _, err := whole(t, m, r, commit, "a"); err != nil || s.requests.Load() != before {
+		t.Errorf("what is there is fetched again: %v", err)
+	}
+	_, _, err = whole(t, m, r, commit, "")
+	told(t, err, Refused, `submodule "b/far"`, "far.example.com", "../other.git")
+	// Off, they are left out as ever.
+	if tree, err := m.Tree(t.Context(), r, commit, "a"); err != nil || len(tree.Files) != 1 || len(tree.Refused) != 2 {
+		t.Errorf("%+v %v", tree, err)
+	}
+}
+
+func TestSubmodulesRefused(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	lib := newOrigin(t, s.root, "lib.git")
+	tip := lib.commit("lib", map[string]string{"l.json": "lib", "m.json": "more"})
+	ring := newOrigin(t, s.root, "ring.git")
+	ringTip := ring.link(module("site", "s", "../site.git"), map[string]string{"s": tip})
+	site := newOrigin(t, s.root, "site.git")
+	site.commit("site", map[string]string{"Taken/x.json": "1"})
+	const none = "0123456789012345678901234567890123456789"
+	at := func(url string) string { return module("lib", "lib", url) }
+	port := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
+	for _, c := range []struct {
+		name, modules, path, commit string
+		limits                      Limits
+		kind                        Kind
+		says                        []string
+	}{
+		{"option", at("--upload-pack=touch /tmp/x"), "lib", tip, Limits{}, Refused, []string{".gitmodules", "--upload-pack"}},
+		{"no url", "[submodule \"lib\"]\npath = lib\n", "lib", tip, Limits{}, Refused, []string{"which is none"}},
+		{"other host", at(port + "/lib.git"), "lib", tip, Limits{}, Refused, []string{"localhost", "relative"}},
+		{"other scheme", at("ssh://git@127.0.0.1/lib.git"), "lib", tip, Limits{}, Refused, []string{"ssh://"}},
+		{"local", at("/etc"), "lib", tip, Limits{}, Refused, []string{"/etc"}},
+		{"file", at("file:///etc"), "lib", tip, Limits{}, Refused, []string{"/etc"}},
+		{"ext", at("ext::sh -c x"), "lib", tip, Limits{}, Refused, []string{"invalid git url"}},
+		{"password", at(strings.Replace(s.URL, "://", "://u:hunter2@", 1) + "/lib.git"), "lib", tip, Limits{}, Refused, []string{"password"}},
+		{"climbing", at("../../../.."), "lib", tip, Limits{}, Refused, []string{"leaves the host"}},
+		{"path climbing", module("lib", "../lib", "../lib.git"), "lib", tip, Limits{}, Refused, []string{`path "../lib"`}},
+		{"path of git", module("lib", ".git/x", "../lib.git"), "lib", tip, Limits{}, Refused, []string{`path ".git/x"`}},
+		{"path option", module("lib", "-x", "../lib.git"), "lib", tip, Limits{}, Refused, []string{"option"}},
+		{"twice", module("a", "lib", "../lib.git") + module("b", "LIB", "../x.git"), "lib", tip, Limits{}, Refused, []string{"two submodules"}},
+		{"two urls", at("../lib.git") + "url = ../x.git\n", "lib", tip, Limits{}, Refused, []string{"two of url"}},
+		{"malformed", "[submodule\n", "lib", tip, Limits{}, Refused, []string{".gitmodules: line 1"}},
+		{"itself", at("../site.git"), "lib", tip, Limits{}, Refused, []string{"inside of itself"}},
+		{"a ring", at("../ring.git"), "lib", ringTip, Limits{}, Refused, []string{`submodule "lib/s"`, "inside of itself"}},
+		{"its place", module("lib", "taken", "../lib.git"), "taken", tip, Limits{}, Refused, []string{"taken by another"}},
+		{"not there", at("../nothing.git"), "lib", tip, Limits{}, NotFound, []string{`submodule "lib"`, "no repository there"}},
+		{"no such commit", at("../lib.git"), "lib", none, Limits{}, CommitNotFound, []string{`submodule "lib"`, none}},
+		{"too many files", at("../lib.git"), "lib", tip, Limits{TreeEntries: 4}, TooLarge, []string{"number of files and directories"}},
+		{"too large", at("../lib.git"), "lib", tip, Limits{PackBytes: 300}, TooLarge, []string{`submodule "lib"`}},
+		{"too many objects", at("../lib.git"), "lib", tip, Limits{Objects: 4}, TooLarge, []string{`submodule "lib"`}},
+	} {
+		site.git("rm", "-q", "-r", "--cached", "--ignore-unmatch", "lib", "taken")
+		commit := site.link(c.modules, map[string]string{c.path: c.commit})
+		m := openMirrors(t, Options{})
+		r := s.remote("site.git")
+		syncRef(t, m, r, "")
+		r.Limits = c.limits
+		if _, err := m.WholeTree(t.Context(), r, commit, ""); KindOf(err) != c.kind {
+			t.Errorf("%s: %v (%s), want kind %s", c.name, err, KindOf(err), c.kind)
+		} else {
+			told(t, err, c.kind, c.says...)
+		}
+	}
+}
+
+// TestTreeOfOnePath: what is outside of the path is neither walked nor judged.
+func TestTreeOfOnePath(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o := newOrigin(t, s.root, "site.git")
+	files := map[string]string{"wanted/a.json": "1", "wanted/b/c.json": "2"}
+	for i := range 50 {
+		files[fmt.Sprintf("other/%d/x.json", i)] = "x"
+	}
+	commit := o.commit("one", files)
+	m := openMirrors(t, Options{})
+	r := s.remote("site.git")
+	syncRef(t, m, r, "")
+	r.Limits = Limits{TreeEntries: 3}
+	for _, read := range []func() (Tree, error){
+		func() (Tree, error) { return m.Tree(t.Context(), r, commit, "wanted") },
+		func() (Tree, error) { return m.WholeTree(t.Context(), r, commit, "wanted") },
+	} {
+		if tree, err := read(); err != nil || len(tree.Files) != 2 {
+			t.Errorf("%+v %v", tree, err)
+		}
+	}
+	_, err := m.Tree(t.Context(), r, commit, "")
+	told(t, err, TooLarge, "number of files")
+	_, err = m.Tree(t.Context(), r, commit, "wantde")
+	told(t, err, PathNotFound, "wantde", "other, wanted")
+}
+
+func FuzzParseModules(f *testing.F) {
+	f.Add([]byte(module("lib", "a/lib", "../lib.git")))
+	f.Add([]byte(module("lib", "../lib", "-x") + module("b", "lib", "https://h/x")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		modules, err := parseModules(data)
+		for path, url := range modules {
+			if err != nil || path == "" || path[0] == '-' || url == "" || url[0] == '-' || strings.Contains("/"+path+"/", "/../") || strings.Contains("/"+path+"/", "/.git/") {
+				t.Errorf("%q: %q %v", path, url, err)
+			}
+		}
+	})
+}
