@@ -194,6 +194,9 @@ func (f *fetch) difference(old *store, refs map[string]objectID, shallows []obje
 	if len(w.haves) == 0 {
 		return fmt.Errorf("%w: it has no commit to build on", errDamaged)
 	}
+	if f.dear() {
+		return f.alone(old, shallows, nil)
+	}
 	budget := f.limits.PackBytes
 	if w.depth == 0 {
 		budget = min(budget, max(leastBudget, 2*f.first))
@@ -202,6 +205,9 @@ func (f *fetch) difference(old *store, refs map[string]objectID, shallows []obje
 	if large, ok := errors.AsType[*TooLargeError](err); ok && w.depth == 0 && large.What == packBudget && budget < f.limits.PackBytes {
 		w.depth = 1
 		err = f.receive(f.mirror.dir, old, w, f.limits.PackBytes)
+	}
+	if f.undone(err) {
+		return f.alone(old, shallows, err)
 	}
 	return err
 }
@@ -337,7 +343,7 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 		return got, err
 	}
 	io.Copy(io.Discard, io.LimitReader(answer, errorBody)) // to the end, so that the connection can be used again
-	got.ends = slices.Clone(w.shallows)
+	got.ends = slices.Concat(w.shallows, w.ends)
 	for _, id := range answer.Shallows {
 		if !slices.Contains(got.ends, id) {
 			got.ends = append(got.ends, id)

@@ -29,6 +29,7 @@ type Mirrors struct {
 	holders []*mirror                // of the listings that are kept, oldest first
 	hosts   map[string]chan struct{} // tokens: requests that run at a host
 	pins    map[string]int           // how many use a file of the cache of Git LFS
+	dear    map[string]time.Time     // hosts that give out whole commits only, and until when
 	clients map[string]*http.Client  // by auth.Credentials.Line
 }
 
@@ -56,7 +57,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
 	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
-		hosts: make(map[string]chan struct{}), pins: make(map[string]int), clients: make(map[string]*http.Client)}, nil
+		hosts: make(map[string]chan struct{}), pins: make(map[string]int), dear: make(map[string]time.Time), clients: make(map[string]*http.Client)}, nil
 }
 
 // Close closes files and idle connections. Calls that still run end with an

@@ -34,9 +34,10 @@ type listing struct {
 const listingLife = time.Minute
 
 func init() {
-	// go-git takes these out of what servers advertise, for its own fetch.
-	// Here requests are composed by hand, and thin packs are completed.
-	transport.UnsupportedCapabilities = []capability.Capability{capability.MultiACK, capability.MultiACKDetailed}
+	// go-git takes some out of what servers advertise, for its own fetch. Here
+	// requests are composed by hand, thin packs are completed, and all haves are sent
+	// at once, so that each ACK of multi_ack is one line to pass over.
+	transport.UnsupportedCapabilities = nil
 }
 
 // list asks for the refs, on a new session.
@@ -68,8 +69,9 @@ func (c *call) dial() (session, error) {
 type want struct {
 	id       objectID
 	haves    []objectID
-	shallows []objectID
-	depth    int // 0 = all that is new
+	shallows []objectID // ends of our history, which the server is told
+	ends     []objectID // those that it is not told
+	depth    int        // 0 = all that is new
 }
 
 // answerHead bounds what comes before the pack: ends of history and
@@ -88,6 +90,11 @@ func (c *call) ask(l *listing, w want, budget int64) (*packp.UploadPackResponse,
 				return
 			}
 		}
+	}
+	// Azure DevOps answers nobody who does not take multi_ack. Others would spend a
+	// line on each commit that both have.
+	if len(w.haves) == 0 || !caps.Supports(capability.MultiACKDetailed) {
+		use(capability.MultiACKDetailed, capability.MultiACK)
 	}
 	use(capability.Sideband64k, capability.Sideband)
 	use(capability.OFSDelta)
