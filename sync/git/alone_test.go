@@ -106,13 +106,13 @@ func TestAzureDevOps(t *testing.T) {
 		name        string
 		caps        []string
 		strange     http.HandlerFunc
-		haves, lone int64 // requests after three commits
+		haves, lone int64 // requests for four commits
 	}{
-		{"a difference", sound("multi_ack"), nil, 2, 1},
-		{"an empty answer", sound("multi_ack"), strange(200, result, ""), 1, 3},
-		{"no acknowledgement", sound("multi_ack"), strange(200, result, "0008NAK\n0009\x03ouch"), 1, 3},
-		{"a refusal", sound("multi_ack"), strange(400, "text/plain", "TF401035"), 1, 3},
-		{"not Git", sound("multi_ack"), strange(200, "application/json", "{}"), 1, 3},
+		{"a difference", sound("multi_ack"), nil, 3, 1},
+		{"an empty answer", sound("multi_ack"), strange(200, result, ""), 1, 4},
+		{"an error line", sound("multi_ack"), strange(200, result, "000eERR sorry\n"), 1, 4},
+		{"a refusal", sound("multi_ack"), strange(400, "text/plain", "TF401035"), 1, 4},
+		{"not Git", sound("multi_ack"), strange(200, "application/json", "{}"), 1, 4},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -124,7 +124,10 @@ func TestAzureDevOps(t *testing.T) {
 			m := openMirrors(t, Options{})
 			defer m.Close()
 			r := Remote{URL: front.URL + "/site.git"}
-			o.commit("before", map[string]string{"c.json": "old"}) // so that history has an end
+			o.commit("before", map[string]string{"c.json": "old"})
+			o.commit("kept", map[string]string{"c.json": "kept"}) // its parent is never here
+			o.git("push", "-q", "origin", "HEAD:refs/heads/kept")
+			syncRef(t, m, r, "kept")
 			var commits []string
 			for i := range 3 {
 				commits = append(commits, o.commit("next", map[string]string{"a.json": fmt.Sprint(i), "b.json": "same"}))

@@ -30,7 +30,8 @@ type call struct {
 	redact  *strings.Replacer
 
 	watchdog *time.Timer
-	watching atomic.Bool // the server is to send something
+	watching atomic.Bool  // the server is to send something
+	trickle  atomic.Int64 // bytes since the watchdog was calmed last
 	received atomic.Int64
 	requests atomic.Int64
 	budget   atomic.Pointer[budget]
@@ -67,9 +68,14 @@ func (c *call) end() {
 	c.cancel(nil)
 }
 
+// leastProgress is what a server has to send within Options.Stall. It is half of the
+// signs of life that git sends, 5 bytes every 5 s, while it makes a pack. Unit: bytes.
+const leastProgress = 60
+
 // watch starts the watchdog: a server that is silent for too long ends the call.
 func (c *call) watch() {
 	c.watching.Store(true)
+	c.trickle.Store(0)
 	c.watchdog.Reset(c.m.options.Stall)
 }
 
@@ -88,7 +94,8 @@ func (c *call) allow(what string, n int64) {
 // count takes n received bytes off the budget and calms the watchdog.
 func (c *call) count(n int) error {
 	c.received.Add(int64(n))
-	if n > 0 && c.watching.Load() {
+	if c.watching.Load() && c.trickle.Add(int64(n)) >= leastProgress {
+		c.trickle.Store(0)
 		c.watchdog.Reset(c.m.options.Stall)
 	}
 	b := c.budget.Load()
@@ -233,6 +240,9 @@ func (c *call) classify(err error) *Error {
 	}
 	if errors.Is(context.Cause(c.ctx), errStalled) {
 		return &Error{Kind: Timeout, Err: fmt.Errorf("%w for %s", errStalled, c.m.options.Stall)}
+	}
+	if errors.Is(context.Cause(c.ctx), errLongList) {
+		return &Error{Kind: Timeout, Err: fmt.Errorf("%w %v", errLongList, c.m.options.Refs), Hint: "the host is slow, or the repository has very many refs"}
 	}
 	if cerr := c.caller.Err(); cerr != nil {
 		cause := context.Cause(c.caller)

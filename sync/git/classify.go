@@ -1,6 +1,8 @@
 package git
 
 import (
+	"compress/flate"
+	"compress/gzip"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -9,6 +11,7 @@ import (
 	"net"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -118,7 +121,7 @@ func saysDenied(text string) bool {
 }
 
 // ofTLS knows certificates.
-func ofTLS(_ *call, err error) *Error {
+func ofTLS(c *call, err error) *Error {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -126,13 +129,16 @@ func ofTLS(_ *call, err error) *Error {
 	var alert tls.AlertError
 	switch {
 	case errors.As(err, &unknown):
-		return &Error{Kind: Unreachable, Err: errors.New("its certificate is signed by an unknown authority"), Hint: "give the authority's certificate as ca.crt beside the credentials"}
+		return &Error{Kind: Unreachable, Err: errors.New("its certificate is signed by an unknown authority"), Hint: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; openssl s_client -showcerts -connect " + c.addr.DialPort() + " shows it"}
 	case errors.As(err, &host):
-		return &Error{Kind: Unreachable, Err: errors.New("its certificate is for another host"), Hint: "check the host in the url"}
+		return &Error{Kind: Unreachable, Err: errors.New("its certificate is for another host than " + host.Host + named(host.Certificate)), Hint: "check the host in the url"}
 	case errors.As(err, &invalid):
 		why := "its certificate is not valid"
-		if invalid.Reason == x509.Expired {
-			why = "its certificate has expired or is not valid yet"
+		if cert := invalid.Cert; invalid.Reason == x509.Expired && cert != nil {
+			why = "its certificate has expired, on " + cert.NotAfter.UTC().Format(time.DateOnly)
+			if time.Now().Before(cert.NotBefore) {
+				why = "its certificate is not valid before " + cert.NotBefore.UTC().Format(time.DateOnly)
+			}
 		}
 		return &Error{Kind: Unreachable, Err: errors.New(why), Hint: "check the clock of this host, then the certificate"}
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
@@ -141,6 +147,14 @@ func ofTLS(_ *call, err error) *Error {
 		return &Error{Kind: Auth, Err: err, Hint: "the server may want a client certificate: tls.crt and tls.key"}
 	}
 	return nil
+}
+
+// named are the hosts that a certificate is for.
+func named(cert *x509.Certificate) string {
+	if cert == nil || len(cert.DNSNames) == 0 {
+		return ""
+	}
+	return ": " + clean(strings.Join(cert.DNSNames[:min(len(cert.DNSNames), 3)], ", "), 200)
 }
 
 // ofNetwork knows a network that does not carry.
@@ -180,6 +194,8 @@ func ofProtocol(_ *call, err error) *Error {
 	switch {
 	case errors.Is(err, transport.ErrEmptyUploadPackRequest):
 		return &Error{Kind: Protocol, Err: errors.New("the server sent no pack"), Hint: "its own log may say why"}
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, new(flate.CorruptInputError)):
+		return &Error{Kind: Protocol, Err: errors.New("its answer is said to be gzip and is not"), Hint: "look at what stands between: a proxy or a cache"}
 	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, &data), errors.Is(err, packp.ErrEmptyInput),
 		strings.Contains(err.Error(), "error decoding upload-pack response"), strings.Contains(err.Error(), "invalid pkt-len"),
 		strings.Contains(err.Error(), "http redirect"):

@@ -171,6 +171,7 @@ type Options struct {
 	Limits     Limits        // defaults for remotes; zero fields take DefaultLimits
 	PerHost    int           // requests at one host at a time; 0 = 2
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
+	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
 	Guard      reach.Guard   // judges each address that is dialled
 	Logger     *slog.Logger  // nil = discard
 }

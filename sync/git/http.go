@@ -194,6 +194,7 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 	case http.StatusProxyAuthRequired:
 		return c.understood(Unreachable, 0, "the proxy does not take these credentials", c.proxyHint())
 	case http.StatusTooManyRequests:
+		c.close(after)
 		return c.understood(Throttled, after, "it gets too many requests"+said, "it is asked again later")
 	}
 	if res.StatusCode >= 500 {

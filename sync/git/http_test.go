@@ -107,6 +107,8 @@ func TestHTTPAnswers(t *testing.T) {
 		{"other type", answer(200, "image/png", "x"), Protocol, []string{"image/png"}, 0},
 		{"not pkt-lines", answer(200, smart, "<html>this is a portal that lies"), Protocol, nil, 0},
 		{"cut off", answer(200, smart, "001e# service=git-upload-pack\n0000"), Protocol, nil, 0},
+		{"gzip that is none", answer(200, smart, "<html>this is no gzip at all", "Content-Encoding", "gzip"), Protocol, []string{"is said to be gzip"}, 0},
+		{"gzip with garbage", answer(200, smart, "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff\xff\xff", "Content-Encoding", "gzip"), Protocol, []string{"is said to be gzip"}, 0},
 		{"nothing", answer(200, smart, ""), Protocol, nil, 0},
 		{"an error line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR access denied \x1b[2Jx\n0000"), Auth, []string{"access denied [2Jx"}, 0},
 		{"not found line", answer(200, smart, "001e# service=git-upload-pack\n0000001eERR Repository not found.\n0000"), NotFound, nil, 0},

@@ -96,6 +96,7 @@ func TestHTTPS(t *testing.T) {
 	mutual := serve(&x509.Certificate{IPAddresses: local}, true)
 	wrongHost := serve(&x509.Certificate{DNSNames: []string{"other.example.com"}}, false)
 	expired := serve(&x509.Certificate{IPAddresses: local, NotAfter: time.Now().Add(-time.Minute)}, false)
+	early := serve(&x509.Certificate{IPAddresses: local, NotAfter: time.Now().Add(72 * time.Hour)}, false)
 	trusting := auth.Credentials{CA: ca.pem, Username: "u", Password: secret}
 	paired := trusting
 	paired.ClientCert, paired.ClientKey = clientPEM, keyPEM(t, clientKey)
@@ -109,10 +110,11 @@ func TestHTTPS(t *testing.T) {
 		kind      Kind
 		says      string
 	}{
-		{"unknown authority", good, auth.Credentials{}, Unreachable, "ca.crt"},
+		{"unknown authority", good, auth.Credentials{}, Unreachable, "openssl s_client -showcerts -connect 127.0.0.1:"},
 		{"own authority", good, trusting, "", ""},
-		{"another host", wrongHost, trusting, Unreachable, "another host"},
-		{"expired", expired, trusting, Unreachable, "clock"},
+		{"another host", wrongHost, trusting, Unreachable, "another host than 127.0.0.1: other.example.com"},
+		{"expired", expired, trusting, Unreachable, "has expired, on 2"},
+		{"not yet valid", early, trusting, Unreachable, "not valid before 2"},
 		{"no client certificate", mutual, trusting, Auth, "client certificate"},
 		{"client certificate", mutual, paired, "", ""},
 		{"no certificate in ca.crt", good, broken, Auth, "ca.crt"},

@@ -29,6 +29,7 @@ type Mirrors struct {
 	holders []*mirror                // of the listings that are kept, oldest first
 	hosts   map[string]chan struct{} // tokens: requests that run at a host
 	pins    map[string]int           // how many use a file of the cache of Git LFS
+	gates   map[string]time.Time     // of identities at hosts: asked too often, closed until then
 	dear    map[string]time.Time     // hosts that give out whole commits only, and until when
 	clients map[string]*http.Client  // by auth.Credentials.Line
 }
@@ -44,6 +45,9 @@ func Open(dir string, o Options) (*Mirrors, error) {
 	if o.PerHost <= 0 {
 		o.PerHost = 2
 	}
+	if o.Refs <= 0 {
+		o.Refs = listTime
+	}
 	if o.Stall <= 0 {
 		o.Stall = 2 * time.Minute
 	}
@@ -57,7 +61,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
 	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
-		hosts: make(map[string]chan struct{}), pins: make(map[string]int), dear: make(map[string]time.Time), clients: make(map[string]*http.Client)}, nil
+		hosts: make(map[string]chan struct{}), pins: make(map[string]int), gates: make(map[string]time.Time), dear: make(map[string]time.Time), clients: make(map[string]*http.Client)}, nil
 }
 
 // Close closes files and idle connections. Calls that still run end with an
@@ -92,6 +96,9 @@ func (m *Mirrors) mirror(a auth.Address) *mirror {
 // The returned function ends the visit when all was read: what a slow disk then
 // does with a pack is no silence of the server.
 func (c *call) visit() (leave func(), err error) {
+	if err := c.gated(); err != nil {
+		return nil, err
+	}
 	return c.visitHost(c.addr.HostPort())
 }
 

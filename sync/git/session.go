@@ -2,6 +2,7 @@ package git
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -40,8 +41,15 @@ func init() {
 	transport.UnsupportedCapabilities = nil
 }
 
+// listTime is the default of Options.Refs: the greatest list that is taken, at
+// 100 kB a second.
+const listTime = 5 * time.Minute
+
+var errLongList = errors.New("the list of refs takes more than")
+
 // list asks for the refs, on a new session.
 func (c *call) list() (*listing, error) {
+	defer time.AfterFunc(c.m.options.Refs, func() { c.cancel(errLongList) }).Stop()
 	c.allow("list of refs", c.limits.RefsBytes)
 	s, err := c.dial()
 	if err != nil {

@@ -1,0 +1,98 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"limpet/sync/auth"
+	"limpet/sync/revision"
+)
+
+// TestGate: who was told to wait asks no more, for no repository of that host; who
+// asks with other credentials does.
+func TestGate(t *testing.T) {
+	s := newServer(t)
+	for _, name := range []string{"a.git", "b.git"} {
+		newOrigin(t, s.root, name).commit("one", map[string]string{"a.json": "1"})
+	}
+	m := openMirrors(t, Options{})
+	s.during(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	_, err := m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main"))
+	told(t, err, Throttled)
+	s.during(nil)
+	before := s.requests.Load()
+	for _, name := range []string{"a.git", "b.git"} {
+		_, err := m.Resolve(t.Context(), s.remote(name), revision.Branch("main"))
+		if e := told(t, err, Throttled, "rest"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
+			t.Errorf("retry after %v", e.RetryAfter)
+		}
+	}
+	if n := s.requests.Load() - before; n != 0 {
+		t.Errorf("the host was asked %d times", n)
+	}
+	other := s.remote("b.git")
+	other.Creds, other.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+	if _, err := m.Resolve(t.Context(), other, revision.Branch("main")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestGateOpens: after the time that the host has asked for, at most an hour.
+func TestGateOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Mirrors{options: Options{Stall: time.Minute, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
+		c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
+		defer c.end()
+		for wait, real := range map[time.Duration]time.Duration{time.Minute: time.Minute, 24 * time.Hour: time.Hour} {
+			c.close(wait)
+			time.Sleep(real - time.Second)
+			if _, err := c.visit(); KindOf(err) != Throttled {
+				t.Errorf("%v: a visit before the time: %v", wait, err)
+			}
+			time.Sleep(2 * time.Second)
+			must[func()](t)(c.visit())()
+		}
+	})
+}
+
+// TestLongList: a list of refs that comes drop by drop ends in time.
+func TestLongList(t *testing.T) {
+	s := newServer(t)
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		writeAll(w, "001e# service=git-upload-pack\n00003fff")
+		<-r.Context().Done()
+	})
+	m := openMirrors(t, Options{Refs: 200 * time.Millisecond})
+	_, err := m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main"))
+	told(t, err, Timeout, "the list of refs takes more than 200ms")
+}
+
+// TestTrickle: a server that sends a byte a minute is no better than a silent one;
+// one that works on a pack and sends git's signs of life is waited for.
+func TestTrickle(t *testing.T) {
+	for every, stalls := range map[time.Duration]bool{time.Minute: true, 10 * time.Second: true, time.Second: false} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &Mirrors{options: Options{Stall: 2 * time.Minute, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
+			c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
+			defer c.end()
+			c.allow("pack", 1<<20)
+			defer must[func()](t)(c.visit())()
+			for start := time.Now(); time.Since(start) < 20*time.Minute; time.Sleep(every) {
+				if err := c.count(1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := errors.Is(context.Cause(c.ctx), errStalled); got != stalls {
+				t.Errorf("a byte every %v: stalled %v", every, got)
+			}
+		})
+	}
+}
