@@ -100,6 +100,12 @@ func TestHTTPS(t *testing.T) {
 	trusting := auth.Credentials{CA: ca.pem, Username: "u", Password: secret}
 	paired := trusting
 	paired.ClientCert, paired.ClientKey = clientPEM, keyPEM(t, clientKey)
+	_, staleKey, stalePEM := issue(t, ca, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: time.Now().Add(-time.Minute)})
+	stale := trusting
+	stale.ClientCert, stale.ClientKey = stalePEM, keyPEM(t, staleKey)
+	_, strangeKey, strangePEM := issue(t, newAuthority(t), &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	strange := trusting
+	strange.ClientCert, strange.ClientKey = strangePEM, keyPEM(t, strangeKey)
 	broken := trusting
 	broken.CA = []byte("-----BEGIN NOTHING-----")
 	unpaired := paired
@@ -117,6 +123,8 @@ func TestHTTPS(t *testing.T) {
 		{"not yet valid", early, trusting, Unreachable, "not valid before 2"},
 		{"no client certificate", mutual, trusting, Auth, "client certificate"},
 		{"client certificate", mutual, paired, "", ""},
+		{"client certificate that has expired", mutual, stale, Auth, "client certificate"},
+		{"client certificate of another authority", mutual, strange, Auth, "client certificate"},
 		{"no certificate in ca.crt", good, broken, Auth, "ca.crt"},
 		{"not a pair", good, unpaired, Auth, "not a pair"},
 		{"http there", strings.Replace(plain.URL, "http:", "https:", 1) + "/site.git", trusting, Protocol, "TLS"},
