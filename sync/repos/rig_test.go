@@ -49,6 +49,7 @@ type rig struct {
 	controller *Controller
 	ahead      atomic.Int64 // how far the controller's clock of the server is ahead, in ns
 	events     chan Event
+	trust      auth.TrustSource // of the puller
 }
 
 // recording keeps the writes of a controller.
@@ -211,7 +212,7 @@ func (r *rig) pulls() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	queue, objects := r.client.Informer(api.Jobs, r.namespace, api.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace, api.InformerOptions{})
-	worker := workers.NewPull(workers.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Logger: log})
+	worker := workers.NewPull(workers.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Trust: r.trust, Logger: log})
 	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log, Grace: 50 * time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)
