@@ -169,3 +169,21 @@ func TestVerify(t *testing.T) {
 	}
 	fsck(t, m, r)
 }
+
+// TestSplitRefuses: bytes that git would leave out of what is signed, or put together,
+// are not looked over.
+func TestSplitRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"tree x\ngpgsig a\n b\ngpgsig c\n\nm": "has several signatures", "tree x\ngpgsig a\nx y\ngpgsig c\n\nm": "has several signatures",
+		"tree x\ngpgsig-sha256 a\n b\n\nm": "another form of repository", "tree x\ngpgsigned a\n\nm": "another form of repository",
+	} {
+		if _, err := splitCommit([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	for _, text := range []string{"tree x\n\ngpgsig a\ngpgsig b\n", "tree x\nmergetag object\n gpgsig a\n gpgsig b\n\nm"} {
+		if s, err := splitCommit([]byte(text)); err != nil || string(s.text) != text || s.signature != nil {
+			t.Errorf("%q: %q %q, %v", text, s.text, s.signature, err)
+		}
+	}
+}
