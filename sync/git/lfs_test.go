@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"limpet/sync/auth"
 )
 
@@ -479,5 +481,58 @@ func TestLFSCacheIsBounded(t *testing.T) {
 	}
 	if _, err := m.Prune(nil, -time.Hour); err != nil || len(globbed(t, m.dir, "lfs/*/*")) != 0 {
 		t.Errorf("a remote that is gone leaves its cache: %v", err)
+	}
+}
+
+// TestLFSOverSSH: the host says over ssh where the contents are and what to ask with.
+func TestLFSOverSSH(t *testing.T) {
+	h := newLFSHost(t)
+	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	key := sshKeys()["ed25519"]
+	public, err := ssh.NewPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSSHServer(t, h.git.root, public, key)
+	m := openMirrors(t, Options{})
+	r := s.remote(filepath.ToSlash(h.git.root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key), CA: h.ca})
+	ref, _ := syncRef(t, m, r, "")
+	p := h.add("image")
+	said := fmt.Sprintf(`{"href": "%s/site", "header": {"Authorization": "RemoteAuth t", "X-Store-Key": "k"}, "expires_in": 600}`, h.store.URL)
+	answer := func(text string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.commands = nil
+		s.instead = func(ch ssh.Channel) {
+			io.WriteString(ch, text)
+			if text == "" {
+				io.WriteString(ch.Stderr(), "no LFS here\n")
+			}
+			ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(1 - min(len(text), 1))}))
+		}
+	}
+	answer(said)
+	l := m.Large(r, ref)
+	if got, err := openLarge(t, l, p); err != nil || got != "image" {
+		t.Errorf("%q %v", got, err)
+	}
+	l.Close()
+	s.mu.Lock()
+	if want := "git-lfs-authenticate '" + filepath.ToSlash(h.git.root) + "/site.git' download"; !slices.Equal(s.commands, []string{want}) {
+		t.Errorf("commands %q, want %q", s.commands, want)
+	}
+	s.mu.Unlock()
+	asked := h.take()
+	if len(asked) != 2 || !strings.HasPrefix(asked[0], `POST /site/objects/batch auth="RemoteAuth t" key="k"`) || !strings.HasSuffix(asked[1], `auth="" key="key-of-the-answer"`) {
+		t.Errorf("requests %q", asked)
+	}
+	for text, says := range map[string]string{"": "no LFS here", "hello": "no answer", `{"href": "http://localhost/x"}`: "not https", `{"href": "https://169.254.169.254/x"}`: "forbidden address"} {
+		os.RemoveAll(filepath.Join(m.dir, largeDir))
+		answer(text)
+		l := m.Large(r, ref)
+		if _, err := openLarge(t, l, p); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", text, err, says)
+		}
+		l.Close()
 	}
 }
