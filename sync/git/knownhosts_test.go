@@ -40,7 +40,7 @@ func FuzzKnownHosts(f *testing.F) {
 			return
 		}
 		for _, kind := range config.HostKeyAlgorithms {
-			if kind == ssh.KeyAlgoRSA || kind == ssh.InsecureKeyAlgoDSA {
+			if kind == ssh.KeyAlgoRSA || kind == "ssh-dss" {
 				t.Fatalf("%s is asked for", kind)
 			}
 		}
