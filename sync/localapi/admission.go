@@ -21,6 +21,9 @@ import (
 func (s *Server) admit(r *admitRequest) error {
 	ctx := context.Background() // a write that was asked for is decided, whoever still waits
 	if r.Operation == opDelete {
+		if err := s.checkEmpty(ctx, r); err != nil {
+			return internal(err)
+		}
 		if !r.Gone {
 			return nil
 		}

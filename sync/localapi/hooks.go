@@ -53,6 +53,9 @@ type admitRequest struct {
 	// as opDelete with Gone true.
 	Gone bool
 
+	// Force says, for opDelete, that the object goes whatever hangs on it.
+	Force bool
+
 	// Secrets receives values to seal (or to forget) in the transaction that
 	// stores the object.
 	Secrets *[]state.SecretWrite
@@ -66,7 +69,7 @@ type writeOptions struct {
 	Version     string // served version of the object; "" = the preferred one
 	Subresource string // "" or "status"
 	Manager     string // field manager; "" = "limpet"
-	Force       bool   // of an apply patch: take fields from other managers
+	Force       bool   // of an apply patch: take fields from other managers; of a deletion: whatever hangs on it
 	DryRun      bool
 	Validation  string    // fieldValidation: "Strict", "Warn", "Ignore"; "" = "Ignore"
 	Warnings    *[]string // receives texts for Warning headers; nil = dropped

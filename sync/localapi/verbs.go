@@ -79,7 +79,7 @@ func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOption
 func (s *Server) ask(t target, operation string, p *plan, old *unstructured.Unstructured, o writeOptions) error {
 	r := &admitRequest{
 		Kind: t.kind, Subresource: t.subresource, Operation: operation, Namespace: t.namespace, Name: t.name,
-		Object: p.object, Old: old, Gone: operation == opDelete && p.remove, Secrets: &p.secrets, Warnings: o.Warnings,
+		Object: p.object, Old: old, Gone: operation == opDelete && p.remove, Force: operation == opDelete && o.Force, Secrets: &p.secrets, Warnings: o.Warnings,
 	}
 	if operation == opDelete {
 		r.Object = nil
@@ -156,6 +156,7 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 // remove deletes an object, or marks it as being deleted while it has
 // finalizers. gone says which; out is the stored form that is left, or was.
 func (s *Server) remove(ctx context.Context, t target, o metav1.DeleteOptions, w writeOptions) (out []byte, gone bool, err error) {
+	w.Force = o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0
 	out, err = s.change(ctx, t, w.DryRun, func(cur found) (plan, error) {
 		if cur.object == nil {
 			return plan{}, notFound(t.kind, t.name)

@@ -46,13 +46,15 @@ func (r *rig) delete() {
 	}
 }
 
-func (r *rig) count(gvr schema.GroupVersionResource) int {
+func (r *rig) count(gvr schema.GroupVersionResource) int { return len(r.all(gvr)) }
+
+func (r *rig) all(gvr schema.GroupVersionResource) []unstructured.Unstructured {
 	r.t.Helper()
 	list, err := r.client.Resource(gvr).Namespace(r.namespace).List(r.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return len(list.Items)
+	return list.Items
 }
 
 func (r *rig) gone() {
@@ -274,4 +276,44 @@ func TestEndDoesNotWaitForEver(t *testing.T) {
 	}
 	r.later(2 * time.Minute)
 	r.gone()
+}
+
+// TestEndBesideAStranger: a folder in which a dashboard of somebody else lies stays,
+// with the Repository, which names both; when that is gone, so are they.
+func TestEndBesideAStranger(t *testing.T) {
+	t.Parallel()
+	folders := schema.GroupVersionResource{Group: api.FolderGroup, Version: "v1", Resource: "folders"}
+	r := newRig(t, "embedded", leaves(new(atomic.Int64), new(atomic.Pointer[error])))
+	r.repo.Add(t, "a/one.json")
+	r.create(nil, nil)
+	r.pulls()
+	r.until("it is pulled", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
+	eventually(t, "the job is gone", func() bool { return r.count(api.Jobs) == 0 })
+	one := r.all(boards)
+	if len(one) != 1 {
+		t.Fatalf("%d dashboards", len(one))
+	}
+	folder := one[0].GetAnnotations()[api.AnnoFolder]
+	mine := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "dashboard.grafana.app/v1", "kind": "Dashboard",
+		"metadata": map[string]any{"name": "mine", "annotations": map[string]any{api.AnnoFolder: folder}}, "spec": map[string]any{"title": "mine"}}}
+	their := r.client.Resource(boards).Namespace(r.namespace)
+	if _, err := their.Create(t.Context(), mine, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.merge(`{"metadata":{"finalizers":["remove-orphan-resources"]}}`)
+	r.delete()
+	told := r.until("it is told", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError
+	if !strings.Contains(told, folder) || !strings.Contains(told, "dashboard/mine in it") {
+		t.Errorf("told: %s", told)
+	}
+	if left := r.all(boards); len(left) != 1 || left[0].GetName() != "mine" || len(r.all(folders)) == 0 {
+		t.Errorf("%d dashboards and %d folders are left", len(left), len(r.all(folders)))
+	}
+	if err := their.Delete(t.Context(), "mine", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.gone()
+	if n := len(r.all(folders)); n != 0 {
+		t.Errorf("%d folders are left", n)
+	}
 }
