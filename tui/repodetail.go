@@ -150,7 +150,7 @@ func (p *painter) webhookText(r view.Repo) string {
 func (p *painter) tokenText(r view.Repo) (role, string) {
 	switch left := r.TokenEnds.Sub(p.s.Now); {
 	case r.TokenEnds.IsZero():
-		return rolePlain, "none was minted, or it does not end"
+		return rolePlain, "-"
 	case left <= 0:
 		return roleBad, "expired " + ago(p.s.Now, r.TokenEnds)
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -205,6 +206,9 @@ func addConditions(f *fields, conditions []api.Condition, faults []api.FieldErro
 		f.add("condition", fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
 	}
 	for _, e := range faults {
+		if slices.ContainsFunc(conditions, func(c api.Condition) bool { return c.Message == e.Detail }) {
+			continue // it is told
+		}
 		f.add("fault", strings.TrimSpace(e.Type+" "+e.Detail))
 	}
 }
