@@ -25,8 +25,10 @@ func decodeObject(data []byte) (*unstructured.Unstructured, error) {
 }
 
 // encodeObject writes the compact form with members in the order of their names.
-func encodeObject(object map[string]any) ([]byte, error) {
-	data, err := json.Marshal(object)
+func encodeObject(object map[string]any) ([]byte, error) { return encodeValue(object) }
+
+func encodeValue(value any) ([]byte, error) {
+	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("write object: %w", err)
 	}

@@ -51,6 +51,11 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patc
 	if kind == types.ApplyYAMLPatchType {
 		return s.applyPatch(ctx, t, patch, o)
 	}
+	if kind == types.JSONPatchType {
+		if out, done, err := s.patchLeaves(ctx, t, patch, o); done || err != nil {
+			return out, false, err
+		}
+	}
 	out, err = s.change(ctx, t, o.DryRun, func(cur found) (plan, error) {
 		if cur.object == nil {
 			return plan{}, notFound(t.kind, t.name)

@@ -127,27 +127,43 @@ func (s *Server) carryOut(ctx context.Context, t target, cur found, p plan, dryR
 		}
 		return data, nil
 	}
-	place := find(data, "metadata", "resourceVersion")
+	m := state.Mutation{Delete: p.remove, Keep: keep, Secrets: p.secrets}
+	if !p.remove && !keep {
+		m.Data = data
+	}
+	out, err := s.mutate(ctx, t, cur, m)
+	if err != nil {
+		return nil, err
+	}
+	if p.remove {
+		return data, nil
+	}
+	return out, nil
+}
+
+// mutate stores a mutation if the object is still cur, else it returns errMoved. Its
+// data receive the resourceVersion of the write in the place of the one that they
+// have. It answers the stored form afterwards.
+func (s *Server) mutate(ctx context.Context, t target, cur found, m state.Mutation) ([]byte, error) {
+	place := none
+	if m.Data != nil {
+		place = find(m.Data, "metadata", "resourceVersion")
+	}
 	out, err := s.store.Mutate(ctx, objectKey(t.kind, t.namespace, t.name), func(now *state.Object, rev uint64) (state.Mutation, error) {
 		if (now == nil) != (cur.stored == nil) || now != nil && now.Revision != cur.rev {
 			return state.Mutation{}, errMoved
 		}
-		switch {
-		case p.remove:
-			return state.Mutation{Delete: true, Secrets: p.secrets}, nil
-		case keep:
-			return state.Mutation{Keep: true, Secrets: p.secrets}, nil
+		m := m
+		if m.Data != nil {
+			m.Data = splice(m.Data, place, strconv.AppendQuote(nil, formatRevision(rev)))
 		}
-		return state.Mutation{Data: splice(data, place, strconv.AppendQuote(nil, formatRevision(rev))), Secrets: p.secrets}, nil
+		return m, nil
 	})
 	if err != nil {
 		if errors.Is(err, errMoved) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("write %s %s/%s: %w", t.kind.Plural, t.namespace, t.name, err)
-	}
-	if p.remove {
-		return data, nil
 	}
 	return out.Data, nil
 }

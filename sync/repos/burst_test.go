@@ -24,7 +24,7 @@ import (
 // crowded is a controller with many Repositories on the embedded API, in virtual
 // time. Their remotes are not asked for real: what is tested is when they are.
 type crowded struct {
-	t      *testing.T
+	t      testing.TB
 	client *api.Client
 	store  *state.Store
 	wire   *recording
