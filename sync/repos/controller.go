@@ -145,6 +145,7 @@ type Controller struct {
 	*loop
 
 	interval func(api.Repository) time.Duration // intervalOf
+	census   census
 
 	mu    sync.Mutex // guards start, notes, and last and before of each; the rest belongs to the worker that has the key
 	start start
@@ -238,6 +239,7 @@ var pathMostRepositories = api.PathTo("status", "quota", "maxRepositories")
 // came takes in a Repository that has come or goes. Where their number is limited
 // that is news for all of the namespace.
 func (c *Controller) came(u *unstructured.Unstructured) {
+	c.census.came()
 	c.Wake(u.GetNamespace(), u.GetName())
 	if c.o.Quota.Repositories == 0 {
 		return

@@ -153,7 +153,7 @@ func (r *reconciling) gather(repo api.Repository) {
 	f := &r.facts
 	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), late: late(r.o.Neighbour), quota: r.o.Quota.over(repo.Status.Quota), start: r.began()}
 	if f.quota.Repositories > 0 {
-		f.count = r.count()
+		f.count = r.census.count(r.key.Namespace, r.repos.Sights)
 	}
 	n := r.note
 	if n.generation != f.generation {
@@ -166,16 +166,6 @@ func (r *reconciling) gather(repo api.Repository) {
 	f.owed, f.settled = n.owed, n.settled
 	f.lost = !n.whole && repo.Status.Sync.Finished > 0 && time.UnixMilli(repo.Status.Sync.Finished).Before(r.o.Since)
 	f.job, f.gone = r.sight(repo.Status.Sync)
-}
-
-// count counts the Repositories of the namespace that are here to stay.
-func (r *reconciling) count() (n int64) {
-	for _, s := range r.repos.Sights() {
-		if s.Namespace() == r.key.Namespace && s.Object().GetDeletionTimestamp() == nil {
-			n++
-		}
-	}
-	return n
 }
 
 var pathRepository = api.PathTo("spec", "repository")
