@@ -60,8 +60,8 @@ func (k *Keys) read(name string, data []byte) error {
 		return errors.New("it holds a private key; public ones are wanted")
 	}
 	if strings.HasSuffix(name, ".asc") {
-		owners, err := readRing(data)
-		k.pgp = append(k.pgp, owners...)
+		var err error
+		k.pgp, err = readRing(k.pgp, data)
 		return err
 	}
 	read := readAuthorized

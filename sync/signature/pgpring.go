@@ -2,6 +2,7 @@ package signature
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,7 @@ type pgpOwner struct {
 }
 
 type pgpID struct {
+	body    []byte // as it is signed
 	mail    string
 	signed  *pgpSignature // the newest good one
 	revoked time.Time     // by the newest good one
@@ -35,87 +37,64 @@ const (
 	pgpPrivate = "-----BEGIN PGP PRIVATE KEY BLOCK-----"
 )
 
-// maxKeys bounds the keys and subkeys of one list.
+// maxKeys bounds the keys, subkeys and names of one list.
 const maxKeys = 5000
 
-// readRing reads the armored keys of a file, one block after the other.
-func readRing(data []byte) (owners []*pgpOwner, err error) {
+// readRing reads the armored keys of a file, one block after the other, to those that
+// are there. Copies of a key become one: each may hold a revocation that another lacks.
+func readRing(owners []*pgpOwner, data []byte) ([]*pgpOwner, error) {
+	r := ringReader{owners: owners}
 	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
 		if bytes.HasPrefix(rest, []byte(pgpPrivate)) {
 			return nil, errors.New("it holds a private key; export the public one: gpg --armor --export")
 		}
-		var body []byte
-		if body, rest, err = unarmor(rest, pgpPublic); err != nil {
-			return nil, err
-		}
-		found, err := readOwners(body)
+		body, after, err := unarmor(rest, pgpPublic)
 		if err != nil {
 			return nil, err
 		}
-		if owners = append(owners, found...); len(owners) > maxKeys {
-			return nil, fmt.Errorf("more than %d keys", maxKeys)
+		if err := r.block(body); err != nil {
+			return nil, err
 		}
+		rest = after
 	}
-	return owners, nil
+	return r.owners, nil
 }
 
 // ringReader is a ring being read: what a signature is about came last before it.
 type ringReader struct {
 	owners []*pgpOwner
 	owner  *pgpOwner
-	id     []byte     // as it is signed; nil = the last was no name
+	name   *pgpID     // nil = the last was no name
 	sub    *pgpSubkey // nil = the last was no subkey
-	keys   int
+	parts  int        // keys, subkeys and names
 }
 
-func readOwners(body []byte) ([]*pgpOwner, error) {
-	var r ringReader
+// block reads the packets of a block.
+func (r *ringReader) block(body []byte) error {
+	r.owner, r.name, r.sub = nil, nil, nil
 	for len(body) > 0 {
 		var p packet
 		var err error
 		if p, body, err = nextPacket(body); err != nil {
-			return nil, err
+			return err
 		}
 		if err := r.packet(p); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return r.owners, nil
+	return nil
 }
 
 func (r *ringReader) packet(p packet) error {
 	switch p.tag {
 	case tagSecretKey, tagSecretSubkey:
 		return errors.New("it holds a private key; export the public one: gpg --armor --export")
-	case tagPublicKey, tagPublicSubkey:
-		if r.keys++; r.keys > maxKeys {
-			return fmt.Errorf("more than %d keys", maxKeys)
+	case tagPublicKey, tagPublicSubkey, tagUserID, tagUserAttribute:
+		if r.parts++; r.parts > maxKeys {
+			return fmt.Errorf("more than %d keys, subkeys and names", maxKeys)
 		}
-		k, err := readKey(p.body)
-		if err != nil {
-			return err
-		}
-		r.id, r.sub = nil, nil
-		if p.tag == tagPublicKey {
-			r.owner = &pgpOwner{key: k}
-			r.owners = append(r.owners, r.owner)
-			return nil
-		}
-		if r.owner == nil {
-			return errors.New("a subkey comes before its key")
-		}
-		r.sub = &pgpSubkey{key: k}
-		r.owner.subkeys = append(r.owner.subkeys, r.sub)
-	case tagUserID, tagUserAttribute:
-		if r.owner == nil {
-			return errors.New("the name of an owner comes before its key")
-		}
-		r.id, r.sub = signedID(p.tag, p.body), nil
-		id := pgpID{}
-		if p.tag == tagUserID {
-			id.mail = mailOf(p.body)
-		}
-		r.owner.ids = append(r.owner.ids, id)
+		r.name, r.sub = nil, nil
+		return r.part(p)
 	case tagSignature:
 		if r.owner == nil {
 			return errors.New("a signature comes before its key")
@@ -125,6 +104,56 @@ func (r *ringReader) packet(p packet) error {
 		}
 	}
 	return nil
+}
+
+// part takes a key, a subkey or a name.
+func (r *ringReader) part(p packet) error {
+	if p.tag == tagUserID || p.tag == tagUserAttribute {
+		if r.owner == nil {
+			return errors.New("the name of an owner comes before its key")
+		}
+		r.name = r.owner.named(p)
+		return nil
+	}
+	k, err := readKey(p.body)
+	switch {
+	case err != nil:
+		return err
+	case p.tag == tagPublicKey:
+		i := slices.IndexFunc(r.owners, func(o *pgpOwner) bool { return bytes.Equal(o.key.body, k.body) })
+		if i < 0 {
+			i, r.owners = len(r.owners), append(r.owners, &pgpOwner{key: k})
+		}
+		r.owner = r.owners[i]
+	case r.owner == nil:
+		return errors.New("a subkey comes before its key")
+	default:
+		r.sub = r.owner.subkey(k)
+	}
+	return nil
+}
+
+// named is the name in a packet, also when it is there already.
+func (o *pgpOwner) named(p packet) *pgpID {
+	body := signedID(p.tag, p.body)
+	i := slices.IndexFunc(o.ids, func(id pgpID) bool { return bytes.Equal(id.body, body) })
+	if i < 0 {
+		id := pgpID{body: body}
+		if p.tag == tagUserID {
+			id.mail = mailOf(p.body)
+		}
+		i, o.ids = len(o.ids), append(o.ids, id)
+	}
+	return &o.ids[i]
+}
+
+// subkey is k as a subkey, also when it is there already.
+func (o *pgpOwner) subkey(k *pgpKey) *pgpSubkey {
+	i := slices.IndexFunc(o.subkeys, func(s *pgpSubkey) bool { return bytes.Equal(s.key.body, k.body) })
+	if i < 0 {
+		i, o.subkeys = len(o.subkeys), append(o.subkeys, &pgpSubkey{key: k})
+	}
+	return o.subkeys[i]
 }
 
 // signature takes what a key says about itself. What others say about it, and what
@@ -151,31 +180,53 @@ func (r *ringReader) signature(s *pgpSignature) {
 		if good() {
 			o.self = append(o.self, s)
 		}
-	case r.id != nil && s.kind >= sigGeneric && s.kind <= sigPositive:
-		if id := &o.ids[len(o.ids)-1]; newer(id.signed) && good(r.id) {
-			id.signed = s
+	case r.name != nil && s.kind >= sigGeneric && s.kind <= sigPositive:
+		if newer(r.name.signed) && good(r.name.body) {
+			r.name.signed = s
 		}
-	case r.id != nil && s.kind == revokesID:
-		if id := &o.ids[len(o.ids)-1]; s.created.After(id.revoked) && good(r.id) {
-			id.revoked = s.created
+	case r.name != nil && s.kind == revokesID:
+		if s.created.After(r.name.revoked) && good(r.name.body) {
+			r.name.revoked = s.created
 		}
 	}
 }
 
-// present is the newest thing that a key says about itself, nil for nothing.
-func (o *pgpOwner) present(now time.Time) (newest *pgpSignature) {
-	all := slices.Clone(o.self)
+// present is what a key says about itself now, nil for nothing. It may say it alone
+// and with the names of its owner: of both the newest counts, and each restricts. A
+// later word that is silent about the end or the flags, such as one that appoints who
+// may revoke the key, changes neither.
+func (o *pgpOwner) present(now time.Time) *pgpSignature {
+	var withName []*pgpSignature
 	for _, id := range o.ids {
 		if id.good(now) {
-			all = append(all, id.signed)
+			withName = append(withName, id.signed)
 		}
 	}
+	named, alone := newest(withName, now), newest(o.self, now)
+	if named == nil || alone == nil {
+		return cmp.Or(named, alone)
+	}
+	both := *named
+	if alone.keyExpires > 0 && (both.keyExpires == 0 || alone.keyExpires < both.keyExpires) {
+		both.keyExpires = alone.keyExpires
+	}
+	switch {
+	case alone.flagged && both.flagged:
+		both.flags &= alone.flags
+	case alone.flagged:
+		both.flags, both.flagged = alone.flags, true
+	}
+	return &both
+}
+
+// newest is the newest of them that holds, nil for none.
+func newest(all []*pgpSignature, now time.Time) (found *pgpSignature) {
 	for _, s := range all {
-		if !s.endedBy(now) && (newest == nil || s.created.After(newest.created)) {
-			newest = s
+		if !s.endedBy(now) && (found == nil || s.created.After(found.created)) {
+			found = s
 		}
 	}
-	return newest
+	return found
 }
 
 func (i pgpID) good(now time.Time) bool {

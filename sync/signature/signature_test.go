@@ -199,7 +199,7 @@ func FuzzPackets(f *testing.F) {
 	}
 	f.Add(body)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		readOwners(body)
+		new(ringReader).block(body)
 		if p, _, err := nextPacket(body); err == nil {
 			if s, err := readSignature(p.body); err == nil {
 				for _, key := range k.pgp[0].keys() {
