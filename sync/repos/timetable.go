@@ -119,7 +119,7 @@ func (t *timetable) next(k Key) time.Time {
 }
 
 // take takes the first entry off that is due at now. Otherwise wait is how long
-// the first one has still to wait, below zero for none at all.
+// the first one has still to wait, for company too, below zero for none at all.
 func (t *timetable) take(now time.Time) (k Key, ok bool, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,10 +128,24 @@ func (t *timetable) take(now time.Time) (k Key, ok bool, wait time.Duration) {
 	}
 	e := t.entries[0]
 	if wait = e.at.Sub(now); wait > 0 {
-		return Key{}, false, wait
+		return Key{}, false, wait + t.inPair(e.at)
 	}
 	heap.Pop(&t.entries)
 	return e.key, true, 0
+}
+
+// inPair is how much longer an entry waits so that the next one goes with it: that a
+// process wakes which has nothing else to do is a large part of what a look costs.
+// Nobody waits in vain, or longer than longestGap. t.mu is held.
+func (t *timetable) inPair(at time.Time) time.Duration {
+	later := longestGap + 1
+	for _, e := range t.entries[1:min(3, len(t.entries))] { // of a heap, one of these is the next
+		later = min(later, e.at.Sub(at))
+	}
+	if later > longestGap {
+		return 0
+	}
+	return later
 }
 
 // longestGap bounds what the pace costs a few Repositories.
@@ -162,7 +176,12 @@ func (t *timetable) run(ctx context.Context, due func(Key)) {
 		switch {
 		case ok:
 			due(k)
-			timer.Reset(t.gap())
+			rest := t.gap()
+			if k, ok, _ := t.take(time.Now()); ok { // see inPair
+				due(k)
+				rest *= 2
+			}
+			timer.Reset(rest)
 			alarm, changed = timer.C, nil // the pace holds, whatever comes
 		case wait >= 0:
 			timer.Reset(wait)
