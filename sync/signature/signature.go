@@ -59,7 +59,7 @@ func KindOf(err error) Kind {
 
 // Claim is what is said about a text by who hands it in.
 type Claim struct {
-	Made time.Time // by the committer or tagger, as the text says
+	Made time.Time // by the committer or tagger, as the text says; zero = it does not
 	Now  time.Time // by a clock that can be trusted
 	// Principals, if any, are the persons of whom the key has to be that of one,
 	// such as mail addresses.

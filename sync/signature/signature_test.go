@@ -110,6 +110,20 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestNoTime: a text that does not say when it was made is in no span of time.
+func TestNoTime(t *testing.T) {
+	text, signature := tagged(t, "ssh-ed25519.tag")
+	for list, want := range map[string]Kind{"allowed_signers": "", "allowed_signers.before": Expired, "allowed_signers.after": TooEarly} {
+		k, err := ParseKeys(map[string][]byte{AllowedSigners: fixture(t, list)}, "testdata")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Verify(text, signature, Claim{Now: time.Now()}); KindOf(err) != want {
+			t.Errorf("%s: %v, want %q", list, err, want)
+		}
+	}
+}
+
 // TestDigest changes with the keys and their names, and with nothing else.
 func TestDigest(t *testing.T) {
 	seen := map[string]string{}
