@@ -371,7 +371,7 @@ func TestLFSRefusals(t *testing.T) {
 		}), Auth, "not good any more", 2},
 		{"download 401", gets(func(w http.ResponseWriter) { w.WriteHeader(401) }), nil, Auth, "not good any more", 2},
 		{"download 500", gets(func(w http.ResponseWriter) { w.WriteHeader(500) }), nil, Unreachable, "500", 1},
-		{"echo", gets(func(w http.ResponseWriter) { http.Error(w, "wrong key key-of-the-answer", 502) }), nil, Unreachable, "wrong key", 1},
+		{"echo", gets(func(w http.ResponseWriter) { http.Error(w, "wrong key key-of-the-answer", http.StatusBadGateway) }), nil, Unreachable, "wrong key", 1},
 		{"other content", gets(func(w http.ResponseWriter) { io.WriteString(w, "imagE") }), nil, Corrupt, "SHA-256", 1},
 		{"too short", gets(func(w http.ResponseWriter) { io.WriteString(w, "imag") }), nil, Corrupt, "4 bytes of 5", 1},
 		{"too much", gets(func(w http.ResponseWriter) { io.WriteString(w, "image and more") }), nil, TooLarge, "file in Git LFS", 1},
