@@ -14,6 +14,12 @@ func ReadPrivate(path string) ([]byte, error) { return readPrivate(os.Open, path
 
 // readPrivate is ReadPrivate of what open opens.
 func readPrivate(open func(string) (*os.File, error), name string) ([]byte, error) {
+	return readChecked(open, name, checkPrivate)
+}
+
+// readChecked reads a regular file of at most 1 MiB that passes a check of its
+// owner and mode.
+func readChecked(open func(string) (*os.File, error), name string, check func(string, os.FileInfo) error) ([]byte, error) {
 	f, err := open(name)
 	if err != nil {
 		return nil, err
@@ -26,7 +32,7 @@ func readPrivate(open func(string) (*os.File, error), name string) ([]byte, erro
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
-	if err := checkPrivate(name, info); err != nil {
+	if err := check(name, info); err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -200,27 +199,5 @@ func (t *Trust) in(place string) (*Trust, error) {
 
 // readPublic reads a file of at most 1 MiB that nobody but its owner may write to.
 func readPublic(open func(string) (*os.File, error), name string) ([]byte, error) {
-	f, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
-	if err := checkOwned(name, info); err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxValue:
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxValue)
-	}
-	return data, nil
+	return readChecked(open, name, checkOwned)
 }
