@@ -47,6 +47,14 @@ func (s *Server) Mark(t testing.TB) Mark {
 	return Mark(info.Size())
 }
 
+// Settle waits until all writes that the server has begun are in the log of
+// requests. Who learned of a write by a watch calls it before Mark or Requests: a
+// watch may be ahead of the answer to the write.
+func (s *Server) Settle(t testing.TB) {
+	t.Helper()
+	s.control(t, http.MethodPost, "/settle", struct{}{}, nil)
+}
+
 // requests returns what was answered since the mark, in the order of the
 // answers, without the server's own requests to itself.
 func (s *Server) requests(t testing.TB, since Mark) []Request {

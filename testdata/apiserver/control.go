@@ -14,6 +14,7 @@ import (
 // serveControl takes the commands of the test on loopback until ctx ends:
 //
 //	POST /compact            etcd forgets all versions but the newest
+//	POST /settle             returns when the writes under way are in the log of requests
 //	PUT  /faults   [fault]   requests that go wrong from now on, instead of those of before
 //	PUT  /clock    "1h"      how far the Date of every answer is ahead; "" = answers have none
 //	PUT  /proxies  proxy     makes a proxy, or gives one its new state
@@ -27,6 +28,7 @@ func (s *server) serveControl(ctx context.Context) error {
 	s.controlURL = "http://" + ln.Addr().String()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /compact", command(func(ctx context.Context, _ struct{}) (any, error) { return struct{}{}, s.compact(ctx) }))
+	mux.HandleFunc("POST /settle", command(func(ctx context.Context, _ struct{}) (any, error) { return struct{}{}, s.requests.settle(ctx) }))
 	mux.HandleFunc("PUT /faults", command(func(_ context.Context, f []fault) (any, error) { s.faults.set(f); return struct{}{}, nil }))
 	mux.HandleFunc("PUT /clock", command(func(_ context.Context, ahead string) (any, error) {
 		if ahead == "" {

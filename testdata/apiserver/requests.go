@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,8 +20,10 @@ import (
 type requestLog struct {
 	token string // of the administrator, see userOf
 
-	mu   sync.Mutex // one line at a time
+	mu   sync.Mutex // one line at a time; guards what follows
 	file *os.File   // nil: nothing is written
+	// open holds the writes that are not answered yet; each channel is closed by its end.
+	open map[*recorder]chan struct{}
 }
 
 // requestLine is one request. Began is the time when it came and At that of the
@@ -44,7 +49,7 @@ func openRequestLog(path, token string) (*requestLog, error) {
 		return &requestLog{}, nil
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return &requestLog{file: f, token: token}, err
+	return &requestLog{file: f, token: token, open: map[*recorder]chan struct{}{}}, err
 }
 
 // Close closes the file. Requests that come later are not logged.
@@ -67,9 +72,42 @@ func (l *requestLog) wrap(h http.Handler) http.Handler {
 		rec := &recorder{ResponseWriter: w, log: l, line: l.line(r)}
 		if r.Method != http.MethodGet && r.Body != nil {
 			r.Body = tee{io.TeeReader(r.Body, &rec.body), r.Body}
+			defer l.enter(rec)()
 		}
 		h.ServeHTTP(responsewriter.WrapForHTTP1Or2(rec), r)
 	})
+}
+
+// enter notes that a write is under way until the function that it returns is
+// called.
+func (l *requestLog) enter(rec *recorder) func() {
+	done := make(chan struct{})
+	l.mu.Lock()
+	l.open[rec] = done
+	l.mu.Unlock()
+	return func() {
+		l.mu.Lock()
+		delete(l.open, rec)
+		l.mu.Unlock()
+		close(done)
+	}
+}
+
+// settle waits until all writes that are under way now are in the file. A watch
+// shows what a write has done before its answer begins, so who has seen the
+// effect may find no line of it yet.
+func (l *requestLog) settle(ctx context.Context) error {
+	l.mu.Lock()
+	open := slices.Collect(maps.Values(l.open))
+	l.mu.Unlock()
+	for _, done := range open {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 func (l *requestLog) line(r *http.Request) requestLine {

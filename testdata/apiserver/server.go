@@ -18,6 +18,7 @@ type server struct {
 	etcd       *embed.Etcd
 	access     *access
 	faults     *faults
+	requests   *requestLog
 	proxies    *proxies
 	discovery  discovery.GroupManager
 	loopback   *rest.Config // the administrator inside the process, never denied anything
@@ -58,7 +59,7 @@ func start(ctx context.Context, o options) (_ *server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, log.Close, s.proxies.stop)
-	s.faults = newFaults(log)
+	s.requests, s.faults = log, newFaults(log)
 
 	s.access = &access{token: o.Token, deny: o.Deny}
 	if s.access.sign, err = newSigner(o.SignToken, o.SignTTL); err != nil {
