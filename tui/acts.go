@@ -82,9 +82,8 @@ func (s State) pullFull() (State, Outcome) {
 	if why := s.refuse(ok); why != "" {
 		return s.say(why, true), Outcome{}
 	}
-	s.ask = &question{text: "Pull everything of " + name + "? Each object is compared, what differs is written.",
-		action: Action{Verb: PullFull, Namespace: namespace, Name: name}, done: "full pull of " + name + " asked for"}
-	return s, Outcome{}
+	return s.ask(question{text: "Pull everything of " + name + "? Each object is compared, what differs is written.",
+		action: Action{Verb: PullFull, Namespace: namespace, Name: name}, done: "full pull of " + name + " asked for"}), Outcome{}
 }
 
 // suspend has the agent leave a repository alone, or take it up again.
@@ -104,9 +103,8 @@ func (s State) suspend() (State, Outcome) {
 		act.Verb = Resume
 		return s.say("resume of "+name+" asked for", false), Outcome{Action: &act}
 	}
-	s.ask = &question{text: fmt.Sprintf("Suspend %s on this agent for %s? Until then, or until s is pressed again, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", name, view.Age(SuspendFor)),
-		action: act, done: "suspension of " + name + " asked for"}
-	return s, Outcome{}
+	return s.ask(question{text: fmt.Sprintf("Suspend %s on this agent for %s? Until then, or until s is pressed again, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", name, view.Age(SuspendFor)),
+		action: act, done: "suspension of " + name + " asked for"}), Outcome{}
 }
 
 func (s State) cancel() (State, Outcome) {
@@ -124,8 +122,7 @@ func (s State) cancel() (State, Outcome) {
 	if j.Owner == "other" {
 		text = "Cancel " + j.Name + ", which another agent runs? It is asked to stop; what it has written stays."
 	}
-	s.ask = &question{text: text, action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "cancel of " + j.Name + " asked for"}
-	return s, Outcome{}
+	return s.ask(question{text: text, action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "cancel of " + j.Name + " asked for"}), Outcome{}
 }
 
 func (s State) retry() (State, Outcome) {
@@ -148,8 +145,7 @@ func (s State) retry() (State, Outcome) {
 	if why != "" {
 		return s.say(why, true), Outcome{}
 	}
-	s.ask = &question{text: text, action: Action{Verb: Retry, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "retry of " + j.Name + " asked for"}
-	return s, Outcome{}
+	return s.ask(question{text: text, action: Action{Verb: Retry, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "retry of " + j.Name + " asked for"}), Outcome{}
 }
 
 // rests says that a job waits for its next attempt.
@@ -175,8 +171,7 @@ func (s State) quit() (State, Outcome) {
 	if s.Source != Standalone || s.Snap.Agent.Claims == 0 {
 		return s, Outcome{Quit: true}
 	}
-	s.ask = &question{quit: true, text: view.Plural(s.Snap.Agent.Claims, "job") + " running in this process. Quit? What is running is given back and goes on at the next start, here or elsewhere."}
-	return s, Outcome{}
+	return s.ask(question{quit: true, text: view.Plural(s.Snap.Agent.Claims, "job") + " running in this process. Quit? What is running is given back and goes on at the next start, here or elsewhere."}), Outcome{}
 }
 
 // refuse says why nothing can be asked for now; "" means it can.

@@ -8,6 +8,18 @@ import (
 	"limpet/sync/view"
 )
 
+var detailFace = face{
+	under: screenJobs, draw: (*painter).jobDetail,
+	hints: func(p *painter) [][2]string {
+		return [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"p", "pull"}, {"x", "cancel"}}
+	},
+	move: func(s State, by int) State {
+		j, _ := s.job()
+		s.scroll = min(max(s.scroll-by, 0), max(len(j.Log)-1, 0))
+		return s
+	},
+}
+
 // jobDetail is one job over the whole body: head, summary, errors, log.
 func (p *painter) jobDetail(x, y, w, h int) {
 	j, live := p.s.job()

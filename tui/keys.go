@@ -1,74 +1,113 @@
 package tui
 
-import "limpet/sync/view"
+import (
+	"context"
+
+	"limpet/sync/view"
+)
 
 // Outcome is what a key leads to besides the next state.
 type Outcome struct {
 	Quit   bool
 	Action *Action
+	Lookup Lookup
 }
 
-// binding is one line of the key table. The help screen and the hint line are
-// made from it, so they cannot promise what no key does.
+// Lookup asks the source for something that is not in the picture. It runs
+// beside the screen, with ctx that ends with the dashboard or after lookupTimeout;
+// the function that it returns takes the answer into the state, which may have
+// changed since.
+type Lookup func(ctx context.Context, src Source) func(State) State
+
+// binding is one line of the key table. The help screen and the palette are made
+// from it, so they cannot promise what no key does.
 type binding struct {
 	keys  []string
 	label string // shown in help
 	text  string
-	group string // MOVE, VIEW, ACT, APP
+	group string
 	do    func(State) (State, Outcome)
+	on    []screen // where it works; empty = everywhere
+}
+
+// groups are the heads of the help, in their order.
+var groups = []string{"MOVE", "VIEW", "ACT", "APP"}
+
+// here says that the key works on the present screen.
+func (b binding) here(s State) bool {
+	for _, on := range b.on {
+		if on == s.screen {
+			return true
+		}
+	}
+	return len(b.on) == 0
 }
 
 var bindings []binding
 
-func init() {
-	same := func(f func(State) State) func(State) (State, Outcome) {
-		return func(s State) (State, Outcome) { return f(s), Outcome{} }
+// same makes a binding's function of one that asks for nothing.
+func same(f func(State) State) func(State) (State, Outcome) {
+	return func(s State) (State, Outcome) { return f(s), Outcome{} }
+}
+
+func moves(by int) func(State) (State, Outcome) {
+	return same(func(s State) State { return s.move(by) })
+}
+
+// keyTable makes the bindings: the keys of the frame and one for each tab.
+func keyTable() []binding {
+	table := []binding{
+		{keys: []string{"up", "k"}, label: "up k", text: "row up", group: "MOVE", do: moves(-1)},
+		{keys: []string{"down", "j"}, label: "down j", text: "row down", group: "MOVE", do: moves(1)},
+		{keys: []string{"pgup", "ctrl+u"}, label: "pgup ^u", text: "page up", group: "MOVE", do: moves(-10)},
+		{keys: []string{"pgdown", "ctrl+d"}, label: "pgdn ^d", text: "page down", group: "MOVE", do: moves(10)},
+		{keys: []string{"home", "g"}, label: "home g", text: "first row", group: "MOVE", do: moves(-1 << 30)},
+		{keys: []string{"end", "G", "shift+g"}, label: "end G", text: "last row", group: "MOVE", do: moves(1 << 30)},
+		{keys: []string{"enter"}, label: "enter", text: "open", group: "VIEW", do: same(State.open)},
+		{keys: []string{"esc", "backspace"}, label: "esc", text: "back", group: "VIEW", do: same(State.leave)},
+		{keys: []string{"["}, label: "[", text: "the place before", group: "VIEW", do: same(State.backward)},
+		{keys: []string{"]"}, label: "]", text: "the place after", group: "VIEW", do: same(State.forward)},
 	}
-	bindings = []binding{
-		{[]string{"up", "k"}, "up k", "row up", "MOVE", same(func(s State) State { return s.move(-1) })},
-		{[]string{"down", "j"}, "down j", "row down", "MOVE", same(func(s State) State { return s.move(1) })},
-		{[]string{"pgup", "ctrl+u"}, "pgup ^u", "page up", "MOVE", same(func(s State) State { return s.move(-10) })},
-		{[]string{"pgdown", "ctrl+d"}, "pgdn ^d", "page down", "MOVE", same(func(s State) State { return s.move(10) })},
-		{[]string{"home", "g"}, "home g", "first row", "MOVE", same(func(s State) State { return s.move(-1 << 30) })},
-		{[]string{"end", "G", "shift+g"}, "end G", "last row", "MOVE", same(func(s State) State { return s.move(1 << 30) })},
-		{[]string{"enter"}, "enter", "open", "VIEW", same(State.open)},
-		{[]string{"esc", "backspace"}, "esc", "back", "VIEW", same(State.leave)},
-		{[]string{"1"}, "1", "overview", "VIEW", same(func(s State) State { s.screen = screenOverview; return s })},
-		{[]string{"2"}, "2", "jobs", "VIEW", same(func(s State) State { s.screen, s.focus = screenJobs, paneJobs; return s })},
-		{[]string{"3"}, "3", "repositories", "VIEW", same(func(s State) State { s.screen, s.focus = screenRepos, paneRepos; return s })},
-		{[]string{"tab", "shift+tab"}, "tab", "other pane", "VIEW", same(State.switchPane)},
-		{[]string{"/"}, "/", "filter", "VIEW", same(func(s State) State { s.typing = true; return s })},
-		{[]string{"p"}, "p", "pull what changed", "ACT", State.pull},
-		{[]string{"P", "shift+p"}, "P", "pull everything (asks)", "ACT", State.pullFull},
-		{[]string{"x"}, "x", "cancel the job (asks)", "ACT", State.cancel},
-		{[]string{"r"}, "r", "retry the job (asks)", "ACT", State.retry},
-		{[]string{"s"}, "s", "suspend (asks), resume", "ACT", State.suspend},
-		{[]string{"a"}, "a", "ASCII or glyphs", "APP", same(func(s State) State { s.Caps.ASCII = !s.Caps.ASCII; return s })},
-		{[]string{"T", "shift+t"}, "T", "next theme", "APP", same(func(s State) State { s.Caps.Theme++; return s })},
-		{[]string{"?"}, "?", "this help", "APP", same(func(s State) State { s.help = true; return s })},
-		{[]string{"q", "ctrl+c"}, "q", "quit", "APP", State.quit},
+	for _, of := range tabsOf() {
+		table = append(table, binding{keys: []string{faces[of].tab}, label: faces[of].tab, text: faces[of].name, group: "VIEW",
+			do: same(func(s State) State { return s.visit(of) })})
 	}
+	return append(table, []binding{
+		{keys: []string{"tab", "shift+tab"}, label: "tab", text: "other pane", group: "VIEW", do: same(State.switchPane)},
+		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", do: same(func(s State) State { s.typing = true; return s })},
+		{keys: []string{"p"}, label: "p", text: "pull what changed", group: "ACT", do: State.pull},
+		{keys: []string{"P", "shift+p"}, label: "P", text: "pull everything (asks)", group: "ACT", do: State.pullFull},
+		{keys: []string{"x"}, label: "x", text: "cancel the job (asks)", group: "ACT", do: State.cancel},
+		{keys: []string{"r"}, label: "r", text: "retry the job (asks)", group: "ACT", do: State.retry},
+		{keys: []string{"s"}, label: "s", text: "suspend (asks), resume", group: "ACT", do: State.suspend},
+		{keys: []string{"a"}, label: "a", text: "ASCII or glyphs", group: "APP", do: same(func(s State) State { s.Caps.ASCII = !s.Caps.ASCII; return s })},
+		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", do: same(func(s State) State { s.Caps.Theme++; return s })},
+		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.over = help{}; return s })},
+		{keys: []string{"q", "ctrl+c"}, label: "q", text: "quit", group: "APP", do: State.quit},
+	}...)
 }
 
 // Key returns the state after a key press. It is pure. The name of a key is
 // that of Bubble Tea: "enter", "ctrl+d", "G"; text is what it types, if it does.
 func (s State) Key(name, text string) (State, Outcome) {
 	s.toast = ""
-	switch {
-	case name == "ctrl+c" && s.ask != nil && s.ask.quit:
-		return s, Outcome{Quit: true} // twice: no more questions
-	case name == "ctrl+c":
-		s.ask, s.help, s.typing = nil, false, false
+	if name == "ctrl+c" {
+		if q, ok := s.asked(); ok && q.quit {
+			return s, Outcome{Quit: true} // twice: no more questions
+		}
+		s.over, s.typing = nil, false
 		return s.quit()
-	case s.ask != nil:
-		return s.answer(name)
-	case s.help:
-		s.help = false
-		return s, Outcome{}
+	}
+	switch {
+	case s.over != nil:
+		return s.over.key(s, name, text)
 	case s.typing:
 		return s.typeFilter(name, text), Outcome{}
 	}
 	for _, b := range bindings {
+		if !b.here(s) {
+			continue
+		}
 		for _, k := range b.keys {
 			if k == name {
 				return b.do(s)
@@ -78,36 +117,20 @@ func (s State) Key(name, text string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-// answer takes y for yes and everything but Enter for no.
-func (s State) answer(name string) (State, Outcome) {
-	switch name {
-	case "enter":
-		return s, Outcome{}
-	case "y", "Y", "shift+y":
-		asked := *s.ask
-		s.ask = nil
-		if asked.quit {
-			return s, Outcome{Quit: true}
-		}
-		return s.say(asked.done, false), Outcome{Action: &asked.action}
-	}
-	s.ask = nil
-	return s, Outcome{}
-}
-
 func (s State) typeFilter(name, text string) State {
 	before := s
+	filter := &s.filters[s.screen]
 	switch name {
 	case "enter":
 		s.typing = false
 	case "esc":
-		s.typing, s.filter = false, ""
+		s.typing, *filter = false, ""
 	case "backspace":
-		if r := []rune(s.filter); len(r) > 0 {
-			s.filter = string(r[:len(r)-1])
+		if r := []rune(*filter); len(r) > 0 {
+			*filter = string(r[:len(r)-1])
 		}
 	default:
-		s.filter += view.Clean(text)
+		*filter += view.Clean(text)
 	}
 	s.jobUID = follow(s.jobUID, keysOf(before.jobs(), jobKey), keysOf(s.jobs(), jobKey))
 	s.repoKey = follow(s.repoKey, keysOf(before.repos(), repoKey), keysOf(s.repos(), repoKey))
@@ -115,16 +138,20 @@ func (s State) typeFilter(name, text string) State {
 }
 
 func (s State) move(by int) State {
-	switch {
-	case s.screen == screenRepo: // there is one
-	case s.screen == screenDetail:
-		j, _ := s.job()
-		s.scroll = min(max(s.scroll-by, 0), max(len(j.Log)-1, 0))
-	case s.listed() == paneRepos:
-		s.repoKey = step(s.repoKey, keysOf(s.repos(), repoKey), by)
-	default:
-		s.jobUID = step(s.jobUID, keysOf(s.jobs(), jobKey), by)
+	if f := faces[s.screen].move; f != nil {
+		return f(s, by)
 	}
+	return s
+}
+
+// moveJobs and moveRepos move the cursor of a list.
+func (s State) moveJobs(by int) State {
+	s.jobUID = step(s.jobUID, keysOf(s.jobs(), jobKey), by)
+	return s
+}
+
+func (s State) moveRepos(by int) State {
+	s.repoKey = step(s.repoKey, keysOf(s.repos(), repoKey), by)
 	return s
 }
 
@@ -132,13 +159,7 @@ func step(cursor string, keys []string, by int) string {
 	if len(keys) == 0 {
 		return ""
 	}
-	at := 0
-	for i, k := range keys {
-		if k == cursor {
-			at = i
-		}
-	}
-	return keys[min(max(at+by, 0), len(keys)-1)]
+	return keys[min(max(indexOf(cursor, keys)+by, 0), len(keys)-1)]
 }
 
 // listed is the list that keys move in.
@@ -157,60 +178,52 @@ func (s State) switchPane() State {
 	case screenOverview:
 		s.focus = 1 - s.focus
 	case screenJobs:
-		s.screen, s.focus = screenRepos, paneRepos
+		return s.visit(screenRepos)
 	case screenRepos:
-		s.screen, s.focus = screenJobs, paneJobs
+		return s.visit(screenJobs)
 	}
 	return s
 }
 
-// open shows what is under the cursor; in the detail of a repository, its present
-// job.
+// open shows what is under the cursor.
 func (s State) open() State {
-	uid := s.jobUID
-	switch {
-	case s.screen == screenRepo:
-		if uid = s.jobOf(s.repoSeen); uid == "" {
-			return s.say("this repository has no job now; p starts a pull", false)
-		}
-	case s.screen != screenDetail && s.listed() == paneRepos:
-		for _, r := range s.repos() {
-			if repoKey(r) == s.repoKey {
-				s.repoBack, s.screen, s.repoSeen = s.screen, screenRepo, r
-			}
-		}
-		return s
+	if f := faces[s.screen].open; f != nil {
+		return f(s)
 	}
+	return s
+}
+
+// openJob and openRepo show the one under the cursor of a list.
+func (s State) openJob() State { return s.goJob(s.jobUID) }
+
+func (s State) goJob(uid string) State {
 	for _, j := range s.Snap.Jobs {
-		if j.UID == uid && s.screen != screenDetail {
-			s.back, s.screen, s.detail, s.last, s.scroll = s.screen, screenDetail, uid, j, 0
+		if j.UID == uid {
+			to := s.visit(screenDetail)
+			to.detail, to.last, to.scroll = uid, j, 0
+			return to
 		}
 	}
 	return s
 }
 
-// jobOf is the UID of the present job of a repository, "" when there is none.
-func (s State) jobOf(r view.Repo) string {
-	for _, j := range s.Snap.Jobs {
-		if j.Namespace == r.Namespace && j.Repository == r.Name {
-			return j.UID
+func (s State) openRepo() State {
+	for _, r := range s.repos() {
+		if repoKey(r) == s.repoKey {
+			to := s.visit(screenRepo)
+			to.repoSeen = r
+			return to
 		}
 	}
-	return ""
+	return s
 }
 
-// leave undoes one thing: the filter first, then the screen.
-func (s State) leave() State {
-	switch {
-	case s.screen == screenDetail:
-		s.screen = s.back
-	case s.screen == screenRepo:
-		s.screen = s.repoBack
-	case s.filter != "":
-		s.filter = ""
-		s = s.Show(s.Snap)
-	default:
-		s.screen = screenOverview
+// openRepoJob shows the present job of the repository in the detail.
+func (s State) openRepoJob() State {
+	for _, j := range s.Snap.Jobs {
+		if j.Namespace == s.repoSeen.Namespace && j.Repository == s.repoSeen.Name {
+			return s.goJob(j.UID)
+		}
 	}
-	return s
+	return s.say("this repository has no job now; p starts a pull", false)
 }

@@ -8,6 +8,11 @@ import (
 	"limpet/sync/view"
 )
 
+// open says that a question waits for its answer, and text what it asks.
+func open(s State) bool { _, ok := s.asked(); return ok }
+
+func text(s State) string { q, _ := s.asked(); return q.text }
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), Caps{})
@@ -20,15 +25,15 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("P asks first and Enter decides nothing", func(t *testing.T) {
 		asked, out := s.Key("P", "P")
-		if out.Action != nil || asked.ask == nil {
+		if out.Action != nil || !open(asked) {
 			t.Fatal("P must ask")
 		}
 		still, out := asked.Key("enter", "")
-		if out.Action != nil || still.ask == nil {
+		if out.Action != nil || !open(still) {
 			t.Error("Enter must leave the question open")
 		}
 		no, out := still.Key("n", "n")
-		if out.Action != nil || no.ask != nil {
+		if out.Action != nil || open(no) {
 			t.Error("n must end the question without an action")
 		}
 		_, out = still.Key("y", "y")
@@ -48,7 +53,7 @@ func TestKeys(t *testing.T) {
 		alone.Source = Standalone
 		for _, keys := range [][]string{{"q", "y"}, {"ctrl+c", "ctrl+c"}, {"q", "ctrl+c"}, {"?", "ctrl+c", "y"}} {
 			at := press(alone, keys[:len(keys)-1]...)
-			if at.ask == nil {
+			if !open(at) {
 				t.Fatalf("%v: no question", keys)
 			}
 			if _, out := at.Key("n", "n"); out.Quit || out.Action != nil {
@@ -66,8 +71,8 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("the job of another agent is cancelled there", func(t *testing.T) {
 		at := press(s, "down", "down", "down", "x")
-		if at.ask == nil || !strings.Contains(at.ask.text, "another agent") {
-			t.Fatalf("the question does not say so: %+v", at.ask)
+		if !open(at) || !strings.Contains(text(at), "another agent") {
+			t.Fatalf("the question does not say so: %+v", at.over)
 		}
 		if _, out := at.Key("y", "y"); out.Action == nil || out.Action.Verb != Cancel || out.Action.Name != "team-dash-pr-481" {
 			t.Errorf("got %+v", out.Action)
@@ -76,7 +81,7 @@ func TestKeys(t *testing.T) {
 	t.Run("a job that is done is not cancelled", func(t *testing.T) {
 		unsent := lives()
 		for _, keys := range [][]string{{"x"}, {"down", "down", "x"}} {
-			if at := press(shown(&unsent, Caps{}), keys...); at.ask != nil || at.toast == "" {
+			if at := press(shown(&unsent, Caps{}), keys...); open(at) || at.toast == "" {
 				t.Errorf("%v: want a refusal that says why", keys)
 			}
 		}
@@ -92,10 +97,10 @@ func TestKeys(t *testing.T) {
 			{[]string{"down", "down", "enter", "r"}, "y7c1", "a new job"},
 		} {
 			at := press(shown(&lives, Caps{}), tt.keys...)
-			if at.ask == nil || !strings.Contains(at.ask.text, tt.says) {
-				t.Fatalf("%v: the question does not say %q: %+v, %s", tt.keys, tt.says, at.ask, at.toast)
+			if !open(at) || !strings.Contains(text(at), tt.says) {
+				t.Fatalf("%v: the question does not say %q: %+v, %s", tt.keys, tt.says, at.over, at.toast)
 			}
-			if still, out := at.Key("enter", ""); out.Action != nil || still.ask == nil {
+			if still, out := at.Key("enter", ""); out.Action != nil || !open(still) {
 				t.Errorf("%v: Enter must leave the question open", tt.keys)
 			}
 			said, out := at.Key("y", "y")
@@ -113,7 +118,7 @@ func TestKeys(t *testing.T) {
 			"nothing is selected":  press(s, "3", "r"),
 			"nothing is sent, and": press(func() State { down := lives; down.API.Up = false; return shown(&down, Caps{}) }(), "down", "r"),
 		} {
-			if at.ask != nil || !strings.Contains(at.toast, why) {
+			if open(at) || !strings.Contains(at.toast, why) {
 				t.Errorf("want a refusal that says %q, got %q", why, at.toast)
 			}
 		}
@@ -175,7 +180,7 @@ func TestKeys(t *testing.T) {
 			t.Fatalf("filter lets %d jobs through, want 2", len(at.jobs()))
 		}
 		at = press(at, "esc")
-		if at.filter != "" || at.screen != screenJobs {
+		if at.filter() != "" || at.screen != screenJobs {
 			t.Error("the first Esc must clear the filter and stay")
 		}
 		if at = press(at, "esc"); at.screen != screenOverview {
@@ -185,8 +190,8 @@ func TestKeys(t *testing.T) {
 	t.Run("s asks before it suspends and resumes at once", func(t *testing.T) {
 		for _, keys := range [][]string{{"3", "down", "s"}, {"3", "down", "enter", "s"}, {"2", "end", "s"}} {
 			at := press(s, keys...)
-			if at.ask == nil || !strings.Contains(at.ask.text, "Suspend lab-east on this agent for 24h?") || !strings.Contains(at.ask.text, "not pulled") {
-				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.ask, at.toast)
+			if !open(at) || !strings.Contains(text(at), "Suspend lab-east on this agent for 24h?") || !strings.Contains(text(at), "not pulled") {
+				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.over, at.toast)
 			}
 			for _, key := range []string{"enter", "n", "s", "esc"} {
 				if _, out := at.Key(key, key); out.Action != nil {
@@ -202,11 +207,11 @@ func TestKeys(t *testing.T) {
 		snap.Repos[1].Suspended = true
 		at := press(shown(snap, Caps{}), "3", "down")
 		after, out := at.Key("s", "s")
-		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); out.Action == nil || *out.Action != want || after.ask != nil {
+		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); out.Action == nil || *out.Action != want || open(after) {
 			t.Errorf("a suspended one: got %+v, want %+v", out.Action, want)
 		}
 		snap.API.Up = false
-		if got, out := shown(snap, Caps{}).Key("s", "s"); out.Action != nil || got.ask != nil || got.toast == "" {
+		if got, out := shown(snap, Caps{}).Key("s", "s"); out.Action != nil || open(got) || got.toast == "" {
 			t.Error("the API is away: want a refusal that says why")
 		}
 	})
@@ -216,7 +221,7 @@ func TestKeys(t *testing.T) {
 			t.Fatalf("screen %d shows %q", at.screen, r.Name)
 		}
 		at = press(at, "x")
-		if at.ask != nil {
+		if open(at) {
 			t.Error("x must not cancel a job that is not shown")
 		}
 		job := press(at, "enter")
@@ -240,6 +245,35 @@ func TestKeys(t *testing.T) {
 		}
 		if got, out := at.Key("p", "p"); out.Action != nil || got.toast == "" {
 			t.Error("what is gone is not pulled")
+		}
+	})
+	t.Run("[ and ] walk the places, with the jobs that they showed", func(t *testing.T) {
+		at := press(s, "enter", "2", "down", "down", "enter", "3", "[")
+		if j, _ := at.job(); at.screen != screenDetail || j.UID != "q0p4" {
+			t.Fatalf("screen %d shows %q", at.screen, j.UID)
+		}
+		at = press(at, "[", "[")
+		if j, _ := at.job(); at.screen != screenDetail || j.UID != "5c1e9c54" {
+			t.Fatalf("two before: screen %d shows %q", at.screen, j.UID)
+		}
+		if at = press(at, "[", "["); at.screen != screenOverview {
+			t.Errorf("the first place is %d", at.screen)
+		}
+		at = press(at, "]", "]", "]", "]", "]")
+		if at.screen != screenRepos || len(at.ahead) != 0 {
+			t.Errorf("the last place is %d", at.screen)
+		}
+		if at = press(at, "[", "1", "]"); at.screen != screenOverview {
+			t.Error("a new place must end the way forward")
+		}
+	})
+	t.Run("each screen keeps its filter", func(t *testing.T) {
+		at := press(s, "2", "/", "e", "a", "s", "t", "enter", "3")
+		if at.filter() != "" || len(at.repos()) != 4 {
+			t.Errorf("the filter of the jobs holds on the repositories: %q", at.filter())
+		}
+		if at = press(at, "2"); at.filter() != "east" {
+			t.Errorf("it is lost on the way back: %q", at.filter())
 		}
 	})
 	t.Run("every key of the table does what help says without a picture", func(t *testing.T) {

@@ -17,10 +17,52 @@ const (
 	sideWidth  = 42
 )
 
+var overviewFace = face{
+	name: "overview", tab: "1", under: screenOverview,
+	title: func(State) string { return "Overview" },
+	draw:  (*painter).overview,
+	hints: func(p *painter) [][2]string {
+		if p.s.firstRun() {
+			return [][2]string{{"1 2 3", "screens"}}
+		}
+		return p.listHints()
+	},
+	move: func(s State, by int) State {
+		if s.focus == paneRepos {
+			return s.moveRepos(by)
+		}
+		return s.moveJobs(by)
+	},
+	open: func(s State) State {
+		if s.focus == paneRepos {
+			return s.openRepo()
+		}
+		return s.openJob()
+	},
+}
+
+var jobsFace = face{
+	name: "jobs", tab: "2", under: screenJobs,
+	title: func(s State) string { return fmt.Sprintf("Jobs %d", s.Snap.Counts.All()) },
+	draw:  func(p *painter, x, y, w, h int) { p.jobList(x, y, w, h, true) },
+	hints: (*painter).listHints, move: State.moveJobs, open: State.openJob,
+}
+
+// listHints are the keys of a list.
+func (p *painter) listHints() [][2]string {
+	if p.s.offline() {
+		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}}
+	}
+	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}}
+}
+
 // overview is the first screen: jobs, repositories and, where there is room,
 // the job under the cursor, the events and the agent.
-func (p *painter) overview(top, bottom int) {
-	h := bottom - top
+func (p *painter) overview(_, top, _, h int) {
+	if p.s.firstRun() {
+		p.welcome(top, top+h)
+		return
+	}
 	if p.w < 60 || h < 16 {
 		// One pane; Tab changes it.
 		if p.s.focus == paneRepos {
@@ -67,7 +109,7 @@ func jobsNote(counts view.Counts) string {
 func (p *painter) jobList(x, y, w, h int, focused bool) {
 	rows := p.s.jobs()
 	counts := p.s.Snap.Counts
-	if p.s.filter != "" {
+	if p.s.filter() != "" {
 		counts = view.Count(rows, p.s.Now)
 	}
 	note := jobsNote(counts)
@@ -108,7 +150,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 // hidden says how many live jobs the picture leaves out, and between which rows
 // they would stand: after the live ones, before those that have just ended.
 func (p *painter) hidden(rows []view.Job, counts view.Counts) (at, more int) {
-	if p.s.filter != "" {
+	if p.s.filter() != "" {
 		return len(rows), 0
 	}
 	for at < len(rows) && rows[at].Finished.IsZero() {
@@ -211,12 +253,12 @@ func (p *painter) lease(j view.Job) string {
 
 // noJobs says why the list is empty and what comes next.
 func (p *painter) noJobs() []string {
-	if p.s.filter != "" {
+	if p.s.filter() != "" {
 		seen := len(p.s.Snap.Jobs)
 		if all := p.s.Snap.Counts.All(); all > seen {
-			return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.", seen, all, p.s.filter)}
+			return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.", seen, all, p.s.filter())}
 		}
-		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter)}
+		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter())}
 	}
 	text := "No jobs."
 	var next time.Time
@@ -236,8 +278,8 @@ func (p *painter) noJobs() []string {
 }
 
 func (p *painter) noRepos() []string {
-	if p.s.filter != "" {
-		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter)}
+	if p.s.filter() != "" {
+		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter())}
 	}
 	if p.s.Snap.API.Embedded {
 		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}

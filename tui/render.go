@@ -65,29 +65,11 @@ func (p *painter) frame() {
 		p.tabs()
 	}
 	top, bottom := 2, p.h-2 // the body, bottom not included
-	switch p.s.screen {
-	case screenDetail:
-		p.jobDetail(0, top, p.w, bottom-top)
-	case screenRepo:
-		p.repoDetail(0, top, p.w, bottom-top)
-	case screenJobs:
-		p.jobList(0, top, p.w, bottom-top, true)
-	case screenRepos:
-		p.repoList(0, top, p.w, bottom-top, true)
-	default:
-		if p.s.firstRun() {
-			p.welcome(top, bottom)
-		} else {
-			p.overview(top, bottom)
-		}
-	}
+	faces[p.s.screen].draw(p, 0, top, p.w, bottom-top)
 	p.status(p.h - 2)
 	p.hints(p.h - 1)
-	switch {
-	case p.s.help:
-		p.helpBox()
-	case p.s.ask != nil:
-		p.askBox()
+	if p.s.over != nil {
+		p.s.over.draw(p)
 	}
 }
 
@@ -156,20 +138,12 @@ func (p *painter) apiState() (role, string) {
 }
 
 func (p *painter) tabs() {
-	tabs := []struct {
-		on   bool
-		text string
-	}{
-		{p.s.screen == screenOverview, "1 Overview"},
-		{p.s.screen == screenJobs || p.s.screen == screenDetail, fmt.Sprintf("2 Jobs %d", p.s.Snap.Counts.All())},
-		{p.s.screen == screenRepos || p.s.screen == screenRepo, fmt.Sprintf("3 Repos %d", len(p.s.Snap.Repos))},
-	}
 	x := 1
-	for _, t := range tabs {
-		if t.on {
-			x = p.put(x, 1, p.w, roleTitle, "["+t.text+"]")
+	for _, of := range tabsOf() {
+		if text := tabText(p.s, of); of == faces[p.s.screen].under {
+			x = p.put(x, 1, p.w, roleTitle, "["+text+"]")
 		} else {
-			x = p.put(x, 1, p.w, roleDim, " "+t.text+" ")
+			x = p.put(x, 1, p.w, roleDim, " "+text+" ")
 		}
 		x += 2
 	}
@@ -218,7 +192,7 @@ func (p *painter) status(y int) {
 	switch {
 	case s.typing:
 		x := p.put(1, y, p.w-2, roleKey, "/ ")
-		x = p.put(x, y, p.w-x-14, rolePlain, s.filter)
+		x = p.put(x, y, p.w-x-14, rolePlain, s.filter())
 		p.put(x, y, 1, roleCursor, " ")
 	case s.toast != "":
 		r := roleGood
@@ -230,7 +204,7 @@ func (p *painter) status(y int) {
 		p.put(1, y, p.w-2, roleBad, cut(s.Gone, p.w-2, p.g.more))
 	case s.Snap.Problem != "":
 		p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+s.Snap.Problem, p.w-2, p.g.more))
-	case s.filter != "":
+	case s.filter() != "":
 		p.put(1, y, p.w-2, roleWarn, cut(p.filterText(), p.w-2, p.g.more))
 	default:
 		if e, ok := lastTrouble(s.Snap.Events, s.Now); ok {
@@ -246,9 +220,9 @@ func (p *painter) status(y int) {
 func (p *painter) filterText() string {
 	s := p.s
 	if all := s.Snap.Counts.All(); all > len(s.Snap.Jobs) {
-		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter, len(s.jobs()), len(s.Snap.Jobs), all)
+		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), all)
 	}
-	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter, len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
+	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
 }
 
 // troubleFor is how long an error stays in the status line.
@@ -272,19 +246,15 @@ func eventLine(e view.Event) string {
 	return strings.TrimRight(line+" "+strings.TrimLeft(who+" "+e.Text, " "), " ")
 }
 
+// hints are the keys that are of use here. Help and quit, the last two, are always
+// there; what is before them goes first where there is no room.
 func (p *painter) hints(y int) {
-	hints := [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}, {"?", "help"}, {"q", "quit"}}
+	var hints [][2]string
 	switch {
 	case p.s.typing:
 		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}}
-	case p.s.screen == screenDetail:
-		hints = [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"p", "pull"}, {"x", "cancel"}, {"?", "help"}, {"q", "quit"}}
-	case p.s.screen == screenRepo:
-		hints = [][2]string{{"esc", "back"}, {"enter", "its job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"?", "help"}, {"q", "quit"}}
-	case p.s.screen == screenOverview && p.s.firstRun():
-		hints = [][2]string{{"1 2 3", "screens"}, {"?", "help"}, {"q", "quit"}}
-	case p.s.offline():
-		hints = [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}, {"?", "help"}, {"q", "quit"}}
+	default:
+		hints = append(faces[p.s.screen].hints(p), [2]string{"?", "help"}, [2]string{"q", "quit"})
 	}
 	if p.s.retryable() && !p.s.typing {
 		retry, help := [2]string{"r", "retry"}, len(hints)-2
@@ -294,83 +264,12 @@ func (p *painter) hints(y int) {
 			hints[full] = retry // of more use here
 		}
 	}
-	// Help and quit, the last two, are always there; what is before them goes
-	// first where there is no room.
 	for len(hints) > 2 && hintWidth(hints) > p.w-2 {
-		hints = append(hints[:len(hints)-3:len(hints)-3], hints[len(hints)-2:]...)
+		hints = slices.Delete(hints, len(hints)-3, len(hints)-2)
 	}
 	x := 1
 	for _, h := range hints {
 		x = p.put(x, y, p.w-x, roleKey, h[0])
 		x = p.put(x+1, y, p.w-x-1, roleDim, h[1]) + 2
-	}
-}
-
-func hintWidth(hints [][2]string) int {
-	w := -2
-	for _, h := range hints {
-		w += displaywidth.String(h[0]) + 1 + displaywidth.String(h[1]) + 2
-	}
-	return w
-}
-
-// helpBox lists the key table in columns by group.
-func (p *painter) helpBox() {
-	groups := []string{"MOVE", "VIEW", "ACT", "APP"}
-	var lines [][2]string
-	for i, g := range groups {
-		if i > 0 {
-			lines = append(lines, [2]string{})
-		}
-		lines = append(lines, [2]string{g})
-		for _, b := range bindings {
-			if b.group == g {
-				lines = append(lines, [2]string{b.label, b.text})
-			}
-		}
-	}
-	per := len(lines)
-	columns := 1
-	for per+2 > p.h-4 && columns < 3 {
-		columns++
-		per = (len(lines) + columns - 1) / columns
-	}
-	const column = 34
-	w, h := min(columns*column+4, p.w), min(per+2, p.h)
-	x, y := (p.w-w)/2, (p.h-h)/2
-	p.clear(x, y, w, h)
-	p.box(p.g, x, y, w, h, "Help", "", "any key closes", true)
-	for i, l := range lines {
-		cx, cy := x+2+i/per*column, y+1+i%per
-		if cy >= y+h-1 || cx+10 > x+w {
-			continue
-		}
-		if l[1] == "" {
-			p.put(cx, cy, w, roleTitle, l[0])
-			continue
-		}
-		p.put(cx, cy, 10, roleKey, l[0])
-		p.put(cx+10, cy, min(column-11, x+w-cx-11), rolePlain, l[1])
-	}
-}
-
-func (p *painter) askBox() {
-	lines := wrap(p.s.ask.text, min(60, p.w-6))
-	w, h := min(64, p.w-2), len(lines)+4
-	x, y := (p.w-w)/2, max((p.h-h)/2, 0)
-	p.clear(x, y, w, h)
-	p.box(p.g, x, y, w, h, "Sure?", "", "", true)
-	for i, l := range lines {
-		p.put(x+2, y+1+i, w-4, rolePlain, l)
-	}
-	at := p.put(x+2, y+h-2, w-4, roleKey, "y")
-	at = p.put(at+1, y+h-2, w-6, rolePlain, "yes    ")
-	at = p.put(at, y+h-2, w-12, roleKey, "n")
-	p.put(at+1, y+h-2, w-14, rolePlain, "no, and any other key; Enter does nothing")
-}
-
-func (p *painter) clear(x, y, w, h int) {
-	for row := y; row < y+h && row < p.h; row++ {
-		p.fill(x, row, min(x+w, p.w), rolePlain, " ")
 	}
 }

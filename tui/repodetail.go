@@ -7,6 +7,13 @@ import (
 	"limpet/sync/view"
 )
 
+var repoFace = face{
+	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob,
+	hints: func(p *painter) [][2]string {
+		return [][2]string{{"esc", "back"}, {"enter", "its job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}}
+	},
+}
+
 // repoDetail is one repository over the whole body: how it does, its conditions,
 // its jobs and what was said of it.
 func (p *painter) repoDetail(x, y, w, h int) {

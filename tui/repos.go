@@ -7,6 +7,13 @@ import (
 	"limpet/sync/view"
 )
 
+var reposFace = face{
+	name: "repositories", tab: "3", under: screenRepos,
+	title: func(s State) string { return fmt.Sprintf("Repos %d", len(s.Snap.Repos)) },
+	draw:  func(p *painter, x, y, w, h int) { p.repoList(x, y, w, h, true) },
+	hints: (*painter).listHints, move: State.moveRepos, open: State.openRepo,
+}
+
 func (p *painter) repoList(x, y, w, h int, focused bool) {
 	rows := p.s.repos()
 	failing := 0

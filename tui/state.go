@@ -7,17 +7,6 @@ import (
 	"limpet/sync/view"
 )
 
-// screen is what fills the body.
-type screen uint8
-
-const (
-	screenOverview screen = iota
-	screenJobs
-	screenRepos
-	screenDetail
-	screenRepo // one repository
-)
-
 // pane is a list that can have the focus.
 type pane uint8
 
@@ -35,32 +24,25 @@ type State struct {
 	Gone   string // why the source does not answer; "" = it does
 
 	screen   screen
-	back     screen // where Esc in the detail leads to
+	past     []spot // where [ and Esc lead; the last is the newest
+	ahead    []spot // where ] leads
 	focus    pane
 	jobUID   string // cursor of the job list; a UID stays on its row
 	repoKey  string // cursor of the repository list: namespace/name
 	detail   string // UID of the job in the detail
 	last     view.Job
-	repoBack screen    // where Esc in the detail of a repository leads to
-	repoSeen view.Repo // the one in that detail, as it was seen last
-	scroll   int       // lines that the log of the detail is scrolled up
-	filter   string
-	typing   bool // keys go into the filter
-	help     bool
-	ask      *question
+	repoSeen view.Repo           // the repository in the detail, as it was seen last
+	scroll   int                 // lines that the log of the detail is scrolled up
+	filters  [screenCount]string // each screen has its own
+	typing   bool                // keys go into the filter
+	over     overlay             // a box before the screen that takes the keys; nil = none
 	toast    string
 	toastBad bool
 	Caps     Caps
 }
 
-// question is an action that waits for a yes. Enter does nothing: a person who
-// hits it by habit has decided nothing.
-type question struct {
-	text   string
-	action Action
-	done   string // what is said of the yes
-	quit   bool   // the yes means to quit; there is no action
-}
+// filter is that of the present screen.
+func (s State) filter() string { return s.filters[s.screen] }
 
 // NewState is the state before the first picture.
 func NewState(source string, caps Caps, now time.Time) State {
@@ -120,12 +102,13 @@ func keysOf[T any](rows []T, key func(T) string) []string {
 
 // jobs are the rows of the job list: all that the filter lets through.
 func (s State) jobs() []view.Job {
-	if s.filter == "" {
+	if s.filter() == "" {
 		return s.Snap.Jobs
 	}
 	var out []view.Job
+	filter := s.filter()
 	for _, j := range s.Snap.Jobs {
-		if matches(s.filter, j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message) {
+		if matches(filter, j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message) {
 			out = append(out, j)
 		}
 	}
@@ -134,12 +117,13 @@ func (s State) jobs() []view.Job {
 
 // repos are the rows of the repository list.
 func (s State) repos() []view.Repo {
-	if s.filter == "" {
+	if s.filter() == "" {
 		return s.Snap.Repos
 	}
 	var out []view.Repo
+	filter := s.filter()
 	for _, r := range s.Snap.Repos {
-		if matches(s.filter, r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL) {
+		if matches(filter, r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL) {
 			out = append(out, r)
 		}
 	}

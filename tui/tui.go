@@ -63,6 +63,8 @@ func capsOf(o Options) Caps {
 const (
 	// actTimeout bounds one request of the person.
 	actTimeout = 10 * time.Second
+	// lookupTimeout bounds one lookup of a screen.
+	lookupTimeout = 10 * time.Second
 	// retryMin and retryMax are the pauses while the source does not answer.
 	retryMin = 250 * time.Millisecond
 	retryMax = 5 * time.Second
@@ -116,6 +118,7 @@ type (
 		action Action
 		err    error
 	}
+	foundMsg struct{ take func(State) State }
 )
 
 func (m *model) Init() tea.Cmd { return tea.Batch(m.next, tick()) }
@@ -158,6 +161,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.err != nil {
 			m.state = m.state.say(view.Clean(msg.err.Error()), true)
 		}
+	case foundMsg:
+		m.state = msg.take(m.state)
 	case tea.KeyPressMsg:
 		return m.key(msg)
 	}
@@ -170,18 +175,31 @@ func (m *model) key(msg tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 	}
 	var out Outcome
 	m.state, out = m.state.Key(msg.String(), msg.Text)
-	switch {
-	case out.Quit:
-		return m, tea.Quit
-	case out.Action != nil:
+	return m, m.follow(out)
+}
+
+// follow does what a key led to.
+func (m *model) follow(out Outcome) tea.Cmd {
+	var todo []tea.Cmd
+	if out.Quit {
+		todo = append(todo, tea.Quit)
+	}
+	if out.Action != nil {
 		act := *out.Action
-		return m, func() tea.Msg {
+		todo = append(todo, func() tea.Msg {
 			ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
 			defer cancel()
 			return actedMsg{act, m.src.Act(ctx, act)}
-		}
+		})
 	}
-	return m, nil
+	if look := out.Lookup; look != nil {
+		todo = append(todo, func() tea.Msg {
+			ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
+			defer cancel()
+			return foundMsg{look(ctx, m.src)}
+		})
+	}
+	return tea.Batch(todo...)
 }
 
 func (m *model) View() tea.View {

@@ -1,0 +1,175 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+)
+
+// screen is what fills the body.
+type screen uint8
+
+const (
+	screenOverview screen = iota
+	screenJobs
+	screenRepos
+	screenDetail // one job
+	screenRepo   // one repository
+	screenCount
+)
+
+// face is what the frame and the keys know of a screen. Each screen has one, in
+// the file that draws it.
+type face struct {
+	name  string             // in the help: "repositories"
+	tab   string             // the key of its tab; "" = it is reached from another
+	under screen             // whose tab is marked while it is shown; itself for tabs
+	title func(State) string // the words of its tab
+
+	draw  func(p *painter, x, y, w, h int)
+	hints func(p *painter) [][2]string // key and word, the most useful first; help and quit are added
+
+	move func(s State, by int) State // nil = nothing moves
+	open func(s State) State         // Enter; nil = nothing to open
+}
+
+// faces are all screens, by their number.
+var faces [screenCount]face
+
+func init() {
+	faces = [screenCount]face{
+		screenOverview: overviewFace,
+		screenJobs:     jobsFace,
+		screenRepos:    reposFace,
+		screenDetail:   detailFace,
+		screenRepo:     repoFace,
+	}
+	bindings = keyTable()
+}
+
+// spot is where a person is: a screen and what it shows.
+type spot struct {
+	screen screen
+	job    string // UID, on screenDetail
+	repo   string // namespace/name, on screenRepo
+}
+
+// trailLength bounds the places that are kept, as many as a person remembers.
+const trailLength = 32
+
+func (s State) here() spot {
+	return spot{screen: s.screen, job: s.detail, repo: repoKey(s.repoSeen)}
+}
+
+// visit goes to a screen; Esc and [ lead back from there.
+func (s State) visit(to screen) State {
+	if to == s.screen {
+		return s
+	}
+	past := s.past[max(len(s.past)-trailLength+1, 0):]
+	s.past, s.ahead = append(slices.Clip(past), s.here()), nil
+	return s.enter(to)
+}
+
+// enter shows a screen, with cursors on rows that it has.
+func (s State) enter(to screen) State {
+	s.screen = to
+	switch to {
+	case screenJobs:
+		s.focus = paneJobs
+	case screenRepos:
+		s.focus = paneRepos
+	}
+	s.jobUID = follow(s.jobUID, nil, keysOf(s.jobs(), jobKey))
+	s.repoKey = follow(s.repoKey, nil, keysOf(s.repos(), repoKey))
+	return s
+}
+
+// backward goes to the place before this one; forward undoes that.
+func (s State) backward() State {
+	if len(s.past) == 0 {
+		return s
+	}
+	last := len(s.past) - 1
+	to := s.past[last]
+	s.past, s.ahead = s.past[:last:last], append(slices.Clip(s.ahead), s.here())
+	return s.stand(to)
+}
+
+func (s State) forward() State {
+	if len(s.ahead) == 0 {
+		return s
+	}
+	last := len(s.ahead) - 1
+	to := s.ahead[last]
+	s.ahead, s.past = s.ahead[:last:last], append(slices.Clip(s.past), s.here())
+	return s.stand(to)
+}
+
+// stand shows a place again. What is gone in the meantime is shown as it was seen
+// last, if it is still known.
+func (s State) stand(at spot) State {
+	switch at.screen {
+	case screenDetail:
+		s = s.showJob(at.job)
+	case screenRepo:
+		s = s.showRepo(at.repo)
+	}
+	return s.enter(at.screen)
+}
+
+// showJob makes a job that of the detail.
+func (s State) showJob(uid string) State {
+	if uid == s.detail {
+		return s
+	}
+	for _, j := range s.Snap.Jobs {
+		if j.UID == uid {
+			s.detail, s.last, s.scroll = uid, j, 0
+		}
+	}
+	return s
+}
+
+// showRepo makes a repository that of the detail.
+func (s State) showRepo(key string) State {
+	for _, r := range s.Snap.Repos {
+		if repoKey(r) == key {
+			s.repoSeen = r
+		}
+	}
+	return s
+}
+
+// leave undoes one thing: the filter first, then the screen.
+func (s State) leave() State {
+	switch {
+	case s.filter() != "":
+		s.filters[s.screen] = ""
+		return s.Show(s.Snap)
+	case faces[s.screen].tab == "" && len(s.past) > 0:
+		return s.backward()
+	}
+	return s.visit(screenOverview)
+}
+
+// tabsOf are the screens that have a tab, in their order.
+func tabsOf() []screen {
+	var out []screen
+	for i, f := range faces {
+		if f.tab != "" {
+			out = append(out, screen(i))
+		}
+	}
+	slices.SortFunc(out, func(a, b screen) int {
+		if faces[a].tab < faces[b].tab {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// tabText is a tab as it is written: its key and its words.
+func tabText(s State, of screen) string {
+	return fmt.Sprintf("%s %s", faces[of].tab, faces[of].title(s))
+}
