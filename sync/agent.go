@@ -70,8 +70,9 @@ type Config struct {
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
 	GitRules         []auth.Rule
 	AllowInsecureGit bool
-	Guard            reach.Guard // which private networks Git hosts may be in
-	LocalGit         []string    // directories whose file:// repositories may be read
+	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
+	Guard            reach.Guard   // which private networks Git hosts may be in
+	LocalGit         []string      // directories whose file:// repositories may be read
 	SinkPrefixes     []string
 
 	Socket    bool   // serve limpet.sock
@@ -132,7 +133,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.remotes = a.connections()
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
-		AllowLocal: cfg.LocalGit, Guard: cfg.Guard, Logger: cfg.Logger.With("room", "git")})
+		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("room", "git")})
 	if err != nil {
 		return nil, err
 	}

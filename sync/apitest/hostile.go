@@ -6,12 +6,15 @@ import (
 	"crypto/sha1" // #nosec: what Git names its objects by
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // HostileGit serves repositories that no host should serve, each at a path of its
@@ -40,6 +43,7 @@ const (
 	HostileElsewhere = "elsewhere.git" // a redirect to another host
 	HostileCut       = "cut.git"       // a sound pack without its second half
 	HostileFlipped   = "flipped.git"   // a sound pack with one bit changed
+	HostileSlow      = "slow.git"      // a sound pack in drops: half an hour for 256 KiB
 )
 
 // packEntry is an object of a pack: its stream is given as it goes over the wire.
@@ -110,6 +114,12 @@ func Hostile(t testing.TB, sound string) *HostileGit {
 	for i := range 1000 {
 		many = append(many, copies(1, byte(i)))
 	}
+	noise := make([]byte, 256<<10)
+	for i := range noise {
+		noise[i] = byte(rand.Uint32())
+	}
+	h.repository(HostileSlow, one, blob, packEntry(3, len(noise), nil, deflate(noise, 1)))
+	h.drops(HostileSlow, 8, 50*time.Millisecond)
 	for path, entry := range map[string][][]byte{
 		HostileBlob:   {packEntry(3, 1024*mib, nil, deflate(zeros, 1024))},
 		HostileLie:    {packEntry(3, 1000, nil, deflate(zeros, 256))},
@@ -171,6 +181,23 @@ func (h *HostileGit) repository(path, tree string, entries ...[]byte) {
 	data := packOf(append([][]byte{commit, top}, entries...)...)
 	h.commits[path] = fmt.Sprintf("%x", commitID)
 	h.answers[path] = func(w io.Writer) { w.Write(data) }
+}
+
+// drops has a pack sent so many bytes at a time, with a pause between them.
+func (h *HostileGit) drops(path string, size int, pause time.Duration) {
+	var pack bytes.Buffer
+	h.answers[path](&pack)
+	h.answers[path] = func(w io.Writer) {
+		tick := time.NewTicker(pause)
+		defer tick.Stop()
+		for drop := range slices.Chunk(pack.Bytes(), size) {
+			if _, err := w.Write(drop); err != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+			<-tick.C
+		}
+	}
 }
 
 func (h *HostileGit) serve(w http.ResponseWriter, r *http.Request, elsewhere string) {

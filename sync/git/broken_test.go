@@ -205,7 +205,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 // other request waiting.
 func TestSilenceEndsWithTheVisit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &Mirrors{options: Options{Stall: time.Minute, PerHost: 1}, hosts: map[string]chan struct{}{}}
+		m := &Mirrors{options: Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}}
 		c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
 		defer c.end()
 		leave := must[func()](t)(c.visit())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,8 @@ type call struct {
 	redact  *strings.Replacer
 
 	watchdog *time.Timer
+	whole    *time.Timer
+	begun    sync.Once    // of whole
 	watching atomic.Bool  // the server is to send something
 	trickle  atomic.Int64 // bytes since the watchdog was calmed last
 	received atomic.Int64
@@ -47,13 +50,18 @@ type budget struct {
 	left atomic.Int64
 }
 
-var errStalled = errors.New("the server is silent")
+var (
+	errStalled = errors.New("the server is silent")
+	errLong    = errors.New("it takes more than")
+)
 
 // begin checks the remote and starts the clock. end must follow.
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
 	c := &call{m: m, op: op, remote: r, limits: r.Limits.or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.watchdog = time.AfterFunc(m.options.Stall, func() { c.cancel(errStalled) })
+	c.whole = time.AfterFunc(m.options.Whole, func() { c.cancel(errLong) })
+	c.whole.Stop()
 	c.unwatch()
 	c.allow("answer", 0)
 	if err := c.checkRemote(); err != nil {
@@ -65,7 +73,15 @@ func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error)
 
 func (c *call) end() {
 	c.unwatch()
+	c.whole.Stop()
 	c.cancel(nil)
+}
+
+// visiting starts the clock of the whole call at its first turn at a host: nobody
+// is blamed for those who were there before.
+func (c *call) visiting() {
+	c.begun.Do(func() { c.whole.Reset(c.m.options.Whole) })
+	c.watch()
 }
 
 // leastProgress is what a server has to send within Options.Stall. It is half of the
@@ -243,6 +259,9 @@ func (c *call) classify(err error) *Error {
 	}
 	if errors.Is(context.Cause(c.ctx), errLongList) {
 		return &Error{Kind: Timeout, Err: fmt.Errorf("%w %v", errLongList, c.m.options.Refs), Hint: "the host is slow, or the repository has very many refs"}
+	}
+	if errors.Is(context.Cause(c.ctx), errLong) {
+		return &Error{Kind: Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, c.m.options.Whole, c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
 	}
 	if cerr := c.caller.Err(); cerr != nil {
 		cause := context.Cause(c.caller)

@@ -43,8 +43,8 @@ var errNotWhole = errors.New("objects are missing from what was sent")
 
 // Fetch brings the commit of ref into the mirror, with all its files, and the tag
 // object if it has one. When they are there already, no request is made. Otherwise
-// it blocks until the commit is durable on disk, the end of ctx, or Options.Stall of
-// silence. One fetch runs at a time per mirror; others wait for it. Every error is
+// it blocks until the commit is durable on disk, the end of ctx, Options.Stall of
+// silence, or Options.Whole. One fetch runs at a time per mirror; others wait for it. Every error is
 // an *Error, after which the mirror is sound and has at least what it had.
 func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (Stats, error) {
 	c, err := m.begin(ctx, "fetch", r)

@@ -47,7 +47,7 @@ func TestGate(t *testing.T) {
 // TestGateOpens: after the time that the host has asked for, at most an hour.
 func TestGateOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &Mirrors{options: Options{Stall: time.Minute, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
+		m := &Mirrors{options: Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
 		c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
 		defer c.end()
 		for wait, real := range map[time.Duration]time.Duration{time.Minute: time.Minute, 24 * time.Hour: time.Hour} {
@@ -80,7 +80,7 @@ func TestLongList(t *testing.T) {
 func TestTrickle(t *testing.T) {
 	for every, stalls := range map[time.Duration]bool{time.Minute: true, 10 * time.Second: true, time.Second: false} {
 		synctest.Test(t, func(t *testing.T) {
-			m := &Mirrors{options: Options{Stall: 2 * time.Minute, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
+			m := &Mirrors{options: Options{Stall: 2 * time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
 			c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
 			defer c.end()
 			c.allow("pack", 1<<20)
@@ -94,5 +94,49 @@ func TestTrickle(t *testing.T) {
 				t.Errorf("a byte every %v: stalled %v", every, got)
 			}
 		})
+	}
+}
+
+// TestWhole: a server that sends just enough not to be silent is left all the same,
+// over http and over git's own signs of life; others at the same host have their turn.
+func TestWhole(t *testing.T) {
+	s := newServer(t)
+	newOrigin(t, s.root, "a.git").commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{Whole: 400 * time.Millisecond, PerHost: 1})
+	ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main")))
+	asked, left := make(chan struct{}), make(chan struct{})
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		defer close(left)
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
+		writeAll(w, "00000008NAK\n")
+		close(asked)
+		drop := time.NewTicker(5 * time.Millisecond)
+		defer drop.Stop()
+		for {
+			writeAll(w, "0038\x02remote: Counting objects: still at it, please wait\r")
+			select {
+			case <-drop.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Fetch(t.Context(), s.remote("a.git"), ref)
+		done <- err
+	}()
+	<-asked
+	s.during(nil)
+	if _, err := m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main")); err != nil {
+		t.Errorf("who waits for the host: %v", err)
+	}
+	told(t, <-done, Timeout, "it takes more than 400ms", "KiB received", "--git-timeout")
+	<-left
+	if _, err := m.Fetch(t.Context(), s.remote("a.git"), ref); err != nil {
+		t.Errorf("the next fetch: %v", err)
 	}
 }

@@ -165,6 +165,10 @@ func (l Limits) or(d Limits) Limits {
 	return l
 }
 
+// DefaultWhole ends a call before a job of the default length ends with it, so that
+// it is told what has taken so long.
+const DefaultWhole = 15 * time.Minute
+
 // Options of Open.
 type Options struct {
 	AllowLocal []string      // directories under which a Remote may be a local path; none by default
@@ -172,6 +176,7 @@ type Options struct {
 	PerHost    int           // requests at one host at a time; 0 = 2
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
+	Whole      time.Duration // longest time of one call, from its first turn at the host; 0 = DefaultWhole
 	Guard      reach.Guard   // judges each address that is dialled
 	Logger     *slog.Logger  // nil = discard
 }

@@ -51,6 +51,9 @@ func Open(dir string, o Options) (*Mirrors, error) {
 	if o.Stall <= 0 {
 		o.Stall = 2 * time.Minute
 	}
+	if o.Whole <= 0 {
+		o.Whole = DefaultWhole
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -113,7 +116,7 @@ func (c *call) visitHost(host string) (leave func(), err error) {
 	c.m.mu.Unlock()
 	select {
 	case tokens <- struct{}{}:
-		c.watch()
+		c.visiting()
 		return func() {
 			c.unwatch()
 			<-tokens

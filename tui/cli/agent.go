@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -278,6 +279,9 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if err != nil {
 		return agent.Config{}, usage("limpet --help", "--git-private-networks: %w", err)
 	}
+	if g.GitTimeout < 0 {
+		return agent.Config{}, usage("limpet --help", "--git-timeout is %s: it must be more than 0, or 0 for three quarters of --max-job-timeout", g.GitTimeout)
+	}
 	hooks, err := r.webhooks()
 	if err != nil {
 		return agent.Config{}, err
@@ -286,7 +290,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Limits: limits,
-		CredentialsDir: dir, GitRules: rules, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
+		CredentialsDir: dir, GitRules: rules, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }

@@ -60,6 +60,7 @@ func TestBadInput(t *testing.T) {
 		{"webhooks without a port", []string{"--daemon", "--webhook-listen", "localhost"}, "", 2, []string{"--webhook-listen"}},
 		{"webhooks by way of a word", []string{"--daemon", "--webhook-listen", ":0", "--webhook-trusted-proxy", "proxy"}, "", 2, []string{"--webhook-trusted-proxy", "proxy"}},
 		{"private networks by a word", []string{"--daemon", "--git-private-networks", "office"}, "", 2, []string{"--git-private-networks", "office", "10.1.0.0/16"}},
+		{"fetches of less than no time", []string{"--daemon", "--git-timeout=-1s"}, "", 2, []string{"--git-timeout", "more than 0"}},
 		{"webhook certificate without a key", []string{"--daemon", "--webhook-listen", ":0", "--webhook-cert-file", notPEM}, "", 2, []string{"--webhook-key-file"}},
 		{"webhook certificate that is none", []string{"--daemon", "--webhook-listen", ":0", "--webhook-cert-file", notPEM, "--webhook-key-file", notPEM}, "", 2, []string{"--webhook-cert-file"}},
 		{"manifests with a server", append(server, "--daemon", "--manifests", "/tmp"), "", 2, []string{"--manifests"}},

@@ -73,6 +73,7 @@ type AgentFlags struct {
 	WebhookKeyFile       string        `name:"webhook-key-file" help:"Private key of --webhook-cert-file." placeholder:"FILE"`
 	WebhookTrustedProxy  []string      `name:"webhook-trusted-proxy" help:"Address or network of a proxy whose X-Forwarded-For tells the client. Repeatable. Default: none." placeholder:"CIDR"`
 	AllowInsecureGit     bool          `name:"allow-insecure-git" help:"Send credentials over plain http."`
+	GitTimeout           time.Duration `name:"git-timeout" help:"Longest fetch from a Git host, from its turn there on. 0 = three quarters of --max-job-timeout." default:"0s"`
 	GitPrivateNetworks   []string      `name:"git-private-networks" help:"Private networks in which Git hosts, their APIs and proxies may be: all, none, or a list such as 10.1.0.0/16,127.0.0.0/8." default:"all" placeholder:"CIDR"`
 	LocalGitPrefix       []string      `name:"local-git-prefix" help:"Directory under which file:// repositories may be read. Repeatable." placeholder:"DIR" sep:"none"`
 }

@@ -132,6 +132,31 @@ func TestHostileHosts(t *testing.T) {
 	h.noSecret(t, d.log.String(), token)
 }
 
+// TestSlowFetch: a host that sends its pack in drops is left after --git-timeout,
+// and told; it is asked again later, and another one is pulled meanwhile.
+func TestSlowFetch(t *testing.T) {
+	t.Parallel()
+	evil := apitest.Hostile(t, apitest.Repo(t, 1, 1).Dir)
+	h := newHome(t)
+	d := h.daemon(t, "--git-timeout", "2s", "--drivers", "1")
+	create := func(name, url, path string) {
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", apitest.Branch, "--path", path, "--interval", "24h")
+	}
+	create("slow", evil.URL+"/"+apitest.HostileSlow, "")
+	until(t, "what takes so long is told", func() bool {
+		said := h.run(t, "job", "list", "-o", "json").out
+		return strings.Contains(said, "it takes more than 2s, with ") && strings.Contains(said, "--git-timeout")
+	})
+	good := apitest.Repo(t, 1, 3)
+	create("good", apitest.Git(t, apitest.GitOptions{}).Serve("good.git", good.Dir), apitest.Directory)
+	until(t, "the good one is pulled", func() bool {
+		return strings.Contains(h.run(t, "history", "list", "-o", "json").out, `"good"`)
+	})
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
 // TestHostileWords: what looks like an option or a command is no URL and no branch.
 func TestHostileWords(t *testing.T) {
 	t.Parallel()
