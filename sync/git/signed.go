@@ -36,14 +36,14 @@ func splitCommit(data []byte) (signed, error) {
 	for rest := data; len(rest) > 0; {
 		line, after, ended := bytes.Cut(rest, []byte("\n"))
 		whole := rest[:len(rest)-len(after)]
-		key, value, _ := bytes.Cut(line, []byte(" "))
+		key, value, has := bytes.Cut(line, []byte(" "))
 		switch {
 		case len(line) == 0: // the message follows
 			s.text = append(s.text, rest...)
 			after = nil
 		case line[0] == ' ' && inSignature:
 			s.signature = append(s.signature, whole[1:]...)
-		case string(key) == signatureHeader:
+		case string(key) == signatureHeader && has:
 			if seen {
 				return s, errors.New("has several signatures")
 			}

@@ -44,7 +44,7 @@ func readAllowed(data []byte) ([]sshEntry, error) {
 // eachLine reads the lines that are neither empty nor comments.
 func eachLine(data []byte, read func(string) (sshEntry, error)) (entries []sshEntry, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, maxFile)
+	lines.Buffer(nil, maxBytes+1)
 	for n := 1; lines.Scan(); n++ {
 		l := strings.TrimSpace(lines.Text())
 		if l == "" || strings.HasPrefix(l, "#") {
@@ -55,7 +55,7 @@ func eachLine(data []byte, read func(string) (sshEntry, error)) (entries []sshEn
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if entries = append(entries, e); len(entries) > maxKeys {
-			return nil, fmt.Errorf("more than %d keys", maxKeys)
+			return nil, errMany
 		}
 	}
 	return entries, lines.Err()

@@ -40,8 +40,8 @@ const (
 	algoEd25519     = 27
 	algoEd448       = 28
 	smallestRSA     = 2048 // bits
-	largestRSA      = 16384
-	largestExponent = 1 << 31
+	largestRSA      = 8192
+	largestExponent = 1 << 24
 )
 
 var errShort = errors.New("it ends in the middle of a packet")
@@ -158,6 +158,11 @@ type pgpKey struct {
 // id is the number by which signatures name a key.
 func (k *pgpKey) id() uint64 { return binary.BigEndian.Uint64(k.fingerprint[12:]) }
 
+// is says that two packets hold one key.
+func (k *pgpKey) is(other *pgpKey) bool {
+	return k.fingerprint == other.fingerprint && bytes.Equal(k.body, other.body)
+}
+
 func (k *pgpKey) name() string { return keyName(k.id()) }
 
 func keyName(id uint64) string {
@@ -221,7 +226,9 @@ func (k *pgpKey) readRSA(r *reader) {
 	switch bits := n.BitLen(); {
 	case bits < smallestRSA:
 		k.why = refuse(Weak, "is of RSA with %d bits, which is too weak", bits)
-	case bits > largestRSA || !e.IsInt64() || e.Int64() < 3 || e.Int64() >= largestExponent || e.Bit(0) == 0 || n.Bit(0) == 0:
+	case bits > largestRSA:
+		k.why = refuse(Unsupported, "is of RSA with %d bits, which is more than %d", bits, largestRSA)
+	case !e.IsInt64() || e.Int64() < 3 || e.Int64() >= largestExponent || e.Bit(0) == 0 || n.Bit(0) == 0:
 		k.why = refuse(Unsupported, "is of RSA with numbers that are not supported")
 	default:
 		k.public = &rsa.PublicKey{N: n, E: int(e.Int64())}
@@ -241,6 +248,14 @@ func (k *pgpKey) readECDSA(r *reader) {
 		return
 	}
 	k.public = public
+}
+
+// effort is how long verifying by the key takes, against one of RSA 4096.
+func (k *pgpKey) effort() int {
+	if public, ok := k.public.(*rsa.PublicKey); ok && public.Size() > 4096/8 {
+		return 4
+	}
+	return 1
 }
 
 // signed is a key as it is signed.

@@ -13,6 +13,7 @@ import (
 type pgpOwner struct {
 	key     *pgpKey
 	revoked bool
+	doubt   string          // a revocation that cannot be judged, for people; "" = none
 	self    []*pgpSignature // good ones of the key about itself
 	ids     []pgpID
 	subkeys []*pgpSubkey
@@ -23,12 +24,14 @@ type pgpID struct {
 	mail    string
 	signed  *pgpSignature // the newest good one
 	revoked time.Time     // by the newest good one
+	doubt   bool          // there is a revocation that cannot be judged
 }
 
 type pgpSubkey struct {
 	key     *pgpKey
 	bound   *pgpSignature // the newest good one
 	revoked bool
+	doubt   string // as of a pgpOwner
 }
 
 // blocks of OpenPGP.
@@ -37,36 +40,34 @@ const (
 	pgpPrivate = "-----BEGIN PGP PRIVATE KEY BLOCK-----"
 )
 
-// maxKeys bounds the keys, subkeys and names of one list.
-const maxKeys = 5000
-
-// readRing reads the armored keys of a file, one block after the other, to those that
-// are there. Copies of a key become one: each may hold a revocation that another lacks.
-func readRing(owners []*pgpOwner, data []byte) ([]*pgpOwner, error) {
-	r := ringReader{owners: owners}
-	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
-		if bytes.HasPrefix(rest, []byte(pgpPrivate)) {
-			return nil, errors.New("it holds a private key; export the public one: gpg --armor --export")
-		}
-		body, after, err := unarmor(rest, pgpPublic)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.block(body); err != nil {
-			return nil, err
-		}
-		rest = after
-	}
-	return r.owners, nil
-}
-
-// ringReader is a ring being read: what a signature is about came last before it.
+// ringReader reads rings: what a signature is about came last before it. Copies of a
+// key become one: each may hold a revocation that another lacks.
 type ringReader struct {
 	owners []*pgpOwner
 	owner  *pgpOwner
 	name   *pgpID     // nil = the last was no name
 	sub    *pgpSubkey // nil = the last was no subkey
 	parts  int        // keys, subkeys and names
+	proofs int        // signatures that were looked at, by their effort
+	hashed int        // bytes that they are of
+}
+
+// read reads the armored keys of a file, one block after the other.
+func (r *ringReader) read(data []byte) error {
+	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
+		if bytes.HasPrefix(rest, []byte(pgpPrivate)) {
+			return errors.New("it holds a private key; export the public one: gpg --armor --export")
+		}
+		body, after, err := unarmor(rest, pgpPublic)
+		if err != nil {
+			return err
+		}
+		if err := r.block(body); err != nil {
+			return err
+		}
+		rest = after
+	}
+	return nil
 }
 
 // block reads the packets of a block.
@@ -91,17 +92,20 @@ func (r *ringReader) packet(p packet) error {
 		return errors.New("it holds a private key; export the public one: gpg --armor --export")
 	case tagPublicKey, tagPublicSubkey, tagUserID, tagUserAttribute:
 		if r.parts++; r.parts > maxKeys {
-			return fmt.Errorf("more than %d keys, subkeys and names", maxKeys)
+			return errMany
 		}
 		r.name, r.sub = nil, nil
 		return r.part(p)
 	case tagSignature:
 		if r.owner == nil {
-			return errors.New("a signature comes before its key")
+			return errors.New("a signature comes before its key; a revocation has to be imported, and the key exported then")
 		}
-		if s, err := readSignature(p.body); err == nil && !s.unknown {
-			r.signature(s)
+		s, err := readSignature(p.body)
+		if err != nil || s.unknown {
+			r.unreadable(p.body)
+			return nil
 		}
+		return r.signature(s)
 	}
 	return nil
 }
@@ -120,7 +124,7 @@ func (r *ringReader) part(p packet) error {
 	case err != nil:
 		return err
 	case p.tag == tagPublicKey:
-		i := slices.IndexFunc(r.owners, func(o *pgpOwner) bool { return bytes.Equal(o.key.body, k.body) })
+		i := slices.IndexFunc(r.owners, func(o *pgpOwner) bool { return o.key.is(k) })
 		if i < 0 {
 			i, r.owners = len(r.owners), append(r.owners, &pgpOwner{key: k})
 		}
@@ -149,7 +153,7 @@ func (o *pgpOwner) named(p packet) *pgpID {
 
 // subkey is k as a subkey, also when it is there already.
 func (o *pgpOwner) subkey(k *pgpKey) *pgpSubkey {
-	i := slices.IndexFunc(o.subkeys, func(s *pgpSubkey) bool { return bytes.Equal(s.key.body, k.body) })
+	i := slices.IndexFunc(o.subkeys, func(s *pgpSubkey) bool { return s.key.is(k) })
 	if i < 0 {
 		i, o.subkeys = len(o.subkeys), append(o.subkeys, &pgpSubkey{key: k})
 	}
@@ -157,25 +161,39 @@ func (o *pgpOwner) subkey(k *pgpKey) *pgpSubkey {
 }
 
 // signature takes what a key says about itself. What others say about it, and what
-// is not good, changes nothing.
-func (r *ringReader) signature(s *pgpSignature) {
+// is not good, changes nothing, but where it is to revoke the key or a subkey. An
+// error says that there are too many.
+func (r *ringReader) signature(s *pgpSignature) (err error) {
 	o := r.owner
-	if s.named && s.issuer != o.key.id() {
-		return
-	}
+	own := !s.named || s.issuer == o.key.id()
 	good := func(parts ...[]byte) bool {
-		return s.madeBy(o.key, true, append([][]byte{o.key.signed()}, parts...)...) == nil
+		all := append([][]byte{o.key.signed()}, parts...)
+		if err = r.proof(s, all); err != nil {
+			return false
+		}
+		return s.madeBy(o.key, true, all...) == nil
 	}
 	newer := func(than *pgpSignature) bool { return than == nil || !s.created.Before(than.created) }
 	switch {
+	case s.kind == revokesKey && !own, s.kind == revokesSubkey && (!own || r.sub == nil):
+		r.doubtful(s.kind, "by "+keyName(s.issuer))
+	case !own:
 	case r.sub != nil && s.kind == sigSubkey:
 		if newer(r.sub.bound) && good(r.sub.key.signed()) {
 			r.sub.bound = s
 		}
-	case r.sub != nil && s.kind == revokesSubkey:
-		r.sub.revoked = r.sub.revoked || good(r.sub.key.signed())
+	case s.kind == revokesSubkey:
+		if good(r.sub.key.signed()) {
+			r.sub.revoked = true
+		} else {
+			r.doubtful(s.kind, "that it has not made")
+		}
 	case s.kind == revokesKey:
-		o.revoked = o.revoked || good()
+		if good() {
+			o.revoked = true
+		} else {
+			r.doubtful(s.kind, "that it has not made")
+		}
 	case s.kind == sigDirect:
 		if good() {
 			o.self = append(o.self, s)
@@ -185,9 +203,59 @@ func (r *ringReader) signature(s *pgpSignature) {
 			r.name.signed = s
 		}
 	case r.name != nil && s.kind == revokesID:
-		if s.created.After(r.name.revoked) && good(r.name.body) {
+		switch {
+		case !s.created.After(r.name.revoked):
+		case good(r.name.body):
 			r.name.revoked = s.created
+		default:
+			r.doubtful(s.kind, "")
 		}
+	}
+	return err
+}
+
+// proof counts a signature that is to be verified.
+func (r *ringReader) proof(s *pgpSignature, parts [][]byte) error {
+	r.proofs += r.owner.key.effort()
+	r.hashed += len(s.trailer)
+	for _, part := range parts {
+		r.hashed += len(part)
+	}
+	if r.proofs > maxProofs || r.hashed > maxHashed {
+		return fmt.Errorf("the keys have made more than %d signatures about themselves (%d of RSA %d), or such as are of more than %d bytes: export them anew with --export-options export-minimal",
+			maxProofs, maxProofs/4, largestRSA, maxHashed)
+	}
+	return nil
+}
+
+// unreadable takes a signature of a form that is not known here. It may revoke
+// something; all else that it can be changes nothing.
+func (r *ringReader) unreadable(body []byte) {
+	at := 1 // of the type, in a packet of version 4 and later
+	version := byte(0)
+	if len(body) > 0 {
+		version = body[0]
+	}
+	if version == 2 || version == 3 {
+		at = 2
+	}
+	kind := byte(revokesKey) // for all that is known
+	if version >= 2 && version <= 6 && at < len(body) {
+		kind = body[at]
+	}
+	r.doubtful(kind, "that cannot be read")
+}
+
+// doubtful notes a revocation that cannot be judged. What it is about is not trusted
+// any more: who may revoke a key besides itself is said at places that are not read.
+func (r *ringReader) doubtful(kind byte, whose string) {
+	switch {
+	case kind == revokesSubkey && r.sub != nil:
+		r.sub.doubt = whose
+	case kind == revokesKey || kind == revokesSubkey:
+		r.owner.doubt = whose
+	case kind == revokesID && r.name != nil:
+		r.name.doubt = true
 	}
 }
 
@@ -230,7 +298,7 @@ func newest(all []*pgpSignature, now time.Time) (found *pgpSignature) {
 }
 
 func (i pgpID) good(now time.Time) bool {
-	return i.signed != nil && !i.signed.endedBy(now) && i.signed.created.After(i.revoked)
+	return i.signed != nil && !i.doubt && !i.signed.endedBy(now) && i.signed.created.After(i.revoked)
 }
 
 // mails are the addresses of the owner that hold.
@@ -249,6 +317,8 @@ func (o *pgpOwner) usable(k *pgpKey, then, now time.Time) *Error {
 	switch {
 	case o.revoked:
 		return refuse(Revoked, "is signed by %s, which is revoked", k.name())
+	case o.doubt != "":
+		return doubted(k, o.doubt)
 	case self == nil:
 		return refuse(Unusable, "is signed by %s, a key that does not say anything good about itself", k.name())
 	case ended(o.key, self.keyExpires, now):
@@ -261,6 +331,8 @@ func (o *pgpOwner) usable(k *pgpKey, then, now time.Time) *Error {
 		switch says = sub.bound; {
 		case sub.revoked:
 			return refuse(Revoked, "is signed by %s, which is revoked", k.name())
+		case sub.doubt != "":
+			return doubted(k, sub.doubt)
 		case says == nil || says.endedBy(now):
 			return refuse(Unusable, "is signed by %s, which its key %s does not own up to", k.name(), o.key.name())
 		case ended(k, says.keyExpires, now):
@@ -276,6 +348,10 @@ func (o *pgpOwner) usable(k *pgpKey, then, now time.Time) *Error {
 		return refuse(TooEarly, "is signed by %s, which was made after the signature", k.name())
 	}
 	return nil
+}
+
+func doubted(k *pgpKey, whose string) *Error {
+	return refuse(Revoked, "is signed by %s, a key with a revocation %s, which is not judged here: take it out of the key, or the key out of those that may sign", k.name(), whose)
 }
 
 // agrees says that the subkey has signed that it belongs to o: else anybody could

@@ -68,6 +68,8 @@ func (k *Keys) verifySSH(text, armored []byte, c Claim) (Signer, error) {
 		return Signer{}, refuse(Unsupported, "has an SSH signature of version %d, which is not supported", s.Version)
 	case s.Namespace != namespace:
 		return Signer{}, refuse(Bad, "has an SSH signature by %s that was made for something else than git", name)
+	case len(proof.Rest) > 0 && !strings.HasPrefix(public.Type(), "sk-"): // of a token it is part of the proof
+		return Signer{}, refuse(Malformed, "has an SSH signature by %s that something follows", name)
 	case strings.Contains(public.Type(), "-cert-"):
 		return Signer{}, refuse(Unsupported, "is signed with an SSH certificate, which is not supported: list the key itself")
 	}
@@ -126,8 +128,15 @@ func weakSSH(public ssh.PublicKey, name string) *Error {
 	if public.Type() == "ssh-dss" {
 		return refuse(Weak, "is signed by %s, a key of DSA, which is too weak", name)
 	}
-	if r, ok := inner.CryptoPublicKey().(*rsa.PublicKey); ok && r.N.BitLen() < smallestRSA {
-		return refuse(Weak, "is signed by %s, a key of RSA with %d bits, which is too weak", name, r.N.BitLen())
+	r, ok := inner.CryptoPublicKey().(*rsa.PublicKey)
+	if !ok {
+		return nil
+	}
+	switch bits := r.N.BitLen(); {
+	case bits < smallestRSA:
+		return refuse(Weak, "is signed by %s, a key of RSA with %d bits, which is too weak", name, bits)
+	case bits > largestRSA:
+		return refuse(Unsupported, "is signed by %s, a key of RSA with %d bits, which is more than %d", name, bits, largestRSA)
 	}
 	return nil
 }
