@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -40,6 +41,8 @@ type cli struct {
 	Drain      drainCmd      `cmd:"" help:"Have the agent finish what runs and claim nothing new."`
 	History    historyCmd    `cmd:"" help:"Finished jobs: list, show, prune."`
 	Store      storeCmd      `cmd:"" help:"The state file: info, check, compact, backup."`
+
+	Settings configCmd `cmd:"" name:"config" help:"The config file and the settings: show, path, init, validate."`
 
 	Apply  applyCmd  `cmd:"" help:"Create or change objects from a file."`
 	Get    getCmd    `cmd:"" help:"Show objects of any kind."`
@@ -117,9 +120,9 @@ func execute(ctx context.Context, args []string, world World, impatient func()) 
 
 // parse reads the config file, the environment and the arguments.
 func parse(args []string, world World) (*cli, *configFile, *kong.Context, error) {
-	config, err := readConfig(configFlag(args, world.Env), world.Env)
-	if err != nil {
-		return nil, nil, nil, err
+	config, unread := readConfig(configFlag(args, world.Env), world.Env)
+	if unread != nil {
+		config = noConfig()
 	}
 	c := new(cli)
 	parser, err := kong.New(c,
@@ -136,7 +139,11 @@ func parse(args []string, world World) (*cli, *configFile, *kong.Context, error)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if err := config.check(flagNames(parser)); err != nil {
+	if traced, err := kong.Trace(parser, args); err == nil && fileless(traced.Selected()) {
+		*config = *noConfig()
+	} else if unread != nil {
+		return nil, nil, nil, unread
+	} else if err := config.check(flagsOf(parser.Model.Node)); err != nil {
 		return nil, nil, nil, err
 	}
 	call, err := parser.Parse(args)
@@ -180,20 +187,32 @@ func configFlag(args []string, env func(string) string) string {
 	return env("LIMPET_CONFIG")
 }
 
-// flagNames lists the flags of the root and of all commands.
-func flagNames(k *kong.Kong) []string {
-	var out []string
-	var walk func(n *kong.Node)
-	walk = func(n *kong.Node) {
-		for _, f := range n.Flags {
-			out = append(out, f.Name)
-		}
-		for _, child := range n.Children {
-			walk(child)
-		}
+// fileless says that a command does its work also where the config file is bad, or
+// because it is, and so does not read it.
+func fileless(n *kong.Node) bool {
+	switch callText(n) {
+	case "limpet config path", "limpet config init", "limpet config validate":
+		return true
 	}
-	walk(k.Model.Node)
+	return false
+}
+
+// flagsOf collects the flags of a node and of all commands below it by name. Those
+// of one name are alike as far as a config file is concerned.
+func flagsOf(n *kong.Node) map[string]*kong.Flag {
+	out := map[string]*kong.Flag{}
+	for _, child := range n.Children {
+		maps.Copy(out, flagsOf(child))
+	}
+	for _, f := range n.Flags {
+		out[f.Name] = f
+	}
 	return out
+}
+
+// hasFlag says that a node itself has a flag of that name.
+func hasFlag(n *kong.Node, name string) bool {
+	return slices.ContainsFunc(n.Flags, func(f *kong.Flag) bool { return f.Name == name })
 }
 
 // usageError turns kong's complaint into ours: kong exits with 80 and names no

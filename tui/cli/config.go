@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"sort"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
 	"sigs.k8s.io/yaml"
 
+	"limpet/sync/auth"
 	"limpet/sync/view"
 )
 
@@ -21,9 +23,38 @@ import (
 type configFile struct {
 	Path   string
 	Values map[string]any
+	// lines tells on which line of the file a key stands, counted from 1.
+	lines map[string]int
 	// from says where the value of a flag that was not on the command line came
 	// from. It is filled by the parse.
-	from map[string]string
+	from map[string]origin
+}
+
+// origin is where the value of a flag comes from.
+type origin struct {
+	Kind string `json:"source"`         // one of the constants below
+	Name string `json:"from,omitempty"` // the flag, the variable or the file
+	Line int    `json:"line,omitempty"` // in the file
+}
+
+const (
+	fromFlag    = "flag"
+	fromEnv     = "environment"
+	fromFile    = "file"
+	fromDefault = "default"
+)
+
+// String is the origin as a person reads it.
+func (o origin) String() string {
+	switch {
+	case o.Kind == fromFile && o.Line > 0:
+		return fmt.Sprintf("config file %s:%d", o.Name, o.Line)
+	case o.Kind == fromFile:
+		return "config file " + o.Name
+	case o.Name != "":
+		return o.Name
+	}
+	return o.Kind
 }
 
 // gitRulesKey holds credentials for Git by URL pattern. It has no flag, since
@@ -35,9 +66,9 @@ const gitRulesKey = "git-credentials"
 // checkout must not decide where tokens go.
 func configPaths(env func(string) string) []string {
 	var out []string
-	if dir := env("XDG_CONFIG_HOME"); dir != "" {
+	if dir := env("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
 		out = append(out, filepath.Join(dir, "limpet", "config.yaml"))
-	} else if home := env("HOME"); home != "" {
+	} else if home := env("HOME"); filepath.IsAbs(home) {
 		out = append(out, filepath.Join(home, ".config", "limpet", "config.yaml"))
 	}
 	return append(out, "/etc/limpet/config.yaml")
@@ -60,47 +91,54 @@ func readConfig(explicit string, env func(string) string) (*configFile, error) {
 		}
 		return parseConfig(path, data)
 	}
-	return &configFile{Values: map[string]any{}, from: map[string]string{}}, nil
+	return noConfig(), nil
+}
+
+// noConfig is the config file of who has none.
+func noConfig() *configFile {
+	return &configFile{Values: map[string]any{}, from: map[string]origin{}}
 }
 
 func parseConfig(path string, data []byte) (*configFile, error) {
-	c := &configFile{Path: path, Values: map[string]any{}, from: map[string]string{}}
+	c := noConfig()
+	c.Path, c.lines = path, keyLines(data)
 	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
-		return nil, usage("", "config file %s: %w", path, err)
+		return nil, usage("limpet config validate "+path, "config file %s: %w", path, err)
 	}
 	for _, key := range []string{"token", gitRulesKey} {
 		if _, secret := c.Values[key]; !secret {
 			continue
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
-			return nil, usage("chmod 600 "+path, "config file %s holds %s and can be read by others (mode %o)", path, key, info.Mode().Perm())
+		if _, err := auth.ReadPrivate(path); err != nil {
+			return nil, usage("chmod 600 "+path, "config file %s holds %s: %w", path, key, err)
 		}
 	}
 	return c, nil
 }
 
-// check refuses keys that no flag has, with the nearest one that exists.
-func (c *configFile) check(known []string) error {
-	names := map[string]bool{gitRulesKey: true}
-	for _, k := range known {
-		names[k] = true
-	}
-	keys := make([]string, 0, len(c.Values))
-	for k := range c.Values {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
-		if names[strings.ReplaceAll(k, "_", "-")] {
+// keyLines finds the lines of the keys of a YAML mapping: those that stand as far
+// to the left as the first one.
+func keyLines(data []byte) map[string]int {
+	lines, indent := map[string]int{}, -1
+	for i, line := range strings.Split(string(data), "\n") {
+		text := strings.TrimLeft(line, " ")
+		if text == "" || strings.HasPrefix(text, "#") || strings.HasPrefix(text, "---") {
 			continue
 		}
-		msg := fmt.Sprintf("config file %s: unknown key %q", c.Path, k)
-		if near := nearest(k, append(known, gitRulesKey)); near != "" {
-			msg += fmt.Sprintf(", did you mean %q?", near)
+		if indent < 0 {
+			indent = len(line) - len(text)
 		}
-		return usage("limpet --help    # a key is the name of a flag", "%s", msg)
+		key, _, ok := strings.Cut(text, ":")
+		if key = strings.Trim(key, "\"' "); ok && len(line)-len(text) == indent && lines[key] == 0 {
+			lines[key] = i + 1
+		}
 	}
-	return nil
+	return lines
+}
+
+// where is the origin of a value of the file.
+func (c *configFile) where(key string) origin {
+	return origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
 }
 
 // resolver gives kong the value of a flag that was not on the command line: from
@@ -114,24 +152,32 @@ func (c *configFile) resolver(lookup func(string) (string, bool)) kong.Resolver 
 		// An empty variable is a value for a text only: --telemetry-listen "" is
 		// off, but no number is empty.
 		if v, set := lookup(variable(flag.Name)); set && (v != "" || flag.Target.Kind() == reflect.String) {
-			c.from[flag.Name] = variable(flag.Name)
+			c.from[flag.Name] = origin{Kind: fromEnv, Name: variable(flag.Name)}
 			return v, nil
 		}
-		for _, key := range []string{flag.Name, strings.ReplaceAll(flag.Name, "-", "_")} {
-			if v, ok := c.Values[key]; ok {
-				c.from[flag.Name] = "config file " + c.Path
-				return scalar(v), nil
-			}
+		if key, ok := c.key(flag.Name); ok {
+			c.from[flag.Name] = c.where(key)
+			return written(flag, c.Values[key]), nil
 		}
 		return nil, nil
 	})
+}
+
+// key finds the key of a flag in the file; its dashes may be written as underscores.
+func (c *configFile) key(flag string) (string, bool) {
+	for _, key := range []string{flag, strings.ReplaceAll(flag, "-", "_")} {
+		if _, ok := c.Values[key]; ok {
+			return key, true
+		}
+	}
+	return "", false
 }
 
 // blame adds to the complaint about a flag where its value came from, when that
 // was not the command line.
 func (c *configFile) blame(err error) error {
 	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), " ")
-	if from := c.from[strings.TrimSuffix(flag, ":")]; from != "" {
+	if from, ok := c.from[strings.TrimSuffix(flag, ":")]; ok {
 		return fmt.Errorf("%w (from %s)", err, from)
 	}
 	return err
@@ -142,15 +188,25 @@ func variable(flag string) string {
 	return "LIMPET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// scalar turns a YAML value into what kong's mappers take: text, or a list of
-// text.
-func scalar(v any) any {
-	if list, ok := v.([]any); ok {
-		parts := make([]string, len(list))
-		for i, p := range list {
-			parts[i] = fmt.Sprint(p)
+// written turns a YAML value into what kong's mappers take: text as it would
+// stand behind the flag, or a list of that where the flag takes several.
+func written(flag *kong.Flag, v any) any {
+	switch v := v.(type) {
+	case []any:
+		parts := make([]any, len(v))
+		for i, part := range v {
+			parts[i] = written(flag, part)
 		}
-		return strings.Join(parts, ",")
+		return parts
+	case bool:
+		// YAML reads on and off as true and false.
+		if words := flag.EnumSlice(); slices.Contains(words, "on") && v {
+			return "on"
+		} else if slices.Contains(words, "off") && !v {
+			return "off"
+		}
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	return fmt.Sprint(v)
 }

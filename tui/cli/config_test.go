@@ -135,8 +135,8 @@ func TestBadValuesAreBlamed(t *testing.T) {
 		{[]string{"--drivers", "many"}, "", "got \"many\"\n"},
 		{nil, "LIMPET_DRIVERS", "got \"bad\" (from LIMPET_DRIVERS)\n"},
 		{nil, "LIMPET_CLEANUP", "got \"bad\" (from LIMPET_CLEANUP)\n"},
-		{[]string{"--config", path}, "", "(from config file " + path + ")\n"},
-		{[]string{"--config", path, "--drivers", "1"}, "", "got \"xml\" (from config file " + path + ")\n"},
+		{[]string{"--config", path}, "", "(from config file " + path + ":1)\n"},
+		{[]string{"--config", path, "--drivers", "1"}, "", "got \"xml\" (from config file " + path + ":2)\n"},
 	} {
 		if tt.env != "" {
 			s.env[tt.env] = "bad"
@@ -192,13 +192,16 @@ func flagText(t *testing.T, _ *cli, flags []*kong.Flag, name string) string {
 	t.Helper()
 	for _, f := range flags {
 		if f.Name == name {
-			v := f.Target
-			if v.Kind() == reflect.Pointer && !v.IsNil() {
-				v = v.Elem()
-			}
-			return fmt.Sprint(v.Interface())
+			return plainText(f.Target)
 		}
 	}
 	t.Fatalf("no flag --%s", name)
 	return ""
+}
+
+func plainText(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	return fmt.Sprint(v.Interface())
 }

@@ -25,9 +25,9 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := flagNames(call.Kong)
+	known := flagsOf(call.Model.Node)
 	for _, flag := range regexp.MustCompile(`--([a-z][a-z-]*[a-z])`).FindAllStringSubmatch(string(data), -1) {
-		if !slices.Contains(known, flag[1]) {
+		if known[flag[1]] == nil {
 			t.Errorf("README names --%s, which does not exist", flag[1])
 		}
 	}

@@ -195,16 +195,23 @@ func (r *run) namedState() (string, error) {
 	if r.g.State != "" {
 		return filepath.Abs(r.g.State)
 	}
+	path, _, err := r.usualState()
+	return path, err
+}
+
+// usualState is the state file where --state does not say, and the variable that
+// its place comes from.
+func (r *run) usualState() (path, from string, err error) {
 	// A relative directory would depend on where the command is called; the
 	// XDG convention says that such a one does not count.
 	for _, place := range []struct{ env, below string }{
 		{"STATE_DIRECTORY", ""}, {"XDG_STATE_HOME", "limpet"}, {"HOME", ".local/state/limpet"},
 	} {
 		if dir := r.world.Env(place.env); filepath.IsAbs(dir) {
-			return filepath.Join(dir, place.below, stateName), nil
+			return filepath.Join(dir, place.below, stateName), place.env, nil
 		}
 	}
-	return "", usage("limpet --state /var/lib/limpet/limpet.db", "no place for the state file: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME names a directory")
+	return "", "", usage("limpet --state /var/lib/limpet/limpet.db", "no place for the state file: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME names a directory")
 }
 
 // embedded says that no server is configured, so limpet serves its own API.

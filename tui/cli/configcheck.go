@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"limpet/sync/view"
+)
+
+// fault is one thing that is wrong in a config file.
+type fault struct {
+	Key     string `json:"key"` // "" = the file as a whole
+	Line    int    `json:"line"`
+	Problem string `json:"problem"`
+	Next    string `json:"next"` // the next command
+}
+
+// check refuses what no call can take: a key that is no flag, with the nearest one
+// that exists, a key that stands there twice, and a value of a form that no flag has.
+func (c *configFile) check(flags map[string]*kong.Flag) error {
+	if faults := c.faults(flags); len(faults) > 0 {
+		return usage(faults[0].Next, "%s: %s", c.where(faults[0].Key), faults[0].Problem)
+	}
+	return nil
+}
+
+// faults lists what check refuses, in the order of the lines.
+func (c *configFile) faults(flags map[string]*kong.Flag) []fault {
+	known := append(slices.Sorted(maps.Keys(flags)), gitRulesKey)
+	var out []fault
+	for _, key := range slices.Sorted(maps.Keys(c.Values)) {
+		f := fault{Key: key, Line: c.lines[key], Next: "limpet --help    # a key is the name of a flag"}
+		name := strings.ReplaceAll(key, "_", "-")
+		flag := flags[name]
+		_, list := c.Values[key].([]any)
+		_, mapping := c.Values[key].(map[string]any)
+		first, _ := c.key(name)
+		switch {
+		case name == gitRulesKey && first == key: // has a form of its own, and a judge
+			continue
+		case flag == nil:
+			f.Problem = fmt.Sprintf("unknown key %q", key)
+			if near := nearest(key, known); near != "" {
+				f.Problem += fmt.Sprintf(", did you mean %q?", near)
+			}
+		case first != key:
+			f.Problem, f.Next = fmt.Sprintf("%s stands there as %s too", key, first), "limpet config show    # says which one is taken"
+		case c.Values[key] == nil:
+			f.Problem, f.Next = key+" has no value; take the line out for the default", "limpet config show"
+		case mapping, list && !flag.IsSlice():
+			f.Problem = key + " takes one value"
+		default:
+			continue
+		}
+		out = append(out, f)
+	}
+	slices.SortStableFunc(out, func(a, b fault) int { return a.Line - b.Line })
+	return out
+}
+
+// values judges each value of the file as its flag would.
+func (c *configFile) values(flags map[string]*kong.Flag) (out []fault) {
+	for _, key := range slices.Sorted(maps.Keys(c.Values)) {
+		flag := flags[strings.ReplaceAll(key, "_", "-")]
+		if flag == nil {
+			continue
+		}
+		target := reflect.New(flag.Target.Type()).Elem()
+		err := flag.Parse(kong.Scan().PushTyped(written(flag, c.Values[key]), kong.FlagValueToken), target)
+		if words := flag.EnumSlice(); err == nil && flag.Enum != "" && !slices.Contains(words, fmt.Sprint(target.Interface())) {
+			err = fmt.Errorf("must be one of %q but got %q", words, fmt.Sprint(target.Interface()))
+		}
+		if err != nil {
+			out = append(out, fault{key, c.lines[key], strings.TrimPrefix(err.Error(), "--"+flag.Name+": "), "limpet --help    # says what --" + flag.Name + " takes"})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b fault) int { return a.Line - b.Line })
+	return out
+}
+
+type configValidateCmd struct {
+	File string `arg:"" optional:"" help:"File to judge. Default: the one in use." type:"path"`
+}
+
+// configVerdict is what 'limpet config validate -o json' prints.
+type configVerdict struct {
+	File     string  `json:"file"` // "" = there is none
+	OK       bool    `json:"ok"`
+	Problems []fault `json:"problems"`
+}
+
+func (c configValidateCmd) Run(ctx context.Context, r *run, call *kong.Context) error {
+	path := c.File
+	if path == "" {
+		path = r.g.Config
+	}
+	v := configVerdict{Problems: []fault{}}
+	file, err := readConfig(path, r.world.Env)
+	if err == nil {
+		v.File = file.Path
+		flags := flagsOf(call.Model.Node)
+		v.Problems = append(v.Problems, file.faults(flags)...)
+		if len(v.Problems) == 0 {
+			v.Problems = append(v.Problems, file.values(flags)...)
+		}
+		if len(v.Problems) == 0 && file.Path != "" {
+			err = r.judge(file.Path)
+		}
+	} else {
+		v.File = path
+	}
+	if err != nil {
+		v.Problems = append(v.Problems, faultOf(err))
+	}
+	v.OK = len(v.Problems) == 0
+	if err := r.g.printOne(r.world.Out, v, v.File, func(w io.Writer) { v.write(w) }); err != nil || v.OK {
+		return err
+	}
+	return usage(v.Problems[0].Next, "%s in config file %s", view.Plural(len(v.Problems), "problem"), v.File)
+}
+
+func (v configVerdict) write(w io.Writer) {
+	switch {
+	case v.File == "":
+		fmt.Fprintln(w, "there is no config file, and none is needed")
+	case v.OK:
+		fmt.Fprintln(w, v.File+" is good")
+	}
+	for _, f := range v.Problems {
+		at := v.File
+		if f.Line > 0 {
+			at = fmt.Sprintf("%s:%d", v.File, f.Line)
+		}
+		if f.Key != "" && !strings.Contains(f.Problem, f.Key) {
+			at += ": " + f.Key
+		}
+		fmt.Fprintf(w, "%s: %s\n", at, view.Clean(f.Problem))
+	}
+}
+
+// faultOf is the refusal of a whole file.
+func faultOf(err error) fault {
+	f := fault{Problem: err.Error(), Next: "limpet --help"}
+	var own *Failure
+	if errors.As(err, &own) && own.Hint != "" {
+		f.Next = own.Hint
+	}
+	return f
+}
+
+// judge makes of a file alone, without the environment, what an agent would be
+// made of: relations between settings come out there. Nothing is opened.
+func (r *run) judge(path string) error {
+	alone := r.world
+	alone.Lookup = func(name string) (string, bool) {
+		if strings.HasPrefix(name, "LIMPET_") {
+			return "", false
+		}
+		return r.world.Lookup(name)
+	}
+	c, config, _, err := parse([]string{"--config", path, "status"}, alone)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	_, err = (&run{g: &c.Globals, config: config, world: alone, log: log}).agentConfig(nil, os.DevNull, log)
+	return err
+}

@@ -1,0 +1,348 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// someValues are four values of a flag that differ where its kind allows it: of
+// the default, the file, the variable and the flag.
+func someValues(flag *kong.Flag) (values [4]string, ok bool) {
+	values[0] = flag.Default
+	switch words := flag.EnumSlice(); {
+	case flag.Enum != "":
+		for i := 1; i < 4; i++ {
+			values[i] = words[(i+1)%len(words)]
+		}
+	case flag.IsBool():
+		values = [4]string{"false", "true", "false", "true"}
+	default:
+		form := map[string]string{"int": "%d", "uint": "%d", "int64": "%d", "*int64": "%d", "time.Duration": "%dm", "*time.Duration": "%dm", "cli.size": "%d", "string": "v%d", "*string": "v%d", "[]string": "v%d", "bool": ""}[flag.Target.Type().String()]
+		if form == "" {
+			return values, false
+		}
+		for i := 1; i < 4; i++ {
+			values[i] = fmt.Sprintf(form, 1_000_000*i)
+		}
+	}
+	return values, true
+}
+
+// TestPrecedenceOfEveryFlag: a flag beats the variable, the variable beats the
+// file, the file beats the default, whatever the flag and its command.
+func TestPrecedenceOfEveryFlag(t *testing.T) {
+	t.Parallel()
+	_, _, call, err := parse([]string{"status"}, newSite(t).world("", io.Discard, io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	var walk func(n *kong.Node)
+	walk = func(n *kong.Node) {
+		for _, child := range n.Children {
+			walk(child)
+		}
+		if len(n.Children) > 0 && n.Type != kong.ApplicationNode || fileless(n) {
+			return
+		}
+		words := strings.Fields(strings.TrimPrefix(callText(n), "limpet"))
+		if n.Type == kong.ApplicationNode {
+			words = []string{"status"}
+		}
+		for range n.Positional {
+			words = append(words, "x")
+		}
+		for _, flag := range n.Flags {
+			if flag.Name == "help" || flag.Name == "config" {
+				continue
+			}
+			values, ok := someValues(flag)
+			if !ok {
+				t.Errorf("--%s: no values for a %s", flag.Name, flag.Target.Type())
+				continue
+			}
+			args := append([]string{}, words...)
+			for _, other := range n.Flags {
+				if other.Required && other != flag {
+					v, _ := someValues(other)
+					args = append(args, "--"+other.Name+"="+v[1])
+				}
+			}
+			for level := range 4 {
+				if level == 0 && flag.Required {
+					continue
+				}
+				s := newSite(t)
+				delete(s.env, variable(flag.Name))
+				call, source := append([]string{}, args...), origin{Kind: fromDefault}
+				if level >= 1 {
+					// A number of seven digits among them: YAML makes it a float.
+					if err := os.WriteFile(path, []byte("\n\""+flag.Name+"\": "+values[1]+"\n"), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					call, source = append(call, "--config="+path), origin{fromFile, path, 2}
+				}
+				if level >= 2 {
+					s.env[variable(flag.Name)] = values[2]
+					source = origin{Kind: fromEnv, Name: variable(flag.Name)}
+				}
+				if level == 3 {
+					call = append(call, "--"+flag.Name+"="+values[3])
+					if flag.IsBool() {
+						call[len(call)-1] = "--" + flag.Name
+					}
+				}
+				_, config, made, err := parse(call, s.world("", io.Discard, io.Discard))
+				if err != nil {
+					t.Errorf("%v: %v", call, err)
+					continue
+				}
+				got := flagText(t, nil, append(made.Model.Node.Flags, made.Selected().Flags...), flag.Name)
+				want := reflect.New(flag.Target.Type()).Elem()
+				if values[level] != "" && (level > 0 || flag.HasDefault) {
+					if err := flag.Parse(kong.Scan().PushTyped(values[level], kong.FlagValueToken), want); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if want := plainText(want); got != want {
+					t.Errorf("%v at level %d: --%s is %s, want %s", words, level, flag.Name, got, want)
+				}
+				if o, ok := config.from[flag.Name]; level < 3 && (ok != (level > 0) || ok && o != source) {
+					t.Errorf("--%s at level %d comes from %v, want %v", flag.Name, level, o, source)
+				}
+				tried++
+			}
+		}
+	}
+	walk(call.Model.Node)
+	if tried < 300 {
+		t.Errorf("only %d values were tried", tried)
+	}
+}
+
+// TestConfigValues: what YAML makes of a word is not what stands behind a flag.
+func TestConfigValues(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path := filepath.Join(s.dir, "c.yaml")
+	text := "controllers: on\ncleanup: off\nhistory-max-records: 1000000\nsink-prefix: [/a, \"/b,c\"]\nactions: pull,push\nmax-repositories: 12345678\nnamespace: 12\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, _, err := parse([]string{"--config", path, "status"}, s.world("", io.Discard, io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Controllers != "on" || c.Cleanup != "off" || c.HistoryMaxRecords != 1000000 || *c.MaxRepositories != 12345678 || c.Namespace != "12" {
+		t.Errorf("%+v", c.AgentFlags)
+	}
+	if got := fmt.Sprintf("%q %q", c.SinkPrefix, c.Actions); got != `["/a" "/b,c"] ["pull" "push"]` {
+		t.Errorf("lists: %s", got)
+	}
+}
+
+// TestBadConfigFiles: each is refused by every command that needs it, with the
+// line and what to do, and judged by 'config validate'.
+func TestBadConfigFiles(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path := filepath.Join(s.dir, "c.yaml")
+	for text, want := range map[string]string{
+		"# x\ndrivrs: 4\n":                            path + ":2: unknown key \"drivrs\", did you mean \"drivers\"?",
+		"  quiet: true\n  drivers: many\n":            path + ":2: drivers: expected a valid 64 bit int but got \"many\"",
+		"output: xml\n":                               path + ":1: output: must be one of ",
+		"limit: many\n":                               path + ":1: limit: expected a valid 64 bit uint",
+		"claim-expiry: 1x\n":                          "1x\" is no duration such as 90s",
+		"drivers:\n":                                  path + ":1: drivers has no value",
+		"drivers: {a: 1}\n":                           path + ":1: drivers takes one value",
+		"namespace: [a, b]\n":                         path + ":1: namespace takes one value",
+		"job-interval: 1s\njob_interval: 2s\n":        path + ":2: job_interval stands there as job-interval too",
+		"drivers: 1\ndrivers: 2\n":                    "already set",
+		"[]\n":                                        "cannot unmarshal",
+		"claim-expiry: 15s\n":                         "claim expiry 15s must be at least 3 times",
+		"git-credentials: [{uri: x}]\n":               "uri",
+		"token-file: /x\ntoken: y\n":                  "--token and --token-file are given both",
+		"git-private-networks: [10.0.0.0/99]\n":       "git-private-networks",
+		"manifests: /m\nkubeconfig: /k\n":             "--manifests fills the embedded API",
+		"webhook-url: https://x\nwebhook-listen: 1\n": "webhook-listen",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, errs := s.must(t, ExitUsage, "config", "validate", path)
+		if !strings.Contains(out, want) || !strings.Contains(errs, "limpet: 1 problem in config file "+path+"\n  try: ") {
+			t.Errorf("%q, want %q:\n%s%s", text, want, out, errs)
+		}
+		out, _ = s.must(t, ExitUsage, "config", "validate", path, "-o", "json")
+		var v configVerdict
+		if err := json.Unmarshal([]byte(out), &v); err != nil || v.OK || v.File != path || len(v.Problems) != 1 || v.Problems[0].Next == "" {
+			t.Errorf("%q: %v\n%s", text, err, out)
+		}
+	}
+	// All that is wrong comes at once; and the repair of a bad file needs no good one.
+	if err := os.WriteFile(path, []byte("drivers: a\nlog-level: b\nquiet: c\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.env["LIMPET_CONFIG"] = path
+	if out, errs := s.must(t, ExitUsage, "config", "validate"); strings.Count(out, "\n") != 3 || !strings.Contains(errs, "3 problems") {
+		t.Errorf("%s%s", out, errs)
+	}
+	if out, _ := s.must(t, 0, "config", "path"); out != path+"\n" {
+		t.Errorf("%s", out)
+	}
+	s.must(t, ExitUsage, "status")
+	s.must(t, ExitUsage, "config", "init")
+	s.must(t, 0, "config", "init", "--force")
+	s.must(t, 0, "status")
+}
+
+// TestConfigThatOthersRead: a secret in a file that others can read is refused by
+// all commands, and in one of its owner it is taken.
+func TestConfigThatOthersRead(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path := filepath.Join(s.dir, "c.yaml")
+	for _, text := range []string{"token: a-long-secret-token\n", "git-credentials:\n- url: https://h.example\n  values: {token: a-long-secret-token}\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []os.FileMode{0o604, 0o660, 0o644} {
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+			_, errs := s.must(t, ExitUsage, "--config", path, "status")
+			if !strings.Contains(errs, "may be read by others") || !strings.Contains(errs, "try: chmod 600 "+path) {
+				t.Errorf("mode %o: %s", mode, errs)
+			}
+			s.must(t, ExitUsage, "config", "validate", path)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, format := range []string{"table", "wide", "json", "jsonl", "yaml"} {
+			out, errs := s.must(t, 0, "--config", path, "config", "show", "-o", format)
+			if strings.Contains(out+errs, "a-long-secret-token") || !strings.Contains(out, "*****") && !strings.Contains(out, "https://h.example") {
+				t.Errorf("%s of %q:\n%s%s", format, text, out, errs)
+			}
+		}
+	}
+}
+
+// TestConfigShow: each setting says where it comes from.
+func TestConfigShow(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.env, "LIMPET_STATE")
+	path := filepath.Join(s.dir, "c.yaml")
+	if err := os.WriteFile(path, []byte("# mine\ndrivers: 4\nlimit: 7\nsink-prefix: [/a, /b]\ntoken: a-secret-token\ntoken-exchange-url: https://u:hunter22@h/x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.env["LIMPET_CONFIG"], s.env["LIMPET_CLEANUP"], s.env["CREDENTIALS_DIRECTORY"] = path, "fail", "/run/c"
+	args := []string{"config", "show", "--claim-expiry", "2d"}
+	out, _ := s.must(t, 0, args...)
+	for _, line := range []string{
+		`drivers +4 +config file .*c\.yaml:2`, `cleanup +fail +LIMPET_CLEANUP`, `claim-expiry +48h0m0s +--claim-expiry`, `job-interval +30s +default`,
+		`limit +7 +config file .*c\.yaml:3`, `sink-prefix +/a,/b +config file`, `token +\*{8} +config file .*:5`, `config +.*c\.yaml +LIMPET_CONFIG`,
+		`state +` + s.dir + `/\.local/state/limpet/limpet\.db +default, from \$HOME`, `credentials-dir +/run/c +CREDENTIALS_DIRECTORY`, `tls-insecure +- +default`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + line).MatchString(out) {
+			t.Errorf("no line %q in\n%s", line, out)
+		}
+	}
+	if strings.Contains(out, "hunter22") {
+		t.Errorf("a password in a URL is shown:\n%s", out)
+	}
+	out, _ = s.must(t, 0, append(args, "-o", "json")...)
+	var got struct{ Items []setting }
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]setting{}
+	for _, item := range got.Items {
+		byName[item.Name] = item
+	}
+	for name, want := range map[string]setting{
+		"drivers": {"drivers", 4.0, origin{fromFile, path, 2}}, "cleanup": {"cleanup", "fail", origin{fromEnv, "LIMPET_CLEANUP", 0}},
+		"claim-expiry": {"claim-expiry", "48h0m0s", origin{fromFlag, "--claim-expiry", 0}}, "quiet": {"quiet", false, origin{fromDefault, "", 0}},
+	} {
+		if byName[name] != want {
+			t.Errorf("%v, want %v", byName[name], want)
+		}
+	}
+	if len(got.Items) < 50 {
+		t.Errorf("%d settings", len(got.Items))
+	}
+}
+
+// TestExampleConfig: the file that 'config init' writes is good as it stands, and
+// with each of its settings taken in.
+func TestExampleConfig(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path := filepath.Join(s.dir, "a", "b", "config.yaml")
+	s.must(t, 0, "config", "init", path)
+	info, err := os.Stat(path)
+	dir, dirErr := os.Stat(filepath.Dir(path))
+	if err != nil || dirErr != nil || info.Mode().Perm() != 0o600 || dir.Mode().Perm() != 0o700 {
+		t.Fatalf("%v %v %v %v", info, dir, err, dirErr)
+	}
+	if out, _ := s.must(t, 0, "config", "validate", path); out != path+" is good\n" {
+		t.Errorf("%s", out)
+	}
+	if err := os.WriteFile(path, []byte("mine: keep\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := s.must(t, ExitUsage, "config", "init", path); !strings.Contains(errs, "is there already\n  try: limpet config init --force") {
+		t.Errorf("%s", errs)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "mine: keep\n" {
+		t.Fatalf("what was there is gone: %s %v", data, err)
+	}
+	s.must(t, 0, "config", "init", "--force", path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := regexp.MustCompile(`(?m)^#[a-z][a-z-]*:.*\n(#.*\n)*`).FindAllString(string(text), -1)
+	if len(settings) < 45 {
+		t.Errorf("only %d settings in\n%s", len(settings), text)
+	}
+	for _, one := range settings {
+		one = strings.TrimPrefix(strings.ReplaceAll(one, "\n#", "\n"), "#")
+		if strings.HasPrefix(one, "webhook-") && !strings.HasPrefix(one, "webhook-listen") {
+			one += "webhook-listen: 127.0.0.1:9441\n" // they go with it
+		}
+		if err := os.WriteFile(path, []byte(one), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := s.call("config", "validate", path)
+		if strings.HasPrefix(one, "webhook-cert-file") || strings.HasPrefix(one, "webhook-key-file") {
+			// Of two files that go together, neither is good alone.
+			if code != ExitUsage || !strings.Contains(out, "go together") {
+				t.Errorf("%q: exit %d: %s", one, code, out)
+			}
+			continue
+		}
+		if strings.HasPrefix(one, "git-credentials") && strings.Contains(out, "open /etc/limpet/acme.token: no such file") {
+			continue
+		}
+		if code != 0 {
+			t.Errorf("%q: exit %d: %s%s", one, code, out, errs)
+		}
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		if len(line) > 84 {
+			t.Errorf("a line of %d: %s", len(line), line)
+		}
+	}
+}
