@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,11 +33,18 @@ type Server struct {
 	Agent Agent
 	// API serves the paths that are not of the desk.
 	API http.Handler
+
+	feed *feed
 }
 
 // Serve answers on ln until ctx ends, then closes it and every connection.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
+	if s.feed == nil {
+		s.feed = newFeed(s.Agent)
+	}
+	var feeding sync.WaitGroup
+	feeding.Go(func() { s.feed.run(ctx) })
 	srv := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -56,6 +64,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	asked := ctx.Err() != nil
 	cancel()
 	<-stopped
+	feeding.Wait()
 	if asked {
 		return nil
 	}
@@ -66,6 +75,7 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+prefix+"hello", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Hello, nil) })
 	mux.HandleFunc("GET "+prefix+"snapshot", s.snapshot)
+	mux.HandleFunc("GET "+prefix+"watch", s.watch)
 	mux.HandleFunc("GET "+prefix+"history", func(w http.ResponseWriter, r *http.Request) {
 		q, err := parseQuery(r.URL.Query())
 		if err != nil {
@@ -156,7 +166,7 @@ func (s *Server) handler() http.Handler {
 }
 
 // snapshot answers the newest picture, or with ?after=SEQ waits for one that is
-// newer, so that a dashboard sees a change at once and a slow one costs nothing.
+// newer: for commands, and for dashboards that do not know this stream of changes.
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	var seq uint64
 	if text := r.URL.Query().Get("after"); text != "" {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -351,37 +350,6 @@ func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestAttachAndDetach: dashboards come and go and leave nothing behind, also
 // those that go while they wait for a picture.
-func TestAttachAndDetach(t *testing.T) {
-	client, _, _ := serve(t, t.TempDir(), http.NotFoundHandler())
-	before := runtime.NumGoroutine()
-	for range 300 {
-		c, err := Attach(t.Context(), client.Path())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			_, err := c.Next(ctx, 1)
-			done <- err
-		}()
-		cancel()
-		if err := <-done; err == nil {
-			t.Fatal("a picture that nobody has made")
-		}
-		c.Close()
-	}
-	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
-	defer tick.Stop()
-	for runtime.NumGoroutine() > before+4 {
-		select {
-		case <-deadline:
-			t.Fatalf("%d goroutines before, %d after", before, runtime.NumGoroutine())
-		case <-tick.C:
-		}
-	}
-}
-
 func TestSuspensionsOverTheSocket(t *testing.T) {
 	t.Parallel()
 	client, _, store := serve(t, t.TempDir(), http.NotFoundHandler())

@@ -51,7 +51,7 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 			h := daemon.Hello()
 			return usage("limpet    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
 		}
-		if err := tui.Run(ctx, attached(daemon), r.tuiOptions()); err != nil {
+		if err := tui.Run(ctx, attached(ctx, daemon), r.tuiOptions()); err != nil {
 			return err
 		}
 		return lateEnd(ctx)

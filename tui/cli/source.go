@@ -40,33 +40,22 @@ func (s *localSource) Act(ctx context.Context, act tui.Action) error {
 	return w.act(ctx, act, s.agent)
 }
 
-// attached is the source of a dashboard that shows the daemon's agent. Next
-// returns an error while the daemon is away; the next call tries again.
-func attached(c *socket.Client) tui.Source {
-	s := &remoteSource{client: c}
-	s.pid.Store(int64(c.Hello().PID))
-	return s
+// attached is the source of a dashboard that shows the daemon's agent, until ctx
+// ends. Next returns an error while the daemon is away; the next call tries again.
+func attached(ctx context.Context, c *socket.Client) tui.Source {
+	return &remoteSource{client: c, watch: c.Watch(ctx)}
 }
 
 type remoteSource struct {
 	client *socket.Client
-	seq    atomic.Uint64
-	pid    atomic.Int64 // of the daemon that sent the last picture
+	watch  *socket.Watch
 }
 
-func (s *remoteSource) Name() string { return fmt.Sprintf("attached to daemon %d", s.pid.Load()) }
-
-func (s *remoteSource) Next(ctx context.Context) (*view.Snapshot, error) {
-	snap, err := s.client.Next(ctx, s.seq.Load())
-	if err != nil {
-		// Who answers next may be another daemon, which counts anew.
-		s.seq.Store(0)
-		return nil, err
-	}
-	s.seq.Store(snap.Seq)
-	s.pid.Store(int64(snap.Agent.PID))
-	return snap, nil
+func (s *remoteSource) Name() string {
+	return fmt.Sprintf("attached to daemon %d", s.watch.Hello().PID)
 }
+
+func (s *remoteSource) Next(ctx context.Context) (*view.Snapshot, error) { return s.watch.Next(ctx) }
 
 func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 	client, err := api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
