@@ -331,6 +331,7 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 	}
 	for _, s := range repo.Status.Stats {
 		row.Resources += s.Count
+		row.Contents = append(row.Contents, view.Content{Resource: s.Resource, Count: s.Count})
 	}
 	paintStatus(&row, u, repo)
 	a.paintKept(&row, string(u.GetUID()))

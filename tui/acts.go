@@ -1,7 +1,6 @@
 package tui
 
 import (
-	"fmt"
 	"time"
 
 	"limpet/sync/view"
@@ -18,6 +17,8 @@ const (
 	Retry    Verb = "retry"     // ends the rest of a job, or runs a finished one again
 	Suspend  Verb = "suspend"   // has this agent leave a repository alone for SuspendFor
 	Resume   Verb = "resume"    // ends that
+	Drain    Verb = "drain"     // has the agent finish what runs and claim nothing new
+	Undrain  Verb = "undrain"   // ends that
 )
 
 // SuspendFor is how long a repository is left alone: a day, so that one that was
@@ -28,30 +29,103 @@ const SuspendFor = 24 * time.Hour
 type Action struct {
 	Verb      Verb
 	Namespace string
-	Name      string // of the repository or the job
+	Name      string // of the repository or the job; "" where the agent itself is meant
 	UID       string // of what Name means; that may be another's by now. "" for pulls
 }
 
-// target is the repository that p, P and s mean.
-func (s State) target() (namespace, name string, ok bool) {
-	if s.screen == screenRepo {
-		r, ok := s.repo()
-		return r.Namespace, r.Name, ok
+// aim is one thing that a key acts on.
+type aim struct {
+	act  Action
+	job  view.Job  // of what is done to jobs
+	repo view.Repo // of what is done to repositories; without a UID when it is not in the picture
+}
+
+// cannot says why a key that asks for v does nothing now; "" means that it does.
+// Help, hints and the refusal have it from here.
+func cannot(v Verb) func(State) string {
+	return func(s State) string { _, why := s.aims(v); return why }
+}
+
+// aims are what a key that asks for v acts on now. Where that is nothing, why
+// says so.
+func (s State) aims(v Verb) (out []aim, why string) {
+	if s.offline() {
+		return nil, "the API is away: nothing is sent, and nothing is queued for later"
 	}
-	if s.screen == screenDetail {
-		j, _ := s.job()
-		return j.Namespace, j.Repository, j.Repository != ""
-	}
-	if s.listed() == paneRepos {
-		for _, r := range s.repos() {
-			if repoKey(r) == s.repoKey {
-				return r.Namespace, r.Name, true
-			}
+	why = "nothing is selected"
+	add := func(a aim, not string) {
+		if not == "" {
+			out = append(out, a)
+		} else if why == "nothing is selected" {
+			why = not
 		}
-		return "", "", false
 	}
+	switch v {
+	case Cancel, Retry:
+		for _, j := range s.jobsMeant(v) {
+			not := s.notCancelled(j)
+			if v == Retry {
+				not = s.notRetried(j)
+			}
+			add(aim{job: j, act: Action{Verb: v, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}, not)
+		}
+	default:
+		for _, r := range s.reposMeant() {
+			a := aim{repo: r, act: Action{Verb: v, Namespace: r.Namespace, Name: r.Name}}
+			not := ""
+			if v == Suspend {
+				a.act.UID = r.UID
+				if r.Suspended {
+					a.act.Verb = Resume
+				}
+				if r.UID == "" {
+					not = "the repository " + r.Name + " is not there"
+				}
+			}
+			add(a, not)
+		}
+	}
+	if len(out) > 0 {
+		why = ""
+	}
+	return out, why
+}
+
+// notCancelled and notRetried say why a job is not; "" = it can be.
+func (s State) notCancelled(j view.Job) string {
+	if !j.Finished.IsZero() || !j.Unsent.IsZero() {
+		return "this job has ended"
+	}
+	return ""
+}
+
+func (s State) notRetried(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero():
+		return ""
+	case !j.Unsent.IsZero():
+		return "this job is done; its result is sent when the API takes it"
+	case j.Owner != "":
+		return "this job runs now; it can be tried again when it has ended"
+	case !s.rests(j):
+		return "this job is queued already"
+	}
+	return ""
+}
+
+// rests says that a job waits for its next attempt.
+func (s State) rests(j view.Job) bool {
+	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
+}
+
+// jobsMeant are the jobs that a key means: the one under the cursor. r in the
+// detail means also one that has ended so long ago that it is on no list any more.
+func (s State) jobsMeant(v Verb) []view.Job {
 	j, ok := s.selected()
-	return j.Namespace, j.Repository, ok
+	if ok || v == Retry && s.screen == screenDetail && !j.Finished.IsZero() {
+		return []view.Job{j}
+	}
+	return nil
 }
 
 // selected is the job under the cursor.
@@ -69,120 +143,92 @@ func (s State) selected() (view.Job, bool) {
 	return view.Job{}, false
 }
 
-func (s State) pull() (State, Outcome) {
-	namespace, name, ok := s.target()
-	if why := s.refuse(ok); why != "" {
-		return s.say(why, true), Outcome{}
+// reposMeant are the repositories that a key means: the one under the cursor, or
+// that of the job under it.
+func (s State) reposMeant() []view.Repo {
+	if s.screen == screenRepo {
+		if r, ok := s.repo(); ok {
+			return []view.Repo{r}
+		}
+		return nil
 	}
-	return s.say("pull of "+name+" asked for", false), Outcome{Action: &Action{Verb: Pull, Namespace: namespace, Name: name}}
+	if s.screen != screenDetail && s.listed() == paneRepos {
+		for _, r := range s.repos() {
+			if repoKey(r) == s.repoKey {
+				return []view.Repo{r}
+			}
+		}
+		return nil
+	}
+	j, ok := s.selected()
+	if s.screen == screenDetail {
+		j, _ = s.job()
+		ok = j.Repository != ""
+	}
+	if !ok {
+		return nil
+	}
+	return []view.Repo{s.repoOf(j)}
+}
+
+// repoOf is the repository of a job, with its name alone where the picture does
+// not have it.
+func (s State) repoOf(j view.Job) view.Repo {
+	for _, r := range s.Snap.Repos {
+		if r.Namespace == j.Namespace && r.Name == j.Repository {
+			return r
+		}
+	}
+	return view.Repo{Namespace: j.Namespace, Name: j.Repository}
+}
+
+func (s State) pull() (State, Outcome) {
+	aims, _ := s.aims(Pull)
+	if len(aims) > 1 {
+		return s.ask(askMany(aims, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
+	}
+	return s.say("pull of "+aims[0].act.Name+" asked for", false), send(aims)
 }
 
 func (s State) pullFull() (State, Outcome) {
-	namespace, name, ok := s.target()
-	if why := s.refuse(ok); why != "" {
-		return s.say(why, true), Outcome{}
-	}
-	return s.ask(question{text: "Pull everything of " + name + "? Each object is compared, what differs is written.",
-		action: Action{Verb: PullFull, Namespace: namespace, Name: name}, done: "full pull of " + name + " asked for"}), Outcome{}
+	aims, _ := s.aims(PullFull)
+	return s.ask(s.askPull(aims)), Outcome{}
 }
 
-// suspend has the agent leave a repository alone, or take it up again.
+// suspend has the agent leave a repository alone, or take it up again. Of several
+// the first says which of the two.
 func (s State) suspend() (State, Outcome) {
-	namespace, name, ok := s.target()
-	var repo view.Repo
-	for _, r := range s.Snap.Repos {
-		if r.Namespace == namespace && r.Name == name {
-			repo = r
+	all, _ := s.aims(Suspend)
+	aims := all[:0:0]
+	for _, a := range all {
+		if a.act.Verb == all[0].act.Verb {
+			aims = append(aims, a)
 		}
 	}
-	if why := s.refuse(ok && repo.UID != ""); why != "" {
-		return s.say(why, true), Outcome{}
+	switch {
+	case aims[0].act.Verb == Suspend:
+		return s.ask(askSuspend(aims)), Outcome{}
+	case len(aims) > 1:
+		return s.ask(askMany(aims, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
 	}
-	act := Action{Verb: Suspend, Namespace: namespace, Name: name, UID: repo.UID}
-	if repo.Suspended {
-		act.Verb = Resume
-		return s.say("resume of "+name+" asked for", false), Outcome{Action: &act}
-	}
-	return s.ask(question{text: fmt.Sprintf("Suspend %s on this agent for %s? Until then, or until s is pressed again, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", name, view.Age(SuspendFor)),
-		action: act, done: "suspension of " + name + " asked for"}), Outcome{}
+	return s.say("resume of "+aims[0].act.Name+" asked for", false), send(aims)
 }
 
 func (s State) cancel() (State, Outcome) {
-	j, ok := s.selected()
-	why := s.refuse(ok)
-	switch {
-	case why != "":
-	case !j.Finished.IsZero() || !j.Unsent.IsZero():
-		why = "this job has ended"
-	}
-	if why != "" {
-		return s.say(why, true), Outcome{}
-	}
-	text := "Cancel " + j.Name + "? What it has written stays."
-	if j.Owner == "other" {
-		text = "Cancel " + j.Name + ", which another agent runs? It is asked to stop; what it has written stays."
-	}
-	return s.ask(question{text: text, action: Action{Verb: Cancel, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "cancel of " + j.Name + " asked for"}), Outcome{}
+	aims, _ := s.aims(Cancel)
+	return s.ask(askCancel(aims)), Outcome{}
 }
 
 func (s State) retry() (State, Outcome) {
-	j, ok := s.repeatable()
-	why := s.refuse(ok)
-	text := ""
-	switch {
-	case why != "":
-	case !j.Finished.IsZero():
-		text = fmt.Sprintf("Run %s again? It has ended (%s); a new job is made of it.", j.Name, j.State)
-	case !j.Unsent.IsZero():
-		why = "this job is done; its result is sent when the API takes it"
-	case j.Owner != "":
-		why = "this job runs now; it can be tried again when it has ended"
-	case !s.rests(j):
-		why = "this job is queued already"
-	default:
-		text = fmt.Sprintf("Try %s now? It would rest for another %s.", j.Name, view.Age(j.RestsUntil.Sub(s.Now)))
+	aims, _ := s.aims(Retry)
+	return s.ask(s.askRetry(aims)), Outcome{}
+}
+
+func send(aims []aim) (out Outcome) {
+	for _, a := range aims {
+		out.Actions = append(out.Actions, a.act)
 	}
-	if why != "" {
-		return s.say(why, true), Outcome{}
-	}
-	return s.ask(question{text: text, action: Action{Verb: Retry, Namespace: j.Namespace, Name: j.Name, UID: j.UID}, done: "retry of " + j.Name + " asked for"}), Outcome{}
-}
-
-// rests says that a job waits for its next attempt.
-func (s State) rests(j view.Job) bool {
-	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
-}
-
-// repeatable is the job that r means: the one under the cursor, and in the
-// detail also one that has ended so long ago that it is on no list any more.
-func (s State) repeatable() (view.Job, bool) {
-	j, ok := s.selected()
-	return j, ok || s.screen == screenDetail && !j.Finished.IsZero()
-}
-
-// retryable says that r has a use on that job.
-func (s State) retryable() bool {
-	j, ok := s.repeatable()
-	return ok && !s.offline() && (!j.Finished.IsZero() || s.rests(j))
-}
-
-// quit leaves at once, unless jobs run in this process: they would be cut off.
-func (s State) quit() (State, Outcome) {
-	if s.Source != Standalone || s.Snap.Agent.Claims == 0 {
-		return s, Outcome{Quit: true}
-	}
-	return s.ask(question{quit: true, text: view.Plural(s.Snap.Agent.Claims, "job") + " running in this process. Quit? What is running is given back and goes on at the next start, here or elsewhere."}), Outcome{}
-}
-
-// refuse says why nothing can be asked for now; "" means it can.
-func (s State) refuse(selected bool) string {
-	switch {
-	case s.offline():
-		return "the API is away: nothing is sent, and nothing is queued for later"
-	case !selected:
-		return "nothing is selected"
-	}
-	return ""
+	return out
 }
 
 func (s State) say(text string, bad bool) State {

@@ -2,15 +2,16 @@ package tui
 
 import (
 	"context"
+	"slices"
 
 	"limpet/sync/view"
 )
 
 // Outcome is what a key leads to besides the next state.
 type Outcome struct {
-	Quit   bool
-	Action *Action
-	Lookup Lookup
+	Quit    bool
+	Actions []Action // sent one after the other
+	Lookup  Lookup
 }
 
 // Lookup asks the source for something that is not in the picture. It runs
@@ -19,19 +20,18 @@ type Outcome struct {
 // changed since.
 type Lookup func(ctx context.Context, src Source) func(State) State
 
-// binding is one line of the key table. The help screen and the palette are made
-// from it, so they cannot promise what no key does.
+// binding is one line of the key table. Help, hints and the palette are made from
+// it, so they cannot promise what no key does.
 type binding struct {
 	keys  []string
 	label string // shown in help
 	text  string
 	group string
+	asks  bool // a question comes first
 	do    func(State) (State, Outcome)
-	on    []screen // where it works; empty = everywhere
+	on    []screen           // where it works; empty = everywhere
+	why   func(State) string // why it does nothing now; "" = it does. nil = it always does
 }
-
-// groups are the heads of the help, in their order.
-var groups = []string{"MOVE", "VIEW", "ACT", "APP"}
 
 // here says that the key works on the present screen.
 func (b binding) here(s State) bool {
@@ -41,6 +41,32 @@ func (b binding) here(s State) bool {
 		}
 	}
 	return len(b.on) == 0
+}
+
+// refusal says why the key does nothing now, "" when it does something.
+func (b binding) refusal(s State) string {
+	if b.why == nil {
+		return ""
+	}
+	return b.why(s)
+}
+
+// run does what the key does, or says why it does nothing.
+func (s State) run(b binding) (State, Outcome) {
+	if why := b.refusal(s); why != "" {
+		return s.say(why, true), Outcome{}
+	}
+	return b.do(s)
+}
+
+// bound is the binding of a key on the present screen.
+func (s State) bound(key string) (binding, bool) {
+	for _, b := range bindings {
+		if b.here(s) && slices.Contains(b.keys, key) {
+			return b, true
+		}
+	}
+	return binding{}, false
 }
 
 var bindings []binding
@@ -54,19 +80,48 @@ func moves(by int) func(State) (State, Outcome) {
 	return same(func(s State) State { return s.move(by) })
 }
 
+// These say why a key of the frame does nothing now.
+func still(s State) string {
+	if faces[s.screen].move == nil {
+		return "nothing moves on this screen"
+	}
+	return ""
+}
+
+func nothingOpens(s State) string {
+	if faces[s.screen].open == nil {
+		return "nothing opens from this screen"
+	}
+	return ""
+}
+
+func noPast(s State) string {
+	if len(s.past) == 0 {
+		return "this is the first place"
+	}
+	return ""
+}
+
+func noAhead(s State) string {
+	if len(s.ahead) == 0 {
+		return "this is the last place"
+	}
+	return ""
+}
+
 // keyTable makes the bindings: the keys of the frame and one for each tab.
 func keyTable() []binding {
 	table := []binding{
-		{keys: []string{"up", "k"}, label: "up k", text: "row up", group: "MOVE", do: moves(-1)},
-		{keys: []string{"down", "j"}, label: "down j", text: "row down", group: "MOVE", do: moves(1)},
-		{keys: []string{"pgup", "ctrl+u"}, label: "pgup ^u", text: "page up", group: "MOVE", do: moves(-10)},
-		{keys: []string{"pgdown", "ctrl+d"}, label: "pgdn ^d", text: "page down", group: "MOVE", do: moves(10)},
-		{keys: []string{"home", "g"}, label: "home g", text: "first row", group: "MOVE", do: moves(-1 << 30)},
-		{keys: []string{"end", "G", "shift+g"}, label: "end G", text: "last row", group: "MOVE", do: moves(1 << 30)},
-		{keys: []string{"enter"}, label: "enter", text: "open", group: "VIEW", do: same(State.open)},
+		{keys: []string{"up", "k"}, label: "up k", text: "row up", group: "MOVE", why: still, do: moves(-1)},
+		{keys: []string{"down", "j"}, label: "down j", text: "row down", group: "MOVE", why: still, do: moves(1)},
+		{keys: []string{"pgup", "ctrl+u"}, label: "pgup ^u", text: "page up", group: "MOVE", why: still, do: moves(-10)},
+		{keys: []string{"pgdown", "ctrl+d"}, label: "pgdn ^d", text: "page down", group: "MOVE", why: still, do: moves(10)},
+		{keys: []string{"home", "g"}, label: "home g", text: "first row", group: "MOVE", why: still, do: moves(-1 << 30)},
+		{keys: []string{"end", "G", "shift+g"}, label: "end G", text: "last row", group: "MOVE", why: still, do: moves(1 << 30)},
+		{keys: []string{"enter"}, label: "enter", text: "open", group: "VIEW", why: nothingOpens, do: same(State.open)},
 		{keys: []string{"esc", "backspace"}, label: "esc", text: "back", group: "VIEW", do: same(State.leave)},
-		{keys: []string{"["}, label: "[", text: "the place before", group: "VIEW", do: same(State.backward)},
-		{keys: []string{"]"}, label: "]", text: "the place after", group: "VIEW", do: same(State.forward)},
+		{keys: []string{"["}, label: "[", text: "place before", group: "VIEW", why: noPast, do: same(State.backward)},
+		{keys: []string{"]"}, label: "]", text: "place after", group: "VIEW", why: noAhead, do: same(State.forward)},
 	}
 	for _, of := range tabsOf() {
 		table = append(table, binding{keys: []string{faces[of].tab}, label: faces[of].tab, text: faces[of].name, group: "VIEW",
@@ -75,13 +130,13 @@ func keyTable() []binding {
 	return append(table, []binding{
 		{keys: []string{"tab", "shift+tab"}, label: "tab", text: "other pane", group: "VIEW", do: same(State.switchPane)},
 		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", do: same(func(s State) State { s.typing = true; return s })},
-		{keys: []string{"p"}, label: "p", text: "pull what changed", group: "ACT", do: State.pull},
-		{keys: []string{"P", "shift+p"}, label: "P", text: "pull everything (asks)", group: "ACT", do: State.pullFull},
-		{keys: []string{"x"}, label: "x", text: "cancel the job (asks)", group: "ACT", do: State.cancel},
-		{keys: []string{"r"}, label: "r", text: "retry the job (asks)", group: "ACT", do: State.retry},
-		{keys: []string{"s"}, label: "s", text: "suspend (asks), resume", group: "ACT", do: State.suspend},
-		{keys: []string{"a"}, label: "a", text: "ASCII or glyphs", group: "APP", do: same(func(s State) State { s.Caps.ASCII = !s.Caps.ASCII; return s })},
-		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", do: same(func(s State) State { s.Caps.Theme++; return s })},
+		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", why: cannot(Pull), do: State.pull},
+		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", asks: true, why: cannot(PullFull), do: State.pullFull},
+		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", asks: true, why: cannot(Cancel), do: State.cancel},
+		{keys: []string{"r"}, label: "r", text: "retry", group: "ACT", asks: true, why: cannot(Retry), do: State.retry},
+		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", asks: true, why: cannot(Suspend), do: State.suspend},
+		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
+		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", why: noColours, do: same(State.nextTheme)},
 		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.over = help{}; return s })},
 		{keys: []string{"q", "ctrl+c"}, label: "q", text: "quit", group: "APP", do: State.quit},
 	}...)
@@ -104,15 +159,8 @@ func (s State) Key(name, text string) (State, Outcome) {
 	case s.typing:
 		return s.typeFilter(name, text), Outcome{}
 	}
-	for _, b := range bindings {
-		if !b.here(s) {
-			continue
-		}
-		for _, k := range b.keys {
-			if k == name {
-				return b.do(s)
-			}
-		}
+	if b, ok := s.bound(name); ok {
+		return s.run(b)
 	}
 	return s, Outcome{}
 }

@@ -11,7 +11,18 @@ import (
 // open says that a question waits for its answer, and text what it asks.
 func open(s State) bool { _, ok := s.asked(); return ok }
 
-func text(s State) string { q, _ := s.asked(); return q.text }
+func text(s State) string {
+	q, _ := s.asked()
+	return q.title + " " + strings.Join(q.lines, " ")
+}
+
+// action is the one request that a key has led to.
+func action(out Outcome) *Action {
+	if len(out.Actions) != 1 {
+		return nil
+	}
+	return &out.Actions[0]
+}
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
@@ -19,26 +30,26 @@ func TestKeys(t *testing.T) {
 	t.Run("p asks for an incremental pull at once", func(t *testing.T) {
 		_, out := s.Key("p", "p")
 		want := Action{Verb: Pull, Namespace: "default", Name: "team-dash"}
-		if out.Action == nil || *out.Action != want {
-			t.Errorf("got %+v, want %+v", out.Action, want)
+		if action(out) == nil || *action(out) != want {
+			t.Errorf("got %+v, want %+v", action(out), want)
 		}
 	})
 	t.Run("P asks first and Enter decides nothing", func(t *testing.T) {
 		asked, out := s.Key("P", "P")
-		if out.Action != nil || !open(asked) {
+		if action(out) != nil || !open(asked) {
 			t.Fatal("P must ask")
 		}
 		still, out := asked.Key("enter", "")
-		if out.Action != nil || !open(still) {
+		if action(out) != nil || !open(still) {
 			t.Error("Enter must leave the question open")
 		}
 		no, out := still.Key("n", "n")
-		if out.Action != nil || open(no) {
+		if action(out) != nil || open(no) {
 			t.Error("n must end the question without an action")
 		}
 		_, out = still.Key("y", "y")
-		if out.Action == nil || out.Action.Verb != PullFull {
-			t.Errorf("y must act, got %+v", out.Action)
+		if action(out) == nil || action(out).Verb != PullFull {
+			t.Errorf("y must act, got %+v", action(out))
 		}
 	})
 	t.Run("q leaves a daemon at once", func(t *testing.T) {
@@ -56,10 +67,10 @@ func TestKeys(t *testing.T) {
 			if !open(at) {
 				t.Fatalf("%v: no question", keys)
 			}
-			if _, out := at.Key("n", "n"); out.Quit || out.Action != nil {
+			if _, out := at.Key("n", "n"); out.Quit || action(out) != nil {
 				t.Errorf("%v: n must stay", keys)
 			}
-			if _, out := at.Key(keys[len(keys)-1], ""); !out.Quit || out.Action != nil {
+			if _, out := at.Key(keys[len(keys)-1], ""); !out.Quit || action(out) != nil {
 				t.Errorf("%v must quit", keys)
 			}
 		}
@@ -74,8 +85,8 @@ func TestKeys(t *testing.T) {
 		if !open(at) || !strings.Contains(text(at), "another agent") {
 			t.Fatalf("the question does not say so: %+v", at.over)
 		}
-		if _, out := at.Key("y", "y"); out.Action == nil || out.Action.Verb != Cancel || out.Action.Name != "team-dash-pr-481" {
-			t.Errorf("got %+v", out.Action)
+		if _, out := at.Key("y", "y"); action(out) == nil || action(out).Verb != Cancel || action(out).Name != "team-dash-pr-481" {
+			t.Errorf("got %+v", action(out))
 		}
 	})
 	t.Run("a job that is done is not cancelled", func(t *testing.T) {
@@ -100,12 +111,12 @@ func TestKeys(t *testing.T) {
 			if !open(at) || !strings.Contains(text(at), tt.says) {
 				t.Fatalf("%v: the question does not say %q: %+v, %s", tt.keys, tt.says, at.over, at.toast)
 			}
-			if still, out := at.Key("enter", ""); out.Action != nil || !open(still) {
+			if still, out := at.Key("enter", ""); action(out) != nil || !open(still) {
 				t.Errorf("%v: Enter must leave the question open", tt.keys)
 			}
 			said, out := at.Key("y", "y")
-			if out.Action == nil || out.Action.Verb != Retry || out.Action.UID != tt.uid || !strings.Contains(said.toast, "asked for") {
-				t.Errorf("%v: got %+v, said %q", tt.keys, out.Action, said.toast)
+			if action(out) == nil || action(out).Verb != Retry || action(out).UID != tt.uid || !strings.Contains(said.toast, "asked for") {
+				t.Errorf("%v: got %+v, said %q", tt.keys, action(out), said.toast)
 			}
 		}
 	})
@@ -128,8 +139,8 @@ func TestKeys(t *testing.T) {
 		at := press(shown(&lives, Caps{}), "end", "enter")
 		later := lives
 		later.Jobs = later.Jobs[:2]
-		if _, out := press(at.Show(&later), "r").Key("y", ""); out.Action == nil || out.Action.UID != "y7c1" {
-			t.Errorf("got %+v", out.Action)
+		if _, out := press(at.Show(&later), "r").Key("y", ""); action(out) == nil || action(out).UID != "y7c1" {
+			t.Errorf("got %+v", action(out))
 		}
 	})
 	t.Run("a cursor at the top stays there when its job ends", func(t *testing.T) {
@@ -145,7 +156,7 @@ func TestKeys(t *testing.T) {
 		snap := picture()
 		snap.API.Up = false
 		got, out := shown(snap, Caps{}).Key("p", "p")
-		if out.Action != nil || got.toast == "" {
+		if action(out) != nil || got.toast == "" {
 			t.Error("want a refusal that says why")
 		}
 	})
@@ -194,24 +205,24 @@ func TestKeys(t *testing.T) {
 				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.over, at.toast)
 			}
 			for _, key := range []string{"enter", "n", "s", "esc"} {
-				if _, out := at.Key(key, key); out.Action != nil {
+				if _, out := at.Key(key, key); action(out) != nil {
 					t.Errorf("%v %s: must not act", keys, key)
 				}
 			}
 			want := Action{Verb: Suspend, Namespace: "default", Name: "lab-east", UID: "r2"}
-			if _, out := at.Key("y", "y"); out.Action == nil || *out.Action != want {
-				t.Errorf("%v: got %+v, want %+v", keys, out.Action, want)
+			if _, out := at.Key("y", "y"); action(out) == nil || *action(out) != want {
+				t.Errorf("%v: got %+v, want %+v", keys, action(out), want)
 			}
 		}
 		snap := picture()
 		snap.Repos[1].Suspended = true
 		at := press(shown(snap, Caps{}), "3", "down")
 		after, out := at.Key("s", "s")
-		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); out.Action == nil || *out.Action != want || open(after) {
-			t.Errorf("a suspended one: got %+v, want %+v", out.Action, want)
+		if want := (Action{Verb: Resume, Namespace: "default", Name: "lab-east", UID: "r2"}); action(out) == nil || *action(out) != want || open(after) {
+			t.Errorf("a suspended one: got %+v, want %+v", action(out), want)
 		}
 		snap.API.Up = false
-		if got, out := shown(snap, Caps{}).Key("s", "s"); out.Action != nil || open(got) || got.toast == "" {
+		if got, out := shown(snap, Caps{}).Key("s", "s"); action(out) != nil || open(got) || got.toast == "" {
 			t.Error("the API is away: want a refusal that says why")
 		}
 	})
@@ -243,7 +254,7 @@ func TestKeys(t *testing.T) {
 		if r, live := at.repo(); live || r.Name != "lab-east" || r.LastRef != "last" {
 			t.Errorf("of a repository that is gone it shows %q, live %v", r.Name, live)
 		}
-		if got, out := at.Key("p", "p"); out.Action != nil || got.toast == "" {
+		if got, out := at.Key("p", "p"); action(out) != nil || got.toast == "" {
 			t.Error("what is gone is not pulled")
 		}
 	})

@@ -50,9 +50,6 @@ var jobsFace = face{
 
 // listHints are the keys of a list.
 func (p *painter) listHints() [][2]string {
-	if p.s.offline() {
-		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}}
-	}
 	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}}
 }
 

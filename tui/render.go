@@ -254,9 +254,14 @@ func (p *painter) hints(y int) {
 	case p.s.typing:
 		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}}
 	default:
-		hints = append(faces[p.s.screen].hints(p), [2]string{"?", "help"}, [2]string{"q", "quit"})
+		for _, hint := range faces[p.s.screen].hints(p) {
+			if b, ok := p.s.bound(hint[0]); !ok || b.refusal(p.s) == "" {
+				hints = append(hints, hint)
+			}
+		}
+		hints = append(hints, [2]string{"?", "help"}, [2]string{"q", "quit"})
 	}
-	if p.s.retryable() && !p.s.typing {
+	if cannot(Retry)(p.s) == "" && !p.s.typing {
 		retry, help := [2]string{"r", "retry"}, len(hints)-2
 		hints = slices.Insert(hints, help, retry)
 		if full := slices.Index(hints, [2]string{"P", "full"}); full >= 0 && hintWidth(hints) > p.w-2 {

@@ -45,7 +45,7 @@ func picture() *view.Snapshot {
 				Branch: "main", Path: "grafana/", Target: "folder", Interval: time.Minute, Connection: "lab", Webhook: &view.Webhook{ID: "4471", LastEvent: at(185 * time.Minute)}, TokenEnds: noon.Add(52 * time.Minute), MaxResources: 1000,
 				Conditions: []view.Condition{{Type: "NamespaceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "Ready", Status: "False", Reason: "AuthenticationFailed", Message: "secure.token: the host does not take it; renew the token in the settings of the repository"}, {Type: "ResourceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "SyncStatus", Status: "True", Reason: "SyncSuccessful"}}},
 			{UID: "r3", Namespace: "default", Name: "lab-west", Title: "Lab West", Type: "git", URL: "https://git.lab/obs/west.git", Enabled: true, SyncState: "success", LastRef: strings.Repeat("77be2100", 5), Synced: at(9 * time.Minute), Next: noon.Add(51 * time.Second), Resources: 301, Runs: "ssssssssssssssssssssssss"},
-			{UID: "r4", Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Resources: 288, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
+			{UID: "r4", Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Branch: "main", Resources: 288, Contents: []view.Content{{Resource: "folders", Count: 12}, {Resource: "dashboards", Count: 276}}, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
 		},
 		Events: []view.Event{
 			{At: at(9 * time.Second), Level: "info", Job: "infra-alerts-sync", Text: "claimed, attempt 1"},
@@ -112,7 +112,7 @@ func check(t *testing.T, frame string, w, h int, caps Caps) {
 }
 
 // hostileRow says that a row shows foreign text beyond ASCII, which stays.
-func hostileRow(l string) bool { return strings.ContainsAny(l, "漢字é🙂אب") }
+func hostileRow(l string) bool { return strings.ContainsAny(l, "👩👧漢字é🙂אب") }
 
 // strip takes the SGR sequences out of a frame.
 func strip(frame string) string {
@@ -157,6 +157,8 @@ func TestGoldenScreens(t *testing.T) {
 	alone.Source = Standalone
 	working := shown(picture(), plain)
 	working.Source = Standalone
+	large := picture()
+	large.Repos[0].Resources = 12_401
 	tests := []struct {
 		name string
 		s    State
@@ -189,6 +191,12 @@ func TestGoldenScreens(t *testing.T) {
 		{"welcome-40x10", alone, 40, 10},
 		{"overview-60x20", shown(picture(), plain), 60, 20},
 		{"help-80x24", press(shown(picture(), plain), "?"), 80, 24},
+		{"help-140x40", press(shown(picture(), plain), "?", "down"), 140, 40},
+		{"help-40x10", press(shown(picture(), plain), "?"), 40, 10},
+		{"help-search-80x24", press(shown(offline, plain), "?", "p", "u", "l", "l"), 80, 24},
+		{"full-80x24", press(shown(picture(), plain), "P"), 80, 24},
+		{"full-40x10", press(shown(picture(), plain), "P"), 40, 10},
+		{"full-large-80x24", press(shown(large, plain), "3", "P", "t", "e", "a", "m"), 80, 24},
 		{"sure-80x24", press(shown(picture(), plain), "x"), 80, 24},
 		{"quit-80x24", press(working, "q"), 80, 24},
 		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
@@ -253,7 +261,8 @@ func TestInvariants(t *testing.T) {
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
 		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"},
+		"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"}, "retry": {"end", "r"}, "quit": {"q"}}
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {
 		for screen, keys := range screens {
@@ -277,9 +286,9 @@ func TestInvariants(t *testing.T) {
 func TestRepositoryTextsAreCleaned(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[31m\u202eb\x07"
-	repo := view.Repo{Webhook: &view.Webhook{}, Conditions: make([]view.Condition, 1)}
+	repo := view.Repo{Webhook: &view.Webhook{}, Conditions: make([]view.Condition, 1), Contents: make([]view.Content, 1)}
 	texts := func(r *view.Repo, f func(name string, text reflect.Value)) {
-		for _, v := range []reflect.Value{reflect.ValueOf(r).Elem(), reflect.ValueOf(r.Webhook).Elem(), reflect.ValueOf(&r.Conditions[0]).Elem()} {
+		for _, v := range []reflect.Value{reflect.ValueOf(r).Elem(), reflect.ValueOf(r.Webhook).Elem(), reflect.ValueOf(&r.Conditions[0]).Elem(), reflect.ValueOf(&r.Contents[0]).Elem()} {
 			for i := range v.NumField() {
 				if name := v.Type().Field(i).Name; v.Field(i).Kind() == reflect.String && name != "UID" {
 					f(v.Type().Name()+"."+name, v.Field(i))

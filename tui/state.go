@@ -36,6 +36,8 @@ type State struct {
 	filters  [screenCount]string // each screen has its own
 	typing   bool                // keys go into the filter
 	over     overlay             // a box before the screen that takes the keys; nil = none
+	leaving  bool                // ends when nothing of the agent runs any more
+	drained  bool                // for that it was asked to claim nothing new
 	toast    string
 	toastBad bool
 	Caps     Caps

@@ -36,6 +36,10 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 		if r.Webhook != nil {
 			r.Webhook = &view.Webhook{ID: view.Clean(r.Webhook.ID), LastEvent: r.Webhook.LastEvent}
 		}
+		r.Contents = slices.Clone(r.Contents)
+		for k := range r.Contents {
+			r.Contents[k].Resource = view.Clean(r.Contents[k].Resource)
+		}
 		r.Conditions = slices.Clone(r.Conditions)
 		for k := range r.Conditions {
 			c := &r.Conditions[k]

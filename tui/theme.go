@@ -38,9 +38,33 @@ var coloured = []theme{
 	{roleTitle: "1", roleFocus: "1;97", roleHead: "1;4", roleGood: "1;92", roleBad: "1;97;41", roleWarn: "1;93", roleWork: "1;96", roleCursor: "1;7", roleKey: "1", roleBanner: "1;97;41"},
 	// Blue and orange: told apart with any colour vision.
 	{roleDim: "2", roleTitle: "1", roleFrame: "2", roleFocus: "94", roleHead: "2", roleGood: "94", roleBad: "1;33", roleWarn: "33", roleWork: "96", roleCursor: "1;7", roleKey: "1", roleBanner: "1;33"},
+	mono,
 }
 
 var mono = theme{roleTitle: "1", roleFocus: "1", roleBad: "1", roleCursor: "7", roleKey: "1", roleBanner: "7"}
+
+// themeNames are those of coloured.
+var themeNames = []string{"terminal", "high-contrast", "blue-orange", "mono"}
+
+func noColours(s State) string {
+	if s.Caps.Mono {
+		return "no colours here: NO_COLOR, --color never or a terminal without"
+	}
+	return ""
+}
+
+func (s State) nextTheme() State {
+	s.Caps.Theme = (s.Caps.Theme + 1) % len(coloured)
+	return s.say("theme "+themeNames[s.Caps.Theme], false)
+}
+
+func (s State) switchASCII() State {
+	s.Caps.ASCII = !s.Caps.ASCII
+	if s.Caps.ASCII {
+		return s.say("ASCII alone", false)
+	}
+	return s.say("glyphs", false)
+}
 
 // look returns the theme of the terminal. Without colours and beyond ASCII
 // nothing but text is sent: that is the form for logs and screen readers.

@@ -114,11 +114,8 @@ type (
 	goneMsg    struct{ err error }
 	tickMsg    time.Time
 	nextMsg    struct{}
-	actedMsg   struct {
-		action Action
-		err    error
-	}
-	foundMsg struct{ take func(State) State }
+	actedMsg   struct{ err error }
+	foundMsg   struct{ take func(State) State }
 )
 
 func (m *model) Init() tea.Cmd { return tea.Batch(m.next, tick()) }
@@ -146,6 +143,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.state = m.state.Show(msg.snap)
 		m.state.Now, m.state.Source = time.Now(), m.src.Name()
 		m.retry = retryMin
+		if m.state.Ended() {
+			return m, tea.Quit
+		}
 		return m, m.pause(m.gap)
 	case goneMsg:
 		m.state.Gone = view.Clean(msg.err.Error())
@@ -184,13 +184,8 @@ func (m *model) follow(out Outcome) tea.Cmd {
 	if out.Quit {
 		todo = append(todo, tea.Quit)
 	}
-	if out.Action != nil {
-		act := *out.Action
-		todo = append(todo, func() tea.Msg {
-			ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
-			defer cancel()
-			return actedMsg{act, m.src.Act(ctx, act)}
-		})
+	if acts := out.Actions; len(acts) > 0 {
+		todo = append(todo, func() tea.Msg { return actedMsg{m.act(acts)} })
 	}
 	if look := out.Lookup; look != nil {
 		todo = append(todo, func() tea.Msg {
@@ -200,6 +195,20 @@ func (m *model) follow(out Outcome) tea.Cmd {
 		})
 	}
 	return tea.Batch(todo...)
+}
+
+// act sends requests, each once. That one fails does not keep the others.
+func (m *model) act(acts []Action) error {
+	var failed []error
+	for _, act := range acts {
+		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
+		err := m.src.Act(ctx, act)
+		cancel()
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
 }
 
 func (m *model) View() tea.View {

@@ -168,6 +168,7 @@ type Repo struct {
 	Next      time.Time `json:"next,omitzero"`       // when this agent looks at it next, if that is known
 	Suspended bool      `json:"suspended,omitempty"` // a person wants this agent to leave it alone, until Next or for ever
 	Resources int64     `json:"resources"`
+	Contents  []Content `json:"contents,omitempty"` // what Resources are, by their kind
 	// Runs holds one letter an hour for the last 24 hours, oldest first:
 	// '.' nothing, 'c' cancelled, 's' success, 'w' warning, 'e' error.
 	Runs string `json:"runs,omitempty"`
@@ -180,6 +181,12 @@ type Repo struct {
 	Conditions   []Condition   `json:"conditions,omitempty"`
 	Deleting     time.Time     `json:"deleting,omitzero"`
 	InTheWay     string        `json:"inTheWay,omitempty"` // of its deletion
+}
+
+// Content counts the objects of one kind that a repository has made.
+type Content struct {
+	Resource string `json:"resource"` // "folders", "dashboards"
+	Count    int64  `json:"count"`
 }
 
 // Webhook is the webhook of a repository at its host.

@@ -99,8 +99,8 @@ func TestDashboardOnATerminal(t *testing.T) {
 	}
 	tt.shows(t, "plant-east-sync")
 	tt.press(t, "?")
-	tt.shows(t, "any key closes")
-	tt.press(t, "q")
+	tt.shows(t, "esc closes")
+	tt.press(t, "quit\x15?") // typed, taken away, closed
 	// Twice, because a job of the demo may be running: then the first asks.
 	tt.press(t, "\x03\x03")
 	if err := tt.end(t); err != nil {

@@ -37,7 +37,15 @@ func (s *localSource) Next(ctx context.Context) (*view.Snapshot, error) {
 
 func (s *localSource) Act(ctx context.Context, act tui.Action) error {
 	w := &session{Client: s.agent.Client(), Desk: s.agent.Desk()}
-	return w.act(ctx, act, s.agent)
+	return w.act(ctx, act, local{s.agent})
+}
+
+// local is the agent of this process, as an actor.
+type local struct{ *agent.Agent }
+
+func (l local) Drain(_ context.Context, on bool) (out socket.Drained, err error) {
+	out.Since, out.Busy = l.Agent.Drain(on)
+	return out, nil
 }
 
 // attached is the source of a dashboard that shows the daemon's agent, until ctx
@@ -70,6 +78,7 @@ func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 // actor is what only a running agent does for a dashboard.
 type actor interface {
 	Cancel(ctx context.Context, namespace, name string) error
+	Drain(ctx context.Context, on bool) (socket.Drained, error)
 	socket.Suspender
 }
 
@@ -82,6 +91,9 @@ func (s *session) act(ctx context.Context, act tui.Action, who actor) error {
 		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(tui.SuspendFor)})
 	case tui.Resume:
 		_, err := who.Resume(ctx, act.Namespace, act.Name)
+		return err
+	case tui.Drain, tui.Undrain:
+		_, err := who.Drain(ctx, act.Verb == tui.Drain)
 		return err
 	case tui.Pull, tui.PullFull:
 		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == tui.Pull}}

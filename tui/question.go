@@ -1,0 +1,286 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/view"
+)
+
+// question is something that waits for a decision. Enter does nothing: a person
+// who hits it by habit has decided nothing. What is none of its keys means no.
+type question struct {
+	title   string
+	lines   []string // what follows from a yes, with figures
+	choices []choice
+	quit    bool // it is asked before the dashboard ends
+	// name, if given, has to be typed before Enter takes the first choice: for
+	// what would be long work to undo.
+	name, typed string
+}
+
+// choice is one answer.
+type choice struct {
+	key, text string
+	do        func(State) (State, Outcome)
+}
+
+// ask opens a question.
+func (s State) ask(q question) State { s.over = q; return s }
+
+// asked is the question that is open.
+func (s State) asked() (question, bool) { q, ok := s.over.(question); return q, ok }
+
+// yes is the answer that sends what was aimed at.
+func yes(text, done string, aims []aim) []choice {
+	return []choice{{"y", text, func(s State) (State, Outcome) { return s.say(done, false), send(aims) }}}
+}
+
+func (q question) key(s State, name, text string) (State, Outcome) {
+	if q.name != "" {
+		return q.typing(s, name, text)
+	}
+	if name == "enter" {
+		return s, Outcome{}
+	}
+	s.over = nil
+	for _, c := range q.choices {
+		if strings.EqualFold(strings.TrimPrefix(name, "shift+"), c.key) {
+			return c.do(s)
+		}
+	}
+	return s, Outcome{}
+}
+
+// typing takes the keys while a name is asked for.
+func (q question) typing(s State, name, text string) (State, Outcome) {
+	switch name {
+	case "esc":
+		s.over = nil
+	case "enter":
+		if q.typed == q.name {
+			s.over = nil
+			return q.choices[0].do(s)
+		}
+	default:
+		q.typed = edit(q.typed, name, text)
+		s.over = q
+	}
+	return s, Outcome{}
+}
+
+// lineLength bounds what is typed into one line, in runes.
+const lineLength = 200
+
+// edit is a line after a key press: what it types is added, backspace takes the
+// last rune, Ctrl-W the last word, Ctrl-U all.
+func edit(line, name, text string) string {
+	r := []rune(line)
+	switch name {
+	case "backspace":
+		return string(r[:max(len(r)-1, 0)])
+	case "ctrl+w":
+		line = strings.TrimRight(line, " ")
+		return line[:strings.LastIndexByte(line, ' ')+1]
+	case "ctrl+u":
+		return ""
+	}
+	r = append(r, []rune(view.Clean(text))...)
+	return string(r[:min(len(r), lineLength)])
+}
+
+func (q question) draw(p *painter) {
+	w := min(72, p.w-2)
+	inner := w - 4
+	title, note := q.title, "default: No"
+	var lines []string
+	if displaywidth.String(title) > w-8 {
+		title = "Sure?"
+		lines = wrap(q.title, inner)
+	}
+	if displaywidth.String(title)+displaywidth.String(note) > w-8 {
+		note = ""
+	}
+	for _, l := range q.lines {
+		lines = append(lines, wrap(l, inner)...)
+	}
+	answers := q.answers(p, inner)
+	if room := p.h - 2 - len(answers) - 1; len(lines) > room {
+		lines = append(lines[:max(room-1, 0):max(room-1, 0)], p.g.more)
+	}
+	h := len(lines) + len(answers) + 3
+	x, y := p.dialog(w, h)
+	p.box(p.g, x, y, w, h, title, note, "", true)
+	for i, l := range lines {
+		p.put(x+2, y+1+i, inner, rolePlain, l)
+	}
+	for i, row := range answers {
+		at := x + 2
+		for _, hint := range row {
+			at = p.put(at, y+2+len(lines)+i, x+w-2-at, roleKey, hint[0])
+			at = p.put(at+1, y+2+len(lines)+i, x+w-2-at-1, rolePlain, hint[1]) + 3
+		}
+	}
+}
+
+// answers are the rows with the choices, as many in a row as fit.
+func (q question) answers(p *painter, w int) [][][2]string {
+	if q.name != "" {
+		return [][][2]string{{{"type", q.name}}, {{">", q.typed + "_"}}, {{"enter", q.choices[0].text}, {"esc", "No, go back"}}}
+	}
+	all := [][2]string{{"n", "No, go back"}}
+	for _, c := range q.choices {
+		all = append(all, [2]string{c.key, c.text})
+	}
+	out := [][][2]string{nil}
+	room := w
+	for _, hint := range all {
+		need := displaywidth.String(hint[0]) + 1 + displaywidth.String(hint[1])
+		if last := len(out) - 1; need > room && len(out[last]) > 0 {
+			out, room = append(out, nil), w
+		}
+		out[len(out)-1] = append(out[len(out)-1], hint)
+		room -= need + 3
+	}
+	return out
+}
+
+// many is how many objects a repository has at least for its name to be asked for
+// before everything is pulled.
+const many = 1000
+
+// askPull names what a full pull of repositories does.
+func (s State) askPull(aims []aim) question {
+	if len(aims) > 1 {
+		objects := int64(0)
+		for _, a := range aims {
+			objects += a.repo.Resources
+		}
+		return askMany(aims, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", thousands(objects, "object")))
+	}
+	r := aims[0].repo
+	q := question{
+		title:   "Full pull of " + r.Name + "?",
+		lines:   []string{fmt.Sprintf("All its files are read and %s compared: what differs is written anew, and what was changed by hand in Grafana is lost.", holds(r))},
+		choices: yes("Yes, full pull", "full pull of "+r.Name+" asked for", aims),
+	}
+	for _, j := range s.Snap.Jobs {
+		if j.Namespace == r.Namespace && j.Repository == r.Name && j.Action == "pull" && j.Finished.IsZero() {
+			q.lines = append(q.lines, fmt.Sprintf("A pull (%s) is %s now: until it has ended the API may refuse another.", j.Name, j.State))
+			break
+		}
+	}
+	if r.Resources >= many {
+		q.name = r.Name
+	}
+	return q
+}
+
+// holds says what a repository has in Grafana: "288 objects (12 folders, 276
+// dashboards)".
+func holds(r view.Repo) string {
+	if r.Resources == 0 {
+		return "what it has made"
+	}
+	text := thousands(r.Resources, "object")
+	var kinds []string
+	for _, c := range r.Contents {
+		kinds = append(kinds, fmt.Sprintf("%s %s", group(c.Count), c.Resource))
+	}
+	if len(kinds) > 0 {
+		text += " (" + strings.Join(kinds, ", ") + ")"
+	}
+	return text
+}
+
+func askSuspend(aims []aim) question {
+	what := aims[0].act.Name
+	if len(aims) > 1 {
+		what = fmt.Sprintf("%d repositories", len(aims))
+	}
+	return question{
+		title:   fmt.Sprintf("Suspend %s on this agent for %s?", what, view.Age(SuspendFor)),
+		lines:   []string{"Until then, or until s is pressed again, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run."},
+		choices: yes("Yes, suspend", "suspension of "+what+" asked for", aims),
+	}
+}
+
+func askCancel(aims []aim) question {
+	if len(aims) > 1 {
+		return askMany(aims, "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.")
+	}
+	j := aims[0].job
+	text := "What it has written stays."
+	switch {
+	case j.Owner == "other":
+		text = "It runs on another agent, which is asked to stop; what it has written stays."
+	case j.Owner == "":
+		text = "It waits: it is deleted, and nothing has been written by it yet."
+		if j.Attempt > 1 {
+			text = "It waits for its next attempt and is ended now; what it has written stays."
+		}
+	case j.Total > 0:
+		text = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", group(j.Done), thousands(j.Total, "file"))
+	}
+	return question{title: "Cancel " + j.Name + "?", lines: []string{text}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", aims)}
+}
+
+func (s State) askRetry(aims []aim) question {
+	if len(aims) > 1 {
+		return askMany(aims, "Try again", "What rests is tried now; of what has ended a new job is made.")
+	}
+	j := aims[0].job
+	q := question{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", aims)}
+	if j.Finished.IsZero() {
+		q.title = "Try " + j.Name + " now?"
+		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", view.Age(j.RestsUntil.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
+		return q
+	}
+	q.lines = []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}
+	switch j.Action {
+	case "push", "delete", "move", "migrate":
+		q.lines = append(q.lines, fmt.Sprintf("It is a %s: it writes to Git again. Its name has to be typed.", j.Action))
+		q.name = j.Name
+	}
+	return q
+}
+
+// askMany asks once for several things, by their number and their first names.
+func askMany(aims []aim, doing, follows string) question {
+	noun := "repositories"
+	if aims[0].job.UID != "" {
+		noun = "jobs"
+	}
+	var names []string
+	for _, a := range aims[:min(len(aims), 5)] {
+		names = append(names, a.act.Name)
+	}
+	list := strings.Join(names, ", ")
+	if rest := len(aims) - len(names); rest > 0 {
+		list += fmt.Sprintf(" and %d more", rest)
+	}
+	return question{
+		title:   fmt.Sprintf("%s %d marked %s?", doing, len(aims), noun),
+		lines:   []string{list + ".", follows},
+		choices: yes(fmt.Sprintf("Yes, all %d", len(aims)), fmt.Sprintf("asked for: %s %d %s", strings.ToLower(doing), len(aims), noun), aims),
+	}
+}
+
+// group writes a number with commas: 1,204.
+func group(n int64) string {
+	text := fmt.Sprint(n)
+	for at := len(text) - 3; at > 0 && text[at-1] != '-'; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
+
+// thousands is a count with its noun: "1 file", "1,204 files".
+func thousands(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return group(n) + " " + noun + "s"
+}
