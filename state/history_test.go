@@ -42,6 +42,21 @@ func TestHistoryQueries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	third := all[4]
+	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`), []byte(`{"b":2}`), map[string]string{"c": "d"}
+	if err := s.PutRecord(ctx, third); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []Query{{UID: "u03"}, {Ref: "abc"}} {
+		whole, err := s.History(ctx, q)
+		if err != nil || len(whole) != 1 || whole[0].Spec == nil || whole[0].Status == nil || whole[0].Labels == nil {
+			t.Fatalf("whole: %+v, %v", whole, err)
+		}
+		q.Brief = true
+		if brief, err := s.History(ctx, q); err != nil || len(brief) != 1 || brief[0].Spec != nil || brief[0].Status != nil || brief[0].Labels != nil || brief[0].RefTo != "abcdef" {
+			t.Errorf("brief: %+v, %v", brief, err)
+		}
+	}
 	cases := []struct {
 		name string
 		q    Query
@@ -60,6 +75,10 @@ func TestHistoryQueries(t *testing.T) {
 		{"repository and limit", Query{Repository: "green", Limit: 1}, []string{"u07"}},
 		{"action", Query{Action: "migrate"}, []string{"u05", "u02"}},
 		{"states", Query{States: []string{"error", "warning"}}, []string{"u06", "u05", "u02", "u01"}},
+		{"words, in any case", Query{Words: []string{"GREEN", "push"}}, []string{"u07", "u01"}},
+		{"a word that is nowhere", Query{Words: []string{"green", "pusher"}}, nil},
+		{"ref", Query{Ref: "abc"}, []string{"u03"}},
+		{"ref it came from", Query{Ref: "def"}, []string{"u03"}},
 		{"other namespace", Query{Namespace: "x"}, nil},
 		{"since is included", Query{Since: noon.Add(6 * time.Hour)}, []string{"u07", "u06"}},
 		{"until is not", Query{Until: noon.Add(2 * time.Hour)}, []string{"u01", "u00"}},

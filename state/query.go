@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,9 @@ type Query struct {
 	States     []string
 	Since      time.Time // finished at or after
 	Until      time.Time // finished before
+	Ref        string    // how RefTo or RefFrom begins
+	Words      []string  // each occurs in the name, repository, action, state or message, in any case
+	Brief      bool      // without Spec, Status and Labels, which are most of a record
 	Limit      int       // at most that many records; 0 = all
 	Before     string    // Record.Cursor of the last record of the page before
 }
@@ -27,7 +31,31 @@ func (q Query) matches(r Record) bool {
 		(q.Repository == "" || q.Repository == r.Repository) &&
 		(q.Namespace == "" || q.Namespace == r.Namespace) &&
 		(q.Action == "" || q.Action == r.Action) &&
-		(len(q.States) == 0 || slices.Contains(q.States, r.State))
+		(len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
+		(q.Ref == "" || strings.HasPrefix(r.RefTo, q.Ref) || strings.HasPrefix(r.RefFrom, q.Ref)) &&
+		q.says(r)
+}
+
+// says looks for the words.
+func (q Query) says(r Record) bool {
+	if len(q.Words) == 0 {
+		return true
+	}
+	text := strings.ToLower(strings.Join([]string{r.Name, r.Repository, r.Action, r.State, r.Message}, "\n"))
+	for _, w := range q.Words {
+		if !strings.Contains(text, strings.ToLower(w)) {
+			return false
+		}
+	}
+	return true
+}
+
+// add appends a record that matches.
+func (q Query) add(out []Record, r Record) []Record {
+	if q.Brief {
+		r.Spec, r.Status, r.Labels = nil, nil, nil
+	}
+	return append(out, r)
 }
 
 // History returns the selected records, newest first.
@@ -48,7 +76,7 @@ func (s *Store) History(ctx context.Context, q Query) ([]Record, error) {
 				return false, err
 			}
 			if q.matches(r) {
-				out = append(out, r)
+				out = q.add(out, r)
 			}
 			return q.Limit <= 0 || len(out) < q.Limit, nil
 		})
@@ -82,7 +110,7 @@ func (v view) oneRecord(q Query, low, high []byte, out *[]Record) error {
 		return err
 	}
 	if bytes.Compare(key, low) >= 0 && (high == nil || bytes.Compare(key, high) < 0) && q.matches(r) {
-		*out = append(*out, r)
+		*out = q.add(*out, r)
 	}
 	return nil
 }

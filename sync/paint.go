@@ -240,11 +240,11 @@ func (a *Agent) paintAPI() view.API {
 func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 	row := view.Job{
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
-		Repository: job.Spec.Repository, Action: job.Spec.Action, Detail: detail(u, job.Spec),
+		Repository: job.Spec.Repository, Action: job.Spec.Action, Detail: JobDetail(u.GetName(), job.Spec),
 		State: job.Status.State, Message: job.Status.Message, Progress: min(job.Status.Progress, 100),
 		Created: u.GetCreationTimestamp().Time, Started: fromMillis(job.Status.Started), Finished: fromMillis(job.Status.Finished),
 		Errors: job.Status.Errors, Warnings: job.Status.Warnings, Attempt: attempt(u), MaxAttempt: a.cfg.Jobs.MaxAttempts,
-		Summary: summaries(job.Status.Summary),
+		Summary: Summaries(job.Status.Summary),
 	}
 	if row.State == "" {
 		row.State = api.StatePending
@@ -264,14 +264,16 @@ func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 	return row
 }
 
-func detail(u *object, spec api.JobSpec) string {
+// JobDetail is what the action of a job tells besides its name: "full", "incr",
+// "#481"; "" = nothing.
+func JobDetail(name string, spec api.JobSpec) string {
 	if spec.Action == "pull" && spec.Pull != nil {
 		if spec.Pull.Incremental {
 			return "incr"
 		}
 		return "full"
 	}
-	if n, ok := strings.CutPrefix(u.GetName(), spec.Repository+"-pr-"); ok && spec.Action == "pr" {
+	if n, ok := strings.CutPrefix(name, spec.Repository+"-pr-"); ok && spec.Action == "pr" {
 		return "#" + n
 	}
 	return ""
@@ -286,7 +288,8 @@ func attempt(u *object) int {
 	return n + 1
 }
 
-func summaries(in []api.JobSummary) []view.Summary {
+// Summaries is what a job did to each kind of resource, as a person reads it.
+func Summaries(in []api.JobSummary) []view.Summary {
 	var out []view.Summary
 	for _, s := range in {
 		out = append(out, view.Summary{Kind: cmp.Or(s.Kind, "unread files"), Total: s.Total, Create: s.Create, Update: s.Update, Delete: s.Delete, Noop: s.Noop, Warn: s.Warning, Error: s.Error})
@@ -310,7 +313,7 @@ func hold(row *view.Job, r jobs.Running) {
 	}
 	row.Progress = r.Progress
 	if len(r.Summary) > 0 {
-		row.Summary = summaries(r.Summary)
+		row.Summary = Summaries(r.Summary)
 	}
 	row.Errors, row.Warnings = r.Errors, r.Warnings
 	for _, l := range r.Lines {

@@ -133,6 +133,10 @@ func (s State) selected() (view.Job, bool) {
 	if s.screen == screenDetail {
 		return s.job()
 	}
+	if s.screen == screenHistory {
+		at, ok := s.past.atCursor()
+		return pastJob(at.row), ok
+	}
 	if s.listed() == paneJobs {
 		for _, j := range s.jobs() {
 			if j.UID == s.jobUID {

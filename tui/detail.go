@@ -9,7 +9,7 @@ import (
 )
 
 var detailFace = face{
-	under: screenJobs, draw: (*painter).jobDetail,
+	under: screenJobs, draw: (*painter).jobDetail, lack: State.lackJob,
 	hints: func(p *painter) [][2]string {
 		return [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"p", "pull"}, {"x", "cancel"}}
 	},

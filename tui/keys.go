@@ -11,11 +11,11 @@ import (
 type Outcome struct {
 	Quit    bool
 	Actions []Action // sent one after the other
-	Lookup  Lookup
 }
 
 // Lookup asks the source for something that is not in the picture. It runs
-// beside the screen, with ctx that ends with the dashboard or after lookupTimeout;
+// beside the screen; ctx ends with the dashboard, after lookupTimeout, and when
+// something else is looked up;
 // the function that it returns takes the answer into the state, which may have
 // changed since.
 type Lookup func(ctx context.Context, src Source) func(State) State
@@ -96,7 +96,7 @@ func nothingOpens(s State) string {
 }
 
 func noPast(s State) string {
-	if len(s.past) == 0 {
+	if len(s.behind) == 0 {
 		return "this is the first place"
 	}
 	return ""
@@ -130,6 +130,8 @@ func keyTable() []binding {
 	return append(table, []binding{
 		{keys: []string{"tab", "shift+tab"}, label: "tab", text: "other pane", group: "VIEW", do: same(State.switchPane)},
 		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", do: same(func(s State) State { s.typing = true; return s })},
+		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", do: same(State.pastOf)},
+		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screen{screenHistory}, do: same(State.unfold)},
 		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", why: cannot(Pull), do: State.pull},
 		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", asks: true, why: cannot(PullFull), do: State.pullFull},
 		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", asks: true, why: cannot(Cancel), do: State.cancel},
@@ -213,7 +215,7 @@ func step(cursor string, keys []string, by int) string {
 // listed is the list that keys move in.
 func (s State) listed() pane {
 	switch s.screen {
-	case screenJobs:
+	case screenJobs, screenHistory:
 		return paneJobs
 	case screenRepos, screenRepo:
 		return paneRepos
@@ -248,7 +250,7 @@ func (s State) goJob(uid string) State {
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid {
 			to := s.visit(screenDetail)
-			to.detail, to.last, to.scroll = uid, j, 0
+			to.detail, to.last, to.scroll, to.brief = uid, j, 0, false
 			return to
 		}
 	}

@@ -313,7 +313,7 @@ func TestRandomKeys(t *testing.T) {
 		names = append(names, b.keys...)
 	}
 	names = append(names, "y", "n", "z", "left", "f1")
-	s := shown(picture(), Caps{})
+	s, src := shown(picture(), Caps{}), &archive{rows: ill(300)}
 	for range 20_000 {
 		switch rnd.IntN(8) {
 		case 0:
@@ -326,6 +326,7 @@ func TestRandomKeys(t *testing.T) {
 		default:
 			s, _ = s.Key(names[rnd.IntN(len(names))], "")
 		}
+		s = settle(t, s, src)
 		if rows := s.jobs(); len(rows) > 0 && indexOf(s.jobUID, keysOf(rows, jobKey)) == 0 && rows[0].UID != s.jobUID {
 			t.Fatalf("seed=%d: the cursor is on no job", seed)
 		}

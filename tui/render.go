@@ -138,20 +138,34 @@ func (p *painter) apiState() (role, string) {
 }
 
 func (p *painter) tabs() {
-	x := 1
+	x, short := 1, p.tabsWidth() > p.w
 	for _, of := range tabsOf() {
-		if text := tabText(p.s, of); of == faces[p.s.screen].under {
+		switch text := tabText(p.s, of); {
+		case of == faces[p.s.screen].under:
 			x = p.put(x, 1, p.w, roleTitle, "["+text+"]")
-		} else {
+		case short:
+			x = p.put(x, 1, p.w, roleDim, " "+faces[of].tab+" ")
+		default:
 			x = p.put(x, 1, p.w, roleDim, " "+text+" ")
 		}
-		x += 2
+		if !short {
+			x += 2
+		}
 	}
 	if a := p.s.Snap.Agent; !a.Draining.IsZero() {
 		p.right(x, p.w-1, 1, roleWarn, drainText(a))
-	} else if a.Namespace != "" {
-		p.right(x, p.w-1, 1, roleDim, "ns "+a.Namespace)
+	} else if ns := "ns " + a.Namespace; a.Namespace != "" && x+displaywidth.String(ns) < p.w {
+		p.right(x, p.w-1, 1, roleDim, ns)
 	}
+}
+
+// tabsWidth is what the tabs take with all their words, in cells.
+func (p *painter) tabsWidth() int {
+	w := 0
+	for _, of := range tabsOf() {
+		w += len(tabText(p.s, of)) + 4
+	}
+	return w
 }
 
 // drainText says of an agent that claims nothing new how far it has come.
@@ -190,7 +204,7 @@ func clockTime(t, now time.Time) string {
 func (p *painter) status(y int) {
 	s := p.s
 	switch {
-	case s.typing:
+	case s.typing && s.screen != screenHistory: // which has a line for it
 		x := p.put(1, y, p.w-2, roleKey, "/ ")
 		x = p.put(x, y, p.w-x-14, rolePlain, s.filter())
 		p.put(x, y, 1, roleCursor, " ")
@@ -204,7 +218,7 @@ func (p *painter) status(y int) {
 		p.put(1, y, p.w-2, roleBad, cut(s.Gone, p.w-2, p.g.more))
 	case s.Snap.Problem != "":
 		p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+s.Snap.Problem, p.w-2, p.g.more))
-	case s.filter() != "":
+	case s.filter() != "" && s.screen != screenHistory:
 		p.put(1, y, p.w-2, roleWarn, cut(p.filterText(), p.w-2, p.g.more))
 	default:
 		if e, ok := lastTrouble(s.Snap.Events, s.Now); ok {

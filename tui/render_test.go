@@ -159,11 +159,16 @@ func TestGoldenScreens(t *testing.T) {
 	working.Source = Standalone
 	large := picture()
 	large.Repos[0].Resources = 12_401
+	chronicle := &archive{rows: ill(34)}
 	tests := []struct {
 		name string
 		s    State
 		w, h int
 	}{
+		{"history-80x24", settle(t, press(shown(picture(), plain), "4"), chronicle), 80, 24},
+		{"history-140x40", press(settle(t, press(shown(picture(), plain), "4"), chronicle), "down", "down", "down", "+"), 140, 40},
+		{"history-filter-80x24", settle(t, press(shown(picture(), plain), "4", "/", "s", "t", "a", "t", "e", ":", "e", "r", "o", "r"), chronicle), 80, 24},
+		{"history-40x10", settle(t, press(shown(picture(), plain), "4"), chronicle), 40, 10},
 		{"overview-80x24", shown(picture(), plain), 80, 24},
 		{"overview-140x40", shown(picture(), plain), 140, 40},
 		{"overview-ascii-80x24", shown(picture(), Caps{Mono: true, ASCII: true}), 80, 24},
@@ -257,18 +262,25 @@ func TestInvariants(t *testing.T) {
 	down.API.Up = false
 	gone := shown(picture(), Caps{})
 	gone.Gone = "ask the daemon: connection refused"
+	odd := &archive{}
+	for i := range 20 {
+		odd.rows = append(odd.rows, view.Past{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
+	}
 	states := map[string]State{
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
 		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"},
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"},
 		"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"}, "retry": {"end", "r"}, "quit": {"q"}}
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {
 		for screen, keys := range screens {
 			for _, size := range sizes {
 				for _, caps := range []Caps{{}, {Mono: true}, {ASCII: true}, {Mono: true, ASCII: true}, {Theme: 1}, {Theme: 2}} {
-					s := press(s, keys...)
+					s := s
+					for _, key := range keys {
+						s = settle(t, press(s, key), odd)
+					}
 					s.Caps = caps
 					frame := Render(s, size[0], size[1], caps)
 					check(t, frame, size[0], size[1], caps)

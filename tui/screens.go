@@ -14,6 +14,7 @@ const (
 	screenRepos
 	screenDetail // one job
 	screenRepo   // one repository
+	screenHistory
 	screenCount
 )
 
@@ -30,6 +31,9 @@ type face struct {
 
 	move func(s State, by int) State // nil = nothing moves
 	open func(s State) State         // Enter; nil = nothing to open
+	// lack says what has to be looked up for the screen, and notes that it is asked
+	// for; nil = all is in the picture.
+	lack func(s State) (State, Lookup)
 }
 
 // faces are all screens, by their number.
@@ -42,6 +46,7 @@ func init() {
 		screenRepos:    reposFace,
 		screenDetail:   detailFace,
 		screenRepo:     repoFace,
+		screenHistory:  historyFace,
 	}
 	bindings = keyTable()
 }
@@ -65,8 +70,8 @@ func (s State) visit(to screen) State {
 	if to == s.screen {
 		return s
 	}
-	past := s.past[max(len(s.past)-trailLength+1, 0):]
-	s.past, s.ahead = append(slices.Clip(past), s.here()), nil
+	before := s.behind[max(len(s.behind)-trailLength+1, 0):]
+	s.behind, s.ahead = append(slices.Clip(before), s.here()), nil
 	return s.enter(to)
 }
 
@@ -86,12 +91,12 @@ func (s State) enter(to screen) State {
 
 // backward goes to the place before this one; forward undoes that.
 func (s State) backward() State {
-	if len(s.past) == 0 {
+	if len(s.behind) == 0 {
 		return s
 	}
-	last := len(s.past) - 1
-	to := s.past[last]
-	s.past, s.ahead = s.past[:last:last], append(slices.Clip(s.ahead), s.here())
+	last := len(s.behind) - 1
+	to := s.behind[last]
+	s.behind, s.ahead = s.behind[:last:last], append(slices.Clip(s.ahead), s.here())
 	return s.stand(to)
 }
 
@@ -101,7 +106,7 @@ func (s State) forward() State {
 	}
 	last := len(s.ahead) - 1
 	to := s.ahead[last]
-	s.ahead, s.past = s.ahead[:last:last], append(slices.Clip(s.past), s.here())
+	s.ahead, s.behind = s.ahead[:last:last], append(slices.Clip(s.behind), s.here())
 	return s.stand(to)
 }
 
@@ -117,6 +122,14 @@ func (s State) stand(at spot) State {
 	return s.enter(at.screen)
 }
 
+// lack says what the present screen has to look up; nil = nothing.
+func (s State) lack() (State, Lookup) {
+	if f := faces[s.screen].lack; f != nil {
+		return f(s)
+	}
+	return s, nil
+}
+
 // showJob makes a job that of the detail.
 func (s State) showJob(uid string) State {
 	if uid == s.detail {
@@ -125,6 +138,13 @@ func (s State) showJob(uid string) State {
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid {
 			s.detail, s.last, s.scroll = uid, j, 0
+			return s
+		}
+	}
+	for _, r := range s.past.rows {
+		if r.UID == uid {
+			s.detail, s.last, s.scroll, s.brief = uid, pastJob(r), 0, true
+			return s
 		}
 	}
 	return s
@@ -146,7 +166,7 @@ func (s State) leave() State {
 	case s.filter() != "":
 		s.filters[s.screen] = ""
 		return s.Show(s.Snap)
-	case faces[s.screen].tab == "" && len(s.past) > 0:
+	case faces[s.screen].tab == "" && len(s.behind) > 0:
 		return s.backward()
 	}
 	return s.visit(screenOverview)

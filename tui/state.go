@@ -24,13 +24,15 @@ type State struct {
 	Gone   string // why the source does not answer; "" = it does
 
 	screen   screen
-	past     []spot // where [ and Esc lead; the last is the newest
+	behind   []spot // where [ and Esc lead; the last is the newest
 	ahead    []spot // where ] leads
 	focus    pane
 	jobUID   string // cursor of the job list; a UID stays on its row
 	repoKey  string // cursor of the repository list: namespace/name
 	detail   string // UID of the job in the detail
 	last     view.Job
+	brief    bool // last is a row of the history; its record is to be looked up
+	past     past
 	repoSeen view.Repo           // the repository in the detail, as it was seen last
 	scroll   int                 // lines that the log of the detail is scrolled up
 	filters  [screenCount]string // each screen has its own
@@ -65,7 +67,7 @@ func (s State) Show(snap *view.Snapshot) State {
 	s.repoKey = follow(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
 	for _, j := range s.Snap.Jobs {
 		if j.UID == s.detail {
-			s.last = j
+			s.last, s.brief = j, false
 		}
 	}
 	s.repoSeen, _ = s.repo()

@@ -17,16 +17,7 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	out.API.Server, out.API.Error = view.Clean(s.API.Server), view.Clean(s.API.Error)
 	out.Jobs = make([]view.Job, len(s.Jobs))
 	for i, j := range s.Jobs {
-		for _, p := range []*string{&j.Namespace, &j.Name, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
-			*p = view.Clean(*p)
-		}
-		j.Errors, j.Warnings = cleanAll(j.Errors), cleanAll(j.Warnings)
-		j.Log = cleanEvents(j.Log)
-		j.Summary = append([]view.Summary(nil), j.Summary...)
-		for k := range j.Summary {
-			j.Summary[k].Kind = view.Clean(j.Summary[k].Kind)
-		}
-		out.Jobs[i] = j
+		out.Jobs[i] = cleanJob(j)
 	}
 	out.Repos = make([]view.Repo, len(s.Repos))
 	for i, r := range s.Repos {
@@ -49,6 +40,31 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	}
 	out.Events = cleanEvents(s.Events)
 	return &out
+}
+
+func cleanJob(j view.Job) view.Job {
+	for _, p := range []*string{&j.Namespace, &j.Name, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
+		*p = view.Clean(*p)
+	}
+	j.Errors, j.Warnings = cleanAll(j.Errors), cleanAll(j.Warnings)
+	j.Log = cleanEvents(j.Log)
+	j.Summary = slices.Clone(j.Summary)
+	for k := range j.Summary {
+		j.Summary[k].Kind = view.Clean(j.Summary[k].Kind)
+	}
+	return j
+}
+
+// cleanPast does the same to a page of the history. UIDs are only compared.
+func cleanPast(page view.PastPage) view.PastPage {
+	page.Rows = slices.Clone(page.Rows)
+	for i := range page.Rows {
+		r := &page.Rows[i]
+		for _, p := range []*string{&r.UID, &r.Namespace, &r.Name, &r.Repository, &r.Action, &r.State, &r.Message, &r.Agent, &r.RefTo} {
+			*p = view.Clean(*p)
+		}
+	}
+	return page
 }
 
 func cleanAll(in []string) []string {
@@ -76,6 +92,15 @@ func clock(d time.Duration) string {
 		return fmt.Sprintf("%d:%02d:%02d", h, m, s)
 	}
 	return fmt.Sprintf("%d:%02d", m, s)
+}
+
+// dayTime is a moment in a list that goes back for days.
+func dayTime(t, now time.Time) string {
+	t = t.UTC()
+	if t.Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
+		return t.Format("15:04:05")
+	}
+	return t.Format("01-02 15:04")
 }
 
 // ago is the age of t, "-" when t is not known.

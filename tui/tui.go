@@ -30,6 +30,9 @@ type Source interface {
 	Next(ctx context.Context) (*view.Snapshot, error)
 	// Act asks the agent for something, once.
 	Act(ctx context.Context, a Action) error
+	// Past returns a page of the history, and PastJob one finished job whole.
+	Past(ctx context.Context, q view.PastQuery) (view.PastPage, error)
+	PastJob(ctx context.Context, uid string) (view.Job, error)
 	// Name says what the source is now: Standalone, or "attached to daemon 4121".
 	Name() string
 }
@@ -82,7 +85,7 @@ func Run(ctx context.Context, src Source, o Options) error {
 	if o.Env("SSH_TTY") != "" {
 		gap = remoteGap
 	}
-	m := &model{ctx: ctx, src: src, gap: gap, retry: retryMin, state: NewState(src.Name(), capsOf(o), time.Now())}
+	m := &model{ctx: ctx, src: src, gap: gap, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
 	_, err := p.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
@@ -107,6 +110,9 @@ type model struct {
 	retry time.Duration
 	state State
 	w, h  int
+	// stop ends the lookup that runs, so that of a filter that is being typed only
+	// the last one is worked on.
+	stop context.CancelFunc
 }
 
 type (
@@ -136,6 +142,27 @@ func (m *model) pause(d time.Duration) tea.Cmd {
 }
 
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	cmd := m.update(msg)
+	return m, tea.Batch(cmd, m.lookup())
+}
+
+// lookup asks the source for what the screen lacks.
+func (m *model) lookup() tea.Cmd {
+	state, look := m.state.lack()
+	m.state = state
+	if look == nil {
+		return nil
+	}
+	m.stop()
+	ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
+	m.stop = cancel
+	return func() tea.Msg {
+		defer cancel()
+		return foundMsg{look(ctx, m.src)}
+	}
+}
+
+func (m *model) update(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.w, m.h = msg.Width, msg.Height
@@ -144,19 +171,19 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.state.Now, m.state.Source = time.Now(), m.src.Name()
 		m.retry = retryMin
 		if m.state.Ended() {
-			return m, tea.Quit
+			return tea.Quit
 		}
-		return m, m.pause(m.gap)
+		return m.pause(m.gap)
 	case goneMsg:
 		m.state.Gone = view.Clean(msg.err.Error())
 		wait := m.retry
 		m.retry = min(m.retry*2, retryMax)
-		return m, m.pause(wait)
+		return m.pause(wait)
 	case nextMsg:
-		return m, m.next
+		return m.next
 	case tickMsg:
 		m.state.Now = time.Time(msg)
-		return m, tick()
+		return tick()
 	case actedMsg:
 		if msg.err != nil {
 			m.state = m.state.say(view.Clean(msg.err.Error()), true)
@@ -166,16 +193,16 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.KeyPressMsg:
 		return m.key(msg)
 	}
-	return m, nil
+	return nil
 }
 
-func (m *model) key(msg tea.KeyPressMsg) (tea.Model, tea.Cmd) {
+func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+z" {
-		return m, tea.Suspend
+		return tea.Suspend
 	}
 	var out Outcome
 	m.state, out = m.state.Key(msg.String(), msg.Text)
-	return m, m.follow(out)
+	return m.follow(out)
 }
 
 // follow does what a key led to.
@@ -186,13 +213,6 @@ func (m *model) follow(out Outcome) tea.Cmd {
 	}
 	if acts := out.Actions; len(acts) > 0 {
 		todo = append(todo, func() tea.Msg { return actedMsg{m.act(acts)} })
-	}
-	if look := out.Lookup; look != nil {
-		todo = append(todo, func() tea.Msg {
-			ctx, cancel := context.WithTimeout(m.ctx, lookupTimeout)
-			defer cancel()
-			return foundMsg{look(ctx, m.src)}
-		})
 	}
 	return tea.Batch(todo...)
 }

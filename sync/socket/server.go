@@ -236,6 +236,13 @@ func encodeQuery(q state.Query) url.Values {
 	set("action", q.Action)
 	set("states", strings.Join(q.States, ","))
 	set("before", q.Before)
+	set("ref", q.Ref)
+	for _, word := range q.Words {
+		v.Add("word", word)
+	}
+	if q.Brief {
+		v.Set("brief", "true")
+	}
 	if !q.Since.IsZero() {
 		v.Set("since", q.Since.Format(time.RFC3339Nano))
 	}
@@ -250,7 +257,7 @@ func encodeQuery(q state.Query) url.Values {
 
 func parseQuery(v url.Values) (state.Query, error) {
 	q := state.Query{UID: v.Get("uid"), Repository: v.Get("repository"), Namespace: v.Get("namespace"),
-		Action: v.Get("action"), Before: v.Get("before")}
+		Action: v.Get("action"), Before: v.Get("before"), Ref: v.Get("ref"), Words: v["word"], Brief: v.Get("brief") == "true"}
 	if s := v.Get("states"); s != "" {
 		q.States = strings.Split(s, ",")
 	}

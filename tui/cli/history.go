@@ -170,7 +170,7 @@ func printRecord(w io.Writer, rec state.Record) {
 		f.add("", "limpet job retry "+rec.UID+" begins anew")
 	}
 	for _, a := range rec.Attempts {
-		f.add("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))
+		f.add("attempt "+strconv.Itoa(a.N), attemptText(a))
 	}
 	var status api.JobStatus
 	if json.Unmarshal(rec.Status, &status) != nil {
@@ -185,6 +185,11 @@ func printRecord(w io.Writer, rec state.Record) {
 	for _, e := range status.Warnings {
 		f.add("warning", e)
 	}
+}
+
+// attemptText says how one attempt went.
+func attemptText(a state.Attempt) string {
+	return fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message))
 }
 
 // spanText says when an attempt ran, as far as it is known.

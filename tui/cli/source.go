@@ -18,9 +18,12 @@ import (
 )
 
 // inProcess is the source of a dashboard that runs in the agent's process.
-func inProcess(a *agent.Agent) tui.Source { return &localSource{agent: a} }
+func inProcess(a *agent.Agent) tui.Source {
+	return &localSource{agent: a, chronicle: chronicle{a.Desk()}}
+}
 
 type localSource struct {
+	chronicle
 	agent *agent.Agent
 	seq   atomic.Uint64
 }
@@ -51,10 +54,11 @@ func (l local) Drain(_ context.Context, on bool) (out socket.Drained, err error)
 // attached is the source of a dashboard that shows the daemon's agent, until ctx
 // ends. Next returns an error while the daemon is away; the next call tries again.
 func attached(ctx context.Context, c *socket.Client) tui.Source {
-	return &remoteSource{client: c, watch: c.Watch(ctx)}
+	return &remoteSource{client: c, watch: c.Watch(ctx), chronicle: chronicle{c}}
 }
 
 type remoteSource struct {
+	chronicle
 	client *socket.Client
 	watch  *socket.Watch
 }

@@ -1,0 +1,40 @@
+package view
+
+import "time"
+
+// Past is one row of the history.
+type Past struct {
+	UID        string
+	Namespace  string
+	Name       string
+	Repository string
+	Action     string
+	State      string
+	Message    string
+	Agent      string
+	Started    time.Time
+	Finished   time.Time
+	RefTo      string
+	Attempts   int
+}
+
+// PastQuery selects rows of the history. Empty members select all.
+type PastQuery struct {
+	Namespace  string
+	Repository string
+	Action     string
+	States     []string
+	Since      time.Time // finished at or after
+	Until      time.Time // finished before
+	Ref        string    // how the commit begins
+	Words      []string  // each occurs somewhere in the row
+	Limit      int       // rows of a page
+	After      string    // Next of the page before
+}
+
+// PastPage is a piece of the history, the newest first.
+type PastPage struct {
+	Rows []Past
+	Next string // where the next page goes on; "" = there is none
+	All  int    // how many jobs the history has altogether
+}

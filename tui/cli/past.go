@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"limpet/state"
+	agent "limpet/sync"
+	"limpet/sync/api"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+)
+
+// chronicle is the history of a state file as a dashboard asks for it.
+type chronicle struct{ desk socket.Desk }
+
+// Past implements tui.Source.
+func (c chronicle) Past(ctx context.Context, q view.PastQuery) (view.PastPage, error) {
+	records, err := c.desk.History(ctx, state.Query{Namespace: q.Namespace, Repository: q.Repository, Action: q.Action, States: q.States,
+		Since: q.Since, Until: q.Until, Ref: q.Ref, Words: q.Words, Limit: q.Limit, Before: q.After, Brief: true})
+	if err != nil {
+		return view.PastPage{}, err
+	}
+	info, err := c.desk.Info(ctx)
+	if err != nil {
+		return view.PastPage{}, err
+	}
+	page := view.PastPage{All: info.History, Rows: make([]view.Past, len(records))}
+	for i, r := range records {
+		page.Rows[i] = view.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+			Agent: r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
+	}
+	if n := len(records); q.Limit > 0 && n == q.Limit {
+		page.Next = records[n-1].Cursor()
+	}
+	return page, nil
+}
+
+// PastJob implements tui.Source.
+func (c chronicle) PastJob(ctx context.Context, uid string) (view.Job, error) {
+	r, err := findRecord(ctx, c.desk, "", uid)
+	if err != nil {
+		return view.Job{}, err
+	}
+	return jobOf(r), nil
+}
+
+// jobOf is a record as a job that has ended.
+func jobOf(r state.Record) view.Job {
+	j := view.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+		Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts), 1), Progress: 100, Owner: "this"}
+	var status api.JobStatus
+	if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
+		j.Summary, j.Errors, j.Warnings = agent.Summaries(status.Summary), status.Errors, status.Warnings
+	}
+	var spec api.JobSpec
+	if json.Unmarshal(r.Spec, &spec) == nil {
+		j.Detail = agent.JobDetail(r.Name, spec)
+	}
+	for _, a := range r.Attempts {
+		level := "info"
+		if a.State == api.StateError {
+			level = "error"
+		}
+		at := a.Finished
+		if at.IsZero() {
+			at = a.Started
+		}
+		j.Log = append(j.Log, view.Event{At: at, Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, attemptText(a))})
+	}
+	return j
+}

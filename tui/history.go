@@ -1,0 +1,173 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/view"
+)
+
+var historyFace = face{
+	name: "history", tab: "4", under: screenHistory,
+	title: func(State) string { return "History" },
+	draw:  (*painter).history,
+	hints: func(p *painter) [][2]string {
+		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"/", "filter"}, {"+", "unfold"}, {"esc", "back"}}
+	},
+	move: func(s State, by int) State {
+		s.past.move(by)
+		return s
+	},
+	open: State.openPast,
+	lack: State.lackPast,
+}
+
+// history is the list of the jobs that have ended, with the filter above it and
+// the record under the cursor below.
+func (p *painter) history(x, y, w, h int) {
+	p.pastFilter(x, y, w)
+	y, h = y+1, h-1
+	list := h
+	if h >= 14 {
+		list = h - min(8, h/3+1)
+	}
+	p.pastList(x, y, w, list)
+	if list < h {
+		p.pastRecord(x, y+list, w, h-list)
+	}
+}
+
+// pastFilter is the line of the filter, which is always there, with what it lets
+// through.
+func (p *painter) pastFilter(x, y, w int) {
+	note := p.pastNote()
+	room := w - displaywidth.String(note) - 6
+	at := p.put(x+1, y, w, roleKey, "/ ")
+	text, r := p.s.filter(), rolePlain
+	if text == "" && !p.s.typing {
+		text, r = "repo: state: action: since: until: ref: or words", roleDim
+	}
+	at = p.put(at, y, room, r, cut(text, room, p.g.more))
+	if p.s.typing {
+		p.put(at, y, 1, roleCursor, " ")
+	}
+	p.right(at+2, x+w-1, y, roleDim, note)
+}
+
+// pastNote counts: what is shown, of how many.
+func (p *painter) pastNote() string {
+	s := p.s.past
+	switch {
+	case s.asking != nil && s.filter != s.asking.filter || !s.known && s.fault == "":
+		return "looking" + p.g.more
+	case !s.known:
+		return ""
+	case p.s.pastProblem() != "":
+		return fmt.Sprintf("0 of %s jobs", view.Thousands(s.all))
+	case s.next != "":
+		return fmt.Sprintf("the newest %s of %s jobs", view.Thousands(len(s.rows)), view.Thousands(s.all))
+	case len(s.rows) == s.all:
+		return view.Plural(s.all, "job")
+	}
+	return fmt.Sprintf("%s of %s jobs", view.Thousands(len(s.rows)), view.Thousands(s.all))
+}
+
+func (p *painter) pastList(x, y, w, h int) {
+	items := p.s.past.items
+	index := p.s.past.index()
+	foot := ""
+	if len(items) > 0 {
+		foot = fmt.Sprintf("%d/%d", index+1, len(items))
+		if p.s.past.next != "" {
+			foot += "+"
+		}
+	}
+	p.box(p.g, x, y, w, h, "History", "newest first", foot, true)
+	if len(items) == 0 {
+		p.empty(x, y, w, h, p.noPast())
+		return
+	}
+	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 0}, {"REPOSITORY", 14, false, 1}, {"ACTION", 7, false, 4}, {"STATE", 9, false, 2}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"RESULT", 12, false, 0}}
+	if w >= wideWidth {
+		columns[2].width = 24
+	}
+	p.list(x+1, y+1, w-2, h-2, columns, 7, len(items), index, true, func(i int) line { return p.pastRow(items[i]) })
+}
+
+func (p *painter) pastRow(i pastItem) line {
+	r := i.row
+	if i.fold > 0 {
+		return line{whole: fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.g.more, i.fold, clockTime(i.till, p.s.Now))}
+	}
+	glyph, ok := p.g.state[r.State]
+	if !ok {
+		glyph = p.g.state["unknown"]
+	}
+	took := "-"
+	if !r.Started.IsZero() {
+		took = clock(r.Finished.Sub(r.Started))
+	}
+	ro := stateRole(r.State)
+	return line{
+		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(r.Message)},
+		roles: []role{ro, rolePlain, rolePlain, rolePlain, ro, rolePlain, rolePlain, rolePlain},
+	}
+}
+
+// noPast says why there is nothing to see.
+func (p *painter) noPast() []string {
+	s := p.s.past
+	problem := p.s.pastProblem()
+	switch {
+	case s.fault != "":
+		return []string{"The history cannot be read: " + s.fault, "It is tried again by itself."}
+	case !s.known:
+		return []string{"Looking" + p.g.more}
+	case problem != "":
+		return []string{problem, "Esc clears the filter."}
+	case p.s.filter() != "":
+		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", view.Plural(s.all, "job"))}
+	}
+	return []string{"No job has ended here yet. p on a repository starts a pull."}
+}
+
+// pastRecord is the record under the cursor.
+func (p *painter) pastRecord(x, y, w, h int) {
+	at, ok := p.s.past.atCursor()
+	if !ok {
+		p.box(p.g, x, y, w, h, "Record", "", "", false)
+		return
+	}
+	r := at.row
+	p.box(p.g, x, y, w, h, cut(r.Name, w/2, p.g.more), "enter: all of it", "", false)
+	var lines []laidOut
+	add := func(ro role, text string) {
+		for _, l := range wrap(text, w-4) {
+			lines = append(lines, laidOut{ro, l})
+		}
+	}
+	add(stateRole(r.State), p.g.state[r.State]+" "+r.State+": "+view.OrDash(r.Message))
+	span := "finished " + r.Finished.UTC().Format("2006-01-02 15:04:05.000Z")
+	if !r.Started.IsZero() {
+		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
+	}
+	add(rolePlain, span)
+	add(rolePlain, strings.Join([]string{"uid " + r.UID, view.Plural(max(r.Attempts, 1), "attempt"), "by " + view.OrDash(r.Agent)}, ", "))
+	if n, since := p.s.sameAs(r); n > 1 {
+		add(roleDim, fmt.Sprintf("the same %s times in the rows here, since %s", view.Thousands(n), clockTime(since, p.s.Now)))
+	}
+	p.lay(x, y, w, h, lines)
+}
+
+// sameAs counts the jobs of the rows that have failed in the same way.
+func (s State) sameAs(r view.Past) (n int, since time.Time) {
+	for _, other := range s.past.rows {
+		if alike(r, other) {
+			n, since = n+1, other.Finished
+		}
+	}
+	return n, since
+}

@@ -1,0 +1,265 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// archive is a source whose history is in memory. What it is asked for it notes.
+type archive struct {
+	rows  []view.Past // newest first
+	asked []view.PastQuery
+	err   error
+}
+
+func (a *archive) Past(_ context.Context, q view.PastQuery) (view.PastPage, error) {
+	a.asked = append(a.asked, q)
+	if a.err != nil {
+		return view.PastPage{}, a.err
+	}
+	page := view.PastPage{All: len(a.rows)}
+	skip := q.After != ""
+	for _, r := range a.rows {
+		if skip {
+			skip = r.UID != q.After
+			continue
+		}
+		if q.Repository != "" && r.Repository != q.Repository || len(q.States) > 0 && !slices.Contains(q.States, r.State) ||
+			!q.Since.IsZero() && r.Finished.Before(q.Since) || !matches(strings.Join(q.Words, " "), r.Name, r.Repository, r.Message) {
+			continue
+		}
+		if len(page.Rows) == q.Limit {
+			page.Next = page.Rows[q.Limit-1].UID
+			break
+		}
+		page.Rows = append(page.Rows, r)
+	}
+	return page, nil
+}
+
+func (a *archive) PastJob(_ context.Context, uid string) (view.Job, error) {
+	for _, r := range a.rows {
+		if r.UID == uid {
+			j := pastJob(r)
+			j.Errors = []string{"GET info/refs: 401 Unauthorized (git.lab)"}
+			return j, nil
+		}
+	}
+	return view.Job{}, errors.New("not in the history")
+}
+
+func (*archive) Next(ctx context.Context) (*view.Snapshot, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+func (*archive) Act(context.Context, Action) error { return nil }
+func (*archive) Name() string                      { return Standalone }
+
+// settle answers what the screen lacks until it lacks nothing.
+func settle(t *testing.T, s State, src Source) State {
+	t.Helper()
+	for range 100 {
+		next, look := s.lack()
+		if s = next; look == nil {
+			return s
+		}
+		s = look(t.Context(), src)(s)
+	}
+	t.Fatal("the screen lacks something for ever")
+	return s
+}
+
+// ill are the jobs of a repository whose token has ended, a good one before them.
+func ill(n int) []view.Past {
+	var out []view.Past
+	for i := range n {
+		at := noon.Add(-time.Duration(i+1) * time.Minute)
+		out = append(out, view.Past{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
+			Message: "401 bad credentials", Agent: "edge-07", Started: at.Add(-time.Second), Finished: at, Attempts: 3})
+	}
+	at := noon.Add(-26 * time.Hour)
+	return append(out,
+		view.Past{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning", Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
+		view.Past{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success", Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
+}
+
+func TestHistoryScreen(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(34)}
+	s := settle(t, press(shown(picture(), Caps{Mono: true}), "4"), src)
+	t.Run("equal failures are folded and opened", func(t *testing.T) {
+		items := s.past.items
+		if len(items) != foldShown+1+2 || items[foldShown].fold != 34-foldShown {
+			t.Fatalf("%d lines, the fold stands for %d", len(items), items[foldShown].fold)
+		}
+		opened := press(s, "down", "down", "down", "enter")
+		if n := len(opened.past.items); n != 36 || opened.screen != screenHistory {
+			t.Errorf("enter on the fold: %d lines", n)
+		}
+		if n := len(press(opened, "up", "+").past.items); n != len(items) {
+			t.Errorf("+ on one of them must fold again: %d lines", n)
+		}
+		if n := len(press(opened, "up", "+", "+").past.items); n != 36 {
+			t.Errorf("+ must unfold from a row: %d lines", n)
+		}
+		if got := press(s, "end", "+"); got.toast == "" {
+			t.Error("nothing is folded at the end, and nothing says so")
+		}
+	})
+	t.Run("a filter is looked up and what it means is asked", func(t *testing.T) {
+		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "w", "a", "r", "n", "i", "n", "g", "enter"), src)
+		if rows := at.past.rows; len(rows) != 1 || rows[0].UID != "warn" {
+			t.Fatalf("%d rows", len(rows))
+		}
+		if q := src.asked[len(src.asked)-1]; !slices.Equal(q.States, []string{"warning"}) || q.Limit != pastPage {
+			t.Errorf("asked %+v", q)
+		}
+		if at = settle(t, press(at, "esc"), src); len(at.past.rows) != 36 || at.screen != screenHistory {
+			t.Errorf("esc: %d rows on screen %d", len(at.past.rows), at.screen)
+		}
+	})
+	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
+		asked := len(src.asked)
+		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "x", "enter"), src)
+		if len(at.past.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q view.PastQuery) bool { return len(q.States) > 0 }) {
+			t.Errorf("%d rows, asked %+v", len(at.past.rows), src.asked[asked:])
+		}
+		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") || !strings.Contains(frame, "0 of 36 jobs") {
+			t.Errorf("it is not said:\n%s", frame)
+		}
+		if at = settle(t, press(at, "esc"), src); len(at.past.rows) != 36 {
+			t.Errorf("after esc: %d rows", len(at.past.rows))
+		}
+	})
+	t.Run("an answer that comes late is not shown", func(t *testing.T) {
+		typed, first := press(s, "/", "x").lack()
+		typed, second := press(typed, "backspace", "w", "e", "s", "t").lack()
+		late := first(t.Context(), src)
+		typed = second(t.Context(), src)(typed)
+		if got := late(typed); len(got.past.rows) != 2 || got.past.filter != "west" {
+			t.Errorf("%d rows of %q", len(got.past.rows), got.past.filter)
+		}
+	})
+	t.Run("one lookup runs at a time", func(t *testing.T) {
+		waiting, look := press(s, "/", "e").lack()
+		if look == nil {
+			t.Fatal("nothing is looked up")
+		}
+		if _, again := waiting.lack(); again != nil {
+			t.Error("the same is looked up twice")
+		}
+	})
+	t.Run("what ends is seen, and the cursor stays on its row", func(t *testing.T) {
+		at := press(s, "down")
+		was := at.past.cursor
+		more := &archive{rows: append([]view.Past{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
+		snap := picture()
+		snap.Agent.History++
+		at = at.Show(snap)
+		if _, look := at.lack(); look != nil {
+			t.Error("it looks again at once: a busy agent ends many jobs a second")
+		}
+		at.Now = at.Now.Add(pastFresh)
+		at = settle(t, at, more)
+		if len(at.past.rows) != 37 || at.past.rows[0].UID != "new" || at.past.cursor != was {
+			t.Errorf("%d rows, the first %q, cursor %q", len(at.past.rows), at.past.rows[0].UID, at.past.cursor)
+		}
+	})
+	t.Run("enter shows the record whole, esc leads back", func(t *testing.T) {
+		at := press(s, "enter")
+		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-0" {
+			t.Fatalf("screen %d shows %q", at.screen, j.UID)
+		}
+		at = settle(t, at, src)
+		if j, live := at.job(); live || len(j.Errors) != 1 {
+			t.Errorf("the record was not looked up: %+v", j)
+		}
+		if at = press(at, "esc"); at.screen != screenHistory || at.past.cursor != "ill-0" {
+			t.Errorf("screen %d, cursor %q", at.screen, at.past.cursor)
+		}
+	})
+	t.Run("r runs the job under the cursor again", func(t *testing.T) {
+		if _, out := press(s, "r").Key("y", "y"); len(out.Actions) != 1 || out.Actions[0].Verb != Retry || out.Actions[0].UID != "ill-0" {
+			t.Errorf("got %+v", out.Actions)
+		}
+	})
+	t.Run("h shows the history of a repository", func(t *testing.T) {
+		at := settle(t, press(shown(picture(), Caps{}), "3", "down", "h"), src)
+		if at.screen != screenHistory || len(at.past.rows) != 34 {
+			t.Errorf("screen %d, %d rows", at.screen, len(at.past.rows))
+		}
+	})
+	t.Run("a fault is said and tried again", func(t *testing.T) {
+		bad := &archive{err: errors.New("the daemon\x1b[2J is gone")}
+		at := settle(t, press(shown(picture(), Caps{Mono: true}), "4"), bad)
+		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "cannot be read: the daemon[2J is gone") {
+			t.Errorf("the screen does not say so:\n%s", frame)
+		}
+		at.Now = at.Now.Add(pastFresh)
+		if at = settle(t, at, src); len(at.past.rows) != 36 {
+			t.Errorf("after the fault: %d rows", len(at.past.rows))
+		}
+	})
+}
+
+// TestHistoryIsReadInPages: rows come as the cursor nears their end, up to a
+// bound.
+func TestHistoryIsReadInPages(t *testing.T) {
+	t.Parallel()
+	src := &archive{}
+	for i := range 2 * pastMost {
+		src.rows = append(src.rows, view.Past{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+	}
+	s := settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), src)
+	if len(s.past.rows) != pastPage {
+		t.Fatalf("%d rows at first", len(s.past.rows))
+	}
+	for i := range pastMost + 50 {
+		s = settle(t, press(s, "down"), src)
+		if want := fmt.Sprint("u", min(i+1, pastMost-1)); s.past.cursor != want {
+			t.Fatalf("after %d steps the cursor is on %s, want %s", i+1, s.past.cursor, want)
+		}
+		if i%500 == 0 {
+			check(t, Render(s, 80, 24, s.Caps), 80, 24, s.Caps)
+		}
+	}
+	if n := len(src.asked); n != pastMost/pastPage {
+		t.Errorf("%d lookups", n)
+	}
+}
+
+func TestTerms(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		line, problem string
+		want          view.PastQuery
+	}{
+		{"", "", view.PastQuery{}},
+		{"repo:lab-east state:error,dead bad", "", view.PastQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
+		{"since:24h until:1h", "", view.PastQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
+		{"since:7d", "", view.PastQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
+		{"since:2026-11-19", "", view.PastQuery{Since: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)}},
+		{"since:2026-11-19T08:30 ref:5d41", "", view.PastQuery{Since: time.Date(2026, 11, 19, 8, 30, 0, 0, time.UTC), Ref: "5d41"}},
+		{"since:soon", "since:soon is no age such as 24h or 7d, and no day such as 2026-11-20", view.PastQuery{}},
+		{"since:-5d", "since:-5d is no age such as 24h or 7d, and no day such as 2026-11-20", view.PastQuery{}},
+		{"state:eror x", "state:eror is none of success, warning, error, cancelled, dead; did you mean error?", view.PastQuery{Words: []string{"x"}}},
+		{"state:", "", view.PastQuery{}},
+		{"rpo:a", "there is no field rpo; did you mean repo?", view.PastQuery{}},
+		{"state:w", "", view.PastQuery{States: []string{"warning"}}},
+		{"reposit:a", "there is no field reposit", view.PastQuery{}},
+		{"git.lab:443:x :y", "", view.PastQuery{Words: []string{"git.lab:443:x", ":y"}}},
+	} {
+		got, problem := pastQuery(tt.line, noon)
+		tt.want.Limit = pastPage
+		if fmt.Sprint(got) != fmt.Sprint(tt.want) || problem != tt.problem {
+			t.Errorf("%q: %+v %q, want %+v %q", tt.line, got, problem, tt.want, tt.problem)
+		}
+	}
+}

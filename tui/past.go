@@ -1,0 +1,307 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"limpet/sync/view"
+)
+
+const (
+	// pastPage is how many rows of the history one lookup brings.
+	pastPage = 200
+	// pastMost bounds the rows that are kept, some 2 MiB; who wants to see more
+	// narrows the filter.
+	pastMost = 5000
+	// pastAhead is how near to the end of the rows the cursor comes before more
+	// are looked up.
+	pastAhead = 50
+	// pastFresh is the least time between two looks at what has just ended.
+	pastFresh = 2 * time.Second
+	// foldFrom is how many equal failures in a row are folded; foldShown of them
+	// stay.
+	foldFrom, foldShown = 5, 3
+)
+
+// pastFields are what a filter of the history may name.
+var pastFields = fieldSet{"repo": nil, "state": {"success", "warning", "error", "cancelled", "dead"}, "action": nil, "since": nil, "until": nil, "ref": nil}
+
+// past is what the screen of the history knows.
+type past struct {
+	rows   []view.Past
+	items  []pastItem // the lines of the list, made from rows and opened
+	next   string     // where more rows are; "" = there are none
+	all    int        // jobs in the history
+	filter string     // of rows
+	known  bool       // rows are an answer
+	fault  string     // why there is no answer
+	cursor string     // key of an item
+	opened []string
+	count  int       // Snap.Agent.History when the rows were read
+	at     time.Time // when the last lookup began
+	asking *pastAsk  // the lookup that runs; nil = none
+}
+
+// pastAsk is one lookup of rows.
+type pastAsk struct {
+	filter string
+	more   bool // behind the rows that are there
+	fresh  bool // before them
+}
+
+// lackPast looks rows up when those that are there are of another filter, when the
+// cursor nears their end, and when jobs have ended since.
+func (s State) lackPast() (State, Lookup) {
+	ask := pastAsk{filter: s.filters[screenHistory]}
+	switch p := s.past; {
+	case p.asking != nil && p.asking.filter == ask.filter:
+		return s, nil
+	case p.known && p.filter == ask.filter && s.pastProblem() != "":
+		return s, nil
+	case !p.known && p.fault == "" || p.filter != ask.filter:
+	case p.fault != "":
+		if s.Gone != "" || s.Now.Sub(p.at) < pastFresh {
+			return s, nil
+		}
+	case p.next != "" && len(p.rows) < pastMost && p.index() > len(p.items)-pastAhead:
+		ask.more = true
+	case s.Snap.Agent.History != p.count && s.Gone == "" && s.Now.Sub(p.at) >= pastFresh:
+		ask.fresh = true
+	default:
+		return s, nil
+	}
+	q, problem := pastQuery(ask.filter, s.Now)
+	if problem != "" {
+		s.past.rows, s.past.items, s.past.next, s.past.known, s.past.fault, s.past.filter, s.past.asking = nil, nil, "", true, "", ask.filter, nil
+		return s, nil
+	}
+	if ask.more {
+		q.After = s.past.next
+	}
+	s.past.asking, s.past.at = &ask, s.Now
+	count := s.Snap.Agent.History
+	return s, func(ctx context.Context, src Source) func(State) State {
+		page, err := src.Past(ctx, q)
+		return func(s State) State {
+			if s.past.asking != &ask {
+				return s // another filter has been typed since
+			}
+			s.past.asking = nil
+			if err != nil {
+				s.past.fault, s.past.filter = view.Clean(err.Error()), ask.filter
+				return s
+			}
+			s.past.count = count
+			return s.showPast(ask, cleanPast(page))
+		}
+	}
+}
+
+// showPast takes a page. The cursor stays on its row.
+func (s State) showPast(ask pastAsk, page view.PastPage) State {
+	p := &s.past
+	before := p.keys()
+	switch {
+	case ask.more:
+		p.rows, p.next = append(slices.Clip(p.rows), page.Rows...), page.Next
+	case ask.fresh && joins(page.Rows, p.rows):
+		p.rows = joined(page.Rows, p.rows)
+	default:
+		p.rows, p.next = page.Rows, page.Next
+	}
+	if len(p.rows) > pastMost {
+		p.rows, p.next = p.rows[:pastMost:pastMost], ""
+	}
+	top := len(before) == 0 || p.cursor == before[0]
+	p.known, p.fault, p.filter, p.all = true, "", ask.filter, page.All
+	p.fold()
+	if top && !ask.more {
+		p.cursor = ""
+	}
+	p.cursor = follow(p.cursor, before, p.keys())
+	return s
+}
+
+// joins says that the newest rows reach those that are there.
+func joins(fresh, rows []view.Past) bool {
+	if len(rows) == 0 || len(fresh) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(fresh, func(r view.Past) bool { return r.UID == rows[0].UID })
+}
+
+// joined puts the newest rows before those that are there. A job that ran again
+// has moved to the front.
+func joined(fresh, rows []view.Past) []view.Past {
+	seen := make(map[string]bool, len(fresh))
+	for _, r := range fresh {
+		seen[r.UID] = true
+	}
+	out := slices.Clone(fresh)
+	for _, r := range rows {
+		if !seen[r.UID] {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// pastQuery is what a filter line asks for, and what of it means nothing.
+func pastQuery(filter string, now time.Time) (view.PastQuery, string) {
+	t := parseTerms(filter, pastFields)
+	since, until := t.moment("since", now), t.moment("until", now)
+	return view.PastQuery{Repository: t.one("repo"), Action: t.one("action"), States: t.fields["state"], Ref: t.one("ref"),
+		Since: since, Until: until, Words: t.words, Limit: pastPage}, t.problem
+}
+
+// pastProblem says what is wrong with the filter of the history.
+func (s State) pastProblem() string {
+	_, problem := pastQuery(s.filters[screenHistory], s.Now)
+	return problem
+}
+
+// pastItem is one line of the list: a row, or several equal ones folded.
+type pastItem struct {
+	row  view.Past
+	fold int       // how many rows it stands for; 0 = it is a row
+	till time.Time // finish of the oldest of them
+	of   string    // UID of the first of the equal rows; "" = it has none
+}
+
+func (i pastItem) key() string {
+	if i.fold > 0 {
+		return "fold " + i.of
+	}
+	return i.row.UID
+}
+
+// fold makes the lines of the list: equal failures in a row are folded unless they
+// were opened.
+func (p *past) fold() {
+	rows := p.rows
+	p.items = make([]pastItem, 0, len(rows))
+	for i := 0; i < len(rows); {
+		n := 1
+		for i+n < len(rows) && alike(rows[i], rows[i+n]) {
+			n++
+		}
+		of := ""
+		if n >= foldFrom {
+			of = rows[i].UID
+		}
+		show := n
+		if of != "" && !slices.Contains(p.opened, of) {
+			show = foldShown
+		}
+		for _, r := range rows[i : i+show] {
+			p.items = append(p.items, pastItem{row: r, of: of})
+		}
+		if show < n {
+			p.items = append(p.items, pastItem{row: rows[i+show], fold: n - show, till: rows[i+n-1].Finished, of: of})
+		}
+		i += n
+	}
+}
+
+func (p past) keys() []string { return keysOf(p.items, pastItem.key) }
+
+// index is the line of the cursor.
+func (p past) index() int {
+	for i, item := range p.items {
+		if item.key() == p.cursor {
+			return i
+		}
+	}
+	return 0
+}
+
+// atCursor is the line under the cursor.
+func (p past) atCursor() (pastItem, bool) {
+	if len(p.items) == 0 {
+		return pastItem{}, false
+	}
+	return p.items[p.index()], true
+}
+
+// move moves the cursor by so many lines.
+func (p *past) move(by int) {
+	if n := len(p.items); n > 0 {
+		p.cursor = p.items[min(max(p.index()+by, 0), n-1)].key()
+	}
+}
+
+// alike says that two jobs have failed in the same way.
+func alike(a, b view.Past) bool {
+	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository && a.Action == b.Action && a.Message == b.Message
+}
+
+// unfold opens the equal rows under the cursor, or folds them again.
+func (s State) unfold() State {
+	at, ok := s.past.atCursor()
+	if !ok || at.of == "" {
+		return s.say("nothing is folded here", false)
+	}
+	before := s.past.keys()
+	if i := slices.Index(s.past.opened, at.of); i >= 0 {
+		s.past.opened = slices.Delete(slices.Clone(s.past.opened), i, i+1)
+	} else {
+		s.past.opened = append(slices.Clip(s.past.opened[max(len(s.past.opened)-trailLength, 0):]), at.of)
+	}
+	s.past.fold()
+	s.past.cursor = follow(s.past.cursor, before, s.past.keys())
+	return s
+}
+
+// pastJob is a row of the history as a job: without what only the whole record has.
+func pastJob(r view.Past) view.Job {
+	return view.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+		Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100, Owner: "this"}
+}
+
+// lackJob looks up the whole record of the job in the detail, when that is a row
+// of the history.
+func (s State) lackJob() (State, Lookup) {
+	if !s.brief {
+		return s, nil
+	}
+	s.brief = false
+	uid := s.detail
+	return s, func(ctx context.Context, src Source) func(State) State {
+		j, err := src.PastJob(ctx, uid)
+		return func(s State) State {
+			switch {
+			case s.detail != uid:
+			case err != nil:
+				return s.say(view.Clean(err.Error()), true)
+			default:
+				s.last = cleanJob(j)
+			}
+			return s
+		}
+	}
+}
+
+// openPast shows the record under the cursor whole; of folded rows it opens the
+// fold.
+func (s State) openPast() State {
+	at, ok := s.past.atCursor()
+	switch {
+	case !ok:
+		return s
+	case at.fold > 0:
+		return s.unfold()
+	}
+	to := s.visit(screenDetail)
+	to.detail, to.last, to.scroll, to.brief = at.row.UID, pastJob(at.row), 0, true
+	return to
+}
+
+// pastOf shows the history of the repository under the cursor.
+func (s State) pastOf() State {
+	if of := s.reposMeant(); len(of) == 1 {
+		s.filters[screenHistory] = fmt.Sprintf("repo:%s ", of[0].Name)
+	}
+	return s.visit(screenHistory)
+}
