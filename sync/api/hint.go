@@ -46,6 +46,8 @@ func Hint(err error) string {
 		return "check that the server sends a Date header and that it answers at all"
 	case isHTTPForHTTPS(err):
 		return "the server does not speak TLS: write http:// in --provisioning-server-url"
+	case alertOf(err) != "":
+		return alertHint(err)
 	}
 	if hint := statusHint(err); hint != "" {
 		return hint
@@ -64,6 +66,10 @@ func exchangeHint(err *ExchangeError) string {
 		return "check --token-exchange-url; Grafana's ends in /sign/access-token"
 	case isCertificate(err.Err):
 		return certificateHint(err.Err)
+	case isHTTPForHTTPS(err.Err):
+		return "the exchange does not speak TLS: write http:// in --token-exchange-url"
+	case alertOf(err.Err) != "":
+		return alertHint(err.Err)
 	}
 	return "check --token-exchange-url and that the exchange is running"
 }
@@ -82,10 +88,30 @@ func certificateHint(err error) string {
 	return "give the authority that signed the server's certificate with --tls-ca-file FILE"
 }
 
+// alertOf is what the other side said when it broke the handshake off, "" when it
+// did not. Its type is hidden in crypto/tls.
+func alertOf(err error) string {
+	_, alert, _ := strings.Cut(err.Error(), "remote error: tls: ")
+	return alert
+}
+
+// alertHint is for alerts, most of which are about the certificate of the client.
+func alertHint(err error) string {
+	switch alert := alertOf(err); {
+	case strings.Contains(alert, "certificate required"):
+		return "the server wants a client certificate of an authority that it knows: --tls-cert-file FILE --tls-key-file FILE"
+	case strings.Contains(alert, "certificate"):
+		return "the server does not take the certificate in --tls-cert-file, or has got none: check its dates and who signed it"
+	}
+	return "the server breaks the handshake off; it may want a client certificate: --tls-cert-file FILE --tls-key-file FILE"
+}
+
 func statusHint(err error) string {
 	switch {
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "system:anonymous"):
+		return "the server does not know who asks: give --token-file FILE, or a client certificate with --tls-cert-file and --tls-key-file"
 	case apierrors.IsUnauthorized(err):
-		return "check --token or --token-file: the server does not accept the token"
+		return "check --token or --token-file: the server does not accept the token; where it knows its clients by certificate, check --tls-cert-file"
 	case apierrors.IsForbidden(err):
 		return "limit the watch to the namespace of the token with --namespace NAME, or give the token a role that may list, watch and update the resources there (in Grafana: Admin for jobs and history)"
 	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):

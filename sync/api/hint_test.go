@@ -6,13 +6,18 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/reach/reachtest"
 )
 
 // Every error that a person can meet has a next step, however deep it lies.
@@ -30,6 +35,12 @@ func TestHint(t *testing.T) {
 		"unknown authority":  {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "--tls-ca-file", false},
 		"another host":       {x509.HostnameError{Certificate: &x509.Certificate{}, Host: "h"}, "host name that the server's certificate holds", false},
 		"expired":            {x509.CertificateInvalidError{Reason: x509.Expired}, "clock of this host", false},
+		"alert, none":        {&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, "--tls-cert-file FILE --tls-key-file FILE", true},
+		"alert, expired":     {&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}, "check its dates", true},
+		"alert":              {&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, "breaks the handshake off", true},
+		"exchange alert":     {&ExchangeError{Err: &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}}, "--tls-cert-file", true},
+		"exchange plain":     {&ExchangeError{Err: errors.New("http: server gave HTTP response to HTTPS client")}, "http:// in --token-exchange-url", true},
+		"nobody":             {apierrors.NewForbidden(group, "", errors.New(`User "system:anonymous" cannot list`)), "--tls-cert-file", false},
 		"401":                {apierrors.NewUnauthorized("no"), "--token", false},
 		"403":                {apierrors.NewForbidden(group, "", errors.New("no")), "--namespace", false},
 		"unknown kind":       {apierrors.NewNotFound(group, ""), "limpet crds", false},
@@ -83,6 +94,44 @@ func TestRetryAfter(t *testing.T) {
 	} {
 		if got, ok := RetryAfter(tc.err); got != tc.want || ok != tc.ok {
 			t.Errorf("%s: %v %v, want %v %v", name, got, ok, tc.want, tc.ok)
+		}
+	}
+}
+
+// TestCertificatesOfTheServer: what is wrong with the certificates of either side has
+// a next step that names the flag, for the server and for the token exchange.
+func TestCertificatesOfTheServer(t *testing.T) {
+	dir := t.TempDir()
+	for i, c := range reachtest.TLSCases(t) {
+		file := func(name string, data []byte) string {
+			if len(data) == 0 {
+				return ""
+			}
+			path := filepath.Join(dir, fmt.Sprint(i, name))
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+		want := map[string]string{"unknown authority": "--tls-ca-file", "another host": "host name that the server's certificate holds",
+			"expired": "clock of this host", "not yet valid": "clock of this host", "no TLS": "http://"}[c.Name]
+		if want == "" {
+			want = "--tls-cert-file"
+		}
+		if strings.HasPrefix(c.Name, "40") { // of the server's words, see TestHint
+			continue
+		}
+		check := false
+		files := TLS{CAFile: file("ca", c.Creds.CA), CertFile: file("cert", c.Creds.ClientCert), KeyFile: file("key", c.Creds.ClientKey), Insecure: &check}
+		for name, config := range map[string]Config{"server": {Server: c.URL}, "exchange": {Server: "https://127.0.0.1:1", Token: "t", TokenExchangeURL: c.URL + "/sign/access-token"}} {
+			t.Run(c.Name+" of the "+name, func(t *testing.T) {
+				t.Parallel()
+				config.TLS, config.Logger = files, slog.New(slog.DiscardHandler)
+				_, _, err := connect(t, config).once(t.Context(), "GET", "/apis", nil, "", nil)
+				if err == nil || !strings.Contains(Hint(err), want) {
+					t.Errorf("%v, with the hint %q, want %q", err, Hint(err), want)
+				}
+			})
 		}
 	}
 }

@@ -2,8 +2,8 @@ package forge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,7 +114,7 @@ func (c *caller) do(parent context.Context, r request) (answer, error) {
 			return answer{}, c.fail(r, Invalid, 0, fmt.Errorf("encode the request: %w", err))
 		}
 	}
-	ctx, cancel := context.WithTimeout(parent, callTimeout)
+	ctx, cancel := context.WithTimeout(c.h.asked.Watch(parent, c.asks()), callTimeout)
 	defer cancel()
 	target, err := url.Parse(c.api + r.path)
 	if err != nil {
@@ -196,12 +196,38 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)
 	}
-	text := steady(err)
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		text = "its certificate is not trusted: " + text
-	}
-	return c.fail(r, Unavailable, 0, errors.New(c.clean(text)))
+	return c.fail(r, Unavailable, 0, errors.New(c.clean(noAnswer(err, c.origin, c.certificate()))))
 }
+
+// noAnswer tells why there was none from a URL, in words that stay the same, and the
+// next step where it is a matter of certificates. asked is what is known of a client
+// certificate there.
+func noAnswer(err error, from *url.URL, asked string) string {
+	if fault, ok := reach.TLSFaultOf(err, dialled(from)); ok {
+		next := fault.Next
+		if fault.Client {
+			next = cmp.Or(asked, next)
+		}
+		return fault.Why + " (" + next + ")"
+	}
+	text := steady(err)
+	if asked != "" && !errors.Is(err, context.DeadlineExceeded) { // an alert may be lost on the way
+		text += " (" + asked + ")"
+	}
+	return text
+}
+
+// dialled is the host of a URL with its port.
+func dialled(u *url.URL) string {
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme]))
+}
+
+// asks is who asks a host, for reach.Asked.
+func (c *caller) asks() string { return c.creds.Line() + " " + c.origin.Host }
+
+// certificate is what to do about the client certificate that the API asks for, "" if
+// there is nothing to do.
+func (c *caller) certificate() string { return c.h.asked.Hint(c.asks()) }
 
 // steady is the text of an error of the network without what is another each
 // time, such as a port or the hour: it is written to statuses, which are to

@@ -70,7 +70,8 @@ type Options struct {
 // Hosts are all hosts that an agent speaks with: their connections, and what was
 // learned about them. Safe for concurrent use.
 type Hosts struct {
-	o Options
+	o     Options
+	asked reach.Asked
 
 	mu      sync.Mutex                    // guards what follows; never held over a call
 	clients recent[string, *http.Client]  // by auth.Credentials.Line

@@ -106,6 +106,10 @@ func SafeText(text string, secrets ...string) string {
 	return (&caller{secrets: slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" })}).clean(text)
 }
 
+// NoAnswer tells why there was no answer from a URL, in words that stay the same, and
+// the next step where it is a matter of certificates. asked is what a reach.Asked says.
+func NoAnswer(err error, from *url.URL, asked string) string { return noAnswer(err, from, asked) }
+
 // SteadyText is the text of an error of the network without what is another each
 // time: statuses repeat it.
 func SteadyText(err error) string { return steady(err) }

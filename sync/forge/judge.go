@@ -40,6 +40,9 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 	}
 	text := said(data)
 	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), c.quoted(text))
+	if asked := c.certificate(); asked != "" && MayWantCertificate(status) {
+		what = fmt.Errorf("%w (%s)", what, asked)
+	}
 	wait, limited := rateLimit(status, res.Header, text, date)
 	if limited {
 		e := c.fail(r, RateLimited, status, what)
@@ -64,6 +67,12 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 		c.close(c.api, e) // it is down for everybody
 	}
 	return answer{}, e
+}
+
+// MayWantCertificate says that an answer of this status may be what a host says to
+// who shows no client certificate; nginx says 400.
+func MayWantCertificate(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
 func (c *caller) quoted(text string) string {

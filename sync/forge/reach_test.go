@@ -68,3 +68,30 @@ func TestProxy(t *testing.T) {
 		}
 	}
 }
+
+// TestCertificates: what is wrong with the certificates of either side is told with
+// what to do next, in the same words each time.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	for _, c := range reachtest.TLSCases(t) {
+		hosts := New(Options{})
+		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: c.URL + "/team/site"}, &c.Creds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Facts(t.Context())
+		if err == nil {
+			t.Errorf("%s: no error", c.Name)
+			continue
+		}
+		for _, want := range c.Says {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", c.Name, err, want)
+			}
+		}
+		if _, again := r.Facts(t.Context()); again == nil || again.Error() != err.Error() {
+			t.Errorf("%s: %q, then %q", c.Name, err, again)
+		}
+		hosts.Close()
+	}
+}

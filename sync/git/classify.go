@@ -1,17 +1,15 @@
 package git
 
 import (
+	"cmp"
 	"compress/flate"
 	"compress/gzip"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -122,43 +120,29 @@ func saysDenied(text string) bool {
 
 // ofTLS knows certificates.
 func ofTLS(c *call, err error) *Error {
-	var unknown x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	var record tls.RecordHeaderError
-	var alert tls.AlertError
-	switch {
-	case errors.As(err, &unknown):
-		return &Error{Kind: Unreachable, Err: errors.New("its certificate is signed by an unknown authority"), Hint: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; openssl s_client -showcerts -connect " + c.addr.DialPort() + " shows it"}
-	case errors.As(err, &host):
-		return &Error{Kind: Unreachable, Err: errors.New("its certificate is for another host than " + host.Host + named(host.Certificate)), Hint: "check the host in the url"}
-	case errors.As(err, &invalid):
-		why := "its certificate is not valid"
-		if cert := invalid.Cert; invalid.Reason == x509.Expired && cert != nil {
-			why = "its certificate has expired, on " + cert.NotAfter.UTC().Format(time.DateOnly)
-			if time.Now().Before(cert.NotBefore) {
-				why = "its certificate is not valid before " + cert.NotBefore.UTC().Format(time.DateOnly)
-			}
-		}
-		return &Error{Kind: Unreachable, Err: errors.New(why), Hint: "check the clock of this host, then the certificate"}
-	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return &Error{Kind: Protocol, Err: errors.New("it does not speak TLS"), Hint: "check scheme and port of the url"}
-	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls:"):
-		return &Error{Kind: Auth, Err: err, Hint: "the server may want a client certificate: tls.crt and tls.key"}
+	fault, ok := reach.TLSFaultOf(err, c.addr.DialPort())
+	if !ok {
+		return nil
 	}
-	return nil
+	e := &Error{Kind: Unreachable, Err: errors.New(fault.Why), Hint: fault.Next}
+	switch {
+	case fault.Plain:
+		e.Kind = Protocol
+	case fault.Client:
+		e.Kind, e.Hint = Auth, cmp.Or(c.certificateHint(c.addr.HostPort()), fault.Next)
+	}
+	return e
 }
 
-// named are the hosts that a certificate is for.
-func named(cert *x509.Certificate) string {
-	if cert == nil || len(cert.DNSNames) == 0 {
-		return ""
-	}
-	return ": " + clean(strings.Join(cert.DNSNames[:min(len(cert.DNSNames), 3)], ", "), 200)
-}
+// certificateHint is what to do about the client certificate that a host asks for,
+// "" when it asks for none or has been given one.
+func (c *call) certificateHint(host string) string { return c.m.asked.Hint(c.asks(host)) }
+
+// asks is who asks a host, for reach.Asked.
+func (c *call) asks(host string) string { return c.remote.Creds.Line() + " " + host }
 
 // ofNetwork knows a network that does not carry.
-func ofNetwork(_ *call, err error) *Error {
+func ofNetwork(c *call, err error) *Error {
 	var dns *net.DNSError
 	var op *net.OpError
 	var nerr net.Error
@@ -169,12 +153,19 @@ func ofNetwork(_ *call, err error) *Error {
 		return &Error{Kind: Unreachable, Err: errors.New("nothing listens there"), Hint: "check host and port of the url"}
 	case errors.As(err, &nerr) && nerr.Timeout():
 		return &Error{Kind: Timeout, Err: errors.New("no connection in time")}
+	case brokenOff(err) && c.certificateHint(c.addr.HostPort()) != "": // its alert was lost on the way
+		return &Error{Kind: Auth, Err: errors.New("it ends the connection"), Hint: c.certificateHint(c.addr.HostPort())}
 	case errors.As(err, &op), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
 		return &Error{Kind: Unreachable, Err: err}
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return &Error{Kind: Unreachable, Err: errors.New("the connection ended too early")}
 	}
 	return nil
+}
+
+// brokenOff says that the other side has ended a connection that was there.
+func brokenOff(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // ofDisk knows a disk that takes nothing.

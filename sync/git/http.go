@@ -140,7 +140,7 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("request without a call")
 	}
 	c.requests.Add(1)
-	res, err := w.next.RoundTrip(req)
+	res, err := w.next.RoundTrip(req.WithContext(c.m.asked.Watch(req.Context(), c.asks(req.URL.Host))))
 	if err != nil {
 		return nil, err
 	}
@@ -180,15 +180,26 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 	if c.pushes && refusesPush(res.StatusCode, media, after) {
 		return c.refused(readOnly(said))
 	}
+	certificate := c.certificateHint(req.URL.Host)
+	and := func(hint string) string {
+		if certificate != "" {
+			hint += "; " + certificate
+		}
+		return hint
+	}
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
 		c.remote.Creds.Refused()
 		if c.remote.Creds.Empty() {
-			return c.understood(Auth, 0, "it wants credentials"+said, "give the repository credentials; a wrong url may look the same")
+			return c.understood(Auth, 0, "it wants credentials"+said, and("give the repository credentials; a wrong url may look the same"))
 		}
-		return c.understood(Auth, 0, "it refuses these credentials"+said, "check that the token is valid and may read this repository")
+		return c.understood(Auth, 0, "it refuses these credentials"+said, and("check that the token is valid and may read this repository"))
 	case http.StatusForbidden:
-		return c.understood(Auth, after, "these credentials may not read it"+said, "check the rights of the token")
+		return c.understood(Auth, after, "these credentials may not read it"+said, and("check the rights of the token"))
+	case http.StatusBadRequest:
+		if certificate != "" { // what nginx answers
+			return c.understood(Auth, 0, "it answers 400 Bad Request"+said, certificate)
+		}
 	case http.StatusNotFound, http.StatusGone:
 		return c.understood(NotFound, 0, "no repository there"+said, c.notFoundHint())
 	case http.StatusProxyAuthRequired:

@@ -3,16 +3,11 @@ package git
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +19,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
+	"limpet/sync/reach/reachtest"
 )
 
 // lfsHost is a Git host with Git LFS, and a store on another host. The Git side is real
@@ -32,8 +28,8 @@ import (
 type lfsHost struct {
 	t      *testing.T
 	git    *server
-	front  *httptest.Server // https://127.0.0.1
-	store  *httptest.Server // https://localhost, another port and another name
+	front  string // https://127.0.0.1
+	store  string // https://localhost, another port and another name
 	ca     []byte
 	remote Remote
 
@@ -47,28 +43,18 @@ type lfsHost struct {
 func newLFSHost(t *testing.T) *lfsHost {
 	t.Helper()
 	h := &lfsHost{t: t, git: newServer(t), content: map[string]string{}}
-	ca := newAuthority(t)
-	h.ca = ca.pem
-	serve := func(f http.HandlerFunc) *httptest.Server {
-		cert, key, _ := issue(t, ca, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}})
-		ts := httptest.NewUnstartedServer(f)
-		ts.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-		ts.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}}
-		ts.StartTLS()
-		t.Cleanup(ts.Close)
-		return ts
-	}
+	ca := reachtest.NewAuthority(t)
+	h.ca = ca.PEM
 	backend := h.git.handler(t)
-	h.front = serve(func(w http.ResponseWriter, r *http.Request) {
+	h.front = ca.Serve(t, reachtest.Site{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.URL.Path, "/info/lfs/") && !strings.HasPrefix(r.URL.Path, "/store/") {
 			backend.ServeHTTP(w, r)
 			return
 		}
 		h.serve(w, r)
-	})
-	h.store = serve(h.serve)
-	h.store.URL = strings.Replace(h.store.URL, "127.0.0.1", "localhost", 1)
-	h.remote = Remote{URL: h.front.URL + "/site.git", Creds: &auth.Credentials{CA: ca.pem, Username: "ann", Password: secret}}
+	})})
+	h.store = strings.Replace(ca.Serve(t, reachtest.Site{Handler: http.HandlerFunc(h.serve)}), "127.0.0.1", "localhost", 1)
+	h.remote = Remote{URL: h.front + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: secret}}
 	return h
 }
 
@@ -110,7 +96,7 @@ func (h *lfsHost) serve(w http.ResponseWriter, r *http.Request) {
 	objects := []any{}
 	for _, o := range q.Objects {
 		out := map[string]any{"oid": o.OID, "size": o.Size, "authenticated": true, "actions": map[string]any{"download": map[string]any{
-			"href": h.store.URL + "/store/" + o.OID, "header": map[string]string{"X-Store-Key": "key-of-the-answer"}, "expires_in": 3600}}}
+			"href": h.store + "/store/" + o.OID, "header": map[string]string{"X-Store-Key": "key-of-the-answer"}, "expires_in": 3600}}}
 		if shape != nil {
 			shape(o.OID, out)
 		}
@@ -201,7 +187,7 @@ func TestLFSRequests(t *testing.T) {
 	}
 	// What one repository may read, another one has to ask for.
 	other := h.remote
-	other.URL = h.front.URL + "/other.git"
+	other.URL = h.front + "/other.git"
 	newOrigin(t, h.git.root, "other.git").commit("one", map[string]string{"a.json": "1"})
 	ref, _ = syncRef(t, m, other, "")
 	foreign := m.Large(other, ref)
@@ -242,7 +228,7 @@ func TestLFSCredentials(t *testing.T) {
 	}
 	redirect := func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet && r.URL.RawQuery == "" {
-			http.Redirect(w, r, h.store.URL+r.URL.Path+"?there", http.StatusFound)
+			http.Redirect(w, r, h.store+r.URL.Path+"?there", http.StatusFound)
 			return true
 		}
 		return false
@@ -253,12 +239,12 @@ func TestLFSCredentials(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request) bool
 		want   []string
 	}{
-		{"own host", download(h.front.URL, nil), nil, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), "")}},
-		{"other host", download(h.store.URL, nil), nil, []string{`auth="" key=""`}},
-		{"other host, its own", download(h.store.URL, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
-		{"own host, of the answer", download(h.front.URL, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
-		{"own host redirects", download(h.front.URL, nil), redirect, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), ""), `auth="" key=""`}},
-		{"of the answer, redirected", download(h.front.URL, map[string]string{"Authorization": "Token t", "X-Store-Key": "k"}), redirect, []string{`auth="Token t" key="k"`, `auth="" key=""`}},
+		{"own host", download(h.front, nil), nil, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), "")}},
+		{"other host", download(h.store, nil), nil, []string{`auth="" key=""`}},
+		{"other host, its own", download(h.store, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
+		{"own host, of the answer", download(h.front, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
+		{"own host redirects", download(h.front, nil), redirect, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), ""), `auth="" key=""`}},
+		{"of the answer, redirected", download(h.front, map[string]string{"Authorization": "Token t", "X-Store-Key": "k"}), redirect, []string{`auth="Token t" key="k"`, `auth="" key=""`}},
 	} {
 		got, err := get(c.shape, c.answer)
 		for i := range got {
@@ -268,14 +254,14 @@ func TestLFSCredentials(t *testing.T) {
 			t.Errorf("%s: %v, requests %q, want %q", c.name, err, got, c.want)
 		}
 	}
-	_, err := get(download(strings.Replace(h.store.URL, "https", "http", 1), nil), nil)
+	_, err := get(download(strings.Replace(h.store, "https", "http", 1), nil), nil)
 	told(t, err, Refused, "not https")
-	_, err = get(download(strings.Replace(h.store.URL, "://", "://u:hunter@", 1), nil), nil)
+	_, err = get(download(strings.Replace(h.store, "://", "://u:hunter@", 1), nil), nil)
 	told(t, err, Refused, "password")
 	for _, host := range []string{"169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "metadata.google.internal", "2852039166"} {
 		_, err = get(download("https://"+host, nil), nil)
 		told(t, err, Refused, "forbidden address")
-		_, err = get(download(h.front.URL, nil), func(w http.ResponseWriter, r *http.Request) bool {
+		_, err = get(download(h.front, nil), func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodGet {
 				w.Header().Set("Location", "https://"+host+"/x")
 				w.WriteHeader(http.StatusFound)
@@ -284,7 +270,7 @@ func TestLFSCredentials(t *testing.T) {
 		})
 		told(t, err, Refused, "forbidden address")
 	}
-	_, err = get(download(h.front.URL, nil), func(w http.ResponseWriter, r *http.Request) bool {
+	_, err = get(download(h.front, nil), func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
 			http.Redirect(w, r, r.URL.Path, http.StatusFound)
 		}
@@ -427,10 +413,10 @@ func TestLFSConfig(t *testing.T) {
 	m := openMirrors(t, Options{})
 	p := h.add("image")
 	for _, c := range []struct{ config, path, says string }{
-		{"[lfs]\n\turl = " + h.front.URL + "/team/lfs/info/lfs\n", "/team/lfs/info/lfs/objects/batch", ""},
-		{"[lfs]\n\turl = \"" + h.store.URL + "/x\"\n", "", "not at " + h.front.URL},
-		{"[lfs]\n\turl = " + strings.Replace(h.front.URL, "https", "http", 1) + "/x\n", "", "not at"},
-		{"[lfs]\n\turl = " + strings.Replace(h.front.URL, "://", "://u:"+secret+"@", 1) + "/x\n", "", "not at"},
+		{"[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n", "/team/lfs/info/lfs/objects/batch", ""},
+		{"[lfs]\n\turl = \"" + h.store + "/x\"\n", "", "not at " + h.front},
+		{"[lfs]\n\turl = " + strings.Replace(h.front, "https", "http", 1) + "/x\n", "", "not at"},
+		{"[lfs]\n\turl = " + strings.Replace(h.front, "://", "://u:"+secret+"@", 1) + "/x\n", "", "not at"},
 		{"[lfs]\n\turl = --upload-pack=x\n", "", "not at"},
 		{"[lfs\n", "", ".lfsconfig of the repository: line 1"},
 		{"[lfs]\n\tlocksverify = true\n[remote \"origin\"]\n\turl = x\n", "/site.git/info/lfs/objects/batch", ""},
@@ -499,7 +485,7 @@ func TestLFSOverSSH(t *testing.T) {
 	r := s.remote(filepath.ToSlash(h.git.root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key), CA: h.ca})
 	ref, _ := syncRef(t, m, r, "")
 	p := h.add("image")
-	said := fmt.Sprintf(`{"href": "%s/site", "header": {"Authorization": "RemoteAuth t", "X-Store-Key": "k"}, "expires_in": 600}`, h.store.URL)
+	said := fmt.Sprintf(`{"href": "%s/site", "header": {"Authorization": "RemoteAuth t", "X-Store-Key": "k"}, "expires_in": 600}`, h.store)
 	answer := func(text string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/reach"
 )
 
 // Mirrors is a directory of bare mirrors, one per remote. It is safe for
@@ -23,6 +24,7 @@ type Mirrors struct {
 	dir     string
 	options Options
 	log     *slog.Logger
+	asked   reach.Asked
 
 	mu      sync.Mutex // guards all below; never held while something waits
 	mirrors map[string]*mirror

@@ -2,7 +2,6 @@ package identity
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -94,7 +93,8 @@ type answer struct {
 
 // do makes one call.
 func (d *desk) do(parent context.Context, c call) (answer, error) {
-	if at, err := url.Parse(c.url); err != nil || at.Host == "" || at.User != nil || at.Scheme != "https" && at.Scheme != "http" {
+	at, err := url.Parse(c.url)
+	if err != nil || at.Host == "" || at.User != nil || at.Scheme != "https" && at.Scheme != "http" {
 		return answer{}, c.fail(forge.Invalid, 0, errors.New("its URL is not an http or https URL"))
 	} else if at.Scheme == "http" && !c.near && !d.o.AllowInsecure {
 		return answer{}, c.fail(forge.Invalid, 0, errors.New("a secret would go over plain http"))
@@ -105,7 +105,8 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 	if err != nil {
 		return answer{}, c.fail(forge.Invalid, 0, err)
 	}
-	ctx, cancel := context.WithTimeout(parent, callTimeout)
+	var asked reach.Asked // there is a handshake for each call
+	ctx, cancel := context.WithTimeout(asked.Watch(parent, ""), callTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))
 	if err != nil {
@@ -120,21 +121,21 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 	}
 	res, err := transport.RoundTrip(req) // follows nothing
 	if err != nil {
-		return answer{}, c.unanswered(parent, err)
+		return answer{}, c.unanswered(parent, err, at, asked.Hint(""))
 	}
 	defer res.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return answer{}, c.unanswered(parent, err)
+		return answer{}, c.unanswered(parent, err, at, asked.Hint(""))
 	case len(data) > maxAnswer:
 		return answer{}, c.fail(forge.Protocol, res.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
 	}
-	return c.judge(res, data)
+	return c.judge(res, data, asked.Hint(""))
 }
 
 // judge reads what an answer means.
-func (c call) judge(res *http.Response, data []byte) (answer, error) {
+func (c call) judge(res *http.Response, data []byte, asked string) (answer, error) {
 	now := time.Now()
 	at, err := http.ParseTime(res.Header.Get("Date"))
 	if err != nil {
@@ -155,6 +156,9 @@ func (c call) judge(res *http.Response, data []byte) (answer, error) {
 		text = ": " + text
 	}
 	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), text)
+	if asked != "" && forge.MayWantCertificate(status) {
+		what = fmt.Errorf("%w (%s)", what, asked)
+	}
 	kind := forge.Refused
 	switch {
 	case status == http.StatusTooManyRequests:
@@ -225,7 +229,7 @@ func said(body []byte) string {
 }
 
 // unanswered says why no answer was had.
-func (c call) unanswered(parent context.Context, err error) *forge.Error {
+func (c call) unanswered(parent context.Context, err error, at *url.URL, asked string) *forge.Error {
 	if parent.Err() != nil {
 		return c.fail(forge.Cancelled, 0, context.Cause(parent))
 	}
@@ -235,11 +239,7 @@ func (c call) unanswered(parent context.Context, err error) *forge.Error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)
 	}
-	text := forge.SteadyText(err)
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		text = "its certificate is not trusted: " + text
-	}
-	return c.fail(forge.Unavailable, 0, errors.New(c.clean(text)))
+	return c.fail(forge.Unavailable, 0, errors.New(c.clean(forge.NoAnswer(err, at, asked))))
 }
 
 // fail makes an error of this call. A query is no part of its endpoint.

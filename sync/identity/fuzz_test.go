@@ -30,7 +30,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 		res := &http.Response{StatusCode: 400, Header: http.Header{}}
-		if _, err := c.judge(res, []byte(body)); strings.ContainsAny(err.Error(), "\n\r\x1b") || len(err.Error()) > 4000 {
+		if _, err := c.judge(res, []byte(body), ""); strings.ContainsAny(err.Error(), "\n\r\x1b") || len(err.Error()) > 4000 {
 			t.Errorf("the error is %q", err)
 		}
 	})

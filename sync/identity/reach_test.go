@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"strings"
 	"testing"
 
 	"limpet/sync/auth"
@@ -48,5 +49,24 @@ func TestProxy(t *testing.T) {
 	}
 	if n := len(server.Asked()); n != 2 {
 		t.Errorf("the proxy was asked %d times", n)
+	}
+}
+
+// TestCertificates: what is wrong with the certificates of a token endpoint is told
+// with what to do next, and by whom it was asked.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	for _, c := range reachtest.TLSCases(t) {
+		d := &desk{o: Options{}}
+		_, err := d.do(t.Context(), call{op: "get a token", identity: "somebody", method: "POST", url: c.URL + "/token", body: "a=b", tls: &c.Creds})
+		if err == nil {
+			t.Errorf("%s: no error", c.Name)
+			continue
+		}
+		for _, want := range append(c.Says, "asked by somebody at POST "+c.URL+"/token") {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", c.Name, err, want)
+			}
+		}
 	}
 }

@@ -46,6 +46,10 @@ func (g Guard) Transport(config *tls.Config, p *auth.Proxy) *http.Transport {
 			return let(res)
 		},
 	}
+	if config != nil && config.GetClientCertificate == nil {
+		t.TLSClientConfig = config.Clone()
+		t.TLSClientConfig.GetClientCertificate = answering(config.Certificates)
+	}
 	if p != nil {
 		t.Proxy = http.ProxyURL(p.URL())
 	}
