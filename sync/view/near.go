@@ -4,27 +4,30 @@ package view
 // lengths.
 const longWord = 100 // bytes
 
-// Distance is how many single bytes have to be changed, added or taken away to
-// make one word of the other, for "did you mean". A word longer than names are
-// is like no other.
+// Distance is how many single bytes have to be changed, added, taken away or
+// swapped with their neighbour to make one word of the other, for "did you mean".
+// A word longer than names are is like no other.
 func Distance(a, b string) int {
 	if len(a) > longWord || len(b) > longWord {
 		return max(len(a), len(b))
 	}
-	row := make([]int, len(b)+1)
+	// The rows of the table for the byte before the last, the last, and this one.
+	two, one, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		above := row[0]
+		two, one, row = one, row, two
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := above
+			cost := one[j]
 			if a[i] != b[j] {
 				cost++
 			}
-			above = row[j+1]
-			row[j+1] = min(cost, row[j]+1, above+1)
+			row[j+1] = min(cost, row[j]+1, one[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], two[j-1]+1)
+			}
 		}
 	}
 	return row[len(b)]

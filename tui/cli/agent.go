@@ -31,6 +31,8 @@ type dashboardCmd struct {
 
 func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 	switch {
+	case c.Daemon && r.g.ReadOnly:
+		return usage("limpet --daemon    # without --read-only", "an agent changes things, and --read-only refuses that")
 	case c.Daemon:
 		return r.daemon(ctx)
 	case !r.onScreen():
@@ -51,13 +53,16 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 			h := daemon.Hello()
 			return usage("limpet    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
 		}
-		if err := tui.Run(ctx, attached(ctx, daemon), r.tuiOptions()); err != nil {
+		if err := tui.Run(ctx, r.guarded(attached(ctx, daemon)), r.tuiOptions()); err != nil {
 			return err
 		}
 		return lateEnd(ctx)
 	}
 	if !errors.Is(err, socket.ErrNoDaemon) {
 		return asTold(ctx, err)
+	}
+	if r.g.ReadOnly {
+		return usage("limpet status", "no daemon holds %s, and a dashboard with an agent of its own is not read-only", path)
 	}
 	return r.mending(ctx, func() error { return r.standalone(ctx, path) })
 }

@@ -30,23 +30,23 @@ type cli struct {
 	Globals
 
 	Dashboard dashboardCmd `cmd:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
-	Demo      demoCmd      `cmd:"" help:"Show everything on this machine: a sample repository, pull jobs, the dashboard."`
-	API       apiCmd       `cmd:"" name:"api" help:"Serve the embedded API over TLS, with a token-exchange endpoint."`
+	Demo      demoCmd      `cmd:"" writes:"" help:"Show everything on this machine: a sample repository, pull jobs, the dashboard."`
+	API       apiCmd       `cmd:"" writes:"" name:"api" help:"Serve the embedded API over TLS, with a token-exchange endpoint."`
 
 	Doctor     doctorCmd     `cmd:"" help:"Look at host, state file, API and Git hosts, and say what to do next."`
 	Status     statusCmd     `cmd:"" help:"What runs, what failed, and what to do."`
 	Job        jobCmd        `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
 	Repo       repoCmd       `cmd:"" help:"Repositories: create, list, show, pull, test, open, suspend, validate."`
 	Connection connectionCmd `cmd:"" help:"Connections to Git hosts: list, show, test."`
-	Drain      drainCmd      `cmd:"" help:"Have the agent finish what runs and claim nothing new."`
+	Drain      drainCmd      `cmd:"" writes:"" help:"Have the agent finish what runs and claim nothing new."`
 	History    historyCmd    `cmd:"" help:"Finished jobs: list, show, prune."`
 	Store      storeCmd      `cmd:"" help:"The state file: info, check, compact, backup."`
 
 	Settings configCmd `cmd:"" name:"config" help:"The config file and the settings: show, path, init, validate."`
 
-	Apply  applyCmd  `cmd:"" help:"Create or change objects from a file."`
+	Apply  applyCmd  `cmd:"" writes:"" help:"Create or change objects from a file."`
 	Get    getCmd    `cmd:"" help:"Show objects of any kind."`
-	Delete deleteCmd `cmd:"" help:"Delete an object."`
+	Delete deleteCmd `cmd:"" writes:"" help:"Delete an object."`
 
 	Crds    crdsCmd    `cmd:"" name:"crds" help:"Print the CustomResourceDefinitions for a Kubernetes API."`
 	Version versionCmd `cmd:"" help:"Print the version."`
@@ -79,7 +79,7 @@ func Main(args []string, world World) int {
 	if errors.As(err, &exit) {
 		return int(exit)
 	}
-	return report(world.Err, err)
+	return report(world.Err, outputFlag(args, world.Env), err)
 }
 
 // exitNow ends the program with a code and without a word: help was printed, or
@@ -105,6 +105,12 @@ func execute(ctx context.Context, args []string, world World, impatient func()) 
 	}
 	c, config, call, err := parse(args, world)
 	if err != nil {
+		return err
+	}
+	if err := c.settleOutput(world.Err); err != nil {
+		return err
+	}
+	if err := c.mayRun(call.Selected()); err != nil {
 		return err
 	}
 	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), impatient: impatient}
@@ -234,6 +240,9 @@ func usageError(k *kong.Kong, config *configFile, err error) error {
 		if near := nearest(word, names); near != "" {
 			text = fmt.Errorf("unknown command %q, did you mean %q?", word, near)
 		}
+	}
+	if near := nearestChoice(err.Error()); near != "" {
+		text = fmt.Errorf("%w, did you mean %q?", text, near)
 	}
 	return &Failure{Err: text, Hint: call + " --help", Code: ExitUsage}
 }

@@ -80,7 +80,7 @@ func exampleConfig(root *kong.Node) string {
 	group := ""
 	for _, flag := range root.Flags {
 		switch flag.Name {
-		case "help", "config", "token", "timeout", "drain", "quiet":
+		case "help", "config", "token", "timeout", "drain", "quiet", "yes", "json":
 			// These are for one call; and a token has a file of its own.
 			continue
 		}

@@ -18,7 +18,7 @@ import (
 type configCmd struct {
 	Show     configShowCmd     `cmd:"" help:"Every setting, its value, and where it comes from; secrets are masked."`
 	Path     configPathCmd     `cmd:"" help:"The config file in use, or the one that 'init' would write."`
-	Init     configInitCmd     `cmd:"" help:"Write a config file with every setting explained."`
+	Init     configInitCmd     `cmd:"" writes:"" help:"Write a config file with every setting explained."`
 	Validate configValidateCmd `cmd:"" help:"Judge a config file: unknown keys, bad values, settings that do not go together."`
 }
 

@@ -58,13 +58,19 @@ func hinted(err error, hint string) error {
 	return &Failure{Err: err, Hint: hint, Code: code}
 }
 
-// report writes the error for a person and returns the exit code.
-func report(w io.Writer, err error) int {
+// report writes the error for a person, or as the one document that form asks for,
+// and returns the exit code.
+func report(w io.Writer, form string, err error) int {
 	if err == nil {
 		return ExitOK
 	}
 	code, hint := classify(err)
-	fmt.Fprintf(w, "limpet: %s\n", api.Redact(errorText(err)))
+	text := api.Redact(errorText(err))
+	if machine(form) {
+		reportDocument(w, form, newErrorDocument(code, text, hint, err))
+		return code
+	}
+	fmt.Fprintf(w, "limpet: %s\n", text)
 	if hint != "" {
 		fmt.Fprintf(w, "  try: %s\n", hint)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"reflect"
 	"strconv"
 	"strings"
@@ -31,14 +32,20 @@ type Globals struct {
 	TLSCAFile             string `name:"tls-ca-file" help:"CA certificates that may sign the server's certificate." placeholder:"FILE" group:"API"`
 
 	Output    string        `short:"o" help:"Output format: table, wide, json, jsonl (one object in a line), yaml or name." enum:"table,wide,json,jsonl,yaml,name" default:"table" group:"Output"`
+	JSON      []string      `name:"json" help:"JSON with these fields only, such as metadata.name,spec.action; what an object lacks is null." placeholder:"FIELDS" group:"Output"`
 	NoHeaders bool          `name:"no-headers" help:"Leave the header line of tables out." group:"Output"`
 	Color     string        `help:"Colour: auto, always or never. NO_COLOR is honoured." enum:"auto,always,never" default:"auto" group:"Output"`
 	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`
+	Yes       bool          `help:"Ask nothing: do what would be asked about on a terminal." group:"Output"`
+	ReadOnly  bool          `name:"read-only" help:"Refuse every command that changes anything; the dashboard of a daemon shows, and does nothing." group:"Output"`
 	LogLevel  string        `name:"log-level" help:"Log level: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" group:"Output"`
 	LogFormat string        `name:"log-format" help:"Log format: text or json. Default: text on a terminal, else json." enum:",text,json" default:"" group:"Output"`
 	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0s" group:"Output"`
 
 	AgentFlags `group:"Agent"`
+
+	// notes is where printing says what it noticed; nil with --quiet.
+	notes io.Writer
 }
 
 // AgentFlags shape the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.

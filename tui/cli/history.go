@@ -20,7 +20,7 @@ type historyCmd struct {
 	List   historyListCmd   `cmd:"" help:"Finished jobs, newest first."`
 	Show   historyShowCmd   `cmd:"" help:"One finished job, whole."`
 	Export historyExportCmd `cmd:"" help:"Finished jobs as JSON, one in a line, newest first; for any number of them."`
-	Prune  historyPruneCmd  `cmd:"" help:"Remove old records."`
+	Prune  historyPruneCmd  `cmd:"" writes:"" help:"Remove old records."`
 }
 
 // historyFilter chooses among the finished jobs.

@@ -41,6 +41,7 @@ func (c historyExportCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	defer s.Close()
+	form.pick = r.g.pickEach
 	read := func(q state.Query) ([]state.Record, error) { return s.Desk.History(ctx, q) }
 	if c.File == "" {
 		_, err := form.export(r.world.Out, q, read)
@@ -60,12 +61,15 @@ func (c historyExportCmd) Run(ctx context.Context, r *run) error {
 
 // exportForm is what stands around and between the records, which have a line
 // each.
-type exportForm struct{ begin, between, end string }
+type exportForm struct {
+	begin, between, end string
+	pick                func(records any) ([]any, error)
+}
 
 var exportForms = map[string]exportForm{
 	"table": {}, // nobody has asked for a form
 	"jsonl": {},
-	"json":  {"{\"items\":[\n", ",", "]}\n"},
+	"json":  {begin: "{\"items\":[\n", between: ",", end: "]}\n"},
 }
 
 // export writes all records that q selects and says how many there were.
@@ -84,7 +88,11 @@ func (f exportForm) export(w io.Writer, q state.Query, read func(state.Query) ([
 		if err != nil {
 			return n, err
 		}
-		for _, rec := range page {
+		items, err := f.pick(page)
+		if err != nil {
+			return n, err
+		}
+		for _, rec := range items {
 			if n > 0 {
 				_, _ = out.WriteString(f.between)
 			}

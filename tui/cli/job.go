@@ -21,9 +21,9 @@ type jobCmd struct {
 	List   jobListCmd   `cmd:"" help:"Jobs that wait or run."`
 	Show   jobShowCmd   `cmd:"" help:"One job, running or finished."`
 	Watch  jobWatchCmd  `cmd:"" help:"Follow a job to its end."`
-	Create jobCreateCmd `cmd:"" help:"Ask for work on a repository."`
-	Cancel jobCancelCmd `cmd:"" help:"Stop a job that runs or rests, or delete a waiting one."`
-	Retry  jobRetryCmd  `cmd:"" help:"Run a job that rests now, or a finished one again."`
+	Create jobCreateCmd `cmd:"" writes:"" help:"Ask for work on a repository."`
+	Cancel jobCancelCmd `cmd:"" writes:"" help:"Stop a job that runs or rests, or delete a waiting one."`
+	Retry  jobRetryCmd  `cmd:"" writes:"" help:"Run a job that rests now, or a finished one again."`
 }
 
 type jobListCmd struct {

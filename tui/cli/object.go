@@ -30,7 +30,7 @@ func kindNamed(word string) (api.Kind, error) {
 				return k, nil
 			}
 		}
-		names = append(names, k.Plural)
+		names = append(names, k.Plural, k.Singular)
 	}
 	msg := fmt.Sprintf("unknown kind %q", word)
 	if n := nearest(name, names); n != "" {
@@ -128,6 +128,13 @@ type deleteCmd struct {
 func (c deleteCmd) Run(ctx context.Context, r *run) error {
 	k, err := kindNamed(c.Kind)
 	if err != nil {
+		return err
+	}
+	consequence := fmt.Sprintf("This deletes %s/%s for good.", k.Singular, c.Name)
+	if k.Kind == "Repository" {
+		consequence = fmt.Sprintf("This deletes repository/%s for good; its finalizers decide what becomes of the objects that it manages.", c.Name)
+	}
+	if err := r.confirm(ctx, consequence, "limpet delete "+k.Singular+" "+c.Name); err != nil {
 		return err
 	}
 	s, err := r.open(ctx, need{API: true, Group: k.Group})

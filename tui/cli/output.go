@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +46,14 @@ func (t *table) spread() bool {
 
 // printList writes items in the format that was asked for. JSON and YAML of a list
 // are always {"items": [...]}, also when it is empty.
-func (g *Globals) printList(w io.Writer, items any, t table) error {
+func (g *Globals) printList(w io.Writer, list any, t table) error {
+	var items []any
+	if g.data() {
+		var err error
+		if items, err = g.pickEach(list); err != nil {
+			return err
+		}
+	}
 	switch g.Output {
 	case "json":
 		return printJSON(w, map[string]any{"items": items})
@@ -67,6 +73,13 @@ func (g *Globals) printList(w io.Writer, items any, t table) error {
 // printOne writes one object; text is its form for a person. What has no name
 // prints nothing with -o name.
 func (g *Globals) printOne(w io.Writer, item any, name string, text func(io.Writer)) error {
+	if g.data() && len(g.JSON) > 0 {
+		picked, err := g.pickEach([]any{item})
+		if err != nil {
+			return err
+		}
+		item = picked[0]
+	}
 	switch g.Output {
 	case "json":
 		return printJSON(w, item)
@@ -91,12 +104,12 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// printLines writes each item of a slice as JSON in a line of its own.
-func printLines(w io.Writer, items any) error {
+// printLines writes each item as JSON in a line of its own.
+func printLines(w io.Writer, items []any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	for list, i := reflect.ValueOf(items), 0; i < list.Len(); i++ {
-		if err := enc.Encode(list.Index(i).Interface()); err != nil {
+	for _, item := range items {
+		if err := enc.Encode(item); err != nil {
 			return err
 		}
 	}
@@ -104,9 +117,10 @@ func printLines(w io.Writer, items any) error {
 }
 
 // data says that a command is to print objects and no lines for people.
-func (g *Globals) data() bool {
-	return g.Output == "json" || g.Output == "jsonl" || g.Output == "yaml"
-}
+func (g *Globals) data() bool { return machine(g.Output) }
+
+// machine says that an output format is for programs.
+func machine(form string) bool { return form == "json" || form == "jsonl" || form == "yaml" }
 
 func printYAML(w io.Writer, v any) error {
 	data, err := yaml.Marshal(v)
@@ -185,6 +199,14 @@ func since(now, t time.Time) string {
 		return "-"
 	}
 	return view.Age(now.Sub(t))
+}
+
+// list is s, or an empty one: what prints as [] and not as null.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
 }
 
 func millis(ms int64) time.Time {

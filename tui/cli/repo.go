@@ -18,13 +18,13 @@ import (
 )
 
 type repoCmd struct {
-	Create repoCreateCmd `cmd:"" help:"Create a repository."`
+	Create repoCreateCmd `cmd:"" writes:"" help:"Create a repository."`
 	List   repoListCmd   `cmd:"" help:"All repositories."`
 	Show   repoShowCmd   `cmd:"" help:"One repository."`
-	Pull   repoPullCmd   `cmd:"" help:"Pull a repository now."`
+	Pull   repoPullCmd   `cmd:"" writes:"" help:"Pull a repository now."`
 
-	Suspend  repoSuspendCmd  `cmd:"" help:"Have this agent leave a repository alone: it neither looks at it nor asks for pulls."`
-	Resume   repoResumeCmd   `cmd:"" help:"End a suspension."`
+	Suspend  repoSuspendCmd  `cmd:"" writes:"" help:"Have this agent leave a repository alone: it neither looks at it nor asks for pulls."`
+	Resume   repoResumeCmd   `cmd:"" writes:"" help:"End a suspension."`
 	Test     repoTestCmd     `cmd:"" help:"Look into a repository now: rules, credentials, remote, branch."`
 	Open     repoOpenCmd     `cmd:"" help:"Print the web address of a repository, and open it in a browser where there is one."`
 	Validate repoValidateCmd `cmd:"" help:"Check a file of objects without a server."`

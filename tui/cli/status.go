@@ -56,6 +56,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 		if rep.Live, err = daemon.Snapshot(ctx); err != nil {
 			return nil, err
 		}
+		rep.Live.Jobs, rep.Live.Repos, rep.Live.Events = list(rep.Live.Jobs), list(rep.Live.Repos), list(rep.Live.Events)
 		info, err := daemon.Info(ctx)
 		if err != nil {
 			return nil, err

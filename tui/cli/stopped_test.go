@@ -35,7 +35,7 @@ func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := execute(ctx, []string{"--daemon"}, s.world("", &out, &errs), func() {})
-		if code := report(&errs, err); code != c.code {
+		if code := report(&errs, "table", err); code != c.code {
 			t.Errorf("%s: exit %d, want %d\n%s", c.name, code, c.code, errs.String())
 		}
 	}
@@ -96,7 +96,7 @@ func TestSignalWhileItStarts(t *testing.T) {
 					f.end(signalled{syscall.SIGTERM})
 				}}
 				err := execute(f, tt.args, World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}, func() {})
-				if code := report(said, err); code != ExitOK {
+				if code := report(said, "table", err); code != ExitOK {
 					t.Errorf("a signal at look %d: exit code %d\n%s", look, code, said.all.String())
 				}
 			}

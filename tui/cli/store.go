@@ -13,7 +13,7 @@ import (
 type storeCmd struct {
 	Info    storeInfoCmd    `cmd:"" help:"Size, schema, counts."`
 	Check   storeCheckCmd   `cmd:"" help:"Verify the pages and every record."`
-	Compact storeCompactCmd `cmd:"" help:"Give free pages back to the file system."`
+	Compact storeCompactCmd `cmd:"" writes:"" help:"Give free pages back to the file system."`
 	Backup  storeBackupCmd  `cmd:"" help:"Write a consistent copy."`
 }
 

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"limpet/tui"
+)
+
+// looks are the commands that change nothing at the API or in the state file. A
+// new command is either here or has the tag "writes".
+var looks = []string{
+	"config path", "config show", "config validate", "connection list", "connection show", "connection test", "crds", "dashboard", "doctor", "get", "history export", "history list", "history show",
+	"job list", "job show", "job watch", "repo list", "repo open", "repo show", "repo test", "repo validate", "status", "store backup", "store check", "store info", "version",
+}
+
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	commands, err := Commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		if commands[name] == slices.Contains(looks, name) {
+			t.Errorf("limpet %s: the tag \"writes\" says %v, and the list of this test %v", name, commands[name], !slices.Contains(looks, name))
+		}
+	}
+	s := newSite(t)
+	s.must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
+	for _, call := range []string{"repo pull boards", "delete repository boards", "repo suspend boards", "history prune --keep 0", "store compact", "apply -f x", "job cancel x", "--daemon", "demo --once", "drain"} {
+		if _, errs := s.must(t, ExitUsage, append(strings.Fields(call), "--read-only")...); !strings.Contains(errs, "--read-only refuses that") {
+			t.Errorf("%s: %s", call, errs)
+		}
+	}
+	s.must(t, 0, "repo", "show", "boards", "--read-only")
+	s.env["LIMPET_READ_ONLY"] = "true"
+	s.must(t, ExitUsage, "delete", "repository", "boards")
+	if out, _ := s.must(t, 0, "job", "list", "-o", "name"); out != "" {
+		t.Errorf("jobs: %s", out)
+	}
+}
+
+// still is a source that does whatever it is asked.
+type still struct {
+	tui.Source
+	acts int
+}
+
+func (*still) Name() string                            { return "still" }
+func (s *still) Act(context.Context, tui.Action) error { s.acts++; return nil }
+
+// TestReadOnlyDashboard: its keys do nothing.
+func TestReadOnlyDashboard(t *testing.T) {
+	t.Parallel()
+	under := &still{}
+	r := &run{g: &Globals{}}
+	if err := r.guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err != nil || under.acts != 1 {
+		t.Errorf("without --read-only: %v", err)
+	}
+	r.g.ReadOnly = true
+	if err := r.guarded(under).Act(t.Context(), tui.Action{Verb: tui.Pull}); err == nil || under.acts != 1 || r.guarded(under).Name() != "still" {
+		t.Errorf("with --read-only: %v, %d acts", err, under.acts)
+	}
+}

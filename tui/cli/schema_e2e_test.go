@@ -1,0 +1,189 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"limpet/sync/apitest"
+	"limpet/tui/cli"
+)
+
+// schemas are those of testdata/schema, by the name of their file. They are the
+// contract of -o json: a member that is not named there does not come, unless the
+// schema says that the object is open.
+type schemas map[string]*jsonschema.Resolved
+
+var schemaDir = filepath.Join("..", "..", "testdata", "schema")
+
+func readSchemas(t *testing.T) schemas {
+	t.Helper()
+	read := func(name string) (*jsonschema.Schema, error) {
+		data, err := os.ReadFile(filepath.Join(schemaDir, name))
+		if err != nil {
+			return nil, err
+		}
+		s := new(jsonschema.Schema)
+		return s, json.Unmarshal(data, s)
+	}
+	files, err := os.ReadDir(schemaDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := schemas{}
+	for _, f := range files {
+		s, err := read(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resolved, err := s.Resolve(&jsonschema.ResolveOptions{BaseURI: "https://limpet.test/" + f.Name(), Loader: func(u *url.URL) (*jsonschema.Schema, error) {
+			return read(filepath.Base(u.Path))
+		}})
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name(), err)
+		}
+		out[strings.TrimSuffix(f.Name(), ".json")] = resolved
+	}
+	return out
+}
+
+// keeps fails the test unless text is one JSON value that keeps a schema.
+func (s schemas) keeps(t *testing.T, schema, text string) {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Errorf("not one document: %v\n%s", err, text)
+		return
+	}
+	one := s[schema]
+	if one == nil {
+		t.Errorf("there is no testdata/schema/%s.json", schema)
+		return
+	}
+	if err := one.Validate(v); err != nil {
+		t.Errorf("does not keep the schema %s: %v\n%s", schema, err, tail(text, 2_000))
+	}
+}
+
+// servers are the commands that print no document: they run until they are told
+// to end, or speak to a person.
+var servers = map[string]string{
+	"api": "serves", "demo": "serves", "dashboard": "is the screen; off a terminal it is status",
+}
+
+// TestEveryCommandKeepsItsSchema calls each command of the built program with -o
+// json, beside a daemon that works. A command that is not called here fails it.
+func TestEveryCommandKeepsItsSchema(t *testing.T) {
+	t.Parallel()
+	known := readSchemas(t)
+	h := newHome(t)
+	gate := newGate(t, 3)
+	objects := h.file(t, "objects.yaml", "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Connection\nmetadata: {name: lab, namespace: default}\n"+
+		"spec: {title: Lab, type: gitlab, url: 'https://127.0.0.1:1'}\nsecure: {token: {create: glpat-1}}\n---\n"+
+		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: near, namespace: default}\n"+
+		"spec: {title: Near, type: gitlab, gitlab: {url: 'https://127.0.0.1:1/ops/near', branch: main}, connection: {name: lab}, sync: {enabled: false, target: folder}}\n")
+	called := map[string]bool{}
+	call := func(code int, schema, command string, args ...string) string {
+		t.Helper()
+		called[command] = true
+		r := h.must(t, code, append(append(strings.Fields(command), args...), "-o", "json")...)
+		known.keeps(t, schema, r.out)
+		if code != 0 {
+			last := strings.Split(strings.TrimSpace(r.err), "\n")
+			known.keeps(t, "error", last[len(last)-1])
+		}
+		return r.out
+	}
+	call(0, "status", "status") // without a state file
+	call(0, "repository", "repo create", "boards", "--url", apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", apitest.Repo(t, 1, 3).Dir), "--branch", apitest.Branch, "--interval", "1h")
+	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
+	call(0, "resumed", "repo resume", "boards")
+	h.daemon(t, "--controllers", "off") // nobody but this test asks for jobs
+	call(0, "version", "version")
+	call(0, "objects", "crds")
+	call(0, "config-path", "config path")
+	call(0, "config-written", "config init")
+	call(0, "config-verdict", "config validate")
+	call(0, "settings", "config show")
+	call(0, "objects", "apply", "-f", objects)
+	call(0, "ended", "repo pull", "boards", "--full", "--wait")
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	call(0, "job", "job create", "gated")
+	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
+	call(0, "job", "job show", "gated-sync")
+	call(0, "jobs", "job list")
+	call(0, "cancelled", "job cancel", "gated-sync")
+	until(t, "the job is cancelled", func() bool { return !h.daemonWorks(t) })
+	uid := h.history(t)[0].UID
+	again := call(0, "job", "job retry", uid)
+	var job struct{ Metadata struct{ Name string } }
+	if err := json.Unmarshal([]byte(again), &job); err != nil {
+		t.Fatal(err)
+	}
+	watch := h.aside(t, "job", "watch", job.Metadata.Name, "-o", "json")
+	gate.open()
+	called["job watch"] = true
+	r := watch()
+	if r.code != cli.ExitPartial { // the boards are those of the other repository
+		t.Errorf("job watch: exit %d\n%s", r.code, r.err)
+	}
+	known.keeps(t, "ended", r.out)
+	call(0, "records", "history list")
+	call(0, "records", "history export")
+	call(0, "record", "history show", uid)
+	call(0, "record", "job show", uid)
+	call(0, "repositories", "repo list")
+	call(0, "repository", "repo show", "boards")
+	call(0, "objects", "get", "repositories")
+	call(0, "object", "get", "repository", "boards")
+	call(0, "page", "repo open", "boards", "--print")
+	call(0, "trial", "repo test", "boards")
+	call(1, "trial", "repo test", "near")
+	call(0, "verdicts", "repo validate", objects)
+	call(0, "connections", "connection list")
+	call(0, "connection", "connection show", "lab")
+	call(1, "trial", "connection test", "lab")
+	call(0, "drained", "drain")
+	call(0, "drained", "drain", "--off")
+	known.keeps(t, "status", h.run(t, "status", "-o", "json").out)
+	call(1, "diagnosis", "doctor")
+	call(0, "store-info", "store info")
+	call(0, "store-check", "store check")
+	call(0, "store-compact", "store compact")
+	call(0, "store-backup", "store backup", filepath.Join(h.dir, "copy.db"))
+	call(0, "deleted", "delete", "connection", "lab")
+	call(0, "pruned", "history prune", "--keep", "0")
+	for command, schema := range map[string]string{"job list": "jobs", "history list": "records", "history export": "records", "get historicjobs": "objects", "connection list": "connections"} {
+		if out := call(0, schema, command, "-n", "nowhere"); strings.Join(strings.Fields(out), "") != `{"items":[]}` {
+			t.Errorf("%s of nothing: %s", command, out)
+		}
+	}
+	commands, err := cli.Commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for command := range commands {
+		if !called[command] && servers[command] == "" {
+			t.Errorf("limpet %s is called by no line of this test: give it one, and its output a schema in testdata/schema", command)
+		}
+	}
+}
+
+// daemonWorks says that the daemon of a home runs a job.
+func (h *home) daemonWorks(t *testing.T) bool {
+	t.Helper()
+	var rep struct {
+		Live struct{ Counts struct{ Working int } }
+	}
+	r := h.run(t, "status", "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &rep); err != nil {
+		t.Fatal(fmt.Errorf("%w: %s", err, r.out))
+	}
+	return rep.Live.Counts.Working > 0
+}
