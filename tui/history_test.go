@@ -17,6 +17,7 @@ type archive struct {
 	rows  []view.Past // newest first
 	asked []view.PastQuery
 	err   error
+	care  view.Care
 }
 
 func (a *archive) Past(_ context.Context, q view.PastQuery) (view.PastPage, error) {
@@ -59,8 +60,9 @@ func (*archive) Next(ctx context.Context) (*view.Snapshot, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
-func (*archive) Act(context.Context, Action) error { return nil }
-func (*archive) Name() string                      { return Standalone }
+func (a *archive) Care(context.Context) (view.Care, error) { return a.care, a.err }
+func (*archive) Act(context.Context, Action) error         { return nil }
+func (*archive) Name() string                              { return Standalone }
 
 // settle answers what the screen lacks until it lacks nothing.
 func settle(t *testing.T, s State, src Source) State {

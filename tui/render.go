@@ -17,6 +17,9 @@ const (
 	minHeight = 10
 )
 
+// frameRows are the lines of the frame around the body: two above and two below.
+const frameRows = 4
+
 // Render returns the frame of s on a terminal of w by h cells: exactly h lines
 // of exactly w cells, joined by newlines. It is pure: the same arguments give
 // the same text.
@@ -64,7 +67,7 @@ func (p *painter) frame() {
 	} else {
 		p.tabs()
 	}
-	top, bottom := 2, p.h-2 // the body, bottom not included
+	top, bottom := 2, p.h+2-frameRows // the body, bottom not included
 	faces[p.s.screen].draw(p, 0, top, p.w, bottom-top)
 	p.status(p.h - 2)
 	p.hints(p.h - 1)

@@ -159,12 +159,15 @@ func TestGoldenScreens(t *testing.T) {
 	working.Source = Standalone
 	large := picture()
 	large.Repos[0].Resources = 12_401
-	chronicle := &archive{rows: ill(34)}
+	chronicle := &archive{rows: ill(34), care: kept()}
 	tests := []struct {
 		name string
 		s    State
 		w, h int
 	}{
+		{"agent-80x24", settle(t, press(shown(picture(), plain), "5"), chronicle), 80, 24},
+		{"agent-end-80x24", press(settle(t, press(shown(picture(), plain), "5"), chronicle), "end"), 80, 24},
+		{"agent-140x40", settle(t, press(shown(picture(), plain), "5"), chronicle), 140, 40},
 		{"history-80x24", settle(t, press(shown(picture(), plain), "4"), chronicle), 80, 24},
 		{"history-140x40", press(settle(t, press(shown(picture(), plain), "4"), chronicle), "down", "down", "down", "+"), 140, 40},
 		{"history-filter-80x24", settle(t, press(shown(picture(), plain), "4", "/", "s", "t", "a", "t", "e", ":", "e", "r", "o", "r"), chronicle), 80, 24},
@@ -266,11 +269,12 @@ func TestInvariants(t *testing.T) {
 	for i := range 20 {
 		odd.rows = append(odd.rows, view.Past{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
 	}
+	odd.care = view.Care{At: noon, Store: view.Store{Path: evil}, Watches: []view.Watch{{Kind: evil, Error: evil}}, Tokens: []view.Tokens{{Provider: evil, Failed: 1 << 60}}}
 	states := map[string]State{
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
 		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"},
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"},
 		"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"}, "retry": {"end", "r"}, "quit": {"q"}}
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {

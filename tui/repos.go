@@ -136,31 +136,3 @@ func (p *painter) eventList(x, y, w, h int) {
 		p.put(x+2, y+1+i, w-4, r, cut(eventLine(e), w-4, p.g.more))
 	}
 }
-
-func (p *painter) agentBox(x, y, w, h int) {
-	a := p.s.Snap.Agent
-	p.box(p.g, x, y, w, h, "Agent", "", "", false)
-	up := "-"
-	if !a.Started.IsZero() {
-		up = view.Age(p.s.Now.Sub(a.Started))
-	}
-	claims := fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount)
-	if !a.Draining.IsZero() {
-		claims = drainText(a) + ", " + view.Age(p.s.Now.Sub(a.Draining)) + " so far"
-	}
-	rows := []string{
-		fmt.Sprintf("pid %d   up %s   rss %s", a.PID, up, view.Size(a.RSS)),
-		claims,
-		fmt.Sprintf("store %s   %s", view.Size(a.StoreSize), view.Plural(a.History, "record")),
-		cut(a.StorePath, w-4, p.g.more),
-		"api " + view.OrDash(p.s.Snap.API.Server),
-	}
-	if a.Controllers.Mode != "" { // else the daemon is of an older version
-		rows = append(rows, "repositories: "+a.Controllers.Text(p.s.Now))
-	}
-	for i, t := range rows {
-		if i < h-2 {
-			p.put(x+2, y+1+i, w-4, rolePlain, cut(t, w-4, p.g.more))
-		}
-	}
-}

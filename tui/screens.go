@@ -15,6 +15,7 @@ const (
 	screenDetail // one job
 	screenRepo   // one repository
 	screenHistory
+	screenAgent
 	screenCount
 )
 
@@ -47,6 +48,7 @@ func init() {
 		screenDetail:   detailFace,
 		screenRepo:     repoFace,
 		screenHistory:  historyFace,
+		screenAgent:    agentFace,
 	}
 	bindings = keyTable()
 }

@@ -21,6 +21,7 @@ type State struct {
 	Snap   *view.Snapshot // never nil, always clean
 	Now    time.Time
 	Source string // "standalone", "attached to daemon 4121"
+	W, H   int    // cells of the terminal; 0 = not known yet
 	Gone   string // why the source does not answer; "" = it does
 
 	screen   screen
@@ -33,6 +34,7 @@ type State struct {
 	last     view.Job
 	brief    bool // last is a row of the history; its record is to be looked up
 	past     past
+	care     care
 	repoSeen view.Repo           // the repository in the detail, as it was seen last
 	scroll   int                 // lines that the log of the detail is scrolled up
 	filters  [screenCount]string // each screen has its own
@@ -43,6 +45,14 @@ type State struct {
 	toast    string
 	toastBad bool
 	Caps     Caps
+}
+
+// size is that of the terminal, in cells.
+func (s State) size() (w, h int) {
+	if s.W == 0 || s.H == 0 {
+		return 80, 24
+	}
+	return s.W, s.H
 }
 
 // filter is that of the present screen.

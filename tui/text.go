@@ -67,6 +67,19 @@ func cleanPast(page view.PastPage) view.PastPage {
 	return page
 }
 
+// cleanCare does the same to how the house is kept.
+func cleanCare(c view.Care) view.Care {
+	c.Store.Path = view.Clean(c.Store.Path)
+	c.Watches, c.Tokens = slices.Clone(c.Watches), slices.Clone(c.Tokens)
+	for i := range c.Watches {
+		c.Watches[i].Kind, c.Watches[i].Error = view.Clean(c.Watches[i].Kind), view.Clean(c.Watches[i].Error)
+	}
+	for i := range c.Tokens {
+		c.Tokens[i].Provider = view.Clean(c.Tokens[i].Provider)
+	}
+	return c
+}
+
 func cleanAll(in []string) []string {
 	out := make([]string, len(in))
 	for i, s := range in {

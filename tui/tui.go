@@ -33,6 +33,8 @@ type Source interface {
 	// Past returns a page of the history, and PastJob one finished job whole.
 	Past(ctx context.Context, q view.PastQuery) (view.PastPage, error)
 	PastJob(ctx context.Context, uid string) (view.Job, error)
+	// Care says how the house of the agent is kept.
+	Care(ctx context.Context) (view.Care, error)
 	// Name says what the source is now: Standalone, or "attached to daemon 4121".
 	Name() string
 }
@@ -109,7 +111,6 @@ type model struct {
 	gap   time.Duration
 	retry time.Duration
 	state State
-	w, h  int
 	// stop ends the lookup that runs, so that of a filter that is being typed only
 	// the last one is worked on.
 	stop context.CancelFunc
@@ -165,7 +166,7 @@ func (m *model) lookup() tea.Cmd {
 func (m *model) update(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		m.w, m.h = msg.Width, msg.Height
+		m.state.W, m.state.H = msg.Width, msg.Height
 	case pictureMsg:
 		m.state = m.state.Show(msg.snap)
 		m.state.Now, m.state.Source = time.Now(), m.src.Name()
@@ -232,7 +233,7 @@ func (m *model) act(acts []Action) error {
 }
 
 func (m *model) View() tea.View {
-	v := tea.NewView(Render(m.state, m.w, m.h, m.state.Caps))
+	v := tea.NewView(Render(m.state, m.state.W, m.state.H, m.state.Caps))
 	v.AltScreen = true
 	v.WindowTitle = "limpet"
 	return v

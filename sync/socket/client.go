@@ -240,6 +240,13 @@ func (c *Client) sendBody(ctx context.Context, method, path string, query url.Va
 	return nil, errors.New(told.Error)
 }
 
+// Care asks the daemon how its house is kept.
+func (c *Client) Care(ctx context.Context) (view.Care, error) {
+	var out view.Care
+	err := c.call(ctx, http.MethodGet, "care", nil, &out)
+	return out, err
+}
+
 // remoteError keeps the text of the daemon and the class that it named.
 type remoteError struct {
 	text  string

@@ -60,6 +60,8 @@ type Agent interface {
 	// Drain has the agent claim nothing new, or with false claim again. It says
 	// since when nothing is claimed, and how much has still to end.
 	Drain(on bool) (since time.Time, busy int)
+	// Care says how the house is kept.
+	Care(ctx context.Context) (view.Care, error)
 	Suspender
 	Tester
 }

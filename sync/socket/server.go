@@ -126,6 +126,10 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST "+prefix+"jobs/{namespace}/{name}/cancel", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, s.Agent.Cancel(r.Context(), r.PathValue("namespace"), r.PathValue("name")))
 	})
+	mux.HandleFunc("GET "+prefix+"care", func(w http.ResponseWriter, r *http.Request) {
+		care, err := s.Agent.Care(r.Context())
+		answer(w, care, err)
+	})
 	mux.HandleFunc("POST "+prefix+"drain", func(w http.ResponseWriter, r *http.Request) {
 		on, err := strconv.ParseBool(r.URL.Query().Get("on"))
 		if err != nil {

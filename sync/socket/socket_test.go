@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 type pictures struct {
 	next      chan *view.Snapshot
 	cancelled []string
+	care      view.Care
 	*repos.Suspensions
 }
 
@@ -59,6 +60,13 @@ func (p *pictures) Cancel(_ context.Context, namespace, name string) error {
 		return state.ErrNotFound
 	}
 	return nil
+}
+
+func (p *pictures) Care(context.Context) (view.Care, error) {
+	if p.care.At.IsZero() {
+		return view.Care{}, errors.New("the disk is gone")
+	}
+	return p.care, nil
 }
 
 // Test looks for the name of the object, and knows no namesake of nothing.
@@ -395,5 +403,18 @@ func TestTestOverTheSocket(t *testing.T) {
 	u.SetAnnotations(map[string]string{"a": strings.Repeat("a", maxObject)})
 	if _, err := client.Test(t.Context(), u); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("a large object: %v", err)
+	}
+}
+
+func TestCareTravels(t *testing.T) {
+	t.Parallel()
+	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
+	if _, err := client.Care(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
+		t.Errorf("a fault: %v", err)
+	}
+	agent.care = view.Care{At: time.Unix(1, 0).UTC(), Store: view.Store{Path: "/x", DiskFree: -1}, Mirrors: view.Mirrors{Count: 2, Bytes: 3},
+		Watches: []view.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []view.Tokens{{Provider: "github", Held: 1, Oldest: time.Minute}}}
+	if got, err := client.Care(t.Context()); err != nil || !reflect.DeepEqual(got, agent.care) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

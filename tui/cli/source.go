@@ -28,6 +28,8 @@ type localSource struct {
 	seq   atomic.Uint64
 }
 
+func (s *localSource) Care(ctx context.Context) (view.Care, error) { return s.agent.Care(ctx) }
+
 func (s *localSource) Name() string { return tui.Standalone }
 
 func (s *localSource) Next(ctx context.Context) (*view.Snapshot, error) {
@@ -66,6 +68,8 @@ type remoteSource struct {
 func (s *remoteSource) Name() string {
 	return fmt.Sprintf("attached to daemon %d", s.watch.Hello().PID)
 }
+
+func (s *remoteSource) Care(ctx context.Context) (view.Care, error) { return s.client.Care(ctx) }
 
 func (s *remoteSource) Next(ctx context.Context) (*view.Snapshot, error) { return s.watch.Next(ctx) }
 

@@ -1,0 +1,47 @@
+package sync
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/view"
+)
+
+// Care implements socket.Agent: it reads the sizes of the state file and of the
+// mirrors, and asks nobody outside of this host.
+func (a *Agent) Care(ctx context.Context) (view.Care, error) {
+	info, err := a.cfg.Store.Info(ctx)
+	if err != nil {
+		return view.Care{}, err
+	}
+	c := view.Care{At: time.Now().Round(0), Store: view.Store{Path: info.Path, Bytes: info.Bytes, FreeBytes: info.FreeBytes, History: info.History, HistoryBytes: info.HistoryBytes,
+		Oldest: info.Oldest, Claims: info.Claims, Resting: info.Resting, Objects: info.Objects, Secrets: info.Secrets}}
+	c.Store.DiskFree, c.Store.DiskSize = diskRoom(filepath.Dir(info.Path))
+	if c.Mirrors.Count, c.Mirrors.Bytes, err = a.mirrors.Usage(ctx); err != nil {
+		return view.Care{}, err
+	}
+	for _, w := range []struct {
+		kind string
+		inf  *api.Informer
+	}{{"jobs", a.jobs}, {"repositories", a.repos}, {"connections", a.linked}} {
+		if w.inf == nil {
+			continue
+		}
+		seen := view.Watch{Kind: w.kind, Synced: w.inf.HasSynced(), Objects: len(w.inf.Sights())}
+		if err := w.inf.LastError(); err != nil {
+			seen.Error = api.Redact(err.Error())
+		}
+		c.Watches = append(c.Watches, seen)
+	}
+	counts := a.countTokens()
+	for _, provider := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[provider]; n.Hits+n.Minted+n.Failed > 0 {
+			c.Tokens = append(c.Tokens, view.Tokens{Provider: provider, Held: n.Held, Oldest: n.Oldest, Hits: n.Hits, Minted: n.Minted, Failed: n.Failed, Refused: n.Refused})
+		}
+	}
+	return c, nil
+}

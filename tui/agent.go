@@ -1,0 +1,225 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"limpet/sync/view"
+)
+
+var agentFace = face{
+	name: "agent", tab: "5", under: screenAgent,
+	title: func(State) string { return "Agent" },
+	draw:  (*painter).agent,
+	hints: func(p *painter) [][2]string {
+		return [][2]string{{p.g.up + p.g.down, "scroll"}, {"esc", "back"}}
+	},
+	move: State.moveCare,
+	lack: State.lackCare,
+}
+
+// careFresh is how old what the screen of the agent shows gets: it walks over the
+// mirrors.
+const careFresh = 10 * time.Second
+
+// care is what the screen of the agent knows.
+type care struct {
+	view.Care
+	fault  string // why there is no answer
+	at     time.Time
+	asking bool
+	scroll int
+}
+
+// moveCare scrolls, no further than there are lines on the terminal as it is.
+func (s State) moveCare(by int) State {
+	w, h := s.size()
+	p := painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}
+	s.care.scroll = min(max(s.care.scroll+by, 0), max(len(p.agentLines(w-4))-(h-frameRows-2), 0))
+	return s
+}
+
+// lackCare asks how the house is kept, from time to time.
+func (s State) lackCare() (State, Lookup) {
+	if s.care.asking || s.Gone != "" || !s.care.at.IsZero() && s.Now.Sub(s.care.at) < careFresh {
+		return s, nil
+	}
+	s.care.asking, s.care.at = true, s.Now
+	return s, func(ctx context.Context, src Source) func(State) State {
+		got, err := src.Care(ctx)
+		return func(s State) State {
+			s.care.asking, s.care.fault = false, ""
+			if err != nil {
+				s.care.fault = view.Clean(err.Error())
+				return s
+			}
+			s.care.Care = cleanCare(got)
+			return s
+		}
+	}
+}
+
+// agent is the whole of the agent: the process, what it holds, what it keeps on
+// this host and how its ways out do.
+func (p *painter) agent(x, y, w, h int) {
+	lines := p.agentLines(w - 4)
+	top := min(p.s.care.scroll, max(len(lines)-(h-2), 0))
+	foot := ""
+	if len(lines) > h-2 {
+		foot = fmt.Sprintf("%d/%d", top+1, len(lines))
+	}
+	p.box(p.g, x, y, w, h, "Agent", cut(p.s.Snap.Agent.Host, w/3, p.g.more), foot, true)
+	p.lay(x, y, w, h, lines[top:])
+}
+
+// sheetWidth is the room for the name of a fact, in cells.
+const sheetWidth = 13
+
+// sheet is a page of facts under heads, broken to w cells.
+type sheet struct {
+	w     int
+	lines []laidOut
+}
+
+func (s *sheet) head(text string) { s.lines = append(s.lines, laidOut{roleTitle, text}) }
+
+// fact adds a fact; a long one goes on below.
+func (s *sheet) fact(r role, name, text string) {
+	for i, l := range wrap(text, s.w-sheetWidth-2) {
+		if i > 0 {
+			name = ""
+		}
+		s.lines = append(s.lines, laidOut{r, fmt.Sprintf("  %-*s%s", sheetWidth, name, l)})
+	}
+}
+
+func (p *painter) agentLines(w int) []laidOut {
+	out := sheet{w: w}
+	a, api, c := p.s.Snap.Agent, p.s.Snap.API, p.s.care
+	out.head("Process")
+	up := ""
+	if !a.Started.IsZero() {
+		up = ", up " + view.Age(p.s.Now.Sub(a.Started))
+	}
+	out.fact(rolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s", a.PID, view.OrDash(a.Version), up, view.Size(a.RSS)))
+	out.fact(rolePlain, "watches", "namespace "+view.OrDash(a.Namespace))
+	if a.Controllers.Mode != "" { // else the daemon is of an older version
+		out.fact(rolePlain, "controllers", a.Controllers.Text(p.s.Now))
+	}
+	if !a.Draining.IsZero() {
+		out.fact(roleWarn, "draining", drainText(a)+", "+view.Age(p.s.Now.Sub(a.Draining))+" so far")
+	}
+	out.head("API")
+	r, text := p.apiState()
+	out.fact(r, "server", view.OrDash(api.Server)+", "+text)
+	if api.Error != "" {
+		out.fact(roleBad, "error", api.Error)
+	}
+	if api.Insecure {
+		out.fact(roleBad, "TLS", "the certificate is not checked")
+	}
+	for _, seen := range c.Watches {
+		p.watchLine(&out, seen)
+	}
+	out.head("Claims")
+	out.fact(rolePlain, "held", fmt.Sprintf("%d of %d, leases lost since the start: %d", a.Claims, a.Drivers, a.LostCount))
+	for _, j := range p.s.Snap.Jobs {
+		if j.Owner == "this" && j.Finished.IsZero() && j.Unsent.IsZero() {
+			out.fact(rolePlain, "", fmt.Sprintf("%s, lease %s", j.Name, p.lease(j)))
+		}
+	}
+	if c.fault != "" {
+		out.fact(roleBad, "the rest", "cannot be read: "+c.fault)
+		return out.lines
+	}
+	if c.At.IsZero() {
+		out.fact(roleDim, "the rest", "is looked up"+p.g.more)
+		return out.lines
+	}
+	p.houseLines(&out)
+	return out.lines
+}
+
+// watchLine tells how a watch does.
+func (p *painter) watchLine(out *sheet, seen view.Watch) {
+	text := fmt.Sprintf("%s known", view.Thousands(seen.Objects))
+	switch {
+	case seen.Error != "":
+		out.fact(roleBad, seen.Kind, text+"; "+seen.Error)
+	case !seen.Synced:
+		out.fact(roleWarn, seen.Kind, "not read yet")
+	default:
+		out.fact(rolePlain, seen.Kind, text+", watched")
+	}
+}
+
+// houseLines tell what the agent keeps on this host.
+func (p *painter) houseLines(out *sheet) {
+	c, now := p.s.care, p.s.Now
+	out.head("Store")
+	out.fact(rolePlain, "file", c.Store.Path)
+	out.fact(rolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", view.Size(c.Store.Bytes), view.Size(c.Store.FreeBytes), view.Size(c.Store.HistoryBytes)))
+	oldest := ""
+	if !c.Store.Oldest.IsZero() {
+		oldest = ", the oldest of " + ago(now, c.Store.Oldest)
+	}
+	out.fact(rolePlain, "holds", fmt.Sprintf("%s jobs that have ended%s; %d claims, %d resting, %s objects, %d secrets", view.Thousands(c.Store.History), oldest, c.Store.Claims, c.Store.Resting, view.Thousands(c.Store.Objects), c.Store.Secrets))
+	if c.Store.DiskFree >= 0 {
+		r := rolePlain
+		if c.Store.DiskFree < scarce {
+			r = roleBad
+		}
+		out.fact(r, "disk", fmt.Sprintf("%s free of %s", view.Size(c.Store.DiskFree), view.Size(c.Store.DiskSize)))
+	}
+	out.fact(rolePlain, "mirrors", fmt.Sprintf("%s, %s; copies of Git, made again when they are gone", view.Plural(c.Mirrors.Count, "mirror"), view.Size(c.Mirrors.Bytes)))
+	out.head("Tokens")
+	if len(c.Tokens) == 0 {
+		out.fact(roleDim, "none", "no repository proves itself with a token that is made for it")
+	}
+	for _, t := range c.Tokens {
+		r := rolePlain
+		text := fmt.Sprintf("%d held, made %d times, answered from memory %d times", t.Held, t.Minted, t.Hits)
+		if t.Held > 0 {
+			text += ", the oldest is " + view.Age(t.Oldest) + " old"
+		}
+		if t.Failed+t.Refused > 0 {
+			r = roleWarn
+			text += fmt.Sprintf("; %d could not be made, %d were refused", t.Failed, t.Refused)
+		}
+		out.fact(r, t.Provider, text)
+	}
+	out.lines = append(out.lines, laidOut{roleDim, "as of " + ago(now, c.At)})
+}
+
+// scarce is when the room on the disk is told as a problem, in bytes: less is
+// filled by one large fetch.
+const scarce = 256 << 20
+
+func (p *painter) agentBox(x, y, w, h int) {
+	a := p.s.Snap.Agent
+	p.box(p.g, x, y, w, h, "Agent", "", "", false)
+	up := "-"
+	if !a.Started.IsZero() {
+		up = view.Age(p.s.Now.Sub(a.Started))
+	}
+	claims := fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount)
+	if !a.Draining.IsZero() {
+		claims = drainText(a) + ", " + view.Age(p.s.Now.Sub(a.Draining)) + " so far"
+	}
+	rows := []string{
+		fmt.Sprintf("pid %d   up %s   rss %s", a.PID, up, view.Size(a.RSS)),
+		claims,
+		fmt.Sprintf("store %s   %s", view.Size(a.StoreSize), view.Plural(a.History, "record")),
+		cut(a.StorePath, w-4, p.g.more),
+		"api " + view.OrDash(p.s.Snap.API.Server),
+	}
+	if a.Controllers.Mode != "" { // else the daemon is of an older version
+		rows = append(rows, "repositories: "+a.Controllers.Text(p.s.Now))
+	}
+	for i, t := range rows {
+		if i < h-2 {
+			p.put(x+2, y+1+i, w-4, rolePlain, cut(t, w-4, p.g.more))
+		}
+	}
+}
