@@ -7,6 +7,13 @@ import (
 	"limpet/sync/view"
 )
 
+// boxes are the keys that lead to what stands before a screen.
+var boxes = map[string][]string{
+	"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"},
+	"retry": {"end", "r"}, "quit": {"q"},
+	"errors": {"e"},
+}
+
 // places are states of each screen, with and without something under the cursor.
 func places() map[string]State {
 	down := picture()

@@ -11,6 +11,7 @@ import (
 type Outcome struct {
 	Quit    bool
 	Actions []Action // sent one after the other
+	Copy    string   // for the clipboard of the terminal
 }
 
 // Lookup asks the source for something that is not in the picture. It runs
@@ -137,6 +138,8 @@ func keyTable() []binding {
 		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", asks: true, why: cannot(Cancel), do: State.cancel},
 		{keys: []string{"r"}, label: "r", text: "retry", group: "ACT", asks: true, why: cannot(Retry), do: State.retry},
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", asks: true, why: cannot(Suspend), do: State.suspend},
+		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", why: noCommand, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
+		{keys: []string{"e"}, label: "e", text: "errors", group: "VIEW", why: noErrors, do: same(State.openErrors)},
 		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
 		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", why: noColours, do: same(State.nextTheme)},
 		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.over = help{}; return s })},
@@ -257,9 +260,11 @@ func (s State) goJob(uid string) State {
 	return s
 }
 
-func (s State) openRepo() State {
-	for _, r := range s.repos() {
-		if repoKey(r) == s.repoKey {
+func (s State) openRepo() State { return s.goRepo(s.repoKey) }
+
+func (s State) goRepo(key string) State {
+	for _, r := range s.Snap.Repos {
+		if repoKey(r) == key {
 			to := s.visit(screenRepo)
 			to.repoSeen = r
 			return to

@@ -187,7 +187,7 @@ func holds(r view.Repo) string {
 	text := thousands(r.Resources, "object")
 	var kinds []string
 	for _, c := range r.Contents {
-		kinds = append(kinds, fmt.Sprintf("%s %s", group(c.Count), c.Resource))
+		kinds = append(kinds, fmt.Sprintf("%s %s", view.Thousands(int(c.Count)), c.Resource))
 	}
 	if len(kinds) > 0 {
 		text += " (" + strings.Join(kinds, ", ") + ")"
@@ -222,7 +222,7 @@ func askCancel(aims []aim) question {
 			text = "It waits for its next attempt and is ended now; what it has written stays."
 		}
 	case j.Total > 0:
-		text = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", group(j.Done), thousands(j.Total, "file"))
+		text = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", view.Thousands(int(j.Done)), thousands(j.Total, "file"))
 	}
 	return question{title: "Cancel " + j.Name + "?", lines: []string{text}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", aims)}
 }
@@ -268,19 +268,10 @@ func askMany(aims []aim, doing, follows string) question {
 	}
 }
 
-// group writes a number with commas: 1,204.
-func group(n int64) string {
-	text := fmt.Sprint(n)
-	for at := len(text) - 3; at > 0 && text[at-1] != '-'; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
-}
-
 // thousands is a count with its noun: "1 file", "1,204 files".
 func thousands(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return group(n) + " " + noun + "s"
+	return view.Thousands(int(n)) + " " + noun + "s"
 }

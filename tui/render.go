@@ -203,32 +203,39 @@ func clockTime(t, now time.Time) string {
 }
 
 // status is the line above the hints: what was just done, else what needs a
-// person, else what is going on.
+// person, else what is going on. Errors that nobody has read are counted at its
+// end until they are.
 func (p *painter) status(y int) {
 	s := p.s
-	switch {
-	case s.typing && s.screen != screenHistory: // which has a line for it
+	if s.typing && s.screen != screenHistory { // which has a line for it
 		x := p.put(1, y, p.w-2, roleKey, "/ ")
 		x = p.put(x, y, p.w-x-14, rolePlain, s.filter())
 		p.put(x, y, 1, roleCursor, " ")
+		return
+	}
+	room := p.w - 2
+	if n := s.troubles.unread(); n > 0 && s.over == nil {
+		text := fmt.Sprintf("e errors %d", n)
+		room -= len(text) + 2
+		p.right(p.w-1-len(text), p.w-1, y, roleBad, text)
+	}
+	put := func(r role, text string) { p.put(1, y, room, r, cut(text, room, p.g.more)) }
+	e, unread := s.troubles.newest()
+	switch {
+	case s.toast != "" && s.toastBad:
+		put(roleBad, s.toast)
 	case s.toast != "":
-		r := roleGood
-		if s.toastBad {
-			r = roleBad
-		}
-		p.put(1, y, p.w-2, r, cut(s.toast, p.w-2, p.g.more))
+		put(roleGood, s.toast)
 	case s.Gone != "":
-		p.put(1, y, p.w-2, roleBad, cut(s.Gone, p.w-2, p.g.more))
+		put(roleBad, s.Gone)
 	case s.Snap.Problem != "":
-		p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+s.Snap.Problem, p.w-2, p.g.more))
+		put(roleBad, p.g.state["error"]+" "+s.Snap.Problem)
 	case s.filter() != "" && s.screen != screenHistory:
-		p.put(1, y, p.w-2, roleWarn, cut(p.filterText(), p.w-2, p.g.more))
-	default:
-		if e, ok := lastTrouble(s.Snap.Events, s.Now); ok {
-			p.put(1, y, p.w-2, roleBad, cut(p.g.state["error"]+" "+eventLine(e), p.w-2, p.g.more))
-		} else if n := len(s.Snap.Events); n > 0 {
-			p.put(1, y, p.w-2, roleDim, cut(eventLine(s.Snap.Events[n-1]), p.w-2, p.g.more))
-		}
+		put(roleWarn, p.filterText())
+	case unread:
+		put(roleBad, p.g.state["error"]+" "+e.line())
+	case len(s.Snap.Events) > 0:
+		put(roleDim, eventLine(s.Snap.Events[len(s.Snap.Events)-1]))
 	}
 }
 
@@ -240,18 +247,6 @@ func (p *painter) filterText() string {
 		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), all)
 	}
 	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
-}
-
-// troubleFor is how long an error stays in the status line.
-const troubleFor = 10 * time.Minute
-
-func lastTrouble(events []view.Event, now time.Time) (view.Event, bool) {
-	for i := len(events) - 1; i >= 0; i-- {
-		if events[i].Level == "error" && now.Sub(events[i].At) < troubleFor {
-			return events[i], true
-		}
-	}
-	return view.Event{}, false
 }
 
 func eventLine(e view.Event) string {

@@ -3,6 +3,7 @@ package tui
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -66,6 +67,16 @@ func lives() view.Snapshot {
 		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RestsUntil: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},
 		{UID: "y7c1", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", Detail: "incr", State: "dead", Message: "the git host does not answer (3 attempts)", Created: at(90 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, MaxAttempt: 3},
 	}
+	return s
+}
+
+// ailing is a picture with errors, one of them long and one that came twice.
+func ailing() *view.Snapshot {
+	s := picture()
+	s.Problem = "the clock of this host is 4m12s behind that of the server: nothing is claimed; set it (timedatectl set-ntp true)"
+	long := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such host (check the host in the url and the name server); the last commit that could be had is 5d41aa9, of three hours ago"
+	s.Events = append(s.Events, view.Event{At: noon.Add(-20 * time.Second), Level: "error", Repo: "lab-east", Text: long},
+		view.Event{At: noon.Add(-10 * time.Second), Level: "error", Job: "lab-east-sync", Text: "401 bad credentials"})
 	return s
 }
 
@@ -157,6 +168,7 @@ func TestGoldenScreens(t *testing.T) {
 	alone.Source = Standalone
 	working := shown(picture(), plain)
 	working.Source = Standalone
+	sick := ailing()
 	large := picture()
 	large.Repos[0].Resources = 12_401
 	chronicle := &archive{rows: ill(34), care: kept()}
@@ -206,6 +218,10 @@ func TestGoldenScreens(t *testing.T) {
 		{"full-40x10", press(shown(picture(), plain), "P"), 40, 10},
 		{"full-large-80x24", press(shown(large, plain), "3", "P", "t", "e", "a", "m"), 80, 24},
 		{"sure-80x24", press(shown(picture(), plain), "x"), 80, 24},
+		{"errors-80x24", press(shown(sick, plain), "e", "down"), 80, 24},
+		{"errors-140x40", press(shown(sick, plain), "e"), 140, 40},
+		{"errors-40x10", press(shown(sick, plain), "e", "down"), 40, 10},
+		{"errors-unread-80x24", shown(sick, plain), 80, 24},
 		{"quit-80x24", press(working, "q"), 80, 24},
 		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
 		{"repo-80x24", press(shown(picture(), plain), "3", "down", "enter"), 80, 24},
@@ -257,6 +273,7 @@ func TestInvariants(t *testing.T) {
 		hostile.Repos[i].Name, hostile.Repos[i].URL, hostile.Repos[i].LastRef, hostile.Repos[i].Runs = evil, evil, evil, evil
 	}
 	hostile.Agent.Host, hostile.Problem = evil, evil
+	hostile.Events = []view.Event{{At: noon, Level: "error", Job: evil, Text: evil}, {At: noon, Level: "error", Repo: evil, Text: strings.Repeat(evil, 4)}}
 	many := picture()
 	for i := range 10_000 {
 		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
@@ -274,8 +291,8 @@ func TestInvariants(t *testing.T) {
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
 		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"},
-		"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"}, "retry": {"end", "r"}, "quit": {"q"}}
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
+	maps.Copy(screens, boxes)
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {
 		for screen, keys := range screens {

@@ -35,6 +35,9 @@ type face struct {
 	// lack says what has to be looked up for the screen, and notes that it is asked
 	// for; nil = all is in the picture.
 	lack func(s State) (State, Lookup)
+	// command is the command line that shows what is under the cursor; nil = it is
+	// that of a job or a repository.
+	command func(State) string
 }
 
 // faces are all screens, by their number.

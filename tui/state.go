@@ -42,6 +42,7 @@ type State struct {
 	over     overlay             // a box before the screen that takes the keys; nil = none
 	leaving  bool                // ends when nothing of the agent runs any more
 	drained  bool                // for that it was asked to claim nothing new
+	troubles troubles
 	toast    string
 	toastBad bool
 	Caps     Caps
@@ -68,8 +69,10 @@ func NewState(source string, caps Caps, now time.Time) State {
 // to see what goes on, and a job that ends goes to the end of the list.
 func (s State) Show(snap *view.Snapshot) State {
 	oldJobs, oldRepos := s.jobs(), s.repos()
+	before := s.Snap
 	s.Snap = cleanSnapshot(snap)
 	s.Gone = ""
+	s = s.collect(before)
 	if len(oldJobs) > 0 && oldJobs[0].UID == s.jobUID {
 		s.jobUID = ""
 	}

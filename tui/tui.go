@@ -176,7 +176,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		}
 		return m.pause(m.gap)
 	case goneMsg:
-		m.state.Gone = view.Clean(msg.err.Error())
+		m.state = m.state.Lose(msg.err.Error())
 		wait := m.retry
 		m.retry = min(m.retry*2, retryMax)
 		return m.pause(wait)
@@ -187,7 +187,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		return tick()
 	case actedMsg:
 		if msg.err != nil {
-			m.state = m.state.say(view.Clean(msg.err.Error()), true)
+			m.state = m.state.Fail(msg.err.Error())
 		}
 	case foundMsg:
 		m.state = msg.take(m.state)
@@ -214,6 +214,9 @@ func (m *model) follow(out Outcome) tea.Cmd {
 	}
 	if acts := out.Actions; len(acts) > 0 {
 		todo = append(todo, func() tea.Msg { return actedMsg{m.act(acts)} })
+	}
+	if out.Copy != "" {
+		todo = append(todo, tea.SetClipboard(out.Copy))
 	}
 	return tea.Batch(todo...)
 }

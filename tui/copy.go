@@ -1,0 +1,77 @@
+package tui
+
+import (
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// copied puts text into the clipboard of the terminal, and shows it, so that it
+// can be taken from the screen where the terminal refuses.
+func (s State) copied(text string) (State, Outcome) {
+	return s.say(text, false), Outcome{Copy: text}
+}
+
+// quote makes a name one word of a shell. Names of the API need no quotes; what
+// came from elsewhere may.
+func quote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+=,", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 && word[0] != '-' {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// jobCommand and repoCommand are the commands that show the same as the row.
+func (s State) jobCommand(verb string, j view.Job) string {
+	if verb == "show" && !j.Finished.IsZero() {
+		return "limpet history show " + quote(j.UID)
+	}
+	twins := 0
+	for _, other := range s.Snap.Jobs {
+		if other.Name == j.Name && other.UID != j.UID {
+			twins++
+		}
+	}
+	if twins > 0 { // of several with a name the command takes the UID
+		return "limpet job " + verb + " " + quote(j.UID)
+	}
+	return "limpet job " + verb + " " + quote(j.Name)
+}
+
+func (s State) repoCommand(verb string, r view.Repo) string {
+	text := "limpet repo " + verb + " " + quote(r.Name)
+	for _, other := range s.Snap.Repos {
+		if other.Name == r.Name && other.Namespace != r.Namespace {
+			return text + " --namespace " + quote(r.Namespace)
+		}
+	}
+	return text
+}
+
+// command is the command line that shows what is under the cursor, "" where
+// there is nothing.
+func (s State) command() string {
+	if f := faces[s.screen].command; f != nil {
+		return f(s)
+	}
+	if j, ok := s.selected(); ok || s.screen == screenDetail {
+		if j.UID == "" {
+			return ""
+		}
+		return s.jobCommand("show", j)
+	}
+	if rows := s.reposMeant(); len(rows) > 0 {
+		return s.repoCommand("show", rows[0])
+	}
+	return ""
+}
+
+func noCommand(s State) string {
+	if s.command() == "" {
+		return "nothing is selected"
+	}
+	return ""
+}

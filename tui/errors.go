@@ -1,0 +1,317 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// trouble is an error that a person has to see. The same error of the same thing
+// is one trouble, with its times.
+type trouble struct {
+	id        uint64
+	at        time.Time // the last time
+	times     int
+	job, repo string // where it was, if that is known
+	text      string
+	read      bool
+}
+
+const (
+	// troublesKept bounds the errors that wait for a person. With more the oldest
+	// goes, one that was read before one that was not.
+	troublesKept = 200
+	// oldNews is how old an error of the first picture is that counts as read: who
+	// attaches in the morning is told of the night, not of the month.
+	oldNews = 24 * time.Hour
+)
+
+// troubles are the errors that were seen, oldest first.
+type troubles struct {
+	list []trouble
+	last uint64 // id of the newest
+}
+
+// add takes an error up. The slice of t stays as it is: older states have it.
+func (t troubles) add(e trouble) troubles {
+	list := slices.Clone(t.list)
+	e.times = 1
+	for i, old := range list {
+		if old.job == e.job && old.repo == e.repo && old.text == e.text {
+			e.id, e.times, e.read = old.id, old.times+1, e.read && old.read
+			list = slices.Delete(list, i, i+1)
+			break
+		}
+	}
+	if e.id == 0 {
+		t.last++
+		e.id = t.last
+	}
+	if list = append(list, e); len(list) > troublesKept {
+		oldest := max(slices.IndexFunc(list, func(e trouble) bool { return e.read }), 0)
+		list = slices.Delete(list, oldest, oldest+1)
+	}
+	t.list = list
+	return t
+}
+
+// unread are those that nobody has looked at.
+func (t troubles) unread() (n int) {
+	for _, e := range t.list {
+		if !e.read {
+			n++
+		}
+	}
+	return n
+}
+
+// newest is the last one that nobody has looked at.
+func (t troubles) newest() (trouble, bool) {
+	for _, e := range slices.Backward(t.list) {
+		if !e.read {
+			return e, true
+		}
+	}
+	return trouble{}, false
+}
+
+// seen marks all as read.
+func (t troubles) seen() troubles {
+	t.list = slices.Clone(t.list)
+	for i := range t.list {
+		t.list[i].read = true
+	}
+	return t
+}
+
+// without leaves one out; the id 0 means all.
+func (t troubles) without(id uint64) troubles {
+	t.list = slices.DeleteFunc(slices.Clone(t.list), func(e trouble) bool { return id == 0 || e.id == id })
+	return t
+}
+
+// collect takes up what is wrong in a picture and was not in the one before.
+func (s State) collect(before *view.Snapshot) State {
+	known := map[view.Event]bool{}
+	for _, e := range before.Events {
+		if e.Level == "error" {
+			known[e] = true
+		}
+	}
+	first := before.At.IsZero()
+	for _, e := range s.Snap.Events {
+		if e.Level == "error" && !known[e] {
+			s.troubles = s.troubles.add(trouble{at: e.At, job: e.Job, repo: e.Repo, text: e.Text, read: first && s.Snap.At.Sub(e.At) > oldNews})
+		}
+	}
+	if p := s.Snap.Problem; p != "" && p != before.Problem {
+		s.troubles = s.troubles.add(trouble{at: s.Snap.At, text: p})
+	}
+	if api := s.Snap.API; !api.Up && api.Error != "" && (first || before.API.Up || before.API.Error == "") {
+		s.troubles = s.troubles.add(trouble{at: s.Snap.At, text: "API: " + api.Error})
+	}
+	return s
+}
+
+// Fail is the state after something that a person asked for has failed.
+func (s State) Fail(text string) State {
+	text = view.Clean(text)
+	s.troubles = s.troubles.add(trouble{at: s.Now, text: text})
+	return s.say(text, true)
+}
+
+// Lose is the state while the source does not answer.
+func (s State) Lose(why string) State {
+	why = view.Clean(why)
+	if s.Gone == "" {
+		s.troubles = s.troubles.add(trouble{at: s.Now, text: why})
+	}
+	s.Gone = why
+	return s
+}
+
+// who is the job or the repository that an error is about.
+func (e trouble) who() string {
+	if e.job != "" {
+		return e.job
+	}
+	return e.repo
+}
+
+// line is an error in one line.
+func (e trouble) line() string {
+	return strings.TrimRight(e.at.UTC().Format("15:04:05")+" "+e.body(), " ")
+}
+
+func (e trouble) body() string {
+	text := e.text
+	if who := e.who(); who != "" {
+		text = who + ": " + text
+	}
+	if e.times > 1 {
+		text += fmt.Sprintf(" (%d times)", e.times)
+	}
+	return text
+}
+
+// next is the command that says more.
+func (e trouble) next() string {
+	switch {
+	case e.job != "":
+		return "limpet job show " + quote(e.job)
+	case e.repo != "":
+		return "limpet repo test " + quote(e.repo)
+	}
+	return "limpet doctor"
+}
+
+// errorsPane lists the errors, the newest first.
+type errorsPane struct {
+	id     uint64 // of the one under the cursor; 0 = the newest
+	scroll int    // lines of it that are above the pane
+}
+
+// openErrors shows the errors; to be shown is to be read.
+func (s State) openErrors() State {
+	s.over = errorsPane{}
+	s.troubles = s.troubles.seen()
+	return s
+}
+
+func noErrors(s State) string {
+	if len(s.troubles.list) == 0 {
+		return "no errors so far"
+	}
+	return ""
+}
+
+// rows are the errors as the pane lists them, and the row of the cursor.
+func (e errorsPane) rows(s State) (rows []trouble, at int) {
+	rows = slices.Clone(s.troubles.list)
+	slices.Reverse(rows)
+	return rows, max(slices.IndexFunc(rows, func(t trouble) bool { return t.id == e.id }), 0)
+}
+
+func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
+	rows, at := e.rows(s)
+	var here trouble
+	if len(rows) > 0 {
+		here = rows[at]
+	}
+	s.troubles = s.troubles.seen()
+	to := at
+	switch name {
+	case "up", "k":
+		to--
+	case "down", "j":
+		to++
+	case "home", "g":
+		to = 0
+	case "end", "G", "shift+g":
+		to = len(rows)
+	case "pgdown", "ctrl+d":
+		e.scroll = min(e.scroll+5, len(here.text)/10)
+	case "pgup", "ctrl+u":
+		e.scroll = max(e.scroll-5, 0)
+	case "enter":
+		return s.openTrouble(here)
+	case "c", "y", "Y", "shift+y":
+		if here.id != 0 {
+			return s.copied(here.next())
+		}
+	case "d":
+		s.troubles = s.troubles.without(here.id)
+		if rows = slices.Delete(rows, at, min(at+1, len(rows))); len(rows) == 0 {
+			s.over = nil
+			return s, Outcome{}
+		}
+	case "D", "shift+d":
+		s.troubles, s.over = s.troubles.without(0), nil
+		return s, Outcome{}
+	default:
+		s.over = nil
+		return s, Outcome{}
+	}
+	if to != at || name == "d" {
+		e.scroll = 0
+	}
+	if len(rows) > 0 {
+		e.id = rows[min(max(to, 0), len(rows)-1)].id
+	}
+	s.over = e
+	return s, Outcome{}
+}
+
+// openTrouble shows what an error is about, if it is in the picture.
+func (s State) openTrouble(e trouble) (State, Outcome) {
+	s.over = nil
+	for _, j := range s.Snap.Jobs {
+		if e.job != "" && j.Name == e.job {
+			return s.goJob(j.UID), Outcome{}
+		}
+	}
+	for _, r := range s.Snap.Repos {
+		if e.repo != "" && r.Name == e.repo {
+			return s.goRepo(repoKey(r)), Outcome{}
+		}
+	}
+	return s.say("that is not in the picture any more; "+e.next()+" says more", true), Outcome{}
+}
+
+func (e errorsPane) draw(p *painter) {
+	rows, at := e.rows(p.s)
+	w, h := min(p.w-2, 120), p.h-2
+	x, y := p.dialog(w, h)
+	inner, hang := w-5, 2
+	note, foot := "esc closes", "d dismiss"
+	if w >= 60 {
+		note, foot = "d dismiss, D all, esc closes", "enter opens, c copies the command"
+		hang = len("15:04:05Z") + 3
+	}
+	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d", len(rows)), note, foot, true)
+	// Each error is laid out whole, with its command; the one under the cursor
+	// begins at the latest where the pane can still show it.
+	type row struct {
+		laidOut
+		of int
+	}
+	var lines []row
+	from, to := 0, 0
+	for i, t := range rows {
+		if i == at {
+			from = len(lines)
+		}
+		mark := p.g.state["error"] + " "
+		for _, l := range wrap(clockTime(t.at, p.s.Now)+" "+t.body(), inner-hang) {
+			if mark != "" {
+				l, mark = mark+l, ""
+			} else {
+				l = strings.Repeat(" ", hang) + l
+			}
+			lines = append(lines, row{laidOut{roleBad, l}, i})
+		}
+		lines = append(lines, row{laidOut{roleDim, strings.Repeat(" ", hang) + t.next()}, i})
+		if i == at {
+			to = len(lines)
+		}
+	}
+	room := h - 2
+	top := min(from, max(len(lines)-room, 0))
+	if to-top > room { // longer than the pane
+		top = min(from+e.scroll, to-room)
+	} else {
+		top = max(top, to-room)
+	}
+	for i, l := range lines[top:min(top+room, len(lines))] {
+		if l.of == at && max(top, from) == top+i {
+			p.put(x+1, y+1+i, 1, roleKey, p.g.cursor)
+		}
+		p.put(x+3, y+1+i, inner, l.role, cut(l.text, inner, p.g.more))
+	}
+	if len(rows) == 0 {
+		p.put(x+3, y+1, inner, roleDim, "None any more.")
+	}
+}

@@ -1,0 +1,211 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/view"
+)
+
+func bad(at time.Duration, job, text string) view.Event {
+	return view.Event{At: noon.Add(at), Level: "error", Job: job, Text: text}
+}
+
+func with(events ...view.Event) *view.Snapshot {
+	s := picture()
+	s.Events = events
+	return s
+}
+
+// TestErrorsStayUntilRead: an error that has left the picture is still there, in
+// the status line and in the pane, until the pane was opened.
+func TestErrorsStayUntilRead(t *testing.T) {
+	t.Parallel()
+	status := func(s State) string {
+		lines := strings.Split(strip(Render(s, 100, 24, Caps{})), "\n")
+		return lines[22]
+	}
+	s := shown(with(bad(0, "a", "first")), Caps{})
+	s = s.Show(with())
+	if n := s.troubles.unread(); n != 1 || !strings.Contains(status(s), "a: first") || !strings.Contains(status(s), "e errors 1") {
+		t.Fatalf("%d unread, %q", n, status(s))
+	}
+	// The same picture again, or the list cleared of its filter, is nothing new.
+	s = press(s.Show(with(bad(0, "a", "first"))).Show(with(bad(0, "a", "first"))), "2", "/", "x", "enter", "esc")
+	if n := s.troubles.unread(); n != 1 {
+		t.Fatalf("%d unread after the same picture", n)
+	}
+	s = press(s, "e")
+	if s.troubles.unread() != 0 || len(s.troubles.list) != 1 {
+		t.Fatalf("opened: %+v", s.troubles.list)
+	}
+	s = press(s, "esc")
+	if strings.Contains(status(s), "errors") || strings.Contains(status(s), unicodeGlyphs.state["error"]) {
+		t.Errorf("what was read is still told: %q", status(s))
+	}
+	// It comes again, later: that is news.
+	s = s.Show(with(bad(time.Second, "a", "first")))
+	if len(s.troubles.list) != 1 || s.troubles.list[0].times < 2 || s.troubles.unread() != 1 {
+		t.Errorf("again: %+v", s.troubles.list)
+	}
+}
+
+func TestErrorsCollected(t *testing.T) {
+	t.Parallel()
+	s := shown(with(), Caps{})
+	down := with()
+	down.API.Up, down.API.Error = false, "refused"
+	sick := with()
+	sick.Problem = "no room"
+	s = s.Show(down).Show(down).Show(sick).Show(sick).Lose("the daemon is away").Lose("the daemon is away").Fail("not \x1b[31mallowed")
+	var got []string
+	for _, e := range s.troubles.list {
+		got = append(got, fmt.Sprintf("%s x%d", e.text, e.times))
+	}
+	want := []string{"API: refused x1", "no room x1", "the daemon is away x1", "not [31mallowed x1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s = s.Show(with()).Show(down); s.troubles.list[len(s.troubles.list)-1].times != 2 {
+		t.Errorf("down again: %+v", s.troubles.list)
+	}
+	if s := shown(with(bad(-25*time.Hour, "old", "x"), bad(-23*time.Hour, "night", "x")), Caps{}); s.troubles.unread() != 1 || len(s.troubles.list) != 2 {
+		t.Errorf("the first picture: %+v", s.troubles.list)
+	}
+}
+
+// TestErrorsAreBounded: the oldest goes, one that was read first.
+func TestErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	var list troubles
+	for i := range troublesKept {
+		list = list.add(trouble{text: fmt.Sprint(i)})
+	}
+	before := slices.Clone(list.list)
+	list.list = slices.Clone(list.list)
+	list.list[7].read = true
+	list = list.add(trouble{text: "one more"})
+	if len(list.list) != troublesKept || list.list[0].text != "0" || list.list[7].text != "8" {
+		t.Errorf("%d kept, the first %q, at 7 %q", len(list.list), list.list[0].text, list.list[7].text)
+	}
+	if list = list.add(trouble{text: "and one"}); len(list.list) != troublesKept || list.list[0].text != "1" {
+		t.Errorf("%d kept, the first %q", len(list.list), list.list[0].text)
+	}
+	// An older state has what it had.
+	kept := troubles{list: before, last: troublesKept}
+	kept.add(trouble{text: "5"})
+	kept.seen()
+	kept.without(3)
+	for i, e := range kept.list {
+		if e.text != fmt.Sprint(i) || e.read || e.times != 1 {
+			t.Fatalf("%d has become %+v", i, e)
+		}
+	}
+}
+
+func TestErrorsPane(t *testing.T) {
+	t.Parallel()
+	s := shown(ailing(), Caps{})
+	at := func(s State) string {
+		rows, i := s.over.(errorsPane).rows(s)
+		return rows[i].text
+	}
+	pane := press(s, "e", "down")
+	if !strings.HasPrefix(at(pane), "401") {
+		t.Fatalf("the cursor is on %q", at(pane))
+	}
+	more := ailing()
+	more.Events = append(more.Events, bad(time.Second, "new", "newest"))
+	if pane := pane.Show(more); !strings.HasPrefix(at(pane), "401") {
+		t.Errorf("a new error moved the cursor to %q", at(pane))
+	}
+	if _, out := pane.Key("c", "c"); out.Copy != "limpet job show lab-east-sync" {
+		t.Errorf("copied %q", out.Copy)
+	}
+	if to := press(pane, "enter"); to.screen != screenDetail || to.detail != "z8z8" || to.over != nil {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.detail)
+	}
+	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repoSeen.Name)
+	}
+	if to := press(pane, "up", "enter"); to.over != nil || !strings.Contains(to.toast, "limpet doctor") {
+		t.Errorf("Enter on what nothing shows: %q", to.toast)
+	}
+	gone := press(pane, "d")
+	if len(gone.troubles.list) != 2 || !strings.HasPrefix(at(gone), "resolve") {
+		t.Errorf("dismissed: %d left, the cursor on %q", len(gone.troubles.list), at(gone))
+	}
+	if gone = gone.Show(ailing()); len(gone.troubles.list) != 2 {
+		t.Error("what was dismissed came back with the next picture")
+	}
+	if gone = press(gone, "d", "d"); gone.over != nil || len(gone.troubles.list) != 0 {
+		t.Errorf("the last: %+v", gone.over)
+	}
+	if all := press(pane, "D"); all.over != nil || len(all.troubles.list) != 0 {
+		t.Error("D must dismiss all")
+	}
+	if none := press(gone, "e"); none.over != nil || none.toast != "no errors so far" {
+		t.Errorf("no errors: %q", none.toast)
+	}
+}
+
+// TestErrorsAreShownWhole: every word of an error can be brought to the screen,
+// whatever its length and the size of the screen.
+func TestErrorsAreShownWhole(t *testing.T) {
+	t.Parallel()
+	var words []string
+	for i := range 120 {
+		words = append(words, fmt.Sprintf("word%03d", i))
+	}
+	s := press(shown(with(bad(0, "a", "short"), bad(1, "b", strings.Join(words, " ")), bad(2, "c", "short")), Caps{}), "e", "down")
+	for _, size := range [][2]int{{40, 10}, {80, 24}} {
+		at, seen := s, ""
+		for range 60 {
+			seen += strip(Render(at, size[0], size[1], Caps{}))
+			at = press(at, "pgdown")
+		}
+		for _, word := range append(words, "job show b") {
+			if !strings.Contains(seen, word) {
+				t.Fatalf("%v: %q is never on the screen", size, word)
+			}
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"team-dash": "team-dash", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'", "-f": "'-f'", "漢": "'漢'"} {
+		if got := quote(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestCommands: Y copies the command line that shows the row under the cursor.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{})
+	twins := picture()
+	twins.Repos[1].Name, twins.Repos[1].Namespace = "infra-alerts", "other"
+	for _, tt := range []struct {
+		s    State
+		want string
+	}{
+		{s, "limpet job show team-dash-sync"},
+		{press(s, "enter"), "limpet job show team-dash-sync"},
+		{press(s, "end"), "limpet history show y7c1"},
+		{press(s, "end", "up"), "limpet job show z8z8"},
+		{press(s, "3", "down"), "limpet repo show lab-east"},
+		{press(s, "3", "down", "enter"), "limpet repo show lab-east"},
+		{press(shown(twins, Caps{}), "3"), "limpet repo show infra-alerts --namespace default"},
+		{shown(&view.Snapshot{At: noon}, Caps{}), ""},
+	} {
+		at, out := tt.s.Key("Y", "Y")
+		if out.Copy != tt.want || tt.want != "" && at.toast != tt.want {
+			t.Errorf("copied %q, said %q, want %q", out.Copy, at.toast, tt.want)
+		}
+	}
+}
