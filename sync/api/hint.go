@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/reach"
 )
 
 // Hint returns the one thing a person may do next about an error of this
@@ -24,6 +26,7 @@ func Hint(err error) string {
 		redirect      *redirectError
 		timeout       *timeoutError
 		dns           *net.DNSError
+		variable      *reach.EnvironmentError
 	)
 	switch {
 	case err == nil:
@@ -32,6 +35,8 @@ func Hint(err error) string {
 		return "set --provisioning-server-url https://HOST[:PORT] or --kubeconfig FILE"
 	case errors.As(err, &flag):
 		return "correct " + flag.Flag + " and start again"
+	case errors.As(err, &variable):
+		return "correct " + variable.Name + " and start again"
 	case errors.As(err, &exchange):
 		return exchangeHint(exchange)
 	case errors.As(err, &notKubernetes), errors.As(err, &redirect):

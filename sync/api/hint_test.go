@@ -17,18 +17,21 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"limpet/sync/reach"
 	"limpet/sync/reach/reachtest"
 )
 
 // Every error that a person can meet has a next step, however deep it lies.
 func TestHint(t *testing.T) {
 	group := things.GroupResource()
+	broken := reach.ReadEnvironment(func(name string) string { return map[string]string{"HTTPS_PROXY": "http:/x"}[name] }).Faults()[0]
 	for name, tc := range map[string]struct {
 		err   error
 		want  string // part of the hint
 		retry bool
 	}{
 		"no server":          {errNoServer, "--provisioning-server-url", false},
+		"proxy":              {broken, "correct HTTPS_PROXY", false},
 		"flag":               {flagErrorf("--tls-ca-file", "wrong"), "correct --tls-ca-file", false},
 		"no such host":       {&net.OpError{Op: "dial", Err: &net.DNSError{Name: "nowhere.test", IsNotFound: true}}, `host name "nowhere.test"`, true},
 		"refused":            {errRefused, "port", true},

@@ -32,6 +32,9 @@ func ofWay(c *call, err error) *Error {
 		}
 		return &Error{Kind: Refused, Err: err, Hint: guardHint}
 	}
+	if variable, ok := errors.AsType[*reach.EnvironmentError](err); ok {
+		return &Error{Kind: Unreachable, Err: variable, Hint: "correct " + variable.Name + " and start the agent again"}
+	}
 	if answer, ok := errors.AsType[*reach.ProxyError](err); ok {
 		return &Error{Kind: Unreachable, Err: answer, Hint: c.proxyHint()}
 	}

@@ -38,7 +38,7 @@ func (e *ProxyError) Error() string {
 // the number and age of connections.
 func (g Guard) Transport(config *tls.Config, p *auth.Proxy) *http.Transport {
 	t := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
+		Proxy:               FromEnvironment,
 		DialContext:         g.Dial,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: handshakeTimeout,

@@ -287,6 +287,9 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if g.GitTimeout < 0 {
 		return agent.Config{}, usage("limpet --help", "--git-timeout is %s: it must be more than 0, or 0 for three quarters of --max-job-timeout", g.GitTimeout)
 	}
+	for _, fault := range reach.ReadEnvironment(r.world.Env).Faults() {
+		log.Warn("a variable for proxies is wrong", "err", fault, "next", "correct "+fault.Name+" and start again")
+	}
 	hooks, err := r.webhooks()
 	if err != nil {
 		return agent.Config{}, err

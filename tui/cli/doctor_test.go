@@ -144,6 +144,14 @@ func TestDoctorOnThisHost(t *testing.T) {
 	if got := s.doctor(t, 0); got["api"].Result != checkOK || got["resources"].Result != checkOK || got["permissions"].Result != checkOK || !strings.Contains(got["state"].Found, path+", ") {
 		t.Errorf("a new state file: %+v", got)
 	}
+	for variable, want := range map[string]string{"HTTPS_PROXY": checkFail, "NO_PROXY": checkWarn} {
+		s.env[variable] = "http//ann:hunter2@proxy.example.com:3128"
+		code := map[string]int{checkFail: ExitError, checkWarn: 0}[want]
+		if got := s.doctor(t, code)["config"]; got.Result != want || !strings.Contains(got.Found, variable+" ") || !strings.Contains(got.Next, "correct "+variable) || strings.Contains(fmt.Sprint(got), "hunter2") {
+			t.Errorf("%s: %+v", variable, got)
+		}
+		delete(s.env, variable)
+	}
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/auth"
+	"limpet/sync/reach"
 	"limpet/sync/view"
 )
 
@@ -34,6 +35,13 @@ func (p *patient) checkConfig(context.Context) check {
 	}
 	if len(proxies) > 0 {
 		c.Found += "; through a proxy: " + strings.Join(proxies, ", ")
+	}
+	// Faults of proxies come before those of NO_PROXY, and weigh more.
+	if faults := reach.ReadEnvironment(p.world.Env).Faults(); len(faults) > 0 {
+		c.Result, c.Found, c.Next = checkFail, faults[0].Error(), "correct "+faults[0].Name+" here, and for the daemon: systemctl edit limpet"
+		if strings.EqualFold(faults[0].Name, "NO_PROXY") {
+			c.Result = checkWarn
+		}
 	}
 	return c
 }

@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/reach"
 	"limpet/sync/view"
 )
 
@@ -167,7 +168,7 @@ func gitAddress(raw string) (string, bool) {
 	}
 	u := &url.URL{Scheme: a.Scheme, Host: a.HostPort()}
 	if a.Scheme == "http" || a.Scheme == "https" {
-		if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
+		if proxy, err := reach.FromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
 			u = proxy
 		}
 	}

@@ -30,7 +30,9 @@ func TLSCases(t testing.TB) []TLSCase {
 		return c
 	}
 	soon := time.Now().Add(time.Hour)
-	asking := func(kind tls.ClientAuthType, h http.Handler) string { return ca.Serve(t, Site{Clients: kind, Handler: h}) }
+	asking := func(kind tls.ClientAuthType, h http.Handler) string {
+		return ca.Serve(t, Site{Clients: kind, Handler: h})
+	}
 	plain := httptest.NewServer(Answers(200))
 	t.Cleanup(plain.Close)
 	const none, strange = "none is given: tls.crt and tls.key", "another authority than that of tls.crt"
