@@ -75,7 +75,10 @@ func (r *run) daemon(ctx context.Context) error {
 	}
 	signals, stop := drainSignals()
 	defer stop()
-	return r.mending(ctx, func() error { return r.headless(ctx, path, signals) })
+	beat := &heartbeat{log: r.log}
+	return beat.during(ctx, func() error {
+		return r.mending(ctx, func() error { return r.headless(ctx, path, signals, beat) })
+	})
 }
 
 // mendPause is the least time between two openings of a state file that turns
@@ -105,7 +108,7 @@ func (r *run) mending(ctx context.Context, work func() error) error {
 }
 
 // headless is one life of the agent, from the opening of the state file on.
-func (r *run) headless(ctx context.Context, path string, signals <-chan os.Signal) error {
+func (r *run) headless(ctx context.Context, path string, signals <-chan os.Signal, beat *heartbeat) error {
 	store, err := r.openStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
@@ -124,7 +127,7 @@ func (r *run) headless(ctx context.Context, path string, signals <-chan os.Signa
 	}
 	defer a.Close()
 	r.log.Info("agent started", "version", Version, "state", path, "drivers", r.g.Drivers)
-	err = together(ctx, func(ctx context.Context) error { return heedDrain(ctx, signals, a) }, a.Run)
+	err = together(ctx, func(ctx context.Context) error { return heedDrain(ctx, signals, a) }, beat.of(a), a.Run)
 	// A life that ends because the file has to be mended hands this on.
 	since, _ := a.Draining()
 	r.g.Drain = !since.IsZero()

@@ -42,7 +42,8 @@ type cli struct {
 	History    historyCmd    `cmd:"" help:"Finished jobs: list, show, prune."`
 	Store      storeCmd      `cmd:"" help:"The state file: info, check, compact, backup."`
 
-	Settings configCmd `cmd:"" name:"config" help:"The config file and the settings: show, path, init, validate."`
+	Settings configCmd  `cmd:"" name:"config" help:"The config file and the settings: show, path, init, validate."`
+	Service  serviceCmd `cmd:"" help:"The daemon under systemd: print, install, uninstall, status."`
 
 	Apply  applyCmd  `cmd:"" writes:"" help:"Create or change objects from a file."`
 	Get    getCmd    `cmd:"" help:"Show objects of any kind."`

@@ -128,7 +128,7 @@ func (r *run) examine(ctx context.Context) (*diagnosis, error) {
 		p.checkCredentials,
 		func(context.Context) check { return p.checkControllers(repos) },
 		func(ctx context.Context) check { return p.checkWebhooks(ctx, repos) },
-		p.checkTerminal,
+		p.checkTerminal, p.checkService,
 	}
 	d := &diagnosis{Checks: make([]check, len(parts))}
 	var g errgroup.Group

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"log/slog"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestStuckAgentIsNotCalledAlive: as long as the agent does not answer, there is no
+// beat; when it does, there is one.
+func TestStuckAgentIsNotCalledAlive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	t.Setenv("NOTIFY_SOCKET", path)
+	t.Setenv("WATCHDOG_USEC", "3000")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	h := &heartbeat{log: slog.New(slog.DiscardHandler)}
+	h.follow(func() {
+		asked <- struct{}{}
+		<-answer
+	})
+	said := func(within time.Duration) string {
+		if err := socket.SetReadDeadline(time.Now().Add(within)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 64)
+		n, err := socket.Read(buf)
+		if err != nil {
+			return ""
+		}
+		return string(buf[:n])
+	}
+	err = h.during(t.Context(), func() error {
+		<-asked
+		if word := said(50 * time.Millisecond); word != "" {
+			t.Errorf("a stuck agent is called %q", word)
+		}
+		h.follow(nil)
+		close(answer)
+		if word := said(10 * time.Second); word != "WATCHDOG=1" {
+			t.Errorf("an agent that answers is called %q", word)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
