@@ -103,7 +103,7 @@ func (p *painter) agentLines(w int) []laidOut {
 		up = ", up " + view.Age(p.s.Now.Sub(a.Started))
 	}
 	out.fact(rolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s", a.PID, view.OrDash(a.Version), up, view.Size(a.RSS)))
-	out.fact(rolePlain, "watches", "namespace "+view.OrDash(a.Namespace))
+	out.fact(rolePlain, "watches", namespaces(a.Namespace))
 	if a.Controllers.Mode != "" { // else the daemon is of an older version
 		out.fact(rolePlain, "controllers", a.Controllers.Text(p.s.Now))
 	}
@@ -139,6 +139,14 @@ func (p *painter) agentLines(w int) []laidOut {
 	}
 	p.houseLines(&out)
 	return out.lines
+}
+
+// namespaces says which are watched.
+func namespaces(of string) string {
+	if of == "" || of == "*" {
+		return "all namespaces"
+	}
+	return "namespace " + of
 }
 
 // watchLine tells how a watch does.

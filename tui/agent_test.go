@@ -46,6 +46,16 @@ func TestAgentScreen(t *testing.T) {
 			t.Errorf("all is shown, and it scrolls to %d", large.care.scroll)
 		}
 	})
+	t.Run("nothing is selected", func(t *testing.T) {
+		for _, key := range []string{"r", "x", "p", "s"} {
+			if got, out := press(s, "1", "tab", "5").Key(key, key); len(out.Actions) > 0 || open(got) || got.toast == "" {
+				t.Errorf("%s acts on what nobody sees", key)
+			}
+		}
+		if strings.Contains(frame(s), "r retry") {
+			t.Error("retry is offered")
+		}
+	})
 	t.Run("it is asked again after a while only", func(t *testing.T) {
 		if _, look := s.lack(); look != nil {
 			t.Error("it asks again at once")

@@ -222,6 +222,8 @@ func (s State) listed() pane {
 		return paneJobs
 	case screenRepos, screenRepo:
 		return paneRepos
+	case screenAgent:
+		return paneNone
 	}
 	return s.focus
 }

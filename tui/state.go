@@ -13,6 +13,7 @@ type pane uint8
 const (
 	paneJobs pane = iota
 	paneRepos
+	paneNone // of a screen without one
 )
 
 // State is all that a frame is made of. It is a value: Key and Show return the
