@@ -127,6 +127,51 @@ func TestLocked(t *testing.T) {
 	}
 }
 
+// TestHeldBy: asking who has the file open changes nothing, neither for the holder nor for who comes next.
+func TestHeldBy(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	held := func() *LockedError {
+		t.Helper()
+		l, err := HeldBy(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	if l := held(); l != nil {
+		t.Errorf("a file that is not there is held by %+v", l)
+	}
+	s := opened(t, Options{Path: path, Version: "v1.2.3", Socket: "/run/limpet.sock"})
+	for range 2 {
+		if l := held(); l == nil || l.PID != os.Getpid() || l.Version != "v1.2.3" || l.Socket != "/run/limpet.sock" || l.Path != path {
+			t.Errorf("held by %+v", l)
+		}
+	}
+	closed(t, s)
+	if l := held(); l != nil {
+		t.Errorf("a closed file is held by %+v", l)
+	}
+	if _, err := os.Stat(path + ".owner"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("asking has made an owner file: %v", err)
+	}
+	// The mark of a process that died stays, and holds nobody up.
+	if err := os.WriteFile(path+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l := held(); l != nil {
+		t.Errorf("a file whose owner died is held by %+v", l)
+	}
+	s, report, err := Open(context.Background(), Options{Path: path, probe: func(context.Context, string) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.Unclean {
+		t.Errorf("the mark is gone: %+v", report)
+	}
+	closed(t, s)
+}
+
 // TestLockedByAnotherProgram: bbolt's own lock counts too.
 func TestLockedByAnotherProgram(t *testing.T) {
 	t.Parallel()

@@ -64,6 +64,27 @@ func takeOwner(path string) (*ownerFile, error) {
 	}
 }
 
+// HeldBy says which process has the state file at path open, nil when none has. It does not wait, changes nothing, and
+// what it says may be over when it has said it.
+func HeldBy(path string) (*LockedError, error) {
+	f, err := os.OpenFile(path+".owner", os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, classify(fmt.Errorf("open owner file: %w", err))
+	}
+	defer func() { _ = f.Close() }()
+	free, err := tryLock(f)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("lock owner file: %w", err)
+	case free:
+		return nil, nil
+	}
+	return lockedBy(path, f), nil
+}
+
 // sameFile says whether name still leads to the open file: the owner before may have removed it.
 func sameFile(f *os.File, name string) bool {
 	have, err := f.Stat()

@@ -222,6 +222,14 @@ func TestPictureOfBefore(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	left, err := LastPicture(t.Context(), a.cfg.Store, "v2")
+	if err != nil || len(left.Repos) != 1 || left.Repos[0].Name != "r" || left.AsOf.Before(asOf) || left.API.Up || left.Problem != "" || left.Agent.Version != "v2" || left.Agent.StorePath != a.cfg.StatePath {
+		t.Errorf("what is left in the file: %+v, %v", left, err)
+	}
+	fresh, _ := newAgent(t, nil)
+	if none, err := LastPicture(t.Context(), fresh.cfg.Store, "v2"); err != nil || none.AsOf.IsZero() || none.Problem == "" || len(none.Repos) != 0 {
+		t.Errorf("what is left in a new file: %+v, %v", none, err)
+	}
 
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/view"
 )
@@ -14,13 +15,10 @@ import (
 // Care implements socket.Agent: it reads the sizes of the state file and of the
 // mirrors, and asks nobody outside of this host.
 func (a *Agent) Care(ctx context.Context) (view.Care, error) {
-	info, err := a.cfg.Store.Info(ctx)
+	c, err := CareOf(ctx, a.cfg.Store)
 	if err != nil {
 		return view.Care{}, err
 	}
-	c := view.Care{At: time.Now().Round(0), Store: view.Store{Path: info.Path, Bytes: info.Bytes, FreeBytes: info.FreeBytes, History: info.History, HistoryBytes: info.HistoryBytes,
-		Oldest: info.Oldest, Claims: info.Claims, Resting: info.Resting, Objects: info.Objects, Secrets: info.Secrets}}
-	c.Store.DiskFree, c.Store.DiskSize = diskRoom(filepath.Dir(info.Path))
 	if c.Mirrors.Count, c.Mirrors.Bytes, err = a.mirrors.Usage(ctx); err != nil {
 		return view.Care{}, err
 	}
@@ -43,5 +41,17 @@ func (a *Agent) Care(ctx context.Context) (view.Care, error) {
 			c.Tokens = append(c.Tokens, view.Tokens{Provider: provider, Held: n.Held, Oldest: n.Oldest, Hits: n.Hits, Minted: n.Minted, Failed: n.Failed, Refused: n.Refused})
 		}
 	}
+	return c, nil
+}
+
+// CareOf is what there is to tell of a state file that no agent works on.
+func CareOf(ctx context.Context, store *state.Store) (view.Care, error) {
+	info, err := store.Info(ctx)
+	if err != nil {
+		return view.Care{}, err
+	}
+	c := view.Care{At: time.Now().Round(0), Store: view.Store{Path: info.Path, Bytes: info.Bytes, FreeBytes: info.FreeBytes, History: info.History, HistoryBytes: info.HistoryBytes,
+		Oldest: info.Oldest, Claims: info.Claims, Resting: info.Resting, Objects: info.Objects, Secrets: info.Secrets}}
+	c.Store.DiskFree, c.Store.DiskSize = diskRoom(filepath.Dir(info.Path))
 	return c, nil
 }

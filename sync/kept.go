@@ -55,19 +55,49 @@ func (a *Agent) keepPicture(ctx context.Context, snap *view.Snapshot, before *[]
 	*before = same
 }
 
-// keptPicture is what was kept last, nil when nothing was. One that cannot be
+// keptPicture returns what was kept last, nil when nothing was. One that cannot be
 // read, such as that of another version, is nothing.
 func (a *Agent) keptPicture(ctx context.Context) *kept {
-	data, _, err := a.cfg.Store.Snapshot(ctx, snapshotKind)
+	k, err := readKept(ctx, a.cfg.Store)
 	if err != nil {
-		if !errors.Is(err, state.ErrNotFound) {
-			a.log.Warn("cannot read the picture of before", "err", err)
-		}
-		return nil
+		a.log.Warn("cannot read the picture of before", "err", err)
+	}
+	return k
+}
+
+func readKept(ctx context.Context, store *state.Store) (*kept, error) {
+	data, _, err := store.Snapshot(ctx, snapshotKind)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	k := new(kept)
 	if err := json.Unmarshal(data, k); err != nil || k.AsOf.IsZero() {
-		return nil
+		return nil, nil
 	}
-	return k
+	return k, nil
+}
+
+// LastPicture is what the last agent on a state file has left there to be shown:
+// jobs and repositories as of some time, and the figures of the file. Without an
+// agent before it shows nothing, as of now, and says so.
+func LastPicture(ctx context.Context, store *state.Store, version string) (*view.Snapshot, error) {
+	k, err := readKept(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	info, err := store.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &view.Snapshot{Seq: 1, At: time.Now(), Agent: view.Agent{Host: hostName(), Version: version, StorePath: info.Path, StoreSize: info.Bytes, History: info.History}}
+	if k == nil {
+		s.AsOf, s.Problem = s.At, "no agent has left a picture in this file: limpet --daemon starts one"
+	} else {
+		s.AsOf, s.Jobs, s.Repos, s.Counts = k.AsOf, k.Jobs, k.Repos, k.Counts
+	}
+	s.API.Since = s.AsOf
+	return s, nil
 }

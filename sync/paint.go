@@ -218,14 +218,18 @@ func unsentRow(u jobs.Unsent) *view.Job {
 }
 
 func (a *Agent) paintAgent(claims int) view.Agent {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
 	draining, busy := a.controller.Draining()
-	return view.Agent{Draining: draining, Busy: busy, Host: host, PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
+	return view.Agent{Draining: draining, Busy: busy, Host: hostName(), PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
 		Claims: claims, LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
 		RSS: residentBytes(), Namespace: a.cfg.Namespace, Controllers: a.paintControllers()}
+}
+
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return host
 }
 
 func (a *Agent) paintAPI() view.API {

@@ -49,6 +49,9 @@ func cannot(v Verb) func(State) string {
 // aims are what a key that asks for v acts on now. Where that is nothing, why
 // says so.
 func (s State) aims(v Verb) (out []aim, why string) {
+	if why := s.onlyLooks(); why != "" {
+		return nil, why
+	}
 	if s.offline() {
 		return nil, "the API is away: nothing is sent, and nothing is queued for later"
 	}
@@ -89,6 +92,17 @@ func (s State) aims(v Verb) (out []aim, why string) {
 		why = ""
 	}
 	return out, why
+}
+
+// onlyLooks says why nothing is asked of an agent from here; "" = it is.
+func (s State) onlyLooks() string {
+	switch {
+	case s.Source == FromDisk:
+		return "no agent works on this file: nothing is sent"
+	case s.ReadOnly:
+		return "--read-only: nothing is sent"
+	}
+	return ""
 }
 
 // notCancelled and notRetried say why a job is not; "" = it can be.

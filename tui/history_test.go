@@ -63,6 +63,7 @@ func (*archive) Next(ctx context.Context) (*view.Snapshot, error) {
 func (a *archive) Care(context.Context) (view.Care, error) { return a.care, a.err }
 func (*archive) Act(context.Context, Action) error         { return nil }
 func (*archive) Name() string                              { return Standalone }
+func (*archive) Note() string                              { return "" }
 
 // settle answers what the screen lacks until it lacks nothing.
 func settle(t *testing.T, s State, src Source) State {

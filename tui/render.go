@@ -126,6 +126,8 @@ func (p *painter) apiState() (role, string) {
 	switch {
 	case p.s.Gone != "":
 		return roleBad, p.g.ring + " daemon gone"
+	case p.s.Source == FromDisk:
+		return roleWarn, p.g.ring + " no agent"
 	case p.s.Snap.At.IsZero():
 		return roleWarn, p.g.ring + " starting"
 	case !api.Up:
@@ -186,6 +188,8 @@ func (p *painter) banner() {
 	switch {
 	case p.s.Gone != "":
 		text = " ! The daemon is gone, reconnecting; shown as of " + asOf
+	case p.s.Source == FromDisk:
+		text = " ! No agent works on this file; shown as of " + asOf
 	case !p.s.Snap.AsOf.IsZero():
 		text = " ! The API has not answered yet; shown as of " + asOf
 	}
@@ -234,6 +238,8 @@ func (p *painter) status(y int) {
 		put(roleWarn, p.filterText())
 	case unread:
 		put(roleBad, p.g.state["error"]+" "+e.line())
+	case s.Note != "":
+		put(roleWarn, "! "+s.Note)
 	case len(s.Snap.Events) > 0:
 		put(roleDim, eventLine(s.Snap.Events[len(s.Snap.Events)-1]))
 	}

@@ -22,8 +22,11 @@ type State struct {
 	Snap   *view.Snapshot // never nil, always clean
 	Now    time.Time
 	Source string // "standalone", "attached to daemon 4121"
+	Note   string // what a person has to know of the source; "" = nothing
 	W, H   int    // cells of the terminal; 0 = not known yet
 	Gone   string // why the source does not answer; "" = it does
+
+	ReadOnly bool // nothing is asked of the agent
 
 	screen   screen
 	behind   []spot // where [ and Esc lead; the last is the newest

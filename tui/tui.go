@@ -35,18 +35,28 @@ type Source interface {
 	PastJob(ctx context.Context, uid string) (view.Job, error)
 	// Care says how the house of the agent is kept.
 	Care(ctx context.Context) (view.Care, error)
-	// Name says what the source is now: Standalone, or "attached to daemon 4121".
+	// Name says what the source is now: Standalone, FromDisk, or "attached to daemon
+	// 4121".
 	Name() string
+	// Note is what a person has to know of the source, such as that the daemon is
+	// of another version; "" = nothing.
+	Note() string
 }
 
-// Standalone is the name of a source whose agent is in the same process.
-const Standalone = "standalone"
+// Names of sources: the agent is in the same process, or there is none and what is
+// shown is what the last one has left in its file.
+const (
+	Standalone = "standalone"
+	FromDisk   = "own db, read from disk"
+)
 
 // Options are the terminal and its ways.
 type Options struct {
 	In, Out *os.File
 	Color   string // auto, always, never
 	Env     func(string) string
+	// ReadOnly has the dashboard ask for nothing but pictures.
+	ReadOnly bool
 }
 
 // capsOf reads from the environment what the terminal can show.
@@ -88,6 +98,7 @@ func Run(ctx context.Context, src Source, o Options) error {
 		gap = remoteGap
 	}
 	m := &model{ctx: ctx, src: src, gap: gap, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
+	m.state.ReadOnly = o.ReadOnly
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
 	_, err := p.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
@@ -169,7 +180,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state.W, m.state.H = msg.Width, msg.Height
 	case pictureMsg:
 		m.state = m.state.Show(msg.snap)
-		m.state.Now, m.state.Source = time.Now(), m.src.Name()
+		m.state.Now, m.state.Source, m.state.Note = time.Now(), m.src.Name(), view.Clean(m.src.Note())
 		m.retry = retryMin
 		if m.state.Ended() {
 			return tea.Quit

@@ -37,7 +37,7 @@ type Client struct {
 // Attach says hello on the socket at path. It returns ErrNoDaemon when nobody
 // answers there in time, and the cause of ctx when that ends first.
 func Attach(ctx context.Context, path string) (*Client, error) {
-	c := &Client{path: path, http: &http.Client{Transport: Transport(path)}}
+	c := To(path)
 	hello, cancel := context.WithTimeout(ctx, 4*DialTimeout)
 	defer cancel()
 	if err := c.call(hello, http.MethodGet, "hello", nil, &c.hello); err != nil {
@@ -51,6 +51,12 @@ func Attach(ctx context.Context, path string) (*Client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// To is a client of the socket at path that has not said hello: for a daemon that
+// does not answer in time, and may yet do.
+func To(path string) *Client {
+	return &Client{path: path, http: &http.Client{Transport: Transport(path)}}
 }
 
 // Transport carries HTTP over the socket at path.

@@ -17,7 +17,6 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
 	"limpet/sync/reach"
-	"limpet/sync/socket"
 	"limpet/tui"
 )
 
@@ -42,29 +41,7 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
-	if err == nil {
-		defer daemon.Close()
-		same, err := r.serves(ctx, daemon)
-		if err != nil {
-			return err
-		}
-		if !same {
-			h := daemon.Hello()
-			return usage("limpet    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
-		}
-		if err := tui.Run(ctx, r.guarded(attached(ctx, daemon)), r.tuiOptions()); err != nil {
-			return err
-		}
-		return lateEnd(ctx)
-	}
-	if !errors.Is(err, socket.ErrNoDaemon) {
-		return asTold(ctx, err)
-	}
-	if r.g.ReadOnly {
-		return usage("limpet status", "no daemon holds %s, and a dashboard with an agent of its own is not read-only", path)
-	}
-	return r.mending(ctx, func() error { return r.standalone(ctx, path) })
+	return asTold(ctx, r.dashboard(ctx, path))
 }
 
 // daemon runs the agent headless until SIGTERM or SIGINT.
@@ -330,7 +307,7 @@ func (r *run) gitRules() ([]auth.Rule, error) {
 }
 
 func (r *run) tuiOptions() tui.Options {
-	return tui.Options{In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Env: r.world.Env}
+	return tui.Options{ReadOnly: r.g.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Env: r.world.Env}
 }
 
 func (r *run) stateText() string {

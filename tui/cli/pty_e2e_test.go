@@ -18,9 +18,10 @@ import (
 // serial console does, and collects what it sends.
 type terminal struct {
 	*os.File
-	screen *log
-	ended  chan error
-	read   chan struct{} // closed when all that was sent is on the screen
+	process *os.Process
+	screen  *log
+	ended   chan error
+	read    chan struct{} // closed when all that was sent is on the screen
 }
 
 func (h *home) terminal(t *testing.T, args ...string) *terminal {
@@ -42,7 +43,7 @@ func (h *home) on(t *testing.T, term string, args ...string) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tt := &terminal{File: f, screen: &log{}, ended: make(chan error, 1), read: make(chan struct{})}
+	tt := &terminal{File: f, process: cmd.Process, screen: &log{}, ended: make(chan error, 1), read: make(chan struct{})}
 	go func() {
 		defer close(tt.read)
 		// The terminal ends with EIO when the last process has left it.

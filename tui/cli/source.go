@@ -31,6 +31,7 @@ type localSource struct {
 func (s *localSource) Care(ctx context.Context) (view.Care, error) { return s.agent.Care(ctx) }
 
 func (s *localSource) Name() string { return tui.Standalone }
+func (s *localSource) Note() string { return "" }
 
 func (s *localSource) Next(ctx context.Context) (*view.Snapshot, error) {
 	snap, err := s.agent.Next(ctx, s.seq.Load())
@@ -55,7 +56,7 @@ func (l local) Drain(_ context.Context, on bool) (out socket.Drained, err error)
 
 // attached is the source of a dashboard that shows the daemon's agent, until ctx
 // ends. Next returns an error while the daemon is away; the next call tries again.
-func attached(ctx context.Context, c *socket.Client) tui.Source {
+func attached(ctx context.Context, c *socket.Client) *remoteSource {
 	return &remoteSource{client: c, watch: c.Watch(ctx), chronicle: chronicle{c}}
 }
 
@@ -70,6 +71,16 @@ func (s *remoteSource) Name() string {
 }
 
 func (s *remoteSource) Care(ctx context.Context) (view.Care, error) { return s.client.Care(ctx) }
+func (s *remoteSource) Note() string                                { return skew(s.watch.Hello()) }
+
+// skew says that the daemon is of another version than this program, so that one
+// of them knows things that the other does not show.
+func skew(daemon socket.Hello) string {
+	if daemon.Version == Version && daemon.Protocol == socket.Protocol {
+		return ""
+	}
+	return fmt.Sprintf("daemon %s, this %s: reduced view", daemon.Version, Version)
+}
 
 func (s *remoteSource) Next(ctx context.Context) (*view.Snapshot, error) { return s.watch.Next(ctx) }
 
