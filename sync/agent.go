@@ -69,6 +69,7 @@ type Config struct {
 	CredentialsDir   string
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
 	GitRules         []auth.Rule
+	Demands          []auth.Demand // what has to be signed, whatever Repositories ask for
 	AllowInsecureGit bool
 	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
 	Guard            reach.Guard   // which private networks Git hosts may be in
@@ -95,6 +96,7 @@ type Agent struct {
 	jobs        *api.Informer
 	repos       *api.Informer
 	mirrors     *git.Mirrors
+	signers     *workers.Signers
 	controller  *jobs.Controller
 	actions     []string // that the workers serve
 	metrics     *metrics.Metrics
@@ -131,6 +133,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.remotes = a.connections()
+	a.signers = workers.NewSigners(a.trust(), cfg.Demands, a.sawPath)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("room", "git")})
@@ -145,7 +148,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	credentials := a.credentials()
 	pulls := workers.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
-		Git: a.mirrors, Credentials: credentials, Trust: a.trust(), SinkPrefixes: cfg.SinkPrefixes,
+		Git: a.mirrors, Credentials: credentials, Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes,
 		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	}
 	options := cfg.Jobs

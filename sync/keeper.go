@@ -55,9 +55,7 @@ func (a *Agent) newKeeper(ctx context.Context, pulls workers.PullOptions) (*repo
 		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
 		},
-		Trust: func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
-			return workers.TrustDigest(ctx, namespace, name, repo, pulls.Trust)
-		},
+		Trust: trusting{a}, Judged: a.cfg.Store,
 		Git: a.mirrors, Since: since, Tenure: tenure{a}, Neighbour: a.shares.rival(), Uses: a.uses(refs.Repository), Suspensions: a.suspensions, Leaver: workers.NewOrphans(pulls),
 		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
 			return a.unhook(ctx, u, pulls.Credentials)

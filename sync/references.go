@@ -36,9 +36,9 @@ func (a *Agent) uses(kind string) repos.Uses {
 	}
 }
 
-// ruled are the files of the rule that gives a Repository its credentials.
+// ruled are the files of the rules that give a Repository its credentials, and signers.
 func (a *Agent) ruled(u *unstructured.Unstructured) []string {
-	if len(a.cfg.GitRules) == 0 {
+	if len(a.cfg.GitRules)+len(a.cfg.Demands) == 0 {
 		return nil
 	}
 	repo, err := api.RepositoryView(u)
@@ -46,7 +46,7 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 		return nil
 	}
 	url, _ := workers.CloneURL(repo)
-	return auth.RuleFiles(a.cfg.GitRules, url)
+	return append(auth.RuleFiles(a.cfg.GitRules, url), auth.DemandFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), url).Paths()...)
 }
 
 // renewed has an object looked into whose credentials are not what they were, and
@@ -119,9 +119,13 @@ func (a *Agent) ruleFiles(from auth.Source) auth.Source {
 // sawPaths tells that the files of rules are about to be read.
 func (a *Agent) sawPaths(url string) {
 	for _, path := range auth.RuleFiles(a.cfg.GitRules, url) {
-		if a.references != nil {
-			a.references.SawPath(path)
-		}
+		a.sawPath(path)
+	}
+}
+
+func (a *Agent) sawPath(path string) {
+	if a.references != nil {
+		a.references.SawPath(path)
 	}
 }
 

@@ -175,17 +175,19 @@ func (r Rule) checkKey(k string) error {
 // matches tells whether the rule is for this remote.
 func (r Rule) matches(a Address) bool {
 	p, err := r.pattern()
-	if err != nil || p.Scheme != a.Scheme || p.Port != a.Port {
-		return false
-	}
-	if below, wild := strings.CutPrefix(p.Host, "*."); wild {
-		if !strings.HasSuffix(a.Host, "."+below) {
+	return err == nil && p.Scheme == a.Scheme && p.Port == a.Port && p.covers(a)
+}
+
+// covers says that host and path of another are among those of a, a pattern.
+func (a Address) covers(other Address) bool {
+	if below, wild := strings.CutPrefix(a.Host, "*."); wild {
+		if !strings.HasSuffix(other.Host, "."+below) {
 			return false
 		}
-	} else if p.Host != a.Host {
+	} else if a.Host != other.Host {
 		return false
 	}
-	want, have := parts(p.Path), parts(a.Path)
+	want, have := parts(a.Path), parts(other.Path)
 	if len(want) > len(have) {
 		return false
 	}

@@ -20,6 +20,7 @@ const (
 	Confirmed = "confirmed" // the claim is kept as held
 	Working   = "working"   // the worker is about to be called
 	Fetched   = "fetched"   // the commit is in the mirror
+	Verified  = "verified"  // the commit is signed as it has to be, where anybody asks for that
 	Planned   = "planned"   // the changes are known, none is made
 	Applying  = "applying"  // an object has been written
 	Marked    = "marked"    // a progress mark is kept
@@ -33,5 +34,5 @@ const (
 )
 
 // Points are all of them.
-var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Planned, Applying, Marked, Worked,
+var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Planned, Applying, Marked, Worked,
 	Recorded, Posted, Deleted, Ended, Released, Requeued}

@@ -95,10 +95,9 @@ type Options struct {
 	// Protection reads what keeps a branch at its host from being written to; nil =
 	// that is not asked. An error says that it cannot be read.
 	Protection func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials, branch string) (forge.Protection, error)
-	// Trust is what a Repository asks of signatures, in a text that changes with it and
-	// with the keys; "" = nothing. Nil = nobody verifies.
-	Trust func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
-	Quota Quota
+	Trust      Trust     // nil = nobody verifies
+	Judged     FactStore // keeps what this controller has had judged; nil = memory
+	Quota      Quota
 	// LocalPrefixes are the directories below which Repositories of type local may be.
 	LocalPrefixes []string
 	// Suspensions are the Repositories to leave alone; nil = none.
@@ -174,7 +173,8 @@ type note struct {
 	settled    int64             // see facts
 	given      [sha256.Size]byte // of the token that was told last; zero = not by this process
 	access     access            // of generation
-	asks       *string           // annotation of the revision that was last dealt with; nil = none yet
+	asks       *string           // annotations of revision and signatures that were last dealt with; nil = none yet
+	judged     *judged           // nil = not read
 	ref        git.Ref           // what it stood for then
 	identified string            // the URL whose repository the spec names by its number
 

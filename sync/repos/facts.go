@@ -31,8 +31,11 @@ type facts struct {
 	owed  bool // a pull of everything could not be queued because another one was under way
 	lost  bool // what was pulled may have been lost since
 
-	rekeyed  bool // what was pulled was judged by other keys of signers
-	retagged bool // the tag is another object than the one that was judged
+	trust     string // what is asked of signatures, see Trust
+	signedTag bool   // of a tag object
+	rekeyed   bool   // what was pulled was judged by other keys of signers, and no pull was asked for since
+	retagged  bool   // the tag is another object than the one that was judged
+	unjudged  bool   // what was pulled was judged by the keys of another agent
 
 	settled int64       // a generation of our own making, which asks for nothing
 	token   *tokenFacts // nil = no token is to be minted

@@ -36,7 +36,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 	if obj == nil {
 		c.forget(k)
 		c.unused(k)
-		return time.Time{}, 0, c.unsuspend(ctx, k, "")
+		return time.Time{}, 0, errors.Join(c.unsuspend(ctx, k, ""), c.forgetJudged(ctx, k))
 	}
 	if obj.GetLabels()[api.LabelPendingGone] != "" || idle(c.o.Neighbour) || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
 		c.unused(k)
@@ -123,6 +123,9 @@ type reconciling struct {
 	facts facts
 	due   flags
 	probe *probe
+
+	said      *api.Condition // of signatures, nil = nothing
+	judgedNow string         // the object that it is about; "" = none
 
 	hookURL string  // of the webhook that is wanted; "" = none
 	hookDue trigger // "" = nothing is to do about it
@@ -243,6 +246,13 @@ func (r *reconciling) run(ctx context.Context) error {
 		// The look for the interval has shown what the next check would.
 		check, found, healthy, queue = true, look, false, nil
 	}
+	if queue == nil && healthy {
+		said, err := r.judge(ctx)
+		if err != nil {
+			return err
+		}
+		r.said = said
+	}
 	return r.write(ctx, check, found, healthy, queue)
 }
 
@@ -322,6 +332,9 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 	if told, ok := r.revisionTold(); ok {
 		wanted = append(wanted, told)
 	}
+	if r.said != nil {
+		wanted = append(wanted, *r.said)
+	}
 	c.conditions(wanted...)
 	switch {
 	case waits && !queue.incremental:
@@ -343,6 +356,9 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 	}
 	r.report(status.Health, check, found)
 	r.dealtWithRevision()
+	if r.judgedNow != "" {
+		r.keepJudged(ctx, f.trust, r.judgedNow)
+	}
 	if r.due.resync && r.probe != nil && r.probe.asked {
 		r.note.asked = asked
 	}
@@ -364,6 +380,9 @@ func (r *reconciling) pull(ctx context.Context, q request) error {
 		return err
 	}
 	r.note.asked = r.facts.now
+	if r.facts.rekeyed { // whatever it is queued for, it verifies
+		r.keepJudged(ctx, r.facts.trust, "")
+	}
 	if !q.incremental {
 		r.note.owed, r.note.whole = false, true
 	}

@@ -10,9 +10,10 @@ import (
 	"limpet/sync/revision"
 )
 
-// A Repository may name a revision in place of its branch, by an annotation. That is
-// no change of its spec, so a new one is noticed here; and what it stands for, which
-// for a range of versions is not seen in the object, is told by a condition.
+// A Repository may name a revision in place of its branch, by an annotation, and ask for
+// signatures. That is no change of its spec, so it is noticed here; and what the revision
+// stands for, which for a range of versions is not seen in the object, is told by a
+// condition.
 
 // conditionRevision tells what the annotation stands for. It is limpet's own, as its
 // prefix says.
@@ -64,12 +65,22 @@ func standsFor(ref git.Ref) string {
 	return ref.Short() + ", commit " + ref.Hash
 }
 
-// gatherRevision makes a look due when the annotation is another one than at the
-// last look. While a pull is under way it waits for that to end.
+// asks is what the annotations say that a pull depends on.
+func (f *facts) asks() string {
+	return strings.Join([]string{f.repo.GitRef, f.repo.GitVerify, f.repo.GitVerifyPrincipals}, "\n")
+}
+
+// gatherRevision makes a look due when the annotations are others than at the last
+// look, or ask at the first one for signatures that nobody has looked for. While a pull
+// is under way it waits for that to end.
 func (r *reconciling) gatherRevision() {
-	now := r.facts.repo.GitRef
+	now := r.facts.asks()
 	if r.note.asks == nil {
-		r.note.asks = &now
+		before := now
+		if r.facts.repo.GitVerify != "" && r.facts.repo.Status.Sync.LastRef != "" && api.VerdictOf(r.facts.repo.Status.Conditions).Trust == "" {
+			before = "nothing of that"
+		}
+		r.note.asks = &before
 	}
 	if *r.note.asks != now && !r.facts.job {
 		r.due.health, r.due.resync = true, r.facts.repo.Spec.Sync.Enabled
@@ -79,7 +90,7 @@ func (r *reconciling) gatherRevision() {
 // dealtWithRevision notes the annotation, and tells of a tag that is another one
 // than before.
 func (r *reconciling) dealtWithRevision() {
-	asks := r.facts.repo.GitRef
+	asks := r.facts.asks()
 	if r.facts.job && *r.note.asks != asks {
 		return
 	}

@@ -212,7 +212,7 @@ func (r *rig) pulls() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	queue, objects := r.client.Informer(api.Jobs, r.namespace, api.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace, api.InformerOptions{})
-	worker := workers.NewPull(workers.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Trust: r.trust, Logger: log})
+	worker := workers.NewPull(workers.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Signers: workers.NewSigners(r.trust, nil, nil), Logger: log})
 	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log, Grace: 50 * time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)

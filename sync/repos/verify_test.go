@@ -12,8 +12,19 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/git"
 	"limpet/sync/workers"
 )
+
+// trusting judges with the mirrors of a rig.
+type trusting struct {
+	*workers.Signers
+	r *rig
+}
+
+func (t trusting) Judge(ctx context.Context, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref) (*api.Condition, error) {
+	return t.Signers.Judge(ctx, t.r.mirrors, namespace, name, repo, remote, ref, time.Now())
+}
 
 // TestVerifiedAnew: a tag that was made anew for the same commit, and keys that are
 // others now, have the commit that is in place judged again; nothing else does.
@@ -37,9 +48,7 @@ func TestVerifiedAnew(t *testing.T) {
 			has("ops@example.com")
 			r := newRig(t, server, func(r *rig, o *Options) {
 				r.trust = func(context.Context, auth.Lookup) (*auth.Trust, error) { return files.Load(), nil }
-				o.Trust = func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
-					return workers.TrustDigest(ctx, namespace, name, repo, r.trust)
-				}
+				o.Trust = trusting{workers.NewSigners(r.trust, nil, nil), r}
 			})
 			r.repo.Add(t, "a.json")
 			head := r.repo.Head(t)

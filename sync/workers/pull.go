@@ -27,8 +27,8 @@ type PullOptions struct {
 	// Dashboards and Folders are the servers of those groups; nil means Client.
 	Dashboards, Folders *api.Client
 	Git                 Git
-	Credentials         auth.Source      // nil = none
-	Trust               auth.TrustSource // of keys that may sign; nil = none
+	Credentials         auth.Source // nil = none
+	Signers             *Signers    // what has to be signed, and by whom; nil = no keys
 	// SinkPrefixes are the directories under which a Repository may have its
 	// tree written instead of the API.
 	SinkPrefixes []string

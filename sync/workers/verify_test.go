@@ -108,7 +108,7 @@ func (r *rig) verified(status, reason string) api.Verdict {
 func TestVerifiedPulls(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		var place trusting
-		r := newRig(t, server, func(o *PullOptions) { o.Trust = place.find })
+		r := newRig(t, server, func(o *PullOptions) { o.Signers = NewSigners(place.find, nil, nil) })
 		key, public := sshKey(t)
 		_, otherPublic := sshKey(t)
 		r.repository(nil, map[string]string{api.AnnoGitVerify: "HEAD"})
@@ -190,7 +190,7 @@ func TestVerifiedPulls(t *testing.T) {
 func TestVerifiedTags(t *testing.T) {
 	t.Parallel()
 	var place trusting
-	r := newRig(t, "embedded", func(o *PullOptions) { o.Trust = place.find })
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = NewSigners(place.find, nil, nil) })
 	key, public := sshKey(t)
 	place.set(nil, "a.sshpub", public)
 	signed := []string{"-c", "gpg.format=ssh", "-c", "user.signingKey=" + key, "tag", "-f", "-s", "-m", "release", "v1"}
@@ -217,6 +217,11 @@ func TestVerifiedTags(t *testing.T) {
 	r.verified("True", "Verified")
 }
 
+func digestBy(t *testing.T, repo api.Repository, place *trusting) (string, error) {
+	digest, _, err := NewSigners(place.find, nil, nil).Asked(t.Context(), "default", "repo", repo)
+	return digest, err
+}
+
 // TestTrustDigest changes with all that is asked for, and only then.
 func TestTrustDigest(t *testing.T) {
 	t.Parallel()
@@ -225,8 +230,8 @@ func TestTrustDigest(t *testing.T) {
 	digest := func(mode, principals string, place *trusting) string {
 		t.Helper()
 		repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: mode, GitVerifyPrincipals: principals}
-		d, err := TrustDigest(t.Context(), "default", "repo", repo, place.find)
-		if again, _ := TrustDigest(t.Context(), "default", "repo", repo, place.find); err != nil || again != d {
+		d, err := digestBy(t, repo, place)
+		if again, _ := digestBy(t, repo, place); err != nil || again != d {
 			t.Fatalf("%s %s: %q, %q, %v", mode, principals, d, again, err)
 		}
 		return d
@@ -250,10 +255,10 @@ func TestTrustDigest(t *testing.T) {
 	away := &trusting{}
 	away.set(&api.AwayError{})
 	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: "HEAD"}
-	if d, err := TrustDigest(t.Context(), "default", "repo", repo, away.find); err == nil || d != "" {
+	if d, err := digestBy(t, repo, away); err == nil || d != "" {
 		t.Errorf("an API that is away is taken for no keys: %q", d)
 	}
-	if _, err := trustOf(t.Context(), repo, auth.Lookup{}, away.find); !jobs.Transient(passing(err)) {
+	if _, err := NewSigners(away.find, nil, nil).of(t.Context(), repo, auth.Lookup{}); !jobs.Transient(passing(err)) {
 		t.Errorf("and not as passing: %v", err)
 	}
 }

@@ -236,6 +236,10 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if err != nil {
 		return agent.Config{}, err
 	}
+	demands, err := r.gitVerify()
+	if err != nil {
+		return agent.Config{}, err
+	}
 	dir := g.CredentialsDir
 	if dir == "" {
 		dir = r.world.Env("CREDENTIALS_DIRECTORY")
@@ -278,7 +282,7 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 		Store: store, StatePath: path, Version: Version,
 		API: apiCfg, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.listNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers, Limits: limits,
-		CredentialsDir: dir, GitRules: rules, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
+		CredentialsDir: dir, GitRules: rules, Demands: demands, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit, Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }
@@ -286,11 +290,11 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 // gitRules reads the credentials by URL pattern from the config file, and
 // refuses what no look-up could use.
 func (r *run) gitRules() ([]auth.Rule, error) {
-	raw, ok := r.config.Values[gitRulesKey]
+	key, ok := r.config.key(gitRulesKey)
 	if !ok {
 		return nil, nil
 	}
-	data, err := yaml.Marshal(raw)
+	data, err := yaml.Marshal(r.config.Values[key])
 	if err != nil {
 		return nil, err
 	}

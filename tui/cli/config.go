@@ -19,7 +19,7 @@ import (
 )
 
 // configFile is a config file that was read: flag names to values. Keys are
-// flag names; "git-credentials" alone holds a list of its own.
+// flag names; "git-credentials" and "git-verify" hold lists of their own.
 type configFile struct {
 	Path   string
 	Values map[string]any
@@ -106,11 +106,16 @@ func parseConfig(path string, data []byte) (*configFile, error) {
 		return nil, usage("limpet config validate "+path, "config file %s: %w", path, err)
 	}
 	for _, key := range []string{"token", gitRulesKey} {
-		if _, secret := c.Values[key]; !secret {
+		if _, secret := c.key(key); !secret {
 			continue
 		}
 		if _, err := auth.ReadPrivate(path); err != nil {
 			return nil, usage("chmod 600 "+path, "config file %s holds %s: %w", path, key, err)
+		}
+	}
+	if _, there := c.key(gitVerifyKey); there {
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
+			return nil, usage("chmod go-w "+path, "config file %s holds %s and can be written by others (mode %o)", path, gitVerifyKey, info.Mode().Perm())
 		}
 	}
 	return c, nil

@@ -36,7 +36,7 @@ func (c *configFile) check(flags map[string]*kong.Flag) error {
 
 // faults lists what check refuses, in the order of the lines.
 func (c *configFile) faults(flags map[string]*kong.Flag) []fault {
-	known := append(slices.Sorted(maps.Keys(flags)), gitRulesKey)
+	known := append(slices.Sorted(maps.Keys(flags)), gitRulesKey, gitVerifyKey)
 	var out []fault
 	for _, key := range slices.Sorted(maps.Keys(c.Values)) {
 		f := fault{Key: key, Line: c.lines[key], Next: "limpet --help    # a key is the name of a flag"}
@@ -46,7 +46,7 @@ func (c *configFile) faults(flags map[string]*kong.Flag) []fault {
 		_, mapping := c.Values[key].(map[string]any)
 		first, _ := c.key(name)
 		switch {
-		case name == gitRulesKey && first == key: // has a form of its own, and a judge
+		case (name == gitRulesKey || name == gitVerifyKey) && first == key: // has a form of its own, and a judge
 			continue
 		case flag == nil:
 			f.Problem = fmt.Sprintf("unknown key %q", key)

@@ -52,8 +52,10 @@ func (configShowCmd) Run(r *run, call *kong.Context) error {
 		}
 	}
 	slices.SortFunc(items[root:], func(a, b setting) int { return strings.Compare(a.Name, b.Name) })
-	if rules, ok := r.config.Values[gitRulesKey]; ok {
-		items = append(items, setting{gitRulesKey, mask(gitRulesKey, rules), r.config.where(gitRulesKey)})
+	for _, name := range []string{gitRulesKey, gitVerifyKey} {
+		if key, ok := r.config.key(name); ok {
+			items = append(items, setting{name, mask(name, r.config.Values[key]), r.config.where(key)})
+		}
 	}
 	t := table{Columns: []string{"NAME", "VALUE", "SOURCE"}}
 	for _, s := range items {

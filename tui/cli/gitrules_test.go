@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -10,6 +12,7 @@ func TestGitRules(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"other: 1": "",
+		"git_credentials:\n- url: https://git.example.com/*":                                           "gives no key",
 		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}":                "",
 		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}\n  extra: 1":    `unknown field "extra"`,
 		"git-credentials:\n- url: https://git.example.com/*\n  values: {usernme: ann}":                 `unknown key "usernme"`,
@@ -19,7 +22,11 @@ func TestGitRules(t *testing.T) {
 		"git-credentials:\n- url: https://git.example.com/*":                                           "gives no key",
 		"git-credentials:\n- url: https://git.example.com/*\n  files: {password: /there/is/no/secret}": "/there/is/no/secret",
 	} {
-		config, err := parseConfig("config.yaml", []byte(text))
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config, err := parseConfig(path, []byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

@@ -1,0 +1,91 @@
+package auth
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const signerKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEbJ2TrMYTuhwyo8nEpMNyA3GJDNJrPOLjKDEjkvmz\n"
+
+// TestDemandFor: the first rule for a Repository, however its URL is written.
+func TestDemandFor(t *testing.T) {
+	rules := []Demand{
+		{Repositories: []string{"default/free"}, Mode: DemandNone},
+		{URL: "git.example.com/Team/*", Mode: "HEAD"},
+		{URL: "https://*.example.org", Repositories: []string{"edge/*", "*/site"}, Mode: "Tag"},
+		{URL: "/srv/git", Mode: "HEAD"},
+		{URL: "*", Repositories: []string{"all/*"}, Mode: "TagAndHEAD"},
+	}
+	for _, c := range []struct {
+		repository, url string
+		want            int // -1 = none
+	}{
+		{"default/x", "https://git.example.com/team/x", 1}, {"default/x", "https://git.example.com/TEAM/x.git", 1}, {"default/x", "http://GIT.example.com:8080/team/x", 1},
+		{"default/x", "ssh://git@git.example.com:2222/team/x", 1}, {"default/x", "git@git.example.com:team/x.git", 1}, {"default/x", "ssh://git@git.example.com/~/team/x", 1},
+		{"default/x", "ssh://git@git.example.com/~git/team/x", 1}, {"default/x", "https://git.example.com//team/./x", 1}, {"default/x", "https://git.example.com./team/x", 1},
+		{"default/x", "https://git.example.com/%74eam/x", 1}, {"default/x", "https://ann:pw@git.example.com/team/x/y", 1},
+		{"default/x", "https://git.example.com/team", -1}, {"default/x", "https://git.example.com/other/x", -1}, {"default/x", "https://xgit.example.com/team/x", -1},
+		{"default/free", "https://git.example.com/team/x", -1}, {"default2/free", "https://git.example.com/team/x", 1},
+		{"edge/a", "https://a.example.org/x", 2}, {"other/site", "https://a.example.org/x", 2}, {"other/a", "https://a.example.org/x", -1}, {"edge/a", "https://example.org/x", -1},
+		{"default/x", "file:///srv/git/x", 3}, {"default/x", "/srv/git/x", 3}, {"default/x", "/srv/gitx/x", -1},
+		{"all/x", "https://anything/x", 4}, {"all/x", "nonsense", 4}, {"all/x", "https://git.example.com/team/x", 1}, {"default/x", "nonsense", -1}, {"default/x", "/", -1}, {"default/x", "", -1},
+	} {
+		namespace, name, _ := strings.Cut(c.repository, "/")
+		got := -1
+		if d := DemandFor(rules, namespace, name, c.url); d != nil {
+			got = slices.IndexFunc(rules, func(r Demand) bool { return r.Name() == d.Name() })
+		}
+		if got != c.want {
+			t.Errorf("%s %s: rule %d, want %d", c.repository, c.url, got, c.want)
+		}
+	}
+}
+
+// TestDemandCheck refuses what would ask for nothing, or can never be met.
+func TestDemandCheck(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := file("good", signerKey, 0o644)
+	for name, c := range map[string]struct {
+		rule Demand
+		want string
+	}{
+		"file":           {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": good}}, ""},
+		"value":          {Demand{URL: "git.example.com", Mode: "TagAndHEAD", Values: map[string]string{"allowed_signers": "ops@example.com " + signerKey}}, ""},
+		"off":            {Demand{Repositories: []string{"default/free"}, Mode: "none"}, ""},
+		"no mode":        {Demand{URL: "*", Files: map[string]string{"a.sshpub": good}}, `mode: "" is none of HEAD, Tag, TagAndHEAD and none`},
+		"unknown mode":   {Demand{URL: "*", Mode: "Heads", Files: map[string]string{"a.sshpub": good}}, `mode: "Heads"`},
+		"no keys":        {Demand{URL: "*", Mode: "HEAD"}, "no keys"},
+		"empty keys":     {Demand{URL: "*", Mode: "HEAD", Values: map[string]string{"a.sshpub": "# none"}}, "no keys"},
+		"unread keys":    {Demand{URL: "*", Mode: "HEAD", Values: map[string]string{"a.sshpub": "x"}}, "keys in a.sshpub: line 1"},
+		"no file":        {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": dir + "/none"}}, "key a.sshpub"},
+		"open file":      {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": file("open", signerKey, 0o666)}}, "key a.sshpub"},
+		"other name":     {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.pub": good}}, `key "a.pub"`},
+		"twice":          {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": good}, Values: map[string]string{"a.sshpub": signerKey}}, "as value and as file"},
+		"off with keys":  {Demand{URL: "*", Mode: "none", Files: map[string]string{"a.sshpub": good}}, "the mode none"},
+		"password":       {Demand{URL: "https://a:b@git.example.com", Mode: "none"}, "user or a password"},
+		"bad url":        {Demand{URL: "ftp://git.example.com/x", Mode: "none"}, "scheme"},
+		"bad repository": {Demand{Repositories: []string{"site"}, Mode: "none"}, `"site" is no pattern`},
+		"bad pattern":    {Demand{Repositories: []string{"a/["}, Mode: "none"}, "is no pattern"},
+	} {
+		err := c.rule.Check()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if got := DemandFor([]Demand{{URL: "*", Mode: "HEAD", Files: map[string]string{"b.sshpub": "/b", "a.sshpub": "/a"}}}, "n", "x", "").Paths(); !slices.Equal(got, []string{"/a", "/b"}) {
+		t.Errorf("files %q", got)
+	}
+}

@@ -1,0 +1,234 @@
+package repos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+	"limpet/sync/auth"
+	"limpet/sync/workers"
+)
+
+// signingKey makes a key of ssh.
+func signingKey(t *testing.T) (file, public string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "key")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", file).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v\n%s", err, out)
+	}
+	data, err := os.ReadFile(file + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, string(data)
+}
+
+// signHead puts a signed commit in the place of the newest.
+func (r *rig) signHead(key string) string {
+	r.t.Helper()
+	id := r.repo.Git(r.t, "-c", "gpg.format=ssh", "-c", "user.signingKey="+key, "commit-tree", "-S", "-m", "signed", "HEAD^{tree}", "-p", "HEAD")
+	r.repo.Git(r.t, "update-ref", "refs/heads/"+apitest.Branch, id)
+	return id
+}
+
+// keyring is a place of keys.
+type keyring struct{ files atomic.Pointer[auth.Trust] }
+
+func (k *keyring) set(public ...string) {
+	k.files.Store(&auth.Trust{Files: map[string][]byte{"a.sshpub": []byte(strings.Join(public, ""))}, Place: "the test"})
+}
+
+func (k *keyring) find(context.Context, auth.Lookup) (*auth.Trust, error) { return k.files.Load(), nil }
+
+// queued takes the reasons of the pulls that were asked for.
+func (r *rig) queued() (reasons []string) {
+	for {
+		select {
+		case e := <-r.events:
+			if why, is := strings.CutPrefix(e.Text, "pull queued: "); is {
+				reasons = append(reasons, why)
+			}
+		default:
+			return reasons
+		}
+	}
+}
+
+// lookMeter is a Meter that counts looks.
+type lookMeter struct {
+	nobody
+	looks atomic.Int64
+}
+
+func (c *lookMeter) Worked(time.Duration) { c.looks.Add(1) }
+
+// looks lets the controller look n times, each as if the interval were over, and returns
+// the pulls that it asks for. Those have ended, and it has looked at what came of them.
+func (r *rig) looks(looked *lookMeter, n int) (reasons []string) {
+	r.t.Helper()
+	for range n {
+		r.ahead.Add(int64(2 * time.Minute))
+		for under := true; under; {
+			for range 2 { // the first may have begun before
+				before := looked.looks.Load()
+				r.controller.Wake(r.namespace, "site")
+				eventually(r.t, "a look", func() bool { return looked.looks.Load() > before })
+			}
+			under = r.busy()
+			eventually(r.t, "no pull under way", func() bool { return !r.busy() })
+		}
+		reasons = append(reasons, r.queued()...)
+	}
+	return reasons
+}
+
+// busy says that a pull is asked for or under way.
+func (r *rig) busy() bool {
+	r.t.Helper()
+	list, err := r.client.Resource(api.Jobs).Namespace(r.namespace).List(r.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	repo, _ := r.get()
+	return len(list.Items) > 0 || repo.Status.Sync.State == api.StatePending || repo.Status.Sync.State == api.StateWorking
+}
+
+// TestOtherKeysElsewhere: two agents with different keys on one API. One looks after the
+// Repository, the other runs the pulls. The first asks once for a pull, also when it is
+// started anew; it judges by itself what the other has pulled, and what one of them
+// refuses stays refused.
+func TestOtherKeysElsewhere(t *testing.T) {
+	t.Parallel()
+	key1, public1 := signingKey(t)
+	key2, public2 := signingKey(t)
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			var mine, theirs keyring
+			var looked lookMeter
+			mine.set(public1)
+			theirs.set(public1, public2)
+			r := newRig(t, server, func(r *rig, o *Options) {
+				r.trust = theirs.find
+				o.Meter = &looked
+				o.Trust, o.Judged = trusting{workers.NewSigners(mine.find, nil, nil), r}, r.store
+			})
+			verdict := func() (api.Condition, api.Verdict) {
+				repo, _ := r.get()
+				return condition(repo, api.ConditionVerified), api.VerdictOf(repo.Status.Conditions)
+			}
+			r.repo.Add(t, "a.json")
+			first := r.signHead(key1)
+			r.create(nil, nil)
+			r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"HEAD"}}}`, api.AnnoGitVerify))
+			r.pulls()
+			r.later(0)
+			r.pulled(first)
+			if c, v := verdict(); c.Status != "True" || v.Object != first {
+				t.Errorf("the first pull: %+v", c)
+			}
+			if got := r.looks(&looked, 4); len(got) != 1 || got[0] != "first pull" { // that was asked for with the keys of now
+				t.Errorf("asked for pulls %q", got)
+			}
+			r.controller.Begin() // as if it were started anew
+			if got := r.looks(&looked, 3); len(got) > 1 || len(got) == 1 && got[0] != "the last pull was lost" {
+				t.Errorf("asked again for pulls %q", got)
+			}
+			if c, _ := verdict(); c.Status != "True" {
+				t.Errorf("afterwards: %+v", c)
+			}
+
+			// Signed by a key that only the other one trusts.
+			second := r.signHead(key2)
+			if got := r.looks(&looked, 1); len(got) != 1 || !strings.HasPrefix(got[0], "new commit") {
+				t.Errorf("asked for pulls %q", got)
+			}
+			r.pulled(second)
+			if got := r.looks(&looked, 3); len(got) != 0 {
+				t.Errorf("asked for pulls %q", got)
+			}
+			c, v := verdict()
+			if c.Status != "False" || c.Reason != "UnknownKey" || v.Object != second {
+				t.Errorf("what the other one has pulled: %+v", c)
+			}
+			r.writes.take()
+			if got := r.looks(&looked, 3); len(got) != 0 {
+				t.Errorf("asked for pulls %q", got)
+			}
+			if again, _ := verdict(); again != c {
+				t.Errorf("%+v became %+v", c, again)
+			}
+
+			// Its keys come to this one too.
+			mine.set(public1, public2)
+			if got := r.looks(&looked, 4); len(got) > 1 {
+				t.Errorf("asked for pulls %q", got)
+			}
+			if c, _ := verdict(); c.Status != "True" {
+				t.Errorf("with the same keys: %+v", c)
+			}
+			// And the other one loses all: the next pull refuses, and this one does not take that back.
+			theirs.set(public1)
+			third := r.signHead(key2)
+			r.looks(&looked, 4)
+			if c, v := verdict(); c.Status != "False" || v.Object != third {
+				t.Errorf("refused by the other one: %+v", c)
+			}
+			if repo, _ := r.get(); repo.Status.Sync.LastRef != second {
+				t.Errorf("pulled %s", repo.Status.Sync.LastRef)
+			}
+		})
+	}
+}
+
+// TestAskedAnew: an annotation about signatures counts at once, not at the next interval.
+func TestAskedAnew(t *testing.T) {
+	t.Parallel()
+	key, public := signingKey(t)
+	var keys keyring
+	keys.set(public)
+	r := newRig(t, "embedded", func(r *rig, o *Options) {
+		r.trust = keys.find
+		o.Trust, o.Judged = trusting{workers.NewSigners(keys.find, nil, nil), r}, r.store
+	})
+	r.repo.Add(t, "a.json")
+	signed := r.signHead(key)
+	r.create(map[string]any{"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}, nil)
+	r.pulls()
+	r.later(0)
+	r.pulled(signed)
+	told := func(name, value, status, reason string) {
+		t.Helper()
+		text := fmt.Sprintf("%q", value)
+		if value == "" {
+			text = "null"
+		}
+		r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, name, text)) // no time passes
+		r.until(name+" "+value, func(repo api.Repository) bool {
+			c := condition(repo, api.ConditionVerified)
+			return c.Status == status && c.Reason == reason && repo.Status.Sync.State != api.StatePending && repo.Status.Sync.State != api.StateWorking
+		})
+	}
+	told(api.AnnoGitVerify, "HEAD", "True", "Verified")
+	told(api.AnnoGitVerify, "Tag", "False", "WrongMode")
+	told(api.AnnoGitVerify, "HEAD", "True", "Verified")
+	told(api.AnnoGitVerifyPrincipals, "boss@example.com", "False", "Principal")
+	told(api.AnnoGitVerifyPrincipals, "", "True", "Verified")
+	told(api.AnnoGitVerify, "", "", "")
+	// Nobody looks while it is written; the next process sees that it was never judged.
+	r.controller.Begin()
+	told(api.AnnoGitVerify, "HEAD", "True", "Verified")
+	if got, err := r.store.Fact(t.Context(), JudgedKey(Key{r.namespace, "site"})); err != nil || !strings.Contains(string(got), `"trust":`) {
+		t.Errorf("kept %s, %v", got, err)
+	}
+}
