@@ -22,6 +22,8 @@ var (
 	// errTaken says that somebody else has the job or that it has changed into
 	// one that is not to be claimed.
 	errTaken = errors.New("job is taken")
+	// errOccupied says that somebody else has claimed another job of the repository.
+	errOccupied = errors.New("repository is occupied")
 	// errBusy says that the job has changed under every try.
 	errBusy = errors.New("job changes too often to be claimed")
 	// errArrived says that an earlier request of this agent has claimed the job.
@@ -39,11 +41,12 @@ var (
 //
 // doomed says that the job is claimed only to be failed: a restart must not run
 // it. free says whether a job that had to be read again may still be claimed.
-// It returns errTaken when it may not, and errBusy after too many conflicts.
+// It returns errTaken when it may not, errOccupied when another agent has come to the
+// repository since the job was read, and errBusy after too many conflicts.
 func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, doomed bool, free func(*unstructured.Unstructured) bool) (*held, error) {
 	a := aboutOf(job)
 	k := state.Claim{UID: a.uid, Namespace: a.Namespace, Name: a.Name, Repository: a.repository, Action: a.action,
-		ResourceVersion: job.GetResourceVersion(), Token: c.host.token(), Attempt: a.attempt, Phase: state.PhaseIntent, Created: c.host.now().wall, Doomed: doomed}
+		ResourceVersion: job.GetResourceVersion(), Token: tokenOf(c.o.self, c.host.token()), Attempt: a.attempt, Phase: state.PhaseIntent, Created: c.host.now().wall, Doomed: doomed}
 	if before, ok := c.rested(a.uid); ok {
 		k.Mark = before.Mark
 	}
@@ -68,6 +71,11 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		}
 		if err != nil {
 			return nil, c.abandon(ctx, k, err)
+		}
+		if try == 1 && !open && !claimed(job) {
+			if err := c.overtaken(job); err != nil {
+				return nil, c.abandon(ctx, k, err)
+			}
 		}
 		next := job.DeepCopy()
 		setClaim(next, millis, k.Token)
@@ -103,6 +111,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		}
 		if apierrors.IsNotFound(err) || err == nil && (claimed(job) || string(job.GetUID()) != a.uid) {
 			c.rivalry.lose(took)
+			c.crew.lose(time.Now())
 		}
 		switch {
 		case err == nil && owned(job, k.UID, k.Token):
@@ -119,6 +128,19 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 		c.unsettle(k, result{})
 		return nil, err
 	}
+}
+
+// overtaken returns an error when the watch has shown another claim since the job
+// was read, on the job or on its repository: then a request would be in vain.
+func (c *Controller) overtaken(job *unstructured.Unstructured) error {
+	seen, ok := c.jobs.Get(job.GetNamespace(), job.GetName())
+	switch {
+	case ok && seen.GetUID() == job.GetUID() && claimed(seen):
+		return errTaken
+	case c.occupied(laneOf(job)) > 0 && cancelReason(job) == "":
+		return errOccupied
+	}
+	return nil
 }
 
 // certain says that an error came from the server and that nothing was written.

@@ -1,73 +1,51 @@
 package jobs
 
 import (
-	"math"
 	"sync"
 	"time"
 )
 
-// Agents do not know how many they are. When a single job comes while many of
-// them have nothing to do, all see it within the same millisecond, and all but
-// one would send a claim for nothing. So an agent that has lost races hesitates:
-// it waits a part of its window, looks at the watch and at the job again, and
-// claims only what is still free. An agent that has lost none waits for nothing.
+// An agent leaves a repository to those before it (crew.go) for head starts. A
+// head start has to be longer than it takes the first of them to claim and the
+// others to see it, or claims cross; and not much longer, because it is what a job
+// waits for when the first agent does not come.
 //
-// The part is fixed by a hash of agent and job, so that each job has an order of
-// its own among the agents. It is shaped so that few go early, whatever their
-// number: of n agents, those that wait less than x windows (0 <= x <= 1) are
-// n (rivals^x - 1) / (rivals - 1) on the average. The first goes where this is
-// about 1, and the density there is about ln(rivals) x 2 per window or less for
-// every n from 2 to rivals. A claim that is under way is seen by the others
-// after d, about two round trips, so with a window w some 11 d/w of them go in
-// vain: it depends on the window and the distance, but not on the number.
-//
-// The window is found by trying. A lost race doubles it, a won one halves it, and
-// nothing else changes it. Over many claims doublings and halvings balance: each
-// claim has one winner, so there is about one loser to each claim, as long as
-// the window that this needs, about 11 d, is below maxWindow. In fact there are
-// fewer: an agent that wins soon waits for nothing any more, is before all others
-// as long as it has a driver free, and costs neither time nor conflicts.
-//
-// A race is lost when a claim was sent and the job was found to be taken or gone.
-// Who saw that before sending has lost nothing, and who conflicts with another
-// writer of a job that is still free has not met a rival.
+// How long that is depends on the network and on how busy the hosts are, so it is
+// found by trying: a claim that comes too late or has to be given back, and one of
+// an agent that was passed over a moment ago although it is alive, double the head
+// start; each claim that is won takes a small part off. Over many claims the two
+// balance where about one claim in 180 is early, unless the shortest head start is
+// enough already.
 
 const (
-	// rivals is the number of agents up to which the shape holds its promise.
-	rivals = 256
-	// maxWindow bounds how long a job waits for agents that are all polite.
-	maxWindow = 2 * time.Second
-	// firstWindow is how many times as long as the lost request itself the first
-	// window is.
-	firstWindow = 4
-	// minWindow is the shortest window: below it waiting costs more than a
-	// conflict.
-	minWindow = 10 * time.Millisecond
+	// firstHead is the head start of an agent that knows nothing yet. It is about
+	// what the slowest of a hundred claims takes here, from POST to claim.
+	firstHead = 50 * time.Millisecond
+	// minHead is the shortest head start: below it a job would gain nothing.
+	minHead = 25 * time.Millisecond
+	// maxHead bounds how long a job waits for an agent that does not come.
+	maxHead = time.Second
+	// headPerRequest is how many times as long as the lost request itself a head
+	// start is at least.
+	headPerRequest = 4
+	// headShare is one in how many parts of the head start a won claim takes off.
+	headShare = 256
 )
 
 // rivalry is what an agent has learned of others that want the same jobs.
 type rivalry struct {
-	agent string
-
 	mu        sync.Mutex // guards the fields below
-	window    time.Duration
+	now       time.Duration
 	won, lost int // races
 }
 
-// hesitation returns how long to wait before a job is claimed.
-func (r *rivalry) hesitation(uid string) time.Duration {
+func newRivalry() *rivalry { return &rivalry{now: firstHead} }
+
+// head returns the head start.
+func (r *rivalry) head() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.window == 0 {
-		return 0
-	}
-	return time.Duration(float64(r.window) * part(r.agent, uid))
-}
-
-// part is between 0 and 1; see above for its distribution.
-func part(agent, uid string) float64 {
-	u := float64(hashOf(agent, uid)>>11) / (1 << 53)
-	return math.Log1p(u*(rivals-1)) / math.Log(rivals)
+	return r.now
 }
 
 // win notes a claim that was written.
@@ -75,9 +53,7 @@ func (r *rivalry) win() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.won++
-	if r.window /= 2; r.window < minWindow {
-		r.window = 0
-	}
+	r.now = max(r.now-r.now/headShare, minHead)
 }
 
 // lose notes a claim that was sent and came too late; it took that long.
@@ -85,7 +61,15 @@ func (r *rivalry) lose(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost++
-	r.window = min(max(2*r.window, firstWindow*took, minWindow), maxWindow)
+	r.now = min(max(2*r.now, headPerRequest*took), maxHead)
+}
+
+// early notes a claim that was made before its time: an own one that had to be
+// given back, or one of another agent that has not waited long enough.
+func (r *rivalry) early() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = min(2*r.now, maxHead)
 }
 
 // races returns how many claims were won and lost.

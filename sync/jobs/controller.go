@@ -8,7 +8,7 @@
 //	queue.go     one name once, one job per repository at a time, by priority (priority.go), turn and age (order.go)
 //	gate.go      nothing new goes out while the agent drains (drain.go)
 //	driver.go    a driver reads the job again and judges whether it is for this agent (eligible.go)
-//	contention.go  who has lost races for jobs hesitates before the next
+//	crew.go      in which order agents claim at a repository; contention.go says how long each waits for the one before
 //	claim.go     intent kept in the state file, labels written, claim kept
 //	exclude.go   who finds another agent at work on the repository gives way (neighbours.go)
 //	held.go      a job under our claim: write.go writes it, keep.go renews its lease (lease.go)
@@ -102,6 +102,7 @@ type Controller struct {
 	trims    trimmer
 
 	neighbours *neighbours
+	crew       *crew
 	rivalry    *rivalry
 	again      chan struct{}  // holds one token when the list has to be looked at before its time
 	ending     sync.WaitGroup // claims of completed jobs that are being forgotten
@@ -130,7 +131,7 @@ func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers [
 		return nil, err
 	}
 	// Two hosts may have one name: copied images do, and agents side by side.
-	o.self = o.Agent + " " + rand.Text()
+	o.self = rand.Text()[:12]
 	t := o.terms()
 	k := newController(wire{client: c, timeout: t.callTimeout()}, wire{client: c.Lease(), timeout: t.callTimeout()}, c.Clock(), jobs, repos, store, o)
 	k.await = c.Await
@@ -157,7 +158,7 @@ func newController(s, renewals server, clock serverClock, jobs, repos lister, st
 	c := &Controller{o: o, terms: o.terms(), log: o.Logger, server: s, renewals: renewals, clock: clock, host: machine{}, jobs: jobs, repos: repos, store: store,
 		await: context.Cause, workers: map[string]Worker{}, queue: queue, live: newScribe(), trims: newTrimmer(),
 		running: map[string]*held{}, unsettled: map[string]unsettled{}, resting: map[string]respite{}, told: map[string]struct{}{},
-		rivalry: &rivalry{agent: o.self}, again: make(chan struct{}, 1)}
+		crew: newCrew(o.self), rivalry: newRivalry(), again: make(chan struct{}, 1)}
 	c.neighbours = newNeighbours(c.isOwnClaim)
 	return c
 }

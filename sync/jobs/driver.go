@@ -35,8 +35,11 @@ func (c *Controller) drive(ctx context.Context) {
 		}
 		v := c.process(ctx, k, l)
 		c.queue.done(k, v)
-		if v.rest > 0 && c.occupied(l) == 0 {
+		if v.rest > 0 && !v.hesitate && c.occupied(l) == 0 {
 			c.queue.free(l) // the neighbour's end was shown before the lane began to rest
+		}
+		if v.bar > 0 {
+			c.crew.leave(l)
 		}
 		c.driedUp()
 	}
@@ -52,8 +55,8 @@ func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
 		if rest := c.occupied(l); rest > 0 && !c.unwanted(k) {
 			return verdict{again: true, rest: rest, calm: true}
 		}
-		if d := c.hesitation(k); d > 0 {
-			return verdict{again: true, bar: d, hesitate: true, calm: true}
+		if rest := c.crew.hesitation(l, time.Now(), c.rivalry.head()); rest > 0 {
+			return verdict{again: true, rest: rest, hesitate: true, calm: true}
 		}
 	}
 	job, err := c.server.job(ctx, k)
@@ -123,20 +126,6 @@ func (c *Controller) unwanted(k key) bool {
 	return ok && cancelReason(seen) != ""
 }
 
-// hesitation returns how long to leave a job to other agents: nothing when there
-// is other work that this agent could do instead, because then agents are not
-// all after the same job.
-func (c *Controller) hesitation(k key) time.Duration {
-	if c.queue.hesitated(k) || !c.queue.idle() {
-		return 0
-	}
-	seen, ok := c.jobs.Get(k.Namespace, k.Name)
-	if !ok {
-		return 0
-	}
-	return c.rivalry.hesitation(string(seen.GetUID()))
-}
-
 // asked is how long the server wants to be left alone, and up to a tenth more:
 // agents that were told the same must not come back together.
 func (c *Controller) asked(err error) time.Duration {
@@ -200,6 +189,8 @@ func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) v
 	switch {
 	case errors.Is(err, errTaken):
 		return verdict{}
+	case errors.Is(err, errOccupied): // it may be free again by now
+		return verdict{again: true, rest: c.occupied(laneOf(job)), calm: true}
 	case errors.Is(err, errArrived):
 		return verdict{again: true, urgent: true}
 	case errors.Is(err, errBusy):

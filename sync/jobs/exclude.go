@@ -215,6 +215,7 @@ func (c *Controller) listedRival(ctx context.Context, l lane) (*rival, error) {
 // no attempt. The lane rests until the neighbour is done; where both may have
 // given way the job rests for a while too, each time another one.
 func (c *Controller) yield(h *held, to *rival) verdict {
+	c.rivalry.early()
 	var bar time.Duration
 	if to.listed {
 		bar = time.Duration(hashOf(c.o.Agent, h.token) % uint64(giveWay))

@@ -1,19 +1,20 @@
 package jobs
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 )
 
 // A fleet is many agents on one modelled API: a simulation of events. The queue,
-// the order in it, the hesitation, the terms of the lease and the backoff are
-// those of the room; workers, informers and connections are numbers. An agent
-// that learns of a job but would not act before it sees the claim of another is
-// not woken: its share of the traffic is computed.
+// the order in it, the order of the agents, the head starts, the terms of the lease
+// and the backoff are those of the room; workers, informers and connections are
+// numbers. The agents of a group have one picture of each other, that of the last
+// one to hear. An agent that learns of a job but would not act before it sees the
+// claim of another is not woken: its share of the traffic is computed.
 
 // fleetPlan is what is simulated.
 type fleetPlan struct {
@@ -54,7 +55,6 @@ type fleetJob struct {
 	deleted, forgot   time.Duration // the same of the removal
 	owner             int
 	waiting           turns
-	beyond            bool          // there may be agents beyond the horizon
 	seenFrom, seenTil time.Duration // of the job itself
 }
 
@@ -78,15 +78,14 @@ func (r *turns) Pop() any {
 
 type fleetAgent struct {
 	group   int
+	name    string
 	free    int // drivers
-	rivalry rivalry
+	rivalry *rivalry
+	alone   mate // itself, while nobody knows it
+	asked   int  // crew.asked
 	queue   *queue
 	refills int
 	wake    time.Duration // when it looks at its queue again by itself
-
-	prefix  uint64        // hash of its name
-	bound   float64       // of the hashes that are below the horizon
-	boundOf time.Duration // with this window
 }
 
 type fleet struct {
@@ -101,10 +100,12 @@ type fleet struct {
 
 	members   [][]int // agents by group
 	all       []fleetAgent
-	jobs      map[string]*fleetJob // by name
-	busy      map[int]*fleetJob    // by repository; the one that is claimed, if any is
-	resting   map[int][]int        // agents that let a repository rest, by repository
-	backlog   [][]*fleetJob        // by group; jobs that were there before the agents
+	jobs      map[string]*fleetJob          // by name
+	busy      map[int]*fleetJob             // by repository; the one that is claimed, if any is
+	resting   map[int][]int                 // agents that let a repository rest, by repository
+	crews     []*crew                       // by group
+	turns     map[int]map[int]time.Duration // when agents may claim at a repository that they leave to others, by repository
+	backlog   [][]*fleetJob                 // by group; jobs that were there before the agents
 	posted    int
 	refused   int // posts while the repository had a live job
 	taken     int
@@ -143,19 +144,19 @@ func (e *events) Pop() any {
 
 func newFleet(p fleetPlan, api *fleetAPI) *fleet {
 	f := &fleet{fleetPlan: p, api: api, random: rand.New(rand.NewPCG(p.seed, 1)), base: time.Unix(1_790_000_000, 0),
-		jobs: map[string]*fleetJob{}, busy: map[int]*fleetJob{}, resting: map[int][]int{}, members: make([][]int, p.groups), backlog: make([][]*fleetJob, p.groups)}
+		jobs: map[string]*fleetJob{}, busy: map[int]*fleetJob{}, resting: map[int][]int{}, turns: map[int]map[int]time.Duration{}, members: make([][]int, p.groups), backlog: make([][]*fleetJob, p.groups)}
+	for range p.groups {
+		c := newCrew("")
+		delete(c.mates, "")
+		f.crews = append(f.crews, c)
+	}
 	f.all = make([]fleetAgent, p.agents)
 	for i := range f.all {
 		a := &f.all[i]
 		name := fmt.Sprint("agent-", i)
-		a.group, a.free, a.rivalry.agent = i%p.groups, p.drivers, name
+		a.group, a.name, a.free, a.rivalry, a.alone = i%p.groups, name, p.drivers, newRivalry(), mate{name: name}
 		a.queue = newQueue(queueLimit)
 		a.queue.favour = func(l lane) uint64 { return favour(name, l) }
-		a.prefix = 14695981039346656037
-		for n := range len(name) {
-			a.prefix = (a.prefix ^ uint64(name[n])) * fnvPrime
-		}
-		a.prefix *= fnvPrime
 		f.members[a.group] = append(f.members[a.group], i)
 	}
 	return f
@@ -281,73 +282,98 @@ func (f *fleet) tellRepository(group int) {
 	f.api.publish(f.now, matching, filtered, foreign, repositorySize*f.api.EventBytes)
 }
 
-// horizon is how far ahead contend looks at first: few agents would act so
-// early, and the first of them takes the job as a rule.
-const horizon = 300 * time.Millisecond
-
 // contend works out when each agent of the group would act on a new job, and
 // wakes them in that order.
 func (f *fleet) contend(j *fleetJob) {
-	j.waiting = f.turns(j, 0, horizon)
-	j.beyond = true
+	spread := float64(j.seenTil - j.seenFrom)
+	for i, wait := range f.waits(j) {
+		j.waiting = append(j.waiting, turnAt{j.seenFrom + time.Duration(spread*f.random.Float64()) + wait, f.members[j.group][i]})
+	}
+	heap.Init(&j.waiting)
 	f.wakeNext(j)
 }
 
-// turns returns the agents whose hesitation is at least from and below to.
-func (f *fleet) turns(j *fleetJob, from, to time.Duration) turns {
-	var out turns
-	spread := float64(j.seenTil - j.seenFrom)
-	for _, i := range f.members[j.group] {
-		a := &f.all[i]
-		wait := time.Duration(0)
-		if a.free > 0 && !a.queue.ready(f.time()) {
-			if from == 0 && !a.earlier(j.uid, to) {
-				continue
-			}
-			wait = a.rivalry.hesitation(j.uid)
-		}
-		if wait >= from && (to == 0 || wait < to) {
-			out = append(out, turnAt{j.seenFrom + time.Duration(spread*f.random.Float64()) + wait, i})
-		}
+// waits returns how long each member of a group leaves a job to others: what
+// crew.hesitation says, for all of them at once.
+func (f *fleet) waits(j *fleetJob) []time.Duration {
+	c, now, l := f.crews[j.group], f.time(), j.lane()
+	type rank struct {
+		class  class
+		favour uint64
 	}
-	heap.Init(&out)
+	compare := func(x, y rank) int {
+		return cmp.Or(cmp.Compare(x.class, y.class), -cmp.Compare(x.favour, y.favour))
+	}
+	var known []rank
+	own := make([]rank, len(f.members[j.group]))
+	head := f.all[f.members[j.group][0]].rivalry.head()
+	for n, i := range f.members[j.group] {
+		a := &f.all[i]
+		by := a.queue.favour(l)
+		if m := c.mates[a.name]; m != nil {
+			known = append(known, rank{m.class(now, head), by})
+		}
+		own[n] = rank{f.mate(i).class(now, head), by}
+	}
+	slices.SortFunc(known, compare)
+	out := make([]time.Duration, len(own))
+	for n, i := range f.members[j.group] {
+		k, _ := slices.BinarySearchFunc(known, own[n], compare)
+		out[n] = f.behind(i, k)
+	}
 	return out
 }
 
-// earlier is hesitation(uid) < limit, without the logarithm and with the half of
-// the hash that is the agent's own kept: it is asked ten thousand times a job.
-func (a *fleetAgent) earlier(uid string, limit time.Duration) bool {
-	w := a.rivalry.window
-	if w == 0 || limit == 0 {
-		return true
+// mate is how an agent sees itself when it is asked whether it would claim.
+func (f *fleet) mate(i int) *mate {
+	a := &f.all[i]
+	if m := f.crews[a.group].mates[a.name]; m != nil {
+		return m.atWork()
 	}
-	if w != a.boundOf {
-		a.boundOf = w
-		a.bound = math.Expm1(float64(limit)/float64(w)*math.Log(rivals)) / (rivals - 1)
-	}
-	h := a.prefix
-	for n := range len(uid) {
-		h = (h ^ uint64(uid[n])) * fnvPrime
-	}
-	return float64(mix(h*fnvPrime)>>11)/(1<<53) < a.bound
+	a.asked++
+	self := a.alone.atWork()
+	self.shy(a.asked, f.time())
+	return self
 }
 
-const fnvPrime = 1099511628211
+// hesitation is crew.hesitation.
+func (f *fleet) hesitation(i int, j *fleetJob) time.Duration {
+	if turn, ok := f.turns[j.repo][i]; ok {
+		return turn - f.now
+	}
+	k, self, head, now := 0, f.mate(i), f.all[i].rivalry.head(), f.time()
+	for _, m := range f.crews[j.group].mates {
+		if m.name != self.name && m.before(self, j.lane(), now, head) {
+			k++
+		}
+	}
+	wait := f.behind(i, k)
+	f.turn(i, j, f.now+wait)
+	return wait
+}
 
-// mix is the second half of hashOf.
-func mix(x uint64) uint64 {
-	x = (x ^ x>>33) * 0xff51afd7ed558ccd
-	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
+// behind is how long an agent waits that has k others before it.
+func (f *fleet) behind(i, k int) time.Duration {
+	a := &f.all[i]
+	wait := behind(k, a.rivalry.head())
+	if wait > 0 && f.crews[a.group].mates[a.name] == nil {
+		wait += a.alone.apart(a.asked, a.rivalry.head())
+	}
+	return wait
+}
+
+// turn notes when an agent may claim at a repository.
+func (f *fleet) turn(i int, j *fleetJob, at time.Duration) {
+	if f.turns[j.repo] == nil {
+		f.turns[j.repo] = map[int]time.Duration{}
+	}
+	f.turns[j.repo][i] = at
 }
 
 // wakeNext wakes the agent that would act next, unless it would see the claim.
 func (f *fleet) wakeNext(j *fleetJob) {
-	if len(j.waiting) == 0 && j.beyond && j.claimed == 0 {
-		j.waiting, j.beyond = f.turns(j, horizon, 0), false
-	}
 	if len(j.waiting) == 0 || j.claimed > 0 && j.waiting[0].at >= j.seen {
-		j.waiting, j.beyond = nil, false
+		j.waiting = nil
 		return
 	}
 	f.at(j.waiting[0].at, func() {
@@ -357,9 +383,7 @@ func (f *fleet) wakeNext(j *fleetJob) {
 		next := heap.Pop(&j.waiting).(turnAt)
 		if a := &f.all[next.agent]; !f.knows(j) {
 			a.queue.add(j.key, j.lane(), false, unranked)
-			if s := a.queue.slots[j.key]; s != nil && s.place == waiting {
-				s.hesitated = true
-			}
+			f.turn(next.agent, j, f.now)
 			f.serve(next.agent)
 		}
 		f.wakeNext(j)
@@ -401,7 +425,6 @@ func (f *fleet) back(i int, j *fleetJob, v verdict) {
 
 // look is what a driver does with a name: see driver.go.
 func (f *fleet) look(i int, j *fleetJob) {
-	a := &f.all[i]
 	if f.knows(j) {
 		f.back(i, j, verdict{})
 		return
@@ -411,11 +434,9 @@ func (f *fleet) look(i int, j *fleetJob) {
 		f.back(i, j, verdict{again: true, rest: DefaultInterval})
 		return
 	}
-	if s := a.queue.slots[j.key]; !s.hesitated && !a.queue.ready(f.time()) {
-		if wait := a.rivalry.hesitation(j.uid); wait > 0 {
-			f.back(i, j, verdict{again: true, bar: wait, hesitate: true})
-			return
-		}
+	if wait := f.hesitation(i, j); wait > 0 {
+		f.back(i, j, verdict{again: true, rest: wait})
+		return
 	}
 	acts, answered := f.api.read(f.now, "GET jobs")
 	f.at(acts, func() {
@@ -442,6 +463,9 @@ func (f *fleet) claim(i int, j *fleetJob) {
 			f.lost++
 			f.at(answered, func() {
 				a.rivalry.lose(f.now - sent)
+				if a.alone.seats == 0 {
+					a.alone.miss(f.time())
+				}
 				_, again := f.api.read(f.now, "GET jobs")
 				f.at(again, func() { f.back(i, j, verdict{}) })
 			})
@@ -453,6 +477,15 @@ func (f *fleet) claim(i int, j *fleetJob) {
 			f.busy[j.repo] = j
 		}
 		_, j.seen = f.tell(j.group)
+		f.at(j.seen, func() {
+			delete(f.turns, j.repo)
+			a.alone.seats = 1
+			if f.crews[j.group].begin(j.uid, a.name, j.lane(), true, f.time(), a.rivalry.head()) {
+				for _, i := range f.members[j.group] {
+					f.all[i].rivalry.early()
+				}
+			}
+		})
 		f.latencies = append(f.latencies, j.claimed-j.posted)
 		f.taken++
 		f.at(answered+f.think, func() {
@@ -469,10 +502,12 @@ func (f *fleet) claim(i int, j *fleetJob) {
 // yield gives a job back whose repository another agent had claimed before.
 func (f *fleet) yield(i int, j, first *fleetJob) {
 	f.yields++
+	f.all[i].rivalry.early()
 	acts, answered := f.api.write(f.now, "PUT jobs", f.api.Put)
 	f.at(acts, func() {
 		j.claimed, j.owner = 0, -1
-		f.tell(j.group)
+		_, seen := f.tell(j.group)
+		f.at(seen, func() { f.crews[j.group].end(j.uid, j.lane(), false, f.time()) })
 		f.at(answered, func() {
 			rest := time.Duration(f.random.Int64N(int64(giveWay)))
 			f.resting[j.repo] = append(f.resting[j.repo], i)
@@ -524,6 +559,7 @@ func (f *fleet) remove(j *fleetJob) {
 	resting := f.resting[j.repo]
 	delete(f.resting, j.repo)
 	f.at(j.forgot, func() {
+		f.crews[j.group].end(j.uid, j.lane(), true, f.time())
 		for _, i := range resting {
 			f.all[i].queue.free(j.lane())
 			f.serve(i)

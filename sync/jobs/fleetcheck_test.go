@@ -20,9 +20,9 @@ type measured struct {
 
 // TestFleetForetells compares the simulated fleet with real agents. The time
 // that an agent itself takes for one step is fitted to the rate of one agent; all
-// else is foretold. What is judged is that the simulation tells few requests
-// from many: real processes that share two processors wait for each other at
-// random, which it knows nothing of.
+// else is foretold. What is judged are the requests, within a quarter: real
+// processes that share two processors wait for each other at random, which it
+// knows nothing of.
 func TestFleetForetells(t *testing.T) {
 	t.Parallel()
 	var real measured
@@ -61,7 +61,7 @@ func TestFleetForetells(t *testing.T) {
 		requests, conflicts := float64(total)/float64(f.done), float64(f.lost)/float64(f.done)
 		t.Logf("%d agents, real and foretold: %.1f and %.1f jobs/s, %.2f and %.2f requests a job, %.3f and %.3f conflicts a job (think %s)",
 			agents, is.Rate, rate(f), is.Requests, requests, is.Conflicts, conflicts, think)
-		if agents > 1 && (requests > 2*is.Requests || requests < is.Requests/2) {
+		if agents > 1 && (requests > 1.25*is.Requests || requests < is.Requests/1.25) {
 			t.Errorf("%d agents: %.2f requests a job foretold, %.2f measured", agents, requests, is.Requests)
 		}
 	}

@@ -53,35 +53,13 @@ func TestFleet(t *testing.T) {
 				last = time.Hour
 			}
 			f.posts(last)
+			known, before := 0, 0
+			f.at(last/2, func() { known, before = f.lost, f.taken })
 			f.run()
 			f.judge(t)
-			t.Logf("an hour at work: %s", f.figures(last))
+			late := float64(f.lost-known) / float64(max(f.taken-before, 1))
+			t.Logf("%s at work: %s; %.3f conflicts a job in the second half", last, f.figures(last), late)
 		})
-	}
-}
-
-// TestFleetHesitates: the shortcut of the simulation is the hesitation of the
-// room.
-func TestFleetHesitates(t *testing.T) {
-	t.Parallel()
-	f := newFleet(fleetPlan{agents: 50, groups: 1, drivers: 1}, newFleetAPI(costs{}, large))
-	early := 0
-	for i := range f.all {
-		a := &f.all[i]
-		for n := range 200 {
-			a.rivalry.window = time.Duration(1+n*i%7) * 100 * time.Millisecond
-			uid := fmt.Sprint("uid-", n)
-			is := a.rivalry.hesitation(uid) < horizon
-			if a.earlier(uid, horizon) != is {
-				t.Fatalf("agent %d, %s, window %s", i, uid, a.rivalry.window)
-			}
-			if is {
-				early++
-			}
-		}
-	}
-	if early < 1000 || early > 9000 {
-		t.Errorf("%d of 10000 are early", early)
 	}
 }
 

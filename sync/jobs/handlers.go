@@ -17,13 +17,6 @@ func (c *Controller) handler() api.Handler {
 	return api.Handler{Add: c.added, Update: c.updated, Delete: c.deleted, Listing: c.listing}
 }
 
-func (c *Controller) listing(on bool) {
-	if on {
-		c.unwatch()
-	}
-	c.neighbours.list(on)
-}
-
 func (c *Controller) added(job *unstructured.Unstructured) {
 	c.seen(job.GetCreationTimestamp().Time)
 	c.watch(job)
@@ -69,15 +62,48 @@ func (c *Controller) restOf(job *unstructured.Unstructured) time.Duration {
 	return c.o.Interval
 }
 
-// meet tells the neighbours of a job; old is how it was before, or nil.
+// listing takes note that a list begins or ends to be shown.
+func (c *Controller) listing(on bool) {
+	if on {
+		c.unwatch()
+	}
+	c.neighbours.list(on)
+	c.crew.list(on)
+}
+
+// meet tells who has a claim, and who has one no more; old is how the job was
+// before, or nil.
 func (c *Controller) meet(old, job *unstructured.Unstructured) {
 	c.restsElsewhere(job)
+	uid, owner, l := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner), laneOf(job)
+	if !claimed(job) {
+		c.crew.end(uid, l, false, time.Now())
+	} else {
+		agent := agentOf(owner)
+		if agent != c.o.self && c.isOwnClaim(uid, owner) {
+			agent = "" // this one before its restart: nobody is to wait for it
+		}
+		if c.crew.begin(uid, agent, l, c.within(job), time.Now(), c.rivalry.head()) {
+			c.rivalry.early()
+		}
+	}
 	if c.neighbours.see(old, job) {
 		c.queue.free(laneOf(job))
 	}
 }
 
+// within says whether this agent takes jobs of that repository and action.
+func (c *Controller) within(job *unstructured.Unstructured) bool {
+	if !c.handles(api.Spec(job, "action")) {
+		return false
+	}
+	l := laneOf(job)
+	repo, ok := c.repos.Get(l.Namespace, l.Repository)
+	return !ok && c.o.Selector.Empty() || ok && c.selected(repo)
+}
+
 func (c *Controller) deleted(job *unstructured.Unstructured) {
+	c.crew.end(api.Meta(job, "uid"), laneOf(job), true, time.Now())
 	if c.neighbours.gone(job) {
 		c.queue.free(laneOf(job))
 	}

@@ -80,20 +80,6 @@ func (i *intake) free(l lane) {
 	i.signal()
 }
 
-// idle says whether a driver that came now would find nothing to do.
-func (i *intake) idle() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return !i.ready(time.Now())
-}
-
-// hesitated says whether a name that was taken has been hesitated about.
-func (i *intake) hesitated(k key) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.queue.hesitated(k)
-}
-
 func (i *intake) done(k key, v verdict) {
 	i.mu.Lock()
 	l := i.pace.left(k)

@@ -68,8 +68,8 @@ type Options struct {
 	Drained bool
 	// Agent is the name of this agent in history.
 	Agent string
-	// self tells this agent from all others, those of the same name too: it decides
-	// in which order it takes jobs. "" = Agent.
+	// self tells this agent from all others, those of the same name too: its claims
+	// carry it, and it decides in which order it takes jobs. "" = Agent.
 	self string
 	// Namespace to work in; "" = all.
 	Namespace string

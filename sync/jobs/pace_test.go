@@ -55,7 +55,7 @@ func TestCensusLikeTheQueue(t *testing.T) {
 				case 4:
 					i.free(l)
 				case 5:
-					if !i.idle() {
+					if i.ready(time.Now()) {
 						name, _, _ := i.take(ctx)
 						began[name] = time.Now()
 					}

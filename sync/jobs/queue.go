@@ -31,8 +31,7 @@ import "time"
 // itself: it waits for 4(m+1) of them at most. Neither number depends on what
 // comes later, whatever its priority. A name that comes back is as new as any
 // other, so that no name is one of the o twice; only one that was taken in vain
-// (it hesitates, or its lane has to rest) keeps its age and counts once more for
-// each such take.
+// (its lane has to rest) keeps its age and counts once more for each such take.
 
 // maxTries is how often in a row a name may fail on its way to a claim before
 // it is left to the next periodic list. Source: Grafana's driver.
@@ -67,8 +66,6 @@ type slot struct {
 	wanted bool
 	// urgent names go before the others of their lane and are never given up.
 	urgent bool
-	// hesitated says that the bar before this take was a hesitation.
-	hesitated bool
 	// hurried says that somebody is in a hurry for a running name: it is not barred
 	// when it comes back.
 	hurried  bool
@@ -246,10 +243,11 @@ type verdict struct {
 	again bool
 	// bar keeps the name out for that long, whoever adds it.
 	bar time.Duration
-	// hesitate says that the bar is a hesitation: the next take tells so.
-	hesitate bool
 	// rest keeps the whole lane out for that long, or until it is freed.
 	rest time.Duration
+	// hesitate says that the lane rests for agents that come first, and not for one
+	// that works.
+	hesitate bool
 	// move, when set, is the lane where the name belongs: it was given to a job of
 	// another repository in the meantime.
 	move *lane
@@ -272,8 +270,7 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 		q.settle(ln)
 	}
 	s.urgent = (s.urgent || v.urgent) && !v.calm
-	s.hesitated = v.hesitate
-	if v.rest == 0 && !v.hesitate {
+	if v.rest == 0 {
 		q.arrivals++
 		s.arrival = q.arrivals
 	}
@@ -306,12 +303,6 @@ func (q *queue) done(k key, now time.Time, v verdict) {
 	default:
 		delete(q.slots, k)
 	}
-}
-
-// hesitated says whether a name that runs has been hesitated about.
-func (q *queue) hesitated(k key) bool {
-	s := q.slots[k]
-	return s != nil && s.hesitated
 }
 
 // free ends the rest of a lane.

@@ -209,7 +209,7 @@ func (n *naive) done(k key, now time.Time, v verdict) {
 	x.until = now.Add(time.Hour)
 	n.turns(now) // the lane comes into turn before the name is back
 	x.urgent = (x.urgent || v.urgent) && !v.calm
-	if v.rest == 0 && !v.hesitate {
+	if v.rest == 0 {
 		n.arrivals++
 		x.arrival = n.arrivals
 	}
@@ -297,7 +297,7 @@ func TestQueueKeepsItsLaws(t *testing.T) {
 					if r.IntN(6) == 0 {
 						v.rest = time.Duration(1+r.IntN(5)) * time.Second
 					}
-					if v.hesitate = v.bar > 0 && r.IntN(4) == 0; v.hesitate || v.rest > 0 {
+					if v.rest > 0 {
 						v.again = true
 						for _, w := range older[busy[i]] {
 							w.all++

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"limpet/sync/api"
 )
 
@@ -16,10 +18,10 @@ type nowhere struct{}
 func (nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed }
 
 // TestAgentsOfOneName: hosts that have the same name do not take jobs in the
-// same order, and do not hesitate for the same time.
+// same order, and their claims, which are labels, tell them apart.
 func TestAgentsOfOneName(t *testing.T) {
 	var orders [][]uint64
-	var waits []string
+	var names []string
 	for range 2 {
 		c, err := api.Connect(t.Context(), api.Config{Transport: nowhere{}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -35,9 +37,13 @@ func TestAgentsOfOneName(t *testing.T) {
 		for i := range 20 {
 			order = append(order, k.queue.queue.favour(lane{Namespace: "default", Repository: fmt.Sprint("repo-", i)}))
 		}
-		orders, waits = append(orders, order), append(waits, k.rivalry.agent)
+		token := tokenOf(k.o.self, machine{}.token())
+		if bad := validation.IsValidLabelValue(token); len(bad) > 0 || agentOf(token) != k.o.self {
+			t.Errorf("token %q of agent %q: %v", token, k.o.self, bad)
+		}
+		orders, names = append(orders, order), append(names, agentOf(token))
 	}
-	if slices.Equal(orders[0], orders[1]) || waits[0] == waits[1] {
-		t.Errorf("two agents of one name favour the same repositories: %v, as %q", orders[0], waits)
+	if slices.Equal(orders[0], orders[1]) || names[0] == names[1] {
+		t.Errorf("two agents of one name favour the same repositories: %v, as %q", orders[0], names)
 	}
 }

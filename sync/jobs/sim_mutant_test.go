@@ -31,7 +31,7 @@ func TestSimulationFinds(t *testing.T) {
 		{"the time of the host for that of the server", func(p *simProcess) { p.agent.clock = hostClock{p} }, "off", 100},
 		{"a clock that is not known and sure of it", func(p *simProcess) { p.agent.clock = sureClock{p.clock} }, "time is unknown", 300},
 		{"a lease that does not end", func(p *simProcess) { p.agent.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
-		{"one token for all agents", func(p *simProcess) { p.agent.host = sameToken{p} }, "holds the job", 20},
+		{"one token for all agents", func(p *simProcess) { p.agent.host, p.agent.o.self = sameToken{p}, "h0" }, "holds the job", 20},
 		{"no eye for neighbours", func(p *simProcess) { p.agent.neighbours.mine = func(string, string) bool { return true } }, "works on a repository", 300},
 		{"cleanup without patience", func(p *simProcess) { p.agent.o.Expiry = 12 * time.Second }, "has renewed its claim", 1000},
 	} {

@@ -76,7 +76,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		return
 	}
 	was, since := api.Label(e.before, api.LabelClaimOwner), api.Label(e.before, api.LabelClaim)
-	own := strings.HasPrefix(was, p.name+".")
+	own := agentOf(was) == p.name
 	at, err := strconv.ParseInt(since, 10, 64)
 	age := w.now().UnixMilli() - at
 	// A label that was far in the future when it was written says nothing, whatever
@@ -126,7 +126,7 @@ func (o *simOracle) neighbour(e simEntry, uid string) {
 	if e.before == nil || e.now == nil {
 		return
 	}
-	if owner := api.Label(e.before, api.LabelClaimOwner); strings.HasPrefix(owner, "h") && owner != api.Label(e.now, api.LabelClaimOwner) {
+	if owner := api.Label(e.before, api.LabelClaimOwner); agentOf(owner) != "" && owner != api.Label(e.now, api.LabelClaimOwner) {
 		o.disturbed[uid] = true
 	}
 }
@@ -155,7 +155,7 @@ func (o *simOracle) judgeArchive(w *simWorld, e simEntry, uid string) {
 	}
 	// A host that falls asleep between the last look and the request sends it when
 	// it wakes up: no lease can prevent that, only the name of the HistoricJob.
-	if owner := api.Label(job, api.LabelClaimOwner); !strings.HasPrefix(owner, p.name+".") && !e.sent.asleep && !o.disturbed[uid] {
+	if owner := api.Label(job, api.LabelClaimOwner); agentOf(owner) != p.name && !e.sent.asleep && !o.disturbed[uid] {
 		o.breach(uid, "%s: a HistoricJob although %q holds the job", p.name, owner)
 	}
 }
@@ -186,7 +186,7 @@ func (o *simOracle) holds(w *simWorld, r *simRun) bool {
 		return false
 	}
 	at, _ := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
-	return strings.HasPrefix(api.Label(job, api.LabelClaimOwner), r.p.name+".") && w.now().UnixMilli()-at < DefaultExpiry.Milliseconds()
+	return agentOf(api.Label(job, api.LabelClaimOwner)) == r.p.name && w.now().UnixMilli()-at < DefaultExpiry.Milliseconds()
 }
 
 func (o *simOracle) end(w *simWorld, r *simRun) {
