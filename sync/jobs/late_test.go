@@ -41,7 +41,11 @@ func TestALateClaimGivesWay(t *testing.T) {
 		r.job("r1", "r1-sync")
 		pass(time.Second)
 		r.job("r1", "r1-push", action("push"))
+		head := a.rivalry.head()
 		pass(10 * time.Second)
+		if now := a.rivalry.head(); now != 2*head {
+			t.Errorf("the head start is %v after a claim that was given back, and was %v", now, head)
+		}
 		if a.count(EventReleased) != 1 || s.look().at["r1"] != 1 {
 			t.Errorf("gave way %d times, %d work", a.count(EventReleased), s.look().at["r1"])
 		}
