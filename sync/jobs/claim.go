@@ -110,7 +110,7 @@ func (c *Controller) claim(ctx context.Context, job *unstructured.Unstructured, 
 			c.o.Meter.Claim(driverOf(ctx), ClaimError)
 		}
 		if apierrors.IsNotFound(err) || err == nil && (claimed(job) || string(job.GetUID()) != a.uid) {
-			c.rivalry.lose(took)
+			c.rivalry.lose(took, err != nil || string(job.GetUID()) != a.uid || agentOf(api.Label(job, api.LabelClaimOwner)) != "")
 			c.crew.lose(time.Now())
 		}
 		switch {

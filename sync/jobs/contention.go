@@ -11,11 +11,11 @@ import (
 // waits for when the first agent does not come.
 //
 // How long that is depends on the network and on how busy the hosts are, so it is
-// found by trying: a claim that comes too late or has to be given back, and one of
-// an agent that was passed over a moment ago although it is alive, double the head
-// start; each claim that is won takes a small part off. Over many claims the two
-// balance where about one claim in 180 is early, unless the shortest head start is
-// enough already.
+// found by trying: a claim that comes too late or has to be given back doubles the
+// head start, and each claim that is won takes a small part off. Over many claims
+// the two balance where about one claim in 180 is early, unless the shortest head
+// start is enough already. Whom the other agent has not waited for anyway, such as
+// Grafana's drivers, teaches nothing.
 
 const (
 	// firstHead is the head start of an agent that knows nothing yet. It is about
@@ -56,16 +56,18 @@ func (r *rivalry) win() {
 	r.now = max(r.now-r.now/headShare, minHead)
 }
 
-// lose notes a claim that was sent and came too late; it took that long.
-func (r *rivalry) lose(took time.Duration) {
+// lose notes a claim that was sent and came too late; it took that long. turns says
+// that who was before it may claim in turn.
+func (r *rivalry) lose(took time.Duration, turns bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost++
-	r.now = min(max(2*r.now, headPerRequest*took), maxHead)
+	if turns {
+		r.now = min(max(2*r.now, headPerRequest*took), maxHead)
+	}
 }
 
-// early notes a claim that was made before its time: an own one that had to be
-// given back, or one of another agent that has not waited long enough.
+// early notes a claim that had to be given back to an agent that claims in turn.
 func (r *rivalry) early() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,12 +17,16 @@ func TestHeadStart(t *testing.T) {
 	if r.head() != 2*firstHead {
 		t.Errorf("%s after an early claim", r.head())
 	}
-	r.lose(150 * time.Millisecond)
+	r.lose(150*time.Millisecond, true)
 	if r.head() != headPerRequest*150*time.Millisecond {
 		t.Errorf("%s after a lost request of 150 ms", r.head())
 	}
+	before := r.head()
+	if r.lose(time.Minute, false); r.head() != before {
+		t.Errorf("%s after a claim that was lost to somebody who waits for nobody", r.head())
+	}
 	for range 10 {
-		r.lose(time.Minute)
+		r.lose(time.Minute, true)
 		r.early()
 	}
 	if r.head() != maxHead {
@@ -31,7 +35,7 @@ func TestHeadStart(t *testing.T) {
 	for range 2000 {
 		r.win()
 	}
-	if won, lost := r.races(); r.head() != minHead || won != 2000 || lost != 11 {
+	if won, lost := r.races(); r.head() != minHead || won != 2000 || lost != 12 {
 		t.Errorf("%s at least, %d won, %d lost", r.head(), won, lost)
 	}
 }
@@ -45,7 +49,7 @@ func TestHeadStartFindsItsLength(t *testing.T) {
 		lost := 0
 		for range 2000 {
 			if r.head() < needed {
-				r.lose(needed / 10)
+				r.lose(needed/10, true)
 				lost++
 				continue
 			}

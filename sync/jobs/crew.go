@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -31,13 +32,14 @@ import (
 // because agents exclude each other by repository: who had it last has its mirror,
 // and of two claims there one would have to be given back.
 //
-// Only agents that were seen to claim what this one could have claimed count:
-// nobody waits for those with another selector or other actions. Nor for Grafana's
-// own drivers, which do not tell who they are and wait for nobody. An agent that
-// has claimed nothing yet is not known to others, so it has to win a race to become
-// one of them. There may be many like it, so it tries that one time in eight, for
-// some time not at all when it has lost, and when all that are known are busy it
-// waits for some time more, which is another one for each and short for few.
+// Only agents that were seen to claim what this one could have claimed count, and
+// then by all their claims: nobody waits for those with another selector or other
+// actions. Nor for Grafana's own drivers and older agents, which do not tell who
+// they are and wait for nobody. An agent that has claimed nothing yet is not known
+// to others, so it has to win a race to become one of them. There may be many like
+// it, so it tries that one time in eight, for some time not at all when it has lost,
+// and when all that are known are busy it waits for some time more, which is another
+// one for each and short for few.
 
 const (
 	// firstAbsence and lastAbsence bound how long an agent is passed over.
@@ -69,6 +71,9 @@ type crew struct {
 	turns   map[lane]time.Time
 	asked   int  // questions of a newcomer
 	listing bool // changes come from a list, in no order
+	// former are the names that this agent had before its restart. Their claims are
+	// its own now: it is not to wait for itself.
+	former map[string]struct{}
 }
 
 // mate is one agent, as its claims show it.
@@ -83,7 +88,7 @@ type mate struct {
 }
 
 func newCrew(self string) *crew {
-	return &crew{self: self, mates: map[string]*mate{self: {name: self}}, claims: map[string]*mate{}, turns: map[lane]time.Time{}}
+	return &crew{self: self, mates: map[string]*mate{self: {name: self}}, claims: map[string]*mate{}, turns: map[lane]time.Time{}, former: map[string]struct{}{}}
 }
 
 // tokenOf makes the token of a claim. agent is fit for a label and has no dot;
@@ -102,6 +107,19 @@ func agentOf(token string) string {
 
 const tokenPrefix = "limpet-"
 
+// was takes note of a name of this agent before its restart. The watch may have
+// shown its claims already.
+func (c *crew) was(agent string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if agent == c.self {
+		return
+	}
+	c.former[agent] = struct{}{}
+	delete(c.mates, agent)
+	maps.DeleteFunc(c.claims, func(_ string, m *mate) bool { return m.name == agent })
+}
+
 // list takes note that a list begins or ends to be shown: the order of the claims
 // in it says nothing.
 func (c *crew) list(on bool) {
@@ -111,20 +129,19 @@ func (c *crew) list(on bool) {
 }
 
 // begin takes note of a claim that is shown. within says that this agent could
-// have made it. It returns true when its owner had let a job go before, although
-// it had nothing to do: as it is alive, it was not left time enough.
-func (c *crew) begin(uid, agent string, l lane, within bool, now time.Time, head time.Duration) (early bool) {
+// have made it.
+func (c *crew) begin(uid, agent string, l lane, within bool, now time.Time, head time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m := c.claims[uid]; m != nil && m.name == agent {
-		return false
+		return
 	}
 	c.drop(uid, now)
 	delete(c.turns, l)
-	if agent == "" || !within {
-		return false
-	}
 	m := c.mates[agent]
+	if _, own := c.former[agent]; own || agent == "" || m == nil && !within {
+		return
+	}
 	if m == nil {
 		c.forget(mostMates - 1)
 		m = &mate{name: agent}
@@ -138,13 +155,11 @@ func (c *crew) begin(uid, agent string, l lane, within bool, now time.Time, head
 			delete(c.mates, other.name)
 		}
 	}
-	early = m.missed > 0 && !c.listing
 	m.missed, m.absent, m.stirs = 0, time.Time{}, now
 	if m.held++; m.held >= m.seats {
 		m.seats, m.full = m.held, now
 	}
 	c.claims[uid] = m
-	return early
 }
 
 // forget makes room: of more agents than most those go first that have done nothing

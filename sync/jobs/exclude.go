@@ -121,7 +121,8 @@ func (c *Controller) occupied(l lane) time.Duration {
 
 // rival is a neighbour that was first on a repository.
 type rival struct {
-	job string
+	job   string
+	turns bool // it claims in turn
 	// listed says that the order of the claims is not known, so that the rival may
 	// give way at the same time.
 	listed bool
@@ -160,7 +161,7 @@ func (c *Controller) firstHere(h *held) (*rival, error) {
 func (c *Controller) shownRival(h *held, own *ownClaim) *rival {
 	for _, x := range c.neighbours.earlier(own) {
 		if c.terms.alive(x, h.started) > 0 {
-			return &rival{job: x.String(), listed: own.listed}
+			return &rival{job: x.String(), turns: agentOf(x.owner) != "", listed: own.listed}
 		}
 	}
 	return nil
@@ -202,7 +203,7 @@ func (c *Controller) listedRival(ctx context.Context, l lane) (*rival, error) {
 			}
 			at, _ := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
 			if c.terms.alive(neighbour{at: at}, now) > 0 {
-				return &rival{job: keyOf(job).String(), listed: true}, nil
+				return &rival{job: keyOf(job).String(), turns: agentOf(api.Label(job, api.LabelClaimOwner)) != "", listed: true}, nil
 			}
 		}
 		if page = next; page == "" {
@@ -215,7 +216,9 @@ func (c *Controller) listedRival(ctx context.Context, l lane) (*rival, error) {
 // no attempt. The lane rests until the neighbour is done; where both may have
 // given way the job rests for a while too, each time another one.
 func (c *Controller) yield(h *held, to *rival) verdict {
-	c.rivalry.early()
+	if to.turns {
+		c.rivalry.early()
+	}
 	var bar time.Duration
 	if to.listed {
 		bar = time.Duration(hashOf(c.o.Agent, h.token) % uint64(giveWay))

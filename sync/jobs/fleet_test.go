@@ -462,7 +462,7 @@ func (f *fleet) claim(i int, j *fleetJob) {
 			f.api.requests["PUT jobs Conflict"]++
 			f.lost++
 			f.at(answered, func() {
-				a.rivalry.lose(f.now - sent)
+				a.rivalry.lose(f.now-sent, true)
 				if a.alone.seats == 0 {
 					a.alone.miss(f.time())
 				}
@@ -480,11 +480,7 @@ func (f *fleet) claim(i int, j *fleetJob) {
 		f.at(j.seen, func() {
 			delete(f.turns, j.repo)
 			a.alone.seats = 1
-			if f.crews[j.group].begin(j.uid, a.name, j.lane(), true, f.time(), a.rivalry.head()) {
-				for _, i := range f.members[j.group] {
-					f.all[i].rivalry.early()
-				}
-			}
+			f.crews[j.group].begin(j.uid, a.name, j.lane(), true, f.time(), a.rivalry.head())
 		})
 		f.latencies = append(f.latencies, j.claimed-j.posted)
 		f.taken++

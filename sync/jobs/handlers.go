@@ -79,13 +79,7 @@ func (c *Controller) meet(old, job *unstructured.Unstructured) {
 	if !claimed(job) {
 		c.crew.end(uid, l, false, time.Now())
 	} else {
-		agent := agentOf(owner)
-		if agent != c.o.self && c.isOwnClaim(uid, owner) {
-			agent = "" // this one before its restart: nobody is to wait for it
-		}
-		if c.crew.begin(uid, agent, l, c.within(job), time.Now(), c.rivalry.head()) {
-			c.rivalry.early()
-		}
+		c.crew.begin(uid, agentOf(owner), l, c.within(job), time.Now(), c.rivalry.head())
 	}
 	if c.neighbours.see(old, job) {
 		c.queue.free(laneOf(job))

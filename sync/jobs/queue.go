@@ -330,13 +330,6 @@ func (q *queue) due() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// overflow returns how many names were refused since the last call.
-func (q *queue) overflow() int {
-	n := q.refused
-	q.refused = 0
-	return n
-}
-
 func (q *queue) len() int { return len(q.slots) }
 
 // promote lets names and lanes in whose time has come.

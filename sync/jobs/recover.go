@@ -51,6 +51,7 @@ func (c *Controller) recall(ctx context.Context) error {
 		}
 		c.unsettled[k.UID] = unsettled{claim: k, restart: true, result: r}
 		c.mu.Unlock()
+		c.crew.was(agentOf(k.Token))
 		c.queue.add(key{k.Namespace, k.Name}, lane{k.Namespace, k.Repository}, true)
 	}
 	return nil

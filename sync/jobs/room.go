@@ -77,3 +77,10 @@ func (i *intake) endFilling(outside map[lane]struct{}) {
 		i.queue.leaveOut(l)
 	}
 }
+
+// overflow returns how many names were refused since the last call.
+func (q *queue) overflow() int {
+	n := q.refused
+	q.refused = 0
+	return n
+}
