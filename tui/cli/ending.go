@@ -41,6 +41,9 @@ type ending struct {
 // outcome waits for the record of a job that is gone.
 func (f *follower) outcome(ctx context.Context) (*ending, error) {
 	patience := outcomeWait
+	if !f.over.IsZero() {
+		patience = deletedWait // its status says it all
+	}
 	if f.unclaimed() {
 		patience = deletedWait
 	}
@@ -112,9 +115,15 @@ func (s *session) ending(ctx context.Context, u *unstructured.Unstructured) (*en
 
 // printEnding prints how a job has ended and returns the error for its exit
 // code.
-func (r *run) printEnding(u *unstructured.Unstructured, end *ending) error {
+func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool) error {
 	st := end.status
 	result := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "uid": u.GetUID(), "state": end.state, "status": st}
+	if stream {
+		if err := r.g.printStream(r.world.Out, streamLine{Type: "ended", Ended: result}); err != nil {
+			return err
+		}
+		return end.failure("limpet history show " + string(u.GetUID()))
+	}
 	err := r.g.printOne(r.world.Out, result, "job/"+u.GetName(), func(w io.Writer) {
 		took := millis(st.Finished).Sub(millis(st.Started)).Round(10 * time.Millisecond)
 		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), end.state, took, view.Clean(st.Message))

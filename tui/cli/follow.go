@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +26,13 @@ const (
 )
 
 type jobWatchCmd struct {
-	Job string `arg:"" help:"Name or UID of a live job."`
+	Job      string `arg:"" help:"Name or UID of a live job."`
+	Progress string `help:"Progress on stderr: bar, plain lines, none; auto is a bar on a terminal, else lines." enum:"auto,bar,plain,none" default:"auto"`
+}
+
+// Help is the long help of the command.
+func (jobWatchCmd) Help() string {
+	return "With -o json or jsonl each change is a document in a line of its own: type is job, and ended for the last."
 }
 
 func (c jobWatchCmd) Run(ctx context.Context, r *run) error {
@@ -41,7 +48,9 @@ func (c jobWatchCmd) Run(ctx context.Context, r *run) error {
 	if u == nil {
 		return fail(ExitError, "limpet job list; limpet history show "+c.Job, "no live job %q", c.Job)
 	}
-	return r.follow(ctx, s, u)
+	f := r.follower(s, u, c.Progress)
+	f.stream = r.g.data()
+	return f.follow(ctx)
 }
 
 // follower waits for the end of one job. The job goes on whatever becomes of
@@ -54,13 +63,35 @@ type follower struct {
 	printed time.Time
 	away    bool   // the API did not answer when it was asked last
 	waits   string // why the daemon does not take the job, as told last
+
+	bar    *bar
+	silent bool // no lines of progress
+	stream bool // each change is a document on stdout
+	log    *jobLog
+	lines  chan []view.Event // of the log; nil without one
+	over   time.Time         // when the status of the job was first that of an end
 }
 
-// follow prints the progress of a job until it is gone from the API, then how
-// it ended. Its error carries the exit code of that end.
-func (r *run) follow(ctx context.Context, s *session, u *unstructured.Unstructured) error {
-	f := &follower{run: r, session: s, seen: u}
+func (r *run) follower(s *session, u *unstructured.Unstructured, progress string) *follower {
+	return &follower{run: r, session: s, seen: u, bar: r.newBar(progress), silent: progress == "none"}
+}
+
+// follow does what the flags of a command say until the job is gone from the API,
+// then prints how it ended. Its error carries the exit code of that end.
+func (r *run) follow(ctx context.Context, s *session, u *unstructured.Unstructured, how following) error {
+	f := r.follower(s, u, how.Progress)
+	if how.Follow {
+		f.stream = r.g.data()
+		f.log = &jobLog{uid: string(u.GetUID())}
+	}
+	return f.follow(ctx)
+}
+
+func (f *follower) follow(ctx context.Context) error {
+	logged := f.readLog(ctx)
 	err := f.watch(ctx)
+	logged()
+	f.bar.erase()
 	var end *ending
 	if err == nil {
 		end, err = f.outcome(ctx)
@@ -71,7 +102,13 @@ func (r *run) follow(ctx context.Context, s *session, u *unstructured.Unstructur
 	if err != nil {
 		return err
 	}
-	return r.printEnding(u, end)
+	return f.run.printEnding(f.seen, end, f.stream)
+}
+
+// say writes a line for the person where the bar was.
+func (f *follower) say(format string, args ...any) {
+	f.bar.erase()
+	f.run.note(format, args...)
 }
 
 // detached is the end of a wait whose job goes on.
@@ -120,7 +157,7 @@ func (f *follower) wait(ctx context.Context, err error) bool {
 	}
 	if !f.away {
 		f.away = true
-		f.run.note("%s %s: no answer, still trying: %s", stamp(), f.seen.GetName(), view.Clean(api.Redact(errorText(err))))
+		f.say("%s %s: no answer, still trying: %s", stamp(), f.seen.GetName(), view.Clean(api.Redact(errorText(err))))
 	}
 	after, _ := api.RetryAfter(err)
 	rest(ctx, max(after, awayPause))
@@ -140,6 +177,9 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 	if len(page.Items) == 0 || !f.see(&page.Items[0]) {
 		return true, nil
 	}
+	if f.left() <= 0 {
+		return true, nil
+	}
 	w, err := jobs.Watch(ctx, metav1.ListOptions{FieldSelector: only, ResourceVersion: page.GetResourceVersion()})
 	if err != nil {
 		return false, err
@@ -148,8 +188,22 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 	still, ask := time.NewTicker(beat), time.NewTicker(askEvery)
 	defer still.Stop()
 	defer ask.Stop()
+	due, stop := f.bar.ticks()
+	defer stop()
 	for {
+		var over <-chan time.Time
+		if !f.over.IsZero() {
+			over = time.After(f.left())
+		}
 		select {
+		case <-over:
+			return true, nil
+		case lines, ok := <-f.lines:
+			if ok {
+				f.showLog(lines)
+			}
+		case <-due:
+			f.draw()
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
 		case <-still.C:
@@ -184,9 +238,21 @@ func (f *follower) tellWhy(ctx context.Context) {
 	for _, j := range snap.Jobs {
 		if j.UID == string(f.seen.GetUID()) && j.Waits != f.waits {
 			f.waits = j.Waits
-			f.run.note("%s %s is left alone: %s", stamp(), j.Name, view.Clean(j.Waits))
+			f.say("%s %s is left alone: %s", stamp(), j.Name, view.Clean(j.Waits))
 		}
 	}
+}
+
+// overWait is how long a job that has ended may stay in the API before nobody waits
+// any more for it to go. Its agent deletes it next; another server may keep it.
+const overWait = 2 * time.Second
+
+// left is the rest of overWait, and all of it as long as the job has not ended.
+func (f *follower) left() time.Duration {
+	if f.over.IsZero() {
+		return overWait
+	}
+	return overWait - time.Since(f.over)
 }
 
 // see takes a new picture of the job; false when it is of another job that has
@@ -196,8 +262,25 @@ func (f *follower) see(u *unstructured.Unstructured) bool {
 		return false
 	}
 	f.seen = u
+	if job, err := api.JobView(u); err == nil && job.Status.Finished > 0 && slices.Contains(endStates, job.Status.State) {
+		if f.over.IsZero() {
+			f.over = time.Now()
+		}
+	} else {
+		f.over = time.Time{}
+	}
 	f.show(false)
 	return true
+}
+
+// endStates are those from which no job goes on.
+var endStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
+
+// draw shows the bar.
+func (f *follower) draw() {
+	if job, err := api.JobView(f.seen); err == nil {
+		f.bar.draw(job, f.seen.GetName(), time.Now())
+	}
 }
 
 // show prints one line on stderr when the state or the message of the job has
@@ -212,10 +295,21 @@ func (f *follower) show(anyway bool) {
 	if key == f.last && !anyway {
 		return
 	}
+	changed := key != f.last
 	f.last, f.printed = key, time.Now()
+	if f.stream && changed {
+		// A stdout that takes nothing ends the command by itself.
+		_ = f.run.g.printStream(f.run.world.Out, streamLine{Type: "job", Job: newJobMark(f.seen, job)})
+	}
+	if f.silent || f.bar.w != nil {
+		return
+	}
 	line := fmt.Sprintf("%s %s %s", stamp(), f.seen.GetName(), stateText(st.State))
 	if st.State == api.StateWorking {
 		line += " " + progressText(st)
+		if done, total := counts(st); total > 0 {
+			line += fmt.Sprintf(" %d/%d", done, total)
+		}
 	}
 	if st.Message != "" {
 		line += " " + view.Clean(st.Message)
@@ -223,7 +317,7 @@ func (f *follower) show(anyway bool) {
 	if n := len(st.Errors); n > 0 {
 		line += fmt.Sprintf(" errors=%d", n)
 	}
-	f.run.note("%s", line)
+	f.say("%s", line)
 }
 
 func stamp() string { return time.Now().UTC().Format(time.RFC3339) }

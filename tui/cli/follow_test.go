@@ -97,6 +97,7 @@ type bench struct {
 	errs  *lockedBuffer
 	out   *bytes.Buffer
 	job   *unstructured.Unstructured
+	how   following
 }
 
 // lockedBuffer may be read while it is written.
@@ -141,7 +142,7 @@ func newBench(t *testing.T) *bench {
 		store.Close()
 	})
 	b.s = &session{Client: client, Desk: store}
-	b.r = &run{g: &Globals{Output: "table"}, world: World{Out: b.out, Err: b.errs}}
+	b.r = &run{g: &Globals{Output: "table"}, world: World{Out: b.out, Err: b.errs, Lookup: func(string) (string, bool) { return "", false }}}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
 	u.SetAPIVersion(api.Jobs.GroupVersion().String())
 	u.SetKind("Job")
@@ -168,12 +169,18 @@ func (b *bench) jobs() jobCalls {
 // claim makes the job look like one that an agent works on.
 func (b *bench) claim(message string) {
 	b.t.Helper()
+	b.status(map[string]any{"state": "working", "message": message, "progress": 40.0})
+}
+
+// status writes that of the job, and claims it.
+func (b *bench) status(status map[string]any) {
+	b.t.Helper()
 	u, err := b.jobs().Get(b.t.Context(), "r-sync", metav1.GetOptions{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	u.SetLabels(map[string]string{api.LabelClaim: "1795180000000", api.LabelClaimOwner: "somebody"})
-	u.Object["status"] = map[string]any{"state": "working", "message": message, "progress": 40.0}
+	u.Object["status"] = status
 	if _, err := b.jobs().Update(b.t.Context(), u, metav1.UpdateOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
@@ -196,7 +203,7 @@ func (b *bench) end(rec *state.Record) {
 // follow waits for the job beside the test.
 func (b *bench) follow(ctx context.Context) chan error {
 	ended := make(chan error, 1)
-	go func() { ended <- b.r.follow(ctx, b.s, b.job) }()
+	go func() { ended <- b.r.follow(ctx, b.s, b.job, b.how) }()
 	return ended
 }
 

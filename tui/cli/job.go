@@ -21,6 +21,7 @@ type jobCmd struct {
 	List   jobListCmd   `cmd:"" help:"Jobs that wait or run."`
 	Show   jobShowCmd   `cmd:"" help:"One job, running or finished."`
 	Watch  jobWatchCmd  `cmd:"" help:"Follow a job to its end."`
+	Logs   jobLogsCmd   `cmd:"" help:"What the agent of this host says of a job."`
 	Create jobCreateCmd `cmd:"" writes:"" help:"Ask for work on a repository."`
 	Cancel jobCancelCmd `cmd:"" writes:"" help:"Stop a job that runs or rests, or delete a waiting one."`
 	Retry  jobRetryCmd  `cmd:"" writes:"" help:"Run a job that rests now, or a finished one again."`

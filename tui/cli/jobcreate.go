@@ -19,7 +19,8 @@ type jobCreateCmd struct {
 	Spec        string  `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
 	MassDelete  bool    `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
 	Priority    *string `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
-	Wait        bool    `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
+
+	following
 }
 
 func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
@@ -42,7 +43,7 @@ func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
 		}
 		notes[api.AnnoPriority] = p
 	}
-	return r.createJob(ctx, c.Repository, spec, notes, c.Wait)
+	return r.createJob(ctx, c.Repository, spec, notes, c.following)
 }
 
 // massDeleteNote returns the annotations of a job that may delete much, or none.
@@ -55,7 +56,7 @@ func massDeleteNote(massDelete bool) map[string]string {
 }
 
 // createJob makes the job, with annotations, and, if asked, waits for its end.
-func (r *run) createJob(ctx context.Context, repository string, spec map[string]any, notes map[string]string, wait bool) error {
+func (r *run) createJob(ctx context.Context, repository string, spec map[string]any, notes map[string]string, how following) error {
 	s, err := r.open(ctx, need{API: true})
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 		return err
 	}
 	alone := s.server != nil // the API is in this process, so no agent is there
-	if wait && alone {
+	if how.waits() && alone {
 		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
 	}
 	u, err := s.Client.Submit(ctx, repo.GetNamespace(), repository, spec, notes)
@@ -80,8 +81,8 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	if err != nil {
 		return err
 	}
-	if wait {
-		return r.follow(ctx, s, u)
+	if how.waits() {
+		return r.follow(ctx, s, u, how)
 	}
 	if alone {
 		r.note("no agent runs on this state file; start one with: limpet --daemon")

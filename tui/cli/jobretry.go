@@ -21,8 +21,9 @@ import (
 )
 
 type jobRetryCmd struct {
-	Job  string `arg:"" help:"Name or UID of a job that rests or has ended; of a name, the newest."`
-	Wait bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
+	Job string `arg:"" help:"Name or UID of a job that rests or has ended; of a name, the newest."`
+
+	following
 }
 
 func (c jobRetryCmd) Run(ctx context.Context, r *run) error {
@@ -40,8 +41,8 @@ func (c jobRetryCmd) Run(ctx context.Context, r *run) error {
 		switch {
 		case err != nil:
 			return err
-		case c.Wait:
-			return r.follow(ctx, s, u)
+		case c.waits():
+			return r.follow(ctx, s, u, c.following)
 		}
 		u.SetManagedFields(nil)
 		return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s does not rest any more\n", u.GetName()) })
@@ -204,15 +205,15 @@ func (s *session) repeat(ctx context.Context, p past) (*unstructured.Unstructure
 }
 
 func (c jobRetryCmd) repeat(ctx context.Context, r *run, s *session, p past) error {
-	if c.Wait && s.server != nil {
+	if c.waits() && s.server != nil {
 		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
 	}
 	u, err := s.repeat(ctx, p)
 	switch {
 	case err != nil:
 		return err
-	case c.Wait:
-		return r.follow(ctx, s, u)
+	case c.waits():
+		return r.follow(ctx, s, u, c.following)
 	}
 	if s.server != nil {
 		r.note("no agent runs on this state file; start one with: limpet --daemon")

@@ -272,9 +272,10 @@ type repoPullCmd struct {
 	Repository string `arg:"" help:"Name of the repository."`
 	Full       bool   `help:"Look at everything, not only at what changed."`
 	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
-	Wait       bool   `short:"w" aliases:"follow" help:"Follow the job to its end; the exit code tells how it ended."`
+
+	following
 }
 
 func (c repoPullCmd) Run(ctx context.Context, r *run) error {
-	return r.createJob(ctx, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, massDeleteNote(c.MassDelete), c.Wait)
+	return r.createJob(ctx, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, massDeleteNote(c.MassDelete), c.following)
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,21 @@ func (s schemas) keeps(t *testing.T, schema, text string) {
 	}
 }
 
+// lines fails the test unless each line of text is a document that keeps the schema
+// of streams. It returns their types without repeats.
+func (s schemas) lines(t *testing.T, text string) (types []string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		s.keeps(t, "stream", line)
+		var one struct{ Type string }
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatal(err)
+		}
+		types = append(types, one.Type)
+	}
+	return slices.Compact(types)
+}
+
 // servers are the commands that print no document: they run until they are told
 // to end, or speak to a person.
 var servers = map[string]string{
@@ -123,6 +139,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "job", "job create", "gated")
 	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
 	call(0, "job", "job show", "gated-sync")
+	call(0, "log", "job logs", "gated-sync")
 	call(0, "jobs", "job list")
 	call(0, "cancelled", "job cancel", "gated-sync")
 	until(t, "the job is cancelled", func() bool { return !h.daemonWorks(t) })
@@ -132,14 +149,32 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	if err := json.Unmarshal([]byte(again), &job); err != nil {
 		t.Fatal(err)
 	}
-	watch := h.aside(t, "job", "watch", job.Metadata.Name, "-o", "json")
-	gate.open()
 	called["job watch"] = true
-	r := watch()
-	if r.code != cli.ExitPartial { // the boards are those of the other repository
-		t.Errorf("job watch: exit %d\n%s", r.code, r.err)
+	for _, c := range []struct {
+		args  []string
+		first string
+		types []string
+	}{
+		{[]string{"job", "watch", job.Metadata.Name}, "job", []string{"job", "ended"}},
+		{[]string{"repo", "pull", "gated", "--full", "--follow"}, "log", []string{"job", "log", "ended"}},
+	} {
+		tt := h.terminal(t, append(c.args, "-q", "-o", "json")...)
+		tt.shows(t, `"type":"`+c.first+`"`)
+		gate.open()
+		if code := exitOf(tt.end(t)); code != cli.ExitPartial { // the boards are those of the other repository
+			t.Errorf("%v: exit %d", c.args, code)
+		}
+		gate.shut()
+		out, failure, _ := strings.Cut(tt.screen.String(), `{"type":"error"`)
+		known.keeps(t, "error", `{"type":"error"`+failure)
+		types := known.lines(t, out)
+		for _, want := range c.types {
+			if !slices.Contains(types, want) || types[len(types)-1] != "ended" {
+				t.Errorf("%v prints %v", c.args, types)
+			}
+		}
 	}
-	known.keeps(t, "ended", r.out)
+	call(0, "log", "job logs", uid)
 	call(0, "records", "history list")
 	call(0, "records", "history export")
 	call(0, "record", "history show", uid)

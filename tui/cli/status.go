@@ -15,7 +15,9 @@ import (
 	"limpet/sync/view"
 )
 
-type statusCmd struct{}
+type statusCmd struct {
+	Watch bool `help:"Go on, with a line for each change; with -o json a document in each line."`
+}
 
 // statusReport is what 'limpet status -o json' prints.
 type statusReport struct {
@@ -27,7 +29,10 @@ type statusReport struct {
 	Why    []string       `json:"why,omitempty"`
 }
 
-func (statusCmd) Run(ctx context.Context, r *run) error {
+func (c statusCmd) Run(ctx context.Context, r *run) error {
+	if c.Watch {
+		return r.watchStatus(ctx)
+	}
 	rep, err := r.status(ctx)
 	if err != nil {
 		return err
@@ -56,7 +61,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 		if rep.Live, err = daemon.Snapshot(ctx); err != nil {
 			return nil, err
 		}
-		rep.Live.Jobs, rep.Live.Repos, rep.Live.Events = list(rep.Live.Jobs), list(rep.Live.Repos), list(rep.Live.Events)
+		rep.Live = whole(rep.Live)
 		info, err := daemon.Info(ctx)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+)
+
+type jobLogsCmd struct {
+	Job    string `arg:"" help:"Name or UID of a job, live or finished."`
+	Follow bool   `short:"f" help:"Go on until the job has ended."`
+}
+
+// Help is the long help of the command.
+func (jobLogsCmd) Help() string {
+	return "An agent keeps the last 200 lines of a job while it runs. Of a finished one there is what its record says: attempts, errors, warnings, end."
+}
+
+func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
+	s, err := r.open(ctx, need{API: true, Desk: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	u, err := s.liveJob(ctx, r.g.listNamespace(), c.Job)
+	if err != nil {
+		return err
+	}
+	if u == nil {
+		return c.finished(ctx, r, s)
+	}
+	if s.Daemon == nil {
+		return fail(ExitError, "limpet job show "+c.Job, "no agent on this host runs job %q; its log is where it runs", c.Job)
+	}
+	l := &jobLog{uid: string(u.GetUID())}
+	if !c.Follow {
+		snap, err := s.Daemon.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		return r.printLog(l.fresh(snap))
+	}
+	pictures := s.Daemon.Watch(ctx)
+	for {
+		snap, err := pictures.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := r.printLogLines(l.fresh(snap)); err != nil {
+			return err
+		}
+		if l.ended(snap) {
+			return nil
+		}
+	}
+}
+
+// finished tells what the record of a job has instead of its log.
+func (c jobLogsCmd) finished(ctx context.Context, r *run, s *session) error {
+	rec, err := findRecord(ctx, s.Desk, r.g.listNamespace(), c.Job)
+	if errors.Is(err, errNoRecord) {
+		return fail(ExitError, "limpet job list; limpet history list", "no job %q, neither live nor finished", c.Job)
+	}
+	if err != nil {
+		return err
+	}
+	return r.printLog(recordLog(rec))
+}
+
+// recordLog makes lines of what a record tells, in the order of their time.
+func recordLog(rec state.Record) []view.Event {
+	out := []view.Event{}
+	add := func(at time.Time, level, format string, args ...any) {
+		out = append(out, view.Event{At: at, Level: level, Job: rec.Name, Repo: rec.Repository, Text: fmt.Sprintf(format, args...)})
+	}
+	for _, a := range rec.Attempts {
+		if !a.Started.IsZero() {
+			add(a.Started, "info", "attempt %d by %s begins", a.N, view.OrDash(a.Agent))
+		}
+		if !a.Finished.IsZero() {
+			add(a.Finished, "info", "attempt %d ended: %s: %s", a.N, view.OrDash(a.State), view.OrDash(a.Message))
+		}
+	}
+	var st api.JobStatus
+	_ = json.Unmarshal(rec.Status, &st) // a record without one has less to tell
+	for _, text := range st.Warnings {
+		add(rec.Finished, "warn", "%s", text)
+	}
+	for _, text := range st.Errors {
+		add(rec.Finished, "error", "%s", text)
+	}
+	level := "info"
+	if rec.State != api.StateSuccess {
+		level = "error"
+	}
+	add(rec.Finished, level, "%s", cmp.Or(rec.Message, rec.State))
+	slices.SortStableFunc(out, func(a, b view.Event) int { return a.At.Compare(b.At) })
+	return out
+}
+
+// printLog prints all lines of a log as one list.
+func (r *run) printLog(lines []view.Event) error {
+	if r.g.data() {
+		return r.g.printList(r.world.Out, lines, table{})
+	}
+	return r.printLogLines(lines)
+}
+
+// printLogLines prints lines of a log that goes on.
+func (r *run) printLogLines(lines []view.Event) error {
+	for _, l := range lines {
+		if r.g.data() {
+			if err := r.g.printStream(r.world.Out, streamLine{Type: "log", Log: &l}); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := fmt.Fprintf(r.world.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, view.Clean(api.Redact(l.Text))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jobLog knows how far the log of a job was printed.
+type jobLog struct {
+	uid  string
+	last view.Event
+}
+
+// fresh returns the lines of a picture that the one before did not have.
+func (l *jobLog) fresh(snap *view.Snapshot) []view.Event {
+	for _, j := range snap.Jobs {
+		if j.UID != l.uid || len(j.Log) == 0 {
+			continue
+		}
+		next := 0
+		for i, e := range slices.Backward(j.Log) {
+			if e == l.last {
+				next = i + 1
+				break
+			}
+		}
+		l.last = j.Log[len(j.Log)-1]
+		return j.Log[next:]
+	}
+	return nil
+}
+
+// ended says that a picture shows the job as ended, or not at all.
+func (l *jobLog) ended(snap *view.Snapshot) bool {
+	for _, j := range snap.Jobs {
+		if j.UID == l.uid {
+			return !j.Finished.IsZero()
+		}
+	}
+	return true
+}
+
+// readLog has the log of the job read beside the follower, which prints what comes
+// out of f.lines. The function that it returns ends that and prints the rest.
+func (f *follower) readLog(ctx context.Context) (stop func()) {
+	switch {
+	case f.log == nil:
+		return func() {}
+	case f.session.Daemon == nil:
+		f.say("the log of the job is with the agent that runs it, not here")
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	f.lines = make(chan []view.Event)
+	go f.log.read(ctx, f.session.Daemon.Watch(ctx), f.lines)
+	return func() {
+		cancel()
+		for lines := range f.lines {
+			f.showLog(lines)
+		}
+	}
+}
+
+// read hands on what is new in each picture until ctx ends, then closes to. A daemon
+// that is away is waited for.
+func (l *jobLog) read(ctx context.Context, pictures *socket.Watch, to chan<- []view.Event) {
+	defer close(to)
+	for ctx.Err() == nil {
+		snap, err := pictures.Next(ctx)
+		if err != nil {
+			rest(ctx, awayPause)
+			continue
+		}
+		if fresh := l.fresh(snap); len(fresh) > 0 {
+			to <- fresh
+		}
+	}
+}
+
+// showLog prints lines of the log where the bar was. A stdout that takes nothing
+// ends the command by itself.
+func (f *follower) showLog(lines []view.Event) {
+	f.bar.erase()
+	_ = f.run.printLogLines(lines)
+}

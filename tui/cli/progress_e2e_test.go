@@ -1,0 +1,85 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"limpet/sync/apitest"
+	"limpet/tui/cli"
+)
+
+// TestProgressOnATerminal: a bar that is gone at the end; Ctrl-C leaves the job at
+// work and says how to see it again.
+func TestProgressOnATerminal(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	gate := newGate(t, 3)
+	h.daemon(t, "--controllers", "off")
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	tt := h.terminal(t, "repo", "pull", "gated", "--full", "--wait")
+	tt.shows(t, "pull gated  ░░░░")
+	tt.press(t, "\x03")
+	if code := exitOf(tt.end(t)); code != cli.ExitCancelled {
+		t.Errorf("Ctrl-C: exit %d", code)
+	}
+	out := tt.screen.String()
+	if rest := out[strings.LastIndex(out, "\x1b[K"):]; strings.Contains(rest, "░") || !strings.Contains(rest, "stopped waiting; the job goes on") || !strings.Contains(rest, "try: limpet job watch gated-sync") {
+		t.Errorf("the end of the wait: %q", tail(out, 300))
+	}
+	if !h.daemonWorks(t) {
+		t.Error("the job does not go on")
+	}
+	watch := h.terminal(t, "job", "watch", "gated-sync")
+	plain := h.aside(t, "job", "watch", "gated-sync")
+	forced := h.aside(t, "job", "watch", "gated-sync", "--progress", "none")
+	watch.shows(t, "░░░░")
+	gate.open()
+	if err := watch.end(t); err != nil {
+		t.Errorf("%v: %q", err, tail(watch.screen.String(), 300))
+	}
+	out = watch.screen.String()
+	if rest := out[strings.LastIndex(out, "\x1b[K"):]; !strings.Contains(rest, "job/gated-sync success in ") || strings.Contains(rest, "█") {
+		t.Errorf("the bar is still there: %q", tail(out, 300))
+	}
+	if r := plain(); strings.ContainsAny(r.err, "\r\x1b█") || !strings.Contains(r.err, " gated-sync working ") || r.code != 0 {
+		t.Errorf("off a terminal: exit %d %q", r.code, r.err)
+	}
+	if r := forced(); r.err != "" || r.code != 0 {
+		t.Errorf("--progress none: exit %d %q", r.code, r.err)
+	}
+}
+
+// TestStatusWatch: a line for each change, also when the daemon goes.
+func TestStatusWatch(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	if r := h.must(t, 1, "status", "--watch"); !strings.Contains(r.err, "nothing to watch") {
+		t.Errorf("without a daemon: %s", r.err)
+	}
+	d := h.daemon(t)
+	table := h.terminal(t, "status", "--watch")
+	lines := h.terminal(t, "status", "--watch", "-o", "json")
+	table.shows(t, "STATE")
+	table.shows(t, "  ok ")
+	lines.shows(t, `"type":"status","schemaVersion":1,`)
+	h.must(t, 0, "drain")
+	table.shows(t, "  drained ")
+	if d.stop(t) != 0 {
+		t.Error("the daemon did not end well")
+	}
+	table.shows(t, "  away ")
+	lines.shows(t, `"live":null`)
+	for _, tt := range []*terminal{table, lines} {
+		tt.press(t, "\x03")
+		if code := exitOf(tt.end(t)); code != cli.ExitCancelled {
+			t.Errorf("Ctrl-C: exit %d", code)
+		}
+	}
+	known := readSchemas(t)
+	said := strings.ReplaceAll(strings.Trim(lines.screen.String(), "^C\r\n"), "\r", "")
+	for line := range strings.Lines(said) {
+		if strings.HasPrefix(line, "{") {
+			known.keeps(t, "stream", line)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/view"
+)
+
+// atWork is a job that has done so many of 288 dashboards.
+func atWork(done int64, errs ...string) api.Job {
+	job := api.Job{Spec: api.JobSpec{Action: "pull", Repository: "team-dash"}}
+	job.Status = api.JobStatus{State: api.StateWorking, Progress: float64(done) / 2.88, Errors: errs, Summary: []api.JobSummary{{Kind: "Dashboard", Total: 288, Create: done}}}
+	return job
+}
+
+func TestBar(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	b := &bar{w: &out, width: func() int { return 80 }, utf8: true}
+	start := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		job  api.Job
+		at   time.Duration
+		want string
+	}{
+		{api.Job{Spec: api.JobSpec{Action: "pull", Repository: "team-dash"}, Status: api.JobStatus{Message: "rests"}}, 0, "pull team-dash  pending  rests"},
+		{atWork(0), 0, "pull team-dash  ░░░░░░░░░░░░░░░░░░░░    0 %  0/288"},
+		{atWork(144), 36 * time.Second, "pull team-dash  ██████████░░░░░░░░░░   50 %  144/288  4.0/s  eta 36s"},
+		{atWork(216, "bad"), 54 * time.Second, "pull team-dash  ███████████████░░░░░   75 %  216/288  4.0/s  eta 18s  1 error"},
+		{atWork(288), 72 * time.Second, "pull team-dash  ████████████████████  100 %  288/288  4.0/s  eta 0s"},
+	} {
+		if got := b.text(tt.job, "x", start.Add(tt.at)); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+	b.utf8 = false
+	if got := b.text(atWork(144), "x", start.Add(36*time.Second)); !strings.Contains(got, "##########----------") {
+		t.Errorf("without UTF-8: %s", got)
+	}
+	long := atWork(1)
+	long.Status.Message = strings.Repeat("漢", 100) + "\x1b[2J"
+	b.draw(long, "x", start)
+	line := strings.TrimSuffix(strings.TrimPrefix(out.String(), "\r"), "\x1b[K")
+	if cells := fit(line, 79); cells != line || strings.Contains(line, "\x1b") {
+		t.Errorf("wider than the terminal, or with foreign escapes: %q", line)
+	}
+	out.Reset()
+	b.erase()
+	b.erase()
+	if out.String() != "\r\x1b[K" {
+		t.Errorf("erased by %q", &out)
+	}
+}
+
+// TestWhoGetsABar: nobody whose stderr is no terminal, unless it is asked for.
+func TestWhoGetsABar(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		mode  string
+		quiet bool
+		want  bool
+	}{{"auto", false, false}, {"plain", false, false}, {"none", false, false}, {"bar", false, true}, {"bar", true, false}} {
+		s := newSite(t)
+		var out, errs bytes.Buffer
+		r := &run{g: &Globals{Quiet: tt.quiet}, world: s.world("", &out, &errs)}
+		if got := r.newBar(tt.mode).w != nil; got != tt.want {
+			t.Errorf("--progress %s, quiet %v: %v", tt.mode, tt.quiet, got)
+		}
+	}
+}
+
+func TestFreshLines(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	var lines []view.Event
+	for i := range 5 {
+		lines = append(lines, view.Event{At: at.Add(time.Duration(i) * time.Second), Text: strings.Repeat("x", i)})
+	}
+	picture := func(uid string, log []view.Event) *view.Snapshot {
+		return &view.Snapshot{Jobs: []view.Job{{UID: "other", Log: lines}, {UID: uid, Log: log}}}
+	}
+	l := &jobLog{uid: "u"}
+	for i, tt := range []struct {
+		snap *view.Snapshot
+		want int
+	}{{picture("u", nil), 0}, {picture("u", lines[:2]), 2}, {picture("u", lines[:2]), 0}, {picture("v", lines), 0}, {picture("u", lines[1:4]), 2}, {picture("u", lines[4:]), 1}} {
+		if got := l.fresh(tt.snap); len(got) != tt.want {
+			t.Errorf("picture %d: %d lines, want %d", i, len(got), tt.want)
+		}
+	}
+	if l.ended(picture("u", nil)) || !l.ended(picture("v", nil)) || !l.ended(&view.Snapshot{Jobs: []view.Job{{UID: "u", Finished: at}}}) {
+		t.Error("a job has ended when it is finished, or gone")
+	}
+}
+
+// TestLogOfARecord: what is known of a job that has ended, in the order of time.
+func TestLogOfARecord(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	rec := full("u1", "default", "boards", "error", time.Hour)
+	s.record(t, rec)
+	out, _ := s.must(t, 0, "job", "logs", "u1")
+	want := "2026-11-20T10:59:00Z info  attempt 1 by edge-06 begins\n2026-11-20T10:59:30Z info  attempt 1 ended: lost: gone\n" +
+		"2026-11-20T11:00:00Z warn  odd\n2026-11-20T11:00:00Z error bad\n2026-11-20T11:00:00Z error said so\n"
+	if out != want {
+		t.Errorf("got\n%swant\n%s", out, want)
+	}
+	if _, errs := s.must(t, ExitError, "job", "logs", "nothing"); !strings.Contains(errs, "neither live nor finished") {
+		t.Errorf("no such job: %s", errs)
+	}
+	s.must(t, 0, "repo", "create", "far", "--url", "https://git.example.com/far.git")
+	s.must(t, 0, "repo", "pull", "far", "-q")
+	if _, errs := s.must(t, ExitError, "job", "logs", "far-sync"); !strings.Contains(errs, "its log is where it runs") {
+		t.Errorf("a job that nobody here runs: %s", errs)
+	}
+}
+
+// TestWaitDoesNotWaitForTheDeletion: a server may keep a job that has ended, and
+// then its status says how.
+func TestWaitDoesNotWaitForTheDeletion(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("begun")
+	began := time.Now()
+	ended := b.follow(t.Context())
+	b.says("begun")
+	b.status(map[string]any{"state": "error", "message": "no", "started": time.Now().UnixMilli(), "finished": time.Now().UnixMilli()})
+	b.ends(ended, ExitJobFailed, "the job ended in error")
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// TestFollowPrintsALineForEachChange: with -o json, and the end as the last.
+func TestFollowPrintsALineForEachChange(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.r.g.Output, b.how.Follow = "json", true
+	ended := b.follow(t.Context())
+	b.says("pending")
+	b.claim("begun")
+	b.says("working 40% begun")
+	b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+	b.ends(ended, ExitOK, "")
+	lines := strings.Split(strings.TrimSpace(b.out.String()), "\n")
+	for i, want := range []string{`"type":"job"`, `"state":"working","progress":40,`, `"type":"ended"`} {
+		if len(lines) != 3 || !strings.Contains(lines[i], want) {
+			t.Errorf("line %d has no %s:\n%s", i, want, b.out)
+		}
+	}
+	if !strings.Contains(b.errs.String(), "the log of the job is with the agent that runs it") {
+		t.Errorf("stderr: %s", b.errs)
+	}
+}

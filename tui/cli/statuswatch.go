@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	agent "limpet/sync"
+	"limpet/sync/api"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+)
+
+// statusEvery is the least time between two lines of a watch.
+const statusEvery = time.Second
+
+// watchStatus prints the status of the daemon whenever it changes, until ctx ends.
+// It outlives the daemon: while that is away a line says so.
+func (r *run) watchStatus(ctx context.Context) error {
+	path, err := r.statePath()
+	if err != nil {
+		return err
+	}
+	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
+	if errors.Is(err, socket.ErrNoDaemon) {
+		return fail(ExitError, "limpet --daemon    # in another terminal", "nothing to watch: no agent holds %s", path)
+	}
+	if err != nil {
+		return err
+	}
+	defer daemon.Close()
+	if !r.g.data() && r.g.Output != "name" && !r.g.NoHeaders {
+		fmt.Fprint(r.world.Out, statusHead)
+	}
+	pictures, last := daemon.Watch(ctx), ""
+	for {
+		snap, err := pictures.Next(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		rep := &statusReport{State: path, OK: true}
+		if err == nil {
+			hello := pictures.Hello()
+			rep.Daemon, rep.Live = &hello, whole(snap)
+			rep.judge()
+		} else {
+			rep.OK, rep.Why = false, []string{errorText(err)}
+		}
+		if mark := rep.mark(); mark != last {
+			last = mark
+			if err := r.printStatusChange(rep); err != nil {
+				return err
+			}
+		}
+		rest(ctx, statusEvery)
+	}
+}
+
+// whole is a picture whose lists are never nil.
+func whole(snap *view.Snapshot) *view.Snapshot {
+	out := *snap
+	out.Jobs, out.Repos, out.Events = list(out.Jobs), list(out.Repos), list(out.Events)
+	return &out
+}
+
+// statusColumns have a fixed width each, so that lines which come minutes apart
+// stand below each other.
+const (
+	statusColumns = "%-20s  %-8s  %7s  %7s  %7s  %9s  %6s  %5s  %3s  %s\n"
+	// mostWhy is how many reasons a line has.
+	mostWhy = 3
+)
+
+var statusHead = fmt.Sprintf(statusColumns, "TIME", "STATE", "WORKING", "PENDING", "RESTING", "ELSEWHERE", "UNSENT", "REPOS", "ILL", "WHY")
+
+// mark is equal for reports that tell the same. What counts up by itself, such as
+// ages, is no news.
+func (s *statusReport) mark() string {
+	if s.Live == nil {
+		return "away"
+	}
+	c := s.Live.Counts
+	c.Done = 0
+	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.ill(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why)
+}
+
+// ill counts the repositories with which something is wrong.
+func (s *statusReport) ill() (n int) {
+	for _, repo := range s.Live.Repos {
+		if !repo.Checked.IsZero() && !repo.Healthy || repo.SyncState == api.StateError {
+			n++
+		}
+	}
+	return n
+}
+
+// word is the state of the agent in one word.
+func (s *statusReport) word() string {
+	switch {
+	case s.Live == nil:
+		return "away"
+	case !s.Live.API.Up:
+		return "offline"
+	case !s.Live.Agent.Draining.IsZero():
+		return "drained"
+	case !s.OK:
+		return "degraded"
+	}
+	return "ok"
+}
+
+func (r *run) printStatusChange(rep *statusReport) error {
+	if r.g.data() {
+		return r.g.printStream(r.world.Out, streamLine{Type: "status", Status: rep})
+	}
+	_, err := io.WriteString(r.world.Out, rep.line(time.Now()))
+	return err
+}
+
+// line is the report in the columns of a watch.
+func (s *statusReport) line(now time.Time) string {
+	why := slices.Clone(s.Why)
+	if more := len(why) - mostWhy; more > 0 {
+		why = append(why[:mostWhy], fmt.Sprintf("and %d more", more))
+	}
+	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", view.Clean(view.OrDash(strings.Join(why, "; ")))}
+	if s.Live != nil {
+		c := s.Live.Counts
+		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Unsent, len(s.Live.Repos), s.ill()} {
+			cells[2+i] = fmt.Sprint(n)
+		}
+	}
+	return fmt.Sprintf(statusColumns, cells...)
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/view"
+)
+
+// streamLine is one document of what is watched or followed. Type names the one
+// member that it has besides.
+type streamLine struct {
+	Type          string        `json:"type"`
+	SchemaVersion int           `json:"schemaVersion"`
+	Time          time.Time     `json:"time"`
+	Job           *jobMark      `json:"job,omitempty"`
+	Log           *view.Event   `json:"log,omitempty"`
+	Ended         any           `json:"ended,omitempty"`
+	Status        *statusReport `json:"status,omitempty"`
+}
+
+// jobMark is how far a job is.
+type jobMark struct {
+	Name      string  `json:"name"`
+	Namespace string  `json:"namespace"`
+	UID       string  `json:"uid"`
+	State     string  `json:"state"`
+	Progress  float64 `json:"progress"` // 0 to 100
+	Done      int64   `json:"done"`
+	Total     int64   `json:"total"` // 0 = not known
+	Errors    int     `json:"errors"`
+	Message   string  `json:"message,omitempty"`
+}
+
+func newJobMark(u *unstructured.Unstructured, job api.Job) *jobMark {
+	done, total := counts(job.Status)
+	return &jobMark{Name: u.GetName(), Namespace: u.GetNamespace(), UID: string(u.GetUID()), State: stateText(job.Status.State),
+		Progress: min(max(job.Status.Progress, 0), 100), Done: done, Total: total, Errors: len(job.Status.Errors), Message: job.Status.Message}
+}
+
+// printStream writes one document of a stream: a line of JSON, or a document of YAML
+// behind "---".
+func (g *Globals) printStream(w io.Writer, line streamLine) error {
+	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()
+	if g.Output == "yaml" {
+		if _, err := io.WriteString(w, "---\n"); err != nil {
+			return err
+		}
+		return printYAML(w, line)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(line)
+}
