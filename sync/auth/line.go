@@ -88,6 +88,7 @@ func proxySecret(ctx context.Context, l Lookup, get func(ctx context.Context, na
 	if p == nil {
 		return nil, fmt.Errorf("proxy in %s: this agent finds no key address there", place)
 	}
+	p.Place = place
 	return p, nil
 }
 

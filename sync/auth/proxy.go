@@ -17,6 +17,7 @@ type Proxy struct {
 	Host     string // with its port
 	Username string
 	Password string
+	Place    string // for people: the Secret of its own where it was found; "" = beside the credentials
 }
 
 // The keys of a proxy beside credentials.

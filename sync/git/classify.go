@@ -47,7 +47,10 @@ func ofWay(c *call, err error) *Error {
 
 // proxyHint says where the proxy of the call is set.
 func (c *call) proxyHint() string {
-	if p := c.remote.Creds.Way(); p != nil {
+	switch p := c.remote.Creds.Way(); {
+	case p != nil && p.Place != "":
+		return "check address, username and password in " + p.Place + ": " + p.String()
+	case p != nil:
 		return "check proxyAddress, proxyUsername and proxyPassword in " + c.remote.Creds.Source + ": " + p.String()
 	}
 	return "check HTTPS_PROXY of this process"

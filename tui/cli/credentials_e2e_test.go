@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -20,7 +19,8 @@ import (
 // from git http-backend behind TLS with a token, a password, a bearer token and a
 // client certificate, and from a real sshd with an open and an encrypted key. Then
 // all of them are wrong, and hosts repeat what they were sent. No secret is
-// anywhere afterwards. The secrets of providers have TestIdentities.
+// anywhere, neither before nor afterwards. The secrets of providers have
+// TestIdentities, those of proxies TestProxyOfARepository.
 func TestCredentialKinds(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-kinds"
@@ -80,9 +80,10 @@ func TestCredentialKinds(t *testing.T) {
 	for name := range urls {
 		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
 	}
+	var out strings.Builder
+	out.WriteString(h.evidence(t, d, "bearer"))
 	give("mtls", map[string]string{"tls.crt": string(others.cert), "tls.key": string(others.priv)})
 	refuse.Store(true) // a certificate of another authority than those it asks for is not even shown
-	var out strings.Builder
 	for name := range urls {
 		until(t, name+" is refused in words", func() bool {
 			r := h.run(t, "repo", "pull", name, "--wait", "--full", "--timeout", "20s")
@@ -90,23 +91,10 @@ func TestCredentialKinds(t *testing.T) {
 			return r.code != 0 && strings.Contains(r.out+r.err, "refuses these credentials")
 		})
 	}
-	screen := h.terminal(t)
-	screen.shows(t, "bearer")
-	screen.press(t, "q")
-	if err := screen.end(t); err != nil {
-		t.Error(err)
-	}
-	for _, args := range [][]string{{"get", "repositories", "-o", "yaml"}, {"get", "jobs", "-o", "yaml"}, {"history", "list", "-o", "json"}, {"repo", "list", "-o", "json"}} {
-		out.WriteString(h.must(t, 0, args...).out)
-	}
-	out.WriteString(h.run(t, "status", "-o", "json").out)
-	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", d.cmd.Process.Pid))
-	if err != nil && !os.IsNotExist(err) {
-		t.Error(err)
-	}
+	out.WriteString(h.evidence(t, d, "bearer"))
 	d.stop(t)
 	secrets = append(secrets, secretLine(string(others.priv)))
-	h.noSecret(t, d.log.String()+out.String()+screen.screen.String()+string(command), secrets...)
+	h.noSecret(t, d.log.String()+out.String(), secrets...)
 }
 
 // secretLine is a line out of the middle of a private key in PEM.
@@ -132,6 +120,7 @@ func (h *home) sshPulls(t *testing.T, s *apitest.SSHServer, dir, canary string, 
 		h.must(t, 0, "repo", "create", name, "--url", s.URL(dir), "--branch", apitest.Branch, "--path", apitest.Directory, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
 		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
 	}
+	out.WriteString(h.evidence(t, d, "locked"))
 	h.file(t, "credentials/default.open/known_hosts", s.Known(apitest.NewSSHKey(t, "ecdsa", "")))
 	h.file(t, "credentials/default.locked/password", "wrong-"+canary)
 	for name, want := range map[string]string{"open": "not the one in known_hosts", "locked": "does not open the ssh key"} {
@@ -141,6 +130,7 @@ func (h *home) sshPulls(t *testing.T, s *apitest.SSHServer, dir, canary string, 
 			return r.code != 0 && strings.Contains(r.out+r.err, want)
 		})
 	}
+	out.WriteString(h.evidence(t, d, "locked"))
 	d.stop(t)
 	h.noSecret(t, d.log.String()+out.String(), canary, secretLine(string(key.Private)), secretLine(string(locked.Private)))
 }

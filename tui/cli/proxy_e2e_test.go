@@ -1,10 +1,15 @@
 package cli_test
 
 import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"limpet/sync/apitest"
+	"limpet/sync/reach/reachtest"
 )
 
 // TestUnreadableProxy: an agent whose proxy of the environment cannot be read says so
@@ -37,4 +42,94 @@ func TestUnreadableProxy(t *testing.T) {
 		}
 	}
 	h.noSecret(t, d.log.String()+told+doctor.out+doctor.err, canary)
+}
+
+// TestProxyOfARepository pulls over https and over ssh from hosts that only a proxy
+// knows, through each kind of proxy, which the annotation of a Repository names. Then
+// the proxies take another password. It is nowhere but in its file.
+func TestProxyOfARepository(t *testing.T) {
+	t.Parallel()
+	const canary = "s3cr3t-canary-of-a-proxy"
+	h := newHome(t)
+	repo := apitest.Repo(t, 2, 2)
+	backend, ca := apitest.Git(t, apitest.GitOptions{}), reachtest.NewAuthority(t)
+	backend.Serve("site.git", repo.Dir)
+	site := strings.TrimPrefix(ca.Serve(t, reachtest.Site{Name: "git.nowhere.invalid", Handler: backend}), "https://")
+	names := map[string]string{"git.nowhere.invalid:443": site}
+	key, hostKey := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ecdsa", "")
+	urls := map[string]string{"https": "https://git.nowhere.invalid/site.git"}
+	t.Run("ssh", func(t *testing.T) { // skipped where there is no sshd
+		s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{hostKey}, Accept: []apitest.SSHKey{key}})
+		elsewhere := func(text string) string { return strings.ReplaceAll(text, "127.0.0.1", "ssh.nowhere.invalid") }
+		urls["ssh"], names[elsewhere(s.Addr)] = elsewhere(s.URL(repo.Dir)), s.Addr
+		h.pullsThroughProxies(t, urls, names, map[string]string{
+			"ca.crt": string(ca.PEM), "identity": string(key.Private), "known_hosts": elsewhere(s.Known(hostKey)),
+		}, canary, secretLine(string(key.Private)))
+	})
+}
+
+// pullsThroughProxies pulls each URL through a proxy of each kind. The names of hosts
+// are known to the proxies alone.
+func (h *home) pullsThroughProxies(t *testing.T, urls, names, files map[string]string, canary string, secrets ...string) {
+	t.Helper()
+	var proxies []*reachtest.Proxy
+	var all []string
+	var objects strings.Builder
+	for _, scheme := range []string{"http", "socks5"} {
+		p := reachtest.Start(t, nil)
+		p.Username, p.Password, p.Names = "ann", canary, names
+		proxies = append(proxies, p)
+		for key, text := range map[string]string{"address": scheme + "://" + p.Addr, "username": "ann", "password": canary} {
+			h.file(t, "credentials/default.way-"+scheme+"/"+key, text)
+		}
+		for kind, url := range urls {
+			name := kind + "-by-" + scheme
+			all = append(all, name)
+			for key, text := range files {
+				if (key == "ca.crt") == (kind == "https") {
+					h.file(t, "credentials/default."+name+"/"+key, text)
+				}
+			}
+			fmt.Fprintf(&objects, `---
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: %s, namespace: default, annotations: {limpet/git-proxy-secret: way-%s, limpet/sink-dir: %q}}
+spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled: true, target: folder, intervalSeconds: 86400}}
+`, name, scheme, filepath.Join(h.dir, "sinks", name), url, apitest.Branch, apitest.Directory)
+		}
+	}
+	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
+	if r := h.feed(t, objects.String(), "apply", "-f", "-"); r.code != 0 {
+		t.Fatalf("exit %d: %s", r.code, r.err)
+	}
+	for _, name := range all {
+		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
+		if left, err := os.ReadDir(filepath.Join(h.dir, "sinks", name)); err != nil || len(left) == 0 {
+			t.Errorf("%s has written nothing: %v", name, err)
+		}
+	}
+	for _, p := range proxies {
+		asked := strings.Join(p.Asked(), " ")
+		for name := range names {
+			if !strings.Contains(asked, name) {
+				t.Errorf("a proxy was not asked for %s: %s", name, asked)
+			}
+		}
+	}
+	var out strings.Builder
+	out.WriteString(h.evidence(t, d, all[0]))
+	for _, scheme := range []string{"http", "socks5"} {
+		h.file(t, "credentials/default.way-"+scheme+"/password", "wrong-"+canary)
+	}
+	for _, name := range all {
+		until(t, name+" is refused by its proxy in words", func() bool {
+			r := h.run(t, "repo", "pull", name, "--wait", "--full", "--timeout", "5s")
+			out.WriteString(r.out + r.err)
+			return r.code != 0 && strings.Contains(r.out+r.err, "check address, username and password in ") && strings.Contains(r.out+r.err, "/way-")
+		})
+	}
+	out.WriteString(h.evidence(t, d, all[0]))
+	d.stop(t)
+	joined := base64.StdEncoding.EncodeToString([]byte("ann:" + canary))
+	h.noSecret(t, d.log.String()+out.String(), append(secrets, canary, strings.TrimRight(joined, "="), base64.StdEncoding.EncodeToString([]byte("ann:wrong"))[:10])...)
 }
