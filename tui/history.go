@@ -94,6 +94,7 @@ func (p *painter) pastList(x, y, w, h int) {
 	if w >= wideWidth {
 		columns[2].width = 24
 	}
+	p.picks(paneNone, func(s State, i int) State { s.past.cursor = items[i].key(); return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 7, len(items), index, true, func(i int) line { return p.pastRow(items[i]) })
 }
 

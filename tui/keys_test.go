@@ -323,6 +323,8 @@ func TestRandomKeys(t *testing.T) {
 			snap.Repos = snap.Repos[:rnd.IntN(len(snap.Repos)+1)]
 			snap.API.Up = rnd.IntN(4) > 0
 			s = s.Show(snap)
+		case 1:
+			s = s.Click(rnd.IntN(90)-5, rnd.IntN(30)-3, 80, 24)
 		default:
 			s, _ = s.Key(names[rnd.IntN(len(names))], "")
 		}

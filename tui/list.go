@@ -71,10 +71,14 @@ func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, 
 		p.cell(at, y, widths[i], c.right, roleHead, c.head)
 		at += widths[i] + 1
 	}
-	top := window(index, rows, h-1)
+	top, pick := window(index, rows, h-1), p.pick
+	p.pick = nil
 	for i := top; i < rows && i-top < h-1; i++ {
 		ly := y + 1 + i - top
 		l := row(i)
+		if pick != nil {
+			p.lit(x, ly, w, 1, pick(i))
+		}
 		if l.whole != "" {
 			p.put(x+2, ly, w-4, roleDim, cut(l.whole, w-4, p.g.more))
 			continue

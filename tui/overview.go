@@ -126,6 +126,13 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	}
 	wide := fit(columns, w-4, 4)[4]
 	at, more := p.hidden(rows, counts)
+	p.picks(paneJobs, func(s State, i int) State {
+		if more > 0 && i > at {
+			i--
+		}
+		s.jobUID = rows[min(i, len(rows)-1)].UID
+		return s
+	})
 	if more == 0 {
 		p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) line { return p.jobRow(rows[i], wide) })
 		return

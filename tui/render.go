@@ -43,6 +43,9 @@ type painter struct {
 	s    State
 	g    glyphs
 	caps Caps
+
+	spots []spotlight                     // where clicks mean something
+	pick  func(row int) func(State) State // what a click on a row of the next list does; nil = nothing
 }
 
 // tiny is the whole screen where nothing else fits.
@@ -145,6 +148,7 @@ func (p *painter) apiState() (role, string) {
 func (p *painter) tabs() {
 	x, short := 1, p.tabsWidth() > p.w
 	for _, of := range tabsOf() {
+		from := x
 		switch text := tabText(p.s, of); {
 		case of == faces[p.s.screen].under:
 			x = p.put(x, 1, p.w, roleTitle, "["+text+"]")
@@ -153,6 +157,7 @@ func (p *painter) tabs() {
 		default:
 			x = p.put(x, 1, p.w, roleDim, " "+text+" ")
 		}
+		p.lit(from, 1, x-from, 1, func(s State) State { return s.visit(of) })
 		if !short {
 			x += 2
 		}

@@ -43,6 +43,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		columns = append(columns, column{"RES", 6, true, 7}, column{"URL", 24, false, 8})
 	}
 	spark := columns[8].width
+	p.picks(paneRepos, func(s State, i int) State { s.repoKey = repoKey(rows[i]); return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) line { return p.repoRow(rows[i], spark, len(columns)) })
 }
 

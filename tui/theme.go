@@ -43,8 +43,8 @@ var coloured = []theme{
 
 var mono = theme{roleTitle: "1", roleFocus: "1", roleBad: "1", roleCursor: "7", roleKey: "1", roleBanner: "7"}
 
-// themeNames are those of coloured.
-var themeNames = []string{"terminal", "high-contrast", "blue-orange", "mono"}
+// Themes are the names of the themes, the default first.
+var Themes = []string{"terminal", "high-contrast", "blue-orange", "mono"}
 
 func noColours(s State) string {
 	if s.Caps.Mono {
@@ -55,7 +55,7 @@ func noColours(s State) string {
 
 func (s State) nextTheme() State {
 	s.Caps.Theme = (s.Caps.Theme + 1) % len(coloured)
-	return s.say("theme "+themeNames[s.Caps.Theme], false)
+	return s.say("theme "+Themes[s.Caps.Theme], false)
 }
 
 func (s State) switchASCII() State {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +55,9 @@ const (
 type Options struct {
 	In, Out *os.File
 	Color   string // auto, always, never
+	Theme   string // one of Themes; "" = the first
+	Mouse   bool   // clicks and the wheel work, and the terminal selects no text without Shift
+	Frames  int    // most frames a second; 0 = 10, over SSH 4
 	Env     func(string) string
 	// ReadOnly has the dashboard ask for nothing but pictures.
 	ReadOnly bool
@@ -71,6 +75,7 @@ func capsOf(o Options) Caps {
 	term := o.Env("TERM")
 	return Caps{
 		ASCII: !strings.Contains(locale, "UTF-8") && !strings.Contains(locale, "UTF8") || term == "linux",
+		Theme: max(slices.Index(Themes, o.Theme), 0),
 		Mono:  o.Color == "never" || o.Color != "always" && (o.Env("NO_COLOR") != "" || term == "dumb"),
 	}
 }
@@ -97,7 +102,10 @@ func Run(ctx context.Context, src Source, o Options) error {
 	if o.Env("SSH_TTY") != "" {
 		gap = remoteGap
 	}
-	m := &model{ctx: ctx, src: src, gap: gap, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
+	if o.Frames > 0 {
+		gap = time.Second / time.Duration(o.Frames)
+	}
+	m := &model{ctx: ctx, src: src, gap: gap, mouse: o.Mouse, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly = o.ReadOnly
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
 	_, err := p.Run()
@@ -122,6 +130,7 @@ type model struct {
 	gap   time.Duration
 	retry time.Duration
 	state State
+	mouse bool
 	// stop ends the lookup that runs, so that of a filter that is being typed only
 	// the last one is worked on.
 	stop context.CancelFunc
@@ -204,6 +213,17 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state = msg.take(m.state)
 	case tea.KeyPressMsg:
 		return m.key(msg)
+	case tea.MouseClickMsg:
+		if msg.Button == tea.MouseLeft {
+			m.state = m.state.Click(msg.X, msg.Y, m.state.W, m.state.H)
+		}
+	case tea.MouseWheelMsg:
+		switch msg.Button {
+		case tea.MouseWheelUp:
+			m.state, _ = m.state.Key("up", "")
+		case tea.MouseWheelDown:
+			m.state, _ = m.state.Key("down", "")
+		}
 	}
 	return nil
 }
@@ -250,5 +270,8 @@ func (m *model) View() tea.View {
 	v := tea.NewView(Render(m.state, m.state.W, m.state.H, m.state.Caps))
 	v.AltScreen = true
 	v.WindowTitle = "limpet"
+	if m.mouse {
+		v.MouseMode = tea.MouseModeCellMotion
+	}
 	return v
 }

@@ -311,7 +311,7 @@ func (r *run) gitRules() ([]auth.Rule, error) {
 }
 
 func (r *run) tuiOptions() tui.Options {
-	return tui.Options{ReadOnly: r.g.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Env: r.world.Env}
+	return tui.Options{ReadOnly: r.g.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Theme: r.g.Theme, Mouse: r.g.Mouse, Frames: r.g.FPS, Env: r.world.Env}
 }
 
 func (r *run) stateText() string {

@@ -108,6 +108,9 @@ func execute(ctx context.Context, args []string, world World, impatient func()) 
 	if err != nil {
 		return err
 	}
+	if c.FPS < 0 || c.FPS > 60 {
+		return usage("limpet --fps 10", "--fps %d is not between 0 and 60", c.FPS)
+	}
 	if err := c.settleOutput(world.Err); err != nil {
 		return err
 	}

@@ -35,6 +35,9 @@ type Globals struct {
 	JSON      []string      `name:"json" help:"JSON with these fields only, such as metadata.name,spec.action; what an object lacks is null." placeholder:"FIELDS" group:"Output"`
 	NoHeaders bool          `name:"no-headers" help:"Leave the header line of tables out." group:"Output"`
 	Color     string        `help:"Colour: auto, always or never. NO_COLOR is honoured." enum:"auto,always,never" default:"auto" group:"Output"`
+	Theme     string        `help:"Colours of the dashboard: terminal, high-contrast, blue-orange or mono." enum:"terminal,high-contrast,blue-orange,mono" default:"terminal" group:"Output"`
+	Mouse     bool          `help:"The dashboard takes clicks and the wheel. The terminal then selects text with Shift held only." group:"Output"`
+	FPS       int           `name:"fps" help:"Most frames a second of the dashboard, 1 to 60. 0 = 10, over SSH 4." default:"0" group:"Output"`
 	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`
 	Yes       bool          `help:"Ask nothing: do what would be asked about on a terminal." group:"Output"`
 	ReadOnly  bool          `name:"read-only" help:"Refuse every command that changes anything; the dashboard of a daemon shows, and does nothing." group:"Output"`

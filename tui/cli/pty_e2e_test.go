@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -39,6 +40,12 @@ func (h *home) on(t *testing.T, term string, args ...string) *terminal {
 	t.Helper()
 	cmd := h.command(context.WithoutCancel(t.Context()), t, args...)
 	cmd.Env = append(slices.Clone(cmd.Env), "TERM="+term)
+	return onTerminal(t, cmd)
+}
+
+// onTerminal starts a command on a terminal of its own.
+func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
 	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
 	if err != nil {
 		t.Fatal(err)
@@ -229,5 +236,46 @@ func TestDumbTerminal(t *testing.T) {
 		if out := tt.screen.String(); strings.ContainsRune(out, 0x1b) || !strings.Contains(out, "state") {
 			t.Errorf("%v sent %q", args, out)
 		}
+	}
+}
+
+// TestDashboardAndTheShell: Ctrl-Z gives the screen back to the shell, fg takes it
+// again, with the mouse if it was asked for and without where not.
+func TestDashboardAndTheShell(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"", "--mouse"} {
+		h := newHome(t)
+		d := h.daemon(t)
+		cmd := h.command(context.WithoutCancel(t.Context()), t)
+		cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "--norc", "--noediting", "-i"}
+		cmd.Env = append(slices.Clone(cmd.Env), "TERM=xterm-256color", "PS1=ready> ")
+		tt := onTerminal(t, cmd)
+		tt.shows(t, "ready> ")
+		tt.press(t, binary.path+" "+flag+"\n")
+		tt.shows(t, "First steps")
+		const clicks = "\x1b[?1002h"
+		if got, want := strings.Contains(tt.screen.String(), clicks), flag != ""; got != want {
+			t.Errorf("%q: the mouse is taken: %v", flag, got)
+		}
+		tt.press(t, "\x1a")
+		tt.shows(t, "Stopped")
+		out := tt.screen.String()
+		if i := strings.LastIndex(out, mainScreen); i < strings.LastIndex(out, altScreen) || i > strings.Index(out, "Stopped") {
+			t.Errorf("%q: the shell is on the wrong screen: %q", flag, tail(out, 300))
+		}
+		tt.press(t, "fg\n")
+		until(t, "the dashboard is back", func() bool {
+			_, after, _ := strings.Cut(tt.screen.String(), "Stopped")
+			_, after, again := strings.Cut(after, altScreen)
+			return again && strings.Contains(after, "First steps") && strings.Contains(after, clicks) == (flag != "")
+		})
+		tt.press(t, "q")
+		until(t, "the last line", func() bool {
+			out := tt.screen.String()
+			return strings.Contains(out[strings.LastIndex(out, mainScreen):], "repositories: 0")
+		})
+		tt.press(t, "exit\n")
+		_ = tt.end(t)
+		d.kill()
 	}
 }

@@ -1,0 +1,48 @@
+package tui
+
+// spotlight is a part of the screen that a click means something on.
+type spotlight struct {
+	x, y, w, h int
+	do         func(State) State
+}
+
+// lit says that a click in an area leads to do.
+func (p *painter) lit(x, y, w, h int, do func(State) State) {
+	p.spots = append(p.spots, spotlight{x, y, w, h, do})
+}
+
+// Click returns the state after a click at column x of line y, on a terminal of
+// w by h cells: a row is selected, the one that is selected already opened, a tab
+// shown. It is pure. Boxes before the screen are for keys.
+func (s State) Click(x, y, w, h int) State {
+	if s.over != nil || w < minWidth || h < minHeight {
+		return s
+	}
+	p := painter{canvas: newCanvas(w, h), s: s, g: s.Caps.glyphs(), caps: s.Caps}
+	p.frame()
+	for _, l := range p.spots {
+		if x >= l.x && x < l.x+l.w && y >= l.y && y < l.y+l.h {
+			s.toast = ""
+			return l.do(s)
+		}
+	}
+	return s
+}
+
+// picks makes the rows of the next list answer to clicks: to selects the row of a
+// number, in the pane of the overview that it is in.
+func (p *painter) picks(in pane, to func(s State, i int) State) {
+	p.pick = func(i int) func(State) State {
+		return func(s State) State {
+			was := s
+			s = to(s, i)
+			if s.screen == screenOverview {
+				s.focus = in
+			}
+			if was.jobUID == s.jobUID && was.repoKey == s.repoKey && was.past.cursor == s.past.cursor && was.focus == s.focus {
+				return s.open()
+			}
+			return s
+		}
+	}
+}
