@@ -1,6 +1,8 @@
 package tui
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"limpet/sync/view"
@@ -49,6 +51,11 @@ func cannot(v Verb) func(State) string {
 // aims are what a key that asks for v acts on now. Where that is nothing, why
 // says so.
 func (s State) aims(v Verb) (out []aim, why string) {
+	return s.aimsAt(v, s.jobsMeant(v), s.reposMeant())
+}
+
+// aimsAt are those at some jobs or, for what is done to them, repositories.
+func (s State) aimsAt(v Verb, jobs []view.Job, repos []view.Repo) (out []aim, why string) {
 	if why := s.onlyLooks(); why != "" {
 		return nil, why
 	}
@@ -65,7 +72,7 @@ func (s State) aims(v Verb) (out []aim, why string) {
 	}
 	switch v {
 	case Cancel, Retry:
-		for _, j := range s.jobsMeant(v) {
+		for _, j := range jobs {
 			not := s.notCancelled(j)
 			if v == Retry {
 				not = s.notRetried(j)
@@ -73,7 +80,7 @@ func (s State) aims(v Verb) (out []aim, why string) {
 			add(aim{job: j, act: Action{Verb: v, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}, not)
 		}
 	default:
-		for _, r := range s.reposMeant() {
+		for _, r := range repos {
 			a := aim{repo: r, act: Action{Verb: v, Namespace: r.Namespace, Name: r.Name}}
 			not := ""
 			if v == Suspend {
@@ -88,10 +95,11 @@ func (s State) aims(v Verb) (out []aim, why string) {
 			add(a, not)
 		}
 	}
-	if len(out) > 0 {
-		why = ""
+	if len(out) == 0 {
+		return nil, why
 	}
-	return out, why
+	// Of repositories of which some are suspended the first says which of the two.
+	return slices.DeleteFunc(out, func(a aim) bool { return a.act.Verb != out[0].act.Verb }), ""
 }
 
 // onlyLooks says why nothing is asked of an agent from here; "" = it is.
@@ -200,46 +208,28 @@ func (s State) repoOf(j view.Job) view.Repo {
 	return view.Repo{Namespace: j.Namespace, Name: j.Repository}
 }
 
-func (s State) pull() (State, Outcome) {
-	aims, _ := s.aims(Pull)
-	if len(aims) > 1 {
-		return s.ask(askMany(aims, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
+// request asks for what was aimed at, at once or after a question; it takes what
+// aims returns.
+func (s State) request(aims []aim, why string) (State, Outcome) {
+	if why != "" {
+		return s.say(why, true), Outcome{}
 	}
-	return s.say("pull of "+aims[0].act.Name+" asked for", false), send(aims)
-}
-
-func (s State) pullFull() (State, Outcome) {
-	aims, _ := s.aims(PullFull)
-	return s.ask(s.askPull(aims)), Outcome{}
-}
-
-// suspend has the agent leave a repository alone, or take it up again. Of several
-// the first says which of the two.
-func (s State) suspend() (State, Outcome) {
-	all, _ := s.aims(Suspend)
-	aims := all[:0:0]
-	for _, a := range all {
-		if a.act.Verb == all[0].act.Verb {
-			aims = append(aims, a)
-		}
-	}
-	switch {
-	case aims[0].act.Verb == Suspend:
+	switch v := aims[0].act.Verb; {
+	case v == PullFull:
+		return s.ask(s.askPull(aims)), Outcome{}
+	case v == Cancel:
+		return s.ask(askCancel(aims)), Outcome{}
+	case v == Retry:
+		return s.ask(s.askRetry(aims)), Outcome{}
+	case v == Suspend:
 		return s.ask(askSuspend(aims)), Outcome{}
-	case len(aims) > 1:
+	case len(aims) > 1 && v == Resume:
 		return s.ask(askMany(aims, "Resume", "Each is checked and pulled again by its interval.")), Outcome{}
+	case len(aims) > 1:
+		return s.ask(askMany(aims, "Pull", "Each looks for what has changed; it is cheap and harmless when repeated.")), Outcome{}
+	default:
+		return s.say(fmt.Sprintf("%s of %s asked for", v, aims[0].act.Name), false), send(aims)
 	}
-	return s.say("resume of "+aims[0].act.Name+" asked for", false), send(aims)
-}
-
-func (s State) cancel() (State, Outcome) {
-	aims, _ := s.aims(Cancel)
-	return s.ask(askCancel(aims)), Outcome{}
-}
-
-func (s State) retry() (State, Outcome) {
-	aims, _ := s.aims(Retry)
-	return s.ask(s.askRetry(aims)), Outcome{}
 }
 
 func send(aims []aim) (out Outcome) {

@@ -11,7 +11,7 @@ import (
 var boxes = map[string][]string{
 	"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"},
 	"retry": {"end", "r"}, "quit": {"q"},
-	"errors": {"e"},
+	"errors": {"e"}, "palette": {":"}, "palette found": {":", "p", "u", "down"}, "palette none": {":", "z", "z", "z", "z"},
 }
 
 // places are states of each screen, with and without something under the cursor.

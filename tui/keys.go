@@ -28,7 +28,9 @@ type binding struct {
 	label string // shown in help
 	text  string
 	group string
-	asks  bool // a question comes first
+	line  string // the command line that does the same, where there is one for all
+	asks  bool   // a question comes first
+	verb  Verb   // what it asks the agent for; then why and do follow from it
 	do    func(State) (State, Outcome)
 	on    []screen           // where it works; empty = everywhere
 	why   func(State) string // why it does nothing now; "" = it does. nil = it always does
@@ -128,23 +130,30 @@ func keyTable() []binding {
 		table = append(table, binding{keys: []string{faces[of].tab}, label: faces[of].tab, text: faces[of].name, group: "VIEW",
 			do: same(func(s State) State { return s.visit(of) })})
 	}
-	return append(table, []binding{
+	table = append(table, []binding{
 		{keys: []string{"tab", "shift+tab"}, label: "tab", text: "other pane", group: "VIEW", do: same(State.switchPane)},
 		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", do: same(func(s State) State { s.typing = true; return s })},
 		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", do: same(State.pastOf)},
 		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screen{screenHistory}, do: same(State.unfold)},
-		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", why: cannot(Pull), do: State.pull},
-		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", asks: true, why: cannot(PullFull), do: State.pullFull},
-		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", asks: true, why: cannot(Cancel), do: State.cancel},
-		{keys: []string{"r"}, label: "r", text: "retry", group: "ACT", asks: true, why: cannot(Retry), do: State.retry},
-		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", asks: true, why: cannot(Suspend), do: State.suspend},
+		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", verb: Pull},
+		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", asks: true, verb: PullFull},
+		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", asks: true, verb: Cancel},
+		{keys: []string{"r"}, label: "r", text: "retry", group: "ACT", asks: true, verb: Retry},
+		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", asks: true, verb: Suspend},
 		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", why: noCommand, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
 		{keys: []string{"e"}, label: "e", text: "errors", group: "VIEW", why: noErrors, do: same(State.openErrors)},
 		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
 		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", why: noColours, do: same(State.nextTheme)},
+		{keys: []string{":", "ctrl+p"}, label: ": ^p", text: "command", group: "APP", do: same(State.openPalette)},
 		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.over = help{}; return s })},
 		{keys: []string{"q", "ctrl+c"}, label: "q", text: "quit", group: "APP", do: State.quit},
 	}...)
+	for i := range table {
+		if v := table[i].verb; v != "" {
+			table[i].why, table[i].do = cannot(v), func(s State) (State, Outcome) { return s.request(s.aims(v)) }
+		}
+	}
+	return table
 }
 
 // Key returns the state after a key press. It is pure. The name of a key is

@@ -24,8 +24,12 @@ func (s State) quit() (State, Outcome) {
 	if claims > 1 {
 		running = fmt.Sprintf("%d jobs run", claims)
 	}
-	return s.ask(question{quit: true, title: "Quit?", choices: []choice{now, {"f", "Finish first", (State).finish}},
-		lines: []string{running + " in this process. What is given back goes on at the next start, here or elsewhere. Who finishes first claims nothing new and ends when nothing runs any more."}}), Outcome{}
+	q := question{quit: true, title: "Quit?", choices: []choice{now}, lines: []string{running + " in this process. What is given back goes on at the next start, here or elsewhere."}}
+	if s.onlyLooks() == "" {
+		q.lines[0] += " Who finishes first claims nothing new and ends when nothing runs any more."
+		q.choices = append(q.choices, choice{"f", "Finish first", State.finish})
+	}
+	return s.ask(q), Outcome{}
 }
 
 // finish claims nothing new and ends when what runs has ended.

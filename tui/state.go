@@ -24,7 +24,7 @@ type State struct {
 	Source string // "standalone", "attached to daemon 4121"
 	Note   string // what a person has to know of the source; "" = nothing
 	W, H   int    // cells of the terminal; 0 = not known yet
-	Gone   string // why the source does not answer; "" = it does
+	Gone     string // why the source does not answer; "" = it does
 
 	ReadOnly bool // nothing is asked of the agent
 
@@ -47,6 +47,7 @@ type State struct {
 	leaving  bool                // ends when nothing of the agent runs any more
 	drained  bool                // for that it was asked to claim nothing new
 	troubles troubles
+	recent   []string // words of the palette, the newest last
 	toast    string
 	toastBad bool
 	Caps     Caps

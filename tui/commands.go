@@ -1,0 +1,213 @@
+package tui
+
+import (
+	"slices"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// command is one entry of the palette.
+type command struct {
+	group string // of the key, for those that have one
+	words string // what is typed: "pull team-dash --full"
+	note  string // what it does, where the words do not say it
+	label string // the key that does the same on the row
+	// line is the command line that does the same; nil or "" = there is none.
+	line func(State) string
+	why  func(State) string
+	do   func(State) (State, Outcome)
+}
+
+// plain is a command line that is always the same.
+func plain(line string) func(State) string { return func(State) string { return line } }
+
+func (c command) refusal(s State) string {
+	if c.why == nil {
+		return ""
+	}
+	return c.why(s)
+}
+
+// commands are all that can be done now: what the keys do, the screens, then
+// what can be done to each repository and each job of the picture.
+func (s State) commands() []command {
+	out := s.keyCommands()
+	for i, name := range Themes {
+		out = append(out, command{words: "theme " + name, label: "T", why: noColours, do: same(func(s State) State {
+			s.Caps.Theme = i - 1
+			return s.nextTheme()
+		})})
+	}
+	out = append(out,
+		command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), why: undrainable(true), do: asks(Action{Verb: Drain}, "Drain this agent?", "What runs goes on to its end. Nothing new is claimed until somebody ends this, or the agent is started again.")},
+		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), why: undrainable(false), do: sends(Action{Verb: Undrain}, "claims jobs again")},
+	)
+	for _, r := range s.Snap.Repos {
+		out = append(out, s.repoCommands(r)...)
+	}
+	for _, j := range s.Snap.Jobs {
+		out = append(out, s.jobCommands(j)...)
+	}
+	return out
+}
+
+// lines are the command lines that show what a screen shows.
+var lines = map[screen]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list"}
+
+func (s State) keyCommands() (out []command) {
+	for _, b := range bindings {
+		if b.group == "MOVE" || !b.here(s) || slices.Contains(b.keys, "enter") || slices.Contains(b.keys, "esc") || slices.Contains(b.keys, ":") {
+			continue
+		}
+		c := command{group: b.group, words: b.text, label: b.label, why: b.why, do: b.do, line: plain(b.line)}
+		if of, ok := tabOf(b.keys[0]); ok {
+			c.words, c.line = "go "+b.text, plain(lines[of])
+		}
+		if b.verb != "" {
+			c.note = "of the row"
+			if aims, _ := s.aims(b.verb); len(aims) == 1 {
+				c.note, c.line = aims[0].act.Name, func(s State) string { return s.lineOf(aims[0]) }
+			}
+		}
+		out = append(out, c)
+	}
+	rank := map[string]int{"ACT": 0, "VIEW": 1, "APP": 2}
+	slices.SortStableFunc(out, func(a, b command) int { return rank[a.group] - rank[b.group] })
+	return out
+}
+
+// tabOf is the screen whose tab has this key.
+func tabOf(key string) (screen, bool) {
+	for i, f := range faces {
+		if f.tab != "" && f.tab == key {
+			return screen(i), true
+		}
+	}
+	return 0, false
+}
+
+// lineOf is the command line that does what an action does.
+func (s State) lineOf(a aim) string {
+	switch a.act.Verb {
+	case Pull:
+		return s.repoCommand("pull", a.repo)
+	case PullFull:
+		return s.repoCommand("pull", a.repo) + " --full"
+	case Suspend:
+		return s.repoCommand("suspend", a.repo)
+	case Resume:
+		return s.repoCommand("resume", a.repo)
+	case Cancel:
+		return s.jobCommand("cancel", a.job)
+	case Retry:
+		return s.jobCommand("retry", a.job)
+	}
+	return ""
+}
+
+// writes are the actions that change the repository itself. No key starts them:
+// the palette has their command line, which asks for what it needs.
+var writes = []string{"push", "migrate", "move", "delete"}
+
+func (s State) repoCommands(r view.Repo) []command {
+	at := repoKey(r)
+	act := func(words, note, label string, v Verb) command {
+		return command{words: words, note: note, label: label, line: func(s State) string { return s.lineOf(aim{repo: r, act: Action{Verb: v}}) },
+			why: func(s State) string { _, why := s.aimsAt(v, nil, s.reposAt(at)); return why },
+			do:  func(s State) (State, Outcome) { return s.request(s.aimsAt(v, nil, s.reposAt(at))) }}
+	}
+	out := []command{
+		act("pull "+r.Name, "what has changed", "p", Pull),
+		act("pull "+r.Name+" --full", "everything, asks", "P", PullFull),
+		{words: "go repo " + r.Name, note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) }, do: same(func(s State) State { return s.goRepo(at) })},
+		{words: "filter repo:" + r.Name, note: "jobs and repositories", label: "/", do: same(func(s State) State {
+			if s.screen != screenOverview && s.screen != screenJobs && s.screen != screenHistory {
+				s = s.visit(screenJobs)
+			}
+			return s.filterBy("repo:" + r.Name)
+		})},
+		{words: "history repo:" + r.Name, note: "what has ended", label: "h", line: plain("limpet history list --repository " + quote(r.Name)), do: same(func(s State) State { return s.visit(screenHistory).filterBy("repo:" + r.Name) })},
+	}
+	if r.Suspended {
+		out = append(out, act("resume "+r.Name, "", "s", Suspend))
+		out[len(out)-1].line = func(s State) string { return s.repoCommand("resume", r) }
+	} else {
+		out = append(out, act("suspend "+r.Name, "asks", "s", Suspend))
+	}
+	copies := func(words string, line func(State) string) {
+		out = append(out, command{words: words, note: "copies the command", line: line, do: func(s State) (State, Outcome) { return s.copied(line(s)) }})
+	}
+	copies("test "+r.Name, func(s State) string { return s.repoCommand("test", r) })
+	for _, action := range writes {
+		copies(action+" "+r.Name, func(s State) string {
+			return strings.Replace(s.repoCommand("create", r), "limpet repo", "limpet job", 1) + " --action " + action
+		})
+	}
+	return out
+}
+
+func (s State) jobCommands(j view.Job) []command {
+	act := func(words string, label string, v Verb) command {
+		return command{words: words, note: j.Repository + ", asks", label: label, line: func(s State) string { return s.lineOf(aim{job: j, act: Action{Verb: v}}) },
+			why: func(s State) string { _, why := s.aimsAt(v, s.jobsAt(j.UID), nil); return why },
+			do:  func(s State) (State, Outcome) { return s.request(s.aimsAt(v, s.jobsAt(j.UID), nil)) }}
+	}
+	return []command{
+		{words: "go job " + j.Name, note: j.State + " " + j.Repository, label: "enter", line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},
+		act("cancel "+j.Name, "x", Cancel),
+		act("retry "+j.Name, "r", Retry),
+	}
+}
+
+// reposAt and jobsAt are what a key of the picture means now: one, or none.
+func (s State) reposAt(key string) []view.Repo {
+	for _, r := range s.Snap.Repos {
+		if repoKey(r) == key {
+			return []view.Repo{r}
+		}
+	}
+	return nil
+}
+
+func (s State) jobsAt(uid string) []view.Job {
+	for _, j := range s.Snap.Jobs {
+		if j.UID == uid {
+			return []view.Job{j}
+		}
+	}
+	return nil
+}
+
+// filterBy sets the filter of the present screen.
+func (s State) filterBy(text string) State {
+	s.filters[s.screen] = text
+	return s.Show(s.Snap)
+}
+
+// undrainable says why the agent cannot be drained, or undrained, now.
+func undrainable(on bool) func(State) string {
+	return func(s State) string {
+		switch drained, looks := !s.Snap.Agent.Draining.IsZero(), s.onlyLooks(); {
+		case looks != "":
+			return looks
+		case s.Gone != "":
+			return "the agent does not answer"
+		case drained == on && on:
+			return "it claims nothing already"
+		case drained == on:
+			return "it claims jobs already"
+		}
+		return ""
+	}
+}
+
+func sends(a Action, said string) func(State) (State, Outcome) {
+	return func(s State) (State, Outcome) { return s.say(said, false), Outcome{Actions: []Action{a}} }
+}
+
+func asks(a Action, title, follows string) func(State) (State, Outcome) {
+	return func(s State) (State, Outcome) {
+		return s.ask(question{title: title, lines: []string{follows}, choices: []choice{{"y", "Yes", sends(a, string(a.Verb)+" asked for")}}}), Outcome{}
+	}
+}

@@ -1,0 +1,193 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"limpet/sync/view"
+)
+
+// typed presses : and then types words.
+func typed(s State, words string) State {
+	return press(s, append([]string{":"}, strings.Split(words, "")...)...)
+}
+
+func TestPalette(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{})
+	top := func(s State) command {
+		p := s.over.(palette)
+		return p.found[p.at]
+	}
+	t.Run("words find what they mean, and the last line says the same for a shell", func(t *testing.T) {
+		for words, want := range map[string][2]string{
+			"pull tea":            {"pull team-dash", "limpet repo pull team-dash"},
+			"pull team-dash --":   {"pull team-dash --full", "limpet repo pull team-dash --full"},
+			"team pull":           {"pull team-dash", "limpet repo pull team-dash"},
+			"PULL LAB-E":          {"pull lab-east", "limpet repo pull lab-east"},
+			"plteam":              {"pull team-dash", "limpet repo pull team-dash"},
+			"go repo lab-w":       {"go repo lab-west", "limpet repo show lab-west"},
+			"go job infra":        {"go job infra-alerts-sync", "limpet job show infra-alerts-sync"},
+			"go hist":             {"go history", "limpet history list"},
+			"cancel lab-west-m":   {"cancel lab-west-move", "limpet job cancel lab-west-move"},
+			"suspend lab-e":       {"suspend lab-east", "limpet repo suspend lab-east"},
+			"history repo:lab-e":  {"history repo:lab-east", "limpet history list --repository lab-east"},
+			"push lab-e":          {"push lab-east", "limpet job create lab-east --action push"},
+			"test lab-e":          {"test lab-east", "limpet repo test lab-east"},
+			"drain":               {"drain", "limpet drain"},
+			"theme high":          {"theme high-contrast", ""},
+			"copy comm":           {"copy command", ""},
+			"cancel":              {"cancel", "limpet job cancel team-dash-sync"},
+			"retry lab-east-sync": {"retry lab-east-sync", "limpet job retry z8z8"},
+			"pull ch":             {"pull changes", "limpet repo pull team-dash"},
+		} {
+			at := typed(s, words)
+			c := top(at)
+			line := ""
+			if c.line != nil {
+				line = c.line(at)
+			}
+			if c.words != want[0] || line != want[1] {
+				t.Errorf("%q finds %q, the same as %q; want %q", words, c.words, line, want)
+			}
+			if frame := strip(Render(at, 100, 30, Caps{})); line != "" && c.refusal(at) == "" && !strings.Contains(frame, "same as: "+line) {
+				t.Errorf("%q: no %q in\n%s", words, line, frame)
+			}
+		}
+	})
+	t.Run("Enter acts on what was meant, wherever the cursor is", func(t *testing.T) {
+		at, out := typed(s, "pull lab-west").Key("enter", "")
+		if a := action(out); a == nil || a.Verb != Pull || a.Name != "lab-west" || at.over != nil {
+			t.Errorf("got %+v", out)
+		}
+		if at := press(typed(s, "pull lab-west --full"), "enter"); !strings.Contains(text(at), "Full pull of lab-west") {
+			t.Errorf("asks %q", text(at))
+		}
+		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(text(at), "Cancel lab-west-push") {
+			t.Errorf("asks %q", text(at))
+		}
+		at, out = typed(s, "retry lab-west-move").Key("enter", "")
+		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "runs now") {
+			t.Errorf("what is refused: %+v, said %q", out, at.toast)
+		}
+		if at := press(typed(s, "go repo lab-west"), "enter"); at.screen != screenRepo || at.repoSeen.Name != "lab-west" {
+			t.Errorf("screen %d", at.screen)
+		}
+		if at := press(typed(s, "theme blue"), "enter"); at.Caps.Theme != 2 || at.toast != "theme blue-orange" {
+			t.Errorf("theme %d, said %q", at.Caps.Theme, at.toast)
+		}
+		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.screen != screenJobs || at.filter() != "repo:lab-east" {
+			t.Errorf("screen %d, filter %q", at.screen, at.filter())
+		}
+		if at := press(typed(s, "drain"), "enter"); !strings.Contains(text(at), "Nothing new is claimed") {
+			t.Errorf("asks %q", text(at))
+		}
+	})
+	t.Run("what writes to Git is never sent", func(t *testing.T) {
+		for _, words := range writes {
+			at, out := typed(s, words+" lab-east").Key("enter", "")
+			want := "limpet job create lab-east --action " + words
+			if len(out.Actions) > 0 || open(at) || out.Copy != want || at.toast != want {
+				t.Errorf("%s: %+v, said %q", words, out, at.toast)
+			}
+		}
+		for _, b := range bindings {
+			if slices.Contains(writes, string(b.verb)) {
+				t.Errorf("%s starts a %s", b.label, b.verb)
+			}
+		}
+	})
+	t.Run("a command looks again at what it acts on", func(t *testing.T) {
+		at := typed(s, "cancel lab-west-move")
+		later := picture()
+		later.Jobs = later.Jobs[:1]
+		at, out := at.Show(later).Key("enter", "")
+		if len(out.Actions) > 0 || open(at) || at.toast == "" {
+			t.Errorf("the job is gone: %+v, %q", out, at.toast)
+		}
+	})
+	t.Run("Tab completes, and up brings back those of before", func(t *testing.T) {
+		at := press(typed(s, "go repo lab-w"), "tab")
+		if p := at.over.(palette); p.text != "go repo lab-west" {
+			t.Errorf("completed to %q", p.text)
+		}
+		at = press(press(at, "enter"), "1")
+		at = press(typed(at, "theme mono"), "enter")
+		at = press(at, ":", "up")
+		if p := at.over.(palette); p.text != "theme mono" {
+			t.Errorf("up: %q", p.text)
+		}
+		at = press(at, "up", "up")
+		if p := at.over.(palette); p.text != "go repo lab-west" {
+			t.Errorf("up again: %q", p.text)
+		}
+		at = press(at, "down")
+		if p := at.over.(palette); p.text != "theme mono" {
+			t.Errorf("down: %q", p.text)
+		}
+		at = press(at, "down")
+		if p := at.over.(palette); p.text != "" {
+			t.Errorf("down again: %q", p.text)
+		}
+		if c := top(press(at, "g", "o", " ", "r", "e", "p", "o", " ")); c.words != "go repo lab-west" {
+			t.Errorf("what was used comes first, not %q", c.words)
+		}
+	})
+	t.Run("it remembers a few", func(t *testing.T) {
+		at := s
+		for i := range 3 * paletteKept {
+			at, _ = at.perform(command{words: fmt.Sprint(i % (2 * paletteKept)), do: same(func(s State) State { return s })})
+		}
+		if len(at.recent) != paletteKept || at.recent[paletteKept-1] != fmt.Sprint(paletteKept-1) {
+			t.Errorf("%q", at.recent)
+		}
+	})
+	t.Run("letters are text", func(t *testing.T) {
+		if p := typed(s, "jkq?").over.(palette); p.text != "jkq?" {
+			t.Errorf("typed %q", p.text)
+		}
+	})
+}
+
+// TestReadOnly: every key that asks the agent for something says that this is a
+// dashboard to look at.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{})
+	s.ReadOnly = true
+	for _, keys := range [][]string{nil, {"2"}, {"3"}, {"enter"}, {"3", "enter"}} {
+		for _, b := range bindings {
+			at := press(s, keys...)
+			if b.verb == "" || !b.here(at) {
+				continue
+			}
+			if at, out := at.Key(b.keys[0], ""); len(out.Actions) > 0 || open(at) || at.toast != at.onlyLooks() {
+				t.Errorf("%v %s: %+v, said %q", keys, b.label, out, at.toast)
+			}
+		}
+	}
+	for _, words := range []string{"pull lab-east", "cancel lab-west-push", "drain"} {
+		if at, out := typed(s, words).Key("enter", ""); len(out.Actions) > 0 || open(at) || at.toast != at.onlyLooks() {
+			t.Errorf("%s: %+v, said %q", words, out, at.toast)
+		}
+	}
+	s.Source = Standalone
+	if q, _ := press(s, "q").asked(); len(q.choices) != 1 {
+		t.Errorf("quit offers %d ways: to drain is to ask for something", len(q.choices))
+	}
+}
+
+func BenchmarkPaletteKey(b *testing.B) {
+	snap := picture()
+	for i := range 1000 {
+		snap.Jobs = append(snap.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
+		snap.Repos = append(snap.Repos, view.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprint("repo-", i)})
+	}
+	s := typed(shown(snap, Caps{}), "pull re")
+	for b.Loop() {
+		at := press(s, "p")
+		Render(at, 80, 24, at.Caps)
+	}
+}
