@@ -44,7 +44,11 @@ func (a *Agent) tidyOnce(rest time.Duration) {
 			return
 		}
 		if url, ok := workers.CloneURL(repo); ok {
-			keep = append(keep, git.Remote{URL: url})
+			r := git.Remote{URL: url}
+			keep = append(keep, r)
+			if u.GetAnnotations()[api.AnnoGitSubmodules] == "true" {
+				keep = append(keep, a.mirrors.Submodules(r, repo.Spec.Block().Path)...)
+			}
 		}
 	}
 	removed, err := a.mirrors.Prune(keep, rest)

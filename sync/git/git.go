@@ -53,6 +53,7 @@ type Stats struct {
 	Bytes    int64         // received from the server, all requests
 	Requests int           // sent to the server; 0 = the commit was here already
 	Objects  int           // new objects
+	Inflated int64         // bytes of the new objects
 	Full     bool          // a first clone, nothing older was of use
 	Rebuilt  bool          // the mirror was thrown away first: older commits may be gone
 	Elapsed  time.Duration // wall time, waiting for the mirror's turn included

@@ -35,6 +35,7 @@ type entry struct {
 // incoming is a pack whose bytes lie in the spool file.
 type incoming struct {
 	entries []entry
+	made    int64              // bytes of all objects, inflated
 	bases   map[int32]objectID // entries that are deltas against an object by name
 	size    int64              // of the pack with its trailer
 	sum     objectID           // the trailer
@@ -72,15 +73,14 @@ func (s *packStream) scan(l Limits) (*incoming, error) {
 	p := &incoming{bases: make(map[int32]objectID)}
 	h := newIDHasher()
 	buf := make([]byte, 32<<10)
-	inflated := int64(0)
 	for range count {
 		e, err := s.object(p, h, buf, l)
 		if err != nil {
 			return nil, fmt.Errorf("object %d of %d: %w", len(p.entries)+1, count, err)
 		}
-		inflated += max(e.size, e.result)
-		if inflated > l.InflatedBytes {
-			return nil, &TooLargeError{What: "inflated size of the pack", Size: inflated, Limit: l.InflatedBytes}
+		p.made += max(e.size, e.result)
+		if p.made > l.InflatedBytes {
+			return nil, &TooLargeError{What: "inflated size of the pack", Size: p.made, Limit: l.InflatedBytes}
 		}
 		p.entries = append(p.entries, e)
 	}

@@ -62,6 +62,7 @@ func (f *fetch) install(dir string, old *store, got download) error {
 		return err
 	}
 	f.stats.Objects += len(s.entries)
+	f.stats.Inflated += s.made
 	if f.first == 0 {
 		f.first = s.size
 	}

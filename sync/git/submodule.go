@@ -3,9 +3,14 @@ package git
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,7 +52,59 @@ func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (
 	}
 	slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	slices.Sort(t.Dirs)
+	if err := m.noteSubmodules(r, dir, g.homes); err != nil {
+		m.log.Warn("submodules are not noted; their mirrors may be made anew", "url", r.shown(), "err", err)
+	}
 	return t, nil
+}
+
+// submodulesFile begins the name of the files in a mirror that list the URLs of
+// submodules, one for each directory that was read with them.
+const submodulesFile = "limpet-submodules-"
+
+func (m *Mirrors) submodulesPath(r Remote, dir string) (string, error) {
+	a, err := auth.ParseAddress(r.URL)
+	sum := sha256.Sum256([]byte(strings.Trim(dir, "/")))
+	return filepath.Join(m.mirror(a).dir, submodulesFile+hex.EncodeToString(sum[:8])), err
+}
+
+// noteSubmodules lists the submodules below dir, for Submodules.
+func (m *Mirrors) noteSubmodules(r Remote, dir string, homes []string) error {
+	file, err := m.submodulesPath(r, dir)
+	if err != nil {
+		return err
+	}
+	text := strings.Join(slices.Compact(slices.Sorted(slices.Values(homes))), "\n")
+	if before, err := os.ReadFile(file); err == nil && string(before) == text {
+		return nil
+	}
+	if text == "" {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return replaceFile(file, []byte(text))
+}
+
+// Submodules are the remotes of the submodules below dir, and of those in them, as
+// WholeTree has met them last. It reads the disk and asks nobody.
+func (m *Mirrors) Submodules(r Remote, dir string) []Remote {
+	var out []Remote
+	file, err := m.submodulesPath(r, dir)
+	if err != nil {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil // none was met, or the mirror is gone
+	}
+	for url := range strings.FieldsSeq(string(text)) {
+		sub := r
+		sub.URL = url
+		out = append(out, sub)
+	}
+	return out
 }
 
 // grafting puts the trees of submodules into one.
@@ -56,6 +113,7 @@ type grafting struct {
 	whole *Tree
 	left  Limits // of what the submodules may take together
 	count int
+	homes []string // URLs of the submodules
 }
 
 // level is a tree that may hold submodules.
@@ -154,6 +212,9 @@ func (g *grafting) submodule(ctx context.Context, l level, name, at, url string)
 	if g.left.PackBytes -= stats.Bytes; g.left.PackBytes <= 0 {
 		return &TooLargeError{What: "pack of all submodules", Size: limits.PackBytes - g.left.PackBytes, Limit: limits.PackBytes}
 	}
+	if g.left.InflatedBytes -= stats.Inflated; g.left.InflatedBytes <= 0 {
+		return &TooLargeError{What: "inflated size of all submodules", Size: limits.InflatedBytes - g.left.InflatedBytes, Limit: limits.InflatedBytes}
+	}
 	if g.left.Objects -= stats.Objects; g.left.Objects <= 0 {
 		return &TooLargeError{Count: true, What: "number of objects of all submodules", Size: int64(limits.Objects - g.left.Objects), Limit: int64(limits.Objects)}
 	}
@@ -165,6 +226,7 @@ func (g *grafting) submodule(ctx context.Context, l level, name, at, url string)
 	if err := g.spend(&g.left.TreeEntries, len(inner.Files)+len(inner.Dirs)+1, limits.TreeEntries, "number of files and directories"); err != nil {
 		return err
 	}
+	g.homes = append(g.homes, sub.URL)
 	below := level{remote: sub, commit: commit, prefix: l.prefix + name + "/", refused: inner.Refused, above: above}
 	g.whole.Dirs = append(g.whole.Dirs, l.prefix+name)
 	for _, d := range inner.Dirs {

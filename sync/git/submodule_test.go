@@ -82,11 +82,61 @@ func TestSubmodules(t *testing.T) {
 	if _, _, err := whole(t, m, r, commit, "a"); err != nil || s.requests.Load() != before {
 		t.Errorf("what is there is fetched again: %v", err)
 	}
+	// Their mirrors are in use as long as the tree names them, and no longer.
+	kept := func(remotes []Remote) (names []string) {
+		for _, r := range remotes {
+			names = append(names, strings.TrimPrefix(r.URL, s.URL))
+		}
+		return names
+	}
+	if got := kept(m.Submodules(r, "/a/")); !slices.Equal(got, []string{"/deep.git", "/lib.git"}) {
+		t.Errorf("submodules %q", got)
+	}
+	before = s.requests.Load()
+	if n, err := m.Prune(append(m.Submodules(r, "a"), r), 0); n != 0 || err != nil {
+		t.Errorf("%d mirrors in use are deleted: %v", n, err)
+	}
+	if _, _, err := whole(t, m, r, commit, "a"); err != nil || s.requests.Load() != before {
+		t.Errorf("after that, what is there is fetched again: %v", err)
+	}
+	without := site.commit("without", map[string]string{"a/x.json": "own"}) // git takes links out that are no directories
+	syncRef(t, m, r, "")
+	if _, _, err := whole(t, m, r, without, "a"); err != nil || len(m.Submodules(r, "a")) != 0 {
+		t.Errorf("submodules that are gone are listed: %v %v", m.Submodules(r, "a"), err)
+	}
+	if n, err := m.Prune(append(m.Submodules(r, "a"), r), 0); n != 2 || err != nil {
+		t.Errorf("%d of 2 mirrors out of use are deleted: %v", n, err)
+	}
 	_, _, err = whole(t, m, r, commit, "")
 	told(t, err, Refused, `submodule "b/far"`, "far.example.com", "../other.git")
 	// Off, they are left out as ever.
 	if tree, err := m.Tree(t.Context(), r, commit, "a"); err != nil || len(tree.Files) != 1 || len(tree.Refused) != 2 {
 		t.Errorf("%+v %v", tree, err)
+	}
+}
+
+// TestSubmodulesInSum: the limits of a repository hold for its submodules together.
+func TestSubmodulesInSum(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	site := newOrigin(t, s.root, "site.git")
+	site.commit("site", map[string]string{"x.json": "1"})
+	modules, links := "", map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		links[name] = newOrigin(t, s.root, name+".git").commit("lib", map[string]string{"l.json": strings.Repeat(name, 30_000)})
+		modules += module(name, name, "../"+name+".git")
+	}
+	commit := site.link(modules, links)
+	for limit, fits := range map[int64]bool{70_000: false, 95_000: true} {
+		m := openMirrors(t, Options{})
+		r := s.remote("site.git")
+		syncRef(t, m, r, "")
+		r.Limits.InflatedBytes = limit
+		if _, err := m.WholeTree(t.Context(), r, commit, ""); !fits {
+			told(t, err, TooLarge, `submodule "c"`, "inflated size of the pack")
+		} else if err != nil {
+			t.Errorf("within the limit: %v", err)
+		}
 	}
 }
 
@@ -130,6 +180,7 @@ func TestSubmodulesRefused(t *testing.T) {
 		{"no such commit", at("../lib.git"), "lib", none, Limits{}, CommitNotFound, []string{`submodule "lib"`, none}},
 		{"too many files", at("../lib.git"), "lib", tip, Limits{TreeEntries: 4}, TooLarge, []string{"number of files and directories"}},
 		{"too large", at("../lib.git"), "lib", tip, Limits{PackBytes: 300}, TooLarge, []string{`submodule "lib"`}},
+		{"too large inflated", at("../lib.git"), "lib", tip, Limits{InflatedBytes: 100}, TooLarge, []string{`submodule "lib"`, "inflated size"}},
 		{"too many objects", at("../lib.git"), "lib", tip, Limits{Objects: 4}, TooLarge, []string{`submodule "lib"`}},
 	} {
 		site.git("rm", "-q", "-r", "--cached", "--ignore-unmatch", "lib", "taken")
