@@ -27,7 +27,7 @@ func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 		if given := inline(u); len(given) > 0 {
 			from = auth.Chain(auth.FieldSource(func(_ context.Context, _ auth.Lookup, field string) ([]byte, error) { return given[field], nil }), from)
 		}
-		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
 		}}, u)
 	}
@@ -76,6 +76,7 @@ func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
 		return nil, err
 	}
 	b.agent.remotes = b.agent.connections()
+	b.agent.signers = workers.NewSigners(b.agent.trust(), cfg.Demands, nil)
 	// The mirrors beside the state file may be those of another process.
 	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
 		return nil, fmt.Errorf("make a directory for the test: %w", err)

@@ -39,6 +39,11 @@ func (a *Agent) secret(ctx context.Context, namespace, name string) (map[string]
 	}
 	u, err := a.client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	a.sawSecret(namespace, name, u, err)
+	return secretData(namespace, name, u, err)
+}
+
+// secretData is what a Secret holds, as it was read.
+func secretData(namespace, name string, u *unstructured.Unstructured, err error) (map[string][]byte, error) {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
 		return nil, nil
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/repos"
+	"limpet/sync/workers"
 )
 
 // trust chains the places where the keys of those who may sign are looked up: those of
@@ -41,9 +44,40 @@ func (t trusting) Asked(ctx context.Context, namespace, name string, repo api.Re
 }
 
 func (t trusting) Judge(ctx context.Context, namespace, name string, repo api.Repository, remote git.Remote, ref git.Ref) (*api.Condition, error) {
-	now, _, ok := t.a.client.Clock().Now()
-	if !ok {
-		now = time.Now()
+	return t.a.signers.Judge(ctx, t.a.mirrors, namespace, name, repo, remote, ref, t.now())
+}
+
+// now is the time of the server, as far as it is known.
+func (t trusting) now() time.Time {
+	if now, _, ok := t.a.client.Clock().Now(); ok {
+		return now
 	}
-	return t.a.signers.Judge(ctx, t.a.mirrors, namespace, name, repo, remote, ref, now)
+	return time.Now()
+}
+
+// lookAtSigners tells for a test what has to be signed in a Repository, and how the keys
+// for it are.
+func (a *Agent) lookAtSigners(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
+	look, err := a.signers.Look(ctx, namespace, name, repo, trusting{a}.now())
+	if look.Soon != "" {
+		look.Text += "; to be replaced: " + look.Soon
+	}
+	return look.Text, err
+}
+
+// SignersAt are the signers of an agent as another program sees them, with its own rights
+// to Secrets and files.
+func SignersAt(client *api.Client, dir string, rules []auth.Rule, demands []auth.Demand) *workers.Signers {
+	sources := []auth.TrustSource{auth.TrustRules(rules)}
+	if dir != "" {
+		sources = append([]auth.TrustSource{auth.TrustDir(dir)}, sources...)
+	}
+	if client != nil {
+		secrets := auth.TrustSecrets(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+			u, err := client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+			return secretData(namespace, name, u, err)
+		})
+		sources = append([]auth.TrustSource{secrets}, sources...)
+	}
+	return workers.NewSigners(auth.ChainTrust(sources...), demands, nil)
 }

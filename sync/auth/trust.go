@@ -197,6 +197,10 @@ func (t *Trust) in(place string) (*Trust, error) {
 	return t, nil
 }
 
+// ReadPublic reads a file of public keys: one of at most 1 MiB that nobody but its owner
+// may write to. Errors name the file.
+func ReadPublic(path string) ([]byte, error) { return readPublic(os.Open, path) }
+
 // readPublic reads a file of at most 1 MiB that nobody but its owner may write to.
 func readPublic(open func(string) (*os.File, error), name string) ([]byte, error) {
 	return readChecked(open, name, checkOwned)

@@ -95,9 +95,12 @@ type Options struct {
 	// Protection reads what keeps a branch at its host from being written to; nil =
 	// that is not asked. An error says that it cannot be read.
 	Protection func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials, branch string) (forge.Protection, error)
-	Trust      Trust     // nil = nobody verifies
-	Judged     FactStore // keeps what this controller has had judged; nil = memory
-	Quota      Quota
+	Trust      Trust // nil = nobody verifies
+	// Signers says for a test what has to be signed and how the keys for it are, "" for
+	// nothing; an error, that nothing can be pulled. Nil = it is not looked at.
+	Signers func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
+	Judged  FactStore // keeps what this controller has had judged; nil = memory
+	Quota   Quota
 	// LocalPrefixes are the directories below which Repositories of type local may be.
 	LocalPrefixes []string
 	// Suspensions are the Repositories to leave alone; nil = none.

@@ -137,7 +137,7 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			if c, v := verdict(); c.Status != "True" || v.Object != first {
 				t.Errorf("the first pull: %+v", c)
 			}
-			if got := r.looks(&looked, 4); len(got) != 1 || got[0] != "first pull" { // that was asked for with the keys of now
+			if got := r.looks(&looked, 4); len(got) == 0 || got[0] != "first pull" || len(got) > 2 { // that one may be from before the annotation
 				t.Errorf("asked for pulls %q", got)
 			}
 			r.controller.Begin() // as if it were started anew

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/admission"
 	"limpet/sync/api"
@@ -66,6 +67,7 @@ func (t *TestResults) end(found finding, name, detail string, missed ...string) 
 const (
 	stepRules       = "rules"
 	stepCredentials = "credentials"
+	stepSigners     = "signers" // of a Repository in which something has to be signed
 	stepRemote      = "remote"
 	stepBranch      = "branch"
 	stepRevision    = "revision"     // of a Repository that names another thing than a branch
@@ -76,7 +78,7 @@ const (
 const noneBroken = "the spec breaks none"
 
 // TryRepository looks into a Repository as its controller does, of whose Options it
-// needs Remote, Git and LocalPrefixes, and writes nothing. One that is on no API is
+// needs Remote, Git and LocalPrefixes and takes Signers, and writes nothing. One that is on no API is
 // checked as a new one. An error says that nothing can be told.
 func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructured) (TestResults, error) {
 	repo, err := api.RepositoryView(obj)
@@ -116,6 +118,14 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 		return t.end(found, stepCredentials, "", later[1:]...), nil
 	}
 	t.took(stepCredentials, credentialsText(p.remote.Creds))
+	if o.Signers != nil {
+		switch text, err := o.Signers(ctx, obj.GetNamespace(), obj.GetName(), repo); {
+		case err != nil:
+			return t.end(unsignable(err), stepSigners, "", later[1:]...), nil
+		case text != "":
+			t.took(stepSigners, text)
+		}
+	}
 	if kind := git.KindOf(p.err); p.err != nil && kind != git.BranchNotFound && kind != git.Empty {
 		return t.end(found, stepRemote, "", later[2:]...), nil
 	}
@@ -125,6 +135,11 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 	}
 	t.took(p.stepRef(), p.at())
 	return t.end(found, stepWrite, p.access.text()), nil
+}
+
+// unsignable is the finding for keys that nobody can sign with.
+func unsignable(err error) finding {
+	return finding{code: http.StatusUnprocessableEntity, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: "metadata.annotations", Detail: err.Error()}}}
 }
 
 // credentialsText says what a remote is asked with and where that was found.

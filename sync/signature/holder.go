@@ -40,7 +40,7 @@ func (o *pgpOwner) holder(now time.Time) Holder {
 	var why *Error
 	for _, k := range o.keys() {
 		e := o.usable(k, now, now)
-		if e == nil && k.why != nil {
+		if k.why != nil {
 			e = refuse(k.why.Kind, "is signed by %s, which %w", k.name(), k.why.Err)
 		}
 		switch {

@@ -47,6 +47,11 @@ func (g gpgHome) export(name string) []byte {
 	return g.at("20210601T000000", "", "--batch", "--armor", "--export", name)
 }
 
+func fingerprintOf(g gpgHome, name string) string {
+	g.t.Helper()
+	return strings.Split(string(g.at("20210304T120000", "", "--batch", "--with-colons", "--list-keys", name)), "fpr:::::::::")[1][:40]
+}
+
 // judged is what a list of keys says of a signature, in 2026.
 func judged(t *testing.T, files map[string][]byte, text string, signature []byte) Kind {
 	t.Helper()
@@ -82,7 +87,7 @@ func TestCopiesAreOneKey(t *testing.T) {
 	g.at("20200304T120000", "", "--batch", "--quick-generate-key", "other <other@example.com>", "ed25519", "sign,cert", "never")
 	signature := g.at("20210304T120000", "text", "--batch", "--armor", "--detach-sign", "-u", "ops@example.com")
 	short, other := g.export("ops@example.com"), g.export("other@example.com")
-	fingerprint := strings.Split(string(g.at("20210304T120000", "", "--batch", "--with-colons", "--list-keys", "ops@example.com")), "fpr:::::::::")[1][:40]
+	fingerprint := fingerprintOf(g, "ops@example.com")
 	g.at("20210401T120000", "", "--batch", "--quick-set-expire", fingerprint, "10y")
 	long := g.export("ops@example.com")
 	certificate, err := os.ReadFile(filepath.Join(g.dir, "openpgp-revocs.d", fingerprint+".rev"))

@@ -95,6 +95,55 @@ func TestSignersRead(t *testing.T) {
 	}
 }
 
+// TestSignersLook: what a person is told before keys end.
+func TestSignersLook(t *testing.T) {
+	t.Parallel()
+	_, public := sshKey(t)
+	_, other := sshKey(t)
+	now := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	until := func(d time.Duration) string { return `valid-before="` + now.Add(d).Format("20060102150405Z") + `" ` }
+	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: "HEAD", GitVerifyPrincipals: "committer, ops@example.com"}
+	for name, c := range map[string]struct {
+		list, text, soon, err string
+	}{
+		"for ever":      {list: "a@x " + public, text: "HEAD, by annotation limpet/git-verify: SHA256:"},
+		"for a year":    {list: "a@x " + until(365*24*time.Hour) + public, text: "(a@x) until 2027-06-01; for committer, ops@example.com"},
+		"for 15 days":   {list: "a@x " + until(15*24*time.Hour) + public, text: "until 2026-06-16"},
+		"for 13 days":   {list: "a@x " + until(13*24*time.Hour) + public, text: "until 2026-06-14", soon: "ends in 13d"},
+		"one has ended": {list: "a@x " + until(-time.Hour) + public + "b@x " + other, text: "(b@x)", soon: "which was valid until 2026-05-31"},
+		"all ended":     {list: "a@x " + until(-time.Hour) + public, err: "none of its 1 key is of use: SHA256:"},
+		"none":          {err: "there are no keys that may sign"},
+		"unread":        {list: "a@x nothing", err: "allowed_signers: line 1"},
+	} {
+		var place trusting
+		place.set(nil)
+		if c.list != "" {
+			place.set(nil, signature.AllowedSigners, c.list)
+		}
+		look, err := NewSigners(place.find, nil, nil).Look(t.Context(), "default", "repo", repo, now)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !strings.Contains(look.Text, c.text) || (look.Soon == "") != (c.soon == "") || !strings.Contains(look.Soon, c.soon) {
+			t.Errorf("%s: %+v, %v", name, look, err)
+		}
+	}
+	var many []string
+	for range mostHolders + 2 {
+		_, public := sshKey(t)
+		many = append(many, public)
+	}
+	s := NewSigners(nil, nil, nil)
+	look, err := s.LookAtRule(&auth.Demand{Mode: "Tag", Values: map[string]string{"a.sshpub": strings.Join(many, "")}}, now)
+	if err != nil || strings.Count(look.Text, "SHA256:") != mostHolders || !strings.HasSuffix(look.Text, " and 2 more") {
+		t.Errorf("%+v, %v", look, err)
+	}
+	if look, err := s.LookAtRule(&auth.Demand{Mode: auth.DemandNone}, now); err != nil || look.Text != "" {
+		t.Errorf("a rule that asks for nothing: %+v, %v", look, err)
+	}
+	repo.GitVerify = ""
+	if look, err := s.Look(t.Context(), "default", "repo", repo, now); err != nil || look != (SignersLook{}) {
+		t.Errorf("nothing is asked: %+v, %v", look, err)
+	}
+}
+
 // TestJudge: what an agent says besides pulls.
 func TestJudge(t *testing.T) {
 	t.Parallel()

@@ -122,7 +122,7 @@ func (s *site) doctor(t *testing.T, code int, args ...string) map[string]check {
 			t.Errorf("says too little: %+v", c)
 		}
 	}
-	if len(byName) != 17 {
+	if len(byName) != 18 {
 		t.Errorf("%d checks", len(byName))
 	}
 	return byName

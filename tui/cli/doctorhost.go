@@ -14,6 +14,7 @@ import (
 	"limpet/state"
 	"limpet/sync/auth"
 	"limpet/sync/reach"
+	"limpet/sync/signature"
 	"limpet/sync/view"
 )
 
@@ -213,9 +214,13 @@ func (p *patient) checkCredentials(ctx context.Context) check {
 			return nil
 		}
 		files++
-		if _, err := auth.ReadPrivate(path); err != nil {
+		read, cure := auth.ReadPrivate, "chmod 600 "
+		if signature.IsKeys(d.Name()) || strings.HasSuffix(d.Name(), "_"+signature.AllowedSigners) { // no secret
+			read, cure = auth.ReadPublic, "chmod go-w "
+		}
+		if _, err := read(path); err != nil {
 			if bad++; bad == 1 {
-				c.Result, c.Found, c.Next = checkFail, err.Error(), "chmod 600 "+path
+				c.Result, c.Found, c.Next = checkFail, err.Error(), cure+path
 			}
 		}
 		return nil

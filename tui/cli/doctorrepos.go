@@ -28,6 +28,7 @@ type patientRepo struct {
 	enabled, hooked      bool
 	ill                  bool
 	checked, event       time.Time
+	object               *api.Repository // nil = only the picture of the daemon is known
 }
 
 // mostRepositories bounds how many are looked at.
@@ -53,6 +54,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 			}
 			one := patientRepo{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled, checked: millis(repo.Status.Health.Checked)}
 			one.ill = !one.checked.IsZero() && !repo.Status.Health.Healthy
+			one.object = &repo
 			if b := repo.Spec.Block(); b != nil && repo.Spec.Type != "local" {
 				one.url = b.URL
 			}

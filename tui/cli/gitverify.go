@@ -5,9 +5,13 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/view"
+	"limpet/sync/workers"
 )
 
 // gitVerifyKey holds rules of what has to be signed in Repositories, whatever those ask
@@ -52,4 +56,23 @@ func (r *run) gitVerify() ([]auth.Demand, error) {
 		}
 	}
 	return rules, nil
+}
+
+// signatures says what has to be signed in a repository: as it asks itself, and as the
+// config file of this call wants it. Which keys were good is told by its condition.
+func (r *run) signatures(u *unstructured.Unstructured, repo api.Repository) string {
+	var parts []string
+	if repo.GitVerify != "" {
+		parts = append(parts, repo.GitVerify+", by annotation "+api.AnnoGitVerify)
+	}
+	rules, err := r.gitVerify()
+	url, _ := workers.CloneURL(repo)
+	rule := auth.DemandFor(rules, u.GetNamespace(), u.GetName(), url)
+	switch {
+	case err != nil:
+		parts = append(parts, "the rules of the config file cannot be read: "+err.Error())
+	case rule != nil:
+		parts = append(parts, rule.Mode+", by rule "+rule.Name()+" of "+r.config.Path)
+	}
+	return view.Clean(strings.Join(parts, "; "))
 }

@@ -180,7 +180,7 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u), by, time.Now()) })
+	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u), r.signatures(u, repo), by, time.Now()) })
 }
 
 // controllers is who looks after repositories as the daemon sees it, the zero value
@@ -205,7 +205,7 @@ func webhookText(h api.WebhookStatus, now time.Time) string {
 	return text
 }
 
-func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused string, by view.Controllers, now time.Time) {
+func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused, signed string, by view.Controllers, now time.Time) {
 	var f fields
 	f.add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.add("title", repo.Spec.Title)
@@ -218,6 +218,9 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 			f.add("branch", view.OrDash(b.Branch))
 		}
 		f.add("path", view.OrDash(b.Path))
+	}
+	if signed != "" {
+		f.add("signatures", signed)
 	}
 	interval := "off"
 	if repo.Spec.Sync.Enabled {
