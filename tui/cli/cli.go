@@ -49,6 +49,8 @@ type cli struct {
 	Get    getCmd    `cmd:"" help:"Show objects of any kind."`
 	Delete deleteCmd `cmd:"" writes:"" help:"Delete an object."`
 
+	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
+
 	Crds    crdsCmd    `cmd:"" name:"crds" help:"Print the CustomResourceDefinitions for a Kubernetes API."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
@@ -100,6 +102,10 @@ func execute(ctx context.Context, args []string, world World, impatient func()) 
 			panic(r)
 		}
 	}()
+	if len(args) > 1 && args[0] == completeWord {
+		offerNames(ctx, args[1:], world)
+		return nil
+	}
 	if slices.Equal(args, []string{"exit-codes", "--help"}) {
 		_, err := io.WriteString(world.Out, exitCodes)
 		return err
@@ -201,7 +207,7 @@ func configFlag(args []string, env func(string) string) string {
 // because it is, and so does not read it.
 func fileless(n *kong.Node) bool {
 	switch callText(n) {
-	case "limpet config path", "limpet config init", "limpet config validate":
+	case "limpet config path", "limpet config init", "limpet config validate", "limpet completion":
 		return true
 	}
 	return false

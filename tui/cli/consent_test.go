@@ -13,7 +13,7 @@ import (
 // looks are the commands that change nothing at the API or in the state file. A
 // new command is either here or has the tag "writes".
 var looks = []string{
-	"config path", "config show", "config validate", "connection list", "connection show", "connection test", "crds", "dashboard", "doctor", "get", "history export", "history list", "history show",
+	"completion", "config path", "config show", "config validate", "connection list", "connection show", "connection test", "crds", "dashboard", "doctor", "get", "history export", "history list", "history show",
 	"job list", "job logs", "job show", "job watch", "repo list", "repo open", "repo show", "repo test", "repo validate", "service print", "service status", "status", "store backup", "store check", "store info", "version",
 }
 

@@ -30,6 +30,9 @@ const exitCodes = `Exit codes:
 // agentGroup is the group of the flags that shape an agent.
 const agentGroup = "Agent"
 
+// apiGroup is the group of the flags that say which server is meant.
+const apiGroup = "API"
+
 // printHelp prints kong's help without what does not concern the command: the
 // flags of the agent are listed where an agent runs. At the root they come with
 // --daemon, which belongs to the command that has no name.
