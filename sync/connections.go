@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,10 +36,21 @@ func (a *Agent) connections() remotes {
 	}
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version})
 	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
+	if a.client != nil {
+		o.Now = a.serverTime
+	}
 	if a.cfg.Store != nil { // a Bench has none
 		o.Vault = vault{a.cfg.Store}
 	}
 	return remotes{hosts, forge.NewMinter(hosts, auth.ChainConnections(sources...), auth.NewTokens(0)), identity.New(o)}
+}
+
+// serverTime is the time by the clock of the API, the local one while that is unknown.
+func (a *Agent) serverTime() time.Time {
+	if now, _, ok := a.client.Clock().Now(); ok {
+		return now
+	}
+	return time.Now()
 }
 
 // sealed reads a value of a Connection that the embedded API keeps. A name that

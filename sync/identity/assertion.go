@@ -27,7 +27,7 @@ const (
 // withAssertion puts the proof of a certificate into a form: PEM with the
 // certificate and its unencrypted RSA key. Source: Microsoft, "application
 // authentication certificate credentials".
-func withAssertion(form url.Values, pem []byte, client, endpoint string) error {
+func withAssertion(form url.Values, pem []byte, client, endpoint string, now time.Time) error {
 	pair, err := tls.X509KeyPair(pem, pem)
 	if err != nil {
 		return errors.New("the client certificate is not a PEM certificate with its unencrypted key")
@@ -39,7 +39,7 @@ func withAssertion(form url.Values, pem []byte, client, endpoint string) error {
 	thumbprint := sha256.Sum256(pair.Certificate[0])
 	id := make([]byte, 16)
 	rand.Read(id) // never returns an error
-	begin := time.Now().Add(-assertionBefore)
+	begin := now.Add(-assertionBefore)
 	proof, err := jwt(key, map[string]string{"alg": "PS256", "typ": "JWT", "x5t#S256": base64.RawURLEncoding.EncodeToString(thumbprint[:])},
 		map[string]any{"aud": endpoint, "iss": client, "sub": client, "jti": hex.EncodeToString(id),
 			"nbf": begin.Unix(), "iat": begin.Unix(), "exp": begin.Add(assertionLife).Unix()})

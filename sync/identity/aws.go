@@ -35,7 +35,7 @@ func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 		return nil, invalid("sign for CodeCommit", "the access key from %s is none", r.Place)
 	}
 	path := (&url.URL{Path: r.Address.Path}).EscapedPath()
-	user, password := keys.gitPassword(time.Now(), region, r.Address.HostPort(), path)
+	user, password := keys.gitPassword(p.now(), region, r.Address.HostPort(), path)
 	return &auth.Credentials{Username: user, Password: password, Forget: forget}, nil
 }
 
@@ -57,9 +57,20 @@ func (r Request) region() (string, error) {
 // keys asks the sources in turn.
 func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func(), error) {
 	env := r.env(p.desk)
+	secret, session := env, env
+	if r.others(p.desk, "AWS_ACCESS_KEY_ID") {
+		secret, session = r.Text, r.Text
+	}
+	if r.Text("AWS_SECRET_ACCESS_KEY") != "" {
+		session = r.Text
+	}
 	fixed := func(k awsKeys) (awsKeys, func(), error) { return k, nil, nil }
-	if k := (awsKeys{env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"), env("AWS_SESSION_TOKEN")}); k.ID != "" && k.Secret != "" {
+	k := awsKeys{env("AWS_ACCESS_KEY_ID"), secret("AWS_SECRET_ACCESS_KEY"), session("AWS_SESSION_TOKEN")}
+	switch {
+	case k.ID != "" && k.Secret != "":
 		return fixed(k)
+	case k.ID != "" || k.Secret != "":
+		return awsKeys{}, nil, invalid("sign for CodeCommit", "of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in %s one is missing, or belongs to another", r.Place)
 	}
 	if !r.Own() && !r.Trusted {
 		return awsKeys{}, nil, invalid("sign for CodeCommit", "%s has no keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", r.Place)

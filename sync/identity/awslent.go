@@ -91,10 +91,12 @@ func (p *aws) sts(ctx context.Context, r Request, region string, c call, form ur
 	form.Set("RoleArn", role.arn)
 	form.Set("RoleSessionName", cmp.Or(role.session, roleSession))
 	c.method, c.url, c.body = http.MethodPost, strings.TrimSuffix(base.String(), "/")+"/", form.Encode()
-	if keys != nil {
-		c.header = keys.authorize(time.Now(), region, "sts", base.Host, c.body)
-	}
-	got, err := p.do(ctx, c)
+	got, err := p.timely(ctx, func(now time.Time) (call, error) {
+		if keys != nil {
+			c.header = keys.authorize(now, region, "sts", base.Host, c.body)
+		}
+		return c, nil
+	})
 	if err != nil {
 		return lent{}, err
 	}

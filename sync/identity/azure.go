@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
@@ -90,7 +91,11 @@ func together(op string, r Request, failed []error) error {
 // principal is a service principal with a secret or a certificate.
 func (p *azure) principal(ctx context.Context, r Request) (auth.Token, error) {
 	env := r.env(p.desk)
-	tenant, client, secret := env("AZURE_TENANT_ID"), env("AZURE_CLIENT_ID"), env("AZURE_CLIENT_SECRET")
+	tenant, client := env("AZURE_TENANT_ID"), env("AZURE_CLIENT_ID")
+	if r.others(p.desk, "AZURE_CLIENT_ID") {
+		env = r.Text
+	}
+	secret := env("AZURE_CLIENT_SECRET")
 	pem := []byte(env("AZURE_CLIENT_CERTIFICATE"))
 	if path := env("AZURE_CLIENT_CERTIFICATE_PATH"); path != "" && len(pem) == 0 && secret == "" && tenant != "" && client != "" {
 		var err error
@@ -107,11 +112,11 @@ func (p *azure) principal(ctx context.Context, r Request) (auth.Token, error) {
 		form.Set("client_secret", secret)
 		c.secrets = []string{secret}
 	}
-	return p.exchange(ctx, r, c, form, func(endpoint string) error {
+	return p.exchange(ctx, r, c, form, func(now time.Time, endpoint string) error {
 		if secret != "" {
 			return nil
 		}
-		return withAssertion(form, pem, client, endpoint)
+		return withAssertion(form, pem, client, endpoint, now)
 	})
 }
 
@@ -132,11 +137,12 @@ func (p *azure) workload(ctx context.Context, r Request) (auth.Token, error) {
 	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {client}, "scope": {azureDevOps + "/.default"},
 		"client_assertion_type": {assertionType}, "client_assertion": {subject}}
 	c := call{op: op, identity: fmt.Sprintf("workload identity of client %s in tenant %s, from %s", client, tenant, r.Place), secrets: []string{subject}}
-	return p.exchange(ctx, r, c, form, func(string) error { return nil })
+	return p.exchange(ctx, r, c, form, func(time.Time, string) error { return nil })
 }
 
-// exchange asks the token endpoint of a tenant. sign completes the form for it.
-func (p *azure) exchange(ctx context.Context, r Request, c call, form url.Values, sign func(endpoint string) error) (auth.Token, error) {
+// exchange asks the token endpoint of a tenant. sign completes the form for it, at a
+// time by the clock there.
+func (p *azure) exchange(ctx context.Context, r Request, c call, form url.Values, sign func(now time.Time, endpoint string) error) (auth.Token, error) {
 	env := r.env(p.desk)
 	tenant := env("AZURE_TENANT_ID")
 	if strings.ContainsFunc(tenant, func(x rune) bool {
@@ -152,11 +158,18 @@ func (p *azure) exchange(ctx context.Context, r Request, c call, form url.Values
 		return auth.Token{}, invalid(c.op, "AZURE_AUTHORITY_HOST of a Secret is one of %s", strings.Join(azureAuthorities, ", "))
 	}
 	c.method, c.url, c.tls = http.MethodPost, strings.TrimSuffix(authority.String(), "/")+"/"+tenant+"/oauth2/v2.0/token", r.TLS
-	if err := sign(c.url); err != nil {
-		return auth.Token{}, invalid(c.op, "%w", err)
+	known := c.secrets
+	got, err := p.timely(ctx, func(now time.Time) (call, error) {
+		if err := sign(now, c.url); err != nil {
+			return c, invalid(c.op, "%w", err)
+		}
+		c.body, c.secrets = form.Encode(), append(slices.Clone(known), form.Get("client_assertion"))
+		return c, nil
+	})
+	if err != nil {
+		return auth.Token{}, err
 	}
-	c.body, c.secrets = form.Encode(), append(c.secrets, form.Get("client_assertion"))
-	return p.granted(ctx, c)
+	return c.token(got)
 }
 
 // granted makes a call that is answered with a token.
@@ -165,6 +178,11 @@ func (d *desk) granted(ctx context.Context, c call) (auth.Token, error) {
 	if err != nil {
 		return auth.Token{}, err
 	}
+	return c.token(got)
+}
+
+// token reads the answer to a call.
+func (c call) token(got answer) (auth.Token, error) {
 	_, token, err := grant(got.body, got.at)
 	if err != nil {
 		return auth.Token{}, c.fail(forge.Protocol, 0, err)

@@ -124,6 +124,9 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 		return answer{}, c.unanswered(parent, err, at, asked.Hint(""))
 	}
 	defer res.Body.Close()
+	if !c.near { // what is near may go by the clock of this host
+		d.learn(res)
+	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:

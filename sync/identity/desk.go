@@ -27,8 +27,10 @@ type desk struct {
 	tokens *auth.Tokens
 	lines  lines
 
-	mu    sync.Mutex // guards rests; never held over a call
+	mu    sync.Mutex // guards what follows; never held over a call
 	rests map[auth.TokenKey]rest
+	skew  time.Duration // clock of the provider less the local one
+	told  bool          // the provider has told its clock
 }
 
 // rest is how long an identity is not asked for, and why.
@@ -79,13 +81,13 @@ func (t told) Unwrap() []error { return []error{t.error, auth.ErrNotAsked} }
 func (d *desk) note(key auth.TokenKey, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	kind := forge.KindOf(err)
+	kind := asked(err)
 	switch {
 	case err == nil:
 		delete(d.rests, key)
 		return
-	case kind == forge.Cancelled || kind == forge.Invalid:
-		return // nobody was asked
+	case kind == "":
+		return // nobody was
 	}
 	wait := min(max(firstRest, 2*d.rests[key].wait), longestRest)
 	if kind != forge.Unavailable {
@@ -101,6 +103,30 @@ func (d *desk) note(key auth.TokenKey, err error) {
 		d.forgetOldest()
 	}
 	d.rests[key] = rest{until: time.Now().Add(wait), wait: wait, err: err}
+}
+
+// asked is the kind of the first failure in an error that somebody was asked for, ""
+// when nobody was.
+func asked(err error) forge.ErrorKind {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, each := range several.Unwrap() {
+			if kind := asked(each); kind != "" {
+				return kind
+			}
+		}
+		return ""
+	}
+	e, ok := errors.AsType[*forge.Error](err)
+	if !ok {
+		return forge.KindOf(err)
+	}
+	if _, ok := e.Err.(interface{ Unwrap() []error }); ok {
+		return asked(e.Err)
+	}
+	if e.Kind == forge.Cancelled || e.Kind == forge.Invalid {
+		return ""
+	}
+	return e.Kind
 }
 
 // forgetOldest drops the rest that ends first. d.mu is held.

@@ -21,6 +21,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
@@ -57,6 +58,13 @@ func (r Request) env(d *desk) func(string) string {
 		}
 		return ""
 	}
+}
+
+// others says that the environment names another one under a name than the keys do.
+// What else it holds then belongs to that one.
+func (r Request) others(d *desk, name string) bool {
+	mine, theirs := r.Text(name), d.o.Getenv(name)
+	return mine != "" && theirs != "" && mine != theirs
 }
 
 // file reads a file that a variable names. Keys that a namespace may write name
@@ -99,6 +107,8 @@ type Options struct {
 	Guard reach.Guard
 	// Getenv reads the environment; nil = os.Getenv.
 	Getenv func(string) string
+	// Now is the time where nobody of a cloud has told it; nil = time.Now.
+	Now func() time.Time
 	// Vault keeps refresh tokens that replace others; nil = identities with refresh
 	// tokens are refused.
 	Vault Vault
@@ -116,6 +126,9 @@ type Identities struct {
 func New(o Options) *Identities {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Tokens <= 0 {
 		o.Tokens = DefaultTokens

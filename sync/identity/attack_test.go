@@ -1,0 +1,175 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+)
+
+// TestKeysAreNotMixed: what belongs to one identity is not completed with what the
+// environment has for another.
+func TestKeysAreNotMixed(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	p := here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "ASIAENV", "AWS_SECRET_ACCESS_KEY", "of the environment", "AWS_SESSION_TOKEN", "of-the-environment", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL)
+	p.owner = true
+	if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SECRET_ACCESS_KEY", canary).must(t); got.Username != "AKIDRULE" {
+		t.Errorf("the session of the environment goes with the keys of a rule: %s", got.Username)
+	}
+	p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").refuses(t, forge.Invalid, "AWS_SECRET_ACCESS_KEY")
+	p = here(t, "aws", codecommit, "AWS_SECRET_ACCESS_KEY", canary)
+	p.owner = true
+	if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").must(t); got.Username != "AKIDRULE" { // a secret that is kept out of the file
+		t.Errorf("user %s", got.Username)
+	}
+	here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, forge.Invalid, "AWS_SECRET_ACCESS_KEY")
+
+	c.on("POST /tenant/oauth2/v2.0/token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"access_token": "for-%s", "expires_in": 3600}`, form.Get("client_id"))
+	})
+	c.says("GET /metadata/identity/oauth2/token", `{"access_token": "managed", "expires_in": 3600}`, "Content-Type", "application/json")
+	p = here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL, "AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "other", "AZURE_CLIENT_SECRET", "secret-of-the-other", "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL)
+	p.owner = true
+	if got := p.with("AZURE_CLIENT_ID", "mine").must(t); got.Bearer != "managed" {
+		t.Errorf("the token is %s", got.Bearer)
+	}
+	for _, asked := range c.requests() {
+		if strings.Contains(asked, "secret-of-the-other") || strings.Contains(asked, "tenant") {
+			t.Errorf("the secret of another client is told: %s", asked)
+		}
+	}
+}
+
+// TestRestsOfSeveral: who was asked rests, also where what comes first was not.
+func TestRestsOfSeveral(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := &forge.Error{Kind: forge.Unavailable, Op: "x", Endpoint: "GET http://169.254.169.254/", Err: errors.New("away")}
+		p := &provider{err: together("get a token", Request{}, []error{invalid("read", "no such file"), away})}
+		d := &desk{tokens: auth.NewTokens(0)}
+		for begin := time.Now(); time.Since(begin) < 100*time.Second; time.Sleep(500 * time.Millisecond) {
+			if _, err := d.token(t.Context(), one, p.mint); forge.KindOf(err) != forge.Invalid {
+				t.Fatalf("%v", err)
+			}
+		}
+		if n := p.count(); n != 8 {
+			t.Errorf("asked %d times in 100 s", n)
+		}
+	})
+}
+
+// TestWrongClock: what is signed for AWS and Azure carries their time where the clock
+// of this host is wrong: after the first refusal, and from then on at once.
+func TestWrongClock(t *testing.T) {
+	t.Parallel()
+	text, _ := certificate(t)
+	for _, skew := range []time.Duration{-20 * time.Hour, 3 * time.Minute, time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			t.Parallel()
+			c := newCloud(t)
+			there := func() time.Time { return time.Now().Add(skew) }
+			judged := func(w http.ResponseWriter, at time.Time) bool {
+				w.Header().Set("Date", there().UTC().Format(http.TimeFormat))
+				if there().Sub(at).Abs() > 2*time.Minute {
+					http.Error(w, "", http.StatusForbidden)
+					return false
+				}
+				return true
+			}
+			c.on("POST /", func(w http.ResponseWriter, r *http.Request, form url.Values) {
+				at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+				if err == nil && judged(w, at) {
+					fmt.Fprint(w, regexp.MustCompile("<Expiration>[^<]*").ReplaceAllString(stsXML(form.Get("Action")), "<Expiration>"+there().Add(time.Hour).UTC().Format(time.RFC3339)))
+				}
+			})
+			c.on("POST /tenant/oauth2/v2.0/token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
+				var claims struct{ Iat int64 }
+				decode(t, strings.Split(form.Get("client_assertion"), ".")[1], &claims)
+				if judged(w, time.Unix(claims.Iat, 0).Add(assertionBefore)) {
+					fmt.Fprint(w, `{"access_token": "x", "expires_in": 3600}`)
+				}
+			})
+			home := t.TempDir()
+			mkdir(t, home+"/.aws")
+			write(t, home+"/.aws/credentials", "[plain]\naws_access_key_id=AKID\naws_secret_access_key="+canary+"\n[role]\nrole_arn = arn:aws:iam::1:role/site\nsource_profile = plain\n")
+			p := here(t, "aws", codecommit, "AWS_ENDPOINT_URL_STS", c.URL, "HOME", home, "AWS_PROFILE", "role")
+			got := p.must(t)
+			if at, err := time.Parse("20060102T150405Z", got.Password[:16]); err != nil || there().Sub(at).Abs() > time.Minute {
+				t.Errorf("the password is of %v, and it is %v there", at, there())
+			}
+			if n := len(c.requests()); n != 2 {
+				t.Errorf("AWS was asked %d times", n)
+			}
+			p = here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL).with("AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_CERTIFICATE", text)
+			p.owner = true
+			p.must(t).Refused()
+			p.must(t)
+			if n := len(c.requests()); n != 3 {
+				t.Errorf("Azure was asked %d times", n)
+			}
+		})
+	}
+	// Where nobody of the cloud was asked, the clock of the API is better than none.
+	p := here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKID", "AWS_SECRET_ACCESS_KEY", canary)
+	p.Identities = New(Options{Getenv: func(k string) string { return p.env[k] }, Now: func() time.Time { return time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC) }})
+	if got := p.must(t); !strings.HasPrefix(got.Password, "20310102T030405Z") {
+		t.Errorf("the password is %s", got.Password[:16])
+	}
+}
+
+// TestLeaderGoes: who waits for the token that somebody else has asked for gets one
+// when that one loses interest, and nobody is asked twice at once.
+func TestLeaderGoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &desk{tokens: auth.NewTokens(0)}
+		var mu sync.Mutex
+		now, most, made := 0, 0, 0
+		mint := func(ctx context.Context) (auth.Token, error) {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			defer func() { mu.Lock(); now--; mu.Unlock() }()
+			select {
+			case <-ctx.Done():
+				return auth.Token{}, &forge.Error{Kind: forge.Cancelled, Op: "x", Err: context.Cause(ctx)}
+			case <-time.After(20 * time.Second):
+				made++
+				return auth.Token{Value: "t", Life: time.Hour}, nil
+			}
+		}
+		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := d.token(short, one, mint); err == nil {
+				t.Error("who has left gets a token")
+			}
+		})
+		synctest.Wait()
+		for range 20 {
+			all.Go(func() {
+				if token, err := d.token(t.Context(), one, mint); err != nil || token.Value != "t" {
+					t.Errorf("%v %v", token, err)
+				}
+			})
+		}
+		all.Wait()
+		if made != 1 || most != 1 {
+			t.Errorf("made %d times, %d at once", made, most)
+		}
+	})
+}
