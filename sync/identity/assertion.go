@@ -6,9 +6,11 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"net/url"
 	"time"
@@ -27,8 +29,8 @@ const (
 // withAssertion puts the proof of a certificate into a form: PEM with the
 // certificate and its unencrypted RSA key. Source: Microsoft, "application
 // authentication certificate credentials".
-func withAssertion(form url.Values, pem []byte, client, endpoint string, now time.Time) error {
-	pair, err := tls.X509KeyPair(pem, pem)
+func withAssertion(form url.Values, certificate []byte, client, endpoint string, now time.Time) error {
+	pair, err := tls.X509KeyPair(certificate, certificate)
 	if err != nil {
 		return errors.New("the client certificate is not a PEM certificate with its unencrypted key")
 	}
@@ -51,7 +53,26 @@ func withAssertion(form url.Values, pem []byte, client, endpoint string, now tim
 	return nil
 }
 
-// jwt signs a JSON web token with RSASSA-PSS, PS256. Source: RFC 7518 §3.5.
+// rsaKey reads the private key of a service account: PEM with PKCS#8, as Google hands
+// it out, or PKCS#1. The error does not repeat it.
+func rsaKey(text []byte) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("its private_key is no PEM")
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	key, ok := parsed.(*rsa.PrivateKey)
+	if err != nil || !ok {
+		return nil, errors.New("its private_key is no unencrypted RSA key")
+	}
+	return key, nil
+}
+
+// jwt signs a JSON web token: RSASSA-PKCS1 where the header says RS256, else
+// RSASSA-PSS, PS256. Source: RFC 7518 §3.3 and §3.5.
 func jwt(key *rsa.PrivateKey, header map[string]string, claims map[string]any) (string, error) {
 	head, err := json.Marshal(header)
 	if err != nil {
@@ -63,9 +84,14 @@ func jwt(key *rsa.PrivateKey, header map[string]string, claims map[string]any) (
 	}
 	text := base64.RawURLEncoding.EncodeToString(head) + "." + base64.RawURLEncoding.EncodeToString(body)
 	sum := sha256.Sum256([]byte(text))
-	signature, err := rsa.SignPSS(rand.Reader, key, crypto.SHA256, sum[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
+	var signature []byte
+	if header["alg"] == "RS256" {
+		signature, err = rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, sum[:])
+	} else {
+		signature, err = rsa.SignPSS(rand.Reader, key, crypto.SHA256, sum[:], &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash})
+	}
 	if err != nil {
-		return "", errors.New("sign with the key of the client certificate: it is damaged")
+		return "", errors.New("sign with the private key: it is damaged")
 	}
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature), nil
 }

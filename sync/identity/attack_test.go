@@ -70,7 +70,7 @@ func TestRestsOfSeveral(t *testing.T) {
 	})
 }
 
-// TestWrongClock: what is signed for AWS and Azure carries their time where the clock
+// TestWrongClock: what is signed for AWS, Azure and Google carries their time where the clock
 // of this host is wrong: after the first refusal, and from then on at once.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
@@ -120,6 +120,24 @@ func TestWrongClock(t *testing.T) {
 				t.Errorf("Azure was asked %d times", n)
 			}
 		})
+	}
+	c := newCloud(t)
+	c.on("POST /token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
+		var claims struct{ Iat, Exp int64 }
+		decode(t, strings.Split(form.Get("assertion"), ".")[1], &claims)
+		there := time.Now().Add(24 * time.Hour)
+		w.Header().Set("Date", there.UTC().Format(http.TimeFormat))
+		if there.Unix() > claims.Exp {
+			http.Error(w, `{"error":"invalid_grant"}`, http.StatusBadRequest)
+			return
+		}
+		fmt.Fprint(w, googleToken)
+	})
+	g := here(t, "gcp", sourceRepo).with("gcpServiceAccount", serviceAccount(t, c.URL+"/token"))
+	g.owner = true
+	g.must(t)
+	if n := len(c.requests()); n != 2 {
+		t.Errorf("Google was asked %d times", n)
 	}
 	// Where nobody of the cloud was asked, the clock of the API is better than none.
 	p := here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKID", "AWS_SECRET_ACCESS_KEY", canary)

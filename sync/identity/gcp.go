@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google/externalaccount"
-	oauthjwt "golang.org/x/oauth2/jwt"
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
@@ -80,14 +79,42 @@ func (p *gcp) account(r Request) (*googleAccount, error) {
 	return &account, nil
 }
 
-// signed exchanges a proof made with the key of a service account.
+// Times of the proof of a service account, by Google's clock. Source: Google, "Using
+// OAuth 2.0 for server to server applications"; a clock may be a little fast.
+const (
+	proofBefore = 10 * time.Second
+	proofLife   = time.Hour // from its beginning, which is the longest
+)
+
+// signed exchanges a proof made with the key of a service account. x/oauth2 would sign
+// by the clock of this host alone.
 func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (auth.Token, error) {
-	c := call{op: "get a token for a service account", identity: "service account " + a.Email + " from " + r.Place, tls: r.TLS, secrets: []string{a.PrivateKey}}
-	config := oauthjwt.Config{Email: a.Email, PrivateKey: []byte(a.PrivateKey), PrivateKeyID: a.PrivateKeyID, Scopes: []string{googleScope}, TokenURL: a.TokenURI}
-	token, err := p.library(ctx, c, func(ctx context.Context, b *below) (*oauth2.Token, time.Duration, error) {
-		made, err := config.TokenSource(ctx).Token()
-		return made, b.untilLocal(made), err
+	c := call{op: "get a token for a service account", identity: "service account " + a.Email + " from " + r.Place, method: http.MethodPost, url: a.TokenURI, tls: r.TLS}
+	refuse := func(err error) error {
+		return &forge.Error{Kind: forge.Invalid, Op: c.op, Identity: c.identity, Err: err}
+	}
+	key, err := rsaKey([]byte(a.PrivateKey))
+	if err != nil {
+		return auth.Token{}, refuse(err)
+	}
+	header := map[string]string{"alg": "RS256", "typ": "JWT"}
+	if a.PrivateKeyID != "" {
+		header["kid"] = a.PrivateKeyID
+	}
+	got, err := p.timely(ctx, func(now time.Time) (call, error) {
+		begin := now.Add(-proofBefore)
+		proof, err := jwt(key, header,
+			map[string]any{"iss": a.Email, "scope": googleScope, "aud": a.TokenURI, "iat": begin.Unix(), "exp": begin.Add(proofLife).Unix()})
+		if err != nil {
+			return c, refuse(err)
+		}
+		c.body, c.secrets = url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {proof}}.Encode(), []string{a.PrivateKey, proof}
+		return c, nil
 	})
+	if err != nil {
+		return auth.Token{}, err
+	}
+	token, err := c.token(got)
 	token.User = a.Email
 	return token, err
 }

@@ -135,8 +135,9 @@ func TestServiceAccountErrors(t *testing.T) {
 			p := here(t, "gcp", c.URL+"/p/project/r/site").with("gcpServiceAccount", serviceAccount(t, c.URL+"/token"))
 			p.owner = true
 			p.refuses(t, test.kind, test.text, "service account site@project.iam.gserviceaccount.com", "POST "+c.URL+"/token")
-			if n := len(c.requests()); n != 1 {
-				t.Errorf("%d requests, want 1: nothing is followed or repeated", n)
+			want := map[string]int{"late": 2}[name] // once more by the clock of the other side
+			if n := len(c.requests()); n != max(want, 1) {
+				t.Errorf("%d requests: nothing is followed or repeated", n)
 			}
 			p.refuses(t, test.kind, test.text) // told again, not asked again
 			equal(t, "requests of a second look-up", c.requests(), nil)
