@@ -68,6 +68,7 @@ restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|
 races of four agents          | ./tui/cli | ^TestRace$$ | -fault -races 3
 crowds of pending jobs        | ./tui/cli | ^TestCrowdEmbedded$$ | -crowd 100000 -crowd-repos 1000
 network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 12 | waits
+five dashboards on one daemon | ./tui/cli | ^TestDashboards(OnOneDaemon|ComeAndGo)$$ | -fault | aside
 hostile Git hosts             | ./tui/cli | ^TestHostileHosts$$ | -fault
 beside another controller     | ./sync | ^TestNeighbours$$ | -fault | aside
 simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds $(WORLDS)

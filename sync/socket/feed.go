@@ -23,18 +23,18 @@ const (
 
 // Line is one line of the stream of pictures: first hello, then snapshot, then
 // delta after delta, or another snapshot where the watcher was too slow. A
-// watcher that meets another kind asks for a picture instead.
+// watcher that meets another type asks for a picture instead.
 type Line struct {
-	Kind     string         `json:"kind"` // hello, snapshot, delta
+	Type     string         `json:"type"` // hello, snapshot, delta: the one member that it has besides
 	Hello    *Hello         `json:"hello,omitempty"`
 	Snapshot *view.Snapshot `json:"snapshot,omitempty"`
 	Delta    *view.Delta    `json:"delta,omitempty"`
 }
 
 const (
-	kindHello    = "hello"
-	kindSnapshot = "snapshot"
-	kindDelta    = "delta"
+	typeHello    = "hello"
+	typeSnapshot = "snapshot"
+	typeDelta    = "delta"
 )
 
 // encodeLine returns nil for what is no JSON, such as a picture with a number that
@@ -99,7 +99,7 @@ func (f *feed) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.mu.Lock()
-	f.rest, f.current = cancel, nil
+	f.rest = cancel
 	nobody := len(f.watchers) == 0
 	f.mu.Unlock()
 	for seq := uint64(0); !nobody; {
@@ -115,14 +115,14 @@ func (f *feed) follow(ctx context.Context) {
 // publish puts a picture, or what has changed, into the queues. What comes after
 // the last watcher has gone is dropped: the next one wants a fresh one.
 func (f *feed) publish(ctx context.Context, snap *view.Snapshot) {
-	now := &frame{snap: snap, whole: sync.OnceValue(func() []byte { return encodeLine(Line{Kind: kindSnapshot, Snapshot: snap}) })}
+	now := &frame{snap: snap, whole: sync.OnceValue(func() []byte { return encodeLine(Line{Type: typeSnapshot, Snapshot: snap}) })}
 	f.mu.Lock()
 	before := f.current
 	f.mu.Unlock()
 	var line []byte // nil = only a whole picture tells it
 	if before != nil {
 		if d := view.Diff(before.snap, snap); d != nil {
-			line = encodeLine(Line{Kind: kindDelta, Delta: d})
+			line = encodeLine(Line{Type: typeDelta, Delta: d})
 		}
 	}
 	f.mu.Lock()
@@ -210,7 +210,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		}
 		return out.Flush() == nil
 	}
-	for ok := send(encodeLine(Line{Kind: kindHello, Hello: &s.Hello})); ok; {
+	for ok := send(encodeLine(Line{Type: typeHello, Hello: &s.Hello})); ok; {
 		select {
 		case <-r.Context().Done():
 			return

@@ -183,14 +183,14 @@ func follow(shown *view.Snapshot, line []byte) (*view.Snapshot, error) {
 		return nil, fmt.Errorf("%w: %w", errForeign, err)
 	}
 	switch {
-	case l.Kind == kindHello:
+	case l.Type == typeHello:
 		return shown, nil
-	case l.Kind == kindSnapshot && l.Snapshot != nil:
+	case l.Type == typeSnapshot && l.Snapshot != nil:
 		return l.Snapshot, nil
-	case l.Kind == kindDelta && l.Delta != nil && shown != nil:
+	case l.Type == typeDelta && l.Delta != nil && shown != nil:
 		return view.Apply(shown, l.Delta)
 	}
-	return nil, fmt.Errorf("%w: %q", errForeign, l.Kind)
+	return nil, fmt.Errorf("%w: %q", errForeign, l.Type)
 }
 
 // readLine reads a line of at most so many bytes. One without an end is no line.

@@ -96,13 +96,17 @@ func crowd(seq uint64, rows int) *view.Snapshot {
 // show serves pictures on a socket until the returned function is called.
 func show(t testing.TB, path string, g *gallery, hello Hello) (end func()) {
 	t.Helper()
+	return showing(t, path, newFeed(g), hello)
+}
+
+func showing(t testing.TB, path string, f *feed, hello Hello) (end func()) {
+	t.Helper()
 	ln, err := Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{Hello: hello, Agent: g, API: http.NotFoundHandler(), feed: newFeed(g)}
-	s.feed.patience = 100 * time.Millisecond
+	s := &Server{Hello: hello, Agent: f.agent, API: http.NotFoundHandler(), feed: f}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, ln) }()
 	end = sync.OnceFunc(func() {
@@ -198,16 +202,16 @@ func TestNobodyWatches(t *testing.T) {
 			f.leave(one)
 			g.hang(crowd(10*round+2, 1))
 			<-two.ready
-			if lines := f.take(two); len(lines) != 1 || !strings.Contains(string(lines[0]), `"kind":"delta"`) {
+			if lines := f.take(two); len(lines) != 1 || !strings.Contains(string(lines[0]), `"type":"delta"`) {
 				t.Errorf("round %d: %s", round, lines)
 			}
 			f.leave(two)
 			f.leave(two)
 		}
-		// Who has gone before the picture came leaves none behind.
-		g.hang(crowd(100, 1))
-		f.leave(f.join())
-		synctest.Wait()
+		// A picture that comes when the last has gone is not kept.
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		f.publish(gone, crowd(100, 1))
 		f.mu.Lock()
 		if f.current != nil {
 			t.Error("a picture is kept for nobody")
@@ -246,21 +250,26 @@ func TestSlowWatcher(t *testing.T) {
 		var l Line
 		lines := f.take(slow)
 		if len(lines) != 1 || json.Unmarshal(lines[0], &l) != nil || l.Snapshot == nil || l.Snapshot.Seq != last {
-			t.Fatalf("%s: %d lines, %s", name, len(lines), l.Kind)
+			t.Fatalf("%s: %d lines, %s", name, len(lines), l.Type)
 		}
 		f.publish(t.Context(), crowd(last+1, rows))
 		if lines := f.take(slow); len(lines) != 1 || json.Unmarshal(lines[0], &l) != nil || l.Delta == nil || l.Delta.From != last {
-			t.Errorf("%s: it does not go on with changes: %d lines, %s", name, len(lines), l.Kind)
+			t.Errorf("%s: it does not go on with changes: %d lines, %s", name, len(lines), l.Type)
 		}
 		if most != 0 {
 			t.Errorf("%s: %d lines waited before the first picture was taken", name, most)
 		}
+		held := 0
 		for seq := last + 2; seq < last+mostLines+20; seq++ {
-			f.publish(t.Context(), crowd(seq, 1))
-			most = max(most, len(slow.lines))
+			s := crowd(seq, rows)
+			for i := range s.Repos {
+				s.Repos[i].Checked = s.At
+			}
+			f.publish(t.Context(), s)
+			most, held = max(most, len(slow.lines)), max(held, slow.bytes)
 		}
-		if !slow.behind || most == 0 || most > mostLines || slow.lines != nil {
-			t.Errorf("%s: %d lines waited at most, %d now", name, most, len(slow.lines))
+		if !slow.behind || most == 0 || most > mostLines || held > mostBytes || slow.lines != nil {
+			t.Errorf("%s: %d lines of %d bytes waited at most, %d now", name, most, held, len(slow.lines))
 		}
 	}
 }
@@ -270,7 +279,9 @@ func TestSlowWatcher(t *testing.T) {
 func TestStoppedWatcherIsDropped(t *testing.T) {
 	t.Parallel()
 	path, g := filepath.Join(t.TempDir(), "limpet.sock"), newGallery()
-	show(t, path, g, hello())
+	f := newFeed(g)
+	f.patience = 2 * time.Second
+	showing(t, path, f, hello())
 	conn, err := Dial(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -282,12 +293,24 @@ func TestStoppedWatcherIsDropped(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	w := attach(t, path)
-	for seq := uint64(2); seq < 20; seq++ {
-		g.hang(crowd(seq, 1000+int(seq)))
+	watch := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.watchers)
+	}
+	if watch() != 1 {
+		t.Fatalf("%d watch, want the one that does not read", watch())
+	}
+	began := time.Now()
+	for seq := uint64(2); seq < 4 || watch() > 1; seq++ {
+		g.hang(crowd(seq, 1000+int(seq)%2))
 		g.sees(t, w, seq)
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("it is still there")
+		}
 	}
 	// What was sent until then is still there; the end of it is not.
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	n, err := in.WriteTo(discard{})
 	var late net.Error
 	if errors.As(err, &late) && late.Timeout() {
@@ -311,6 +334,9 @@ func TestWatchOverARestart(t *testing.T) {
 	w := attach(t, path)
 	g.hang(crowd(50, 2))
 	g.sees(t, w, 50)
+	w.plain = true // as if something had not been understood
+	g.hang(crowd(51, 2))
+	g.sees(t, w, 51)
 	end()
 	for range 3 {
 		if s, err := w.Next(t.Context()); !errors.Is(err, ErrNoDaemon) {
@@ -324,6 +350,9 @@ func TestWatchOverARestart(t *testing.T) {
 	younger.sees(t, w, 1)
 	if h := w.Hello(); h.Version != "2.0" || h.PID != 7 {
 		t.Errorf("hello of before: %+v", h)
+	}
+	if w.plain {
+		t.Error("what one daemon has sent is held against the next")
 	}
 	younger.hang(crowd(2, 3))
 	younger.sees(t, w, 2)
@@ -339,7 +368,7 @@ func TestWatchOverARestart(t *testing.T) {
 // understood costs the changes, not the picture.
 func TestWatchOfAnotherVersion(t *testing.T) {
 	t.Parallel()
-	picture := `{"kind":"snapshot","snapshot":{"seq":1,"agent":{"host":"a","mood":"good"},"tides":[1],"jobs":[{"uid":"u","salt":true}]}}` + "\n"
+	picture := `{"type":"snapshot","snapshot":{"seq":1,"agent":{"host":"a","mood":"good"},"tides":[1],"jobs":[{"uid":"u","salt":true}]}}` + "\n"
 	for name, c := range map[string]struct {
 		protocol int
 		stream   string // "" = it has none
@@ -348,12 +377,12 @@ func TestWatchOfAnotherVersion(t *testing.T) {
 		"no stream":           {Protocol, "", true},
 		"another protocol":    {Protocol + 1, picture, true},
 		"unknown members":     {Protocol, picture, false},
-		"an unknown kind":     {Protocol, picture + `{"kind":"wave","wave":{}}` + "\n", true},
-		"a kind without body": {Protocol, `{"kind":"snapshot"}` + "\n", true},
-		"a change too early":  {Protocol, `{"kind":"delta","delta":{"from":0,"seq":9}}` + "\n", true},
-		"a gap":               {Protocol, picture + `{"kind":"delta","delta":{"from":4,"seq":9}}` + "\n", true},
+		"an unknown type":     {Protocol, picture + `{"type":"wave","wave":{}}` + "\n", true},
+		"a type without body": {Protocol, `{"type":"snapshot"}` + "\n", true},
+		"a change too early":  {Protocol, `{"type":"delta","delta":{"from":0,"seq":9}}` + "\n", true},
+		"a gap":               {Protocol, picture + `{"type":"delta","delta":{"from":4,"seq":9}}` + "\n", true},
 		"no JSON":             {Protocol, "\x00\xff\x1b[2J\n", true},
-		"other types":         {Protocol, `{"kind":"snapshot","snapshot":{"seq":"one"}}` + "\n", true},
+		"other types":         {Protocol, `{"type":"snapshot","snapshot":{"seq":"one"}}` + "\n", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -371,7 +400,7 @@ func TestWatchOfAnotherVersion(t *testing.T) {
 			})
 			if c.stream != "" {
 				mux.HandleFunc("GET "+prefix+"watch", func(w http.ResponseWriter, r *http.Request) {
-					fmt.Fprintf(w, `{"kind":"hello","hello":{"version":"0.9","tide":1}}`+"\n%s", c.stream)
+					fmt.Fprintf(w, `{"type":"hello","hello":{"version":"0.9","tide":1}}`+"\n%s", c.stream)
 					http.NewResponseController(w).Flush()
 					<-r.Context().Done()
 				})
@@ -479,10 +508,10 @@ func settled(t *testing.T, ok func(goroutines, files int) bool) (goroutines, fil
 // FuzzFollow: whatever comes over the stream is a picture or an error.
 func FuzzFollow(f *testing.F) {
 	was, is := crowd(1, 3), crowd(2, 4)
-	f.Add(encodeLine(Line{Kind: kindSnapshot, Snapshot: is}))
-	f.Add(encodeLine(Line{Kind: kindDelta, Delta: view.Diff(was, is)}))
-	f.Add(encodeLine(Line{Kind: kindHello, Hello: &Hello{}}))
-	f.Add([]byte(`{"kind":"wave"}`))
+	f.Add(encodeLine(Line{Type: typeSnapshot, Snapshot: is}))
+	f.Add(encodeLine(Line{Type: typeDelta, Delta: view.Diff(was, is)}))
+	f.Add(encodeLine(Line{Type: typeHello, Hello: &Hello{}}))
+	f.Add([]byte(`{"type":"wave"}`))
 	f.Add([]byte("\x00\xff"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		for _, shown := range []*view.Snapshot{nil, was} {
