@@ -155,12 +155,18 @@ func parse(args []string, world World) (*cli, *configFile, *kong.Context, error)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if traced, err := kong.Trace(parser, args); err == nil && fileless(traced.Selected()) {
+	traced, untraced := kong.Trace(parser, args)
+	if unread == nil {
+		unread = config.check(flagsOf(parser.Model.Node))
+	}
+	switch {
+	case untraced == nil && fileless(traced.Selected()):
 		*config = *noConfig()
-	} else if unread != nil {
+	case untraced == nil && callText(traced.Selected()) == "limpet doctor" && unread != nil: // it tells of the file
+		*config = *noConfig()
+		config.bad = unread
+	case unread != nil:
 		return nil, nil, nil, unread
-	} else if err := config.check(flagsOf(parser.Model.Node)); err != nil {
-		return nil, nil, nil, err
 	}
 	call, err := parser.Parse(args)
 	if err != nil {

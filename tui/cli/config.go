@@ -28,6 +28,8 @@ type configFile struct {
 	// from says where the value of a flag that was not on the command line came
 	// from. It is filled by the parse.
 	from map[string]origin
+	// bad is why the file is not heeded; nil but for the doctor.
+	bad error
 }
 
 // origin is where the value of a flag comes from.

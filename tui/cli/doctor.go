@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,11 +18,13 @@ import (
 	"limpet/sync/view"
 )
 
-type doctorCmd struct{}
+type doctorCmd struct {
+	Fix bool `help:"Put right what can be put right without harm: rights of files, the socket of a process that is gone."`
+}
 
 // Help is the long help of the command.
 func (doctorCmd) Help() string {
-	return "It looks at this host, the state file, the API and the Git hosts, says what was found and what to do next, and changes nothing. " +
+	return "It looks at this host, the state file, the API and the Git hosts, says what was found and what to do next, and changes nothing but what --fix says. " +
 		"While a daemon holds the state file the API is asked through it. On a dead network it ends within half a minute."
 }
 
@@ -45,6 +48,7 @@ type check struct {
 type diagnosis struct {
 	OK     bool    `json:"ok"` // none has failed
 	Checks []check `json:"checks"`
+	Fixes  []fix   `json:"fixes,omitempty"` // what --fix has done, or could not do
 }
 
 // askFor bounds one question of the doctor. With the others at the same time and
@@ -57,8 +61,11 @@ const openFor = 15 * time.Second
 
 var errSlowOpen = fmt.Errorf("it was not closed last time, and checking it takes longer than %s", openFor)
 
-func (doctorCmd) Run(ctx context.Context, r *run) error {
-	d, err := r.examine(ctx)
+func (c doctorCmd) Run(ctx context.Context, r *run) error {
+	if c.Fix && r.g.ReadOnly {
+		return usage("limpet doctor    # without --fix", "--fix changes things, and --read-only refuses that")
+	}
+	d, err := r.examine(ctx, c.Fix)
 	if err != nil {
 		return err
 	}
@@ -94,6 +101,10 @@ type patient struct {
 	now  time.Time
 	path string // of the state file
 
+	fix   bool
+	mu    sync.Mutex // guards fixes
+	fixes []fix
+
 	daemon *socket.Client // nil = none runs
 	snap   *view.Snapshot // of the daemon, nil when it gave none
 	made   bool           // there is a state file
@@ -111,8 +122,8 @@ type patient struct {
 
 // examine makes all checks. It returns an error only for a call that cannot be
 // meant, and when ctx ends.
-func (r *run) examine(ctx context.Context) (*diagnosis, error) {
-	p := &patient{run: r, now: time.Now(), s: new(session)}
+func (r *run) examine(ctx context.Context, mend bool) (*diagnosis, error) {
+	p := &patient{run: r, now: time.Now(), s: new(session), fix: mend}
 	defer p.s.Close()
 	if err := p.approach(ctx); err != nil {
 		return nil, err
@@ -120,7 +131,7 @@ func (r *run) examine(ctx context.Context) (*diagnosis, error) {
 	reach := p.checkAPI(ctx) // what follows rests on it
 	repos, listed := p.repositories(ctx, reach)
 	parts := []func(context.Context) check{
-		p.checkConfig, p.checkState, p.checkDisk, p.checkDaemon,
+		p.checkConfig, p.checkState, p.checkDisk, p.checkWrites, p.checkDaemon,
 		func(context.Context) check { return reach },
 		p.checkTLS, p.checkToken, p.needs(reach, "clock", p.checkClock), p.needs(reach, "resources", p.checkResources), p.needs(reach, "permissions", p.checkPermissions),
 		func(context.Context) check { return listed },
@@ -147,6 +158,7 @@ func (r *run) examine(ctx context.Context) (*diagnosis, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	d.Fixes = p.fixes
 	return d, nil
 }
 
@@ -166,6 +178,9 @@ func (p *patient) approach(ctx context.Context) (err error) {
 	}
 	_, err = os.Stat(p.path)
 	p.made = !errors.Is(err, os.ErrNotExist)
+	if p.fix {
+		p.fixed(mendRights(p.places()))
+	}
 	p.open, p.shut = p.tooOpen()
 	p.s.Daemon, err = socket.Attach(ctx, agent.SocketPath(p.path))
 	if err != nil && !errors.Is(err, socket.ErrNoDaemon) {
@@ -186,6 +201,9 @@ func (p *patient) approach(ctx context.Context) (err error) {
 		defer cancel()
 		p.s.store, p.report, p.broken = state.Open(opening, state.Options{Path: p.path, Version: Version, Logger: p.log})
 		if p.broken == nil {
+			if p.fix { // the file is held, so no agent can be about to listen
+				p.fixed(mendSocket(agent.SocketPath(p.path)))
+			}
 			if info, err := p.s.store.Info(limited); err == nil {
 				p.info = &info
 			}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,8 @@ func TestDoctorJudges(t *testing.T) {
 			return ""
 		}
 	}
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	times := func(d ...time.Duration) []time.Duration { return d }
 	jwt := func(exp int64) string {
 		return "h." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, exp)) + ".s"
 	}
@@ -54,6 +57,15 @@ func TestDoctorJudges(t *testing.T) {
 		{"a dumb one", terminalText(c, 80, 24, env("TERM", "dumb", "LANG", "C.UTF-8")), checkWarn, "only print", "TERM="},
 		{"a small one", terminalText(c, 39, 24, env("TERM", "xterm", "LANG", "C.UTF-8")), checkWarn, "40x10", ""},
 		{"one without UTF-8", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C")), checkWarn, "ASCII", "LANG="},
+
+		{"a quick disk", writesText(c, times(ms(2), ms(3)), 10*time.Second), checkOK, "after 3ms, the slowest in a hundred after 3ms", ""},
+		{"a slow disk", writesText(c, times(ms(2), ms(100)), 10*time.Second), checkWarn, "the slowest in a hundred after 100ms", "--state"},
+		{"one that loses leases", writesText(c, times(ms(2), ms(3334)), 10*time.Second), checkFail, "leases may be lost", "--lease-renewal-interval"},
+		{"one outlier in two hundred", writesText(c, append(slices.Repeat(times(ms(2)), 199), ms(900)), 10*time.Second), checkOK, "after 2ms", ""},
+		{"no time", writesText(c, nil, 0), checkSkipped, "no time", ""},
+		{"a terminal of all colours", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "COLORTERM", "truecolor")), checkOK, "all colours", ""},
+		{"one of 256", terminalText(c, 80, 24, env("TERM", "xterm-256color", "LANG", "C.UTF-8")), checkOK, "256 colours", ""},
+		{"one without", terminalText(c, 80, 24, env("TERM", "xterm", "LANG", "C.UTF-8", "NO_COLOR", "1")), checkOK, "NO_COLOR", ""},
 
 		{"an opaque token", tokenText(c, "glsa_x", now), checkOK, "does not tell", ""},
 		{"no token", tokenText(c, "", now), checkFail, "empty", "--token-file"},
@@ -122,7 +134,7 @@ func (s *site) doctor(t *testing.T, code int, args ...string) map[string]check {
 			t.Errorf("says too little: %+v", c)
 		}
 	}
-	if len(byName) != 18 {
+	if len(byName) != 19 {
 		t.Errorf("%d checks", len(byName))
 	}
 	return byName

@@ -11,6 +11,10 @@ var fileSystems = map[int64]disk{
 	unix.SMB2_SUPER_MAGIC:      {kind: "SMB"},
 	unix.CIFS_SUPER_MAGIC:      {kind: "SMB"},
 	unix.FUSE_SUPER_MAGIC:      {kind: "FUSE"},
+	unix.CEPH_SUPER_MAGIC:      {kind: "Ceph"},
+	unix.AFS_SUPER_MAGIC:       {kind: "AFS"},
+	unix.OCFS2_SUPER_MAGIC:     {kind: "OCFS2"},
+	unix.V9FS_MAGIC:            {kind: "9P"},
 	unix.OVERLAYFS_SUPER_MAGIC: {kind: "an overlay", gone: "with its container"},
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -23,6 +25,9 @@ import (
 func (p *patient) checkConfig(context.Context) check {
 	c := check{"config", checkOK, "", ""}
 	switch {
+	case p.config.bad != nil:
+		_, next := classify(p.config.bad)
+		return check{"config", checkFail, p.config.bad.Error(), cmp.Or(next, "limpet config validate")}
 	case p.config.Path == "":
 		c.Found = "no config file; flags, LIMPET_ variables and defaults"
 	default:
@@ -92,15 +97,23 @@ func (p *patient) checkState(context.Context) check {
 // tooOpen says which of the state file, its key and their directory gives others
 // rights that they must not have, and the cure.
 func (p *patient) tooOpen() (fault, next string) {
-	for _, place := range []struct {
-		path  string
-		never fs.FileMode
-	}{{filepath.Dir(p.path), 0o022}, {p.path, 0o077}, {p.path + ".key", 0o077}} {
+	for _, place := range p.places() {
 		if fault, next = tooOpen(place.path, place.never); fault != "" {
 			break
 		}
 	}
 	return fault, next
+}
+
+// place is a file or directory with the rights that nobody but its owner may have.
+type place struct {
+	path  string
+	never fs.FileMode
+}
+
+// places are those of the state.
+func (p *patient) places() []place {
+	return []place{{filepath.Dir(p.path), 0o022}, {p.path, 0o077}, {p.path + ".key", 0o077}}
 }
 
 // tooOpen says that a file gives others rights that they must not have, and the
@@ -205,6 +218,9 @@ func (p *patient) checkCredentials(ctx context.Context) check {
 	if dir == "" {
 		return c
 	}
+	if p.fix {
+		p.fixed(mendCredentials(ctx, dir))
+	}
 	files, bad := 0, 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || ctx.Err() != nil || files >= mostCredentials {
@@ -248,13 +264,38 @@ func (p *patient) checkTerminal(context.Context) check {
 		c.Result, c.Found = checkWarn, "its size is not known: "+err.Error()
 		return c
 	}
-	return terminalText(c, w, h, p.world.Env)
+	c = terminalText(c, w, h, p.world.Env)
+	out, ok := outFile(p.world.Out)
+	if p.world.Env("TERM") == "dumb" || !ok {
+		return c
+	}
+	if answered, known := answers(f, out, answerWithin); known && !answered {
+		c.Found += ", answers no query, as a serial console does: nothing is asked of it"
+	}
+	return c
+}
+
+// answerWithin is how long a terminal has for its answer: as much as a slow link
+// needs, and not so long that a person wonders.
+const answerWithin = 200 * time.Millisecond
+
+// coloursText says how many colours a terminal has by its environment.
+func coloursText(env func(string) string) string {
+	switch truecolor := env("COLORTERM"); {
+	case env("NO_COLOR") != "":
+		return "no colours (NO_COLOR)"
+	case truecolor == "truecolor" || truecolor == "24bit":
+		return "all colours"
+	case strings.Contains(env("TERM"), "256color"):
+		return "256 colours"
+	}
+	return "16 colours"
 }
 
 // terminalText judges a terminal by its size and what the environment says of it.
 func terminalText(c check, w, h int, env func(string) string) check {
 	locale := env("LC_ALL") + env("LC_CTYPE") + env("LANG")
-	c.Found = fmt.Sprintf("%dx%d, TERM %s", w, h, view.OrDash(env("TERM")))
+	c.Found = fmt.Sprintf("%dx%d, TERM %s, %s", w, h, view.OrDash(env("TERM")), coloursText(env))
 	switch upper := strings.ToUpper(locale); {
 	case env("TERM") == "dumb" || env("TERM") == "":
 		c.Result, c.Next = checkWarn, "TERM=xterm-256color limpet"

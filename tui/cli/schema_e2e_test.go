@@ -193,7 +193,12 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "drained", "drain")
 	call(0, "drained", "drain", "--off")
 	known.keeps(t, "status", h.run(t, "status", "-o", "json").out)
-	call(1, "diagnosis", "doctor")
+	if err := os.Chmod(filepath.Dir(h.state()), 0o722); err != nil {
+		t.Fatal(err)
+	}
+	if out := call(1, "diagnosis", "doctor", "--fix"); !strings.Contains(out, `"before": "mode 0722"`) {
+		t.Errorf("doctor --fix: %s", out)
+	}
 	call(0, "store-info", "store info")
 	call(0, "store-check", "store check")
 	call(0, "store-compact", "store compact")

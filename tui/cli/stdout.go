@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"syscall"
 )
@@ -35,6 +36,15 @@ func (s *stdout) Write(p []byte) (int, error) {
 		s.end(unread{err})
 	}
 	return n, err
+}
+
+// outFile is the file behind an output, if it is one.
+func outFile(w io.Writer) (*os.File, bool) {
+	if out, ok := w.(*stdout); ok {
+		w = out.w
+	}
+	f, ok := w.(*os.File)
+	return f, ok
 }
 
 // unread is the cause of a context whose command has nobody to print to. For

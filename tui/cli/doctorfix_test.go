@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	agent "limpet/sync"
+)
+
+// TestDoctorFixes: what is safe to put right is, once, and is told before and after;
+// without --fix nothing changes.
+func TestDoctorFixes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/x.git", "--disabled")
+	s.must(t, 0, "apply", "-f", s.secret(t)) // makes the key
+	token := filepath.Join(s.dir, "creds", "default.boards", "token")
+	if err := os.MkdirAll(filepath.Dir(token), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(token, []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	socket := agent.SocketPath(s.env["LIMPET_STATE"])
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
+	modes := map[string]os.FileMode{s.dir: 0o722, s.env["LIMPET_STATE"] + ".key": 0o644, token: 0o644}
+	for path, mode := range modes {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"--credentials-dir", filepath.Join(s.dir, "creds")}
+	s.call(append(args, "doctor")...)
+	for path, mode := range modes {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("without --fix %s has become %v %v", path, info.Mode(), err)
+		}
+	}
+	s.must(t, ExitUsage, "doctor", "--fix", "--read-only")
+	_, out, errs := s.call(append(args, "doctor", "--fix")...)
+	for path, mode := range map[string]os.FileMode{s.dir: 0o700, s.env["LIMPET_STATE"] + ".key": 0o600, token: 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s is %v %v", path, info.Mode(), err)
+		}
+		if !strings.Contains(errs, "fix: "+path+": was mode 0") {
+			t.Errorf("no word of %s:\n%s", path, errs)
+		}
+	}
+	if _, err := os.Lstat(socket); err == nil || !strings.Contains(errs, "fix: "+socket+": was the socket of a process that is gone; now removed\n") {
+		t.Errorf("the socket: %v\n%s", err, errs)
+	}
+	if strings.Contains(out, "open to others") {
+		t.Errorf("what was put right is told as wrong:\n%s", out)
+	}
+	if _, _, again := s.call(append(args, "doctor", "--fix")...); strings.Contains(again, "fix: ") {
+		t.Errorf("twice: %s", again)
+	}
+	if data, err := os.ReadFile(token); err != nil || string(data) != "hunter2" {
+		t.Errorf("the token: %q %v", data, err)
+	}
+	left, err := filepath.Glob(filepath.Join(s.dir, ".limpet-doctor-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// secret writes a file with an object that holds one.
+func (s *site) secret(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(s.dir, "secret.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {token: hunter2}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestDoctorLeavesALivingSocket: somebody listens there.
+func TestDoctorLeavesALivingSocket(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if done := mendSocket(path); done != nil {
+		t.Errorf("%+v", done)
+	}
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if done := mendSocket(file); done != nil {
+		t.Errorf("a file that is no socket: %+v", done)
+	}
+}
+
+// TestDoctorTellsOfABadConfigFile: and looks at the rest.
+func TestDoctorTellsOfABadConfigFile(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		"drivrs: 3\n": `unknown key "drivrs", did you mean "drivers"?`, "drivers: [\n": "config.yaml", "token: hunter2\n": "may be read by others",
+	} {
+		s := newSite(t)
+		path := filepath.Join(s.dir, "config.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s.env["LIMPET_CONFIG"] = path
+		s.must(t, ExitUsage, "status")
+		got := s.doctor(t, ExitError)
+		if c := got["config"]; c.Result != checkFail || !strings.Contains(c.Found, says) || c.Next == "" {
+			t.Errorf("%q: %+v", text, c)
+		}
+		if got["state"].Result != checkOK {
+			t.Errorf("%q: %+v", text, got["state"])
+		}
+	}
+}
