@@ -50,6 +50,7 @@ type cli struct {
 	Delete deleteCmd `cmd:"" writes:"" help:"Delete an object."`
 
 	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
+	Man        manCmd        `cmd:"" help:"Print the manual as a man page."`
 
 	Crds    crdsCmd    `cmd:"" name:"crds" help:"Print the CustomResourceDefinitions for a Kubernetes API."`
 	Version versionCmd `cmd:"" help:"Print the version."`
@@ -213,7 +214,7 @@ func configFlag(args []string, env func(string) string) string {
 // because it is, and so does not read it.
 func fileless(n *kong.Node) bool {
 	switch callText(n) {
-	case "limpet config path", "limpet config init", "limpet config validate", "limpet completion":
+	case "limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man":
 		return true
 	}
 	return false

@@ -148,7 +148,7 @@ func kindOfArgument(path string, arg *kong.Positional) string {
 		return fillRepository
 	case noun == "connection":
 		return fillConnection
-	case noun == "history" || path == "job show" || path == "job retry":
+	case noun == "history" || path == "job show" || path == "job retry" || path == "job logs":
 		return fillRecord
 	case noun == "job":
 		return fillJob

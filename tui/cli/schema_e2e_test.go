@@ -90,7 +90,7 @@ func (s schemas) lines(t *testing.T, text string) (types []string) {
 // servers are the commands that print no document: they run until they are told
 // to end, or speak to a person.
 var servers = map[string]string{
-	"completion": "prints a script for a shell", "api": "serves", "demo": "serves", "dashboard": "is the screen; off a terminal it is status",
+	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves", "dashboard": "is the screen; off a terminal it is status",
 }
 
 // TestEveryCommandKeepsItsSchema calls each command of the built program with -o

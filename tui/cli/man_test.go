@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// TestManPage: the page names every command, argument and flag that a person is
+// shown, and groff has nothing to say against it.
+func TestManPage(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	page, errs := s.must(t, 0, "man")
+	if errs != "" || strings.ContainsRune(page, '\x1b') {
+		t.Errorf("%q", errs)
+	}
+	_, _, call, err := parse([]string{"status"}, s.world("", nil, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	var walk func(n *kong.Node)
+	walk = func(n *kong.Node) {
+		words := []string{}
+		if n.Leaf() {
+			words = append(words, `\fB`+roff(callText(n))+`\fR`)
+		}
+		for _, f := range n.Flags {
+			if f.Tag.Negatable == "" && !f.Hidden {
+				words = append(words, `\fB`+roff("--"+f.Name)+`\fR`)
+			}
+		}
+		for _, arg := range n.Positional {
+			words = append(words, ".TP\n\\fI"+roff(arg.Name)+"\\fR\n")
+		}
+		for _, word := range words {
+			if told++; !strings.Contains(page, word) && !n.Hidden {
+				t.Errorf("the page lacks %q", word)
+			}
+		}
+		for _, child := range n.Children {
+			walk(child)
+		}
+	}
+	walk(call.Model.Node)
+	if told < 150 {
+		t.Errorf("only %d words were looked for", told)
+	}
+	for _, section := range []string{"NAME", "SYNOPSIS", "COMMANDS", "FLAGS", "ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES"} {
+		if !strings.Contains(page, "\n.SH "+section+"\n") {
+			t.Errorf("there is no section %s", section)
+		}
+	}
+	if strings.Count(page, "\n.TP\n\\fB10\\fR\n") != 1 || !strings.Contains(page, `\fB\-\-daemon\fR`) {
+		t.Error("exit code 10, or --daemon, is not told")
+	}
+	tool, err := exec.LookPath("groff")
+	if err != nil {
+		t.Log("groff is not installed: nobody has judged the page")
+		return
+	}
+	cmd := exec.Command(tool, "-man", "-Tutf8", "-ww", "-z", "-")
+	cmd.Stdin = strings.NewReader(page)
+	if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {
+		t.Errorf("groff: %v\n%s", err, said)
+	}
+}
+
+func TestRoff(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		".SH NAME": "\\&.SH NAME\n", "'br": "\\(aqbr\n", `a\b -c`: "a\\eb \\-c\n", "two\n.lines $$X": "two .lines $X\n",
+	} {
+		if got := roffLine(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
