@@ -17,7 +17,7 @@ PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
-.PHONY: vuln build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos scale sim
+.PHONY: vuln build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos bench-tui scale sim
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
@@ -109,6 +109,11 @@ bench-jobs: apiserver
 # What a thousand Repositories cost that nobody changes: one agent, half an hour.
 bench-repos:
 	$(GO) test -count=1 -timeout 60m -v -run '^TestManyRepositories$$' ./tui/cli -figures
+
+# What the dashboard costs on a terminal and how quick it is: each figure five times.
+# On a machine that does nothing else; 25 minutes.
+bench-tui:
+	$(GO) test -count=1 -timeout 60m -v -run '^TestTerminalBudgets$$' ./tui/cli -budgets
 
 # The simulated fleet, with what the API costs here, measured anew.
 scale: apiserver

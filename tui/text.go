@@ -97,12 +97,15 @@ func cleanEvents(in []view.Event) []view.Event {
 	return out
 }
 
-// clock is an elapsed time as 0:42, 12:03 or 1:02:03.
+// clock is an elapsed time in at most six cells: 0:42, 12:03, 1h02m, 4d03h.
 func clock(d time.Duration) string {
 	d = max(d, 0).Truncate(time.Second)
 	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
-	if h > 0 {
-		return fmt.Sprintf("%d:%02d:%02d", h, m, s)
+	switch {
+	case h >= 100:
+		return fmt.Sprintf("%dd%02dh", h/24, h%24)
+	case h > 0:
+		return fmt.Sprintf("%dh%02dm", h, m)
 	}
 	return fmt.Sprintf("%d:%02d", m, s)
 }
