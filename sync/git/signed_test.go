@@ -176,6 +176,7 @@ func TestSplitRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"tree x\ngpgsig a\n b\ngpgsig c\n\nm": "has several signatures", "tree x\ngpgsig a\nx y\ngpgsig c\n\nm": "has several signatures",
 		"tree x\ngpgsig-sha256 a\n b\n\nm": "another form of repository", "tree x\ngpgsigned a\n\nm": "another form of repository",
+		"tree x\ngpgsig\n b\n\nm": "another form of repository",
 	} {
 		if _, err := splitCommit([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

@@ -2,6 +2,7 @@ package repos
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/apitest"
@@ -177,6 +179,37 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			if c, _ := verdict(); c.Status != "True" {
 				t.Errorf("with the same keys: %+v", c)
 			}
+			// A refusal of another agent is not taken back by one that finds it good.
+			repo, u := r.get()
+			digest, _, err := r.controller.o.Trust.Asked(t.Context(), r.namespace, "site", repo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.store.PutFact(t.Context(), JudgedKey(Key{r.namespace, "site"}), fmt.Appendf(nil, `{"uid":%q,"trust":%q}`, u.GetUID(), digest)); err != nil {
+				t.Fatal(err)
+			}
+			refused := api.Condition{Type: api.ConditionVerified, Status: "False", Reason: "UnknownKey", Message: api.Verdict{Trust: "feed", Object: second}.Message("refused")}
+			for i, c := range repo.Status.Conditions {
+				if c.Type == api.ConditionVerified {
+					body, err := json.Marshal([]op{{"replace", fmt.Sprintf("/status/conditions/%d", i), refused.Wire(time.Now(), u.GetGeneration(), nil)}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(t.Context(), "site", types.JSONPatchType, body, metav1.PatchOptions{}, "status"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			r.until("the refusal", func(repo api.Repository) bool { return condition(repo, api.ConditionVerified).Reason == "UnknownKey" })
+			r.controller.Begin()
+			if got := r.looks(&looked, 3); len(got) != 0 {
+				t.Errorf("asked for pulls %q", got)
+			}
+			kept, err := r.store.Fact(t.Context(), JudgedKey(Key{r.namespace, "site"}))
+			if c, _ := verdict(); c.Status != "False" || err != nil || !strings.Contains(string(kept), second) {
+				t.Errorf("the refusal of another became %+v; kept %s, %v", c, kept, err)
+			}
+
 			// And the other one loses all: the next pull refuses, and this one does not take that back.
 			theirs.set(public1)
 			third := r.signHead(key2)
