@@ -140,9 +140,12 @@ func (s State) rests(j view.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
 }
 
-// jobsMeant are the jobs that a key means: the one under the cursor. r in the
+// jobsMeant are the jobs that a key means: the marked ones, else the one under the cursor. r in the
 // detail means also one that has ended so long ago that it is on no list any more.
 func (s State) jobsMeant(v Verb) []view.Job {
+	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
+		return many
+	}
 	j, ok := s.selected()
 	if ok || v == Retry && s.screen == screenDetail && !j.Finished.IsZero() {
 		return []view.Job{j}
@@ -169,9 +172,22 @@ func (s State) selected() (view.Job, bool) {
 	return view.Job{}, false
 }
 
-// reposMeant are the repositories that a key means: the one under the cursor, or
-// that of the job under it.
+// reposMeant are the repositories that a key means: the marked ones, else the one
+// under the cursor, or those of jobs.
 func (s State) reposMeant() []view.Repo {
+	if many := marked(s, paneRepos, s.repos(), repoKey); len(many) > 0 {
+		return many
+	}
+	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
+		var out []view.Repo
+		for _, j := range many {
+			r := s.repoOf(j)
+			if !slices.ContainsFunc(out, func(other view.Repo) bool { return repoKey(other) == repoKey(r) }) {
+				out = append(out, r)
+			}
+		}
+		return out
+	}
 	if s.screen == screenRepo {
 		if r, ok := s.repo(); ok {
 			return []view.Repo{r}

@@ -11,6 +11,7 @@ import (
 var boxes = map[string][]string{
 	"help search": {"?", "p", "u", "l", "down"}, "no such key": {"?", "z", "z", "z"},
 	"retry": {"end", "r"}, "quit": {"q"},
+	"sort": {"o", "down"}, "sorted": {"o", "down", "enter", "2"}, "marks": {"*"}, "marks asked": {"*", "P"}, "zoom": {"z"}, "wide": {"w"}, "field": {"/", "s", "t", "tab", "z", "enter"},
 	"errors": {"e"}, "palette": {":"}, "palette found": {":", "p", "u", "down"}, "palette none": {":", "z", "z", "z", "z"},
 }
 

@@ -3,8 +3,6 @@ package tui
 import (
 	"context"
 	"slices"
-
-	"limpet/sync/view"
 )
 
 // Outcome is what a key leads to besides the next state.
@@ -131,8 +129,13 @@ func keyTable() []binding {
 			do: same(func(s State) State { return s.visit(of) })})
 	}
 	table = append(table, []binding{
-		{keys: []string{"tab", "shift+tab"}, label: "tab", text: "other pane", group: "VIEW", do: same(State.switchPane)},
-		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", do: same(func(s State) State { s.typing = true; return s })},
+		{keys: []string{"tab", "shift+tab"}, label: "tab", text: "other pane", group: "VIEW", why: onePane, do: same(State.switchPane)},
+		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", why: onePane, do: same(func(s State) State { s.zoomed[s.screen] = !s.zoomed[s.screen]; return s })},
+		{keys: []string{"space", " "}, label: "space", text: "mark", group: "MOVE", why: noRow, do: same(State.mark)},
+		{keys: []string{"*"}, label: "*", text: "mark all", group: "MOVE", why: noRow, do: same(State.markAll)},
+		{keys: []string{"o"}, label: "o", text: "sort", group: "VIEW", why: noList, do: same(State.openSort)},
+		{keys: []string{"w"}, label: "w", text: "wide names", group: "VIEW", why: noList, do: same(func(s State) State { s.wide = !s.wide; return s })},
+		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", why: noFilter, do: same(func(s State) State { s.typing = true; return s })},
 		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", do: same(State.pastOf)},
 		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screen{screenHistory}, do: same(State.unfold)},
 		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", verb: Pull},
@@ -159,6 +162,11 @@ func keyTable() []binding {
 // Key returns the state after a key press. It is pure. The name of a key is
 // that of Bubble Tea: "enter", "ctrl+d", "G"; text is what it types, if it does.
 func (s State) Key(name, text string) (State, Outcome) {
+	s, out := s.press(name, text)
+	return s.settle(), out
+}
+
+func (s State) press(name, text string) (State, Outcome) {
 	s.toast = ""
 	if name == "ctrl+c" {
 		if q, ok := s.asked(); ok && q.quit {
@@ -177,26 +185,6 @@ func (s State) Key(name, text string) (State, Outcome) {
 		return s.run(b)
 	}
 	return s, Outcome{}
-}
-
-func (s State) typeFilter(name, text string) State {
-	before := s
-	filter := &s.filters[s.screen]
-	switch name {
-	case "enter":
-		s.typing = false
-	case "esc":
-		s.typing, *filter = false, ""
-	case "backspace":
-		if r := []rune(*filter); len(r) > 0 {
-			*filter = string(r[:len(r)-1])
-		}
-	default:
-		*filter += view.Clean(text)
-	}
-	s.jobUID = follow(s.jobUID, keysOf(before.jobs(), jobKey), keysOf(s.jobs(), jobKey))
-	s.repoKey = follow(s.repoKey, keysOf(before.repos(), repoKey), keysOf(s.repos(), repoKey))
-	return s
 }
 
 func (s State) move(by int) State {
@@ -237,15 +225,16 @@ func (s State) listed() pane {
 	return s.focus
 }
 
-func (s State) switchPane() State {
-	switch s.screen {
-	case screenOverview:
-		s.focus = 1 - s.focus
-	case screenJobs:
-		return s.visit(screenRepos)
-	case screenRepos:
-		return s.visit(screenJobs)
+// onePane says why there is no pane to change to, or to zoom.
+func onePane(s State) string {
+	if faces[s.screen].panes < 2 {
+		return "this screen has one pane"
 	}
+	return ""
+}
+
+func (s State) switchPane() State {
+	s.focus = 1 - s.focus
 	return s
 }
 

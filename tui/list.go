@@ -1,5 +1,7 @@
 package tui
 
+import "github.com/clipperhouse/displaywidth"
+
 // column is one column of a list. Lists are cut to what is seen: only the rows
 // of the window are ever made into text.
 type column struct {
@@ -43,6 +45,14 @@ func fit(columns []column, w, grow int) []int {
 	}
 }
 
+// widen gives a column the room that its longest text needs, up to half of the
+// list; other columns go for that.
+func (p *painter) widen(columns []column, w int, texts []string, at int) {
+	for _, text := range texts {
+		columns[at].width = max(columns[at].width, min(displaywidth.String(text), w/2))
+	}
+}
+
 // window returns the first row to show so that the cursor's row is on the
 // screen, near the middle when the list is longer than the window.
 func window(cursor, rows, height int) int {
@@ -54,9 +64,10 @@ func window(cursor, rows, height int) int {
 
 // line is one row of a list: a cell for each column, and their roles.
 type line struct {
-	cells []string
-	roles []role
-	whole string // instead of cells: a note that has the row for itself
+	cells  []string
+	roles  []role
+	whole  string // instead of cells: a note that has the row for itself
+	marked bool
 }
 
 // list draws the heads and the rows of a window. index gives the row of the
@@ -90,6 +101,9 @@ func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, 
 			}
 			p.cell(at, ly, widths[k], c.right, l.roles[k], l.cells[k])
 			at += widths[k] + 1
+		}
+		if l.marked {
+			p.put(x+1, ly, 1, roleKey, "*")
 		}
 		if i == index {
 			p.put(x, ly, 1, roleKey, p.g.cursor)

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ const (
 )
 
 var overviewFace = face{
-	name: "overview", tab: "1", under: screenOverview,
+	name: "overview", tab: "1", panes: 2, under: screenOverview,
 	title: func(State) string { return "Overview" },
 	draw:  (*painter).overview,
 	hints: func(p *painter) [][2]string {
@@ -60,7 +61,7 @@ func (p *painter) overview(_, top, _, h int) {
 		p.welcome(top, top+h)
 		return
 	}
-	if p.w < 60 || h < 16 {
+	if p.w < 60 || h < 16 || p.s.zoomed[screenOverview] {
 		// One pane; Tab changes it.
 		if p.s.focus == paneRepos {
 			p.repoList(0, top, p.w, h, true)
@@ -115,7 +116,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 		title = "Jobs (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
 	}
 	index := indexOf(p.s.jobUID, keysOf(rows, jobKey))
-	p.box(p.g, x, y, w, h, title, note, place(index, len(rows), counts.All()), focused)
+	p.box(p.g, x, y, w, h, title+p.orderText(paneJobs), note, p.markText(paneJobs, place(index, len(rows), counts.All())), focused)
 	if len(rows) == 0 {
 		p.empty(x, y, w, h, p.noJobs())
 		return
@@ -123,6 +124,10 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	columns := []column{{"", 1, false, 0}, {"JOB", 16, false, 0}, {"REPOSITORY", 12, false, 4}, {"ACTION", 9, false, 2}, {"PROGRESS", 14, false, 0}, {"TIME", 6, true, 3}, {"LEASE", 6, true, 1}}
 	if w >= 96 {
 		columns[1].width, columns[2].width, columns[4].width = 20, 16, 26
+	}
+	if p.s.wide {
+		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Name }), 1)
+		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Repository }), 2)
 	}
 	wide := fit(columns, w-4, 4)[4]
 	at, more := p.hidden(rows, counts)
@@ -157,6 +162,10 @@ func (p *painter) hidden(rows []view.Job, counts view.Counts) (at, more int) {
 	if p.s.filter() != "" {
 		return len(rows), 0
 	}
+	if p.s.orders[p.s.screen][paneJobs] != (order{}) {
+		live := len(rows) - counts.Done
+		return len(rows), max(counts.All()-counts.Done-live, 0)
+	}
 	for at < len(rows) && rows[at].Finished.IsZero() {
 		at++
 	}
@@ -187,8 +196,9 @@ func (p *painter) jobRow(j view.Job, wide int) line {
 	progress := p.progress(j, state, wide)
 	action := strings.TrimSpace(j.Action + " " + j.Detail)
 	return line{
-		cells: []string{glyph, j.Name, j.Repository, action, progress, p.elapsed(j), p.lease(j)},
-		roles: []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
+		marked: slices.Contains(p.s.marks[paneJobs], j.UID),
+		cells:  []string{glyph, j.Name, j.Repository, action, progress, p.elapsed(j), p.lease(j)},
+		roles:  []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
 	}
 }
 
@@ -257,6 +267,9 @@ func (p *painter) lease(j view.Job) string {
 
 // noJobs says why the list is empty and what comes next.
 func (p *painter) noJobs() []string {
+	if problem := p.s.filterProblem(); problem != "" {
+		return []string{problem, "Esc clears the filter."}
+	}
 	if p.s.filter() != "" {
 		seen := len(p.s.Snap.Jobs)
 		if all := p.s.Snap.Counts.All(); all > seen {
@@ -282,6 +295,9 @@ func (p *painter) noJobs() []string {
 }
 
 func (p *painter) noRepos() []string {
+	if problem := p.s.filterProblem(); problem != "" {
+		return []string{problem, "Esc clears the filter."}
+	}
 	if p.s.filter() != "" {
 		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter())}
 	}

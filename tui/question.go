@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
@@ -158,7 +159,11 @@ func (s State) askPull(aims []aim) question {
 		for _, a := range aims {
 			objects += a.repo.Resources
 		}
-		return askMany(aims, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", thousands(objects, "object")))
+		q := askMany(aims, "Full pull of", fmt.Sprintf("All their files are read and %s compared; what differs is written anew, and what was changed by hand in Grafana is lost.", thousands(objects, "object")))
+		if objects >= many {
+			q.name = fmt.Sprintf("all %d", len(aims))
+		}
+		return q
 	}
 	r := aims[0].repo
 	q := question{
@@ -229,7 +234,12 @@ func askCancel(aims []aim) question {
 
 func (s State) askRetry(aims []aim) question {
 	if len(aims) > 1 {
-		return askMany(aims, "Try again", "What rests is tried now; of what has ended a new job is made.")
+		q := askMany(aims, "Try again", "What rests is tried now; of what has ended a new job is made.")
+		if slices.ContainsFunc(aims, func(a aim) bool { return rewrites(a.job) }) {
+			q.lines = append(q.lines, "Some write to Git again.")
+			q.name = fmt.Sprintf("all %d", len(aims))
+		}
+		return q
 	}
 	j := aims[0].job
 	q := question{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", aims)}
@@ -239,13 +249,15 @@ func (s State) askRetry(aims []aim) question {
 		return q
 	}
 	q.lines = []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}
-	switch j.Action {
-	case "push", "delete", "move", "migrate":
+	if rewrites(j) {
 		q.lines = append(q.lines, fmt.Sprintf("It is a %s: it writes to Git again. Its name has to be typed.", j.Action))
 		q.name = j.Name
 	}
 	return q
 }
+
+// rewrites says that a job that has ended would write to Git again.
+func rewrites(j view.Job) bool { return !j.Finished.IsZero() && slices.Contains(writes, j.Action) }
 
 // askMany asks once for several things, by their number and their first names.
 func askMany(aims []aim, doing, follows string) question {
@@ -262,7 +274,7 @@ func askMany(aims []aim, doing, follows string) question {
 		list += fmt.Sprintf(" and %d more", rest)
 	}
 	return question{
-		title:   fmt.Sprintf("%s %d marked %s?", doing, len(aims), noun),
+		title:   fmt.Sprintf("%s %d %s?", doing, len(aims), noun),
 		lines:   []string{list + ".", follows},
 		choices: yes(fmt.Sprintf("Yes, all %d", len(aims)), fmt.Sprintf("asked for: %s %d %s", strings.ToLower(doing), len(aims), noun), aims),
 	}

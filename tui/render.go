@@ -28,7 +28,7 @@ func Render(s State, w, h int, caps Caps) string {
 		return ""
 	}
 	c := newCanvas(w, h)
-	p := painter{canvas: c, s: s, g: caps.glyphs(), caps: caps}
+	p := painter{canvas: c, s: s.settle(), g: caps.glyphs(), caps: caps}
 	if w < minWidth || h < minHeight {
 		p.tiny()
 	} else {
@@ -254,6 +254,9 @@ func (p *painter) status(y int) {
 // alone, which may be the beginning of a longer queue.
 func (p *painter) filterText() string {
 	s := p.s
+	if problem := s.filterProblem(); problem != "" {
+		return problem + "; Esc clears"
+	}
 	if all := s.Snap.Counts.All(); all > len(s.Snap.Jobs) {
 		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), all)
 	}
@@ -275,7 +278,7 @@ func (p *painter) hints(y int) {
 	var hints [][2]string
 	switch {
 	case p.s.typing:
-		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}}
+		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}, {"tab", "complete"}, {p.g.up + p.g.down, "those of before"}}
 	default:
 		for _, hint := range faces[p.s.screen].hints(p) {
 			if b, ok := p.s.bound(hint[0]); !ok || b.refusal(p.s) == "" {

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"limpet/sync/view"
@@ -31,7 +32,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		title = "Repositories (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
 	}
 	index := indexOf(p.s.repoKey, keysOf(rows, repoKey))
-	p.box(p.g, x, y, w, h, title, place(index, len(rows), len(rows)), foot, focused)
+	p.box(p.g, x, y, w, h, title+p.orderText(paneRepos), p.markText(paneRepos, place(index, len(rows), len(rows))), foot, focused)
 	if len(rows) == 0 {
 		p.empty(x, y, w, h, p.noRepos())
 		return
@@ -41,6 +42,9 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		columns[1].width, columns[2].width, columns[3].width = 20, 16, 14
 		columns[8].width = 24
 		columns = append(columns, column{"RES", 6, true, 7}, column{"URL", 24, false, 8})
+	}
+	if p.s.wide {
+		p.widen(columns, w, keysOf(rows, func(r view.Repo) string { return r.Name }), 1)
 	}
 	spark := columns[8].width
 	p.picks(paneRepos, func(s State, i int) State { s.repoKey = repoKey(rows[i]); return s })
@@ -91,8 +95,9 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 	}
 	h := health(r)
 	l := line{
-		cells: []string{glyph, r.Name, r.Type, h, view.OrDash(r.SyncState), view.OrDash(view.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
-		roles: []role{stateRole(state), rolePlain, rolePlain, stateRole(h), stateRole(r.SyncState), rolePlain, rolePlain, rolePlain, roleDim},
+		marked: slices.Contains(p.s.marks[paneRepos], repoKey(r)),
+		cells:  []string{glyph, r.Name, r.Type, h, view.OrDash(r.SyncState), view.OrDash(view.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
+		roles:  []role{stateRole(state), rolePlain, rolePlain, stateRole(h), stateRole(r.SyncState), rolePlain, rolePlain, rolePlain, roleDim},
 	}
 	if columns > 9 {
 		l.cells = append(l.cells, fmt.Sprint(r.Resources), r.URL)

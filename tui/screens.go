@@ -30,6 +30,8 @@ type face struct {
 	draw  func(p *painter, x, y, w, h int)
 	hints func(p *painter) [][2]string // key and word, the most useful first; help and quit are added
 
+	panes int // that Tab changes between and z zooms; 0 = one
+
 	move func(s State, by int) State // nil = nothing moves
 	open func(s State) State         // Enter; nil = nothing to open
 	// lack says what has to be looked up for the screen, and notes that it is asked
@@ -171,6 +173,9 @@ func (s State) leave() State {
 	case s.filter() != "":
 		s.filters[s.screen] = ""
 		return s.Show(s.Snap)
+	case len(s.marks[paneJobs])+len(s.marks[paneRepos]) > 0:
+		s.marks = [2][]string{}
+		return s
 	case faces[s.screen].tab == "" && len(s.behind) > 0:
 		return s.backward()
 	}

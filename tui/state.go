@@ -24,33 +24,40 @@ type State struct {
 	Source string // "standalone", "attached to daemon 4121"
 	Note   string // what a person has to know of the source; "" = nothing
 	W, H   int    // cells of the terminal; 0 = not known yet
-	Gone     string // why the source does not answer; "" = it does
+	Gone   string // why the source does not answer; "" = it does
 
 	ReadOnly bool // nothing is asked of the agent
 
-	screen   screen
-	behind   []spot // where [ and Esc lead; the last is the newest
-	ahead    []spot // where ] leads
-	focus    pane
-	jobUID   string // cursor of the job list; a UID stays on its row
-	repoKey  string // cursor of the repository list: namespace/name
-	detail   string // UID of the job in the detail
-	last     view.Job
-	brief    bool // last is a row of the history; its record is to be looked up
-	past     past
-	care     care
-	repoSeen view.Repo           // the repository in the detail, as it was seen last
-	scroll   int                 // lines that the log of the detail is scrolled up
-	filters  [screenCount]string // each screen has its own
-	typing   bool                // keys go into the filter
-	over     overlay             // a box before the screen that takes the keys; nil = none
-	leaving  bool                // ends when nothing of the agent runs any more
-	drained  bool                // for that it was asked to claim nothing new
-	troubles troubles
-	recent   []string // words of the palette, the newest last
-	toast    string
-	toastBad bool
-	Caps     Caps
+	screen    screen
+	behind    []spot // where [ and Esc lead; the last is the newest
+	ahead     []spot // where ] leads
+	focus     pane
+	jobUID    string // cursor of the job list; a UID stays on its row
+	repoKey   string // cursor of the repository list: namespace/name
+	detail    string // UID of the job in the detail
+	last      view.Job
+	brief     bool // last is a row of the history; its record is to be looked up
+	past      past
+	care      care
+	repoSeen  view.Repo             // the repository in the detail, as it was seen last
+	scroll    int                   // lines that the log of the detail is scrolled up
+	filters   [screenCount]string   // each screen has its own
+	typing    bool                  // keys go into the filter
+	typed     []string              // filters of before, the newest last
+	typedBack int                   // how far back in them the one is that is being typed
+	orders    [screenCount][2]order // of the lists of jobs and of repositories
+	marks     [2][]string           // rows of these lists that are marked
+	wide      bool                  // names get the room that they need
+	zoomed    [screenCount]bool     // the pane with the focus has the whole screen
+	rows      rows
+	over      overlay // a box before the screen that takes the keys; nil = none
+	leaving   bool    // ends when nothing of the agent runs any more
+	drained   bool    // for that it was asked to claim nothing new
+	troubles  troubles
+	recent    []string // words of the palette, the newest last
+	toast     string
+	toastBad  bool
+	Caps      Caps
 }
 
 // size is that of the terminal, in cells.
@@ -89,7 +96,7 @@ func (s State) Show(snap *view.Snapshot) State {
 		}
 	}
 	s.repoSeen, _ = s.repo()
-	return s
+	return s.keepMarks().settle()
 }
 
 // follow keeps a cursor on its row; when the row is gone it moves to the row
@@ -118,36 +125,6 @@ func keysOf[T any](rows []T, key func(T) string) []string {
 	out := make([]string, len(rows))
 	for i, r := range rows {
 		out[i] = key(r)
-	}
-	return out
-}
-
-// jobs are the rows of the job list: all that the filter lets through.
-func (s State) jobs() []view.Job {
-	if s.filter() == "" {
-		return s.Snap.Jobs
-	}
-	var out []view.Job
-	filter := s.filter()
-	for _, j := range s.Snap.Jobs {
-		if matches(filter, j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message) {
-			out = append(out, j)
-		}
-	}
-	return out
-}
-
-// repos are the rows of the repository list.
-func (s State) repos() []view.Repo {
-	if s.filter() == "" {
-		return s.Snap.Repos
-	}
-	var out []view.Repo
-	filter := s.filter()
-	for _, r := range s.Snap.Repos {
-		if matches(filter, r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL) {
-			out = append(out, r)
-		}
 	}
 	return out
 }

@@ -69,7 +69,8 @@ func (t *terms) complain(what, word string, candidates []string) {
 	}
 	t.problem = what
 	if near := nearest(word, candidates); near != "" {
-		t.problem += "; did you mean " + near + "?"
+		first, _, _ := strings.Cut(what, " is none of ")
+		t.problem = first + ": did you mean " + near + "?"
 	}
 }
 

@@ -1,0 +1,347 @@
+package tui
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// The rows of the two lists of the picture: what the filter lets through, in the
+// order that a person has chosen.
+
+// jobFields and repoFields are what a filter line may name. A list does not look
+// at the fields of the other.
+var (
+	jobFields  = fieldSet{"repo": nil, "action": nil, "state": {"pending", "working", "resting", "other", "unsent", "success", "warning", "error", "cancelled", "dead"}}
+	repoFields = fieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}}
+)
+
+// fields are those of the filter of the present screen, with the values that they
+// can have or, for what may be anything, that they have in the picture.
+func (s State) fields() fieldSet {
+	var repos, actions, types []string
+	for _, r := range s.Snap.Repos {
+		repos, types = append(repos, r.Name), append(types, r.Type)
+	}
+	for _, j := range s.Snap.Jobs {
+		actions = append(actions, j.Action)
+	}
+	seen := map[string][]string{"repo": repos, "action": actions, "type": types}
+	out := fieldSet{}
+	take := func(of fieldSet) {
+		for name, values := range of {
+			values = append(slices.Clone(values), seen[name]...)
+			for _, v := range values {
+				if v != "" && !slices.Contains(out[name], v) {
+					out[name] = append(out[name], v)
+				}
+			}
+			if len(values) == 0 {
+				out[name] = nil
+			}
+		}
+	}
+	switch s.screen {
+	case screenHistory:
+		take(pastFields)
+	case screenRepos:
+		take(repoFields)
+	case screenJobs:
+		take(jobFields)
+	case screenOverview:
+		take(jobFields)
+		take(repoFields)
+	}
+	for name := range out {
+		slices.Sort(out[name])
+	}
+	return out
+}
+
+func noFilter(s State) string {
+	if len(s.fields()) == 0 {
+		return "there is nothing to filter on this screen"
+	}
+	return ""
+}
+
+// terms are the filter of the present screen taken apart, as the list with these
+// fields reads it. On the overview one filter is for both.
+func (s State) terms(own fieldSet) terms {
+	known := own
+	if s.screen == screenOverview {
+		known = fieldSet{}
+		for _, of := range []fieldSet{jobFields, repoFields} {
+			for name, values := range of {
+				known[name] = slices.Clone(known[name])
+				for _, v := range values {
+					if !slices.Contains(known[name], v) {
+						known[name] = append(known[name], v)
+					}
+				}
+			}
+		}
+	}
+	t := parseTerms(s.filter(), known)
+	for name := range t.fields {
+		if _, ok := own[name]; !ok {
+			delete(t.fields, name)
+		}
+	}
+	return t
+}
+
+// filterProblem says what of the filter means nothing.
+func (s State) filterProblem() string {
+	if s.listed() == paneRepos {
+		return s.terms(repoFields).problem
+	}
+	return s.terms(jobFields).problem
+}
+
+// has says that a value is one of those named, none named meaning all. Of a name
+// the beginning will do.
+func (t terms) has(field, value string) bool {
+	named, ok := t.fields[field]
+	return !ok || slices.ContainsFunc(named, func(n string) bool { return strings.HasPrefix(strings.ToLower(value), strings.ToLower(n)) })
+}
+
+// rows are the lists as they are shown, and what they were made of.
+type rows struct {
+	snap   *view.Snapshot
+	screen screen
+	filter string
+	orders [2]order
+	jobs   []view.Job
+	repos  []view.Repo
+}
+
+// settled says that r is what s shows.
+func (r rows) settled(s State) bool {
+	return r.snap == s.Snap && r.screen == s.screen && r.filter == s.filter() && r.orders == s.orders[s.screen]
+}
+
+// settle keeps the rows with the state, so that they are looked for once for a
+// change and not once for each use.
+func (s State) settle() State {
+	if !s.rows.settled(s) {
+		s.rows = rows{snap: s.Snap, screen: s.screen, filter: s.filter(), orders: s.orders[s.screen], jobs: s.findJobs(), repos: s.findRepos()}
+	}
+	return s
+}
+
+// jobs are the rows of the job list.
+func (s State) jobs() []view.Job {
+	if s.rows.settled(s) {
+		return s.rows.jobs
+	}
+	return s.findJobs()
+}
+
+// repos are the rows of the repository list.
+func (s State) repos() []view.Repo {
+	if s.rows.settled(s) {
+		return s.rows.repos
+	}
+	return s.findRepos()
+}
+
+func (s State) findJobs() []view.Job {
+	out := s.Snap.Jobs
+	if s.filter() != "" && s.screen != screenHistory {
+		t := s.terms(jobFields)
+		out = nil
+		for _, j := range s.Snap.Jobs {
+			if t.problem == "" && t.has("repo", j.Repository) && t.has("action", j.Action) && t.hasAny("state", jobStates(j)) &&
+				matches(strings.Join(t.words, " "), j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message) {
+				out = append(out, j)
+			}
+		}
+	}
+	return sorted(out, s.orders[s.screen][paneJobs], jobOrders)
+}
+
+func (s State) findRepos() []view.Repo {
+	out := s.Snap.Repos
+	if s.filter() != "" && s.screen != screenHistory {
+		t := s.terms(repoFields)
+		out = nil
+		for _, r := range s.Snap.Repos {
+			states := []string{repoState(r)}
+			if r.Suspended {
+				states = append(states, "suspended")
+			}
+			if t.problem == "" && t.has("repo", r.Name) && t.has("type", r.Type) && t.hasAny("state", states) &&
+				matches(strings.Join(t.words, " "), r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL) {
+				out = append(out, r)
+			}
+		}
+	}
+	return sorted(out, s.orders[s.screen][paneRepos], repoOrders)
+}
+
+func (t terms) hasAny(field string, values []string) bool {
+	return slices.ContainsFunc(values, func(v string) bool { return t.has(field, v) })
+}
+
+// jobStates are the words for how a job is, as state: knows them.
+func jobStates(j view.Job) []string {
+	out := []string{j.State}
+	if j.Finished.IsZero() {
+		switch {
+		case !j.Unsent.IsZero():
+			out = []string{"unsent"}
+		case j.Owner == "other":
+			out = append(out, "other")
+		case j.Owner == "" && !j.RestsUntil.IsZero():
+			out = append(out, "resting")
+		}
+	}
+	return out
+}
+
+// order is the order of a list: by the sorting of a number, 0 being that of the
+// picture.
+type order struct {
+	by      uint8
+	reverse bool
+}
+
+// sorting is one order that a list can have.
+type sorting[T any] struct {
+	name    string
+	compare func(a, b T) int
+}
+
+var jobOrders = []sorting[view.Job]{
+	{"as they come", nil},
+	{"job", func(a, b view.Job) int { return cmp.Compare(a.Name, b.Name) }},
+	{"repository", func(a, b view.Job) int { return cmp.Compare(a.Repository, b.Repository) }},
+	{"action", func(a, b view.Job) int { return cmp.Compare(a.Action, b.Action) }},
+	{"state", func(a, b view.Job) int { return cmp.Compare(badness(a.State), badness(b.State)) }},
+	{"progress", func(a, b view.Job) int { return cmp.Compare(b.Progress, a.Progress) }},
+	{"age", func(a, b view.Job) int { return a.Created.Compare(b.Created) }},
+}
+
+var repoOrders = []sorting[view.Repo]{
+	{"name", nil},
+	{"state", func(a, b view.Repo) int { return cmp.Compare(badness(repoState(a)), badness(repoState(b))) }},
+	{"type", func(a, b view.Repo) int { return cmp.Compare(a.Type, b.Type) }},
+	{"synced", func(a, b view.Repo) int { return a.Synced.Compare(b.Synced) }},
+	{"next pull", func(a, b view.Repo) int { return a.Next.Compare(b.Next) }},
+	{"objects", func(a, b view.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
+}
+
+// badness orders states: what needs a person first.
+func badness(state string) int {
+	if i := slices.Index([]string{"error", "dead", "warning", "cancelled", "working", "pending"}, state); i >= 0 {
+		return i
+	}
+	return 99
+}
+
+// sorted is a list in an order; equal rows stay as they came.
+func sorted[T any](list []T, o order, by []sorting[T]) []T {
+	if o == (order{}) {
+		return list
+	}
+	list = slices.Clone(list)
+	if compare := by[o.by].compare; compare != nil {
+		slices.SortStableFunc(list, compare)
+	}
+	if o.reverse {
+		slices.Reverse(list)
+	}
+	return list
+}
+
+// orderNames are those that the list of a pane can have.
+func orderNames(of pane) (out []string) {
+	if of == paneRepos {
+		for _, o := range repoOrders {
+			out = append(out, o.name)
+		}
+		return out
+	}
+	for _, o := range jobOrders {
+		out = append(out, o.name)
+	}
+	return out
+}
+
+// orderText says in the title of a list how it is ordered, where that is not by
+// itself.
+func (p *painter) orderText(of pane) string {
+	o := p.s.orders[p.s.screen][of]
+	if o == (order{}) {
+		return ""
+	}
+	return ", by " + orderNames(of)[o.by] + " " + p.arrow(o)
+}
+
+func (p *painter) arrow(o order) string {
+	if o.reverse {
+		return p.g.down
+	}
+	return p.g.up
+}
+
+// sortMenu chooses the order of the list with the focus.
+type sortMenu struct {
+	of pane
+	at int
+}
+
+func (s State) openSort() State {
+	of := s.listed()
+	s.over = sortMenu{of: of, at: int(s.orders[s.screen][of].by)}
+	return s
+}
+
+func (m sortMenu) key(s State, name, _ string) (State, Outcome) {
+	names := orderNames(m.of)
+	switch name {
+	case "up", "k":
+		m.at = max(m.at-1, 0)
+	case "down", "j":
+		m.at = min(m.at+1, len(names)-1)
+	case "enter", "o":
+		o := &s.orders[s.screen][m.of]
+		if int(o.by) == m.at && name == "enter" {
+			o.reverse = !o.reverse
+		} else if name == "enter" {
+			*o = order{by: uint8(m.at)}
+		}
+		s.over = nil
+		return s, Outcome{}
+	default:
+		s.over = nil
+		return s, Outcome{}
+	}
+	s.over = m
+	return s, Outcome{}
+}
+
+func (m sortMenu) draw(p *painter) {
+	names := orderNames(m.of)
+	now := p.s.orders[p.s.screen][m.of]
+	rows := min(len(names), p.h-4)
+	w, h := min(36, p.w), rows+2
+	x, y := p.dialog(w, h)
+	p.box(p.g, x, y, w, h, "Sort by", "", "enter, again reverses", true)
+	top := window(m.at, len(names), rows)
+	for i, name := range names[top:min(top+rows, len(names))] {
+		if top+i == m.at {
+			p.put(x+2, y+1+i, 1, roleKey, p.g.cursor)
+		}
+		if top+i == int(now.by) && now != (order{}) {
+			name += " " + p.arrow(now)
+		}
+		p.put(x+4, y+1+i, w-6, rolePlain, name)
+		if top+i == m.at {
+			p.paintRow(x+3, y+1+i, x+w-2, roleCursor)
+		}
+	}
+}
