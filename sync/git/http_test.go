@@ -300,6 +300,9 @@ func TestHTTPManyRefs(t *testing.T) {
 		t.Errorf("%+v: a long list should not be kept", st)
 	}
 	t.Logf("100,000 refs: %d bytes, %s", st.Bytes, time.Since(began))
+	if rep := fetchInChild(t, s.URL+"/site.git", 0); rep.Err != "" || rep.Files != 1 { // it judges the memory too
+		t.Errorf("%+v", rep)
+	}
 	r.Limits.RefsBytes = 1 << 20
 	_, err := m.Resolve(t.Context(), r, revision.Branch(""))
 	told(t, err, TooLarge, "list of refs")

@@ -26,7 +26,7 @@ type Large struct {
 	remote Remote
 	ref    Ref
 	turn   chan struct{} // capacity 1: full while something is fetched
-	spent  int64         // bytes that were asked for; of whoever has the turn
+	spent  *int64        // bytes that were asked for; of whoever has the turn
 
 	mu    sync.Mutex       // guards all below; no network under it
 	known map[string]error // by oid; nil = it is in the cache, and pinned
@@ -42,7 +42,15 @@ const largeOp = "fetch from Git LFS"
 // Large begins a pull's share of what Git LFS keeps for the files of a commit. It
 // makes no request.
 func (m *Mirrors) Large(r Remote, ref Ref) *Large {
-	return &Large{m: m, remote: r, ref: ref, turn: make(chan struct{}, 1), known: map[string]error{}}
+	return &Large{m: m, remote: r, ref: ref, turn: make(chan struct{}, 1), spent: new(int64), known: map[string]error{}}
+}
+
+// Within is the share of a submodule at home, as it is at a commit. What it takes
+// counts with what l takes, and they fetch in turn. Close it too.
+func (l *Large) Within(home, commit string) *Large {
+	r := l.remote
+	r.URL = home
+	return &Large{m: l.m, remote: r, ref: Ref{Hash: commit}, turn: l.turn, spent: l.spent, known: map[string]error{}}
 }
 
 // Close lets go of the files.
@@ -131,11 +139,11 @@ func (l *Large) admit(ctx context.Context, p Pointer) bool {
 	case l.m.pinCached(ctx, l.path(p.OID), p):
 		l.settle(p, nil)
 		return false
-	case l.spent+p.Size > most:
-		l.settle(p, l.fail(ctx, &TooLargeError{What: "what a pull takes from Git LFS", Size: l.spent + p.Size, Limit: most}))
+	case *l.spent+p.Size > most:
+		l.settle(p, l.fail(ctx, &TooLargeError{What: "what a pull takes from Git LFS", Size: *l.spent + p.Size, Limit: most}))
 		return false
 	}
-	l.spent += p.Size
+	*l.spent += p.Size
 	return true
 }
 

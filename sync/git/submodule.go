@@ -227,6 +227,10 @@ func (g *grafting) submodule(ctx context.Context, l level, name, at, url string)
 		return err
 	}
 	g.homes = append(g.homes, sub.URL)
+	if g.whole.Homes == nil {
+		g.whole.Homes = map[string]string{}
+	}
+	g.whole.Homes[sub.URL] = commit
 	below := level{remote: sub, commit: commit, prefix: l.prefix + name + "/", refused: inner.Refused, above: above}
 	g.whole.Dirs = append(g.whole.Dirs, l.prefix+name)
 	for _, d := range inner.Dirs {

@@ -237,3 +237,35 @@ func FuzzParseModules(f *testing.F) {
 		}
 	})
 }
+
+// TestLargeWithin: what a submodule keeps in Git LFS is asked for at the submodule, with
+// the credentials of the repository, and counts with what the repository takes.
+func TestLargeWithin(t *testing.T) {
+	quiet(t)
+	h := newLFSHost(t)
+	lib := newOrigin(t, h.git.root, "lib.git").commit("lib", map[string]string{"l.json": "1", ".lfsconfig": "[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n"})
+	site := newOrigin(t, h.git.root, "site.git")
+	site.commit("site", map[string]string{"x.json": "1"})
+	commit := site.link(module("lib", "lib", "../lib.git"), map[string]string{"lib": lib})
+	m := openMirrors(t, Options{})
+	h.remote.Limits.LargeBytes = 20
+	ref, _ := syncRef(t, m, h.remote, "")
+	tree, err := m.WholeTree(t.Context(), h.remote, commit, "")
+	home := h.front + "/lib.git"
+	if err != nil || len(tree.Homes) != 1 || tree.Homes[home] != lib {
+		t.Fatalf("homes %v, %v", tree.Homes, err)
+	}
+	h.take()
+	l := m.Large(h.remote, ref)
+	defer l.Close()
+	in := l.Within(home, lib)
+	defer in.Close()
+	if got, err := openLarge(t, in, h.add("of the lib")); err != nil || got != "of the lib" {
+		t.Errorf("%q %v", got, err)
+	}
+	if asked := h.take(); len(asked) != 2 || !strings.HasPrefix(asked[0], fmt.Sprintf("POST /team/lfs/info/lfs/objects/batch auth=%q", basicOf("ann", secret))) {
+		t.Errorf("asked %q", asked)
+	}
+	_, err = openLarge(t, l, h.add("of the site"))
+	told(t, err, TooLarge, "what a pull takes from Git LFS of 21 bytes exceeds the limit of 20")
+}

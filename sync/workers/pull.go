@@ -103,8 +103,10 @@ type pull struct {
 	counted  stats // of the repository when the run ended; nil = not known
 	partial  bool  // the run looked at changes only
 	large    *git.Large
-	small    map[string]bool   // blobs of the tree that may be pointers of Git LFS
-	homes    map[string]string // blobs of submodules, and their URL
+	small    map[string]bool       // blobs of the tree that may be pointers of Git LFS
+	homes    map[string]string     // blobs of submodules alone, and their URL
+	homeAt   map[string]string     // files of submodules, and their URL
+	inside   map[string]*git.Large // of submodules, by URL
 	leftOut  atomic.Int64
 	trust    *trust         // what has to be signed; nil = nothing
 	verified *api.Condition // what is to be told of it; nil = nothing new
@@ -230,6 +232,12 @@ func (r *pull) sync(ctx context.Context) error {
 	r.partial = r.partial && !r.submodules()
 	r.large = r.o.Git.Large(r.remote, r.ref)
 	defer r.large.Close()
+	r.inside = map[string]*git.Large{}
+	defer func() {
+		for _, l := range r.inside {
+			l.Close()
+		}
+	}()
 	if sink {
 		r.partial = false
 		return r.writeSink(ctx, dir)

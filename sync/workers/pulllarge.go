@@ -23,16 +23,12 @@ import (
 // errNoLFS is why a file in Git LFS is left out.
 var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS + " of the repository turns off; it is left out")
 
-var errSubmoduleLFS = errors.New("the file is kept in Git LFS by a submodule, which is not fetched; it is left out")
-
 // pointer reads the pointer in a file. The error is a warning about a file that is left
 // out.
 func (r *pull) pointer(hash string, data []byte) (p git.Pointer, is bool, err error) {
 	p, is, err = git.ParsePointer(data)
 	if is && err == nil && r.Repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
 		err = errNoLFS
-	} else if is && err == nil && r.homes[hash] != "" {
-		err = errSubmoduleLFS
 	}
 	if err != nil {
 		err = &resources.SkippedError{Reason: err.Error()}
@@ -40,12 +36,21 @@ func (r *pull) pointer(hash string, data []byte) (p git.Pointer, is bool, err er
 	return p, is, err
 }
 
-// readLarge reads what Git LFS keeps for a resource.
-func (r *pull) readLarge(ctx context.Context, p git.Pointer) ([]byte, error) {
+// largeOf is where the Git LFS of the repository is asked, or that of a submodule.
+func (r *pull) largeOf(home string) *git.Large {
+	if inside := r.inside[home]; inside != nil {
+		return inside
+	}
+	return r.large
+}
+
+// readLarge reads what Git LFS keeps for a resource of the repository, or of the
+// submodule at home.
+func (r *pull) readLarge(ctx context.Context, home string, p git.Pointer) ([]byte, error) {
 	if p.Size > resources.MaxFile {
 		return nil, &resources.TooLargeError{What: "the file in Git LFS", Size: p.Size, Limit: resources.MaxFile}
 	}
-	f, err := r.large.Open(ctx, p)
+	f, err := r.largeOf(home).Open(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +61,7 @@ func (r *pull) readLarge(ctx context.Context, p git.Pointer) ([]byte, error) {
 // fetchLarge has what Git LFS keeps for some blobs brought in few requests. What fails
 // is told where it is read.
 func (r *pull) fetchLarge(ctx context.Context, hashes []string) {
-	var want []git.Pointer
+	want := map[string][]git.Pointer{}
 	for _, hash := range hashes {
 		if !r.small[hash] {
 			continue
@@ -66,16 +71,17 @@ func (r *pull) fetchLarge(ctx context.Context, hashes []string) {
 			continue
 		}
 		if p, is, err := r.pointer(hash, data); is && err == nil && p.Size <= resources.MaxFile {
-			want = append(want, p)
+			want[r.homes[hash]] = append(want[r.homes[hash]], p)
 		}
 	}
 	r.bring(ctx, want)
 }
 
-func (r *pull) bring(ctx context.Context, want []git.Pointer) {
-	if len(want) > 0 {
-		r.Progress.SetMessage(ctx, fmt.Sprintf("fetch %d files from Git LFS", len(want)))
-		r.large.Fetch(ctx, want)
+// bring fetches what pointers stand for, by the home of their files.
+func (r *pull) bring(ctx context.Context, want map[string][]git.Pointer) {
+	for home, pointers := range want {
+		r.Progress.SetMessage(ctx, fmt.Sprintf("fetch %d files from Git LFS", len(pointers)))
+		r.largeOf(home).Fetch(ctx, pointers)
 	}
 }
 
@@ -124,10 +130,10 @@ func pointerOf(f sink.File) (git.Pointer, bool) {
 
 // bringFiles fetches what the files of a directory have in Git LFS.
 func (r *pull) bringFiles(ctx context.Context, files []sink.File) {
-	var want []git.Pointer
+	want := map[string][]git.Pointer{}
 	for _, f := range files {
 		if p, is := pointerOf(f); is {
-			want = append(want, p)
+			want[r.homeAt[f.Path]] = append(want[r.homeAt[f.Path]], p)
 		}
 	}
 	r.bring(ctx, want)
@@ -142,9 +148,9 @@ func (r *pull) openFile(ctx context.Context, f sink.File, judge func([]byte)) (i
 	var err error
 	switch {
 	case is && !dashboard:
-		return r.large.Open(ctx, p)
+		return r.largeOf(r.homeAt[f.Path]).Open(ctx, p)
 	case is:
-		data, err = r.readLarge(ctx, p)
+		data, err = r.readLarge(ctx, r.homeAt[f.Path], p)
 	default:
 		data, err = r.blob(ctx, f.Hash)
 	}

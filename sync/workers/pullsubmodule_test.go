@@ -52,12 +52,11 @@ func TestPullSubmodule(t *testing.T) {
 	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	status := r.expect("on", false, "warning", "", "POST folders/"+folderID("lib"), "POST dashboards/one")
-	has(t, status.Warnings, "large.json", "by a submodule")
+	r.expect("on", false, "success", "", "POST folders/"+folderID("lib"), "POST dashboards/large", "POST dashboards/one")
 	second := lib.Commit(t, "lib", change("one.json", "", board("one", "2")))
 	linked(t, r.repo.Dir, "lib", second, "../lib.git")
-	r.expect("moved on", true, "warning", "", "PUT dashboards/one")
+	r.expect("moved on", true, "success", "", "PUT dashboards/one")
 	linked(t, r.repo.Dir, "lib", second, "../nothing.git")
-	status = r.expect("gone", true, "error", "")
+	status := r.expect("gone", true, "error", "")
 	has(t, status.Errors, `submodule "lib"`, "no repository there")
 }

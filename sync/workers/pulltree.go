@@ -24,10 +24,20 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 		read = r.o.Git.WholeTree
 	}
 	t, err := read(ctx, r.remote, r.ref.Hash, r.src.dir)
-	r.homes = map[string]string{}
+	r.homes, r.homeAt = map[string]string{}, map[string]string{}
 	for _, f := range t.Files {
 		if f.Home != "" {
-			r.homes[f.Hash] = f.Home
+			r.homes[f.Hash], r.homeAt[f.Path] = f.Home, f.Home
+		}
+	}
+	for _, f := range t.Files {
+		if f.Home == "" { // what the repository has too is read there
+			delete(r.homes, f.Hash)
+		}
+	}
+	for home, commit := range t.Homes {
+		if r.inside[home] == nil {
+			r.inside[home] = r.large.Within(home, commit)
 		}
 	}
 	if git.KindOf(err) == git.PathNotFound {
@@ -127,7 +137,7 @@ func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case is:
-		return r.readLarge(ctx, p)
+		return r.readLarge(ctx, r.homes[hash], p)
 	}
 	return data, nil
 }
