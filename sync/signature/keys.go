@@ -15,8 +15,8 @@ import (
 // AllowedSigners is the name of the file with principals and validity.
 const AllowedSigners = "allowed_signers"
 
-// Bounds of all files of keys together: reading them takes a second at most, whoever
-// has written them.
+// Bounds of all files of keys together: reading the dearest takes about a second on a
+// common processor, whoever has written them.
 const (
 	maxBytes  = 1 << 20
 	maxFiles  = 256
