@@ -74,7 +74,9 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	t := table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"JOB", "UID", "ATTEMPTS"}}
-	for _, rec := range records {
+	for i := range records {
+		maskRecord(&records[i])
+		rec := records[i]
 		t.add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
 			rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), view.OrDash(rec.Message),
 			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)))
@@ -131,6 +133,7 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 		return state.Record{}, err
 	}
 	if len(records) == 1 {
+		maskRecord(&records[0])
 		return records[0], nil
 	}
 	q := state.Query{Namespace: namespace, Limit: recordPage}
@@ -141,6 +144,7 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 		}
 		for _, rec := range page {
 			if rec.Name == job {
+				maskRecord(&rec)
 				return rec, nil
 			}
 		}

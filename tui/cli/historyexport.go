@@ -88,6 +88,9 @@ func (f exportForm) export(w io.Writer, q state.Query, read func(state.Query) ([
 		if err != nil {
 			return n, err
 		}
+		for i := range page {
+			maskRecord(&page[i])
+		}
 		items, err := f.pick(page)
 		if err != nil {
 			return n, err

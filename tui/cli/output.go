@@ -164,7 +164,7 @@ func align(lines [][]string) string {
 	var width []int
 	for _, line := range lines {
 		for j, text := range line {
-			line[j] = view.Clean(text)
+			line[j] = maskText(view.Clean(text))
 			if j == len(width) {
 				width = append(width, 0)
 			}

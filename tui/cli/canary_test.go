@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestNoOutputHasASecret: whatever is asked of a site that is full of secrets, in
+// any form, none of them is told; neither are those of the call itself.
+func TestNoOutputHasASecret(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	made := 0
+	canary := func() string { made++; return fmt.Sprintf("canary-%d-5ecr3t", made) }
+	write := func(name, text string) string {
+		file := filepath.Join(s.dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	token := write("git-token", canary()+"\n")
+	s.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git", "--git-token-file", token)
+	s.must(t, 0, "repo", "pull", "boards", "-q")
+	s.apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
+		"spec":{"title":"Lab","type":"gitlab","url":"https://127.0.0.1:1"},"secure":{"token":{"create":"`+canary()+`"}}}`)
+	objects := write("objects.json", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"},"stringData":{"token":"`+canary()+`"}}`)
+	s.must(t, 0, "apply", "-f", objects)
+	rec := full("u1", "default", "boards", "error", 0)
+	url := "https://ann:" + canary() + "@git.example.com/x.git"
+	rec.Message = "fetch " + url + ": refused"
+	s.record(t, rec)
+	write("creds/default.boards/password", canary())
+	s.env["LIMPET_CREDENTIALS_DIR"] = filepath.Join(s.dir, "creds")
+	s.env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+"}\n")
+	s.env["HTTPS_PROXY"] = "http//ann:" + canary() + "@proxy.example.com:3128"
+	s.env["LIMPET_TOKEN"] = canary()
+
+	calls := map[string][]string{
+		"config path": {"config path"}, "config show": {"config show"}, "config validate": {"config validate"}, "connection list": {"connection list"}, "connection show": {"connection show lab"},
+		"connection test": {"connection test lab"}, "crds": {"crds"}, "doctor": {"doctor"},
+		"get":            {"get secrets", "get secret s", "get repositories", "get connections", "get jobs", "get secret none"},
+		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
+		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"}, "job watch": {"job watch none"},
+		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards"}, "repo test": {"repo test boards"}, "repo validate": {"repo validate " + objects},
+		"service print": {"service print"}, "service status": {"service status"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
+		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},
+	}
+	speechless := []string{"completion", "dashboard", "man", "store backup"} // they print no objects; the backup is the file, with its secrets sealed
+	commands, err := Commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range slices.Sorted(maps.Keys(commands)) {
+		if commands[command] || slices.Contains(speechless, command) || strings.HasPrefix(command, "__") {
+			continue
+		}
+		if len(calls[command]) == 0 {
+			t.Errorf("limpet %s is not asked for secrets: give it a line in this test", command)
+		}
+		for _, call := range calls[command] {
+			for _, form := range []string{"table", "wide", "json", "jsonl", "yaml", "name"} {
+				_, out, errs := s.call(append(strings.Fields(call), "-o", form)...)
+				for n := range made {
+					if secret := fmt.Sprintf("canary-%d-5ecr3t", n+1); strings.Contains(out+errs, secret) {
+						t.Errorf("limpet %s -o %s tells secret %d:\n%s%s", call, form, n+1, out, errs)
+					}
+				}
+			}
+		}
+	}
+	if made < 9 {
+		t.Errorf("%d secrets", made)
+	}
+}
