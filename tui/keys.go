@@ -9,6 +9,7 @@ import (
 type Outcome struct {
 	Quit    bool
 	Actions []Action // sent one after the other
+	Refresh bool     // draw all anew, and ask the source now
 	Copy    string   // for the clipboard of the terminal
 }
 
@@ -110,6 +111,19 @@ func noAhead(s State) string {
 	return ""
 }
 
+// refresh draws the screen anew, for a terminal on which something else was
+// written, and does not wait for the next try where the source is away.
+func refresh(s State) (State, Outcome) {
+	return s.say("asked again", false), Outcome{Refresh: true}
+}
+
+// doctor hands the person its command line: it looks at this host from outside,
+// which the agent that it may find fault with cannot do for it.
+func doctor(s State) (State, Outcome) {
+	s, out := s.copied("limpet doctor")
+	return s.say("in another terminal: limpet doctor", false), out
+}
+
 // keyTable makes the bindings: the keys of the frame and one for each tab.
 func keyTable() []binding {
 	table := []binding{
@@ -147,6 +161,8 @@ func keyTable() []binding {
 		{keys: []string{"e"}, label: "e", text: "errors", group: "VIEW", why: noErrors, do: same(State.openErrors)},
 		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
 		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", why: noColours, do: same(State.nextTheme)},
+		{keys: []string{"R", "shift+r"}, label: "R", text: "refresh", group: "APP", do: refresh},
+		{keys: []string{"D", "shift+d"}, label: "D", text: "doctor", group: "APP", line: "limpet doctor", do: doctor},
 		{keys: []string{":", "ctrl+p"}, label: ": ^p", text: "command", group: "APP", do: same(State.openPalette)},
 		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.over = help{}; return s })},
 		{keys: []string{"q", "ctrl+c"}, label: "q", text: "quit", group: "APP", do: State.quit},

@@ -296,6 +296,17 @@ func TestKeys(t *testing.T) {
 	})
 }
 
+// bounded fails where what a person does or what goes wrong makes a state grow.
+func (s State) bounded(t *testing.T) {
+	t.Helper()
+	for name, n := range map[string][2]int{"places": {len(s.behind), trailLength}, "places ahead": {len(s.ahead), trailLength}, "errors": {len(s.troubles.list), troublesKept}, "commands": {len(s.recent), paletteKept},
+		"filters": {len(s.typed), linesKept}, "marks": {max(len(s.marks[0]), len(s.marks[1])), marksKept}, "a line": {len([]rune(s.filter())), lineLength}} {
+		if n[0] > n[1] {
+			t.Fatalf("%d %s, at most %d", n[0], name, n[1])
+		}
+	}
+}
+
 // TestRandomKeys presses keys, resizes and changes the picture at random: no
 // panic, and the cursor is on a row whenever there is one.
 func TestRandomKeys(t *testing.T) {
@@ -326,8 +337,13 @@ func TestRandomKeys(t *testing.T) {
 		case 1:
 			s = s.Click(rnd.IntN(90)-5, rnd.IntN(30)-3, 80, 24)
 		default:
-			s, _ = s.Key(names[rnd.IntN(len(names))], "")
+			name, text := names[rnd.IntN(len(names))], ""
+			if len(name) == 1 {
+				text = name
+			}
+			s, _ = s.Key(name, text)
 		}
+		s.bounded(t)
 		s = settle(t, s, src)
 		if rows := s.jobs(); len(rows) > 0 && indexOf(s.jobUID, keysOf(rows, jobKey)) == 0 && rows[0].UID != s.jobUID {
 			t.Fatalf("seed=%d: the cursor is on no job", seed)

@@ -133,14 +133,16 @@ type model struct {
 	mouse bool
 	// stop ends the lookup that runs, so that of a filter that is being typed only
 	// the last one is worked on.
-	stop context.CancelFunc
+	stop   context.CancelFunc
+	turn   int  // of the pause between two pictures
+	paused bool // it runs
 }
 
 type (
 	pictureMsg struct{ snap *view.Snapshot }
 	goneMsg    struct{ err error }
 	tickMsg    time.Time
-	nextMsg    struct{}
+	nextMsg    struct{ turn int }
 	actedMsg   struct{ err error }
 	foundMsg   struct{ take func(State) State }
 )
@@ -158,8 +160,22 @@ func (m *model) next() tea.Msg {
 	return pictureMsg{snap}
 }
 
+// pause waits before the next picture is asked for.
 func (m *model) pause(d time.Duration) tea.Cmd {
-	return tea.Tick(d, func(time.Time) tea.Msg { return nextMsg{} })
+	m.turn++
+	m.paused = true
+	turn := m.turn
+	return tea.Tick(d, func(time.Time) tea.Msg { return nextMsg{turn} })
+}
+
+// resume asks for the next picture at the end of a pause. One that was cut short
+// has no say any more: there is never more than one question on the way.
+func (m *model) resume(turn int) tea.Cmd {
+	if !m.paused || turn != m.turn {
+		return nil
+	}
+	m.paused = false
+	return m.next
 }
 
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
@@ -201,7 +217,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.retry = min(m.retry*2, retryMax)
 		return m.pause(wait)
 	case nextMsg:
-		return m.next
+		return m.resume(msg.turn)
 	case tickMsg:
 		m.state.Now = time.Time(msg)
 		return tick()
@@ -245,6 +261,10 @@ func (m *model) follow(out Outcome) tea.Cmd {
 	}
 	if acts := out.Actions; len(acts) > 0 {
 		todo = append(todo, func() tea.Msg { return actedMsg{m.act(acts)} })
+	}
+	if out.Refresh {
+		m.retry = retryMin
+		todo = append(todo, tea.ClearScreen, m.resume(m.turn))
 	}
 	if out.Copy != "" {
 		todo = append(todo, tea.SetClipboard(out.Copy))
