@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/jobs"
 	"limpet/sync/view"
 )
@@ -335,6 +336,9 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 	}
 	if b := repo.Spec.Block(); b != nil {
 		row.URL, row.Branch, row.Path = b.URL, cmp.Or(repo.GitRef, b.Branch), b.Path
+		if mirrors, err := auth.Mirrors(repo.GitMirrors, b.URL); err == nil { // a wrong list is told by its health
+			row.Mirrors = strings.Join(mirrors, " ")
+		}
 	}
 	for _, s := range repo.Status.Stats {
 		row.Resources += s.Count

@@ -46,7 +46,11 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 		return nil
 	}
 	url, _ := workers.CloneURL(repo)
-	return append(auth.RuleFiles(a.cfg.GitRules, url), auth.DemandFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), url).Paths()...)
+	files := auth.DemandFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), url).Paths()
+	for _, url := range workers.URLs(repo) {
+		files = append(files, auth.RuleFiles(a.cfg.GitRules, url)...)
+	}
+	return files
 }
 
 // renewed has an object looked into whose credentials are not what they were, and

@@ -49,6 +49,9 @@ func (a *Agent) unhookAt(ctx context.Context, u *unstructured.Unstructured, id s
 	if err != nil {
 		return err
 	}
+	if remote.Down != nil {
+		return remote.Down
+	}
 	at, err := a.hosts.Remote(ctx, forge.TargetOf(u), remote.Creds)
 	if err != nil {
 		return err

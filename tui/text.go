@@ -21,7 +21,7 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	}
 	out.Repos = make([]view.Repo, len(s.Repos))
 	for i, r := range s.Repos {
-		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Branch, &r.Path, &r.Target, &r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs, &r.Connection, &r.InTheWay} {
+		for _, p := range []*string{&r.Namespace, &r.Name, &r.Title, &r.Type, &r.URL, &r.Mirrors, &r.Branch, &r.Path, &r.Target, &r.Health, &r.SyncState, &r.SyncJob, &r.LastRef, &r.Runs, &r.Connection, &r.InTheWay} {
 			*p = view.Clean(*p)
 		}
 		if r.Webhook != nil {

@@ -50,6 +50,9 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 		}
 	}
 	validateRevision(obj, spec, kind)
+	if known {
+		validateMirrors(obj, spec, kind)
+	}
 	if spec.has("connection") {
 		connection := spec.object("connection")
 		validateDNSName(connection, "name", "the name of a Connection in the same namespace")

@@ -38,6 +38,9 @@ const (
 	// AnnoGitProxySecret on a Repository names a Secret in its namespace with the
 	// proxy to its Git host: the keys address, username and password.
 	AnnoGitProxySecret = "limpet/git-proxy-secret"
+	// AnnoGitMirrors on a Repository lists other URLs of the same repository, with blanks
+	// or commas between them, which are asked while that of its spec is unreachable.
+	AnnoGitMirrors = "limpet/git-mirrors"
 	// AnnoGitLFS on a Repository, with the value false, leaves files in Git LFS out.
 	AnnoGitLFS = "limpet/git-lfs"
 	// AnnoGitVerify on a Repository names what has to be signed before it is pulled:
@@ -146,6 +149,7 @@ type Repository struct {
 	GitRef         string `json:"-"` // annotation AnnoGitRef
 	GitProvider    string `json:"-"` // annotation AnnoGitProvider
 	GitProxySecret string `json:"-"` // annotation AnnoGitProxySecret
+	GitMirrors     string `json:"-"` // annotation AnnoGitMirrors
 
 	GitVerify           string `json:"-"` // annotation AnnoGitVerify
 	GitVerifyPrincipals string `json:"-"` // annotation AnnoGitVerifyPrincipals
@@ -295,7 +299,7 @@ func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
 	r, err := view[Repository](u)
 	r.GitProvider, r.GitRef = Annotation(u, AnnoGitProvider), Annotation(u, AnnoGitRef)
-	r.GitProxySecret = Annotation(u, AnnoGitProxySecret)
+	r.GitProxySecret, r.GitMirrors = Annotation(u, AnnoGitProxySecret), Annotation(u, AnnoGitMirrors)
 	r.GitVerify, r.GitVerifyPrincipals = Annotation(u, AnnoGitVerify), Annotation(u, AnnoGitVerifyPrincipals)
 	return r, err
 }

@@ -17,18 +17,21 @@ import (
 // call is one operation of a caller: its remote, its limits, what went over the
 // wire, and how its errors are told.
 type call struct {
-	m       *Mirrors
-	op      string
-	remote  Remote
-	addr    auth.Address
-	limits  Limits
-	pushes  bool            // it is about a push
-	command string          // that the host runs for it over ssh; "" = that of service
-	ctx     context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
-	caller  context.Context // run-scope: the caller's own
-	cancel  context.CancelCauseFunc
-	started time.Time
-	redact  *strings.Replacer
+	m        *Mirrors
+	op       string
+	remote   Remote
+	addr     auth.Address // of the server that is asked
+	home     auth.Address // of Remote.URL, which names the directory
+	past     string       // Alternates.Last
+	mirrored bool         // the server is an alternate
+	limits   Limits
+	pushes   bool            // it is about a push
+	command  string          // that the host runs for it over ssh; "" = that of service
+	ctx      context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
+	caller   context.Context // run-scope: the caller's own
+	cancel   context.CancelCauseFunc
+	started  time.Time
+	redact   *strings.Replacer
 
 	watchdog *time.Timer
 	whole    *time.Timer
@@ -68,8 +71,12 @@ func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error)
 		c.cancel(nil)
 		return nil, err
 	}
+	c.home = c.addr
 	return c, nil
 }
+
+// whom names the server and the credentials that it is asked with.
+func (c *call) whom() string { return c.addr.Key() + " " + c.remote.Creds.Fingerprint() }
 
 func (c *call) end() {
 	c.unwatch()

@@ -46,41 +46,76 @@ var errNotWhole = errors.New("objects are missing from what was sent")
 // it blocks until the commit is durable on disk, the end of ctx, Options.Stall of
 // silence, or Options.Whole. One fetch runs at a time per mirror; others wait for it. Every error is
 // an *Error, after which the mirror is sound and has at least what it had.
-func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (Stats, error) {
-	c, err := m.begin(ctx, "fetch", r)
-	if err != nil {
-		return Stats{}, err
+//
+// What an alternate has told is fetched from there and held against what is here. One
+// of kind Moved says to resolve again: the alternate leads nowhere, or went away. The
+// rest is had from whoever answers, since the hash says what it is.
+func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, err error) {
+	one := func(c *call) error {
+		var err error
+		stats, err = m.fetch(c, ref)
+		return err
 	}
-	defer c.end()
+	t := &tour{m: m, op: "fetch", remote: r, f: one}
+	i := r.server(ref.Via)
+	if i == 0 || ref.Pinned || ref.Via.Kept != "" {
+		return stats, t.run(ctx)
+	}
+	if i < 0 {
+		return stats, &Error{Kind: Moved, Op: "fetch", URL: ref.Via.URL, Err: errors.New("it is no mirror of the repository any more"), Hint: "resolve again"}
+	}
+	if err = t.ask(ctx, i, 1); ctx.Err() == nil && (away(err) || KindOf(err) == Stale) {
+		if away(err) {
+			m.rested(r.shownAt(i), err)
+		}
+		e, _ := errors.AsType[*Error](err)
+		moved := *e
+		moved.Kind = Moved
+		return stats, &moved
+	}
+	return stats, err
+}
+
+// fetch is Fetch from one server. The error is for call.fail.
+func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 	id, ok := parseID(ref.Hash)
 	if !ok {
-		return Stats{}, c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(ref.Hash, 60))})
+		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(ref.Hash, 60))}
 	}
 	tag, tagged := parseID(ref.Tag)
 	if !tagged && ref.Tag != "" {
-		return Stats{}, c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", clean(ref.Tag, 60))})
+		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", clean(ref.Tag, 60))}
 	}
 	name := ref.Name
 	if name == ref.Hash {
 		name = ""
 	} else if err := checkRefName(name); err != nil || !strings.HasPrefix(name, "refs/") {
-		return Stats{}, c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", clean(name, 100))})
+		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", clean(name, 100))}
 	}
-	mi := m.mirror(c.addr)
+	mi := m.mirror(c.home)
 	if err := mi.take(c.ctx); err != nil {
-		return c.stats(Stats{}), c.fail(err)
+		return c.stats(Stats{}), err
 	}
 	defer mi.give()
 	f := fetch{call: c, mirror: mi, id: id, tag: tag, name: name}
-	if ref.Pinned {
+	for text := range strings.FieldsSeq(ref.Via.After) {
+		if after, ok := parseID(text); ok {
+			f.after = append(f.after, after)
+		}
+	}
+	var err error
+	switch {
+	case ref.Pinned:
 		err = f.pin()
-	} else {
+	case c.mirrored:
+		err = f.onward()
+	default:
 		err = f.run()
 	}
 	if err == nil {
 		mi.fetched(ref)
 	}
-	return c.stats(f.stats), c.fail(err)
+	return c.stats(f.stats), err
 }
 
 // fetch is one Fetch that has the mirror's turn.
@@ -88,9 +123,11 @@ type fetch struct {
 	*call
 	mirror *mirror
 	id     objectID
-	tag    objectID // the annotated tag that points to id; zero = none
-	name   string   // full name of the ref, "" for a bare commit
-	depth  int      // of the history that is wanted; 0 = what costs least
+	tag    objectID   // the annotated tag that points to id; zero = none
+	name   string     // full name of the ref, "" for a bare commit
+	after  []objectID // commits that id has to come after; see onward.go
+	kin    bool       // the server is to know one of the haves
+	depth  int        // of the history that is wanted; 0 = what costs least
 	stats  Stats
 	first  int64 // size of the mirror's first pack
 }
@@ -128,13 +165,21 @@ func (f *fetch) run() error {
 	if errors.Is(err, errNotWhole) || errors.Is(err, errDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return f.rebuild(err)
 	}
-	if err == nil && len(old.packs) >= maxPacks {
-		if err := consolidate(f.ctx, f.mirror.dir); err != nil { // the packs stay as they are
-			f.m.log.Warn("packs are not put together", "url", f.url(), "err", err)
-		}
-		f.mirror.changed()
+	if err == nil {
+		f.gather(len(old.packs))
 	}
 	return err
+}
+
+// gather puts the packs together when there were many before this fetch.
+func (f *fetch) gather(before int) {
+	if before < maxPacks {
+		return
+	}
+	if err := consolidate(f.ctx, f.mirror.dir); err != nil { // the packs stay as they are
+		f.m.log.Warn("packs are not put together", "url", f.url(), "err", err)
+	}
+	f.mirror.changed()
 }
 
 // there says whether all that is wanted is in the mirror.
@@ -165,7 +210,7 @@ func (f *fetch) state() (map[string]objectID, []objectID, int64, error) {
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	n, err := readNote(f.mirror.dir, f.addr.String())
+	n, err := readNote(f.mirror.dir, f.home.String())
 	return refs, shallows, n.First, err
 }
 
@@ -178,11 +223,22 @@ func (f *fetch) remember() error {
 	if err != nil {
 		return f.rebuild(err)
 	}
-	if refs[f.name] == f.id {
+	if !f.note(refs) {
 		return nil
 	}
-	refs[f.name] = f.id
 	return writeRefs(f.mirror.dir, refs)
+}
+
+// note puts what was fetched under its name. It says whether that is news.
+func (f *fetch) note(refs map[string]objectID) bool {
+	if f.name == "" || refs[f.name] == f.id && refs[tagNote(f.name)] == f.tag {
+		return false
+	}
+	refs[f.name] = f.id
+	if delete(refs, tagNote(f.name)); !f.tag.IsZero() {
+		refs[tagNote(f.name)] = f.tag
+	}
+	return true
 }
 
 // difference fetches what is new against the mirror.
@@ -279,11 +335,14 @@ func (f *fetch) afresh() error {
 		}
 		return err
 	}
+	if err := f.follows(dir); err != nil {
+		return err
+	}
 	head := "refs/heads/main"
 	if strings.HasPrefix(f.name, "refs/heads/") {
 		head = f.name
 	}
-	if err := finishMirror(dir, note{Format: layoutFormat, URL: f.addr.String(), First: f.first}, head); err != nil {
+	if err := finishMirror(dir, note{Format: layoutFormat, URL: f.home.String(), First: f.first}, head); err != nil {
 		return err
 	}
 	return f.mirror.replaceBy(dir)
@@ -319,7 +378,7 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 		return got, err
 	}
 	defer leave()
-	l := f.mirror.kept(f.remote.Creds.Fingerprint())
+	l := f.mirror.kept(f.whom())
 	if l == nil {
 		if l, err = f.list(); err != nil {
 			return got, err
@@ -331,7 +390,7 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 		defer l.session.Close()
 	}
 	got.refs = l.refs.References
-	if _, named := got.refs[f.name]; f.name != "" && !named {
+	if _, named := got.refs[f.name]; f.name != "" && !named && !f.mirrored {
 		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", clean(f.name, 100)), Hint: "resolve the branch again"}
 	}
 	answer, pack, err := f.ask(l, w, budget)
@@ -339,6 +398,9 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 		return got, err
 	}
 	defer answer.Close()
+	if f.kin && len(answer.ACKs) == 0 {
+		return got, errLacking
+	}
 	if got.pack, err = f.spool(dir, pack); err != nil {
 		return got, err
 	}

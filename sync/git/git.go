@@ -29,6 +29,7 @@ type Remote struct {
 	Creds         *auth.Credentials // nil = ask without credentials
 	AllowInsecure bool              // credentials may go over plain http
 	Limits        Limits            // zero fields take the defaults of Options
+	Alternates                      // other servers of the same repository; none by default
 }
 
 // Ref is a name on the remote and what it stood for when it was resolved.
@@ -40,6 +41,7 @@ type Ref struct {
 	// that it has to be on, if one was given, whose tip may be another.
 	Pinned bool
 	Stored bool // a pinned commit that is in the mirror: nobody was asked
+	Via    Via  // the server that has told it; zero = the one of Remote.URL
 }
 
 // Branch is the name without "refs/heads/"; other names are returned whole.
@@ -177,6 +179,7 @@ type Options struct {
 	AllowLocal []string      // directories under which a Remote may be a local path; none by default
 	Limits     Limits        // defaults for remotes; zero fields take DefaultLimits
 	PerHost    int           // requests at one host at a time; 0 = 2
+	Rest       time.Duration // first pause of a server that was away, where another has the same; 0 = 15 s
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
 	Whole      time.Duration // longest time of one call, from its first turn at the host; 0 = DefaultWhole

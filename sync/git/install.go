@@ -93,13 +93,13 @@ func (f *fetch) install(dir string, old *store, got download) error {
 		return err
 	}
 	for name := range refs {
-		if _, still := got.refs[name]; !still && !strings.HasPrefix(name, pinPrefix) {
+		// What an alternate has not got may be there all the same.
+		if _, still := got.refs[name]; !still && !f.mirrored && !strings.HasPrefix(name, ownPrefix) {
 			delete(refs, name)
+			delete(refs, tagNote(name))
 		}
 	}
-	if f.name != "" {
-		refs[f.name] = f.id
-	}
+	f.note(refs)
 	if err := writeRefs(dir, refs); err != nil {
 		return err
 	}

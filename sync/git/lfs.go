@@ -53,6 +53,11 @@ func (l *Large) Within(home, commit string) *Large {
 	return &Large{m: l.m, remote: r, ref: Ref{Hash: commit}, turn: l.turn, spent: l.spent, known: map[string]error{}}
 }
 
+// begin begins a call at the server that has told the commit: another one may be away.
+func (l *Large) begin(ctx context.Context) (*call, error) {
+	return l.m.beginAt(ctx, largeOp, l.remote, max(l.remote.server(l.ref.Via), 0))
+}
+
 // Close lets go of the files.
 func (l *Large) Close() {
 	l.mu.Lock()
@@ -210,7 +215,7 @@ func (l *Large) fail(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	c, berr := l.m.begin(ctx, largeOp, l.remote)
+	c, berr := l.begin(ctx)
 	if berr != nil {
 		return berr
 	}

@@ -83,7 +83,7 @@ type lfsObject struct {
 
 // places asks where the contents are. Every error is an *Error.
 func (l *Large) places(ctx context.Context, want []Pointer) (lfsPlaces, error) {
-	c, err := l.m.begin(ctx, largeOp, l.remote)
+	c, err := l.begin(ctx)
 	if err != nil {
 		return lfsPlaces{}, err
 	}

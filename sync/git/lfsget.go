@@ -20,7 +20,7 @@ const lfsRedirects = 3
 
 // download brings one content into the cache and pins it. Every error is an *Error.
 func (l *Large) download(ctx context.Context, p Pointer, at lfsPlace) error {
-	c, err := l.m.begin(ctx, largeOp, l.remote)
+	c, err := l.begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,10 @@ type mirror struct {
 	idle    *time.Timer
 	closed  bool
 	damaged bool
-	age     int      // how often the mirror was made anew
-	last    Ref      // what was fetched last, for healing; the zero Ref at first
-	listed  *listing // the last answer to ls-remote, for the fetch that follows
+	age     int                // how often the mirror was made anew
+	last    Ref                // what was fetched last, for healing; the zero Ref at first
+	listed  *listing           // the last answer to ls-remote, for the fetch that follows
+	refused map[string]refusal // tips that other servers have told, by URL
 }
 
 // take waits for the turn.
@@ -177,6 +178,7 @@ func (m *mirror) replaceBy(dir string) error {
 func (m *mirror) fetched(r Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	r.Via = Via{} // it was judged
 	m.last = r
 }
 

@@ -33,6 +33,7 @@ type Mirrors struct {
 	pins    map[string]int           // how many use a file of the cache of Git LFS
 	gates   map[string]time.Time     // of identities at hosts: asked too often, closed until then
 	dear    map[string]time.Time     // hosts that give out whole commits only, and until when
+	rests   map[string]rest          // of URLs that were away
 	clients map[string]*http.Client  // by auth.Credentials.Line
 }
 
@@ -50,6 +51,9 @@ func Open(dir string, o Options) (*Mirrors, error) {
 	if o.Refs <= 0 {
 		o.Refs = listTime
 	}
+	if o.Rest <= 0 {
+		o.Rest = leastRest
+	}
 	if o.Stall <= 0 {
 		o.Stall = 2 * time.Minute
 	}
@@ -66,7 +70,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
 	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
-		hosts: make(map[string]chan struct{}), pins: make(map[string]int), gates: make(map[string]time.Time), dear: make(map[string]time.Time), clients: make(map[string]*http.Client)}, nil
+		hosts: make(map[string]chan struct{}), pins: make(map[string]int), gates: make(map[string]time.Time), dear: make(map[string]time.Time), rests: make(map[string]rest), clients: make(map[string]*http.Client)}, nil
 }
 
 // Close closes files and idle connections. Calls that still run end with an
@@ -144,7 +148,7 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 		return err
 	}
 	defer c.end()
-	mi := m.mirror(c.addr)
+	mi := m.mirror(c.home)
 	err = c.look(mi, f)
 	if errors.Is(err, errDamaged) && c.heal(mi, err) {
 		err = c.look(mi, f)

@@ -21,7 +21,7 @@ import (
 // found is noted in the mirror, under a name that no server can take away.
 
 // pinPrefix begins the names of the notes: hash, then full name of the branch.
-const pinPrefix = "refs/limpet/pinned/"
+const pinPrefix = ownPrefix + "pinned/"
 
 // growth is how many commits of a branch are fetched, step by step. The last is
 // git's own number for all of them.
@@ -36,7 +36,7 @@ func (c *call) stored(ref Ref) bool {
 	if !ok {
 		return false
 	}
-	f := fetch{call: c, mirror: c.m.mirror(c.addr), id: id, name: ref.Name}
+	f := fetch{call: c, mirror: c.m.mirror(c.home), id: id, name: ref.Name}
 	if f.name == ref.Hash {
 		f.name = ""
 	}
@@ -112,7 +112,7 @@ func (f *fetch) survey() (*listing, error) {
 		return nil, err
 	}
 	defer leave()
-	l := f.mirror.kept(f.remote.Creds.Fingerprint())
+	l := f.mirror.kept(f.whom())
 	if l == nil {
 		if l, err = f.list(); err != nil {
 			return nil, err
@@ -171,6 +171,9 @@ func (f *fetch) search(branch string, tip objectID) error {
 			depth = 1
 		}
 		step := fetch{call: f.call, mirror: f.mirror, id: tip, name: branch, depth: depth, stats: f.stats}
+		if f.mirrored { // its tip is nobody's yet
+			step.name = ""
+		}
 		err = step.run()
 		f.stats = step.stats
 		if large, ok := errors.AsType[*TooLargeError](err); ok {
@@ -275,7 +278,7 @@ func (f *fetch) keepHistory() error {
 		return err
 	}
 	defer f.mirror.release(s)
-	n, err := readNote(f.mirror.dir, f.addr.String())
+	n, err := readNote(f.mirror.dir, f.home.String())
 	if err != nil || n.First >= s.bytes() {
 		return err
 	}

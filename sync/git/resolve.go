@@ -13,17 +13,24 @@ import (
 // exist main, master, or the first branch by name.
 // A commit that is in the mirror needs none: what it holds does not change. Where a
 // branch was given with it, that it is on that branch was seen when it was fetched.
+// Where the server of r.URL is away, its alternates are asked; see Alternates.
 // It blocks until the answer, the end of ctx, or Options.Stall of silence. Every
 // error is an *Error.
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel revision.Selector) (Ref, error) {
-	c, err := m.begin(ctx, "resolve", r)
+	var ref Ref
+	t := &tour{m: m, op: "resolve", remote: r, shares: true, f: func(c *call) (err error) {
+		ref, err = c.resolve(sel)
+		return err
+	}}
+	err := t.run(ctx)
+	if kept, ok := t.kept(); err != nil && ok {
+		return kept, nil
+	}
 	if err != nil {
 		return Ref{}, err
 	}
-	defer c.end()
-	ref, err := c.resolve(sel)
-	if err != nil {
-		return Ref{}, c.fail(err)
+	if !ref.Stored {
+		ref.Via = t.via(t.served, ref.Via)
 	}
 	return ref, nil
 }
@@ -38,6 +45,11 @@ func (c *call) resolve(sel revision.Selector) (Ref, error) {
 			return ref, nil
 		}
 	}
+	return c.asked(sel)
+}
+
+// asked is resolve for what the server has to be asked about.
+func (c *call) asked(sel revision.Selector) (Ref, error) {
 	leave, err := c.visit()
 	if err != nil {
 		return Ref{}, err
@@ -48,6 +60,9 @@ func (c *call) resolve(sel revision.Selector) (Ref, error) {
 		return Ref{}, err
 	}
 	c.keep(l)
+	if c.mirrored {
+		return c.told(l.refs, sel)
+	}
 	return choose(c.ctx, l.refs, sel)
 }
 
@@ -60,7 +75,7 @@ func (c *call) keep(l *listing) {
 		l.session.Close()
 		l = nil
 	}
-	m := c.m.mirror(c.addr)
+	m := c.m.mirror(c.home)
 	m.mu.Lock()
 	m.listed = l
 	m.mu.Unlock()
@@ -91,12 +106,12 @@ func (m *Mirrors) hold(mi *mirror) {
 }
 
 // kept gives the listing of a moment ago, once.
-func (m *mirror) kept(creds string) *listing {
+func (m *mirror) kept(whom string) *listing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.listed
 	m.listed = nil
-	if l == nil || l.creds != creds || time.Since(l.at) > listingLife {
+	if l == nil || l.whom != whom || time.Since(l.at) > listingLife {
 		return nil
 	}
 	return l

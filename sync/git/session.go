@@ -27,7 +27,7 @@ type listing struct {
 	session session
 	refs    *packp.AdvRefs
 	at      time.Time
-	creds   string // fingerprint
+	whom    string // call.whom
 }
 
 // listingLife is how long refs are good enough to fetch by. The commit that
@@ -60,7 +60,7 @@ func (c *call) list() (*listing, error) {
 		s.Close()
 		return nil, err
 	}
-	return &listing{s, refs, time.Now(), c.remote.Creds.Fingerprint()}, nil
+	return &listing{s, refs, time.Now(), c.whom()}, nil
 }
 
 func (c *call) dial() (session, error) {

@@ -338,8 +338,21 @@ func (r Remote) submodule(url string) (Remote, string, error) {
 		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", clean(withoutUserInfo(a.String()), 200)),
 			Hint: "write its url relative, such as ../other.git"}
 	}
-	r.URL = text
+	r.URL, r.Last, r.Servers = text, "", r.beside(url)
 	return r, a.Key(), nil
+}
+
+// beside are the alternates of a submodule: only a relative URL says where it is there.
+func (r Remote) beside(url string) (out []Server) {
+	if !strings.HasPrefix(url, "./") && !strings.HasPrefix(url, "../") {
+		return nil
+	}
+	for _, s := range r.Servers {
+		if at, _, err := (Remote{URL: s.URL}).submodule(url); err == nil {
+			out = append(out, Server{at.URL, s.Credentials})
+		}
+	}
+	return out
 }
 
 // shown is the URL without user and password.

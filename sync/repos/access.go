@@ -79,6 +79,9 @@ func (p *probe) mayWrite(ctx context.Context, obj *unstructured.Unstructured) (f
 }
 
 func (p *probe) askPush(ctx context.Context) error {
+	if p.mirrored() {
+		return errAway
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return p.c.o.Git.Pushable(ctx, p.remote)

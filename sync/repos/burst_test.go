@@ -43,6 +43,9 @@ func (c *crowded) Resolve(context.Context, git.Remote, revision.Selector) (git.R
 	return git.Ref{Name: "refs/heads/main", Hash: headOfAll}, nil
 }
 
+// Each implements Prober. These Repositories have no mirrors.
+func (c *crowded) Each(context.Context, git.Remote, revision.Selector) []git.Answer { return nil }
+
 // Pushable implements Prober. Nobody writes to these Repositories.
 func (c *crowded) Pushable(context.Context, git.Remote) error {
 	c.t.Error("asked for a push")

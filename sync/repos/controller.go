@@ -13,6 +13,7 @@
 //	probe.go       the remote is asked, once
 //	access.go      and whether it may be written to, when its health is checked
 //	finding.go     what the answer says about health (pure)
+//	mirror.go      that one of its mirrors answers in place of its host
 //	health.go      when it is checked and noted (pure)
 //	strategy.go    which pull is wanted (pure)
 //	quota.go       limits of the namespace (pure)
@@ -74,6 +75,8 @@ func (k Key) String() string { return k.Namespace + "/" + k.Name }
 type Prober interface {
 	// Resolve asks what is selected stands for now; see git.Mirrors.
 	Resolve(ctx context.Context, r git.Remote, sel revision.Selector) (git.Ref, error)
+	// Each is Resolve at every mirror of the remote; see git.Mirrors.
+	Each(ctx context.Context, r git.Remote, sel revision.Selector) []git.Answer
 	// Pushable asks whether a push is taken; see git.Mirrors.
 	Pushable(ctx context.Context, r git.Remote) error
 }

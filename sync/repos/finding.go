@@ -21,12 +21,16 @@ const typeLocal = "local"
 type finding struct {
 	code   int // of HTTP; 0 = all is well
 	errors []api.FieldError
+	mirror string // what is told of the mirror that has answered; "" = none has
 }
 
 func (f finding) ok() bool { return f.code == 0 }
 
 func (f finding) messages() []string {
 	var out []string
+	if f.ok() && f.mirror != "" {
+		out = append(out, f.mirror)
+	}
 	for _, e := range f.errors {
 		out = append(out, e.Detail)
 	}
@@ -36,7 +40,11 @@ func (f finding) messages() []string {
 // ready is the condition that tells the finding.
 func (f finding) ready() api.Condition {
 	if f.ok() {
-		return api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}
+		c := api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}
+		if f.mirror != "" {
+			c.Message += ": " + f.mirror
+		}
+		return c
 	}
 	c := api.Condition{Type: "Ready", Status: "False", Reason: "InvalidSpec", Message: "Resource is unavailable"}
 	switch {

@@ -54,7 +54,7 @@ func (r *reconciling) complete(ctx context.Context, found finding) error {
 // for nothing to write.
 func (r *reconciling) identify(ctx context.Context) (id int64, url string) {
 	block := r.facts.repo.Spec.Block()
-	if r.o.Facts == nil || r.facts.repo.Spec.Type != "github" || block == nil || r.facts.now.Before(r.note.factsAfter) {
+	if r.o.Facts == nil || r.probe.mirrored() || r.facts.repo.Spec.Type != "github" || block == nil || r.facts.now.Before(r.note.factsAfter) {
 		return 0, ""
 	}
 	has, there, _ := unstructured.NestedFieldNoCopy(r.obj.Object, "spec", "github", "repoID")

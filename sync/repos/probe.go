@@ -97,7 +97,9 @@ func (p *probe) examine(ctx context.Context, obj, old *unstructured.Unstructured
 		return finding{}, false, err
 	}
 	if found = p.finding(); found.ok() {
+		mirror := found.mirror
 		found, err = p.mayWrite(ctx, obj)
+		found.mirror = mirror
 	}
 	return found, false, err
 }
@@ -111,7 +113,9 @@ func (p *probe) finding() finding {
 		}
 		return localFinding(path, p.c.o.LocalPrefixes, isDirectory)
 	}
-	return remoteFinding(p.repo, p.err)
+	found := remoteFinding(p.repo, p.err)
+	found.mirror = p.ref.Via.String()
+	return found
 }
 
 func isDirectory(path string) bool {
@@ -123,7 +127,7 @@ func isDirectory(path string) bool {
 // none, "" where there is nothing to choose.
 func (p *probe) defaultBranch() string {
 	b := p.repo.Spec.Block()
-	if b == nil || b.Branch != "" || p.repo.GitRef != "" || p.repo.Spec.Type == typeLocal || p.err != nil || p.ref.Branch() == p.ref.Name {
+	if b == nil || b.Branch != "" || p.repo.GitRef != "" || p.repo.Spec.Type == typeLocal || p.err != nil || p.mirrored() || p.ref.Branch() == p.ref.Name {
 		return ""
 	}
 	return p.ref.Branch()

@@ -242,9 +242,13 @@ func (r *reconciling) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if look := r.looked(); !check && !look.ok() && look.lasts() {
+	switch look := r.looked(); {
+	case check:
+	case !look.ok() && look.lasts():
 		// The look for the interval has shown what the next check would.
 		check, found, healthy, queue = true, look, false, nil
+	case look.ok() && r.probed() && r.mirrorNews(look):
+		check, found = true, look
 	}
 	if queue == nil && healthy {
 		said, err := r.judge(ctx)
@@ -258,11 +262,14 @@ func (r *reconciling) run(ctx context.Context) error {
 
 // looked is what the remote has shown, if it was asked.
 func (r *reconciling) looked() finding {
-	if r.probe == nil || !r.probe.asked {
+	if !r.probed() {
 		return finding{}
 	}
 	return r.probe.finding()
 }
+
+// probed says that the remote was asked.
+func (r *reconciling) probed() bool { return r.probe != nil && r.probe.asked }
 
 // errWaits says that the host of a Repository has enough to do: it has its turn
 // later.
@@ -295,7 +302,7 @@ func (r *reconciling) write(ctx context.Context, check bool, found finding, heal
 	f.now = r.now()
 	status := f.repo.Status
 	c := &change{obj: r.obj, now: f.now}
-	if r.hookDue != "" && r.probe != nil && r.probe.err == nil && healthy {
+	if r.hookDue != "" && r.probe != nil && r.probe.err == nil && !r.probe.mirrored() && healthy {
 		switch hook, changed := r.hook(ctx); {
 		case changed && hook == nil:
 			c.ops = append(c.ops, op{Op: "remove", Path: "/status/webhook"})
@@ -395,6 +402,7 @@ func (r *reconciling) pull(ctx context.Context, q request) error {
 func (r *reconciling) report(before api.HealthState, check bool, found finding) {
 	switch {
 	case !check:
+	case found.ok() && r.reportMirror(before, found):
 	case found.ok() && before.Checked > 0 && !before.Healthy:
 		r.tell(r.key, "info", "healthy again")
 		r.log.Info("repository is healthy again", "repo", r.key.Name, "namespace", r.key.Namespace)

@@ -41,7 +41,11 @@ func (p *probe) answered() string {
 	if p.ref.Stored {
 		return "not asked: the commit is here and does not change"
 	}
-	return fmt.Sprintf("answered in %s", p.took.Round(time.Millisecond))
+	text := fmt.Sprintf("answered in %s", p.took.Round(time.Millisecond))
+	if p.mirrored() {
+		text += ", " + p.ref.Via.String()
+	}
+	return text
 }
 
 // at says what was found.
@@ -99,6 +103,7 @@ func (r *reconciling) dealtWithRevision() {
 		return
 	}
 	before, now := r.note.ref, r.probe.ref
+	now.Via = git.Via{}
 	r.note.ref = now
 	if strings.HasPrefix(now.Name, "refs/tags/") && before.Name == now.Name && before != now {
 		r.tell(r.key, "warn", "tag moved: "+standsFor(now))

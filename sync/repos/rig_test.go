@@ -43,6 +43,7 @@ type rig struct {
 	git        *apitest.GitServer
 	repo       *apitest.Repository
 	url        string
+	mirrored   string // of the Repository: its mirrors
 	store      *state.Store
 	mirrors    *git.Mirrors
 	creds      atomic.Pointer[auth.Credentials]
@@ -233,6 +234,9 @@ func (r *rig) create(spec map[string]any, status map[string]any) *unstructured.U
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName("site")
+	if r.mirrored != "" {
+		u.SetAnnotations(map[string]string{api.AnnoGitMirrors: r.mirrored})
+	}
 	res := r.client.Resource(api.Repositories).Namespace(r.namespace)
 	made, err := res.Create(r.t.Context(), u, metav1.CreateOptions{})
 	if err != nil {

@@ -36,6 +36,7 @@ type Step struct {
 const (
 	StepOK      = "ok"
 	StepFailed  = "failed"
+	StepWarning = "warning" // of a mirror that does not serve: the test goes on
 	StepSkipped = "skipped" // it rests on one that has failed
 )
 
@@ -80,7 +81,7 @@ const noneBroken = "the spec breaks none"
 // TryRepository looks into a Repository as its controller does, of whose Options it
 // needs Remote, Git and LocalPrefixes and takes Signers, and writes nothing. One that is on no API is
 // checked as a new one. An error says that nothing can be told.
-func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructured) (TestResults, error) {
+func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructured) (answer TestResults, err error) {
 	repo, err := api.RepositoryView(obj)
 	if err != nil {
 		return TestResults{}, fmt.Errorf("test repository %s: %w", obj.GetName(), err)
@@ -126,6 +127,7 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 			t.took(stepSigners, text)
 		}
 	}
+	defer func() { answer.mirrors(ctx, p) }()
 	if kind := git.KindOf(p.err); p.err != nil && kind != git.BranchNotFound && kind != git.Empty {
 		return t.end(found, stepRemote, "", later[2:]...), nil
 	}

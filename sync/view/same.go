@@ -25,8 +25,8 @@ func sameRepo(a, b *Repo) bool {
 		a.Resources == b.Resources && a.MaxResources == b.MaxResources && a.TokenEnds == b.TokenEnds && a.Deleting == b.Deleting &&
 		a.InTheWay == b.InTheWay && a.Enabled == b.Enabled && a.Interval == b.Interval &&
 		a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name && a.Title == b.Title && a.Type == b.Type &&
-		a.URL == b.URL && a.Branch == b.Branch && a.Path == b.Path && a.Target == b.Target && a.Connection == b.Connection &&
-		sameWebhook(a.Webhook, b.Webhook) && slices.Equal(a.Conditions, b.Conditions)
+		a.URL == b.URL && a.Mirrors == b.Mirrors && a.Branch == b.Branch && a.Path == b.Path && a.Target == b.Target && a.Connection == b.Connection &&
+		sameWebhook(a.Webhook, b.Webhook) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Contents, b.Contents)
 }
 
 func sameWebhook(a, b *Webhook) bool {

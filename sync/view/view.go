@@ -154,13 +154,14 @@ type Repo struct {
 	Title     string    `json:"title"`
 	Type      string    `json:"type"`
 	URL       string    `json:"url"`
+	Mirrors   string    `json:"mirrors,omitempty"` // other URLs of the same repository, with blanks between them
 	Branch    string    `json:"branch"`
 	Path      string    `json:"path"`
 	Target    string    `json:"target"`
 	Enabled   bool      `json:"enabled"`
 	Healthy   bool      `json:"healthy"`
 	Checked   time.Time `json:"checked,omitzero"`
-	Health    string    `json:"health,omitempty"` // why not healthy
+	Health    string    `json:"health,omitempty"` // why not healthy, or which mirror serves
 	SyncState string    `json:"syncState"`
 	SyncJob   string    `json:"syncJob,omitempty"`
 	LastRef   string    `json:"lastRef,omitempty"`

@@ -181,6 +181,9 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		return err
 	}
 	r.Progress.SetMessage(ctx, "update status and stats")
+	if via := r.ref.Via.String(); via != "" && err == nil {
+		r.Progress.SetFinalMessage(r.Progress.Outcome(nil).Message + "; " + via)
+	}
 	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted, leftOut: r.leftOut.Load(), verified: r.verified}
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
@@ -263,11 +266,12 @@ func (r *pull) prepare(ctx context.Context) error {
 	if err = cmp.Or(err, src.wrong); err != nil {
 		return err
 	}
-	creds, err := src.credentials(ctx, r.o.Credentials)
+	src.last = r.status.lastRef
+	remote, err := src.remote(ctx, r.o.Credentials, r.o.AllowInsecure)
 	if err != nil {
 		return err
 	}
-	r.src, r.remote = src, git.Remote{URL: src.url, Creds: creds, AllowInsecure: r.o.AllowInsecure}
+	r.src, r.remote = src, remote
 	return nil
 }
 
@@ -284,6 +288,9 @@ func (r *pull) resolve(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if via := ref.Via.String(); via != "" && via != r.ref.Via.String() {
+		r.log.Warn(via, "step", "fetch")
 	}
 	r.ref = ref
 	r.Progress.SetRefs(ref.Short(), r.status.lastRef, ref.Hash)

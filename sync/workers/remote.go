@@ -32,8 +32,10 @@ var _ Git = (*git.Mirrors)(nil)
 // source is the Git side of a Repository object.
 type source struct {
 	url, dir string
+	mirrors  []string
+	last     string // commit that was pulled last
 	sel      revision.Selector
-	wrong    error // what is wrong with sel
+	wrong    error // what is wrong with sel, or with mirrors
 	lookup   auth.Lookup
 	// secret says that the object names credentials, so that going without
 	// them would only be refused.
@@ -69,6 +71,11 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	if spec.Connection != nil {
 		s.lookup.Connection = spec.Connection.Name
 	}
+	var err error
+	if s.mirrors, err = auth.Mirrors(repo.GitMirrors, s.url); err != nil {
+		s.wrong = cmp.Or(s.wrong, fmt.Errorf("annotation %s: %w", api.AnnoGitMirrors, err))
+	}
+	s.last = repo.Status.Sync.LastRef
 	s.secret = s.lookup.Secure["token"] != "" || s.lookup.Connection != ""
 	return s, nil
 }
@@ -79,6 +86,15 @@ func CloneURL(repo api.Repository) (string, bool) {
 	return s.url, err == nil
 }
 
+// URLs are all that a pull of a Repository may ask: CloneURL and the mirrors.
+func URLs(repo api.Repository) []string {
+	s, err := sourceOf("", "", repo)
+	if err != nil {
+		return nil
+	}
+	return append([]string{s.url}, s.mirrors...)
+}
+
 // Remote is how a pull of a Repository asks its Git host. Trouble with the
 // spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth,
 // or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is an *api.AwayError.
@@ -87,14 +103,58 @@ func Remote(ctx context.Context, namespace, name string, repo api.Repository, fr
 	if err = cmp.Or(err, src.wrong); err != nil {
 		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 	}
-	creds, err := src.credentials(ctx, from)
+	remote, err := src.remote(ctx, from, allowInsecure)
 	if _, away := errors.AsType[*api.AwayError](err); away || ctx.Err() != nil {
 		return git.Remote{}, err
 	}
 	if err != nil {
 		return git.Remote{}, without(err)
 	}
-	return git.Remote{URL: src.url, Creds: creds, AllowInsecure: allowInsecure}, nil
+	return remote, nil
+}
+
+// remote is how the source is asked. A host that makes the credentials and is away is
+// as good as the Git host itself being away, where there are mirrors.
+func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
+	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure}
+	r.Last = s.last
+	for _, url := range s.mirrors {
+		r.Servers = append(r.Servers, git.Server{URL: url, Credentials: s.of(url, from)})
+	}
+	var err error
+	if r.Creds, err = s.credentials(ctx, from); err == nil || len(s.mirrors) == 0 || ctx.Err() != nil {
+		return r, err
+	}
+	if _, away := errors.AsType[*api.AwayError](err); away {
+		return r, err
+	}
+	if down := without(err); down.Kind == git.Unreachable {
+		down.URL = api.Redact(s.url)
+		r.Down = down
+		return r, nil
+	}
+	return r, err
+}
+
+// of finds the credentials of a mirror. Those that belong to the Repository prove
+// something to its own host, and go to no other: what another is asked with, and by
+// which proxy, say the rules of the configuration.
+func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Credentials, error) {
+	l := auth.Lookup{Namespace: s.lookup.Namespace, URL: url}
+	if auth.SameHost(s.url, url) {
+		l = s.lookup
+		l.URL = url
+	}
+	return func(ctx context.Context) (*auth.Credentials, error) {
+		if from == nil {
+			return nil, nil
+		}
+		creds, err := from.Credentials(ctx, l)
+		if err != nil {
+			return nil, without(fmt.Errorf("look up credentials: %w", err))
+		}
+		return creds, nil
+	}
 }
 
 // without is what it means for a remote that its credentials cannot be had.

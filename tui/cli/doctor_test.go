@@ -269,7 +269,7 @@ func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
 		if (repos == nil) != (tt.known < 0) || repos != nil && len(repos) != tt.known || (c.Result == checkSkipped) != (tt.known < 0) {
 			t.Errorf("%s: %+v %+v", name, repos, c)
 		}
-		if tt.known == 1 && (!repos[0].ill || !repos[0].hooked || repos[0].url == "" || !repos[0].enabled) {
+		if tt.known == 1 && (!repos[0].ill || !repos[0].hooked || repos[0].urls[0] == "" || !repos[0].enabled) {
 			t.Errorf("%s: %+v", name, repos[0])
 		}
 	}

@@ -24,11 +24,12 @@ import (
 
 // patientRepo is what is known of one.
 type patientRepo struct {
-	namespace, name, url string
-	enabled, hooked      bool
-	ill                  bool
-	checked, event       time.Time
-	object               *api.Repository // nil = only the picture of the daemon is known
+	namespace, name string
+	urls            []string // of the repository and its mirrors
+	enabled, hooked bool
+	ill             bool
+	checked, event  time.Time
+	object          *api.Repository // nil = only the picture of the daemon is known
 }
 
 // mostRepositories bounds how many are looked at.
@@ -56,7 +57,10 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 			one.ill = !one.checked.IsZero() && !repo.Status.Health.Healthy
 			one.object = &repo
 			if b := repo.Spec.Block(); b != nil && repo.Spec.Type != "local" {
-				one.url = b.URL
+				one.urls = []string{b.URL}
+				if mirrors, err := auth.Mirrors(repo.GitMirrors, b.URL); err == nil {
+					one.urls = append(one.urls, mirrors...)
+				}
 			}
 			if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
 				one.hooked, one.event = true, millis(h.LastEvent)
@@ -65,7 +69,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 		}
 	case p.snap != nil && (p.snap.API.Synced || !p.snap.AsOf.IsZero()):
 		for _, r := range p.snap.Repos {
-			one := patientRepo{namespace: r.Namespace, name: r.Name, url: r.URL, enabled: r.Enabled, checked: r.Checked, ill: !r.Checked.IsZero() && !r.Healthy}
+			one := patientRepo{namespace: r.Namespace, name: r.Name, urls: append([]string{r.URL}, strings.Fields(r.Mirrors)...), enabled: r.Enabled, checked: r.Checked, ill: !r.Checked.IsZero() && !r.Healthy}
 			if r.Webhook != nil {
 				one.hooked, one.event = true, r.Webhook.LastEvent
 			}
@@ -108,8 +112,10 @@ func (p *patient) checkGitHosts(ctx context.Context, repos []patientRepo) check 
 	}
 	users := map[string]patientRepo{} // a repository by the address that it needs
 	for _, r := range repos {
-		if address, ok := gitAddress(r.url); ok {
-			users[address] = r
+		for _, url := range r.urls {
+			if address, ok := gitAddress(url); ok {
+				users[address] = r
+			}
 		}
 	}
 	addresses := slices.Sorted(maps.Keys(users))

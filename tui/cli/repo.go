@@ -35,6 +35,7 @@ type repoCreateCmd struct {
 	URL       string        `required:"" help:"URL of the Git repository: https, ssh or http."`
 	Branch    string        `help:"Branch. Default: the remote's own." xor:"ref"`
 	Ref       string        `help:"Pull another thing than a branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
+	Mirror    []string      `help:"Another URL of the same repository, asked while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
 	Path      string        `help:"Directory below the root of the repository."`
 	Verify    string        `help:"Pull only what is signed: HEAD, Tag or TagAndHEAD. The keys are looked up where credentials are." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
 	Signers   string        `name:"verify-principals" help:"Who may sign, with commas, such as ops@example.com; committer is who the commit or tag names." placeholder:"NAMES"`
@@ -69,7 +70,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	u.SetKind("Repository")
 	u.SetName(c.Name)
 	annotations := map[string]string{}
-	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref, api.AnnoGitVerify: c.Verify, api.AnnoGitVerifyPrincipals: c.Signers} {
+	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref, api.AnnoGitMirrors: strings.Join(c.Mirror, " "), api.AnnoGitVerify: c.Verify, api.AnnoGitVerifyPrincipals: c.Signers} {
 		if value != "" {
 			annotations[name] = value
 		}
@@ -212,6 +213,9 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	f.add("type", repo.Spec.Type)
 	if b := repo.Spec.Block(); b != nil {
 		f.add("url", api.Redact(b.URL))
+		if repo.GitMirrors != "" {
+			f.add("mirrors", api.Redact(repo.GitMirrors))
+		}
 		if repo.GitRef != "" {
 			f.add("revision", repo.GitRef)
 		} else {
