@@ -54,8 +54,8 @@ func TestBlockedByADaemonThatHangs(t *testing.T) {
 		}
 	}
 	signal(syscall.SIGSTOP)
-	leaves, stays := h.terminal(t), h.terminal(t)
-	for _, tt := range []*terminal{leaves, stays} {
+	leaves, stays, asks := h.terminal(t), h.terminal(t), h.terminal(t)
+	for _, tt := range []*terminal{leaves, stays, asks} {
 		tt.shows(t, "Blocked")
 		tt.shows(t, fmt.Sprintf("in use by process %d", d.cmd.Process.Pid))
 		tt.shows(t, "does not answer there")
@@ -68,13 +68,15 @@ func TestBlockedByADaemonThatHangs(t *testing.T) {
 	if at := strings.LastIndex(out, mainScreen); at < 0 || !strings.Contains(out[at:], "try: limpet") {
 		t.Errorf("the terminal was not restored with what to do next: %q", tail(out, 300))
 	}
-	stays.press(t, "o")
-	stays.shows(t, "for a copy to look at")
+	asks.press(t, "o")
+	asks.shows(t, "for a copy to look at")
 	signal(syscall.SIGCONT)
-	stays.redrawn(t, fmt.Sprintf("attached to daemon %d", d.cmd.Process.Pid))
-	stays.press(t, "q")
-	if code := stays.exit(t); code != 0 {
-		t.Errorf("exit %d", code)
+	for _, tt := range []*terminal{stays, asks} {
+		tt.redrawn(t, fmt.Sprintf("attached to daemon %d", d.cmd.Process.Pid))
+		tt.press(t, "q")
+		if code := tt.exit(t); code != 0 {
+			t.Errorf("exit %d", code)
+		}
 	}
 }
 
