@@ -332,6 +332,7 @@ func TestMirrorWithAnotherHistory(t *testing.T) {
 			third := p.commit("third")
 			p.copy()
 			p.pulled(mainBranch, third)
+			p.r.Last = "" // what is here counts by itself
 			p.one.fails(http.StatusBadGateway)
 			make(t, p)
 			for range 2 {
@@ -555,6 +556,11 @@ func TestCredentialsOfServers(t *testing.T) {
 	_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
 	if KindOf(err) != Unreachable || lookups != 2 || forgotten != 2 || len(seen[1]) != 2 {
 		t.Errorf("%v, %d lookups, %d forgotten, %d requests", err, lookups, forgotten, len(seen[1]))
+	}
+	// A server that nobody has any for gets none.
+	p.r.Servers[0].Credentials, seen[1] = nil, nil
+	if _, err := p.m.Resolve(t.Context(), p.r, mainBranch); KindOf(err) != Unreachable || len(seen[1]) != 1 || seen[1][0] != ":" {
+		t.Errorf("%v, asked with %q", err, seen[1])
 	}
 	// Those that cannot be had are told.
 	p.r.Servers[0].Credentials = func(context.Context) (*auth.Credentials, error) { return nil, errors.New("the file is open to all") }
