@@ -8,6 +8,7 @@ import (
 // Outcome is what a key leads to besides the next state.
 type Outcome struct {
 	Quit    bool
+	SetUp   bool     // leave, and ask for the settings
 	Actions []Action // sent one after the other
 	Refresh bool     // draw all anew, and ask the source now
 	Copy    string   // for the clipboard of the terminal
@@ -133,7 +134,7 @@ func keyTable() []binding {
 		{keys: []string{"pgdown", "ctrl+d"}, label: "pgdn ^d", text: "page down", group: "MOVE", why: still, do: moves(10)},
 		{keys: []string{"home", "g"}, label: "home g", text: "first row", group: "MOVE", why: still, do: moves(-1 << 30)},
 		{keys: []string{"end", "G", "shift+g"}, label: "end G", text: "last row", group: "MOVE", why: still, do: moves(1 << 30)},
-		{keys: []string{"enter"}, label: "enter", text: "open", group: "VIEW", why: nothingOpens, do: same(State.open)},
+		{keys: []string{"enter"}, label: "enter", text: "open", group: "VIEW", why: nothingOpens, do: State.openOrSetUp},
 		{keys: []string{"esc", "backspace"}, label: "esc", text: "back", group: "VIEW", do: same(State.leave)},
 		{keys: []string{"["}, label: "[", text: "place before", group: "VIEW", why: noPast, do: same(State.backward)},
 		{keys: []string{"]"}, label: "]", text: "place after", group: "VIEW", why: noAhead, do: same(State.forward)},

@@ -287,6 +287,21 @@ func TestKeys(t *testing.T) {
 			t.Errorf("it is lost on the way back: %q", at.filter())
 		}
 	})
+	t.Run("Enter on the first screen leads to the set-up where there is one", func(t *testing.T) {
+		fresh := shown(&view.Snapshot{At: noon, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{})
+		if _, out := fresh.Key("enter", ""); out.SetUp {
+			t.Error("there are settings already")
+		}
+		fresh.SetUp = true
+		if _, out := fresh.Key("enter", ""); !out.SetUp {
+			t.Error("it does not")
+		}
+		busy := s
+		busy.SetUp = true
+		if at, out := busy.Key("enter", ""); out.SetUp || at.screen != screenDetail {
+			t.Error("with jobs there Enter opens them")
+		}
+	})
 	t.Run("every key of the table does what help says without a picture", func(t *testing.T) {
 		for _, b := range bindings {
 			for _, k := range b.keys {

@@ -24,7 +24,10 @@ var overviewFace = face{
 	draw:  (*painter).overview,
 	hints: func(p *painter) [][2]string {
 		if p.s.firstRun() {
-			return [][2]string{{"1 2 3", "screens"}}
+			if p.s.SetUp {
+				return [][2]string{{"enter", "set up"}, {"1-5", "screens"}}
+			}
+			return [][2]string{{"1-5", "screens"}}
 		}
 		return p.listHints()
 	},

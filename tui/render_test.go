@@ -166,6 +166,8 @@ func TestGoldenScreens(t *testing.T) {
 	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
 	alone.Source = Standalone
+	asking := alone
+	asking.SetUp = true
 	working := shown(picture(), plain)
 	working.Source = Standalone
 	sick := ailing()
@@ -205,6 +207,7 @@ func TestGoldenScreens(t *testing.T) {
 		{"before-80x24", shown(before, plain), 80, 24},
 		{"empty-80x24", shown(empty, plain), 80, 24},
 		{"welcome-80x24", alone, 80, 24},
+		{"welcome-setup-80x24", asking, 80, 24},
 		{"welcome-attached-80x24", shown(fresh, plain), 80, 24},
 		{"welcome-140x40", alone, 140, 40},
 		{"welcome-60x20", alone, 60, 20},

@@ -24,6 +24,7 @@ type State struct {
 	Source string // "standalone", "attached to daemon 4121"
 	Note   string // what a person has to know of the source; "" = nothing
 	W, H   int    // cells of the terminal; 0 = not known yet
+	SetUp  bool   // Enter on the first screen asks for the settings
 	Gone   string // why the source does not answer; "" = it does
 
 	ReadOnly bool // nothing is asked of the agent

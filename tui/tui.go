@@ -59,6 +59,8 @@ type Options struct {
 	Mouse   bool   // clicks and the wheel work, and the terminal selects no text without Shift
 	Frames  int    // most frames a second; 0 = 10, over SSH 4
 	Env     func(string) string
+	// SetUp has the first screen of a fresh limpet lead to the set-up.
+	SetUp bool
 	// ReadOnly has the dashboard ask for nothing but pictures.
 	ReadOnly bool
 }
@@ -94,7 +96,8 @@ const (
 )
 
 // Run shows the dashboard until the person quits or ctx ends. It leaves the
-// terminal as it was, with one line about what was going on.
+// terminal as it was, with one line about what was going on. ErrSetUp says that the
+// person wants to be asked for the settings.
 func Run(ctx context.Context, src Source, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,7 +109,7 @@ func Run(ctx context.Context, src Source, o Options) error {
 		gap = time.Second / time.Duration(o.Frames)
 	}
 	m := &model{ctx: ctx, src: src, gap: gap, mouse: o.Mouse, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
-	m.state.ReadOnly = o.ReadOnly
+	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
 	_, err := p.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
@@ -114,6 +117,9 @@ func Run(ctx context.Context, src Source, o Options) error {
 	}
 	if err != nil {
 		return fmt.Errorf("dashboard: %w", err)
+	}
+	if m.setUp {
+		return ErrSetUp
 	}
 	farewell(o.Out, m.state)
 	return nil
@@ -131,6 +137,7 @@ type model struct {
 	retry time.Duration
 	state State
 	mouse bool
+	setUp bool // it is why the dashboard ends
 	// stop ends the lookup that runs, so that of a filter that is being typed only
 	// the last one is worked on.
 	stop   context.CancelFunc
@@ -256,6 +263,10 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 // follow does what a key led to.
 func (m *model) follow(out Outcome) tea.Cmd {
 	var todo []tea.Cmd
+	if out.SetUp {
+		m.setUp = true
+		todo = append(todo, tea.Quit)
+	}
 	if out.Quit {
 		todo = append(todo, tea.Quit)
 	}

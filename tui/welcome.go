@@ -1,6 +1,9 @@
 package tui
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // The first screen of a fresh limpet says what it is and what the two ways on
 // are: to work on its own API, or to connect to a server. It goes by itself as
@@ -20,7 +23,11 @@ func (p *painter) welcomeLines() []welcomeLine {
 	if p.s.Source != Standalone {
 		start = "limpet --daemon"
 	}
-	return []welcomeLine{
+	ask, then := "", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
+	if p.s.SetUp {
+		ask, then = "Enter asks three questions and writes them down. Or quit, then start:", "Grafana's provisioning API, or any Kubernetes API."
+	}
+	lines := []welcomeLine{
 		{text: "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet.", rank: 2},
 		{rank: 1},
 		{text: "Work on this machine", title: true},
@@ -30,12 +37,14 @@ func (p *painter) welcomeLines() []welcomeLine {
 		{text: "The repository appears here by itself and is pulled.", rank: 5},
 		{rank: 1},
 		{text: "Connect to a server", title: true},
-		{text: "Grafana's provisioning API, or any Kubernetes API. Quit, then start:", rank: 3},
+		{text: then, rank: 3},
+		{text: ask, rank: 3},
 		{text: start + " --provisioning-server-url URL --token-file FILE", command: true},
 		{text: start + " --kubeconfig FILE", command: true, rank: 4},
 		{rank: 1},
 		{text: "To see it at work first: limpet demo", rank: 6},
 	}
+	return slices.DeleteFunc(lines, func(l welcomeLine) bool { return l.text == "" && l.rank == 3 })
 }
 
 // laidOut is a line of the screen.

@@ -41,6 +41,9 @@ func (c dashboardCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	if r.asks {
+		return asTold(ctx, r.setUp(ctx))
+	}
 	return asTold(ctx, r.dashboard(ctx, path))
 }
 
@@ -175,7 +178,9 @@ func (r *run) withDashboard(ctx context.Context, store *state.Store, path string
 			return extra(ctx, a)
 		},
 		func(ctx context.Context) error {
-			err := tui.Run(ctx, inProcess(a), r.tuiOptions())
+			o := r.tuiOptions()
+			o.SetUp = extra == nil && r.maySetUp()
+			err := tui.Run(ctx, inProcess(a), o)
 			// The screen is gone and the claims are being given back. Who
 			// presses Ctrl-C now has asked twice.
 			r.impatient()

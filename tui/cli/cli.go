@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/tui"
 )
 
 // Version is the version of the binary. The Makefile sets it from the tag.
@@ -65,25 +66,46 @@ type run struct {
 	// impatient gives the signals their own effect back: the next Ctrl-C ends
 	// the process at once.
 	impatient func()
+	// asks has the dashboard ask for the settings instead of showing anything.
+	asks bool
 }
 
-// Main parses args, runs the command and returns the exit code.
+// Main parses args, runs the command and returns the exit code. Around the set-up
+// it does so again, with the settings as they are then.
 func Main(args []string, world World) int {
+	for asks := false; ; {
+		code, err := once(args, world, asks)
+		switch {
+		case errors.Is(err, tui.ErrSetUp):
+			asks = true
+		case errors.Is(err, errAgain):
+			asks = false
+		default:
+			return code
+		}
+	}
+}
+
+// once is Main without set-up. The error is one of those that have it called again.
+func once(args []string, world World, asks bool) (int, error) {
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &stdout{w: world.Out, end: cancel}
 	world.Out = out
-	err := execute(ctx, helpWords(args), world, stop)
+	err := execute(ctx, helpWords(args), world, stop, asks)
 	if lost := out.failure(); lost != nil {
 		err = lost
 	}
+	if errors.Is(err, tui.ErrSetUp) || errors.Is(err, errAgain) {
+		return 0, err
+	}
 	var exit exitNow
 	if errors.As(err, &exit) {
-		return int(exit)
+		return int(exit), nil
 	}
-	return report(world.Err, outputFlag(args, world.Env), err)
+	return report(world.Err, outputFlag(args, world.Env), err), nil
 }
 
 // exitNow ends the program with a code and without a word: help was printed, or
@@ -92,7 +114,7 @@ type exitNow int
 
 func (e exitNow) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-func execute(ctx context.Context, args []string, world World, impatient func()) (err error) {
+func execute(ctx context.Context, args []string, world World, impatient func(), asks bool) (err error) {
 	// Kong has no other way out of --help than its exit function.
 	defer func() {
 		switch r := recover().(type) {
@@ -124,7 +146,7 @@ func execute(ctx context.Context, args []string, world World, impatient func()) 
 	if err := c.mayRun(call.Selected()); err != nil {
 		return err
 	}
-	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), impatient: impatient}
+	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), impatient: impatient, asks: asks}
 	api.RegisterSecret([]byte(c.Token))
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc

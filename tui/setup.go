@@ -1,0 +1,362 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"limpet/sync/view"
+)
+
+// ErrSetUp says that the person wants to be asked for the settings.
+var ErrSetUp = errors.New("the settings are to be asked for")
+
+// Settings are what the set-up asks for. One of Token and TokenFile may be set.
+type Settings struct {
+	Server    string
+	Token     string
+	TokenFile string
+}
+
+// SetUp is what the set-up asks for. Both functions run beside the screen.
+type SetUp struct {
+	File string // that is written
+	// Try asks the server with these settings and says what it found.
+	Try func(ctx context.Context, s Settings) (string, error)
+	// Save writes the settings.
+	Save func(s Settings) error
+}
+
+// RunSetUp asks three questions, tries what was answered, and writes it when the
+// person says so. It returns whether it was written. Ctx ends it as the person does.
+func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: view.Clean(u.File)}, caps: capsOf(o)}
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
+	_, err = p.Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("dashboard: %w", err)
+	}
+	return m.saved, nil
+}
+
+// openOrSetUp is what Enter does: on the first screen of a fresh limpet it leads to
+// the set-up.
+func (s State) openOrSetUp() (State, Outcome) {
+	if s.screen == screenOverview && s.firstRun() && s.SetUp {
+		return s, Outcome{SetUp: true}
+	}
+	return s.open(), Outcome{}
+}
+
+// setUpStep is a question of the set-up.
+type setUpStep uint8
+
+const (
+	askServer setUpStep = iota
+	askToken
+	askTrial
+)
+
+// wish is what a key of the set-up leads to.
+type wish uint8
+
+const (
+	wishNothing wish = iota
+	wishTry
+	wishSave
+	wishLeave
+)
+
+// setUp is all that its screen is made of.
+type setUp struct {
+	file   string
+	step   setUpStep
+	server string
+	token  string // a path, or the token itself
+	wrong  string // what is wrong with the answer
+	busy   bool   // it is tried, or written
+	tried  bool
+	found  string // what the trial found
+	failed bool   // that is an error
+}
+
+// settings are the answers.
+func (u setUp) settings() Settings {
+	s := Settings{Server: u.server}
+	if u.isPath() {
+		s.TokenFile = u.token
+	} else {
+		s.Token = u.token
+	}
+	return s
+}
+
+// isPath says that the token is the path of a file with it. Tokens of Grafana begin
+// with letters.
+func (u setUp) isPath() bool {
+	return strings.HasPrefix(u.token, "/") || strings.HasPrefix(u.token, "~/")
+}
+
+// press is what a key does.
+func (u setUp) press(name, text string) (setUp, wish) {
+	switch {
+	case name == "ctrl+c":
+		return u, wishLeave
+	case name == "esc" && u.step == askServer:
+		return u, wishLeave
+	case name == "esc":
+		u.step, u.wrong, u.tried, u.busy = u.step-1, "", false, false
+		return u, wishNothing
+	case u.busy:
+		return u, wishNothing
+	case u.step == askTrial:
+		if name == "y" && u.tried {
+			u.busy = true
+			return u, wishSave
+		}
+		return u, wishNothing
+	case name == "enter":
+		return u.answered()
+	}
+	field := &u.server
+	if u.step == askToken {
+		field = &u.token
+	}
+	switch name {
+	case "backspace":
+		if r := []rune(*field); len(r) > 0 {
+			*field = string(r[:len(r)-1])
+		}
+	case "ctrl+u":
+		*field = ""
+	default:
+		if len(*field) < answerMost {
+			*field += strings.Join(strings.Fields(view.Clean(text)), "")
+		}
+	}
+	u.wrong = ""
+	return u, wishNothing
+}
+
+// answerMost bounds an answer, in bytes: tokens that are signed have a few thousand.
+const answerMost = 8 << 10
+
+// answered goes to the next question, unless the answer cannot be one.
+func (u setUp) answered() (setUp, wish) {
+	u.wrong = ""
+	switch u.step {
+	case askServer:
+		at, err := url.Parse(u.server)
+		switch {
+		case u.server == "":
+			u.wrong = "an address is needed, such as https://grafana.example.com"
+		case !strings.Contains(u.server, "://"):
+			u.server = "https://" + u.server
+			return u.answered()
+		case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
+			u.wrong = "this is no address of a server; one is https://grafana.example.com"
+		case at.User != nil:
+			u.wrong = "a password does not belong into an address; the next question is for the token"
+		}
+	case askToken:
+		if u.token == "" {
+			u.wrong = "a token is needed: the path of a file with it, or the token itself"
+		}
+	}
+	if u.wrong != "" {
+		return u, wishNothing
+	}
+	if u.step++; u.step == askTrial {
+		u.busy, u.tried, u.found = true, false, ""
+		return u, wishTry
+	}
+	return u, wishNothing
+}
+
+// lines are the words of the screen. The last one of the question is where the
+// answer is typed.
+func (u setUp) lines() []laidOut {
+	mark := func(step setUpStep, text, answer string) laidOut {
+		r := rolePlain
+		switch {
+		case step == u.step:
+			r = roleKey
+		case step > u.step:
+			r, answer = roleDim, ""
+		}
+		return laidOut{r, fmt.Sprintf("%d  %-20s %s", step+1, text, answer)}
+	}
+	token := u.token
+	if !u.isPath() {
+		token = strings.Repeat("*", min(len([]rune(token)), 40))
+	}
+	out := []laidOut{{}, mark(askServer, "Where is the server?", u.server), mark(askToken, "Who are you?", token), mark(askTrial, "Can we talk?", ""), {}}
+	switch {
+	case u.wrong != "":
+		return append(out, laidOut{roleBad, u.wrong})
+	case u.step == askServer:
+		return append(out, laidOut{roleDim, "The address of Grafana, or of a Kubernetes API with its resources."})
+	case u.step == askToken:
+		return append(out, laidOut{roleDim, "The path of a file with the token, which begins with /, or the token itself: that goes into a file of its own which only you can read."})
+	case u.busy && u.tried:
+		return append(out, laidOut{roleWork, "Writing " + u.file})
+	case u.busy:
+		return append(out, laidOut{roleWork, "Trying"})
+	case u.failed:
+		return append(out, laidOut{roleBad, u.found}, laidOut{}, laidOut{rolePlain, "Esc leads back to the answers; y writes them all the same to " + u.file + "."})
+	}
+	return append(out, laidOut{roleGood, u.found}, laidOut{}, laidOut{rolePlain, "y writes " + u.file + ", and limpet begins to work with it. Nothing is claimed before."})
+}
+
+func (u setUp) hints() [][2]string {
+	switch {
+	case u.step == askTrial && u.tried:
+		return [][2]string{{"y", "write it"}, {"esc", "back"}, {"^c", "leave"}}
+	case u.step == askTrial:
+		return [][2]string{{"esc", "back"}, {"^c", "leave"}}
+	case u.step == askServer:
+		return [][2]string{{"enter", "next"}, {"esc", "leave"}}
+	}
+	return [][2]string{{"enter", "next"}, {"esc", "back"}, {"^c", "leave"}}
+}
+
+// renderSetUp is Render for this screen.
+func renderSetUp(u setUp, w, h int, caps Caps) string {
+	if w < 1 || h < 1 {
+		return ""
+	}
+	c := newCanvas(w, h)
+	p := painter{canvas: c, g: caps.glyphs(), caps: caps}
+	margin, top, bottom := 0, 0, h
+	if w >= minWidth && h >= minHeight {
+		p.put(3, 0, w-3, roleTitle, "limpet")
+		p.box(p.g, 0, 1, w, h-2, "Set-up", "", "", true)
+		margin, top, bottom = 2, 2, h-2
+	}
+	y := top
+	for i, l := range u.lines() {
+		text := []string{l.text}
+		if i >= 4 { // answers stay on their line: their end is what is typed
+			text = wrap(l.text, w-2*margin)
+		} else if room := w - 2*margin - 1; len([]rune(l.text)) > room {
+			text[0] = tailOf(l.text, room, p.g.more)
+		}
+		for _, part := range text {
+			if y < bottom {
+				at := p.put(margin, y, w-2*margin, l.role, part)
+				if i == int(u.step)+1 && u.step != askTrial {
+					p.put(at, y, 1, roleCursor, " ")
+				}
+			}
+			y++
+		}
+	}
+	x := 1
+	for _, hint := range u.hints() {
+		x = p.put(x, h-1, w-x, roleKey, hint[0])
+		x = p.put(x+1, h-1, w-x-1, roleDim, hint[1]) + 2
+	}
+	return c.frame(caps.look())
+}
+
+// answerAt is where answers begin, in runes.
+const answerAt = 24
+
+// tailOf shortens the answer of a line to its end.
+func tailOf(line string, room int, more string) string {
+	r := []rune(line)
+	head := min(answerAt, room)
+	tail := max(room-head-len([]rune(more)), 0)
+	return string(r[:head]) + more + string(r[len(r)-tail:])
+}
+
+// setUpModel is the adapter to Bubble Tea.
+type setUpModel struct {
+	ctx   context.Context // of RunSetUp
+	do    SetUp
+	setUp setUp
+	saved bool
+	caps  Caps
+	w, h  int
+}
+
+type (
+	triedMsg struct {
+		of    setUp
+		found string
+		err   error
+	}
+	savedMsg struct{ err error }
+)
+
+func (m *setUpModel) Init() tea.Cmd { return nil }
+
+// trialTimeout bounds the question to the server.
+const trialTimeout = 15 * time.Second
+
+func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.w, m.h = msg.Width, msg.Height
+	case triedMsg:
+		m.setUp = m.setUp.took(msg)
+	case savedMsg:
+		if msg.err == nil {
+			m.saved = true
+			return m, tea.Quit
+		}
+		m.setUp.busy, m.setUp.failed, m.setUp.found = false, true, view.Clean(msg.err.Error())
+	case tea.PasteMsg:
+		m.setUp, _ = m.setUp.press("", msg.Content)
+	case tea.KeyPressMsg:
+		if msg.String() == "ctrl+z" {
+			return m, tea.Suspend
+		}
+		var want wish
+		m.setUp, want = m.setUp.press(msg.String(), msg.Text)
+		asked := m.setUp
+		switch want {
+		case wishLeave:
+			return m, tea.Quit
+		case wishTry:
+			return m, func() tea.Msg {
+				ctx, cancel := context.WithTimeout(m.ctx, trialTimeout)
+				defer cancel()
+				found, err := m.do.Try(ctx, asked.settings())
+				return triedMsg{asked, found, err}
+			}
+		case wishSave:
+			return m, func() tea.Msg { return savedMsg{m.do.Save(asked.settings())} }
+		}
+	}
+	return m, nil
+}
+
+// took takes the answer of a trial, unless the person has gone back meanwhile.
+func (u setUp) took(msg triedMsg) setUp {
+	if u.step != askTrial || u.settings() != msg.of.settings() {
+		return u
+	}
+	u.busy, u.tried, u.failed, u.found = false, true, msg.err != nil, view.Clean(msg.found)
+	if msg.err != nil {
+		u.found = view.Clean(msg.err.Error())
+	}
+	return u
+}
+
+func (m *setUpModel) View() tea.View {
+	v := tea.NewView(renderSetUp(m.setUp, m.w, m.h, m.caps))
+	v.AltScreen = true
+	v.WindowTitle = "limpet"
+	return v
+}

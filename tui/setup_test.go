@@ -1,0 +1,123 @@
+package tui
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// answers presses the keys of a text, then those of the names.
+func answers(t *testing.T, u setUp, text string, names ...string) (setUp, wish) {
+	t.Helper()
+	w := wishNothing
+	for _, r := range text {
+		if u, w = u.press(string(r), string(r)); w != wishNothing {
+			t.Fatalf("typing %q leads to %d", text, w)
+		}
+	}
+	for _, name := range names {
+		u, w = u.press(name, "")
+	}
+	return u, w
+}
+
+func TestSetUp(t *testing.T) {
+	t.Parallel()
+	u := setUp{file: "/home/op/.config/limpet/config.yaml"}
+	u, _ = answers(t, u, "grafana.example:3000", "enter")
+	if u.step != askToken || u.server != "https://grafana.example:3000" {
+		t.Fatalf("step %d, server %q", u.step, u.server)
+	}
+	tokens, w := answers(t, u, "glsa_secret", "enter")
+	if w != wishTry || tokens.settings() != (Settings{Server: "https://grafana.example:3000", Token: "glsa_secret"}) {
+		t.Fatalf("wish %d, %+v", w, tokens.settings())
+	}
+	for _, size := range [][2]int{{80, 24}, {40, 10}} {
+		if frame := renderSetUp(tokens, size[0], size[1], Caps{Mono: true}); strings.Contains(frame, "glsa_secret") || strings.Contains(frame, "secret") {
+			t.Errorf("the token is on the screen:\n%s", frame)
+		}
+	}
+	if _, w := tokens.press("y", "y"); w != wishNothing {
+		t.Error("it is written before it was tried")
+	}
+	good := tokens.took(triedMsg{of: tokens, found: "Grafana answers\x1b[2J"})
+	if _, w := good.press("enter", ""); w != wishNothing {
+		t.Error("Enter writes it")
+	}
+	if _, w := good.press("y", "y"); w != wishSave {
+		t.Error("y does not write it")
+	}
+	if strings.ContainsRune(renderSetUp(good, 80, 24, Caps{Mono: true, ASCII: true}), 0x1b) {
+		t.Error("foreign text reaches the terminal")
+	}
+	bad := tokens.took(triedMsg{of: tokens, err: errors.New("401 Unauthorized")})
+	if !bad.failed || !strings.Contains(renderSetUp(bad, 80, 24, Caps{}), "401 Unauthorized") {
+		t.Error("it is not said that the trial failed")
+	}
+	if back, _ := bad.press("esc", ""); back.step != askToken || back.tried || back.token != "glsa_secret" {
+		t.Errorf("esc leads to step %d with %q", back.step, back.token)
+	}
+	if late, _ := tokens.press("esc", ""); late.took(triedMsg{of: tokens, found: "x"}).tried {
+		t.Error("an answer to what was taken back counts")
+	}
+	file, w := answers(t, u, "/etc/limpet/token", "enter")
+	if w != wishTry || file.settings() != (Settings{Server: "https://grafana.example:3000", TokenFile: "/etc/limpet/token"}) {
+		t.Errorf("a path: wish %d, %+v", w, file.settings())
+	}
+	for answer, wrong := range map[string]string{"": "is needed", "ftp://x": "no address", "https://": "no address", "https://a:b@c": "does not belong"} {
+		if at, w := answers(t, setUp{}, answer, "enter"); w != wishNothing || at.step != askServer || !strings.Contains(at.wrong, wrong) {
+			t.Errorf("server %q: step %d, %q", answer, at.step, at.wrong)
+		}
+	}
+	if at, _ := answers(t, u, "", "enter"); at.step != askToken || at.wrong == "" {
+		t.Error("no token is taken for an answer")
+	}
+	for _, key := range []string{"esc", "ctrl+c"} {
+		if _, w := (setUp{}).press(key, ""); w != wishLeave {
+			t.Errorf("%s does not leave", key)
+		}
+	}
+	if at, _ := answers(t, setUp{}, "abc", "backspace"); at.server != "ab" {
+		t.Errorf("backspace leaves %q", at.server)
+	}
+	if at, _ := answers(t, setUp{}, "abc", "ctrl+u"); at.server != "" {
+		t.Errorf("^u leaves %q", at.server)
+	}
+}
+
+func TestSetUpScreens(t *testing.T) {
+	t.Parallel()
+	u, _ := answers(t, setUp{file: "/home/op/.config/limpet/config.yaml"}, "https://grafana.example", "enter")
+	u, _ = answers(t, u, "glsa_secret", "enter")
+	u = u.took(triedMsg{of: u, found: "grafana.example answers in 38ms; repositories and jobs may be read"})
+	got := renderSetUp(u, 80, 24, Caps{Mono: true})
+	check(t, got, 80, 24, Caps{Mono: true})
+	path := filepath.Join("..", "testdata", "golden", "screen-setup-80x24.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || got+"\n" != string(want) {
+		t.Errorf("the screen has changed (%v); look at it and run with -update\n%s", err, got)
+	}
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	keys := []string{"enter", "esc", "backspace", "ctrl+u", "y", "/", "https://漢字.example", "\x1b[2J", "q"}
+	for range 5000 {
+		k := keys[rnd.IntN(len(keys))]
+		var w wish
+		if u, w = u.press(k, k); w == wishTry && rnd.IntN(2) == 0 {
+			u = u.took(triedMsg{of: u, found: "\x1b]0;x\x07"})
+		}
+		size := [2]int{rnd.IntN(100) + 1, rnd.IntN(40) + 1}
+		caps := Caps{Mono: true, ASCII: rnd.IntN(2) == 0}
+		frame := renderSetUp(u, size[0], size[1], caps)
+		if lines := strings.Split(strip(frame), "\n"); len(lines) != size[1] {
+			t.Fatalf("seed=%d: %d lines at %v", seed, len(lines), size)
+		}
+	}
+}
