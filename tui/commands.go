@@ -53,7 +53,7 @@ func (s State) commands() []command {
 }
 
 // lines are the command lines that show what a screen shows.
-var lines = map[screen]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list"}
+var lines = map[screen]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list", screenAgent: "limpet status"}
 
 func (s State) keyCommands() (out []command) {
 	for _, b := range bindings {

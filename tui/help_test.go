@@ -37,11 +37,15 @@ func TestOneSourceOfRefusals(t *testing.T) {
 	for name, s := range places() {
 		frame := strings.Split(strip(Render(s, 200, 40, Caps{})), "\n")
 		hints := "  " + frame[len(frame)-1]
+		whole := strip(Render(press(s, "?"), 200, 60, Caps{}))
 		for _, b := range bindings {
 			if !b.here(s) {
 				continue
 			}
 			why := b.refusal(s)
+			if b.group != "MOVE" && strings.Contains(whole, "-"+b.label+" ") != (why != "") {
+				t.Errorf("%s: help marks %s, %q:\n%s", name, b.label, why, whole)
+			}
 			after, out := s.Key(b.keys[0], "")
 			if why != "" {
 				refused++

@@ -68,6 +68,9 @@ func TestPalette(t *testing.T) {
 		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(text(at), "Cancel lab-west-push") {
 			t.Errorf("asks %q", text(at))
 		}
+		if frame := strip(Render(typed(s, "retry lab-west-move"), 100, 30, Caps{})); !strings.Contains(frame, "runs now") || strings.Contains(frame, "same as") {
+			t.Errorf("the last line does not say why nothing is done:\n%s", frame)
+		}
 		at, out = typed(s, "retry lab-west-move").Key("enter", "")
 		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "runs now") {
 			t.Errorf("what is refused: %+v, said %q", out, at.toast)
