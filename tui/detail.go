@@ -11,13 +11,27 @@ import (
 var detailFace = face{
 	under: screenJobs, draw: (*painter).jobDetail, lack: State.lackJob,
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"p", "pull"}, {"x", "cancel"}}
+		return [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"d", "changes"}, {"p", "pull"}, {"x", "cancel"}}
+	},
+	open: func(s State) State {
+		if why := noChanges(s); why != "" {
+			return s.say(why, false)
+		}
+		return s.openChanges()
 	},
 	move: func(s State, by int) State {
 		j, _ := s.job()
 		s.scroll = min(max(s.scroll-by, 0), max(len(j.Log)-1, 0))
 		return s
 	},
+}
+
+// takeJob makes a job that of the detail; brief says that it is a row of the
+// history alone.
+func (s State) takeJob(j view.Job, brief bool) State {
+	s.detail, s.last, s.brief, s.scroll = j.UID, j, brief, 0
+	s.record.fault = ""
+	return s
 }
 
 // jobDetail is one job over the whole body: head, summary, errors, log.

@@ -18,6 +18,9 @@ type archive struct {
 	asked []view.PastQuery
 	err   error
 	care  view.Care
+
+	comparison view.Comparison
+	compared   []view.CompareQuery
 }
 
 func (a *archive) Past(_ context.Context, q view.PastQuery) (view.PastPage, error) {
@@ -61,9 +64,20 @@ func (*archive) Next(ctx context.Context) (*view.Snapshot, error) {
 	return nil, context.Cause(ctx)
 }
 func (a *archive) Care(context.Context) (view.Care, error) { return a.care, a.err }
-func (*archive) Act(context.Context, Action) error         { return nil }
-func (*archive) Name() string                              { return Standalone }
-func (*archive) Note() string                              { return "" }
+func (a *archive) Compare(_ context.Context, q view.CompareQuery) (view.Comparison, error) {
+	a.compared = append(a.compared, q)
+	if a.err != nil {
+		return view.Comparison{}, a.err
+	}
+	out := a.comparison
+	if q.Path == "" {
+		out.Text = nil
+	}
+	return out, nil
+}
+func (*archive) Act(context.Context, Action) error { return nil }
+func (*archive) Name() string                      { return Standalone }
+func (*archive) Note() string                      { return "" }
 
 // settle answers what the screen lacks until it lacks nothing.
 func settle(t *testing.T, s State, src Source) State {

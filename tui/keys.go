@@ -149,6 +149,10 @@ func keyTable() []binding {
 		{keys: []string{"space", " "}, label: "space", text: "mark", group: "MOVE", why: noRow, do: same(State.mark)},
 		{keys: []string{"*"}, label: "*", text: "mark all", group: "MOVE", why: noRow, do: same(State.markAll)},
 		{keys: []string{"o"}, label: "o", text: "sort", group: "VIEW", why: noList, do: same(State.openSort)},
+		{keys: []string{"d"}, label: "d", text: "what it changed", group: "VIEW", on: []screen{screenDetail}, why: noChanges, do: same(State.openChanges)},
+		{keys: []string{"n"}, label: "n", text: "next change", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(false) })},
+		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
+		{keys: []string{"w"}, label: "w", text: "wrap lines", group: "VIEW", on: []screen{screenDiff}, do: same(func(s State) State { s.wraps = !s.wraps; return s })},
 		{keys: []string{"w"}, label: "w", text: "wide names", group: "VIEW", why: noList, do: same(func(s State) State { s.wide = !s.wide; return s })},
 		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", why: noFilter, do: same(func(s State) State { s.typing = true; return s })},
 		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", do: same(State.pastOf)},
@@ -236,7 +240,7 @@ func (s State) listed() pane {
 		return paneJobs
 	case screenRepos, screenRepo:
 		return paneRepos
-	case screenAgent:
+	case screenAgent, screenChanges, screenDiff:
 		return paneNone
 	}
 	return s.focus
@@ -270,8 +274,7 @@ func (s State) goJob(uid string) State {
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid {
 			to := s.visit(screenDetail)
-			to.detail, to.last, to.scroll, to.brief = uid, j, 0, false
-			return to
+			return to.takeJob(j, false)
 		}
 	}
 	return s

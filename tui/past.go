@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -260,23 +261,33 @@ func pastJob(r view.Past) view.Job {
 		Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100, Owner: "this"}
 }
 
+// record is the lookup of the whole of a job of which only a row is known.
+type record struct {
+	asking string // UID; "" = nothing is looked up
+	fault  string // why there is no answer
+}
+
 // lackJob looks up the whole record of the job in the detail, when that is a row
 // of the history.
 func (s State) lackJob() (State, Lookup) {
-	if !s.brief {
+	if !s.brief || s.record.asking == s.detail || s.record.fault != "" {
 		return s, nil
 	}
-	s.brief = false
 	uid := s.detail
+	s.record.asking = uid
 	return s, func(ctx context.Context, src Source) func(State) State {
 		j, err := src.PastJob(ctx, uid)
 		return func(s State) State {
+			if s.record.asking == uid {
+				s.record.asking = ""
+			}
 			switch {
-			case s.detail != uid:
+			case s.detail != uid || !s.brief || errors.Is(err, context.Canceled): // it is asked again when it is shown
 			case err != nil:
-				return s.say(view.Clean(err.Error()), true)
+				s.record.fault = view.Clean(err.Error())
+				return s.say(s.record.fault, true)
 			default:
-				s.last = cleanJob(j)
+				s.last, s.brief = cleanJob(j), false
 			}
 			return s
 		}
@@ -294,8 +305,7 @@ func (s State) openPast() State {
 		return s.unfold()
 	}
 	to := s.visit(screenDetail)
-	to.detail, to.last, to.scroll, to.brief = at.row.UID, pastJob(at.row), 0, true
-	return to
+	return to.takeJob(pastJob(at.row), true)
 }
 
 // pastOf shows the history of the repository under the cursor.

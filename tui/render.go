@@ -254,6 +254,9 @@ func (p *painter) status(y int) {
 // alone, which may be the beginning of a longer queue.
 func (p *painter) filterText() string {
 	s := p.s
+	if search := faces[s.screen].search; search != nil {
+		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), search(s))
+	}
 	if problem := s.filterProblem(); problem != "" {
 		return problem + "; Esc clears"
 	}

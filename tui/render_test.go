@@ -173,7 +173,14 @@ func TestGoldenScreens(t *testing.T) {
 	sick := ailing()
 	large := picture()
 	large.Repos[0].Resources = 12_401
-	chronicle := &archive{rows: ill(34), care: kept()}
+	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed()}
+	differs := func(keys ...string) State {
+		s := shown(picture(), plain)
+		for _, k := range append([]string{"enter", "d"}, keys...) {
+			s = settle(t, press(s, k), chronicle)
+		}
+		return s
+	}
 	tests := []struct {
 		name string
 		s    State
@@ -192,6 +199,11 @@ func TestGoldenScreens(t *testing.T) {
 		{"overview-colour-80x24", shown(picture(), Caps{}), 80, 24},
 		{"detail-80x24", press(shown(picture(), plain), "enter"), 80, 24},
 		{"detail-140x40", press(shown(picture(), plain), "enter"), 140, 40},
+		{"changes-80x24", differs(), 80, 24},
+		{"changes-40x10", differs(), 40, 10},
+		{"diff-80x24", differs("down", "enter"), 80, 24},
+		{"diff-wrap-80x24", differs("down", "enter", "w", "n"), 80, 24},
+		{"diff-140x40", differs("down", "enter"), 140, 40},
 		{"lives-80x24", shown(&lives, plain), 80, 24},
 		{"lives-140x40", shown(&lives, plain), 140, 40},
 		{"lives-detail-80x24", press(shown(&lives, plain), "enter"), 80, 24},
@@ -300,11 +312,12 @@ func TestInvariants(t *testing.T) {
 		odd.rows = append(odd.rows, view.Past{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
 	}
 	odd.care = view.Care{At: noon, Store: view.Store{Path: evil}, Watches: []view.Watch{{Kind: evil, Error: evil}}, Tokens: []view.Tokens{{Provider: evil, Failed: 1 << 60}}}
+	odd.comparison = view.Comparison{All: 1 << 40, Files: []view.FileChange{{Type: evil, Path: evil, From: evil}, {Type: "added", Path: "b"}}, Text: &view.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60, Lines: []view.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
 	states := map[string]State{
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
 		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "changes": {"enter", "d"}, "diff": {"enter", "d", "enter"}, "wrapped": {"enter", "d", "enter", "w", "n", "N", "/", "d"}, "its changes": {"4", "enter", "d"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
 	maps.Copy(screens, boxes)
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {

@@ -60,8 +60,13 @@ func (s State) fields() fieldSet {
 	return out
 }
 
+// narrows says that the filter of the present screen is one of the two lists.
+func (s State) narrows() bool {
+	return s.screen != screenHistory && faces[s.screen].search == nil
+}
+
 func noFilter(s State) string {
-	if len(s.fields()) == 0 {
+	if len(s.fields()) == 0 && faces[s.screen].search == nil {
 		return "there is nothing to filter on this screen"
 	}
 	return ""
@@ -150,7 +155,7 @@ func (s State) repos() []view.Repo {
 
 func (s State) findJobs() []view.Job {
 	out := s.Snap.Jobs
-	if s.filter() != "" && s.screen != screenHistory {
+	if s.filter() != "" && s.narrows() {
 		t := s.terms(jobFields)
 		out = nil
 		for _, j := range s.Snap.Jobs {
@@ -165,7 +170,7 @@ func (s State) findJobs() []view.Job {
 
 func (s State) findRepos() []view.Repo {
 	out := s.Snap.Repos
-	if s.filter() != "" && s.screen != screenHistory {
+	if s.filter() != "" && s.narrows() {
 		t := s.terms(repoFields)
 		out = nil
 		for _, r := range s.Snap.Repos {

@@ -16,6 +16,8 @@ const (
 	screenRepo   // one repository
 	screenHistory
 	screenAgent
+	screenChanges // the files that a job has changed
+	screenDiff    // one of them
 	screenCount
 )
 
@@ -37,6 +39,9 @@ type face struct {
 	// lack says what has to be looked up for the screen, and notes that it is asked
 	// for; nil = all is in the picture.
 	lack func(s State) (State, Lookup)
+	// search says what the words of the filter have found; nil = nothing is searched,
+	// or the filter is one of the lists.
+	search func(State) string
 	// command is the command line that shows what is under the cursor; nil = it is
 	// that of a job or a repository.
 	command func(State) string
@@ -54,6 +59,8 @@ func init() {
 		screenRepo:     repoFace,
 		screenHistory:  historyFace,
 		screenAgent:    agentFace,
+		screenChanges:  changesFace,
+		screenDiff:     diffFace,
 	}
 	bindings = keyTable()
 }
@@ -61,7 +68,8 @@ func init() {
 // spot is where a person is: a screen and what it shows.
 type spot struct {
 	screen screen
-	job    string // UID, on screenDetail
+	job    string // UID, on screenDetail and what it leads to
+	path   string // on screenDiff
 	repo   string // namespace/name, on screenRepo
 }
 
@@ -69,7 +77,7 @@ type spot struct {
 const trailLength = 32
 
 func (s State) here() spot {
-	return spot{screen: s.screen, job: s.detail, repo: repoKey(s.repoSeen)}
+	return spot{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(s.repoSeen)}
 }
 
 // visit goes to a screen; Esc and [ lead back from there.
@@ -121,8 +129,9 @@ func (s State) forward() State {
 // last, if it is still known.
 func (s State) stand(at spot) State {
 	switch at.screen {
-	case screenDetail:
+	case screenDetail, screenChanges, screenDiff:
 		s = s.showJob(at.job)
+		s.changes.path = at.path
 	case screenRepo:
 		s = s.showRepo(at.repo)
 	}
@@ -144,14 +153,12 @@ func (s State) showJob(uid string) State {
 	}
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid {
-			s.detail, s.last, s.scroll = uid, j, 0
-			return s
+			return s.takeJob(j, false)
 		}
 	}
 	for _, r := range s.past.rows {
 		if r.UID == uid {
-			s.detail, s.last, s.scroll, s.brief = uid, pastJob(r), 0, true
-			return s
+			return s.takeJob(pastJob(r), true)
 		}
 	}
 	return s

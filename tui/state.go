@@ -38,6 +38,9 @@ type State struct {
 	detail    string // UID of the job in the detail
 	last      view.Job
 	brief     bool // last is a row of the history; its record is to be looked up
+	record    record
+	changes   changes
+	wraps     bool // long lines go on below
 	past      past
 	care      care
 	repoSeen  view.Repo             // the repository in the detail, as it was seen last

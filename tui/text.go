@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"limpet/sync/view"
@@ -76,6 +77,26 @@ func cleanCare(c view.Care) view.Care {
 	}
 	for i := range c.Tokens {
 		c.Tokens[i].Provider = view.Clean(c.Tokens[i].Provider)
+	}
+	return c
+}
+
+// cleanComparison does the same to what has changed in Git. A tab keeps some width:
+// it sets off what is deeper.
+func cleanComparison(c view.Comparison) view.Comparison {
+	c.Files = slices.Clone(c.Files)
+	for i := range c.Files {
+		f := &c.Files[i]
+		f.Type, f.Path, f.From = view.Clean(f.Type), view.Clean(f.Path), view.Clean(f.From)
+	}
+	if c.Text != nil {
+		text := *c.Text
+		text.Form, text.Lines = view.Clean(text.Form), slices.Clone(text.Lines)
+		for i := range text.Lines {
+			l := &text.Lines[i]
+			l.Op, l.Text = view.Clean(l.Op), view.Clean(strings.ReplaceAll(l.Text, "\t", "    "))
+		}
+		c.Text = &text
 	}
 	return c
 }

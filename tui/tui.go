@@ -36,6 +36,8 @@ type Source interface {
 	PastJob(ctx context.Context, uid string) (view.Job, error)
 	// Care says how the house of the agent is kept.
 	Care(ctx context.Context) (view.Care, error)
+	// Compare says what has changed in Git between two commits.
+	Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error)
 	// Name says what the source is now: Standalone, FromDisk, or "attached to daemon
 	// 4121".
 	Name() string

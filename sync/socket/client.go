@@ -253,6 +253,12 @@ func (c *Client) Care(ctx context.Context) (view.Care, error) {
 	return out, err
 }
 
+// Compare asks the daemon what has changed in Git between two commits.
+func (c *Client) Compare(ctx context.Context, q view.CompareQuery) (out view.Comparison, err error) {
+	v := url.Values{"namespace": {q.Namespace}, "repository": {q.Repository}, "from": {q.From}, "to": {q.To}, "path": {q.Path}}
+	return out, c.call(ctx, http.MethodGet, "compare", v, &out)
+}
+
 // remoteError keeps the text of the daemon and the class that it named.
 type remoteError struct {
 	text  string

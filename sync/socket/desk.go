@@ -62,6 +62,8 @@ type Agent interface {
 	Drain(on bool) (since time.Time, busy int)
 	// Care says how the house is kept.
 	Care(ctx context.Context) (view.Care, error)
+	// Compare says what has changed in Git between two commits.
+	Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error)
 	Suspender
 	Tester
 }

@@ -18,6 +18,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/repos"
+	"limpet/sync/view"
 )
 
 const prefix = "/limpet/v1/"
@@ -129,6 +130,11 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET "+prefix+"care", func(w http.ResponseWriter, r *http.Request) {
 		care, err := s.Agent.Care(r.Context())
 		answer(w, care, err)
+	})
+	mux.HandleFunc("GET "+prefix+"compare", func(w http.ResponseWriter, r *http.Request) {
+		v := r.URL.Query()
+		out, err := s.Agent.Compare(r.Context(), view.CompareQuery{Namespace: v.Get("namespace"), Repository: v.Get("repository"), From: v.Get("from"), To: v.Get("to"), Path: v.Get("path")})
+		answer(w, out, err)
 	})
 	mux.HandleFunc("POST "+prefix+"drain", func(w http.ResponseWriter, r *http.Request) {
 		on, err := strconv.ParseBool(r.URL.Query().Get("on"))

@@ -69,6 +69,14 @@ func (p *pictures) Care(context.Context) (view.Care, error) {
 	return p.care, nil
 }
 
+// Compare tells what it was asked for.
+func (p *pictures) Compare(_ context.Context, q view.CompareQuery) (view.Comparison, error) {
+	if q.To == "" {
+		return view.Comparison{}, errors.New("the mirror is gone")
+	}
+	return view.Comparison{All: 2, Files: []view.FileChange{{Type: q.Namespace, Path: q.Repository, From: q.From}}, Text: &view.TextChange{Form: q.To, More: 1, Lines: []view.TextLine{{Op: "-", Text: q.Path}}}}, nil
+}
+
 // Test looks for the name of the object, and knows no namesake of nothing.
 func (p *pictures) Test(_ context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	if u.GetName() == "nothing" {
@@ -416,5 +424,18 @@ func TestCareTravels(t *testing.T) {
 		Watches: []view.Watch{{Kind: "jobs", Synced: true, Objects: 4}}, Tokens: []view.Tokens{{Provider: "github", Held: 1, Oldest: time.Minute}}}
 	if got, err := client.Care(t.Context()); err != nil || !reflect.DeepEqual(got, agent.care) {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestCompareTravels(t *testing.T) {
+	t.Parallel()
+	client, agent, _ := serve(t, t.TempDir(), http.NotFoundHandler())
+	q := view.CompareQuery{Namespace: "n", Repository: "r", From: "f", To: "t", Path: "a/b c&d=é"}
+	want, _ := agent.Compare(t.Context(), q)
+	if got, err := client.Compare(t.Context(), q); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	if _, err := client.Compare(t.Context(), view.CompareQuery{}); err == nil || err.Error() != "the mirror is gone" {
+		t.Errorf("a fault: %v", err)
 	}
 }

@@ -137,5 +137,8 @@ func (*weather) PastJob(context.Context, string) (view.Job, error) {
 	return view.Job{}, errors.New("not in the history")
 }
 func (*weather) Care(context.Context) (view.Care, error) { return view.Care{At: time.Now()}, nil }
-func (*weather) Name() string                            { return "attached to daemon 4121" }
-func (*weather) Note() string                            { return "" }
+func (*weather) Compare(context.Context, view.CompareQuery) (view.Comparison, error) {
+	return view.Comparison{}, nil
+}
+func (*weather) Name() string { return "attached to daemon 4121" }
+func (*weather) Note() string { return "" }

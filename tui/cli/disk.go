@@ -124,6 +124,15 @@ func (s *diskSource) Care(ctx context.Context) (care view.Care, err error) {
 	return care, err
 }
 
+// Compare needs the Repository, which says where its mirror is: only an agent knows
+// that.
+func (s *diskSource) Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error) {
+	if d := s.daemon.Load(); d != nil {
+		return d.Compare(ctx, q)
+	}
+	return view.Comparison{}, errors.New("no agent works on this file: nothing is compared")
+}
+
 // Act refuses: there is nobody to ask, and who only looks asks nothing.
 func (s *diskSource) Act(context.Context, tui.Action) error {
 	return errors.New("no agent works on this file: nothing was sent")

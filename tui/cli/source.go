@@ -30,6 +30,10 @@ type localSource struct {
 
 func (s *localSource) Care(ctx context.Context) (view.Care, error) { return s.agent.Care(ctx) }
 
+func (s *localSource) Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error) {
+	return s.agent.Compare(ctx, q)
+}
+
 func (s *localSource) Name() string { return tui.Standalone }
 func (s *localSource) Note() string { return "" }
 
@@ -71,7 +75,12 @@ func (s *remoteSource) Name() string {
 }
 
 func (s *remoteSource) Care(ctx context.Context) (view.Care, error) { return s.client.Care(ctx) }
-func (s *remoteSource) Note() string                                { return skew(s.watch.Hello()) }
+
+func (s *remoteSource) Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error) {
+	return s.client.Compare(ctx, q)
+}
+
+func (s *remoteSource) Note() string { return skew(s.watch.Hello()) }
 
 // skew says that the daemon is of another version than this program, so that one
 // of them knows things that the other does not show.

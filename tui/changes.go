@@ -1,0 +1,247 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"limpet/sync/view"
+)
+
+// What a job has changed in Git: the list of files, and one of them old against
+// new. Both are looked up when they are shown; commits do not change, so an answer
+// stays good.
+
+// changes is what the two screens know.
+type changes struct {
+	list, file compared
+	cursor     string             // path of a file of the list
+	path       string             // of the file that is shown
+	scroll     int                // lines of it above the screen
+	asking     *view.CompareQuery // what is looked up; nil = nothing
+}
+
+// compared is an answer.
+type compared struct {
+	of view.CompareQuery
+	view.Comparison
+	known bool
+	fault string // why there is none
+}
+
+var changesFace = face{
+	under: screenJobs, draw: (*painter).changes, lack: State.lackChanges,
+	hints: func(p *painter) [][2]string {
+		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "old against new"}, {"/", "find"}, {"esc", "back"}}
+	},
+	move: func(s State, by int) State {
+		s.changes.cursor = step(s.changes.cursor, keysOf(s.changed(), pathOf), by)
+		return s
+	},
+	open: State.openDiff,
+	search: func(s State) string {
+		return fmt.Sprintf("%d of %s", len(s.changed()), view.Plural(len(s.changes.list.Files), "file"))
+	},
+	command: State.detailCommand,
+}
+
+func pathOf(f view.FileChange) string { return f.Path }
+
+// detailCommand is the command that shows the job in the detail.
+func (s State) detailCommand() string {
+	if j, _ := s.job(); j.UID != "" {
+		return s.jobCommand("show", j)
+	}
+	return ""
+}
+
+// changed are the rows of the list.
+func (s State) changed() []view.FileChange {
+	filter := s.filters[screenChanges]
+	if filter == "" {
+		return s.changes.list.Files
+	}
+	var out []view.FileChange
+	for _, f := range s.changes.list.Files {
+		if matches(filter, f.Path, f.From, f.Type) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// changeQuery asks for what the job in the detail has changed. Where that cannot be
+// asked, why says so.
+func (s State) changeQuery() (q view.CompareQuery, why string) {
+	j, _ := s.job()
+	switch {
+	case s.record.fault != "":
+		return q, "the record of the job cannot be read: " + s.record.fault
+	case j.UID == "":
+		return q, "no job is shown"
+	case j.RefTo == "" && j.Finished.IsZero():
+		return q, "the job has not come to a commit yet"
+	case j.RefTo == "":
+		return q, "the record of the job names no commit"
+	case j.RefFrom == j.RefTo:
+		return q, "nothing has changed in Git: it was at " + view.ShortRef(j.RefTo) + " before, too"
+	}
+	return view.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
+}
+
+// noChanges says why there are none to be shown.
+func noChanges(s State) string {
+	if s.brief && s.record.fault == "" {
+		return ""
+	}
+	_, why := s.changeQuery()
+	return why
+}
+
+func (s State) openChanges() State {
+	s.changes.cursor = ""
+	return s.visit(screenChanges)
+}
+
+// openDiff shows the file under the cursor; where the list could not be had it is
+// asked for again.
+func (s State) openDiff() State {
+	if s.changes.list.fault != "" {
+		s.changes.list = compared{}
+		return s
+	}
+	rows := s.changed()
+	if len(rows) == 0 {
+		return s
+	}
+	path := rows[indexOf(s.changes.cursor, keysOf(rows, pathOf))].Path
+	to := s.visit(screenDiff)
+	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
+	to.filters[screenDiff] = ""
+	return to
+}
+
+// lackChanges looks the list up, and first the record of the job where only a row
+// of it is known.
+func (s State) lackChanges() (State, Lookup) {
+	if s.brief && s.record.fault == "" {
+		return s.lackJob()
+	}
+	q, why := s.changeQuery()
+	if why != "" || s.changes.list.of == q {
+		return s, nil
+	}
+	return s.compare(q)
+}
+
+func (s State) lackDiff() (State, Lookup) {
+	if s.brief && s.record.fault == "" {
+		return s.lackJob()
+	}
+	q, why := s.changeQuery()
+	if q.Path = s.changes.path; why != "" || q.Path == "" || s.changes.file.of == q {
+		return s, nil
+	}
+	return s.compare(q)
+}
+
+// compare looks up what q asks for. What was there is of no use any more.
+func (s State) compare(q view.CompareQuery) (State, Lookup) {
+	if s.changes.asking != nil && *s.changes.asking == q || s.Gone != "" {
+		return s, nil
+	}
+	ask := &q
+	s.changes.asking = ask
+	return s, func(ctx context.Context, src Source) func(State) State {
+		got, err := src.Compare(ctx, q)
+		return func(s State) State {
+			if s.changes.asking != ask {
+				return s // another one is asked for since
+			}
+			s.changes.asking = nil
+			answer := compared{of: q, Comparison: cleanComparison(got), known: err == nil}
+			switch {
+			case errors.Is(err, context.Canceled):
+				return s // something else was looked up; it is asked again when it is shown
+			case err != nil:
+				answer.fault = view.Clean(err.Error())
+			}
+			if q.Path != "" {
+				s.changes.file = answer
+				return s
+			}
+			s.changes.list = answer
+			s.changes.cursor = follow(s.changes.cursor, nil, keysOf(s.changed(), pathOf))
+			return s
+		}
+	}
+}
+
+// changes is the list of the files that a job has changed.
+func (p *painter) changes(x, y, w, h int) {
+	j, _ := p.s.job()
+	c, rows := p.s.changes, p.s.changed()
+	title := "Changes of " + cut(j.Name, w/2, p.g.more)
+	note := ""
+	if j.RefTo != "" {
+		note = view.OrDash(view.ShortRef(j.RefFrom)) + " " + p.g.arrow + " " + view.ShortRef(j.RefTo)
+	}
+	index := indexOf(c.cursor, keysOf(rows, pathOf))
+	p.box(p.g, x, y, w, h, title, note, place(index, len(rows), max(c.list.All, len(rows))), true)
+	if why := p.noChanges(c.list, rows); why != nil {
+		p.empty(x, y, w, h, why)
+		return
+	}
+	columns := []column{{"", 1, false, 0}, {"CHANGE", 8, false, 0}, {"FILE", 12, false, 0}}
+	p.picks(paneNone, func(s State, i int) State { s.changes.cursor = rows[i].Path; return s })
+	p.list(x+1, y+1, w-2, h-2, columns, 2, len(rows), index, true, func(i int) line {
+		f := rows[i]
+		text, r := f.Path, changeRole(f.Type)
+		if f.From != "" {
+			text = f.From + " " + p.g.arrow + " " + f.Path
+		}
+		return line{cells: []string{changeSign(f.Type), f.Type, text}, roles: []role{r, r, rolePlain}}
+	})
+}
+
+// noChanges says why the list is empty; nil = it is not.
+func (p *painter) noChanges(c compared, rows []view.FileChange) []string {
+	if why := noChanges(p.s); why != "" {
+		return []string{why + "."}
+	}
+	q, _ := p.s.changeQuery()
+	switch {
+	case c.of == q && c.fault != "":
+		return []string{"It cannot be told what has changed: " + c.fault, "Enter asks again."}
+	case c.of != q || !c.known:
+		return []string{"Looking" + p.g.more}
+	case len(c.Files) == 0:
+		return []string{"No file of the repository's path differs between the two commits."}
+	case len(rows) == 0:
+		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", view.Plural(len(c.Files), "file"), p.s.filters[screenChanges])}
+	}
+	return nil
+}
+
+// changeSign and changeRole say in a letter and a colour what the word says.
+func changeSign(kind string) string {
+	switch kind {
+	case "added":
+		return "+"
+	case "deleted":
+		return "-"
+	case "renamed":
+		return ">"
+	}
+	return "~"
+}
+
+func changeRole(kind string) role {
+	switch kind {
+	case "added":
+		return roleGood
+	case "deleted":
+		return roleBad
+	}
+	return roleWarn
+}
