@@ -322,12 +322,13 @@ func TestInvariants(t *testing.T) {
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {
 		for screen, keys := range screens {
+			at := s
+			for _, key := range keys {
+				at = settle(t, press(at, key), odd)
+			}
 			for _, size := range sizes {
 				for _, caps := range []Caps{{}, {Mono: true}, {ASCII: true}, {Mono: true, ASCII: true}, {Theme: 1}, {Theme: 2}} {
-					s := s
-					for _, key := range keys {
-						s = settle(t, press(s, key), odd)
-					}
+					s := at
 					s.Caps = caps
 					frame := Render(s, size[0], size[1], caps)
 					check(t, frame, size[0], size[1], caps)
