@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -243,6 +244,6 @@ func mergeAttempts(old, fresh []Attempt) []Attempt {
 			out = append(out, a)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Attempt) int { return a.N - b.N })
+	sort.SliceStable(out, func(i, j int) bool { return out[i].N < out[j].N })
 	return out
 }

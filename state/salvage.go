@@ -2,12 +2,12 @@ package state
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"sort"
 )
 
 // Salvage reads what can be verified out of a damaged file.
@@ -199,7 +199,7 @@ func (s *salvage) findRoots() []uint64 {
 			seq[id] = m.Seq
 		}
 	}
-	slices.SortStableFunc(roots, func(a, b uint64) int { return cmp.Compare(seq[b], seq[a]) })
+	sort.SliceStable(roots, func(i, j int) bool { return seq[roots[j]] < seq[roots[i]] })
 	return roots
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -63,8 +64,9 @@ func (p *painter) paint() *view.Snapshot {
 		}
 	}
 	p.repoRead.end(len(objects))
-	slices.SortFunc(s.Repos, func(x, y view.Repo) int {
-		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+	sort.Slice(s.Repos, func(i, j int) bool {
+		x, y := &s.Repos[i], &s.Repos[j]
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name)) < 0
 	})
 	return s
 }
@@ -141,7 +143,7 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 		counts.Add(row, now)
 		out = append(out, *row)
 	}
-	slices.SortFunc(out, func(x, y view.Job) int { return inOrder(&x, &y) })
+	sort.Slice(out, func(i, j int) bool { return inOrder(&out[i], &out[j]) < 0 })
 	return out, counts
 }
 

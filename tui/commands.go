@@ -2,6 +2,7 @@ package tui
 
 import (
 	"slices"
+	"sort"
 	"strings"
 
 	"limpet/sync/view"
@@ -73,7 +74,7 @@ func (s State) keyCommands() (out []command) {
 		out = append(out, c)
 	}
 	rank := map[string]int{"ACT": 0, "VIEW": 1, "APP": 2}
-	slices.SortStableFunc(out, func(a, b command) int { return rank[a.group] - rank[b.group] })
+	sort.SliceStable(out, func(i, j int) bool { return rank[out[i].group] < rank[out[j].group] })
 	return out
 }
 

@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
@@ -53,7 +54,7 @@ func (c palette) search(s State, text string) palette {
 			hits = append(hits, hit{rank, of})
 		}
 	}
-	slices.SortStableFunc(hits, func(a, b hit) int { return a.rank - b.rank })
+	sort.SliceStable(hits, func(i, j int) bool { return hits[i].rank < hits[j].rank })
 	c.count, c.found = len(hits), nil
 	for _, h := range hits[:min(len(hits), paletteFound)] {
 		c.found = append(c.found, h.of)

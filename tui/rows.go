@@ -3,6 +3,7 @@ package tui
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strings"
 
 	"limpet/sync/view"
@@ -254,7 +255,7 @@ func sorted[T any](list []T, o order, by []sorting[T]) []T {
 	}
 	list = slices.Clone(list)
 	if compare := by[o.by].compare; compare != nil {
-		slices.SortStableFunc(list, compare)
+		sort.SliceStable(list, func(i, j int) bool { return compare(list[i], list[j]) < 0 })
 	}
 	if o.reverse {
 		slices.Reverse(list)

@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // screen is what fills the body.
@@ -197,11 +198,12 @@ func tabsOf() []screen {
 			out = append(out, screen(i))
 		}
 	}
-	slices.SortFunc(out, func(a, b screen) int {
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
 		if faces[a].tab < faces[b].tab {
-			return -1
+			return true
 		}
-		return 1
+		return false
 	})
 	return out
 }

@@ -1,12 +1,12 @@
 package api
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,7 +116,7 @@ func replacerFor(values []string) *strings.Replacer {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	sort.SliceStable(all, func(i, j int) bool { return len(all[j]) < len(all[i]) })
 	pairs := make([]string, 0, 2*len(all))
 	for _, v := range all {
 		pairs = append(pairs, v, redacted)

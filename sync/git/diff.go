@@ -3,7 +3,7 @@ package git
 import (
 	"context"
 	"slices"
-	"strings"
+	"sort"
 )
 
 // Difference is what lies between two commits.
@@ -45,7 +45,7 @@ func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string
 	if err != nil {
 		return Difference{}, err
 	}
-	slices.SortFunc(d.out.Changes, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	sort.Slice(d.out.Changes, func(i, j int) bool { return d.out.Changes[i].Path < d.out.Changes[j].Path })
 	return d.out, nil
 }
 

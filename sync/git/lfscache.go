@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"time"
 
 	"limpet/sync/auth"
@@ -95,7 +95,7 @@ func (m *Mirrors) trimLarge(bound int64) {
 	if err != nil || sum <= bound {
 		return
 	}
-	slices.SortFunc(items, func(a, b item) int { return a.used.Compare(b.used) })
+	sort.Slice(items, func(i, j int) bool { return items[i].used.Before(items[j].used) })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, it := range items {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"sort"
 )
 
 // Renames are found as git finds them: first files of the same content, then a
@@ -166,8 +167,9 @@ func (d *differ) byContent(olds, news []*side) error {
 		}
 		m.pieces = nil
 	}
-	slices.SortFunc(matches, func(a, b match) int {
-		return cmp.Or(cmp.Compare(b.rank, a.rank), a.newAt-b.newAt, a.oldAt-b.oldAt)
+	sort.Slice(matches, func(i, j int) bool {
+		a, b := matches[i], matches[j]
+		return cmp.Or(cmp.Compare(b.rank, a.rank), a.newAt-b.newAt, a.oldAt-b.oldAt) < 0
 	})
 	for _, m := range matches {
 		if !m.old.used && !m.new.used {
@@ -262,7 +264,7 @@ func cut(data []byte) []piece {
 	for h, b := range sums {
 		out = append(out, piece{h, b})
 	}
-	slices.SortFunc(out, func(a, b piece) int { return cmp.Compare(a.hash, b.hash) })
+	sort.Slice(out, func(i, j int) bool { return out[i].hash < out[j].hash })
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -195,7 +196,7 @@ func treeText(entries []treeEntry) []byte {
 		}
 		return t.name
 	}
-	slices.SortFunc(entries, func(a, b treeEntry) int { return strings.Compare(key(a), key(b)) })
+	sort.Slice(entries, func(i, j int) bool { return key(entries[i]) < key(entries[j]) })
 	var out []byte
 	for _, t := range entries {
 		out = fmt.Appendf(out, "%o %s\x00", t.mode, t.name)

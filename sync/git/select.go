@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -184,11 +185,12 @@ func similar(adv *packp.AdvRefs, prefix, name string) (near bool, names []string
 			all = append(all, candidate{short, view.Distance(strings.ToLower(short), strings.ToLower(name))})
 		}
 	}
-	slices.SortFunc(all, func(a, b candidate) int {
+	sort.Slice(all, func(i, j int) bool {
+		a, b := all[i], all[j]
 		if a.dist != b.dist {
-			return a.dist - b.dist
+			return a.dist-b.dist < 0
 		}
-		return strings.Compare(a.name, b.name)
+		return strings.Compare(a.name, b.name) < 0
 	})
 	if len(all) > 3 {
 		all = all[:3]

@@ -3,6 +3,7 @@ package jobs
 import (
 	"encoding/json"
 	"slices"
+	"sort"
 	"strconv"
 	"time"
 
@@ -55,7 +56,7 @@ func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
 	ended.Message = clip(ended.Message, maxAttemptText)
 	list = slices.DeleteFunc(list, func(a state.Attempt) bool { return a.N == ended.N })
 	list = append(list, ended)
-	slices.SortStableFunc(list, func(a, b state.Attempt) int { return a.N - b.N })
+	sort.SliceStable(list, func(i, j int) bool { return list[i].N < list[j].N })
 	return list
 }
 

@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -59,8 +60,9 @@ func (c *Controller) choose(all []api.Sight, limit int) (picked []candidate, out
 		x.able = v.selected && rest <= now && c.handles(job.Text(pathAction))
 		found = append(found, x)
 	}
-	slices.SortFunc(found, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(all[a.job].Key(), all[b.job].Key()))
+	sort.Slice(found, func(i, j int) bool {
+		a, b := found[i], found[j]
+		return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(all[a.job].Key(), all[b.job].Key())) < 0
 	})
 	if len(found) <= limit {
 		return found, nil

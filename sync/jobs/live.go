@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -58,11 +59,12 @@ func (c *Controller) Live() []Running {
 	for _, h := range held {
 		out = append(out, c.look(h))
 	}
-	slices.SortFunc(out, func(a, b Running) int {
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
 		if d := a.Started.Compare(b.Started); d != 0 {
-			return d
+			return d < 0
 		}
-		return strings.Compare(a.UID, b.UID)
+		return strings.Compare(a.UID, b.UID) < 0
 	})
 	return out
 }

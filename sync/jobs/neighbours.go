@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"slices"
+	"sort"
 	"strconv"
 	"sync"
 
@@ -181,7 +182,7 @@ func (n *neighbours) at(l lane) []neighbour {
 }
 
 func shownInOrder(list []neighbour) []neighbour {
-	slices.SortFunc(list, func(a, b neighbour) int { return a.order - b.order })
+	sort.Slice(list, func(i, j int) bool { return list[i].order < list[j].order })
 	return list
 }
 

@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -85,7 +84,7 @@ func (c *Controller) unsettledThat(fit func(state.Claim) bool) (out []unsettled)
 		}
 	}
 	if len(out) > 1 {
-		slices.SortFunc(out, func(a, b unsettled) int { return strings.Compare(a.claim.UID, b.claim.UID) })
+		sort.Slice(out, func(i, j int) bool { return out[i].claim.UID < out[j].claim.UID })
 	}
 	return out
 }

@@ -4,8 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,7 +119,7 @@ func (c *Controller) sweep(ctx context.Context) {
 		}
 	}
 	c.mu.Unlock()
-	slices.SortFunc(gone, func(a, b respite) int { return strings.Compare(a.claim.UID, b.claim.UID) })
+	sort.Slice(gone, func(i, j int) bool { return gone[i].claim.UID < gone[j].claim.UID })
 	for _, r := range gone {
 		uid := r.claim.UID
 		if c.isOwn(uid) {

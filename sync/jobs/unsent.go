@@ -2,7 +2,7 @@ package jobs
 
 import (
 	"context"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -46,11 +46,12 @@ func (c *Controller) Unsent() []Unsent {
 		add(h.claim, h.result)
 		h.mu.Unlock()
 	}
-	slices.SortFunc(out, func(a, b Unsent) int {
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
 		if d := a.Since.Compare(b.Since); d != 0 {
-			return d
+			return d < 0
 		}
-		return strings.Compare(a.UID, b.UID)
+		return strings.Compare(a.UID, b.UID) < 0
 	})
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -171,8 +172,9 @@ func renewLastApplied(obj, config *unstructured.Unstructured) {
 
 // conflictError names each field and its owner.
 func conflictError(conflicts merge.Conflicts) error {
-	slices.SortFunc(conflicts, func(a, b merge.Conflict) int {
-		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Path.String(), b.Path.String()))
+	sort.Slice(conflicts, func(i, j int) bool {
+		a, b := conflicts[i], conflicts[j]
+		return cmp.Or(cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.Path.String(), b.Path.String())) < 0
 	})
 	causes := make([]metav1.StatusCause, len(conflicts))
 	for i, c := range conflicts {

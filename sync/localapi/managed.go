@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
+	"sort"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,7 +112,7 @@ func (o ownership) encode() ([]metav1.ManagedFieldsEntry, error) {
 		e.Time = o.times[id]
 		out = append(out, e)
 	}
-	slices.SortFunc(out, byAge)
+	sort.Slice(out, func(i, j int) bool { return byAge(out[i], out[j]) < 0 })
 	return out, nil
 }
 
@@ -225,8 +225,9 @@ func (o ownership) capped() (ownership, error) {
 			updaters = append(updaters, id)
 		}
 	}
-	slices.SortFunc(updaters, func(a, b string) int {
-		return cmp.Or(compareSeconds(o.times[a], o.times[b]), cmp.Compare(a, b))
+	sort.Slice(updaters, func(i, j int) bool {
+		a, b := updaters[i], updaters[j]
+		return cmp.Or(compareSeconds(o.times[a], o.times[b]), cmp.Compare(a, b)) < 0
 	})
 	left := len(updaters)
 	first := map[fieldpath.APIVersion]string{} // the oldest updater of each version

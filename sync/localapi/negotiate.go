@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -100,14 +101,15 @@ func clauses(header string) []clause {
 			out = append(out, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b clause) int {
+	sort.SliceStable(out, func(i, j int) bool {
+		a, b := out[i], out[j]
 		switch {
 		case a.quality > b.quality:
-			return -1
+			return true
 		case a.quality < b.quality:
-			return 1
+			return false
 		}
-		return 0
+		return false
 	})
 	return out
 }

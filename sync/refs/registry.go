@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sort"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -163,7 +164,7 @@ func (r *Registry) Used(kind string) (things []Thing, namespaces []string) {
 			namespaces = append(namespaces, t.Namespace)
 		}
 	}
-	slices.SortFunc(things, compare)
+	sort.Slice(things, func(i, j int) bool { return compare(things[i], things[j]) < 0 })
 	slices.Sort(namespaces)
 	return things, namespaces
 }

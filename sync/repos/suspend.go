@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -173,8 +174,9 @@ func (s *Suspensions) Suspended(context.Context) ([]Suspension, error) {
 			out = append(out, one)
 		}
 	}
-	slices.SortFunc(out, func(a, b Suspension) int {
-		return strings.Compare(a.Namespace+"/"+a.Repository, b.Namespace+"/"+b.Repository)
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		return strings.Compare(a.Namespace+"/"+a.Repository, b.Namespace+"/"+b.Repository) < 0
 	})
 	return out, nil
 }

@@ -2,7 +2,7 @@ package resources
 
 import (
 	"cmp"
-	"slices"
+	"sort"
 	"strings"
 )
 
@@ -18,8 +18,9 @@ func Leaving(items []Item) (objects, folders []Item) {
 			objects = append(objects, item)
 		}
 	}
-	slices.SortFunc(folders, func(a, b Item) int {
-		return cmp.Or(depth(b)-depth(a), strings.Compare(a.Path, b.Path), strings.Compare(a.Name, b.Name))
+	sort.Slice(folders, func(i, j int) bool {
+		a, b := folders[i], folders[j]
+		return cmp.Or(depth(b)-depth(a), strings.Compare(a.Path, b.Path), strings.Compare(a.Name, b.Name)) < 0
 	})
 	return objects, folders
 }

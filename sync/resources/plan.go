@@ -2,7 +2,7 @@ package resources
 
 import (
 	"cmp"
-	"slices"
+	"sort"
 	"strings"
 )
 
@@ -171,8 +171,9 @@ func (p *Plan) compare(file TreeFile, items []Item) {
 	}
 	// More than one object means that a former sync was cut between the write
 	// of a new uid and the deletion of the old one.
-	slices.SortFunc(items, func(a, b Item) int {
-		return cmp.Or(-cmp.Compare(b2i(a.Hash == file.Hash), b2i(b.Hash == file.Hash)), strings.Compare(a.Name, b.Name))
+	sort.Slice(items, func(i, j int) bool {
+		a, b := items[i], items[j]
+		return cmp.Or(-cmp.Compare(b2i(a.Hash == file.Hash), b2i(b.Hash == file.Hash)), strings.Compare(a.Name, b.Name)) < 0
 	})
 	first := items[0]
 	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.parent(file.Path) {

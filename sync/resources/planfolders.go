@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -45,7 +46,7 @@ func directories(tree Tree) []string {
 		add(f.Path)
 	}
 	dirs := slices.Collect(maps.Keys(seen))
-	slices.SortFunc(dirs, topDown)
+	sort.Slice(dirs, func(i, j int) bool { return topDown(dirs[i], dirs[j]) < 0 })
 	return dirs
 }
 
@@ -70,7 +71,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) {
 	p.folders = map[string]string{}
 	byPath, byName := map[string][]Item{}, map[string]Item{}
-	slices.SortFunc(live, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(live, func(i, j int) bool { return live[i].Name < live[j].Name })
 	for _, item := range live {
 		byName[item.Name] = item
 		byPath[item.Path] = append(byPath[item.Path], item)

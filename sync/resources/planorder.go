@@ -2,7 +2,7 @@ package resources
 
 import (
 	"cmp"
-	"slices"
+	"sort"
 
 	"limpet/sync/api"
 )
@@ -72,15 +72,17 @@ func (p *Plan) order() {
 	}
 	byDepth := func(a, b Change) int { return deepestFirst(a.Path, b.Path) }
 	for _, list := range [][]Change{p.Skipped, p.DeleteFiles} {
-		slices.SortStableFunc(list, byDepth)
+		sort.SliceStable(list, func(i, j int) bool { return byDepth(list[i], list[j]) < 0 })
 	}
 	for _, list := range [][]Change{p.DeleteFolders, p.LateFolders} {
-		slices.SortStableFunc(list, func(a, b Change) int {
-			return cmp.Or(p.depth(b.Existing.Name)-p.depth(a.Existing.Name), byDepth(a, b))
+		sort.SliceStable(list, func(i, j int) bool {
+			a, b := list[i], list[j]
+			return cmp.Or(p.depth(b.Existing.Name)-p.depth(a.Existing.Name), byDepth(a, b)) < 0
 		})
 	}
-	slices.SortStableFunc(p.WriteFiles, func(a, b Change) int {
-		return cmp.Or(b2i(a.Action == Created)-b2i(b.Action == Created), byDepth(a, b))
+	sort.SliceStable(p.WriteFiles, func(i, j int) bool {
+		a, b := p.WriteFiles[i], p.WriteFiles[j]
+		return cmp.Or(b2i(a.Action == Created)-b2i(b.Action == Created), byDepth(a, b)) < 0
 	})
 }
 

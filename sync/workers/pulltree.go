@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -112,11 +112,12 @@ func closest(name string, dirs []string) []string {
 			near = append(near, scored{dir, cost})
 		}
 	}
-	slices.SortFunc(near, func(a, b scored) int {
+	sort.Slice(near, func(i, j int) bool {
+		a, b := near[i], near[j]
 		if a.cost != b.cost {
-			return a.cost - b.cost
+			return a.cost-b.cost < 0
 		}
-		return strings.Compare(a.dir, b.dir)
+		return strings.Compare(a.dir, b.dir) < 0
 	})
 	var out []string
 	for _, s := range near[:min(3, len(near))] {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -64,7 +65,7 @@ func (c *configFile) faults(flags map[string]*kong.Flag) []fault {
 		}
 		out = append(out, f)
 	}
-	slices.SortStableFunc(out, func(a, b fault) int { return a.Line - b.Line })
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Line < out[j].Line })
 	return out
 }
 
@@ -84,7 +85,7 @@ func (c *configFile) values(flags map[string]*kong.Flag) (out []fault) {
 			out = append(out, fault{key, c.lines[key], strings.TrimPrefix(err.Error(), "--"+flag.Name+": "), "limpet --help    # says what --" + flag.Name + " takes"})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b fault) int { return a.Line - b.Line })
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Line < out[j].Line })
 	return out
 }
 

@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -51,7 +51,8 @@ func (configShowCmd) Run(r *run, call *kong.Context) error {
 			items = append(items, setting{name, mask(name, written(flag, r.config.Values[key])), r.config.where(key)})
 		}
 	}
-	slices.SortFunc(items[root:], func(a, b setting) int { return strings.Compare(a.Name, b.Name) })
+	rest := items[root:]
+	sort.Slice(rest, func(i, j int) bool { return rest[i].Name < rest[j].Name })
 	for _, name := range []string{gitRulesKey, gitVerifyKey} {
 		if key, ok := r.config.key(name); ok {
 			items = append(items, setting{name, mask(name, r.config.Values[key]), r.config.where(key)})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"limpet/state"
@@ -103,7 +104,7 @@ func recordLog(rec state.Record) []view.Event {
 		level = "error"
 	}
 	add(rec.Finished, level, "%s", cmp.Or(rec.Message, rec.State))
-	slices.SortStableFunc(out, func(a, b view.Event) int { return a.At.Compare(b.At) })
+	sort.SliceStable(out, func(i, j int) bool { return out[i].At.Before(out[j].At) })
 	return out
 }
 

@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -247,11 +248,12 @@ func (s *dirSet) sync() error {
 	for dir := range s.made {
 		dirs = append(dirs, dir)
 	}
-	slices.SortFunc(dirs, func(a, b string) int {
+	sort.Slice(dirs, func(i, j int) bool {
+		a, b := dirs[i], dirs[j]
 		if d := strings.Count(b, "/") - strings.Count(a, "/"); d != 0 {
-			return d
+			return d < 0
 		}
-		return strings.Compare(a, b)
+		return strings.Compare(a, b) < 0
 	})
 	for _, dir := range dirs {
 		f, err := s.root.Open(filepath.FromSlash(dir))
