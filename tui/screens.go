@@ -198,13 +198,7 @@ func tabsOf() []screen {
 			out = append(out, screen(i))
 		}
 	}
-	sort.Slice(out, func(i, j int) bool {
-		a, b := out[i], out[j]
-		if faces[a].tab < faces[b].tab {
-			return true
-		}
-		return false
-	})
+	sort.Slice(out, func(i, j int) bool { return faces[out[i]].tab < faces[out[j]].tab })
 	return out
 }
 
