@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -69,16 +68,9 @@ type Options struct {
 
 // capsOf reads from the environment what the terminal can show.
 func capsOf(o Options) Caps {
-	locale := o.Env("LC_ALL")
-	for _, name := range []string{"LC_CTYPE", "LANG"} {
-		if locale == "" {
-			locale = o.Env(name)
-		}
-	}
-	locale = strings.ToUpper(locale)
 	term := o.Env("TERM")
 	return Caps{
-		ASCII: !strings.Contains(locale, "UTF-8") && !strings.Contains(locale, "UTF8") || term == "linux",
+		ASCII: !view.UTF8(o.Env) || term == "linux",
 		Theme: max(slices.Index(Themes, o.Theme), 0),
 		Mono:  o.Color == "never" || o.Color != "always" && (o.Env("NO_COLOR") != "" || term == "dumb"),
 	}

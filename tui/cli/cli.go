@@ -148,6 +148,7 @@ func execute(ctx context.Context, args []string, world World, impatient func(), 
 	}
 	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), impatient: impatient, asks: asks}
 	api.RegisterSecret([]byte(c.Token))
+	r.noteGrafana(call)
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, timedOut{c.Timeout})
@@ -195,6 +196,7 @@ func parse(args []string, world World) (*cli, *configFile, *kong.Context, error)
 	if err != nil {
 		return nil, nil, nil, usageError(parser, config, err)
 	}
+	c.takeGrafana(world.Env, config, call)
 	return c, config, call, nil
 }
 

@@ -170,7 +170,7 @@ func (p *patient) checkToken(context.Context) check {
 		return tokenText(c, trimLine(data), p.now)
 	case p.g.Token != "":
 		c = tokenText(c, p.g.Token, p.now)
-		if _, set := p.world.Lookup("LIMPET_TOKEN"); !set && p.config.Values["token"] == nil && c.Result == checkOK {
+		if p.config.from["token"].Kind == "" && c.Result == checkOK {
 			c.Result, c.Next = checkWarn, "limpet doctor --token-file FILE"
 			c.Found += "; --token is seen by everybody on this host who lists processes"
 		}

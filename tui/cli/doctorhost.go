@@ -294,16 +294,15 @@ func coloursText(env func(string) string) string {
 
 // terminalText judges a terminal by its size and what the environment says of it.
 func terminalText(c check, w, h int, env func(string) string) check {
-	locale := env("LC_ALL") + env("LC_CTYPE") + env("LANG")
 	c.Found = fmt.Sprintf("%dx%d, TERM %s, %s", w, h, view.OrDash(env("TERM")), coloursText(env))
-	switch upper := strings.ToUpper(locale); {
+	switch {
 	case env("TERM") == "dumb" || env("TERM") == "":
 		c.Result, c.Next = checkWarn, "TERM=xterm-256color limpet"
 		c.Found += ": it can only print, so there is no dashboard"
 	case w < 40 || h < 10:
 		c.Result, c.Found = checkWarn, c.Found+": the dashboard needs 40x10"
-	case !strings.Contains(upper, "UTF-8") && !strings.Contains(upper, "UTF8"):
-		c.Result, c.Next = checkWarn, "LANG=C.UTF-8 limpet"
+	case !view.UTF8(env):
+		c.Result, c.Next = checkWarn, "LC_ALL=C.UTF-8 limpet"
 		c.Found += ", no UTF-8: the dashboard draws in ASCII"
 	}
 	return c

@@ -22,7 +22,10 @@ func TestStuckAgentIsNotCalledAlive(t *testing.T) {
 	asked, answer := make(chan struct{}), make(chan struct{})
 	h := &heartbeat{log: slog.New(slog.DiscardHandler)}
 	h.follow(func() {
-		asked <- struct{}{}
+		select {
+		case asked <- struct{}{}:
+		case <-answer:
+		}
 		<-answer
 	})
 	said := func(within time.Duration) string {
@@ -37,7 +40,13 @@ func TestStuckAgentIsNotCalledAlive(t *testing.T) {
 		return string(buf[:n])
 	}
 	err = h.during(t.Context(), func() error {
-		<-asked
+		select {
+		case <-asked:
+		case <-time.After(10 * time.Second):
+			t.Error("the agent is not asked before a beat")
+			close(answer)
+			return nil
+		}
 		if word := said(50 * time.Millisecond); word != "" {
 			t.Errorf("a stuck agent is called %q", word)
 		}

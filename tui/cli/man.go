@@ -78,6 +78,7 @@ func manPage(root *kong.Node) string {
 var (
 	manEnvironment = [][2]string{
 		{"LIMPET_<NAME>", "The value of a flag, such as LIMPET_STATE for --state. A flag beats it, and it beats the config file."},
+		{"GRAFANA_SERVER, GRAFANA_TOKEN, GRAFANA_TLS_CERT_FILE, GRAFANA_TLS_KEY_FILE, GRAFANA_TLS_CA_FILE", "Server, token and certificates as Grafana's own tool takes them: all of them together, and only where no flag, LIMPET_ variable or line of the config file names a server, a token or a certificate."},
 		{"STATE_DIRECTORY, XDG_STATE_HOME, HOME", "Where the state file is without --state, in this order."},
 		{"XDG_CONFIG_HOME, HOME", "Where the config file is without --config."},
 		{"CREDENTIALS_DIRECTORY", "Credentials that systemd hands over, where --credentials-dir names no other place."},

@@ -62,13 +62,7 @@ func (r *run) newBar(mode string) *bar {
 		}
 		return 80
 	}
-	return &bar{w: r.world.Err, width: width, utf8: utf8Locale(r.world.Env)}
-}
-
-// utf8Locale says that the terminal shows more than ASCII.
-func utf8Locale(env func(string) string) bool {
-	locale := strings.ToUpper(env("LC_ALL") + env("LC_CTYPE") + env("LANG"))
-	return strings.Contains(locale, "UTF-8") || strings.Contains(locale, "UTF8")
+	return &bar{w: r.world.Err, width: width, utf8: view.UTF8(r.world.Env)}
 }
 
 // draw replaces the line on the terminal.

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestGrafanaVariables: server, token and certificates of Grafana's own tool are
+// taken together, and only where nothing that is meant for limpet names any of them.
+func TestGrafanaVariables(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	all := map[string]string{
+		"GRAFANA_SERVER": "https://g.example", "GRAFANA_TOKEN": "gsecret-token", "GRAFANA_TLS_CERT_FILE": "/g.crt", "GRAFANA_TLS_KEY_FILE": "/g.key", "GRAFANA_TLS_CA_FILE": "/g.ca",
+	}
+	type made struct{ Server, Token, Cert, Key, CA string }
+	whole := made{"https://g.example", "gsecret-token", "/g.crt", "/g.key", "/g.ca"}
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  map[string]string
+		file string
+		want made
+	}{
+		{"nothing else", nil, nil, "", whole},
+		{"what is beside them", []string{"--drivers=2", "--tls-insecure=false"}, nil, "namespace: team\n", whole},
+		{"a server by flag", []string{"--provisioning-server-url=https://f"}, nil, "", made{Server: "https://f"}},
+		{"a server in the environment", nil, map[string]string{"LIMPET_PROVISIONING_SERVER_URL": "https://e"}, "", made{Server: "https://e"}},
+		{"a server in the file", nil, nil, "provisioning_server_url: https://c\n", made{Server: "https://c"}},
+		{"none, in words", nil, map[string]string{"LIMPET_PROVISIONING_SERVER_URL": ""}, "", made{}},
+		{"a token by flag", []string{"--token=mine"}, nil, "", made{Token: "mine"}},
+		{"a token in the file", nil, nil, "token-file: /t\n", made{}},
+		{"a token exchange in the file", nil, nil, "token-exchange-url: https://x\n", made{}},
+		{"another place for dashboards", nil, map[string]string{"LIMPET_DASHBOARDS_SERVER_URL": "https://d"}, "", made{}},
+		{"a certificate of another", []string{"--tls-ca-file=/mine"}, nil, "", made{CA: "/mine"}},
+		{"a kubeconfig", []string{"--kubeconfig=/k"}, nil, "", made{}},
+		{"files for the embedded API", nil, nil, "manifests: /m\n", made{}},
+		{"a token without its server", nil, map[string]string{"GRAFANA_SERVER": ""}, "", made{}},
+		{"a server alone", nil, map[string]string{"GRAFANA_TOKEN": "", "GRAFANA_TLS_CERT_FILE": "", "GRAFANA_TLS_KEY_FILE": "", "GRAFANA_TLS_CA_FILE": ""}, "", made{Server: "https://g.example"}},
+	} {
+		s := newSite(t)
+		for _, set := range []map[string]string{all, tt.env} {
+			for name, value := range set {
+				s.env[name] = value
+			}
+		}
+		args := append([]string{"status"}, tt.args...)
+		if tt.file != "" {
+			if err := os.WriteFile(file, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--config="+file)
+		}
+		c, _, _, err := parse(args, s.world("", io.Discard, io.Discard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (made{c.ProvisioningServerURL, c.Token, c.TLSCertFile, c.TLSKeyFile, c.TLSCAFile}); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+	s := newSite(t)
+	for name, value := range all {
+		s.env[name] = value
+	}
+	for _, own := range []string{"api", "demo"} {
+		if c, _, _, err := parse([]string{own}, s.world("", io.Discard, io.Discard)); err != nil || c.Token+c.ProvisioningServerURL+c.TLSCertFile != "" {
+			t.Errorf("limpet %s, which is a server itself, takes them: %v", own, err)
+		}
+	}
+}
+
+// TestGrafanaVariablesAreTold: where they hold 'config show' names them, the token
+// is told nowhere, and one that has no server is said to be of no use.
+func TestGrafanaVariablesAreTold(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.env["GRAFANA_TOKEN"] = "gsecret-token"
+	_, errs := s.must(t, 0, "status")
+	if errs != "GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for\n" {
+		t.Errorf("a token without its server: %q", errs)
+	}
+	for _, args := range [][]string{{"status", "-q"}, {"man"}, {"completion", "bash"}} {
+		if _, errs := s.must(t, 0, args...); errs != "" {
+			t.Errorf("%v: %q", args, errs)
+		}
+	}
+	s.env["GRAFANA_SERVER"] = "https://127.0.0.1:1"
+	out, errs := s.must(t, 0, "config", "show", "-o", "json")
+	var got struct{ Items []setting }
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]setting{}
+	for _, item := range got.Items {
+		told[item.Name] = item
+	}
+	if a, b := told["provisioning-server-url"], told["token"]; a != (setting{"provisioning-server-url", "https://127.0.0.1:1", origin{Kind: fromEnv, Name: "GRAFANA_SERVER"}}) || b != (setting{"token", masked, origin{Kind: fromEnv, Name: "GRAFANA_TOKEN"}}) {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	if strings.Contains(out+errs, "gsecret") || errs != "" {
+		t.Errorf("%s%s", out, errs)
+	}
+	delete(s.env, "LIMPET_STATE")
+	// The service has no such variables: the server goes into the unit, the token cannot.
+	if _, errs := s.must(t, ExitUsage, "service", "print"); !strings.Contains(errs, "so it takes no token (GRAFANA_TOKEN)") {
+		t.Errorf("%s", errs)
+	}
+	s.env["GRAFANA_TOKEN"] = ""
+	if out, _ := s.must(t, 0, "service", "print"); !strings.Contains(out, " --provisioning-server-url=https://127.0.0.1:1") {
+		t.Errorf("%s", out)
+	}
+	// A file is judged alone.
+	path := filepath.Join(s.dir, "c.yaml")
+	if err := os.WriteFile(path, []byte("drivers: 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.env["GRAFANA_TLS_CERT_FILE"] = "/no/pair"
+	s.must(t, 0, "config", "validate", path)
+	s.must(t, ExitUsage, "repo", "list", "--timeout", "2s")
+}
