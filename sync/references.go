@@ -45,9 +45,12 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 	if err != nil {
 		return nil
 	}
-	url, _ := workers.CloneURL(repo)
-	files := auth.DemandFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), url).Paths()
-	for _, url := range workers.URLs(repo) {
+	var files []string
+	urls := workers.URLs(repo)
+	for _, rule := range auth.DemandsFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), urls...) {
+		files = append(files, rule.Paths()...)
+	}
+	for _, url := range urls {
 		files = append(files, auth.RuleFiles(a.cfg.GitRules, url)...)
 	}
 	return files

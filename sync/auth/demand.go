@@ -36,18 +36,17 @@ type Demand struct {
 // DemandNone is the Mode that asks for nothing.
 const DemandNone = "none"
 
-// DemandFor is the first rule for a Repository, nil for none and for one that asks for
-// nothing.
-func DemandFor(rules []Demand, namespace, name, url string) *Demand {
-	for i, d := range rules {
-		if d.matches(namespace, name, url) {
-			if d.Mode == DemandNone {
-				return nil
-			}
-			return &rules[i]
+// DemandsFor are the rules for a Repository: for each of its URLs the first that
+// matches, each once and those that ask for nothing left out. All of them have to be
+// met, so that a URL which asks for less hides nothing.
+func DemandsFor(rules []Demand, namespace, name string, urls ...string) (out []*Demand) {
+	for _, url := range urls {
+		i := slices.IndexFunc(rules, func(d Demand) bool { return d.matches(namespace, name, url) })
+		if i >= 0 && rules[i].Mode != DemandNone && !slices.Contains(out, &rules[i]) {
+			out = append(out, &rules[i])
 		}
 	}
-	return nil
+	return out
 }
 
 func (d Demand) matches(namespace, name, url string) bool {
@@ -169,8 +168,5 @@ func (d Demand) Check() error {
 
 // Paths are the files that the rule reads, in order.
 func (d *Demand) Paths() []string {
-	if d == nil {
-		return nil
-	}
 	return slices.Sorted(maps.Values(d.Files))
 }

@@ -10,8 +10,9 @@ import (
 
 const signerKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEbJ2TrMYTuhwyo8nEpMNyA3GJDNJrPOLjKDEjkvmz\n"
 
-// TestDemandFor: the first rule for a Repository, however its URL is written.
-func TestDemandFor(t *testing.T) {
+// TestDemandsFor: the first rule for a Repository, however its URL is written, and for
+// each of several URLs.
+func TestDemandsFor(t *testing.T) {
 	rules := []Demand{
 		{Repositories: []string{"default/free"}, Mode: DemandNone},
 		{URL: "git.example.com/Team/*", Mode: "HEAD"},
@@ -35,12 +36,16 @@ func TestDemandFor(t *testing.T) {
 	} {
 		namespace, name, _ := strings.Cut(c.repository, "/")
 		got := -1
-		if d := DemandFor(rules, namespace, name, c.url); d != nil {
-			got = slices.IndexFunc(rules, func(r Demand) bool { return r.Name() == d.Name() })
+		if found := DemandsFor(rules, namespace, name, c.url); len(found) > 0 {
+			got = slices.IndexFunc(rules, func(r Demand) bool { return r.Name() == found[0].Name() })
 		}
 		if got != c.want {
 			t.Errorf("%s %s: rule %d, want %d", c.repository, c.url, got, c.want)
 		}
+	}
+	found := DemandsFor(rules, "edge", "a", "https://dead.example.com/x", "git@git.example.com:team/x", "https://git.example.com/team/y", "https://a.example.org/x")
+	if len(found) != 2 || found[0] != &rules[1] || found[1] != &rules[2] {
+		t.Errorf("rules of several urls: %+v", found)
 	}
 }
 
@@ -85,7 +90,7 @@ func TestDemandCheck(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if got := DemandFor([]Demand{{URL: "*", Mode: "HEAD", Files: map[string]string{"b.sshpub": "/b", "a.sshpub": "/a"}}}, "n", "x", "").Paths(); !slices.Equal(got, []string{"/a", "/b"}) {
+	if got := (&Demand{Files: map[string]string{"b.sshpub": "/b", "a.sshpub": "/a"}}).Paths(); !slices.Equal(got, []string{"/a", "/b"}) {
 		t.Errorf("files %q", got)
 	}
 }

@@ -81,7 +81,8 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 		add(d, repo.GitVerify, repo.GitVerifyPrincipals, err)
 	}
 	if s != nil {
-		if rule := auth.DemandFor(s.rules, l.Namespace, l.Repository, l.URL); rule != nil {
+		// Who reads another copy has to meet what is asked of that, too.
+		for _, rule := range auth.DemandsFor(s.rules, l.Namespace, l.Repository, append(URLs(repo), l.URL)...) {
 			d, err := s.ruled(rule)
 			add(d, rule.Mode, strings.Join(rule.Principals, ","), err)
 		}

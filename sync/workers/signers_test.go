@@ -88,6 +88,11 @@ func TestSignersRead(t *testing.T) {
 	if found, err := s.of(t.Context(), repo, l); found != nil || err != nil {
 		t.Errorf("nothing is asked: %+v, %v", found, err)
 	}
+	repo, l = at("free", "")
+	repo.GitMirrors = "https://git.example.com/other git@git.example.com:ruled.git"
+	if found, err := s.of(t.Context(), repo, l); signature.KindOf(err) != signature.NoKeys || found == nil || len(found.demands) != 1 {
+		t.Errorf("a rule for the url of a mirror: %+v, %v", found, err)
+	}
 	var none *Signers
 	repo, l = at("x", "HEAD")
 	if found, err := none.of(t.Context(), repo, l); signature.KindOf(err) != signature.NoKeys || found == nil {

@@ -66,12 +66,10 @@ func (r *run) signatures(u *unstructured.Unstructured, repo api.Repository) stri
 		parts = append(parts, repo.GitVerify+", by annotation "+api.AnnoGitVerify)
 	}
 	rules, err := r.gitVerify()
-	url, _ := workers.CloneURL(repo)
-	rule := auth.DemandFor(rules, u.GetNamespace(), u.GetName(), url)
-	switch {
-	case err != nil:
+	if err != nil {
 		parts = append(parts, "the rules of the config file cannot be read: "+err.Error())
-	case rule != nil:
+	}
+	for _, rule := range auth.DemandsFor(rules, u.GetNamespace(), u.GetName(), workers.URLs(repo)...) {
 		parts = append(parts, rule.Mode+", by rule "+rule.Name()+" of "+r.config.Path)
 	}
 	return view.Clean(strings.Join(parts, "; "))
