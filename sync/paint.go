@@ -251,7 +251,7 @@ func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 		State: job.Status.State, Message: job.Status.Message, Progress: min(job.Status.Progress, 100),
 		Created: u.GetCreationTimestamp().Time, Started: fromMillis(job.Status.Started), Finished: fromMillis(job.Status.Finished),
 		Errors: job.Status.Errors, Warnings: job.Status.Warnings, Attempt: attempt(u), MaxAttempt: a.cfg.Jobs.MaxAttempts,
-		Summary: Summaries(job.Status.Summary),
+		Summary: Summaries(job.Status.Summary), URLs: Links(job.Status.URLs),
 	}
 	if row.State == "" {
 		row.State = api.StatePending
@@ -300,6 +300,18 @@ func Summaries(in []api.JobSummary) []view.Summary {
 	var out []view.Summary
 	for _, s := range in {
 		out = append(out, view.Summary{Kind: cmp.Or(s.Kind, "unread files"), Total: s.Total, Create: s.Create, Update: s.Update, Delete: s.Delete, Noop: s.Noop, Warn: s.Warning, Error: s.Error})
+	}
+	return out
+}
+
+// Links are the web addresses of the status of a job, those that tell most first.
+// Only https and http are followed by a person who trusts a terminal.
+func Links(urls map[string]string) []view.Link {
+	var out []view.Link
+	for _, l := range []view.Link{{Name: "new pull request", URL: "newPullRequestURL"}, {Name: "compare", URL: "compareURL"}, {Name: "source", URL: "sourceURL"}, {Name: "repository", URL: "repositoryURL"}} {
+		if u := urls[l.URL]; strings.HasPrefix(u, "https://") || strings.HasPrefix(u, "http://") {
+			out = append(out, view.Link{Name: l.Name, URL: api.Redact(u)})
+		}
 	}
 	return out
 }

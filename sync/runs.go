@@ -34,7 +34,8 @@ func newRuns() *runs { return &runs{worst: map[string]map[int64]byte{}} }
 // hourOf numbers the hours since 1970.
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
-func letter(state string) byte {
+// RunLetter is the letter of view.Repo.Runs for how a job has ended.
+func RunLetter(state string) byte {
 	switch state {
 	case "success":
 		return 's'
@@ -102,7 +103,7 @@ func (r *runs) put(repository, state string, at time.Time) {
 		line = map[int64]byte{}
 		r.worst[repository] = line
 	}
-	hour, l := hourOf(at), letter(state)
+	hour, l := hourOf(at), RunLetter(state)
 	if bytes.IndexByte([]byte(runLetters), l) > bytes.IndexByte([]byte(runLetters), line[hour]) {
 		line[hour] = l
 	}

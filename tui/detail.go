@@ -9,9 +9,9 @@ import (
 )
 
 var detailFace = face{
-	under: screenJobs, draw: (*painter).jobDetail, lack: State.lackJob,
+	under: screenJobs, panes: int(sectionCount), draw: (*painter).jobDetail, lack: State.lackJob,
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll the log"}, {"d", "changes"}, {"p", "pull"}, {"x", "cancel"}}
+		return [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
 	},
 	open: func(s State) State {
 		if why := noChanges(s); why != "" {
@@ -19,11 +19,7 @@ var detailFace = face{
 		}
 		return s.openChanges()
 	},
-	move: func(s State, by int) State {
-		j, _ := s.job()
-		s.scroll = min(max(s.scroll-by, 0), max(len(j.Log)-1, 0))
-		return s
-	},
+	move: State.moveSection, search: foundInLog,
 }
 
 // takeJob makes a job that of the detail; brief says that it is a row of the
@@ -31,48 +27,38 @@ var detailFace = face{
 func (s State) takeJob(j view.Job, brief bool) State {
 	s.detail, s.last, s.brief, s.scroll = j.UID, j, brief, 0
 	s.record.fault = ""
+	s.section, s.tops, s.held, s.linkAt, s.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
+	s.filters[screenDetail] = ""
 	return s
 }
 
 // jobDetail is one job over the whole body: head, summary, errors, log.
 func (p *painter) jobDetail(x, y, w, h int) {
 	j, live := p.s.job()
-	head := min(6, h)
-	p.jobHead(x, y, w, head, j, live)
-	y, h = y+head, h-head
+	if head := p.detailHead(h, j); head > 0 {
+		p.jobHead(x, y, w, head, j, live)
+		y, h = y+head, h-head
+	}
 	if h < 3 {
 		return
 	}
-	lines := len(j.Summary)
-	if j.Waits != "" {
-		lines = len(wrap(j.Waits, w-4)) + 1
+	share := p.shares(w, h, j)
+	if n := share[sectionSummary]; n > 0 {
+		p.summaryBox(x, y, w, n, j)
+		y += n
 	}
-	summary := min(max(lines, 1)+3, max(h*2/5, 3))
-	troubles := p.troubles(j, w-4)
-	errors := 0
-	if len(troubles) > 0 {
-		room := h * 2 / 5
-		if len(j.Log) == 0 {
-			room = h - summary - 3
-		}
-		errors = min(len(troubles)+2, max(room, 3))
+	if n := share[sectionErrors]; n > 0 {
+		p.troubleBox(x, y, w, n, j, p.troubles(j, w-4))
+		y += n
 	}
-	log := h - summary - errors
-	if log < 3 {
-		summary, log = h-errors, 0
-	}
-	p.summaryBox(x, y, w, summary, j)
-	if errors > 0 {
-		p.troubleBox(x, y+summary, w, errors, j, troubles)
-	}
-	if log > 0 {
-		p.logBox(x, y+summary+errors, w, log, j)
+	if n := share[sectionLog]; n > 0 {
+		p.logBox(x, y, w, n, j)
 	}
 }
 
 func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 	title := strings.TrimSpace(j.Name + "  " + j.Action + " " + j.Detail)
-	p.box(p.g, x, y, w, h, cut(title, w/2, p.g.more), cut(j.Repository, w/3, p.g.more), "", true)
+	p.box(p.g, x, y, w, h, cut(title, w/2, p.g.more), cut(j.Repository, w/3, p.g.more), "", false)
 	state := p.shown(j)
 	if !live && j.Finished.IsZero() {
 		state = "unknown"
@@ -83,6 +69,9 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 	one(rolePlain, p.leaseLine(j, live))
 	one(rolePlain, refLine(j, p.g.arrow))
 	one(rolePlain, "msg    "+view.OrDash(j.Message))
+	for _, l := range j.URLs[:min(len(j.URLs), 1)] {
+		one(rolePlain, "url    "+l.Name+" "+l.URL)
+	}
 	for i, l := range lines {
 		if i < h-2 {
 			p.put(x+2, y+1+i, w-4, l.roles[0], cut(l.cells[0], w-4, p.g.more))
@@ -103,6 +92,9 @@ func (p *painter) stateLine(j view.Job, state string, w int) string {
 	tail += "   " + p.elapsed(j)
 	if left := remaining(j, p.s.Now); left > 0 && state == "working" {
 		tail += "   ~" + view.Age(left) + " left"
+		if rate := float64(j.Done) / p.s.Now.Sub(j.Started).Seconds(); w >= 70 {
+			tail += fmt.Sprintf("   %.1f/s", rate)
+		}
 	}
 	if !j.Unsent.IsZero() {
 		return head + ", waiting for the API " + view.Age(p.s.Now.Sub(j.Unsent))
@@ -182,7 +174,8 @@ func refLine(j view.Job, arrow string) string {
 }
 
 func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
-	p.box(p.g, x, y, w, h, "Summary", "", "", false)
+	top := min(p.s.tops[sectionSummary], max(len(j.Summary)-(h-3), 0))
+	p.box(p.g, x, y, w, h, "Summary", "", "", p.s.section == sectionSummary)
 	if len(j.Summary) == 0 {
 		text := "Nothing written yet."
 		switch {
@@ -195,8 +188,8 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 		return
 	}
 	columns := []column{{"KIND", 16, false, 0}, {"CREATE", 7, true, 0}, {"UPDATE", 7, true, 0}, {"DELETE", 7, true, 0}, {"NOOP", 6, true, 2}, {"WARN", 6, true, 1}, {"ERROR", 6, true, 0}}
-	p.list(x+1, y+1, w-2, h-2, columns, 0, len(j.Summary), -1, false, func(i int) line {
-		s := j.Summary[i]
+	p.list(x+1, y+1, w-2, h-2, columns, 0, len(j.Summary)-top, -1, false, func(i int) line {
+		s := j.Summary[top+i]
 		l := line{cells: []string{s.Kind}, roles: []role{rolePlain}}
 		for k, n := range []int64{s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
 			r := rolePlain
@@ -229,36 +222,6 @@ func (p *painter) troubles(j view.Job, w int) (out []laidOut) {
 	add("error", j.Errors)
 	add("warning", j.Warnings)
 	return out
-}
-
-func (p *painter) troubleBox(x, y, w, h int, j view.Job, lines []laidOut) {
-	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d, Warnings %d", len(j.Errors), len(j.Warnings)), "", "limpet history show "+cut(j.UID, 36, ""), false)
-	for i, l := range lines[:min(len(lines), h-2)] {
-		if rest := len(lines) - i; i == h-3 && rest > 1 {
-			l = laidOut{roleDim, fmt.Sprintf("%s %d more lines", p.g.more, rest)}
-		}
-		p.put(x+2, y+1+i, w-4, l.role, l.text)
-	}
-}
-
-func (p *painter) logBox(x, y, w, h int, j view.Job) {
-	end := max(len(j.Log)-p.s.scroll, 0)
-	note := "following"
-	if p.s.scroll > 0 {
-		note = fmt.Sprintf("%d lines below", p.s.scroll)
-	}
-	p.box(p.g, x, y, w, h, "Log", note, view.Plural(len(j.Log), "line"), false)
-	from := max(end-(h-2), 0)
-	for i, e := range j.Log[from:end] {
-		r := rolePlain
-		switch e.Level {
-		case "error":
-			r = roleBad
-		case "warn":
-			r = roleWarn
-		}
-		p.put(x+2, y+1+i, w-4, r, cut(e.At.UTC().Format("15:04:05.000")+" "+e.Text, w-4, p.g.more))
-	}
 }
 
 // jobSide shows the job under the cursor beside the list.

@@ -19,6 +19,8 @@ type archive struct {
 	err   error
 	care  view.Care
 
+	lately     view.Lately
+	watched    []string // what Lately was asked for
 	comparison view.Comparison
 	compared   []view.CompareQuery
 }
@@ -64,6 +66,10 @@ func (*archive) Next(ctx context.Context) (*view.Snapshot, error) {
 	return nil, context.Cause(ctx)
 }
 func (a *archive) Care(context.Context) (view.Care, error) { return a.care, a.err }
+func (a *archive) Lately(_ context.Context, namespace, repository string) (view.Lately, error) {
+	a.watched = append(a.watched, namespace+"/"+repository)
+	return a.lately, a.err
+}
 func (a *archive) Compare(_ context.Context, q view.CompareQuery) (view.Comparison, error) {
 	a.compared = append(a.compared, q)
 	if a.err != nil {

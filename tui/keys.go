@@ -144,16 +144,17 @@ func keyTable() []binding {
 			do: same(func(s State) State { return s.visit(of) })})
 	}
 	table = append(table, []binding{
-		{keys: []string{"tab", "shift+tab"}, label: "tab", text: "other pane", group: "VIEW", why: onePane, do: same(State.switchPane)},
+		{keys: []string{"tab"}, label: "tab", text: "other pane", group: "VIEW", why: onePane, do: same(func(s State) State { return s.switchPane(1) })},
+		{keys: []string{"shift+tab"}, label: "backtab", text: "pane before", group: "VIEW", why: onePane, do: same(func(s State) State { return s.switchPane(-1) })},
 		{keys: []string{"z"}, label: "z", text: "zoom pane", group: "VIEW", why: onePane, do: same(func(s State) State { s.zoomed[s.screen] = !s.zoomed[s.screen]; return s })},
 		{keys: []string{"space", " "}, label: "space", text: "mark", group: "MOVE", why: noRow, do: same(State.mark)},
 		{keys: []string{"*"}, label: "*", text: "mark all", group: "MOVE", why: noRow, do: same(State.markAll)},
 		{keys: []string{"o"}, label: "o", text: "sort", group: "VIEW", why: noList, do: same(State.openSort)},
 		{keys: []string{"d"}, label: "d", text: "what it changed", group: "VIEW", on: []screen{screenDetail}, why: noChanges, do: same(State.openChanges)},
+		{keys: []string{"f"}, label: "f", text: "hold the log, follow it", group: "VIEW", on: []screen{screenDetail}, do: same(State.hold)},
 		{keys: []string{"n"}, label: "n", text: "next change", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(false) })},
 		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
-		{keys: []string{"w"}, label: "w", text: "wrap lines", group: "VIEW", on: []screen{screenDiff}, do: same(func(s State) State { s.wraps = !s.wraps; return s })},
-		{keys: []string{"w"}, label: "w", text: "wide names", group: "VIEW", why: noList, do: same(func(s State) State { s.wide = !s.wide; return s })},
+		{keys: []string{"w"}, label: "w", text: "wide, wrapped", group: "VIEW", why: noWidth, do: same(State.widen)},
 		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", why: noFilter, do: same(func(s State) State { s.typing = true; return s })},
 		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", do: same(State.pastOf)},
 		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screen{screenHistory}, do: same(State.unfold)},
@@ -163,6 +164,8 @@ func keyTable() []binding {
 		{keys: []string{"r"}, label: "r", text: "retry", group: "ACT", asks: true, verb: Retry},
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", asks: true, verb: Suspend},
 		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", why: noCommand, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
+		{keys: []string{"u"}, label: "u", text: "copy web address", group: "ACT", why: noLinks, do: State.copyLink},
+		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", why: noCommit, do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},
 		{keys: []string{"e"}, label: "e", text: "errors", group: "VIEW", why: noErrors, do: same(State.openErrors)},
 		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
 		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", why: noColours, do: same(State.nextTheme)},
@@ -254,7 +257,11 @@ func onePane(s State) string {
 	return ""
 }
 
-func (s State) switchPane() State {
+// switchPane gives the focus to the next pane, or with -1 to the one before.
+func (s State) switchPane(by int) State {
+	if s.screen == screenDetail {
+		return s.turnSection(by)
+	}
 	s.focus = 1 - s.focus
 	return s
 }
@@ -291,14 +298,4 @@ func (s State) goRepo(key string) State {
 		}
 	}
 	return s
-}
-
-// openRepoJob shows the present job of the repository in the detail.
-func (s State) openRepoJob() State {
-	for _, j := range s.Snap.Jobs {
-		if j.Namespace == s.repoSeen.Namespace && j.Repository == s.repoSeen.Name {
-			return s.goJob(j.UID)
-		}
-	}
-	return s.say("this repository has no job now; p starts a pull", false)
 }

@@ -173,7 +173,7 @@ func TestGoldenScreens(t *testing.T) {
 	sick := ailing()
 	large := picture()
 	large.Repos[0].Resources = 12_401
-	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed()}
+	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed(), lately: day()}
 	differs := func(keys ...string) State {
 		s := shown(picture(), plain)
 		for _, k := range append([]string{"enter", "d"}, keys...) {
@@ -204,6 +204,9 @@ func TestGoldenScreens(t *testing.T) {
 		{"diff-80x24", differs("down", "enter"), 80, 24},
 		{"diff-wrap-80x24", differs("down", "enter", "w", "n"), 80, 24},
 		{"diff-140x40", differs("down", "enter"), 140, 40},
+		{"detail-errors-80x24", press(shown(wordy(), plain), "enter", "tab", "tab", "down", "down"), 80, 24},
+		{"detail-zoom-80x24", press(shown(wordy(), plain), "enter", "z", "w", "pgup"), 80, 24},
+		{"detail-find-140x40", press(shown(wordy(), plain), "enter", "/", "m", "a", "d", "e", "enter"), 140, 40},
 		{"lives-80x24", shown(&lives, plain), 80, 24},
 		{"lives-140x40", shown(&lives, plain), 140, 40},
 		{"lives-detail-80x24", press(shown(&lives, plain), "enter"), 80, 24},
@@ -249,9 +252,9 @@ func TestGoldenScreens(t *testing.T) {
 		{"errors-unread-80x24", shown(sick, plain), 80, 24},
 		{"quit-80x24", press(working, "q"), 80, 24},
 		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
-		{"repo-80x24", press(shown(picture(), plain), "3", "down", "enter"), 80, 24},
-		{"repo-140x40", press(shown(picture(), plain), "3", "down", "enter"), 140, 40},
-		{"repo-40x10", press(shown(picture(), plain), "3", "down", "enter"), 40, 10},
+		{"repo-80x24", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 80, 24},
+		{"repo-140x40", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 140, 40},
+		{"repo-40x10", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 40, 10},
 		{"repo-suspend-80x24", press(shown(picture(), plain), "3", "down", "s"), 80, 24},
 		{"repo-suspended-80x24", press(shown(paused, plain), "3", "down", "enter"), 80, 24},
 		{"filter-80x24", press(shown(picture(), plain), "/", "e", "a", "s", "t"), 80, 24},
@@ -289,6 +292,7 @@ func TestInvariants(t *testing.T) {
 		hostile.Jobs[i].Name, hostile.Jobs[i].Repository, hostile.Jobs[i].Message = evil, evil, evil
 		hostile.Jobs[i].Waits = evil
 		hostile.Jobs[i].Log = []view.Event{{At: noon, Level: "error", Text: evil}}
+		hostile.Jobs[i].URLs = []view.Link{{Name: evil, URL: evil}}
 		hostile.Jobs[i].Errors, hostile.Jobs[i].Summary = []string{evil}, []view.Summary{{Kind: evil, Create: 1 << 60}}
 		hostile.Jobs[i].State = []string{"working", "odd" + evil, ""}[i%3]
 	}
@@ -312,12 +316,13 @@ func TestInvariants(t *testing.T) {
 		odd.rows = append(odd.rows, view.Past{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
 	}
 	odd.care = view.Care{At: noon, Store: view.Store{Path: evil}, Watches: []view.Watch{{Kind: evil, Error: evil}}, Tokens: []view.Tokens{{Provider: evil, Failed: 1 << 60}}}
+	odd.lately = view.Lately{Rows: odd.rows, Day: view.Day{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62, Hours: [view.DayHours]view.Hour{{Runs: 1 << 60}}}}
 	odd.comparison = view.Comparison{All: 1 << 40, Files: []view.FileChange{{Type: evil, Path: evil, From: evil}, {Type: "added", Path: "b"}}, Text: &view.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60, Lines: []view.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
 	states := map[string]State{
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
 		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
-	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "changes": {"enter", "d"}, "diff": {"enter", "d", "enter"}, "wrapped": {"enter", "d", "enter", "w", "n", "N", "/", "d"}, "its changes": {"4", "enter", "d"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
+	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "changes": {"enter", "d"}, "summary": {"enter", "tab", "end", "u"}, "errors zoomed": {"enter", "shift+tab", "z", "end"}, "log": {"enter", "z", "w", "f", "pgup", "/", "r", "e"}, "diff": {"enter", "d", "enter"}, "wrapped": {"enter", "d", "enter", "w", "n", "N", "/", "d"}, "its changes": {"4", "enter", "d"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
 	maps.Copy(screens, boxes)
 	sizes := [][2]int{{1, 1}, {39, 24}, {40, 10}, {60, 20}, {60, 16}, {80, 24}, {81, 25}, {120, 30}, {140, 40}, {200, 60}}
 	for name, s := range states {

@@ -8,9 +8,9 @@ import (
 )
 
 var repoFace = face{
-	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob,
+	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob, move: State.moveLately, lack: State.lackLately,
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{"esc", "back"}, {"enter", "its job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}}
+		return [][2]string{{"esc", "back"}, {"enter", "job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"h", "history"}, {"u", "url"}, {"c", "commit"}}
 	},
 }
 
@@ -18,21 +18,28 @@ var repoFace = face{
 // its jobs and what was said of it.
 func (p *painter) repoDetail(x, y, w, h int) {
 	r, live := p.s.repo()
-	facts := p.repoFacts(r, live, w-4)
-	head := min(len(facts)+2, h)
+	facts := p.repoFacts(r, live, w-4, h < spacious)
+	head := min(len(facts)+2, max(h-6, min(h, 6)))
 	p.box(p.g, x, y, w, head, cut(r.Name+"  "+r.Type, w/2, p.g.more), cut(r.Title, w/3, p.g.more), "", true)
 	p.lay(x, y, w, head, facts)
 	y, h = y+head, h-head
+	// The jobs are what one comes for; the lines of the day go before the conditions.
+	jobs := 6
+	if h < spacious {
+		jobs = 4
+	}
+	if h >= dayHeight+jobs {
+		p.dayBox(x, y, w)
+		y, h = y+dayHeight, h-dayHeight
+	}
 	conditions := p.conditionLines(r, w-4)
-	if room := min(len(conditions)+2, h); room >= 3 {
+	if room := min(len(conditions)+2, h-jobs); room >= 3 {
 		p.box(p.g, x, y, w, room, "Conditions", "", "", false)
 		p.lay(x, y, w, room, conditions)
 		y, h = y+room, h-room
 	}
 	if h >= 3 {
-		lines := p.repoNews(r, w-4)
-		p.box(p.g, x, y, w, h, "Jobs and events", "", fmt.Sprintf("limpet history list -r %s", cut(r.Name, 30, "")), false)
-		p.lay(x, y, w, h, lines)
+		p.jobsOfRepo(x, y, w, h)
 	}
 }
 
@@ -47,11 +54,15 @@ func (p *painter) lay(x, y, w, h int, lines []laidOut) {
 	}
 }
 
+// spacious is from which height on each fact of a repository has a line, in lines.
+const spacious = 26
+
 // factWidth is the room for the name of a fact, in cells.
 const factWidth = 11
 
 // repoFacts tells how a repository does, a fact on a line; long ones go on below.
-func (p *painter) repoFacts(r view.Repo, live bool, w int) (out []laidOut) {
+// Where it is tight those that belong together share one.
+func (p *painter) repoFacts(r view.Repo, live bool, w int, tight bool) (out []laidOut) {
 	fact := func(ro role, name, text string) {
 		for i, l := range wrap(text, w-factWidth) {
 			if i > 0 {
@@ -79,7 +90,14 @@ func (p *painter) repoFacts(r view.Repo, live bool, w int) (out []laidOut) {
 		text += ": " + r.Health
 	}
 	fact(stateRole(h), "health", text)
-	fact(stateRole(r.SyncState), "sync", p.syncText(r))
+	if n, since := p.s.failing(); n > 1 {
+		fact(roleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n, clockTime(since, p.s.Now), quote(r.Name)))
+	}
+	sync, next := p.syncText(r), p.nextText(r)
+	if tight {
+		sync += "; next " + next
+	}
+	fact(stateRole(r.SyncState), "sync", sync)
 	if r.Suspended {
 		until := "until it is resumed: s"
 		if !r.Next.IsZero() {
@@ -87,16 +105,22 @@ func (p *painter) repoFacts(r view.Repo, live bool, w int) (out []laidOut) {
 		}
 		fact(roleWarn, "suspended", "on this agent "+until)
 	}
-	fact(rolePlain, "next", p.nextText(r))
+	if !tight {
+		fact(rolePlain, "next", next)
+	}
 	fact(rolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
-	fact(rolePlain, "target", view.OrDash(r.Target)+", "+quotaText(r))
+	fact(rolePlain, "target", view.OrDash(r.Target)+", "+quotaText(r)+contentsText(r))
 	if c := p.s.Snap.Agent.Controllers; c.Mode != "" {
 		fact(rolePlain, "controller", c.Text(p.s.Now))
 	}
+	ro, token := p.tokenText(r)
+	if tight {
+		fact(ro, "webhook", p.webhookText(r)+"; token "+token)
+		return out
+	}
 	fact(rolePlain, "connection", view.OrDash(r.Connection))
 	fact(rolePlain, "webhook", p.webhookText(r))
-	ro, text := p.tokenText(r)
-	fact(ro, "token", text)
+	fact(ro, "token", token)
 	return out
 }
 
@@ -143,6 +167,18 @@ func quotaText(r view.Repo) string {
 	return fmt.Sprintf("%d objects, no limit", r.Resources)
 }
 
+// contentsText says what the objects are.
+func contentsText(r view.Repo) string {
+	var parts []string
+	for _, c := range r.Contents {
+		parts = append(parts, fmt.Sprintf("%d %s", c.Count, c.Resource))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
 func (p *painter) webhookText(r view.Repo) string {
 	if r.Webhook == nil {
 		return "none: changes are found by the interval"
@@ -185,43 +221,6 @@ func (p *painter) conditionLines(r view.Repo, w int) (out []laidOut) {
 	}
 	if len(met) > 0 {
 		item(rolePlain, "success", strings.Join(met, ", "))
-	}
-	return out
-}
-
-// repoNews are the jobs of a repository that are on the picture, then what was
-// said of it, the newest first.
-func (p *painter) repoNews(r view.Repo, w int) (out []laidOut) {
-	jobs := map[string]bool{}
-	for _, j := range p.s.Snap.Jobs {
-		if j.Namespace != r.Namespace || j.Repository != r.Name {
-			continue
-		}
-		jobs[j.Name] = true
-		state := p.shown(j)
-		glyph, ok := p.g.state[state]
-		if !ok {
-			glyph = p.g.state["unknown"]
-		}
-		action := strings.TrimSpace(j.Action + " " + j.Detail)
-		out = append(out, laidOut{stateRole(state), fmt.Sprintf("%s %s  %s  %s", glyph, j.Name, action, p.progress(j, state, min(w/2, 40)))})
-	}
-	for i := len(p.s.Snap.Events) - 1; i >= 0; i-- {
-		e := p.s.Snap.Events[i]
-		if e.Repo != r.Name && !jobs[e.Job] {
-			continue
-		}
-		ro := roleDim
-		switch e.Level {
-		case "error":
-			ro = roleBad
-		case "warn":
-			ro = roleWarn
-		}
-		out = append(out, laidOut{ro, eventLine(e)})
-	}
-	if len(out) == 0 {
-		out = append(out, laidOut{roleDim, "Nothing lately. p starts a pull."})
 	}
 	return out
 }

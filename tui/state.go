@@ -40,7 +40,12 @@ type State struct {
 	brief     bool // last is a row of the history; its record is to be looked up
 	record    record
 	changes   changes
-	wraps     bool // long lines go on below
+	lately    lately
+	wraps     bool              // long lines go on below
+	section   section           // of the detail, with the focus
+	tops      [sectionCount]int // first lines of its sections but the log
+	held      bool              // the log does not follow its end
+	linkAt    int               // the web address that is copied next
 	past      past
 	care      care
 	repoSeen  view.Repo             // the repository in the detail, as it was seen last
@@ -86,6 +91,7 @@ func NewState(source string, caps Caps, now time.Time) State {
 func (s State) Show(snap *view.Snapshot) State {
 	oldJobs, oldRepos := s.jobs(), s.repos()
 	before := s.Snap
+	logged, _ := s.job()
 	s.Snap = cleanSnapshot(snap)
 	s.Gone = ""
 	s = s.collect(before)
@@ -100,7 +106,7 @@ func (s State) Show(snap *view.Snapshot) State {
 		}
 	}
 	s.repoSeen, _ = s.repo()
-	return s.keepMarks().settle()
+	return s.keepLog(logged).keepMarks().settle()
 }
 
 // follow keeps a cursor on its row; when the row is gone it moves to the row

@@ -49,6 +49,10 @@ func cleanJob(j view.Job) view.Job {
 	}
 	j.Errors, j.Warnings = cleanAll(j.Errors), cleanAll(j.Warnings)
 	j.Log = cleanEvents(j.Log)
+	j.URLs = slices.Clone(j.URLs)
+	for k := range j.URLs {
+		j.URLs[k].Name, j.URLs[k].URL = view.Clean(j.URLs[k].Name), view.Clean(j.URLs[k].URL)
+	}
 	j.Summary = slices.Clone(j.Summary)
 	for k := range j.Summary {
 		j.Summary[k].Kind = view.Clean(j.Summary[k].Kind)

@@ -84,20 +84,23 @@ type glyphs struct {
 	cursor, full, rest, more, arrow, up, down, dot, ring             string
 	state                                                            map[string]string
 	spark                                                            map[byte]string
+	heights                                                          []string // from little to most
 }
 
 var unicodeGlyphs = glyphs{
 	topLeft: "╭", topRight: "╮", bottomLeft: "╰", bottomRight: "╯", horizontal: "─", vertical: "│",
 	cursor: "▸", full: "█", rest: "░", more: "…", arrow: "→", up: "↑", down: "↓", dot: "●", ring: "○",
-	state: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇", "unknown": "?", "cancelled": "■", "dead": "†"},
-	spark: map[byte]string{'.': "▁", 'c': "■", 's': "▂", 'w': "!", 'e': "✗"},
+	state:   map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇", "unknown": "?", "cancelled": "■", "dead": "†"},
+	heights: []string{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"},
+	spark:   map[byte]string{'.': "▁", 'c': "■", 's': "▂", 'w': "!", 'e': "✗"},
 }
 
 var asciiGlyphs = glyphs{
 	topLeft: "+", topRight: "+", bottomLeft: "+", bottomRight: "+", horizontal: "-", vertical: "|",
 	cursor: ">", full: "=", rest: ".", more: "~", arrow: "->", up: "^", down: "v", dot: "*", ring: "o",
-	state: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o", "unknown": "?", "cancelled": "#", "dead": "X"},
-	spark: map[byte]string{'.': ".", 'c': "#", 's': "+", 'w': "!", 'e': "x"},
+	state:   map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o", "unknown": "?", "cancelled": "#", "dead": "X"},
+	heights: []string{".", ":", "-", "=", "+", "*", "#", "@"},
+	spark:   map[byte]string{'.': ".", 'c': "#", 's': "+", 'w': "!", 'e': "x"},
 }
 
 func (c Caps) glyphs() glyphs {

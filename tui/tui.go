@@ -33,6 +33,8 @@ type Source interface {
 	// Past returns a page of the history, and PastJob one finished job whole.
 	Past(ctx context.Context, q view.PastQuery) (view.PastPage, error)
 	PastJob(ctx context.Context, uid string) (view.Job, error)
+	// Lately says what the jobs of a repository have come to.
+	Lately(ctx context.Context, namespace, repository string) (view.Lately, error)
 	// Care says how the house of the agent is kept.
 	Care(ctx context.Context) (view.Care, error)
 	// Compare says what has changed in Git between two commits.

@@ -16,7 +16,7 @@ func sameJob(a, b *Job) bool {
 		a.Action == b.Action && a.Detail == b.Detail && a.Created == b.Created &&
 		a.RefFrom == b.RefFrom && a.RefTo == b.RefTo && a.Branch == b.Branch &&
 		slices.Equal(a.Summary, b.Summary) && slices.Equal(a.Errors, b.Errors) && slices.Equal(a.Warnings, b.Warnings) &&
-		sameLines(a.Log, b.Log)
+		slices.Equal(a.URLs, b.URLs) && sameLines(a.Log, b.Log)
 }
 
 func sameRepo(a, b *Repo) bool {

@@ -131,7 +131,14 @@ type Job struct {
 	Summary    []Summary `json:"summary,omitempty"`
 	Errors     []string  `json:"errors,omitempty"`
 	Warnings   []string  `json:"warnings,omitempty"`
+	URLs       []Link    `json:"urls,omitempty"`
 	Log        []Event   `json:"log,omitempty"` // the last 200 lines of a job of this agent
+}
+
+// Link is a web address that a job has led to, the most telling first.
+type Link struct {
+	Name string `json:"name"` // "new pull request", "compare", "source", "repository"
+	URL  string `json:"url"`
 }
 
 // Summary counts what a job did to one kind of resource.

@@ -137,6 +137,9 @@ func (*weather) PastJob(context.Context, string) (view.Job, error) {
 	return view.Job{}, errors.New("not in the history")
 }
 func (*weather) Care(context.Context) (view.Care, error) { return view.Care{At: time.Now()}, nil }
+func (*weather) Lately(context.Context, string, string) (view.Lately, error) {
+	return view.Lately{}, nil
+}
 func (*weather) Compare(context.Context, view.CompareQuery) (view.Comparison, error) {
 	return view.Comparison{}, nil
 }

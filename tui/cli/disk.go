@@ -116,6 +116,17 @@ func (s *diskSource) PastJob(ctx context.Context, uid string) (job view.Job, err
 	return job, err
 }
 
+func (s *diskSource) Lately(ctx context.Context, namespace, repository string) (out view.Lately, err error) {
+	if d := s.daemon.Load(); d != nil {
+		return d.Lately(ctx, namespace, repository)
+	}
+	err = s.reading(ctx, func(store *state.Store) (err error) {
+		out, err = chronicle{store}.Lately(ctx, namespace, repository)
+		return err
+	})
+	return out, err
+}
+
 func (s *diskSource) Care(ctx context.Context) (care view.Care, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Care(ctx)

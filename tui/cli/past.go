@@ -28,13 +28,17 @@ func (c chronicle) Past(ctx context.Context, q view.PastQuery) (view.PastPage, e
 	}
 	page := view.PastPage{All: info.History, Rows: make([]view.Past, len(records))}
 	for i, r := range records {
-		page.Rows[i] = view.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
-			Agent: r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
+		page.Rows[i] = rowOf(r)
 	}
 	if n := len(records); q.Limit > 0 && n == q.Limit {
 		page.Next = records[n-1].Cursor()
 	}
 	return page, nil
+}
+
+func rowOf(r state.Record) view.Past {
+	return view.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+		Agent: r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
 }
 
 // PastJob implements tui.Source.
@@ -52,7 +56,7 @@ func jobOf(r state.Record) view.Job {
 		Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts), 1), Progress: 100, Owner: "this"}
 	var status api.JobStatus
 	if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
-		j.Summary, j.Errors, j.Warnings = agent.Summaries(status.Summary), status.Errors, status.Warnings
+		j.Summary, j.Errors, j.Warnings, j.URLs = agent.Summaries(status.Summary), status.Errors, status.Warnings, agent.Links(status.URLs)
 	}
 	var spec api.JobSpec
 	if json.Unmarshal(r.Spec, &spec) == nil {

@@ -1,0 +1,237 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/view"
+)
+
+const (
+	// latelyFresh and latelySoon are how old what the detail of a repository tells of
+	// its jobs gets: it reads the records of a day. Soon is when jobs have ended since.
+	latelyFresh = time.Minute
+	latelySoon  = 5 * time.Second
+)
+
+// lately is what the detail of a repository knows of its jobs.
+type lately struct {
+	of string // namespace/name
+	view.Lately
+	known  bool
+	fault  string // why there is no answer
+	at     time.Time
+	count  int     // Snap.Agent.History then
+	asking *string // what is looked up; nil = nothing
+	cursor string  // UID of a job
+}
+
+// lackLately asks for the jobs of the repository in the detail.
+func (s State) lackLately() (State, Lookup) {
+	key, l := repoKey(s.repoSeen), s.lately
+	age := s.Now.Sub(l.at)
+	switch {
+	case s.Gone != "" || s.repoSeen.Name == "" || l.asking != nil && *l.asking == key:
+		return s, nil
+	case l.of == key && (age < latelySoon || age < latelyFresh && l.count == s.Snap.Agent.History):
+		return s, nil
+	}
+	ask := &key
+	if l.of != key {
+		s.lately = lately{of: key}
+	}
+	s.lately.asking, s.lately.at, s.lately.count = ask, s.Now, s.Snap.Agent.History
+	namespace, name := s.repoSeen.Namespace, s.repoSeen.Name
+	return s, func(ctx context.Context, src Source) func(State) State {
+		got, err := src.Lately(ctx, namespace, name)
+		return func(s State) State {
+			if s.lately.asking != ask {
+				return s
+			}
+			s.lately.asking, s.lately.fault = nil, ""
+			switch {
+			case errors.Is(err, context.Canceled): // it is asked again when it is shown
+				s.lately.at = time.Time{}
+			case err != nil:
+				s.lately.fault = view.Clean(err.Error())
+			default:
+				s.lately.Lately, s.lately.known = view.Lately{Rows: cleanPast(view.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+			}
+			return s
+		}
+	}
+}
+
+// repoJobs are the jobs of the repository in the detail: those of the picture, then
+// those that ended before.
+func (s State) repoJobs() []view.Job {
+	var out []view.Job
+	seen := map[string]bool{}
+	for _, j := range s.Snap.Jobs {
+		if j.Namespace == s.repoSeen.Namespace && j.Repository == s.repoSeen.Name {
+			out, seen[j.UID] = append(out, j), true
+		}
+	}
+	if s.lately.of == repoKey(s.repoSeen) {
+		for _, r := range s.lately.Rows {
+			if !seen[r.UID] {
+				out = append(out, pastJob(r))
+			}
+		}
+	}
+	return out
+}
+
+func (s State) moveLately(by int) State {
+	s.lately.cursor = step(s.lately.cursor, keysOf(s.repoJobs(), jobKey), by)
+	return s
+}
+
+// openRepoJob shows the job under the cursor of the repository in the detail.
+func (s State) openRepoJob() State {
+	rows := s.repoJobs()
+	if len(rows) == 0 {
+		return s.say("no job of this repository is known; p starts a pull", false)
+	}
+	j := rows[indexOf(s.lately.cursor, keysOf(rows, jobKey))]
+	s.lately.cursor = j.UID
+	if to := s.goJob(j.UID); to.screen == screenDetail {
+		return to
+	}
+	return s.visit(screenDetail).takeJob(j, true)
+}
+
+// failing is how many of the last jobs of the repository have failed in a row, and
+// since when.
+func (s State) failing() (n int, since time.Time) {
+	if s.lately.of != repoKey(s.repoSeen) {
+		return 0, since
+	}
+	for _, r := range s.lately.Rows {
+		if r.State != "error" && r.State != "dead" {
+			break
+		}
+		n, since = n+1, r.Finished
+	}
+	return n, since
+}
+
+// dayHeight is what the lines of the last day take with their edges.
+const dayHeight = 5
+
+// dayBox draws the lines of the last 24 hours: runs, what they took, what they
+// changed. Each is told in figures, too.
+func (p *painter) dayBox(x, y, w int) {
+	l := p.s.lately
+	note := ""
+	if !l.Day.Since.IsZero() {
+		note = "since " + clockTime(l.Day.Since, p.s.Now) + ", there are more"
+	}
+	p.box(p.g, x, y, w, dayHeight, "Last 24 h", note, "", false)
+	switch {
+	case l.of != repoKey(p.s.repoSeen) || !l.known && l.fault == "":
+		p.empty(x, y, w, dayHeight, []string{"Looking" + p.g.more})
+		return
+	case !l.known:
+		p.empty(x, y, w, dayHeight, []string{"The history cannot be read: " + l.fault})
+		return
+	}
+	d := l.Day
+	runs, took, changes := make([]int64, view.DayHours), make([]int64, view.DayHours), make([]int64, view.DayHours)
+	for i, h := range d.Hours {
+		runs[i], took[i], changes[i] = int64(h.Runs), int64(h.Median), h.Changes
+	}
+	r := rolePlain
+	if d.Failed > 0 {
+		r = roleBad
+	} else if d.Warned > 0 {
+		r = roleWarn
+	}
+	for i, line := range []struct {
+		name   string
+		values []int64
+		role   role
+		text   string
+	}{
+		{"runs", runs, r, fmt.Sprintf("%s ok   %s warnings   %s failed", view.Thousands(d.Good), view.Thousands(d.Warned), view.Thousands(d.Failed))},
+		{"seconds", took, rolePlain, fmt.Sprintf("p50 %s   p95 %s   max %s", secondsText(d.Median), secondsText(d.P95), secondsText(d.Longest))},
+		{"changes", changes, rolePlain, fmt.Sprintf("+%d ~%d -%d objects", d.Created, d.Updated, d.Deleted)},
+	} {
+		at := p.put(x+2, y+1+i, w-4, roleDim, fmt.Sprintf("%-9s", line.name))
+		each := 1
+		if w >= wideWidth {
+			each = 2
+		}
+		if each*view.DayHours+displaywidth.String(line.text)+3 <= x+w-2-at {
+			at = p.put(at, y+1+i, x+w-2-at, line.role, p.heights(line.values, each)) + 3
+		}
+		p.put(at, y+1+i, x+w-2-at, rolePlain, cut(line.text, x+w-2-at, p.g.more))
+	}
+}
+
+// heights draws values as columns of so many cells; the largest is as high as a
+// line, nothing is a blank, and anything is more than nothing.
+func (p *painter) heights(values []int64, each int) string {
+	var most int64
+	for _, v := range values {
+		most = max(most, v)
+	}
+	var b strings.Builder
+	for _, v := range values {
+		glyph := " "
+		if v > 0 {
+			steps := p.g.heights
+			glyph = steps[min(int(float64(v)/float64(most)*float64(len(steps))), len(steps)-1)]
+		}
+		b.WriteString(strings.Repeat(glyph, each))
+	}
+	return b.String()
+}
+
+// secondsText is a time that a job took.
+func secondsText(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "-"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return clock(d)
+}
+
+// jobsOfRepo lists the jobs of the repository in the detail.
+func (p *painter) jobsOfRepo(x, y, w, h int) {
+	rows := p.s.repoJobs()
+	index := indexOf(p.s.lately.cursor, keysOf(rows, jobKey))
+	p.box(p.g, x, y, w, h, "Recent jobs", "h all", place(index, len(rows), len(rows)), true)
+	if len(rows) == 0 {
+		text := "No job of this repository is known. p starts a pull."
+		if !p.s.lately.known && p.s.lately.fault == "" {
+			text = "Looking" + p.g.more
+		}
+		p.empty(x, y, w, h, []string{text})
+		return
+	}
+	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 2}, {"JOB", 18, false, 1}, {"ACTION", 9, false, 4}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"RESULT", 16, false, 0}}
+	p.picks(paneNone, func(s State, i int) State { s.lately.cursor = rows[i].UID; return s })
+	p.list(x+1, y+1, w-2, h-2, columns, 6, len(rows), index, true, func(i int) line {
+		j := rows[i]
+		state := p.shown(j)
+		glyph, ok := p.g.state[state]
+		if !ok {
+			glyph = p.g.state["unknown"]
+		}
+		finished, result := "-", p.progress(j, state, min(w/3, 30))
+		if !j.Finished.IsZero() {
+			finished = dayTime(j.Finished, p.s.Now)
+		}
+		r := stateRole(state)
+		return line{cells: []string{glyph, finished, j.Name, strings.TrimSpace(j.Action + " " + j.Detail), p.elapsed(j), view.OrDash(view.ShortRef(j.RefTo)), result},
+			roles: []role{r, rolePlain, rolePlain, rolePlain, rolePlain, rolePlain, r}}
+	})
+}

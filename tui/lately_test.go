@@ -1,0 +1,119 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// day is a day of a repository whose token has ended an hour ago.
+func day() view.Lately {
+	d := view.NewDay(noon)
+	for i := range 24 * 6 {
+		at := noon.Add(-time.Duration(i) * 10 * time.Minute)
+		if i < 5 {
+			d.Add(view.Past{Started: at.Add(-time.Second), Finished: at}, 'e', 0, 0, 0)
+			continue
+		}
+		d.Add(view.Past{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
+	}
+	return view.Lately{Rows: ill(5), Day: d.Done()}
+}
+
+func TestRepositoryTellsOfItsJobs(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day()}
+	first := press(shown(picture(), Caps{Mono: true, ASCII: true}), "3", "down", "enter")
+	frame := func(s State) string { return Render(s, 100, 40, s.Caps) }
+	if f := frame(first); !strings.Contains(f, "Looking") {
+		t.Errorf("before the answer:\n%s", f)
+	}
+	s := settle(t, first, src)
+	if len(src.watched) != 1 || src.watched[0] != "default/lab-east" {
+		t.Fatalf("asked %q", src.watched)
+	}
+	for _, want := range []string{"the last 5 jobs, since 13:57:37Z; limpet repo test lab-east looks why", "101 ok   33 warnings   5 failed", "p50 4.0s", "p95 7.0s   max 7.0s", "objects", "Recent jobs"} {
+		if !strings.Contains(frame(s), want) {
+			t.Errorf("no word of %q in\n%s", want, frame(s))
+		}
+	}
+	rows := s.repoJobs() // two of the picture, then those of before
+	if len(rows) != 2+7 {
+		t.Fatalf("%d jobs", len(rows))
+	}
+	t.Run("enter opens the one under the cursor, esc leads back to it", func(t *testing.T) {
+		if at := press(s, "enter"); at.screen != screenDetail || at.detail != rows[0].UID || at.brief {
+			t.Errorf("screen %d shows %q", at.screen, at.detail)
+		}
+		at := settle(t, press(s, "down", "down", "down", "enter"), src)
+		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
+			t.Errorf("screen %d shows %+v", at.screen, j)
+		}
+		if at = press(at, "esc"); at.screen != screenRepo || at.lately.cursor != "ill-1" {
+			t.Errorf("esc: screen %d, cursor %q", at.screen, at.lately.cursor)
+		}
+		if end := press(s, "end", "down"); end.lately.cursor != rows[len(rows)-1].UID {
+			t.Errorf("the end: %q", end.lately.cursor)
+		}
+	})
+	t.Run("it is read again when jobs have ended, and after a minute", func(t *testing.T) {
+		look := func(after time.Duration, ended int) bool {
+			at := s
+			snap := picture()
+			snap.Agent.History += ended
+			at = at.Show(snap)
+			at.Now = at.Now.Add(after)
+			_, look := at.lack()
+			return look != nil
+		}
+		for _, tt := range []struct {
+			after time.Duration
+			ended int
+			want  bool
+		}{{latelySoon - 1, 1, false}, {latelySoon, 1, true}, {latelySoon, 0, false}, {latelyFresh, 0, true}} {
+			if got := look(tt.after, tt.ended); got != tt.want {
+				t.Errorf("after %v and %d jobs: %t", tt.after, tt.ended, got)
+			}
+		}
+		waiting, _ := press(s, "esc", "up", "enter").lack()
+		if _, again := waiting.lack(); again != nil {
+			t.Error("two ask at once")
+		}
+	})
+	t.Run("another repository does not show the jobs of this one", func(t *testing.T) {
+		other := press(s, "esc", "down", "enter")
+		if f := frame(other); len(other.repoJobs()) != 2 || strings.Contains(f, "failed") || strings.Contains(f, "the last 5") {
+			t.Errorf("%d jobs:\n%s", len(other.repoJobs()), f)
+		}
+	})
+	t.Run("a fault is said, one that was ended is asked again", func(t *testing.T) {
+		at := settle(t, first, &archive{err: errors.New("the disk\x1b[2J is gone")})
+		if f := frame(at); !strings.Contains(f, "cannot be read: the disk[2J is gone") {
+			t.Errorf("the screen:\n%s", f)
+		}
+		at, look := first.lack()
+		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
+		if at = settle(t, at, src); !at.lately.known {
+			t.Error("it is not asked again")
+		}
+	})
+}
+
+func TestHeights(t *testing.T) {
+	t.Parallel()
+	p := painter{g: asciiGlyphs}
+	if got := p.heights([]int64{0, 1, 4, 7, 8, 1 << 60}, 1); got != " ....@" {
+		t.Errorf("%q", got)
+	}
+	if got := p.heights([]int64{0, 1, 4, 7, 8}, 2); got != "  ::++@@@@" {
+		t.Errorf("%q", got)
+	}
+	if got := p.heights(make([]int64, 3), 1); got != "   " {
+		t.Errorf("%q", got)
+	}
+}

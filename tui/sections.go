@@ -1,0 +1,190 @@
+package tui
+
+import (
+	"fmt"
+
+	"limpet/sync/view"
+)
+
+// section is a part of the detail of a job that can have the focus: Tab goes from
+// one to the next, since the digits are the keys of the screens.
+type section uint8
+
+const (
+	sectionLog section = iota
+	sectionSummary
+	sectionErrors
+	sectionCount
+)
+
+// turnSection gives the focus to another section.
+func (s State) turnSection(by int) State {
+	s.section = section((int(s.section) + int(sectionCount) + by) % int(sectionCount))
+	return s
+}
+
+// shares are the heights of the sections of a detail with h lines below its head.
+// One that is zoomed has them all.
+func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
+	if p.s.zoomed[screenDetail] {
+		out[p.s.section] = h
+		return out
+	}
+	lines := len(j.Summary)
+	if j.Waits != "" {
+		lines = len(wrap(j.Waits, w-4)) + 1
+	}
+	summary := min(max(lines, 1)+3, max(h*2/5, 3))
+	errors := 0
+	if troubles := p.troubles(j, w-4); len(troubles) > 0 {
+		room := h * 2 / 5
+		if len(j.Log) == 0 {
+			room = h - summary - 3
+		}
+		errors = min(len(troubles)+2, max(room, 3))
+	}
+	log := h - summary - errors
+	if log < 3 {
+		summary, log = h-errors, 0
+	}
+	out[sectionSummary], out[sectionErrors], out[sectionLog] = summary, errors, log
+	return out
+}
+
+// sectionLines is how many lines a section has, and how many of them fit.
+func (p *painter) sectionLines(w, h int, j view.Job) (lines, room int) {
+	room = p.shares(w, h, j)[p.s.section] - 2
+	switch p.s.section {
+	case sectionSummary:
+		return len(j.Summary), room - 1 // its heads
+	case sectionErrors:
+		return len(p.troubles(j, w-4)), room
+	}
+	return len(p.logBody(j.Log, w-4)), room
+}
+
+// detailHead is how many lines of the body the head takes: none beside a zoomed
+// section.
+func (p *painter) detailHead(h int, j view.Job) int {
+	switch {
+	case p.s.zoomed[screenDetail]:
+		return 0
+	case len(j.URLs) > 0 && h >= 18:
+		return 7
+	}
+	return min(6, h)
+}
+
+// moveSection scrolls the section that has the focus, no further than it has lines.
+func (s State) moveSection(by int) State {
+	p, w, h := s.plan()
+	j, _ := s.job()
+	lines, room := p.sectionLines(w, h-p.detailHead(h, j), j)
+	most := max(lines-max(room, 1), 0)
+	if s.section == sectionLog {
+		s.scroll = min(max(s.scroll-by, 0), most)
+		s.held = s.scroll > 0
+		return s
+	}
+	s.tops[s.section] = min(max(s.tops[s.section]+by, 0), most)
+	return s
+}
+
+// noWidth says why w does nothing, and widen what it does: names of lists get the
+// room that they need, and long lines of texts go on below.
+func noWidth(s State) string {
+	if s.screen == screenDetail || s.screen == screenDiff {
+		return ""
+	}
+	return noList(s)
+}
+
+func (s State) widen() State {
+	if s.screen == screenDetail || s.screen == screenDiff {
+		s.wraps = !s.wraps
+		return s
+	}
+	s.wide = !s.wide
+	return s
+}
+
+// hold has the log stay where it is, or follow its end again.
+func (s State) hold() State {
+	s.held = !s.held
+	if !s.held {
+		s.scroll = 0
+		return s.say("the log follows its end", false)
+	}
+	return s.say("the log stays where it is; f follows it again", false)
+}
+
+// keepLog keeps a held log where it is when lines are added behind it.
+func (s State) keepLog(before view.Job) State {
+	j, _ := s.job()
+	if !s.held || j.UID != before.UID || len(before.Log) == 0 {
+		return s
+	}
+	added := j.Log
+	for i := len(j.Log) - 1; i >= 0; i-- {
+		if j.Log[i] == before.Log[len(before.Log)-1] {
+			added = j.Log[i+1:]
+			break
+		}
+	}
+	p, w, _ := s.plan()
+	s.scroll = min(s.scroll+len(p.logBody(added, w-4)), max(len(p.logBody(j.Log, w-4))-1, 0))
+	return s
+}
+
+// logBody are the lines of a log that the filter lets through, laid out in w cells.
+func (p *painter) logBody(log []view.Event, w int) (out []laidOut) {
+	filter := p.s.filters[screenDetail]
+	for _, e := range log {
+		if filter != "" && !matches(filter, e.Text, e.Level) {
+			continue
+		}
+		r := rolePlain
+		switch e.Level {
+		case "error":
+			r = roleBad
+		case "warn":
+			r = roleWarn
+		}
+		out = append(out, p.fold(r, e.At.UTC().Format("15:04:05.000")+" "+e.Text, w)...)
+	}
+	return out
+}
+
+// foundInLog says what the words of the filter have found.
+func foundInLog(s State) string {
+	p, _, _ := s.plan()
+	p.s.wraps = false
+	j, _ := s.job()
+	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), view.Plural(len(j.Log), "line"))
+}
+
+func (p *painter) logBox(x, y, w, h int, j view.Job) {
+	body := p.logBody(j.Log, w-4)
+	scroll := min(p.s.scroll, max(len(body)-max(h-2, 1), 0))
+	note := "following"
+	if p.s.held {
+		note = fmt.Sprintf("held, %d below, f follows", scroll)
+	}
+	p.box(p.g, x, y, w, h, "Log", note, view.Plural(len(j.Log), "line"), p.s.section == sectionLog)
+	if len(body) == 0 && len(j.Log) > 0 {
+		p.empty(x, y, w, h, []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDetail])})
+	}
+	end := len(body) - scroll
+	for i, l := range body[max(end-(h-2), 0):end] {
+		p.put(x+2, y+1+i, w-4, l.role, l.text)
+	}
+}
+
+func (p *painter) troubleBox(x, y, w, h int, j view.Job, lines []laidOut) {
+	top := min(p.s.tops[sectionErrors], max(len(lines)-(h-2), 0))
+	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d, Warnings %d", len(j.Errors), len(j.Warnings)), "", "limpet history show "+cut(j.UID, 36, ""), p.s.section == sectionErrors)
+	if len(lines) == 0 {
+		p.empty(x, y, w, h, []string{"None."})
+	}
+	p.lay(x, y, w, h, lines[top:])
+}
