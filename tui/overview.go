@@ -64,7 +64,7 @@ func (p *painter) overview(_, top, _, h int) {
 		p.welcome(top, top+h)
 		return
 	}
-	if p.w < 60 || h < 16 || p.s.zoomed[screenOverview] {
+	if p.w < 80 || h < 16 || p.s.zoomed[screenOverview] {
 		// One pane; Tab changes it.
 		if p.s.focus == paneRepos {
 			p.repoList(0, top, p.w, h, true)
@@ -124,7 +124,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 		p.empty(x, y, w, h, p.noJobs())
 		return
 	}
-	columns := []column{{"", 1, false, 0}, {"JOB", 16, false, 0}, {"REPOSITORY", 12, false, 4}, {"ACTION", 9, false, 2}, {"PROGRESS", 14, false, 0}, {"TIME", 6, true, 3}, {"LEASE", 6, true, 1}}
+	columns := []column{{"", 1, false, 0}, {"JOB", 16, false, 0}, {"REPOSITORY", 12, false, 1}, {"ACTION", 9, false, 3}, {"PROGRESS", 14, false, 0}, {"TIME", 6, true, 2}, {"LEASE", 6, true, 4}}
 	if w >= 96 {
 		columns[1].width, columns[2].width, columns[4].width = 20, 16, 26
 	}
@@ -280,13 +280,27 @@ func (p *painter) noJobs() []string {
 		}
 		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter())}
 	}
+	if why := p.unread("The jobs"); why != nil {
+		return why
+	}
 	text := "No jobs."
 	var next time.Time
+	var last view.Repo
 	name := ""
 	for _, r := range p.s.Snap.Repos {
+		if r.Synced.After(last.Synced) {
+			last = r
+		}
 		if !r.Next.IsZero() && (next.IsZero() || r.Next.Before(next)) {
 			next, name = r.Next, r.Name
 		}
+	}
+	if !last.Synced.IsZero() {
+		how := last.Name
+		if last.SyncState != "working" && last.SyncState != "pending" { // which are of the next one
+			how += ": " + view.OrDash(last.SyncState)
+		}
+		text += fmt.Sprintf(" The last pull ended %s (%s).", ago(p.s.Now, last.Synced), how)
 	}
 	if name != "" {
 		text += fmt.Sprintf(" Next pull in %s: %s.", view.Age(next.Sub(p.s.Now)), name)
@@ -297,12 +311,29 @@ func (p *painter) noJobs() []string {
 	return []string{text}
 }
 
+// unread says why a list is empty that the server has not told, such as that it is
+// not allowed; nil = it has. An empty list would say that there is nothing.
+func (p *painter) unread(what string) []string {
+	snap := p.s.Snap
+	if snap.API.Synced || p.s.Source == FromDisk {
+		return nil
+	}
+	out := []string{what + " have not been read yet" + p.g.more}
+	if snap.Problem != "" {
+		out = []string{what + " cannot be read: " + snap.Problem}
+	}
+	return out
+}
+
 func (p *painter) noRepos() []string {
 	if problem := p.s.filterProblem(); problem != "" {
 		return []string{problem, "Esc clears the filter."}
 	}
 	if p.s.filter() != "" {
 		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter())}
+	}
+	if why := p.unread("The repositories"); why != nil {
+		return why
 	}
 	if p.s.Snap.API.Embedded {
 		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}

@@ -173,6 +173,12 @@ func TestGoldenScreens(t *testing.T) {
 	sick := ailing()
 	large := picture()
 	large.Repos[0].Resources = 12_401
+	forbidden := picture()
+	forbidden.Jobs, forbidden.Repos, forbidden.Events, forbidden.API.Synced = nil, nil, nil, false
+	forbidden.Problem = `list repositories: 403 Forbidden: repositories.provisioning.grafana.app is forbidden: User "edge-07" cannot list resource "repositories" (the token has no permission for this; it needs get, list and watch of repositories and jobs)`
+	idle := picture()
+	idle.Jobs, idle.Events = nil, nil
+	idle.Repos[3].SyncState = "success"
 	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed(), lately: day()}
 	differs := func(keys ...string) State {
 		s := shown(picture(), plain)
@@ -221,6 +227,9 @@ func TestGoldenScreens(t *testing.T) {
 		{"offline-80x24", shown(offline, plain), 80, 24},
 		{"before-80x24", shown(before, plain), 80, 24},
 		{"empty-80x24", shown(empty, plain), 80, 24},
+		{"idle-80x24", shown(idle, plain), 80, 24},
+		{"forbidden-80x24", shown(forbidden, plain), 80, 24},
+		{"overview-79x24", shown(picture(), plain), 79, 24},
 		{"welcome-80x24", alone, 80, 24},
 		{"welcome-setup-80x24", asking, 80, 24},
 		{"welcome-attached-80x24", shown(fresh, plain), 80, 24},

@@ -37,7 +37,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		p.empty(x, y, w, h, p.noRepos())
 		return
 	}
-	columns := []column{{"", 1, false, 0}, {"NAME", 14, false, 0}, {"TYPE", 6, false, 5}, {"HEALTH", 9, false, 3}, {"SYNC", 8, false, 0}, {"LAST REF", 8, false, 2}, {"SYNCED", 8, false, 0}, {"NEXT", 7, false, 4}, {"24H", 6, false, 6}}
+	columns := []column{{"", 1, false, 0}, {"NAME", 14, false, 0}, {"TYPE", 6, false, 4}, {"HEALTH", 9, false, 3}, {"SYNC", 8, false, 0}, {"LAST REF", 8, false, 2}, {"SYNCED", 8, false, 0}, {"NEXT", 7, false, 5}, {"24H", 6, false, 6}}
 	if w >= wideWidth {
 		columns[1].width, columns[2].width, columns[3].width = 20, 16, 14
 		columns[8].width = 24
