@@ -104,7 +104,7 @@ func TestCompletion(t *testing.T) {
 // with a "+" these among others.
 var completionLines = map[string]string{
 	"limpet j":                           "job",
-	"limpet job ":                        "cancel create list retry show watch",
+	"limpet job ":                        "cancel create list logs retry show watch",
 	"limpet job list --rep":              "--repository",
 	"limpet -o j":                        "json jsonl",
 	"limpet --output=j":                  "json jsonl",
