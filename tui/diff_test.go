@@ -222,3 +222,19 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 		}
 	})
 }
+
+// TestComparisonIsCleaned: paths and lines of Git are foreign, and clean where they
+// enter the screens; a tab keeps its width.
+func TestComparisonIsCleaned(t *testing.T) {
+	t.Parallel()
+	const evil = "a\x1b[31m\u202eb\x07"
+	want := view.Clean(evil)
+	in := view.Comparison{Files: []view.FileChange{{Type: evil, Path: evil, From: evil}}, Text: &view.TextChange{Form: evil, Lines: []view.TextLine{{Op: evil, Text: "\t" + evil}}}}
+	got := cleanComparison(in)
+	if got.Files[0] != (view.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want || got.Text.Lines[0] != (view.TextLine{Op: want, Text: "    " + want}) {
+		t.Errorf("%q and %q", fmt.Sprint(got.Files), fmt.Sprint(*got.Text))
+	}
+	if in.Files[0].Path != evil || in.Text.Lines[0].Text != "\t"+evil {
+		t.Error("the answer itself was changed")
+	}
+}

@@ -85,6 +85,13 @@ func TestRepositoryTellsOfItsJobs(t *testing.T) {
 			t.Error("two ask at once")
 		}
 	})
+	t.Run("a job that has just ended is listed once", func(t *testing.T) {
+		snap := picture()
+		snap.Jobs[6].UID = "ill-0"
+		if n := len(s.Show(snap).repoJobs()); n != 2+6 {
+			t.Errorf("%d jobs", n)
+		}
+	})
 	t.Run("another repository does not show the jobs of this one", func(t *testing.T) {
 		other := press(s, "esc", "down", "enter")
 		if f := frame(other); len(other.repoJobs()) != 2 || strings.Contains(f, "failed") || strings.Contains(f, "the last 5") {
