@@ -4,7 +4,7 @@
 #   make test     what CI runs
 #   make build    ./limpet, static
 #   make fault    what can go wrong, in its long form: kills, power cuts, full
-#                 disks, networks; about 13 min on 2 cores. SEED=n repeats a run,
+#                 disks, networks, screens; about 20 min on 2 cores. SEED=n repeats a run,
 #                 ONLY=pattern runs the parts of that name. The tests are those
 #                 of 'make test' with the flag -fault, which raises their counts.
 #   make vuln     known weaknesses of what it is built of, by govulncheck; needs its database
@@ -71,6 +71,7 @@ network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 12 | wai
 five dashboards on one daemon | ./tui/cli | ^TestDashboards(OnOneDaemon|ComeAndGo)$$ | -fault | aside
 hostile Git hosts             | ./tui/cli | ^TestHostileHosts$$ | -fault
 beside another controller     | ./sync | ^TestNeighbours$$ | -fault | aside
+every screen in every state   | ./tui | ^Test(EveryState|AnySequence|LongSequence)$$ | -fault
 simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds $(WORLDS)
 endef
 export FAULT_PARTS

@@ -34,7 +34,9 @@ func (s State) typeFilter(name, text string) State {
 			*filter = s.typed[len(s.typed)-back]
 		}
 	case "tab":
-		*filter = complete(*filter, s.fields())
+		if whole := complete(*filter, s.fields()); len([]rune(whole)) <= lineLength {
+			*filter = whole
+		}
 	default:
 		*filter = edit(*filter, name, text)
 	}
@@ -67,4 +69,22 @@ func complete(line string, fields fieldSet) string {
 		return line
 	}
 	return head + name + ":" + value[:last] + next
+}
+
+// Paste returns the state after text was pasted, which goes where typed text goes.
+// Elsewhere it means nothing: it is no answer to a question.
+func (s State) Paste(text string) State {
+	switch over := s.over.(type) {
+	case question:
+		if over.name == "" {
+			return s
+		}
+	case palette, help:
+	default:
+		if over != nil || !s.typing {
+			return s
+		}
+	}
+	s, _ = s.Key("paste", text)
+	return s
 }

@@ -1,7 +1,6 @@
 package tui
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -309,61 +308,4 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	})
-}
-
-// bounded fails where what a person does or what goes wrong makes a state grow.
-func (s State) bounded(t *testing.T) {
-	t.Helper()
-	for name, n := range map[string][2]int{"places": {len(s.behind), trailLength}, "places ahead": {len(s.ahead), trailLength}, "errors": {len(s.troubles.list), troublesKept}, "commands": {len(s.recent), paletteKept},
-		"filters": {len(s.typed), linesKept}, "marks": {max(len(s.marks[0]), len(s.marks[1])), marksKept}, "a line": {len([]rune(s.filter())), lineLength}} {
-		if n[0] > n[1] {
-			t.Fatalf("%d %s, at most %d", n[0], name, n[1])
-		}
-	}
-}
-
-// TestRandomKeys presses keys, resizes and changes the picture at random: no
-// panic, and the cursor is on a row whenever there is one.
-func TestRandomKeys(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	defer func() {
-		if r := recover(); r != nil {
-			t.Errorf("seed=%d: %v", seed, r)
-			panic(r)
-		}
-	}()
-	var names []string
-	for _, b := range bindings {
-		names = append(names, b.keys...)
-	}
-	names = append(names, "y", "n", "z", "left", "f1")
-	s, src := shown(picture(), Caps{}), &archive{rows: ill(300)}
-	for range 20_000 {
-		switch rnd.IntN(8) {
-		case 0:
-			snap := picture()
-			rnd.Shuffle(len(snap.Jobs), func(i, j int) { snap.Jobs[i], snap.Jobs[j] = snap.Jobs[j], snap.Jobs[i] })
-			snap.Jobs = snap.Jobs[:rnd.IntN(len(snap.Jobs)+1)]
-			snap.Repos = snap.Repos[:rnd.IntN(len(snap.Repos)+1)]
-			snap.API.Up = rnd.IntN(4) > 0
-			s = s.Show(snap)
-		case 1:
-			s = s.Click(rnd.IntN(90)-5, rnd.IntN(30)-3, 80, 24)
-		default:
-			name, text := names[rnd.IntN(len(names))], ""
-			if len(name) == 1 {
-				text = name
-			}
-			s, _ = s.Key(name, text)
-		}
-		s.bounded(t)
-		s = settle(t, s, src)
-		if rows := s.jobs(); len(rows) > 0 && indexOf(s.jobUID, keysOf(rows, jobKey)) == 0 && rows[0].UID != s.jobUID {
-			t.Fatalf("seed=%d: the cursor is on no job", seed)
-		}
-		w, h := rnd.IntN(160)+1, rnd.IntN(50)+1
-		check(t, Render(s, w, h, s.Caps), w, h, s.Caps)
-	}
 }

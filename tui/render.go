@@ -83,7 +83,7 @@ func (p *painter) frame() {
 // screen whole parts go, the least telling first; none is cut in the middle.
 func (p *painter) header() {
 	a, api := p.s.Snap.Agent, p.s.Snap.API
-	x := p.put(3, 0, p.w, roleTitle, "limpet "+view.OrDash(a.Version))
+	x := p.put(3, 0, p.w, roleTitle, "limpet "+cut(view.OrDash(a.Version), min(p.w-32, 24), p.g.more))
 	r, text := p.apiState()
 	insecure := ""
 	if api.Insecure {
@@ -133,6 +133,8 @@ func (p *painter) apiState() (role, string) {
 		return roleWarn, p.g.ring + " no agent"
 	case p.s.Snap.At.IsZero():
 		return roleWarn, p.g.ring + " starting"
+	case !api.Up && api.Since.IsZero():
+		return roleBad, p.g.ring + " API down"
 	case !api.Up:
 		return roleBad, p.g.ring + " API down " + view.Age(p.s.Now.Sub(api.Since))
 	case !api.Synced:
@@ -204,6 +206,9 @@ func (p *painter) banner() {
 
 // clockTime is a moment in the short form, with its date when that is another.
 func clockTime(t, now time.Time) string {
+	if t.IsZero() {
+		return "an unknown time"
+	}
 	t = t.UTC()
 	if t.Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
 		return t.Format("15:04:05Z")

@@ -332,3 +332,22 @@ func TestRowsAreFresh(t *testing.T) {
 		}
 	}
 }
+
+// TestPaste: what is pasted goes where typed text goes, on one line, and is no
+// answer to anything else.
+func TestPaste(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{})
+	if got := press(s, "2", "/").Paste("repo:lab-east\nst\x1b[2Jate:error"); got.filter() != "repo:lab-east st[2Jate:error" {
+		t.Errorf("the filter is %q", got.filter())
+	}
+	if got := press(s, ":").Paste("go agent"); got.over.(palette).text != "go agent" {
+		t.Errorf("the palette has %q", got.over.(palette).text)
+	}
+	for _, keys := range [][]string{nil, {"x"}, {"e"}, {"o"}} {
+		at := press(s, keys...)
+		if got := at.Paste("y"); got.over == nil != (at.over == nil) || got.screen != at.screen {
+			t.Errorf("after %v it does something", keys)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	out := *s
 	out.Problem = view.Clean(s.Problem)
-	out.Agent.Host, out.Agent.Version, out.Agent.Namespace = view.Clean(s.Agent.Host), view.Clean(s.Agent.Version), view.Clean(s.Agent.Namespace)
+	out.Agent.Host, out.Agent.Version, out.Agent.Namespace, out.Agent.StorePath = view.Clean(s.Agent.Host), view.Clean(s.Agent.Version), view.Clean(s.Agent.Namespace), view.Clean(s.Agent.StorePath)
 	out.API.Server, out.API.Error = view.Clean(s.API.Server), view.Clean(s.API.Error)
 	out.Jobs = make([]view.Job, len(s.Jobs))
 	for i, j := range s.Jobs {
@@ -44,8 +44,11 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 }
 
 func cleanJob(j view.Job) view.Job {
-	for _, p := range []*string{&j.Namespace, &j.Name, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
+	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
 		*p = view.Clean(*p)
+	}
+	if !(j.Progress <= 100) { // also where it is no number
+		j.Progress = 100
 	}
 	j.Errors, j.Warnings = cleanAll(j.Errors), cleanAll(j.Warnings)
 	j.Log = cleanEvents(j.Log)

@@ -232,6 +232,8 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state = msg.take(m.state)
 	case tea.KeyPressMsg:
 		return m.key(msg)
+	case tea.PasteMsg:
+		m.state = m.state.Paste(msg.Content)
 	case tea.MouseClickMsg:
 		if msg.Button == tea.MouseLeft {
 			m.state = m.state.Click(msg.X, msg.Y, m.state.W, m.state.H)

@@ -78,7 +78,7 @@ func Size(n int64) string {
 // ShortRef is a commit in the seven letters that people use; what is no commit
 // stays as it is.
 func ShortRef(ref string) string {
-	if len(ref) >= 40 {
+	if len(ref) >= 40 && strings.Trim(ref, "0123456789abcdefABCDEF") == "" {
 		return ref[:7]
 	}
 	return ref

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -54,6 +55,9 @@ func TestTexts(t *testing.T) {
 	}
 	if Plural(1, "record") != "1 record" || Plural(0, "record") != "0 records" || OrDash("") != "-" || OrDash("x") != "x" {
 		t.Error("plural or dash")
+	}
+	if long := strings.Repeat("\u6f22", 40); ShortRef(long) != long {
+		t.Errorf("no commit is cut: %q", ShortRef(long))
 	}
 	if ShortRef("0123456789012345678901234567890123456789") != "0123456" || ShortRef("main") != "main" {
 		t.Error("short ref")
