@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"limpet/sync/view"
@@ -76,26 +77,33 @@ func (p *painter) agent(x, y, w, h int) {
 // sheetWidth is the room for the name of a fact, in cells.
 const sheetWidth = 13
 
-// sheet is a page of facts under heads, broken to w cells.
-type sheet struct {
-	w     int
-	lines []laidOut
-}
+// sheet is a page of facts under heads; a head is a fact without a text.
+type sheet []fact
 
-func (s *sheet) head(text string) { s.lines = append(s.lines, laidOut{roleTitle, text}) }
+func (s *sheet) head(text string) { *s = append(*s, fact{roleTitle, text, ""}) }
 
-// fact adds a fact; a long one goes on below.
-func (s *sheet) fact(r role, name, text string) {
-	for i, l := range wrap(text, s.w-sheetWidth-2) {
-		if i > 0 {
-			name = ""
+func (s *sheet) fact(r role, name, text string) { *s = append(*s, fact{r, name, text}) }
+
+// agentLines are the sheet of the agent on lines of w cells; a long fact goes on
+// below.
+func (p *painter) agentLines(w int) (out []laidOut) {
+	for _, f := range p.agentSheet() {
+		if f.text == "" {
+			out = append(out, laidOut{f.role, f.name})
+			continue
 		}
-		s.lines = append(s.lines, laidOut{r, fmt.Sprintf("  %-*s%s", sheetWidth, name, l)})
+		for i, l := range wrap(f.text, w-sheetWidth-2) {
+			if i > 0 {
+				f.name = ""
+			}
+			out = append(out, laidOut{f.role, fmt.Sprintf("  %-*s%s", sheetWidth, f.name, l)})
+		}
 	}
+	return out
 }
 
-func (p *painter) agentLines(w int) []laidOut {
-	out := sheet{w: w}
+// agentSheet is what there is to say of the agent.
+func (p *painter) agentSheet() (out sheet) {
 	a, api, c := p.s.Snap.Agent, p.s.Snap.API, p.s.care
 	out.head("Process")
 	up := ""
@@ -112,6 +120,9 @@ func (p *painter) agentLines(w int) []laidOut {
 	}
 	out.head("API")
 	r, text := p.apiState()
+	if p.reads { // without its glyph
+		_, text, _ = strings.Cut(text, " ")
+	}
 	out.fact(r, "server", view.OrDash(api.Server)+", "+text)
 	if api.Error != "" {
 		out.fact(roleBad, "error", api.Error)
@@ -131,14 +142,14 @@ func (p *painter) agentLines(w int) []laidOut {
 	}
 	if c.fault != "" {
 		out.fact(roleBad, "the rest", "cannot be read: "+c.fault)
-		return out.lines
+		return out
 	}
 	if c.At.IsZero() {
 		out.fact(roleDim, "the rest", "is looked up"+p.g.more)
-		return out.lines
+		return out
 	}
 	p.houseLines(&out)
-	return out.lines
+	return out
 }
 
 // namespaces says which are watched.
@@ -197,7 +208,7 @@ func (p *painter) houseLines(out *sheet) {
 		}
 		out.fact(r, t.Provider, text)
 	}
-	out.lines = append(out.lines, laidOut{roleDim, "as of " + ago(now, c.At)})
+	*out = append(*out, fact{roleDim, "as of " + ago(now, c.At), ""})
 }
 
 // scarce is when the room on the disk is told as a problem, in bytes: less is

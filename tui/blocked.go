@@ -55,6 +55,9 @@ const lookEvery = time.Second
 // to wait, to look at a copy, or to go. A holder that answers after all ends it at
 // once. Ctx ends it as the person does.
 func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
+	if o.Accessible {
+		return runBlockedLinear(ctx, d, o)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &blockedModel{ctx: ctx, door: d, blocked: blocked{holder: d.Holder.clean(), works: d.Works, canCopy: d.Copy != nil, now: time.Now()}, caps: capsOf(o)}

@@ -207,7 +207,7 @@ func askSuspend(aims []aim) question {
 	}
 	return question{
 		title:   fmt.Sprintf("Suspend %s on this agent for %s?", what, view.Age(SuspendFor)),
-		lines:   []string{"Until then, or until s is pressed again, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run."},
+		lines:   []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run."},
 		choices: yes("Yes, suspend", "suspension of "+what+" asked for", aims),
 	}
 }

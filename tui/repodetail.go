@@ -60,17 +60,29 @@ const spacious = 26
 // factWidth is the room for the name of a fact, in cells.
 const factWidth = 11
 
+// fact is one thing that is said under a name.
+type fact struct {
+	role       role
+	name, text string
+}
+
 // repoFacts tells how a repository does, a fact on a line; long ones go on below.
 // Where it is tight those that belong together share one.
 func (p *painter) repoFacts(r view.Repo, live bool, w int, tight bool) (out []laidOut) {
-	fact := func(ro role, name, text string) {
-		for i, l := range wrap(text, w-factWidth) {
+	for _, f := range p.factsOf(r, live, tight) {
+		for i, l := range wrap(f.text, w-factWidth) {
 			if i > 0 {
-				name = ""
+				f.name = ""
 			}
-			out = append(out, laidOut{ro, fmt.Sprintf("%-*s%s", factWidth, name, l)})
+			out = append(out, laidOut{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
 		}
 	}
+	return out
+}
+
+// factsOf are what there is to say of a repository.
+func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
+	fact := func(ro role, name, text string) { out = append(out, fact{ro, name, text}) }
 	if !live {
 		fact(roleBad, "gone", "it is no longer there; this is what was seen last")
 	}
@@ -99,9 +111,13 @@ func (p *painter) repoFacts(r view.Repo, live bool, w int, tight bool) (out []la
 	}
 	fact(stateRole(r.SyncState), "sync", sync)
 	if r.Suspended {
-		until := "until it is resumed: s"
+		by := "s resumes"
+		if p.reads {
+			by = "resume " + r.Name + " ends that"
+		}
+		until := "until it is resumed; " + by
 		if !r.Next.IsZero() {
-			until = fmt.Sprintf("until %s, for %s more; s resumes", clockTime(r.Next, p.s.Now), view.Age(r.Next.Sub(p.s.Now)))
+			until = fmt.Sprintf("until %s, for %s more; %s", clockTime(r.Next, p.s.Now), view.Age(r.Next.Sub(p.s.Now)), by)
 		}
 		fact(roleWarn, "suspended", "on this agent "+until)
 	}

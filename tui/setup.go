@@ -35,6 +35,9 @@ type SetUp struct {
 // RunSetUp asks three questions, tries what was answered, and writes it when the
 // person says so. It returns whether it was written. Ctx ends it as the person does.
 func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
+	if o.Accessible {
+		return runSetUpLinear(ctx, u, o)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: view.Clean(u.File)}, caps: capsOf(o)}

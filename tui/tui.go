@@ -66,6 +66,30 @@ type Options struct {
 	SetUp bool
 	// ReadOnly has the dashboard ask for nothing but pictures.
 	ReadOnly bool
+
+	// Accessible has it say in sentences what changes and answer typed lines, for who
+	// has it read out: no escape sequence, and nothing that moves. In may then be a
+	// pipe; its end quits.
+	Accessible bool
+	// Text is where the sentences go; nil = Out.
+	Text io.Writer
+	// Interrupts hands Ctrl-C on while an accessible dashboard asks what it means. GiveBack
+	// ends that. nil = nobody does.
+	Interrupts func() (got <-chan struct{}, giveBack func())
+}
+
+func (o Options) text() io.Writer {
+	if o.Text == nil {
+		return o.Out
+	}
+	return o.Text
+}
+
+func (o Options) interrupts() (got <-chan struct{}, giveBack func()) {
+	if o.Interrupts == nil {
+		return nil, func() {}
+	}
+	return o.Interrupts()
 }
 
 // capsOf reads from the environment what the terminal can show.
@@ -95,6 +119,9 @@ const (
 // terminal as it was, with one line about what was going on. ErrSetUp says that the
 // person wants to be asked for the settings.
 func Run(ctx context.Context, src Source, o Options) error {
+	if o.Accessible {
+		return runLinear(ctx, src, o)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	gap := localGap
@@ -269,7 +296,7 @@ func (m *model) follow(out Outcome) tea.Cmd {
 		todo = append(todo, tea.Quit)
 	}
 	if acts := out.Actions; len(acts) > 0 {
-		todo = append(todo, func() tea.Msg { return actedMsg{m.act(acts)} })
+		todo = append(todo, func() tea.Msg { return actedMsg{sendAll(m.ctx, m.src, acts)} })
 	}
 	if out.Refresh {
 		m.retry = retryMin
@@ -281,12 +308,12 @@ func (m *model) follow(out Outcome) tea.Cmd {
 	return tea.Batch(todo...)
 }
 
-// act sends requests, each once. That one fails does not keep the others.
-func (m *model) act(acts []Action) error {
+// sendAll sends requests, each once. That one fails does not keep the others.
+func sendAll(ctx context.Context, src Source, acts []Action) error {
 	var failed []error
 	for _, act := range acts {
-		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
-		err := m.src.Act(ctx, act)
+		ctx, cancel := context.WithTimeout(ctx, actTimeout)
+		err := src.Act(ctx, act)
 		cancel()
 		if err != nil {
 			failed = append(failed, err)

@@ -183,7 +183,7 @@ func (r *run) withDashboard(ctx context.Context, store *state.Store, path string
 			err := tui.Run(ctx, inProcess(a), o)
 			// The screen is gone and the claims are being given back. Who
 			// presses Ctrl-C now has asked twice.
-			r.impatient()
+			r.signals.stop()
 			return err
 		},
 	)
@@ -316,7 +316,8 @@ func (r *run) gitRules() ([]auth.Rule, error) {
 }
 
 func (r *run) tuiOptions() tui.Options {
-	return tui.Options{ReadOnly: r.g.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Theme: r.g.Theme, Mouse: r.g.Mouse, Frames: r.g.FPS, Env: r.world.Env}
+	return tui.Options{ReadOnly: r.g.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Theme: r.g.Theme, Mouse: r.g.Mouse, Frames: r.g.FPS, Env: r.world.Env,
+		Accessible: r.g.Accessible, Text: r.world.Out, Interrupts: r.signals.interrupts}
 }
 
 func (r *run) stateText() string {

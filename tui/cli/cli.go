@@ -63,9 +63,8 @@ type run struct {
 	config *configFile
 	world  World
 	log    *slog.Logger
-	// impatient gives the signals their own effect back: the next Ctrl-C ends
-	// the process at once.
-	impatient func()
+	// signals are those that end this call.
+	signals *signals
 	// asks has the dashboard ask for the settings instead of showing anything.
 	asks bool
 }
@@ -88,13 +87,13 @@ func Main(args []string, world World) int {
 
 // once is Main without set-up. The error is one of those that have it called again.
 func once(args []string, world World, asks bool) (int, error) {
-	ctx, stop := untilSignal(context.Background())
-	defer stop()
+	ctx, signals := untilSignal(context.Background())
+	defer signals.stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &stdout{w: world.Out, end: cancel}
 	world.Out = out
-	err := execute(ctx, helpWords(args), world, stop, asks)
+	err := execute(ctx, helpWords(args), world, signals, asks)
 	if lost := out.failure(); lost != nil {
 		err = lost
 	}
@@ -114,7 +113,7 @@ type exitNow int
 
 func (e exitNow) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-func execute(ctx context.Context, args []string, world World, impatient func(), asks bool) (err error) {
+func execute(ctx context.Context, args []string, world World, signals *signals, asks bool) (err error) {
 	// Kong has no other way out of --help than its exit function.
 	defer func() {
 		switch r := recover().(type) {
@@ -146,7 +145,10 @@ func execute(ctx context.Context, args []string, world World, impatient func(), 
 	if err := c.mayRun(call.Selected()); err != nil {
 		return err
 	}
-	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), impatient: impatient, asks: asks}
+	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), signals: signals, asks: asks}
+	if out, ok := world.Out.(*stdout); ok {
+		out.labels = c.Accessible
+	}
 	api.RegisterSecret([]byte(c.Token))
 	r.noteGrafana(call)
 	if c.Timeout > 0 {
@@ -297,9 +299,9 @@ func isTerminal(w any) bool {
 }
 
 // onScreen says that a dashboard can be shown: both ends are a terminal, and it
-// is one that can move its cursor.
+// is one that can move its cursor. One that is read out needs neither.
 func (r *run) onScreen() bool {
-	return isTerminal(r.world.Out) && isTerminal(r.world.In) && r.world.Env("TERM") != "dumb"
+	return r.g.Accessible || isTerminal(r.world.Out) && isTerminal(r.world.In) && r.world.Env("TERM") != "dumb"
 }
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a

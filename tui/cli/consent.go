@@ -45,7 +45,11 @@ func (r *run) confirm(ctx context.Context, consequence, call string) error {
 	if r.g.Yes || !isTerminal(r.world.In) || !isTerminal(r.world.Err) {
 		return nil
 	}
-	fmt.Fprintf(r.world.Err, "%s Go on? [y/N] ", view.Clean(consequence))
+	if r.g.Accessible {
+		fmt.Fprintf(r.world.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", view.Clean(consequence))
+	} else {
+		fmt.Fprintf(r.world.Err, "%s Go on? [y/N] ", view.Clean(consequence))
+	}
 	answer := make(chan string, 1)
 	// Nothing can end a read of a terminal: after Ctrl-C it ends with the process.
 	go func() { answer <- firstLine(r.world.In) }()
@@ -54,7 +58,7 @@ func (r *run) confirm(ctx context.Context, consequence, call string) error {
 		fmt.Fprintln(r.world.Err)
 		return context.Cause(ctx)
 	case text := <-answer:
-		if text == "y" || text == "yes" {
+		if text == "y" || text == "yes" || r.g.Accessible && text == "1" {
 			return nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,6 +92,12 @@ func (d *diagnosis) write(w io.Writer) {
 		if c.Next != "" {
 			lines = append(lines, []string{"", "", "try: " + c.Next})
 		}
+	}
+	if labelled(w) {
+		for _, l := range lines {
+			fmt.Fprintln(w, maskText(view.Clean(strings.TrimLeft(l[1]+": "+l[0]+", "+l[2], ":, "))))
+		}
+		return
 	}
 	io.WriteString(w, align(lines))
 }

@@ -45,6 +45,8 @@ type Globals struct {
 	LogFormat string        `name:"log-format" help:"Log format: text or json. Default: text on a terminal, else json." enum:",text,json" default:"" group:"Output"`
 	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0s" group:"Output"`
 
+	Accessible bool `help:"For screen readers: the dashboard says in sentences what changes and answers typed lines, also on a pipe; tables are lists of names and values. Nothing moves, and there is no escape sequence." group:"Output"`
+
 	AgentFlags `group:"Agent"`
 
 	// notes is where printing says what it noticed; nil with --quiet.

@@ -152,7 +152,31 @@ func (t table) write(w io.Writer, wide, headers bool) error {
 			lines[i] = append([]string{first}, lines[i]...)
 		}
 	}
+	if labelled(w) {
+		return t.read(w, columns, lines[len(lines)-len(t.rows):])
+	}
 	_, err := io.WriteString(w, align(lines))
+	return err
+}
+
+// read writes a table as it is read out: the name of the column before each value, a
+// blank line between two rows. What a row does not have is left out.
+func (t table) read(w io.Writer, columns []string, rows [][]string) error {
+	var b strings.Builder
+	for i, row := range rows {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		if len(row) > len(columns) {
+			columns = append([]string{"NAMESPACE"}, columns...)
+		}
+		for j, text := range row {
+			if text = maskText(view.Clean(text)); text != "" && text != "-" {
+				fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(columns[j]), text)
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 
@@ -191,7 +215,22 @@ type fields struct{ lines [][]string }
 
 func (f *fields) add(key, value string) { f.lines = append(f.lines, []string{key, value}) }
 
-func (f *fields) write(w io.Writer) { io.WriteString(w, align(f.lines)) }
+func (f *fields) write(w io.Writer) {
+	if !labelled(w) {
+		io.WriteString(w, align(f.lines))
+		return
+	}
+	for _, line := range f.lines {
+		key := line[0]
+		if key == "!" {
+			key = "problem"
+		}
+		if key != "" {
+			key += ": "
+		}
+		fmt.Fprintln(w, key+maskText(view.Clean(line[1])))
+	}
+}
 
 // since is the age of t, "-" when t is not known.
 func since(now, t time.Time) string {

@@ -51,7 +51,7 @@ type barMark struct {
 // newBar returns the bar that mode asks for.
 func (r *run) newBar(mode string) *bar {
 	onTerminal := isTerminal(r.world.Err) && r.world.Env("TERM") != "dumb"
-	if r.g.Quiet || mode != "bar" && (mode != "auto" || !onTerminal || r.world.Env("CI") != "") {
+	if r.g.Quiet || r.g.Accessible || mode != "bar" && (mode != "auto" || !onTerminal || r.world.Env("CI") != "") {
 		return &bar{}
 	}
 	width := func() int {

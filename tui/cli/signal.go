@@ -5,42 +5,71 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
+// signals are those that end a command.
+type signals struct {
+	got    chan os.Signal
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when nobody waits for signals any more
+	asked  chan struct{} // holds one: Ctrl-C while somebody asks what it means
+	asks   atomic.Bool   // somebody does
+}
+
 // untilSignal returns a context that ends with the first SIGINT, SIGTERM or
-// SIGHUP, and a function that gives the signals back their own effect. A second
-// signal has it already: who asks twice does not want to wait.
+// SIGHUP, and these signals.
 //
 // SIGHUP counts because a dashboard whose terminal hangs up has to restore and
 // release what it holds; where it is ignored, as under nohup, it stays so.
 // SIGPIPE is ignored: a reader that goes away is seen as an error of the write,
 // so that whoever writes still cleans up.
-func untilSignal(parent context.Context) (context.Context, func()) {
+func untilSignal(parent context.Context) (context.Context, *signals) {
 	signal.Ignore(syscall.SIGPIPE)
 	wanted := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		wanted = append(wanted, syscall.SIGHUP)
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	got := make(chan os.Signal, 1)
-	signal.Notify(got, wanted...)
-	done := make(chan struct{})
+	s := &signals{got: make(chan os.Signal, 1), cancel: cancel, done: make(chan struct{}), asked: make(chan struct{}, 1)}
+	signal.Notify(s.got, wanted...)
 	go func() {
-		defer close(done)
-		select {
-		case s := <-got:
-			signal.Stop(got)
-			cancel(signalled{s})
-		case <-ctx.Done():
+		defer close(s.done)
+		for {
+			select {
+			case got := <-s.got:
+				if got == os.Interrupt && s.asks.Load() {
+					select {
+					case s.asked <- struct{}{}:
+					default: // one is not looked at yet
+					}
+					continue
+				}
+				signal.Stop(s.got)
+				cancel(signalled{got})
+			case <-ctx.Done():
+			}
+			return
 		}
 	}()
-	return ctx, func() {
-		signal.Stop(got)
-		cancel(nil)
-		<-done
-	}
+	return ctx, s
+}
+
+// stop gives the signals back their own effect, as the first one does: a second one
+// ends the process at once, because who asks twice does not want to wait.
+func (s *signals) stop() {
+	signal.Stop(s.got)
+	s.cancel(nil)
+	<-s.done
+}
+
+// interrupts hands Ctrl-C on to somebody who asks what it means, until it is given
+// back. It does not end the context meanwhile.
+func (s *signals) interrupts() (got <-chan struct{}, giveBack func()) {
+	s.asks.Store(true)
+	return s.asked, func() { s.asks.Store(false) }
 }
 
 // signalled is the cause of a context that a signal has ended.

@@ -19,6 +19,8 @@ const exitPipe = 128 + int(syscall.SIGPIPE)
 type stdout struct {
 	w   io.Writer
 	end context.CancelCauseFunc
+	// labels says that it is read out: tables are lists of names and values.
+	labels bool
 
 	mu  sync.Mutex // guards err
 	err error
@@ -36,6 +38,12 @@ func (s *stdout) Write(p []byte) (int, error) {
 		s.end(unread{err})
 	}
 	return n, err
+}
+
+// labelled says that what is written to w is read out.
+func labelled(w io.Writer) bool {
+	out, ok := w.(*stdout)
+	return ok && out.labels
 }
 
 // outFile is the file behind an output, if it is one.

@@ -34,7 +34,7 @@ func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
 		if err := os.WriteFile(s.env["LIMPET_STATE"]+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := execute(ctx, []string{"--daemon"}, s.world("", &out, &errs), func() {}, false)
+		err := execute(ctx, []string{"--daemon"}, s.world("", &out, &errs), nil, false)
 		if code := report(&errs, "table", err); code != c.code {
 			t.Errorf("%s: exit %d, want %d\n%s", c.name, code, c.code, errs.String())
 		}
@@ -95,7 +95,7 @@ func TestSignalWhileItStarts(t *testing.T) {
 					started = f.left > 0
 					f.end(signalled{syscall.SIGTERM})
 				}}
-				err := execute(f, tt.args, World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}, func() {}, false)
+				err := execute(f, tt.args, World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}, nil, false)
 				if code := report(said, "table", err); code != ExitOK {
 					t.Errorf("a signal at look %d: exit code %d\n%s", look, code, said.all.String())
 				}

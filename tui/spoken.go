@@ -1,0 +1,397 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// The screens as they are read out: a name and what it is on each line, and no
+// columns.
+
+// block is an entry of a list: a numbered name, then facts.
+type block []string
+
+func (b *block) add(name, text string) {
+	if text != "" && text != "-" {
+		*b = append(*b, name+": "+text)
+	}
+}
+
+// reader is a painter whose words are read out.
+func (l linear) reader() *painter {
+	return &painter{s: l.s, g: l.s.Caps.glyphs(), caps: l.s.Caps, reads: true}
+}
+
+// firstSteps are those of a fresh limpet.
+func (l linear) firstSteps() (out []string) {
+	for _, line := range l.reader().welcomeLines() {
+		if line.text != "" {
+			out = append(out, line.text)
+		}
+	}
+	return out
+}
+
+// status says in a few lines what goes on.
+func (l linear) status() []string {
+	s, b := l.s, block{}
+	b.add("source", s.Source)
+	b.add("agent", fmt.Sprintf("host %s, process %d, claims %d of %d", view.OrDash(s.Snap.Agent.Host), s.Snap.Agent.PID, s.Snap.Agent.Claims, s.Snap.Agent.Drivers))
+	if a := s.Snap.Agent; !a.Draining.IsZero() {
+		b.add("draining", drainText(a)+", for "+spoken(s.Now.Sub(a.Draining)))
+	}
+	b.add("API", l.apiText())
+	b.add("jobs", jobsNote(s.Snap.Counts))
+	b.add("repositories", l.reposText())
+	b.add("problem", s.Snap.Problem)
+	if n := s.troubles.unread(); n > 0 {
+		b.add("errors", fmt.Sprintf("%d not looked at yet: the word errors lists them", n))
+	}
+	return b
+}
+
+func (l linear) apiText() string {
+	s, api := l.s, l.s.Snap.API
+	text := view.OrDash(api.Server) + ", "
+	switch {
+	case s.Gone != "":
+		return text + "not known: the daemon does not answer, what is listed is as of " + clockTime(s.stale(), s.Now)
+	case s.Source == FromDisk:
+		return text + "not asked: no agent works on this file, what is listed is as of " + clockTime(s.stale(), s.Now)
+	case !api.Up:
+		return text + "down for " + spoken(s.Now.Sub(api.Since)) + ", " + view.OrDash(api.Error)
+	case !api.Synced:
+		return text + "not read yet"
+	}
+	if api.Insecure {
+		text += "certificate not checked, "
+	}
+	return text + "up"
+}
+
+func (l linear) reposText() string {
+	var failing []string
+	for _, r := range l.s.Snap.Repos {
+		if repoState(r) == "error" {
+			failing = append(failing, r.Name)
+		}
+	}
+	text := fmt.Sprint(len(l.s.Snap.Repos))
+	if len(failing) > 0 {
+		text += fmt.Sprintf(", %d failing: %s", len(failing), strings.Join(failing[:min(len(failing), 5)], ", "))
+	}
+	return text
+}
+
+// listJobs says the jobs of the picture.
+func (l linear) listJobs() (linear, reply) {
+	rows := l.s.jobs()
+	l.jobs = keysOf(rows, jobKey)
+	counts := l.s.Snap.Counts
+	head := []string{"Jobs: " + jobsNote(counts)}
+	switch problem := l.s.filterProblem(); {
+	case problem != "":
+		return l, says(problem)
+	case l.s.filter() != "":
+		head = []string{fmt.Sprintf("Jobs that match %s: %d of %d", l.s.filter(), len(rows), counts.All())}
+	}
+	if l.s.offline() {
+		head[0] += ", as of " + clockTime(l.s.stale(), l.s.Now)
+	}
+	var blocks [][]string
+	for i, j := range rows {
+		b := block{fmt.Sprintf("%d: job %s", i+1, j.Name)}
+		b.add("repository", j.Repository)
+		b.add("action", strings.TrimSpace(j.Action+" "+j.Detail))
+		b.add("state", l.stateText(j))
+		b.add("time", l.timeText(j))
+		blocks = append(blocks, b)
+	}
+	if more := counts.All() - len(l.s.Snap.Jobs); more > 0 {
+		blocks = append(blocks, []string{fmt.Sprintf("%s more jobs are not in this picture: limpet job list, in another terminal, has them.", view.Thousands(more))})
+	}
+	return l.page(head, blocks)
+}
+
+// stateText says how a job is; what is not live is unknown.
+func (l linear) stateText(j view.Job) string {
+	if l.reader().shown(j) == "unknown" {
+		return "unknown: it was " + l.s.jobSentence(j)
+	}
+	return l.s.jobSentence(j)
+}
+
+// timeText is how long a job works, or waits; of one that has ended its state says
+// that.
+func (l linear) timeText(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero() || l.s.offline():
+		return ""
+	case !j.Started.IsZero():
+		return spoken(l.s.Now.Sub(j.Started))
+	case !j.Created.IsZero():
+		return spoken(l.s.Now.Sub(j.Created))
+	}
+	return ""
+}
+
+// listRepos says the repositories.
+func (l linear) listRepos() (linear, reply) {
+	rows := l.s.repos()
+	l.repos = keysOf(rows, repoKey)
+	head := []string{"Repositories: " + l.reposText()}
+	switch problem := l.s.filterProblem(); {
+	case problem != "":
+		return l, says(problem)
+	case l.s.filter() != "":
+		head = []string{fmt.Sprintf("Repositories that match %s: %d of %d", l.s.filter(), len(rows), len(l.s.Snap.Repos))}
+	}
+	if l.s.offline() {
+		head[0] += ", as of " + clockTime(l.s.stale(), l.s.Now)
+	}
+	p := l.reader()
+	var blocks [][]string
+	for i, r := range rows {
+		b := block{fmt.Sprintf("%d: repository %s", i+1, r.Name)}
+		b.add("health", health(r))
+		b.add("sync", p.syncText(r))
+		b.add("next pull", p.nextText(r))
+		if r.Suspended {
+			b.add("suspended", "on this agent")
+		}
+		blocks = append(blocks, b)
+	}
+	return l.page(head, blocks)
+}
+
+// jobFacts say a job whole.
+func (l linear) jobFacts() []string {
+	j, live := l.s.job()
+	b := block{"job " + j.Name}
+	b.add("repository", j.Repository)
+	b.add("action", strings.TrimSpace(j.Action+" "+j.Detail))
+	if !live && j.Finished.IsZero() {
+		b.add("state", "unknown: the job is gone from the queue")
+	} else {
+		b.add("state", l.stateText(j))
+	}
+	b.add("message", j.Message)
+	b.add("time", l.timeText(j))
+	if left := remaining(j, l.s.Now); left > 0 && live && !l.s.offline() {
+		b.add("left", "about "+spoken(left))
+	}
+	if j.Owner == "this" && live && j.Finished.IsZero() && !l.s.offline() && !j.LeaseUntil.IsZero() {
+		b.add("lease", "held by this agent, expires in "+spoken(j.LeaseUntil.Sub(l.s.Now)))
+	}
+	if j.Attempt > 0 {
+		b.add("attempt", fmt.Sprintf("%d of %d", j.Attempt, max(j.MaxAttempt, j.Attempt)))
+	}
+	b.add("priority", j.Priority)
+	b.add("branch", j.Branch)
+	b.add("commit", view.ShortRef(j.RefTo))
+	b.add("commit before", view.ShortRef(j.RefFrom))
+	if !j.Started.IsZero() {
+		b.add("started", clockTime(j.Started, l.s.Now))
+	}
+	if !j.Finished.IsZero() {
+		b.add("finished", clockTime(j.Finished, l.s.Now))
+	}
+	b.add("uid", j.UID)
+	for _, k := range j.Summary {
+		b.add(k.Kind, fmt.Sprintf("%d created, %d updated, %d deleted, %d as before, %d warnings, %d errors", k.Create, k.Update, k.Delete, k.Noop, k.Warn, k.Error))
+	}
+	for _, e := range j.Errors {
+		b.add("error", e)
+	}
+	for _, e := range j.Warnings {
+		b.add("warning", e)
+	}
+	from := max(len(j.Log)-pageBlocks, 0)
+	if from > 0 {
+		b = append(b, fmt.Sprintf("log, the last %d of %d lines:", len(j.Log)-from, len(j.Log)))
+	}
+	for _, e := range j.Log[from:] {
+		b = append(b, stamped(e.At, strings.TrimPrefix(e.Level+", ", "info, ")+e.Text))
+	}
+	if noChanges(l.s) == "" {
+		b = append(b, "The word changes lists the files that it has changed.")
+	}
+	return b
+}
+
+// repoFacts say a repository whole.
+func (l linear) repoFacts() []string {
+	r, live := l.s.repo()
+	b := block{"repository " + r.Name}
+	b.add("title", r.Title)
+	b.add("type", r.Type)
+	for _, f := range l.reader().factsOf(r, live, false) {
+		b.add(f.name, f.text)
+	}
+	for _, c := range r.Conditions {
+		b.add(c.Type, strings.TrimSuffix(strings.Join([]string{c.Status, c.Reason, c.Message}, ", "), ", "))
+	}
+	for _, j := range l.s.Snap.Jobs {
+		if j.Namespace == r.Namespace && j.Repository == r.Name {
+			b.add("job "+j.Name, l.stateText(j))
+		}
+	}
+	return b
+}
+
+// agentFacts say the agent whole.
+func (l linear) agentFacts() []string {
+	b := block{}
+	for _, f := range l.reader().agentSheet() {
+		switch {
+		case f.text == "":
+			b = append(b, f.name)
+		case f.name == "":
+			b = append(b, f.text)
+		default:
+			b.add(f.name, f.text)
+		}
+	}
+	return b
+}
+
+// errors say what went wrong, the newest first, each with what to do next.
+func (l linear) errors() []string {
+	list := slices.Clone(l.s.troubles.list)
+	slices.Reverse(list)
+	out := []string{"Errors: " + fmt.Sprint(len(list))}
+	for i, e := range list[:min(len(list), 2*pageBlocks)] {
+		out = append(out, fmt.Sprintf("%d: %s %s. Next: %s", i+1, clockTime(e.at, l.s.Now), e.body(), e.next()))
+	}
+	if rest := len(list) - 2*pageBlocks; rest > 0 {
+		out = append(out, fmt.Sprintf("%d older ones are not said.", rest))
+	}
+	return out
+}
+
+// listPast says what of the history was not said yet.
+func (l linear) listPast() (linear, reply) {
+	p := l.s.past
+	problem := l.s.pastProblem()
+	switch {
+	case problem != "":
+		return l, says(problem)
+	case p.fault != "":
+		return l, says("The history cannot be read: " + p.fault)
+	case !p.known:
+		return l, says("The history cannot be read now: " + view.OrDash(l.s.Gone))
+	case len(p.items) == 0 && l.s.filter() != "":
+		return l, says(fmt.Sprintf("None of %s matches %s.", view.Plural(p.all, "job"), l.s.filter()))
+	case len(p.items) == 0:
+		return l, says("No job has ended here yet.")
+	}
+	var head []string
+	if l.past == 0 {
+		l.jobs = nil
+		head = []string{"History, newest first: " + l.reader().pastNote()}
+	}
+	var blocks [][]string
+	for _, item := range p.items[min(l.past, len(p.items)):] {
+		r := item.row
+		if item.fold > 0 {
+			blocks = append(blocks, []string{fmt.Sprintf("%d more like these, back to %s", item.fold, clockTime(item.till, l.s.Now))})
+			continue
+		}
+		l.jobs = append(slices.Clip(l.jobs), r.UID)
+		b := block{fmt.Sprintf("%d: job %s", len(l.jobs), r.Name)}
+		b.add("finished", clockTime(r.Finished, l.s.Now))
+		b.add("repository", r.Repository)
+		b.add("action", r.Action)
+		state := r.State
+		if !r.Started.IsZero() {
+			state += " after " + spoken(r.Finished.Sub(r.Started))
+		}
+		b.add("state", state)
+		b.add("commit", view.ShortRef(r.RefTo))
+		b.add("message", r.Message)
+		blocks = append(blocks, b)
+	}
+	l.past = len(p.items)
+	return l.page(head, blocks)
+}
+
+// listChanges says which files a job has changed in Git.
+func (l linear) listChanges() (linear, reply) {
+	rows := l.s.changed()
+	if why := l.reader().noChanges(l.s.changes.list, rows); why != nil {
+		return l, says(why[0])
+	}
+	j, _ := l.s.job()
+	head := []string{fmt.Sprintf("Files that %s has changed: %d", j.Name, max(l.s.changes.list.All, len(rows)))}
+	var blocks [][]string
+	for i, f := range rows {
+		text := fmt.Sprintf("%d: %s %s", i+1, f.Type, f.Path)
+		if f.From != "" {
+			text += ", before " + f.From
+		}
+		blocks = append(blocks, []string{text})
+	}
+	return l.page(append(head, "diff and a number says what is different."), blocks)
+}
+
+// listDiff says how a file has changed, line by line.
+func (l linear) listDiff() (linear, reply) {
+	c, ok := l.s.diffShown()
+	switch {
+	case !ok || !c.known && c.fault == "":
+		return l, says("It cannot be told now what is different.")
+	case c.fault != "":
+		return l, says("It cannot be told what is different: " + c.fault)
+	case c.Text == nil:
+		return l, says("There is no text to compare.")
+	}
+	head := []string{fmt.Sprintf("%s: %d lines new, %d gone", l.s.changes.path, c.Text.Added, c.Text.Deleted)}
+	if c.Text.Form != "" {
+		head = append(head, c.Text.Form)
+	}
+	var blocks [][]string
+	for _, line := range c.Text.Lines {
+		name := map[string]string{"+": "new: ", "-": "gone: ", "@": "at: "}[line.Op]
+		blocks = append(blocks, []string{strings.TrimRight(name+strings.TrimSpace(line.Text), " ")})
+	}
+	if c.Text.More > 0 {
+		blocks = append(blocks, []string{fmt.Sprintf("%s more lines are not here.", view.Thousands(c.Text.More))})
+	}
+	return l.page(head, blocks)
+}
+
+// openChanges says what the job that was said last has changed; with a name another
+// one.
+func (l linear) openChanges(name string) (linear, reply) {
+	if name != "" {
+		return l.chooseJob(name, l.jobsCalled(name), func(l linear, j view.Job) (linear, reply) {
+			l.s = l.s.visit(screenDetail).takeJob(j, len(l.s.jobsAt(j.UID)) == 0)
+			return l.openChanges("")
+		})
+	}
+	if !slices.Contains([]screen{screenDetail, screenChanges, screenDiff}, l.s.screen) {
+		return l, says("Say which: changes NAME, or job NAME first.")
+	}
+	if why := noChanges(l.s); why != "" {
+		return l, says(why + ".")
+	}
+	return l.visit(l.s.openChanges())
+}
+
+// openDiff says what is different in a file of the list, by its number or its path.
+func (l linear) openDiff(name string) (linear, reply) {
+	rows := l.s.changed()
+	at := slices.IndexFunc(rows, func(f view.FileChange) bool { return f.Path == name })
+	var n int
+	if _, err := fmt.Sscanf(name, "%d", &n); at < 0 && err == nil && n >= 1 && n <= len(rows) {
+		at = n - 1
+	}
+	if at < 0 || !slices.Contains([]screen{screenChanges, screenDiff}, l.s.screen) {
+		return l, says("Say which: changes lists the files, diff and a number says one of them.")
+	}
+	l.s.changes.cursor = rows[at].Path
+	return l.visit(l.s.openDiff())
+}
