@@ -223,6 +223,9 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 // them before anything is opened or written.
 func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (agent.Config, error) {
 	g := r.g
+	if err := g.bounds(); err != nil {
+		return agent.Config{}, err
+	}
 	apiCfg, err := r.apiConfig()
 	if err != nil {
 		return agent.Config{}, err

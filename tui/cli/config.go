@@ -89,7 +89,7 @@ func readConfig(explicit string, env func(string) string) (*configFile, error) {
 			continue
 		}
 		if err != nil {
-			return nil, usage("", "read config file: %w", err)
+			return nil, usage("limpet config path    # one that is looked for", "read config file: %w", err)
 		}
 		return parseConfig(path, data)
 	}

@@ -26,6 +26,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer socket.Close()
+			limpetBinary(t) // takes longer than a call where it has to be built
 			h.env = append(h.env, "NOTIFY_SOCKET="+path, "WATCHDOG_USEC=300000", "STATE_DIRECTORY="+filepath.Join(h.dir, "sd"))
 			h.env = without(h.env, "LIMPET_STATE")
 			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -77,6 +78,9 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	if apierrors.IsAlreadyExists(err) {
 		action, _ := spec["action"].(string)
 		return fail(ExitError, "limpet job watch "+api.JobName(repository, action), "repository %q has a job of this kind already: %w", repository, err)
+	}
+	if statusCode(err) == http.StatusFailedDependency {
+		return hinted(err, "limpet --namespace "+repo.GetNamespace()+" repo test "+repository)
 	}
 	if err != nil {
 		return err

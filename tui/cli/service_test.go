@@ -63,6 +63,58 @@ func TestUnitsAreGood(t *testing.T) {
 	}
 }
 
+// TestUnitText: each line of the units is there, with names that systemd would read
+// otherwise than they are written.
+func TestUnitText(t *testing.T) {
+	t.Parallel()
+	for name, u := range map[string]unit{
+		"host":   {binary: "/usr/local/bin/limpet", args: []string{"--sink-prefix=/srv/a b", "--config=${CREDENTIALS_DIRECTORY}/config"}, credentials: map[string]string{"token-file": "/etc/limpet/100%", "config": "/etc/limpet/config.yaml"}, writable: []string{"/srv/a b", "/srv/c"}},
+		"run-as": {binary: "/opt/limpet", runAs: "site"}, "user": {user: true, binary: "/home/ann/bin/limpet", args: []string{"--state=/home/ann/limpet.db"}, writable: []string{"/srv/c"}},
+	} {
+		golden := filepath.Join("..", "..", "testdata", "golden", "unit-"+name+".service")
+		text := u.text()
+		if *update {
+			if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil || text != string(want) {
+			t.Errorf("%s: %v\n%s", name, err, diffLines(string(want), text))
+		}
+	}
+}
+
+// TestUnitUsers: a user who exists while the service runs reads no directory of
+// credentials, which is said; named files are handed over.
+func TestUnitUsers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.env, "LIMPET_STATE")
+	for call, want := range map[string]bool{
+		"service print --credentials-dir /etc/limpet/git": true, "service print": false, "service print --kubeconfig /etc/limpet/kube": false,
+		"service print --credentials-dir /etc/limpet/git --run-as limpet": false, "service print --credentials-dir /etc/limpet/git --user": false,
+	} {
+		out, errs := s.must(t, 0, strings.Fields(call)...)
+		if told := strings.Contains(errs, "the service's own user cannot read /etc/limpet/git: name one who can with --run-as"); told != want || !want && errs != "" {
+			t.Errorf("%s: %q", call, errs)
+		}
+		if strings.Contains(call, "kube") && (!strings.Contains(out, "LoadCredential=kubeconfig:/etc/limpet/kube\n") || !strings.Contains(out, " --kubeconfig=${CREDENTIALS_DIRECTORY}/kubeconfig")) {
+			t.Errorf("the kubeconfig is not handed over:\n%s", out)
+		}
+	}
+	manager := &systemd{}
+	for place, fits := range map[string]bool{"/root/bin/limpet": false, "/home/ann/limpet": false, "/tmp/limpet": false, "/usr/local/bin/limpet": true} {
+		err := unit{binary: place}.visible(manager)
+		if hidden := err != nil && strings.Contains(err.Error(), "the service does not see"); hidden == fits {
+			t.Errorf("%s: %v", place, err)
+		}
+		if err := (unit{binary: place, user: true}).visible(manager); err != nil {
+			t.Errorf("%s of a user: %v", place, err)
+		}
+	}
+}
+
 // TestUnitSays what the unit must say.
 func TestUnitSays(t *testing.T) {
 	t.Parallel()
@@ -195,6 +247,9 @@ func TestServiceInstall(t *testing.T) {
 		if out, _ := s.must(t, 0, "service", "uninstall", "--unit-dir", dir); !strings.Contains(out, want) || exists(path) {
 			t.Errorf("%s", out)
 		}
+	}
+	if out, _ := s.must(t, 0, "service", "uninstall", "--unit-dir", dir, "-o", "json"); !strings.Contains(out, `"changed": false`) {
+		t.Errorf("nothing is there to be removed: %s", out)
 	}
 	if err := os.WriteFile(path, []byte("[Service]\nExecStart=/bin/mine\n"), 0o600); err != nil {
 		t.Fatal(err)

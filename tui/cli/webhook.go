@@ -2,7 +2,6 @@ package cli
 
 import (
 	"crypto/tls"
-	"net"
 	"net/netip"
 
 	agent "limpet/sync"
@@ -17,7 +16,7 @@ func (r *run) webhooks() (agent.Webhooks, error) {
 		return w, nil
 	}
 	const next = "limpet --daemon --webhook-listen 127.0.0.1:9441"
-	if _, _, err := net.SplitHostPort(w.Listen); err != nil {
+	if err := listenAddress(w.Listen); err != nil {
 		return w, usage(next, "--webhook-listen: %w", err)
 	}
 	for _, text := range g.WebhookTrustedProxy {
