@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	agent "limpet/sync"
 )
@@ -100,6 +102,50 @@ func TestDoctorLeavesALivingSocket(t *testing.T) {
 	}
 	if done := mendSocket(file); done != nil {
 		t.Errorf("a file that is no socket: %+v", done)
+	}
+}
+
+// TestDoctorLeavesWhatIsMeant: a directory that is everybody's on purpose, and the
+// copies that Kubernetes keeps below "..data" and shows by links.
+func TestDoctorLeavesWhatIsMeant(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	shared, hidden := filepath.Join(dir, "tmp"), filepath.Join(dir, "default.boards", "..2026")
+	if err := os.MkdirAll(filepath.Dir(hidden), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(hidden, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(shared, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{shared: 0o777 | os.ModeSticky, hidden: 0o644} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done := append(mendRights([]place{{shared, 0o022}}), mendCredentials(t.Context(), dir)...); done != nil {
+		t.Errorf("%+v", done)
+	}
+}
+
+// TestWritesAreBounded: in time, by the caller, and to none where nothing may be written.
+func TestWritesAreBounded(t *testing.T) {
+	t.Parallel()
+	if took, err := timeWrites(t.Context(), t.TempDir(), 100, 1); err != nil || len(took) != 1 {
+		t.Errorf("a nanosecond is enough for %d writes, %v", len(took), err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if took, err := timeWrites(ended, t.TempDir(), 100, time.Minute); err != nil || len(took) != 0 {
+		t.Errorf("%d writes after the end, %v", len(took), err)
+	}
+	s := newSite(t)
+	s.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/x.git", "--disabled")
+	_, out, _ := s.call("doctor", "--read-only", "-o", "json")
+	if !strings.Contains(out, "nothing is written here") {
+		t.Errorf("with --read-only it writes: %s", out)
 	}
 }
 

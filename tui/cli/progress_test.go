@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -74,6 +77,46 @@ func TestWhoGetsABar(t *testing.T) {
 	}
 }
 
+// TestWhoGetsABarOnATerminal: who can see it; neither a terminal that can only print
+// nor a run of CI.
+func TestWhoGetsABarOnATerminal(t *testing.T) {
+	t.Parallel()
+	p, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	defer tty.Close()
+	for _, tt := range []struct {
+		mode, term, ci string
+		want           bool
+	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"bar", "dumb", "true", true}} {
+		s := newSite(t)
+		s.env["TERM"], s.env["CI"] = tt.term, tt.ci
+		r := &run{g: &Globals{}, world: s.world("", io.Discard, tty)}
+		b := r.newBar(tt.mode)
+		due, stop := b.ticks()
+		if (b.w != nil) != tt.want || (due != nil) != tt.want {
+			t.Errorf("%+v: bar %v, ticks %v", tt, b.w != nil, due != nil)
+		}
+		stop()
+	}
+}
+
+// TestBarWithOddFigures: a rate is told when it is known, and nothing is more than all.
+func TestBarWithOddFigures(t *testing.T) {
+	t.Parallel()
+	b := &bar{width: func() int { return 80 }}
+	start := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	b.text(atWork(0), "x", start)
+	if got := b.text(atWork(200), "x", start.Add(500*time.Millisecond)); strings.Contains(got, "/s") || strings.Contains(got, "eta") {
+		t.Errorf("a rate after half a second: %s", got)
+	}
+	if got := b.text(atWork(300), "x", start.Add(10*time.Second)); !strings.Contains(got, "#  100 %  288/288") {
+		t.Errorf("more than all: %s", got)
+	}
+}
+
 func TestFreshLines(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
@@ -109,6 +152,17 @@ func TestLogOfARecord(t *testing.T) {
 		"2026-11-20T11:00:00Z warn  odd\n2026-11-20T11:00:00Z error bad\n2026-11-20T11:00:00Z error said so\n"
 	if out != want {
 		t.Errorf("got\n%swant\n%s", out, want)
+	}
+	rec = full("u2", "default", "boards", "error", time.Hour)
+	rec.Message = "https://ann:hunter22@git.example.com said \x1b[2Jno"
+	s.record(t, rec)
+	if out, _ := s.must(t, 0, "job", "logs", "u2"); strings.Contains(out, "hunter22") || strings.Contains(out, "\x1b") || !strings.Contains(out, "git.example.com said") {
+		t.Errorf("a password, or what moves the cursor: %q", out)
+	}
+	for _, form := range []string{"json", "jsonl", "yaml"} {
+		if out, _ := s.must(t, 0, "job", "logs", "u2", "-o", form); strings.Contains(out, "hunter22") {
+			t.Errorf("-o %s: %s", form, out)
+		}
 	}
 	if _, errs := s.must(t, ExitError, "job", "logs", "nothing"); !strings.Contains(errs, "neither live nor finished") {
 		t.Errorf("no such job: %s", errs)
