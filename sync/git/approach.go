@@ -139,6 +139,18 @@ func (f *fetch) follows(dir string) error {
 			return f.leadsNowhere(kin, after)
 		}
 	}
+	refs, err := readRefs(f.mirror.dir)
+	if err != nil { // there is no mirror yet, or none that is of use
+		return nil
+	}
+	switch back, open, err := s.revives(f.ctx, refs, f.name, f.id); {
+	case err != nil:
+		return err
+	case open:
+		return errOpen
+	case !back.IsZero():
+		return f.leadsNowhere(kinRevives, back)
+	}
 	return nil
 }
 

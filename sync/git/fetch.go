@@ -223,22 +223,29 @@ func (f *fetch) remember() error {
 	if err != nil {
 		return f.rebuild(err)
 	}
-	if !f.note(refs) {
+	news, err := f.note(f.mirror.dir, refs)
+	if err != nil {
+		return f.rebuild(err)
+	}
+	if !news {
 		return nil
 	}
 	return writeRefs(f.mirror.dir, refs)
 }
 
 // note puts what was fetched under its name. It says whether that is news.
-func (f *fetch) note(refs map[string]objectID) bool {
+func (f *fetch) note(dir string, refs map[string]objectID) (news bool, err error) {
 	if f.name == "" || refs[f.name] == f.id && refs[tagNote(f.name)] == f.tag {
-		return false
+		return false, nil
+	}
+	if err := f.withdraw(dir, refs, refs[f.name]); err != nil {
+		return false, err
 	}
 	refs[f.name] = f.id
 	if delete(refs, tagNote(f.name)); !f.tag.IsZero() {
 		refs[tagNote(f.name)] = f.tag
 	}
-	return true
+	return true, nil
 }
 
 // difference fetches what is new against the mirror.

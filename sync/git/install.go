@@ -99,7 +99,9 @@ func (f *fetch) install(dir string, old *store, got download) error {
 			delete(refs, tagNote(name))
 		}
 	}
-	f.note(refs)
+	if _, err := f.note(dir, refs); err != nil {
+		return err
+	}
 	if err := writeRefs(dir, refs); err != nil {
 		return err
 	}

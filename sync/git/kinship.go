@@ -15,6 +15,7 @@ const (
 	kinBehind                 // it is among the commits before the other
 	kinApart                  // neither
 	kinLacking                // it is not ahead; the history of the other is too short to tell more
+	kinRevives                // it is ahead, and of another that was taken back
 )
 
 // kinship tells how tip stands to other. Each commit names its parents by hash, those

@@ -64,12 +64,12 @@ func TestMirrorsNeverLeadBack(t *testing.T) {
 		return cmd.Run() == nil
 	}
 	rounds := 25
-	taken, kept, refused := 0, 0, 0
+	taken, kept, refused, stopped := 0, 0, 0, 0
 	for round := range rounds {
 		site, mirror := commits[r.IntN(len(commits))], commits[r.IntN(len(commits))]
 		p.m, p.r.Last = openMirrors(t, Options{Rest: time.Hour}), ""
 		p.one.fails(0)
-		var way []string
+		var way, back []string
 		for i := range r.IntN(3) + 1 { // what the site has seen before it came there
 			at := commits[r.IntN(len(commits))]
 			if i == 0 {
@@ -80,8 +80,14 @@ func TestMirrorsNeverLeadBack(t *testing.T) {
 		for _, at := range way {
 			gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/main", at)
 			p.pulled(mainBranch, at)
+			back = append(back, at)
+		}
+		revives := false // what was pulled and taken back; what came with it may not be here
+		for _, at := range back {
+			revives = revives || !before(at, site) && before(at, mirror)
 		}
 		if r.IntN(4) == 0 { // its directory is lost
+			revives = false
 			p.m = openMirrors(t, Options{Rest: time.Hour})
 		}
 		p.one.fails(http.StatusBadGateway)
@@ -90,7 +96,11 @@ func TestMirrorsNeverLeadBack(t *testing.T) {
 		told := fmt.Sprintf("round %d: site at %.7s, mirror at %.7s, pulled %.7s, via %q, %v", round, site, mirror, ref.Hash, ref.Via, err)
 		switch onward := before(site, mirror); {
 		case err == nil && ref.Hash == mirror && onward:
-			taken++
+			if taken++; revives {
+				t.Error(told)
+			}
+		case err == nil && ref.Hash == site && strings.Contains(ref.Via.Kept, "taken back"):
+			stopped++
 		case err == nil && ref.Hash == site && !onward && ref.Via.Kept != "":
 			kept++
 			if strings.Contains(ref.Via.Kept, "is behind: it has") && !before(mirror, site) {
@@ -105,7 +115,7 @@ func TestMirrorsNeverLeadBack(t *testing.T) {
 			t.Error(told)
 		}
 	}
-	if t.Logf("%d taken, %d kept, %d refused", taken, kept, refused); taken+kept+refused != rounds {
+	if t.Logf("%d taken, %d kept, %d refused, %d stopped", taken, kept, refused, stopped); taken+kept+refused+stopped != rounds {
 		t.Fail()
 	}
 }

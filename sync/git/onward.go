@@ -17,7 +17,8 @@ import (
 // or another ref the commit that is known here, and the one that was pulled last, have
 // to be among the commits before the one that is told. That is read from the commits
 // themselves, which name each other by hash; where the history that is here is too
-// short for it, the fetch brings more. Of versions, the one that is told must not be
+// short for it, the fetch brings more. What the server of Remote.URL has taken back is not
+// brought again, see withdrawn.go. Of versions, the one that is told must not be
 // lower. A commit that is asked for by its hash is itself, whoever has it.
 //
 // What the server of Remote.URL tells is taken as it is.
@@ -182,6 +183,16 @@ func (k *knowledge) judge(ref Ref, after []objectID) (Ref, error) {
 			return Ref{}, k.refuse(kin, ref, id)
 		}
 	}
+	if len(open) == 0 && k.store != nil {
+		switch back, more, err := k.store.revives(k.call.ctx, k.refs, ref.Name, tip); {
+		case err != nil:
+			return Ref{}, err
+		case !back.IsZero():
+			return Ref{}, k.refuse(kinRevives, ref, back)
+		case more:
+			open = append(open, k.refs[ref.Name].String())
+		}
+	}
 	ref.Via.After = strings.Join(open, " ")
 	return ref, nil
 }
@@ -191,6 +202,11 @@ func (k *knowledge) refuse(kin kinship, ref Ref, after objectID) error {
 	switch kin {
 	case kinBehind:
 		return k.stale(ref.Name, fmt.Sprintf("is behind: it has %s at %.7s, and %.7s is here", clean(ref.Short(), 80), ref.Hash, after))
+	case kinRevives:
+		if after.String() == ref.Hash {
+			return k.stale(ref.Name, fmt.Sprintf("has %s at %.7s, which its own host has taken back", clean(ref.Short(), 80), ref.Hash))
+		}
+		return k.stale(ref.Name, fmt.Sprintf("has %.7s before its %s at %.7s, which its own host has taken back", after, clean(ref.Short(), 80), ref.Hash))
 	case kinApart:
 		return k.stale("", fmt.Sprintf("has another history: its %s at %.7s does not come after %.7s, which is here", clean(ref.Short(), 80), ref.Hash, after))
 	}
