@@ -119,6 +119,8 @@ type tour struct {
 	op     string
 	remote Remote
 	shares bool // each server has its share of the time until the deadline
+	first  int  // who is asked ahead of the others
+	aside  bool // it says nothing about whether a server of Git is away
 	f      func(*call) error
 
 	served int     // who has answered well
@@ -149,7 +151,9 @@ func (t *tour) run(ctx context.Context) error {
 			return err
 		}
 		if away(err) {
-			t.m.rested(t.remote.shownAt(i), err)
+			if !t.aside {
+				t.m.rested(t.remote.shownAt(i), err)
+			}
 			continue
 		}
 		if KindOf(err) == Stale {
@@ -172,7 +176,13 @@ func (t *tour) run(ctx context.Context) error {
 // come behind the fresh ones, for where none of these leads anywhere.
 func (t *tour) order() (order []int, fresh int) {
 	var later []int
+	if t.first > 0 {
+		order = append(order, t.first)
+	}
 	for i := range t.errs {
+		if i == t.first && i > 0 {
+			continue
+		}
 		if err := t.m.resting(t.remote.shownAt(i)); err != nil {
 			t.errs[i], later = err, append(later, i)
 			continue
@@ -209,7 +219,7 @@ func (t *tour) once(ctx context.Context, i int) (err error, again bool) {
 	}
 	defer c.end()
 	err = c.fail(t.f(c))
-	if err == nil && c.requests.Load() > 0 {
+	if err == nil && c.requests.Load() > 0 && !t.aside {
 		t.m.back(t.remote.shownAt(i))
 	}
 	return err, KindOf(err) == Auth && c.remote.Creds != nil && c.remote.Creds.Forget != nil

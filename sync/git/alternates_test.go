@@ -125,6 +125,10 @@ func TestMirrorServesWhileTheFirstIsAway(t *testing.T) {
 	if ref, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Hash != third || ref.Via != (Via{}) {
 		t.Errorf("after its rest the first server says %+v, %v", ref, err)
 	}
+	if p.m.mu.Lock(); len(p.m.rests) > 0 {
+		t.Errorf("the next rest begins where the last one ended: %+v", p.m.rests)
+	}
+	p.m.mu.Unlock()
 	asked := p.two.requests.Load()
 	p.pulled(mainBranch, third)
 	if n := p.two.requests.Load() - asked; n != 0 {
@@ -303,6 +307,26 @@ func TestMirrorThatLags(t *testing.T) {
 	p.pulled(mainBranch, next)
 	p.one.fails(http.StatusBadGateway)
 	if ref = p.pulled(mainBranch, next); !strings.Contains(ref.Via.String(), "is behind: it has main at "+last[:7]) {
+		t.Errorf("via %q", ref.Via)
+	}
+}
+
+// TestMirrorBesideOneThatLags: the next mirror may have more.
+func TestMirrorBesideOneThatLags(t *testing.T) {
+	t.Parallel()
+	p := newTwins(t, time.Minute)
+	third := newServer(t)
+	p.r.Servers = append(p.r.Servers, Server{URL: third.URL + "/copy.git"})
+	p.pulled(mainBranch, p.commit("second"))
+	next := p.commit("next")
+	gitIn(t, third.root, nil, "clone", "-q", "--mirror", p.at.bare, filepath.Join(third.root, "copy.git"))
+	p.one.fails(http.StatusBadGateway)
+	if ref := p.pulled(mainBranch, next); ref.Via.URL != third.URL+"/copy.git" {
+		t.Errorf("via %q", ref.Via)
+	}
+	third.fails(http.StatusNotFound)
+	ref := p.pulled(mainBranch, next)
+	if ref.Via.URL != p.two.URL+"/copy.git" || ref.Via.Kept == "" {
 		t.Errorf("via %q", ref.Via)
 	}
 }

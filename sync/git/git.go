@@ -67,8 +67,14 @@ type Tree struct {
 	Files   []File    // sorted by path
 	Dirs    []string  // sorted, relative, without slash at the end; "" is not listed
 	Refused []Refusal // entries that broke the path rule, links and submodules
-	// Homes are the commits of the submodules that have files here, by URL.
-	Homes map[string]string
+	// Homes are the submodules that have files here, by URL.
+	Homes map[string]Home
+}
+
+// Home is a submodule of a Tree.
+type Home struct {
+	Commit  string
+	servers []Server // its alternates
 }
 
 // File is a regular file of a Tree or a Change.

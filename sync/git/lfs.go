@@ -17,7 +17,8 @@ import (
 // may be deleted: nothing of it is held in memory.
 //
 // The host of the repository gets the credentials of the repository. Another host gets
-// what the answer says for it, and nothing else.
+// what the answer says for it, and nothing else. Alternates are asked ahead of it where
+// one has told the commit, and else while it is away: the pointer says what comes.
 
 // Large brings the contents that one pull needs. It is safe for concurrent use; Close
 // it, so that its files may leave the cache.
@@ -45,17 +46,12 @@ func (m *Mirrors) Large(r Remote, ref Ref) *Large {
 	return &Large{m: m, remote: r, ref: ref, turn: make(chan struct{}, 1), spent: new(int64), known: map[string]error{}}
 }
 
-// Within is the share of a submodule at home, as it is at a commit. What it takes
-// counts with what l takes, and they fetch in turn. Close it too.
-func (l *Large) Within(home, commit string) *Large {
+// Within is the share of a submodule at home. What it takes counts with what l takes,
+// and they fetch in turn. Close it too.
+func (l *Large) Within(home string, at Home) *Large {
 	r := l.remote
-	r.URL = home
-	return &Large{m: l.m, remote: r, ref: Ref{Hash: commit}, turn: l.turn, spent: l.spent, known: map[string]error{}}
-}
-
-// begin begins a call at the server that has told the commit: another one may be away.
-func (l *Large) begin(ctx context.Context) (*call, error) {
-	return l.m.beginAt(ctx, largeOp, l.remote, max(l.remote.server(l.ref.Via), 0))
+	r.URL, r.Servers, r.Last = home, at.servers, ""
+	return &Large{m: l.m, remote: r, ref: Ref{Hash: at.Commit}, turn: l.turn, spent: l.spent, known: map[string]error{}}
 }
 
 // Close lets go of the files.
@@ -215,7 +211,7 @@ func (l *Large) fail(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	c, berr := l.begin(ctx)
+	c, berr := l.m.begin(ctx, largeOp, l.remote)
 	if berr != nil {
 		return berr
 	}

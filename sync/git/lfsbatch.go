@@ -29,6 +29,7 @@ type lfsStore struct {
 	url    *url.URL
 	header map[string]string // of git-lfs-authenticate
 	until  time.Time         // zero = it has no end
+	of     string            // auth.Address.Key of the server that it belongs to
 }
 
 // lfsAction says where something is, and how it is asked for.
@@ -58,6 +59,7 @@ type lfsPlace struct {
 	header map[string]string
 	own    bool // it is on the host of the repository and wants its credentials
 	until  time.Time
+	server int // of the Remote, which has told it; see Mirrors.beginAt
 }
 
 func stale(until time.Time) bool { return !until.IsZero() && time.Until(until) < lfsMargin }
@@ -83,13 +85,17 @@ type lfsObject struct {
 
 // places asks where the contents are. Every error is an *Error.
 func (l *Large) places(ctx context.Context, want []Pointer) (lfsPlaces, error) {
-	c, err := l.begin(ctx)
-	if err != nil {
-		return lfsPlaces{}, err
+	var out lfsPlaces
+	t := &tour{m: l.m, op: largeOp, remote: l.remote, first: max(l.remote.server(l.ref.Via), 0), aside: true, f: func(c *call) (err error) {
+		out, err = l.ask(c, want)
+		return err
+	}}
+	err := t.run(ctx)
+	for oid, place := range out.at {
+		place.server = t.served
+		out.at[oid] = place
 	}
-	defer c.end()
-	out, err := l.ask(c, want)
-	return out, c.fail(err)
+	return out, err
 }
 
 func (l *Large) ask(c *call, want []Pointer) (lfsPlaces, error) {

@@ -20,7 +20,7 @@ const lfsRedirects = 3
 
 // download brings one content into the cache and pins it. Every error is an *Error.
 func (l *Large) download(ctx context.Context, p Pointer, at lfsPlace) error {
-	c, err := l.begin(ctx)
+	c, err := l.m.beginAt(ctx, largeOp, l.remote, at.server)
 	if err != nil {
 		return err
 	}

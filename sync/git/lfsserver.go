@@ -17,7 +17,7 @@ func (l *Large) server(c *call) (*lfsStore, error) {
 	l.mu.Lock()
 	known := l.store
 	l.mu.Unlock()
-	if known != nil && !stale(known.until) {
+	if known != nil && known.of == c.addr.Key() && !stale(known.until) {
 		return known, nil
 	}
 	found := &lfsStore{}
@@ -33,6 +33,7 @@ func (l *Large) server(c *call) (*lfsStore, error) {
 	if err != nil {
 		return nil, err
 	}
+	found.of = c.addr.Key()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.store = found
@@ -44,7 +45,7 @@ func (l *Large) serverOverHTTP(c *call) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if named == "" {
+	if named == "" || c.mirrored { // it names the one of the repository's own host
 		return &url.URL{Scheme: c.addr.Scheme, Host: c.addr.HostPort(), Path: strings.TrimSuffix(c.addr.Path, ".git") + ".git/info/lfs"}, nil
 	}
 	u, err := url.Parse(named)

@@ -228,9 +228,9 @@ func (g *grafting) submodule(ctx context.Context, l level, name, at, url string)
 	}
 	g.homes = append(g.homes, sub.URL)
 	if g.whole.Homes == nil {
-		g.whole.Homes = map[string]string{}
+		g.whole.Homes = map[string]Home{}
 	}
-	g.whole.Homes[sub.URL] = commit
+	g.whole.Homes[sub.URL] = Home{commit, sub.Servers}
 	below := level{remote: sub, commit: commit, prefix: l.prefix + name + "/", refused: inner.Refused, above: above}
 	g.whole.Dirs = append(g.whole.Dirs, l.prefix+name)
 	for _, d := range inner.Dirs {

@@ -252,13 +252,13 @@ func TestLargeWithin(t *testing.T) {
 	ref, _ := syncRef(t, m, h.remote, "")
 	tree, err := m.WholeTree(t.Context(), h.remote, commit, "")
 	home := h.front + "/lib.git"
-	if err != nil || len(tree.Homes) != 1 || tree.Homes[home] != lib {
+	if err != nil || len(tree.Homes) != 1 || tree.Homes[home].Commit != lib {
 		t.Fatalf("homes %v, %v", tree.Homes, err)
 	}
 	h.take()
 	l := m.Large(h.remote, ref)
 	defer l.Close()
-	in := l.Within(home, lib)
+	in := l.Within(home, tree.Homes[home])
 	defer in.Close()
 	if got, err := openLarge(t, in, h.add("of the lib")); err != nil || got != "of the lib" {
 		t.Errorf("%q %v", got, err)

@@ -35,9 +35,9 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 			delete(r.homes, f.Hash)
 		}
 	}
-	for home, commit := range t.Homes {
+	for home, at := range t.Homes {
 		if r.inside[home] == nil {
-			r.inside[home] = r.large.Within(home, commit)
+			r.inside[home] = r.large.Within(home, at)
 		}
 	}
 	if git.KindOf(err) == git.PathNotFound {
