@@ -331,6 +331,40 @@ func TestMirrorBesideOneThatLags(t *testing.T) {
 	}
 }
 
+// TestNamesThatAMirrorHasNot: what is known of them is not forgotten with a fetch from it.
+func TestNamesThatAMirrorHasNot(t *testing.T) {
+	t.Parallel()
+	p := newTwins(t, time.Hour)
+	old := p.at.git("rev-parse", "HEAD")
+	second := p.commit("second")
+	gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/other", second)
+	other := revision.Branch("other")
+	p.pulled(mainBranch, second)
+	p.pulled(other, second)
+	third := p.commit("third")
+	gitIn(t, p.copied, nil, "fetch", "-q", "origin", "+refs/heads/main:refs/heads/main")
+	gitIn(t, p.copied, nil, "update-ref", "-d", "refs/heads/other")
+	p.one.fails(http.StatusBadGateway)
+	p.r.Last = ""
+	p.pulled(mainBranch, third)
+	gitIn(t, p.copied, nil, "update-ref", "refs/heads/other", old)
+	p.r.Last = ""
+	if ref := p.pulled(other, second); ref.Via.Kept == "" {
+		t.Errorf("via %q", ref.Via)
+	}
+}
+
+// TestLimitsOfAMirror: they are those of the repository.
+func TestLimitsOfAMirror(t *testing.T) {
+	t.Parallel()
+	p := newTwins(t, time.Minute)
+	p.one.fails(http.StatusBadGateway)
+	p.r.Limits = Limits{Objects: 1}
+	if _, err := p.pull(mainBranch); KindOf(err) != TooLarge {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestMirrorWithAnotherHistory is refused, and nothing of it is kept by name.
 func TestMirrorWithAnotherHistory(t *testing.T) {
 	t.Parallel()
@@ -584,6 +618,14 @@ func TestCredentialsOfServers(t *testing.T) {
 	// A server that nobody has any for gets none.
 	p.r.Servers[0].Credentials, seen[1] = nil, nil
 	if _, err := p.m.Resolve(t.Context(), p.r, mainBranch); KindOf(err) != Unreachable || len(seen[1]) != 1 || seen[1][0] != ":" {
+		t.Errorf("%v, asked with %q", err, seen[1])
+	}
+	// Over plain http they go nowhere, unless that is allowed.
+	p.r.AllowInsecure, p.r.Creds, seen[1] = false, nil, nil
+	p.r.Servers[0].Credentials = func(context.Context) (*auth.Credentials, error) {
+		return &auth.Credentials{Username: "bob", Password: "second-secret"}, nil
+	}
+	if _, err := p.m.Resolve(t.Context(), p.r, mainBranch); !strings.Contains(err.Error(), "credentials would go over plain http") || len(seen[1]) != 0 {
 		t.Errorf("%v, asked with %q", err, seen[1])
 	}
 	// Those that cannot be had are told.
