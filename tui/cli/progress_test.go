@@ -101,6 +101,12 @@ func TestWhoGetsABarOnATerminal(t *testing.T) {
 		}
 		stop()
 	}
+	s := newSite(t)
+	s.env["TERM"] = "xterm"
+	r := &run{g: &Globals{Accessible: true}, world: s.world("", io.Discard, tty)}
+	if r.newBar("auto").w != nil {
+		t.Error("who has the screen read out is drawn a bar")
+	}
 }
 
 // TestBarWithOddFigures: a rate is told when it is known, and nothing is more than all.
@@ -163,6 +169,11 @@ func TestLogOfARecord(t *testing.T) {
 		if out, _ := s.must(t, 0, "job", "logs", "u2", "-o", form); strings.Contains(out, "hunter22") {
 			t.Errorf("-o %s: %s", form, out)
 		}
+	}
+	var live bytes.Buffer
+	r := &run{g: &Globals{}, world: s.world("", &live, io.Discard)}
+	if err := r.printLogLines([]view.Event{{Level: "info", Text: "fetch https://ann:hunter22@git.example.com"}}); err != nil || strings.Contains(live.String(), "hunter22") {
+		t.Errorf("a line of a job that runs: %q %v", &live, err)
 	}
 	if _, errs := s.must(t, ExitError, "job", "logs", "nothing"); !strings.Contains(errs, "neither live nor finished") {
 		t.Errorf("no such job: %s", errs)
