@@ -17,7 +17,7 @@ PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
-.PHONY: vuln build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos bench-tui scale sim
+.PHONY: vuln build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos bench-tui scale sim pictures
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
@@ -115,6 +115,10 @@ bench-repos:
 # On a machine that does nothing else; 25 minutes.
 bench-tui:
 	$(GO) test -count=1 -timeout 60m -v -run '^TestTerminalBudgets$$' ./tui/cli -budgets
+
+# The pictures of the screens in README, of the demo as it is now.
+pictures:
+	$(GO) test -count=1 -run '^TestPictures$$' ./tui/cli -pictures
 
 # The simulated fleet, with what the API costs here, measured anew.
 scale: apiserver

@@ -166,6 +166,10 @@ func TestGoldenScreens(t *testing.T) {
 	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
 	alone.Source = Standalone
+	left := picture()
+	left.AsOf = noon.Add(-50 * time.Minute)
+	disk := shown(left, plain)
+	disk.Source = FromDisk
 	asking := alone
 	asking.SetUp = true
 	working := shown(picture(), plain)
@@ -225,6 +229,14 @@ func TestGoldenScreens(t *testing.T) {
 		{"crowd-filter-80x24", press(crowded, "2", "/", "b", "u", "l", "k", "-", "0", "0", "enter"), 80, 24},
 		{"unsent-80x24", shown(&unsent, plain), 80, 24},
 		{"offline-80x24", shown(offline, plain), 80, 24},
+		{"offline-140x40", shown(offline, plain), 140, 40},
+		{"gone-80x24", shown(picture(), plain).Lose("ask the daemon: connection refused"), 80, 24},
+		{"disk-80x24", disk, 80, 24},
+		{"jobs-140x40", press(shown(picture(), plain), "2"), 140, 40},
+		{"repos-140x40", press(shown(picture(), plain), "3", "down"), 140, 40},
+		{"sure-140x40", press(shown(picture(), plain), "x"), 140, 40},
+		{"changes-140x40", differs(), 140, 40},
+		{"empty-140x40", shown(empty, plain), 140, 40},
 		{"before-80x24", shown(before, plain), 80, 24},
 		{"empty-80x24", shown(empty, plain), 80, 24},
 		{"idle-80x24", shown(idle, plain), 80, 24},
