@@ -45,6 +45,7 @@ func TestStuckAgentIsNotCalledAlive(t *testing.T) {
 		case <-asked:
 		case <-time.After(10 * time.Second):
 			t.Error("the agent is not asked before a beat")
+			socket.Close() // a beat waits for who reads it
 			close(answer)
 			return nil
 		}
