@@ -26,11 +26,11 @@ const careFresh = 10 * time.Second
 
 // care is what the screen of the agent knows.
 type care struct {
-	view.Care
-	fault  string // why there is no answer
-	at     time.Time
-	asking bool
-	scroll int
+	*view.Care        // never nil
+	fault      string // why there is no answer
+	at         time.Time
+	asking     bool
+	scroll     int
 }
 
 // moveCare scrolls, no further than there are lines on the terminal as it is.
@@ -55,7 +55,8 @@ func (s State) lackCare() (State, Lookup) {
 				s.care.fault = view.Clean(err.Error())
 				return s
 			}
-			s.care.Care = cleanCare(got)
+			got = cleanCare(got)
+			s.care.Care = &got
 			return s
 		}
 	}

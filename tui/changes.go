@@ -14,7 +14,7 @@ import (
 
 // changes is what the two screens know.
 type changes struct {
-	list, file compared
+	list, file *compared          // never nil
 	cursor     string             // path of a file of the list
 	path       string             // of the file that is shown
 	scroll     int                // lines of it above the screen
@@ -107,7 +107,7 @@ func (s State) openChanges() State {
 // asked for again.
 func (s State) openDiff() State {
 	if s.changes.list.fault != "" {
-		s.changes.list = compared{}
+		s.changes.list = new(compared)
 		return s
 	}
 	rows := s.changed()
@@ -167,10 +167,10 @@ func (s State) compare(q view.CompareQuery) (State, Lookup) {
 				answer.fault = view.Clean(err.Error())
 			}
 			if q.Path != "" {
-				s.changes.file = answer
+				s.changes.file = &answer
 				return s
 			}
-			s.changes.list = answer
+			s.changes.list = &answer
 			s.changes.cursor = follow(s.changes.cursor, nil, keysOf(s.changed(), pathOf))
 			return s
 		}
@@ -188,7 +188,7 @@ func (p *painter) changes(x, y, w, h int) {
 	}
 	index := indexOf(c.cursor, keysOf(rows, pathOf))
 	p.box(p.g, x, y, w, h, title, note, place(index, len(rows), max(c.list.All, len(rows))), true)
-	if why := p.noChanges(c.list, rows); why != nil {
+	if why := p.noChanges(*c.list, rows); why != nil {
 		p.empty(x, y, w, h, why)
 		return
 	}

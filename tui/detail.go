@@ -25,7 +25,7 @@ var detailFace = face{
 // takeJob makes a job that of the detail; brief says that it is a row of the
 // history alone.
 func (s State) takeJob(j view.Job, brief bool) State {
-	s.detail, s.last, s.brief, s.scroll = j.UID, j, brief, 0
+	s.detail, s.last, s.brief, s.scroll = j.UID, &j, brief, 0
 	s.record.fault = ""
 	s.section, s.tops, s.held, s.linkAt, s.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
 	s.filters[screenDetail] = ""

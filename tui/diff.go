@@ -15,7 +15,7 @@ var diffFace = face{
 	move: State.moveDiff,
 	open: func(s State) State {
 		if s.changes.file.fault != "" {
-			s.changes.file = compared{}
+			s.changes.file = new(compared)
 		}
 		return s
 	},
@@ -33,7 +33,7 @@ var diffFace = face{
 func (s State) diffShown() (compared, bool) {
 	q, _ := s.changeQuery()
 	q.Path = s.changes.path
-	return s.changes.file, s.changes.file.of == q
+	return *s.changes.file, s.changes.file.of == q
 }
 
 // diffLines are the lines of the file that the filter lets through.

@@ -293,7 +293,7 @@ func (s State) goRepo(key string) State {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
 			to := s.visit(screenRepo)
-			to.repoSeen = r
+			to.repoSeen = &r
 			return to
 		}
 	}

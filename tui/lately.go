@@ -21,19 +21,19 @@ const (
 
 // lately is what the detail of a repository knows of its jobs.
 type lately struct {
-	of string // namespace/name
-	view.Lately
-	known  bool
-	fault  string // why there is no answer
-	at     time.Time
-	count  int     // Snap.Agent.History then
-	asking *string // what is looked up; nil = nothing
-	cursor string  // UID of a job
+	of           string // namespace/name
+	*view.Lately        // never nil
+	known        bool
+	fault        string // why there is no answer
+	at           time.Time
+	count        int     // Snap.Agent.History then
+	asking       *string // what is looked up; nil = nothing
+	cursor       string  // UID of a job
 }
 
 // lackLately asks for the jobs of the repository in the detail.
 func (s State) lackLately() (State, Lookup) {
-	key, l := repoKey(s.repoSeen), s.lately
+	key, l := repoKey(*s.repoSeen), s.lately
 	age := s.Now.Sub(l.at)
 	switch {
 	case s.Gone != "" || s.repoSeen.Name == "" || l.asking != nil && *l.asking == key:
@@ -43,7 +43,7 @@ func (s State) lackLately() (State, Lookup) {
 	}
 	ask := &key
 	if l.of != key {
-		s.lately = lately{of: key}
+		s.lately = lately{of: key, Lately: new(view.Lately)}
 	}
 	s.lately.asking, s.lately.at, s.lately.count = ask, s.Now, s.Snap.Agent.History
 	namespace, name := s.repoSeen.Namespace, s.repoSeen.Name
@@ -60,7 +60,7 @@ func (s State) lackLately() (State, Lookup) {
 			case err != nil:
 				s.lately.fault = view.Clean(err.Error())
 			default:
-				s.lately.Lately, s.lately.known = view.Lately{Rows: cleanPast(view.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+				s.lately.Lately, s.lately.known = &view.Lately{Rows: cleanPast(view.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
 			}
 			return s
 		}
@@ -77,7 +77,7 @@ func (s State) repoJobs() []view.Job {
 			out, seen[j.UID] = append(out, j), true
 		}
 	}
-	if s.lately.of == repoKey(s.repoSeen) {
+	if s.lately.of == repoKey(*s.repoSeen) {
 		for _, r := range s.lately.Rows {
 			if !seen[r.UID] {
 				out = append(out, pastJob(r))
@@ -109,7 +109,7 @@ func (s State) openRepoJob() State {
 // failing is how many of the last jobs of the repository have failed in a row, and
 // since when.
 func (s State) failing() (n int, since time.Time) {
-	if s.lately.of != repoKey(s.repoSeen) {
+	if s.lately.of != repoKey(*s.repoSeen) {
 		return 0, since
 	}
 	for _, r := range s.lately.Rows {
@@ -134,7 +134,7 @@ func (p *painter) dayBox(x, y, w int) {
 	}
 	p.box(p.g, x, y, w, dayHeight, "Last 24 h", note, "", false)
 	switch {
-	case l.of != repoKey(p.s.repoSeen) || !l.known && l.fault == "":
+	case l.of != repoKey(*p.s.repoSeen) || !l.known && l.fault == "":
 		p.empty(x, y, w, dayHeight, []string{"Looking" + p.g.more})
 		return
 	case !l.known:

@@ -407,7 +407,7 @@ func (l linear) chooseJob(name string, found []view.Job, do func(linear, view.Jo
 func (l linear) jobsCalled(name string) []view.Job {
 	known := slices.Clone(l.s.Snap.Jobs)
 	if l.s.detail != "" {
-		known = append(known, l.s.last)
+		known = append(known, *l.s.last)
 	}
 	for _, r := range l.s.past.rows {
 		known = append(known, pastJob(r))

@@ -287,7 +287,8 @@ func (s State) lackJob() (State, Lookup) {
 				s.record.fault = view.Clean(err.Error())
 				return s.say(s.record.fault, true)
 			default:
-				s.last, s.brief = cleanJob(j), false
+				whole := cleanJob(j)
+				s.last, s.brief = &whole, false
 			}
 			return s
 		}

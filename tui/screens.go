@@ -78,7 +78,7 @@ type spot struct {
 const trailLength = 32
 
 func (s State) here() spot {
-	return spot{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(s.repoSeen)}
+	return spot{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(*s.repoSeen)}
 }
 
 // visit goes to a screen; Esc and [ lead back from there.
@@ -169,7 +169,7 @@ func (s State) showJob(uid string) State {
 func (s State) showRepo(key string) State {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
-			s.repoSeen = r
+			s.repoSeen = &r
 		}
 	}
 	return s

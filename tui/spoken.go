@@ -321,7 +321,7 @@ func (l linear) listPast() (linear, reply) {
 // listChanges says which files a job has changed in Git.
 func (l linear) listChanges() (linear, reply) {
 	rows := l.s.changed()
-	if why := l.reader().noChanges(l.s.changes.list, rows); why != nil {
+	if why := l.reader().noChanges(*l.s.changes.list, rows); why != nil {
 		return l, says(why[0])
 	}
 	j, _ := l.s.job()

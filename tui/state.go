@@ -36,7 +36,7 @@ type State struct {
 	jobUID    string // cursor of the job list; a UID stays on its row
 	repoKey   string // cursor of the repository list: namespace/name
 	detail    string // UID of the job in the detail
-	last      view.Job
+	last      *view.Job
 	brief     bool // last is a row of the history; its record is to be looked up
 	record    record
 	changes   changes
@@ -48,7 +48,7 @@ type State struct {
 	linkAt    int               // the web address that is copied next
 	past      past
 	care      care
-	repoSeen  view.Repo             // the repository in the detail, as it was seen last
+	repoSeen  *view.Repo            // the repository in the detail, as it was seen last
 	scroll    int                   // lines that the log of the detail is scrolled up
 	filters   [screenCount]string   // each screen has its own
 	typing    bool                  // keys go into the filter
@@ -82,7 +82,8 @@ func (s State) filter() string { return s.filters[s.screen] }
 
 // NewState is the state before the first picture.
 func NewState(source string, caps Caps, now time.Time) State {
-	return State{Snap: &view.Snapshot{}, Now: now, Source: source, Caps: caps}
+	return State{Snap: new(view.Snapshot), Now: now, Source: source, Caps: caps, last: new(view.Job), repoSeen: new(view.Repo),
+		care: care{Care: new(view.Care)}, lately: lately{Lately: new(view.Lately)}, changes: changes{list: new(compared), file: new(compared)}}
 }
 
 // Show takes a new picture. Cursors stay on their rows as long as these exist.
@@ -102,10 +103,11 @@ func (s State) Show(snap *view.Snapshot) State {
 	s.repoKey = follow(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
 	for _, j := range s.Snap.Jobs {
 		if j.UID == s.detail {
-			s.last, s.brief = j, false
+			s.last, s.brief = &j, false
 		}
 	}
-	s.repoSeen, _ = s.repo()
+	seen, _ := s.repo()
+	s.repoSeen = &seen
 	return s.keepLog(logged).keepMarks().settle()
 }
 
@@ -160,17 +162,17 @@ func (s State) job() (view.Job, bool) {
 			return j, true
 		}
 	}
-	return s.last, false
+	return *s.last, false
 }
 
 // repo is the repository in the detail: as it is now, else as it was seen last.
 func (s State) repo() (view.Repo, bool) {
 	for _, r := range s.Snap.Repos {
-		if repoKey(r) == repoKey(s.repoSeen) {
+		if repoKey(r) == repoKey(*s.repoSeen) {
 			return r, true
 		}
 	}
-	return s.repoSeen, false
+	return *s.repoSeen, false
 }
 
 // firstRun says that this is a fresh limpet: it works on its own API, and
