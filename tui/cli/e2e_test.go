@@ -56,7 +56,16 @@ func TestMain(m *testing.M) {
 func limpetBinary(t *testing.T) string {
 	t.Helper()
 	binary.once.Do(func() {
-		cmd := exec.Command("go", "build", "-o", binary.path, "limpet")
+		// As 'make build' does.
+		lean := exec.Command("go", "run", ".ci/lean.go")
+		lean.Dir = filepath.Join("..", "..")
+		mod, err := lean.Output()
+		if err != nil {
+			binary.err = err
+			return
+		}
+		cmd := exec.Command("go", "build", "-modfile", strings.TrimSpace(string(mod)), "-o", binary.path, ".")
+		cmd.Dir = lean.Dir
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			binary.err = err
