@@ -20,22 +20,28 @@ func spent(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestScrapeIsQuick: 5 ms of processor time with 10,000 jobs. Other work on the
-// machine makes a scrape wait, and pushes the objects out of the caches of the
-// processor, so the best of many counts.
+// TestScrapeIsQuick: ten thousand jobs make a scrape at most so many times as dear as
+// a hundred do, which is a look at each of them and no more; it is 5 ms of processor
+// time where the machine does nothing else. Other work makes a scrape wait, and pushes
+// the objects out of the caches of the processor, so the best of many counts.
 func TestScrapeIsQuick(t *testing.T) {
+	const most = 20
 	s := newSite(t, 3)
-	s.fill(10_000)
-	s.until("the watch shows all", func() bool { return s.control.Backlog().Unclaimed["push"] == 10_000 })
-	best := time.Hour
-	for range 400 {
-		began := spent(t)
-		ask(t, s.metrics, "")
-		best = min(best, spent(t)-began)
+	best := func(jobs int) time.Duration {
+		s.fill(jobs)
+		s.until("the watch shows all", func() bool { return s.control.Backlog().Unclaimed["push"] == jobs })
+		best := time.Hour
+		for range 400 {
+			began := spent(t)
+			ask(t, s.metrics, "")
+			best = min(best, spent(t)-began)
+		}
+		return best
 	}
-	t.Logf("a scrape with 10,000 jobs takes %s", best)
-	if best > 5*time.Millisecond {
-		t.Errorf("a scrape takes %s", best)
+	few, many := best(100), best(10_000)
+	t.Logf("a scrape takes %s with 100 jobs and %s with 10,000", few, many)
+	if many > most*few {
+		t.Errorf("a scrape takes %s, with 100 jobs %s", many, few)
 	}
 	if n := value(scrape(t, s.metrics), "grafana_provisioning_jobs_queue_size", "action=push"); n != 10_000 {
 		t.Errorf("%v jobs wait", n)
