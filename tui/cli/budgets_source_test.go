@@ -120,7 +120,8 @@ func (w *weather) Next(ctx context.Context) (*view.Snapshot, error) {
 		s.Jobs = nil
 	}
 	for i := range 20 {
-		s.Repos = append(s.Repos, view.Repo{UID: fmt.Sprint("r", i), Namespace: "default", Name: fmt.Sprint("repo-", i), Type: "git", Enabled: true, Healthy: true, Checked: w.began, SyncState: "success", Synced: w.began})
+		// Seconds ago would change each second, which is not what nothing works means.
+		s.Repos = append(s.Repos, view.Repo{UID: fmt.Sprint("r", i), Namespace: "default", Name: fmt.Sprint("repo-", i), Type: "git", Enabled: true, Healthy: true, Checked: w.began, SyncState: "success", Synced: w.began.Add(-10 * time.Minute)})
 	}
 	if over {
 		s.Jobs[0].Name = stormEnd
