@@ -59,7 +59,7 @@ func TestCancelReachesWhoeverRunsTheJob(t *testing.T) {
 					n, _ := writing(before)
 					return n >= 3
 				}
-				return strings.Contains(person.run(t, "job", "show", job).out, "fetch") || strings.Contains(person.run(t, "job", "show", job).out, "execute sync job")
+				return claimsOf(t, worker) == 1
 			})
 			asked := server.Mark(t)
 			person.must(t, 0, append(c.ask, job)...)
