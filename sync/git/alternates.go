@@ -68,7 +68,7 @@ func (m *Mirrors) beginAt(ctx context.Context, op string, r Remote, i int) (*cal
 		return nil, &Error{Kind: Refused, Op: op, Err: err}
 	}
 	at := r.Servers[i-1]
-	one := Remote{URL: at.URL, AllowInsecure: r.AllowInsecure, Limits: r.Limits}
+	one := Remote{URL: at.URL, AllowInsecure: r.AllowInsecure, Limits: r.Limits, Spent: r.Spent}
 	if at.Credentials != nil {
 		if one.Creds, err = at.Credentials(ctx); err != nil {
 			e := &Error{Kind: Auth, Err: err}
@@ -123,8 +123,9 @@ type tour struct {
 	aside  bool // it says nothing about whether a server of Git is away
 	f      func(*call) error
 
-	served int     // who has answered well
-	errs   []error // of each server; nil = it was not asked
+	spent  time.Duration // of Options.Whole
+	served int           // who has answered well
+	errs   []error       // of each server; nil = it was not asked
 }
 
 // run asks until one answers well. What the server of Remote.URL answers counts; an
@@ -138,10 +139,14 @@ func (t *tour) run(ctx context.Context) error {
 	}
 	order, fresh := t.order()
 	for at, i := range order {
+		left := n - at
+		if at < fresh { // those behind are away by all that is known: they have one share
+			left = fresh - at + min(n-fresh, 1)
+		}
 		if _, ok := t.kept(); ok && at >= fresh {
 			break
 		}
-		err := t.ask(ctx, i, n-at)
+		err := t.ask(ctx, i, left)
 		if err == nil {
 			t.served = i
 			return nil
@@ -192,7 +197,8 @@ func (t *tour) order() (order []int, fresh int) {
 	return append(order, later...), len(order)
 }
 
-// ask asks one server; left are those that may still be asked, itself among them.
+// ask asks one server; left are those that may still be asked, itself among them: each
+// has the same share of what is left of Options.Whole.
 func (t *tour) ask(ctx context.Context, i, left int) error {
 	if i == 0 && t.remote.Down != nil {
 		return t.remote.Down
@@ -202,23 +208,25 @@ func (t *tour) ask(ctx context.Context, i, left int) error {
 		defer cancel()
 		ctx = share
 	}
-	err, again := t.once(ctx, i)
+	err, again := t.once(ctx, i, left)
 	if i > 0 && again {
 		// A token from memory that was revoked: there may be a new one.
-		err, _ = t.once(ctx, i)
+		err, _ = t.once(ctx, i, left)
 	}
 	return err
 }
 
 // once asks one server. again says that it has refused credentials that others may be
 // had for.
-func (t *tour) once(ctx context.Context, i int) (err error, again bool) {
+func (t *tour) once(ctx context.Context, i, left int) (err error, again bool) {
 	c, err := t.m.beginAt(ctx, t.op, t.remote, i)
 	if err != nil {
 		return err, false
 	}
 	defer c.end()
+	c.most = (c.most - t.spent) / time.Duration(left)
 	err = c.fail(t.f(c))
+	t.spent += c.asking()
 	if err == nil && c.requests.Load() > 0 && !t.aside {
 		t.m.back(t.remote.shownAt(i))
 	}

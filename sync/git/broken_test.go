@@ -93,6 +93,33 @@ func TestHTTPSilence(t *testing.T) {
 	close(release)
 }
 
+// TestHTTPGoesAwayBeforeThePack: what ends between the list of refs and the pack is a
+// network that does not carry, as in every other place.
+func TestHTTPGoesAwayBeforeThePack(t *testing.T) {
+	t.Parallel()
+	for says, goes := range map[string]func(*server){
+		"the connection ended too early": func(s *server) {
+			s.during(func(_ http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					panic(http.ErrAbortHandler)
+				}
+			})
+		},
+		"nothing listens there": func(s *server) { s.Close() },
+	} {
+		s := newServer(t)
+		newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+		m := openMirrors(t, Options{})
+		ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("site.git"), revision.Branch("")))
+		for _, c := range m.clients {
+			c.CloseIdleConnections() // one that is kept ends before anybody sees that nothing listens
+		}
+		goes(s)
+		_, err := m.Fetch(t.Context(), s.remote("site.git"), ref)
+		told(t, err, Unreachable, says)
+	}
+}
+
 // recorded serves what git answered to the first request, changed by f.
 func recorded(s *server, f *func([]byte) []byte) http.HandlerFunc {
 	var first *httptest.ResponseRecorder

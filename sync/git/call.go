@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing"
+
 	"limpet/sync/auth"
 )
 
@@ -35,9 +37,11 @@ type call struct {
 
 	watchdog *time.Timer
 	whole    *time.Timer
-	begun    sync.Once    // of whole
-	watching atomic.Bool  // the server is to send something
-	trickle  atomic.Int64 // bytes since the watchdog was calmed last
+	most     time.Duration // of whole: what of Options.Whole is this call's
+	begun    sync.Once     // of whole
+	since    time.Time     // when whole began; zero = it did not
+	watching atomic.Bool   // the server is to send something
+	trickle  atomic.Int64  // bytes since the watchdog was calmed last
 	received atomic.Int64
 	requests atomic.Int64
 	budget   atomic.Pointer[budget]
@@ -61,6 +65,7 @@ var (
 // begin checks the remote and starts the clock. end must follow.
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
 	c := &call{m: m, op: op, remote: r, limits: r.Limits.or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
+	c.most = m.options.Whole - r.Spent
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.watchdog = time.AfterFunc(m.options.Stall, func() { c.cancel(errStalled) })
 	c.whole = time.AfterFunc(m.options.Whole, func() { c.cancel(errLong) })
@@ -87,8 +92,19 @@ func (c *call) end() {
 // visiting starts the clock of the whole call at its first turn at a host: nobody
 // is blamed for those who were there before.
 func (c *call) visiting() {
-	c.begun.Do(func() { c.whole.Reset(c.m.options.Whole) })
+	c.begun.Do(func() {
+		c.since = time.Now()
+		c.whole.Reset(c.most)
+	})
 	c.watch()
+}
+
+// asking is for how long the call has been at its host, turns in between included.
+func (c *call) asking() time.Duration {
+	if c.since.IsZero() {
+		return 0
+	}
+	return time.Since(c.since)
 }
 
 // leastProgress is what a server has to send within Options.Stall. It is half of the
@@ -210,7 +226,7 @@ func (c *call) url() string {
 
 // stats is what the call has cost so far.
 func (c *call) stats(s Stats) Stats {
-	s.Bytes, s.Requests, s.Elapsed = c.received.Load(), int(c.requests.Load()), time.Since(c.started)
+	s.Bytes, s.Requests, s.Elapsed, s.Asking = c.received.Load(), int(c.requests.Load()), time.Since(c.started), c.asking()
 	return s
 }
 
@@ -268,7 +284,15 @@ func (c *call) classify(err error) *Error {
 		return &Error{Kind: Timeout, Err: fmt.Errorf("%w %v", errLongList, c.m.options.Refs), Hint: "the host is slow, or the repository has very many refs"}
 	}
 	if errors.Is(context.Cause(c.ctx), errLong) {
-		return &Error{Kind: Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, c.m.options.Whole, c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
+		took := c.most
+		if took <= 0 { // those before it have had all of it
+			took = c.m.options.Whole
+		}
+		e := &Error{Kind: Timeout, Err: fmt.Errorf("%w %s, with %d KiB received", errLong, took.Round(time.Millisecond), c.received.Load()>>10), Hint: "the link is slow, or the repository is large: --git-timeout"}
+		if c.most < c.m.options.Whole {
+			e.Hint += fmt.Sprintf(", which is %s for all servers together", c.m.options.Whole)
+		}
+		return e
 	}
 	if cerr := c.caller.Err(); cerr != nil {
 		cause := context.Cause(c.caller)
@@ -279,6 +303,9 @@ func (c *call) classify(err error) *Error {
 	}
 	if known := c.problem.Load(); known != nil {
 		return known
+	}
+	if hidden, ok := errors.AsType[*plumbing.UnexpectedError](err); ok { // it does not unwrap
+		err = hidden.Err
 	}
 	for _, class := range classes {
 		if e := class(c, err); e != nil {

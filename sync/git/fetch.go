@@ -44,7 +44,7 @@ var errNotWhole = errors.New("objects are missing from what was sent")
 // Fetch brings the commit of ref into the mirror, with all its files, and the tag
 // object if it has one. When they are there already, no request is made. Otherwise
 // it blocks until the commit is durable on disk, the end of ctx, Options.Stall of
-// silence, or Options.Whole. One fetch runs at a time per mirror; others wait for it. Every error is
+// silence, or Options.Whole, of which each server that is asked has its share. One fetch runs at a time per mirror; others wait for it. Every error is
 // an *Error, after which the mirror is sound and has at least what it had.
 //
 // What an alternate has told is fetched from there and held against what is here. One
@@ -53,7 +53,9 @@ var errNotWhole = errors.New("objects are missing from what was sent")
 func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, err error) {
 	one := func(c *call) error {
 		var err error
+		before := stats.Asking
 		stats, err = m.fetch(c, ref)
+		stats.Asking += before
 		return err
 	}
 	t := &tour{m: m, op: "fetch", remote: r, f: one}
@@ -64,7 +66,13 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, er
 	if i < 0 {
 		return stats, &Error{Kind: Moved, Op: "fetch", URL: ref.Via.URL, Err: errors.New("it is no mirror of the repository any more"), Hint: "resolve again"}
 	}
-	if err = t.ask(ctx, i, 1); ctx.Err() == nil && (away(err) || KindOf(err) == Stale) {
+	others := 0 // that are asked after it
+	for j := range 1 + len(r.Servers) {
+		if j != i && m.resting(r.shownAt(j)) == nil {
+			others++
+		}
+	}
+	if err = t.ask(ctx, i, 1+others); ctx.Err() == nil && (away(err) || KindOf(err) == Stale) {
 		if away(err) {
 			m.rested(r.shownAt(i), err)
 		}

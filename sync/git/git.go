@@ -29,6 +29,7 @@ type Remote struct {
 	Creds         *auth.Credentials // nil = ask without credentials
 	AllowInsecure bool              // credentials may go over plain http
 	Limits        Limits            // zero fields take the defaults of Options
+	Spent         time.Duration     // of Options.Whole, by calls before this one for the same: Stats.Asking
 	Alternates                      // other servers of the same repository; none by default
 }
 
@@ -59,6 +60,7 @@ type Stats struct {
 	Full     bool          // a first clone, nothing older was of use
 	Rebuilt  bool          // the mirror was thrown away first: older commits may be gone
 	Elapsed  time.Duration // wall time, waiting for the mirror's turn included
+	Asking   time.Duration // what it takes of Options.Whole, at all servers that were asked
 }
 
 // Tree is the content of a directory at a commit, recursively.
@@ -188,7 +190,7 @@ type Options struct {
 	Rest       time.Duration // first pause of a server that was away, where another has the same; 0 = 15 s
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
-	Whole      time.Duration // longest time of one call, from its first turn at the host; 0 = DefaultWhole
+	Whole      time.Duration // longest time of one call at all servers together, from its first turn at each; 0 = DefaultWhole
 	Guard      reach.Guard   // judges each address that is dialled
 	Logger     *slog.Logger  // nil = discard
 }

@@ -303,13 +303,16 @@ const moves = 3
 func (r *pull) fetch(ctx context.Context) error {
 	r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
 	var err error
+	spent := time.Duration(0) // it is one fetch, however many servers are asked
 	for range moves {
 		var stats git.Stats
-		if stats, err = r.o.Git.Fetch(ctx, r.remote, r.ref); err == nil {
+		remote := r.remote
+		remote.Spent = spent
+		if stats, err = r.o.Git.Fetch(ctx, remote, r.ref); err == nil {
 			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
 			return failpoint.Pass(failpoint.Fetched)
 		}
-		if git.KindOf(err) != git.Moved {
+		if spent += stats.Asking; git.KindOf(err) != git.Moved {
 			return err
 		}
 		if err := r.resolve(ctx); err != nil {
