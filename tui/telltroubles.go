@@ -1,0 +1,39 @@
+package tui
+
+import "slices"
+
+// toldOtherwise says that a trouble is one that has another sentence: the end of its
+// job, the API that is away, a source that does not answer.
+func (s State) toldOtherwise(e trouble) bool {
+	for _, j := range s.Snap.Jobs {
+		if j.Name == e.job && (e.text == j.Message && !j.Finished.IsZero() || slices.Contains(j.Errors, e.text)) {
+			return true
+		}
+	}
+	return e.who() == "" && (e.text == "API: "+s.Snap.API.Error || e.text == s.Snap.Problem || e.text == s.Gone)
+}
+
+// sentence is a trouble with what to do next.
+func (e trouble) sentence() string {
+	next := "limpet doctor, in another terminal"
+	switch {
+	case e.job != "":
+		next = "job " + e.job
+	case e.repo != "":
+		next = "repository " + e.repo
+	}
+	who := e.who()
+	if who != "" {
+		who += ": "
+	}
+	return who + "error, " + e.text + ". Next: " + next
+}
+
+// counts are the times of all troubles, by their id.
+func (t troubles) counts() map[uint64]int {
+	out := make(map[uint64]int, len(t.list))
+	for _, e := range t.list {
+		out[e.id] = e.times
+	}
+	return out
+}
