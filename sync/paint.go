@@ -27,6 +27,7 @@ type painter struct {
 	jobRows  *shelf[*view.Job] // nil for what is no job
 	repoRead *shelf[*api.Repository]
 	before   *kept // shown until the watches have synced; nil = nothing was kept
+	load     load
 }
 
 func newPainter(ctx context.Context, a *Agent) *painter {
@@ -47,7 +48,7 @@ func (p *painter) paint() *view.Snapshot {
 	now := time.Now()
 	events, done := p.board.recent(now)
 	running := p.controller.Live()
-	s := &view.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(len(running)), Problem: p.trouble()}
+	s := &view.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(len(running), now), Problem: p.trouble()}
 	switch {
 	case s.API.Synced:
 		p.before = nil
@@ -220,11 +221,12 @@ func unsentRow(u jobs.Unsent) *view.Job {
 	return &row
 }
 
-func (a *Agent) paintAgent(claims int) view.Agent {
+func (p *painter) paintAgent(claims int, now time.Time) view.Agent {
+	a := p.Agent
 	draining, busy := a.controller.Draining()
 	return view.Agent{Draining: draining, Busy: busy, Host: hostName(), PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
 		Claims: claims, LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
-		RSS: residentBytes(), Namespace: a.cfg.Namespace, Controllers: a.paintControllers()}
+		RSS: residentBytes(), CPU: p.load.share(now, processorTime()), Kept: a.cfg.Jobs.LocalHistory, Namespace: a.cfg.Namespace, Controllers: a.paintControllers()}
 }
 
 func hostName() string {

@@ -25,6 +25,9 @@ func paintStatus(row *view.Repo, u *object, repo api.Repository) {
 		shown := view.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason}
 		if c.Status != "True" {
 			shown.Message = c.Message
+			if at, err := time.Parse(time.RFC3339, c.LastTransitionTime); err == nil {
+				shown.Since = at.UTC()
+			}
 		}
 		row.Conditions = append(row.Conditions, shown)
 	}

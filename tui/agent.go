@@ -111,7 +111,7 @@ func (p *painter) agentSheet() (out sheet) {
 	if !a.Started.IsZero() {
 		up = ", up " + view.Age(p.s.Now.Sub(a.Started))
 	}
-	out.fact(rolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s", a.PID, view.OrDash(a.Version), up, view.Size(a.RSS)))
+	out.fact(rolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, view.OrDash(a.Version), up, view.Size(a.RSS), cpuText(a, ", processor ", "")))
 	out.fact(rolePlain, "watches", namespaces(a.Namespace))
 	if a.Controllers.Mode != "" { // else the daemon is of an older version
 		out.fact(rolePlain, "controllers", a.Controllers.Text(p.s.Now))
@@ -212,6 +212,27 @@ func (p *painter) houseLines(out *sheet) {
 	*out = append(*out, fact{roleDim, "as of " + ago(now, c.At), ""})
 }
 
+// cpuText is what the process takes of a processor, between two texts; "" when it
+// is not known.
+func cpuText(a view.Agent, before, after string) string {
+	switch {
+	case !(a.CPU > 0):
+		return ""
+	case a.CPU < 0.1:
+		return before + "<0.1%" + after
+	}
+	return fmt.Sprintf("%s%.1f%%%s", before, min(a.CPU, 1e5), after)
+}
+
+// storeText is how large the state file is and what of the past it has.
+func storeText(a view.Agent) string {
+	text := fmt.Sprintf("store %s   %s jobs", view.Size(a.StoreSize), view.Thousands(a.History))
+	if a.Kept > 0 {
+		text += fmt.Sprintf(", kept %s", view.Age(a.Kept))
+	}
+	return text
+}
+
 // scarce is when the room on the disk is told as a problem, in bytes: less is
 // filled by one large fetch.
 const scarce = 256 << 20
@@ -228,9 +249,9 @@ func (p *painter) agentBox(x, y, w, h int) {
 		claims = drainText(a) + ", " + view.Age(p.s.Now.Sub(a.Draining)) + " so far"
 	}
 	rows := []string{
-		fmt.Sprintf("pid %d   up %s   rss %s", a.PID, up, view.Size(a.RSS)),
+		cpuText(a, "cpu ", "   ") + fmt.Sprintf("rss %s   up %s", view.Size(a.RSS), up),
 		claims,
-		fmt.Sprintf("store %s   %s", view.Size(a.StoreSize), view.Plural(a.History, "record")),
+		storeText(a),
 		cut(a.StorePath, w-4, p.g.more),
 		"api " + view.OrDash(p.s.Snap.API.Server),
 	}

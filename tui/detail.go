@@ -44,7 +44,9 @@ func (p *painter) jobDetail(x, y, w, h int) {
 	}
 	share := p.shares(w, h, j)
 	if n := share[sectionSummary]; n > 0 {
-		p.summaryBox(x, y, w, n, j)
+		times := p.timesWidth(w)
+		p.summaryBox(x, y, w-times, n, j)
+		p.timesBox(x+w-times, y, times, n, j)
 		y += n
 	}
 	if n := share[sectionErrors]; n > 0 {
@@ -66,7 +68,7 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 	var lines []line
 	one := func(r role, text string) { lines = append(lines, line{cells: []string{text}, roles: []role{r}}) }
 	one(stateRole(state), p.stateLine(j, state, w-4))
-	one(rolePlain, p.leaseLine(j, live))
+	one(rolePlain, p.leaseText(j, live)+attemptText(j))
 	one(rolePlain, refLine(j, p.g.arrow))
 	one(rolePlain, "msg    "+view.OrDash(j.Message))
 	for _, l := range j.URLs[:min(len(j.URLs), 1)] {
@@ -118,7 +120,8 @@ func remaining(j view.Job, now time.Time) time.Duration {
 	return time.Duration(float64(now.Sub(j.Started)) / float64(j.Done) * float64(j.Total-j.Done))
 }
 
-func (p *painter) leaseLine(j view.Job, live bool) string {
+// leaseText says who holds a job, and for how long.
+func (p *painter) leaseText(j view.Job, live bool) string {
 	text := "lease  "
 	switch {
 	case !j.Finished.IsZero():
@@ -131,6 +134,9 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 		text += "rests for " + view.Age(j.RestsUntil.Sub(p.s.Now)) + ", r does not wait"
 	case j.Owner == "this" && !p.s.offline():
 		text += "held by this agent"
+		if a := p.s.Snap.Agent; p.w >= wideWidth && a.Host != "" {
+			text += fmt.Sprintf(" (%s/%d)", a.Host, a.PID)
+		}
 		if !j.RenewAt.IsZero() {
 			text += ", renews in " + view.Age(j.RenewAt.Sub(p.s.Now))
 		}
@@ -146,6 +152,12 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 	default:
 		text += "not claimed yet"
 	}
+	return text
+}
+
+// attemptText is which attempt of a job it is, and its priority if it has one of its
+// own; "" = neither is known.
+func attemptText(j view.Job) (text string) {
 	if j.Attempt > 0 {
 		text += fmt.Sprintf("   attempt %d", j.Attempt)
 		if j.MaxAttempt > 0 {
@@ -159,7 +171,16 @@ func (p *painter) leaseLine(j view.Job, live bool) string {
 }
 
 func refLine(j view.Job, arrow string) string {
-	text := "ref    " + view.OrDash(j.Branch)
+	text := "ref    " + refText(j, arrow)
+	if !j.Started.IsZero() {
+		text += "   started " + j.Started.UTC().Format("15:04:05Z")
+	}
+	return text + "   uid " + view.OrDash(j.UID)
+}
+
+// refText is the branch of a job and the commits that it leads from and to.
+func refText(j view.Job, arrow string) string {
+	text := view.OrDash(j.Branch)
 	if j.RefTo != "" {
 		text += " @ "
 		if j.RefFrom != "" && j.RefFrom != j.RefTo {
@@ -167,10 +188,7 @@ func refLine(j view.Job, arrow string) string {
 		}
 		text += view.ShortRef(j.RefTo)
 	}
-	if !j.Started.IsZero() {
-		text += "   started " + j.Started.UTC().Format("15:04:05Z")
-	}
-	return text + "   uid " + view.OrDash(j.UID)
+	return text
 }
 
 func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
@@ -187,16 +205,16 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 		p.empty(x, y, w, h, []string{text})
 		return
 	}
-	columns := []column{{"KIND", 16, false, 0}, {"CREATE", 7, true, 0}, {"UPDATE", 7, true, 0}, {"DELETE", 7, true, 0}, {"NOOP", 6, true, 2}, {"WARN", 6, true, 1}, {"ERROR", 6, true, 0}}
+	columns := []column{{"KIND", 12, false, 0}, {"TOTAL", 6, true, 3}, {"CREATE", 7, true, 0}, {"UPDATE", 7, true, 0}, {"DELETE", 7, true, 0}, {"NOOP", 6, true, 2}, {"WARN", 6, true, 1}, {"ERROR", 6, true, 0}}
 	p.list(x+1, y+1, w-2, h-2, columns, 0, len(j.Summary)-top, -1, false, func(i int) line {
 		s := j.Summary[top+i]
 		l := line{cells: []string{s.Kind}, roles: []role{rolePlain}}
-		for k, n := range []int64{s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
+		for k, n := range []int64{s.Total, s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
 			r := rolePlain
 			switch {
-			case k == 5 && n > 0:
+			case k == 6 && n > 0:
 				r = roleBad
-			case k == 4 && n > 0:
+			case k == 5 && n > 0:
 				r = roleWarn
 			}
 			l.cells, l.roles = append(l.cells, fmt.Sprint(n)), append(l.roles, r)
@@ -222,46 +240,4 @@ func (p *painter) troubles(j view.Job, w int) (out []laidOut) {
 	add("error", j.Errors)
 	add("warning", j.Warnings)
 	return out
-}
-
-// jobSide shows the job under the cursor beside the list.
-func (p *painter) jobSide(x, y, w, h int) {
-	j, ok := p.s.selected()
-	title := "Job"
-	if ok {
-		title = j.Name
-	}
-	p.box(p.g, x, y, w, h, cut(title, w-8, p.g.more), "", "enter opens", false)
-	if !ok {
-		p.empty(x, y, w, h, []string{"The job under the cursor is shown here."})
-		return
-	}
-	state := p.shown(j)
-	row := y + 1
-	put := func(r role, text string) {
-		if row < y+h-1 {
-			p.put(x+2, row, w-4, r, cut(text, w-4, p.g.more))
-		}
-		row++
-	}
-	put(stateRole(state), p.stateLine(j, state, w-4))
-	put(rolePlain, p.leaseLine(j, true))
-	put(rolePlain, refLine(j, p.g.arrow))
-	for _, l := range wrap(j.Message, w-4) {
-		put(rolePlain, l)
-	}
-	put(rolePlain, "")
-	for _, s := range j.Summary {
-		put(rolePlain, fmt.Sprintf("%s: %d new, %d changed, %d gone", s.Kind, s.Create, s.Update, s.Delete))
-	}
-	for _, e := range j.Errors {
-		put(roleBad, p.g.state["error"]+" "+e)
-	}
-	for _, e := range j.Warnings {
-		put(roleWarn, p.g.state["warning"]+" "+e)
-	}
-	from := max(len(j.Log)-max(y+h-1-row, 0), 0)
-	for _, e := range j.Log[from:] {
-		put(roleDim, e.At.UTC().Format("15:04:05")+" "+e.Text)
-	}
 }

@@ -167,6 +167,9 @@ func (p *painter) dayBox(x, y, w int) {
 		if w >= wideWidth {
 			each = 2
 		}
+		if view.DayHours+displaywidth.String(line.text)+3 > x+w-2-at {
+			line.text = strings.ReplaceAll(line.text, "   ", "  ")
+		}
 		if each*view.DayHours+displaywidth.String(line.text)+3 <= x+w-2-at {
 			at = p.put(at, y+1+i, x+w-2-at, line.role, p.heights(line.values, each)) + 3
 		}

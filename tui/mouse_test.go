@@ -35,11 +35,11 @@ func TestClicks(t *testing.T) {
 		if at = click(at, "· lab-west-push"); at.screen != screenDetail || at.detail != "k2m9" {
 			t.Errorf("the second click shows screen %d", at.screen)
 		}
-		at = click(s, "5d41aa9")
+		at = click(s, "✗ lab-east  ")
 		if at.focus != paneRepos || at.repoKey != "default/lab-east" {
 			t.Errorf("a click on a repository: pane %d, %q", at.focus, at.repoKey)
 		}
-		if at = click(at, "5d41aa9"); at.screen != screenRepo || at.repoSeen.Name != "lab-east" {
+		if at = click(at, "✗ lab-east  "); at.screen != screenRepo || at.repoSeen.Name != "lab-east" {
 			t.Errorf("the second click shows screen %d", at.screen)
 		}
 		if at = click(s, "3 Repos"); at.screen != screenRepos {

@@ -15,7 +15,7 @@ import (
 const (
 	wideWidth  = 120
 	wideHeight = 30
-	sideWidth  = 42
+	sideWidth  = 40
 )
 
 var overviewFace = face{
@@ -79,11 +79,11 @@ func (p *painter) overview(_, top, _, h int) {
 		p.repoList(0, top+jobs, p.w, h-jobs, p.s.focus == paneRepos)
 		return
 	}
-	low := 9
+	low := 8
 	repos := max((h-low)*2/5, 6)
 	jobs := h - low - repos
 	p.jobList(0, top, p.w-sideWidth, jobs, p.s.focus == paneJobs)
-	p.jobSide(p.w-sideWidth, top, sideWidth, jobs)
+	p.side(p.w-sideWidth, top, sideWidth, jobs)
 	p.repoList(0, top+jobs, p.w, repos, p.s.focus == paneRepos)
 	p.eventList(0, top+jobs+repos, p.w-sideWidth, low)
 	p.agentBox(p.w-sideWidth, top+jobs+repos, sideWidth, low)
@@ -126,7 +126,12 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	}
 	columns := []column{{"", 1, false, 0}, {"JOB", 16, false, 0}, {"REPOSITORY", 12, false, 1}, {"ACTION", 9, false, 3}, {"PROGRESS", 14, false, 0}, {"TIME", 6, true, 2}, {"LEASE", 6, true, 4}}
 	if w >= 96 {
-		columns[1].width, columns[2].width, columns[4].width = 20, 16, 26
+		columns[4].width = 24
+		columns = slices.Insert(columns, 5, column{"DONE", 7, true, 5})
+		columns = append(columns, column{"OWNER", 5, false, 6})
+	}
+	if w >= wideWidth {
+		columns[1].width, columns[2].width, columns[5].width = 20, 16, 11
 	}
 	if p.s.wide {
 		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Name }), 1)
@@ -142,7 +147,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 		return s
 	})
 	if more == 0 {
-		p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) line { return p.jobRow(rows[i], wide) })
+		p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) line { return p.jobRow(rows[i], wide, len(columns)) })
 		return
 	}
 	if index >= at {
@@ -151,9 +156,9 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows)+1, index, focused, func(i int) line {
 		switch {
 		case i < at:
-			return p.jobRow(rows[i], wide)
+			return p.jobRow(rows[i], wide, len(columns))
 		case i > at:
-			return p.jobRow(rows[i-1], wide)
+			return p.jobRow(rows[i-1], wide, len(columns))
 		}
 		return line{whole: fmt.Sprintf("%s and %d more: limpet job list", p.g.more, more)}
 	})
@@ -189,7 +194,7 @@ func (p *painter) shown(j view.Job) string {
 	return j.State
 }
 
-func (p *painter) jobRow(j view.Job, wide int) line {
+func (p *painter) jobRow(j view.Job, wide, columns int) line {
 	state := p.shown(j)
 	r := stateRole(state)
 	glyph, ok := p.g.state[state]
@@ -198,11 +203,19 @@ func (p *painter) jobRow(j view.Job, wide int) line {
 	}
 	progress := p.progress(j, state, wide)
 	action := strings.TrimSpace(j.Action + " " + j.Detail)
-	return line{
+	l := line{
 		marked: slices.Contains(p.s.marks[paneJobs], j.UID),
 		cells:  []string{glyph, j.Name, j.Repository, action, progress, p.elapsed(j), p.lease(j)},
 		roles:  []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
 	}
+	if columns > len(l.cells) {
+		done := "-"
+		if j.Total > 0 {
+			done = fmt.Sprintf("%d/%d", j.Done, j.Total)
+		}
+		l.cells, l.roles = append(slices.Insert(l.cells, 5, done), view.OrDash(j.Owner)), append(slices.Insert(l.roles, 5, rolePlain), roleDim)
+	}
+	return l
 }
 
 // progress is a bar while a job works and says in words what else there is.

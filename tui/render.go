@@ -282,6 +282,18 @@ func eventLine(e view.Event) string {
 	return strings.TrimRight(line+" "+strings.TrimLeft(who+" "+e.Text, " "), " ")
 }
 
+// levelWord is the level of a line in three letters, since no colour alone may tell
+// that it is an error.
+func levelWord(level string) string {
+	switch level {
+	case "error":
+		return "ERR"
+	case "warn":
+		return "WRN"
+	}
+	return "INF"
+}
+
 // hints are the keys that are of use here. Help and quit, the last two, are always
 // there; what is before them goes first where there is no room.
 func (p *painter) hints(y int) {

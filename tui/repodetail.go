@@ -17,6 +17,10 @@ var repoFace = face{
 // repoDetail is one repository over the whole body: how it does, its conditions,
 // its jobs and what was said of it.
 func (p *painter) repoDetail(x, y, w, h int) {
+	if w >= wideWidth && h >= spacious {
+		p.repoWide(x, y, w, h)
+		return
+	}
 	r, live := p.s.repo()
 	facts := p.repoFacts(r, live, w-4, h < spacious)
 	head := min(len(facts)+2, max(h-6, min(h, 6)))
@@ -95,6 +99,9 @@ func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
 	}
 	h := health(r)
 	text := h
+	if since := failingSince(r); h == "failing" && !since.IsZero() {
+		text += " for " + view.Age(p.s.Now.Sub(since))
+	}
 	if !r.Checked.IsZero() {
 		text += ", checked " + ago(p.s.Now, r.Checked)
 	}

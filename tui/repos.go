@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"limpet/sync/view"
 )
@@ -39,14 +40,19 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 	}
 	columns := []column{{"", 1, false, 0}, {"NAME", 14, false, 0}, {"TYPE", 6, false, 4}, {"HEALTH", 9, false, 3}, {"SYNC", 8, false, 0}, {"LAST REF", 8, false, 2}, {"SYNCED", 8, false, 0}, {"NEXT", 7, false, 5}, {"24H", 6, false, 6}}
 	if w >= wideWidth {
-		columns[1].width, columns[2].width, columns[3].width = 20, 16, 14
-		columns[8].width = 24
-		columns = append(columns, column{"RES", 6, true, 7}, column{"URL", 24, false, 8})
+		columns[1].width, columns[2].width, columns[3].width, columns[5].width = 18, 9, 12, 15
+		columns[7].head, columns[7].width = "NEXT PULL", 9
+		columns[8].head, columns[8].width = "LAST 24 H", 24
+		columns = slices.Insert(columns, 8, column{"WEBHOOK", 8, false, 8}, column{"RES", 6, true, 7})
+		columns = append(columns, column{"URL", 24, false, 9})
 	}
 	if p.s.wide {
 		p.widen(columns, w, keysOf(rows, func(r view.Repo) string { return r.Name }), 1)
 	}
-	spark := columns[8].width
+	spark := columns[len(columns)-1].width
+	if w >= wideWidth {
+		spark = columns[10].width
+	}
 	p.picks(paneRepos, func(s State, i int) State { s.repoKey = repoKey(rows[i]); return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) line { return p.repoRow(rows[i], spark, len(columns)) })
 }
@@ -99,11 +105,45 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 		cells:  []string{glyph, r.Name, r.Type, h, view.OrDash(r.SyncState), view.OrDash(view.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
 		roles:  []role{stateRole(state), rolePlain, rolePlain, stateRole(h), stateRole(r.SyncState), rolePlain, rolePlain, rolePlain, roleDim},
 	}
-	if columns > 9 {
-		l.cells = append(l.cells, fmt.Sprint(r.Resources), r.URL)
-		l.roles = append(l.roles, rolePlain, roleDim)
+	if columns > len(l.cells) {
+		l.cells[3], l.cells[5] = failingText(r, p.s.Now), strings.TrimSpace(r.Branch+" "+l.cells[5])
+		l.cells = append(slices.Insert(l.cells, 8, p.hookText(r), fmt.Sprint(r.Resources)), r.URL)
+		l.roles = append(slices.Insert(l.roles, 8, rolePlain, rolePlain), roleDim)
 	}
 	return l
+}
+
+// failingText is the health of a repository, and for how long it fails if that is
+// known.
+func failingText(r view.Repo, now time.Time) string {
+	h := health(r)
+	if since := failingSince(r); h == "failing" && !since.IsZero() {
+		h += " " + view.Age(now.Sub(since))
+	}
+	return h
+}
+
+// failingSince is when the repository was found to be not healthy, zero when that is
+// not known: its condition Ready tells how the health is.
+func failingSince(r view.Repo) time.Time {
+	for _, c := range r.Conditions {
+		if c.Type == "Ready" && c.Status != "True" {
+			return c.Since
+		}
+	}
+	return time.Time{}
+}
+
+// hookText says in a word whether there is a webhook, and when it last told of
+// something.
+func (p *painter) hookText(r view.Repo) string {
+	switch {
+	case r.Webhook == nil:
+		return "none"
+	case r.Webhook.LastEvent.IsZero():
+		return p.g.dot + " quiet"
+	}
+	return p.g.dot + " " + ago(p.s.Now, r.Webhook.LastEvent)
 }
 
 // spark is the line of the last 24 hours, the worst of several where there is
@@ -132,13 +172,13 @@ func (p *painter) eventList(x, y, w, h int) {
 	p.box(p.g, x, y, w, h, "Events", "all repositories", fmt.Sprintf("%d kept", len(events)), false)
 	for i := range min(h-2, len(events)) {
 		e := events[len(events)-1-i]
-		r := rolePlain
+		r, mark := rolePlain, " "
 		switch e.Level {
 		case "error":
-			r = roleBad
+			r, mark = roleBad, p.g.state["error"]
 		case "warn":
-			r = roleWarn
+			r, mark = roleWarn, p.g.state["warning"]
 		}
-		p.put(x+2, y+1+i, w-4, r, cut(eventLine(e), w-4, p.g.more))
+		p.put(x+2, y+1+i, w-4, r, cut(mark+" "+eventLine(e), w-4, p.g.more))
 	}
 }

@@ -34,6 +34,9 @@ func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
 	if j.Waits != "" {
 		lines = len(wrap(j.Waits, w-4)) + 1
 	}
+	if p.timesWidth(w) > 0 {
+		lines = max(lines, len(p.times(j))-1)
+	}
 	summary := min(max(lines, 1)+3, max(h*2/5, 3))
 	errors := 0
 	if troubles := p.troubles(j, w-4); len(troubles) > 0 {
@@ -150,7 +153,7 @@ func (p *painter) logBody(log []view.Event, w int) (out []laidOut) {
 		case "warn":
 			r = roleWarn
 		}
-		out = append(out, p.fold(r, e.At.UTC().Format("15:04:05.000")+" "+e.Text, w)...)
+		out = append(out, p.fold(r, e.At.UTC().Format("15:04:05.000")+" "+levelWord(e.Level)+" "+e.Text, w)...)
 	}
 	return out
 }

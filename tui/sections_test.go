@@ -104,7 +104,7 @@ func TestSectionsOfAJob(t *testing.T) {
 	})
 	t.Run("w wraps, and all can be reached", func(t *testing.T) {
 		at := press(s, "z", "w", "home")
-		if f := frame(at); !strings.Contains(f, "stays as it was") || !strings.Contains(f, "board-00.json") {
+		if f := frame(at); !strings.Contains(f, "so it stays as it wa") || !strings.Contains(f, "| s  ") || !strings.Contains(f, "board-00.json") {
 			t.Errorf("wrapped:\n%s", f)
 		}
 	})

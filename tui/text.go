@@ -44,7 +44,7 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 }
 
 func cleanJob(j view.Job) view.Job {
-	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
+	for _, p := range []*string{&j.UID, &j.Namespace, &j.Name, &j.Owner, &j.Repository, &j.Action, &j.Detail, &j.State, &j.Message, &j.Waits, &j.Priority, &j.RefFrom, &j.RefTo, &j.Branch} {
 		*p = view.Clean(*p)
 	}
 	if !(j.Progress <= 100) { // also where it is no number

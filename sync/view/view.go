@@ -68,18 +68,22 @@ func Count(jobs []Job, now time.Time) (c Counts) {
 
 // Agent describes the process.
 type Agent struct {
-	Host      string    `json:"host"`
-	PID       int       `json:"pid"`
-	Version   string    `json:"version"`
-	Started   time.Time `json:"started"`
-	Drivers   int       `json:"drivers"`
-	Claims    int       `json:"claims"`
-	LostCount int       `json:"lostLeases"`
-	StorePath string    `json:"storePath"`
-	StoreSize int64     `json:"storeBytes"`
-	History   int       `json:"historyRecords"`
-	RSS       int64     `json:"rssBytes"`
-	Namespace string    `json:"namespace"`
+	Host      string        `json:"host"`
+	PID       int           `json:"pid"`
+	Version   string        `json:"version"`
+	Started   time.Time     `json:"started"`
+	Drivers   int           `json:"drivers"`
+	Claims    int           `json:"claims"`
+	LostCount int           `json:"lostLeases"`
+	StorePath string        `json:"storePath"`
+	StoreSize int64         `json:"storeBytes"`
+	History   int           `json:"historyRecords"`
+	Kept      time.Duration `json:"historyKept,omitempty"` // how long records are kept; 0 = not known
+	RSS       int64         `json:"rssBytes"`
+	// CPU is what the process has taken lately, in percent of one processor and never
+	// below a twentieth; 0 = not known.
+	CPU       float64 `json:"cpuPercent,omitempty"`
+	Namespace string  `json:"namespace"`
 	// Draining is since when nothing new is claimed; zero = it is. Busy counts
 	// what is not at its end yet: running jobs, claims to settle, results to send.
 	Draining time.Time `json:"draining,omitzero"`
@@ -206,10 +210,11 @@ type Webhook struct {
 // Condition is one condition of a status. What is met needs no words: Message is
 // that of one that is not.
 type Condition struct {
-	Type    string `json:"type"`
-	Status  string `json:"status"`
-	Reason  string `json:"reason"`
-	Message string `json:"message,omitempty"`
+	Type    string    `json:"type"`
+	Status  string    `json:"status"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since,omitzero"` // when Status became what it is, if that is known
 }
 
 // Event is one line of the event list and of a job's log.
