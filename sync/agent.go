@@ -370,6 +370,12 @@ func (a *Agent) Drain(on bool) (since time.Time, busy int) {
 	return a.controller.Draining()
 }
 
+// Hurry has an API that does not answer asked now and not at the next turn.
+func (a *Agent) Hurry() {
+	a.client.Hurry()
+	a.board.touch()
+}
+
 // Draining says since when nothing new is claimed and what has still to end.
 func (a *Agent) Draining() (since time.Time, busy int) { return a.controller.Draining() }
 

@@ -241,6 +241,8 @@ func (a *Agent) paintAPI() view.API {
 	v := view.API{Server: a.serverName(), Embedded: a.embedded != nil, Synced: a.synced(), Up: true, Since: a.started}
 	if since, err := a.client.Down(); err != nil {
 		v.Up, v.Since, v.Error = false, since, api.Redact(err.Error())
+		v.Next, v.Tries = a.client.Turn()
+		v.Next = v.Next.Round(0) // the time of a moment, not of this process
 	}
 	v.Insecure, v.Latency = a.client.Insecure(), a.client.Latency()
 	return v

@@ -21,6 +21,7 @@ const (
 	Resume   Verb = "resume"    // ends that
 	Drain    Verb = "drain"     // has the agent finish what runs and claim nothing new
 	Undrain  Verb = "undrain"   // ends that
+	Hurry    Verb = "hurry"     // has an API that does not answer asked now
 )
 
 // SuspendFor is how long a repository is left alone: a day, so that one that was

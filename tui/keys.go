@@ -115,7 +115,11 @@ func noAhead(s State) string {
 // refresh draws the screen anew, for a terminal on which something else was
 // written, and does not wait for the next try where the source is away.
 func refresh(s State) (State, Outcome) {
-	return s.say("asked again", false), Outcome{Refresh: true}
+	out := Outcome{Refresh: true}
+	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.onlyLooks() == "" {
+		out.Actions = []Action{{Verb: Hurry}}
+	}
+	return s.say("asked again", false), out
 }
 
 // doctor hands the person its command line: it looks at this host from outside,

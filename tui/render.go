@@ -190,22 +190,6 @@ func drainText(a view.Agent) string {
 	return fmt.Sprintf("draining, %d to go", a.Busy)
 }
 
-// banner takes the place of the tabs while nothing is live.
-func (p *painter) banner() {
-	asOf := clockTime(p.s.stale(), p.s.Now) + ", " + ago(p.s.Now, p.s.stale())
-	text := fmt.Sprintf(" ! OFFLINE since %s, shown as of then", asOf)
-	switch {
-	case p.s.Gone != "":
-		text = " ! The daemon is gone, reconnecting; shown as of " + asOf
-	case p.s.Source == FromDisk:
-		text = " ! No agent works on this file; shown as of " + asOf
-	case !p.s.Snap.AsOf.IsZero():
-		text = " ! The API has not answered yet; shown as of " + asOf
-	}
-	p.fill(0, 1, p.w, roleBanner, " ")
-	p.put(0, 1, p.w, roleBanner, text)
-}
-
 // clockTime is a moment in the short form, with its date when that is another.
 func clockTime(t, now time.Time) string {
 	if t.IsZero() {
@@ -248,6 +232,8 @@ func (p *painter) status(y int) {
 		put(roleBad, p.g.state["error"]+" "+s.Snap.Problem)
 	case s.filter() != "" && s.screen != screenHistory:
 		put(roleWarn, p.filterText())
+	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
+		put(roleBad, p.awayText())
 	case unread:
 		put(roleBad, p.g.state["error"]+" "+e.line())
 	case s.Note != "":
@@ -306,6 +292,9 @@ func (p *painter) hints(y int) {
 			if b, ok := p.s.bound(hint[0]); !ok || b.refusal(p.s) == "" {
 				hints = append(hints, hint)
 			}
+		}
+		if p.s.offline() && p.s.Source != FromDisk {
+			hints = slices.Insert(hints, min(2, len(hints)), [2]string{"R", "try now"}, [2]string{"D", "doctor"})
 		}
 		hints = append(hints, [2]string{"?", "help"}, [2]string{"q", "quit"})
 	}

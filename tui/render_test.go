@@ -145,6 +145,7 @@ func TestGoldenScreens(t *testing.T) {
 	plain := Caps{Mono: true}
 	offline := picture()
 	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
+	offline.API.Next, offline.API.Tries = noon.Add(11*time.Second), 7
 	before := picture()
 	before.API.Up, before.API.Synced, before.API.Error, before.API.Since = false, false, "connection refused", noon.Add(-5*time.Second)
 	before.AsOf = noon.Add(-50 * time.Hour)

@@ -21,11 +21,12 @@ const (
 type State struct {
 	Snap   *view.Snapshot // never nil, always clean
 	Now    time.Time
-	Source string // "standalone", "attached to daemon 4121"
-	Note   string // what a person has to know of the source; "" = nothing
-	W, H   int    // cells of the terminal; 0 = not known yet
-	SetUp  bool   // Enter on the first screen asks for the settings
-	Gone   string // why the source does not answer; "" = it does
+	Source string    // "standalone", "attached to daemon 4121"
+	Note   string    // what a person has to know of the source; "" = nothing
+	W, H   int       // cells of the terminal; 0 = not known yet
+	SetUp  bool      // Enter on the first screen asks for the settings
+	Gone   string    // why the source does not answer; "" = it does
+	Again  time.Time // when a source that does not answer is asked next; zero = now
 
 	ReadOnly bool // nothing is asked of the agent
 

@@ -204,7 +204,7 @@ func (m *model) resume(turn int) tea.Cmd {
 	if !m.paused || turn != m.turn {
 		return nil
 	}
-	m.paused = false
+	m.paused, m.state.Again = false, time.Time{}
 	return m.next
 }
 
@@ -244,6 +244,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 	case goneMsg:
 		m.state = m.state.Lose(msg.err.Error())
 		wait := m.retry
+		m.state.Again = time.Now().Add(wait)
 		m.retry = min(m.retry*2, retryMax)
 		return m.pause(wait)
 	case nextMsg:

@@ -240,6 +240,13 @@ func (c *Client) Down() (since time.Time, err error) { return c.shared.health.do
 // the cause of ctx when that ends first.
 func (c *Client) Await(ctx context.Context) error { return c.shared.health.wait(ctx) }
 
+// Turn returns when a server that is down is asked next and how often it was asked in
+// vain; zero while it answers.
+func (c *Client) Turn() (next time.Time, tries int) { return c.shared.health.turn() }
+
+// Hurry has a server that is down asked now, unless it has asked for time itself.
+func (c *Client) Hurry() { c.shared.health.hurry() }
+
 // Latency returns how long the last call waited for the head of its answer, 0
 // before the first. Watches do not count.
 func (c *Client) Latency() time.Duration { return c.shared.health.lastWait() }

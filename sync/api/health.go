@@ -16,6 +16,8 @@ const (
 	laterPause  = 20 * time.Second
 	// longestRetryAfter caps what a server may ask for.
 	longestRetryAfter = 5 * time.Minute
+	// hurryPause is the least time between two turns that a person asks for.
+	hurryPause = time.Second
 )
 
 // health is what is known about the reachability of the server.
@@ -25,6 +27,8 @@ type health struct {
 	err      error      // the last failure
 	failures int        // pauses taken since then
 	next     time.Time  // not before then may be asked again
+	told     time.Time  // not before then, says the server itself
+	hurried  time.Time  // when a person last did not want to wait
 	open     chan struct{}
 	latency  time.Duration // of the last call that had an answer
 }
@@ -68,7 +72,7 @@ func (h *health) fail(err error, after time.Duration) {
 	// Up to a tenth later, so that agents that were told the same do not come
 	// back together.
 	if asked := now.Add(after + rand.N(after/10+1)); asked.After(h.next) {
-		h.next = asked
+		h.next, h.told = asked, asked
 	}
 }
 
@@ -108,6 +112,40 @@ func (h *health) wait(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// hurry has the server asked now and not at the next turn, because somebody waits
+// for it. What the server itself asked for stands.
+func (h *health) hurry() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.since.IsZero() {
+		return
+	}
+	now := time.Now()
+	at := now
+	for _, least := range []time.Time{h.told, h.hurried.Add(hurryPause)} {
+		if least.After(at) {
+			at = least
+		}
+	}
+	if !at.Before(h.next) {
+		return
+	}
+	h.next, h.hurried = at, now
+	close(h.open) // those who wait look at the time again
+	h.open = make(chan struct{})
+}
+
+// turn says when the server is asked next and how often it was asked in vain; zero
+// while it answers.
+func (h *health) turn() (next time.Time, tries int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.since.IsZero() {
+		return time.Time{}, 0
+	}
+	return h.next, h.failures
 }
 
 // down says since when nothing answers and why; a zero time means that the

@@ -49,3 +49,52 @@ func TestHealthSchedule(t *testing.T) {
 		}
 	})
 }
+
+// TestHurry: who waits for a server that is down can have it asked now, but not ten
+// times a second, and not before the server itself wants to be asked.
+func TestHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h health
+		h.hurry()
+		if next, tries := h.turn(); !next.IsZero() || tries != 0 {
+			t.Errorf("of a server that answers: %s, %d tries", next, tries)
+		}
+		h.fail(errRefused, 0)
+		start := time.Now()
+		if next, tries := h.turn(); next.Sub(start) < firstPause || tries != 1 {
+			t.Errorf("next turn after %s, %d tries", next.Sub(start), tries)
+		}
+		asked := make(chan time.Duration)
+		go func() {
+			for h.wait(t.Context()) == nil {
+				h.fail(errRefused, 0)
+				select {
+				case asked <- time.Since(start):
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		h.hurry()
+		h.hurry()
+		if at := <-asked; at != 0 {
+			t.Errorf("the hurried turn came after %s", at)
+		}
+		synctest.Wait()
+		h.hurry()
+		if at := <-asked; at != hurryPause {
+			t.Errorf("the second came after %s, want %s", at, hurryPause)
+		}
+		synctest.Wait()
+		if _, tries := h.turn(); tries != 3 {
+			t.Errorf("%d tries, want 3", tries)
+		}
+		h.fail(errRefused, time.Minute)
+		time.Sleep(10 * time.Second)
+		h.hurry()
+		if at := <-asked; at < time.Minute {
+			t.Errorf("a wish of the server for a minute is not honoured: %s", at)
+		}
+	})
+}

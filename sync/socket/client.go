@@ -151,6 +151,11 @@ func (c *Client) Drain(ctx context.Context, on bool) (out Drained, err error) {
 	return out, c.call(ctx, http.MethodPost, "drain", url.Values{"on": {strconv.FormatBool(on)}}, &out)
 }
 
+// Hurry has the agent ask an API that does not answer now and not at the next turn.
+func (c *Client) Hurry(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "hurry", nil, nil)
+}
+
 // Suspended implements Suspender.
 func (c *Client) Suspended(ctx context.Context) ([]repos.Suspension, error) {
 	var out suspensions

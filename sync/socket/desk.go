@@ -60,6 +60,8 @@ type Agent interface {
 	// Drain has the agent claim nothing new, or with false claim again. It says
 	// since when nothing is claimed, and how much has still to end.
 	Drain(on bool) (since time.Time, busy int)
+	// Hurry has an API that does not answer asked now and not at the next turn.
+	Hurry()
 	// Care says how the house is kept.
 	Care(ctx context.Context) (view.Care, error)
 	// Compare says what has changed in Git between two commits.

@@ -145,6 +145,10 @@ func (s *Server) handler() http.Handler {
 		since, busy := s.Agent.Drain(on)
 		answer(w, Drained{Since: since, Busy: busy}, nil)
 	})
+	mux.HandleFunc("POST "+prefix+"hurry", func(w http.ResponseWriter, _ *http.Request) {
+		s.Agent.Hurry()
+		answer(w, struct{}{}, nil)
+	})
 	mux.HandleFunc("GET "+prefix+"suspensions", func(w http.ResponseWriter, r *http.Request) {
 		items, err := s.Agent.Suspended(r.Context())
 		answer(w, suspensions{items}, err)

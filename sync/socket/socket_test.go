@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 
 // pictures is an agent that publishes what the test gives it.
 type pictures struct {
+	hurries   atomic.Int64
 	next      chan *view.Snapshot
 	cancelled []string
 	care      view.Care
@@ -93,6 +95,8 @@ func (p *pictures) Drain(on bool) (since time.Time, busy int) {
 	}
 	return time.Time{}, 1
 }
+
+func (p *pictures) Hurry() { p.hurries.Add(1) }
 
 // serve starts a server on a socket in dir and stops it at the end of the test.
 func serve(t *testing.T, dir string, api http.Handler) (*Client, *pictures, *state.Store) {
@@ -184,6 +188,9 @@ func TestDeskOverTheSocket(t *testing.T) {
 	}
 	if err := client.Cancel(ctx, "default", "a-sync"); err != nil || agent.cancelled[0] != "default/a-sync" {
 		t.Errorf("cancel: %v, %v", agent.cancelled, err)
+	}
+	if err := client.Hurry(ctx); err != nil || agent.hurries.Load() != 1 {
+		t.Errorf("hurry: %v, asked %d times", err, agent.hurries.Load())
 	}
 	if got, err := client.Drain(ctx, true); err != nil || !got.Since.Equal(time.Unix(1, 0)) || got.Busy != 2 {
 		t.Errorf("drain: %+v, %v", got, err)

@@ -102,6 +102,10 @@ type API struct {
 	Since    time.Time     `json:"since"`   // of the present Up value
 	Latency  time.Duration `json:"latency"` // of the last call
 	Error    string        `json:"error,omitempty"`
+	// Next is when the server is asked again while it is not Up, and Tries how often it
+	// was asked in vain; zero = not known.
+	Next  time.Time `json:"next,omitzero"`
+	Tries int       `json:"tries,omitempty"`
 }
 
 // Job is one row of the job list and the head of its detail.

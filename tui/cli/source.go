@@ -58,6 +58,11 @@ func (l local) Drain(_ context.Context, on bool) (out socket.Drained, err error)
 	return out, nil
 }
 
+func (l local) Hurry(context.Context) error {
+	l.Agent.Hurry()
+	return nil
+}
+
 // attached is the source of a dashboard that shows the daemon's agent, until ctx
 // ends. Next returns an error while the daemon is away; the next call tries again.
 func attached(ctx context.Context, c *socket.Client) *remoteSource {
@@ -107,6 +112,7 @@ func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 type actor interface {
 	Cancel(ctx context.Context, namespace, name string) error
 	Drain(ctx context.Context, on bool) (socket.Drained, error)
+	Hurry(ctx context.Context) error
 	socket.Suspender
 }
 
@@ -114,6 +120,8 @@ type actor interface {
 // the name of the job that is there already, or is harmless.
 func (s *session) act(ctx context.Context, act tui.Action, who actor) error {
 	switch act.Verb {
+	case tui.Hurry:
+		return who.Hurry(ctx)
 	case tui.Suspend:
 		now := time.Now().Round(0)
 		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(tui.SuspendFor)})

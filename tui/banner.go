@@ -1,0 +1,77 @@
+package tui
+
+import (
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
+
+	"limpet/sync/view"
+)
+
+// banner takes the place of the tabs while nothing is live. It says since when, and
+// when it is tried again; where there is little room the first goes short.
+func (p *painter) banner() {
+	p.fill(0, 1, p.w, roleBanner, " ")
+	next := p.nextTry()
+	forms := p.bannerForms()
+	for i, text := range forms {
+		if next != "" {
+			text += ". " + next
+		}
+		if displaywidth.String(text) < p.w || i == len(forms)-1 {
+			p.put(0, 1, p.w, roleBanner, text)
+			return
+		}
+	}
+}
+
+// bannerForms say why nothing is live and how old what is shown is, the longest
+// first.
+func (p *painter) bannerForms() []string {
+	at, age := clockTime(p.s.stale(), p.s.Now), ago(p.s.Now, p.s.stale())
+	asOf := at + ", " + age
+	switch {
+	case p.s.Gone != "":
+		return []string{" ! The daemon is gone, reconnecting; shown as of " + asOf, " ! The daemon is gone; shown as of " + asOf, " ! Daemon gone, shown: " + age, " ! Daemon gone"}
+	case p.s.Source == FromDisk:
+		return []string{" ! No agent works on this file; shown as of " + asOf}
+	case !p.s.Snap.AsOf.IsZero():
+		return []string{" ! The API has not answered yet; shown as of " + asOf, " ! No answer yet; shown: " + age, " ! OFFLINE"}
+	}
+	return []string{" ! OFFLINE since " + asOf + ", shown as of then", " ! OFFLINE since " + asOf, " ! OFFLINE " + age, " ! OFFLINE"}
+}
+
+// nextTry says when it is asked again, and how to ask now; "" when that is not known.
+func (p *painter) nextTry() string {
+	at := p.s.Snap.API.Next
+	switch {
+	case p.s.Source == FromDisk:
+		return ""
+	case p.s.Gone != "":
+		at = p.s.Again
+	case p.s.Snap.API.Up || at.IsZero():
+		return ""
+	}
+	left := at.Sub(p.s.Now)
+	if left <= 0 {
+		return "Trying now"
+	}
+	return "Next try in " + view.Age(left+time.Second-1) + ", R now"
+}
+
+// awayText is why the API is away, and what that means for who wants to act.
+func (p *painter) awayText() string {
+	api := p.s.Snap.API
+	text := p.g.state["error"] + " " + api.Error
+	if api.Tries > 0 {
+		text += ", " + tries(api.Tries)
+	}
+	return text + "; nothing is queued"
+}
+
+func tries(n int) string {
+	if n == 1 {
+		return "1 try"
+	}
+	return view.Thousands(n) + " tries"
+}
