@@ -62,8 +62,8 @@ func runBlockedLinear(ctx context.Context, d Door, o Options) (Answer, error) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	typed, stop := readLines(o.In)
-	defer stop()
+	in := readTyped(o.In)
+	defer in.stop()
 	b := blocked{holder: d.Holder.clean(), works: d.Works, canCopy: d.Copy != nil, now: time.Now()}
 	looks, copies := make(chan Look), make(chan error, 1)
 	beside.Go(func() {
@@ -105,7 +105,8 @@ func runBlockedLinear(ctx context.Context, d Door, o Options) (Answer, error) {
 				return Copied, nil
 			}
 			b.copying, b.failed = false, view.Clean(err.Error())
-		case line, more := <-typed:
+		case line, more := <-in.next():
+			in.took()
 			key := "q"
 			if more {
 				key = b.typed(line)
@@ -180,8 +181,8 @@ func runSetUpLinear(ctx context.Context, do SetUp, o Options) (saved bool, err e
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	typed, stop := readLines(o.In)
-	defer stop()
+	in := readTyped(o.In)
+	defer in.stop()
 	u := setUp{file: view.Clean(do.File)}
 	tries, saves := make(chan triedMsg), make(chan error)
 	for said := (setUp{busy: true}); ; {
@@ -194,6 +195,10 @@ func runSetUpLinear(ctx context.Context, do SetUp, o Options) (saved bool, err e
 		}
 		u.wrong = ""
 		said = u
+		var lines <-chan string
+		if !u.busy { // the next answer is to what is found
+			lines = in.next()
+		}
 		select {
 		case <-ctx.Done():
 			return false, nil
@@ -204,7 +209,8 @@ func runSetUpLinear(ctx context.Context, do SetUp, o Options) (saved bool, err e
 				return true, nil
 			}
 			u.busy, u.failed, u.found = false, true, view.Clean(err.Error())
-		case line, more := <-typed:
+		case line, more := <-lines:
+			in.took()
 			want := wishLeave
 			if more {
 				u, want = u.enter(line)

@@ -2,14 +2,10 @@ package tui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/muesli/cancelreader"
 
 	"limpet/sync/view"
 )
@@ -18,9 +14,6 @@ import (
 // was read: a script that asks at once shall not be told of an empty list.
 const settleFor = 3 * time.Second
 
-// lineMost bounds a typed line, in bytes; the rest of a longer one is dropped.
-const lineMost = 4 << 10
-
 // runLinear is Run for who has it read out: it says what changes and answers typed
 // lines until the person quits, the input ends, or ctx does.
 func runLinear(ctx context.Context, src Source, o Options) error {
@@ -28,8 +21,8 @@ func runLinear(ctx context.Context, src Source, o Options) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer cancel()
-	typed, stop := readLines(o.In)
-	defer stop()
+	in := readTyped(o.In)
+	defer in.stop()
 	interrupts, giveBack := o.interrupts()
 	defer giveBack()
 	s := NewState(src.Name(), capsOf(o), time.Now())
@@ -40,10 +33,11 @@ func runLinear(ctx context.Context, src Source, o Options) error {
 	beside.Go(func() { look(ctx, src, pictures, hurry) })
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	ended := false // the input
 	for !r.quit {
 		var lines <-chan string
-		if r.ready() && r.busy == 0 {
-			lines = typed
+		if r.ready() && r.busy == 0 && !ended {
+			lines = in.next()
 		}
 		var said []string
 		select {
@@ -65,10 +59,11 @@ func runLinear(ctx context.Context, src Source, o Options) error {
 			r.busy--
 			r.follow(take(r.l))
 		case line, more := <-lines:
+			in.took()
 			if more {
 				r.follow(r.l.enter(line))
 			} else {
-				typed = nil
+				ended = true
 				r.quit = !r.l.s.leaving // who chose to finish first has left the input
 			}
 		}
@@ -82,6 +77,19 @@ func runLinear(ctx context.Context, src Source, o Options) error {
 		return ErrSetUp
 	}
 	return r.err
+}
+
+// lettersMost is how much of a line is said: a message of Git may be a page, and who
+// hears it cannot skip it.
+const lettersMost = 1000
+
+// heard is a line without what is too much of it.
+func heard(line string) string {
+	r := []rune(line)
+	if len(r) <= lettersMost {
+		return line
+	}
+	return fmt.Sprintf("%s, and %s letters more", string(r[:lettersMost]), view.Thousands(len(r)-lettersMost))
 }
 
 // lineRun is the shell around a linear.
@@ -109,7 +117,7 @@ func (r *lineRun) ready() bool {
 
 func (r *lineRun) say(lines []string) {
 	for _, line := range lines {
-		if _, err := fmt.Fprintln(r.out, line); err != nil && r.err == nil {
+		if _, err := fmt.Fprintln(r.out, heard(line)); err != nil && r.err == nil {
 			r.err, r.quit = fmt.Errorf("dashboard: %w", err), true
 		}
 	}
@@ -196,61 +204,6 @@ func look(ctx context.Context, src Source, to chan<- seen, hurry <-chan struct{}
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		}
-	}
-}
-
-// readLines reads typed lines until the input ends, which closes them, or stop is
-// called, which waits for the reader. It takes no byte of a line that it does not
-// hand on, so that another reader may follow.
-func readLines(in *os.File) (lines <-chan string, stop func()) {
-	var from io.Reader = in
-	end, free := func() {}, func() {}
-	if c, err := cancelreader.NewReader(in); err == nil { // else it is a file, which nobody waits for
-		from, end, free = c, func() { c.Cancel() }, func() { c.Close() }
-	}
-	out, over, done := make(chan string), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		defer close(out)
-		for {
-			line, err := readLine(from)
-			if line != "" || err == nil {
-				select {
-				case out <- line:
-				case <-over:
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return out, sync.OnceFunc(func() {
-		close(over)
-		end()
-		<-done
-		free()
-	})
-}
-
-// readLine reads up to the next line break, byte by byte.
-func readLine(from io.Reader) (string, error) {
-	var line []byte
-	var b [1]byte
-	for {
-		switch n, err := from.Read(b[:]); {
-		case n > 0 && b[0] == '\n':
-			return string(line), nil
-		case n > 0:
-			if len(line) < lineMost {
-				line = append(line, b[0])
-			}
-		case errors.Is(err, cancelreader.ErrCanceled):
-			return "", err
-		case err != nil:
-			return string(line), err
 		}
 	}
 }
