@@ -74,7 +74,7 @@ network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 12 | wai
 five dashboards on one daemon | ./tui/cli | ^TestDashboards(OnOneDaemon|ComeAndGo)$$ | -fault | aside
 hostile Git hosts             | ./tui/cli | ^TestHostileHosts$$ | -fault
 beside another controller     | ./sync | ^TestNeighbours$$ | -fault | aside
-every screen in every state   | ./tui | ^Test(EveryState|AnySequence|LongSequence)$$ | -fault
+every screen in every state   | ./tui | ^Test(EveryState|Any(Sequence|Conversation)|LongSequence)$$ | -fault
 simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds $(WORLDS)
 endef
 export FAULT_PARTS

@@ -188,5 +188,9 @@ func (l linear) perform(c command) (linear, reply) {
 	if l.s.here() != at || l.s.filter() != filter {
 		return l.visit(l.s.settle())
 	}
-	return l.answered(out)
+	l, re := l.answered(out)
+	if len(re.lines) == 0 && !re.Quit && !re.SetUp && !re.Refresh && len(re.Actions) == 0 {
+		return l, says("Nothing was done: what was meant is gone, or is so already.")
+	}
+	return l, re
 }

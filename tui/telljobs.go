@@ -157,7 +157,7 @@ func (s State) jobSentence(j view.Job) string {
 			add("%.0f percent", min(j.Progress, 100))
 		}
 		if j.Total > 0 {
-			add("%d of %s", j.Done, thousands(j.Total, "file"))
+			add("%s of %s", view.Thousands(int(j.Done)), thousands(j.Total, "file"))
 		}
 		if j.Attempt > 1 {
 			add("attempt %d", j.Attempt)
