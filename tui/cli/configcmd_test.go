@@ -282,6 +282,45 @@ func TestConfigShow(t *testing.T) {
 	if len(got.Items) < 50 {
 		t.Errorf("%d settings", len(got.Items))
 	}
+	// The setting of a single command, from a variable, which beats the file.
+	s.env["LIMPET_LIMIT"] = "9"
+	if out, _ = s.must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +9 +LIMPET_LIMIT$`).MatchString(out) || strings.Count(out, "\nlimit ") != 1 {
+		t.Errorf("a variable of one command:\n%s", out)
+	}
+	s.env["LIMPET_LIMIT"] = "" // no number is empty
+	if out, _ = s.must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +7 +config file `).MatchString(out) {
+		t.Errorf("an empty variable:\n%s", out)
+	}
+}
+
+// TestConfigValidateAlone: a file is judged by what stands in it. It is for a service,
+// which has not the environment of who writes it.
+func TestConfigValidateAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path := filepath.Join(s.dir, "c.yaml")
+	for _, c := range []struct {
+		text, name, value string
+		good              bool
+	}{
+		{"claim-expiry: 15s\n", "LIMPET_CLAIM_EXPIRY", "60s", false},
+		{"claim-expiry: 15s\n", "LIMPET_LEASE_RENEWAL_INTERVAL", "5s", false},
+		{"drivers: 4\n", "LIMPET_CLAIM_EXPIRY", "15s", true},
+		{"drivers: 4\n", "LIMPET_GIT_PRIVATE_NETWORKS", "10.0.0.0/99", true},
+		{"drivers: 4\n", "GRAFANA_TLS_CERT_FILE", "/nowhere", true},
+		{"git-private-networks: [127.0.0.0/8]\n", "LIMPET_MANIFESTS", "/nowhere", true},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.env[c.name] = c.value
+		code, out, errs := s.call("config", "validate", path, "-o", "json")
+		delete(s.env, c.name)
+		var v configVerdict
+		if err := json.Unmarshal([]byte(out), &v); err != nil || v.OK != c.good {
+			t.Errorf("%q with %s=%s: exit %d, %v\n%s%s", c.text, c.name, c.value, code, err, out, errs)
+		}
+	}
 }
 
 // TestExampleConfig: the file that 'config init' writes is good as it stands, and

@@ -21,7 +21,7 @@ func TestManPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	told, defaults := 0, 0
 	var walk func(n *kong.Node)
 	walk = func(n *kong.Node) {
 		words := []string{}
@@ -31,6 +31,16 @@ func TestManPage(t *testing.T) {
 		for _, f := range n.Flags {
 			if f.Tag.Negatable == "" && !f.Hidden {
 				words = append(words, `\fB`+roff("--"+f.Name)+`\fR`)
+			}
+		}
+		for _, f := range n.Flags {
+			// What a flag is without being given stands below its name.
+			if own := strings.Contains(f.Help, "Default:"); !f.Hidden && f.HasDefault && f.Default != "" && !own {
+				_, entry, _ := strings.Cut(page, `\fB`+roff("--"+f.Name)+`\fR`)
+				entry, _, _ = strings.Cut(entry, "\n.TP\n")
+				if defaults++; !strings.Contains(entry, roff(" Default: "+f.Default+".")) {
+					t.Errorf("--%s: no default %s in %q", f.Name, f.Default, entry)
+				}
 			}
 		}
 		for _, arg := range n.Positional {
@@ -46,6 +56,9 @@ func TestManPage(t *testing.T) {
 		}
 	}
 	walk(call.Model.Node)
+	if defaults < 25 {
+		t.Errorf("only %d defaults were looked for", defaults)
+	}
 	if told < 150 {
 		t.Errorf("only %d words were looked for", told)
 	}
