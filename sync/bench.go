@@ -22,12 +22,13 @@ func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 	case "Connection":
 		return repos.TryConnection(ctx, a.minter, u)
 	case "Repository":
-		from := a.credentials()
+		from, signing := a.credentials(), a.signing()
 		u = u.DeepCopy()
 		if given := inline(u); len(given) > 0 {
-			from = auth.Chain(auth.FieldSource(func(_ context.Context, _ auth.Lookup, field string) ([]byte, error) { return given[field], nil }), from)
+			get := func(_ context.Context, _ auth.Lookup, field string) ([]byte, error) { return given[field], nil }
+			from, signing = auth.Chain(auth.FieldSource(get), from), auth.ChainSigning(auth.SigningFields(get), signing)
 		}
-		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Signing: a.lookAtSigning(signing), Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
 		}}, u)
 	}

@@ -34,6 +34,30 @@ func (a *Agent) trust() auth.TrustSource {
 	return auth.ChainTrust(sources...)
 }
 
+// signing chains the places where keys to sign with are looked up: those of credentials,
+// in the same order.
+func (a *Agent) signing() auth.SigningSource {
+	sources := []auth.SigningSource{auth.SigningSecrets(a.secret)}
+	if a.embedded != nil {
+		sources = append(sources, auth.SigningFields(a.sealedOfRepository))
+	}
+	if dir := a.cfg.CredentialsDir; dir != "" {
+		from := auth.SigningDir(dir)
+		sources = append(sources, func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
+			a.sawFiles(l.Namespace, l.Repository, l.Connection)
+			return from(ctx, l)
+		})
+	}
+	if rules := a.cfg.GitRules; len(rules) > 0 {
+		from := auth.SigningRules(rules)
+		sources = append(sources, func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
+			a.sawPaths(l.URL)
+			return from(ctx, l)
+		})
+	}
+	return auth.ChainSigning(sources...)
+}
+
 // trusting judges for the controller of Repositories.
 type trusting struct{ a *Agent }
 
@@ -55,6 +79,18 @@ func (t trusting) now() time.Time {
 	return time.Now()
 }
 
+// lookAtSigning tells for a test what the commits of a Repository are signed with, by
+// the keys that from finds.
+func (a *Agent) lookAtSigning(from auth.SigningSource) func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
+	return func(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
+		look, err := workers.NewSigningKeys(from).Look(ctx, namespace, name, repo, a.signers, trusting{a}.now())
+		if look.Soon != "" {
+			look.Text += "; but " + look.Soon
+		}
+		return look.Text, err
+	}
+}
+
 // lookAtSigners tells for a test what has to be signed in a Repository, and how the keys
 // for it are.
 func (a *Agent) lookAtSigners(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
@@ -73,11 +109,28 @@ func SignersAt(client *api.Client, dir string, rules []auth.Rule, demands []auth
 		sources = append([]auth.TrustSource{auth.TrustDir(dir)}, sources...)
 	}
 	if client != nil {
-		secrets := auth.TrustSecrets(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-			u, err := client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-			return secretData(namespace, name, u, err)
-		})
-		sources = append([]auth.TrustSource{secrets}, sources...)
+		sources = append([]auth.TrustSource{auth.TrustSecrets(secretsOf(client))}, sources...)
 	}
 	return workers.NewSigners(auth.ChainTrust(sources...), demands, nil)
+}
+
+// SigningAt is the same for the keys that commits are signed with. Those that the
+// embedded API keeps are seen by its own agent only.
+func SigningAt(client *api.Client, dir string, rules []auth.Rule) *workers.SigningKeys {
+	sources := []auth.SigningSource{auth.SigningRules(rules)}
+	if dir != "" {
+		sources = append([]auth.SigningSource{auth.SigningDir(dir)}, sources...)
+	}
+	if client != nil {
+		sources = append([]auth.SigningSource{auth.SigningSecrets(secretsOf(client))}, sources...)
+	}
+	return workers.NewSigningKeys(auth.ChainSigning(sources...))
+}
+
+// secretsOf reads Secrets.
+func secretsOf(client *api.Client) func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	return func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+		u, err := client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		return secretData(namespace, name, u, err)
+	}
 }

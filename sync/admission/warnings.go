@@ -17,7 +17,7 @@ import (
 // of spec are the ones of Grafana's types.
 var members = map[string]map[string][]string{
 	"Repository": {
-		"secure": {"token", "webhookSecret", "commitSigningKey", "verify"}, // and all of auth.Keys, which are too many to be told
+		"secure": {"token", "webhookSecret", "commitSigningKey", "commitSigningPassphrase", "verify"}, // and all of auth.Keys, which are too many to be told
 		"spec": append([]string{"title", "description", "type", "workflows", "sync", "connection", "webhook", "branch", "commit", "pullRequest"},
 			repositoryTypes...),
 		"spec.sync":             {"enabled", "target", "intervalSeconds"},
@@ -28,7 +28,9 @@ var members = map[string]map[string][]string{
 		"spec.bitbucket":        {"url", "branch", "tokenUser", "email", "path"},
 		"spec.gitlab":           {"url", "branch", "path"},
 		"spec.connection":       {"name"},
-		"spec.webhook":          {"baseUrl", "disabled"},
+		"spec.commit": {"singleResourceMessageTemplate", "enforceTemplate", "authorName", "authorEmail", "signerName", "signerEmail", "signingMethod",
+			"signerIsAuthor", "smimeCertificate"},
+		"spec.webhook": {"baseUrl", "disabled"},
 	},
 	"Connection": {
 		"secure":                     {"privateKey", "clientSecret", "token"},
@@ -74,6 +76,11 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 	}
 	if _, err := signature.ParseMode(api.Annotation(obj, api.AnnoGitVerify)); err != nil {
 		out = append(out, fmt.Sprintf("annotation %s: %v; nothing will be pulled", api.AnnoGitVerify, err))
+	}
+	if method, _, _ := unstructured.NestedString(obj.Object, "spec", "commit", "signingMethod"); method != "" {
+		if _, err := signature.ParseMethod(method); err != nil {
+			out = append(out, fmt.Sprintf("spec.commit.signingMethod: %v; jobs will commit nothing", err))
+		}
 	}
 	if other := besideInstance(obj, siblings); other != "" {
 		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; limpet's own API takes both", targetInstance, other))

@@ -171,11 +171,22 @@ type RepositorySpec struct {
 	} `json:"connection,omitempty"`
 	// Workflows are the ways in which changes may be written back; none = the
 	// Repository is only read.
-	Workflows []string `json:"workflows,omitempty"`
+	Workflows []string    `json:"workflows,omitempty"`
+	Commit    *CommitSpec `json:"commit,omitempty"`
 	Webhook   *struct {
 		BaseURL  string `json:"baseUrl,omitempty"`
 		Disabled bool   `json:"disabled,omitempty"`
 	} `json:"webhook,omitempty"`
+}
+
+// CommitSpec says by whom the commits are that jobs make.
+type CommitSpec struct {
+	AuthorName     string `json:"authorName,omitempty"`
+	AuthorEmail    string `json:"authorEmail,omitempty"`
+	SignerName     string `json:"signerName,omitempty"` // the committer, whose key signs
+	SignerEmail    string `json:"signerEmail,omitempty"`
+	SignerIsAuthor bool   `json:"signerIsAuthor,omitempty"`
+	SigningMethod  string `json:"signingMethod,omitempty"` // gpg, ssh or smime
 }
 
 // SyncSpec says whether, where to and how often a Repository is pulled.

@@ -41,7 +41,7 @@ func RuleSource(rules []Rule) Source {
 			return nil, nil
 		}
 		for _, r := range rules {
-			if r.line() || r.onlyTrust() || !r.matches(a) {
+			if r.line() || r.onlySigning() || !r.matches(a) {
 				continue
 			}
 			keys, err := r.keys()
@@ -62,16 +62,16 @@ func RuleSource(rules []Rule) Source {
 	})
 }
 
-// keys reads what the rule holds but for the keys of signers.
+// keys reads what the rule holds but for keys of signers and the one to sign with.
 func (r Rule) keys() (map[string][]byte, error) {
 	keys := make(map[string][]byte)
 	for k, v := range r.Values {
-		if !signature.IsKeys(k) {
+		if !aboutSigning(k) {
 			keys[k] = []byte(v)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
-		if signature.IsKeys(k) {
+		if aboutSigning(k) {
 			continue
 		}
 		v, err := ReadPrivate(r.Files[k])
@@ -83,8 +83,8 @@ func (r Rule) keys() (map[string][]byte, error) {
 	return keys, nil
 }
 
-// RuleFiles are the files that RuleSource, Lines and TrustRules may read for a
-// remote, in order.
+// RuleFiles are the files that RuleSource, Lines, TrustRules and SigningRules may read
+// for a remote, in order.
 func RuleFiles(rules []Rule, url string) []string {
 	a, err := ParseAddress(url)
 	if err != nil {
@@ -135,6 +135,9 @@ func (r Rule) Check() error {
 			return fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
 		}
 	}
+	if _, err := r.signing(); err != nil {
+		return err
+	}
 	found, err := r.trust()
 	if err != nil {
 		return err
@@ -147,7 +150,7 @@ func (r Rule) Check() error {
 
 // checkKey refuses a key that has no meaning, or one of another provider.
 func (r Rule) checkKey(k string) error {
-	if signature.IsKeys(k) {
+	if aboutSigning(k) {
 		return nil
 	}
 	known := slices.Concat(keyNames, identityKeys[r.Provider])
@@ -160,6 +163,7 @@ func (r Rule) checkKey(k string) error {
 	if slices.Contains(usedKeys, k) {
 		return fmt.Errorf("credentials rule %s: key %s has no meaning for provider %s", r.URL, k, r.Provider)
 	}
+	known = slices.Concat(known, signingKeys)
 	near, distance := "", len(k)/3+1
 	for _, name := range known {
 		if d := view.Distance(k, name); d < distance {

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"limpet/sync/signature"
 )
 
-// skippedFields of spec.secure never authenticate to a Git remote.
-var skippedFields = []string{"webhookSecret"}
+// fieldWebhook of spec.secure is about what comes in.
+const fieldWebhook = "webhookSecret"
+
+// skippedFields of spec.secure never authenticate to a Git remote, nor say who may sign.
+var skippedFields = append([]string{fieldWebhook}, signingKeys...)
 
 // SecretSource reads the Secrets that spec.secure names, in the namespace of
 // the Repository. get returns the data of a Secret, or nil, nil when there is
@@ -34,9 +35,9 @@ func SecretSource(get func(ctx context.Context, namespace, name string) (map[str
 			}
 			had := len(data)
 			data = maps.Clone(data)
-			maps.DeleteFunc(data, func(key string, _ []byte) bool { return signature.IsKeys(key) })
+			maps.DeleteFunc(data, func(key string, _ []byte) bool { return aboutSigning(key) })
 			if had > 0 && len(data) == 0 {
-				continue // it says who may sign, not how to ask
+				continue // it says who may sign, or signs, and not how to ask
 			}
 			maps.Copy(merged, data)
 			if place != "" {

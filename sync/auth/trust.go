@@ -174,12 +174,18 @@ func (r Rule) trust() (*Trust, error) {
 	return found, nil
 }
 
-// onlyTrust says that a rule gives keys of signers and nothing else.
-func (r Rule) onlyTrust() bool {
+// aboutSigning says that a key is one of those who may sign, or one to sign with.
+func aboutSigning(key string) bool {
+	return signature.IsKeys(key) || slices.Contains(signingKeys, key)
+}
+
+// onlySigning says that a rule gives keys of signers or one to sign with, and nothing
+// else.
+func (r Rule) onlySigning() bool {
 	n := 0
 	for _, names := range []map[string]string{r.Values, r.Files} {
 		for k := range names {
-			if !signature.IsKeys(k) {
+			if !aboutSigning(k) {
 				return false
 			}
 			n++

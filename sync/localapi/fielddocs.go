@@ -38,7 +38,8 @@ spec.connection.name|string|Name of the Connection in the same namespace.
 secure|object|Write-only values: create to set one, name in answers, remove to drop it.
 secure.token|object|Token for the Git server.
 secure.webhookSecret|object|Secret of the webhook.
-secure.commitSigningKey|object|Key that signs commits.
+secure.commitSigningKey|object|Private key that signs commits, of OpenPGP or ssh.
+secure.commitSigningPassphrase|object|Passphrase of that key.
 status|object|What the server found out.
 status.observedGeneration|integer|Generation that was last looked at.
 status.health|object|Result of the last health check.

@@ -102,6 +102,9 @@ type Options struct {
 	// Signers says for a test what has to be signed and how the keys for it are, "" for
 	// nothing; an error, that nothing can be pulled. Nil = it is not looked at.
 	Signers func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
+	// Signing says for a test what commits are signed with, "" for nothing. An error says
+	// that nothing can be committed. May be nil.
+	Signing func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
 	Judged  FactStore // keeps what this controller has had judged; nil = memory
 	Quota   Quota
 	// LocalPrefixes are the directories below which Repositories of type local may be.

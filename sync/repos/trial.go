@@ -69,6 +69,7 @@ const (
 	stepRules       = "rules"
 	stepCredentials = "credentials"
 	stepSigners     = "signers" // of a Repository in which something has to be signed
+	stepSigning     = "signing" // of a Repository whose commits are signed
 	stepRemote      = "remote"
 	stepBranch      = "branch"
 	stepRevision    = "revision"     // of a Repository that names another thing than a branch
@@ -79,7 +80,7 @@ const (
 const noneBroken = "the spec breaks none"
 
 // TryRepository looks into a Repository as its controller does, of whose Options it
-// needs Remote, Git and LocalPrefixes and takes Signers, and writes nothing. One that is on no API is
+// needs Remote, Git and LocalPrefixes and takes Signers and Signing, and writes nothing. One that is on no API is
 // checked as a new one. An error says that nothing can be told.
 func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructured) (answer TestResults, err error) {
 	repo, err := api.RepositoryView(obj)
@@ -119,12 +120,18 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 		return t.end(found, stepCredentials, "", later[1:]...), nil
 	}
 	t.took(stepCredentials, credentialsText(p.remote.Creds))
-	if o.Signers != nil {
-		switch text, err := o.Signers(ctx, obj.GetNamespace(), obj.GetName(), repo); {
+	for _, keys := range []struct {
+		step string
+		look func(ctx context.Context, namespace, name string, repo api.Repository) (string, error)
+	}{{stepSigners, o.Signers}, {stepSigning, o.Signing}} {
+		if keys.look == nil {
+			continue
+		}
+		switch text, err := keys.look(ctx, obj.GetNamespace(), obj.GetName(), repo); {
 		case err != nil:
-			return t.end(unsignable(err), stepSigners, "", later[1:]...), nil
+			return t.end(unsignable(keys.step, err), keys.step, "", later[1:]...), nil
 		case text != "":
-			t.took(stepSigners, text)
+			t.took(keys.step, text)
 		}
 	}
 	defer func() { answer.mirrors(ctx, p) }()
@@ -140,8 +147,12 @@ func TryRepository(ctx context.Context, o Options, obj *unstructured.Unstructure
 }
 
 // unsignable is the finding for keys that nobody can sign with.
-func unsignable(err error) finding {
-	return finding{code: http.StatusUnprocessableEntity, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: "metadata.annotations", Detail: err.Error()}}}
+func unsignable(step string, err error) finding {
+	where := "metadata.annotations"
+	if step == stepSigning {
+		where = "secure.commitSigningKey"
+	}
+	return finding{code: http.StatusUnprocessableEntity, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: where, Detail: err.Error()}}}
 }
 
 // credentialsText says what a remote is asked with and where that was found.

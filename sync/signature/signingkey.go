@@ -15,12 +15,23 @@ import (
 // Method is a kind of signatures. Source: spec.commit.signingMethod of Grafana.
 type Method string
 
-// The methods. SMIME is known by name only.
+// The methods.
 const (
 	GPG   Method = "gpg"
 	SSH   Method = "ssh"
-	SMIME Method = "smime"
+	smime Method = "smime" // known by name only
 )
+
+// ParseMethod reads a method; "" is any.
+func ParseMethod(s string) (Method, error) {
+	switch m := Method(s); m {
+	case "", GPG, SSH:
+		return m, nil
+	case smime:
+		return "", errors.New("smime (X.509 certificates) is not supported: use gpg or ssh")
+	}
+	return "", fmt.Errorf("unknown method %q, known are %s and %s", s, GPG, SSH)
+}
 
 // The names under which a key to sign with is kept, and its passphrase.
 const (

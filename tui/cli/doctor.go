@@ -145,6 +145,7 @@ func (r *run) examine(ctx context.Context, mend bool) (*diagnosis, error) {
 		func(ctx context.Context) check { return p.checkGitHosts(ctx, repos) },
 		p.checkCredentials,
 		func(ctx context.Context) check { return p.checkSigners(ctx, repos) },
+		func(ctx context.Context) check { return p.checkSigning(ctx, repos) },
 		func(context.Context) check { return p.checkControllers(repos) },
 		func(ctx context.Context) check { return p.checkWebhooks(ctx, repos) },
 		p.checkTerminal, p.checkService,
