@@ -38,9 +38,14 @@ func TestNoOutputHasASecret(t *testing.T) {
 	url := "https://ann:" + canary() + "@git.example.com/x.git"
 	rec.Message = "fetch " + url + ": refused"
 	s.record(t, rec)
+	s.apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"signed"},
+		"spec":{"title":"Signed","type":"git","workflows":["write"],"git":{"url":"https://127.0.0.1:1/signed.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}},
+		"secure":{"commitSigningKey":{"create":"`+canary()+`"},"commitSigningPassphrase":{"create":"`+canary()+`"}}}`)
 	write("creds/default.boards/password", canary())
+	write("creds/default.boards/commitSigningKey", canary())
+	write("creds/default.boards/commitSigningPassphrase", canary())
 	s.env["LIMPET_CREDENTIALS_DIR"] = filepath.Join(s.dir, "creds")
-	s.env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+"}\n")
+	s.env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+", commitSigningKey: "+canary()+", commitSigningPassphrase: "+canary()+"}\n")
 	s.env["HTTPS_PROXY"] = "http//ann:" + canary() + "@proxy.example.com:3128"
 	s.env["LIMPET_TOKEN"] = canary()
 
@@ -50,7 +55,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"get":            {"get secrets", "get secret s", "get repositories", "get connections", "get jobs", "get secret none"},
 		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
 		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"}, "job watch": {"job watch none"},
-		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards"}, "repo test": {"repo test boards"}, "repo validate": {"repo validate " + objects},
+		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards", "repo show signed"}, "repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},
 		"service print": {"service print"}, "service status": {"service status"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
 		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},
 	}
@@ -77,7 +82,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 			}
 		}
 	}
-	if made < 9 {
+	if made < 15 {
 		t.Errorf("%d secrets", made)
 	}
 }
