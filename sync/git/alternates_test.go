@@ -738,6 +738,11 @@ func TestSubmodulesOfAMirror(t *testing.T) {
 			t.Errorf("%s is at %+v", url, got)
 		}
 	}
+	// It is another repository: what was pulled of its parent is nothing to it.
+	p.r.Last = tip
+	if sub, _, err := p.r.submodule("../lib.git"); err != nil || sub.Last != "" || len(sub.Servers) != 1 {
+		t.Errorf("%+v, %v", sub, err)
+	}
 }
 
 // TestManyPacksOfAMirror: a long time without the host leaves no heap of packs.

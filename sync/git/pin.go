@@ -157,17 +157,21 @@ func (f *fetch) isCommit() error {
 
 // search fetches more and more of a branch until the commit is among its commits.
 func (f *fetch) search(branch string, tip objectID) error {
+	refs, err := readRefs(f.mirror.dir)
+	if err != nil { // none can be read, or the fetch makes the mirror
+		refs = nil
+	}
 	for _, depth := range growth {
-		seen, err := f.among(tip)
+		seen, err := f.sight(refs, branch, tip)
 		switch {
 		case err != nil:
 			return err
-		case seen.found:
-			return f.noteBranch(branch)
-		case seen.whole:
+		case seen.found && !seen.open:
+			return f.found(branch)
+		case seen.whole && !seen.found:
 			return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, clean(branch, 100)))
 		}
-		if tip == f.id {
+		if tip == f.id && !seen.open {
 			depth = 1
 		}
 		step := fetch{call: f.call, mirror: f.mirror, id: tip, name: branch, depth: depth, stats: f.stats}
@@ -184,12 +188,14 @@ func (f *fetch) search(branch string, tip objectID) error {
 			return err
 		}
 	}
-	seen, err := f.among(tip)
+	seen, err := f.sight(refs, branch, tip)
 	switch {
 	case err != nil:
 		return err
+	case seen.open:
+		return (&knowledge{call: f.call, refs: refs}).refuse(kinLacking, Ref{Name: branch, Hash: tip.String()}, refs[branch])
 	case seen.found:
-		return f.noteBranch(branch)
+		return f.found(branch)
 	}
 	return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, clean(branch, 100)))
 }
@@ -198,7 +204,17 @@ func (f *fetch) search(branch string, tip objectID) error {
 type sighting struct {
 	found   bool
 	whole   bool // all of the history is there
+	open    bool // it was found, and more of the history is needed to tell whether that counts
 	commits int  // that were looked at
+}
+
+// sight is among, and for an alternate vouched.
+func (f *fetch) sight(refs map[string]objectID, branch string, tip objectID) (sighting, error) {
+	seen, err := f.among(tip)
+	if err == nil && seen.found && f.mirrored && f.name != "" {
+		seen.open, err = f.vouched(refs, branch, tip)
+	}
+	return seen, err
 }
 
 // among looks for the commit in the history of tip, as far as it is in the mirror.
