@@ -18,8 +18,10 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Credentials are what one Git remote is asked with. Which of them are used
@@ -44,6 +46,19 @@ type Credentials struct {
 	// Forget is called when a host refuses them (401), so that who keeps them
 	// looks for new ones. Nil when nobody keeps them.
 	Forget func()
+	// Clock is told the time of a host that refuses them, where they carry the time
+	// that they were made at. Nil where they do not.
+	Clock func(time.Time)
+}
+
+// Dated hands the Date of a refusal to Clock.
+func (c *Credentials) Dated(date string) {
+	if c == nil || c.Clock == nil {
+		return
+	}
+	if at, err := http.ParseTime(date); err == nil {
+		c.Clock(at)
+	}
 }
 
 // Refused tells who keeps c, if anybody does, that a host does not take it.
@@ -161,7 +176,7 @@ var fingerprintKey = func() []byte {
 	return key
 }()
 
-// Fingerprint is a short text that changes when any field but Source and Forget
+// Fingerprint is a short text that changes when any field but Source, Forget and Clock
 // does. It is comparable within one process only, and safe to log. Nil has
 // "none".
 func (c *Credentials) Fingerprint() string {

@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type Server struct {
 // Via says which of Alternates has told a Ref. It is plain text, free of secrets.
 type Via struct {
 	URL  string // of the server; "" = the one of Remote.URL has told it
-	Home string // Remote.URL
+	Name string // the server, for people: URL, with the user where another has the same
+	Home string // Remote.URL, for people
 	Why  string // what is wrong with that
 	Kept string // why nothing newer is taken from the server; "" = it is what the server has
 	// After are commits, with a blank between them, that Ref.Hash has to come after:
@@ -53,9 +55,9 @@ func (v Via) String() string {
 	case v.URL == "":
 		return ""
 	case v.Kept != "":
-		return fmt.Sprintf("nothing new from mirror %s: it %s; %s is unreachable: %s", v.URL, v.Kept, v.Home, v.Why)
+		return fmt.Sprintf("nothing new from mirror %s: it %s; %s is unreachable: %s", v.Name, v.Kept, v.Home, v.Why)
 	}
-	return fmt.Sprintf("fetched from mirror %s; %s is unreachable: %s", v.URL, v.Home, v.Why)
+	return fmt.Sprintf("fetched from mirror %s; %s is unreachable: %s", v.Name, v.Home, v.Why)
 }
 
 // beginAt is begin for the server i of a Remote: 0 is the one of its URL.
@@ -105,6 +107,23 @@ func (r Remote) shownAt(i int) string {
 		return r.shown()
 	}
 	return Remote{URL: r.Servers[i-1].URL}.shown()
+}
+
+// nameAt is a server for people. Logs and statuses show no user of a URL, so servers
+// that differ in it alone are told apart behind it.
+func (r Remote) nameAt(i int) string {
+	own, err := auth.ParseAddress(r.shownAt(i))
+	if own.Scheme != "ssh" || err != nil {
+		return r.shownAt(i)
+	}
+	user := own.User
+	for j := range 1 + len(r.Servers) {
+		other, err := auth.ParseAddress(r.shownAt(j))
+		if other.User = user; j != i && err == nil && other == own {
+			return fmt.Sprintf("%s as %s", own, cmp.Or(user, "git"))
+		}
+	}
+	return own.String()
 }
 
 // away says that a server has not answered, which another may do in its place.
@@ -244,7 +263,7 @@ func (t *tour) failed() error {
 	var others []string
 	for i, err := range t.errs[1:] {
 		if err != nil {
-			others = append(others, "mirror "+t.remote.shownAt(i+1)+": "+reason(err))
+			others = append(others, "mirror "+t.remote.nameAt(i+1)+": "+reason(err))
 		}
 	}
 	if len(others) > 0 {
@@ -271,7 +290,7 @@ func (t *tour) via(i int, v Via) Via {
 	if i == 0 {
 		return Via{}
 	}
-	v.URL, v.Home, v.Why = t.remote.shownAt(i), t.remote.shown(), "it was not asked"
+	v.URL, v.Name, v.Home, v.Why = t.remote.shownAt(i), t.remote.nameAt(i), t.remote.nameAt(0), "it was not asked"
 	if t.errs[0] != nil {
 		v.Why = reason(t.errs[0])
 	}
@@ -291,7 +310,7 @@ func (t *tour) kept() (Ref, bool) {
 
 // Answer is what one server of a Remote says.
 type Answer struct {
-	URL  string // without user and password
+	URL  string // of the server, for people, without a password
 	Ref  Ref
 	Err  error // *Error; of kind Stale where the server is behind what is here
 	Took time.Duration
@@ -303,7 +322,7 @@ func (m *Mirrors) Each(ctx context.Context, r Remote, sel revision.Selector) []A
 	var out []Answer
 	for i := range r.Servers {
 		began := time.Now()
-		a := Answer{URL: r.shownAt(i + 1)}
+		a := Answer{URL: r.nameAt(i + 1)}
 		t := &tour{m: m, op: "resolve", remote: r, f: func(c *call) (err error) {
 			a.Ref, err = c.asked(sel)
 			return err

@@ -187,6 +187,9 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 		}
 		return hint
 	}
+	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
+		c.remote.Creds.Dated(res.Header.Get("Date"))
+	}
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
 		c.remote.Creds.Refused()

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
@@ -92,12 +91,8 @@ func (f *fetch) install(dir string, old *store, got download) error {
 	if err != nil {
 		return err
 	}
-	for name := range refs {
-		// What an alternate has not got may be there all the same.
-		if _, still := got.refs[name]; !still && !f.mirrored && !strings.HasPrefix(name, ownPrefix) {
-			delete(refs, name)
-			delete(refs, tagNote(name))
-		}
+	if !f.mirrored { // what an alternate has not got may be there all the same
+		f.gone(refs, func(name string) bool { _, still := got.refs[name]; return still })
 	}
 	if _, err := f.note(dir, refs); err != nil {
 		return err

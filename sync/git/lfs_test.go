@@ -3,6 +3,7 @@ package git
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -472,6 +474,46 @@ func TestLFSCacheIsBounded(t *testing.T) {
 }
 
 // TestLFSOverSSH: the host says over ssh where the contents are and what to ask with.
+// TestLFSHandshake: a host that asks for a client certificate in the handshake and refuses
+// the request without one is seen through, as everywhere.
+func TestLFSHandshake(t *testing.T) {
+	t.Parallel()
+	h := newLFSHost(t)
+	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	p := h.add("image")
+	ca := reachtest.NewAuthority(t)
+	backend := h.git.handler(t)
+	var status atomic.Int64
+	url := ca.Serve(t, reachtest.Site{Clients: tls.RequestClientCert, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/info/lfs/") {
+			w.WriteHeader(int(status.Load()))
+			return
+		}
+		backend.ServeHTTP(w, r)
+	})})
+	const hint = "it asks for a client certificate, and none is given: tls.crt and tls.key"
+	r := Remote{URL: url + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: secret}}
+	m := openMirrors(t, Options{})
+	ref, _ := syncRef(t, m, r, "")
+	for code, says := range map[int]string{400: "its Git LFS server answers 400 Bad Request", 401: "its Git LFS server refuses these credentials", 403: "these credentials may not read from its Git LFS server"} {
+		status.Store(int64(code))
+		m.Close()
+		m = must[*Mirrors](t)(Open(m.dir, Options{})) // which has seen no handshake of Git's
+		l := m.Large(r, ref)
+		_, err := openLarge(t, l, p)
+		told(t, err, Auth, says, hint)
+		l.Close()
+	}
+	r.Creds.ClientCert, r.Creds.ClientKey = ca.Client(t, time.Now().Add(time.Hour))
+	l := m.Large(r, ref)
+	defer l.Close()
+	status.Store(403)
+	if _, err := openLarge(t, l, p); KindOf(err) != Auth || strings.Contains(err.Error(), hint) {
+		t.Errorf("%v", err)
+	}
+	m.Close()
+}
+
 func TestLFSOverSSH(t *testing.T) {
 	h := newLFSHost(t)
 	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})

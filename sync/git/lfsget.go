@@ -133,7 +133,11 @@ func (c *call) send(req *http.Request, header map[string]string, own bool) (res 
 		return nil, nil, err
 	}
 	c.requests.Add(1)
-	res, err = client.Transport.(wire).next.RoundTrip(req)
+	asked := req.Context()
+	if own {
+		asked = c.m.asked.Watch(asked, c.asks(req.URL.Host))
+	}
+	res, err = client.Transport.(wire).next.RoundTrip(req.WithContext(asked))
 	if err != nil {
 		end()
 		return nil, nil, err
@@ -150,7 +154,14 @@ func (c *call) send(req *http.Request, header map[string]string, own bool) (res 
 func (c *call) lfsRefusal(res *http.Response, ours bool) error {
 	said := c.reason(res, strings.Replace(mediaOf(res), lfsMedia, "application/json", 1))
 	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
+	certificate := ""
+	if ours && c.addr.Scheme != "ssh" {
+		certificate = c.certificateHint(res.Request.URL.Host)
+	}
 	tell := func(k Kind, text, hint string) error {
+		if k == Auth && certificate != "" {
+			hint += "; " + certificate
+		}
 		return &Error{Kind: k, Err: errors.New(text + said), Hint: hint, RetryAfter: after}
 	}
 	switch code := res.StatusCode; {
@@ -161,6 +172,8 @@ func (c *call) lfsRefusal(res *http.Response, ours bool) error {
 		return tell(Auth, "its Git LFS server refuses these credentials", "check that the token is valid and may read this repository")
 	case code == http.StatusForbidden:
 		return tell(Auth, "these credentials may not read from its Git LFS server", "check the rights of the token")
+	case code == http.StatusBadRequest && certificate != "": // what nginx answers
+		return &Error{Kind: Auth, Err: errors.New("its Git LFS server answers 400 Bad Request" + said), Hint: certificate}
 	case code == http.StatusNotFound, code == http.StatusGone:
 		return tell(NotFound, "it has no Git LFS server for this repository, or none for these credentials", "enable Git LFS on the host, or commit the files themselves")
 	case code == http.StatusTooManyRequests, code == 509:

@@ -74,15 +74,21 @@ func (c *call) known() (k *knowledge, done func(), err error) {
 
 // told is choose for an alternate.
 func (c *call) told(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
-	ref, err := choose(c.ctx, adv, sel)
-	if err == nil && ref.Pinned || err != nil && c.ctx.Err() != nil {
-		return ref, err
+	if sel.Commit != "" {
+		return choose(c.ctx, adv, sel)
 	}
-	k, done, kerr := c.known()
-	if kerr != nil {
-		return Ref{}, kerr
+	k, done, err := c.known()
+	if err != nil {
+		return Ref{}, err
 	}
 	defer done()
+	if sel.SemVer != "" {
+		adv = k.without(adv)
+	}
+	ref, err := choose(c.ctx, adv, sel)
+	if err != nil && c.ctx.Err() != nil {
+		return ref, err
+	}
 	if err != nil { // it has no such ref, or none yet
 		return Ref{}, k.stale(nameOfRef(sel), "has less than is asked for: "+reason(err))
 	}

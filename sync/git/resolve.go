@@ -63,6 +63,7 @@ func (c *call) asked(sel revision.Selector) (Ref, error) {
 	if c.mirrored {
 		return c.told(l.refs, sel)
 	}
+	c.notice(l.refs)
 	return choose(c.ctx, l.refs, sel)
 }
 

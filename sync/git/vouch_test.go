@@ -45,6 +45,13 @@ func TestMirrorPutsACommitOnABranch(t *testing.T) {
 	// By itself it is what was asked for; that says nothing about the branch.
 	p.pulled(revision.Selector{Commit: aside}, aside)
 	p.refused(onMain(aside), "it has another history")
+	// However far down it leaves the branch.
+	at := top
+	for range 60 {
+		at = gitIn(t, p.copied, nil, "commit-tree", "-m", "on", "-p", at, at+"^{tree}")
+	}
+	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", at)
+	p.refused(onMain(gitIn(t, p.copied, nil, "rev-parse", "main~1")), "it has another history: its main at "+at[:7]+" does not come after "+third[:7])
 	// What is before the branch as it is known is on it, wherever the mirror is.
 	p.pulled(onMain(second), second)
 	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", second)

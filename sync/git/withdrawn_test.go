@@ -1,10 +1,13 @@
 package git
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"limpet/sync/revision"
 )
 
 // TestTakenBack: what the host of a repository has set back does not come again from a
@@ -75,6 +78,87 @@ func TestTakenBack(t *testing.T) {
 	if refs, err = readRefs(mirrorDir(t, p.m, p.r)); err != nil || len(withdrawn(refs, "refs/heads/main")) != 3 {
 		t.Fatalf("%v, %v", refs, err)
 	}
+}
+
+// TestDeletedVersion: a version that the host has deleted is not brought again by a mirror
+// that has it still; the one before counts there.
+func TestDeletedVersion(t *testing.T) {
+	t.Parallel()
+	p := newTwins(t, time.Nanosecond)
+	one := p.at.git("rev-parse", "HEAD")
+	gitIn(t, p.at.bare, nil, "tag", "v1.0.0", one)
+	two := p.commit("two")
+	gitIn(t, p.at.bare, nil, "tag", "v1.1.0", two)
+	p.copy()
+	versions := revision.Selector{SemVer: ">=1.0.0"}
+	p.pulled(revision.Selector{Tag: "v1.0.0"}, one)
+	p.pulled(versions, two)
+	gitIn(t, p.at.bare, nil, "tag", "-d", "v1.1.0")
+	gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/main", one)
+	p.pulled(versions, one) // which is here: nothing is fetched for it
+	p.one.fails(http.StatusBadGateway)
+	for range 2 {
+		if ref := p.pulled(versions, one); ref.Via.URL == "" || ref.Via.Kept != "" || ref.Name != "refs/tags/v1.0.0" {
+			t.Errorf("%+v", ref)
+		}
+	}
+	if _, err := p.pull(revision.Selector{Tag: "v1.1.0"}); KindOf(err) != Unreachable || !strings.Contains(err.Error(), "has v1.1.0 at "+two[:7]+", which its own host has taken back") {
+		t.Errorf("%v", err)
+	}
+	// A higher one is another.
+	three := gitIn(t, p.copied, nil, "commit-tree", "-m", "three", "-p", one, two+"^{tree}")
+	gitIn(t, p.copied, nil, "tag", "v1.2.0", three)
+	p.pulled(versions, three)
+	// The host has it again.
+	p.one.fails(0)
+	p.r.Last = ""
+	gitIn(t, p.at.bare, nil, "tag", "v1.1.0", two)
+	p.pulled(versions, two)
+	gitIn(t, p.copied, nil, "tag", "-d", "v1.2.0")
+	p.one.fails(http.StatusBadGateway)
+	p.pulled(versions, two)
+	refs, err := readRefs(mirrorDir(t, p.m, p.r))
+	if err != nil || len(withdrawn(refs, "refs/tags/v1.1.0")) != 0 || len(withdrawn(refs, "refs/tags/v1.2.0")) != 1 {
+		t.Errorf("%v, %v", refs, err)
+	}
+}
+
+// TestDeletedNamesAreBounded, and so are branches that are deleted.
+func TestDeletedNamesAreBounded(t *testing.T) {
+	t.Parallel()
+	p := newTwins(t, time.Hour)
+	first := p.at.git("rev-parse", "HEAD")
+	gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/other", first)
+	p.copy()
+	p.pulled(revision.Branch("other"), first)
+	p.pulled(mainBranch, first)
+	dir := mirrorDir(t, p.m, p.r)
+	refs, err := readRefs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := parseID(first)
+	for i := range mostGone + 10 {
+		refs[fmt.Sprintf("refs/tags/v%d", i)] = id
+	}
+	if err := writeRefs(dir, refs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil {
+		t.Fatal(err)
+	}
+	if refs, err = readRefs(dir); err != nil || len(refs) != mostGone+2 {
+		t.Errorf("%d names, %v", len(refs), err)
+	}
+	gitIn(t, p.at.bare, nil, "update-ref", "-d", "refs/heads/other")
+	if _, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil {
+		t.Fatal(err)
+	}
+	p.one.fails(http.StatusBadGateway)
+	if _, err := p.pull(revision.Branch("other")); KindOf(err) != Unreachable || !strings.Contains(err.Error(), "has other at "+first[:7]+", which its own host has taken back") {
+		t.Errorf("%v", err)
+	}
+	p.pulled(mainBranch, first)
 }
 
 // TestTakenBackIsBounded: a branch that is set back all the time makes no heap of names.

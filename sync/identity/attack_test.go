@@ -28,6 +28,14 @@ func TestKeysAreNotMixed(t *testing.T) {
 		t.Errorf("the session of the environment goes with the keys of a rule: %s", got.Username)
 	}
 	p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").refuses(t, forge.Invalid, "AWS_SECRET_ACCESS_KEY")
+	// Also where the environment names nobody, and where it names the same one.
+	for _, env := range [][]string{{"AWS_SESSION_TOKEN", "of-the-environment"}, {"AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SESSION_TOKEN", "of-the-environment"}} {
+		p = here(t, "aws", codecommit, env...)
+		p.owner = true
+		if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SECRET_ACCESS_KEY", canary).must(t); got.Username != "AKIDRULE" {
+			t.Errorf("a session of the environment %q goes with the keys of a file: %s", env, got.Username)
+		}
+	}
 	p = here(t, "aws", codecommit, "AWS_SECRET_ACCESS_KEY", canary)
 	p.owner = true
 	if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").must(t); got.Username != "AKIDRULE" { // a secret that is kept out of the file

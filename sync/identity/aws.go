@@ -36,7 +36,10 @@ func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 	}
 	path := (&url.URL{Path: r.Address.Path}).EscapedPath()
 	user, password := keys.gitPassword(p.now(), region, r.Address.HostPort(), path)
-	return &auth.Credentials{Username: user, Password: password, Forget: forget}, nil
+	if forget == nil { // another password may be had all the same: one of the right time
+		forget = func() {}
+	}
+	return &auth.Credentials{Username: user, Password: password, Forget: forget, Clock: p.learnAt}, nil
 }
 
 // region is that of the host, or what a rule of the config file says for another

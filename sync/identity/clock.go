@@ -18,10 +18,13 @@ const learnedSkew = 30 * time.Second
 
 // learn notes the clock of a provider by the head of an answer.
 func (d *desk) learn(res *http.Response) {
-	at, err := http.ParseTime(res.Header.Get("Date"))
-	if err != nil {
-		return
+	if at, err := http.ParseTime(res.Header.Get("Date")); err == nil {
+		d.learnAt(at)
 	}
+}
+
+// learnAt notes that it is that time at a provider.
+func (d *desk) learnAt(at time.Time) {
 	skew := time.Until(at)
 	if skew.Abs() <= learnedSkew {
 		skew = 0

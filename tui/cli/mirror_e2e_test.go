@@ -23,7 +23,8 @@ type facade struct {
 	*httptest.Server
 	status atomic.Int64        // to answer with; 0 = the host does
 	held   atomic.Bool         // packs are begun to be asked for, and not sent
-	asked  chan struct{}       // has one for each pack that is held
+	half   atomic.Bool         // of packs one half is sent
+	asked  chan struct{}       // has one for each pack that is held, or of which half is sent
 	mu     sync.Mutex          // guards seen
 	seen   map[string]struct{} // user:password
 }
@@ -40,6 +41,14 @@ func newFacade(t *testing.T, host http.Handler) *facade {
 			http.Error(w, "", status)
 		case f.held.Load() && r.Method == http.MethodPost:
 			io.Copy(io.Discard, r.Body) // else nobody sees that the client is gone
+			f.asked <- struct{}{}
+			<-r.Context().Done()
+		case f.half.Load() && r.Method == http.MethodPost:
+			whole := httptest.NewRecorder()
+			host.ServeHTTP(whole, r)
+			w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
+			w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
+			http.NewResponseController(w).Flush()
 			f.asked <- struct{}{}
 			<-r.Context().Done()
 		default:

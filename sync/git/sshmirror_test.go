@@ -1,0 +1,80 @@
+package git
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/apitest"
+	"limpet/sync/auth"
+	"limpet/sync/revision"
+)
+
+// TestMirrorOverSSH: while a host of http is away, its mirror is asked over ssh, at a real
+// sshd, with what is configured for that and with nothing of the host's own.
+func TestMirrorOverSSH(t *testing.T) {
+	t.Parallel()
+	host, other, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
+	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}})
+	p := newTwins(t, time.Nanosecond)
+	p.r.AllowInsecure, p.r.Creds = true, &auth.Credentials{Username: "ann-of-the-host", Password: secret, SSHKey: other.Private, KnownHosts: []byte(s.Known(host))}
+	p.pulled(mainBranch, p.at.git("rev-parse", "HEAD"))
+	next := p.commit("next")
+	p.copy()
+	p.one.fails(http.StatusBadGateway)
+	mirror := func(creds *auth.Credentials) {
+		p.r.Servers = []Server{{URL: s.URL(p.copied), Credentials: func(context.Context) (*auth.Credentials, error) { return creds, nil }}}
+	}
+	refuses := func(says ...string) {
+		t.Helper()
+		before := len(s.Log())
+		_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
+		told(t, err, Unreachable, append(says, "it answers 502 Bad Gateway; mirror "+s.URL(p.copied)+": ")...)
+		if log := s.Log()[before:]; strings.Contains(log, "Accepted") || strings.Contains(log, "ann-of-the-host") {
+			t.Errorf("sshd says %s", log)
+		}
+	}
+	mirror(nil)
+	refuses("needs a private key")
+	mirror(&auth.Credentials{SSHKey: client.Private})
+	refuses("known_hosts")
+	mirror(&auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("git.example.com " + host.Public)})
+	refuses("not in known_hosts")
+	mirror(&auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(other))})
+	refuses("not the one in known_hosts")
+	mirror(&auth.Credentials{SSHKey: other.Private, KnownHosts: []byte(s.Known(host))})
+	refuses("refuses the ssh key")
+	mirror(&auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))})
+	ref := p.pulled(mainBranch, next)
+	if want := "fetched from mirror " + s.URL(p.copied) + "; " + p.one.URL + "/site.git is unreachable: it answers 502 Bad Gateway"; ref.Via.String() != want {
+		t.Errorf("via %q, want %q", ref.Via, want)
+	}
+	if log := s.Log(); strings.Contains(log, "ann-of-the-host") || strings.Contains(log, secret) || !strings.Contains(log, "Accepted publickey for "+s.User) {
+		t.Errorf("sshd says %s", log)
+	}
+	// A commit that is asked for by itself is looked for on the branch of the mirror, which
+	// says nothing about that of the host.
+	aside := gitIn(t, p.copied, nil, "commit-tree", "-m", "aside", "-p", next+"^", next+"^{tree}")
+	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", gitIn(t, p.copied, nil, "commit-tree", "-m", "top", "-p", aside, aside+"^{tree}"))
+	p.pulled(revision.Selector{Commit: aside}, aside)
+	p.refused(onMain(aside), "it has another history")
+	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", next)
+	// What logs leave out of a URL is said behind it where it is the difference.
+	p.m = openMirrors(t, Options{})
+	nobody := Server{URL: strings.Replace(s.URL(p.copied), s.User+"@", "nobody-of-that-name@", 1), Credentials: p.r.Servers[0].Credentials}
+	p.r.Servers = []Server{nobody, p.r.Servers[0]}
+	for i, user := range []string{"", "nobody-of-that-name", s.User} {
+		if name := p.r.nameAt(i); strings.HasSuffix(name, " as "+user) != (i > 0) || i == 0 && name != p.one.URL+"/site.git" {
+			t.Errorf("server %d is %q", i, name)
+		}
+	}
+	_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
+	told(t, err, Unreachable, " as nobody-of-that-name: the server refuses the ssh key")
+	for i, a := range p.m.Each(t.Context(), p.r, mainBranch) {
+		if (a.Err == nil) != (i == 1) || a.URL != p.r.nameAt(i+1) {
+			t.Errorf("%+v", a)
+		}
+	}
+}
