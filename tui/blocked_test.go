@@ -1,8 +1,7 @@
 package tui
 
 import (
-	"os"
-	"path/filepath"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,20 +40,8 @@ func TestBlockedScreen(t *testing.T) {
 		if name == "hostile" {
 			continue
 		}
-		got := renderBlocked(b, 80, 24, plain)
-		path := filepath.Join("..", "testdata", "golden", "screen-blocked-"+name+"-80x24.txt")
-		if *update {
-			if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got+"\n" != string(want) {
-			t.Errorf("%s: the screen has changed; look at it and run with -update\ngot:\n%s\nwant:\n%s", name, got, want)
+		for _, size := range [][2]int{{80, 24}, {140, 40}} {
+			golden(t, fmt.Sprintf("blocked-%s-%dx%d", name, size[0], size[1]), renderBlocked(b, size[0], size[1], plain))
 		}
 	}
 }

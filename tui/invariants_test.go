@@ -62,7 +62,7 @@ func (h *worlds) caps() Caps {
 }
 
 // ways are keys that lead somewhere, as a person presses them.
-var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
+var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"}, {"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
 	{"down"}, {"end"}, {"pgdown"}, {"up"}, {"space", "space"}, {"*"}, {"?"}, {"?", "p", "u"}, {":"}, {":", "g", "o"}, {":", "漢"}, {"e"}, {"e", "down", "pgdown"}, {"/"}, {"/", "a"}, {"/", "j", "0", "enter"},
 	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"}, {"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"}, {"Y"}, {"D"}}
 
@@ -126,6 +126,16 @@ func (s State) onList() (label string, ok bool) {
 		if ok && at.fold == 0 && s.pastProblem() == "" {
 			return at.row.Name[:7], true // as its repository begins
 		}
+	case s.screen == screenChanges:
+		if rows := s.changed(); len(rows) > 0 && noChanges(s) == "" {
+			if f := rows[indexOf(s.changes.cursor, keysOf(rows, pathOf))]; f.From == "" {
+				return f.Path[:7], true
+			}
+		}
+	case s.screen == screenRepo:
+		if rows := s.repoJobs(); len(rows) > 0 {
+			return rows[indexOf(s.lately.cursor, keysOf(rows, jobKey))].Name[:7], true
+		}
 	case s.screen == screenOverview && s.firstRun():
 	case s.screen == screenJobs, s.screen == screenOverview && s.focus == paneJobs:
 		if rows := s.jobs(); len(rows) > 0 {
@@ -164,6 +174,18 @@ func missing(s State, frame string, w, h int) string {
 		if s.screen == screenHistory {
 			near = 26 // when it ended comes first
 		}
+		switch {
+		case s.screen == screenChanges:
+			near = 40 // after what has become of it
+			if q, _ := s.changeQuery(); s.changes.list.of != q || !s.changes.list.known {
+				return ""
+			}
+		case s.screen == screenRepo:
+			near = 40 // after when it ended
+			if w < 80 || h < 24 {
+				return "" // there may be no room for the jobs
+			}
+		}
 		if s.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
 			label = "" // there is no room for it
 		}
@@ -176,7 +198,7 @@ func missing(s State, frame string, w, h int) string {
 		if row == "" {
 			return "the row of the cursor, " + label
 		}
-		if j, _ := s.selected(); strings.HasPrefix(j.Name, label) && s.screen != screenHistory {
+		if j, _ := s.selected(); strings.HasPrefix(j.Name, label) && s.screen != screenHistory && s.screen != screenChanges {
 			state := p.shown(j)
 			glyph, known := g.state[state]
 			if !known {

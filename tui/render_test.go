@@ -233,6 +233,12 @@ func TestGoldenScreens(t *testing.T) {
 		{"offline-140x40", shown(offline, plain), 140, 40},
 		{"gone-80x24", shown(picture(), plain).Lose("ask the daemon: connection refused"), 80, 24},
 		{"disk-80x24", disk, 80, 24},
+		{"gone-140x40", shown(picture(), plain).Lose("ask the daemon: connection refused"), 140, 40},
+		{"disk-140x40", disk, 140, 40},
+		{"full-140x40", press(shown(picture(), plain), "P"), 140, 40},
+		{"repo-side-140x40", press(shown(picture(), plain), "tab", "down"), 140, 40},
+		{"overview-100x30", shown(picture(), plain), 100, 30},
+		{"jobs-80x24", press(shown(picture(), plain), "2"), 80, 24},
 		{"jobs-140x40", press(shown(picture(), plain), "2"), 140, 40},
 		{"repos-140x40", press(shown(picture(), plain), "3", "down"), 140, 40},
 		{"sure-140x40", press(shown(picture(), plain), "x"), 140, 40},
@@ -288,21 +294,27 @@ func TestGoldenScreens(t *testing.T) {
 			t.Parallel()
 			got := Render(tt.s, tt.w, tt.h, tt.s.Caps)
 			check(t, got, tt.w, tt.h, tt.s.Caps)
-			path := filepath.Join("..", "testdata", "golden", "screen-"+tt.name+".txt")
-			if *update {
-				if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got+"\n" != string(want) {
-				t.Errorf("the screen has changed; look at it and run with -update\ngot:\n%s\nwant:\n%s", got, want)
-			}
+			golden(t, tt.name, got)
 		})
+	}
+}
+
+// golden compares a frame with the one that is kept under a name.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("..", "testdata", "golden", "screen-"+name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got+"\n" != string(want) {
+		t.Errorf("%s has changed; look at it and run with -update\ngot:\n%s\nwant:\n%s", name, got, want)
 	}
 }
 

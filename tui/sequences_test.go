@@ -130,15 +130,21 @@ func (p *play) broken(before State, moved, picture bool) string {
 		{"jobs", before.jobUID, s.jobUID, jobs, keysOf(before.jobs(), jobKey)},
 		{"repositories", before.repoKey, s.repoKey, repos, keysOf(before.repos(), repoKey)},
 		{"history", before.past.cursor, s.past.cursor, items, before.past.keys()},
+		{"changes", before.changes.cursor, s.changes.cursor, filesOf(s), filesOf(before)},
+		{"repository's jobs", before.lately.cursor, s.lately.cursor, ofRepo(s), ofRepo(before)},
 	} {
+		if c.is == "" && (c.of == "changes" || c.of == "repository's jobs") {
+			continue // on the first until it is moved
+		}
+
 		if len(c.rows) > 0 && !slices.Contains(c.rows, c.is) {
 			return fmt.Sprintf("the cursor of the %s, %q, is on no row of %q", c.of, c.is, c.rows)
 		}
 		top := len(c.rowsWas) > 0 && c.rowsWas[0] == c.was // where it stays at the top
-		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(top && c.of != "repositories") {
+		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(top && (c.of == "jobs" || c.of == "history")) {
 			return fmt.Sprintf("the cursor of the %s has left %q, which is still there, for %q", c.of, c.was, c.is)
 		}
-		if !moved && !picture && c.of != "history" && c.is != c.was {
+		if !moved && !picture && (c.of == "jobs" || c.of == "repositories") && c.is != c.was {
 			return fmt.Sprintf("the cursor of the %s went from %q to %q by itself", c.of, c.was, c.is)
 		}
 	}
@@ -170,6 +176,22 @@ func (p *play) broken(before State, moved, picture bool) string {
 		}
 	}
 	return ""
+}
+
+// filesOf are the files of the list that is shown, and ofRepo the jobs of the
+// repository that is; none while another screen is.
+func filesOf(s State) []string {
+	if s.screen != screenChanges {
+		return nil
+	}
+	return keysOf(s.changed(), pathOf)
+}
+
+func ofRepo(s State) []string {
+	if s.screen != screenRepo {
+		return nil
+	}
+	return keysOf(s.repoJobs(), jobKey)
 }
 
 // lineOf is how long the filter is. That of the history is as long as the name of a

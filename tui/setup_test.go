@@ -2,9 +2,8 @@ package tui
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -93,16 +92,10 @@ func TestSetUpScreens(t *testing.T) {
 	u, _ := answers(t, setUp{file: "/home/op/.config/limpet/config.yaml"}, "https://grafana.example", "enter")
 	u, _ = answers(t, u, "glsa_secret", "enter")
 	u = u.took(triedMsg{of: u, found: "grafana.example answers in 38ms; repositories and jobs may be read"})
-	got := renderSetUp(u, 80, 24, Caps{Mono: true})
-	check(t, got, 80, 24, Caps{Mono: true})
-	path := filepath.Join("..", "testdata", "golden", "screen-setup-80x24.txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(path); err != nil || got+"\n" != string(want) {
-		t.Errorf("the screen has changed (%v); look at it and run with -update\n%s", err, got)
+	for _, size := range [][2]int{{80, 24}, {140, 40}} {
+		got := renderSetUp(u, size[0], size[1], Caps{Mono: true})
+		check(t, got, size[0], size[1], Caps{Mono: true})
+		golden(t, fmt.Sprintf("setup-%dx%d", size[0], size[1]), got)
 	}
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 2))

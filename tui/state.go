@@ -91,7 +91,7 @@ func NewState(source string, caps Caps, now time.Time) State {
 // That of the jobs stays at the top when it is there: who has not moved it wants
 // to see what goes on, and a job that ends goes to the end of the list.
 func (s State) Show(snap *view.Snapshot) State {
-	oldJobs, oldRepos := s.jobs(), s.repos()
+	oldJobs, oldRepos, oldOfRepo := s.jobs(), s.repos(), s.repoJobs()
 	before := s.Snap
 	logged, _ := s.job()
 	s.Snap = cleanSnapshot(snap)
@@ -102,6 +102,12 @@ func (s State) Show(snap *view.Snapshot) State {
 	}
 	s.jobUID = follow(s.jobUID, keysOf(oldJobs, jobKey), keysOf(s.jobs(), jobKey))
 	s.repoKey = follow(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
+	if s.lately.cursor != "" {
+		s.lately.cursor = follow(s.lately.cursor, keysOf(oldOfRepo, jobKey), keysOf(s.repoJobs(), jobKey))
+	}
+	if s.changes.cursor != "" {
+		s.changes.cursor = follow(s.changes.cursor, keysOf(s.changes.list.Files, pathOf), keysOf(s.changed(), pathOf))
+	}
 	for _, j := range s.Snap.Jobs {
 		if j.UID == s.detail {
 			s.last, s.brief = &j, false

@@ -344,6 +344,9 @@ func (o *oracle) Compare(context.Context, view.CompareQuery) (c view.Comparison,
 	o.fill(reflect.ValueOf(&c).Elem(), "")
 	for i := range c.Files {
 		c.Files[i].Path = o.label("f") + c.Files[i].Path
+		if o.IntN(4) > 0 { // as most are
+			c.Files[i].From = ""
+		}
 	}
 	return c, o.err()
 }
