@@ -208,6 +208,9 @@ func TestSigningFiles(t *testing.T) {
 	if err := signs.Check(); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a key that everybody reads: %v", err)
 	}
+	if got := told(SigningRules([]Rule{signs})(t.Context(), lookup())); !strings.Contains(got, "chmod 600") {
+		t.Errorf("a key that everybody reads, at a look: %s", got)
+	}
 	order := ChainSigning(nil, SigningDir(dir+"/none"), SigningRules([]Rule{both}), SigningRules([]Rule{signs}))
 	if got := told(order(t.Context(), lookup())); got != "V  in rule https://git.example.com" {
 		t.Errorf("in order: %s", got)
