@@ -70,6 +70,7 @@ func TestDoors(t *testing.T) {
 		{"github.com/go-git/", []string{"limpet/sync/git"}},
 		{"charm.land/", []string{"limpet/tui"}},
 		{"github.com/charmbracelet/", []string{"limpet/tui"}},
+		{"github.com/charmbracelet/", []string{"limpet/tui"}},
 		{"github.com/alecthomas/kong", []string{"limpet/tui/cli"}},
 		{"github.com/fsnotify/", []string{"limpet/sync/refs"}},
 		{"github.com/prometheus/", []string{"limpet/sync/metrics"}},

@@ -2,7 +2,6 @@ package tui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -61,13 +60,8 @@ func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &blockedModel{ctx: ctx, door: d, blocked: blocked{holder: d.Holder.clean(), works: d.Works, canCopy: d.Copy != nil, now: time.Now()}, caps: capsOf(o)}
-	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
-	_, err := p.Run()
-	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		return Leave, nil
-	}
-	if err != nil {
-		return Leave, fmt.Errorf("dashboard: %w", err)
+	if err := perform(ctx, m, o, false); err != nil {
+		return Leave, err
 	}
 	return m.answer, nil
 }
@@ -282,8 +276,5 @@ func (m *blockedModel) end(a Answer) (tea.Model, tea.Cmd) {
 }
 
 func (m *blockedModel) View() tea.View {
-	v := tea.NewView(renderBlocked(m.blocked, m.w, m.h, m.caps))
-	v.AltScreen = true
-	v.WindowTitle = "limpet"
-	return v
+	return tea.NewView(renderBlocked(m.blocked, m.w, m.h, m.caps))
 }

@@ -41,13 +41,8 @@ func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: view.Clean(u.File)}, caps: capsOf(o)}
-	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
-	_, err = p.Run()
-	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("dashboard: %w", err)
+	if err := perform(ctx, m, o, false); err != nil {
+		return false, err
 	}
 	return m.saved, nil
 }
@@ -358,8 +353,5 @@ func (u setUp) took(msg triedMsg) setUp {
 }
 
 func (m *setUpModel) View() tea.View {
-	v := tea.NewView(renderSetUp(m.setUp, m.w, m.h, m.caps))
-	v.AltScreen = true
-	v.WindowTitle = "limpet"
-	return v
+	return tea.NewView(renderSetUp(m.setUp, m.w, m.h, m.caps))
 }

@@ -1,9 +1,10 @@
 // Package tui is the dashboard: one file a screen.
 //
 // Its law: a frame is a pure function of State, size and Caps (render.go), a
-// key press a pure function from State to State (keys.go), and this file is the
-// only one that knows the framework. Every foreign text is cleaned once, where
-// a picture enters (text.go). A state is always told by a glyph and a word,
+// key press a pure function from State to State (keys.go), and nothing
+// but the models around them knows the framework. What it calls a view goes to the
+// terminal by stage.go. Every foreign text is cleaned once, where a picture enters
+// (text.go). A state is always told by a glyph and a word,
 // never by colour alone.
 package tui
 
@@ -131,15 +132,10 @@ func Run(ctx context.Context, src Source, o Options) error {
 	if o.Frames > 0 {
 		gap = time.Second / time.Duration(o.Frames)
 	}
-	m := &model{ctx: ctx, src: src, gap: gap, mouse: o.Mouse, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
+	m := &model{ctx: ctx, src: src, gap: gap, retry: retryMin, stop: func() {}, state: NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
-	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler())
-	_, err := p.Run()
-	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("dashboard: %w", err)
+	if err := perform(ctx, m, o, o.Mouse); err != nil {
+		return err
 	}
 	if m.setUp {
 		return ErrSetUp
@@ -159,11 +155,11 @@ type model struct {
 	gap   time.Duration
 	retry time.Duration
 	state State
-	mouse bool
 	setUp bool // it is why the dashboard ends
 	// stop ends the lookup that runs, so that of a filter that is being typed only
 	// the last one is worked on.
 	stop   context.CancelFunc
+	began  time.Time
 	turn   int  // of the pause between two pictures
 	paused bool // it runs
 }
@@ -177,9 +173,16 @@ type (
 	foundMsg   struct{ take func(State) State }
 )
 
-func (m *model) Init() tea.Cmd { return tea.Batch(m.next, tick()) }
+func (m *model) Init() tea.Cmd {
+	m.began = time.Now()
+	return tea.Batch(m.next, m.tick())
+}
 
-func tick() tea.Cmd { return tea.Tick(time.Second, func(t time.Time) tea.Msg { return tickMsg(t) }) }
+// tick waits for the end of a second since the start. The framework has a ticker of
+// its own from then on: who wakes up with it does not wake the processor twice.
+func (m *model) tick() tea.Cmd {
+	return tea.Tick(time.Second-time.Since(m.began)%time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
+}
 
 // next waits for one picture. The framework runs it beside the screen.
 func (m *model) next() tea.Msg {
@@ -251,7 +254,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		return m.resume(msg.turn)
 	case tickMsg:
 		m.state.Now = time.Time(msg)
-		return tick()
+		return m.tick()
 	case actedMsg:
 		if msg.err != nil {
 			m.state = m.state.Fail(msg.err.Error())
@@ -301,10 +304,10 @@ func (m *model) follow(out Outcome) tea.Cmd {
 	}
 	if out.Refresh {
 		m.retry = retryMin
-		todo = append(todo, tea.ClearScreen, m.resume(m.turn))
+		todo = append(todo, clearScreen, m.resume(m.turn))
 	}
 	if out.Copy != "" {
-		todo = append(todo, tea.SetClipboard(out.Copy))
+		todo = append(todo, func() tea.Msg { return copyMsg(out.Copy) })
 	}
 	return tea.Batch(todo...)
 }
@@ -324,11 +327,5 @@ func sendAll(ctx context.Context, src Source, acts []Action) error {
 }
 
 func (m *model) View() tea.View {
-	v := tea.NewView(Render(m.state, m.state.W, m.state.H, m.state.Caps))
-	v.AltScreen = true
-	v.WindowTitle = "limpet"
-	if m.mouse {
-		v.MouseMode = tea.MouseModeCellMotion
-	}
-	return v
+	return tea.NewView(Render(m.state, m.state.W, m.state.H, m.state.Caps))
 }

@@ -14,7 +14,8 @@ import (
 
 // dashboardOf is the variable that makes the test program a dashboard with a
 // source of its own: "working" has three jobs at work, "storm" a thousand changes a
-// second for as long as stormFor says, "still" nothing that ever changes.
+// second for as long as stormFor says, "still" nothing that ever changes. "fall" and
+// "stumble" panic after a second, in what the screen does and in what it waits for.
 const dashboardOf = "LIMPET_TEST_DASHBOARD"
 
 // stormEnd is a word on the screen once the storm is over.
@@ -97,6 +98,9 @@ func (w *weather) Next(ctx context.Context) (*view.Snapshot, error) {
 	w.mu.Lock()
 	n, over := w.n, w.over
 	w.mu.Unlock()
+	if w.kind == "stumble" && n > 0 {
+		panic("stumbled")
+	}
 	now := time.Now()
 	s := &view.Snapshot{Seq: uint64(n) + 1, At: now, Agent: view.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: w.began, Drivers: 3, Claims: 3, Namespace: "default"},
 		API: view.API{Server: "https://grafana.example", Up: true, Synced: true, Since: w.began}}
@@ -145,4 +149,11 @@ func (*weather) Compare(context.Context, view.CompareQuery) (view.Comparison, er
 	return view.Comparison{}, nil
 }
 func (*weather) Name() string { return "attached to daemon 4121" }
-func (*weather) Note() string { return "" }
+func (w *weather) Note() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kind == "fall" && w.n > 0 {
+		panic("fell")
+	}
+	return ""
+}

@@ -224,6 +224,37 @@ func TestDashboardRestoresTheTerminal(t *testing.T) {
 	}
 }
 
+// TestPanicGivesTheTerminalBack: what a panic says stays on the screen of the shell,
+// wherever it happens, and keys are typed and seen there again.
+func TestPanicGivesTheTerminalBack(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, word := range map[string]string{"fall": "fell", "stumble": "stumbled"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "/bin/sh", "-c", `"$1"; echo "ended with $?"; stty -a`, "sh", self)
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", "LANG=C.UTF-8", dashboardOf + "=" + kind}
+			tt := onTerminal(t, cmd)
+			if err := tt.end(t); err != nil {
+				t.Errorf("end: %v", err)
+			}
+			out := tt.screen.String()
+			before, after, back := strings.Cut(out, mainScreen)
+			if !back || strings.Contains(after, altScreen) || !strings.Contains(before, "repo-1") {
+				t.Fatalf("the screen was not given back: %q", tail(out, 300))
+			}
+			for _, want := range []string{"\x1b[?25h", word, "(*weather)", "ended with 1", " icanon", " echo "} {
+				if !strings.Contains(after, want) {
+					t.Errorf("no %q after the dashboard: %s", want, after)
+				}
+			}
+		})
+	}
+}
+
 // TestDumbTerminal: where no cursor can be moved there is no dashboard.
 func TestDumbTerminal(t *testing.T) {
 	t.Parallel()
