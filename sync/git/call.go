@@ -133,15 +133,20 @@ func (c *call) allow(what string, n int64) {
 // count takes n received bytes off the budget and calms the watchdog.
 func (c *call) count(n int) error {
 	c.received.Add(int64(n))
-	if c.watching.Load() && c.trickle.Add(int64(n)) >= leastProgress {
-		c.trickle.Store(0)
-		c.watchdog.Reset(c.m.options.Stall)
-	}
+	c.calm(n)
 	b := c.budget.Load()
 	if left := b.left.Add(-int64(n)); left < 0 {
 		return &TooLargeError{What: b.what, Size: b.most - left, Limit: b.most}
 	}
 	return nil
+}
+
+// calm tells the watchdog of n bytes that have gone over the wire.
+func (c *call) calm(n int) {
+	if c.watching.Load() && c.trickle.Add(int64(n)) >= leastProgress {
+		c.trickle.Store(0)
+		c.watchdog.Reset(c.m.options.Stall)
+	}
 }
 
 // counted is a reader whose bytes are counted.

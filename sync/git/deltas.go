@@ -30,11 +30,11 @@ type resolver struct {
 	made     int64 // bytes made so far, repetitions included
 	done     int   // deltas resolved
 	spare    [][]byte
-	thin     []outsideBase
+	thin     []object
 }
 
-// outsideBase is an object that a thin pack builds on.
-type outsideBase struct {
+// object is one with its content, such as a thin pack builds on.
+type object struct {
 	id   objectID
 	kind kind
 	data []byte
@@ -52,7 +52,7 @@ type step struct {
 // the objects outside the pack that were used as bases: a thin pack is made
 // whole by adding them. Errors wrap errBadPack or are *TooLargeError.
 func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits,
-	outside func(objectID) (kind, []byte, error)) ([]outsideBase, error) {
+	outside func(objectID) (kind, []byte, error)) ([]object, error) {
 	r := &resolver{ctx: ctx, pack: p, spool: spool, limits: l, outside: outside,
 		waiting: make(map[objectID][]int32), hash: newIDHasher()}
 	deltas := 0
@@ -109,7 +109,7 @@ func (r *resolver) fromOutside() error {
 		if err != nil {
 			continue // it may yet be made by another delta of this pack
 		}
-		r.thin = append(r.thin, outsideBase{id, k, data})
+		r.thin = append(r.thin, object{id, k, data})
 		if err := r.from(step{entry: -1, kind: k, data: data}, id); err != nil {
 			return err
 		}

@@ -13,6 +13,8 @@ type Kind string
 const (
 	Auth           Kind = "auth"             // 401, 403, ssh key refused, host key unknown: a person has to act
 	ReadOnly       Kind = "read-only"        // it may be read with these credentials, but takes no push
+	Declined       Kind = "declined"         // a rule of the host is against this push: protected branch, hook
+	Overtaken      Kind = "overtaken"        // the branch of a push is not what it was: fetch, and make the commit again
 	NotFound       Kind = "not-found"        // no repository at this URL, or none that these credentials may see
 	BranchNotFound Kind = "branch-not-found" // the repository has no such ref; the hint names similar ones
 	CommitNotFound Kind = "commit-not-found" // a commit that was asked for by its hash cannot be had, or is not on its branch

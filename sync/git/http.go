@@ -140,7 +140,11 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("request without a call")
 	}
 	c.requests.Add(1)
-	res, err := w.next.RoundTrip(req.WithContext(c.m.asked.Watch(req.Context(), c.asks(req.URL.Host))))
+	req = req.WithContext(c.m.asked.Watch(req.Context(), c.asks(req.URL.Host)))
+	if c.pushes && req.Body != nil {
+		req.Body = sentBody{req.Body, c}
+	}
+	res, err := w.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func setShallow(dir string, ends []objectID) error {
 
 // complete adds to a thin pack the objects that it builds on, so that it can be
 // read by itself.
-func (s *spooled) complete(thin []outsideBase) error {
+func (s *spooled) complete(thin []object) error {
 	at := s.size - 20
 	if err := s.file.Truncate(at); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *spooled) complete(thin []outsideBase) error {
 }
 
 // appendObject writes an object whole, as an entry of a pack.
-func appendObject(w io.Writer, at int64, b outsideBase) (entry, error) {
+func appendObject(w io.Writer, at int64, b object) (entry, error) {
 	e := entry{id: b.id, kind: b.kind, base: -1, offset: at, size: int64(len(b.data)), result: int64(len(b.data))}
 	head := []byte{byte(b.kind)<<4 | byte(e.size&15)}
 	for left := e.size >> 4; left > 0; left >>= 7 {

@@ -65,12 +65,11 @@ func (c *call) lfsAuthenticate() (*lfsStore, error) {
 	defer leave()
 	c.allow("answer of git-lfs-authenticate", errorBody)
 	c.command = "git-lfs-authenticate " + shellQuote(sshPath(c.addr.Path)) + " download"
-	opened, err := c.sshSession()
+	s, err := c.sshSession()
 	if err != nil {
 		return nil, err
 	}
-	defer opened.Close()
-	s := opened.(*sshSession)
+	defer s.Close()
 	s.asked = true
 	s.stdin.Close()
 	data, err := io.ReadAll(s.stdout)

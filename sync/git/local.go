@@ -62,25 +62,17 @@ func (s *localSession) AdvertisedReferencesContext(context.Context) (*packp.AdvR
 	for _, name := range []capability.Capability{capability.OFSDelta, capability.Shallow} {
 		adv.Capabilities.Set(name)
 	}
-	iter, err := s.store.IterReferences()
+	refs, err := localRefs(s.store.Filesystem().Root())
 	if err != nil {
 		return nil, err
 	}
-	err = iter.ForEach(func(ref *plumbing.Reference) error {
-		name := ref.Name().String()
-		if ref.Type() != plumbing.HashReference || !strings.HasPrefix(name, "refs/") {
-			return nil
-		}
-		adv.References[name] = ref.Hash()
+	for name, id := range refs {
+		adv.References[name] = id
 		if strings.HasPrefix(name, tagPrefix) {
-			if tags, target, err := peel(s.store, ref.Hash()); err == nil && len(tags) > 0 {
+			if tags, target, err := peel(s.store, id); err == nil && len(tags) > 0 {
 				adv.Peeled[name] = target
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	if len(adv.References) == 0 {
 		return nil, transport.ErrEmptyRemoteRepository
@@ -89,6 +81,39 @@ func (s *localSession) AdvertisedReferencesContext(context.Context) (*packp.AdvR
 		adv.Capabilities.Add(capability.SymRef, "HEAD:"+head.Target().String())
 	}
 	return adv, nil
+}
+
+// localRefs are the refs of a repository on this host. go-git takes the lock files of
+// those who are about to change one for refs as well.
+func localRefs(dir string) (map[string]objectID, error) {
+	refs, err := readRefs(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // deleted meanwhile
+		}
+		if err != nil || !d.Type().IsRegular() || strings.HasSuffix(path, ".lock") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if id, ok := parseID(strings.TrimSpace(string(data))); ok {
+			refs[filepath.ToSlash(name)] = id
+		}
+		return nil
+	})
+	return refs, err
 }
 
 // UploadPack sends what is wanted, a commit or a tag of one, with as much history as

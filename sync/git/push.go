@@ -3,11 +3,9 @@ package git
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
-	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 )
 
@@ -41,23 +39,21 @@ func (c *call) knock() error {
 		return err
 	}
 	defer leave()
-	c.allow("list of refs", c.limits.RefsBytes)
-	s, err := c.dialPush()
+	s, _, err := c.listPush()
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	_, err = s.AdvertisedReferencesContext(c.withCall())
-	return err
+	return s.Close()
 }
 
 // dialPush opens a session that speaks to git-receive-pack.
-func (c *call) dialPush() (interface {
-	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
-	io.Closer
-}, error) {
+func (c *call) dialPush() (pusher, error) {
 	if c.addr.Scheme == "ssh" {
-		return c.sshSession()
+		s, err := c.sshSession()
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	t, ep, method, err := c.httpTransport()
 	if err != nil {

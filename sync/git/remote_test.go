@@ -41,8 +41,14 @@ func gitEnv(home string) []string {
 // gitIn runs git in dir and returns what it prints.
 func gitIn(t testing.TB, dir string, in []byte, args ...string) string {
 	t.Helper()
+	return gitWith(t, dir, in, nil, args...)
+}
+
+// gitWith is gitIn with more in the environment.
+func gitWith(t testing.TB, dir string, in []byte, env []string, args ...string) string {
+	t.Helper()
 	cmd := exec.Command("git", args...)
-	cmd.Dir, cmd.Env = dir, gitEnv(dir)
+	cmd.Dir, cmd.Env = dir, append(gitEnv(dir), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -100,6 +106,8 @@ type server struct {
 	requests atomic.Int64
 	sent     atomic.Int64
 
+	backend http.HandlerFunc // git's
+
 	mu   sync.Mutex // guards hook
 	hook http.HandlerFunc
 }
@@ -131,6 +139,7 @@ func (s *server) handler(t testing.TB) http.Handler {
 	}
 	backend := &cgi.Handler{Path: exe, Args: []string{"http-backend"}, Stderr: io.Discard, Logger: log.New(io.Discard, "", 0),
 		Env: []string{"GIT_PROJECT_ROOT=" + s.root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + s.root, "GIT_CONFIG_NOSYSTEM=1"}}
+	s.backend = backend.ServeHTTP
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.Add(1)
 		w = counting{w, &s.sent}

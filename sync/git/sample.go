@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -67,9 +66,12 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 	} else if !errors.Is(err, plumbing.ErrReferenceNotFound) {
 		return "", err
 	}
-	e := treeEditor{store}
+	e := treeEditor{
+		read: func(id objectID) ([]byte, error) { return rawObject(store, id, treeKind) },
+		put:  func(k kind, data []byte) (objectID, error) { return putObject(store, k, data) },
+	}
 	for _, path := range deletes {
-		if err := e.put(root, path, nil); err != nil {
+		if err := e.replace(root, path, nil); err != nil {
 			return "", err
 		}
 	}
@@ -78,15 +80,15 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 		if data == nil {
 			data = []byte{}
 		}
-		if err := e.put(root, path, data); err != nil {
+		if err := e.replace(root, path, data); err != nil {
 			return "", err
 		}
 	}
-	tree, err := e.write(root)
+	tree, err := e.tree(root)
 	if err != nil {
 		return "", err
 	}
-	id, err := e.object(commitKind, commitText(tree, parents, message, when))
+	id, err := e.put(commitKind, commitText(tree, parents, message, when))
 	if err != nil {
 		return "", err
 	}
@@ -102,111 +104,38 @@ func commitText(tree objectID, parents []objectID, message string, when time.Tim
 	return fmt.Appendf(out, "author %s\ncommitter %s\n\n%s\n", who, who, strings.TrimRight(message, "\n"))
 }
 
-// dirNode is a directory that is edited; unread while only its id is known.
-type dirNode struct {
-	id    objectID
-	read  bool
-	dirs  map[string]*dirNode
-	files map[string]treeEntry
-}
-
-// treeEditor edits trees of an object store.
-type treeEditor struct{ store storer.EncodedObjectStorer }
-
-func (e treeEditor) load(d *dirNode) error {
-	if d.read {
-		return nil
-	}
-	d.read, d.dirs, d.files = true, make(map[string]*dirNode), make(map[string]treeEntry)
-	if d.id.IsZero() {
-		return nil
-	}
-	data, err := rawObject(e.store, d.id, treeKind)
-	if err != nil {
-		return err
-	}
-	entries, err := parseTree(data)
-	for _, t := range entries {
-		if t.mode == modeTree {
-			d.dirs[t.name] = &dirNode{id: t.id}
-		} else {
-			d.files[t.name] = t
-		}
-	}
-	return err
-}
-
-// put writes a file, or deletes it and any directory of that name when data is nil.
-func (e treeEditor) put(d *dirNode, path string, data []byte) error {
-	if err := e.load(d); err != nil {
-		return err
-	}
+// replace gives a file its content, whatever is in its way, or with nil takes away
+// what is at a path.
+func (e treeEditor) replace(d *dirNode, path string, data []byte) error {
 	name, rest, deeper := strings.Cut(path, "/")
 	if why := badName(name); why != "" {
 		return fmt.Errorf("commit %q: %s", path, why)
 	}
-	if deeper {
-		sub := d.dirs[name]
-		if sub == nil {
-			if data == nil {
-				return nil
-			}
-			sub = &dirNode{}
-			d.dirs[name] = sub
-			delete(d.files, name)
-		}
-		return e.put(sub, rest, data)
+	if err := e.load(d); err != nil {
+		return err
 	}
-	delete(d.dirs, name)
-	delete(d.files, name)
-	if data == nil {
+	at := d.entry(name)
+	if at >= 0 && (!deeper || data != nil && d.entries[at].mode != modeTree) {
+		d.drop(at)
+	}
+	switch {
+	case deeper:
+		sub, err := e.sub(d, name, data != nil)
+		if err != nil || sub == nil {
+			return err
+		}
+		return e.replace(sub, rest, data)
+	case data == nil:
 		return nil
 	}
-	id, err := e.object(blobKind, data)
-	d.files[name] = treeEntry{mode: modeFile, name: name, id: id}
+	id, err := e.put(blobKind, data)
+	d.set(treeEntry{mode: modeFile, name: name, id: id})
 	return err
 }
 
-// write stores changed directories from the bottom up; empty ones vanish.
-func (e treeEditor) write(d *dirNode) (objectID, error) {
-	if !d.read {
-		return d.id, nil
-	}
-	entries := slices.Collect(maps.Values(d.files))
-	for name, sub := range d.dirs {
-		id, err := e.write(sub)
-		if err != nil {
-			return id, err
-		}
-		if sub.read && len(sub.dirs)+len(sub.files) == 0 {
-			delete(d.dirs, name)
-			continue
-		}
-		entries = append(entries, treeEntry{mode: modeTree, name: name, id: id})
-	}
-	return e.object(treeKind, treeText(entries))
-}
-
-// treeText is a raw tree, in git's order: a directory sorts as if it had a
-// slash at its end.
-func treeText(entries []treeEntry) []byte {
-	key := func(t treeEntry) string {
-		if t.mode == modeTree {
-			return t.name + "/"
-		}
-		return t.name
-	}
-	sort.Slice(entries, func(i, j int) bool { return key(entries[i]) < key(entries[j]) })
-	var out []byte
-	for _, t := range entries {
-		out = fmt.Appendf(out, "%o %s\x00", t.mode, t.name)
-		out = append(out, t.id[:]...)
-	}
-	return out
-}
-
-func (e treeEditor) object(k kind, data []byte) (objectID, error) {
-	o := e.store.NewEncodedObject()
+// putObject stores an object in a local repository.
+func putObject(s storer.EncodedObjectStorer, k kind, data []byte) (objectID, error) {
+	o := s.NewEncodedObject()
 	o.SetType(k)
 	w, err := o.Writer()
 	if err != nil {
@@ -219,9 +148,9 @@ func (e treeEditor) object(k kind, data []byte) (objectID, error) {
 		return objectID{}, err
 	}
 	id := nameOf(k, data)
-	if e.store.HasEncodedObject(id) == nil {
+	if s.HasEncodedObject(id) == nil {
 		return id, nil
 	}
-	_, err = e.store.SetEncodedObject(o)
+	_, err = s.SetEncodedObject(o)
 	return id, err
 }

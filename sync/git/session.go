@@ -49,7 +49,7 @@ var errLongList = errors.New("the list of refs takes more than")
 
 // list asks for the refs, on a new session.
 func (c *call) list() (*listing, error) {
-	defer time.AfterFunc(c.m.options.Refs, func() { c.cancel(errLongList) }).Stop()
+	defer c.within(c.m.options.Refs, errLongList)()
 	c.allow("list of refs", c.limits.RefsBytes)
 	s, err := c.dial()
 	if err != nil {
@@ -63,10 +63,19 @@ func (c *call) list() (*listing, error) {
 	return &listing{s, refs, time.Now(), c.whom()}, nil
 }
 
+// within ends the call with an error unless what it returns is called in time.
+func (c *call) within(d time.Duration, err error) (done func() bool) {
+	return time.AfterFunc(d, func() { c.cancel(err) }).Stop
+}
+
 func (c *call) dial() (session, error) {
 	switch c.addr.Scheme {
 	case "ssh":
-		return c.sshSession()
+		s, err := c.sshSession()
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	case "file":
 		return c.localSession()
 	}

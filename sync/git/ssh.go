@@ -57,7 +57,8 @@ func (l *lockedRemarks) text() string {
 	return l.r.text()
 }
 
-func (c *call) sshSession() (session, error) {
+// sshSession connects and starts the command.
+func (c *call) sshSession() (*sshSession, error) {
 	config, err := c.sshConfig()
 	if err != nil {
 		return nil, err

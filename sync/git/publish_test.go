@@ -1,0 +1,355 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"limpet/sync/apitest"
+	"limpet/sync/auth"
+	"limpet/sync/revision"
+)
+
+// pushable is a repository with a commit that may be written to.
+func pushable(t testing.TB, root string) (o *origin, head string) {
+	t.Helper()
+	o = newOrigin(t, root, "site.git")
+	gitIn(t, o.bare, nil, "config", "http.receivepack", "true")
+	return o, o.commit("first", map[string]string{"a.json": "1", "b.json": "2", "c/d.json": "3"})
+}
+
+// hook has git run a script before a push is taken.
+func (o *origin) hook(script string) {
+	o.t.Helper()
+	path := filepath.Join(o.bare, "hooks", "pre-receive")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		o.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// TestPush writes over each transport, to real git at the other end.
+func TestPush(t *testing.T) {
+	for _, way := range []string{"http", "ssh", "file"} {
+		t.Run(way, func(t *testing.T) {
+			quiet(t)
+			s := newServer(t)
+			o, head := pushable(t, s.root)
+			r := s.remote("site.git")
+			var options Options
+			switch way {
+			case "ssh":
+				host, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
+				d := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}})
+				r = Remote{URL: d.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(d.Known(host))}}
+			case "file":
+				options.AllowLocal = []string{s.root}
+				r = Remote{URL: o.bare}
+			}
+			m := openMirrors(t, options)
+			w := write(t, m, r, "main", Edit{Path: "a.json"}, Edit{Path: "c/", To: "e/c/"}, Edit{Path: "new.json", Data: []byte("n")})
+			if got := gitIn(t, o.bare, nil, "diff-tree", "-r", "-M", "--name-status", "--no-commit-id", w.Hash); got != "D\ta.json\nR100\tc/d.json\te/c/d.json\nA\tnew.json" {
+				t.Errorf("changes\n%s", got)
+			}
+			// The mirror knows nothing of it before it is fetched.
+			if refs := must[map[string]objectID](t)(readRefs(mirrorDir(t, m, r))); refs["refs/heads/main"].String() != head {
+				t.Errorf("refs of the mirror: %v", refs)
+			}
+			if err := m.Push(t.Context(), r, "refs/heads/main", head, w); err != nil {
+				t.Errorf("a second time: %v", err)
+			}
+			ref, st := syncRef(t, m, r, "main")
+			if ref.Hash != w.Hash || st.Full {
+				t.Errorf("fetched %s, %+v", ref.Hash, st)
+			}
+			// A new branch, and one whose name is in the way of another.
+			c := must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, []Edit{{Path: "b.json"}}))
+			side := must[*Written](t)(c.Commit(making("side")))
+			if err := m.Push(t.Context(), r, "refs/heads/edit/side", "", side); err != nil {
+				t.Fatal(err)
+			}
+			told(t, m.Push(t.Context(), r, "refs/heads/edit/side", "", w), Overtaken, "moved on")
+			if err := m.Push(t.Context(), r, "refs/heads/edit", "", side); KindOf(err) != Declined && KindOf(err) != Overtaken {
+				t.Errorf("a branch in the way of another: %v", err)
+			}
+			// Somebody was faster, and nothing of him is lost.
+			o.git("fetch", "-q", "origin")
+			o.git("reset", "-q", "--hard", "origin/main")
+			other := o.commit("faster", map[string]string{"faster.json": "1"})
+			told(t, m.Push(t.Context(), r, "refs/heads/main", w.Hash, side), Overtaken, "moved on")
+			if now := gitIn(t, o.bare, nil, "rev-parse", "main"); now != other {
+				t.Errorf("the branch is at %s", now)
+			}
+			ref, _ = syncRef(t, m, r, "main")
+			for commit, want := range map[string]bool{w.Hash: true, head: true, other: true, side.Hash: false, strings.Repeat("1", 40): false} {
+				if got, err := m.Contains(t.Context(), r, ref, commit); err != nil || got != want {
+					t.Errorf("Contains %s: %t, %v", commit, got, err)
+				}
+			}
+			told(t, m.Push(t.Context(), r, "refs/tags/x", "", side), Refused)
+			told(t, m.Push(t.Context(), r, "refs/heads/../x", "", side), Refused)
+			told(t, m.Push(t.Context(), r, "refs/heads/x", "HEAD", side), Refused)
+
+			// A rule of the host, in its words.
+			o.hook("echo 'GL-HOOK-ERR: main is protected, \x1b[2Jask ops' >&2; exit 1")
+			c = must[*Composition](t)(m.Compose(t.Context(), r, other, []Edit{{Path: "b.json"}}))
+			late := must[*Written](t)(c.Commit(making("late")))
+			before := string(must[[]byte](t)(os.ReadFile(filepath.Join(mirrorDir(t, m, r), refsFile))))
+			says := []string{"pre-receive hook declined", "main is protected, [2Jask ops"}
+			if way == "file" {
+				says = []string{"pre-receive"}
+			}
+			told(t, m.Push(t.Context(), r, "refs/heads/main", other, late), Declined, says...)
+			if after := string(must[[]byte](t)(os.ReadFile(filepath.Join(mirrorDir(t, m, r), refsFile)))); after != before {
+				t.Errorf("refs of the mirror:\n%s\nwere\n%s", after, before)
+			}
+			if now := gitIn(t, o.bare, nil, "rev-parse", "main"); now != other {
+				t.Errorf("the branch is at %s", now)
+			}
+			o.hook("exit 0")
+			if way != "file" {
+				if err := m.Push(t.Context(), r, "refs/heads/main", other, late); err != nil {
+					t.Error(err)
+				}
+			}
+			// Somebody holds the lock.
+			ref, _ = syncRef(t, m, r, "main")
+			if err := os.Remove(filepath.Join(o.bare, "hooks", "pre-receive")); err != nil {
+				t.Fatal(err)
+			}
+			lock := filepath.Join(o.bare, "refs/heads/main.lock")
+			if err := os.WriteFile(lock, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			syncRef(t, m, r, "main")
+			told(t, m.Push(t.Context(), r, "refs/heads/main", ref.Hash, side), Overtaken)
+			if err := os.Remove(lock); err != nil {
+				t.Fatal(err)
+			}
+			gitIn(t, o.bare, nil, "fsck", "--full", "--strict")
+			fsck(t, m, r)
+		})
+	}
+}
+
+// TestPushers has several agents write to one branch at the same time, each after a look
+// of its own: every change of each is in it, once.
+func TestPushers(t *testing.T) {
+	const agents, each = 3, 3
+	for _, way := range []string{"http", "file"} {
+		t.Run(way, func(t *testing.T) {
+			quiet(t)
+			s := newServer(t)
+			o, _ := pushable(t, s.root)
+			r, options := s.remote("site.git"), Options{}
+			if way == "file" {
+				r, options.AllowLocal = Remote{URL: o.bare}, []string{s.root}
+			}
+			var wg sync.WaitGroup
+			for a := range agents {
+				m := openMirrors(t, options)
+				wg.Go(func() {
+					for n := 0; n < each; {
+						ref, err := m.Resolve(t.Context(), r, revision.Branch("main"))
+						if err == nil {
+							_, err = m.Fetch(t.Context(), r, ref)
+						}
+						if KindOf(err) == Moved {
+							continue
+						}
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						c, err := m.Compose(t.Context(), r, ref.Hash, []Edit{{Path: fmt.Sprintf("agent-%d/%d.json", a, n), Data: []byte("x")}})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						w, err := c.Commit(making(fmt.Sprintf("agent %d, change %d", a, n)))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						switch err := m.Push(t.Context(), r, ref.Name, ref.Hash, w); KindOf(err) {
+						case "":
+							n++
+						case Overtaken:
+						default:
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if n := len(strings.Fields(gitIn(t, o.bare, nil, "rev-list", "main"))); n != 1+agents*each {
+				t.Errorf("%d commits", n)
+			}
+			if n := len(strings.Fields(gitIn(t, o.bare, nil, "ls-tree", "-r", "--name-only", "main"))); n != 3+agents*each {
+				t.Errorf("%d files", n)
+			}
+			gitIn(t, o.bare, nil, "fsck", "--full", "--strict")
+		})
+	}
+}
+
+// TestPushEndsInDoubt: the answer to a push does not come. It may have arrived, and the
+// next look tells.
+func TestPushEndsInDoubt(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	o, head := pushable(t, s.root)
+	r := s.remote("site.git")
+	for _, c := range []struct {
+		name    string
+		arrives bool
+		hook    http.HandlerFunc
+		kind    Kind
+	}{
+		{"it has arrived", true, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+				s.backend(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			}
+		}, Unreachable},
+		{"it has not", false, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+				panic(http.ErrAbortHandler)
+			}
+		}, Unreachable},
+		{"nothing is said", false, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+				w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+				w.WriteHeader(http.StatusOK)
+			}
+		}, Unreachable},
+		{"it is too large for what is in between", false, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+				http.Error(w, "no more than 1m", http.StatusRequestEntityTooLarge)
+			}
+		}, Protocol},
+		{"the token may not write", false, func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.RawQuery, "git-receive-pack") {
+				http.Error(w, "Write access to repository not granted. "+secret, http.StatusForbidden)
+			}
+		}, ReadOnly},
+		{"it leads elsewhere", false, func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.RawQuery, "git-receive-pack") {
+				http.Redirect(w, r, "http://example.com/site.git/info/refs", http.StatusFound)
+			}
+		}, Refused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			gitIn(t, o.bare, nil, "update-ref", "refs/heads/main", head)
+			m := openMirrors(t, Options{})
+			r := r
+			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+			ref, _ := syncRef(t, m, r, "main")
+			made := must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, []Edit{{Path: "a.json"}}))
+			w := must[*Written](t)(made.Commit(making("doubt")))
+			s.during(c.hook)
+			err := m.Push(t.Context(), r, ref.Name, ref.Hash, w)
+			s.during(nil)
+			told(t, err, c.kind)
+			ref, _ = syncRef(t, m, r, "main")
+			if got, err := m.Contains(t.Context(), r, ref, w.Hash); err != nil || got != c.arrives {
+				t.Errorf("Contains: %t, %v", got, err)
+			}
+			if err := m.Push(t.Context(), r, ref.Name, head, w); err != nil {
+				t.Errorf("once more: %v", err)
+			}
+			if n := len(strings.Fields(gitIn(t, o.bare, nil, "rev-list", "main"))); n != 2 {
+				t.Errorf("%d commits", n)
+			}
+		})
+	}
+}
+
+// slowly is a link that takes 100 bytes, or gives them, each time in nearly the time that
+// a server may be silent.
+type slowly struct{ pause time.Duration }
+
+func (s slowly) Read(p []byte) (int, error) {
+	time.Sleep(s.pause)
+	return copy(p, make([]byte, 100)), nil
+}
+
+func (s slowly) Write(p []byte) (int, error) {
+	time.Sleep(s.pause)
+	return len(p), nil
+}
+
+// TestPushIsSlow: a link that carries little is no silence of the server, and one that
+// carries nothing is.
+func TestPushIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stall = time.Minute
+		m := openMirrors(t, Options{Stall: stall})
+		for name, carry := range map[string]func(c *call, link slowly) error{
+			"http": func(c *call, link slowly) error {
+				_, err := io.CopyN(io.Discard, sentBody{io.NopCloser(link), c}, 5000)
+				return err
+			},
+			"ssh": func(c *call, link slowly) error {
+				_, err := sending{link, c}.Write(make([]byte, 50*sendStep))
+				return err
+			},
+		} {
+			c := must[*call](t)(m.begin(t.Context(), "push", Remote{URL: "https://example.com/x"}))
+			c.watch()
+			began := time.Now()
+			if err := carry(c, slowly{stall * 9 / 10}); err != nil || c.ctx.Err() != nil || time.Since(began) < 40*stall {
+				t.Errorf("%s: given up after %s: %v, %v", name, time.Since(began), err, context.Cause(c.ctx))
+			}
+			time.Sleep(stall + time.Second)
+			if !errors.Is(context.Cause(c.ctx), errStalled) {
+				t.Errorf("%s: silence is not noticed: %v", name, context.Cause(c.ctx))
+			}
+			c.end()
+		}
+	})
+}
+
+// TestPushStalls: a server that does not take what is sent.
+func TestPushStalls(t *testing.T) {
+	quiet(t)
+	s := newServer(t)
+	_, head := pushable(t, s.root)
+	r := s.remote("site.git")
+	look := openMirrors(t, Options{})
+	syncRef(t, look, r, "main")
+	noise := make([]byte, 6<<20) // more than the buffers on the way take
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	c := must[*Composition](t)(look.Compose(t.Context(), r, head, []Edit{{Path: "large.bin", Data: noise}}))
+	w := must[*Written](t)(c.Commit(making("large")))
+	held := make(chan struct{})
+	s.during(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			<-held
+			panic(http.ErrAbortHandler)
+		}
+	})
+	told(t, openMirrors(t, Options{Stall: 2 * time.Second}).Push(t.Context(), r, "refs/heads/main", head, w), Timeout, "silent")
+	close(held)
+	s.during(nil)
+	small := r
+	small.Limits = Limits{PackBytes: 1 << 20}
+	told(t, look.Push(t.Context(), small, "refs/heads/main", head, w), TooLarge)
+	if err := look.Push(t.Context(), r, "refs/heads/main", head, w); err != nil {
+		t.Fatal(err)
+	}
+}
