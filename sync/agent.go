@@ -159,7 +159,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return info.Oldest, err
 		}
 	}
-	crew := []jobs.Worker{workers.NewPull(pulls)}
+	pull := workers.NewPull(pulls)
+	crew := []jobs.Worker{pull, workers.NewDelete(pull, nil), workers.NewMove(pull, nil)}
 	for _, worker := range crew {
 		a.actions = append(a.actions, worker.Action())
 	}

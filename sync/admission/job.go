@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -53,8 +54,10 @@ func validateJob(root node) {
 		validateSelection(options)
 	case "move":
 		validateSelection(options)
-		if options.text("targetPath") == "" && !options.wrong("targetPath") {
+		if target := options.text("targetPath"); target == "" && !options.wrong("targetPath") {
 			options.required("targetPath", "the directory to move to, ending in a slash")
+		} else if target != "" && !strings.HasSuffix(target, "/") {
+			options.invalid("targetPath", "must be a directory, with a slash at its end")
 		}
 		validatePathMember(options, "targetPath")
 	case "test":

@@ -63,6 +63,7 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 	if spec.has("pullRequest") && (kind == "git" || kind == "local") {
 		spec.add(field.Forbidden(spec.path.Child("pullRequest"), "a repository of type "+kind+" has no pull requests"))
 	}
+	validateCommit(spec.object("commit"))
 	webhook := spec.object("webhook")
 	webhook.flag("disabled")
 	if base := webhook.text("baseUrl"); base != "" {
@@ -185,6 +186,22 @@ func validateSync(sync node) {
 	}
 	if sync.integer("intervalSeconds") < 0 {
 		sync.invalid("intervalSeconds", "must not be negative")
+	}
+}
+
+// signingMethods are those of Grafana. Of them limpet has gpg and ssh.
+var signingMethods = []string{"gpg", "ssh", "smime"}
+
+// validateCommit checks by whom commits are to be.
+func validateCommit(commit node) {
+	for _, name := range []string{"authorName", "authorEmail", "signerName", "signerEmail"} {
+		if strings.ContainsAny(commit.text(name), "<>\r\n\x00") {
+			commit.invalid(name, "must not contain < or >, or a line break")
+		}
+	}
+	commit.flag("signerIsAuthor")
+	if method := commit.text("signingMethod"); method != "" && !slices.Contains(signingMethods, method) {
+		commit.add(field.NotSupported(commit.path.Child("signingMethod"), method, signingMethods))
 	}
 }
 

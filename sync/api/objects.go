@@ -99,14 +99,36 @@ type Job struct {
 
 // JobSpec says what to do. Only the option block of Action is looked at.
 type JobSpec struct {
-	Action     string       `json:"action"`
-	Repository string       `json:"repository"`
-	Pull       *PullOptions `json:"pull,omitempty"`
+	Action     string            `json:"action"`
+	Repository string            `json:"repository"`
+	Message    string            `json:"message,omitempty"` // of the commit that the job makes
+	Pull       *PullOptions      `json:"pull,omitempty"`
+	Delete     *SelectionOptions `json:"delete,omitempty"`
+	Move       *SelectionOptions `json:"move,omitempty"`
 }
 
 // PullOptions are the options of a pull job.
 type PullOptions struct {
 	Incremental bool `json:"incremental"`
+}
+
+// SelectionOptions are the options of jobs that change what they name: delete and move.
+type SelectionOptions struct {
+	// Ref is the branch to write to; "" = the one of the Repository, which is pulled then.
+	Ref string `json:"ref,omitempty"`
+	// Paths are files, and with a slash at their end directories, below the path of
+	// the Repository.
+	Paths     []string      `json:"paths,omitempty"`
+	Resources []ResourceRef `json:"resources,omitempty"`
+	// TargetPath is the directory that is moved to, with a slash at its end.
+	TargetPath string `json:"targetPath,omitempty"`
+}
+
+// ResourceRef names an object of the API whose file is meant.
+type ResourceRef struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`
+	Group string `json:"group,omitempty"`
 }
 
 // JobStatus is the progress and the result of a job. Started and Finished are

@@ -21,6 +21,10 @@ const (
 	Working   = "working"   // the worker is about to be called
 	Fetched   = "fetched"   // the commit is in the mirror
 	Verified  = "verified"  // the commit is signed as it has to be, where anybody asks for that
+	Composed  = "composed"  // a commit is made in memory, nothing is noted of it
+	Noted     = "noted"     // which commit is about to be pushed is noted
+	Pushed    = "pushed"    // the host has the commit
+	Published = "published" // that it has is noted; a pull may follow
 	Planned   = "planned"   // the changes are known, none is made
 	Applying  = "applying"  // an object has been written
 	Marked    = "marked"    // a progress mark is kept
@@ -34,5 +38,5 @@ const (
 )
 
 // Points are all of them.
-var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Planned, Applying, Marked, Worked,
+var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Composed, Noted, Pushed, Published, Planned, Applying, Marked, Worked,
 	Recorded, Posted, Deleted, Ended, Released, Requeued}

@@ -36,6 +36,9 @@ type Progress struct {
 	maxErrors int
 }
 
+// NewProgress returns one that is written nowhere, for a worker that runs by itself.
+func NewProgress() *Progress { return newProgress(time.Now()) }
+
 func newProgress(now time.Time) *Progress {
 	return &Progress{
 		put:     func(context.Context, json.RawMessage) error { return nil },

@@ -99,8 +99,26 @@ func (p *Plan) Len() int {
 func (p *Plan) Empty() bool { return p.Len() == 0 }
 
 // Deletions is the number of objects that the plan takes away: files and
-// directories that are gone, not what is moved or gets another name.
-func (p *Plan) Deletions() int { return len(p.DeleteFiles) + len(p.gone) }
+// directories that are gone, not what is moved or gets another name. What lies at, in or
+// above one of the meant paths was asked for, and does not count.
+func (p *Plan) Deletions(meant ...string) int {
+	n := 0
+	count := func(path string) {
+		for _, m := range meant {
+			if path == m || IsDir(m) && strings.HasPrefix(path, m) || IsDir(path) && strings.HasPrefix(m, path) {
+				return
+			}
+		}
+		n++
+	}
+	for _, c := range p.DeleteFiles {
+		count(c.Path)
+	}
+	for _, item := range p.gone {
+		count(item.Path)
+	}
+	return n
+}
 
 // Managed is the number of objects that the repository has on the server, the
 // root folder left out. It is complete for a full plan only.

@@ -16,6 +16,7 @@ import (
 //	throttled     429
 //	timeout       silent for too long
 //	moved         the branch was faster than its fetches
+//	overtaken     the branch was faster than its pushes
 //
 // Certificates that do not hold count as unreachable: a clock that is wrong
 // after boot and a captive portal are more frequent at a site than a wrong one.
@@ -34,7 +35,7 @@ func passing(err error) error {
 		return err
 	}
 	switch e.Kind {
-	case git.Unreachable, git.Throttled, git.Timeout, git.Moved:
+	case git.Unreachable, git.Throttled, git.Timeout, git.Moved, git.Overtaken:
 		return &jobs.TransientError{Err: err, After: e.RetryAfter}
 	}
 	return err

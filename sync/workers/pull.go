@@ -110,10 +110,14 @@ type pull struct {
 	leftOut  atomic.Int64
 	trust    *trust         // what has to be signed; nil = nothing
 	verified *api.Condition // what is to be told of it; nil = nothing new
+	after    *staged        // what the job has written to Git before; nil = nothing
 }
 
 // Run implements jobs.Worker.
-func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
+func (p *Pull) Run(ctx context.Context, t *jobs.Task) error { return p.run(ctx, t, nil) }
+
+// run is Run for a job that may have written to Git before.
+func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	if t.Repo == nil {
 		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
 	}
@@ -125,6 +129,7 @@ func (p *Pull) Run(ctx context.Context, t *jobs.Task) error {
 		server: &server{namespace: t.Namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served, last: t.Last},
 		target: resources.Target{Repository: name},
 		status: newSyncStatus(p.o.Client, t.Namespace, name),
+		after:  after,
 	}
 	if r.log == nil {
 		r.log = p.o.Logger
@@ -327,8 +332,9 @@ func short(hash string) string { return hash[:min(len(hash), 7)] }
 // mark is the resume mark of a pull. It is a hint: what is done already is seen
 // on the server, and costs no write the second time.
 type mark struct {
-	Ref  string `json:"ref"`
-	Done int    `json:"done"`
+	Ref    string  `json:"ref"`
+	Done   int     `json:"done"`
+	Staged *staged `json:"staged,omitempty"` // of a job that writes to Git
 }
 
 // resume begins anew after an interruption. The results so far are dropped,
@@ -336,7 +342,7 @@ type mark struct {
 // way then may be gone.
 func (r *pull) resume() {
 	var m mark
-	if len(r.Mark) == 0 || json.Unmarshal(r.Mark, &m) != nil {
+	if r.after != nil || len(r.Mark) == 0 || json.Unmarshal(r.Mark, &m) != nil {
 		return
 	}
 	r.log.Info("resuming after an interruption", "step", "plan", "ref", short(m.Ref), "done", m.Done)

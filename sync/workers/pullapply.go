@@ -31,7 +31,7 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	if err := r.settle(ctx, plan); err != nil {
 		return err
 	}
-	if err := r.guard(plan.Deletions(), plan.Managed()); err != nil {
+	if err := r.guard(plan.Deletions(r.after.meant()...), plan.Managed()); err != nil {
 		return err
 	}
 	compared()
@@ -235,7 +235,7 @@ func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	if n%markChanges != 0 && time.Now().Before(r.next) {
 		return
 	}
-	if err := r.pull.Progress.Mark(ctx, mark{Ref: r.pull.ref.Hash, Done: int(n)}); err != nil {
+	if err := r.pull.Progress.Mark(ctx, mark{Ref: r.pull.ref.Hash, Done: int(n), Staged: r.pull.after}); err != nil {
 		r.lost.Store(&err)
 	}
 	r.next = time.Now().Add(markEvery)

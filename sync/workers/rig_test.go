@@ -53,6 +53,7 @@ type rig struct {
 	done       chan jobs.Event // jobs that were completed, left alone or lost
 	number     int
 	options    PullOptions
+	keys       Signing
 	terms      jobs.Options // of the next start
 	halt       func()       // ends the agent and waits for it
 }
@@ -209,7 +210,8 @@ func (r *rig) start() {
 			r.done <- e
 		}
 	}
-	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{NewPull(r.options)}, o)
+	pull := NewPull(r.options)
+	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys)}, o)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -13,26 +14,46 @@ import (
 )
 
 type jobCreateCmd struct {
-	Repository  string  `arg:"" help:"Name of the repository."`
-	Action      string  `help:"What to do: pull, push, migrate, delete, move, ..." default:"pull"`
-	Incremental bool    `help:"Pull only what changed since the last pull." xor:"depth"`
-	Full        bool    `help:"Pull everything (the default)." xor:"depth"`
-	Spec        string  `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
-	MassDelete  bool    `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
-	Priority    *string `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
+	Repository  string   `arg:"" help:"Name of the repository."`
+	Action      string   `help:"What to do: pull, delete, move, ..." default:"pull"`
+	Incremental bool     `help:"Pull only what changed since the last pull." xor:"depth"`
+	Full        bool     `help:"Pull everything (the default)." xor:"depth"`
+	Path        []string `help:"What to delete or move: a file, or with a slash at its end a directory. Several times." placeholder:"PATH" sep:"none"`
+	TargetPath  string   `help:"The directory to move to, with a slash at its end." placeholder:"DIR/"`
+	Ref         string   `help:"The branch to delete or move on, made if it is not there. Default: that of the repository, which is pulled then." placeholder:"BRANCH"`
+	Message     string   `help:"Of the commit that a delete or a move makes." placeholder:"TEXT"`
+	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
+	MassDelete  bool     `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
 
 	following
 }
 
 func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
 	spec := map[string]any{"action": c.Action}
+	if c.Message != "" {
+		spec["message"] = c.Message
+	}
+	selection := c.selection()
 	switch {
+	case c.Spec != "" && len(selection) > 0:
+		return usage("limpet job create REPOSITORY --action delete --path FILE", "--spec says what --path, --target-path and --ref say; leave one of them out")
 	case c.Spec != "":
 		var options map[string]any
 		if err := json.Unmarshal([]byte(c.Spec), &options); err != nil || options == nil {
 			return usage("limpet job create REPOSITORY --action push --spec '{\"message\": \"...\"}'", "--spec is not a JSON object: %s", c.Spec)
 		}
 		spec[c.Action] = options
+	case c.Action == "delete" || c.Action == "move":
+		if len(c.Path) == 0 {
+			return usage("limpet job create "+c.Repository+" --action "+c.Action+" --path FILE", "--action %s needs --path", c.Action)
+		}
+		if c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/") || c.Action == "delete" && c.TargetPath != "" {
+			return usage("limpet job create "+c.Repository+" --action move --path FILE --target-path DIR/", "--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
+		}
+		spec[c.Action] = selection
+	case len(selection) > 0:
+		return usage("limpet job create "+c.Repository+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
 	case c.Action == "pull":
 		spec["pull"] = map[string]any{"incremental": c.Incremental}
 	}
@@ -45,6 +66,25 @@ func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
 		notes[api.AnnoPriority] = p
 	}
 	return r.createJob(ctx, c.Repository, spec, notes, c.following)
+}
+
+// selection are the options of a delete or a move.
+func (c jobCreateCmd) selection() map[string]any {
+	options := map[string]any{}
+	if len(c.Path) > 0 {
+		paths := make([]any, len(c.Path))
+		for i, path := range c.Path {
+			paths[i] = path
+		}
+		options["paths"] = paths
+	}
+	if c.TargetPath != "" {
+		options["targetPath"] = c.TargetPath
+	}
+	if c.Ref != "" {
+		options["ref"] = c.Ref
+	}
+	return options
 }
 
 // massDeleteNote returns the annotations of a job that may delete much, or none.
