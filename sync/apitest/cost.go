@@ -9,14 +9,6 @@ import (
 	"time"
 )
 
-// Requests returns all requests since the mark (0 = from the start), in the
-// order of the answers; a watch is there once its header was sent. The server's
-// own requests to itself are left out.
-func (s *Server) Requests(t testing.TB, since Mark) []Request {
-	t.Helper()
-	return s.requests(t, since)
-}
-
 // clockTicks is the unit of proc(5) stat times; Linux has it fixed at 100 per
 // second for user space.
 const clockTicks = 100

@@ -37,9 +37,11 @@ type Mark int64
 
 func (s *Server) requestLog() string { return filepath.Join(s.dir, "requests.jsonl") }
 
-// Mark returns the present end of the log of requests.
+// Mark returns the end of the log of requests once all writes under way are in
+// it, so that what a write of before has done is not counted behind it.
 func (s *Server) Mark(t testing.TB) Mark {
 	t.Helper()
+	s.Settle(t)
 	info, err := os.Stat(s.requestLog())
 	if err != nil {
 		t.Fatal(err)
@@ -47,18 +49,21 @@ func (s *Server) Mark(t testing.TB) Mark {
 	return Mark(info.Size())
 }
 
-// Settle waits until all writes that the server has begun are in the log of
-// requests. Who learned of a write by a watch calls it before Mark or Requests: a
-// watch may be ahead of the answer to the write.
+// Settle waits until all writes that the server has read are in the log of
+// requests: a watch, or a look at the object, may show a write before its answer,
+// and so its line, is there. Mark, Requests and Writes begin with it.
 func (s *Server) Settle(t testing.TB) {
 	t.Helper()
 	s.control(t, http.MethodPost, "/settle", struct{}{}, nil)
 }
 
-// requests returns what was answered since the mark, in the order of the
-// answers, without the server's own requests to itself.
-func (s *Server) requests(t testing.TB, since Mark) []Request {
+// Requests returns all requests since the mark (0 = from the start), in the
+// order of the answers. It waits for the writes under way, so that every write is
+// there whose effect was seen; a watch is there once its header was sent. The
+// server's own requests to itself are left out.
+func (s *Server) Requests(t testing.TB, since Mark) []Request {
 	t.Helper()
+	s.Settle(t)
 	f, err := os.Open(s.requestLog())
 	if err != nil {
 		t.Fatal(err)
@@ -84,13 +89,11 @@ func (s *Server) requests(t testing.TB, since Mark) []Request {
 	}
 }
 
-// Writes returns the requests since the mark (0 = from the start) that asked to
-// change something, in the order of the answers. A request is there before its
-// client has the answer. The server's own requests to itself are left out.
+// Writes returns those of Requests that asked to change something.
 func (s *Server) Writes(t testing.TB, since Mark) []Request {
 	t.Helper()
 	var out []Request
-	for _, r := range s.requests(t, since) {
+	for _, r := range s.Requests(t, since) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			out = append(out, r)
 		}

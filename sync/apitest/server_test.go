@@ -22,8 +22,8 @@ func TestRealServesDefinitionsAndLogsRequests(t *testing.T) {
 	if len(writes) != 1 || writes[0].String() != "POST "+folders+" Created" || !strings.Contains(string(writes[0].Body), `"title":"A"`) {
 		t.Fatalf("writes = %v", writes)
 	}
-	if n := len(s.requests(t, since)); n != 2 {
-		t.Fatalf("requests = %v", s.requests(t, since))
+	if n := len(s.Requests(t, since)); n != 2 {
+		t.Fatalf("requests = %v", s.Requests(t, since))
 	}
 	if Real(t) != s {
 		t.Fatal("a second call started a second server")

@@ -22,7 +22,8 @@ type requestLog struct {
 
 	mu   sync.Mutex // one line at a time; guards what follows
 	file *os.File   // nil: nothing is written
-	// open holds the writes that are not answered yet; each channel is closed by its end.
+	// open holds the writes that were read and are not answered yet; each channel is
+	// closed by its end.
 	open map[*recorder]chan struct{}
 }
 
@@ -70,25 +71,34 @@ func (l *requestLog) wrap(h http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w, log: l, line: l.line(r)}
-		if r.Method != http.MethodGet && r.Body != nil {
-			r.Body = tee{io.TeeReader(r.Body, &rec.body), r.Body}
-			defer l.enter(rec)()
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Body != nil {
+			r.Body = &tee{r.Body, rec}
+			if r.ContentLength == 0 {
+				l.enter(rec)
+			}
+			defer l.leave(rec)
 		}
 		h.ServeHTTP(responsewriter.WrapForHTTP1Or2(rec), r)
 	})
 }
 
-// enter notes that a write is under way until the function that it returns is
-// called.
-func (l *requestLog) enter(rec *recorder) func() {
-	done := make(chan struct{})
+// enter notes that a write has been read and may take effect from now on; a body
+// that is stuck on a bad link has none, and nobody waits for it.
+func (l *requestLog) enter(rec *recorder) {
 	l.mu.Lock()
-	l.open[rec] = done
-	l.mu.Unlock()
-	return func() {
-		l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[rec] == nil && !rec.gone { // what gives up on a request may leave its reader behind
+		l.open[rec] = make(chan struct{})
+	}
+}
+
+// leave notes that a request has come to its end.
+func (l *requestLog) leave(rec *recorder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rec.gone = true
+	if done := l.open[rec]; done != nil {
 		delete(l.open, rec)
-		l.mu.Unlock()
 		close(done)
 	}
 }
@@ -116,8 +126,17 @@ func (l *requestLog) line(r *http.Request) requestLine {
 
 // tee is a request body that is kept while it is read.
 type tee struct {
-	io.Reader
-	io.Closer
+	io.ReadCloser
+	rec *recorder
+}
+
+func (t *tee) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	t.rec.body.Write(p[:n])
+	if err == io.EOF {
+		t.rec.log.enter(t.rec)
+	}
+	return n, err
 }
 
 type recorder struct {
@@ -125,7 +144,8 @@ type recorder struct {
 	log  *requestLog
 	once sync.Once
 	line requestLine
-	code int // 0 = not known yet
+	code int  // 0 = not known yet
+	gone bool // guarded by log.mu: the request has come to its end
 	body bytes.Buffer
 }
 

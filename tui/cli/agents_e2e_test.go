@@ -36,14 +36,12 @@ func TestAgentsShareTheWork(t *testing.T) {
 				newHome(t, flags...).daemon(t, "--log-level", "warn")
 			}
 			y.drain(s, n/4, 8) // warm
-			server.Settle(t)
 			since := server.Mark(t)
 			var took []time.Duration
 			for range rounds {
 				took = append(took, y.drain(s, n, 8))
 			}
 			rate[agents] = perSecond(n, median(took))
-			server.Settle(t)
 			total, lost := 0.0, 0.0
 			asked := counted(server.Requests(t, since))
 			var parts []string

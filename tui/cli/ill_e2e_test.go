@@ -124,7 +124,6 @@ func TestIllRepositories(t *testing.T) {
 	}
 	// told are the patches of the health of a Repository that the agent has made.
 	told := func(name string) (bodies []string) {
-		server.Settle(t)
 		for _, r := range server.Writes(t, mark) {
 			if r.User == "agent-0" && r.Method == http.MethodPatch && strings.HasSuffix(r.Path, "/repositories/"+name+"/status") && bytes.Contains(r.Body, []byte(`"/status/health"`)) {
 				bodies = append(bodies, string(r.Body))

@@ -114,7 +114,6 @@ func TestIdleAgentIsQuiet(t *testing.T) {
 	until(t, "the agent has looked for expired claims", func() bool {
 		return counted(server.Requests(t, 0))["LIST jobs"] > 0
 	})
-	server.Settle(t)
 	since := server.Mark(t)
 	watched := time.Duration(size(5, 240)) * time.Second
 	<-time.After(watched)

@@ -128,7 +128,6 @@ func (l *lived) list(r schema.GroupVersionResource) []unstructured.Unstructured 
 func (l *lived) story() []string {
 	l.t.Helper()
 	var out []string
-	l.api.Settle(l.t)
 	for _, r := range l.api.Writes(l.t, l.mark) {
 		_, rest, _ := strings.Cut(r.Path, "/namespaces/default/")
 		kind, _, _ := strings.Cut(rest, "/")
