@@ -54,6 +54,15 @@ const lookEvery = time.Second
 // to wait, to look at a copy, or to go. A holder that answers after all ends it at
 // once. Ctx ends it as the person does.
 func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
+	var answer Answer
+	frozen, err := outlast(ctx, o, func() (err error) { answer, err = runBlocked(ctx, d, o); return err })
+	if frozen {
+		return Leave, nil
+	}
+	return answer, err
+}
+
+func runBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 	if o.Accessible {
 		return runBlockedLinear(ctx, d, o)
 	}

@@ -35,6 +35,12 @@ type SetUp struct {
 // RunSetUp asks three questions, tries what was answered, and writes it when the
 // person says so. It returns whether it was written. Ctx ends it as the person does.
 func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
+	var done bool
+	frozen, err := outlast(ctx, o, func() (err error) { done, err = runSetUp(ctx, u, o); return err })
+	return !frozen && done, err
+}
+
+func runSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
 	if o.Accessible {
 		return runSetUpLinear(ctx, u, o)
 	}

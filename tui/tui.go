@@ -117,9 +117,15 @@ const (
 )
 
 // Run shows the dashboard until the person quits or ctx ends. It leaves the
-// terminal as it was, with one line about what was going on. ErrSetUp says that the
+// terminal as it was, with one line about what was going on, unless the terminal
+// takes nothing for some seconds after the end of ctx. ErrSetUp says that the
 // person wants to be asked for the settings.
 func Run(ctx context.Context, src Source, o Options) error {
+	_, err := outlast(ctx, o, func() error { return run(ctx, src, o) })
+	return err
+}
+
+func run(ctx context.Context, src Source, o Options) error {
 	if o.Accessible {
 		return runLinear(ctx, src, o)
 	}

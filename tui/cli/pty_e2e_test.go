@@ -84,7 +84,12 @@ func (tt *terminal) end(t *testing.T) error {
 		<-tt.read
 		return err
 	case <-time.After(callTimeout):
-		t.Fatal("the dashboard does not end")
+		_ = tt.process.Signal(syscall.SIGQUIT) // and it says where it is
+		select {
+		case <-tt.read:
+		case <-time.After(10 * time.Second):
+		}
+		t.Fatalf("the dashboard does not end\n%s", tail(tt.screen.String(), 100_000))
 		return nil
 	}
 }
