@@ -30,6 +30,7 @@ import (
 	"limpet/sync/refs"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
+	"limpet/sync/sources"
 	"limpet/sync/view"
 	"limpet/sync/workers"
 )
@@ -108,6 +109,7 @@ type Agent struct {
 	linked      *api.Informer      // of Connections, with keeper
 	references  *refs.Watcher      // with keeper
 	shares      *shares            // nil on the embedded API
+	sources     *sources.Watcher   // of Flux, to be shown
 	lost        atomic.Int64       // leases
 
 	remotes // who speaks with Git hosts about credentials
@@ -173,6 +175,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		}
 		a.linked, a.links = a.newLinks()
 	}
+	a.sources = sources.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("room", "sources"), a.board.touch)
 	a.metrics.Read(a.measured())
 	return a, nil
 }
@@ -272,6 +275,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.attend(ctx) })
 	g.Go(func() error { return a.tidy(ctx) })
 	g.Go(func() error { return a.sound(ctx) })
+	g.Go(func() error { return a.watchSources(ctx) })
 	if a.keeper != nil {
 		g.Go(func() error { return a.keeper.Run(ctx) })
 		g.Go(func() error { return a.runLinks(ctx) })

@@ -35,6 +35,7 @@ func (a *Agent) Care(ctx context.Context) (view.Care, error) {
 		}
 		c.Watches = append(c.Watches, seen)
 	}
+	c.Watches = append(c.Watches, a.sourcesWatch()...)
 	counts := a.countTokens()
 	for _, provider := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[provider]; n.Hits+n.Minted+n.Failed > 0 {

@@ -15,12 +15,14 @@ import (
 const snapshotKind = "view"
 
 // kept is what an agent shows after a restart until the API has answered: the
-// repositories and jobs as they were known last.
+// repositories, sources and jobs as they were known last.
 type kept struct {
 	AsOf   time.Time   `json:"asOf"`
 	Jobs   []view.Job  `json:"jobs"`
 	Repos  []view.Repo `json:"repos"`
 	Counts view.Counts `json:"counts"`
+
+	Sources []view.Source `json:"sources,omitempty"`
 }
 
 // keepPicture writes a picture into the state file, unless it says the same as the
@@ -29,7 +31,7 @@ func (a *Agent) keepPicture(ctx context.Context, snap *view.Snapshot, before *[]
 	if !snap.API.Synced {
 		return // it would replace a good picture by an empty one
 	}
-	k := kept{Jobs: append([]view.Job(nil), snap.Jobs...), Repos: append([]view.Repo(nil), snap.Repos...), Counts: snap.Counts}
+	k := kept{Jobs: append([]view.Job(nil), snap.Jobs...), Repos: append([]view.Repo(nil), snap.Repos...), Counts: snap.Counts, Sources: snap.Sources}
 	for i := range k.Jobs {
 		k.Jobs[i].Log = nil
 	}
@@ -96,7 +98,7 @@ func LastPicture(ctx context.Context, store *state.Store, version string) (*view
 	if k == nil {
 		s.AsOf, s.Problem = s.At, "no agent has left a picture in this file: limpet --daemon starts one"
 	} else {
-		s.AsOf, s.Jobs, s.Repos, s.Counts = k.AsOf, k.Jobs, k.Repos, k.Counts
+		s.AsOf, s.Jobs, s.Repos, s.Counts, s.Sources = k.AsOf, k.Jobs, k.Repos, k.Counts, k.Sources
 	}
 	s.API.Since = s.AsOf
 	return s, nil

@@ -28,10 +28,16 @@ type painter struct {
 	repoRead *shelf[*api.Repository]
 	before   *kept // shown until the watches have synced; nil = nothing was kept
 	load     load
+
+	sourceRows    *shelf[*view.Source]
+	sourcesBefore []view.Source // shown until it is known what there is
 }
 
 func newPainter(ctx context.Context, a *Agent) *painter {
 	p := &painter{Agent: a, before: a.keptPicture(ctx)}
+	if p.before != nil {
+		p.sourcesBefore = p.before.Sources
+	}
 	p.drop()
 	a.board.drop = p.drop
 	return p
@@ -40,6 +46,7 @@ func newPainter(ctx context.Context, a *Agent) *painter {
 // drop forgets what was made of the objects, until somebody looks again.
 func (p *painter) drop() {
 	p.jobRows, p.repoRead = newShelf[*view.Job](), newShelf[*api.Repository]()
+	p.sourceRows = newShelf[*view.Source]()
 }
 
 // paint makes the picture of this moment from the caches of the watches and
@@ -53,10 +60,11 @@ func (p *painter) paint() *view.Snapshot {
 	case s.API.Synced:
 		p.before = nil
 	case p.before != nil:
-		s.AsOf, s.Repos, s.Counts = p.before.AsOf, p.before.Repos, p.before.Counts
+		s.AsOf, s.Repos, s.Counts, s.Sources = p.before.AsOf, p.before.Repos, p.before.Counts, p.before.Sources
 		s.Jobs = withUnsent(p.before.Jobs, p.controller.Unsent(), &s.Counts, p.before.AsOf)
 		return s
 	}
+	p.paintSources(s)
 	s.Jobs, s.Counts = p.rows(running, done, !s.API.Up, now)
 	objects := p.repos.Sights()
 	for _, seen := range objects {

@@ -18,6 +18,8 @@ var (
 	Jobs         = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "jobs"}
 	HistoricJobs = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "historicjobs"}
 	Secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	// GitRepositories are the sources of Flux.
+	GitRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
 )
 
 // Column is one printer column of a Table answer and of a CRD.

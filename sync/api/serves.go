@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // servesFor is how long it is remembered what a server serves: it changes when the
@@ -57,6 +58,24 @@ func (c *Client) Serves(ctx context.Context, resource string) (bool, error) {
 		c.shared.served.put(names)
 	}
 	_, found := slices.BinarySearch(names, resource)
+	return found, nil
+}
+
+// Has asks the server whether it has a resource in that version. It asks each time.
+// A server without the group has none of it. An error is of the moment.
+func (c *Client) Has(ctx context.Context, gvr schema.GroupVersionResource) (bool, error) {
+	_, answer, err := c.Do(ctx, http.MethodGet, "/apis/"+gvr.Group+"/"+gvr.Version, nil, "", nil)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	var names []string
+	if err == nil {
+		names, err = resourcesIn(answer)
+	}
+	if err != nil {
+		return false, fmt.Errorf("discover what the API serves: %w", err)
+	}
+	_, found := slices.BinarySearch(names, gvr.Resource)
 	return found, nil
 }
 

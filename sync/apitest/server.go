@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +44,8 @@ type Options struct {
 	NoWatchCache bool
 	// Leases has the server serve Leases of coordination.k8s.io.
 	Leases bool
+	// NoFlux has the server know nothing of GitRepositories.
+	NoFlux bool
 }
 
 // Server is a running API server. Its methods are safe for concurrent use.
@@ -117,6 +120,10 @@ func Start(t testing.TB, o Options) *Server {
 		args = append(args, "--no-watch-cache")
 	}
 	kinds := api.CRDs()
+	if o.NoFlux {
+		documents := slices.DeleteFunc(strings.Split(string(kinds), "---\n"), func(d string) bool { return strings.Contains(d, "kind: GitRepository\n") })
+		kinds = []byte(strings.Join(documents, "---\n"))
+	}
 	if o.Leases {
 		kinds = append(kinds, leaseCRD...)
 	}

@@ -22,13 +22,16 @@ type Delta struct {
 	Jobs    *Rows[Job]  `json:"jobs,omitempty"`
 	Repos   *Rows[Repo] `json:"repos,omitempty"`
 	Events  *Lines      `json:"events,omitempty"`
+
+	Sources      *Rows[Source] `json:"sources,omitempty"`
+	SourcesError string        `json:"sourcesError,omitempty"`
 }
 
 // Rows is what has changed in a list: those that are gone, and those that are new,
 // other than before or at another place. The rest keeps its order around them.
 type Rows[T any] struct {
 	Len  int      `json:"len"`            // of the list, afterwards
-	Gone []string `json:"gone,omitempty"` // keys: the UID of a job, namespace/name of a repository
+	Gone []string `json:"gone,omitempty"` // keys: the UID of a job or a source, namespace/name of a repository
 	Put  []Put[T] `json:"put,omitempty"`  // by place
 }
 
@@ -53,7 +56,7 @@ var ErrGap = errors.New("the change does not fit the picture")
 // Diff returns what turns was into is. It is nil when that cannot be told because
 // two rows of a list have the same key.
 func Diff(was, is *Snapshot) *Delta {
-	d := &Delta{From: was.Seq, Seq: is.Seq, At: is.At, Counts: is.Counts, AsOf: is.AsOf, Problem: is.Problem}
+	d := &Delta{From: was.Seq, Seq: is.Seq, At: is.At, Counts: is.Counts, AsOf: is.AsOf, Problem: is.Problem, SourcesError: is.SourcesError}
 	if was.Agent != is.Agent {
 		d.Agent = &is.Agent
 	}
@@ -65,6 +68,9 @@ func Diff(was, is *Snapshot) *Delta {
 		return nil
 	}
 	if d.Repos, ok = diffRows(was.Repos, is.Repos, repoKey, sameRepo, putRepo); !ok {
+		return nil
+	}
+	if d.Sources, ok = diffRows(was.Sources, is.Sources, sourceKey, sameSource, putSource); !ok {
 		return nil
 	}
 	d.Events = diffLines(was.Events, is.Events)
@@ -80,6 +86,7 @@ func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 	}
 	out := *s
 	out.Seq, out.At, out.Counts, out.AsOf, out.Problem = d.Seq, d.At, d.Counts, d.AsOf, d.Problem
+	out.SourcesError = d.SourcesError
 	if d.Agent != nil {
 		out.Agent = *d.Agent
 	}
@@ -93,14 +100,18 @@ func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 	if out.Repos, err = applyRows(s.Repos, d.Repos, repoKey, nil); err != nil {
 		return nil, err
 	}
+	if out.Sources, err = applyRows(s.Sources, d.Sources, sourceKey, nil); err != nil {
+		return nil, err
+	}
 	if out.Events, err = applyLines(s.Events, d.Events); err != nil {
 		return nil, err
 	}
 	return &out, nil
 }
 
-func jobKey(j *Job) string   { return j.UID }
-func repoKey(r *Repo) string { return r.Namespace + "/" + r.Name }
+func jobKey(j *Job) string       { return j.UID }
+func repoKey(r *Repo) string     { return r.Namespace + "/" + r.Name }
+func sourceKey(s *Source) string { return s.UID }
 
 // putJob leaves out what the log had before.
 func putJob(was, is *Job) Put[Job] {
@@ -115,7 +126,8 @@ func putJob(was, is *Job) Put[Job] {
 	return p
 }
 
-func putRepo(_, is *Repo) Put[Repo] { return Put[Repo]{Row: *is} }
+func putRepo(_, is *Repo) Put[Repo]       { return Put[Repo]{Row: *is} }
+func putSource(_, is *Source) Put[Source] { return Put[Source]{Row: *is} }
 
 // growLog completes a row by the log of the row before; nil = there was none.
 func growLog(was *Job, p *Put[Job]) (row Job, err error) {

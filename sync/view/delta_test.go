@@ -113,7 +113,7 @@ func (h *history) next(s *Snapshot) *Snapshot {
 	v := reflect.ValueOf(&out).Elem()
 	for i := range v.NumField() {
 		switch v.Type().Field(i).Name {
-		case "Seq", "Jobs", "Repos", "Events":
+		case "Seq", "Jobs", "Repos", "Sources", "Events":
 		default:
 			if h.IntN(2) == 0 {
 				h.fill(v.Field(i))
@@ -137,6 +137,16 @@ func (h *history) next(s *Snapshot) *Snapshot {
 		namespace, name := r.Namespace, r.Name
 		h.one(r)
 		r.Namespace, r.Name = namespace, name
+	})
+	out.Sources = change(h, s.Sources, func() Source {
+		var from Source
+		h.fill(reflect.ValueOf(&from).Elem())
+		from.UID = unique("s")
+		return from
+	}, func(from *Source) {
+		uid := from.UID
+		h.one(from)
+		from.UID = uid
 	})
 	out.Events = h.lines(s.Events)
 	return &out
@@ -237,6 +247,7 @@ func TestSameSeesEveryMember(t *testing.T) {
 	h := &history{rand.New(rand.NewPCG(1, 1)), time.Unix(1_800_000_000, 0).UTC()}
 	eachMember(t, h, sameJob)
 	eachMember(t, h, sameRepo)
+	eachMember(t, h, sameSource)
 	eachMember(t, h, func(a, b *Snapshot) bool {
 		d := Diff(a, b)
 		if d == nil { // two rows of one key, at random
@@ -288,7 +299,7 @@ func TestDiffSaysLittle(t *testing.T) {
 	was.Jobs[0].Log = was.Events
 	is := *was
 	is.Seq = 2
-	if d := Diff(was, &is); d.Jobs != nil || d.Repos != nil || d.Events != nil || d.Agent != nil || d.API != nil {
+	if d := Diff(was, &is); d.Jobs != nil || d.Repos != nil || d.Events != nil || d.Sources != nil || d.Agent != nil || d.API != nil {
 		t.Errorf("nothing has changed: %+v", d)
 	}
 	// The first job ends and goes to the end, one comes, one log and the events go on.

@@ -2,7 +2,7 @@ package view
 
 import "slices"
 
-// sameJob and sameRepo say whether two rows show the same. They are asked for each
+// sameJob, sameRepo and sameSource say whether two rows show the same. They are asked for each
 // row of each picture, so they compare member by member, the ones that change
 // first; a test sees that none is forgotten. Times are compared by their bits:
 // one moment in two forms costs a row that is sent for nothing.
@@ -31,4 +31,13 @@ func sameRepo(a, b *Repo) bool {
 
 func sameWebhook(a, b *Webhook) bool {
 	return a == b || a != nil && b != nil && *a == *b
+}
+
+func sameSource(a, b *Source) bool {
+	return a.State == b.State && a.Reason == b.Reason && a.Message == b.Message && a.Since == b.Since && a.Behind == b.Behind &&
+		a.Looked == b.Looked && a.Waiting == b.Waiting && a.Asked == b.Asked && a.Handled == b.Handled && a.Suspended == b.Suspended &&
+		a.Deleting == b.Deleting && a.Verified == b.Verified && a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name &&
+		a.URL == b.URL && a.Ref == b.Ref && a.Provider == b.Provider && a.Verify == b.Verify && a.Interval == b.Interval &&
+		(a.Artifact == b.Artifact || a.Artifact != nil && b.Artifact != nil && *a.Artifact == *b.Artifact) &&
+		slices.Equal(a.Includes, b.Includes) && slices.Equal(a.Conditions, b.Conditions)
 }

@@ -15,6 +15,10 @@ type Snapshot struct {
 	Counts Counts    `json:"counts"`
 	Repos  []Repo    `json:"repos"` // by namespace and name
 	Events []Event   `json:"events"`
+	// Sources are by namespace and name. SourcesError is why they are not shown
+	// although the API has such things; "" = they are, or it has not.
+	Sources      []Source `json:"sources,omitempty"`
+	SourcesError string   `json:"sourcesError,omitempty"`
 	// AsOf is when jobs and repositories were like this, if they are those of
 	// the last run and the API has not shown the present ones yet.
 	AsOf    time.Time `json:"asOf,omitzero"`

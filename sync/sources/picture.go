@@ -1,0 +1,222 @@
+// Package sources knows the GitRepositories of Flux: what their controller tells of
+// them, how it is asked for something, and how their artifacts are had. It does none
+// of the controller's work.
+package sources
+
+import (
+	"cmp"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/view"
+)
+
+const (
+	// annoRequested asks the controller for a look: any value that is not the one of
+	// status.lastHandledReconcileAt. Source: fluxcd/pkg, apis/meta.
+	annoRequested = "reconcile.fluxcd.io/requestedAt"
+	// longest bounds what is shown of a message, in bytes: those of Git may be a page.
+	longest = 2000
+	// most bounds the conditions and includes of one source that are shown.
+	most = 32
+)
+
+// Picture is what a GitRepository tells. What has another form than it should is left
+// out, whatever it is. URLs are without user and password.
+func Picture(u *unstructured.Unstructured) view.Source {
+	spec, status := branch(u.Object, "spec"), branch(u.Object, "status")
+	s := view.Source{
+		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
+		URL: CleanURL(text(spec, "url")), Ref: refText(branch(spec, "ref")), Provider: text(spec, "provider"),
+		Interval: duration(text(spec, "interval")), Suspended: flag(spec, "suspend"),
+		Artifact: artifact(branch(status, "artifact")), Includes: includes(spec, status), Verified: text(status, "sourceVerificationMode"),
+	}
+	if verify := branch(spec, "verify"); verify != nil {
+		s.Verify = cmp.Or(text(verify, "mode"), "HEAD")
+	}
+	if at := u.GetDeletionTimestamp(); at != nil {
+		s.Deleting = at.Time
+	}
+	asked, handled := api.Annotation(u, annoRequested), text(status, "lastHandledReconcileAt")
+	s.Handled = moment(handled)
+	if asked != "" && asked != handled {
+		s.Waiting, s.Asked = true, moment(asked)
+	}
+	judge(&s, u, status)
+	return s
+}
+
+// judge says how a source does: its state, and what shows it.
+func judge(s *view.Source, u *unstructured.Unstructured, status map[string]any) {
+	seen := number(status, "observedGeneration")
+	all := map[string]map[string]any{}
+	list, _ := status["conditions"].([]any)
+	for _, entry := range list {
+		c, _ := entry.(map[string]any)
+		kind := text(c, "type")
+		if kind == "" || all[kind] != nil || len(all) == most {
+			continue
+		}
+		all[kind] = c
+		seen = max(seen, number(c, "observedGeneration"))
+		s.Conditions = append(s.Conditions, view.Condition{Type: short(kind), Status: short(text(c, "status")), Reason: short(text(c, "reason")), Message: short(text(c, "message"))})
+		if at := moment(text(c, "lastTransitionTime")); at.After(s.Looked) {
+			s.Looked = at
+		}
+	}
+	if s.Artifact != nil && s.Artifact.Updated.After(s.Looked) {
+		s.Looked = s.Artifact.Updated
+	}
+	if s.Handled.After(s.Looked) {
+		s.Looked = s.Handled
+	}
+	s.Behind = u.GetGeneration() > seen
+	is := func(kind, value string) bool { return text(all[kind], "status") == value }
+	from := "Ready"
+	switch {
+	case s.Behind && seen <= 0:
+		s.State = view.SourcePending
+	case is("Stalled", "True"):
+		s.State, from = view.SourceStalled, "Stalled"
+	case is("Ready", "False"):
+		s.State = view.SourceFailed
+	case is("Reconciling", "True"):
+		s.State, from = view.SourceWorking, "Reconciling"
+	case s.Behind:
+		s.State = view.SourcePending
+	case is("Ready", "True"):
+		s.State = view.SourceReady
+	case len(all) == 0:
+		s.State = view.SourcePending
+	default:
+		s.State = view.SourceUnknown
+	}
+	s.Reason, s.Message, s.Since = short(text(all[from], "reason")), short(text(all[from], "message")), moment(text(all[from], "lastTransitionTime"))
+	if s.State == view.SourcePending {
+		s.Reason, s.Message = "", "its controller has not seen its last change yet"
+		if seen <= 0 {
+			s.Message = "no controller has looked at it yet; is source-controller at work?"
+		}
+		s.Since = u.GetCreationTimestamp().Time
+	}
+}
+
+// refText is what is followed, by the order in which Flux takes what the spec names:
+// commit, name, tag, semver, branch. A branch beside a commit says where that is.
+func refText(ref map[string]any) string {
+	on := ""
+	if b := text(ref, "branch"); b != "" {
+		on = " of branch " + b
+	}
+	for _, kind := range []string{"commit", "name", "tag", "semver", "branch"} {
+		value := text(ref, kind)
+		switch {
+		case value == "":
+		case kind == "commit":
+			return short("commit " + value + on)
+		case kind == "name":
+			return short("ref " + value)
+		default:
+			return short(kind + " " + value)
+		}
+	}
+	return "branch master"
+}
+
+func artifact(a map[string]any) *view.Artifact {
+	out := view.Artifact{Revision: short(text(a, "revision")), Digest: short(text(a, "digest")), URL: CleanURL(text(a, "url")), Size: number(a, "size"), Updated: moment(text(a, "lastUpdateTime"))}
+	if out.URL == "" && out.Revision == "" && out.Digest == "" {
+		return nil
+	}
+	return &out
+}
+
+// includes are those of the spec, with the revisions that are in the artifact.
+func includes(spec, status map[string]any) (out []view.Include) {
+	wanted, _ := spec["include"].([]any)
+	got, _ := status["includedArtifacts"].([]any)
+	for i, entry := range wanted[:min(len(wanted), most)] {
+		one, _ := entry.(map[string]any)
+		in := view.Include{Name: short(text(branch(one, "repository"), "name")), From: short(text(one, "fromPath")), To: short(text(one, "toPath"))}
+		if i < len(got) {
+			a, _ := got[i].(map[string]any)
+			in.Revision = short(text(a, "revision"))
+		}
+		out = append(out, in)
+	}
+	return out
+}
+
+// CleanURL is a URL without user, password and tokens.
+func CleanURL(raw string) string {
+	if u, err := url.Parse(raw); err == nil {
+		u.User = nil
+		raw = u.String()
+	}
+	return short(raw)
+}
+
+// Shown is the object without the user, password and tokens of its URL. It may be
+// changed by that.
+func Shown(u *unstructured.Unstructured) map[string]any {
+	spec := branch(u.Object, "spec")
+	if raw := text(spec, "url"); raw != "" && strings.ContainsAny(raw, "@?") {
+		spec["url"] = CleanURL(raw)
+	}
+	return u.Object
+}
+
+// short is a text without secrets, cut to what is shown.
+func short(s string) string {
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "..."
+	}
+	return api.Redact(s)
+}
+
+func branch(m map[string]any, name string) map[string]any {
+	out, _ := m[name].(map[string]any)
+	return out
+}
+
+func text(m map[string]any, name string) string {
+	out, _ := m[name].(string)
+	return out
+}
+
+func flag(m map[string]any, name string) bool {
+	out, _ := m[name].(bool)
+	return out
+}
+
+func number(m map[string]any, name string) int64 {
+	switch n := m[name].(type) {
+	case int64:
+		return n
+	case float64:
+		return int64(n)
+	}
+	return 0
+}
+
+// duration is a time span in the form of Go, 0 for what is none.
+func duration(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0
+	}
+	return d
+}
+
+// moment is a time of RFC 3339, zero for what is none.
+func moment(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
