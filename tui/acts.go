@@ -22,6 +22,10 @@ const (
 	Drain    Verb = "drain"     // has the agent finish what runs and claim nothing new
 	Undrain  Verb = "undrain"   // ends that
 	Hurry    Verb = "hurry"     // has an API that does not answer asked now
+
+	Reconcile     Verb = "reconcile"      // asks the controller of a source for a look
+	SuspendSource Verb = "suspend-source" // has it leave the source alone, in its spec
+	ResumeSource  Verb = "resume-source"  // ends that
 )
 
 // SuspendFor is how long a repository is left alone: a day, so that one that was
@@ -41,6 +45,7 @@ type aim struct {
 	act  Action
 	job  view.Job  // of what is done to jobs
 	repo view.Repo // of what is done to repositories; without a UID when it is not in the picture
+	from view.Source
 }
 
 // cannot says why a key that asks for v does nothing now; "" means that it does.
@@ -52,16 +57,16 @@ func cannot(v Verb) func(State) string {
 // aims are what a key that asks for v acts on now. Where that is nothing, why
 // says so.
 func (s State) aims(v Verb) (out []aim, why string) {
+	if v == Reconcile || v == SuspendSource {
+		return s.sourceAims(v, s.sourcesMeant())
+	}
 	return s.aimsAt(v, s.jobsMeant(v), s.reposMeant())
 }
 
 // aimsAt are those at some jobs or, for what is done to them, repositories.
 func (s State) aimsAt(v Verb, jobs []view.Job, repos []view.Repo) (out []aim, why string) {
-	if why := s.onlyLooks(); why != "" {
+	if why := s.sendsNothing(); why != "" {
 		return nil, why
-	}
-	if s.offline() {
-		return nil, "the API is away: nothing is sent, and nothing is queued for later"
 	}
 	why = "nothing is selected"
 	add := func(a aim, not string) {
@@ -101,6 +106,17 @@ func (s State) aimsAt(v Verb, jobs []view.Job, repos []view.Repo) (out []aim, wh
 	}
 	// Of repositories of which some are suspended the first says which of the two.
 	return slices.DeleteFunc(out, func(a aim) bool { return a.act.Verb != out[0].act.Verb }), ""
+}
+
+// sendsNothing says why nothing can be asked for now; "" = it can.
+func (s State) sendsNothing() string {
+	if why := s.onlyLooks(); why != "" {
+		return why
+	}
+	if s.offline() {
+		return "the API is away: nothing is sent, and nothing is queued for later"
+	}
+	return ""
 }
 
 // onlyLooks says why nothing is asked of an agent from here; "" = it is.
@@ -232,6 +248,8 @@ func (s State) request(aims []aim, why string) (State, Outcome) {
 		return s.say(why, true), Outcome{}
 	}
 	switch v := aims[0].act.Verb; {
+	case aims[0].from.UID != "":
+		return s.requestSources(aims)
 	case v == PullFull:
 		return s.ask(s.askPull(aims)), Outcome{}
 	case v == Cancel:

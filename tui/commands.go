@@ -47,6 +47,9 @@ func (s State) commands() []command {
 	for _, r := range s.Snap.Repos {
 		out = append(out, s.repoCommands(r)...)
 	}
+	for _, from := range s.Snap.Sources {
+		out = append(out, s.sourceCommands(from)...)
+	}
 	for _, j := range s.Snap.Jobs {
 		out = append(out, s.jobCommands(j)...)
 	}
@@ -54,7 +57,7 @@ func (s State) commands() []command {
 }
 
 // lines are the command lines that show what a screen shows.
-var lines = map[screen]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list", screenAgent: "limpet status"}
+var lines = map[screen]string{screenOverview: "limpet status", screenJobs: "limpet job list", screenRepos: "limpet repo list", screenHistory: "limpet history list", screenAgent: "limpet status", screenSources: "limpet source list"}
 
 func (s State) keyCommands() (out []command) {
 	for _, b := range bindings {
@@ -103,6 +106,8 @@ func (s State) lineOf(a aim) string {
 		return s.jobCommand("cancel", a.job)
 	case Retry:
 		return s.jobCommand("retry", a.job)
+	case Reconcile, SuspendSource, ResumeSource:
+		return s.sourceCommand(strings.TrimSuffix(string(a.act.Verb), "-source"), a.from)
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ type trouble struct {
 	at        time.Time // the last time
 	times     int
 	job, repo string // where it was, if that is known
+	source    string
 	text      string
 	read      bool
 }
@@ -40,7 +42,7 @@ func (t troubles) add(e trouble) troubles {
 	list := slices.Clone(t.list)
 	e.times = 1
 	for i, old := range list {
-		if old.job == e.job && old.repo == e.repo && old.text == e.text {
+		if old.job == e.job && old.repo == e.repo && old.source == e.source && old.text == e.text {
 			e.id, e.times, e.read = old.id, old.times+1, e.read && old.read
 			list = slices.Delete(list, i, i+1)
 			break
@@ -107,6 +109,7 @@ func (s State) collect(before *view.Snapshot) State {
 			s.troubles = s.troubles.add(trouble{at: e.At, job: e.Job, repo: e.Repo, text: e.Text, read: first && s.Snap.At.Sub(e.At) > oldNews})
 		}
 	}
+	s = s.collectSources(before)
 	if p := s.Snap.Problem; p != "" && p != before.Problem {
 		s.troubles = s.troubles.add(trouble{at: s.Snap.At, text: p})
 	}
@@ -135,10 +138,7 @@ func (s State) Lose(why string) State {
 
 // who is the job or the repository that an error is about.
 func (e trouble) who() string {
-	if e.job != "" {
-		return e.job
-	}
-	return e.repo
+	return cmp.Or(e.job, e.repo, e.source)
 }
 
 // line is an error in one line.
@@ -164,6 +164,8 @@ func (e trouble) next() string {
 		return "limpet job show " + quote(e.job)
 	case e.repo != "":
 		return "limpet repo test " + quote(e.repo)
+	case e.source != "":
+		return "limpet source show " + quote(e.source)
 	}
 	return "limpet doctor"
 }
@@ -256,6 +258,11 @@ func (s State) openTrouble(e trouble) (State, Outcome) {
 	for _, r := range s.Snap.Repos {
 		if e.repo != "" && r.Name == e.repo {
 			return s.goRepo(repoKey(r)), Outcome{}
+		}
+	}
+	for _, from := range s.Snap.Sources {
+		if e.source != "" && from.Name == e.source {
+			return s.goSource(from.UID), Outcome{}
 		}
 	}
 	return s.say("that is not in the picture any more; "+e.next()+" says more", true), Outcome{}

@@ -42,6 +42,7 @@ func (s State) typeFilter(name, text string) State {
 	}
 	s.jobUID = follow(s.jobUID, keysOf(before.jobs(), jobKey), keysOf(s.jobs(), jobKey))
 	s.repoKey = follow(s.repoKey, keysOf(before.repos(), repoKey), keysOf(s.repos(), repoKey))
+	s.sourceUID = follow(s.sourceUID, keysOf(before.sources(), sourceKey), keysOf(s.sources(), sourceKey))
 	s.changes.cursor = follow(s.changes.cursor, keysOf(before.changed(), pathOf), keysOf(s.changed(), pathOf))
 	return s
 }

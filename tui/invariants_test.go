@@ -62,7 +62,7 @@ func (h *worlds) caps() Caps {
 }
 
 // ways are keys that lead somewhere, as a person presses them.
-var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"}, {"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
+var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"6", "enter"}, {"6", "enter", "end", "up"}, {"6", "down", "down"}, {"6", "p"}, {"6", "s"}, {"6", "*", "s"}, {"6", "/", "s", "t", "tab", "f", "enter"}, {"6", "o", "down", "enter"}, {"6", "w"}, {"6", "u"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"}, {"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
 	{"down"}, {"end"}, {"pgdown"}, {"up"}, {"space", "space"}, {"*"}, {"?"}, {"?", "p", "u"}, {":"}, {":", "g", "o"}, {":", "漢"}, {"e"}, {"e", "down", "pgdown"}, {"/"}, {"/", "a"}, {"/", "j", "0", "enter"},
 	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"}, {"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"}, {"Y"}, {"D"}}
 
@@ -125,6 +125,10 @@ func (s State) onList() (label string, ok bool) {
 		at, ok := s.past.atCursor()
 		if ok && at.fold == 0 && s.pastProblem() == "" {
 			return at.row.Name[:7], true // as its repository begins
+		}
+	case s.screen == screenSources:
+		if rows := s.sources(); len(rows) > 0 {
+			return rows[indexOf(s.sourceUID, keysOf(rows, sourceKey))].Name[:7], true
 		}
 	case s.screen == screenChanges:
 		if rows := s.changed(); len(rows) > 0 && noChanges(s) == "" {
@@ -209,6 +213,24 @@ func missing(s State, frame string, w, h int) string {
 			}
 			if said := state != "working" && state != "other" && state != "pending" && known && j.Unsent.IsZero() && (j.RestsUntil.IsZero() || !j.Finished.IsZero()); said && !strings.Contains(row, state[:4]) {
 				return "the word " + state + " in " + row
+			}
+		}
+	}
+	if s.screen == screenSources && len(s.sources()) > 0 {
+		rows := s.sources()
+		state := p.sourceShownState(rows[indexOf(s.sourceUID, keysOf(rows, sourceKey))])
+		if !strings.Contains(frame, state) || !strings.Contains(frame, g.state[sourceGlyph(state)]) {
+			return "the word and the glyph of " + state
+		}
+	}
+	if s.screen == screenSource {
+		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.originTop == 0 {
+			state := from.State
+			if s.offline() && state == view.SourceWorking {
+				state = view.SourceUnknown
+			}
+			if !strings.Contains(frame, view.OrDash(state)) {
+				return "the word " + state
 			}
 		}
 	}

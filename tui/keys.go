@@ -33,11 +33,15 @@ type binding struct {
 	verb  Verb   // what it asks the agent for; then why and do follow from it
 	do    func(State) (State, Outcome)
 	on    []screen           // where it works; empty = everywhere
+	there func(State) bool   // whether there is such a thing here; nil = always
 	why   func(State) string // why it does nothing now; "" = it does. nil = it always does
 }
 
 // here says that the key works on the present screen.
 func (b binding) here(s State) bool {
+	if b.there != nil && !b.there(s) {
+		return false
+	}
 	for _, on := range b.on {
 		if on == s.screen {
 			return true
@@ -131,6 +135,13 @@ func doctor(s State) (State, Outcome) {
 
 // keyTable makes the bindings: the keys of the frame and one for each tab.
 func keyTable() []binding {
+	atSources := []screen{screenSources, screenSource}
+	var elsewhere []screen // where keys mean jobs and repositories
+	for of := range screenCount {
+		if !slices.Contains(atSources, of) {
+			elsewhere = append(elsewhere, of)
+		}
+	}
 	table := []binding{
 		{keys: []string{"up", "k"}, label: "up k", text: "row up", group: "MOVE", why: still, do: moves(-1)},
 		{keys: []string{"down", "j"}, label: "down j", text: "row down", group: "MOVE", why: still, do: moves(1)},
@@ -144,7 +155,7 @@ func keyTable() []binding {
 		{keys: []string{"]"}, label: "]", text: "place after", group: "VIEW", why: noAhead, do: same(State.forward)},
 	}
 	for _, of := range tabsOf() {
-		table = append(table, binding{keys: []string{faces[of].tab}, label: faces[of].tab, text: faces[of].name, group: "VIEW",
+		table = append(table, binding{keys: []string{faces[of].tab}, label: faces[of].tab, text: faces[of].name, group: "VIEW", there: faces[of].there,
 			do: same(func(s State) State { return s.visit(of) })})
 	}
 	table = append(table, []binding{
@@ -160,13 +171,15 @@ func keyTable() []binding {
 		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
 		{keys: []string{"w"}, label: "w", text: "wide, wrapped", group: "VIEW", why: noWidth, do: same(State.widen)},
 		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", why: noFilter, do: same(func(s State) State { s.typing = true; return s })},
-		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", do: same(State.pastOf)},
+		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", on: elsewhere, do: same(State.pastOf)},
 		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screen{screenHistory}, do: same(State.unfold)},
-		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", verb: Pull},
-		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", asks: true, verb: PullFull},
-		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", asks: true, verb: Cancel},
-		{keys: []string{"r"}, label: "r", text: "retry", group: "ACT", asks: true, verb: Retry},
-		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", asks: true, verb: Suspend},
+		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", on: elsewhere, verb: Pull},
+		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", on: elsewhere, asks: true, verb: PullFull},
+		{keys: []string{"x"}, label: "x", text: "cancel", group: "ACT", on: elsewhere, asks: true, verb: Cancel},
+		{keys: []string{"r"}, label: "r", text: "retry", group: "ACT", on: elsewhere, asks: true, verb: Retry},
+		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: elsewhere, asks: true, verb: Suspend},
+		{keys: []string{"p"}, label: "p", text: "ask for a look", group: "ACT", on: atSources, verb: Reconcile},
+		{keys: []string{"s"}, label: "s", text: "suspend, resume", group: "ACT", on: atSources, asks: true, verb: SuspendSource},
 		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", why: noCommand, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
 		{keys: []string{"u"}, label: "u", text: "copy web address", group: "ACT", why: noLinks, do: State.copyLink},
 		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", why: noCommit, do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},
@@ -247,6 +260,8 @@ func (s State) listed() pane {
 		return paneJobs
 	case screenRepos, screenRepo:
 		return paneRepos
+	case screenSources, screenSource:
+		return paneSources
 	case screenAgent, screenChanges, screenDiff:
 		return paneNone
 	}

@@ -23,6 +23,8 @@ type linear struct {
 	jobs   []string   // UIDs of the list that was said last, in its order
 	repos  []string   // keys of the list that was said last
 	past   int        // rows of the history that were said
+
+	sources []string // UIDs of the list that was said last
 }
 
 // reply is what a typed line leads to.
@@ -135,7 +137,7 @@ func (l linear) enter(line string) (linear, reply) {
 		}
 		return offers[n-1].do(l)
 	}
-	for _, w := range words() {
+	for _, w := range l.words() {
 		if rest, ok := w.takes(line); ok {
 			return w.do(l, rest)
 		}
@@ -170,7 +172,7 @@ func (l linear) command(line string) (linear, reply) {
 	}
 	word, _, _ := strings.Cut(line, " ")
 	var names []string
-	for _, w := range words() {
+	for _, w := range l.words() {
 		names = append(names, w.names...)
 	}
 	text := fmt.Sprintf("%s is no command.", cmp.Or(word, line))

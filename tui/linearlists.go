@@ -36,6 +36,10 @@ func (l linear) screen() (linear, reply) {
 		return l, says(l.jobFacts()...)
 	case screenRepo:
 		return l, says(l.repoFacts()...)
+	case screenSources:
+		return l.listSources()
+	case screenSource:
+		return l, says(l.sourceFacts()...)
 	case screenHistory:
 		return l.listPast()
 	case screenAgent:

@@ -104,10 +104,18 @@ func words() []word {
 	}
 }
 
+// words are those that mean something now.
+func (l linear) words() []word {
+	if len(l.s.Snap.Sources) == 0 {
+		return words()
+	}
+	return append(sourceWords(), words()...)
+}
+
 // help says the words, and those of the palette that need no name.
 func (l linear) help(string) (linear, reply) {
 	out := []string{"Type a word, then Enter. NAME is the name of a job or a repository, or its number in the list."}
-	for _, w := range words() {
+	for _, w := range l.words() {
 		out = append(out, fmt.Sprintf("%s: %s", strings.TrimSpace(w.names[0]+" "+w.after), w.text))
 	}
 	return l, says(append(out, "drain: claims nothing new; drain --off ends that", "push, migrate, move, delete, test, with NAME: say the command line for it")...)

@@ -9,6 +9,9 @@ import (
 
 // links are the web addresses of what is under the cursor.
 func (s State) links() []view.Link {
+	if s.listed() == paneSources {
+		return s.sourceLinks()
+	}
 	if j, ok := s.selected(); (ok || s.screen == screenDetail) && len(j.URLs) > 0 {
 		return j.URLs
 	}
@@ -39,6 +42,12 @@ func (s State) copyLink() (State, Outcome) {
 
 // commit is that of what is under the cursor, "" = it has none.
 func (s State) commit() string {
+	if s.listed() == paneSources {
+		if rows := s.sourcesMeant(); len(rows) == 1 {
+			return rows[0].Commit()
+		}
+		return ""
+	}
 	if j, ok := s.selected(); ok || s.screen == screenDetail {
 		return j.RefTo
 	}

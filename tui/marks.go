@@ -15,7 +15,7 @@ const marksKept = 100
 // where the screen has rows of the picture.
 func (s State) listHere() (pane, bool) {
 	switch s.screen {
-	case screenOverview, screenJobs, screenRepos:
+	case screenOverview, screenJobs, screenRepos, screenSources:
 		return s.listed(), true
 	}
 	return paneNone, false
@@ -45,6 +45,8 @@ func (s State) shownKeys() []string {
 		return nil
 	case of == paneRepos:
 		return keysOf(s.repos(), repoKey)
+	case of == paneSources:
+		return keysOf(s.sources(), sourceKey)
 	}
 	return keysOf(s.jobs(), jobKey)
 }
@@ -54,8 +56,11 @@ func (s State) shownKeys() []string {
 func (s State) mark() State {
 	of, _ := s.listHere()
 	cursor := s.jobUID
-	if of == paneRepos {
+	switch of {
+	case paneRepos:
 		cursor = s.repoKey
+	case paneSources:
+		cursor = s.sourceUID
 	}
 	marks := slices.Clone(s.marks[of])
 	if i := slices.Index(marks, cursor); i >= 0 {
@@ -95,6 +100,9 @@ func (s State) keepMarks() State {
 	}
 	if len(s.marks[paneRepos]) > 0 {
 		s.marks[paneRepos] = slices.DeleteFunc(slices.Clone(s.marks[paneRepos]), gone(keysOf(s.Snap.Repos, repoKey)))
+	}
+	if len(s.marks[paneSources]) > 0 {
+		s.marks[paneSources] = slices.DeleteFunc(slices.Clone(s.marks[paneSources]), gone(keysOf(s.Snap.Sources, sourceKey)))
 	}
 	return s
 }

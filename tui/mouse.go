@@ -39,7 +39,7 @@ func (p *painter) picks(in pane, to func(s State, i int) State) {
 			if s.screen == screenOverview {
 				s.focus = in
 			}
-			if was.jobUID == s.jobUID && was.repoKey == s.repoKey && was.past.cursor == s.past.cursor && was.focus == s.focus {
+			if was.jobUID == s.jobUID && was.repoKey == s.repoKey && was.sourceUID == s.sourceUID && was.past.cursor == s.past.cursor && was.focus == s.focus {
 				return s.open()
 			}
 			return s

@@ -264,6 +264,8 @@ func askMany(aims []aim, doing, follows string) question {
 	noun := "repositories"
 	if aims[0].job.UID != "" {
 		noun = "jobs"
+	} else if aims[0].from.UID != "" {
+		noun = "sources"
 	}
 	var names []string
 	for _, a := range aims[:min(len(aims), 5)] {

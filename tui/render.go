@@ -151,7 +151,7 @@ func (p *painter) apiState() (role, string) {
 
 func (p *painter) tabs() {
 	x, short := 1, p.tabsWidth() > p.w
-	for _, of := range tabsOf() {
+	for _, of := range shownTabs(p.s) {
 		from := x
 		switch text := tabText(p.s, of); {
 		case of == faces[p.s.screen].under:
@@ -176,7 +176,7 @@ func (p *painter) tabs() {
 // tabsWidth is what the tabs take with all their words, in cells.
 func (p *painter) tabsWidth() int {
 	w := 0
-	for _, of := range tabsOf() {
+	for _, of := range shownTabs(p.s) {
 		w += len(tabText(p.s, of)) + 4
 	}
 	return w
@@ -253,8 +253,11 @@ func (p *painter) filterText() string {
 	if problem := s.filterProblem(); problem != "" {
 		return problem + "; Esc clears"
 	}
-	if all := s.Snap.Counts.All(); all > len(s.Snap.Jobs) {
+	if all := s.Snap.Counts.All(); all > len(s.Snap.Jobs) && s.listed() != paneSources {
 		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), all)
+	}
+	if s.listed() == paneSources {
+		return fmt.Sprintf("filter %q: %d of %s; Esc clears", s.filter(), len(s.sources()), view.Plural(len(s.Snap.Sources), "source"))
 	}
 	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
 }

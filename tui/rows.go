@@ -51,6 +51,8 @@ func (s State) fields() fieldSet {
 		take(repoFields)
 	case screenJobs:
 		take(jobFields)
+	case screenSources:
+		return s.sourceFieldsSeen()
 	case screenOverview:
 		take(jobFields)
 		take(repoFields)
@@ -63,7 +65,7 @@ func (s State) fields() fieldSet {
 
 // narrows says that the filter of the present screen is one of the two lists.
 func (s State) narrows() bool {
-	return s.screen != screenHistory && faces[s.screen].search == nil
+	return s.screen != screenHistory && s.screen != screenSources && faces[s.screen].search == nil
 }
 
 func noFilter(s State) string {
@@ -101,8 +103,11 @@ func (s State) terms(own fieldSet) terms {
 
 // filterProblem says what of the filter means nothing.
 func (s State) filterProblem() string {
-	if s.listed() == paneRepos {
+	switch s.listed() {
+	case paneRepos:
 		return s.terms(repoFields).problem
+	case paneSources:
+		return s.terms(sourceFields).problem
 	}
 	return s.terms(jobFields).problem
 }
@@ -119,9 +124,10 @@ type rows struct {
 	snap   *view.Snapshot
 	screen screen
 	filter string
-	orders [2]order
+	orders [paneNone]order
 	jobs   []view.Job
 	repos  []view.Repo
+	from   []view.Source
 }
 
 // settled says that r is what s shows.
@@ -133,7 +139,7 @@ func (r rows) settled(s State) bool {
 // change and not once for each use.
 func (s State) settle() State {
 	if !s.rows.settled(s) {
-		s.rows = rows{snap: s.Snap, screen: s.screen, filter: s.filter(), orders: s.orders[s.screen], jobs: s.findJobs(), repos: s.findRepos()}
+		s.rows = rows{snap: s.Snap, screen: s.screen, filter: s.filter(), orders: s.orders[s.screen], jobs: s.findJobs(), repos: s.findRepos(), from: s.findSources()}
 	}
 	return s
 }
@@ -265,14 +271,19 @@ func sorted[T any](list []T, o order, by []sorting[T]) []T {
 
 // orderNames are those that the list of a pane can have.
 func orderNames(of pane) (out []string) {
-	if of == paneRepos {
+	switch of {
+	case paneRepos:
 		for _, o := range repoOrders {
 			out = append(out, o.name)
 		}
-		return out
-	}
-	for _, o := range jobOrders {
-		out = append(out, o.name)
+	case paneSources:
+		for _, o := range sourceOrders {
+			out = append(out, o.name)
+		}
+	default:
+		for _, o := range jobOrders {
+			out = append(out, o.name)
+		}
 	}
 	return out
 }

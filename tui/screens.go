@@ -19,6 +19,8 @@ const (
 	screenAgent
 	screenChanges // the files that a job has changed
 	screenDiff    // one of them
+	screenSources
+	screenSource // one source
 	screenCount
 )
 
@@ -27,6 +29,7 @@ const (
 type face struct {
 	name  string             // in the help: "repositories"
 	tab   string             // the key of its tab; "" = it is reached from another
+	there func(State) bool   // whether the tab is; nil = always
 	under screen             // whose tab is marked while it is shown; itself for tabs
 	title func(State) string // the words of its tab
 
@@ -62,6 +65,8 @@ func init() {
 		screenAgent:    agentFace,
 		screenChanges:  changesFace,
 		screenDiff:     diffFace,
+		screenSources:  sourcesFace,
+		screenSource:   sourceFace,
 	}
 	bindings = keyTable()
 }
@@ -72,13 +77,14 @@ type spot struct {
 	job    string // UID, on screenDetail and what it leads to
 	path   string // on screenDiff
 	repo   string // namespace/name, on screenRepo
+	source string // UID, on screenSource
 }
 
 // trailLength bounds the places that are kept, as many as a person remembers.
 const trailLength = 32
 
 func (s State) here() spot {
-	return spot{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(*s.repoSeen)}
+	return spot{screen: s.screen, job: s.detail, path: s.changes.path, repo: repoKey(*s.repoSeen), source: s.origin.UID}
 }
 
 // visit goes to a screen; Esc and [ lead back from there.
@@ -102,6 +108,7 @@ func (s State) enter(to screen) State {
 	}
 	s.jobUID = follow(s.jobUID, nil, keysOf(s.jobs(), jobKey))
 	s.repoKey = follow(s.repoKey, nil, keysOf(s.repos(), repoKey))
+	s.sourceUID = follow(s.sourceUID, nil, keysOf(s.sources(), sourceKey))
 	return s
 }
 
@@ -135,6 +142,8 @@ func (s State) stand(at spot) State {
 		s.changes.path = at.path
 	case screenRepo:
 		s = s.showRepo(at.repo)
+	case screenSource:
+		s = s.showSource(at.source)
 	}
 	return s.enter(at.screen)
 }
@@ -181,8 +190,8 @@ func (s State) leave() State {
 	case s.filter() != "":
 		s.filters[s.screen] = ""
 		return s.Show(s.Snap)
-	case len(s.marks[paneJobs])+len(s.marks[paneRepos]) > 0:
-		s.marks = [2][]string{}
+	case len(s.marks[paneJobs])+len(s.marks[paneRepos])+len(s.marks[paneSources]) > 0:
+		s.marks = [paneNone][]string{}
 		return s
 	case faces[s.screen].tab == "" && len(s.behind) > 0:
 		return s.backward()
@@ -199,6 +208,16 @@ func tabsOf() []screen {
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return faces[out[i]].tab < faces[out[j]].tab })
+	return out
+}
+
+// shownTabs are those that there are something behind, and the present one.
+func shownTabs(s State) (out []screen) {
+	for _, of := range tabsOf() {
+		if there := faces[of].there; there == nil || there(s) || of == faces[s.screen].under {
+			out = append(out, of)
+		}
+	}
 	return out
 }
 

@@ -129,6 +129,7 @@ func (p *play) broken(before State, moved, picture bool) string {
 	}{
 		{"jobs", before.jobUID, s.jobUID, jobs, keysOf(before.jobs(), jobKey)},
 		{"repositories", before.repoKey, s.repoKey, repos, keysOf(before.repos(), repoKey)},
+		{"sources", before.sourceUID, s.sourceUID, keysOf(s.sources(), sourceKey), keysOf(before.sources(), sourceKey)},
 		{"history", before.past.cursor, s.past.cursor, items, before.past.keys()},
 		{"changes", before.changes.cursor, s.changes.cursor, filesOf(s), filesOf(before)},
 		{"repository's jobs", before.lately.cursor, s.lately.cursor, ofRepo(s), ofRepo(before)},
@@ -144,7 +145,7 @@ func (p *play) broken(before State, moved, picture bool) string {
 		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(top && (c.of == "jobs" || c.of == "history")) {
 			return fmt.Sprintf("the cursor of the %s has left %q, which is still there, for %q", c.of, c.was, c.is)
 		}
-		if !moved && !picture && (c.of == "jobs" || c.of == "repositories") && c.is != c.was {
+		if !moved && !picture && (c.of == "jobs" || c.of == "repositories" || c.of == "sources") && c.is != c.was {
 			return fmt.Sprintf("the cursor of the %s went from %q to %q by itself", c.of, c.was, c.is)
 		}
 	}
@@ -153,7 +154,7 @@ func (p *play) broken(before State, moved, picture bool) string {
 		is, most int
 	}{
 		{"places", len(s.behind), trailLength}, {"places ahead", len(s.ahead), trailLength}, {"errors", len(s.troubles.list), troublesKept}, {"commands", len(s.recent), paletteKept},
-		{"filters", len(s.typed), linesKept}, {"marks", max(len(s.marks[0]), len(s.marks[1])), marksKept}, {"letters of a line", lineOf(s), lineLength},
+		{"filters", len(s.typed), linesKept}, {"marks", max(len(s.marks[0]), len(s.marks[1]), len(s.marks[2])), marksKept}, {"letters of a line", lineOf(s), lineLength},
 		{"rows of the history", len(s.past.rows), pastMost}, {"unfolded rows", len(s.past.opened), trailLength + 1},
 	} {
 		if b.is > b.most {

@@ -46,6 +46,9 @@ func (l linear) status() []string {
 	b.add("API", l.apiText())
 	b.add("jobs", jobsNote(s.Snap.Counts))
 	b.add("repositories", l.reposText())
+	if len(s.Snap.Sources) > 0 {
+		b.add("sources", l.sourcesText())
+	}
 	b.add("problem", s.Snap.Problem)
 	if n := s.troubles.unread(); n > 0 {
 		b.add("errors", fmt.Sprintf("%d not looked at yet: the word errors lists them", n))

@@ -13,6 +13,7 @@ type pane uint8
 const (
 	paneJobs pane = iota
 	paneRepos
+	paneSources
 	paneNone // of a screen without one
 )
 
@@ -49,16 +50,19 @@ type State struct {
 	linkAt    int               // the web address that is copied next
 	past      past
 	care      care
-	repoSeen  *view.Repo            // the repository in the detail, as it was seen last
-	scroll    int                   // lines that the log of the detail is scrolled up
-	filters   [screenCount]string   // each screen has its own
-	typing    bool                  // keys go into the filter
-	typed     []string              // filters of before, the newest last
-	typedBack int                   // how far back in them the one is that is being typed
-	orders    [screenCount][2]order // of the lists of jobs and of repositories
-	marks     [2][]string           // rows of these lists that are marked
-	wide      bool                  // names get the room that they need
-	zoomed    [screenCount]bool     // the pane with the focus has the whole screen
+	repoSeen  *view.Repo                   // the repository in the detail, as it was seen last
+	sourceUID string                       // cursor of the list of sources
+	origin    *view.Source                 // the source in the detail, as it was seen last
+	originTop int                          // its first line that is shown
+	scroll    int                          // lines that the log of the detail is scrolled up
+	filters   [screenCount]string          // each screen has its own
+	typing    bool                         // keys go into the filter
+	typed     []string                     // filters of before, the newest last
+	typedBack int                          // how far back in them the one is that is being typed
+	orders    [screenCount][paneNone]order // of the lists
+	marks     [paneNone][]string           // rows of the lists that are marked
+	wide      bool                         // names get the room that they need
+	zoomed    [screenCount]bool            // the pane with the focus has the whole screen
 	rows      rows
 	over      overlay // a box before the screen that takes the keys; nil = none
 	leaving   bool    // ends when nothing of the agent runs any more
@@ -83,7 +87,7 @@ func (s State) filter() string { return s.filters[s.screen] }
 
 // NewState is the state before the first picture.
 func NewState(source string, caps Caps, now time.Time) State {
-	return State{Snap: new(view.Snapshot), Now: now, Source: source, Caps: caps, last: new(view.Job), repoSeen: new(view.Repo),
+	return State{Snap: new(view.Snapshot), Now: now, Source: source, Caps: caps, last: new(view.Job), repoSeen: new(view.Repo), origin: new(view.Source),
 		care: care{Care: new(view.Care)}, lately: lately{Lately: new(view.Lately)}, changes: changes{list: new(compared), file: new(compared)}}
 }
 
@@ -91,7 +95,7 @@ func NewState(source string, caps Caps, now time.Time) State {
 // That of the jobs stays at the top when it is there: who has not moved it wants
 // to see what goes on, and a job that ends goes to the end of the list.
 func (s State) Show(snap *view.Snapshot) State {
-	oldJobs, oldRepos, oldOfRepo := s.jobs(), s.repos(), s.repoJobs()
+	oldJobs, oldRepos, oldSources, oldOfRepo := s.jobs(), s.repos(), s.sources(), s.repoJobs()
 	before := s.Snap
 	logged, _ := s.job()
 	s.Snap = cleanSnapshot(snap)
@@ -102,6 +106,7 @@ func (s State) Show(snap *view.Snapshot) State {
 	}
 	s.jobUID = follow(s.jobUID, keysOf(oldJobs, jobKey), keysOf(s.jobs(), jobKey))
 	s.repoKey = follow(s.repoKey, keysOf(oldRepos, repoKey), keysOf(s.repos(), repoKey))
+	s.sourceUID = follow(s.sourceUID, keysOf(oldSources, sourceKey), keysOf(s.sources(), sourceKey))
 	if s.lately.cursor != "" {
 		s.lately.cursor = follow(s.lately.cursor, keysOf(oldOfRepo, jobKey), keysOf(s.repoJobs(), jobKey))
 	}
@@ -115,6 +120,8 @@ func (s State) Show(snap *view.Snapshot) State {
 	}
 	seen, _ := s.repo()
 	s.repoSeen = &seen
+	from, _ := s.source()
+	s.origin = &from
 	return s.keepLog(logged).keepMarks().settle()
 }
 
@@ -185,7 +192,7 @@ func (s State) repo() (view.Repo, bool) {
 // firstRun says that this is a fresh limpet: it works on its own API, and
 // nobody has given it anything to do.
 func (s State) firstRun() bool {
-	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0
+	return s.Gone == "" && s.Snap.API.Embedded && s.Snap.API.Synced && len(s.Snap.Repos) == 0 && len(s.Snap.Jobs) == 0 && len(s.Snap.Sources) == 0
 }
 
 // offline says that what is shown is not live.

@@ -79,6 +79,7 @@ func (t teller) picture(was, s State) (teller, []string) {
 	}
 	all = append(all, tellAgents(was, s)...)
 	all = append(all, tellRepos(was, s)...)
+	all = append(all, tellSources(was, s)...)
 	return t.say(all, s.Now)
 }
 

@@ -3,8 +3,11 @@ package tui
 import "slices"
 
 // toldOtherwise says that a trouble is one that has another sentence: the end of its
-// job, the API that is away, a source that does not answer.
+// job, how a source of Flux does, the API that is away, a daemon that does not answer.
 func (s State) toldOtherwise(e trouble) bool {
+	if e.source != "" {
+		return true
+	}
 	for _, j := range s.Snap.Jobs {
 		if j.Name == e.job && (e.text == j.Message && !j.Finished.IsZero() || slices.Contains(j.Errors, e.text)) {
 			return true
@@ -19,6 +22,8 @@ func (e trouble) sentence() string {
 	switch {
 	case e.job != "":
 		next = "job " + e.job
+	case e.source != "":
+		next = "source " + e.source
 	case e.repo != "":
 		next = "repository " + e.repo
 	}

@@ -39,6 +39,8 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 		}
 		out.Repos[i] = r
 	}
+	out.Sources = cleanSources(s.Sources)
+	out.SourcesError = view.Clean(s.SourcesError)
 	out.Events = cleanEvents(s.Events)
 	return &out
 }

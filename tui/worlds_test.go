@@ -191,6 +191,15 @@ func (h *worlds) repo() view.Repo {
 	return r
 }
 
+func (h *worlds) source() view.Source {
+	var from view.Source
+	h.fill(reflect.ValueOf(&from).Elem(), "Source")
+	id := h.label("s")
+	from.UID, from.Name = id, id+from.Name
+	from.State = h.word("ready", "ready", "working", "failed", "stalled", "pending", "unknown")
+	return from
+}
+
 func (h *worlds) past() view.Past {
 	var p view.Past
 	h.fill(reflect.ValueOf(&p).Elem(), "")
@@ -213,7 +222,7 @@ func (h *worlds) picture() *view.Snapshot {
 	v := reflect.ValueOf(s).Elem()
 	for i := range v.NumField() {
 		switch f := v.Type().Field(i); f.Name {
-		case "Jobs", "Repos", "Seq":
+		case "Jobs", "Repos", "Sources", "Seq":
 		default:
 			h.fill(v.Field(i), f.Name)
 		}
@@ -229,6 +238,9 @@ func (h *worlds) picture() *view.Snapshot {
 	}
 	for range h.few() {
 		s.Repos = append(s.Repos, h.repo())
+	}
+	for range h.IntN(2) * h.few() {
+		s.Sources = append(s.Sources, h.source())
 	}
 	if s.Counts = view.Count(s.Jobs, s.At); h.IntN(4) == 0 {
 		s.Counts.Pending += 1000
@@ -252,6 +264,19 @@ func (h *worlds) next(s *view.Snapshot) *view.Snapshot {
 			k := h.IntN(f.NumField())
 			h.fill(f.Field(k), f.Type().Field(k).Name)
 			j.UID, j.Name = uid, name
+		}
+	}
+	if out.Sources = s.Sources; len(s.Sources) > 0 || h.IntN(10) == 0 {
+		out.Sources = moved(h, s.Sources, h.source, 40)
+	}
+	for i := range out.Sources {
+		if h.IntN(4) == 0 {
+			from := &out.Sources[i]
+			uid, name := from.UID, from.Name
+			f := reflect.ValueOf(from).Elem()
+			k := h.IntN(f.NumField())
+			h.fill(f.Field(k), f.Type().Field(k).Name)
+			from.UID, from.Name = uid, name
 		}
 	}
 	for range h.IntN(3) {

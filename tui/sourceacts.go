@@ -1,0 +1,204 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// What is done to sources: their controller is asked, nothing is done here.
+
+// sourcesMeant are the sources that a key means: the marked ones, else the one under
+// the cursor or in the detail.
+func (s State) sourcesMeant() []view.Source {
+	if many := marked(s, paneSources, s.sources(), sourceKey); len(many) > 0 {
+		return many
+	}
+	if s.screen == screenSource {
+		if from, live := s.source(); live {
+			return []view.Source{from}
+		}
+		return nil
+	}
+	if s.screen == screenSources {
+		for _, from := range s.sources() {
+			if from.UID == s.sourceUID {
+				return []view.Source{from}
+			}
+		}
+	}
+	return nil
+}
+
+// sourceAims are what a key that asks for v acts on. Where that is nothing, why says so.
+func (s State) sourceAims(v Verb, rows []view.Source) (out []aim, why string) {
+	if why := s.sendsNothing(); why != "" {
+		return nil, why
+	}
+	why = "nothing is selected"
+	for _, from := range rows {
+		a := aim{from: from, act: Action{Verb: v, Namespace: from.Namespace, Name: from.Name, UID: from.UID}}
+		switch {
+		case v == Reconcile && from.Suspended:
+			why = from.Name + " is suspended, so its controller would not look: s resumes it"
+			continue
+		case v == SuspendSource && from.Suspended:
+			a.act.Verb = ResumeSource
+		}
+		out = append(out, a)
+	}
+	if len(out) == 0 {
+		return nil, why
+	}
+	// Of sources of which some are suspended the first says which of the two.
+	return slices.DeleteFunc(out, func(a aim) bool { return a.act.Verb != out[0].act.Verb }), ""
+}
+
+// requestSources asks for what was aimed at, at once or after a question.
+func (s State) requestSources(aims []aim) (State, Outcome) {
+	name := aims[0].act.Name
+	switch v := aims[0].act.Verb; {
+	case v == SuspendSource:
+		return s.ask(askSuspendSources(aims)), Outcome{}
+	case v == ResumeSource && len(aims) > 1:
+		return s.ask(askMany(aims, "Resume", "Their controller looks at each at once.")), Outcome{}
+	case v == ResumeSource:
+		return s.say("resumption of "+name+" asked for", false), send(aims)
+	case len(aims) > 1:
+		return s.ask(askMany(aims, "Look now at", "Each is asked of its controller, which fetches what is new; it is cheap and harmless when repeated.")), Outcome{}
+	}
+	return s.say("a look at "+name+" asked for", false), send(aims)
+}
+
+func askSuspendSources(aims []aim) question {
+	what, packed := aims[0].act.Name, "What is packed of it"
+	if len(aims) > 1 {
+		what, packed = fmt.Sprintf("%d sources", len(aims)), "What is packed of them"
+	} else if rev := revision(aims[0].from); rev != "" {
+		packed += " (" + view.ShortRevision(rev) + ")"
+	}
+	return question{
+		title: "Suspend " + what + " for everybody?",
+		lines: []string{"spec.suspend is written to the API: the controller of Flux looks for nothing new, whoever asks, until somebody resumes it. " +
+			packed + " stays, and what is deployed from there stays as it is."},
+		choices: yes("Yes, suspend", "suspension of "+what+" asked for", aims),
+	}
+}
+
+// sourceLinks are the addresses of the source under the cursor.
+func (s State) sourceLinks() (out []view.Link) {
+	rows := s.sourcesMeant()
+	if len(rows) != 1 {
+		return nil
+	}
+	if rows[0].URL != "" {
+		out = append(out, view.Link{Name: "source", URL: rows[0].URL})
+	}
+	if a := rows[0].Artifact; a != nil && a.URL != "" {
+		out = append(out, view.Link{Name: "artifact", URL: a.URL})
+	}
+	return out
+}
+
+// sourceCommand is the command that does something with a source.
+func (s State) sourceCommand(verb string, from view.Source) string {
+	text := "limpet source " + verb + " " + quote(from.Name)
+	for _, other := range s.Snap.Sources {
+		if other.Name == from.Name && other.Namespace != from.Namespace {
+			return text + " --namespace " + quote(from.Namespace)
+		}
+	}
+	return text
+}
+
+// sourceShown is the command that shows what is under the cursor.
+func (s State) sourceShown() string {
+	if rows := s.sourcesMeant(); len(rows) > 0 {
+		return s.sourceCommand("show", rows[0])
+	}
+	return ""
+}
+
+// sourceAt is the source of a UID as it is now: one, or none.
+func (s State) sourceAt(uid string) []view.Source {
+	for _, from := range s.Snap.Sources {
+		if from.UID == uid {
+			return []view.Source{from}
+		}
+	}
+	return nil
+}
+
+// sourceCommands are what the palette has for a source.
+func (s State) sourceCommands(from view.Source) []command {
+	act := func(words, note string, v Verb, line string) command {
+		return command{words: words, note: note, label: map[Verb]string{Reconcile: "p", SuspendSource: "s"}[v], line: func(s State) string { return s.sourceCommand(line, from) },
+			why: func(s State) string { _, why := s.sourceAims(v, s.sourceAt(from.UID)); return why },
+			do:  func(s State) (State, Outcome) { return s.request(s.sourceAims(v, s.sourceAt(from.UID))) }}
+	}
+	out := []command{
+		{words: "go source " + from.Name, note: sourceState(from), label: "enter", line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
+		act("reconcile "+from.Name, "its controller looks now", Reconcile, "reconcile"),
+	}
+	if from.Suspended {
+		out = append(out, act("resume source "+from.Name, "", SuspendSource, "resume"))
+	} else {
+		out = append(out, act("suspend source "+from.Name, "asks", SuspendSource, "suspend"))
+	}
+	get := func(s State) string { return s.sourceCommand("get", from) }
+	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get, do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
+}
+
+// collectSources takes up what has gone wrong with sources since the picture before.
+func (s State) collectSources(before *view.Snapshot) State {
+	was := make(map[string]string, len(before.Sources))
+	for i := range before.Sources {
+		if from := &before.Sources[i]; from.Bad() {
+			was[from.UID] = why(*from)
+		}
+	}
+	first := before.At.IsZero()
+	for _, from := range s.Snap.Sources {
+		text := why(from)
+		if old, bad := was[from.UID]; !from.Bad() || bad && old == text {
+			continue
+		}
+		at := from.Since
+		if at.IsZero() || at.After(s.Snap.At) {
+			at = s.Snap.At
+		}
+		s.troubles = s.troubles.add(trouble{at: at, source: from.Name, text: strings.TrimSuffix(from.State+": "+text, ": "), read: first && s.Snap.At.Sub(at) > oldNews})
+	}
+	return s
+}
+
+// cleanSources has every text of sources clean. UIDs are shown in commands.
+func cleanSources(in []view.Source) []view.Source {
+	if len(in) == 0 {
+		return nil
+	}
+	out := slices.Clone(in)
+	for i := range out {
+		from := &out[i]
+		for _, p := range []*string{&from.UID, &from.Namespace, &from.Name, &from.URL, &from.Ref, &from.Provider, &from.Verify, &from.State, &from.Reason, &from.Message, &from.Verified} {
+			*p = view.Clean(*p)
+		}
+		if from.Artifact != nil {
+			a := *from.Artifact
+			a.Revision, a.Digest, a.URL = view.Clean(a.Revision), view.Clean(a.Digest), view.Clean(a.URL)
+			from.Artifact = &a
+		}
+		from.Includes, from.Conditions = slices.Clone(from.Includes), slices.Clone(from.Conditions)
+		for k := range from.Includes {
+			in := &from.Includes[k]
+			in.Name, in.From, in.To, in.Revision = view.Clean(in.Name), view.Clean(in.From), view.Clean(in.To), view.Clean(in.Revision)
+		}
+		for k := range from.Conditions {
+			c := &from.Conditions[k]
+			c.Type, c.Status, c.Reason, c.Message = view.Clean(c.Type), view.Clean(c.Status), view.Clean(c.Reason), view.Clean(c.Message)
+		}
+	}
+	return out
+}

@@ -1,0 +1,240 @@
+package tui
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"limpet/sync/view"
+)
+
+var sourceFace = face{
+	under: screenSources, draw: (*painter).sourceDetail, command: State.sourceShown,
+	move: State.scrollSource,
+	hints: func(p *painter) [][2]string {
+		return [][2]string{{"esc", "back"}, {"p", "look now"}, {"s", p.sourceHint()}, {"u", "url"}, {"c", "commit"}, {"Y", "command"}}
+	},
+}
+
+// silent is after how long without an answer a controller is doubted.
+const silent = 2 * time.Minute
+
+// sourceDetail is one source over the whole body: how it does, what is packed of it,
+// and its conditions.
+func (p *painter) sourceDetail(x, y, w, h int) {
+	from, live := p.s.source()
+	lines, conditions := p.sourceLines(from, live, w, h)
+	low := 0
+	if len(conditions) > 0 {
+		low = len(conditions) + 2
+		p.box(p.g, x, y+h-low, w, low, "Conditions", "", "", false)
+		p.lay(x, y+h-low, w, low, conditions)
+	}
+	h -= low
+	top := max(min(p.s.originTop, len(lines)-(h-2)), 0)
+	foot := ""
+	if rest := len(lines) - top - (h - 2); rest > 0 {
+		foot = view.Plural(rest, "more line") + " below"
+	}
+	p.box(p.g, x, y, w, h, cut(from.Name, w/2, p.g.more), cut(from.Namespace, w/3, p.g.more), foot, true)
+	for i, l := range lines[top:min(top+max(h-2, 0), len(lines))] {
+		p.put(x+2, y+1+i, w-4, l.role, cut(l.text, w-4, p.g.more))
+	}
+}
+
+// scrollSource moves what is shown of a source that has more lines than the screen.
+func (s State) scrollSource(by int) State {
+	w, h := s.size()
+	p := &painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}
+	from, live := s.source()
+	lines, _ := p.sourceLines(from, live, w, h-frameRows)
+	most := max(len(lines)-(h-frameRows-2), 0)
+	s.originTop = min(max(min(s.originTop, most)+by, 0), most)
+	return s
+}
+
+// sourceLines lays a source out for a box of w by h cells: its facts, and its
+// conditions for a box of their own where there is room for both.
+func (p *painter) sourceLines(from view.Source, live bool, w, h int) (lines, conditions []laidOut) {
+	add := func(facts []fact) {
+		for _, f := range facts {
+			for i, l := range wrap(f.text, w-4-factWidth) {
+				if i > 0 {
+					f.name = ""
+				}
+				lines = append(lines, laidOut{f.role, fmt.Sprintf("%-*s%s", factWidth, cut(f.name, factWidth-1, p.g.more), l)})
+			}
+		}
+	}
+	add(p.sourceFacts(from, live))
+	conditions = p.sourceConditions(from, w-4)
+	if len(conditions) == 0 || len(lines)+len(conditions)+4 <= h {
+		return lines, conditions
+	}
+	return append(append(lines, laidOut{}, laidOut{roleHead, "CONDITIONS"}), conditions...), nil
+}
+
+// sourceFacts are what there is to say of a source.
+func (p *painter) sourceFacts(from view.Source, live bool) (out []fact) {
+	fact := func(ro role, name, text string) { out = append(out, fact{ro, name, text}) }
+	if !live {
+		fact(roleBad, "gone", "it is no longer there; this is what was seen last")
+	}
+	if !from.Deleting.IsZero() {
+		fact(roleWarn, "deleting", "since "+ago(p.s.Now, from.Deleting)+"; its controller removes what it has packed first")
+	}
+	state := from.State
+	if p.s.offline() && state == view.SourceWorking {
+		state = view.SourceUnknown
+	}
+	text := p.stateWord(sourceGlyph(state), view.OrDash(state))
+	if !from.Since.IsZero() {
+		text += " for " + view.Age(p.s.Now.Sub(from.Since))
+	}
+	if w := why(from); w != "" {
+		text += ": " + w
+	}
+	fact(stateRole(sourceGlyph(state)), "state", text)
+	if from.Suspended {
+		by := "s resumes it"
+		if p.reads {
+			by = "resume source " + from.Name + " ends that"
+		}
+		fact(roleWarn, "suspended", "in its spec: its controller leaves it alone; "+by)
+	}
+	if from.Behind && from.State != view.SourcePending {
+		fact(roleWarn, "changed", "its controller has not seen the last change of its spec yet")
+	}
+	fact(rolePlain, "next look", p.dueText(from))
+	if text, ro := p.askedText(from); text != "" {
+		fact(ro, "asked for", text)
+	}
+	fact(rolePlain, "url", view.OrDash(from.URL))
+	fact(rolePlain, "follows", from.Ref)
+	if from.Provider != "" && from.Provider != "generic" {
+		fact(rolePlain, "provider", from.Provider)
+	}
+	if a := from.Artifact; a == nil {
+		fact(roleWarn, "artifact", "none yet")
+	} else {
+		text := view.OrDash(a.Revision)
+		if a.Size > 0 {
+			text += ", " + view.Size(a.Size)
+		}
+		if !a.Updated.IsZero() {
+			text += ", packed " + ago(p.s.Now, a.Updated)
+		}
+		fact(rolePlain, "artifact", text)
+		fact(rolePlain, "digest", view.OrDash(a.Digest))
+		fact(rolePlain, "served at", view.OrDash(a.URL))
+	}
+	if from.Verify != "" {
+		ro, text := verifiedText(from)
+		fact(ro, "signed", text)
+	}
+	for _, in := range from.Includes {
+		text := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
+		if in.Revision == "" {
+			fact(roleWarn, "includes", text+", not in the artifact yet")
+		} else {
+			fact(rolePlain, "includes", text+", at "+view.ShortRevision(in.Revision))
+		}
+	}
+	return out
+}
+
+// stateWord is a state with its glyph, where that can be seen.
+func (p *painter) stateWord(glyph, word string) string {
+	if p.reads {
+		return word
+	}
+	return p.g.state[glyph] + " " + word
+}
+
+func (p *painter) dueText(from view.Source) string {
+	if p.s.offline() {
+		return "not known while the API is away"
+	}
+	return from.DueText(p.s.Now)
+}
+
+// askedText tells of a request for a look.
+func (p *painter) askedText(from view.Source) (string, role) {
+	switch {
+	case from.Waiting && from.Asked.IsZero():
+		return "not looked at yet", roleWarn
+	case from.Waiting && p.s.Now.Sub(from.Asked) > silent && !from.Suspended:
+		return ago(p.s.Now, from.Asked) + ", and not looked at yet: is source-controller at work?", roleWarn
+	case from.Waiting:
+		return ago(p.s.Now, from.Asked) + ", not looked at yet", roleWork
+	case !from.Handled.IsZero():
+		return ago(p.s.Now, from.Handled) + ", done", rolePlain
+	}
+	return "", rolePlain
+}
+
+// verifiedText says what has to be signed and whether it is.
+func verifiedText(from view.Source) (role, string) {
+	want := from.Verify + " has to be: "
+	for _, c := range from.Conditions {
+		if c.Type == "SourceVerified" && c.Status == "True" {
+			return roleGood, want + "verified" + strings.TrimSuffix(" ("+from.Verified+")", " ()")
+		} else if c.Type == "SourceVerified" {
+			return roleBad, want + "not verified, " + view.OrDash(c.Reason)
+		}
+	}
+	return roleWarn, want + "not verified yet"
+}
+
+// sourceConditions are the conditions, what is wrong first and whole.
+func (p *painter) sourceConditions(from view.Source, w int) (out []laidOut) {
+	item := func(ro role, state, text string) {
+		mark := p.g.state[state] + " "
+		for _, l := range wrap(text, w-2) {
+			out = append(out, laidOut{ro, mark + l})
+			mark = "  "
+		}
+	}
+	var met []string
+	for _, c := range from.Conditions {
+		if !c.Unmet() {
+			met = append(met, strings.TrimSpace(c.Type+" "+c.Status+" "+c.Reason))
+			continue
+		}
+		ro, state := roleBad, "error"
+		if c.Status == "Unknown" {
+			ro, state = roleWarn, "unknown"
+		}
+		text := c.Type + " " + c.Status + " " + c.Reason
+		if c.Message != "" && c.Message != from.Message { // which stands with the state
+			text += ": " + c.Message
+		}
+		item(ro, state, text)
+	}
+	if len(met) > 0 {
+		item(rolePlain, "success", strings.Join(met, ", "))
+	}
+	return out
+}
+
+func revision(from view.Source) string {
+	if from.Artifact == nil {
+		return ""
+	}
+	return from.Artifact.Revision
+}
+
+func size(from view.Source) int64 {
+	if from.Artifact == nil {
+		return 0
+	}
+	return from.Artifact.Size
+}
+
+func updated(from view.Source) time.Time {
+	if from.Artifact == nil {
+		return time.Time{}
+	}
+	return from.Artifact.Updated
+}

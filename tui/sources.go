@@ -1,0 +1,275 @@
+package tui
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// The list of the sources of Flux: there where the API has such things.
+
+var sourcesFace = face{
+	name: "sources", tab: "6", under: screenSources, there: func(s State) bool { return len(s.Snap.Sources) > 0 },
+	title: func(s State) string { return fmt.Sprintf("Sources %d", len(s.Snap.Sources)) },
+	draw:  func(p *painter, x, y, w, h int) { p.sourceList(x, y, w, h) },
+	hints: func(p *painter) [][2]string {
+		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}
+	},
+	move: State.moveSources, open: State.openSource, command: State.sourceShown,
+}
+
+func sourceKey(from view.Source) string { return from.UID }
+
+// sourceFields are what a filter line may name.
+var sourceFields = fieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
+	"state": {view.SourceReady, view.SourceWorking, view.SourceFailed, view.SourceStalled, view.SourcePending, view.SourceUnknown, "suspended"}}
+
+// sourceFieldsSeen are these with the values of the picture.
+func (s State) sourceFieldsSeen() fieldSet {
+	out := fieldSet{"state": slices.Clone(sourceFields["state"])}
+	for _, from := range s.Snap.Sources {
+		for name, value := range map[string]string{"source": from.Name, "namespace": from.Namespace, "provider": from.Provider, "reason": from.Reason} {
+			if value != "" && !slices.Contains(out[name], value) {
+				out[name] = append(out[name], value)
+			}
+		}
+	}
+	for name := range sourceFields {
+		sort.Strings(out[name])
+	}
+	return out
+}
+
+var sourceOrders = []sorting[view.Source]{
+	{"name", nil},
+	{"state", func(a, b view.Source) int { return cmp.Compare(sourceRank(a), sourceRank(b)) }},
+	{"namespace", func(a, b view.Source) int { return cmp.Compare(a.Namespace, b.Namespace) }},
+	{"updated", func(a, b view.Source) int { return updated(a).Compare(updated(b)) }},
+	{"size", func(a, b view.Source) int { return cmp.Compare(size(b), size(a)) }},
+	{"url", func(a, b view.Source) int { return cmp.Compare(a.URL, b.URL) }},
+}
+
+// sourceRank orders states: what needs a person first.
+func sourceRank(from view.Source) int {
+	if i := slices.Index([]string{view.SourceStalled, view.SourceFailed, view.SourceUnknown, "suspended", view.SourcePending, view.SourceWorking}, sourceState(from)); i >= 0 {
+		return i
+	}
+	return 99
+}
+
+// sources are the rows of the list.
+func (s State) sources() []view.Source {
+	if s.rows.settled(s) {
+		return s.rows.from
+	}
+	return s.findSources()
+}
+
+func (s State) findSources() []view.Source {
+	out := s.Snap.Sources
+	if s.filter() != "" && s.screen == screenSources {
+		t := s.terms(sourceFields)
+		out = nil
+		for _, from := range s.Snap.Sources {
+			if t.problem == "" && t.has("source", from.Name) && t.has("namespace", from.Namespace) && t.has("provider", from.Provider) && t.has("reason", from.Reason) &&
+				t.hasAny("state", []string{from.State, sourceState(from)}) && matches(strings.Join(t.words, " "), from.Name, from.Namespace, from.URL, from.Ref, revision(from), from.State, from.Reason, from.Message) {
+				out = append(out, from)
+			}
+		}
+	}
+	return sorted(out, s.orders[s.screen][paneSources], sourceOrders)
+}
+
+func (s State) moveSources(by int) State {
+	s.sourceUID = step(s.sourceUID, keysOf(s.sources(), sourceKey), by)
+	return s
+}
+
+func (s State) openSource() State { return s.goSource(s.sourceUID) }
+
+func (s State) goSource(uid string) State {
+	for _, from := range s.Snap.Sources {
+		if from.UID == uid {
+			to := s.visit(screenSource)
+			to.origin, to.originTop = &from, 0
+			return to
+		}
+	}
+	return s
+}
+
+// showSource makes a source that of the detail.
+func (s State) showSource(uid string) State {
+	for _, from := range s.Snap.Sources {
+		if from.UID == uid {
+			s.origin, s.originTop = &from, 0
+		}
+	}
+	return s
+}
+
+// source is the source in the detail: as it is now, else as it was seen last.
+func (s State) source() (view.Source, bool) {
+	for _, from := range s.Snap.Sources {
+		if from.UID == s.origin.UID {
+			return from, true
+		}
+	}
+	return *s.origin, false
+}
+
+// sourceState is the one word for how a source is.
+func sourceState(from view.Source) string {
+	if from.Suspended {
+		return "suspended"
+	}
+	return from.State
+}
+
+// sourceGlyph is the state whose glyph and colour stand for that of a source.
+func sourceGlyph(state string) string {
+	switch state {
+	case view.SourceReady:
+		return "success"
+	case view.SourceFailed:
+		return "error"
+	case view.SourceStalled:
+		return "dead"
+	case "suspended":
+		return "cancelled"
+	case view.SourceWorking, view.SourcePending:
+		return state
+	}
+	return "unknown"
+}
+
+func (p *painter) sourceList(x, y, w, h int) {
+	rows := p.s.sources()
+	title := "Sources"
+	if p.s.offline() {
+		title = "Sources (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
+	}
+	keys := keysOf(rows, sourceKey)
+	index := indexOf(p.s.sourceUID, keys)
+	if h >= sourceSide+8 && len(rows) > 0 {
+		h -= sourceSide
+		p.sourceBrief(x, y+h, w, sourceSide, rows[index])
+	}
+	p.box(p.g, x, y, w, h, title+p.orderText(paneSources), p.markText(paneSources, place(index, len(rows), len(rows))), sourcesNote(rows), true)
+	if len(rows) == 0 {
+		p.empty(x, y, w, h, p.noSources())
+		return
+	}
+	columns := []column{{"", 1, false, 0}, {"NAME", 16, false, 0}, {"STATE", 9, false, 0}, {"REVISION, OR WHY NOT", 18, false, 0}, {"UPDATED", 8, false, 2}, {"NEXT", 8, false, 3}, {"REF", 16, false, 4}, {"SIZE", 8, true, 5}, {"URL", 28, false, 6}, {"NAMESPACE", 14, false, 7}}
+	if p.w >= wideWidth {
+		columns[1].width, columns[3].width = 22, 30
+	}
+	if p.s.wide {
+		p.widen(columns, w, keysOf(rows, func(from view.Source) string { return from.Name }), 1)
+	}
+	p.picks(paneSources, func(s State, i int) State { s.sourceUID = rows[i].UID; return s })
+	p.list(x+1, y+1, w-2, h-2, columns, 3, len(rows), index, true, func(i int) line { return p.sourceRow(rows[i]) })
+}
+
+// sourceSide is the height of the box below the list, in lines.
+const sourceSide = 7
+
+// sourceBrief says of the source under the cursor what its row has no room for.
+func (p *painter) sourceBrief(x, y, w, h int, from view.Source) {
+	var lines []laidOut
+	for _, f := range p.sourceFacts(from, true) {
+		switch f.name {
+		case "state", "suspended", "asked for", "url", "artifact":
+			for i, l := range wrap(f.text, w-4-factWidth) {
+				if i > 0 {
+					f.name = ""
+				}
+				lines = append(lines, laidOut{f.role, fmt.Sprintf("%-*s%s", factWidth, f.name, l)})
+			}
+		}
+	}
+	p.box(p.g, x, y, w, h, cut(from.Name, w/2, p.g.more), cut(from.Namespace, w/3, p.g.more), "", false)
+	p.lay(x, y, w, h, lines)
+}
+
+// sourcesNote counts them by how they are.
+func sourcesNote(rows []view.Source) string {
+	ready, failing, paused := 0, 0, 0
+	for i := range rows {
+		switch {
+		case rows[i].Suspended:
+			paused++
+		case rows[i].Bad():
+			failing++
+		case rows[i].State == view.SourceReady:
+			ready++
+		}
+	}
+	text := fmt.Sprintf("%d ready", ready)
+	if failing > 0 {
+		text += fmt.Sprintf(", %d failing", failing)
+	}
+	if paused > 0 {
+		text += fmt.Sprintf(", %d suspended", paused)
+	}
+	return text
+}
+
+// noSources says why the list is empty.
+func (p *painter) noSources() []string {
+	if p.s.filter() != "" {
+		return []string{"No source matches.", "Esc clears the filter."}
+	}
+	return []string{"There are no sources any more."}
+}
+
+func (p *painter) sourceRow(from view.Source) line {
+	state := p.sourceShownState(from)
+	what, ro := view.OrDash(view.ShortRevision(revision(from))), rolePlain
+	switch {
+	case from.Bad():
+		what, ro = why(from), roleBad
+	case from.State != view.SourceReady && from.Message != "":
+		what, ro = from.Message, roleDim
+	}
+	next := from.Due(p.s.Now)
+	if p.s.offline() {
+		next = "-"
+	}
+	bytes := "-"
+	if n := size(from); n > 0 {
+		bytes = view.Size(n)
+	}
+	color := stateRole(sourceGlyph(state))
+	return line{
+		marked: slices.Contains(p.s.marks[paneSources], from.UID),
+		cells:  []string{p.g.state[sourceGlyph(state)], from.Name, state, what, ago(p.s.Now, updated(from)), next, strings.TrimPrefix(from.Ref, "branch "), bytes, from.URL, from.Namespace},
+		roles:  []role{color, rolePlain, color, ro, rolePlain, rolePlain, rolePlain, rolePlain, roleDim, roleDim},
+	}
+}
+
+// sourceShownState is the state as it is shown: what is at work is not known while
+// nothing is live.
+func (p *painter) sourceShownState(from view.Source) string {
+	state := sourceState(from)
+	if p.s.offline() && state == view.SourceWorking || p.g.state[sourceGlyph(state)] == "" || sourceGlyph(state) == "unknown" {
+		return view.SourceUnknown
+	}
+	return state
+}
+
+// why is what is wrong with a source.
+func why(from view.Source) string {
+	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": ")
+}
+
+func (p *painter) sourceHint() string {
+	if rows := p.s.sourcesMeant(); len(rows) > 0 && rows[0].Suspended {
+		return "resume"
+	}
+	return "suspend"
+}
