@@ -143,6 +143,8 @@ func (r *run) names(ctx context.Context, kind string) ([]string, error) {
 		out, err = list(api.Repositories, name)
 	case fillConnection:
 		out, err = list(api.Connections, name)
+	case fillSource:
+		out, err = list(api.GitRepositories, name)
 	case fillNamespace:
 		out, err = list(api.Repositories, func(namespace, _, _ string) string { return namespace })
 	case fillJob, fillRecord:

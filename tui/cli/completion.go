@@ -57,6 +57,7 @@ const (
 	fillJob        = "job"    // a live one
 	fillRecord     = "record" // a live job, or a finished one by its UID
 	fillConnection = "connection"
+	fillSource     = "source"
 	fillNamespace  = "namespace"
 	fillObject     = "object" // of the kind that stands before it
 )
@@ -148,6 +149,8 @@ func kindOfArgument(path string, arg *kong.Positional) string {
 		return fillRepository
 	case noun == "connection":
 		return fillConnection
+	case noun == "source":
+		return fillSource
 	case noun == "history" || path == "job show" || path == "job retry" || path == "job logs":
 		return fillRecord
 	case noun == "job":

@@ -103,7 +103,8 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	objects := h.file(t, "objects.yaml", "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Connection\nmetadata: {name: lab, namespace: default}\n"+
 		"spec: {title: Lab, type: gitlab, url: 'https://127.0.0.1:1'}\nsecure: {token: {create: glpat-1}}\n---\n"+
 		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: near, namespace: default}\n"+
-		"spec: {title: Near, type: gitlab, gitlab: {url: 'https://127.0.0.1:1/ops/near', branch: main}, connection: {name: lab}, sync: {enabled: false, target: folder}}\n")
+		"spec: {title: Near, type: gitlab, gitlab: {url: 'https://127.0.0.1:1/ops/near', branch: main}, connection: {name: lab}, sync: {enabled: false, target: folder}}\n---\n"+
+		"apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: flux, namespace: default}\nspec: {url: 'https://127.0.0.1:1/ops/flux', interval: 5m}\n")
 	called := map[string]bool{}
 	call := func(code int, schema, command string, args ...string) string {
 		t.Helper()
@@ -190,6 +191,12 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "connections", "connection list")
 	call(0, "connection", "connection show", "lab")
 	call(1, "trial", "connection test", "lab")
+	call(0, "sources", "source list")
+	call(0, "source", "source show", "flux")
+	call(0, "source", "source suspend", "flux")
+	call(0, "source", "source resume", "flux")
+	call(0, "source", "source reconcile", "flux")
+	call(0, "artifact", "source get", packed(t, h, "flux"), "--file", filepath.Join(h.dir, "flux.tar.gz"))
 	call(0, "drained", "drain")
 	call(0, "drained", "drain", "--off")
 	known.keeps(t, "status", h.run(t, "status", "-o", "json").out)
@@ -205,7 +212,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "store-backup", "store backup", filepath.Join(h.dir, "copy.db"))
 	call(0, "deleted", "delete", "connection", "lab")
 	call(0, "pruned", "history prune", "--keep", "0")
-	for command, schema := range map[string]string{"job list": "jobs", "history list": "records", "history export": "records", "get historicjobs": "objects", "connection list": "connections"} {
+	for command, schema := range map[string]string{"job list": "jobs", "history list": "records", "history export": "records", "get historicjobs": "objects", "connection list": "connections", "source list": "sources"} {
 		if out := call(0, schema, command, "-n", "nowhere"); strings.Join(strings.Fields(out), "") != `{"items":[]}` {
 			t.Errorf("%s of nothing: %s", command, out)
 		}

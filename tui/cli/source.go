@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
+	"limpet/sync/sources"
 	"limpet/sync/view"
 	"limpet/tui"
 )
@@ -134,6 +135,12 @@ func (s *session) act(ctx context.Context, act tui.Action, who actor) error {
 	case tui.Pull, tui.PullFull:
 		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": act.Verb == tui.Pull}}
 		_, err := s.Client.Submit(ctx, act.Namespace, act.Name, spec, nil)
+		return err
+	case tui.Reconcile:
+		_, err := sources.Reconcile(ctx, s.Client, act.Namespace, act.Name, act.UID)
+		return err
+	case tui.SuspendSource, tui.ResumeSource:
+		_, err := sources.Suspend(ctx, s.Client, act.Namespace, act.Name, act.UID, act.Verb == tui.SuspendSource)
 		return err
 	case tui.Cancel, tui.Retry:
 		return s.actOnJob(ctx, act, who.Cancel)

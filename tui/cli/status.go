@@ -107,6 +107,11 @@ func (s *statusReport) judge() {
 			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: limpet --namespace %s repo show %s", repo.Name, repo.Namespace, repo.Name))
 		}
 	}
+	for i := range s.Live.Sources {
+		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
+			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: limpet --namespace %s source show %s", from.Name, sourceMessage(*from), from.Namespace, from.Name))
+		}
+	}
 	for _, job := range s.Live.Jobs {
 		if job.Waits != "" {
 			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s", job.Name, job.Waits))
@@ -154,9 +159,32 @@ func printStatus(w io.Writer, rep *statusReport) {
 	if c := rep.Live.Agent.Controllers; c.Mode != "" {
 		f.add("", controllersText(c, time.Now()))
 	}
+	if text := sourcesText(rep.Live); text != "" {
+		f.add("sources", text)
+	}
 	for _, why := range rep.Why {
 		f.add("!", why)
 	}
+}
+
+// sourcesText counts the sources of Flux; "" where there are none.
+func sourcesText(live *view.Snapshot) string {
+	if live.SourcesError != "" {
+		return "not shown: " + live.SourcesError
+	}
+	if len(live.Sources) == 0 {
+		return ""
+	}
+	bad, suspended := 0, 0
+	for i := range live.Sources {
+		if live.Sources[i].Bad() {
+			bad++
+		}
+		if live.Sources[i].Suspended {
+			suspended++
+		}
+	}
+	return fmt.Sprintf("%d: %d not ready, %d suspended", len(live.Sources), bad, suspended)
 }
 
 // controllersText tells who looks after the repositories and what shows it.

@@ -1,0 +1,246 @@
+package cli_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/apitest"
+	"limpet/sync/sources"
+	"limpet/tui/cli"
+)
+
+// artifactBytes are what is served as an artifact: nobody here unpacks it.
+var artifactBytes = []byte(strings.Repeat("a tree, packed\n", 1000))
+
+// serveArtifacts serves them under any path, and something else under /other.
+func serveArtifacts(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/other") {
+			_, _ = w.Write([]byte("something else"))
+			return
+		}
+		_, _ = w.Write(artifactBytes)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// statusWith is a status with an artifact at a URL.
+func statusWith(url string) string {
+	sum := sha256.Sum256(artifactBytes)
+	return `{"observedGeneration":9,"conditions":[{"type":"Ready","status":"True","reason":"Succeeded","message":"stored artifact","observedGeneration":9,"lastTransitionTime":"2026-11-20T12:00:00Z"}],"artifact":{"url":"` + url +
+		`","revision":"main@sha1:` + apitest.SourceCommit + `","digest":"sha256:` + hex.EncodeToString(sum[:]) + `","lastUpdateTime":"2026-11-20T12:00:00Z"}}`
+}
+
+// packed gives a source of a daemon's own API an artifact, and returns its name.
+func packed(t *testing.T, h *home, name string) string {
+	t.Helper()
+	resource := embeddedYard(t, h).client.Resource(api.GitRepositories).Namespace("default")
+	u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		_, err = resource.UpdateStatus(t.Context(), apitest.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u), metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestSources: the commands and the dashboard of the built program on the API
+// machinery with the definitions of Flux, whose controller writes statuses.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	server := apitest.Start(t, apitest.Options{})
+	yard, _ := realYard(t, server)
+	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
+	base := serveArtifacts(t)
+	const spec = `{"url":"https://git.example.com/x.git","interval":"5m"}`
+	for _, s := range append(apitest.Sources(),
+		apitest.Source{Name: "served", Spec: spec, Status: statusWith(base + "/served.tar.gz")},
+		apitest.Source{Name: "swapped", Spec: spec, Status: statusWith(base + "/other.tar.gz")},
+		apitest.Source{Name: "inside", Spec: spec, Status: statusWith("http://source-controller.flux-system.svc.cluster.local./x.tar.gz")},
+	) {
+		s.Put(t, resource, "flux-system")
+	}
+	h := newHome(t)
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.Token), "--controllers", "off"}
+	read := func(name string) sourceSeen {
+		u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sourceSeen{u}
+	}
+
+	t.Run("list and show", func(t *testing.T) {
+		var list struct {
+			Items []unstructured.Unstructured
+		}
+		r := h.must(t, 0, "source", "list", "-o", "json")
+		if err := json.Unmarshal([]byte(r.out), &list); err != nil || len(list.Items) != len(apitest.Sources())+3 {
+			t.Errorf("%d sources, %v", len(list.Items), err)
+		}
+		wide := h.must(t, 0, "source", "list", "-o", "wide").out
+		for _, s := range apitest.Sources() {
+			row := ""
+			for line := range strings.Lines(wide) {
+				if fields := strings.Fields(line); len(fields) > 2 && fields[1] == s.Name {
+					row = fields[2]
+				}
+			}
+			if want := map[string]string{"suspended": "suspended"}[s.Name]; row != s.Want && row != want {
+				t.Errorf("%s is %q, want %s", s.Name, row, s.Want)
+			}
+			h.must(t, 0, "source", "show", s.Name)
+		}
+		if text := r.out + wide + h.must(t, 0, "source", "show", "whole").out; strings.Contains(text, "s3cret") {
+			t.Errorf("a secret of a URL is shown:\n%s", text)
+		}
+		if got := h.must(t, 0, "source", "list", "-o", "name").out; !strings.Contains(got, "gitrepository/served\n") {
+			t.Errorf("names: %s", got)
+		}
+		if got := h.must(t, cli.ExitError, "source", "show", "nobody").err; !strings.Contains(got, `source "nobody" not found`) {
+			t.Errorf("nobody: %s", got)
+		}
+	})
+	t.Run("get", func(t *testing.T) {
+		file := filepath.Join(h.dir, "served.tar.gz")
+		h.must(t, 0, "source", "get", "served", "--file", file)
+		if got, err := os.ReadFile(file); err != nil || string(got) != string(artifactBytes) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		if got := h.must(t, 0, "source", "get", "served", "--file", "-").out; got != string(artifactBytes) {
+			t.Errorf("%d bytes on stdout", len(got))
+		}
+		if got := h.must(t, 0, "source", "get", "inside", "--via", base, "--file", "-").out; got != string(artifactBytes) {
+			t.Errorf("%d bytes by another way", len(got))
+		}
+		for name, c := range map[string]struct {
+			code int
+			says string
+		}{
+			"swapped": {cli.ExitError, "has the digest"},
+			"inside":  {cli.ExitUnreachable, "kubectl -n flux-system port-forward svc/source-controller 8080:80"},
+			"empty":   {cli.ExitError, "has no artifact: it is failed"},
+			"nobody":  {cli.ExitError, "not found"},
+		} {
+			target := filepath.Join(h.dir, name+".tgz")
+			if r := h.must(t, c.code, "source", "get", name, "--file", target); !strings.Contains(r.err, c.says) {
+				t.Errorf("%s: %s", name, r.err)
+			}
+			if r := h.run(t, "source", "get", name, "--file", "-"); r.code != c.code || r.out != "" {
+				t.Errorf("%s to stdout: exit %d, %d bytes", name, r.code, len(r.out))
+			}
+			left, err := filepath.Glob(filepath.Join(h.dir, ".limpet-*"))
+			if _, stat := os.Stat(target); stat == nil || err != nil || len(left) > 0 {
+				t.Errorf("%s has left %q, %v", name, left, err)
+			}
+		}
+	})
+	t.Run("suspend, resume, reconcile", func(t *testing.T) {
+		h.must(t, 0, "source", "suspend", "served")
+		if !read("served").suspended() {
+			t.Error("not suspended")
+		}
+		if r := h.must(t, cli.ExitError, "source", "reconcile", "served"); !strings.Contains(r.err, "limpet source resume served") {
+			t.Errorf("%s", r.err)
+		}
+		h.must(t, 0, "source", "resume", "served")
+		if read("served").suspended() {
+			t.Error("still suspended")
+		}
+		h.must(t, 0, "source", "reconcile", "served")
+		if read("served").request() == "" {
+			t.Error("nothing was asked for")
+		}
+		if r := h.must(t, cli.ExitUsage, "--read-only", "source", "suspend", "served"); !strings.Contains(r.err, "--read-only") {
+			t.Errorf("%s", r.err)
+		}
+		// Its controller answers: of "ready" well, of "auth" as before.
+		before := read("ready").request()
+		yard.answers(resource)
+		if r := h.must(t, 0, "source", "reconcile", "ready", "--wait"); !strings.Contains(r.out, "has ended well: main@sha1:") {
+			t.Errorf("%s", r.out)
+		}
+		if read("ready").request() == before {
+			t.Error("nothing was asked for")
+		}
+		if r := h.must(t, cli.ExitError, "source", "reconcile", "auth", "--wait"); !strings.Contains(r.err, "AuthenticationFailed") {
+			t.Errorf("%s", r.err)
+		}
+	})
+	t.Run("the agent", func(t *testing.T) {
+		h.daemon(t)
+		var r result
+		until(t, "status tells of sources", func() bool {
+			r = h.run(t, "status")
+			return strings.Contains(r.out, "source auth is not ready: AuthenticationFailed")
+		})
+		if r.code != cli.ExitError || !strings.Contains(r.out, "1 suspended") || strings.Contains(r.out, "source ready is") {
+			t.Errorf("exit %d\n%s", r.code, r.out)
+		}
+		tt := h.terminal(t)
+		tt.shows(t, "6 Sources")
+		tt.press(t, "6")
+		tt.shows(t, "REVISION, OR WHY NOT")
+		tt.press(t, "/source:outdated\r")
+		tt.shows(t, "1 of 24 sources")
+		before := read("outdated").request()
+		tt.press(t, "p")
+		until(t, "the dashboard has asked for a look", func() bool { return read("outdated").request() != before })
+		tt.press(t, "sy")
+		until(t, "the dashboard has suspended it", func() bool { return read("outdated").suspended() })
+		tt.shows(t, "paused")
+		tt.press(t, "q")
+		if err := tt.end(t); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// sourceSeen is a source as the API has it.
+type sourceSeen struct{ *unstructured.Unstructured }
+
+func (s sourceSeen) suspended() bool { return sources.Picture(s.Unstructured).Suspended }
+func (s sourceSeen) request() string { return sources.Asked(s.Unstructured) }
+
+// answers does what the controller of Flux does with a request for a look: it writes
+// that it has handled it, until the test ends.
+func (y *yard) answers(resource apitest.Resource) {
+	t := y.t
+	t.Helper()
+	inf := y.client.Informer(api.GitRepositories, "flux-system", api.InformerOptions{})
+	requests := make(chan *unstructured.Unstructured, 100)
+	note := func(u *unstructured.Unstructured) {
+		if asked := sources.Asked(u); asked != "" && !sources.Handled(u, asked) && slices.Contains([]string{"ready", "auth"}, u.GetName()) {
+			requests <- u.DeepCopy()
+		}
+	}
+	inf.OnEvent(api.Handler{Add: note, Update: func(_, u *unstructured.Unstructured) { note(u) }})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for u := range requests {
+			if err := unstructured.SetNestedField(u.Object, sources.Asked(u), "status", "lastHandledReconcileAt"); err != nil {
+				t.Error(err)
+			}
+			// A conflict comes again with the change that has made it.
+			_, _ = resource.UpdateStatus(t.Context(), u, metav1.UpdateOptions{})
+		}
+	}()
+	t.Cleanup(func() { close(requests); <-done })
+	y.run(inf)
+}
