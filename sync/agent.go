@@ -161,8 +161,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return info.Oldest, err
 		}
 	}
-	pull := workers.NewPull(pulls)
-	crew := []jobs.Worker{pull, workers.NewDelete(pull, nil), workers.NewMove(pull, nil)}
+	pull, keys := workers.NewPull(pulls), workers.NewSigningKeys(a.signing())
+	crew := []jobs.Worker{pull, workers.NewDelete(pull, keys), workers.NewMove(pull, keys)}
 	for _, worker := range crew {
 		a.actions = append(a.actions, worker.Action())
 	}

@@ -13,9 +13,9 @@ type Delete struct{ writer }
 
 var _ jobs.Worker = (*Delete)(nil)
 
-// NewDelete returns the worker of delete jobs. p pulls what it has changed; sign may be
+// NewDelete returns the worker of delete jobs. p pulls what it has changed; keys may be
 // nil.
-func NewDelete(p *Pull, sign Signing) *Delete { return &Delete{writer{p, sign}} }
+func NewDelete(p *Pull, keys *SigningKeys) *Delete { return &Delete{writer{p, keys}} }
 
 // Action implements jobs.Worker.
 func (d *Delete) Action() string { return "delete" }

@@ -16,8 +16,8 @@ type Move struct{ writer }
 
 var _ jobs.Worker = (*Move)(nil)
 
-// NewMove returns the worker of move jobs. p pulls what it has changed; sign may be nil.
-func NewMove(p *Pull, sign Signing) *Move { return &Move{writer{p, sign}} }
+// NewMove returns the worker of move jobs. p pulls what it has changed; keys may be nil.
+func NewMove(p *Pull, keys *SigningKeys) *Move { return &Move{writer{p, keys}} }
 
 // Action implements jobs.Worker.
 func (m *Move) Action() string { return "move" }

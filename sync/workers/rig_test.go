@@ -53,7 +53,7 @@ type rig struct {
 	done       chan jobs.Event // jobs that were completed, left alone or lost
 	number     int
 	options    PullOptions
-	keys       Signing
+	keys       *SigningKeys
 	terms      jobs.Options // of the next start
 	halt       func()       // ends the agent and waits for it
 }

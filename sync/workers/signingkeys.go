@@ -93,7 +93,8 @@ func (s *SigningKeys) Look(ctx context.Context, namespace, name string, repo api
 	}
 	if key != nil || len(repo.Spec.Workflows) > 0 {
 		if t, err := signers.of(ctx, repo, src.lookup); err == nil && t != nil { // what is wrong with those keys is told elsewhere
-			if err := t.takes(key, mailOfSigner(repo), now); err != nil {
+			_, committer := people(repo.Spec.Commit)
+			if err := t.takes(key, committer.Mail, now); err != nil {
 				soon = append(soon, err.Error())
 			}
 		}
@@ -132,12 +133,4 @@ func (t *trust) takes(key *signature.SigningKey, mail string, now time.Time) err
 		}
 	}
 	return nil
-}
-
-// mailOfSigner is the mail address of who commits. Source: Grafana.
-func mailOfSigner(repo api.Repository) string {
-	if c := repo.Spec.Commit; c != nil && c.SignerEmail != "" {
-		return c.SignerEmail
-	}
-	return "noreply@grafana.com"
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/failpoint"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
@@ -25,14 +24,10 @@ import (
 // lost answer or a lost agent makes no second one. Its time is noted too, so that the
 // same commit is the same again.
 
-// Signing finds what the commits of a Repository are signed with; nil without an error is
-// that they are not signed. Its errors hold no secret.
-type Signing func(ctx context.Context, l auth.Lookup, repo api.Repository) (git.Signer, error)
-
 // writer is what the workers have in common that write to Git.
 type writer struct {
 	*Pull
-	sign Signing // nil = there are no keys
+	keys *SigningKeys // nil = there are none
 }
 
 // Ready implements jobs.Worker, by the rules of Pull.Ready.
@@ -87,6 +82,7 @@ type staging struct {
 	note   *staged
 	own    git.Ref // the branch of the Repository
 	base   git.Ref // what the commit is made on top of
+	trust  *trust  // judges what is pulled; nil = nothing has to be signed
 }
 
 // write runs a job.
@@ -311,12 +307,11 @@ func (r *staging) arrived(ctx context.Context) (bool, error) {
 
 // trusted sees to it that nothing is built on a commit that a pull would not take: a
 // signature of ours on top of it would have it taken.
-func (r *staging) trusted(ctx context.Context) error {
-	t, err := r.o.Signers.of(ctx, r.Repository, r.src.lookup)
-	if err != nil || t == nil {
+func (r *staging) trusted(ctx context.Context) (err error) {
+	if r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup); err != nil || r.trust == nil {
 		return err
 	}
-	_, err = t.verify(ctx, r.o.Git, r.remote, r.base, r.now())
+	_, err = r.trust.verify(ctx, r.o.Git, r.remote, r.base, r.now())
 	return err
 }
 

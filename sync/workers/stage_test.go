@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -354,12 +355,24 @@ func TestWritingIsSigned(t *testing.T) {
 	r.writable(map[string]any{"commit": map[string]any{"signingMethod": "ssh", "signerIsAuthor": true, "signerName": "Site 7", "signerEmail": "site7@example.com"}})
 	key := errors.New("the key is locked")
 	r.halt()
-	r.keys = func(_ context.Context, l auth.Lookup, _ api.Repository) (git.Signer, error) {
+	pair := filepath.Join(t.TempDir(), "key")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "site7@example.com", "-f", pair).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	private, err := os.ReadFile(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := os.ReadFile(pair + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.keys = NewSigningKeys(func(_ context.Context, l auth.Lookup) (*auth.Signing, error) {
 		if l.Repository != "repo" || l.Namespace != r.namespace {
 			t.Errorf("asked for %+v", l)
 		}
-		return armorer{}, key
-	}
+		return &auth.Signing{Key: private, Place: "a test"}, key
+	})
 	r.start()
 	before := r.repo.Head(t)
 	r.expectRun("no key", deletes(paths("a/cpu.json")), "error", "the key is locked")
@@ -368,15 +381,14 @@ func TestWritingIsSigned(t *testing.T) {
 	}
 	key = nil
 	r.expectRun("a key", deletes(paths("a/cpu.json")), "success", "", "DELETE dashboards/cpu")
-	if got := r.repo.Git(t, "cat-file", "commit", "main"); !strings.Contains(got, "\ngpgsig -----BEGIN SSH SIGNATURE-----\n abc\n -----END") || !strings.Contains(got, "author Site 7 <site7@") {
-		t.Errorf("commit\n%s", got)
+	allowed := filepath.Join(t.TempDir(), "allowed_signers")
+	if err := os.WriteFile(allowed, append([]byte("site7@example.com "), public...), 0o600); err != nil {
+		t.Fatal(err)
 	}
-}
-
-type armorer struct{}
-
-func (armorer) Sign([]byte) ([]byte, error) {
-	return []byte("-----BEGIN SSH SIGNATURE-----\nabc\n-----END SSH SIGNATURE-----\n"), nil
+	r.repo.Git(t, "-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main")
+	if got := r.repo.Git(t, "log", "-1", "--format=%an <%ae>|%cn <%ce>", "main"); got != "Site 7 <site7@example.com>|Site 7 <site7@example.com>" {
+		t.Errorf("by %s", got)
+	}
 }
 
 // TestRefURLs holds the pages that people are led to.

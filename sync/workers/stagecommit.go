@@ -3,7 +3,6 @@ package workers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -24,14 +23,18 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 	author, committer := people(r.Repository.Spec.Commit)
 	m := git.Making{Author: author, Committer: committer, When: time.Unix(r.note.When, 0),
 		Message: cmp.Or(strings.TrimSpace(r.Job.Spec.Message), r.order.message+" "+r.Name)}
-	var err error
-	if r.sign != nil {
-		if m.Signer, err = r.sign(ctx, r.src.lookup, r.Repository); err != nil {
-			return nil, fmt.Errorf("sign commit: %w", err)
-		}
+	key, _, err := r.keys.Key(ctx, r.src.lookup, r.Repository, r.now())
+	if err != nil {
+		return nil, fmt.Errorf("sign commit: %w", err)
 	}
-	if c := r.Repository.Spec.Commit; m.Signer == nil && (r.src.lookup.Secure["commitSigningKey"] != "" || c != nil && c.SigningMethod != "") {
-		return nil, errors.New("sign commit: the repository wants its commits signed, and this agent has no key for it")
+	if key != nil {
+		m.Signer = key
+	}
+	// What no pull would take must not be in the way of those that come after it.
+	if r.order.Ref == "" && r.trust != nil {
+		if err := r.trust.takes(key, committer.Mail, r.now()); err != nil {
+			return nil, fmt.Errorf("nothing was pushed: %w", err)
+		}
 	}
 	return made.Commit(m)
 }
