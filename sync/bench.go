@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,13 +27,25 @@ func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 		u = u.DeepCopy()
 		if given := inline(u); len(given) > 0 {
 			get := func(_ context.Context, _ auth.Lookup, field string) ([]byte, error) { return given[field], nil }
-			from, signing = auth.Chain(auth.FieldSource(get), from), auth.ChainSigning(auth.SigningFields(get), signing)
+			from, signing = auth.Chain(auth.FieldSource(get), from), auth.ChainSigning(auth.SigningFields(get), beside(given, signing))
 		}
 		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Signing: a.lookAtSigning(signing), Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
 		}}, u)
 	}
 	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
+}
+
+// beside looks for a key at the places of next, which know nothing of the fields that
+// were given.
+func beside(given map[string][]byte, next auth.SigningSource) auth.SigningSource {
+	return func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
+		l.Secure = maps.Clone(l.Secure)
+		for field := range given {
+			delete(l.Secure, field)
+		}
+		return next(ctx, l)
+	}
 }
 
 // inline takes the secret values out of an object that was not stored yet, and puts

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -355,15 +354,8 @@ func TestWritingIsSigned(t *testing.T) {
 	r.writable(map[string]any{"commit": map[string]any{"signingMethod": "ssh", "signerIsAuthor": true, "signerName": "Site 7", "signerEmail": "site7@example.com"}})
 	key := errors.New("the key is locked")
 	r.halt()
-	pair := filepath.Join(t.TempDir(), "key")
-	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "site7@example.com", "-f", pair).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	private, err := os.ReadFile(pair)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := os.ReadFile(pair + ".pub")
+	file, public := sshKey(t)
+	private, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,13 +374,48 @@ func TestWritingIsSigned(t *testing.T) {
 	key = nil
 	r.expectRun("a key", deletes(paths("a/cpu.json")), "success", "", "DELETE dashboards/cpu")
 	allowed := filepath.Join(t.TempDir(), "allowed_signers")
-	if err := os.WriteFile(allowed, append([]byte("site7@example.com "), public...), 0o600); err != nil {
+	if err := os.WriteFile(allowed, []byte("site7@example.com "+public), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.repo.Git(t, "-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main")
 	if got := r.repo.Git(t, "log", "-1", "--format=%an <%ae>|%cn <%ce>", "main"); got != "Site 7 <site7@example.com>|Site 7 <site7@example.com>" {
 		t.Errorf("by %s", got)
 	}
+}
+
+// TestWritesArePulled: where signatures are asked for no commit is pushed that a pull
+// would refuse, and one that is signed as it has to be is pulled.
+func TestWritesArePulled(t *testing.T) {
+	t.Parallel()
+	var place trusting
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = NewSigners(place.find, nil, nil) })
+	ours, ourPublic := sshKey(t)
+	theirs, theirPublic := sshKey(t)
+	place.set(nil, "a.sshpub", theirPublic)
+	r.writable(nil)
+	r.sign(theirs)
+	r.annotate(api.AnnoGitVerify, "HEAD")
+	before := r.repo.Head(t)
+
+	r.expectRun("no key", deletes(paths("a/cpu.json")), "error", "nothing was pushed: commits that jobs make are not signed")
+	private, err := os.ReadFile(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.halt()
+	r.keys = NewSigningKeys(func(context.Context, auth.Lookup) (*auth.Signing, error) {
+		return &auth.Signing{Key: private, Place: "a test"}, nil
+	})
+	r.start()
+	r.expectRun("a key that may not sign", deletes(paths("a/cpu.json")), "error", "its public key is not among those that may sign")
+	if r.repo.Head(t) != before {
+		t.Fatal("a commit that no pull would take")
+	}
+	r.expectRun("a branch that is not pulled", deletes(map[string]any{"paths": []any{"a/cpu.json"}, "ref": "edit/a"}), "success", "")
+
+	place.set(nil, "a.sshpub", theirPublic, "b.sshpub", ourPublic)
+	r.expectRun("a key that may", deletes(paths("a/cpu.json")), "success", "", "DELETE dashboards/cpu")
+	r.verified("True", "Verified")
 }
 
 // TestRefURLs holds the pages that people are led to.

@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -8,7 +10,7 @@ import (
 )
 
 // TestWritesOfASite: files are deleted and moved from the command line, at the remote and
-// in the API.
+// in the API, on a site where every commit has to be signed.
 func TestWritesOfASite(t *testing.T) {
 	t.Parallel()
 	repo := apitest.EmptyRepo(t)
@@ -17,13 +19,21 @@ func TestWritesOfASite(t *testing.T) {
 		return []byte(`{"uid":"` + name + `","title":"` + name + `","tags":[],"panels":[],"schemaVersion":41}`)
 	}
 	repo.Commit(t, "first", apitest.Change{Path: "x.json", Data: board("x")}, apitest.Change{Path: "y.json", Data: board("y")}, apitest.Change{Path: "a/z.json", Data: board("z")})
+	signer, public := sshSigner(t)
+	signHead(t, repo, signer)
 	host := apitest.Git(t, apitest.GitOptions{User: "git", Password: gitToken})
 	url := host.Serve("boards.git", repo.Dir)
 	h := newHome(t)
-	d := h.daemon(t, "--allow-insecure-git")
+	key, err := os.ReadFile(strings.TrimPrefix(signer[3], "user.signingKey="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.file(t, "credentials/default.site/commitSigningKey", string(key))
+	h.file(t, "credentials/default.site/a.sshpub", public)
+	d := h.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(h.dir, "credentials"))
 	site := h.feed(t, `apiVersion: provisioning.grafana.app/v0alpha1
 kind: Repository
-metadata: {name: site, namespace: default}
+metadata: {name: site, namespace: default, annotations: {limpet/git-verify: HEAD}}
 spec:
   title: Site
   type: git
@@ -55,6 +65,8 @@ secure: {token: {create: "`+gitToken+`"}}
 	if got := repo.Git(t, "log", "-1", "--format=%s|%an <%ae>", "main"); got != "Away with x|Grafana <noreply@grafana.com>" {
 		t.Errorf("commit %s", got)
 	}
+	allowed := h.file(t, "allowed_signers", "noreply@grafana.com "+public)
+	repo.Git(t, "-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main")
 	h.must(t, 0, "job", "create", "site", "--action", "move", "--path", "y.json", "--target-path", "b/c/", "--wait")
 	h.must(t, 0, "job", "create", "site", "--action", "delete", "--path", "a/", "--ref", "edit/a", "--wait")
 	if got := repo.Git(t, "ls-tree", "-r", "--name-only", "main") + "|" + repo.Git(t, "ls-tree", "-r", "--name-only", "edit/a"); got != "a/z.json\nb/c/y.json|b/c/y.json" {
@@ -64,9 +76,10 @@ secure: {token: {create: "`+gitToken+`"}}
 		t.Errorf("objects %s", got)
 	}
 	h.must(t, 4, "job", "create", "site", "--action", "delete", "--path", "x.json", "--wait") // it is gone
+	repo.Git(t, "-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main", "edit/a")
 	repo.Git(t, "fsck", "--full", "--strict")
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	h.noSecret(t, d.log.String(), gitToken)
+	h.noSecret(t, d.log.String(), gitToken, strings.Split(string(key), "\n")[1])
 }
