@@ -110,17 +110,39 @@ func (c Caps) glyphs() glyphs {
 	return unicodeGlyphs
 }
 
-// stateRole is the colour of a state; its glyph and its word say the same.
+// stateRole is the colour of a state; its glyph and its word say the same. Those of
+// the second line of a case are words of commands: of their checks, of the agent, of
+// conditions and of sources.
 func stateRole(state string) role {
 	switch state {
 	case "working":
 		return roleWork
-	case "success", "healthy":
+	case "success", "healthy",
+		"ok", "ready", "True":
 		return roleGood
-	case "warning", "unknown":
+	case "warning", "unknown",
+		"warn", "degraded", "drained", "Unknown":
 		return roleWarn
-	case "error", "failing", "dead":
+	case "error", "failing", "dead",
+		"fail", "failed", "stalled", "offline", "away", "expired", "False":
 		return roleBad
 	}
 	return rolePlain
+}
+
+// Ink returns what gives a text the colour of a state beside the dashboard, in the
+// tables of commands. A state without a colour leaves it as it is; nil = there are no
+// colours. The text ends with a reset, so that no line depends on another.
+func Ink(o Options) func(state, text string) string {
+	c := capsOf(o)
+	if c.Mono || Themes[c.Theme] == "mono" {
+		return nil
+	}
+	look := c.look()
+	return func(state, text string) string {
+		if sgr := look[stateRole(state)]; sgr != "" && text != "" {
+			return "\x1b[" + sgr + "m" + text + "\x1b[0m"
+		}
+		return text
+	}
 }

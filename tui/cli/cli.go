@@ -148,7 +148,7 @@ func execute(ctx context.Context, args []string, world World, signals *signals, 
 	}
 	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), signals: signals, asks: asks}
 	if out, ok := world.Out.(*stdout); ok {
-		out.labels = c.Accessible
+		out.labels, out.ink = c.Accessible, r.ink(out)
 	}
 	api.RegisterSecret([]byte(c.Token))
 	r.noteGrafana(call)

@@ -181,12 +181,12 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 			f.add("secure."+field, view.OrDash(value.Name))
 		}
 	}
-	f.add("health", strings.TrimSuffix(healthText(one.Status.Health)+": "+strings.Join(one.Status.Health.Message, "; "), ": "))
+	f.addState("health", healthText(one.Status.Health), strings.TrimSuffix(healthText(one.Status.Health)+": "+strings.Join(one.Status.Health.Message, "; "), ": "))
 	if at := millis(one.Status.Health.Checked); !at.IsZero() {
 		f.add("checked", at.UTC().Format(time.RFC3339))
 	}
 	if at := millis(one.Status.Token.Expiration); !at.IsZero() {
-		f.add("token", expiryText(now, one.Status.Token)+", "+at.UTC().Format(time.RFC3339))
+		f.addState("token", expiryText(now, one.Status.Token), expiryText(now, one.Status.Token)+", "+at.UTC().Format(time.RFC3339))
 	}
 	addConditions(&f, one.Status.Conditions, one.Status.FieldErrors)
 	switch names := using.of(u); {
@@ -204,6 +204,7 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 func addConditions(f *fields, conditions []api.Condition, faults []api.FieldError) {
 	for _, c := range conditions {
 		f.add("condition", fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+		f.mark(c.Status, conditionState(view.Condition{Type: c.Type, Status: c.Status}))
 	}
 	for _, e := range faults {
 		if slices.ContainsFunc(conditions, func(c api.Condition) bool { return c.Message == e.Detail }) {

@@ -99,7 +99,7 @@ func (d *diagnosis) write(w io.Writer) {
 		}
 		return
 	}
-	io.WriteString(w, align(lines))
+	io.WriteString(w, align(lines, inkOf(w).ofColumns([]string{"RESULT", "CHECK", "FOUND"}, 0)))
 }
 
 // patient is what is known while the doctor looks.

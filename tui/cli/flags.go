@@ -34,8 +34,8 @@ type Globals struct {
 	Output    string        `short:"o" help:"Output format: table, wide, json, jsonl (one object in a line), yaml or name." enum:"table,wide,json,jsonl,yaml,name" default:"table" group:"Output"`
 	JSON      []string      `name:"json" help:"JSON with these fields only, such as metadata.name,spec.action; what an object lacks is null." placeholder:"FIELDS" group:"Output"`
 	NoHeaders bool          `name:"no-headers" help:"Leave the header line of tables out." group:"Output"`
-	Color     string        `help:"Colour: auto, always or never. NO_COLOR is honoured." enum:"auto,always,never" default:"auto" group:"Output"`
-	Theme     string        `help:"Colours of the dashboard: terminal, high-contrast, blue-orange or mono." enum:"terminal,high-contrast,blue-orange,mono" default:"terminal" group:"Output"`
+	Color     string        `help:"Colours of the dashboard and of the words of state in tables: always, never, or auto: on a terminal, without NO_COLOR." enum:"auto,always,never" default:"auto" group:"Output"`
+	Theme     string        `help:"Which colours: terminal, high-contrast, blue-orange or mono." enum:"terminal,high-contrast,blue-orange,mono" default:"terminal" group:"Output"`
 	Mouse     bool          `help:"The dashboard takes clicks and the wheel. The terminal then selects text with Shift held only." group:"Output"`
 	FPS       int           `name:"fps" help:"Most frames a second of the dashboard, 1 to 60. 0 = 10, over SSH 4." default:"0" group:"Output"`
 	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`

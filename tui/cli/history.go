@@ -162,7 +162,7 @@ func printRecord(w io.Writer, rec state.Record) {
 	f.add("uid", rec.UID)
 	f.add("repository", rec.Repository)
 	f.add("action", rec.Action)
-	f.add("state", rec.State)
+	f.addState("state", rec.State, rec.State)
 	f.add("message", view.OrDash(rec.Message))
 	f.add("started", rec.Started.UTC().Format(time.RFC3339Nano))
 	f.add("finished", rec.Finished.UTC().Format(time.RFC3339Nano))
@@ -174,7 +174,7 @@ func printRecord(w io.Writer, rec state.Record) {
 		f.add("", "limpet job retry "+rec.UID+" begins anew")
 	}
 	for _, a := range rec.Attempts {
-		f.add("attempt "+strconv.Itoa(a.N), attemptText(a))
+		f.addState("attempt "+strconv.Itoa(a.N), a.State, attemptText(a))
 	}
 	var status api.JobStatus
 	if json.Unmarshal(rec.Status, &status) != nil {

@@ -205,7 +205,7 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 		if p := u.GetAnnotations()[api.AnnoPriority]; p != "" {
 			f.add("priority", p)
 		}
-		f.add("state", stateText(job.Status.State))
+		f.addState("state", stateText(job.Status.State), stateText(job.Status.State))
 		f.add("message", view.OrDash(message(time.Now(), u, job, nil)))
 		f.add("progress", fmt.Sprintf("%.0f%%", min(job.Status.Progress, 100)))
 		f.add("created", u.GetCreationTimestamp().UTC().Format(time.RFC3339))
@@ -219,7 +219,7 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 			f.add("rests until", rests.UTC().Format(time.RFC3339)+"; limpet job retry "+u.GetName()+" does not wait")
 		}
 		for _, a := range attempts(u) {
-			f.add("attempt "+strconv.Itoa(a.N), fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))
+			f.addState("attempt "+strconv.Itoa(a.N), a.State, fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))
 		}
 		for _, e := range job.Status.Errors {
 			f.add("error", e)

@@ -143,7 +143,9 @@ func (t table) write(w io.Writer, wide, headers bool) error {
 	for _, r := range t.rows {
 		lines = append(lines, r.cells[:len(columns)])
 	}
+	names := columns
 	if wide || t.spread() {
+		names = append([]string{"NAMESPACE"}, columns...)
 		for i := range lines {
 			first := "NAMESPACE"
 			if at := i - len(lines) + len(t.rows); at >= 0 {
@@ -155,7 +157,7 @@ func (t table) write(w io.Writer, wide, headers bool) error {
 	if labelled(w) {
 		return t.read(w, columns, lines[len(lines)-len(t.rows):])
 	}
-	_, err := io.WriteString(w, align(lines))
+	_, err := io.WriteString(w, align(lines, inkOf(w).ofColumns(names, len(lines)-len(t.rows))))
 	return err
 }
 
@@ -183,8 +185,9 @@ func (t table) read(w io.Writer, columns []string, rows [][]string) error {
 // columnGap is the blank between two columns, in cells.
 const columnGap = 3
 
-// align makes lines of cells into text whose columns stand below each other.
-func align(lines [][]string) string {
+// align makes lines of cells into text whose columns stand below each other. Paint
+// colours a cell, which is as wide as before on a terminal; nil = none.
+func align(lines [][]string, paint painter) string {
 	var width []int
 	for _, line := range lines {
 		for j, text := range line {
@@ -196,10 +199,10 @@ func align(lines [][]string) string {
 		}
 	}
 	var b strings.Builder
-	for _, line := range lines {
+	for i, line := range lines {
 		var row strings.Builder
 		for j, text := range line {
-			row.WriteString(text)
+			row.WriteString(paint.cell(i, j, text))
 			if j < len(line)-1 {
 				row.WriteString(strings.Repeat(" ", width[j]-displaywidth.String(text)+columnGap))
 			}
@@ -211,13 +214,34 @@ func align(lines [][]string) string {
 }
 
 // fields writes one "key  value" line each, for one object shown to a person.
-type fields struct{ lines [][]string }
+type fields struct {
+	lines [][]string
+	marks []mark
+}
 
 func (f *fields) add(key, value string) { f.lines = append(f.lines, []string{key, value}) }
 
+// addState adds a value that begins with a word of state, or is one.
+func (f *fields) addState(key, state, value string) {
+	f.add(key, value)
+	f.mark(state, state)
+}
+
+// mark gives a word of the value that was added last the colour of a state.
+func (f *fields) mark(word, state string) {
+	f.marks = append(f.marks, mark{len(f.lines) - 1, word, state})
+}
+
+// markCount does so with a number and the state it counts, unless it is 0.
+func (f *fields) markCount(n int, state string) {
+	if n > 0 {
+		f.mark(fmt.Sprintf("%d %s", n, state), state)
+	}
+}
+
 func (f *fields) write(w io.Writer) {
 	if !labelled(w) {
-		io.WriteString(w, align(f.lines))
+		io.WriteString(w, align(f.lines, inkOf(w).ofFields(f.marks)))
 		return
 	}
 	for _, line := range f.lines {

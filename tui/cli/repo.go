@@ -234,7 +234,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
 		f.add("sink", dir)
 	}
-	f.add("health", strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
+	f.addState("health", healthText(repo.Status.Health), strings.TrimSuffix(healthText(repo.Status.Health)+": "+strings.Join(repo.Status.Health.Message, "; "), ": "))
 	if paused != "" {
 		f.add("suspended", paused)
 	}
@@ -242,7 +242,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 		f.add("controller", controllersText(by, now))
 	}
 	st := repo.Status.Sync
-	f.add("last pull", view.OrDash(st.State))
+	f.addState("last pull", st.State, view.OrDash(st.State))
 	if st.Finished > 0 {
 		f.add("finished", millis(st.Finished).UTC().Format(time.RFC3339))
 	}
@@ -254,7 +254,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 		f.add("webhook", webhookText(*h, now))
 	}
 	if at := millis(repo.Status.Token.Expiration); !at.IsZero() {
-		f.add("token", expiryText(now, repo.Status.Token)+", "+at.UTC().Format(time.RFC3339))
+		f.addState("token", expiryText(now, repo.Status.Token), expiryText(now, repo.Status.Token)+", "+at.UTC().Format(time.RFC3339))
 	}
 	if q := repo.Status.Quota; q.MaxRepositories > 0 || q.MaxResourcesPerRepository > 0 {
 		f.add("limits", fmt.Sprintf("%d repositories, %d objects (0 = none)", q.MaxRepositories, q.MaxResourcesPerRepository))

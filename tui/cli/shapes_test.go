@@ -183,7 +183,7 @@ func TestTables(t *testing.T) {
 
 func TestColumnsOfWideText(t *testing.T) {
 	t.Parallel()
-	got := align([][]string{{"NAME", "X"}, {"漢字", "1"}, {"é\x1b[31m🙂", "2"}, {"last", ""}})
+	got := align([][]string{{"NAME", "X"}, {"漢字", "1"}, {"é\x1b[31m🙂", "2"}, {"last", ""}}, nil)
 	if want := "NAME      X\n漢字      1\né[31m🙂   2\nlast\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

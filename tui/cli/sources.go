@@ -136,7 +136,7 @@ func showSource(w io.Writer, from view.Source, now time.Time) {
 	if !from.Since.IsZero() {
 		state += ", for " + since(now, from.Since)
 	}
-	f.add("state", strings.TrimSuffix(state+": "+strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": "), ": "))
+	f.addState("state", from.State, strings.TrimSuffix(state+": "+strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": "), ": "))
 	if from.Suspended {
 		f.add("suspended", "for everybody, until: limpet source resume "+from.Name)
 	}
@@ -184,6 +184,7 @@ func showSource(w io.Writer, from view.Source, now time.Time) {
 			key = "! " + key
 		}
 		f.add(key, strings.TrimSuffix(c.Status+" "+c.Reason+": "+c.Message, ": "))
+		f.mark(c.Status, conditionState(c))
 	}
 	f.write(w)
 }

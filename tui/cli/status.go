@@ -141,11 +141,14 @@ func printStatus(w io.Writer, rep *statusReport) {
 		return
 	}
 	f.add("api", rep.Live.API.Server+" "+apiText(rep.Live.API))
+	f.mark("ok", "ok")
+	f.mark("down", "offline")
 	if as := rep.Live.AsOf; !as.IsZero() {
 		f.add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
 	}
 	counts := rep.Live.Counts
 	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d resting, %d elsewhere", counts.Working, counts.Pending, counts.Resting, counts.Elsewhere))
+	f.markCount(counts.Working, api.StateWorking)
 	for _, job := range rep.Live.Jobs {
 		if !job.Unsent.IsZero() {
 			f.add("unsent", fmt.Sprintf("%s: %s, %s", job.Name, job.State, unsentText(time.Now(), job)))
@@ -156,6 +159,9 @@ func printStatus(w io.Writer, rep *statusReport) {
 		states[repo.SyncState]++
 	}
 	f.add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(rep.Live.Repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
+	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
+		f.markCount(states[state], state)
+	}
 	if c := rep.Live.Agent.Controllers; c.Mode != "" {
 		f.add("", controllersText(c, time.Now()))
 	}

@@ -117,7 +117,7 @@ func (r *run) printStatusChange(rep *statusReport) error {
 	if r.g.data() {
 		return r.g.printStream(r.world.Out, streamLine{Type: "status", Status: rep})
 	}
-	_, err := io.WriteString(r.world.Out, rep.line(time.Now()))
+	_, err := io.WriteString(r.world.Out, inkOf(r.world.Out).word(rep.line(time.Now()), rep.word(), rep.word()))
 	return err
 }
 

@@ -21,6 +21,8 @@ type stdout struct {
 	end context.CancelCauseFunc
 	// labels says that it is read out: tables are lists of names and values.
 	labels bool
+	// ink colours the words of state in tables; nil = there are no colours.
+	ink ink
 
 	mu  sync.Mutex // guards err
 	err error

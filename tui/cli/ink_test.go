@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+
+	"limpet/state"
+	"limpet/sync/view"
+)
+
+// tables are the calls that print tables and fields, with words of state that are
+// coloured in the rows of tinted.
+var tables = map[string][]string{
+	"repo list": {"healthy", "failing", "error"}, "repo list -o wide": {"healthy"}, "repo show ill": {"failing", "error", "True", "False"}, "repo show boards": nil,
+	"job list": {"working"}, "job list -o wide": {"working"}, "job show boards-sync": {"working"}, "job show u2": {"error"},
+	"history list": {"success", "error"}, "history list -o wide": {"success", "error"}, "history list --no-headers": {"success"}, "history show u2": {"error", "warning"},
+	"connection list": {"failing"}, "connection list -o wide": nil, "connection show lab": {"failing", "Unknown"},
+	"get jobs": {"working"}, "get job boards-sync": {"working"}, "get repositories": nil, "get connections -o wide": nil, "get secrets": nil,
+	"status": nil, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil, "store check": nil, "version": nil,
+}
+
+// stateless are those of them that tell no state.
+var stateless = map[string]bool{"get repositories": true, "get connections -o wide": true, "get secrets": true, "status": true, "config show": true, "store info": true, "store check": true, "version": true}
+
+// tinted is a site with objects in good and bad states, and with names that are words
+// of state.
+func tinted(t *testing.T) *site {
+	t.Helper()
+	s := seeded(t)
+	s.must(t, 0, "repo", "create", "error", "--url", "https://git.example.com/error.git", "--disabled")
+	const kind = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":`
+	s.status(t, "jobs", "boards-sync", `{"state":"working","message":"working on it","progress":50}`)
+	s.status(t, "repositories", "boards", `{"health":{"healthy":true,"checked":1700000000000},"sync":{"state":"success"}}`)
+	s.status(t, "connections", "lab", `{"health":{"healthy":false,"checked":1700000000000,"message":["error: no"]},"conditions":[{"type":"Ready","status":"Unknown","reason":"Failed","message":"no"}]}`)
+	s.apply(t, kind+`"Repository","metadata":{"name":"ill"},"spec":{"title":"success","type":"git","git":{"url":"https://git.example.com/ill.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}}}`)
+	s.status(t, "repositories", "ill", `{"health":{"healthy":false,"checked":1700000000000,"message":["working no more"]},"sync":{"state":"error","message":["success is elsewhere"]},
+		"conditions":[{"type":"Ready","status":"False","reason":"Failed","message":"True no more"},{"type":"Reachable","status":"True","reason":"Fine"}]}`)
+	s.apply(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"success"},"stringData":{"k":"v"}}`)
+	return s
+}
+
+// status gives an object a status, as an agent does.
+func (s *site) status(t *testing.T, plural, name, status string) {
+	t.Helper()
+	s.store(t, func(store *state.Store) {
+		key := state.ObjectKey{Resource: "provisioning.grafana.app/" + plural, Namespace: "default", Name: name}
+		_, err := store.Mutate(t.Context(), key, func(cur *state.Object, rev uint64) (state.Mutation, error) {
+			var object map[string]any
+			if err := json.Unmarshal(cur.Data, &object); err != nil {
+				return state.Mutation{}, err
+			}
+			object["status"] = json.RawMessage(status)
+			object["metadata"].(map[string]any)["resourceVersion"] = fmt.Sprint(rev)
+			data, err := json.Marshal(object)
+			return state.Mutation{Data: data}, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+var sgr = regexp.MustCompile(`\x1b\[([0-9;]*)m`)
+
+// age is what a second call may print otherwise.
+var age = regexp.MustCompile(`\b\d+s\b *`)
+
+// onTerminal runs a command of a site with a terminal as its output.
+func (s *site) onTerminal(t *testing.T, args ...string) (out string) {
+	t.Helper()
+	keyboard, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keyboard.Close()
+	var screen, errs bytes.Buffer
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(&screen, keyboard) // until nobody has it open
+	}()
+	world := s.world("", tty, &errs)
+	Main(args, world)
+	tty.Close()
+	<-read
+	return strings.ReplaceAll(screen.String(), "\r\n", "\n")
+}
+
+// TestTablesAreColoured: words of state have the colours of the theme, on a terminal
+// and where it is asked for. Names and messages have none, and nothing moves by it.
+func TestTablesAreColoured(t *testing.T) {
+	t.Parallel()
+	s := tinted(t)
+	s.env["TERM"] = "xterm-256color"
+	for call, words := range tables {
+		args := strings.Fields(call)
+		_, plain, _ := s.call(append(args, "--color", "never")...)
+		_, always, _ := s.call(append(args, "--color", "always")...)
+		for form, out := range map[string]string{"always": always, "auto": s.onTerminal(t, args...)} {
+			if got, want := age.ReplaceAllString(sgr.ReplaceAllString(out, ""), "AGE "), age.ReplaceAllString(plain, "AGE "); got != want && call != "doctor" && call != "config show" { // which look at the clock and at --color
+				t.Errorf("%s: the text with --color %s is\n%swithout\n%s", call, form, got, want)
+			}
+			for _, word := range words {
+				if !regexp.MustCompile(`\x1b\[[0-9;]+m` + word + `\x1b\[0m`).MatchString(out) {
+					t.Errorf("%s --color %s: no colour for %s:\n%q", call, form, word, out)
+				}
+			}
+			if stateless[call] && strings.Contains(out, "\x1b") {
+				t.Errorf("%s --color %s: %q", call, form, out)
+			}
+			for line := range strings.Lines(out) {
+				on := false
+				for _, code := range sgr.FindAllStringSubmatch(line, -1) {
+					if on == (code[1] != "0") {
+						t.Errorf("%s --color %s: not closed at the end of its word: %q", call, form, line)
+					}
+					on = !on
+				}
+				if on {
+					t.Errorf("%s --color %s: a colour goes on at the end of %q", call, form, line)
+				}
+			}
+		}
+	}
+	out, _ := s.must(t, 0, "repo", "list", "--color", "always", "-o", "wide")
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "default     error ") && sgr.MatchString(line) || strings.Contains(line, "ill") && strings.Contains(line, "msuccess") {
+			t.Errorf("a name is no state: %q", line)
+		}
+	}
+}
+
+// TestNoColours: where none may be there is no escape byte, whatever is printed.
+func TestNoColours(t *testing.T) {
+	t.Parallel()
+	s := tinted(t)
+	type way struct {
+		env      map[string]string
+		terminal bool
+		args     string
+	}
+	ways := map[string]way{
+		"on a pipe":                  {},
+		"--color never":              {terminal: true, args: "--color never"},
+		"NO_COLOR":                   {terminal: true, env: map[string]string{"NO_COLOR": "1"}},
+		"TERM=dumb":                  {terminal: true, env: map[string]string{"TERM": "dumb"}},
+		"--theme mono":               {terminal: true, args: "--theme mono"},
+		"--theme mono, always":       {args: "--theme mono --color always"},
+		"--accessible on a terminal": {terminal: true, args: "--accessible"},
+		"--accessible, always":       {args: "--accessible --color always"},
+	}
+	for _, form := range []string{"json", "jsonl", "yaml", "name"} {
+		ways["-o "+form] = way{args: "--color always -o " + form}
+	}
+	for name, how := range ways {
+		of := &site{dir: s.dir, env: maps.Clone(s.env)}
+		of.env["TERM"] = "xterm-256color"
+		maps.Copy(of.env, how.env)
+		for call := range tables {
+			if call == "doctor" && how.args != "--color never" || strings.Contains(call, " -o ") && strings.Contains(how.args, "-o ") {
+				continue // it asks hosts; once is enough
+			}
+			args := append(strings.Fields(call), strings.Fields(how.args)...)
+			var out string
+			if how.terminal {
+				out = of.onTerminal(t, args...)
+			} else {
+				_, out, _ = of.call(args...)
+			}
+			if strings.Contains(out, "\x1b") || out == "" && !strings.Contains(how.args, "name") {
+				t.Errorf("%s, %s: %q", name, call, out)
+			}
+		}
+	}
+}
+
+// TestInkOfThemes: each theme has its own colours.
+func TestInkOfThemes(t *testing.T) {
+	t.Parallel()
+	s := tinted(t)
+	for theme, want := range map[string]string{"terminal": "\x1b[1;31merror\x1b[0m", "high-contrast": "\x1b[1;97;41merror\x1b[0m", "blue-orange": "\x1b[1;33merror\x1b[0m"} {
+		if out, _ := s.must(t, 0, "history", "list", "--color", "always", "--theme", theme); !strings.Contains(out, want) {
+			t.Errorf("%s: %q", theme, out)
+		}
+	}
+}
+
+// TestInkOfWords: a word is coloured where it stands alone, and a condition that is
+// true by what it means.
+func TestInkOfWords(t *testing.T) {
+	t.Parallel()
+	marked := ink(func(state, text string) string { return "<" + state + " " + text + ">" })
+	for _, tt := range [][3]string{
+		{"https://ok.example.com ok", "ok", "https://ok.example.com <s ok>"},
+		{"error: error", "error", "<s error>: error"},
+		{"0 error", "10 error", "0 error"},
+		{"10 error", "0 error", "10 error"},
+		{"terror", "error", "terror"},
+		{"x", "", "x"},
+	} {
+		if got := marked.word(tt[0], tt[1], "s"); got != tt[2] {
+			t.Errorf("%q in %q: %q", tt[1], tt[0], got)
+		}
+	}
+	for c, want := range map[view.Condition]string{
+		{Type: "Ready", Status: "True"}: "success", {Type: "Ready", Status: "False"}: "error", {Type: "Ready", Status: "Unknown"}: "unknown",
+		{Type: "Stalled", Status: "True"}: "error", {Type: "Stalled", Status: "False"}: "success", {Type: "Reconciling", Status: "True"}: "working", {Type: "Reconciling", Status: "False"}: "",
+	} {
+		if got := conditionState(c); got != want {
+			t.Errorf("%+v: %q, want %q", c, got, want)
+		}
+	}
+}
