@@ -70,6 +70,10 @@ func (b *brush) paint(frame string, w, h int) []byte {
 	empty := b.out.Len()
 	b.to.Render(b.cells.RenderBuffer)
 	_ = b.to.Flush() // into memory
+	// Its pen is at rest now, but it takes the last link for open still.
+	x, y := b.to.Position()
+	b.to.RestoreCursor()
+	b.to.SetPosition(x, y)
 	b.shown, b.whole = frame, false
 	if b.out.Len() == empty {
 		return nil

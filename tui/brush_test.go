@@ -18,16 +18,25 @@ type glass struct {
 	vt10x.Terminal
 	w, h  int
 	stand map[string]rune // in for a grapheme; they are the same for all glasses of a test
+	leads bool            // what is sent now is a link
 }
 
 func newGlass(w, h int, stand map[string]rune) *glass {
-	return &glass{vt10x.New(vt10x.WithSize(w, h)), w, h, stand}
+	return &glass{Terminal: vt10x.New(vt10x.WithSize(w, h)), w: w, h: h, stand: stand}
 }
 
-// send draws bytes, of which what is no letter stays as it is.
+// send draws bytes, of which what is no letter stays as it is. The emulator knows no
+// links; what is one blinks.
 func (g *glass) send(p string) {
 	var out strings.Builder
 	for p != "" {
+		if link, found := strings.CutPrefix(p, "\x1b]8;"); found {
+			what, rest, _ := strings.Cut(link, "\a")
+			_, address, _ := strings.Cut(what, ";")
+			g.leads, p = address != "", rest
+			out.WriteString(map[bool]string{true: "\x1b[5m", false: "\x1b[25m"}[g.leads])
+			continue
+		}
 		if p[0] == 0x1b {
 			n := 2
 			if strings.HasPrefix(p, "\x1b[") {
@@ -39,6 +48,9 @@ func (g *glass) send(p string) {
 				out.WriteString(strings.Repeat(string(last), again))
 			} else {
 				out.WriteString(p[:n])
+				if g.leads && p[n-1] == 'm' {
+					out.WriteString("\x1b[5m") // which an end of all styles ends too
+				}
 			}
 			p = p[n:]
 			continue

@@ -3,6 +3,7 @@ package tui
 import (
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/clipperhouse/displaywidth"
 )
 
@@ -12,6 +13,8 @@ import (
 type canvas struct {
 	w, h  int
 	cells []cell
+	// addresses are where parts of it lead.
+	addresses []string
 }
 
 // cell is one column of one line. A wide grapheme stands in the first of its
@@ -19,6 +22,7 @@ type canvas struct {
 type cell struct {
 	text string
 	role role
+	link uint8 // of the addresses, from 1; 0 = it leads nowhere
 }
 
 func newCanvas(w, h int) *canvas {
@@ -78,6 +82,22 @@ func (c *canvas) fill(x, y, end int, r role, text string) {
 	}
 }
 
+// text is what a cell shows, "" = there is no such cell, or it is half of another.
+func (c *canvas) text(x, y int) string {
+	if x < 0 || x >= c.w || y < 0 || y >= c.h {
+		return ""
+	}
+	return c.cells[y*c.w+x].text
+}
+
+// lead has n cells of a line lead to the address of that number, until they are
+// written anew.
+func (c *canvas) lead(x, y, n, to int) {
+	for k := range n {
+		c.cells[y*c.w+x+k].link = uint8(to)
+	}
+}
+
 // paintRow changes the role of all cells of a part of a line, for the cursor.
 func (c *canvas) paintRow(x, y, end int, r role) {
 	for ; x < end && x < c.w; x++ {
@@ -86,7 +106,8 @@ func (c *canvas) paintRow(x, y, end int, r role) {
 }
 
 // frame turns the canvas into text: h lines, joined by newlines, with an escape
-// sequence only where the style changes. Styles that are empty cost nothing.
+// sequence only where the style changes, or where the text leads. Styles that are
+// empty cost nothing.
 func (c *canvas) frame(t theme) string {
 	var b strings.Builder
 	b.Grow(len(c.cells) + c.h*16)
@@ -94,9 +115,13 @@ func (c *canvas) frame(t theme) string {
 		if y > 0 {
 			b.WriteByte('\n')
 		}
-		style := ""
+		style, link := "", uint8(0)
 		for x := range c.w {
 			cell := c.cells[y*c.w+x]
+			if cell.link != link {
+				b.WriteString(c.hyperlink(cell.link, y))
+				link = cell.link
+			}
 			if s := t[cell.role]; s != style {
 				if style != "" {
 					b.WriteString("\x1b[0m")
@@ -107,6 +132,9 @@ func (c *canvas) frame(t theme) string {
 				style = s
 			}
 			b.WriteString(cell.text)
+		}
+		if link != 0 {
+			b.WriteString(ansi.ResetHyperlink())
 		}
 		if style != "" {
 			b.WriteString("\x1b[0m")

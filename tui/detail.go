@@ -79,6 +79,9 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 			p.put(x+2, y+1+i, w-4, l.roles[0], cut(l.cells[0], w-4, p.g.more))
 		}
 	}
+	for _, l := range j.URLs[:min(len(j.URLs), 1)] {
+		p.link(x+2, y+1, w-4, h-2, l.URL)
+	}
 }
 
 func (p *painter) stateLine(j view.Job, state string, w int) string {

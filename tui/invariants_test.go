@@ -24,6 +24,22 @@ func flaw(frame string, w, h int, caps Caps) string {
 		return fmt.Sprintf("it has %d lines, want %d", len(lines), h)
 	}
 	for i, l := range lines {
+		leads := false
+		for {
+			begin, rest, found := strings.Cut(l, "\x1b]8;")
+			if !found {
+				break
+			}
+			what, rest, ended := strings.Cut(rest, "\a")
+			_, address, _ := strings.Cut(what, ";")
+			if open := address != ""; !ended || !caps.linked() || open == leads || open && webAddress(address) != address || strings.ContainsFunc(what, view.Hidden) {
+				return fmt.Sprintf("line %d has a link that it may not have there: %q", i, l)
+			}
+			l, leads = begin+rest, address != ""
+		}
+		if leads {
+			return fmt.Sprintf("line %d has a link that is not closed: %q", i, l)
+		}
 		for {
 			begin, rest, found := strings.Cut(l, "\x1b[")
 			if !found {
@@ -58,7 +74,7 @@ func (h *worlds) size() (w, hh int) {
 }
 
 func (h *worlds) caps() Caps {
-	return Caps{ASCII: h.IntN(3) == 0, Mono: h.IntN(3) == 0, Theme: h.IntN(len(Themes))}
+	return Caps{ASCII: h.IntN(3) == 0, Mono: h.IntN(3) == 0, Theme: h.IntN(len(Themes)), Links: h.IntN(2) == 0}
 }
 
 // ways are keys that lead somewhere, as a person presses them.

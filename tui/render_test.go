@@ -125,11 +125,15 @@ func check(t *testing.T, frame string, w, h int, caps Caps) {
 // hostileRow says that a row shows foreign text beyond ASCII, which stays.
 func hostileRow(l string) bool { return strings.ContainsAny(l, "👩👧漢字é🙂אب") }
 
-// strip takes the SGR sequences out of a frame.
+// strip takes the SGR sequences and the links out of a frame.
 func strip(frame string) string {
 	var b strings.Builder
 	for i := 0; i < len(frame); i++ {
 		if frame[i] == 0x1b {
+			if strings.HasPrefix(frame[i:], "\x1b]") {
+				i += strings.IndexByte(frame[i:], '\a')
+				continue
+			}
 			for i < len(frame) && frame[i] != 'm' {
 				i++
 			}
@@ -366,7 +370,7 @@ func TestInvariants(t *testing.T) {
 				at = settle(t, press(at, key), odd)
 			}
 			for _, size := range sizes {
-				for _, caps := range []Caps{{}, {Mono: true}, {ASCII: true}, {Mono: true, ASCII: true}, {Theme: 1}, {Theme: 2}} {
+				for _, caps := range []Caps{{}, {Links: true}, {Mono: true}, {ASCII: true}, {Mono: true, ASCII: true}, {Theme: 1}, {Theme: 2}} {
 					s := at
 					s.Caps = caps
 					frame := Render(s, size[0], size[1], caps)

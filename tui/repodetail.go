@@ -26,6 +26,7 @@ func (p *painter) repoDetail(x, y, w, h int) {
 	head := min(len(facts)+2, max(h-6, min(h, 6)))
 	p.box(p.g, x, y, w, head, cut(r.Name+"  "+r.Type, w/2, p.g.more), cut(r.Title, w/3, p.g.more), "", true)
 	p.lay(x, y, w, head, facts)
+	p.link(x+2, y+1, w-4, head-2, r.URL)
 	y, h = y+head, h-head
 	// The jobs are what one comes for; the lines of the day go before the conditions.
 	jobs := 6

@@ -28,6 +28,7 @@ func (p *painter) repoWide(x, y, w, h int) {
 	head := min(max(len(facts)+2, beside), h-leastJobs)
 	p.box(p.g, x, y, left, head, cut(r.Name+"  "+r.Type, left/2, p.g.more), cut(r.Title, left/3, p.g.more), "", true)
 	p.lay(x, y, left, head, facts)
+	p.link(x+2, y+1, left-4, head-2, r.URL)
 	p.dayBox(x+left, y, right)
 	at, room := y+dayHeight, head-dayHeight
 	if n := min(len(contents)+2, room-3); len(contents) > 0 && n >= 3 {

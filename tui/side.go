@@ -14,6 +14,7 @@ func (p *painter) side(x, y, w, h int) {
 	if r, ok := p.sideRepo(); ok {
 		p.box(p.g, x, y, w, h, cut(r.Name, w-8, p.g.more), "", "enter opens", false)
 		p.lay(x, y, w, h, p.repoFacts(r, true, w-4, true))
+		p.link(x+2, y+1, w-4, h-2, r.URL)
 		return
 	}
 	j, ok := p.s.selected()

@@ -41,6 +41,10 @@ func (p *painter) sourceDetail(x, y, w, h int) {
 	for i, l := range lines[top:min(top+max(h-2, 0), len(lines))] {
 		p.put(x+2, y+1+i, w-4, l.role, cut(l.text, w-4, p.g.more))
 	}
+	p.link(x+2, y+1, w-4, h-2, from.URL)
+	if from.Artifact != nil {
+		p.link(x+2, y+1, w-4, h-2, from.Artifact.URL)
+	}
 }
 
 // scrollSource moves what is shown of a source that has more lines than the screen.

@@ -194,6 +194,7 @@ func (p *painter) sourceBrief(x, y, w, h int, from view.Source) {
 	}
 	p.box(p.g, x, y, w, h, cut(from.Name, w/2, p.g.more), cut(from.Namespace, w/3, p.g.more), "", false)
 	p.lay(x, y, w, h, lines)
+	p.link(x+2, y+1, w-4, h-2, from.URL)
 }
 
 // sourcesNote counts them by how they are.

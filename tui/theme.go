@@ -29,6 +29,7 @@ type Caps struct {
 	ASCII bool // no glyph beyond ASCII
 	Mono  bool // no colour; bold and reverse stay
 	Theme int  // index into the coloured themes
+	Links bool // addresses of the web may be links
 }
 
 var coloured = []theme{

@@ -100,6 +100,7 @@ func capsOf(o Options) Caps {
 		ASCII: !view.UTF8(o.Env) || term == "linux",
 		Theme: max(slices.Index(Themes, o.Theme), 0),
 		Mono:  o.Color == "never" || o.Color != "always" && (o.Env("NO_COLOR") != "" || term == "dumb"),
+		Links: linksOf(o.Env),
 	}
 }
 

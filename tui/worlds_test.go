@@ -158,6 +158,11 @@ func (h *worlds) named(name string) string {
 		return h.word("active", "passive", "waiting", "off")
 	case "Repository", "Repo":
 		return h.word(fmt.Sprintf("r%06d", h.IntN(8)), "lab-east", "")
+	case "URL":
+		if h.plain || h.IntN(2) == 0 {
+			return h.word("https://git.lab/obs/east.git", "https://git.lab/obs/west.git", "http://git.lab/"+strings.Repeat("long/", 30)+"end.git", "ssh://git.lab/obs.git")
+		}
+		return h.word("https://git.lab/\x1b]8;;https://evil.example\a", "https://git.lab/漢字", "https://git.lab/a;b", "https://user@git.lab/", "https://git.lab/"+strings.Repeat("x", 3000))
 	case "RefFrom", "RefTo", "LastRef":
 		return h.word("", strings.Repeat("5d41aa90", 5), strings.Repeat("4e55f01a", 5))
 	}

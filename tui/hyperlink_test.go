@@ -1,0 +1,221 @@
+package tui
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"limpet/sync/view"
+)
+
+// led are the texts of a frame that lead somewhere, each with where; those of one
+// address are joined, line by line.
+func led(frame string) map[string]string {
+	out := map[string]string{}
+	for _, m := range regexp.MustCompile("\x1b]8;id=[0-9]+;([^\a]+)\a(.*?)\x1b]8;;\a").FindAllStringSubmatch(frame, -1) {
+		out[m[1]] += "|" + strip(m[2])
+	}
+	return out
+}
+
+// TestAddressesAreLinks: what is shown of an address of the web leads there, cut or
+// not, on each screen that tells of one thing; and where a look has no links the frame
+// is as it was.
+func TestAddressesAreLinks(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	long := "https://git.example.com/" + strings.Repeat("a-team/", 20) + "repo.git"
+	snap.Jobs[0].URLs = []view.Link{{Name: "compare", URL: long}, {Name: "repository", URL: "https://git.lab/obs/east.git"}}
+	snap.Repos[0].URL = long
+	snap.Sources = sourced().Sources
+	short, served := snap.Repos[1].URL, snap.Sources[0].Artifact.URL
+	s := shown(snap, Caps{Links: true})
+	job := press(s, "enter")
+	head := len("| url    compare ")
+	for name, c := range map[string]struct {
+		s    State
+		w, h int
+		want map[string]string
+	}{
+		"job":              {job, 80, 24, map[string]string{long: "|" + long[:80-head-3] + "…"}},
+		"job, all of it":   {job, 250, 40, map[string]string{long: "|" + long}},
+		"repository":       {press(s, "3", "enter"), 80, 24, nil},
+		"repository, wide": {press(s, "3", "enter"), 140, 40, nil},
+		"of the overview":  {press(s, "1", "tab"), 140, 40, nil},
+		"source":           {press(s, "6", "enter"), 80, 24, nil},
+	} {
+		frame := Render(c.s, c.w, c.h, c.s.Caps)
+		check(t, frame, c.w, c.h, c.s.Caps)
+		if why := flaw(frame, c.w, c.h, c.s.Caps); why != "" {
+			t.Errorf("%s: %s", name, why)
+		}
+		got := led(frame)
+		if c.want != nil && fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %q leads, want %q", name, got, c.want)
+		}
+		if len(got) == 0 {
+			t.Errorf("%s: nothing leads anywhere\n%s", name, strip(frame))
+		}
+		for address, text := range got {
+			if address != long && address != short && address != served && !strings.HasPrefix(address, "https://git.site.example/") {
+				t.Errorf("%s: leads to %q", name, address)
+			}
+			if text := strings.TrimSuffix(strings.ReplaceAll(text, "|", ""), "…"); !strings.HasPrefix(address, text) {
+				t.Errorf("%s: %q leads to %q", name, text, address)
+			}
+		}
+		for _, none := range []Caps{{}, {Links: true, ASCII: true}, {Links: true, Mono: true}, {Links: true, ASCII: true, Mono: true}, {Links: true, Theme: 3}} {
+			c.s.Caps = none
+			if frame := Render(c.s, c.w, c.h, none); strings.Contains(frame, "\x1b]") {
+				t.Errorf("%s: links in %+v", name, none)
+			}
+		}
+		without := c.s
+		without.Caps = Caps{}
+		if strip(frame) != strip(Render(without, c.w, c.h, Caps{})) {
+			t.Errorf("%s: not the same text", name)
+		}
+	}
+	if help := Render(press(job, "?"), 80, 24, Caps{Links: true}); strings.Contains(help, "\x1b]") {
+		t.Error("a link shines through what lies over it")
+	}
+	if got := led(Render(s.goRepo(repoKey(snap.Repos[1])), 80, 24, s.Caps)); len(got) != 1 || got[short] != "|"+short {
+		t.Errorf("a short address: %q", got)
+	}
+	got := led(Render(s.goRepo(repoKey(snap.Repos[0])), 80, 24, s.Caps))[long]
+	if parts := strings.Split(got, "|"); len(parts) != 4 || strings.Join(parts, "") != long {
+		t.Errorf("an address on three lines: %q", got)
+	}
+}
+
+// TestLinksOnlyToTheWeb: what is no address of the web, or could end the sequence that
+// it would stand in, leads nowhere.
+func TestLinksOnlyToTheWeb(t *testing.T) {
+	t.Parallel()
+	for _, evil := range []string{
+		"", "-", "git.lab/obs", "ssh://git.lab/obs.git", "git@git.lab:obs.git", "file:///etc/passwd", "javascript:alert(1)", "https://", "https:///x", "//git.lab/x",
+		"https://git.lab/\x1b]8;;https://evil.example\x1b\\x", "https://git.lab/\a", "https://git.lab/\x9c", "https://git.lab/\u009c", "https://git.lab/a b", "https://git.lab/a\nb",
+		"https://git.lab/a;b", "https://git.lab/漢", "https://git.lab/\u202egit", "https://user@git.lab/x", "https://github.com:pass@evil.example/x", "https://git.lab/%zz",
+		"https://git.lab/" + strings.Repeat("x", addressMost),
+	} {
+		if got := webAddress(evil); got != "" {
+			t.Errorf("%q leads to %q", evil, got)
+		}
+		snap := picture()
+		for i := range snap.Jobs {
+			snap.Jobs[i].URLs = []view.Link{{Name: "compare", URL: evil}}
+		}
+		for i := range snap.Repos {
+			snap.Repos[i].URL = evil
+		}
+		for _, keys := range [][]string{{"enter"}, {"3", "enter"}, {"1", "tab"}} {
+			s := press(shown(snap, Caps{Links: true}), keys...)
+			frame := Render(s, 140, 40, s.Caps)
+			// What cleaning has left may be an address, which is then the one that is shown.
+			if why := flaw(frame, 140, 40, s.Caps); why != "" || webAddress(view.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
+				t.Errorf("%q after %q: %s", evil, keys, why)
+			}
+		}
+	}
+	for _, good := range []string{"https://git.lab/obs/east.git", "http://[::1]:3000/x?a=b&c=d#L10", "https://git.lab/" + strings.Repeat("x", 2000)} {
+		if webAddress(good) != good {
+			t.Errorf("%q leads nowhere", good)
+		}
+	}
+}
+
+// TestLinkStandsAlone: the text of an address is a link as a word of its own, not the
+// beginning of another, and a box that is beside it is not.
+func TestLinkStandsAlone(t *testing.T) {
+	t.Parallel()
+	const to = "https://git.lab/obs/east.git"
+	for text, want := range map[string]string{
+		to:                                      to,
+		"see " + to + " main":                   to,
+		to + ".evil.example":                    "",
+		to + "…":                                "", // of a longer one
+		to[:20] + "…":                           to[:20] + "…",
+		to[:20]:                                 "",
+		"x" + to:                                "",
+		"https://…":                             "",
+		strings.Repeat("-", 22) + " " + to[:17]: to[:17], // up to the edge
+	} {
+		p := &painter{canvas: newCanvas(44, 3), caps: Caps{Links: true}, g: unicodeGlyphs}
+		p.box(p.g, 0, 0, 44, 3, "", "", "", false)
+		p.put(2, 1, 40, rolePlain, text)
+		p.link(2, 1, 40, 1, to)
+		if got := strings.TrimPrefix(led(p.canvas.frame(theme{}))[to], "|"); got != want {
+			t.Errorf("%q: %q leads there, want %q", text, got, want)
+		}
+	}
+}
+
+// TestBrushSendsLinks: the bytes have an address once for each line, closed before
+// anything else is drawn; links that come again are sent again.
+func TestBrushSendsLinks(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs[0].URLs = []view.Link{{Name: "compare", URL: "https://git.lab/obs/compare/5d41aa90...4e55f01a"}}
+	s := press(shown(snap, Caps{Links: true}), "enter")
+	b := newBrush("xterm-256color")
+	for range 2 {
+		sent := string(b.paint(Render(s, 80, 24, s.Caps), 80, 24))
+		if n := strings.Count(sent, snap.Jobs[0].URLs[0].URL); n != 2 { // as text, too
+			t.Errorf("the address is sent %d times: %q", n, sent)
+		}
+		if n := strings.Count(sent, "\x1b]8;id="); n != 1 || strings.Count(sent, "\x1b]8;;\a") != 1 {
+			t.Errorf("%d links: %q", n, sent)
+		}
+		if got := led(sent)[snap.Jobs[0].URLs[0].URL]; got != "|"+snap.Jobs[0].URLs[0].URL {
+			t.Errorf("%q leads there", got)
+		}
+		if sent := string(b.paint(Render(press(s, "?"), 80, 24, s.Caps), 80, 24)); strings.Contains(sent, "\x1b]8;id=") {
+			t.Errorf("links of the help: %q", sent)
+		}
+	}
+	const to = "https://git.lab/"
+	for _, lines := range []int{1, 2} {
+		b, g := newBrush("xterm-256color"), newGlass(40, 2, map[string]rune{})
+		for _, x := range []int{9, 8, 7, 0, 20, 24, 1} { // the pen ends on the link where the next begins
+			c := newCanvas(40, 2)
+			c.addresses = []string{to}
+			for y := range lines {
+				c.lead(x, y, c.put(x, y, 40, rolePlain, to)-x, 1)
+			}
+			frame := c.frame(theme{})
+			if why := flaw(frame, 40, 2, Caps{Links: true}); why != "" {
+				t.Error(why)
+			}
+			g.send(string(b.paint(frame, 40, 2)))
+			if why := g.flawOf(frame); why != "" {
+				t.Errorf("%d lines moved to %d: %s", lines, x, why)
+			}
+		}
+	}
+}
+
+// TestWhereLinksAreSent: nowhere that they might be printed, nor where they are not
+// wanted.
+func TestWhereLinksAreSent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		env  map[string]string
+		want bool
+	}{
+		{map[string]string{"TERM": "xterm-256color"}, true}, {map[string]string{"TERM": "tmux-256color"}, true}, {map[string]string{"TERM": "foot"}, true},
+		{map[string]string{"TERM": "xterm", "FORCE_HYPERLINK": "0"}, false}, {map[string]string{"TERM": "xterm", "FORCE_HYPERLINK": "1"}, true},
+		{map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false}, {map[string]string{"TERM": "xterm", "LANG": "C"}, false},
+		{map[string]string{"TERM": "linux"}, false}, {map[string]string{"TERM": "dumb"}, false}, {map[string]string{}, false}, {map[string]string{"TERM": "vt220"}, false}, {map[string]string{"TERM": "vt102-am"}, false},
+	} {
+		env := func(name string) string {
+			if v, ok := c.env[name]; ok || name != "LANG" {
+				return v
+			}
+			return "C.UTF-8"
+		}
+		if got := capsOf(Options{Env: env}).linked(); got != c.want {
+			t.Errorf("%v: links %v", c.env, got)
+		}
+	}
+}
