@@ -320,7 +320,8 @@ func (c *call) sshError(err error) error {
 	case strings.Contains(text, "no common algorithm for host key"):
 		return &Error{Kind: Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"), Hint: "make known_hosts anew with: ssh-keyscan " + c.addr.Host}
 	}
-	if errors.Is(err, net.ErrClosed) && c.ctx.Err() == nil { // by the library, on reading what is no ssh
+	// The library closes what it reads no ssh from; which of both is heard of is chance.
+	if errors.Is(err, net.ErrClosed) && c.ctx.Err() == nil || strings.Contains(text, "invalid packet length") {
 		return &Error{Kind: Protocol, Err: errors.New("what the server speaks is not ssh as it should be"), Hint: "check host and port of the url"}
 	}
 	return fmt.Errorf("ssh: %w", err)

@@ -275,7 +275,7 @@ func TestSSHDBreaksOff(t *testing.T) {
 				} else {
 					told(t, err, Timeout, "silent")
 				}
-				if took := time.Since(began); took > 5*time.Second {
+				if took := time.Since(began); took > time.Minute { // where only the silence ended it, that is two
 					t.Errorf("it took %s", took)
 				}
 				if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {

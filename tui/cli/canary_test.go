@@ -41,6 +41,10 @@ func TestNoOutputHasASecret(t *testing.T) {
 	s.apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"signed"},
 		"spec":{"title":"Signed","type":"git","workflows":["write"],"git":{"url":"https://127.0.0.1:1/signed.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}},
 		"secure":{"commitSigningKey":{"create":"`+canary()+`"},"commitSigningPassphrase":{"create":"`+canary()+`"}}}`)
+	s.apply(t, `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"fleet"},
+		"spec":{"url":"https://ann:`+canary()+`@git.example.com/fleet.git","interval":"1m"},
+		"status":{"conditions":[{"type":"Ready","status":"False","reason":"GitOperationFailed","message":"clone https://ann:`+canary()+`@git.example.com/fleet.git: refused"}],
+			"artifact":{"revision":"main@sha1:0123456789012345678901234567890123456789","url":"http://ann:`+canary()+`@127.0.0.1:1/fleet.tar.gz","digest":"sha256:`+strings.Repeat("0", 64)+`","path":"fleet.tar.gz","lastUpdateTime":"2026-01-01T00:00:00Z"}}}`)
 	write("creds/default.boards/password", canary())
 	write("creds/default.boards/commitSigningKey", canary())
 	write("creds/default.boards/commitSigningPassphrase", canary())
@@ -56,7 +60,8 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
 		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"}, "job watch": {"job watch none"},
 		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards", "repo show signed"}, "repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},
-		"service print": {"service print"}, "service status": {"service status"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
+		"service print": {"service print"}, "service status": {"service status"},
+		"source get": {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
 		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},
 	}
 	speechless := []string{"completion", "dashboard", "man", "store backup"} // they print no objects; the backup is the file, with its secrets sealed

@@ -135,7 +135,7 @@ func (s *site) doctor(t *testing.T, code int, args ...string) map[string]check {
 			t.Errorf("says too little: %+v", c)
 		}
 	}
-	if len(byName) != 19 {
+	if len(byName) != 20 {
 		t.Errorf("%d checks", len(byName))
 	}
 	return byName
