@@ -57,7 +57,7 @@ func TestStatusWatch(t *testing.T) {
 		t.Errorf("without a daemon: %s", r.err)
 	}
 	d := h.daemon(t)
-	table := h.terminal(t, "status", "--watch")
+	table := h.terminal(t, "status", "--watch", "--color", "never")
 	lines := h.terminal(t, "status", "--watch", "-o", "json")
 	table.shows(t, "STATE")
 	table.shows(t, "  ok ")
