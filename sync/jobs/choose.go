@@ -168,8 +168,9 @@ func (c *Controller) fill() {
 	c.queue.beginFilling()
 	all := c.jobs.Sights()
 	picked, outside := c.choose(all, queueLimit)
+	picks := make([]pick, 0, len(picked))
 	for _, x := range picked {
-		c.queue.rank(keyOfSight(all[x.job]), x.lane.lane, int(x.priority))
+		picks = append(picks, pick{keyOfSight(all[x.job]), x.lane.lane, int(x.priority)})
 	}
-	c.queue.endFilling(outside)
+	c.queue.endFilling(picks, outside)
 }

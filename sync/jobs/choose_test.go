@@ -256,7 +256,7 @@ func TestFullQueue(t *testing.T) {
 	if q.wants() {
 		t.Error("asks again after it was heard")
 	}
-	i.endFilling(map[lane]struct{}{{"ns", "big"}: {}})
+	i.endFilling(nil, map[lane]struct{}{{"ns", "big"}: {}})
 	for n := range queueLimit {
 		i.add(key{"ns", fmt.Sprint("big-", n)}, lane{"ns", "big"}, false)
 	}
@@ -280,5 +280,29 @@ func BenchmarkChoose(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c.choose(crowd, queueLimit)
+	}
+}
+
+// TestFillIsWhole: a driver that waits gets the best of what is brought in, not
+// what is brought in first.
+func TestFillIsWhole(t *testing.T) {
+	for range 200 {
+		i := newIntake(queueLimit, "a")
+		got := make(chan key)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			k, _, _ := i.take(ctx)
+			got <- k
+		}()
+		picks := make([]pick, 0, 50)
+		for n := range 50 {
+			picks = append(picks, pick{key{"ns", fmt.Sprint("job-", n)}, lane{"ns", fmt.Sprint("repo-", n)}, n / 49 * 9})
+		}
+		i.endFilling(picks, nil)
+		k := <-got
+		cancel()
+		if k.Name != "job-49" {
+			t.Fatalf("%s came before the job with priority 9", k)
+		}
 	}
 }

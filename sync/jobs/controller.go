@@ -182,6 +182,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("wait for the watches: %w", err)
 	}
+	// Before the first driver takes a name, so that it takes the one whose turn it is.
+	c.listOnce()
 	var g errgroup.Group
 	for i := range c.o.Drivers {
 		g.Go(func() error { c.drive(withDriver(ctx, i)); return nil })

@@ -69,7 +69,6 @@ type crew struct {
 	// turns are when this agent may claim at a repository, of those that it leaves
 	// to others at the moment.
 	turns   map[lane]time.Time
-	asked   int  // questions of a newcomer
 	listing bool // changes come from a list, in no order
 	// former are the names that this agent had before its restart. Their claims are
 	// its own now: it is not to wait for itself.
@@ -227,7 +226,7 @@ func (c *crew) hesitation(l lane, now time.Time, head time.Duration) time.Durati
 	}
 	d := behind(c.ahead(l, now, head), head)
 	if self := c.mates[c.self]; d > 0 && self.seats == 0 {
-		d += self.apart(c.asked, head)
+		d += self.apart(l, now, head)
 	}
 	if d > 0 {
 		c.turns[l] = now.Add(d)
@@ -244,8 +243,7 @@ func behind(k int, head time.Duration) time.Duration {
 func (c *crew) ahead(l lane, now time.Time, head time.Duration) (n int) {
 	self := c.mates[c.self].atWork()
 	if self.seats == 0 {
-		c.asked++
-		self.shy(c.asked, now)
+		self.shy(l, now)
 	}
 	for _, m := range c.mates {
 		if m.name != c.self && m.before(self, l, now, head) {
@@ -263,17 +261,23 @@ func (m *mate) atWork() *mate {
 }
 
 // shy has a newcomer pass itself over but for one question in newcomerTries.
-func (m *mate) shy(question int, now time.Time) {
-	if hashOf(m.name, strconv.Itoa(question))%newcomerTries != 0 {
+func (m *mate) shy(l lane, now time.Time) {
+	if m.chance("shy", l, now)%newcomerTries != 0 {
 		m.absent = now.Add(1)
 	}
 }
 
 // apart is how much longer a newcomer waits than others at its place: up to
 // newcomerTries head starts, with as few early ones among 256 as among 2.
-func (m *mate) apart(question int, head time.Duration) time.Duration {
-	u := float64(hashOf(strconv.Itoa(question), m.name)>>11) / (1 << 53)
+func (m *mate) apart(l lane, now time.Time, head time.Duration) time.Duration {
+	u := float64(m.chance("apart", l, now)>>11) / (1 << 53)
 	return time.Duration(math.Log1p(u*(newcomers-1)) / math.Log(newcomers) * float64(min(newcomerTries*head, maxHead)))
+}
+
+// chance is a number by lot for a question of an agent. It depends on nothing but
+// the question, so drivers that ask at one moment may do so in any order.
+func (m *mate) chance(question string, l lane, now time.Time) uint64 {
+	return hashOf(m.name, question, l.Namespace, l.Repository, strconv.FormatInt(now.UnixNano(), 36))
 }
 
 // class is what counts before favour.

@@ -294,8 +294,9 @@ func TestNewcomer(t *testing.T) {
 	if favoured < 800 || tries < favoured/12 || tries > favoured/5 {
 		t.Errorf("a newcomer tries its luck at %d of %d repositories that it favours most", tries, favoured)
 	}
-	eager := func() (tries int) { // of 100 times
+	eager := func() (tries int) { // of 100 times, no two at one moment
 		for range 100 {
+			s.pass(time.Microsecond)
 			if s.place(n) == 0 {
 				tries++
 			}

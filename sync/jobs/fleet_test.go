@@ -82,7 +82,6 @@ type fleetAgent struct {
 	free    int // drivers
 	rivalry *rivalry
 	alone   mate // itself, while nobody knows it
-	asked   int  // crew.asked
 	queue   *queue
 	refills int
 	wake    time.Duration // when it looks at its queue again by itself
@@ -313,26 +312,25 @@ func (f *fleet) waits(j *fleetJob) []time.Duration {
 		if m := c.mates[a.name]; m != nil {
 			known = append(known, rank{m.class(now, head), by})
 		}
-		own[n] = rank{f.mate(i).class(now, head), by}
+		own[n] = rank{f.mate(i, l).class(now, head), by}
 	}
 	slices.SortFunc(known, compare)
 	out := make([]time.Duration, len(own))
 	for n, i := range f.members[j.group] {
 		k, _ := slices.BinarySearchFunc(known, own[n], compare)
-		out[n] = f.behind(i, k)
+		out[n] = f.behind(i, k, l)
 	}
 	return out
 }
 
 // mate is how an agent sees itself when it is asked whether it would claim.
-func (f *fleet) mate(i int) *mate {
+func (f *fleet) mate(i int, l lane) *mate {
 	a := &f.all[i]
 	if m := f.crews[a.group].mates[a.name]; m != nil {
 		return m.atWork()
 	}
-	a.asked++
 	self := a.alone.atWork()
-	self.shy(a.asked, f.time())
+	self.shy(l, f.time())
 	return self
 }
 
@@ -341,23 +339,23 @@ func (f *fleet) hesitation(i int, j *fleetJob) time.Duration {
 	if turn, ok := f.turns[j.repo][i]; ok {
 		return turn - f.now
 	}
-	k, self, head, now := 0, f.mate(i), f.all[i].rivalry.head(), f.time()
+	k, self, head, now := 0, f.mate(i, j.lane()), f.all[i].rivalry.head(), f.time()
 	for _, m := range f.crews[j.group].mates {
 		if m.name != self.name && m.before(self, j.lane(), now, head) {
 			k++
 		}
 	}
-	wait := f.behind(i, k)
+	wait := f.behind(i, k, j.lane())
 	f.turn(i, j, f.now+wait)
 	return wait
 }
 
 // behind is how long an agent waits that has k others before it.
-func (f *fleet) behind(i, k int) time.Duration {
+func (f *fleet) behind(i, k int, l lane) time.Duration {
 	a := &f.all[i]
 	wait := behind(k, a.rivalry.head())
 	if wait > 0 && f.crews[a.group].mates[a.name] == nil {
-		wait += a.alone.apart(a.asked, a.rivalry.head())
+		wait += a.alone.apart(l, f.time(), a.rivalry.head())
 	}
 	return wait
 }

@@ -128,12 +128,12 @@ func (c *Controller) heldJob(uid string) *held {
 
 // list brings the jobs that nobody holds, and the unsettled claims, into the
 // queue once per interval, and when the queue is short of names while more wait
-// outside. It asks the cache of the watch, not the API.
+// outside. It asks the cache of the watch, not the API. The first time is its
+// caller's, just before.
 func (c *Controller) list(ctx context.Context) {
 	ticker := time.NewTicker(c.o.Interval)
 	defer ticker.Stop()
 	for {
-		c.listOnce()
 		c.sweep(ctx)
 		listed := time.Now()
 		select {
@@ -145,6 +145,7 @@ func (c *Controller) list(ctx context.Context) {
 		case <-c.queue.short:
 			pause(ctx, c.fillRest()-time.Since(listed))
 		}
+		c.listOnce()
 	}
 }
 

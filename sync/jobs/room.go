@@ -69,13 +69,26 @@ func (i *intake) beginFilling() {
 	i.queue.outside, i.queue.hungry = nil, false
 }
 
-// endFilling notes the lanes that have jobs outside.
-func (i *intake) endFilling(outside map[lane]struct{}) {
+// pick is a name that fill brings in.
+type pick struct {
+	key      key
+	lane     lane
+	priority int
+}
+
+// endFilling brings names in, all before the first of them goes out: otherwise a
+// driver that waits would get the first one, whatever its rank. It notes the lanes
+// that have jobs outside.
+func (i *intake) endFilling(picks []pick, outside map[lane]struct{}) {
 	i.mu.Lock()
-	defer i.mu.Unlock()
+	for _, p := range picks {
+		i.queue.add(p.key, p.lane, false, p.priority)
+	}
 	for l := range outside {
 		i.queue.leaveOut(l)
 	}
+	i.mu.Unlock()
+	i.signal()
 }
 
 // overflow returns how many names were refused since the last call.

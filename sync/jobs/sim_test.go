@@ -80,7 +80,7 @@ func deepStack() (end func()) {
 // TestSimulationRepeats: one seed tells one story, however often it is told.
 func TestSimulationRepeats(t *testing.T) {
 	t.Parallel()
-	for seed := *simSeed; seed < *simSeed+uint64(min(max(*simSeeds/500, 20), 1000)); seed++ {
+	for seed := *simSeed; seed < *simSeed+uint64(min(max(*simSeeds/20, 20), 1000)); seed++ {
 		first, again := simulate(t, seed), simulate(t, seed)
 		if first.print() != again.print() {
 			t.Errorf("seed %d told two stories", seed)
