@@ -24,6 +24,7 @@ var floors = []struct{ module, version, why string }{
 	{"golang.org/x/crypto", "v0.45.0", "CVE-2025-47914, CVE-2025-58181: panics and memory without bounds in ssh"},
 	{"golang.org/x/oauth2", "v0.27.0", "CVE-2025-22868: memory without bounds for malformed tokens"},
 	{"golang.org/x/net", "v0.38.0", "CVE-2025-22870, CVE-2025-22872: proxies passed by"},
+	{"golang.org/x/net", "v0.60.0", "GO-2026-6603, 6611, 6612, 6617: memory, time and panics by frames of HTTP/2"},
 }
 
 // TestFloors holds go.mod against the floors.

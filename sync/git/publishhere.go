@@ -106,7 +106,12 @@ func (c *call) swap(dir string, p push) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(lock.Name()) // it is gone once it is the branch
+	held := true
+	defer func() {
+		if held { // once it is the branch, one of its name is somebody else's
+			os.Remove(lock.Name())
+		}
+	}()
 	if now, err := c.tip(dir, p); err != nil || now == p.id {
 		return errors.Join(err, lock.Close())
 	}
@@ -125,5 +130,6 @@ func (c *call) swap(dir string, p push) error {
 	if err := os.Rename(lock.Name(), path); err != nil {
 		return err
 	}
+	held = false
 	return syncDir(filepath.Dir(path))
 }
