@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -361,72 +359,4 @@ func (f *fetch) afresh() error {
 		return err
 	}
 	return f.mirror.replaceBy(dir)
-}
-
-const packBudget = "pack"
-
-// receive asks for w and installs the answer in dir. old is nil for a clone.
-func (f *fetch) receive(dir string, old *store, w want, budget int64) error {
-	got, err := f.download(dir, w, budget)
-	if got.pack != nil {
-		defer got.pack.discard()
-	}
-	if err != nil {
-		return err
-	}
-	return f.install(dir, old, got)
-}
-
-// download is what a server has sent for a want.
-type download struct {
-	pack *spooled
-	ends []objectID          // of history, with those of before
-	more []objectID          // ends of before whose parents are sent
-	refs map[string]objectID // all that the server has
-}
-
-// download asks for w and spools the answer in dir. The pack is to be discarded
-// also when there is an error.
-func (f *fetch) download(dir string, w want, budget int64) (got download, err error) {
-	leave, err := f.visit()
-	if err != nil {
-		return got, err
-	}
-	defer leave()
-	l := f.mirror.kept(f.whom())
-	if l == nil {
-		if l, err = f.list(); err != nil {
-			return got, err
-		}
-	}
-	if f.depth > 0 {
-		defer f.keep(l) // it may be asked for more
-	} else {
-		defer l.session.Close()
-	}
-	got.refs = l.refs.References
-	if _, named := got.refs[f.name]; f.name != "" && !named && !f.mirrored {
-		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", clean(f.name, 100)), Hint: "resolve the branch again"}
-	}
-	answer, pack, err := f.ask(l, w, budget)
-	if err != nil {
-		return got, err
-	}
-	defer answer.Close()
-	if f.kin && len(answer.ACKs) == 0 {
-		return got, errLacking
-	}
-	if got.pack, err = f.spool(dir, pack); err != nil {
-		return got, err
-	}
-	io.Copy(io.Discard, io.LimitReader(answer, errorBody)) // to the end, so that the connection can be used again
-	got.ends = slices.Concat(w.shallows, w.ends)
-	for _, id := range answer.Shallows {
-		if !slices.Contains(got.ends, id) {
-			got.ends = append(got.ends, id)
-		}
-	}
-	got.more = answer.Unshallows
-	got.ends = slices.DeleteFunc(got.ends, func(id objectID) bool { return slices.Contains(got.more, id) })
-	return got, nil
 }
