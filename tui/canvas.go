@@ -203,3 +203,27 @@ func cut(text string, w int, tail string) string {
 	}
 	return displaywidth.TruncateString(text, w, tail)
 }
+
+// wrap breaks text at blanks into lines of at most w cells. A word that is
+// longer is broken too: what an error says at its end matters as much.
+func wrap(text string, w int) []string {
+	var out []string
+	cur := ""
+	for _, word := range strings.Fields(text) {
+		if cur != "" && displaywidth.String(cur)+1+displaywidth.String(word) <= w {
+			cur += " " + word
+			continue
+		}
+		if cur != "" {
+			out = append(out, cur)
+		}
+		for cur = word; displaywidth.String(cur) > w; {
+			head := cut(cur, w, "")
+			if head == "" {
+				return append(out, cur) // not even one letter fits
+			}
+			out, cur = append(out, head), cur[len(head):]
+		}
+	}
+	return append(out, cur)
+}

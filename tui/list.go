@@ -1,6 +1,10 @@
 package tui
 
-import "github.com/clipperhouse/displaywidth"
+import (
+	"fmt"
+
+	"github.com/clipperhouse/displaywidth"
+)
 
 // column is one column of a list. Lists are cut to what is seen: only the rows
 // of the window are ever made into text.
@@ -148,4 +152,16 @@ func indexOf(cursor string, keys []string) int {
 		}
 	}
 	return 0
+}
+
+// place says where in a list the cursor is, and when the list is only the
+// beginning of a longer one.
+func place(index, rows, all int) string {
+	switch {
+	case rows == 0:
+		return ""
+	case rows < all:
+		return fmt.Sprintf("%d/%d of %d", index+1, rows, all)
+	}
+	return fmt.Sprintf("%d/%d", index+1, rows)
 }

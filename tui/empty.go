@@ -1,0 +1,95 @@
+package tui
+
+import (
+	"fmt"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// What stands where a list has nothing to show: why that is, and what comes next.
+
+// noJobs says why the list is empty and what comes next.
+func (p *painter) noJobs() []string {
+	if problem := p.s.filterProblem(); problem != "" {
+		return []string{problem, "Esc clears the filter."}
+	}
+	if p.s.filter() != "" {
+		seen := len(p.s.Snap.Jobs)
+		if all := p.s.Snap.Counts.All(); all > seen {
+			return []string{fmt.Sprintf("None of the first %d jobs of %d matches %q; limpet job list has them all. Esc clears the filter.", seen, all, p.s.filter())}
+		}
+		return []string{fmt.Sprintf("No job of %d matches %q. Esc clears the filter.", seen, p.s.filter())}
+	}
+	if why := p.unread("The jobs"); why != nil {
+		return why
+	}
+	text := "No jobs."
+	var next time.Time
+	var last view.Repo
+	name := ""
+	for _, r := range p.s.Snap.Repos {
+		if r.Synced.After(last.Synced) {
+			last = r
+		}
+		if !r.Next.IsZero() && (next.IsZero() || r.Next.Before(next)) {
+			next, name = r.Next, r.Name
+		}
+	}
+	if !last.Synced.IsZero() {
+		how := last.Name
+		if last.SyncState != "working" && last.SyncState != "pending" { // which are of the next one
+			how += ": " + view.OrDash(last.SyncState)
+		}
+		text += fmt.Sprintf(" The last pull ended %s (%s).", ago(p.s.Now, last.Synced), how)
+	}
+	if name != "" {
+		text += fmt.Sprintf(" Next pull in %s: %s.", view.Age(next.Sub(p.s.Now)), name)
+	}
+	if len(p.s.Snap.Repos) > 0 {
+		text += " p on a repository starts one."
+	}
+	return []string{text}
+}
+
+// unread says why a list is empty that the server has not told, such as that it is
+// not allowed; nil = it has. An empty list would say that there is nothing.
+func (p *painter) unread(what string) []string {
+	snap := p.s.Snap
+	if snap.API.Synced || p.s.Source == FromDisk {
+		return nil
+	}
+	out := []string{what + " have not been read yet" + p.g.more}
+	if snap.Problem != "" {
+		out = []string{what + " cannot be read: " + snap.Problem}
+	}
+	return out
+}
+
+func (p *painter) noRepos() []string {
+	if problem := p.s.filterProblem(); problem != "" {
+		return []string{problem, "Esc clears the filter."}
+	}
+	if p.s.filter() != "" {
+		return []string{fmt.Sprintf("No repository of %d matches %q. Esc clears the filter.", len(p.s.Snap.Repos), p.s.filter())}
+	}
+	if why := p.unread("The repositories"); why != nil {
+		return why
+	}
+	if p.s.Snap.API.Embedded {
+		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}
+	}
+	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}
+}
+
+func (p *painter) empty(x, y, w, h int, text []string) {
+	row := y + 1
+	for _, t := range text {
+		for _, l := range wrap(t, w-4) {
+			if row < y+h-1 {
+				p.put(x+2, row, w-4, roleDim, l)
+			}
+			row++
+		}
+	}
+}

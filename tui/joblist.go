@@ -1,0 +1,213 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+var jobsFace = face{
+	name: "jobs", tab: "2", under: screenJobs,
+	title: func(s State) string { return fmt.Sprintf("Jobs %d", s.Snap.Counts.All()) },
+	draw:  func(p *painter, x, y, w, h int) { p.jobList(x, y, w, h, true) },
+	hints: (*painter).listHints, move: State.moveJobs, open: State.openJob,
+}
+
+// listHints are the keys of a list.
+func (p *painter) listHints() [][2]string {
+	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"x", "cancel"}, {"/", "filter"}}
+}
+
+// jobsNote says how many jobs there are of each kind. The room is narrow, so what
+// there is none of is left out where something else is to be said.
+func jobsNote(counts view.Counts) string {
+	var parts []string
+	if counts.Working+counts.Pending > 0 || counts.All() == 0 {
+		parts = []string{fmt.Sprintf("%d working, %d pending", counts.Working, counts.Pending)}
+	}
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{counts.Resting, "resting"}, {counts.Elsewhere, "elsewhere"}, {counts.Unsent, "unsent"}, {counts.Done, "just done"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (p *painter) jobList(x, y, w, h int, focused bool) {
+	rows := p.s.jobs()
+	counts := p.s.Snap.Counts
+	if p.s.filter() != "" {
+		counts = view.Count(rows, p.s.Now)
+	}
+	note := jobsNote(counts)
+	title := "Jobs"
+	if p.s.offline() {
+		title = "Jobs (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
+	}
+	index := indexOf(p.s.jobUID, keysOf(rows, jobKey))
+	p.box(p.g, x, y, w, h, title+p.orderText(paneJobs), note, p.markText(paneJobs, place(index, len(rows), counts.All())), focused)
+	if len(rows) == 0 {
+		p.empty(x, y, w, h, p.noJobs())
+		return
+	}
+	columns := []column{{"", 1, false, 0}, {"JOB", 16, false, 0}, {"REPOSITORY", 12, false, 1}, {"ACTION", 9, false, 3}, {"PROGRESS", 14, false, 0}, {"TIME", 6, true, 2}, {"LEASE", 6, true, 4}}
+	if w >= 96 {
+		columns[4].width = 24
+		columns = slices.Insert(columns, 5, column{"DONE", 7, true, 5})
+		columns = append(columns, column{"OWNER", 5, false, 6})
+	}
+	if w >= wideWidth {
+		columns[1].width, columns[2].width, columns[5].width = 20, 16, 11
+	}
+	if p.s.wide {
+		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Name }), 1)
+		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Repository }), 2)
+	}
+	wide := fit(columns, w-4, 4)[4]
+	at, more := p.hidden(rows, counts)
+	p.picks(paneJobs, func(s State, i int) State {
+		if more > 0 && i > at {
+			i--
+		}
+		s.jobUID = rows[min(i, len(rows)-1)].UID
+		return s
+	})
+	if more == 0 {
+		p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows), index, focused, func(i int) line { return p.jobRow(rows[i], wide, len(columns)) })
+		return
+	}
+	if index >= at {
+		index++
+	}
+	p.list(x+1, y+1, w-2, h-2, columns, 4, len(rows)+1, index, focused, func(i int) line {
+		switch {
+		case i < at:
+			return p.jobRow(rows[i], wide, len(columns))
+		case i > at:
+			return p.jobRow(rows[i-1], wide, len(columns))
+		}
+		return line{whole: fmt.Sprintf("%s and %d more: limpet job list", p.g.more, more)}
+	})
+}
+
+// hidden says how many live jobs the picture leaves out, and between which rows
+// they would stand: after the live ones, before those that have just ended.
+func (p *painter) hidden(rows []view.Job, counts view.Counts) (at, more int) {
+	if p.s.filter() != "" {
+		return len(rows), 0
+	}
+	if p.s.orders[p.s.screen][paneJobs] != (order{}) {
+		live := len(rows) - counts.Done
+		return len(rows), max(counts.All()-counts.Done-live, 0)
+	}
+	for at < len(rows) && rows[at].Finished.IsZero() {
+		at++
+	}
+	return at, max(counts.All()-counts.Done-at, 0)
+}
+
+// shown is the state of a job as the screen says it: what is not live is
+// unknown, what another agent runs is "other".
+func (p *painter) shown(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.State == "pending":
+		return j.State
+	case p.s.offline():
+		return "unknown"
+	case j.Owner == "other":
+		return "other"
+	}
+	return j.State
+}
+
+func (p *painter) jobRow(j view.Job, wide, columns int) line {
+	state := p.shown(j)
+	r := stateRole(state)
+	glyph, ok := p.g.state[state]
+	if !ok {
+		glyph = p.g.state["unknown"]
+	}
+	progress := p.progress(j, state, wide)
+	action := strings.TrimSpace(j.Action + " " + j.Detail)
+	l := line{
+		marked: slices.Contains(p.s.marks[paneJobs], j.UID),
+		cells:  []string{glyph, j.Name, j.Repository, action, progress, p.elapsed(j), p.lease(j)},
+		roles:  []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
+	}
+	if columns > len(l.cells) {
+		done := "-"
+		if j.Total > 0 {
+			done = fmt.Sprintf("%d/%d", j.Done, j.Total)
+		}
+		l.cells, l.roles = append(slices.Insert(l.cells, 5, done), view.OrDash(j.Owner)), append(slices.Insert(l.roles, 5, rolePlain), roleDim)
+	}
+	return l
+}
+
+// progress is a bar while a job works and says in words what else there is.
+func (p *painter) progress(j view.Job, state string, w int) string {
+	switch {
+	case !j.Finished.IsZero():
+		return strings.TrimSpace(state + " " + j.Message)
+	case !j.Unsent.IsZero():
+		return roomy(w, "done, waiting for the API ", "done, unsent ") + view.Age(p.s.Now.Sub(j.Unsent))
+	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
+		return roomy(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + view.Age(j.RestsUntil.Sub(p.s.Now))
+	case j.State == "pending" && j.Owner == "" && j.Waits == "" && j.Priority != "":
+		return "pending prio " + j.Priority
+	case j.State == "pending" && j.Owner == "":
+		return strings.TrimSpace("pending " + j.Waits)
+	case j.Progress < 0:
+		return strings.TrimSpace(state + " " + j.Message)
+	}
+	word := ""
+	if state != "working" {
+		word = state + " "
+	}
+	percent := fmt.Sprintf("%s%3.0f%%", word, j.Progress)
+	if w < len(percent)+6 {
+		return percent
+	}
+	return p.bar(w-len(percent)-1, j.Progress) + " " + percent
+}
+
+// roomy is the long form of a text where there is room for it and an age.
+func roomy(w int, long, short string) string {
+	if w >= len(long)+3 {
+		return long
+	}
+	return short
+}
+
+func (p *painter) elapsed(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero() && !j.Started.IsZero():
+		return clock(j.Finished.Sub(j.Started))
+	case !j.Unsent.IsZero() && !j.Started.IsZero():
+		return clock(j.Unsent.Sub(j.Started))
+	case !j.Started.IsZero() && !p.s.offline():
+		return clock(p.s.Now.Sub(j.Started))
+	case j.State == "pending" && !j.Created.IsZero():
+		return clock(p.s.Now.Sub(j.Created))
+	}
+	return "-"
+}
+
+func (p *painter) lease(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.Owner == "":
+		return "-"
+	case p.s.offline():
+		return "ended"
+	case j.Owner == "other":
+		return "other"
+	case j.LeaseUntil.IsZero():
+		return "-"
+	}
+	return view.Age(j.LeaseUntil.Sub(p.s.Now))
+}
