@@ -126,7 +126,7 @@ func (s State) repoCommands(r view.Repo) []command {
 	out := []command{
 		act("pull "+r.Name, "what has changed", "p", Pull),
 		act("pull "+r.Name+" --full", "everything, asks", "P", PullFull),
-		{words: "go repo " + r.Name, note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) }, do: same(func(s State) State { return s.goRepo(at) })},
+		{words: "go repo " + r.Name, why: gone(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name+" is not there any more"), note: r.Title, label: "enter", line: func(s State) string { return s.repoCommand("show", r) }, do: same(func(s State) State { return s.goRepo(at) })},
 		{words: "filter repo:" + r.Name, note: "jobs and repositories", label: "/", do: same(func(s State) State {
 			if s.screen != screenOverview && s.screen != screenJobs && s.screen != screenHistory {
 				s = s.visit(screenJobs)
@@ -160,9 +160,19 @@ func (s State) jobCommands(j view.Job) []command {
 			do:  func(s State) (State, Outcome) { return s.request(s.aimsAt(v, s.jobsAt(j.UID), nil)) }}
 	}
 	return []command{
-		{words: "go job " + j.Name, note: j.State + " " + j.Repository, label: "enter", line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},
+		{words: "go job " + j.Name, why: gone(func(s State) bool { return len(s.jobsAt(j.UID)) > 0 }, j.Name+" is not in the queue any more: limpet history show "+quote(j.UID)), note: j.State + " " + j.Repository, label: "enter", line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},
 		act("cancel "+j.Name, "x", Cancel),
 		act("retry "+j.Name, "r", Retry),
+	}
+}
+
+// gone says what has become of a thing that a command would show, once it is not there.
+func gone(there func(State) bool, text string) func(State) string {
+	return func(s State) string {
+		if there(s) {
+			return ""
+		}
+		return text
 	}
 }
 

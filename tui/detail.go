@@ -212,7 +212,7 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 	p.list(x+1, y+1, w-2, h-2, columns, 0, len(j.Summary)-top, -1, false, func(i int) line {
 		s := j.Summary[top+i]
 		l := line{cells: []string{s.Kind}, roles: []role{rolePlain}}
-		for k, n := range []int64{s.Total, s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
+		for k, n := range []int64{total(s), s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
 			r := rolePlain
 			switch {
 			case k == 6 && n > 0:
@@ -220,10 +220,30 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 			case k == 5 && n > 0:
 				r = roleWarn
 			}
-			l.cells, l.roles = append(l.cells, fmt.Sprint(n)), append(l.roles, r)
+			text := fmt.Sprint(n)
+			if k == 0 && n <= 0 {
+				text = "-"
+			}
+			l.cells, l.roles = append(l.cells, text), append(l.roles, r)
 		}
 		return l
 	})
+}
+
+// total is how many resources of a kind a job was about, 0 when that is not known.
+// Servers and agents may leave it out; each resource is counted under one of the others,
+// a renamed one under two.
+func total(s view.Summary) int64 {
+	if s.Total > 0 {
+		return s.Total
+	}
+	sum := int64(0)
+	for _, n := range []int64{s.Create, s.Update, s.Delete, s.Noop, s.Warn, s.Error} {
+		if sum += n; n < 0 || sum < 0 {
+			return 0
+		}
+	}
+	return sum
 }
 
 // troubles are the errors and warnings of a job, broken to w cells: what went

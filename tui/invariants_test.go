@@ -202,8 +202,11 @@ func missing(s State, frame string, w, h int) string {
 			}
 		case s.screen == screenRepo:
 			near = 40 // after when it ended
-			if w < 80 || h < 24 {
-				return "" // there may be no room for the jobs
+			if !strings.Contains(frame, "Recent jobs") {
+				if w >= 60 && h >= 14 {
+					return "the jobs of the repository"
+				}
+				return "" // there is no room for them
 			}
 		}
 		if s.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {

@@ -74,22 +74,26 @@ type line struct {
 	marked bool
 }
 
-// list draws the heads and the rows of a window. index gives the row of the
-// cursor; make turns one row into text.
+// list draws the heads and the rows of a window; where that has no room for a head
+// and two rows, and there are more rows than fit, the rows alone. index gives the row of the cursor;
+// row turns one into text.
 func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, focused bool, row func(i int) line) {
 	widths := fit(columns, w-2, grow)
-	at := x + 2
-	for i, c := range columns {
-		if widths[i] == 0 {
-			continue
+	if h > 2 || rows < h {
+		at := x + 2
+		for i, c := range columns {
+			if widths[i] == 0 {
+				continue
+			}
+			p.cell(at, y, widths[i], c.right, roleHead, c.head)
+			at += widths[i] + 1
 		}
-		p.cell(at, y, widths[i], c.right, roleHead, c.head)
-		at += widths[i] + 1
+		y, h = y+1, h-1
 	}
-	top, pick := window(index, rows, h-1), p.pick
+	top, pick := window(index, rows, h), p.pick
 	p.pick = nil
-	for i := top; i < rows && i-top < h-1; i++ {
-		ly := y + 1 + i - top
+	for i := top; i < rows && i-top < h; i++ {
+		ly := y + i - top
 		l := row(i)
 		if pick != nil {
 			p.lit(x, ly, w, 1, pick(i))

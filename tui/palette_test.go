@@ -110,6 +110,17 @@ func TestPalette(t *testing.T) {
 		if len(out.Actions) > 0 || open(at) || at.toast == "" {
 			t.Errorf("the job is gone: %+v, %q", out, at.toast)
 		}
+		none := picture()
+		none.Jobs, none.Repos = nil, nil
+		for words, want := range map[string]string{"go job lab-west-move": "lab-west-move is not in the queue any more", "go repo lab-west": "lab-west is not there any more"} {
+			at := typed(s, words).Show(none)
+			if frame := strip(Render(at, 100, 30, Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
+				t.Errorf("%s: the palette does not say so:\n%s", words, frame)
+			}
+			if at = press(at, "enter"); at.screen != screenOverview || !strings.HasPrefix(at.toast, want) || !at.toastBad {
+				t.Errorf("%s leads to screen %d and says %q", words, at.screen, at.toast)
+			}
+		}
 	})
 	t.Run("Tab completes, and up brings back those of before", func(t *testing.T) {
 		at := press(typed(s, "go repo lab-w"), "tab")

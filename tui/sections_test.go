@@ -151,3 +151,17 @@ func TestSectionsOfAJob(t *testing.T) {
 		}
 	})
 }
+
+// TestTotals: a server that tells no total has not said that there is nothing.
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs[0].Summary = []view.Summary{{Kind: "Told", Total: 276, Create: 14}, {Kind: "Counted", Create: 1, Update: 2, Delete: 3, Noop: 4, Warn: 5, Error: 6}, {Kind: "Unknown"}, {Kind: "Overflow", Create: 1 << 62, Update: 1 << 62}}
+	frame := Render(press(shown(snap, Caps{Mono: true, ASCII: true}), "enter"), 80, 40, Caps{Mono: true, ASCII: true})
+	for kind, want := range map[string]string{"Told": "276", "Counted": "21", "Unknown": "-", "Overflow": "-"} {
+		_, row, _ := strings.Cut(frame, " "+kind+" ")
+		if got := strings.Fields(row); len(got) == 0 || got[0] != want {
+			t.Errorf("%s has the total %q, want %q in\n%s", kind, got[:1], want, frame)
+		}
+	}
+}

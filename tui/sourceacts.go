@@ -139,7 +139,7 @@ func (s State) sourceCommands(from view.Source) []command {
 			do:  func(s State) (State, Outcome) { return s.request(s.sourceAims(v, s.sourceAt(from.UID))) }}
 	}
 	out := []command{
-		{words: "go source " + from.Name, note: sourceState(from), label: "enter", line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
+		{words: "go source " + from.Name, why: gone(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name+" is not there any more"), note: sourceState(from), label: "enter", line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
 		act("reconcile "+from.Name, "its controller looks now", Reconcile, "reconcile"),
 	}
 	if from.Suspended {

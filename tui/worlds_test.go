@@ -107,8 +107,16 @@ func (h *worlds) fill(v reflect.Value, name string) {
 			return
 		}
 		for i := range v.NumField() {
-			h.fill(v.Field(i), v.Type().Field(i).Name)
+			if v.Field(i).CanSet() {
+				h.fill(v.Field(i), v.Type().Field(i).Name)
+			}
 		}
+	case reflect.Array:
+		for i := range v.Len() {
+			h.fill(v.Index(i), name)
+		}
+	case reflect.Uint8:
+		v.SetUint(uint64(".cswe\x00\xff"[h.IntN(7)]))
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), h.IntN(4), 4))
 		for i := range v.Len() {
@@ -363,6 +371,14 @@ func (o *oracle) PastJob(_ context.Context, uid string) (view.Job, error) {
 	j := o.job()
 	j.UID = uid
 	return j, o.err()
+}
+
+func (o *oracle) Lately(context.Context, string, string) (l view.Lately, err error) {
+	o.fill(reflect.ValueOf(&l.Day).Elem(), "")
+	for range o.few() {
+		l.Rows = append(l.Rows, o.past())
+	}
+	return l, o.err()
 }
 
 func (o *oracle) Care(context.Context) (c view.Care, err error) {
