@@ -124,7 +124,7 @@ func TestOnlyLooking(t *testing.T) {
 func TestNoteOfTheSource(t *testing.T) {
 	t.Parallel()
 	quiet := picture()
-	quiet.Events = nil
+	quiet.Events, quiet.Repos[1].Healthy = nil, true
 	s := shown(quiet, Caps{ASCII: true, Mono: true})
 	s.Note = "daemon 0.9, this 1.0: reduced view"
 	if got := Render(s, 80, 24, s.Caps); !strings.Contains(got, "! daemon 0.9, this 1.0: reduced view") {

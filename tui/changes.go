@@ -114,11 +114,7 @@ func (s State) openDiff() State {
 	if len(rows) == 0 {
 		return s
 	}
-	path := rows[indexOf(s.changes.cursor, keysOf(rows, pathOf))].Path
-	to := s.visit(screenDiff)
-	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
-	to.filters[screenDiff] = ""
-	return to
+	return s.openFile(rows[indexOf(s.changes.cursor, keysOf(rows, pathOf))].Path)
 }
 
 // lackChanges looks the list up, and first the record of the job where only a row

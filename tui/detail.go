@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,9 +12,16 @@ import (
 var detailFace = face{
 	under: screenJobs, panes: int(sectionCount), draw: (*painter).jobDetail, lack: State.lackJob,
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
+		hints := [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
+		if p.s.section == sectionErrors {
+			hints = slices.Insert(hints, 2, [2]string{"enter", "its file"})
+		}
+		return hints
 	},
 	open: func(s State) State {
+		if s.section == sectionErrors {
+			return s.openComplaint()
+		}
 		if why := noChanges(s); why != "" {
 			return s.say(why, false)
 		}
@@ -50,7 +58,7 @@ func (p *painter) jobDetail(x, y, w, h int) {
 		y += n
 	}
 	if n := share[sectionErrors]; n > 0 {
-		p.troubleBox(x, y, w, n, j, p.troubles(j, w-4))
+		p.troubleBox(x, y, w, n, j)
 		y += n
 	}
 	if n := share[sectionLog]; n > 0 {
@@ -244,23 +252,4 @@ func total(s view.Summary) int64 {
 		}
 	}
 	return sum
-}
-
-// troubles are the errors and warnings of a job, broken to w cells: what went
-// wrong is often said at the end.
-func (p *painter) troubles(j view.Job, w int) (out []laidOut) {
-	add := func(state string, texts []string) {
-		for _, text := range texts {
-			for i, l := range wrap(text, w-2) {
-				mark := "  "
-				if i == 0 {
-					mark = p.g.state[state] + " "
-				}
-				out = append(out, laidOut{stateRole(state), mark + l})
-			}
-		}
-	}
-	add("error", j.Errors)
-	add("warning", j.Warnings)
-	return out
 }

@@ -95,30 +95,6 @@ func (t troubles) without(id uint64) troubles {
 	return t
 }
 
-// collect takes up what is wrong in a picture and was not in the one before.
-func (s State) collect(before *view.Snapshot) State {
-	known := map[view.Event]bool{}
-	for _, e := range before.Events {
-		if e.Level == "error" {
-			known[e] = true
-		}
-	}
-	first := before.At.IsZero()
-	for _, e := range s.Snap.Events {
-		if e.Level == "error" && !known[e] {
-			s.troubles = s.troubles.add(trouble{at: e.At, job: e.Job, repo: e.Repo, text: e.Text, read: first && s.Snap.At.Sub(e.At) > oldNews})
-		}
-	}
-	s = s.collectSources(before)
-	if p := s.Snap.Problem; p != "" && p != before.Problem {
-		s.troubles = s.troubles.add(trouble{at: s.Snap.At, text: p})
-	}
-	if api := s.Snap.API; !api.Up && api.Error != "" && (first || before.API.Up || before.API.Error == "") {
-		s.troubles = s.troubles.add(trouble{at: s.Snap.At, text: "API: " + api.Error})
-	}
-	return s
-}
-
 // Fail is the state after something that a person asked for has failed.
 func (s State) Fail(text string) State {
 	text = view.Clean(text)
@@ -142,8 +118,8 @@ func (e trouble) who() string {
 }
 
 // line is an error in one line.
-func (e trouble) line() string {
-	return strings.TrimRight(e.at.UTC().Format("15:04:05")+" "+e.body(), " ")
+func (e trouble) line(now time.Time) string {
+	return strings.TrimRight(dayTime(e.at, now)+" "+e.body(), " ")
 }
 
 func (e trouble) body() string {
@@ -247,13 +223,24 @@ func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
 	return s, Outcome{}
 }
 
-// openTrouble shows what an error is about, if it is in the picture.
+// openTrouble shows what an error is about: the file that a job has changed, the job,
+// the repository, the source; of what is none of these, the agent.
 func (s State) openTrouble(e trouble) (State, Outcome) {
 	s.over = nil
+	if e.id == 0 {
+		return s, Outcome{}
+	}
 	for _, j := range s.Snap.Jobs {
-		if e.job != "" && j.Name == e.job {
-			return s.goJob(j.UID), Outcome{}
+		if e.job != "" && j.Name == e.job && (e.repo == "" || j.Repository == e.repo) {
+			to := s.goJob(j.UID)
+			if file := readComplaint("error", e.text).file; file != "" && noChanges(to) == "" {
+				to = to.openFile(file)
+			}
+			return to, Outcome{}
 		}
+	}
+	if e.job != "" { // it has ended
+		return s.visit(screenHistory).filterBy(e.job), Outcome{}
 	}
 	for _, r := range s.Snap.Repos {
 		if e.repo != "" && r.Name == e.repo {
@@ -265,7 +252,10 @@ func (s State) openTrouble(e trouble) (State, Outcome) {
 			return s.goSource(from.UID), Outcome{}
 		}
 	}
-	return s.say("that is not in the picture any more; "+e.next()+" says more", true), Outcome{}
+	if who := e.who(); who != "" {
+		return s.say(who+" is not there any more", true), Outcome{}
+	}
+	return s.visit(screenAgent).say(e.next()+" says more", false), Outcome{}
 }
 
 func (e errorsPane) draw(p *painter) {

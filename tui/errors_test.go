@@ -16,7 +16,7 @@ func bad(at time.Duration, job, text string) view.Event {
 
 func with(events ...view.Event) *view.Snapshot {
 	s := picture()
-	s.Events = events
+	s.Events, s.Repos[1].Healthy = events, true
 	return s
 }
 
@@ -131,17 +131,17 @@ func TestErrorsPane(t *testing.T) {
 	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
 		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repoSeen.Name)
 	}
-	if to := press(pane, "up", "enter"); to.over != nil || !strings.Contains(to.toast, "limpet doctor") {
-		t.Errorf("Enter on what nothing shows: %q", to.toast)
+	if to := press(pane, "up", "enter"); to.over != nil || to.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
+		t.Errorf("Enter on what nothing shows leads to %d: %q", to.screen, to.toast)
 	}
 	gone := press(pane, "d")
-	if len(gone.troubles.list) != 2 || !strings.HasPrefix(at(gone), "resolve") {
+	if len(gone.troubles.list) != 3 || !strings.HasPrefix(at(gone), "resolve") {
 		t.Errorf("dismissed: %d left, the cursor on %q", len(gone.troubles.list), at(gone))
 	}
-	if gone = gone.Show(ailing()); len(gone.troubles.list) != 2 {
+	if gone = gone.Show(ailing()); len(gone.troubles.list) != 3 {
 		t.Error("what was dismissed came back with the next picture")
 	}
-	if gone = press(gone, "d", "d"); gone.over != nil || len(gone.troubles.list) != 0 {
+	if gone = press(gone, "d", "d", "d"); gone.over != nil || len(gone.troubles.list) != 0 {
 		t.Errorf("the last: %+v", gone.over)
 	}
 	if all := press(pane, "D"); all.over != nil || len(all.troubles.list) != 0 {
@@ -206,6 +206,82 @@ func TestCommands(t *testing.T) {
 		at, out := tt.s.Key("Y", "Y")
 		if out.Copy != tt.want || tt.want != "" && at.toast != tt.want {
 			t.Errorf("copied %q, said %q, want %q", out.Copy, at.toast, tt.want)
+		}
+	}
+}
+
+// TestSickRepositoriesAreErrors: one that is not healthy needs a person, also where no
+// job has failed, and it is told once for each reason.
+func TestSickRepositoriesAreErrors(t *testing.T) {
+	t.Parallel()
+	told := func(s State) (out []string) {
+		for _, e := range s.troubles.list {
+			if e.repo != "" && e.job == "" {
+				out = append(out, fmt.Sprintf("%s %s: %s x%d", e.at.Format("15:04"), e.repo, e.text, e.times))
+			}
+		}
+		return out
+	}
+	is := func(s State, want ...string) {
+		t.Helper()
+		if got := told(s); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	well := with()
+	s := shown(well, Caps{})
+	is(s)
+	sick := picture()
+	sick.Events = nil
+	s = s.Show(sick).Show(sick)
+	is(s, "11:00 lab-east: 401 bad credentials x1")
+	if s.troubles.unread() != 1 {
+		t.Errorf("%d unread", s.troubles.unread())
+	}
+	other := picture()
+	other.Events, other.Repos[1].Health, other.Repos[1].Conditions = nil, "no such branch", nil
+	s = s.Show(other)
+	is(s, "11:00 lab-east: 401 bad credentials x1", "14:02 lab-east: no such branch x1")
+	s = s.Show(well).Show(other)
+	is(s, "11:00 lab-east: 401 bad credentials x1", "14:02 lab-east: no such branch x2")
+	unsaid := picture()
+	unsaid.Events, unsaid.Repos[1].Health = nil, ""
+	is(shown(unsaid, Caps{}), "11:00 lab-east: it is not healthy, and the server does not say why x1")
+	if to := press(s, "e", "enter"); to.screen != screenRepo || to.repoSeen.Name != "lab-east" {
+		t.Errorf("Enter leads to %d, %q", to.screen, to.repoSeen.Name)
+	}
+	// Who has it read out hears it with the health.
+	for _, e := range s.troubles.list {
+		if !s.toldOtherwise(e) && e.text == "no such branch" {
+			t.Errorf("%+v is told twice", e)
+		}
+	}
+}
+
+// TestErrorsOfOnePicture are in the order in which they came, and what the API is
+// away for is said once.
+func TestErrorsOfOnePicture(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Events = []view.Event{bad(-4*time.Hour, "a", "first"), bad(-time.Minute, "b", "last")}
+	snap.API.Up, snap.API.Error, snap.Problem = false, "refused", "dial: refused (is it running?)"
+	var got []string
+	for _, e := range shown(snap, Caps{}).troubles.list {
+		got = append(got, e.text)
+	}
+	if want := []string{"first", "401 bad credentials", "last", "dial: refused (is it running?)"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestErrorsOfAnotherDay have their date: a person must not take them for news.
+func TestErrorsOfAnotherDay(t *testing.T) {
+	t.Parallel()
+	snap := with(bad(-23*time.Hour, "a", "of the night"))
+	s := shown(snap, Caps{})
+	for _, size := range [][2]int{{80, 24}, {140, 40}} {
+		if frame := strip(Render(s, size[0], size[1], Caps{})); strings.Count(frame, "11-19 15:02 a") != 1+size[0]/140 || strings.Contains(frame, "15:02:37 a") {
+			t.Errorf("no date in\n%s", frame)
 		}
 	}
 }

@@ -235,11 +235,11 @@ func (p *painter) status(y int) {
 	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
 		put(roleBad, p.awayText())
 	case unread:
-		put(roleBad, p.g.state["error"]+" "+e.line())
+		put(roleBad, p.g.state["error"]+" "+e.line(s.Now))
 	case s.Note != "":
 		put(roleWarn, "! "+s.Note)
 	case len(s.Snap.Events) > 0:
-		put(roleDim, eventLine(s.Snap.Events[len(s.Snap.Events)-1]))
+		put(roleDim, eventLine(s.Snap.Events[len(s.Snap.Events)-1], s.Now))
 	}
 }
 
@@ -262,8 +262,8 @@ func (p *painter) filterText() string {
 	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
 }
 
-func eventLine(e view.Event) string {
-	line := e.At.UTC().Format("15:04:05")
+func eventLine(e view.Event, now time.Time) string {
+	line := dayTime(e.At, now)
 	who := e.Job
 	if who == "" {
 		who = e.Repo

@@ -179,6 +179,6 @@ func (p *painter) eventList(x, y, w, h int) {
 		case "warn":
 			r, mark = roleWarn, p.g.state["warning"]
 		}
-		p.put(x+2, y+1+i, w-4, r, cut(mark+" "+eventLine(e), w-4, p.g.more))
+		p.put(x+2, y+1+i, w-4, r, cut(mark+" "+eventLine(e, p.s.Now), w-4, p.g.more))
 	}
 }

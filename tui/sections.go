@@ -47,6 +47,10 @@ func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
 		errors = min(len(troubles)+2, max(room, 3))
 	}
 	log := h - summary - errors
+	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
+		log = 0 // nobody here knows more than the errors
+		errors = h - summary
+	}
 	if log < 3 {
 		summary, log = h-errors, 0
 	}
@@ -61,7 +65,7 @@ func (p *painter) sectionLines(w, h int, j view.Job) (lines, room int) {
 	case sectionSummary:
 		return len(j.Summary), room - 1 // its heads
 	case sectionErrors:
-		return len(p.troubles(j, w-4)), room
+		return len(p.troubles(j, w-4)), 1 // it has a cursor
 	}
 	return len(p.logBody(j.Log, w-4)), room
 }
@@ -166,28 +170,37 @@ func foundInLog(s State) string {
 	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), view.Plural(len(j.Log), "line"))
 }
 
+// noLog says why a job has no log here: its agent keeps it, for a while.
+func noLog(j view.Job) string {
+	switch {
+	case !j.Finished.IsZero():
+		return "No log of this job is kept here."
+	case j.Owner == "other":
+		return "The agent that runs it has the log."
+	case j.Owner == "":
+		return "It has not begun."
+	}
+	return "It has said nothing yet."
+}
+
 func (p *painter) logBox(x, y, w, h int, j view.Job) {
 	body := p.logBody(j.Log, w-4)
 	scroll := min(p.s.scroll, max(len(body)-max(h-2, 1), 0))
-	note := "following"
-	if p.s.held {
+	note := ""
+	switch {
+	case p.s.held:
 		note = fmt.Sprintf("held, %d below, f follows", scroll)
+	case j.Finished.IsZero() && len(j.Log) > 0:
+		note = "following"
 	}
 	p.box(p.g, x, y, w, h, "Log", note, view.Plural(len(j.Log), "line"), p.s.section == sectionLog)
 	if len(body) == 0 && len(j.Log) > 0 {
 		p.empty(x, y, w, h, []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDetail])})
+	} else if len(body) == 0 {
+		p.empty(x, y, w, h, []string{noLog(j)})
 	}
 	end := len(body) - scroll
 	for i, l := range body[max(end-(h-2), 0):end] {
 		p.put(x+2, y+1+i, w-4, l.role, l.text)
 	}
-}
-
-func (p *painter) troubleBox(x, y, w, h int, j view.Job, lines []laidOut) {
-	top := min(p.s.tops[sectionErrors], max(len(lines)-(h-2), 0))
-	p.box(p.g, x, y, w, h, fmt.Sprintf("Errors %d, Warnings %d", len(j.Errors), len(j.Warnings)), "", "limpet history show "+cut(j.UID, 36, ""), p.s.section == sectionErrors)
-	if len(lines) == 0 {
-		p.empty(x, y, w, h, []string{"None."})
-	}
-	p.lay(x, y, w, h, lines[top:])
 }

@@ -151,15 +151,15 @@ func (s State) sourceCommands(from view.Source) []command {
 	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get, do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
 }
 
-// collectSources takes up what has gone wrong with sources since the picture before.
-func (s State) collectSources(before *view.Snapshot) State {
+// sickSources are those that have gone wrong since the picture before, or for another
+// reason.
+func (s State) sickSources(before *view.Snapshot) (out []trouble) {
 	was := make(map[string]string, len(before.Sources))
 	for i := range before.Sources {
 		if from := &before.Sources[i]; from.Bad() {
 			was[from.UID] = why(*from)
 		}
 	}
-	first := before.At.IsZero()
 	for _, from := range s.Snap.Sources {
 		text := why(from)
 		if old, bad := was[from.UID]; !from.Bad() || bad && old == text {
@@ -169,9 +169,9 @@ func (s State) collectSources(before *view.Snapshot) State {
 		if at.IsZero() || at.After(s.Snap.At) {
 			at = s.Snap.At
 		}
-		s.troubles = s.troubles.add(trouble{at: at, source: from.Name, text: strings.TrimSuffix(from.State+": "+text, ": "), read: first && s.Snap.At.Sub(at) > oldNews})
+		out = append(out, trouble{at: at, source: from.Name, text: strings.TrimSuffix(from.State+": "+text, ": ")})
 	}
-	return s
+	return out
 }
 
 // cleanSources has every text of sources clean. UIDs are shown in commands.

@@ -3,13 +3,18 @@ package tui
 import "slices"
 
 // toldOtherwise says that a trouble is one that has another sentence: the end of its
-// job, how a source of Flux does, the API that is away, a daemon that does not answer.
+// job, the health of a repository, how a source of Flux does, the API that is away, a daemon that does not answer.
 func (s State) toldOtherwise(e trouble) bool {
 	if e.source != "" {
 		return true
 	}
 	for _, j := range s.Snap.Jobs {
 		if j.Name == e.job && (e.text == j.Message && !j.Finished.IsZero() || slices.Contains(j.Errors, e.text)) {
+			return true
+		}
+	}
+	for _, r := range s.Snap.Repos {
+		if e.job == "" && r.Name == e.repo && health(r) == "failing" && sickness(r) == e.text {
 			return true
 		}
 	}

@@ -1,0 +1,140 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// complaint is an error or a warning of a job, as the screen says it.
+type complaint struct {
+	state string // error or warning
+	text  string
+	file  string // that it is about, below the path of the repository; "" = it names none
+}
+
+// complaintsOf are the errors of a job, then its warnings.
+func complaintsOf(j view.Job) (out []complaint) {
+	for _, text := range j.Errors {
+		out = append(out, readComplaint("error", text))
+	}
+	for _, text := range j.Warnings {
+		out = append(out, readComplaint("warning", text))
+	}
+	return out
+}
+
+// readComplaint reads what a person needs out of a text. Grafana and limpet end it with
+// "(file: a/b.json, name: b, action: created)": what of that was said before goes.
+func readComplaint(state, text string) complaint {
+	f := complaint{state: state, text: text}
+	if at := strings.LastIndex(text, " (file: "); at >= 0 {
+		file, rest, named := strings.Cut(strings.TrimSuffix(text[at+len(" (file: "):], ")"), ", name: ")
+		name, _, whole := strings.Cut(rest, ", action: ")
+		if named && whole {
+			f.file, f.text = file, text[:at]
+			if file != "" && !strings.Contains(f.text, file) {
+				f.text = file + ": " + f.text
+			}
+			if name != "" && !strings.Contains(f.text, name) {
+				f.text += " (" + name + ")"
+			}
+			return f
+		}
+	}
+	for _, word := range strings.Fields(text) {
+		word = strings.Trim(word, `"'():,;`)
+		if strings.HasSuffix(word, ".json") || strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml") {
+			f.file = word
+			break
+		}
+	}
+	return f
+}
+
+// troubles are the errors and warnings of a job, broken to w cells: what went
+// wrong is often said at the end.
+func (p *painter) troubles(j view.Job, w int) []laidOut {
+	out, _ := p.complaintLines(j, w)
+	return out
+}
+
+// complaintLines are the same, and for each line which of complaintsOf it is of.
+func (p *painter) complaintLines(j view.Job, w int) (out []laidOut, of []int) {
+	for i, f := range complaintsOf(j) {
+		mark := p.g.state[f.state] + " "
+		for _, l := range wrap(f.text, w-2) {
+			out, of = append(out, laidOut{stateRole(f.state), mark + l}), append(of, i)
+			mark = "  "
+		}
+	}
+	return out, of
+}
+
+// troubleBox is the section of the errors. With the focus it has a cursor, which Enter
+// follows to the file.
+func (p *painter) troubleBox(x, y, w, h int, j view.Job) {
+	lines, of := p.complaintLines(j, w-4)
+	focused, note := p.s.section == sectionErrors, ""
+	cursor := max(min(p.s.tops[sectionErrors], len(lines)-1), 0)
+	top := window(cursor, len(lines), h-2)
+	if focused && len(of) > 0 {
+		note = fmt.Sprintf("%d/%d", of[cursor]+1, of[len(of)-1]+1)
+	}
+	p.box(p.g, x, y, w, h, complaintsTitle(j), note, "limpet history show "+cut(j.UID, 36, ""), focused)
+	switch {
+	case len(lines) == 0:
+		p.empty(x, y, w, h, []string{"None."})
+	case focused:
+		for i, l := range lines[top:min(top+max(h-2, 0), len(lines))] {
+			p.put(x+2, y+1+i, w-4, l.role, l.text)
+		}
+		p.put(x+1, y+1+cursor-top, 1, roleKey, p.g.cursor)
+	default:
+		p.lay(x, y, w, h, lines[top:])
+	}
+}
+
+// complaintsTitle counts them. A job keeps the texts of a few alone and counts all.
+func complaintsTitle(j view.Job) string {
+	errors, warnings := int64(0), int64(0)
+	for _, s := range j.Summary {
+		errors, warnings = errors+s.Error, warnings+s.Warn
+	}
+	count := func(noun string, shown int, all int64) string {
+		if all > int64(shown) && shown > 0 {
+			return fmt.Sprintf("%s %s of %s", noun, view.Thousands(shown), view.Thousands(int(all)))
+		}
+		return fmt.Sprintf("%s %s", noun, view.Thousands(shown))
+	}
+	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
+}
+
+// openComplaint shows what the error under the cursor is about: its file old against new,
+// where the job has changed it.
+func (s State) openComplaint() State {
+	p, w, _ := s.plan()
+	j, _ := s.job()
+	_, of := p.complaintLines(j, w-4)
+	if len(of) == 0 {
+		return s.say("this job has no errors", false)
+	}
+	f := complaintsOf(j)[of[max(min(s.tops[sectionErrors], len(of)-1), 0)]]
+	if f.file == "" {
+		return s.say("this "+f.state+" names no file; d shows what the job has changed", false)
+	}
+	return s.openFile(f.file)
+}
+
+// openFile shows a file of the job in the detail old against new. Where that cannot be
+// told it says why.
+func (s State) openFile(path string) State {
+	if why := noChanges(s); why != "" {
+		return s.say(path+": "+why, false)
+	}
+	to := s.visit(screenDiff)
+	to.changes.cursor, to.changes.path, to.changes.scroll = path, path, 0
+	to.filters[screenDiff] = ""
+	return to
+}
