@@ -68,11 +68,15 @@ func (s State) aimsAt(v Verb, jobs []view.Job, repos []view.Repo) (out []aim, wh
 	if why := s.sendsNothing(); why != "" {
 		return nil, why
 	}
-	why = "nothing is selected"
+	none := "no repository is under the cursor"
+	if v == Cancel || v == Retry {
+		none = "no job is under the cursor"
+	}
+	why = none
 	add := func(a aim, not string) {
 		if not == "" {
 			out = append(out, a)
-		} else if why == "nothing is selected" {
+		} else if why == none {
 			why = not
 		}
 	}

@@ -124,7 +124,10 @@ func (p *painter) agentSheet() (out sheet) {
 	if p.reads { // without its glyph
 		_, text, _ = strings.Cut(text, " ")
 	}
-	out.fact(r, "server", view.OrDash(api.Server)+", "+text)
+	if !api.Embedded {
+		text = view.OrDash(api.Server) + ", " + text
+	}
+	out.fact(r, "server", text)
 	if api.Error != "" {
 		out.fact(roleBad, "error", api.Error)
 	}
@@ -165,6 +168,8 @@ func namespaces(of string) string {
 func (p *painter) watchLine(out *sheet, seen view.Watch) {
 	text := fmt.Sprintf("%s known", view.Thousands(seen.Objects))
 	switch {
+	case seen.Error != "" && p.s.Snap.API.Error != "" && strings.Contains(seen.Error, p.s.Snap.API.Error):
+		out.fact(roleBad, seen.Kind, text+"; not watched while the API is away")
 	case seen.Error != "":
 		out.fact(roleBad, seen.Kind, text+"; "+seen.Error)
 	case !seen.Synced:
@@ -199,15 +204,23 @@ func (p *painter) houseLines(out *sheet) {
 	}
 	for _, t := range c.Tokens {
 		r := rolePlain
-		text := fmt.Sprintf("%d held, made %d times, answered from memory %d times", t.Held, t.Minted, t.Hits)
+		parts := []string{view.Thousands(t.Held) + " held"}
 		if t.Held > 0 {
-			text += ", the oldest is " + view.Age(t.Oldest) + " old"
+			parts[0] += ", the oldest is " + view.Age(t.Oldest) + " old"
+		}
+		for _, part := range []struct {
+			n    uint64
+			text string
+		}{{t.Minted, "made " + timesText(int(t.Minted))}, {t.Hits, "answered from memory " + timesText(int(t.Hits))},
+			{t.Failed, view.Thousands(int(t.Failed)) + " could not be made"}, {t.Refused, view.Thousands(int(t.Refused)) + " were refused"}} {
+			if part.n > 0 {
+				parts = append(parts, part.text)
+			}
 		}
 		if t.Failed+t.Refused > 0 {
 			r = roleWarn
-			text += fmt.Sprintf("; %d could not be made, %d were refused", t.Failed, t.Refused)
 		}
-		out.fact(r, t.Provider, text)
+		out.fact(r, t.Provider, strings.Join(parts, "; "))
 	}
 	*out = append(*out, fact{roleDim, "as of " + ago(now, c.At), ""})
 }

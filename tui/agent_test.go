@@ -27,7 +27,7 @@ func TestAgentScreen(t *testing.T) {
 		t.Errorf("before the answer:\n%s", f)
 	}
 	s = settle(t, s, src)
-	for _, want := range []string{"41 GiB free of 58 GiB", "4 mirrors, 212 MiB", "403 Forbidden", "github       2 held, made 9 times", "2 could not be made", "41,288 jobs that have ended, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
+	for _, want := range []string{"41 GiB free of 58 GiB", "4 mirrors, 212 MiB", "403 Forbidden", "github       2 held, the oldest is 31m old; made 9 times", "2 could not be made", "41,288 jobs that have ended, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
 		if !strings.Contains(frame(s), want) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}

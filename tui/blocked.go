@@ -180,7 +180,7 @@ func timesText(n int) string {
 	if n == 1 {
 		return "once"
 	}
-	return fmt.Sprintf("%d times", n)
+	return view.Thousands(n) + " times"
 }
 
 // hints are the keys; a copy that nobody can give is not among them.

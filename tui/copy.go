@@ -71,7 +71,7 @@ func (s State) command() string {
 
 func noCommand(s State) string {
 	if s.command() == "" {
-		return "nothing is selected"
+		return "there is nothing under the cursor"
 	}
 	return ""
 }

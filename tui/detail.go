@@ -67,8 +67,9 @@ func (p *painter) jobDetail(x, y, w, h int) {
 }
 
 func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
-	title := strings.TrimSpace(j.Name + "  " + j.Action + " " + j.Detail)
-	p.box(p.g, x, y, w, h, cut(title, w/2, p.g.more), cut(j.Repository, w/3, p.g.more), "", false)
+	what := strings.TrimSpace(j.Action + " " + j.Detail)
+	title := cut(j.Name, max(w/2-len(what)-2, 8), p.g.more) + "  " + cut(what, w/3, p.g.more)
+	p.box(p.g, x, y, w, h, title, cut(j.Repository, w/3, p.g.more), "", false)
 	state := p.shown(j)
 	if !live && j.Finished.IsZero() {
 		state = "unknown"
@@ -100,7 +101,7 @@ func (p *painter) stateLine(j view.Job, state string, w int) string {
 	head := glyph + " " + state
 	tail := ""
 	if j.Total > 0 {
-		tail += fmt.Sprintf("   %d/%d", j.Done, j.Total)
+		tail += "   " + doneText(j)
 	}
 	tail += "   " + p.elapsed(j)
 	if left := remaining(j, p.s.Now); left > 0 && state == "working" {
@@ -193,7 +194,9 @@ func refLine(j view.Job, arrow string) string {
 func refText(j view.Job, arrow string) string {
 	text := view.OrDash(j.Branch)
 	if j.RefTo != "" {
-		text += " @ "
+		if text += " @ "; j.Branch == "" { // a record has the commits alone
+			text = ""
+		}
 		if j.RefFrom != "" && j.RefFrom != j.RefTo {
 			text += view.ShortRef(j.RefFrom) + " " + arrow + " "
 		}

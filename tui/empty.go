@@ -47,9 +47,17 @@ func (p *painter) noJobs() []string {
 		text += fmt.Sprintf(" Next pull in %s: %s.", view.Age(next.Sub(p.s.Now)), name)
 	}
 	if len(p.s.Snap.Repos) > 0 {
-		text += " p on a repository starts one."
+		text += p.starts(" p on a repository starts one.")
 	}
 	return []string{text}
+}
+
+// starts is a text that says which key begins something, where it does.
+func (p *painter) starts(text string) string {
+	if p.s.sendsNothing() != "" {
+		return ""
+	}
+	return text
 }
 
 // unread says why a list is empty that the server has not told, such as that it is

@@ -258,6 +258,10 @@ func (s State) openTrouble(e trouble) (State, Outcome) {
 	return s.visit(screenAgent).say(e.next()+" says more", false), Outcome{}
 }
 
+func (e errorsPane) hints(p *painter) [][2]string {
+	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "what it is about"}, {"c", "copy"}, {"d", "dismiss"}, {"D", "all"}, {"esc", "close"}}
+}
+
 func (e errorsPane) draw(p *painter) {
 	rows, at := e.rows(p.s)
 	w, h := min(p.w-2, 120), p.h-2

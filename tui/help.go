@@ -76,6 +76,10 @@ func (h help) lines(found []binding) (out []helpLine) {
 // helpColumn is the room for a key in cells: mark, label, text and (y).
 const helpColumn = 25
 
+func (h help) hints(p *painter) [][2]string {
+	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "do it"}, {"letters", "search"}, {"esc", "close"}}
+}
+
 func (h help) draw(p *painter) {
 	found := h.found(p.s)
 	lines := h.lines(found)

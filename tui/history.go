@@ -31,7 +31,7 @@ func (p *painter) history(x, y, w, h int) {
 	p.pastFilter(x, y, w)
 	y, h = y+1, h-1
 	list := h
-	if h >= 14 {
+	if h >= 14 && len(p.s.past.items) > 0 {
 		list = h - min(8, h/3+1)
 	}
 	p.pastList(x, y, w, list)
@@ -113,7 +113,7 @@ func (p *painter) pastRow(i pastItem) line {
 	}
 	ro := stateRole(r.State)
 	return line{
-		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(r.Message)},
+		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(outcome(pastJob(r)))},
 		roles: []role{ro, rolePlain, rolePlain, rolePlain, ro, rolePlain, rolePlain, rolePlain},
 	}
 }
@@ -132,16 +132,12 @@ func (p *painter) noPast() []string {
 	case p.s.filter() != "":
 		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", view.Plural(s.all, "job"))}
 	}
-	return []string{"No job has ended here yet. p on a repository starts a pull."}
+	return []string{"No job has ended here yet." + p.starts(" p on a repository starts a pull.")}
 }
 
 // pastRecord is the record under the cursor.
 func (p *painter) pastRecord(x, y, w, h int) {
-	at, ok := p.s.past.atCursor()
-	if !ok {
-		p.box(p.g, x, y, w, h, "Record", "", "", false)
-		return
-	}
+	at, _ := p.s.past.atCursor()
 	r := at.row
 	p.box(p.g, x, y, w, h, cut(r.Name, w/2, p.g.more), "enter: all of it", "", false)
 	var lines []laidOut
@@ -150,7 +146,7 @@ func (p *painter) pastRecord(x, y, w, h int) {
 			lines = append(lines, laidOut{ro, l})
 		}
 	}
-	add(stateRole(r.State), p.g.state[r.State]+" "+r.State+": "+view.OrDash(r.Message))
+	add(stateRole(r.State), strings.TrimSuffix(p.g.state[r.State]+" "+r.State+": "+outcome(pastJob(r)), ": "))
 	span := "finished " + r.Finished.UTC().Format("2006-01-02 15:04:05.000Z")
 	if !r.Started.IsZero() {
 		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span

@@ -58,11 +58,15 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	columns := []column{{"", 1, false, 0}, {"JOB", 16, false, 0}, {"REPOSITORY", 12, false, 1}, {"ACTION", 9, false, 3}, {"PROGRESS", 14, false, 0}, {"TIME", 6, true, 2}, {"LEASE", 6, true, 4}}
 	if w >= 96 {
 		columns[4].width = 24
-		columns = slices.Insert(columns, 5, column{"DONE", 7, true, 5})
+		done := column{"DONE", 7, true, 5}
+		for i := range rows { // a figure is never cut
+			done.width = max(done.width, len(doneText(rows[i])))
+		}
+		columns = slices.Insert(columns, 5, done)
 		columns = append(columns, column{"OWNER", 5, false, 6})
 	}
 	if w >= wideWidth {
-		columns[1].width, columns[2].width, columns[5].width = 20, 16, 11
+		columns[1].width, columns[2].width, columns[5].width = 20, 16, max(11, columns[5].width)
 	}
 	if p.s.wide {
 		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Name }), 1)
@@ -140,20 +144,27 @@ func (p *painter) jobRow(j view.Job, wide, columns int) line {
 		roles:  []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
 	}
 	if columns > len(l.cells) {
-		done := "-"
-		if j.Total > 0 {
-			done = fmt.Sprintf("%d/%d", j.Done, j.Total)
-		}
-		l.cells, l.roles = append(slices.Insert(l.cells, 5, done), view.OrDash(j.Owner)), append(slices.Insert(l.roles, 5, rolePlain), roleDim)
+		l.cells, l.roles = append(slices.Insert(l.cells, 5, doneText(j)), view.OrDash(j.Owner)), append(slices.Insert(l.roles, 5, rolePlain), roleDim)
 	}
 	return l
+}
+
+// doneText is how far a job is in figures: "205/288", and when it is at its end "288".
+func doneText(j view.Job) string {
+	switch {
+	case j.Total <= 0:
+		return "-"
+	case j.Done == j.Total:
+		return fmt.Sprint(j.Total)
+	}
+	return fmt.Sprintf("%d/%d", j.Done, j.Total)
 }
 
 // progress is a bar while a job works and says in words what else there is.
 func (p *painter) progress(j view.Job, state string, w int) string {
 	switch {
 	case !j.Finished.IsZero():
-		return strings.TrimSpace(state + " " + j.Message)
+		return strings.TrimSpace(state + " " + outcome(j))
 	case !j.Unsent.IsZero():
 		return roomy(w, "done, waiting for the API ", "done, unsent ") + view.Age(p.s.Now.Sub(j.Unsent))
 	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
@@ -174,6 +185,51 @@ func (p *painter) progress(j view.Job, state string, w int) string {
 		return percent
 	}
 	return p.bar(w-len(percent)-1, j.Progress) + " " + percent
+}
+
+// outcome is what a job that has ended came to. That it is completed its state says.
+func outcome(j view.Job) string {
+	if !commonplace(j.Message) {
+		return j.Message
+	}
+	complaints := complaintsOf(j)
+	if len(complaints) == 1 {
+		return complaints[0].text
+	}
+	var parts []string
+	if len(j.Errors) > 0 {
+		parts = append(parts, view.Plural(len(j.Errors), "error"))
+	}
+	if len(j.Warnings) > 0 {
+		parts = append(parts, view.Plural(len(j.Warnings), "warning"))
+	}
+	var created, updated, deleted int64
+	for _, s := range j.Summary {
+		created, updated, deleted = created+s.Create, updated+s.Update, deleted+s.Delete
+	}
+	if wrote := wroteText(created, updated, deleted); wrote != "" {
+		parts = append(parts, wrote)
+	} else if len(j.Summary) > 0 && len(parts) == 0 {
+		parts = append(parts, "nothing to change")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// commonplace says that the message of a job tells no more than its state. Source:
+// Grafana, as sync/jobs has it.
+func commonplace(message string) bool {
+	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
+}
+
+// wroteText is how many objects were made, changed and deleted: "+24 ~3 -1"; "" = none.
+func wroteText(created, updated, deleted int64) string {
+	var parts []string
+	for i, n := range []int64{created, updated, deleted} {
+		if n > 0 {
+			parts = append(parts, "+~-"[i:i+1]+view.Thousands(int(n)))
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // roomy is the long form of a text where there is room for it and an age.

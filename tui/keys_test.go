@@ -122,11 +122,11 @@ func TestKeys(t *testing.T) {
 	t.Run("what runs, waits or is not sent yet is not tried again", func(t *testing.T) {
 		lives := lives()
 		for why, at := range map[string]State{
-			"its result is sent":   press(shown(&lives, Caps{}), "r"),
-			"runs now":             press(s, "r"),
-			"queued already":       press(s, "end", "up", "r"),
-			"nothing is selected":  press(s, "3", "r"),
-			"nothing is sent, and": press(func() State { down := lives; down.API.Up = false; return shown(&down, Caps{}) }(), "down", "r"),
+			"its result is sent":         press(shown(&lives, Caps{}), "r"),
+			"runs now":                   press(s, "r"),
+			"queued already":             press(s, "end", "up", "r"),
+			"no job is under the cursor": press(s, "3", "r"),
+			"nothing is sent, and":       press(func() State { down := lives; down.API.Up = false; return shown(&down, Caps{}) }(), "down", "r"),
 		} {
 			if open(at) || !strings.Contains(at.toast, why) {
 				t.Errorf("want a refusal that says %q, got %q", why, at.toast)

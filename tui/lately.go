@@ -60,7 +60,11 @@ func (s State) lackLately() (State, Lookup) {
 			case err != nil:
 				s.lately.fault = view.Clean(err.Error())
 			default:
+				before := keysOf(s.repoJobs(), jobKey)
 				s.lately.Lately, s.lately.known = &view.Lately{Rows: cleanPast(view.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+				if s.lately.cursor != "" {
+					s.lately.cursor = follow(s.lately.cursor, before, keysOf(s.repoJobs(), jobKey))
+				}
 			}
 			return s
 		}
@@ -142,6 +146,10 @@ func (p *painter) dayBox(x, y, w int) {
 		return
 	}
 	d := l.Day
+	if d.Good+d.Warned+d.Failed == 0 {
+		p.empty(x, y, w, dayHeight, []string{"No job has ended."})
+		return
+	}
 	runs, took, changes := make([]int64, view.DayHours), make([]int64, view.DayHours), make([]int64, view.DayHours)
 	for i, h := range d.Hours {
 		runs[i], took[i], changes[i] = int64(h.Runs), int64(h.Median), h.Changes
@@ -158,7 +166,7 @@ func (p *painter) dayBox(x, y, w int) {
 		role   role
 		text   string
 	}{
-		{"runs", runs, r, fmt.Sprintf("%s ok   %s warnings   %s failed", view.Thousands(d.Good), view.Thousands(d.Warned), view.Thousands(d.Failed))},
+		{"runs", runs, r, fmt.Sprintf("%s ok   %s   %s failed", view.Thousands(d.Good), thousands(int64(d.Warned), "warning"), view.Thousands(d.Failed))},
 		{"seconds", took, rolePlain, fmt.Sprintf("p50 %s   p95 %s   max %s", secondsText(d.Median), secondsText(d.P95), secondsText(d.Longest))},
 		{"changes", changes, rolePlain, fmt.Sprintf("+%d ~%d -%d objects", d.Created, d.Updated, d.Deleted)},
 	} {
@@ -201,6 +209,8 @@ func secondsText(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return "-"
+	case d < time.Second/10:
+		return "<0.1s"
 	case d < 10*time.Second:
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	}
@@ -213,7 +223,7 @@ func (p *painter) jobsOfRepo(x, y, w, h int) {
 	index := indexOf(p.s.lately.cursor, keysOf(rows, jobKey))
 	p.box(p.g, x, y, w, h, "Recent jobs", "h all", place(index, len(rows), len(rows)), true)
 	if len(rows) == 0 {
-		text := "No job of this repository is known. p starts a pull."
+		text := "No job of this repository is known." + p.starts(" p starts a pull.")
 		if !p.s.lately.known && p.s.lately.fault == "" {
 			text = "Looking" + p.g.more
 		}
@@ -221,6 +231,9 @@ func (p *painter) jobsOfRepo(x, y, w, h int) {
 		return
 	}
 	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 2}, {"JOB", 18, false, 1}, {"ACTION", 9, false, 4}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"RESULT", 16, false, 0}}
+	if w >= wideWidth {
+		columns[2].width = 36
+	}
 	p.picks(paneNone, func(s State, i int) State { s.lately.cursor = rows[i].UID; return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 6, len(rows), index, true, func(i int) line {
 		j := rows[i]

@@ -140,3 +140,28 @@ func TestRecentJobsNeedNoHeads(t *testing.T) {
 		}
 	}
 }
+
+// TestCursorOfTheJobsFollowsAnAnswer: the row that was under the cursor stays under it,
+// and when it is gone, the one in its place.
+func TestCursorOfTheJobsFollowsAnAnswer(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day()}
+	s := settle(t, press(shown(picture(), Caps{}), "3", "down", "enter"), src)
+	s = press(s, "down", "down", "down", "down") // on the third of those of before
+	if s.lately.cursor != "ill-2" {
+		t.Fatalf("the cursor is on %q", s.lately.cursor)
+	}
+	again := func(drop int) State {
+		at := s
+		at.Now = at.Now.Add(latelyFresh)
+		rows := ill(5)
+		src.lately.Rows = append(rows[:drop:drop], rows[drop+1:]...)
+		return settle(t, at, src)
+	}
+	if at := again(0); at.lately.cursor != "ill-2" {
+		t.Errorf("another one is gone: the cursor is on %q", at.lately.cursor)
+	}
+	if at := again(2); at.lately.cursor != "ill-3" {
+		t.Errorf("its own is gone: the cursor is on %q", at.lately.cursor)
+	}
+}

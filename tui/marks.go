@@ -33,7 +33,7 @@ func noRow(s State) string {
 		return why
 	}
 	if len(s.shownKeys()) == 0 {
-		return "nothing is selected"
+		return "there is nothing under the cursor"
 	}
 	return ""
 }

@@ -9,6 +9,8 @@ type overlay interface {
 	// unless it is changed.
 	key(s State, name, text string) (State, Outcome)
 	draw(p *painter)
+	// hints are its keys, each with a word, for the last line of the screen.
+	hints(p *painter) [][2]string
 }
 
 // dialog clears a box of w by h cells in the middle and returns its corner.

@@ -19,6 +19,9 @@ var overviewFace = face{
 			}
 			return [][2]string{{"1-5", "screens"}}
 		}
+		if p.s.focus == paneRepos {
+			return p.repoHints()
+		}
 		return p.listHints()
 	},
 	move: func(s State, by int) State {
@@ -52,7 +55,7 @@ func (p *painter) overview(_, top, _, h int) {
 		return
 	}
 	if p.w < wideWidth || p.h < wideHeight {
-		jobs := (h*11 + 10) / 20
+		jobs := p.jobsShare((h*11+10)/20, h)
 		p.jobList(0, top, p.w, jobs, p.s.focus == paneJobs)
 		p.repoList(0, top+jobs, p.w, h-jobs, p.s.focus == paneRepos)
 		return
@@ -65,4 +68,15 @@ func (p *painter) overview(_, top, _, h int) {
 	p.repoList(0, top+jobs, p.w, repos, p.s.focus == paneRepos)
 	p.eventList(0, top+jobs+repos, p.w-sideWidth, low)
 	p.agentBox(p.w-sideWidth, top+jobs+repos, sideWidth, low)
+}
+
+// fewJobs is the height that the list of jobs keeps for itself with its heads and edges.
+const fewJobs = 7
+
+// jobsShare is the height of the list of jobs of h lines for both: at most so many, and
+// what it has no rows for is for repositories that have no room.
+func (p *painter) jobsShare(most, h int) int {
+	spare := most - max(len(p.s.jobs())+3, fewJobs)
+	lack := len(p.s.repos()) + 3 - (h - most)
+	return most - max(min(spare, lack), 0)
 }

@@ -92,6 +92,17 @@ func edit(line, name, text string) string {
 	return string(r[:min(len(r), lineLength)])
 }
 
+func (q question) hints(*painter) [][2]string {
+	if q.name != "" {
+		return [][2]string{{"enter", "when the name is typed"}, {"esc", "no"}}
+	}
+	var out [][2]string
+	for _, c := range q.choices {
+		out = append(out, [2]string{c.key, c.text})
+	}
+	return append(out, [2]string{"n", "No, go back"})
+}
+
 func (q question) draw(p *painter) {
 	w := min(72, p.w-2)
 	inner := w - 4

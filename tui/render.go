@@ -288,6 +288,8 @@ func levelWord(level string) string {
 func (p *painter) hints(y int) {
 	var hints [][2]string
 	switch {
+	case p.s.over != nil:
+		hints = p.s.over.hints(p)
 	case p.s.typing:
 		hints = [][2]string{{"enter", "keep"}, {"esc", "clear"}, {"tab", "complete"}, {p.g.up + p.g.down, "those of before"}}
 	default:
@@ -301,7 +303,7 @@ func (p *painter) hints(y int) {
 		}
 		hints = append(hints, [2]string{"?", "help"}, [2]string{"q", "quit"})
 	}
-	if cannot(Retry)(p.s) == "" && !p.s.typing {
+	if cannot(Retry)(p.s) == "" && !p.s.typing && p.s.over == nil {
 		retry, help := [2]string{"r", "retry"}, len(hints)-2
 		hints = slices.Insert(hints, help, retry)
 		if full := slices.Index(hints, [2]string{"P", "full"}); full >= 0 && hintWidth(hints) > p.w-2 {

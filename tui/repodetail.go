@@ -114,8 +114,10 @@ func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
 		fact(roleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n, clockTime(since, p.s.Now), quote(r.Name)))
 	}
 	sync, next := p.syncText(r), p.nextText(r)
-	if tight {
+	if tight && r.Enabled && !r.Suspended && !p.s.offline() {
 		sync += "; next " + next
+	} else if tight {
+		sync += "; " + next
 	}
 	fact(stateRole(r.SyncState), "sync", sync)
 	if r.Suspended {
@@ -139,12 +141,20 @@ func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
 	}
 	ro, token := p.tokenText(r)
 	if tight {
-		fact(ro, "webhook", p.webhookText(r)+"; token "+token)
+		text := p.webhookText(r)
+		if !r.TokenEnds.IsZero() {
+			text += "; token " + token
+		}
+		fact(ro, "webhook", text)
 		return out
 	}
-	fact(rolePlain, "connection", view.OrDash(r.Connection))
+	if r.Connection != "" {
+		fact(rolePlain, "connection", r.Connection)
+	}
 	fact(rolePlain, "webhook", p.webhookText(r))
-	fact(ro, "token", token)
+	if !r.TokenEnds.IsZero() {
+		fact(ro, "token", token)
+	}
 	return out
 }
 
@@ -154,7 +164,7 @@ func (p *painter) syncText(r view.Repo) string {
 		state = "unknown"
 	}
 	text := view.OrDash(state)
-	if r.SyncJob != "" {
+	if r.SyncJob != "" && (r.SyncState == "working" || r.SyncState == "pending") { // else it is among those below
 		text += ", job " + r.SyncJob
 	}
 	if r.LastRef != "" {
@@ -175,7 +185,7 @@ func (p *painter) nextText(r view.Repo) string {
 	case !r.Enabled:
 		return "off: the repository is not pulled by itself"
 	case p.s.offline():
-		return "not known while the API is away" + every
+		return "the next pull is not known while the API is away" + every
 	case r.Suspended:
 		return "nothing while it is suspended"
 	case r.Next.IsZero():
@@ -186,16 +196,16 @@ func (p *painter) nextText(r view.Repo) string {
 
 func quotaText(r view.Repo) string {
 	if r.MaxResources > 0 {
-		return fmt.Sprintf("%d of %d objects", r.Resources, r.MaxResources)
+		return fmt.Sprintf("%s of %s", view.Thousands(int(r.Resources)), thousands(r.MaxResources, "object"))
 	}
-	return fmt.Sprintf("%d objects, no limit", r.Resources)
+	return thousands(r.Resources, "object") + ", no limit"
 }
 
 // contentsText says what the objects are.
 func contentsText(r view.Repo) string {
 	var parts []string
 	for _, c := range r.Contents {
-		parts = append(parts, fmt.Sprintf("%d %s", c.Count, c.Resource))
+		parts = append(parts, view.Thousands(int(c.Count))+" "+c.Resource)
 	}
 	if len(parts) == 0 {
 		return ""
@@ -217,7 +227,7 @@ func (p *painter) webhookText(r view.Repo) string {
 func (p *painter) tokenText(r view.Repo) (role, string) {
 	switch left := r.TokenEnds.Sub(p.s.Now); {
 	case r.TokenEnds.IsZero():
-		return rolePlain, "-"
+		return rolePlain, ""
 	case left <= 0:
 		return roleBad, "expired " + ago(p.s.Now, r.TokenEnds)
 	default:

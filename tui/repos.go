@@ -13,21 +13,21 @@ var reposFace = face{
 	name: "repositories", tab: "3", under: screenRepos,
 	title: func(s State) string { return fmt.Sprintf("Repos %d", len(s.Snap.Repos)) },
 	draw:  func(p *painter, x, y, w, h int) { p.repoList(x, y, w, h, true) },
-	hints: (*painter).listHints, move: State.moveRepos, open: State.openRepo,
+	hints: (*painter).repoHints, move: State.moveRepos, open: State.openRepo,
+}
+
+// repoHints are the keys of the list.
+func (p *painter) repoHints() [][2]string {
+	suspend := "suspend"
+	if rows := p.s.reposMeant(); len(rows) > 0 && rows[0].Suspended {
+		suspend = "resume"
+	}
+	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend}, {"h", "history"}, {"/", "filter"}}
 }
 
 func (p *painter) repoList(x, y, w, h int, focused bool) {
 	rows := p.s.repos()
-	failing := 0
-	for _, r := range rows {
-		if repoState(r) == "error" {
-			failing++
-		}
-	}
-	foot := fmt.Sprintf("%d in order", len(rows)-failing)
-	if failing > 0 {
-		foot += fmt.Sprintf(", %d failing", failing)
-	}
+	foot := reposNote(rows)
 	title := "Repositories"
 	if p.s.offline() {
 		title = "Repositories (as of " + clockTime(p.s.stale(), p.s.Now) + ")"
@@ -38,9 +38,10 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		p.empty(x, y, w, h, p.noRepos())
 		return
 	}
-	columns := []column{{"", 1, false, 0}, {"NAME", 14, false, 0}, {"TYPE", 6, false, 4}, {"HEALTH", 9, false, 3}, {"SYNC", 8, false, 0}, {"LAST REF", 8, false, 2}, {"SYNCED", 8, false, 0}, {"NEXT", 7, false, 5}, {"24H", 6, false, 6}}
+	columns := []column{{"", 1, false, 0}, {"NAME", 14, false, 0}, {"TYPE", 6, false, 4}, {"HEALTH", 11, false, 3}, {"SYNC", 7, false, 0}, {"REF", 7, false, 2}, {"SYNCED", 8, false, 0}, {"NEXT", 7, false, 5}, {"24H", 6, false, 6}}
 	if w >= wideWidth {
 		columns[1].width, columns[2].width, columns[3].width, columns[5].width = 18, 9, 12, 15
+		columns[5].head = "LAST REF"
 		columns[7].head, columns[7].width = "NEXT PULL", 9
 		columns[8].head, columns[8].width = "LAST 24 H", 24
 		columns = slices.Insert(columns, 8, column{"WEBHOOK", 8, false, 8}, column{"RES", 6, true, 7})
@@ -55,6 +56,26 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 	}
 	p.picks(paneRepos, func(s State, i int) State { s.repoKey = repoKey(rows[i]); return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 1, len(rows), index, focused, func(i int) line { return p.repoRow(rows[i], spark, len(columns)) })
+}
+
+// reposNote counts them by how they are.
+func reposNote(rows []view.Repo) string {
+	counts := map[string]int{}
+	for i := range rows {
+		switch state := repoState(rows[i]); state {
+		case "error", "warning", "pending":
+			counts[state]++
+		default:
+			counts["in order"]++
+		}
+	}
+	parts := []string{fmt.Sprintf("%d in order", counts["in order"])}
+	for _, part := range [][2]string{{"warning", "with warnings"}, {"error", "failing"}, {"pending", "not pulled yet"}} {
+		if n := counts[part[0]]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, part[1]))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // repoState is the one word for how a repository does.
@@ -102,11 +123,11 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 	h := health(r)
 	l := line{
 		marked: slices.Contains(p.s.marks[paneRepos], repoKey(r)),
-		cells:  []string{glyph, r.Name, r.Type, h, view.OrDash(r.SyncState), view.OrDash(view.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
+		cells:  []string{glyph, r.Name, r.Type, failingText(r, p.s.Now), view.OrDash(r.SyncState), view.OrDash(view.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
 		roles:  []role{stateRole(state), rolePlain, rolePlain, stateRole(h), stateRole(r.SyncState), rolePlain, rolePlain, rolePlain, roleDim},
 	}
 	if columns > len(l.cells) {
-		l.cells[3], l.cells[5] = failingText(r, p.s.Now), strings.TrimSpace(r.Branch+" "+l.cells[5])
+		l.cells[5] = strings.TrimSpace(r.Branch + " " + l.cells[5])
 		l.cells = append(slices.Insert(l.cells, 8, p.hookText(r), fmt.Sprint(r.Resources)), r.URL)
 		l.roles = append(slices.Insert(l.roles, 8, rolePlain, rolePlain), roleDim)
 	}

@@ -341,6 +341,10 @@ func (m sortMenu) key(s State, name, _ string) (State, Outcome) {
 	return s, Outcome{}
 }
 
+func (m sortMenu) hints(p *painter) [][2]string {
+	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "sort, again reverses"}, {"esc", "close"}}
+}
+
 func (m sortMenu) draw(p *painter) {
 	names := orderNames(m.of)
 	now := p.s.orders[p.s.screen][m.of]

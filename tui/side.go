@@ -50,7 +50,7 @@ func (p *painter) jobLines(j view.Job, w, h int) (out []laidOut) {
 	}
 	add(stateRole(state), p.barLine(j, state, w))
 	if j.Total > 0 {
-		text := fmt.Sprintf("%d/%d", j.Done, j.Total)
+		text := doneText(j)
 		if left := remaining(j, p.s.Now); left > 0 && state == "working" {
 			text += "   ~" + view.Age(left) + " left"
 		}

@@ -108,7 +108,7 @@ func TestTimesOfAJob(t *testing.T) {
 		"works":   {view.Job{State: "working", Owner: "this", Created: at(50 * time.Second), Started: at(40 * time.Second), Done: 2, Total: 3}, "queued 14:01:47Z, 50s ago|started 14:01:57Z, after 10s|ends about 14:02:57Z at this pace"},
 		"no pace": {view.Job{State: "working", Owner: "this", Started: at(40 * time.Second)}, "started 14:01:57Z"},
 		"unsent":  {view.Job{State: "success", Started: at(40 * time.Second), Unsent: at(30 * time.Second)}, "started 14:01:57Z|done 14:02:07Z, 30s ago"},
-		"ended":   {view.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 0:01"},
+		"ended":   {view.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
 		"clocks":  {view.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)}, "queued 14:02:36Z, 1s ago|started 14:02:28Z"},
 	} {
 		p := painter{s: shown(picture(), Caps{})}

@@ -37,7 +37,7 @@ func (s State) sourceAims(v Verb, rows []view.Source) (out []aim, why string) {
 	if why := s.sendsNothing(); why != "" {
 		return nil, why
 	}
-	why = "nothing is selected"
+	why = "no source is under the cursor"
 	for _, from := range rows {
 		a := aim{from: from, act: Action{Verb: v, Namespace: from.Namespace, Name: from.Name, UID: from.UID}}
 		switch {

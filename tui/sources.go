@@ -199,25 +199,22 @@ func (p *painter) sourceBrief(x, y, w, h int, from view.Source) {
 
 // sourcesNote counts them by how they are.
 func sourcesNote(rows []view.Source) string {
-	ready, failing, paused := 0, 0, 0
+	counts := map[string]int{}
 	for i := range rows {
-		switch {
-		case rows[i].Suspended:
-			paused++
-		case rows[i].Bad():
-			failing++
-		case rows[i].State == view.SourceReady:
-			ready++
+		switch state := sourceState(rows[i]); {
+		case state != "suspended" && rows[i].Bad():
+			counts["failing"]++
+		default:
+			counts[state]++
 		}
 	}
-	text := fmt.Sprintf("%d ready", ready)
-	if failing > 0 {
-		text += fmt.Sprintf(", %d failing", failing)
+	parts := []string{fmt.Sprintf("%d ready", counts[view.SourceReady])}
+	for _, state := range []string{"failing", view.SourceWorking, view.SourcePending, "suspended"} {
+		if n := counts[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
 	}
-	if paused > 0 {
-		text += fmt.Sprintf(", %d suspended", paused)
-	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // noSources says why the list is empty.

@@ -33,7 +33,7 @@ func (p *painter) times(j view.Job) (out []fact) {
 	case !j.Finished.IsZero():
 		text := clockTime(j.Finished, now)
 		if !j.Started.IsZero() {
-			text += ", after " + clock(j.Finished.Sub(j.Started))
+			text += ", after " + secondsText(j.Finished.Sub(j.Started))
 		}
 		at("ended", text)
 	case !j.Unsent.IsZero():

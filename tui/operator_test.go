@@ -1,0 +1,225 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/view"
+)
+
+// What a person at a site looks for and has to find, at the sizes that they have.
+
+// bottom is the last line of a frame.
+func bottom(frame string) string { return frame[strings.LastIndexByte(frame, '\n')+1:] }
+
+// TestFootersAreTheKeysOfTheBox: while a box takes the keys, the last line names its
+// keys and not those of the screen behind it.
+func TestFootersAreTheKeysOfTheBox(t *testing.T) {
+	t.Parallel()
+	sick := shown(ailing(), Caps{Mono: true, ASCII: true})
+	s := shown(picture(), Caps{Mono: true, ASCII: true})
+	working := s
+	working.Source = Standalone
+	large := picture()
+	large.Repos[0].Resources = many
+	for name, tt := range map[string]struct {
+		s    State
+		want string
+	}{
+		"help":    {press(s, "?"), "enter do it  letters search  esc close"},
+		"palette": {press(s, ":"), "tab complete  enter run  esc close"},
+		"errors":  {press(sick, "e"), "enter what it is about  c copy  d dismiss  D all  esc close"},
+		"sort":    {press(s, "2", "o"), "enter sort, again reverses  esc close"},
+		"cancel":  {press(s, "x"), "y Yes, cancel it  n No, go back"},
+		"quit":    {press(working, "q"), "y Yes, give them back  f Finish first  n No, go back"},
+		"typed":   {press(shown(large, s.Caps), "3", "P"), "enter when the name is typed  esc no"},
+	} {
+		if got := bottom(Render(tt.s, 100, 30, s.Caps)); !strings.Contains(got, tt.want) || strings.Contains(got, "open") || strings.Contains(got, "q quit") {
+			t.Errorf("%s: the last line is %q", name, got)
+		}
+	}
+	for keys, want := range map[string]string{"3": "s suspend", "1 tab": "h history", "2": "x cancel"} {
+		if got := bottom(Render(press(s, strings.Fields(keys)...), 100, 30, s.Caps)); !strings.Contains(got, want) {
+			t.Errorf("%s: no word of %q in %q", keys, want, got)
+		}
+	}
+	paused := picture()
+	paused.Repos[0].Suspended = true
+	if got := bottom(Render(press(shown(paused, s.Caps), "3"), 100, 30, s.Caps)); !strings.Contains(got, "s resume") {
+		t.Errorf("a suspended one: %q", got)
+	}
+}
+
+// TestHelpTextsFit: no text of a key is cut in its column.
+func TestHelpTextsFit(t *testing.T) {
+	t.Parallel()
+	for _, b := range bindings {
+		text := b.text
+		if b.asks {
+			text += " (y)"
+		}
+		if len(text) > helpColumn-10 {
+			t.Errorf("%q has %d letters, there is room for %d", text, len(text), helpColumn-10)
+		}
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	t.Parallel()
+	good, warned, failed := "completed successfully", "completed with warnings", "completed with errors"
+	for _, tt := range []struct {
+		j    view.Job
+		want string
+	}{
+		{view.Job{Message: "pushed 4e55f01"}, "pushed 4e55f01"},
+		{view.Job{Message: good}, ""},
+		{view.Job{Message: good, Summary: []view.Summary{{Create: 2000}, {Create: 24, Update: 3, Delete: 1, Noop: 9}}}, "+2,024 ~3 -1"},
+		{view.Job{Message: good, Summary: []view.Summary{{Noop: 9}}}, "nothing to change"},
+		{view.Job{Message: warned, Warnings: []string{"old (file: a.json, name: , action: updated)"}, Summary: []view.Summary{{Warn: 1, Create: 1}}}, "a.json: old"},
+		{view.Job{Message: warned, Warnings: []string{"a", "b"}, Summary: []view.Summary{{Warn: 2, Create: 1}}}, "2 warnings, +1"},
+		{view.Job{Message: failed, Errors: []string{"a", "b"}, Warnings: []string{"c"}}, "2 errors, 1 warning"},
+		{view.Job{Message: failed}, ""},
+	} {
+		if got := outcome(tt.j); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.j, got, tt.want)
+		}
+	}
+	snap := picture()
+	snap.Jobs[6].State, snap.Jobs[6].Message, snap.Jobs[6].Errors, snap.Jobs[6].Summary = "success", good, nil, []view.Summary{{Update: 3}}
+	if frame := Render(shown(snap, Caps{ASCII: true, Mono: true}), 80, 24, Caps{ASCII: true, Mono: true}); !strings.Contains(frame, "success ~3 ") || strings.Contains(frame, "completed") {
+		t.Errorf("the list does not say what was done:\n%s", frame)
+	}
+	src := &archive{rows: []view.Past{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
+	if frame := Render(settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), src), 80, 24, Caps{Mono: true, ASCII: true}); strings.Contains(frame, "completed") || !strings.Contains(frame, "+ success  ") {
+		t.Errorf("the history says the same twice:\n%s", frame)
+	}
+}
+
+// TestFiguresAreNotCut: half of a number is another number.
+func TestFiguresAreNotCut(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs[0].Done, snap.Jobs[0].Total = 123456, 1234567
+	snap.Jobs[1].Done, snap.Jobs[1].Total = 3031, 3031
+	for _, w := range []int{100, 120, 140} {
+		frame := Render(press(shown(snap, Caps{Mono: true, ASCII: true}), "2"), w, 30, Caps{Mono: true, ASCII: true})
+		if !strings.Contains(frame, " 123456/1234567 ") || !strings.Contains(frame, " 3031 ") {
+			t.Errorf("%d wide:\n%s", w, frame)
+		}
+	}
+}
+
+// TestRepositoriesAreCountedByHowTheyAre, and each that fails says since when.
+func TestRepositoriesAreCountedByHowTheyAre(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Repos[0].SyncState, snap.Repos[2].SyncState = "warning", ""
+	for _, w := range []int{80, 100, 140} {
+		frame := Render(press(shown(snap, Caps{Mono: true, ASCII: true}), "3"), w, 24, Caps{Mono: true, ASCII: true})
+		for _, want := range []string{"1 in order, 1 with warnings, 1 failing, 1 not pulled yet", "failing 3h"} {
+			if !strings.Contains(frame, want) {
+				t.Errorf("%d wide: no word of %q in\n%s", w, want, frame)
+			}
+		}
+	}
+}
+
+// TestFewJobsLeaveRoom: on the overview what the jobs do not need is for the
+// repositories, and both keep their cursors in sight.
+func TestFewJobsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	for jobs := range 12 {
+		for repos := range 12 {
+			snap := picture()
+			snap.Jobs, snap.Repos = nil, nil
+			for i := range jobs {
+				snap.Jobs = append(snap.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("job-%02d", i), State: "pending", Created: noon})
+			}
+			for i := range repos {
+				snap.Repos = append(snap.Repos, view.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprintf("repo-%02d", i)})
+			}
+			frame := Render(shown(snap, Caps{Mono: true, ASCII: true}), 80, 24, Caps{Mono: true, ASCII: true})
+			seenJobs, seenRepos := strings.Count(frame, "job-"), strings.Count(frame, " repo-")
+			if want := min(jobs, 8); repos <= 6 && seenJobs != want {
+				t.Errorf("%d jobs, %d repositories: %d jobs are seen, want %d\n%s", jobs, repos, seenJobs, want, frame)
+			}
+			if want := min(repos, 6+max(4-max(jobs-4, 0), 0)); seenRepos != want {
+				t.Errorf("%d jobs, %d repositories: %d repositories are seen, want %d\n%s", jobs, repos, seenRepos, want, frame)
+			}
+		}
+	}
+}
+
+// TestNothingIsOfferedThatIsRefused: while nothing is sent no text says which key would.
+func TestNothingIsOfferedThatIsRefused(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs, snap.Repos[1].SyncState = nil, ""
+	live := shown(snap, Caps{Mono: true, ASCII: true})
+	disk, readOnly := live, live
+	disk.Source, readOnly.ReadOnly = FromDisk, true
+	for keys, want := range map[string]string{"2": "p on a repository starts one", "4": "p on a repository starts a pull", "3 enter": "p starts a pull"} {
+		at := func(s State) string {
+			return Render(settle(t, press(s, strings.Fields(keys)...), &archive{}), 119, 30, s.Caps)
+		}
+		if !strings.Contains(at(live), want) {
+			t.Errorf("%s: no word of %q in\n%s", keys, want, at(live))
+		}
+		for name, s := range map[string]State{"disk": disk, "read-only": readOnly, "gone": live.Lose("no daemon")} {
+			if strings.Contains(at(s), want) {
+				t.Errorf("%s, %s: %q in\n%s", name, keys, want, at(s))
+			}
+		}
+	}
+}
+
+// TestNoEmptyBoxes: a box that has nothing to say is not there, or says why.
+func TestNoEmptyBoxes(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{Mono: true, ASCII: true})
+	if frame := Render(settle(t, press(s, "4"), &archive{}), 80, 24, s.Caps); strings.Contains(frame, "Record") || strings.Count(frame, "\n+") != 2 {
+		t.Errorf("a history without a job has a record:\n%s", frame)
+	}
+	if frame := Render(settle(t, press(s, "3", "enter"), &archive{}), 80, 24, s.Caps); !strings.Contains(frame, "No job has ended.") || strings.Contains(frame, "p50") {
+		t.Errorf("a day without a job has figures:\n%s", frame)
+	}
+	for state, want := range map[string]string{"done": "No log of this job is kept here.", "other": "The agent that runs it has the log.", "waits": "It has not begun.", "runs": "It has said nothing yet."} {
+		snap := picture()
+		j := &snap.Jobs[0]
+		j.Log, j.Errors, j.Warnings = nil, nil, nil
+		switch state {
+		case "done":
+			j.Finished = noon.Add(-time.Second)
+		case "other":
+			j.Owner = "other"
+		case "waits":
+			j.Owner, j.State = "", "pending"
+		}
+		at := press(shown(snap, s.Caps), "2")
+		at.jobUID = j.UID
+		if frame := Render(press(at, "enter"), 80, 24, s.Caps); !strings.Contains(frame, want) || strings.Contains(frame, "following") {
+			t.Errorf("%s: no word of %q in\n%s", state, want, frame)
+		}
+	}
+}
+
+// TestSaidOnce: what several lines of the agent's sheet have in common stands once.
+func TestSaidOnce(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.API.Up, snap.API.Error = false, "dial tcp 10.0.3.7:443: i/o timeout"
+	src := &archive{care: view.Care{At: noon, Watches: []view.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error}, {Kind: "repositories", Error: "not allowed"}}, Tokens: []view.Tokens{{Provider: "github", Failed: 4}}}}
+	frame := Render(settle(t, press(shown(snap, Caps{Mono: true, ASCII: true}), "5"), src), 100, 40, Caps{Mono: true, ASCII: true})
+	for _, want := range []string{"3 known; not watched while the API is away", "0 known; not allowed", "github       0 held; 4 could not be made "} {
+		if !strings.Contains(frame, want) {
+			t.Errorf("no word of %q in\n%s", want, frame)
+		}
+	}
+	local := picture()
+	local.API.Embedded, local.API.Server = true, "embedded"
+	if frame := Render(settle(t, press(shown(local, Caps{Mono: true, ASCII: true}), "5"), src), 100, 40, Caps{Mono: true, ASCII: true}); !strings.Contains(frame, "server       * embedded API") {
+		t.Errorf("the server:\n%s", frame)
+	}
+}
