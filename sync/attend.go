@@ -29,12 +29,16 @@ func (a *Agent) attend(ctx context.Context) error {
 	g.Go(func() error {
 		tick := time.NewTicker(attendEvery)
 		defer tick.Stop()
-		var was string
+		var was, misread string
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
+			}
+			if now := a.misread(); now != misread {
+				misread = now
+				a.board.touch()
 			}
 			now := a.trouble()
 			if (now == "") == (was == "") {
@@ -69,4 +73,13 @@ func (a *Agent) trouble() string {
 		text += " (" + hint + ")"
 	}
 	return text
+}
+
+// misread is what of --manifests is not applied, "" when all of it is: who has written the
+// file looks at the screen and not into the log.
+func (a *Agent) misread() string {
+	if a.manifests == nil {
+		return ""
+	}
+	return api.Redact(a.manifests.Problem())
 }

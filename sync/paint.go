@@ -55,7 +55,7 @@ func (p *painter) paint() *view.Snapshot {
 	now := time.Now()
 	events, done := p.board.recent(now)
 	running := p.controller.Live()
-	s := &view.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(len(running), now), Problem: p.trouble()}
+	s := &view.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(len(running), now), Problem: cmp.Or(p.trouble(), p.misread())}
 	switch {
 	case s.API.Synced:
 		p.before = nil

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,6 +66,9 @@ type Manifests struct {
 	filled bool
 	// problems are the faults of the last pass, so that each is logged once.
 	problems []error
+
+	toldMu sync.Mutex // guards told
+	told   string     // what Problem returns
 }
 
 type manifestKey struct{ group, plural, namespace, name string }
@@ -108,10 +112,27 @@ func (m *Manifests) Run(ctx context.Context) error {
 	}
 }
 
-// report logs the outcome of a pass, each fault once.
+// Problem is what is wrong with the files as of the last pass: the first fault, and how
+// many more there are; "" = nothing. It may be called at any time.
+func (m *Manifests) Problem() string {
+	m.toldMu.Lock()
+	defer m.toldMu.Unlock()
+	return m.told
+}
+
+// report tells the outcome of a pass, and logs each fault once.
 func (m *Manifests) report(r manifestPass) {
 	before := m.problems
 	m.problems = r.Problems
+	told := ""
+	if n := len(r.Problems); n > 0 {
+		if told = "manifest not applied: " + r.Problems[0].Error(); n > 1 {
+			told += fmt.Sprintf(" (and %d more)", n-1)
+		}
+	}
+	m.toldMu.Lock()
+	m.told = told
+	m.toldMu.Unlock()
 	for _, problem := range r.Problems {
 		if !slices.ContainsFunc(before, func(b error) bool { return b.Error() == problem.Error() }) {
 			m.log.Error("manifest not applied", "err", problem)

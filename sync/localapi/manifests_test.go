@@ -331,10 +331,14 @@ func TestManifestsRun(t *testing.T) {
 	if line := <-log; !strings.Contains(line, "manifest not applied") || !strings.Contains(line, "a.yaml") {
 		t.Errorf("the fault is logged as %s", line)
 	}
+	if told := s.m.Problem(); !strings.HasPrefix(told, "manifest not applied: a.yaml") {
+		t.Errorf("the problem is %q", told)
+	}
 	s.write("b.yaml", repositoryYAML("b", "")) // a pass that meets the same fault again
 	wait("the good file", func() bool { return s.there("b") })
 	s.write("a.yaml", repositoryYAML("r9", ""))
 	wait("repair", func() bool { return s.there("r9") })
+	wait("no problem", func() bool { return s.m.Problem() == "" })
 	stop()
 	if err := <-ran; err != nil {
 		t.Errorf("Run = %v", err)
