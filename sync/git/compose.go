@@ -92,7 +92,7 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 				return err
 			}
 		}
-		c.tree, err = e.tree(root)
+		c.tree, err = e.write(root)
 		return err
 	})
 	if err != nil {

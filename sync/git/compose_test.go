@@ -296,6 +296,9 @@ func TestComposeLikeGit(t *testing.T) {
 		{"a directory goes", []Edit{{Path: "a/"}}, [][]string{{"rm", "-r", "a"}}, 2},
 		{"a file moves, its mode stays", []Edit{{Path: "b/run.sh", To: "bin/tools/run.sh"}}, [][]string{{"rm", "b/run.sh"}, {"update-index", "--add", "--cacheinfo", "100755,$,bin/tools/run.sh"}}, 4},
 		{"a directory moves", []Edit{{Path: "a/deep/", To: "b/deep/"}}, [][]string{{"mv", "a/deep", "b/deep"}}, 4},
+		{"a file beside a directory whose name it begins with", []Edit{{Path: "top.json", To: "b.txt"}}, [][]string{{"mv", "top.json", "b.txt"}}, 2},
+		{"a directory beside a file that begins with its name", []Edit{{Path: "a/deep/", To: "top/"}}, [][]string{{"mv", "a/deep", "top"}}, 3},
+		{"a directory moves after a file of it went", []Edit{{Path: "a/x.json"}, {Path: "a/", To: "c/"}}, [][]string{{"rm", "a/x.json"}, {"mv", "a", "c"}}, 3},
 		{"everything goes", []Edit{{Path: "a/"}, {Path: "b/"}, {Path: "other/"}, {Path: "top.json"}}, [][]string{{"rm", "-r", "."}}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -374,7 +377,7 @@ func TestComposeRefuses(t *testing.T) {
 	if err := editor.edit(tree, Edit{Path: "y.json"}); err != nil {
 		t.Error(err)
 	}
-	if id := must[objectID](t)(editor.tree(tree)); made[id] != string(top[:len("40000 broken")+1+20]) {
+	if id := must[objectID](t)(editor.write(tree)); made[id] != string(top[:len("40000 broken")+1+20]) {
 		t.Errorf("tree %q", made[id])
 	}
 }

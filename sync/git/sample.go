@@ -84,7 +84,8 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 			return "", err
 		}
 	}
-	tree, err := e.tree(root)
+	root.prune()
+	tree, err := e.write(root)
 	if err != nil {
 		return "", err
 	}

@@ -264,17 +264,8 @@ func (e treeEditor) file(root *dirNode, path string, data []byte) error {
 	return err
 }
 
-// tree stores what has changed and returns the tree of root, which may be empty.
-func (e treeEditor) tree(root *dirNode) (objectID, error) {
-	id, err := e.write(root)
-	if err == nil && id == emptyTree && id != root.id {
-		return e.put(treeKind, nil)
-	}
-	return id, err
-}
-
-// write stores changed directories from the bottom up; those that have become empty
-// vanish.
+// write stores what has changed of a directory, from the bottom up, and returns its
+// tree. Only the root may be empty here, see prune.
 func (e treeEditor) write(d *dirNode) (objectID, error) {
 	if !d.read {
 		return d.id, nil
@@ -286,22 +277,16 @@ func (e treeEditor) write(d *dirNode) (objectID, error) {
 			if err != nil {
 				return id, err
 			}
-			if id == emptyTree {
-				continue
-			}
 			t.id = id
 		}
 		entries = append(entries, t)
 	}
 	data := treeText(entries)
-	if id := nameOf(treeKind, data); id == d.id || id == emptyTree {
+	if id := nameOf(treeKind, data); id == d.id {
 		return id, nil
 	}
 	return e.put(treeKind, data)
 }
-
-// emptyTree is the name of a tree without entries.
-var emptyTree = nameOf(treeKind, nil)
 
 // treeText is a raw tree.
 func treeText(entries []treeEntry) (out []byte) {
