@@ -14,6 +14,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/repos"
 	"limpet/sync/socket"
+	"limpet/sync/sources"
 	"limpet/sync/workers"
 )
 
@@ -31,6 +32,11 @@ func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 		}
 		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Signing: a.lookAtSigning(signing), Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return workers.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
+		}}, u)
+	case "GitRepository":
+		from := a.sourceCredentials()
+		return repos.TrySource(ctx, repos.SourceOptions{Git: a.mirrors, Signers: a.lookAtSourceSigners, Remote: func(ctx context.Context, g sources.Git) (git.Remote, error) {
+			return g.Remote(ctx, from, a.cfg.AllowInsecureGit)
 		}}, u)
 	}
 	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())

@@ -95,10 +95,14 @@ func (a *Agent) lookAtSigning(from auth.SigningSource) func(ctx context.Context,
 // for it are.
 func (a *Agent) lookAtSigners(ctx context.Context, namespace, name string, repo api.Repository) (string, error) {
 	look, err := a.signers.Look(ctx, namespace, name, repo, trusting{a}.now())
+	return lookText(look), err
+}
+
+func lookText(look workers.SignersLook) string {
 	if look.Soon != "" {
 		look.Text += "; to be replaced: " + look.Soon
 	}
-	return look.Text, err
+	return look.Text
 }
 
 // SignersAt are the signers of an agent as another program sees them, with its own rights

@@ -90,6 +90,13 @@ func CheckProvider(name string) error {
 	return fmt.Errorf("unknown git provider %q, known are %s", view.Clean(name), strings.Join(Providers, ", "))
 }
 
+// ProviderError says that a provider does not go with the keys that there are, or not
+// with the URL.
+type ProviderError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e ProviderError) Unwrap() error { return e.error }
+
 // provider decides who makes credentials of the keys of one place: who is asked
 // for, else the one whose keys they are. "" is nobody.
 func provider(keys map[string][]byte, asked string) (string, error) {

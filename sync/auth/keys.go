@@ -44,10 +44,14 @@ func credentials(keys map[string][]byte, l Lookup, place string) (*Credentials, 
 	}
 	who, err := provider(keys, l.Provider)
 	if err != nil {
-		return wrong("%w", err)
+		return wrong("%w", ProviderError{err})
 	}
 	if who != "" {
-		return identity(keys, who, l, place)
+		c, err := identity(keys, who, l, place)
+		if err != nil {
+			return nil, ProviderError{err}
+		}
+		return c, nil
 	}
 	known := slices.ContainsFunc(keyNames, func(k string) bool { return len(keys[k]) > 0 })
 	if !known {

@@ -73,6 +73,12 @@ func (c *Credentials) copied() *Credentials {
 	return &copy
 }
 
+// ProxyError says that a Secret names no proxy that can be used.
+type ProxyError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e ProxyError) Unwrap() error { return e.error }
+
 // proxySecret reads a proxy in Flux's form: the keys address, username, password.
 func proxySecret(ctx context.Context, l Lookup, get func(ctx context.Context, namespace, name string) (map[string][]byte, error)) (*Proxy, error) {
 	place := "secret " + l.Namespace + "/" + view.Clean(l.ProxySecret)
@@ -83,10 +89,10 @@ func proxySecret(ctx context.Context, l Lookup, get func(ctx context.Context, na
 	text := func(k string) string { return strings.TrimRight(string(data[k]), "\r\n") }
 	p, err := proxyOf(text, "address", keyUsername, keyPassword)
 	if err != nil {
-		return nil, fmt.Errorf("proxy in %s: %w", place, err)
+		return nil, ProxyError{fmt.Errorf("proxy in %s: %w", place, err)}
 	}
 	if p == nil {
-		return nil, fmt.Errorf("proxy in %s: this agent finds no key address there", place)
+		return nil, ProxyError{fmt.Errorf("proxy in %s: this agent finds no key address there", place)}
 	}
 	p.Place = place
 	return p, nil

@@ -51,7 +51,7 @@ func RuleSource(rules []Rule) Source {
 			place := "rule " + r.URL
 			if r.Provider != "" {
 				if l.Provider != "" && l.Provider != r.Provider {
-					return nil, fmt.Errorf("credentials in %s: they are for provider %s, and the repository asks for %s", place, r.Provider, view.Clean(l.Provider))
+					return nil, ProviderError{fmt.Errorf("credentials in %s: they are for provider %s, and the repository asks for %s", place, r.Provider, view.Clean(l.Provider))}
 				}
 				l.Provider = r.Provider
 			}

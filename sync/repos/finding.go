@@ -101,28 +101,40 @@ func remoteFinding(repo api.Repository, err error) finding {
 		}
 		return forgeFinding(err, "spec.connection.name") // the token of its Connection
 	}
-	kind, text := repo.Spec.Type, gitText(err)
-	url, branch, named := "spec."+kind+".url", "spec."+kind+".branch", ""
+	kind := repo.Spec.Type
+	at := members{url: "spec." + kind + ".url", ref: "spec." + kind + ".branch", secret: "secure.token"}
 	if b := repo.Spec.Block(); b != nil {
-		named = b.Branch
+		at.named = b.Branch
 	}
 	if repo.GitRef != "" {
-		branch, named = "metadata.annotations["+api.AnnoGitRef+"]", repo.GitRef
+		at.ref, at.named = "metadata.annotations["+api.AnnoGitRef+"]", repo.GitRef
 	}
-	fault := api.FieldError{Type: string(field.ErrorTypeInvalid), Field: url}
+	return at.finding(err)
+}
+
+// members are those of an object to blame for what a remote answers.
+type members struct {
+	url, ref, secret string
+	named            string // what ref says; "" = nothing
+}
+
+// finding is the one for an error of package git.
+func (at members) finding(err error) finding {
+	text := gitText(err)
+	fault := api.FieldError{Type: string(field.ErrorTypeInvalid), Field: at.url}
 	code := http.StatusBadRequest
 	switch git.KindOf(err) {
 	case git.Auth:
-		code, fault.Field = http.StatusUnauthorized, "secure.token"
+		code, fault.Field = http.StatusUnauthorized, at.secret
 	case git.NotFound:
 		code, fault.Type = http.StatusNotFound, string(field.ErrorTypeNotFound)
 	case git.BranchNotFound, git.CommitNotFound:
-		fault.Type, fault.Field = string(field.ErrorTypeNotFound), branch
-		if named != "" {
-			fault.BadValue = named
+		fault.Type, fault.Field = string(field.ErrorTypeNotFound), at.ref
+		if at.named != "" {
+			fault.BadValue = at.named
 		}
 	case git.Empty:
-		fault.Type, fault.Field = string(field.ErrorTypeNotFound), branch
+		fault.Type, fault.Field = string(field.ErrorTypeNotFound), at.ref
 		text = "repository has no branches: push a first commit to it"
 	case git.Throttled:
 		code, fault.Type = http.StatusTooManyRequests, string(field.ErrorTypeInternal)

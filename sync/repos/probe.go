@@ -11,6 +11,7 @@ import (
 	"limpet/sync/admission"
 	"limpet/sync/api"
 	"limpet/sync/git"
+	"limpet/sync/revision"
 )
 
 // askTimeout bounds one question to a remote.
@@ -68,22 +69,31 @@ func (p *probe) ask(ctx context.Context) error {
 		p.asked, p.err = true, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 		return nil
 	}
-	p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, sel)
-	if creds := p.remote.Creds; git.KindOf(p.err) == git.Auth && creds != nil && creds.Forget != nil {
-		// A token from memory that was revoked: there may be a new one.
-		if again, err := p.c.o.Remote(limited, p.key.Namespace, p.key.Name, p.repo); err == nil {
-			p.remote, p.renewed = again, true
-			p.ref, p.err = p.c.o.Git.Resolve(limited, p.remote, sel)
-		}
-	}
+	p.ref, p.renewed, p.err = resolve(limited, p.c.o.Git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
+		return p.c.o.Remote(ctx, p.key.Namespace, p.key.Name, p.repo)
+	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if p.err == nil && p.ref.Hash == "" {
-		p.err = &git.Error{Kind: git.Unknown, Op: "resolve", Err: errors.New("the answer names no commit")}
-	}
 	p.asked, p.took = true, time.Since(began)
 	return nil
+}
+
+// resolve asks a remote what a selector stands for, and where it refuses a token from
+// memory, which was revoked then, once more with what again finds. renewed says that it
+// was another one; remote is then the one that was asked.
+func resolve(ctx context.Context, from Prober, remote *git.Remote, sel revision.Selector, again func(context.Context) (git.Remote, error)) (ref git.Ref, renewed bool, err error) {
+	ref, err = from.Resolve(ctx, *remote, sel)
+	if creds := remote.Creds; git.KindOf(err) == git.Auth && creds != nil && creds.Forget != nil {
+		if other, none := again(ctx); none == nil {
+			*remote, renewed = other, true
+			ref, err = from.Resolve(ctx, other, sel)
+		}
+	}
+	if err == nil && ref.Hash == "" {
+		err = &git.Error{Kind: git.Unknown, Op: "resolve", Err: errors.New("the answer names no commit")}
+	}
+	return ref, renewed, err
 }
 
 // examine checks a Repository: first the rules, as for an object that replaces old,

@@ -15,14 +15,18 @@ import (
 	"limpet/sync/git"
 )
 
-// TestResults is what a test of a Repository or of a Connection has shown, in the
-// form of Grafana's object of that name. Steps is ours: what was looked at, in
+// TestResults is what a test of a Repository, a Connection or a GitRepository has shown,
+// in the form of Grafana's object of that name. Steps is ours: what was looked at, in
 // order.
 type TestResults struct {
 	Code    int              `json:"code"` // of HTTP; 200 = all is well
 	Success bool             `json:"success"`
 	Errors  []api.FieldError `json:"errors"`
 	Steps   []Step           `json:"steps"`
+
+	// Of a GitRepository alone, in the words of Flux.
+	Revision string `json:"revision,omitempty"` // that it stands for
+	Reason   string `json:"reason,omitempty"`   // why it does not
 }
 
 // Step is one thing that a test has looked at.

@@ -1,6 +1,6 @@
 // Package sources knows the GitRepositories of Flux: what their controller tells of
-// them, how it is asked for something, and how their artifacts are had. It does none
-// of the controller's work.
+// them, how it is asked for something, how their artifacts are had, and how their Git
+// hosts are asked. It does none of the controller's work.
 package sources
 
 import (

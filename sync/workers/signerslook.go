@@ -52,6 +52,17 @@ func (s *Signers) LookAtRule(rule *auth.Demand, now time.Time) (SignersLook, err
 	return (&trust{demands: []demand{d}}).look(now)
 }
 
+// LookAtKeys is the same for keys that were found for something else than a Repository;
+// by is what asks for signatures, for people.
+func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, now time.Time) (SignersLook, error) {
+	d := demand{by: by}
+	d.Mode = mode
+	if err := s.keys(&d, found); err != nil {
+		return SignersLook{}, err
+	}
+	return (&trust{demands: []demand{d}}).look(now)
+}
+
 func (t *trust) look(now time.Time) (SignersLook, error) {
 	var texts, soon []string
 	for _, d := range t.demands {

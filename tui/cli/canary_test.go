@@ -61,7 +61,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"}, "job watch": {"job watch none"},
 		"repo list": {"repo list"}, "repo open": {"repo open boards --print"}, "repo show": {"repo show boards", "repo show signed"}, "repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},
 		"service print": {"service print"}, "service status": {"service status"},
-		"source get": {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
+		"source get": {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"}, "source test": {"source test fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
 		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},
 	}
 	speechless := []string{"completion", "dashboard", "man", "store backup"} // they print no objects; the backup is the file, with its secrets sealed
@@ -85,6 +85,12 @@ func TestNoOutputHasASecret(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+	// As JSON and YAML an object is what the API has; a table is for a person.
+	for _, call := range []string{"get gitrepositories", "get gitrepository fleet", "get gitrepositories -o wide", "get gitrepositories -o name"} {
+		if _, out, errs := s.call(strings.Fields(call)...); !strings.Contains(out, "fleet") || strings.Contains(out+errs, "-5ecr3t") {
+			t.Errorf("limpet %s:\n%s%s", call, out, errs)
 		}
 	}
 	if made < 15 {

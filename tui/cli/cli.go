@@ -39,7 +39,7 @@ type cli struct {
 	Job        jobCmd        `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
 	Repo       repoCmd       `cmd:"" help:"Repositories: create, list, show, pull, test, open, suspend, validate."`
 	Connection connectionCmd `cmd:"" help:"Connections to Git hosts: list, show, test."`
-	Source     sourceCmd     `cmd:"" help:"Sources of Flux: list, show, get, reconcile, suspend, resume."`
+	Source     sourceCmd     `cmd:"" help:"Sources of Flux: list, show, get, test, reconcile, suspend, resume."`
 	Drain      drainCmd      `cmd:"" writes:"" help:"Have the agent finish what runs and claim nothing new."`
 	History    historyCmd    `cmd:"" help:"Finished jobs: list, show, prune."`
 	Store      storeCmd      `cmd:"" help:"The state file: info, check, compact, backup."`

@@ -193,6 +193,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(1, "trial", "connection test", "lab")
 	call(0, "sources", "source list")
 	call(0, "source", "source show", "flux")
+	call(1, "trial", "source test", "flux")
 	call(0, "source", "source suspend", "flux")
 	call(0, "source", "source resume", "flux")
 	call(0, "source", "source reconcile", "flux")

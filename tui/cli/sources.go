@@ -21,6 +21,7 @@ type sourceCmd struct {
 	List sourceListCmd `cmd:"" help:"All sources of Flux: its GitRepositories, and how their controller does with them."`
 	Show sourceShowCmd `cmd:"" help:"One source: state, artifact, conditions."`
 	Get  sourceGetCmd  `cmd:"" help:"Download the artifact of a source, checked by its digest."`
+	Test sourceTestCmd `cmd:"" help:"Ask the Git host of a source from here, with the identity that it names: which revision would it give?"`
 
 	Reconcile sourceReconcileCmd `cmd:"" writes:"" help:"Ask the controller of a source for a look now."`
 	Suspend   sourceSuspendCmd   `cmd:"" writes:"" help:"Have the controller leave a source alone, for everybody."`

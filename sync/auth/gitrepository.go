@@ -1,0 +1,259 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"limpet/sync/signature"
+)
+
+// GitRepository is what the spec of a GitRepository of Flux says of who asks its Git
+// host, and of who has to have signed. It holds names of Secrets, and no secret but
+// those that the spec itself has in its URL.
+type GitRepository struct {
+	Lookup                  // of what it is asked with; its URL has no password, and no user unless it is of ssh
+	Secret   string         // that it names, "" = none
+	inURL    *url.Userinfo  // of an http or https URL
+	Verify   signature.Mode // what has to be signed, "" = nothing
+	Signers  string         // Secret with the keys of Verify
+	Warnings []string       // what is unwise, or would be refused by Flux, for people
+}
+
+// SourceError is a refusal of what a GitRepository asks for.
+type SourceError struct {
+	Reason string // Flux's word for it in a condition; "" = it has none
+	Field  string // of the object, such as spec.provider
+	Err    error
+}
+
+func (e *SourceError) Error() string { return e.Field + ": " + e.Err.Error() }
+func (e *SourceError) Unwrap() error { return e.Err }
+
+// Reasons of a SourceError. Source: fluxcd/source-controller, api/v1/condition_types.go.
+const (
+	ReasonAuthentication = "AuthenticationFailed"
+	ReasonProvider       = "InvalidProviderConfiguration"
+	ReasonURL            = "URLInvalid"
+	ReasonFeatureGate    = "FeatureGateDisabled"
+	ReasonVerifyMode     = "InvalidVerificationMode"
+	ReasonVerify         = "VerificationError"
+	ReasonOperation      = "GitOperationFailed"
+	ReasonEmpty          = "EmptyGitRepository"
+)
+
+// The fields of a GitRepository that name an identity.
+const (
+	fieldURL      = "spec.url"
+	FieldProvider = "spec.provider"
+	FieldSecret   = "spec.secretRef"
+	fieldProxy    = "spec.proxySecretRef"
+	FieldMode     = "spec.verify.mode"
+	FieldSigners  = "spec.verify.secretRef"
+)
+
+// fluxProviders are those that the definition of Flux takes. Source: its enum.
+var fluxProviders = []string{Generic, "aws", "azure", "github"}
+
+// ReadGitRepository reads the spec of a GitRepository. What has another form than it
+// should is refused, whole: an identity must not be guessed. The error is a *SourceError
+// and holds no secret. Nobody is asked.
+func ReadGitRepository(namespace, name string, spec map[string]any) (GitRepository, error) {
+	r := specReader{spec: spec}
+	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name, Provider: r.text("provider"), ProxySecret: r.named("proxySecretRef")}, Secret: r.named("secretRef")}
+	address, account := r.text("url"), r.text("serviceAccountName")
+	if r.has("verify") {
+		mode := r.text("verify.mode")
+		if g.Signers = r.named("verify.secretRef"); g.Signers == "" {
+			r.wrong("", "verify.secretRef", "it is missing: name the Secret with the keys of those who may sign")
+		}
+		var err error
+		if g.Verify, err = signature.ParseMode(mode); err != nil {
+			r.wrong(ReasonVerifyMode, "verify.mode", "%w", err)
+		} else if g.Verify == "" {
+			g.Verify = signature.HEAD
+		}
+	}
+	if err := CheckProvider(g.Provider); err != nil {
+		r.wrong(ReasonProvider, "provider", "%w", err)
+	} else if g.Provider == "" {
+		g.Provider = Generic
+	}
+	switch {
+	case account == "":
+	case g.Provider != "azure" && g.Provider != "aws":
+		r.wrong(ReasonProvider, "serviceAccountName", "it goes with provider azure or aws only, and the provider is %s; leave it out", g.Provider)
+	default:
+		r.wrong(ReasonFeatureGate, "serviceAccountName", "limpet takes no identity of a service account of the cluster; leave it out, and the identity of this host is used, or name a Secret with keys of %s", g.Provider)
+	}
+	r.address(&g, address)
+	if r.err != nil {
+		return GitRepository{}, r.err
+	}
+	if !slices.Contains(fluxProviders, g.Provider) {
+		g.Warnings = append(g.Warnings, fmt.Sprintf("provider %s is served by limpet, the definition of Flux refuses it", g.Provider))
+	}
+	if g.Secret != "" {
+		g.Secure = map[string]string{"secretRef": g.Secret}
+	}
+	return g, nil
+}
+
+// address reads the URL, and takes out of it what proves an identity.
+func (r *specReader) address(g *GitRepository, raw string) {
+	a, err := ParseAddress(raw)
+	switch {
+	case raw == "":
+		r.wrong(ReasonURL, "url", "it is missing")
+	case err != nil:
+		r.wrong(ReasonURL, "url", "%w", err)
+	case a.Scheme == "file" || !strings.Contains(raw, "://"):
+		r.wrong(ReasonURL, "url", "it begins with https://, http:// or ssh://, as in ssh://HOST/PATH")
+	}
+	g.URL = a.String()
+	if a.Scheme == "ssh" {
+		return
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.User == nil {
+		return
+	}
+	if g.inURL = u.User; a.Password {
+		g.Warnings = append(g.Warnings, "the url has a password, which everybody sees who may read the source; put it into a Secret")
+	} else {
+		g.Warnings = append(g.Warnings, "the url has a user without a password, of which nothing is sent; put both into a Secret")
+	}
+}
+
+// Asked finds what the Git host is asked with: what from finds, else what the URL says.
+// An error is a *SourceError, but where from has one of another kind than wrong keys: of
+// a host that makes tokens, or of the moment. Errors hold no secret.
+func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, error) {
+	refused := func(reason, field string, err error) (*Credentials, error) {
+		return nil, &SourceError{reason, field, err}
+	}
+	c, err := from.Credentials(ctx, g.Lookup)
+	if _, other := errors.AsType[ProviderError](err); other {
+		return refused(ReasonProvider, FieldProvider, err)
+	}
+	if _, noWay := errors.AsType[ProxyError](err); noWay {
+		return refused(ReasonAuthentication, fieldProxy, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	password, inURL := g.inURL.Password()
+	switch {
+	case c != nil && c.Bearer != "" && inURL:
+		return refused(ReasonAuthentication, fieldURL, errors.New("it has a password, and there is a bearer token too; take it out of the url"))
+	case strings.HasPrefix(g.URL, "ssh://") && (c == nil || len(c.SSHKey) == 0):
+		return refused(ReasonAuthentication, FieldSecret, errors.New("ssh needs a Secret with identity and known_hosts, or a rule under git-credentials of the config file"))
+	case inURL && c.Empty():
+		c = c.copied()
+		c.Username, c.Password, c.Source = g.inURL.Username(), password, fieldURL
+	}
+	return c, nil
+}
+
+// NamedSecret finds credentials for a GitRepository: in the Secret that it names, by way
+// of secrets, and for one that names none by way of rules. A Secret that is named and not
+// there is an error: the identity of somebody else is no answer to that. So is one that
+// cannot be used.
+func NamedSecret(secrets, rules Source) Source {
+	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
+		name := l.Secure["secretRef"]
+		if name == "" {
+			if l.Provider == Generic { // which is what it is without a word, too
+				l.Provider = ""
+			}
+			return rules.Credentials(ctx, l)
+		}
+		l.Repository = name // files stand for the Secret, and not for a Repository of the same name
+		c, err := secrets.Credentials(ctx, l)
+		if err == nil && c == nil {
+			err = fmt.Errorf("secret %s/%s is not there, holds no key for Git, or may not be read; its keys may be files %[1]s.%[2]s/KEY below --credentials-dir, too", l.Namespace, name)
+		}
+		return c, err
+	})
+}
+
+// NamedSigners finds the keys of those who may sign for a GitRepository, in the Secret
+// that it names: the data that get returns, else the files of dir that stand for it, if
+// dir is not "". A key of the Secret whose name says nothing is one of OpenPGP, as in Flux.
+func (g GitRepository) NamedSigners(ctx context.Context, get func(ctx context.Context, namespace, name string) (map[string][]byte, error), dir string) (*Trust, error) {
+	from := []TrustSource{TrustSecrets(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+		data, err := get(ctx, namespace, name)
+		named := make(map[string][]byte, len(data))
+		for k, v := range data {
+			if !signature.IsKeys(k) {
+				k += " (as OpenPGP).asc" // no key of a Secret has a blank
+			}
+			named[k] = v
+		}
+		return named, err
+	})}
+	if dir != "" {
+		from = append(from, TrustDir(dir))
+	}
+	found, err := ChainTrust(from...)(ctx, Lookup{Namespace: g.Namespace, Repository: g.Signers, Secure: map[string]string{"verify": g.Signers}})
+	if err == nil && found == nil {
+		err = &SourceError{ReasonVerify, FieldSigners, fmt.Errorf("secret %s/%s is not there, is empty, or may not be read; its keys may be files %[1]s.%[2]s/NAME.asc or NAME.sshpub below --credentials-dir, too", g.Namespace, g.Signers)}
+	}
+	return found, err
+}
+
+// specReader reads members of a spec by their paths, and keeps the first error.
+type specReader struct {
+	spec map[string]any
+	err  error
+}
+
+func (r *specReader) wrong(reason, path, format string, args ...any) {
+	if r.err == nil {
+		r.err = &SourceError{reason, "spec." + path, fmt.Errorf(format, args...)}
+	}
+}
+
+// at is what stands at a path, nil for nothing.
+func (r *specReader) at(path string) any {
+	found := any(r.spec)
+	for part := range strings.SplitSeq(path, ".") {
+		inside, ok := found.(map[string]any)
+		if !ok && found != nil {
+			r.wrong("", path, "what is around it is no object with members")
+			return nil
+		}
+		found = inside[part]
+	}
+	return found
+}
+
+func (r *specReader) has(path string) bool { return r.at(path) != nil }
+
+func (r *specReader) text(path string) string {
+	found := r.at(path)
+	text, ok := found.(string)
+	if !ok && found != nil {
+		r.wrong("", path, "it is no text")
+	}
+	return text
+}
+
+// secretName is what the API takes as the name of a Secret.
+var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+
+// named is the name in a reference to a Secret, "" where there is none.
+func (r *specReader) named(path string) string {
+	if !r.has(path) {
+		return ""
+	}
+	name := r.text(path + ".name")
+	if !secretName.MatchString(name) {
+		r.wrong("", path+".name", "it is the name of no Secret: small letters, digits, dashes and dots")
+	}
+	return name
+}
