@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -80,6 +82,47 @@ func TestStatusWatch(t *testing.T) {
 	for line := range strings.Lines(said) {
 		if strings.HasPrefix(line, "{") {
 			known.keeps(t, "stream", line)
+		}
+	}
+}
+
+// TestStatusWatchReadOut: who has it read out is told sentences, on a terminal with
+// colours and on a pipe, also that the daemon goes.
+func TestStatusWatchReadOut(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	d := h.daemon(t)
+	h.must(t, 0, "repo", "create", "ill", "--url", "https://127.0.0.1:1/boards.git")
+	until(t, "it is failing", func() bool { return strings.Contains(h.run(t, "repo", "list").out, "failing") })
+	onTerminal := h.terminal(t, "status", "--watch", "--accessible", "--color", "always")
+	piped, heard := h.command(context.WithoutCancel(t.Context()), t, "status", "--watch", "--accessible"), &log{}
+	piped.Stdout = heard
+	if err := piped.Start(); err != nil {
+		t.Fatal(err)
+	}
+	onTerminal.shows(t, "the agent is degraded. Jobs: none. Repositories: 1, 1 with something wrong. Why: ill is not healthy: ")
+	h.must(t, 0, "drain")
+	onTerminal.shows(t, "the agent is drained. Jobs: none.")
+	if d.stop(t) != 0 {
+		t.Error("the daemon did not end well")
+	}
+	onTerminal.shows(t, "the agent is away. Why: ")
+	onTerminal.press(t, "\x03")
+	if code := exitOf(onTerminal.end(t)); code != cli.ExitCancelled {
+		t.Errorf("Ctrl-C: exit %d", code)
+	}
+	until(t, "who reads the pipe is told", func() bool { return strings.Contains(heard.String(), "the agent is away. Why: ") })
+	if err := piped.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitOf(piped.Wait()); code != cli.ExitCancelled {
+		t.Errorf("SIGINT: exit %d", code)
+	}
+	spoken := strings.ReplaceAll(onTerminal.screen.String(), "^C", "")
+	for name, out := range map[string]string{"terminal": spoken[:strings.LastIndex(spoken, "limpet: ")], "pipe": heard.String()} {
+		readable(t, out)
+		if strings.Contains(out, "  ") || strings.Contains(out, "WORKING") || !strings.HasPrefix(out, "Each change is a sentence. Times are UTC.") {
+			t.Errorf("on a %s there are columns:\n%s", name, out)
 		}
 	}
 }

@@ -34,7 +34,11 @@ func (r *run) watchStatus(ctx context.Context) error {
 	}
 	defer daemon.Close()
 	if !r.g.data() && r.g.Output != "name" && !r.g.NoHeaders {
-		fmt.Fprint(r.world.Out, statusHead)
+		head := statusHead
+		if labelled(r.world.Out) {
+			head = statusGreeting
+		}
+		fmt.Fprint(r.world.Out, head)
 	}
 	pictures, last := daemon.Watch(ctx), ""
 	for {
@@ -117,17 +121,57 @@ func (r *run) printStatusChange(rep *statusReport) error {
 	if r.g.data() {
 		return r.g.printStream(r.world.Out, streamLine{Type: "status", Status: rep})
 	}
+	if labelled(r.world.Out) {
+		_, err := fmt.Fprintln(r.world.Out, rep.sentence(time.Now()))
+		return err
+	}
 	_, err := io.WriteString(r.world.Out, inkOf(r.world.Out).word(rep.line(time.Now()), rep.word(), rep.word()))
 	return err
 }
 
-// line is the report in the columns of a watch.
-func (s *statusReport) line(now time.Time) string {
+// because is why not all is well, "" when it is.
+func (s *statusReport) because() string {
 	why := slices.Clone(s.Why)
 	if more := len(why) - mostWhy; more > 0 {
 		why = append(why[:mostWhy], fmt.Sprintf("and %d more", more))
 	}
-	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", view.Clean(view.OrDash(strings.Join(why, "; ")))}
+	return view.Clean(strings.Join(why, "; "))
+}
+
+// statusGreeting stands in the place of statusHead where a watch is read out.
+const statusGreeting = "Each change is a sentence. Times are UTC. Ctrl-C ends this.\n"
+
+// sentence is the report as it is read out. What is none is left out.
+func (s *statusReport) sentence(now time.Time) string {
+	text := now.UTC().Format(time.TimeOnly) + " the agent is " + s.word()
+	if s.Live != nil {
+		c := s.Live.Counts
+		var jobs []string
+		for _, n := range []struct {
+			n    int
+			what string
+		}{{c.Working, "working"}, {c.Pending, "pending"}, {c.Resting, "resting"}, {c.Elsewhere, "on another agent"}, {c.Unsent, "whose result waits for the API"}} {
+			if n.n > 0 {
+				jobs = append(jobs, fmt.Sprintf("%d %s", n.n, n.what))
+			}
+		}
+		if len(jobs) == 0 {
+			jobs = []string{"none"}
+		}
+		text += ". Jobs: " + strings.Join(jobs, ", ") + fmt.Sprintf(". Repositories: %d", len(s.Live.Repos))
+		if ill := s.ill(); ill > 0 {
+			text += fmt.Sprintf(", %d with something wrong", ill)
+		}
+	}
+	if why := s.because(); why != "" {
+		text += ". Why: " + why
+	}
+	return text
+}
+
+// line is the report in the columns of a watch.
+func (s *statusReport) line(now time.Time) string {
+	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", view.OrDash(s.because())}
 	if s.Live != nil {
 		c := s.Live.Counts
 		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Unsent, len(s.Live.Repos), s.ill()} {
