@@ -302,6 +302,9 @@ func (r *run) gitRules() ([]auth.Rule, error) {
 	if !ok {
 		return nil, nil
 	}
+	if err := r.config.refused(r.config.listFaults(gitRulesKey)); err != nil {
+		return nil, err
+	}
 	data, err := yaml.Marshal(r.config.Values[key])
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ type configFile struct {
 	Values map[string]any
 	// lines tells on which line of the file a key stands, counted from 1.
 	lines map[string]int
+	text  []string // the lines themselves
 	// from says where the value of a flag that was not on the command line came
 	// from. It is filled by the parse.
 	from map[string]origin
@@ -103,7 +104,8 @@ func noConfig() *configFile {
 
 func parseConfig(path string, data []byte) (*configFile, error) {
 	c := noConfig()
-	c.Path, c.lines = path, keyLines(data)
+	c.Path, c.text = path, strings.Split(string(data), "\n")
+	c.lines = keyLines(c.text)
 	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
 		return nil, usage("limpet config validate "+path, "config file %s: %w", path, err)
 	}
@@ -125,9 +127,9 @@ func parseConfig(path string, data []byte) (*configFile, error) {
 
 // keyLines finds the lines of the keys of a YAML mapping: those that stand as far
 // to the left as the first one.
-func keyLines(data []byte) map[string]int {
+func keyLines(text []string) map[string]int {
 	lines, indent := map[string]int{}, -1
-	for i, line := range strings.Split(string(data), "\n") {
+	for i, line := range text {
 		text := strings.TrimLeft(line, " ")
 		if text == "" || strings.HasPrefix(text, "#") || strings.HasPrefix(text, "---") {
 			continue

@@ -29,10 +29,7 @@ type fault struct {
 // check refuses what no call can take: a key that is no flag, with the nearest one
 // that exists, a key that stands there twice, and a value of a form that no flag has.
 func (c *configFile) check(flags map[string]*kong.Flag) error {
-	if faults := c.faults(flags); len(faults) > 0 {
-		return usage(faults[0].Next, "%s: %s", c.where(faults[0].Key), faults[0].Problem)
-	}
-	return nil
+	return c.refused(c.faults(flags))
 }
 
 // faults lists what check refuses, in the order of the lines.
@@ -48,6 +45,7 @@ func (c *configFile) faults(flags map[string]*kong.Flag) []fault {
 		first, _ := c.key(name)
 		switch {
 		case (name == gitRulesKey || name == gitVerifyKey) && first == key: // has a form of its own, and a judge
+			out = append(out, c.listFaults(name)...)
 			continue
 		case flag == nil:
 			f.Problem = fmt.Sprintf("unknown key %q", key)

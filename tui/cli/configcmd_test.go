@@ -170,7 +170,7 @@ func TestBadConfigFiles(t *testing.T) {
 		"drivers: 1\ndrivers: 2\n":                    "already set",
 		"[]\n":                                        "cannot unmarshal",
 		"claim-expiry: 15s\n":                         "claim expiry 15s must be at least 3 times",
-		"git-credentials: [{uri: x}]\n":               "uri",
+		"git-credentials: [{uri: x}]\n":               path + ":1: git-credentials: unknown key \"uri\", did you mean \"url\"?",
 		"token-file: /x\ntoken: y\n":                  "--token and --token-file are given both",
 		"git-private-networks: [10.0.0.0/99]\n":       "git-private-networks",
 		"manifests: /m\nkubeconfig: /k\n":             "--manifests fills the embedded API",
@@ -204,6 +204,42 @@ func TestBadConfigFiles(t *testing.T) {
 	s.must(t, ExitUsage, "config", "init")
 	s.must(t, 0, "config", "init", "--force")
 	s.must(t, 0, "status")
+}
+
+// TestUnknownKeysOfLists: a key in an entry of a list that means nothing is refused by
+// each command, at its line, with the one that was meant, however the list is written.
+func TestUnknownKeysOfLists(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	path := filepath.Join(s.dir, "c.yaml")
+	for text, want := range map[string]string{
+		"git-credentials:\n- url: https://a.example.com\n  values:\n    provder: x\n  provder: y\n":                                  `:5: git-credentials: unknown key "provder", did you mean "provider"?`,
+		"quiet: true\ngit-credentials:\n  # one\n  - url: https://a.example.com\n\n  -\n    url: x\n    Files: {a: b}\ndrivers: 3\n": `:8: git-credentials: unknown key "Files", did you mean "files"?`,
+		"git-credentials:\n- url: https://a.example.com\n- {url: x, user: y}\n":                                                      `:3: git-credentials: unknown key "user", known are url, provider, values, files`,
+		"git_verify:\n  - mode: none\n    urls: x\n":                                                                                 `:3: git_verify: unknown key "urls", did you mean "url"?`,
+		"git-verify:\n- url: x\n- mod: HEAD\n  url: y\nnamespace: mod\n":                                                             `:3: git-verify: unknown key "mod", did you mean "mode"?`,
+		"git-verify:\n- url: x\nquiet: true\ngit-credentials: [{url: x, \"fils\": {}}]\n":                                            `:4: git-credentials: unknown key "fils", did you mean "files"?`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, _ := s.must(t, ExitUsage, "config", "validate", path)
+		if out != path+want+"\n" {
+			t.Errorf("%q:\ngot  %swant %s", text, out, path+want)
+		}
+		for _, args := range [][]string{{"status"}, {"--daemon", "--timeout", "1ms"}, {"repo", "list"}} {
+			if _, errs := s.must(t, ExitUsage, append(args, "--config", path)...); errs != "limpet: config file "+path+want+"\n  try: limpet config validate "+path+"\n" {
+				t.Errorf("%q, %v: %s", text, args, errs)
+			}
+		}
+	}
+	// Two of them come at once, in their order.
+	if err := os.WriteFile(path, []byte("git-verify:\n- mode: none\n  b: 1\n  a: 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := s.must(t, ExitUsage, "config", "validate", path); !strings.HasPrefix(out, path+":3: git-verify: unknown key \"b\"") || strings.Count(out, "\n") != 2 {
+		t.Errorf("%s", out)
+	}
 }
 
 // TestConfigThatOthersRead: a secret in a file that others can read is refused by

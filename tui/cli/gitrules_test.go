@@ -14,11 +14,11 @@ func TestGitRules(t *testing.T) {
 		"other: 1": "",
 		"git_credentials:\n- url: https://git.example.com/*":                                           "gives no key",
 		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}":                "",
-		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}\n  extra: 1":    `unknown field "extra"`,
+		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}\n  extra: 1":    `:4: git-credentials: unknown key "extra", known are url, provider, values, files`,
 		"git-credentials:\n- url: https://git.example.com/*\n  values: {usernme: ann}":                 `unknown key "usernme"`,
 		"git-credentials:\n- url: https://dev.azure.com\n  provider: azure":                            "",
 		"git-credentials:\n- url: https://dev.azure.com\n  provider: azur":                             `did you mean "azure"?`,
-		"git-credentials:\n- url: https://dev.azure.com\n  provder: azure":                             `unknown field "provder"`,
+		"git-credentials:\n- url: https://dev.azure.com\n  provder: azure":                             `:3: git-credentials: unknown key "provder", did you mean "provider"?`,
 		"git-credentials:\n- url: https://git.example.com/*":                                           "gives no key",
 		"git-credentials:\n- url: https://git.example.com/*\n  files: {password: /there/is/no/secret}": "/there/is/no/secret",
 	} {

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,9 +16,6 @@ import (
 // for. It has no flag: who may start a command must not take it away by leaving it out.
 const gitVerifyKey = "git-verify"
 
-// gitVerifyFields are the keys of a rule.
-var gitVerifyFields = []string{"url", "repositories", "mode", "principals", "values", "files"}
-
 // gitVerify reads the rules of what has to be signed from the config file, and refuses
 // what could not be met or asks for nothing.
 func (r *run) gitVerify() ([]auth.Demand, error) {
@@ -28,21 +23,10 @@ func (r *run) gitVerify() ([]auth.Demand, error) {
 	if !ok {
 		return nil, nil
 	}
-	raw := r.config.Values[key]
-	list, _ := raw.([]any)
-	for _, one := range list {
-		fields, _ := one.(map[string]any)
-		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			if slices.Contains(gitVerifyFields, name) {
-				continue
-			}
-			if near := nearest(name, gitVerifyFields); near != "" {
-				return nil, usage("", "config file %s: %s: unknown key %q, did you mean %q?", r.config.Path, gitVerifyKey, name, near)
-			}
-			return nil, usage("", "config file %s: %s: unknown key %q, known are %s", r.config.Path, gitVerifyKey, name, strings.Join(gitVerifyFields, ", "))
-		}
+	if err := r.config.refused(r.config.listFaults(gitVerifyKey)); err != nil {
+		return nil, err
 	}
-	data, err := yaml.Marshal(raw)
+	data, err := yaml.Marshal(r.config.Values[key])
 	if err != nil {
 		return nil, err
 	}
