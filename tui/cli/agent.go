@@ -322,7 +322,7 @@ func (r *run) gitRules() ([]auth.Rule, error) {
 }
 
 func (r *run) tuiOptions() tui.Options {
-	return tui.Options{ReadOnly: r.g.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: r.g.Color, Theme: r.g.Theme, Mouse: r.g.Mouse, Frames: r.g.FPS, Env: r.world.Env,
+	return tui.Options{ReadOnly: r.g.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: r.color(), Theme: r.g.Theme, Mouse: r.g.Mouse, Frames: r.g.FPS, Env: r.world.Env,
 		Accessible: r.g.Accessible, Text: r.world.Out, Interrupts: r.signals.interrupts}
 }
 

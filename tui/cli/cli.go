@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -93,7 +92,9 @@ func once(args []string, world World, asks bool) (int, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &stdout{w: world.Out, end: cancel}
-	world.Out = out
+	errs := &stderr{w: world.Err, ink: errorInk(world.Err, args, world.Env)}
+	defer errs.end()
+	world.Out, world.Err = out, errs
 	err := execute(ctx, helpWords(args), world, signals, asks)
 	if lost := out.failure(); lost != nil {
 		err = lost
@@ -147,6 +148,12 @@ func execute(ctx context.Context, args []string, world World, signals *signals, 
 		return err
 	}
 	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), signals: signals, asks: asks}
+	if errs, ok := world.Err.(*stderr); ok {
+		errs.ink = r.ink(errs)
+		if c.Dashboard.Daemon || callText(call.Selected()) == "limpet api" {
+			errs.aside(lostLines(&c.Globals, logFormat(&c.Globals, errs, c.Dashboard.Daemon)))
+		}
+	}
 	if out, ok := world.Out.(*stdout); ok {
 		out.labels, out.ink = c.Accessible, r.ink(out)
 	}
@@ -226,15 +233,21 @@ func settle(ctx context.Context, call string, err error) error {
 // configFlag finds --config before the parse proper, since the file takes part
 // in it.
 func configFlag(args []string, env func(string) string) string {
+	return flagValue(args, "config", env)
+}
+
+// flagValue is the value of a flag as the arguments have it, or the environment,
+// before they are parsed. "" = there is none.
+func flagValue(args []string, name string, env func(string) string) string {
 	for i, a := range args {
-		if v, ok := strings.CutPrefix(a, "--config="); ok {
+		if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
 			return v
 		}
-		if a == "--config" && i+1 < len(args) {
+		if a == "--"+name && i+1 < len(args) {
 			return args[i+1]
 		}
 	}
-	return env("LIMPET_CONFIG")
+	return env(variable(name))
 }
 
 // fileless says that a command does its work also where the config file is bad, or
@@ -292,10 +305,7 @@ func usageError(k *kong.Kong, config *configFile, err error) error {
 }
 
 func isTerminal(w any) bool {
-	if out, ok := w.(*stdout); ok {
-		w = out.w
-	}
-	f, ok := w.(*os.File)
+	f, ok := outFile(w)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

@@ -70,7 +70,7 @@ func report(w io.Writer, form string, err error) int {
 		reportDocument(w, form, newErrorDocument(code, text, hint, err))
 		return code
 	}
-	fmt.Fprintf(w, "limpet: %s\n", text)
+	fmt.Fprintf(w, "%s %s\n", inkOf(w).paint("error", "limpet:"), text)
 	if hint != "" {
 		fmt.Fprintf(w, "  try: %s\n", hint)
 	}

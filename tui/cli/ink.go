@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"io"
+	"slices"
 	"strings"
 
 	"limpet/sync/view"
@@ -14,18 +16,46 @@ type ink func(state, text string) string
 // ink is that of what is written to w: for a person at a terminal, or where
 // --color always wants it.
 func (r *run) ink(w io.Writer) ink {
-	if r.g.Accessible || r.g.Output != "table" && r.g.Output != "wide" || r.g.Color != "always" && !isTerminal(w) {
+	if r.g.Accessible || r.g.Output != "table" && r.g.Output != "wide" || r.color() != "always" && !isTerminal(w) {
 		return nil
 	}
-	return tui.Ink(r.tuiOptions())
+	return tui.Ink(tui.Options{Color: r.color(), Theme: r.g.Theme, Env: r.world.Env})
 }
 
 // inkOf is the ink of an output, nil where it has none.
 func inkOf(w io.Writer) ink {
-	if out, ok := w.(*stdout); ok {
+	switch out := w.(type) {
+	case *stdout:
+		return out.ink
+	case *stderr:
 		return out.ink
 	}
 	return nil
+}
+
+// paint gives a text the colour of a state, where there are colours.
+func (ink ink) paint(state, text string) string {
+	if ink == nil {
+		return text
+	}
+	return ink(state, text)
+}
+
+// errorInk is the ink of messages on w as the arguments say, or the environment, also
+// when the rest of the call cannot be read.
+func errorInk(w io.Writer, args []string, env func(string) string) ink {
+	g := Globals{Output: "table", Color: cmp.Or(flagValue(args, "color", env), "auto"), Theme: flagValue(args, "theme", env)}
+	read := flagValue(args, "accessible", env)
+	g.Accessible = read != "" && read != "false" || slices.Contains(args, "--accessible")
+	return (&run{g: &g, world: World{Lookup: func(name string) (string, bool) { return env(name), true }}}).ink(w)
+}
+
+// color is --color; where that does not decide CLICOLOR_FORCE does.
+func (r *run) color() string {
+	if force := r.world.Env("CLICOLOR_FORCE"); r.g.Color == "auto" && force != "" && force != "0" && r.world.Env("NO_COLOR") == "" {
+		return "always"
+	}
+	return r.g.Color
 }
 
 // painter colours the cell of a line and a column; nil leaves all as they are.

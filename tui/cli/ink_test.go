@@ -182,6 +182,75 @@ func TestNoColours(t *testing.T) {
 	}
 }
 
+// TestErrorsAreColoured: the first word of an error and of a warning, on a terminal and
+// where it is asked for, also when the call cannot be read; and nowhere else.
+func TestErrorsAreColoured(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	plain := "limpet: unknown command \"stauts\", did you mean \"status\"?\n  try: limpet --help\n"
+	const red = "\x1b[1;31mlimpet:\x1b[0m"
+	for name, c := range map[string]struct {
+		args, env string // NAME=value
+		pipe      bool
+		want      string
+	}{
+		"a terminal":                  {want: red},
+		"a pipe":                      {pipe: true, want: "limpet:"},
+		"a pipe, always":              {args: "--color always", pipe: true, want: red},
+		"a pipe, =always":             {args: "--color=always", pipe: true, want: red},
+		"a pipe, LIMPET_COLOR":        {env: "LIMPET_COLOR=always", pipe: true, want: red},
+		"a pipe, CLICOLOR_FORCE":      {env: "CLICOLOR_FORCE=1", pipe: true, want: red},
+		"a pipe, CLICOLOR_FORCE=0":    {env: "CLICOLOR_FORCE=0", pipe: true, want: "limpet:"},
+		"never":                       {args: "--color never", want: "limpet:"},
+		"NO_COLOR":                    {env: "NO_COLOR=1", want: "limpet:"},
+		"dumb":                        {env: "TERM=dumb", want: "limpet:"},
+		"a theme":                     {args: "--theme blue-orange", want: "\x1b[1;33mlimpet:\x1b[0m"},
+		"mono":                        {args: "--theme mono", want: "limpet:"},
+		"accessible":                  {args: "--accessible", want: "limpet:"},
+		"accessible, by its variable": {env: "LIMPET_ACCESSIBLE=1", want: "limpet:"},
+	} {
+		for call, text := range map[string]string{"stauts": plain, "job show nothing": "limpet: no job \"nothing\", neither live nor finished\n"} {
+			of := &site{dir: s.dir, env: maps.Clone(s.env)}
+			of.env["TERM"] = "xterm-256color"
+			if k, v, ok := strings.Cut(c.env, "="); ok {
+				of.env[k] = v
+			}
+			args := append(strings.Fields(c.args), strings.Fields(call)...)
+			var got string
+			if c.pipe {
+				_, _, got = of.call(args...)
+			} else {
+				keyboard, tty, err := pty.Open()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var screen bytes.Buffer
+				read := make(chan struct{})
+				go func() { defer close(read); _, _ = io.Copy(&screen, keyboard) }()
+				Main(args, of.world("", io.Discard, tty))
+				tty.Close()
+				<-read
+				keyboard.Close()
+				got = strings.ReplaceAll(screen.String(), "\r\n", "\n")
+			}
+			if want := strings.Replace(text, "limpet:", c.want, 1); !strings.HasPrefix(got, want) {
+				t.Errorf("%s, %s: %q, want %q", name, call, got, want)
+			}
+		}
+	}
+	if _, _, errs := s.call("job", "show", "nothing", "-o", "json", "--color", "always"); strings.Contains(errs, "\x1b") || !json.Valid([]byte(errs)) {
+		t.Errorf("a document: %q", errs)
+	}
+	var b bytes.Buffer
+	log := newLogger(&Globals{LogLevel: "info"}, &stderr{w: &b, ink: func(state, text string) string { return "<" + state + " " + text + ">" }}, false)
+	log.Warn("odd")
+	log.Error("bad")
+	log.Info("fine")
+	if want := "limpet: <warning warning:> odd\nlimpet: <error error:> bad\nlimpet: fine\n"; b.String() != want {
+		t.Errorf("%q", b.String())
+	}
+}
+
 // TestInkOfThemes: each theme has its own colours.
 func TestInkOfThemes(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,13 +20,33 @@ func newLogger(g *Globals, w io.Writer, daemon bool) *slog.Logger {
 	// The flag's enum admits only names that UnmarshalText knows.
 	_ = level.UnmarshalText([]byte(g.LogLevel))
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: api.RedactAttr}
-	switch {
-	case g.LogFormat == "json" || g.LogFormat == "" && daemon && !isTerminal(w):
+	switch logFormat(g, w, daemon) {
+	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts))
-	case g.LogFormat == "text" || daemon:
+	case "text":
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	return slog.New(&personHandler{out: &lockedWriter{w: w}, level: level})
+}
+
+// logFormat is json, text, or "" for lines to the person.
+func logFormat(g *Globals, w io.Writer, daemon bool) string {
+	switch {
+	case g.LogFormat != "" || !daemon:
+		return g.LogFormat
+	case isTerminal(w):
+		return "text"
+	}
+	return "json"
+}
+
+// lostLines makes the line of a log which tells that lines before it are lost.
+func lostLines(g *Globals, form string) func(n int) []byte {
+	return func(n int) []byte {
+		var line bytes.Buffer
+		newLogger(&Globals{LogLevel: g.LogLevel, LogFormat: form}, &line, false).Error("log lines are lost: they were not read for too long", "lines", n)
+		return line.Bytes()
+	}
 }
 
 // personHandler writes "limpet: warning: text (key value, ...)": no time, since
@@ -56,9 +77,9 @@ func (h *personHandler) Handle(_ context.Context, rec slog.Record) error {
 	b.WriteString("limpet: ")
 	switch {
 	case rec.Level >= slog.LevelError:
-		b.WriteString("error: ")
+		b.WriteString(inkOf(h.out.w).paint("error", "error:") + " ")
 	case rec.Level >= slog.LevelWarn:
-		b.WriteString("warning: ")
+		b.WriteString(inkOf(h.out.w).paint("warning", "warning:") + " ")
 	}
 	b.WriteString(view.Clean(api.Redact(rec.Message)))
 	var notes []string

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 	"time"
 
@@ -55,7 +54,7 @@ func (r *run) newBar(mode string) *bar {
 		return &bar{}
 	}
 	width := func() int {
-		if f, ok := r.world.Err.(*os.File); ok {
+		if f, ok := outFile(r.world.Err); ok {
 			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 				return w
 			}

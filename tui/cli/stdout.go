@@ -48,9 +48,12 @@ func labelled(w io.Writer) bool {
 	return ok && out.labels
 }
 
-// outFile is the file behind an output, if it is one.
-func outFile(w io.Writer) (*os.File, bool) {
-	if out, ok := w.(*stdout); ok {
+// outFile is the file behind an input or an output, if it is one.
+func outFile(w any) (*os.File, bool) {
+	switch out := w.(type) {
+	case *stdout:
+		w = out.w
+	case *stderr:
 		w = out.w
 	}
 	f, ok := w.(*os.File)
