@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -92,6 +93,11 @@ func TestTrySourceInTime(t *testing.T) {
 	for password, want := range map[string]string{token: "sha1:" + repo.Head(t), "wrong": ""} {
 		if got, err := TrySource(t.Context(), given(password), pinned); err != nil || got.Revision != want || got.Success != (want != "") {
 			t.Errorf("a commit that is here: %+v, %v", got, err)
+		}
+	}
+	for spec, want := range map[string]string{`,"serviceAccountName":"x"`: "400 InvalidProviderConfiguration spec.serviceAccountName", `,"timeout":"soon"`: "400  spec.timeout"} {
+		if got, err := TrySource(t.Context(), given(token), object(link, spec)); err != nil || fmt.Sprint(got.Code, " ", got.Reason, " ", got.Errors[0].Field) != want || asked != 0 {
+			t.Errorf("%s: %+v, %v; asked %d times", spec, got, err, asked)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())

@@ -109,7 +109,7 @@ func kindTable(k api.Kind, items []unstructured.Unstructured) table {
 		u := &items[i]
 		var row []string
 		for _, col := range k.Columns {
-			cell := maskText(col.Text(u.Object))
+			cell := col.Text(u.Object)
 			if at, err := time.Parse(time.RFC3339, cell); err == nil && col.Type == "date" {
 				cell = since(now, at)
 			}
