@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -243,6 +244,9 @@ func (c *Client) sendBody(ctx context.Context, method, path string, query url.Va
 	defer resp.Body.Close()
 	var told errorBody
 	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&told) != nil || told.Error == "" {
+		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed { // of its router
+			return nil, &remoteError{text: strings.TrimSpace("the daemon "+c.hello.Version) + " does not know this request, which is of another version of limpet", class: errors.ErrUnsupported}
+		}
 		return nil, fmt.Errorf("the daemon answers %s", resp.Status)
 	}
 	if sentinel, ok := classes[told.Class]; ok {

@@ -3,10 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +23,8 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/localapi"
+	"limpet/sync/socket"
+	"limpet/sync/view"
 )
 
 // wire is the way to an embedded API that a test can cut.
@@ -331,6 +336,50 @@ func TestWaitThatIsCutShort(t *testing.T) {
 		if _, err := b.jobs().Get(t.Context(), "r-sync", metav1.GetOptions{}); err != nil {
 			t.Errorf("the job is gone: %v", err)
 		}
+	}
+}
+
+// TestFollowTellsWhyOnce: why a daemon leaves the job alone is said when it is known,
+// and again when it is another reason; of a job that was claimed it is not asked.
+func TestFollowTellsWhyOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	path := filepath.Join(t.TempDir(), "limpet.sock")
+	ln, err := socket.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := "its actions are not taken here"
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /limpet/v1/hello", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(socket.Hello{Version: Version, Protocol: socket.Protocol})
+	})
+	mux.HandleFunc("GET /limpet/v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(view.Snapshot{Jobs: []view.Job{{UID: "other", Name: "other", Waits: "x"}, {UID: string(b.job.GetUID()), Name: "r-sync", Waits: waits}}})
+	})
+	server := &http.Server{Handler: mux}
+	go func() { _ = server.Serve(ln) }()
+	defer server.Close()
+	if b.s.Daemon, err = socket.Attach(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	defer b.s.Daemon.Close()
+	f := b.r.follower(b.s, b.job, "plain")
+	f.tellWhy(t.Context())
+	f.tellWhy(t.Context())
+	waits = "no credentials"
+	f.tellWhy(t.Context())
+	f.seen = f.seen.DeepCopy()
+	f.seen.SetLabels(map[string]string{api.LabelClaim: "1795180000000"})
+	waits = "late"
+	f.tellWhy(t.Context())
+	var said []string
+	for line := range strings.Lines(b.errs.String()) {
+		_, text, _ := strings.Cut(line, " ")
+		said = append(said, strings.TrimSpace(text))
+	}
+	if want := []string{"r-sync is left alone: its actions are not taken here", "r-sync is left alone: no credentials"}; !slices.Equal(said, want) {
+		t.Errorf("said %q, want %q", said, want)
 	}
 }
 

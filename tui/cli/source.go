@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -122,7 +123,11 @@ type actor interface {
 func (s *session) act(ctx context.Context, act tui.Action, who actor) error {
 	switch act.Verb {
 	case tui.Hurry:
-		return who.Hurry(ctx)
+		err := who.Hurry(ctx)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil // an older daemon asks as soon as it does
+		}
+		return err
 	case tui.Suspend:
 		now := time.Now().Round(0)
 		return who.Suspend(ctx, repos.Suspension{Namespace: act.Namespace, Repository: act.Name, UID: act.UID, Since: now, Until: now.Add(tui.SuspendFor)})
