@@ -65,12 +65,16 @@ func (s *Store) History(ctx context.Context, q Query) ([]Record, error) {
 		return nil, err
 	}
 	var out []Record
+	sieve := newSieve(q)
 	err = s.view(ctx, func(v view) error {
 		out = nil
 		if q.UID != "" {
 			return v.oneRecord(q, low, high, &out)
 		}
 		return v.scanBack(ctx, recordBucket, low, high, func(_ []byte, f frame) (bool, error) {
+			if sieve.drops(f.body) {
+				return true, nil
+			}
 			var r Record
 			if err := decodeJSON(f, &r); err != nil {
 				return false, err
