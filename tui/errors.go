@@ -109,6 +109,7 @@ func (s State) Lose(why string) State {
 		s.troubles = s.troubles.add(trouble{at: s.Now, text: why})
 	}
 	s.Gone = why
+	s.past.passed()
 	return s
 }
 

@@ -61,7 +61,7 @@ func (p *painter) pastFilter(x, y, w int) {
 func (p *painter) pastNote() string {
 	s := p.s.past
 	switch {
-	case s.asking != nil && s.filter != s.asking.filter || !s.known && s.fault == "":
+	case s.asking != nil && (s.filter != s.asking.filter || s.asking.more && len(s.rows) < pastPage) || !s.known && s.fault == "":
 		return "looking" + p.g.more
 	case !s.known:
 		return ""
@@ -125,7 +125,7 @@ func (p *painter) noPast() []string {
 	switch {
 	case s.fault != "":
 		return []string{"The history cannot be read: " + s.fault, "It is tried again by itself."}
-	case !s.known:
+	case !s.known, s.asking != nil && s.asking.more:
 		return []string{"Looking" + p.g.more}
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}

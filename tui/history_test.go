@@ -37,8 +37,7 @@ func (a *archive) Past(_ context.Context, q view.PastQuery) (view.PastPage, erro
 			skip = r.UID != q.After
 			continue
 		}
-		if q.Repository != "" && r.Repository != q.Repository || len(q.States) > 0 && !slices.Contains(q.States, r.State) ||
-			!q.Since.IsZero() && r.Finished.Before(q.Since) || !matches(strings.Join(q.Words, " "), r.Name, r.Repository, r.Message) {
+		if !q.Selects(r) {
 			continue
 		}
 		if len(page.Rows) == q.Limit {
@@ -136,8 +135,11 @@ func TestHistoryScreen(t *testing.T) {
 			t.Error("nothing is folded at the end, and nothing says so")
 		}
 	})
+	// Something has ended since its rows were looked up.
+	old := s
+	old.past.passed()
 	t.Run("a filter is looked up and what it means is asked", func(t *testing.T) {
-		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "w", "a", "r", "n", "i", "n", "g", "enter"), src)
+		at := settle(t, press(old, "/", "s", "t", "a", "t", "e", ":", "w", "a", "r", "n", "i", "n", "g", "enter"), src)
 		if rows := at.past.rows; len(rows) != 1 || rows[0].UID != "warn" {
 			t.Fatalf("%d rows", len(rows))
 		}
@@ -146,6 +148,26 @@ func TestHistoryScreen(t *testing.T) {
 		}
 		if at = settle(t, press(at, "esc"), src); len(at.past.rows) != 36 || at.screen != screenHistory {
 			t.Errorf("esc: %d rows on screen %d", len(at.past.rows), at.screen)
+		}
+	})
+	t.Run("a filter of what is known already asks for nothing", func(t *testing.T) {
+		asked := len(src.asked)
+		at := settle(t, press(press(s, "/", "W", "e", "s", "t").Paste(" state:warning"), "enter"), src)
+		if rows := at.past.rows; len(rows) != 1 || rows[0].UID != "warn" || at.past.cursor != "warn" {
+			t.Errorf("%d rows, cursor %q", len(rows), at.past.cursor)
+		}
+		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "1 of 36 jobs") {
+			t.Errorf("it is not said:\n%s", frame)
+		}
+		if at = settle(t, press(at, "esc"), src); len(at.past.rows) != 36 || len(src.asked) != asked {
+			t.Errorf("%d rows, asked %+v", len(at.past.rows), src.asked[asked:])
+		}
+	})
+	t.Run("of rows that are not shown as they are the history is asked", func(t *testing.T) {
+		src := &archive{rows: []view.Past{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
+		at := settle(t, press(shown(picture(), Caps{}), "4"), src)
+		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.past.rows) != 0 || len(src.asked) != 2 {
+			t.Errorf("%d rows, asked %d times", len(at.past.rows), len(src.asked))
 		}
 	})
 	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
@@ -162,7 +184,7 @@ func TestHistoryScreen(t *testing.T) {
 		}
 	})
 	t.Run("an answer that comes late is not shown", func(t *testing.T) {
-		typed, first := press(s, "/", "x").lack()
+		typed, first := press(old, "/", "x").lack()
 		typed, second := press(typed, "backspace", "w", "e", "s", "t").lack()
 		late := first(t.Context(), src)
 		typed = second(t.Context(), src)(typed)
@@ -171,7 +193,7 @@ func TestHistoryScreen(t *testing.T) {
 		}
 	})
 	t.Run("one lookup runs at a time", func(t *testing.T) {
-		waiting, look := press(s, "/", "e").lack()
+		waiting, look := press(old, "/", "e").lack()
 		if look == nil {
 			t.Fatal("nothing is looked up")
 		}

@@ -31,16 +31,15 @@ var pastFields = fieldSet{"repo": nil, "state": {"success", "warning", "error", 
 
 // past is what the screen of the history knows.
 type past struct {
-	rows   []view.Past
+	answer            // the present one
 	items  []pastItem // the lines of the list, made from rows and opened
-	next   string     // where more rows are; "" = there are none
-	all    int        // jobs in the history
-	filter string     // of rows
-	known  bool       // rows are an answer
+	trail  []answer   // to filters before, the newest last, nothing having passed since
+	known  bool       // there is an answer
+	stale  bool       // jobs have ended since it was asked for
+	filter string     // that was asked for last
 	fault  string     // why there is no answer
 	cursor string     // key of an item
 	opened []string
-	count  int       // Snap.Agent.History when the rows were read
 	at     time.Time // when the last lookup began
 	asking *pastAsk  // the lookup that runs; nil = none
 }
@@ -52,14 +51,18 @@ type pastAsk struct {
 	fresh  bool // before them
 }
 
-// lackPast looks rows up when those that are there are of another filter, when the
-// cursor nears their end, and when jobs have ended since.
+// lackPast looks rows up when those that are there are of another filter and do not
+// tell of this one, when the cursor nears their end, and when jobs have ended since.
 func (s State) lackPast() (State, Lookup) {
 	ask := pastAsk{filter: s.filters[screenHistory]}
+	q, problem := pastQuery(ask.filter, s.Now)
+	if p := &s.past; problem == "" && p.filter != ask.filter && (p.asking == nil || p.asking.filter != ask.filter) && p.narrow(ask.filter, q) {
+		p.filter = ask.filter
+	}
 	switch p := s.past; {
 	case p.asking != nil && p.asking.filter == ask.filter:
 		return s, nil
-	case p.known && p.filter == ask.filter && s.pastProblem() != "":
+	case p.known && p.filter == ask.filter && problem != "":
 		return s, nil
 	case !p.known && p.fault == "" || p.filter != ask.filter:
 	case p.fault != "":
@@ -68,21 +71,25 @@ func (s State) lackPast() (State, Lookup) {
 		}
 	case p.next != "" && len(p.rows) < pastMost && p.index() > len(p.items)-pastAhead:
 		ask.more = true
-	case s.Snap.Agent.History != p.count && s.Gone == "" && s.Now.Sub(p.at) >= pastFresh:
+	case p.stale && s.Gone == "" && s.Now.Sub(p.at) >= pastFresh:
 		ask.fresh = true
 	default:
 		return s, nil
 	}
-	q, problem := pastQuery(ask.filter, s.Now)
 	if problem != "" {
-		s.past.rows, s.past.items, s.past.next, s.past.known, s.past.fault, s.past.filter, s.past.asking = nil, nil, "", true, "", ask.filter, nil
+		s.past.change(answer{line: ask.filter, all: s.past.all})
+		s.past.filter = ask.filter
 		return s, nil
 	}
 	if ask.more {
 		q.After = s.past.next
+	} else {
+		if s.past.stale {
+			s.past.sound = false // and it is not current any more
+		}
+		s.past.stale = false
 	}
 	s.past.asking, s.past.at = &ask, s.Now
-	count := s.Snap.Agent.History
 	return s, func(ctx context.Context, src Source) func(State) State {
 		page, err := src.Past(ctx, q)
 		return func(s State) State {
@@ -92,36 +99,31 @@ func (s State) lackPast() (State, Lookup) {
 			s.past.asking = nil
 			if err != nil {
 				s.past.fault, s.past.filter = view.Clean(err.Error()), ask.filter
+				s.past.passed()
 				return s
 			}
-			s.past.count = count
-			return s.showPast(ask, cleanPast(page))
+			return s.showPast(ask, q, page)
 		}
 	}
 }
 
 // showPast takes a page. The cursor stays on its row.
-func (s State) showPast(ask pastAsk, page view.PastPage) State {
+func (s State) showPast(ask pastAsk, q view.PastQuery, said view.PastPage) State {
+	page := cleanPast(said)
+	to := answer{line: ask.filter, to: q, rows: page.Rows, next: page.Next, all: page.All, sound: slices.Equal(page.Rows, said.Rows)}
+	to.to.After = ""
 	p := &s.past
-	before := p.keys()
 	switch {
 	case ask.more:
-		p.rows, p.next = append(slices.Clip(p.rows), page.Rows...), page.Next
-	case ask.fresh && joins(page.Rows, p.rows):
-		p.rows = joined(page.Rows, p.rows)
-	default:
-		p.rows, p.next = page.Rows, page.Next
+		to.to, to.rows, to.sound = p.to, append(slices.Clip(p.rows), page.Rows...), to.sound && p.sound
+	case ask.fresh && len(p.rows) > pastPage && joins(page.Rows, p.rows):
+		to.rows, to.next, to.sound = joined(page.Rows, p.rows), p.next, false
 	}
-	if len(p.rows) > pastMost {
-		p.rows, p.next = p.rows[:pastMost:pastMost], ""
+	if len(to.rows) > pastMost {
+		to.rows, to.next, to.sound = to.rows[:pastMost:pastMost], "", false
 	}
-	top := len(before) == 0 || p.cursor == before[0]
-	p.known, p.fault, p.filter, p.all = true, "", ask.filter, page.All
-	p.fold()
-	if top && !ask.more {
-		p.cursor = ""
-	}
-	p.cursor = follow(p.cursor, before, p.keys())
+	p.filter = ask.filter
+	p.change(to)
 	return s
 }
 

@@ -101,6 +101,9 @@ func (s State) Show(snap *view.Snapshot) State {
 	s.Snap = cleanSnapshot(snap)
 	s.Gone = ""
 	s = s.collect(before)
+	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
+		s.past.passed()
+	}
 	if len(oldJobs) > 0 && oldJobs[0].UID == s.jobUID {
 		s.jobUID = ""
 	}
