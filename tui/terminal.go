@@ -12,8 +12,9 @@ import (
 )
 
 // frameGap is the shortest time between two frames. The first after a pause is sent
-// at once.
-const frameGap = time.Second / 60
+// at once. Pictures come ten times a second at most: what is held up by it is the
+// answer to a key that comes close behind another, and that has 16 ms.
+const frameGap = time.Second / 120
 
 // terminal is the screen of a person, taken from the shell for a while. Frames are
 // handed over with show and sent beside the caller: on a line that is slow, those
