@@ -181,7 +181,10 @@ func (s State) selected() (view.Job, bool) {
 	}
 	if s.screen == screenHistory {
 		at, ok := s.past.atCursor()
-		return pastJob(at.row), ok
+		if !ok {
+			return view.Job{}, false
+		}
+		return pastJob(*at.row), true
 	}
 	if s.listed() == paneJobs {
 		for _, j := range s.jobs() {

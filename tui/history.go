@@ -113,7 +113,7 @@ func (p *painter) pastRow(i pastItem) line {
 	}
 	ro := stateRole(r.State)
 	return line{
-		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(outcome(pastJob(r)))},
+		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(outcome(pastJob(*r)))},
 		roles: []role{ro, rolePlain, rolePlain, rolePlain, ro, rolePlain, rolePlain, rolePlain},
 	}
 }
@@ -137,8 +137,11 @@ func (p *painter) noPast() []string {
 
 // pastRecord is the record under the cursor.
 func (p *painter) pastRecord(x, y, w, h int) {
-	at, _ := p.s.past.atCursor()
-	r := at.row
+	at, ok := p.s.past.atCursor()
+	if !ok {
+		return
+	}
+	r := *at.row
 	p.box(p.g, x, y, w, h, cut(r.Name, w/2, p.g.more), "enter: all of it", "", false)
 	var lines []laidOut
 	add := func(ro role, text string) {

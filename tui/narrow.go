@@ -28,10 +28,13 @@ type answer struct {
 
 // narrowed is what the history would say to a narrower query, as far as a does.
 func (a answer) narrowed(line string, to view.PastQuery) answer {
-	var rows []view.Past
-	for _, r := range a.rows {
-		if to.Selects(r) {
-			rows = append(rows, r)
+	rows := a.rows
+	if n := slices.IndexFunc(rows, func(r view.Past) bool { return !to.Selects(r) }); n >= 0 { // else they are all meant
+		rows = slices.Clone(rows[:n])
+		for _, r := range a.rows[n+1:] {
+			if to.Selects(r) {
+				rows = append(rows, r)
+			}
 		}
 	}
 	return answer{line: line, to: to, rows: rows, next: a.next, all: a.all, sound: true}

@@ -167,7 +167,7 @@ func (s State) pastProblem() string {
 
 // pastItem is one line of the list: a row, or several equal ones folded.
 type pastItem struct {
-	row  view.Past
+	row  *view.Past
 	fold int       // how many rows it stands for; 0 = it is a row
 	till time.Time // finish of the oldest of them
 	of   string    // UID of the first of the equal rows; "" = it has none
@@ -198,11 +198,11 @@ func (p *past) fold() {
 		if of != "" && !slices.Contains(p.opened, of) {
 			show = foldShown
 		}
-		for _, r := range rows[i : i+show] {
-			p.items = append(p.items, pastItem{row: r, of: of})
+		for k := range rows[i : i+show] {
+			p.items = append(p.items, pastItem{row: &rows[i+k], of: of})
 		}
 		if show < n {
-			p.items = append(p.items, pastItem{row: rows[i+show], fold: n - show, till: rows[i+n-1].Finished, of: of})
+			p.items = append(p.items, pastItem{row: &rows[i+show], fold: n - show, till: rows[i+n-1].Finished, of: of})
 		}
 		i += n
 	}
@@ -308,7 +308,7 @@ func (s State) openPast() State {
 		return s.unfold()
 	}
 	to := s.visit(screenDetail)
-	return to.takeJob(pastJob(at.row), true)
+	return to.takeJob(pastJob(*at.row), true)
 }
 
 // pastOf shows the history of the repository under the cursor.
