@@ -115,7 +115,7 @@ bench-repos:
 	$(GO) test -count=1 -timeout 60m -v -run '^TestManyRepositories$$' ./tui/cli -figures
 
 # What the dashboard costs on a terminal and how quick it is: each figure five times.
-# On a machine that does nothing else; 25 minutes.
+# On a machine that does nothing else; 35 minutes.
 bench-tui:
 	$(GO) test -count=1 -timeout 60m -v -run '^TestTerminalBudgets$$' ./tui/cli -budgets
 

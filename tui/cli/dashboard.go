@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"limpet/state"
@@ -95,6 +96,11 @@ func (r *run) attach(ctx context.Context, daemon *socket.Client, path string) er
 	if !same {
 		h := daemon.Hello()
 		return usage("limpet    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
+	}
+	// Nothing but a screen is here. On more than one processor each message of it wakes
+	// another for a moment, which finds nothing to do: at rest that is most of what it takes.
+	if r.world.Env("GOMAXPROCS") == "" {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	return r.show(ctx, attached(ctx, daemon))
 }
