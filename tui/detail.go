@@ -101,7 +101,7 @@ func (p *painter) stateLine(j view.Job, state string, w int) string {
 	head := glyph + " " + state
 	tail := ""
 	if j.Total > 0 {
-		tail += "   " + doneText(j)
+		tail += "   " + doneWords(j)
 	}
 	tail += "   " + p.elapsed(j)
 	if left := remaining(j, p.s.Now); left > 0 && state == "working" {

@@ -160,6 +160,14 @@ func doneText(j view.Job) string {
 	return fmt.Sprintf("%d/%d", j.Done, j.Total)
 }
 
+// doneWords is the same where no head says what the figure is.
+func doneWords(j view.Job) string {
+	if j.Done == j.Total {
+		return thousands(j.Total, "file")
+	}
+	return doneText(j)
+}
+
 // progress is a bar while a job works and says in words what else there is.
 func (p *painter) progress(j view.Job, state string, w int) string {
 	switch {

@@ -50,7 +50,7 @@ func (p *painter) jobLines(j view.Job, w, h int) (out []laidOut) {
 	}
 	add(stateRole(state), p.barLine(j, state, w))
 	if j.Total > 0 {
-		text := doneText(j)
+		text := doneWords(j)
 		if left := remaining(j, p.s.Now); left > 0 && state == "working" {
 			text += "   ~" + view.Age(left) + " left"
 		}
@@ -67,7 +67,7 @@ func (p *painter) jobLines(j view.Job, w, h int) (out []laidOut) {
 	if j.Branch+j.RefTo != "" {
 		add(rolePlain, refText(j, p.g.arrow))
 	}
-	if j.Message != "" && len(j.Errors) == 0 {
+	if j.Message != "" && len(j.Errors) == 0 && !commonplace(j.Message) {
 		add(rolePlain, wrap(j.Message, w)...)
 	}
 	if len(j.Summary) > 0 {
