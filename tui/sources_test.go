@@ -319,3 +319,12 @@ func TestSourcesSpoken(t *testing.T) {
 		t.Error("sources are offered where there are none")
 	}
 }
+
+// TestSourcesAreCountedByHowTheyAre: one that is suspended fails nobody.
+func TestSourcesAreCountedByHowTheyAre(t *testing.T) {
+	t.Parallel()
+	rows := []view.Source{{State: view.SourceReady}, {State: view.SourceFailed}, {State: view.SourceStalled}, {State: view.SourceFailed, Suspended: true}, {State: view.SourceWorking}, {State: view.SourcePending}}
+	if got := sourcesNote(rows); got != "1 ready, 2 failing, 1 working, 1 pending, 1 suspended" {
+		t.Error(got)
+	}
+}
