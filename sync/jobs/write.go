@@ -18,7 +18,7 @@ import (
 // for progress; a renewal and the end of a job matter more.
 const (
 	progressTries = 3
-	renewTries    = 5
+	renewTries    = 10
 	endTries      = 8
 )
 
