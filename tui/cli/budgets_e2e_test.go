@@ -45,9 +45,9 @@ func (l *ledger) entry(name, unit string, limit float64, values ...float64) {
 	verdict := "ok"
 	if mid > limit {
 		verdict = "OVER"
-		l.t.Errorf("%s: %.1f %s, limit %.0f", name, mid, unit, limit)
+		l.t.Errorf("%s: %.1f %s, limit %.1f", name, mid, unit, limit)
 	}
-	l.rows = append(l.rows, fmt.Sprintf("| %-52s | %9.1f | %9.1f | %8.0f | %-5s | %2d | %s |", name, mid, worst, limit, unit, len(values), verdict))
+	l.rows = append(l.rows, fmt.Sprintf("| %-52s | %9.1f | %9.1f | %8.1f | %-5s | %2d | %s |", name, mid, worst, limit, unit, len(values), verdict))
 }
 
 func (l *ledger) print() {
