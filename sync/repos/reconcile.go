@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -395,20 +394,4 @@ func (r *reconciling) pull(ctx context.Context, q request) error {
 	}
 	r.tell(r.key, "info", "pull queued: "+q.reason)
 	return nil
-}
-
-// report tells a person when a Repository falls ill, ails from something else, or
-// is well again.
-func (r *reconciling) report(before api.HealthState, check bool, found finding) {
-	switch {
-	case !check:
-	case found.ok() && r.reportMirror(before, found):
-	case found.ok() && before.Checked > 0 && !before.Healthy:
-		r.tell(r.key, "info", "healthy again")
-		r.log.Info("repository is healthy again", "repo", r.key.Name, "namespace", r.key.Namespace)
-	case !found.ok() && (before.Healthy || before.Checked == 0 || strings.Join(before.Message, "\n") != strings.Join(found.messages(), "\n")):
-		text := found.ready().Message
-		r.tell(r.key, "warn", "unhealthy: "+text)
-		r.log.Warn("repository is not healthy", "repo", r.key.Name, "namespace", r.key.Namespace, "reason", found.ready().Reason, "err", text)
-	}
 }
