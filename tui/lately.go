@@ -231,8 +231,11 @@ func (p *painter) jobsOfRepo(x, y, w, h int) {
 		return
 	}
 	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 2}, {"JOB", 18, false, 1}, {"ACTION", 9, false, 4}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"RESULT", 16, false, 0}}
-	if w >= wideWidth {
+	switch {
+	case w >= wideWidth:
 		columns[2].width = 36
+	case w < 60: // which job it is stays, at the least width as well
+		columns[2].width = 16
 	}
 	p.picks(paneNone, func(s State, i int) State { s.lately.cursor = rows[i].UID; return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 6, len(rows), index, true, func(i int) line {

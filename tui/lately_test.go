@@ -125,14 +125,18 @@ func TestHeights(t *testing.T) {
 	}
 }
 
-// TestRecentJobsNeedNoHeads: where there is room for little, it is for the rows.
+// TestRecentJobsNeedNoHeads: where there is room for little, it is for the rows, and in
+// a row for which job it is.
 func TestRecentJobsNeedNoHeads(t *testing.T) {
 	t.Parallel()
 	s := settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "3", "down", "enter", "down"), &archive{rows: ill(5), lately: day()})
 	for h := minHeight; h <= 44; h++ {
-		for _, w := range []int{40, 60, 80, 100, 119, 120, 140} {
+		for _, w := range []int{40, 41, 50, 59, 60, 80, 100, 119, 120, 140} {
 			frame := Render(s, w, h, s.Caps)
-			if _, jobs, found := strings.Cut(frame, "Recent jobs"); found && !strings.Contains(jobs, "|> . ") {
+			_, jobs, found := strings.Cut(frame, "Recent jobs")
+			_, row, _ := strings.Cut(jobs, "|> . ")
+			row, _, _ = strings.Cut(row, "\n")
+			if found && !strings.Contains(row, s.repoJobs()[indexOf(s.lately.cursor, keysOf(s.repoJobs(), jobKey))].Name) {
 				t.Errorf("%dx%d: no row of the cursor in\n%s", w, h, frame)
 			} else if !found && h >= 13 {
 				t.Errorf("%dx%d: no jobs in\n%s", w, h, frame)

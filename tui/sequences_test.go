@@ -154,7 +154,7 @@ func (p *play) broken(before State, moved, picture bool) string {
 		is, most int
 	}{
 		{"places", len(s.behind), trailLength}, {"places ahead", len(s.ahead), trailLength}, {"errors", len(s.troubles.list), troublesKept}, {"commands", len(s.recent), paletteKept},
-		{"filters", len(s.typed), linesKept}, {"marks", max(len(s.marks[0]), len(s.marks[1]), len(s.marks[2])), marksKept}, {"letters of a line", lineOf(s), lineLength},
+		{"filters", len(s.typed), linesKept}, {"marks", max(len(s.marks[0]), len(s.marks[1]), len(s.marks[2])), marksKept}, {"letters of a line", lineOf(before, s), lineLength},
 		{"rows of the history", len(s.past.rows), pastMost}, {"unfolded rows", len(s.past.opened), trailLength + 1},
 	} {
 		if b.is > b.most {
@@ -195,13 +195,14 @@ func ofRepo(s State) []string {
 	return keysOf(s.repoJobs(), jobKey)
 }
 
-// lineOf is how long the filter is. That of the history is as long as the name of a
-// repository, where h has made it.
-func lineOf(s State) int {
-	if s.screen == screenHistory && strings.HasPrefix(s.filter(), "repo:") && strings.HasSuffix(s.filter(), " ") {
+// lineOf is how long the filter is, where typing has made it longer: one that was made
+// of the name of a job or of a repository is as long as that.
+func lineOf(before, s State) int {
+	n := len([]rune(s.filter()))
+	if !before.typing || before.screen != s.screen || n <= len([]rune(before.filter())) {
 		return 0
 	}
-	return len([]rune(s.filter()))
+	return n
 }
 
 // look draws the state and says what is wrong with the frame.
