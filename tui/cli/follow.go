@@ -90,7 +90,7 @@ func (r *run) follow(ctx context.Context, s *session, u *unstructured.Unstructur
 func (f *follower) follow(ctx context.Context) error {
 	logged := f.readLog(ctx)
 	err := f.watch(ctx)
-	logged()
+	logged(err == nil)
 	f.bar.erase()
 	var end *ending
 	if err == nil {
@@ -185,11 +185,11 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 		return false, err
 	}
 	defer w.Stop()
-	still, ask := time.NewTicker(beat), time.NewTicker(askEvery)
-	defer still.Stop()
+	ask := time.NewTicker(askEvery)
 	defer ask.Stop()
 	due, stop := f.bar.ticks()
 	defer stop()
+	log := f.lines
 	for {
 		var over <-chan time.Time
 		if !f.over.IsZero() {
@@ -198,16 +198,17 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 		select {
 		case <-over:
 			return true, nil
-		case lines, ok := <-f.lines:
-			if ok {
-				f.showLog(lines)
+		case lines, ok := <-log:
+			if !ok {
+				log = nil // all of it was read
 			}
+			f.showLog(lines)
 		case <-due:
 			f.draw()
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
-		case <-still.C:
-			f.show(time.Since(f.printed) >= beat)
+		case <-time.After(time.Until(f.printed.Add(beat))): // whatever became of the watches meanwhile
+			f.show(true)
 		case <-ask.C:
 			f.tellWhy(ctx)
 		case e, ok := <-w.ResultChan():
@@ -288,6 +289,7 @@ func (f *follower) draw() {
 func (f *follower) show(anyway bool) {
 	job, err := api.JobView(f.seen)
 	if err != nil {
+		f.printed = time.Now() // there is nothing to say for another beat
 		return
 	}
 	st := job.Status

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +38,9 @@ type wire struct {
 	// curt ends every watch at once, as some proxies do; watches counts them.
 	curt    atomic.Bool
 	watches atomic.Int64
+	calls   atomic.Int64 // of all kinds, answered or not
+	// noHistory is the code with which historicjobs are refused; 0 = they are not.
+	noHistory atomic.Int64
 }
 
 func (w *wire) cut() {
@@ -53,6 +58,10 @@ func (w *wire) mend() {
 }
 
 func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	w.calls.Add(1)
+	if code := w.noHistory.Load(); code != 0 && strings.Contains(req.URL.Path, "historicjobs") {
+		return &http.Response{StatusCode: int(code), Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	}
 	if w.down.Load() {
 		return nil, syscall.ECONNREFUSED
 	}
@@ -214,12 +223,18 @@ func (b *bench) follow(ctx context.Context) chan error {
 
 func (b *bench) says(what string) {
 	b.t.Helper()
+	b.until(fmt.Sprintf("a word of %q", what), func() bool { return strings.Contains(b.errs.String(), what) })
+}
+
+// until waits for what comes of other goroutines.
+func (b *bench) until(what string, is func() bool) {
+	b.t.Helper()
 	deadline, tick := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
-	for !strings.Contains(b.errs.String(), what) {
+	for !is() {
 		select {
 		case <-deadline:
-			b.t.Fatalf("no word of %q in:\n%s", what, b.errs)
+			b.t.Fatalf("not %s; stderr:\n%s", what, b.errs)
 		case <-tick.C:
 		}
 	}
@@ -255,6 +270,7 @@ func TestWaitEndsLikeTheJob(t *testing.T) {
 		{"warning", "warning", `{"state":"warning"}`, ExitPartial},
 		{"some resources", "error", `{"state":"error","summary":[{"kind":"Dashboard","error":1,"write":3}]}`, ExitPartial},
 		{"all failed", "error", `{"state":"error","errors":["401"],"summary":[{"kind":"Dashboard","error":1}]}`, ExitJobFailed},
+		{"no attempt left", "dead", `{"state":"error","summary":[{"kind":"Dashboard","error":1,"write":3}]}`, ExitJobFailed},
 		{"cancelled", "cancelled", `{"state":"error"}`, ExitCancelled},
 	}
 	for _, tt := range tests {
@@ -288,6 +304,41 @@ func TestWaitOutlivesAnAPIThatIsAway(t *testing.T) {
 	b.ends(ended, ExitOK, "")
 	if n := strings.Count(b.errs.String(), "no answer"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, b.errs)
+	}
+}
+
+// TestWaitWithoutHistory: a server that keeps it elsewhere is asked and says no; then the
+// status that was seen last tells the end.
+func TestWaitWithoutHistory(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]int{http.StatusNotFound: ExitOK, http.StatusForbidden: ExitOK, http.StatusMethodNotAllowed: ExitOK, http.StatusUnauthorized: ExitAuth} {
+		b := newBench(t)
+		b.s.Desk = nil
+		b.wire.noHistory.Store(int64(code))
+		b.status(map[string]any{"state": "success", "message": "all good", "started": time.Now().UnixMilli(), "finished": time.Now().UnixMilli()})
+		ended := b.follow(t.Context())
+		b.says("all good")
+		b.end(nil)
+		err := <-ended
+		if got, _ := classify(err); err != nil && got != want || err == nil && (want != ExitOK || !strings.HasPrefix(b.out.String(), "job/r-sync success in ")) {
+			t.Errorf("%d: %v, want exit %d: %s", code, err, want, b.out)
+		}
+	}
+}
+
+// TestEndOfAJob: each figure in its place, and nothing that steers a terminal.
+func TestEndOfAJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	end := &ending{"warning", api.JobStatus{Started: 1000, Finished: 60_999, Message: "m\x1b[2J", Errors: []string{"e\x1b[2J"}, Warnings: []string{"w\r\n"},
+		Summary: []api.JobSummary{{Kind: "Dashboard", Create: 1, Update: 2, Delete: 3, Warning: 4, Error: 5, Noop: 6, Write: 7, Total: 8}, {Error: 1}}}}
+	if code, _ := classify(b.r.printEnding(b.job, end, false)); code != ExitPartial {
+		t.Errorf("exit %d", code)
+	}
+	want := "job/r-sync warning in 1m0s: m[2J\n  Dashboard: 1 created, 2 updated, 3 deleted, 4 warnings, 5 errors\n" +
+		"  unread files: 0 created, 0 updated, 0 deleted, 0 warnings, 1 errors\n  error: e[2J\n  warning: w  \n"
+	if got := b.out.String(); got != want {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
 }
 
@@ -446,6 +497,99 @@ func TestCancelJob(t *testing.T) {
 	})
 }
 
+// TestSaysOnceThatNobodyAnswers: and again when the API is away anew.
+func TestSaysOnceThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.claim("begun")
+		ended := b.follow(t.Context())
+		b.says("begun")
+		for n := range 2 {
+			b.wire.cut()
+			time.Sleep(10 * time.Second)
+			b.wire.mend()
+			b.claim(fmt.Sprint("further ", n))
+			b.says(fmt.Sprint("further ", n))
+			if said := strings.Count(b.errs.String(), "no answer"); said != n+1 {
+				t.Errorf("after %d times away it was said %d times:\n%s", n+1, said, b.errs)
+			}
+		}
+		b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+		b.ends(ended, ExitOK, "")
+	})
+}
+
+// TestBarMakesRoom: what is said stands in its place and not behind it, and so does what
+// comes when the wait is over.
+func TestBarMakesRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.how.Progress = "bar"
+		b.claim("begun")
+		ended := b.follow(t.Context())
+		b.says("begun")
+		b.wire.cut()
+		b.says("no answer")
+		b.wire.mend()
+		b.claim("further")
+		b.says("further")
+		b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+		b.ends(ended, ExitOK, "")
+		before, after, _ := strings.Cut(b.errs.String(), "\n")
+		before = before[:strings.LastIndex(before, "Z r-sync: no answer")-len("2000-01-01T00:00:00")]
+		for _, text := range []string{before, after} {
+			if !strings.Contains(text, "pull r  ####") || !strings.HasSuffix(text, "\r\x1b[K") {
+				t.Errorf("the bar is still there: %q", text)
+			}
+		}
+	})
+}
+
+// TestWhatIsWorthALine: another state or message, a tenth of the way, one more error, and
+// what is asked for. Of documents there is one for each change alone.
+func TestWhatIsWorthALine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.r.g.Output = "json"
+	f := b.r.follower(b.s, b.job, "plain")
+	f.stream = true
+	lines := func() (said, documents int) {
+		return strings.Count(b.errs.String(), "\n"), strings.Count(b.out.String(), "\n")
+	}
+	for _, tt := range []struct {
+		what   string
+		status map[string]any
+		worth  int
+	}{
+		{"the first", map[string]any{"state": "working", "message": "m", "progress": 40.0}, 1},
+		{"a percent", map[string]any{"state": "working", "message": "m", "progress": 41.0}, 0},
+		{"nine", map[string]any{"state": "working", "message": "m", "progress": 49.9}, 0},
+		{"a tenth", map[string]any{"state": "working", "message": "m", "progress": 50.0}, 1},
+		{"an error", map[string]any{"state": "working", "message": "m", "progress": 50.0, "errors": []any{"a"}}, 1},
+		{"another error", map[string]any{"state": "working", "message": "m", "progress": 51.0, "errors": []any{"a", "b"}}, 1},
+		{"a message", map[string]any{"state": "working", "message": "n", "progress": 51.0, "errors": []any{"a", "b"}}, 1},
+		{"a state", map[string]any{"state": "pending", "message": "n", "progress": 51.0, "errors": []any{"a", "b"}}, 1},
+	} {
+		said, documents := lines()
+		u := b.job.DeepCopy()
+		u.Object["status"] = tt.status
+		f.see(u)
+		if more, docs := lines(); more-said != tt.worth || docs-documents != tt.worth {
+			t.Errorf("%s: %d lines and %d documents, want %d", tt.what, more-said, docs-documents, tt.worth)
+		}
+	}
+	said, documents := lines()
+	f.show(true)
+	if more, docs := lines(); more != said+1 || docs != documents {
+		t.Errorf("asked for: %d lines and %d documents more, want 1 and none", more-said, docs-documents)
+	}
+	if !strings.HasSuffix(b.errs.String(), " r-sync pending n errors=2\n") {
+		t.Errorf("the last: %s", b.errs)
+	}
+}
+
 // TestFollowIsCalmWithACurtServer: a server that ends each watch at once is asked
 // once a second, not as fast as it can answer.
 func TestFollowIsCalmWithACurtServer(t *testing.T) {
@@ -458,4 +602,39 @@ func TestFollowIsCalmWithACurtServer(t *testing.T) {
 	if n := b.wire.watches.Load(); n < 2 || n > 3 {
 		t.Errorf("%d watches in 2.5 s", n)
 	}
+}
+
+// TestALineEachHalfMinute: of a job that says nothing for long there is one at least, also
+// where no watch lives that long; one that has just said something is not repeated.
+func TestALineEachHalfMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.claim("begun")
+		began := time.Now()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := b.follow(ctx)
+		b.says("begun")
+		time.Sleep(20*time.Second - time.Since(began))
+		b.claim("further")
+		b.says("further")
+		time.Sleep(85*time.Second - time.Since(began))
+		b.wire.curt.Store(true)
+		b.wire.cut()
+		b.says("no answer")
+		b.wire.mend()
+		time.Sleep(150*time.Second - time.Since(began))
+		cancel(signalled{syscall.SIGINT})
+		b.ends(ended, ExitCancelled, "the job goes on")
+		var at []int
+		for line := range strings.Lines(b.errs.String()) {
+			stamp, text, _ := strings.Cut(line, " ")
+			if when, err := time.Parse(time.RFC3339, stamp); err == nil && strings.Contains(text, "working 40%") {
+				at = append(at, int(when.Sub(began.Truncate(time.Second)).Seconds()))
+			}
+		}
+		if want := []int{0, 20, 50, 80, 110, 140}; !slices.Equal(at, want) {
+			t.Errorf("lines after %v s, want %v:\n%s", at, want, b.errs)
+		}
+	})
 }

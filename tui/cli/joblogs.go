@@ -10,6 +10,10 @@ import (
 	"sort"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/socket"
@@ -50,8 +54,15 @@ func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
 		}
 		return r.printLog(l.fresh(snap))
 	}
+	return l.print(ctx, r, s, u)
+}
+
+// print prints what is new in each picture until one shows the job as ended. A job
+// that is in none may be too new for that, or one of too many: then the API is asked,
+// and once that has it no more the next picture is the last.
+func (l *jobLog) print(ctx context.Context, r *run, s *session, u *unstructured.Unstructured) error {
 	pictures := s.Daemon.Watch(ctx)
-	for {
+	for last := false; ; {
 		snap, err := pictures.Next(ctx)
 		if err != nil {
 			return err
@@ -59,10 +70,25 @@ func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
 		if err := r.printLogLines(l.fresh(snap)); err != nil {
 			return err
 		}
-		if l.ended(snap) {
+		shown, ended := l.ended(snap)
+		switch {
+		case ended, !shown && last:
 			return nil
+		case !shown:
+			if last, err = s.gone(ctx, u); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// gone says that the API has a job no more.
+func (s *session) gone(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
+	now, err := s.Client.Resource(api.Jobs).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && now.GetUID() != u.GetUID(), err
 }
 
 // finished tells what the record of a job has instead of its log.
@@ -157,39 +183,58 @@ func (l *jobLog) fresh(snap *view.Snapshot) []view.Event {
 	return nil
 }
 
-// ended says that a picture shows the job as ended, or not at all.
-func (l *jobLog) ended(snap *view.Snapshot) bool {
+// ended says whether a picture shows the job, and as ended.
+func (l *jobLog) ended(snap *view.Snapshot) (shown, ended bool) {
 	for _, j := range snap.Jobs {
 		if j.UID == l.uid {
-			return !j.Finished.IsZero()
+			return true, !j.Finished.IsZero()
 		}
 	}
-	return true
+	return false, false
 }
 
 // readLog has the log of the job read beside the follower, which prints what comes
-// out of f.lines. The function that it returns ends that and prints the rest.
-func (f *follower) readLog(ctx context.Context) (stop func()) {
+// out of f.lines. The function that it returns ends that and prints the rest; of a
+// job that is gone also what the picture of its end has, which comes a moment later.
+func (f *follower) readLog(ctx context.Context) (stop func(gone bool)) {
 	switch {
 	case f.log == nil:
-		return func() {}
+		return func(bool) {}
 	case f.session.Daemon == nil:
 		f.say("the log of the job is with the agent that runs it, not here")
-		return func() {}
+		return func(bool) {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f.lines = make(chan []view.Event)
 	go f.log.read(ctx, f.session.Daemon.Watch(ctx), f.lines)
-	return func() {
-		cancel()
-		for lines := range f.lines {
-			f.showLog(lines)
+	return func(gone bool) {
+		defer cancel()
+		var late <-chan time.Time
+		if gone {
+			late = time.After(endShown)
+		} else {
+			cancel()
+		}
+		for {
+			select {
+			case lines, ok := <-f.lines:
+				if !ok {
+					return
+				}
+				f.showLog(lines)
+			case <-late:
+				cancel()
+			}
 		}
 	}
 }
 
-// read hands on what is new in each picture until ctx ends, then closes to. A daemon
-// that is away is waited for.
+// endShown is how long the picture that shows the end of a job may take to come. A
+// daemon makes one each 100 ms; of a job that another agent runs there is none.
+const endShown = 2 * time.Second
+
+// read hands on what is new in each picture until one shows the job as ended, or ctx
+// ends, then closes to. A daemon that is away is waited for.
 func (l *jobLog) read(ctx context.Context, pictures *socket.Watch, to chan<- []view.Event) {
 	defer close(to)
 	for ctx.Err() == nil {
@@ -200,6 +245,9 @@ func (l *jobLog) read(ctx context.Context, pictures *socket.Watch, to chan<- []v
 		}
 		if fresh := l.fresh(snap); len(fresh) > 0 {
 			to <- fresh
+		}
+		if _, ended := l.ended(snap); ended {
+			return
 		}
 	}
 }

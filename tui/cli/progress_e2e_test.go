@@ -2,11 +2,15 @@ package cli_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"limpet/sync/apitest"
+	"limpet/sync/socket"
 	"limpet/tui/cli"
 )
 
@@ -48,6 +52,60 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 	if r := forced(); r.err != "" || r.code != 0 {
 		t.Errorf("--progress none: exit %d %q", r.code, r.err)
+	}
+}
+
+// TestFollowPrintsTheWholeLog: all lines that the agent has of the job, to the last one.
+func TestFollowPrintsTheWholeLog(t *testing.T) {
+	t.Parallel()
+	known := readSchemas(t)
+	h := newHome(t)
+	gate := newGate(t, 3)
+	h.daemon(t, "--controllers", "off")
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	waits := h.terminal(t, "repo", "pull", "gated", "--full", "--follow", "-o", "json", "-q")
+	waits.shows(t, `"text":"job claimed"`)
+	logs := h.terminal(t, "job", "logs", "gated-sync", "--follow", "-o", "json", "-q")
+	logs.shows(t, `"text":"job claimed"`)
+	gate.open()
+	for _, tt := range []*terminal{waits, logs} {
+		if err := tt.end(t); err != nil {
+			t.Errorf("%v: %s", err, tt.screen)
+		}
+	}
+	daemon, err := socket.Attach(t.Context(), filepath.Join(h.dir, "state", "limpet.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer daemon.Close()
+	snap, err := daemon.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, j := range snap.Jobs {
+		for _, l := range j.Log {
+			want = append(want, l.Text)
+		}
+	}
+	if len(snap.Jobs) != 1 || len(want) < 3 {
+		t.Fatalf("jobs %+v", snap.Jobs)
+	}
+	for name, tt := range map[string]*terminal{"job logs --follow": logs, "repo pull --follow": waits} {
+		var got []string
+		for line := range strings.Lines(strings.ReplaceAll(tt.screen.String(), "\r", "")) {
+			known.keeps(t, "stream", line)
+			var one struct{ Log *struct{ Text string } }
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatalf("%s: %v: %s", name, err, line)
+			}
+			if one.Log != nil {
+				got = append(got, one.Log.Text)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s prints %q, the agent has %q", name, got, want)
+		}
 	}
 }
 

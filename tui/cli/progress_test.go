@@ -45,12 +45,16 @@ func TestBar(t *testing.T) {
 	if got := b.text(atWork(144), "x", start.Add(36*time.Second)); !strings.Contains(got, "##########----------") {
 		t.Errorf("without UTF-8: %s", got)
 	}
-	long := atWork(1)
-	long.Status.Message = strings.Repeat("漢", 100) + "\x1b[2J"
-	b.draw(long, "x", start)
-	line := strings.TrimSuffix(strings.TrimPrefix(out.String(), "\r"), "\x1b[K")
-	if cells := fit(line, 79); cells != line || strings.Contains(line, "\x1b") {
-		t.Errorf("wider than the terminal, or with foreign escapes: %q", line)
+	foreign := strings.Repeat("漢", 100)
+	for state, job := range map[string]api.Job{"working": atWork(1), "pending": {Spec: api.JobSpec{Action: "pull", Repository: "team-dash"}}} {
+		job.Status.Message = "\x1b[2J\r" + foreign
+		out.Reset()
+		b.draw(job, "x", start)
+		line, begins := strings.CutPrefix(out.String(), "\r")
+		line, ends := strings.CutSuffix(line, "\x1b[K")
+		if !begins || !ends || fit(line, 79) != line || strings.ContainsAny(line, "\x1b\r") || !strings.Contains(line, "[2J 漢") {
+			t.Errorf("%s: wider than the terminal, with foreign escapes, or not in the place of the line before: %q", state, &out)
+		}
 	}
 	out.Reset()
 	b.erase()
@@ -109,6 +113,15 @@ func TestWhoGetsABarOnATerminal(t *testing.T) {
 	}
 }
 
+// TestCountsOfAJob: all that is done with an object is done, also when nothing had to be.
+func TestCountsOfAJob(t *testing.T) {
+	t.Parallel()
+	st := api.JobStatus{Summary: []api.JobSummary{{Total: 200, Create: 1, Update: 2, Delete: 4, Noop: 8, Error: 16, Write: 7, Warning: 3}, {Total: 100, Noop: 32}}}
+	if done, total := counts(st); done != 63 || total != 300 {
+		t.Errorf("%d of %d", done, total)
+	}
+}
+
 // TestBarWithOddFigures: a rate is told when it is known, and nothing is more than all.
 func TestBarWithOddFigures(t *testing.T) {
 	t.Parallel()
@@ -120,6 +133,11 @@ func TestBarWithOddFigures(t *testing.T) {
 	}
 	if got := b.text(atWork(300), "x", start.Add(10*time.Second)); !strings.Contains(got, "#  100 %  288/288") {
 		t.Errorf("more than all: %s", got)
+	}
+	b = &bar{width: func() int { return 80 }}
+	b.text(atWork(100), "x", start) // whoever comes late has seen none of these done
+	if got := b.text(atWork(120), "x", start.Add(10*time.Second)); !strings.HasSuffix(got, "120/288  2.0/s  eta 1m") {
+		t.Errorf("seen from 100 on: %s", got)
 	}
 }
 
@@ -142,8 +160,13 @@ func TestFreshLines(t *testing.T) {
 			t.Errorf("picture %d: %d lines, want %d", i, len(got), tt.want)
 		}
 	}
-	if l.ended(picture("u", nil)) || !l.ended(picture("v", nil)) || !l.ended(&view.Snapshot{Jobs: []view.Job{{UID: "u", Finished: at}}}) {
-		t.Error("a job has ended when it is finished, or gone")
+	for i, tt := range []struct {
+		snap         *view.Snapshot
+		shown, ended bool
+	}{{picture("u", nil), true, false}, {picture("v", nil), false, false}, {&view.Snapshot{Jobs: []view.Job{{UID: "u", Finished: at}}}, true, true}} {
+		if shown, ended := l.ended(tt.snap); shown != tt.shown || ended != tt.ended {
+			t.Errorf("end %d: shown %v, ended %v", i, shown, ended)
+		}
 	}
 }
 
@@ -221,4 +244,10 @@ func TestFollowPrintsALineForEachChange(t *testing.T) {
 	if !strings.Contains(b.errs.String(), "the log of the job is with the agent that runs it") {
 		t.Errorf("stderr: %s", b.errs)
 	}
+	b = newBench(t)
+	b.r.g.Output, b.how.Follow = "json", true
+	ended = b.follow(t.Context())
+	b.says("pending")
+	b.end(&state.Record{State: "error", Status: []byte(`{"state":"error"}`)})
+	b.ends(ended, ExitJobFailed, "the job ended in error")
 }

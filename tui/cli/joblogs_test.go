@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/state"
+	"limpet/sync/socket"
+	"limpet/sync/view"
+)
+
+// album is an agent that shows the pictures which a test gives it.
+type album struct {
+	socket.Agent
+	next chan *view.Snapshot
+}
+
+func (a *album) Next(ctx context.Context, _ uint64) (*view.Snapshot, error) {
+	select {
+	case s := <-a.next:
+		return s, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// album has the socket of a daemon beside a bench, whose pictures show is given: how the
+// job looks in each, nil where it is in none.
+func (b *bench) album() (show func(job *view.Job)) {
+	b.t.Helper()
+	path := filepath.Join(b.t.TempDir(), "limpet.sock")
+	ln, err := socket.Listen(path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	a := &album{next: make(chan *view.Snapshot)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	server := &socket.Server{Hello: socket.Hello{Version: Version, Protocol: socket.Protocol}, Desk: b.store, Agent: a, API: http.NotFoundHandler()}
+	go func() { done <- server.Serve(ctx, ln) }()
+	b.t.Cleanup(func() {
+		b.s.Daemon.Close()
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+	})
+	if b.s.Daemon, err = socket.Attach(b.t.Context(), path); err != nil {
+		b.t.Fatal(err)
+	}
+	seq := uint64(0)
+	return func(job *view.Job) {
+		seq++
+		snap := &view.Snapshot{Seq: seq, At: time.Now(), Jobs: []view.Job{{UID: "other", Name: "other", Log: []view.Event{{Text: "not this"}}}}}
+		if job != nil {
+			job.UID = string(b.job.GetUID())
+			snap.Jobs = append(snap.Jobs, *job)
+		}
+		select {
+		case a.next <- snap:
+		case <-time.After(30 * time.Second):
+			b.t.Error("nobody wants the next picture")
+		}
+	}
+}
+
+// logOf are lines of a log.
+func logOf(texts ...string) (out []view.Event) {
+	for i, text := range texts {
+		out = append(out, view.Event{At: time.Date(2026, 11, 20, 14, 0, i, 0, time.UTC), Level: "info", Text: text})
+	}
+	return out
+}
+
+// TestLogsFollowToTheEnd: a job that is not in a picture yet, or not among its many, is
+// waited for, and what the picture of its end has is printed.
+func TestLogsFollowToTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	show, out := b.album(), &lockedBuffer{}
+	b.r.world.Out = out
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&jobLog{uid: string(b.job.GetUID())}).print(t.Context(), b.r, b.s, b.job)
+	}()
+	asked := func() {
+		t.Helper()
+		before := b.wire.calls.Load()
+		show(nil)
+		b.until("asked whether the job is gone", func() bool { return b.wire.calls.Load() > before })
+	}
+	asked()
+	asked()
+	show(&view.Job{Log: logOf("first")})
+	b.until("the first line", func() bool { return strings.HasSuffix(out.String(), " info  first\n") })
+	asked()
+	b.claim("begun")
+	b.end(nil)
+	asked()
+	show(&view.Job{Log: logOf("first", "last"), Finished: time.Now()})
+	if err := <-ended; err != nil || !strings.HasSuffix(out.String(), " info  first\n2026-11-20T14:00:01Z info  last\n") || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// TestLogsOfAJobThatIsDeleted: whoever runs it, the end is not waited for longer than one
+// picture.
+func TestLogsOfAJobThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		b := newBench(t)
+		show := b.album()
+		b.end(nil)
+		if again { // another one has its name
+			other := b.job.DeepCopy()
+			other.SetUID("")
+			other.SetResourceVersion("")
+			if _, err := b.jobs().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended := make(chan error, 1)
+		go func() {
+			ended <- (&jobLog{uid: string(b.job.GetUID())}).print(t.Context(), b.r, b.s, b.job)
+		}()
+		before := b.wire.calls.Load()
+		show(nil)
+		b.until("asked whether the job is gone", func() bool { return b.wire.calls.Load() > before })
+		show(nil)
+		if err := <-ended; err != nil || b.out.Len() > 0 {
+			t.Errorf("%v %s", err, b.out)
+		}
+	}
+}
+
+// TestFollowPrintsTheLastLines: those that the picture of the end has, which comes after
+// the API has told that the job is gone.
+func TestFollowPrintsTheLastLines(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	show, out := b.album(), &lockedBuffer{}
+	b.r.world.Out, b.how.Follow = out, true
+	b.claim("begun")
+	ended := b.follow(t.Context())
+	b.says("begun")
+	show(&view.Job{Log: logOf("first")})
+	b.until("the first line", func() bool { return strings.Contains(out.String(), " first\n") })
+	b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+	show(&view.Job{Log: logOf("first", "last"), Finished: time.Now()})
+	b.ends(ended, ExitOK, "")
+	if got := out.String(); !strings.Contains(got, " first\n2026-11-20T14:00:01Z info  last\njob/r-sync success in ") {
+		t.Errorf("%s", got)
+	}
+}
