@@ -41,6 +41,10 @@ type wire struct {
 	calls   atomic.Int64 // of all kinds, answered or not
 	// noHistory is the code with which historicjobs are refused; 0 = they are not.
 	noHistory atomic.Int64
+	// between is done once, before a watch is asked for; open counts the answers that
+	// nobody has closed.
+	between func()
+	open    atomic.Int64
 }
 
 func (w *wire) cut() {
@@ -67,6 +71,10 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if req.URL.Query().Has("watch") {
 		w.watches.Add(1)
+		if do := w.between; do != nil {
+			w.between = nil
+			do()
+		}
 		if w.curt.Load() {
 			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody, Request: req}, nil
 		}
@@ -87,7 +95,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &wireBody{resp.Body, func() { cancel(nil) }}
+	w.open.Add(1)
+	resp.Body = &wireBody{resp.Body, sync.OnceFunc(func() { w.open.Add(-1); cancel(nil) })}
 	return resp, nil
 }
 
@@ -304,6 +313,58 @@ func TestWaitOutlivesAnAPIThatIsAway(t *testing.T) {
 	b.ends(ended, ExitOK, "")
 	if n := strings.Count(b.errs.String(), "no answer"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, b.errs)
+	}
+}
+
+// TestWaitMissesNothing: what happens between the look at the job and the watch.
+func TestWaitMissesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("begun")
+	b.wire.between = func() { b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)}) }
+	b.ends(b.follow(t.Context()), ExitOK, "")
+}
+
+// TestWaitLooksAtItsOwnJob: others come and go meanwhile.
+func TestWaitLooksAtItsOwnJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	other := b.job.DeepCopy()
+	other.SetName("a-sync")
+	other.SetUID("")
+	other.SetResourceVersion("")
+	if _, err := b.jobs().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.claim("begun")
+	ended := b.follow(t.Context())
+	b.says("begun")
+	if err := b.jobs().Delete(t.Context(), "a-sync", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.claim("further")
+	b.says("further")
+	b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
+	b.ends(ended, ExitOK, "")
+}
+
+// TestEndThatIsTakenBack: a job that another server begins anew is not over.
+func TestEndThatIsTakenBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	f := b.r.follower(b.s, b.job, "none")
+	for _, tt := range []struct {
+		status map[string]any
+		over   bool
+	}{
+		{map[string]any{"state": "error", "finished": int64(1)}, true}, {map[string]any{"state": "working"}, false},
+		{map[string]any{"state": "success"}, false}, {map[string]any{"state": "pending", "finished": int64(1)}, false}, {map[string]any{"state": "warning", "finished": int64(1)}, true},
+	} {
+		u := b.job.DeepCopy()
+		u.Object["status"] = tt.status
+		if f.see(u); f.over.IsZero() == tt.over {
+			t.Errorf("%v: over since %v", tt.status, f.over)
+		}
 	}
 }
 

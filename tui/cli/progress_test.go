@@ -222,6 +222,9 @@ func TestWaitDoesNotWaitForTheDeletion(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %s", took)
 	}
+	if open := b.wire.open.Load(); open != 0 {
+		t.Errorf("%d answers of the API are still open", open)
+	}
 }
 
 // TestFollowPrintsALineForEachChange: with -o json, and the end as the last.
