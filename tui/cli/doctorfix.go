@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"limpet/sync/auth"
+	"limpet/sync/signature"
 	"limpet/sync/view"
 )
 
@@ -65,12 +66,21 @@ func mendCredentials(ctx context.Context, dir string) (out []fix) {
 		if !d.Type().IsRegular() || strings.HasPrefix(d.Name(), "..") {
 			return nil
 		}
-		if _, err := auth.ReadPrivate(path); err != nil {
-			places = append(places, place{path, 0o077})
+		read, never := auth.ReadPrivate, fs.FileMode(0o077)
+		if publicKeys(d.Name()) {
+			read, never = auth.ReadPublic, 0o022
+		}
+		if _, err := read(path); err != nil {
+			places = append(places, place{path, never})
 		}
 		return nil
 	})
 	return mendRights(places)
+}
+
+// publicKeys says that a file of a credentials directory holds no secret.
+func publicKeys(name string) bool {
+	return signature.IsKeys(name) || strings.HasSuffix(name, "_"+signature.AllowedSigners)
 }
 
 // mendSocket removes a socket that nobody listens on. Whoever calls it holds the

@@ -130,6 +130,37 @@ func TestDoctorLeavesWhatIsMeant(t *testing.T) {
 	}
 }
 
+// TestDoctorLeavesPublicKeys: they are no secret, and whoever runs the agent must be able
+// to read them. What others may write to is put right.
+func TestDoctorLeavesPublicKeys(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, modes := range map[string][2]os.FileMode{
+		"default.boards/allowed_signers": {0o644, 0o644}, "default.boards/ann.sshpub": {0o444, 0o444}, "default_allowed_signers": {0o640, 0o640},
+		"default.boards/bob.asc": {0o666, 0o644}, "site_allowed_signers": {0o664, 0o644},
+		"default.boards/token": {0o644, 0o600}, "default.boards/.asc": {0o604, 0o600},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, modes[0]); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if info, err := os.Stat(path); err != nil || info.Mode() != modes[1] {
+				t.Errorf("%s: %v has become %v, want %v, %v", name, modes[0], info.Mode(), modes[1], err)
+			}
+		})
+	}
+	if done := mendCredentials(t.Context(), dir); len(done) != 4 {
+		t.Errorf("%+v", done)
+	}
+}
+
 // TestWritesAreBounded: in time, by the caller, and to none where nothing may be written.
 func TestWritesAreBounded(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,6 @@ import (
 	"limpet/state"
 	"limpet/sync/auth"
 	"limpet/sync/reach"
-	"limpet/sync/signature"
 	"limpet/sync/view"
 )
 
@@ -231,7 +230,7 @@ func (p *patient) checkCredentials(ctx context.Context) check {
 		}
 		files++
 		read, cure := auth.ReadPrivate, "chmod 600 "
-		if signature.IsKeys(d.Name()) || strings.HasSuffix(d.Name(), "_"+signature.AllowedSigners) { // no secret
+		if publicKeys(d.Name()) {
 			read, cure = auth.ReadPublic, "chmod go-w "
 		}
 		if _, err := read(path); err != nil {
