@@ -44,6 +44,7 @@ type Record struct {
 	Spec       json.RawMessage   `json:"spec,omitempty"`
 	Status     json.RawMessage   `json:"status,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
+	Tally      *Tally            `json:"tally,omitempty"` // of the Status, in the answer to a brief Query; never in the file
 	RefFrom    string            `json:"refFrom,omitempty"`
 	RefTo      string            `json:"refTo,omitempty"`
 	DeadLetter *DeadLetter       `json:"deadLetter,omitempty"` // nil unless the attempts were used up

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -43,7 +44,7 @@ func TestHistoryQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := all[4]
-	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`), []byte(`{"b":2}`), map[string]string{"c": "d"}
+	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`), []byte(`{"errors":["`+strings.Repeat("é", onlyMost)+`"],"summary":[{"create":1,"delete":4,"noop":9},{"create":2,"update":3}]}`), map[string]string{"c": "d"}
 	if err := s.PutRecord(ctx, third); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +56,8 @@ func TestHistoryQueries(t *testing.T) {
 		q.Brief = true
 		if brief, err := s.History(ctx, q); err != nil || len(brief) != 1 || brief[0].Spec != nil || brief[0].Status != nil || brief[0].Labels != nil || brief[0].RefTo != "abcdef" {
 			t.Errorf("brief: %+v, %v", brief, err)
+		} else if want := (Tally{Create: 3, Update: 3, Delete: 4, Counted: true, Errors: 1, Only: strings.Repeat("é", onlyMost/2)}); brief[0].Tally == nil || *brief[0].Tally != want || whole[0].Tally != nil {
+			t.Errorf("tally: %+v, want %+v", brief[0].Tally, want)
 		}
 	}
 	cases := []struct {

@@ -21,7 +21,7 @@ type Query struct {
 	Until      time.Time // finished before
 	Ref        string    // how RefTo or RefFrom begins
 	Words      []string  // each occurs in the name, repository, action, state or message, in any case
-	Brief      bool      // without Spec, Status and Labels, which are most of a record
+	Brief      bool      // with Tally, but without Spec, Status and Labels, which are most of a record
 	Limit      int       // at most that many records; 0 = all
 	Before     string    // Record.Cursor of the last record of the page before
 }
@@ -53,6 +53,7 @@ func (q Query) says(r Record) bool {
 // add appends a record that matches.
 func (q Query) add(out []Record, r Record) []Record {
 	if q.Brief {
+		r.Tally = tallyOf(r.Status)
 		r.Spec, r.Status, r.Labels = nil, nil, nil
 	}
 	return append(out, r)

@@ -113,7 +113,7 @@ func (p *painter) pastRow(i pastItem) line {
 	}
 	ro := stateRole(r.State)
 	return line{
-		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(outcome(pastJob(*r)))},
+		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(pastOutcome(*r))},
 		roles: []role{ro, rolePlain, rolePlain, rolePlain, ro, rolePlain, rolePlain, rolePlain},
 	}
 }
@@ -149,7 +149,7 @@ func (p *painter) pastRecord(x, y, w, h int) {
 			lines = append(lines, laidOut{ro, l})
 		}
 	}
-	add(stateRole(r.State), strings.TrimSuffix(p.g.state[r.State]+" "+r.State+": "+outcome(pastJob(r)), ": "))
+	add(stateRole(r.State), strings.TrimSuffix(p.g.state[r.State]+" "+r.State+": "+pastOutcome(r), ": "))
 	span := "finished " + r.Finished.UTC().Format("2006-01-02 15:04:05.000Z")
 	if !r.Started.IsZero() {
 		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span

@@ -195,51 +195,6 @@ func (p *painter) progress(j view.Job, state string, w int) string {
 	return p.bar(w-len(percent)-1, j.Progress) + " " + percent
 }
 
-// outcome is what a job that has ended came to. That it is completed its state says.
-func outcome(j view.Job) string {
-	if !commonplace(j.Message) {
-		return j.Message
-	}
-	complaints := complaintsOf(j)
-	if len(complaints) == 1 {
-		return complaints[0].text
-	}
-	var parts []string
-	if len(j.Errors) > 0 {
-		parts = append(parts, view.Plural(len(j.Errors), "error"))
-	}
-	if len(j.Warnings) > 0 {
-		parts = append(parts, view.Plural(len(j.Warnings), "warning"))
-	}
-	var created, updated, deleted int64
-	for _, s := range j.Summary {
-		created, updated, deleted = created+s.Create, updated+s.Update, deleted+s.Delete
-	}
-	if wrote := wroteText(created, updated, deleted); wrote != "" {
-		parts = append(parts, wrote)
-	} else if len(j.Summary) > 0 && len(parts) == 0 {
-		parts = append(parts, "nothing to change")
-	}
-	return strings.Join(parts, ", ")
-}
-
-// commonplace says that the message of a job tells no more than its state. Source:
-// Grafana, as sync/jobs has it.
-func commonplace(message string) bool {
-	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
-}
-
-// wroteText is how many objects were made, changed and deleted: "+24 ~3 -1"; "" = none.
-func wroteText(created, updated, deleted int64) string {
-	var parts []string
-	for i, n := range []int64{created, updated, deleted} {
-		if n > 0 {
-			parts = append(parts, "+~-"[i:i+1]+view.Thousands(int(n)))
-		}
-	}
-	return strings.Join(parts, " ")
-}
-
 // roomy is the long form of a text where there is room for it and an age.
 func roomy(w int, long, short string) string {
 	if w >= len(long)+3 {

@@ -91,6 +91,29 @@ func TestOutcome(t *testing.T) {
 	if frame := Render(shown(snap, Caps{ASCII: true, Mono: true}), 80, 24, Caps{ASCII: true, Mono: true}); !strings.Contains(frame, "success ~3 ") || strings.Contains(frame, "completed") {
 		t.Errorf("the list does not say what was done:\n%s", frame)
 	}
+	for _, tt := range []struct {
+		came view.Came
+		want string
+	}{
+		{view.Came{}, ""},
+		{view.Came{Counted: true}, "nothing to change"},
+		{view.Came{Counted: true, Created: 2024, Updated: 3, Deleted: 1}, "+2,024 ~3 -1"},
+		{view.Came{Counted: true, Created: 1, Warnings: 2}, "2 warnings, +1"},
+		{view.Came{Warnings: 1, Only: "old (file: a.json, name: , action: updated)"}, "a.json: old"},
+		{view.Came{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
+	} {
+		r := view.Past{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Came: tt.came}
+		if got := pastOutcome(r); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.came, got, tt.want)
+		}
+		frame := Render(settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), &archive{rows: []view.Past{r}}), 140, 40, Caps{Mono: true, ASCII: true})
+		if strings.Count(frame, tt.want) < 2 { // in the row, and in the record below it
+			t.Errorf("the history does not say %q twice:\n%s", tt.want, frame)
+		}
+	}
+	if a, b := (view.Past{State: "warning", Message: warned, Came: view.Came{Only: "a"}}), (view.Past{State: "warning", Message: warned, Came: view.Came{Only: "b"}}); alike(a, b) || !alike(a, a) {
+		t.Error("two warnings of different texts are folded as one")
+	}
 	src := &archive{rows: []view.Past{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
 	if frame := Render(settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), src), 80, 24, Caps{Mono: true, ASCII: true}); strings.Contains(frame, "completed") || !strings.Contains(frame, "+ success  ") {
 		t.Errorf("the history says the same twice:\n%s", frame)

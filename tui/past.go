@@ -237,7 +237,7 @@ func (p *past) move(by int) {
 
 // alike says that two jobs have failed in the same way.
 func alike(a, b view.Past) bool {
-	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository && a.Action == b.Action && a.Message == b.Message
+	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository && a.Action == b.Action && pastOutcome(a) == pastOutcome(b)
 }
 
 // unfold opens the equal rows under the cursor, or folds them again.
@@ -259,7 +259,7 @@ func (s State) unfold() State {
 
 // pastJob is a row of the history as a job: without what only the whole record has.
 func pastJob(r view.Past) view.Job {
-	return view.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+	return view.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: pastOutcome(r),
 		Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100, Owner: "this"}
 }
 

@@ -16,6 +16,15 @@ type Past struct {
 	Finished   time.Time
 	RefTo      string
 	Attempts   int
+	Came       Came
+}
+
+// Came is what a job came to, in numbers. Zero = not known.
+type Came struct {
+	Errors, Warnings          int
+	Only                      string // the error or warning, where there is one
+	Created, Updated, Deleted int64
+	Counted                   bool // these three are known
 }
 
 // PastQuery selects rows of the history. Empty members select all.

@@ -37,8 +37,12 @@ func (c chronicle) Past(ctx context.Context, q view.PastQuery) (view.PastPage, e
 }
 
 func rowOf(r state.Record) view.Past {
-	return view.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+	row := view.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
 		Agent: r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
+	if t := r.Tally; t != nil {
+		row.Came = view.Came{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update, Deleted: t.Delete, Counted: t.Counted}
+	}
+	return row
 }
 
 // PastJob implements tui.Source.

@@ -38,6 +38,9 @@ func TestChronicle(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range page.Rows {
+			if want := (view.Came{Errors: 1, Only: "401", Created: 3, Counted: true}); r.Came != want {
+				t.Errorf("%s came to %+v, want %+v", r.UID, r.Came, want)
+			}
 			seen = append(seen, r.UID)
 		}
 		if page.All != 5 {
