@@ -40,9 +40,25 @@ var shapes = []struct {
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), redacted},
 	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + redacted},
 	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + redacted},
-	{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`), "${1}" + redacted + "@"},
 	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + redacted},
 	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), redacted},
+}
+
+var (
+	// ofURL is the user information of a URL, with its scheme.
+	ofURL = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`)
+	// ofSSH is such a one that is the name of a user and nothing else. Over ssh that is
+	// no secret, and which user is meant matters; over http a token may stand there.
+	ofSSH = regexp.MustCompile(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
+)
+
+// withoutUser takes out of what ofURL has found what may be a secret.
+func withoutUser(found string) string {
+	if ofSSH.MatchString(found) {
+		return found
+	}
+	scheme, _, _ := strings.Cut(found, "://")
+	return scheme + "://" + redacted + "@"
 }
 
 // secretSet is the registered values and the replacer made of them. Both
@@ -125,7 +141,7 @@ func replacerFor(values []string) *strings.Replacer {
 }
 
 // Redact returns the text without secrets: registered values, authorization
-// headers, user information in URLs, tokens in query strings, JSON web tokens,
+// headers, user information in URLs but the name of a user of ssh, tokens in query strings, JSON web tokens,
 // well-known token formats and PEM blocks.
 func Redact(s string) string {
 	if len(s) < shortestSecret {
@@ -134,6 +150,7 @@ func Redact(s string) string {
 	if known := secrets.Load(); known != nil {
 		s = known.replacer.Replace(s)
 	}
+	s = ofURL.ReplaceAllStringFunc(s, withoutUser)
 	for _, shape := range shapes {
 		s = shape.pattern.ReplaceAllString(s, shape.with)
 	}

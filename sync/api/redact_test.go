@@ -43,6 +43,13 @@ func TestRedact(t *testing.T) {
 		"nothing":         {"pull job r1-sync of default/r1 at 3f2a", "pull job r1-sync of default/r1 at 3f2a"},
 		"mail":            {"author jo@example.com", "author jo@example.com"},
 		"ssh remote":      {"git@github.com:a/b.git", "git@github.com:a/b.git"},
+		"ssh user":        {"fetch ssh://git@host:22/a.git, SSH://ann.b@host/a", "fetch ssh://git@host:22/a.git, SSH://ann.b@host/a"},
+		"ssh password":    {"fetch ssh://git:pw@host/a.git", "fetch ssh://[redacted]@host/a.git"},
+		"ssh, two ats":    {"fetch ssh://pw@git@host/a.git", "fetch ssh://[redacted]@host/a.git"},
+		"ssh, registered": {"fetch ssh://" + canary + "/+=@host/a.git", "fetch ssh://[redacted]@host/a.git"},
+		"ssh, a token":    {"fetch ssh://ghp_abcdefghijklmnop1234@host/a.git", "fetch ssh://[redacted]@host/a.git"},
+		"ssh, odd user":   {"fetch ssh://a%3Apw@host/a.git", "fetch ssh://[redacted]@host/a.git"},
+		"not ssh":         {"fetch git+https://git@host/a.git nossh://git@host/a", "fetch git+https://[redacted]@host/a.git nossh://[redacted]@host/a"},
 		"the word bearer": {"a bearer of news", "a bearer of news"},
 	} {
 		if got := Redact(tc.in); got != tc.want {

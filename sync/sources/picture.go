@@ -151,16 +151,19 @@ func includes(spec, status map[string]any) (out []view.Include) {
 	return out
 }
 
-// CleanURL is a URL without user, password and tokens.
+// CleanURL is a URL without user, password and tokens. The name of a user of ssh is
+// no secret and stays.
 func CleanURL(raw string) string {
 	if u, err := url.Parse(raw); err == nil {
-		u.User = nil
+		if _, secret := u.User.Password(); secret || u.Scheme != "ssh" {
+			u.User = nil
+		}
 		raw = u.String()
 	}
 	return short(raw)
 }
 
-// Shown is the object without the user, password and tokens of its URL. It may be
+// Shown is the object with the URL as CleanURL has it. It may be
 // changed by that.
 func Shown(u *unstructured.Unstructured) map[string]any {
 	spec := branch(u.Object, "spec")
