@@ -155,7 +155,7 @@ func execute(ctx context.Context, args []string, world World, signals *signals, 
 		}
 	}
 	if out, ok := world.Out.(*stdout); ok {
-		out.labels, out.ink = c.Accessible, r.ink(out)
+		out.labels, out.ink = r.readOut(out), r.ink(out)
 	}
 	api.RegisterSecret([]byte(c.Token))
 	r.noteGrafana(call)
@@ -312,7 +312,7 @@ func isTerminal(w any) bool {
 // onScreen says that a dashboard can be shown: both ends are a terminal, and it
 // is one that can move its cursor. One that is read out needs neither.
 func (r *run) onScreen() bool {
-	return r.g.Accessible || isTerminal(r.world.Out) && isTerminal(r.world.In) && r.world.Env("TERM") != "dumb"
+	return r.g.Accessible || isTerminal(r.world.Out) && isTerminal(r.world.In) && !printsOnly(r.world.Env)
 }
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a

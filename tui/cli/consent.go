@@ -45,7 +45,8 @@ func (r *run) confirm(ctx context.Context, consequence, call string) error {
 	if r.g.Yes || !isTerminal(r.world.In) || !isTerminal(r.world.Err) {
 		return nil
 	}
-	if r.g.Accessible {
+	numbered := r.readOut(r.world.Err)
+	if numbered {
 		fmt.Fprintf(r.world.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", view.Clean(consequence))
 	} else {
 		fmt.Fprintf(r.world.Err, "%s Go on? [y/N] ", view.Clean(consequence))
@@ -58,7 +59,7 @@ func (r *run) confirm(ctx context.Context, consequence, call string) error {
 		fmt.Fprintln(r.world.Err)
 		return context.Cause(ctx)
 	case text := <-answer:
-		if text == "y" || text == "yes" || r.g.Accessible && text == "1" {
+		if text == "y" || text == "yes" || numbered && text == "1" {
 			return nil
 		}
 	}

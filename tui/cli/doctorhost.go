@@ -265,7 +265,7 @@ func (p *patient) checkTerminal(context.Context) check {
 	}
 	c = terminalText(c, w, h, p.world.Env)
 	out, ok := outFile(p.world.Out)
-	if p.world.Env("TERM") == "dumb" || !ok {
+	if printsOnly(p.world.Env) || !ok {
 		return c
 	}
 	if answered, known := answers(f, out, answerWithin); known && !answered {
@@ -295,7 +295,7 @@ func coloursText(env func(string) string) string {
 func terminalText(c check, w, h int, env func(string) string) check {
 	c.Found = fmt.Sprintf("%dx%d, TERM %s, %s", w, h, view.OrDash(env("TERM")), coloursText(env))
 	switch {
-	case env("TERM") == "dumb" || env("TERM") == "":
+	case printsOnly(env):
 		c.Result, c.Next = checkWarn, "TERM=xterm-256color limpet"
 		c.Found += ": it can only print, so there is no dashboard"
 	case w < 40 || h < 10:

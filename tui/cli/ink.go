@@ -16,7 +16,7 @@ type ink func(state, text string) string
 // ink is that of what is written to w: for a person at a terminal, or where
 // --color always wants it.
 func (r *run) ink(w io.Writer) ink {
-	if r.g.Accessible || r.g.Output != "table" && r.g.Output != "wide" || r.color() != "always" && !isTerminal(w) {
+	if r.g.Accessible || r.g.Output != "table" && r.g.Output != "wide" || r.color() != "always" && (!isTerminal(w) || printsOnly(r.world.Env)) {
 		return nil
 	}
 	return tui.Ink(tui.Options{Color: r.color(), Theme: r.g.Theme, Env: r.world.Env})

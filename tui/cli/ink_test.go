@@ -204,6 +204,7 @@ func TestErrorsAreColoured(t *testing.T) {
 		"never":                       {args: "--color never", want: "limpet:"},
 		"NO_COLOR":                    {env: "NO_COLOR=1", want: "limpet:"},
 		"dumb":                        {env: "TERM=dumb", want: "limpet:"},
+		"no TERM":                     {env: "TERM=", want: "limpet:"},
 		"a theme":                     {args: "--theme blue-orange", want: "\x1b[1;33mlimpet:\x1b[0m"},
 		"mono":                        {args: "--theme mono", want: "limpet:"},
 		"accessible":                  {args: "--accessible", want: "limpet:"},

@@ -49,7 +49,7 @@ type barMark struct {
 
 // newBar returns the bar that mode asks for.
 func (r *run) newBar(mode string) *bar {
-	onTerminal := isTerminal(r.world.Err) && r.world.Env("TERM") != "dumb"
+	onTerminal := isTerminal(r.world.Err) && !printsOnly(r.world.Env)
 	if r.g.Quiet || r.g.Accessible || mode != "bar" && (mode != "auto" || !onTerminal || r.world.Env("CI") != "") {
 		return &bar{}
 	}

@@ -94,7 +94,7 @@ func TestWhoGetsABarOnATerminal(t *testing.T) {
 	for _, tt := range []struct {
 		mode, term, ci string
 		want           bool
-	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"bar", "dumb", "true", true}} {
+	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "", "", false}, {"auto", "unknown", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"bar", "dumb", "true", true}} {
 		s := newSite(t)
 		s.env["TERM"], s.env["CI"] = tt.term, tt.ci
 		r := &run{g: &Globals{}, world: s.world("", io.Discard, tty)}
