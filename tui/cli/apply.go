@@ -189,28 +189,28 @@ func readDocuments(file string, data []byte) ([]manifestObject, error) {
 		}
 		where := fmt.Sprintf("%s, document %d", name, n)
 		if err != nil {
-			return nil, usage("", "%s: %w", where, err)
+			return nil, usage(validates(file), "%s: %w", where, err)
 		}
 		js, err := yaml.YAMLToJSONStrict(doc)
 		if err != nil {
-			return nil, usage("", "%s: %w", where, err)
+			return nil, usage(validates(file), "%s: %w", where, err)
 		}
 		var content map[string]any
 		if err := utiljson.Unmarshal(js, &content); err != nil {
-			return nil, usage("", "%s is no object", where)
+			return nil, usage(validates(file), "%s is no object", where)
 		}
 		if content == nil {
 			continue // comments only
 		}
 		u := &unstructured.Unstructured{Object: content}
 		if u.GetKind() == "" || u.GetAPIVersion() == "" {
-			return nil, usage("", "%s: an object needs apiVersion and kind", where)
+			return nil, usage(validates(file), "%s: an object needs apiVersion and kind", where)
 		}
 		items := []unstructured.Unstructured{*u}
 		if u.IsList() {
 			list, err := u.ToList()
 			if err != nil {
-				return nil, usage("", "%s: a list whose items are no objects", where)
+				return nil, usage(validates(file), "%s: a list whose items are no objects", where)
 			}
 			items = list.Items
 		}
@@ -219,9 +219,14 @@ func readDocuments(file string, data []byte) ([]manifestObject, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, usage("", "%s holds no objects", name)
+		return nil, usage(validates(file), "%s holds no objects", name)
 	}
 	return out, nil
+}
+
+// validates is the call that looks at a file again once it has been corrected.
+func validates(file string) string {
+	return "limpet repo validate " + shellWord(file) + "    # after correcting it"
 }
 
 // checkObject finds the kind of an object.
@@ -230,8 +235,12 @@ func checkObject(o manifestObject) (manifestObject, error) {
 	var near []string
 	for _, k := range api.Kinds {
 		if k.Group == gvk.Group && k.Kind == gvk.Kind {
+			if name, there, _ := unstructured.NestedFieldNoCopy(o.u.Object, "metadata", "name"); there && o.u.GetName() == "" && name != "" && name != nil {
+				// y, on and 1e3 are no texts to YAML.
+				return o, usage(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.where, k.Kind)
+			}
 			if o.u.GetName() == "" {
-				return o, usage("", "%s: %s without metadata.name", o.where, k.Kind)
+				return o, usage(validates(o.file), "%s: %s without metadata.name", o.where, k.Kind)
 			}
 			o.kind = k
 			return o, nil

@@ -237,12 +237,12 @@ func TestExitCodes(t *testing.T) {
 		{context.Canceled, ExitCancelled, ""},
 	} {
 		var b bytes.Buffer
-		if code := report(&b, "table", tt.err); code != tt.code || !strings.Contains(b.String(), tt.hint) {
+		if code := new(run).report(&b, "table", tt.err); code != tt.code || !strings.Contains(b.String(), tt.hint) {
 			t.Errorf("%v: exit %d, want %d and a hint with %q: %s", tt.err, code, tt.code, tt.hint, &b)
 		}
 	}
 	var b bytes.Buffer
-	report(&b, "table", &url.Error{Op: "Get", URL: "https://grafana.example:6446/apis/x?limit=500", Err: syscall.ECONNREFUSED})
+	new(run).report(&b, "table", &url.Error{Op: "Get", URL: "https://grafana.example:6446/apis/x?limit=500", Err: syscall.ECONNREFUSED})
 	if !strings.HasPrefix(b.String(), "limpet: https://grafana.example:6446 does not answer: connection refused\n") {
 		t.Errorf("an unreachable server is told so: %s", &b)
 	}

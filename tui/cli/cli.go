@@ -65,6 +65,8 @@ type run struct {
 	log    *slog.Logger
 	// signals are those that end this call.
 	signals *signals
+	// aim is what this call means; what a person is told to run next means it too.
+	aim *aim
 	// asks has the dashboard ask for the settings instead of showing anything.
 	asks bool
 }
@@ -95,7 +97,8 @@ func once(args []string, world World, asks bool) (int, error) {
 	errs := &stderr{w: world.Err, ink: errorInk(world.Err, args, world.Env)}
 	defer errs.end()
 	world.Out, world.Err = out, errs
-	err := execute(ctx, helpWords(args), world, signals, asks)
+	r := &run{world: world, signals: signals, asks: asks}
+	err := r.execute(ctx, helpWords(args))
 	if lost := out.failure(); lost != nil {
 		err = lost
 	}
@@ -106,7 +109,7 @@ func once(args []string, world World, asks bool) (int, error) {
 	if errors.As(err, &exit) {
 		return int(exit), nil
 	}
-	return report(world.Err, outputFlag(args, world.Env), err), nil
+	return r.report(world.Err, outputFlag(args, world.Env), err), nil
 }
 
 // exitNow ends the program with a code and without a word: help was printed, or
@@ -115,7 +118,9 @@ type exitNow int
 
 func (e exitNow) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-func execute(ctx context.Context, args []string, world World, signals *signals, asks bool) (err error) {
+// execute parses args and runs the command.
+func (r *run) execute(ctx context.Context, args []string) (err error) {
+	world := r.world
 	// Kong has no other way out of --help than its exit function.
 	defer func() {
 		switch r := recover().(type) {
@@ -141,13 +146,14 @@ func execute(ctx context.Context, args []string, world World, signals *signals, 
 	if c.FPS < 0 || c.FPS > 60 {
 		return usage("limpet --fps 10", "--fps %d is not between 0 and 60", c.FPS)
 	}
+	r.aim = aimOf(call, &c.Globals, args)
 	if err := c.settleOutput(world.Err); err != nil {
 		return err
 	}
 	if err := c.mayRun(call.Selected()); err != nil {
 		return err
 	}
-	r := &run{g: &c.Globals, config: config, world: world, log: newLogger(&c.Globals, world.Err, c.Dashboard.Daemon), signals: signals, asks: asks}
+	r.g, r.config, r.log = &c.Globals, config, newLogger(&c.Globals, world.Err, c.Dashboard.Daemon)
 	if errs, ok := world.Err.(*stderr); ok {
 		errs.ink = r.ink(errs)
 		if c.Dashboard.Daemon || callText(call.Selected()) == "limpet api" {
@@ -165,7 +171,7 @@ func execute(ctx context.Context, args []string, world World, signals *signals, 
 		defer cancel()
 	}
 	call.BindTo(ctx, (*context.Context)(nil))
-	return settle(ctx, callText(call.Selected()), call.Run(r))
+	return r.settle(ctx, callText(call.Selected()), call.Run(r))
 }
 
 // parse reads the config file, the environment and the arguments.
@@ -212,7 +218,7 @@ func parse(args []string, world World) (*cli, *configFile, *kong.Context, error)
 
 // settle gives the error of a command what only its caller knows: that the
 // person or --timeout has ended it, and how the call was written.
-func settle(ctx context.Context, call string, err error) error {
+func (r *run) settle(ctx context.Context, call string, err error) error {
 	var own *Failure
 	if err == nil || errors.As(err, &own) {
 		return err
@@ -220,12 +226,16 @@ func settle(ctx context.Context, call string, err error) error {
 	var late timedOut
 	switch cause := context.Cause(ctx); {
 	case errors.As(cause, &late):
-		return &Failure{Err: late, Hint: "give it longer: --timeout " + (2 * late.after).String(), Code: ExitTimeout}
+		return &Failure{Err: late, Hint: r.aim.again("--timeout", (2*late.after).String()) + "    # longer", Code: ExitTimeout}
 	case cause != nil && errors.Is(err, context.Canceled):
 		return &Failure{Err: errors.New("interrupted"), Code: ExitCancelled}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		code, hint := classify(err)
 		return &Failure{Err: err, Hint: cmp.Or(hint, call+" --help"), Code: code}
+	}
+	var many *severalError
+	if errors.As(err, &many) {
+		return &Failure{Err: err, Hint: r.aim.again("--namespace", many.in[0]), Code: ExitUsage}
 	}
 	return err
 }

@@ -233,6 +233,6 @@ func (c connectionTestCmd) Run(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		return r.printResults(results, "connection/"+u.GetName(), "limpet connection test "+u.GetName())
+		return r.printResults(results, "connection/"+u.GetName(), next(u.GetNamespace(), "connection test "+u.GetName()))
 	})
 }

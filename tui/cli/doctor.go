@@ -71,9 +71,11 @@ func (c doctorCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	var failed []check
-	for _, c := range d.Checks {
+	for i := range d.Checks {
+		c := &d.Checks[i]
+		c.Next = r.aim.into(c.Next)
 		if c.Result == checkFail {
-			failed = append(failed, c)
+			failed = append(failed, *c)
 		}
 	}
 	d.OK = len(failed) == 0

@@ -94,7 +94,7 @@ func repositoriesText(c check, repos []patientRepo) check {
 	case len(ill) == 0:
 		c.Found = fmt.Sprintf("%d, none is known to be ill", len(repos))
 	default:
-		c.Result, c.Next = checkWarn, fmt.Sprintf("limpet --namespace %s repo test %s", ill[0].namespace, ill[0].name)
+		c.Result, c.Next = checkWarn, next(ill[0].namespace, "repo test "+ill[0].name)
 		c.Found = fmt.Sprintf("%d of %d are not healthy, the first is %s/%s", len(ill), len(repos), ill[0].namespace, ill[0].name)
 	}
 	return c
@@ -159,7 +159,7 @@ func gitHostsText(c check, tried []string, all int, away map[string]string, user
 	default:
 		first := slices.Sorted(maps.Keys(away))[0]
 		c.Result, c.Found = checkFail, fmt.Sprintf("%d of %d cannot be reached, the first is %s (%s)", len(away), len(tried), first, away[first])
-		c.Next = fmt.Sprintf("limpet --namespace %s repo test %s", users[first].namespace, users[first].name)
+		c.Next = next(users[first].namespace, "repo test "+users[first].name)
 	}
 	if len(tried) < all {
 		c.Found += fmt.Sprintf("; %d more were not tried", all-len(tried))

@@ -40,7 +40,7 @@ func (p *patient) checkSigners(ctx context.Context, repos []patientRepo) check {
 			found.unseen++
 			continue
 		}
-		found.add(r.namespace+"/"+r.name, fmt.Sprintf("limpet --namespace %s repo test %s", r.namespace, r.name), look, err)
+		found.add(r.namespace+"/"+r.name, next(r.namespace, "repo test "+r.name), look, err)
 	}
 	return found.judge(c, repos == nil)
 }

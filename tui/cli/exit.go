@@ -60,11 +60,15 @@ func hinted(err error, hint string) error {
 
 // report writes the error for a person, or as the one document that form asks for,
 // and returns the exit code.
-func report(w io.Writer, form string, err error) int {
+func (r *run) report(w io.Writer, form string, err error) int {
 	if err == nil {
 		return ExitOK
 	}
 	code, hint := classify(err)
+	if hint == "" && code == ExitUsage {
+		hint = "limpet --help"
+	}
+	hint = api.Redact(r.aim.into(hint))
 	text := api.Redact(errorText(err))
 	if machine(form) {
 		reportDocument(w, form, newErrorDocument(code, text, hint, err))

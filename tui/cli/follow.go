@@ -46,7 +46,7 @@ func (c jobWatchCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	if u == nil {
-		return fail(ExitError, "limpet job list; limpet history show "+c.Job, "no live job %q", c.Job)
+		return fail(ExitError, "limpet job list; limpet history show "+shellWord(c.Job), "no live job %q", c.Job)
 	}
 	f := r.follower(s, u, c.Progress)
 	f.stream = r.g.data()
@@ -117,7 +117,7 @@ func (f *follower) detached(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		code = ExitTimeout
 	}
-	return fail(code, "limpet job watch "+f.seen.GetName(), "stopped waiting; the job goes on")
+	return fail(code, next(f.seen.GetNamespace(), "job watch "+f.seen.GetName()), "stopped waiting; the job goes on")
 }
 
 // watch returns nil when the job is gone, else the error that makes waiting

@@ -216,7 +216,7 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 			f.add("again for", of)
 		}
 		if rests := restOf(u); rests.After(time.Now()) {
-			f.add("rests until", rests.UTC().Format(time.RFC3339)+"; limpet job retry "+u.GetName()+" does not wait")
+			f.add("rests until", rests.UTC().Format(time.RFC3339)+"; "+r.next(u.GetNamespace(), "job retry "+u.GetName())+" does not wait")
 		}
 		for _, a := range attempts(u) {
 			f.addState("attempt "+strconv.Itoa(a.N), a.State, fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))

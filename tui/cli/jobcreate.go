@@ -117,10 +117,10 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	u, err := s.Client.Submit(ctx, repo.GetNamespace(), repository, spec, notes)
 	if apierrors.IsAlreadyExists(err) {
 		action, _ := spec["action"].(string)
-		return fail(ExitError, "limpet job watch "+api.JobName(repository, action), "repository %q has a job of this kind already: %w", repository, err)
+		return fail(ExitError, next(repo.GetNamespace(), "job watch "+api.JobName(repository, action)), "repository %q has a job of this kind already: %w", repository, err)
 	}
 	if statusCode(err) == http.StatusFailedDependency {
-		return hinted(err, "limpet --namespace "+repo.GetNamespace()+" repo test "+repository)
+		return hinted(err, next(repo.GetNamespace(), "repo test "+repository))
 	}
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 		return r.follow(ctx, s, u, how)
 	}
 	if alone {
-		r.note("no agent runs on this state file; start one with: limpet --daemon")
+		r.note("no agent runs on this state file; start one with: %s", r.next("", "--daemon"))
 	}
 	u.SetManagedFields(nil)
 	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })

@@ -44,7 +44,7 @@ func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
 		return c.finished(ctx, r, s)
 	}
 	if s.Daemon == nil {
-		return fail(ExitError, "limpet job show "+c.Job, "no agent on this host runs job %q; its log is where it runs", c.Job)
+		return fail(ExitError, next(u.GetNamespace(), "job show "+u.GetName()), "no agent on this host runs job %q; its log is where it runs", c.Job)
 	}
 	l := &jobLog{uid: string(u.GetUID())}
 	if !c.Follow {

@@ -95,7 +95,7 @@ func (s *session) liveJob(ctx context.Context, namespace, job string) (*unstruct
 // hurry ends the rest of a job between two attempts.
 func (s *session) hurry(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	rests, _ := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
-	watch := "limpet job watch " + u.GetName()
+	watch := next(u.GetNamespace(), "job watch "+u.GetName())
 	switch {
 	case u.GetLabels()[api.LabelClaim] != "":
 		return nil, fail(ExitError, watch, "job %q runs now; it can be tried again when it has ended", u.GetName())
@@ -199,7 +199,7 @@ func (s *session) repeat(ctx context.Context, p past) (*unstructured.Unstructure
 	}
 	u, err := s.again(ctx, p, action)
 	if apierrors.IsAlreadyExists(err) {
-		return nil, fail(ExitError, "limpet job watch "+p.nameAgain(action), "a job named %q is queued already", p.nameAgain(action))
+		return nil, fail(ExitError, next(p.namespace, "job watch "+p.nameAgain(action)), "a job named %q is queued already", p.nameAgain(action))
 	}
 	return u, err
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"sort"
 	"strings"
 
@@ -9,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"limpet/sync/api"
 )
 
 type gvr = schema.GroupVersionResource
@@ -70,5 +73,26 @@ func (s *session) find(ctx context.Context, gvr gvr, namespace, name string) (*u
 		in = append(in, u.GetNamespace())
 	}
 	sort.Strings(in)
-	return nil, usage("add --namespace "+in[0], "%s %q is in several namespaces: %s", gvr.Resource, name, strings.Join(in, ", "))
+	return nil, &severalError{singular(gvr), name, in}
+}
+
+// singular is one of a kind.
+func singular(of gvr) string {
+	for _, k := range api.Kinds {
+		if k.Group == of.Group && k.Plural == of.Resource {
+			return k.Singular
+		}
+	}
+	return of.Resource
+}
+
+// severalError says that a name alone does not tell which object is meant. It becomes
+// a usage error.
+type severalError struct {
+	noun, name string
+	in         []string // namespaces
+}
+
+func (e *severalError) Error() string {
+	return fmt.Sprintf("there is a %s %q in several namespaces: %s", e.noun, e.name, strings.Join(e.in, ", "))
 }

@@ -161,7 +161,7 @@ func (c deleteCmd) Run(ctx context.Context, r *run) error {
 	}
 	result, text := "deleted", "deleted"
 	if len(u.GetFinalizers()) > 0 {
-		result, text = "deleting", "is being deleted: what it has made goes first; limpet get "+k.Singular+" "+c.Name+"    # tells what is in the way"
+		result, text = "deleting", "is being deleted: what it has made goes first; "+r.next(u.GetNamespace(), "get "+k.Singular+" "+c.Name)+"    # tells what is in the way"
 	}
 	return r.g.printOne(r.world.Out, map[string]string{"kind": k.Kind, "name": c.Name, "result": result}, k.Singular+"/"+c.Name, func(w io.Writer) {
 		fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)

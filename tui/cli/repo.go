@@ -93,7 +93,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	defer s.Close()
 	made, err := s.Client.Resource(api.Repositories).Namespace(r.g.oneNamespace()).Create(ctx, u, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return hinted(err, "limpet repo show "+c.Name)
+		return hinted(err, next(r.g.oneNamespace(), "repo show "+c.Name))
 	}
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(u), r.signatures(u, repo), by, time.Now()) })
+	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(r, u), r.signatures(u, repo), by, time.Now()) })
 }
 
 // controllers is who looks after repositories as the daemon sees it, the zero value

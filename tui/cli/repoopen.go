@@ -79,7 +79,7 @@ func (c repoOpenCmd) find(ctx context.Context, r *run) (repoPage, error) {
 	}
 	address, err := forge.Page(forge.TargetOf(u), shown, block.Path)
 	if err != nil {
-		return repoPage{}, fail(ExitError, "limpet repo show "+u.GetName(), "repository %s cannot be shown in a browser: %w", u.GetName(), err)
+		return repoPage{}, fail(ExitError, next(u.GetNamespace(), "repo show "+u.GetName()), "repository %s cannot be shown in a browser: %w", u.GetName(), err)
 	}
 	return repoPage{u.GetNamespace(), u.GetName(), view.Clean(api.Redact(address)), false}, nil
 }

@@ -25,17 +25,9 @@ func (repoTestCmd) Help() string {
 }
 
 func (c repoTestCmd) Run(ctx context.Context, r *run) error {
-	if c.Name == "" && c.File == "" {
-		return usage("limpet repo test NAME    # or -f FILE", "which repository? give its name, or a file with --file")
-	}
-	var given *unstructured.Unstructured
-	again := "limpet repo test " + c.Name
-	if c.File != "" {
-		var err error
-		if given, err = r.repositoryIn(c.File, c.Name); err != nil {
-			return err
-		}
-		again = strings.TrimRight(again, " ") + " -f " + c.File
+	given, again, err := r.given("repo test", "repository", "Repository", c.Name, c.File)
+	if err != nil {
+		return err
 	}
 	return r.withTester(ctx, func(s *session, who socket.Tester) error {
 		u, err := given, error(nil)
@@ -52,15 +44,30 @@ func (c repoTestCmd) Run(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		return r.printResults(results, "repository/"+u.GetName(), again)
+		return r.printResults(results, "repository/"+u.GetName(), again(u))
 	})
 }
 
-// repositoryIn reads the one Repository of a file, or that of a name.
-func (r *run) repositoryIn(file, name string) (*unstructured.Unstructured, error) {
+// given is the object to test that a file holds, as an API would keep it, nil where it
+// is on the API; again is the call that tests one once more. Command, noun and kind say
+// what is tested.
+func (r *run) given(command, noun, kind, name, file string) (u *unstructured.Unstructured, again func(*unstructured.Unstructured) string, err error) {
+	words := strings.TrimSpace(command + " " + name)
+	switch {
+	case file != "":
+		u, err = r.objectIn(file, name, command, noun, kind)
+		return u, func(*unstructured.Unstructured) string { return next("", words+" -f "+shellWord(file)) }, err
+	case name == "":
+		return nil, nil, usage("limpet "+command+" NAME    # or -f FILE", "which %s? give its name, or a file with --file", noun)
+	}
+	return nil, func(u *unstructured.Unstructured) string { return next(u.GetNamespace(), words) }, nil
+}
+
+// objectIn reads the one object of a kind in a file, or that of a name.
+func (r *run) objectIn(file, name, command, noun, kind string) (*unstructured.Unstructured, error) {
 	data, err := r.readFile(file)
 	if err != nil {
-		return nil, usage("limpet repo test -f FILE    # - is stdin", "read objects: %w", err)
+		return nil, usage("limpet "+command+" -f FILE    # - is stdin", "read objects: %w", err)
 	}
 	objects, err := parseObjects(file, data)
 	if err != nil {
@@ -68,7 +75,7 @@ func (r *run) repositoryIn(file, name string) (*unstructured.Unstructured, error
 	}
 	var names []string
 	objects = slices.DeleteFunc(objects, func(o manifestObject) bool {
-		if o.u.GetKind() != "Repository" {
+		if o.u.GetKind() != kind {
 			return true
 		}
 		names = append(names, o.u.GetName())
@@ -76,9 +83,9 @@ func (r *run) repositoryIn(file, name string) (*unstructured.Unstructured, error
 	})
 	switch {
 	case len(objects) == 0:
-		return nil, usage("limpet repo validate "+file, "%s holds no repository %s", file, name)
+		return nil, usage("limpet repo validate "+shellWord(file), "%s holds no %s", file, strings.TrimSpace(noun+" "+name))
 	case len(objects) > 1:
-		return nil, usage("limpet repo test "+names[0]+" -f "+file, "%s holds several repositories: %s", file, strings.Join(names, ", "))
+		return nil, usage("limpet "+command+" "+names[0]+" -f "+shellWord(file), "%s holds several %s: %s", file, map[string]string{"repository": "repositories", "source": "sources"}[noun], strings.Join(names, ", "))
 	}
 	u := objects[0].u
 	if u.GetNamespace() == "" {

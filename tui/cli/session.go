@@ -236,10 +236,13 @@ func (r *run) apiConfig() (api.Config, error) {
 	}, nil
 }
 
+// defaultNamespace is the one that is meant where none is named.
+const defaultNamespace = "default"
+
 // oneNamespace is where a command creates what it was given no namespace for.
 func (g *Globals) oneNamespace() string {
 	if g.Namespace == "" || g.Namespace == "*" {
-		return "default"
+		return defaultNamespace
 	}
 	return g.Namespace
 }

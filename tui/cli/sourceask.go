@@ -35,7 +35,7 @@ func (sourceReconcileCmd) Help() string {
 func (c sourceReconcileCmd) Run(ctx context.Context, r *run) error {
 	return r.onSource(ctx, c.Name, func(s *session, u *unstructured.Unstructured) error {
 		if from := sources.Picture(u); from.Suspended {
-			return fail(ExitError, "limpet source resume "+c.Name, "%s is suspended: its controller would not look", c.Name)
+			return fail(ExitError, next(u.GetNamespace(), "source resume "+c.Name), "%s is suspended: its controller would not look", c.Name)
 		}
 		asked, err := sources.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 		if err != nil {
@@ -49,7 +49,7 @@ func (c sourceReconcileCmd) Run(ctx context.Context, r *run) error {
 			}
 			from := sources.Picture(asked)
 			if from.State != view.SourceReady {
-				return fail(ExitError, "limpet source show "+c.Name, "%s is %s: %s", c.Name, from.State, sourceMessage(from))
+				return fail(ExitError, next(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s", c.Name, from.State, sourceMessage(from))
 			}
 			text = "has ended well: " + view.OrDash(artifactOf(from).Revision)
 		}
@@ -82,7 +82,7 @@ func (s *session) looked(ctx context.Context, asked *unstructured.Unstructured) 
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-end.C:
-			return nil, fail(ExitTimeout, "limpet source show "+name+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, lookFor)
+			return nil, fail(ExitTimeout, next(asked.GetNamespace(), "source show "+name)+"    # is source-controller at work?", "the controller of %s has not looked for %s; it is still asked to", name, lookFor)
 		case <-tick.C:
 		}
 	}
@@ -106,7 +106,7 @@ func (c sourceResumeCmd) Run(ctx context.Context, r *run) error {
 
 func (r *run) suspendSource(ctx context.Context, name string, on bool) error {
 	return r.onSource(ctx, name, func(s *session, u *unstructured.Unstructured) error {
-		text := map[bool]string{true: "suspended for everybody, until: limpet source resume " + name, false: "resumed"}[on]
+		text := map[bool]string{true: "suspended for everybody, until: " + r.next(u.GetNamespace(), "source resume "+name), false: "resumed"}[on]
 		if sources.Picture(u).Suspended == on {
 			text = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
 		} else {

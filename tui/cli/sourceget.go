@@ -37,7 +37,7 @@ func (c sourceGetCmd) Run(ctx context.Context, r *run) error {
 	return r.onSource(ctx, c.Name, func(s *session, u *unstructured.Unstructured) error {
 		from := sources.Picture(u)
 		if from.Artifact == nil {
-			return fail(ExitError, "limpet source show "+c.Name, "%s has no artifact: it is %s", c.Name, from.State)
+			return fail(ExitError, next(u.GetNamespace(), "source show "+c.Name), "%s has no artifact: it is %s", c.Name, from.State)
 		}
 		file := c.File
 		if file == "" {
@@ -46,7 +46,7 @@ func (c sourceGetCmd) Run(ctx context.Context, r *run) error {
 		if file == "-" {
 			return r.streamArtifact(ctx, s, from, c.Via)
 		}
-		if err := writable(file, "limpet source get "+c.Name+" --file"); err != nil {
+		if err := writable(file, next(u.GetNamespace(), "source get "+c.Name+" --file")); err != nil {
 			return err
 		}
 		var n int64
@@ -88,11 +88,11 @@ func (s *session) artifact(ctx context.Context, r *run, from view.Source, fetch 
 // streamArtifact writes an artifact to stdout once it is known to be right.
 func (r *run) streamArtifact(ctx context.Context, s *session, from view.Source, via string) error {
 	if isTerminal(r.world.Out) {
-		return usage("limpet source get "+from.Name+" --file - | tar tz", "an artifact is no text for a terminal")
+		return usage(next(from.Namespace, "source get "+from.Name+" --file - | tar tz"), "an artifact is no text for a terminal")
 	}
 	tmp, err := os.CreateTemp("", "limpet-artifact-*")
 	if err != nil {
-		return fail(ExitError, "limpet source get "+from.Name+" --file FILE", "make a temporary file: %w", reason(err))
+		return fail(ExitError, next(from.Namespace, "source get "+from.Name+" --file FILE"), "make a temporary file: %w", reason(err))
 	}
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
@@ -136,16 +136,16 @@ func fetchFailure(err error, from view.Source, via string) error {
 		away  *sources.AwayError
 		other *sources.DigestError
 	)
-	get := "limpet source get " + from.Name
+	get := next(from.Namespace, "source get "+from.Name)
 	switch {
 	case errors.As(err, &away) && via != "":
 		return fail(ExitUnreachable, get+" --via URL    # is the port still forwarded?", "%w", err)
 	case errors.As(err, &away):
 		return fail(ExitUnreachable, forwardHint(from, get), "%w", err)
 	case errors.As(err, &other):
-		return fail(ExitError, get+"    # once more; else: limpet source reconcile "+from.Name, "%w; nothing was written", err)
+		return fail(ExitError, get+"    # once more; else: "+next(from.Namespace, "source reconcile "+from.Name), "%w; nothing was written", err)
 	}
-	return hinted(err, "limpet source show "+from.Name)
+	return hinted(err, next(from.Namespace, "source show "+from.Name))
 }
 
 // forwardHint is how a server inside of a cluster is reached: its Service is named by

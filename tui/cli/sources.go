@@ -124,10 +124,10 @@ func (c sourceShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, sources.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(w, sources.Picture(u), time.Now()) })
+	return r.g.printOne(r.world.Out, sources.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(r, w, sources.Picture(u), time.Now()) })
 }
 
-func showSource(w io.Writer, from view.Source, now time.Time) {
+func showSource(r *run, w io.Writer, from view.Source, now time.Time) {
 	var f fields
 	f.add("source", from.Namespace+"/"+from.Name)
 	if !from.Deleting.IsZero() {
@@ -139,7 +139,7 @@ func showSource(w io.Writer, from view.Source, now time.Time) {
 	}
 	f.addState("state", from.State, strings.TrimSuffix(state+": "+strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": "), ": "))
 	if from.Suspended {
-		f.add("suspended", "for everybody, until: limpet source resume "+from.Name)
+		f.add("suspended", "for everybody, until: "+r.next(from.Namespace, "source resume "+from.Name))
 	}
 	if from.Behind && from.State != view.SourcePending {
 		f.add("changed", "its controller has not seen the last change of its spec yet")

@@ -7,18 +7,26 @@ import (
 )
 
 type sourceTestCmd struct {
-	Name string `arg:"" help:"Name of the source."`
+	Name string `arg:"" optional:"" help:"Name of the source; with --file the one to take of several."`
+	File string `short:"f" help:"Test the source of this YAML or JSON file, which need not be on the API; - is stdin." placeholder:"FILE"`
 }
 
 // Help is the long help of the command.
 func (sourceTestCmd) Help() string {
 	return "It asks from here what the source asks for, with the identity that it names: the rules, the credentials and their provider, the keys of signers, the remote, the revision. Nothing is written or fetched, " +
-		"and its controller is not asked. A daemon that holds the state file is asked, because the credentials are there; else it is done from here."
+		"and its controller is not asked. A daemon that holds the state file is asked, because the credentials are there; else it is done from here. Secrets are those of the API and of --credentials-dir, also with --file."
 }
 
 func (c sourceTestCmd) Run(ctx context.Context, r *run) error {
+	given, again, err := r.given("source test", "source", "GitRepository", c.Name, c.File)
+	if err != nil {
+		return err
+	}
 	return r.withTester(ctx, func(s *session, who socket.Tester) error {
-		u, err := r.findSource(ctx, s, c.Name)
+		u, err := given, error(nil)
+		if u == nil {
+			u, err = r.findSource(ctx, s, c.Name)
+		}
 		if err != nil {
 			return err
 		}
@@ -26,6 +34,6 @@ func (c sourceTestCmd) Run(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		return r.printResults(results, "gitrepository/"+u.GetName(), "limpet source test "+c.Name)
+		return r.printResults(results, "gitrepository/"+u.GetName(), again(u))
 	})
 }

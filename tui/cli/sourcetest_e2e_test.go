@@ -441,3 +441,46 @@ func TestSourceTestOfProviders(t *testing.T) {
 	d.stop(t)
 	h.noSecret(t, d.log.String()+told, cloudCanary, secretLine(private))
 }
+
+// TestSourceTestOfAFile: a source is tested before it is on the API, alone and through a
+// daemon, and with a Secret that is there already. Nothing of it is kept.
+func TestSourceTestOfAFile(t *testing.T) {
+	t.Parallel()
+	known := readSchemas(t)
+	h := newHome(t)
+	near := sourceYAML("near", "https://127.0.0.1:1/x.git", "secretRef: {name: late}")
+	both := h.file(t, "both.yaml", near+sourceYAML("odd", "https://127.0.0.1:1/x.git", "ref: {branch: a, tag: b}"))
+	look := func(code int, says string, args ...string) {
+		t.Helper()
+		r := h.must(t, code, append([]string{"source", "test", "-o", "json"}, args...)...)
+		if code != 2 {
+			known.keeps(t, "trial", r.out)
+		}
+		if !strings.Contains(r.out+r.err, says) {
+			t.Errorf("%q: %s%s", args, r.out, r.err)
+		}
+	}
+	all := func() {
+		t.Helper()
+		look(1, "branch and tag", "odd", "-f", both)
+		look(2, "holds several sources: near, odd", "-f", both)
+		look(2, "holds no source far", "far", "-f", both)
+		look(2, "which source?")
+		look(2, "no such file", "-f", both+".no")
+		look(2, "is no text; write it between quotation marks", "-f", h.file(t, "y.yaml", strings.Replace(near, "near", "y", 1)))
+	}
+	all()
+	look(3, "late", "near", "-f", both)
+	d := h.daemon(t, "--controllers", "off")
+	all()
+	if r := h.feed(t, secretYAML("late", "username", "ann", "password", "pw-canary-1"), "apply", "-f", "-"); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	if r := h.feed(t, near, "source", "test", "-f", "-"); r.code != 1 || !strings.Contains(r.out, "nothing listens there") || strings.Contains(r.out+r.err, "pw-canary-1") {
+		t.Errorf("from stdin: exit %d: %s%s", r.code, r.out, r.err)
+	}
+	if r := h.must(t, 0, "source", "list", "-o", "name"); r.out != "" {
+		t.Errorf("a test has made %s", r.out)
+	}
+	d.stop(t)
+}

@@ -37,7 +37,7 @@ func (c statusCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	err = r.g.printOne(r.world.Out, rep, "", func(w io.Writer) { printStatus(w, rep) })
+	err = r.g.printOne(r.world.Out, rep, "", func(w io.Writer) { printStatus(r, w, rep) })
 	if err == nil && !rep.OK {
 		err = fail(ExitError, "", "not all is well: %s", view.Plural(len(rep.Why), "reason"))
 	}
@@ -84,12 +84,12 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 		}
 		rep.Store = &info
 	}
-	rep.judge()
+	rep.judge(r)
 	return rep, nil
 }
 
 // judge fills OK and Why: each reason ends with what to do about it.
-func (s *statusReport) judge() {
+func (s *statusReport) judge(r *run) {
 	if s.Live == nil {
 		return
 	}
@@ -102,14 +102,14 @@ func (s *statusReport) judge() {
 	for _, repo := range s.Live.Repos {
 		switch {
 		case !repo.Checked.IsZero() && !repo.Healthy:
-			s.Why = append(s.Why, fmt.Sprintf("%s is not healthy: %s: limpet --namespace %s repo show %s", repo.Name, repo.Health, repo.Namespace, repo.Name))
+			s.Why = append(s.Why, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, r.next(repo.Namespace, "repo show "+repo.Name)))
 		case repo.SyncState == api.StateError:
-			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: limpet --namespace %s repo show %s", repo.Name, repo.Namespace, repo.Name))
+			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, r.next(repo.Namespace, "repo show "+repo.Name)))
 		}
 	}
 	for i := range s.Live.Sources {
 		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
-			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: limpet --namespace %s source show %s", from.Name, sourceMessage(*from), from.Namespace, from.Name))
+			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, sourceMessage(*from), r.next(from.Namespace, "source show "+from.Name)))
 		}
 	}
 	for _, job := range s.Live.Jobs {
@@ -120,12 +120,12 @@ func (s *statusReport) judge() {
 	s.OK = len(s.Why) == 0
 }
 
-func printStatus(w io.Writer, rep *statusReport) {
+func printStatus(r *run, w io.Writer, rep *statusReport) {
 	var f fields
 	defer func() { f.write(w) }()
 	f.add("state file", rep.State)
 	if rep.Daemon == nil {
-		f.add("agent", "not running; start it with: limpet --daemon")
+		f.add("agent", "not running; start it with: "+r.next("", "--daemon"))
 	} else {
 		f.add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, view.Age(time.Since(rep.Daemon.Started))))
 		if rep.Live != nil && !rep.Live.Agent.Draining.IsZero() {

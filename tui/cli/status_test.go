@@ -18,11 +18,11 @@ func TestStatusTellsWhy(t *testing.T) {
 		{Namespace: "default", Name: "unknown", SyncState: "error"},
 		{Namespace: "default", Name: "empty", Checked: time.Now(), Healthy: true, SyncState: "error"},
 	}}}
-	s.judge()
+	s.judge(new(run))
 	want := []string{
-		"ill is not healthy: spec.git.url: nothing listens there: limpet --namespace default repo show ill",
-		"the last pull of unknown ended in error: limpet --namespace default repo show unknown",
-		"the last pull of empty ended in error: limpet --namespace default repo show empty",
+		"ill is not healthy: spec.git.url: nothing listens there: limpet repo show ill",
+		"the last pull of unknown ended in error: limpet repo show unknown",
+		"the last pull of empty ended in error: limpet repo show empty",
 	}
 	if !slices.Equal(s.Why, want) || s.OK {
 		t.Errorf("%q", s.Why)

@@ -50,7 +50,7 @@ func (r *run) watchStatus(ctx context.Context) error {
 		if err == nil {
 			hello := pictures.Hello()
 			rep.Daemon, rep.Live = &hello, whole(snap)
-			rep.judge()
+			rep.judge(r)
 		} else {
 			rep.OK, rep.Why = false, []string{errorText(err)}
 		}

@@ -34,8 +34,8 @@ func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
 		if err := os.WriteFile(s.env["LIMPET_STATE"]+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := execute(ctx, []string{"--daemon"}, s.world("", &out, &errs), nil, false)
-		if code := report(&errs, "table", err); code != c.code {
+		err := (&run{world: s.world("", &out, &errs)}).execute(ctx, []string{"--daemon"})
+		if code := new(run).report(&errs, "table", err); code != c.code {
 			t.Errorf("%s: exit %d, want %d\n%s", c.name, code, c.code, errs.String())
 		}
 	}
@@ -95,8 +95,8 @@ func TestSignalWhileItStarts(t *testing.T) {
 					started = f.left > 0
 					f.end(signalled{syscall.SIGTERM})
 				}}
-				err := execute(f, tt.args, World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}, nil, false)
-				if code := report(said, "table", err); code != ExitOK {
+				err := (&run{world: World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}}).execute(f, tt.args)
+				if code := new(run).report(said, "table", err); code != ExitOK {
 					t.Errorf("a signal at look %d: exit code %d\n%s", look, code, said.all.String())
 				}
 			}

@@ -25,7 +25,7 @@ func (c repoSuspendCmd) Run(ctx context.Context, r *run) error {
 	}
 	return r.withSuspender(ctx, c.Name, func(who socket.Suspender, u *unstructured.Unstructured) error {
 		one := repos.Suspension{Namespace: u.GetNamespace(), Repository: u.GetName(), UID: string(u.GetUID()), Since: time.Now().Round(0)}
-		text := "until it is resumed: limpet repo resume " + u.GetName()
+		text := "until it is resumed: " + r.next(u.GetNamespace(), "repo resume "+u.GetName())
 		if c.For > 0 {
 			one.Until = one.Since.Add(c.For)
 			text = "until " + one.Until.Format(time.RFC3339)
@@ -121,13 +121,13 @@ func (s suspensions) word(u *unstructured.Unstructured) string {
 }
 
 // text says until when a repository is suspended, "" when it is not.
-func (s suspensions) text(u *unstructured.Unstructured) string {
+func (s suspensions) text(r *run, u *unstructured.Unstructured) string {
 	one, ok := s.of(u)
 	switch {
 	case !ok:
 		return ""
 	case one.Until.IsZero():
-		return "on this agent, until: limpet repo resume " + u.GetName()
+		return "on this agent, until: " + r.next(u.GetNamespace(), "repo resume "+u.GetName())
 	}
 	return "on this agent, until " + one.Until.UTC().Format(time.RFC3339)
 }

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestNextCall: what a person is told to run next means the state file, the server and
+// the namespace that their call meant.
+func TestNextCall(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, c := range []struct{ call, hint, want string }{
+		{"job list", next("default", "job watch a"), "limpet job watch a"},
+		{"job list", next("edge", "job watch a"), "limpet -n edge job watch a"},
+		{"job list -n edge", next("default", "job watch a"), "limpet -n default job watch a"},
+		{"job list -n edge", next("", "repo list"), "limpet -n edge repo list"},
+		{"job list -n *", next("", "repo list"), "limpet repo list"},
+		{"job list --namespace=edge", "limpet --daemon    # in another terminal", "limpet --daemon    # in another terminal"},
+		{"--state /a/b.db job list", next("edge", "job watch a"), "limpet --state /a/b.db -n edge job watch a"},
+		{"--state /a/b.db job list", "limpet --state FILE    # on another disk", "limpet --state FILE    # on another disk"},
+		{"--state /a/b.db job list", "limpet    # starts an agent; or give another --state FILE", "limpet --state /a/b.db    # starts an agent; or give another --state FILE"},
+		{"--state /a/it's job list", "limpet job list; limpet history list", `limpet --state '/a/it'\''s' job list; limpet --state '/a/it'\''s' history list`},
+		{"--state /a/b.db job list", "limpet crds | kubectl apply -f -", "limpet crds | kubectl apply -f -"},
+		{"--state /a/b.db job list", "limpet job list --help", "limpet job list --help"},
+		{"--state /a/b.db job list", "free space on the disk", "free space on the disk"},
+		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status", "limpet --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c status"},
+		{"--kubeconfig /k job list", "limpet doctor --kubeconfig FILE", "limpet doctor --kubeconfig FILE"},
+	} {
+		g, _, call, err := parse(strings.Fields(c.call), s.world("", nil, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := aimOf(call, &g.Globals, nil).into(c.hint); got != c.want {
+			t.Errorf("%s: %q, want %q", c.call, got, c.want)
+		}
+	}
+	s.env["LIMPET_NAMESPACE"], s.env["LIMPET_STATE"] = "edge", "/x.db"
+	g, _, call, err := parse([]string{"job", "list"}, s.world("", nil, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := aimOf(call, &g.Globals, nil)
+	if got := f.into(next("default", "repo show a") + "; limpet repo list"); got != "limpet -n default repo show a; limpet repo list" {
+		t.Errorf("with the namespace and the file of the environment: %q", got)
+	}
+	f.args = []string{"repo", "pull", "a b", "--timeout", "1s", "--wait"}
+	if got := f.again("--timeout", "2s"); got != "limpet --timeout 2s repo pull 'a b' --wait" {
+		t.Errorf("again: %q", got)
+	}
+	f.args = []string{"--timeout=1s", "status"}
+	if got := f.again("--timeout", "2s"); got != "limpet --timeout 2s status" {
+		t.Errorf("again: %q", got)
+	}
+	var none *aim
+	if got := none.into(next("default", "repo list")); got != "limpet repo list" {
+		t.Errorf("before the call is known: %q", got)
+	}
+}
