@@ -44,7 +44,8 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 func offerNames(ctx context.Context, args []string, world World) {
 	kind, prefix, words := args[0], "", []string{}
 	if len(args) > 1 {
-		prefix, words = args[1], args[2:]
+		// No name begins with a point. PowerShell, which drops empty words, puts one in front.
+		prefix, words = strings.TrimPrefix(args[1], "."), args[2:]
 	}
 	quiet := world
 	quiet.Out, quiet.Err = io.Discard, io.Discard

@@ -11,19 +11,20 @@ import (
 )
 
 type completionCmd struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"Shell: bash, zsh or fish."`
+	Shell string `arg:"" enum:"bash,zsh,fish,powershell" help:"Shell: bash, zsh, fish or powershell."`
 }
 
 // Help is the long help of the command.
 func (completionCmd) Help() string {
 	return "bash: limpet completion bash > /etc/bash_completion.d/limpet, or: source <(limpet completion bash). " +
 		"zsh: limpet completion zsh > a directory of $fpath, as _limpet. fish: limpet completion fish > ~/.config/fish/completions/limpet.fish. " +
+		"powershell: limpet completion powershell | Out-String | Invoke-Expression, in the file $$PROFILE names. " +
 		"Commands and flags are in the script. Names are asked of the daemon or the server, for 150 ms; then those of the last time are offered."
 }
 
 func (c completionCmd) Run(r *run, call *kong.Context) error {
 	model := completions(call.Model.Node)
-	script := map[string]func([]node) string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[c.Shell](model)
+	script := map[string]func([]node) string{"bash": bashScript, "zsh": zshScript, "fish": fishScript, "powershell": powershellScript}[c.Shell](model)
 	_, err := io.WriteString(r.world.Out, script)
 	return err
 }

@@ -41,7 +41,7 @@ func TestCompletion(t *testing.T) {
 	}
 	d := h.daemon(t, "--controllers", "off")
 	for _, tt := range []struct{ call, want string }{
-		{"repository||repo|show", "alpha beta boards far"}, {"repository|b|repo|show", "beta boards"}, {"repository||repo|show|-n|site-b", "far"}, {"repository||repo|show|--namespace=site-b", "far"},
+		{"repository||repo|show", "alpha beta boards far"}, {"repository|b|repo|show", "beta boards"}, {"repository|.b|repo|show", "beta boards"}, {"repository|.|repo|show", "alpha beta boards far"}, {"repository||repo|show|-n|site-b", "far"}, {"repository||repo|show|--namespace=site-b", "far"},
 		{"namespace|", "default site-b"}, {"connection|", ""}, {"object||get|repositories", "alpha beta boards far"}, {"object|b|delete|repository", "beta boards"},
 		{"object||get|nonsense", ""}, {"job|", ""}, {"unheard-of|", ""}, {"repository||--output=xml|--no-such", "alpha beta boards far"}, {"repository||--drivers=many", "alpha beta boards far"}, {"repository||--kubeconfig=/nowhere", ""},
 	} {
@@ -117,7 +117,7 @@ var completionLines = map[string]string{
 	"limpet get re":                      "repositories",
 	"limpet get repositories b":          "beta boards",
 	"limpet delete connections ":         "",
-	"limpet completion ":                 "bash fish zsh",
+	"limpet completion ":                 "bash fish powershell zsh",
 	"limpet service install --d":         "+--dry-run --drivers",
 	"limpet status --dri":                "",
 	"limpet --drivers 3 stat":            "status",

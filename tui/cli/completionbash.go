@@ -45,7 +45,11 @@ func argWords(n node) string {
 
 // flagList are the flags of a command and, as a variable, those of all commands.
 func flagList(n node, nodes []node) string {
-	words := []string{`'"$common"'`}
+	return strings.Join(append([]string{`'"$common"'`}, ownWords(n, nodes)...), " ")
+}
+
+// ownWords are the flags that not every command has.
+func ownWords(n node, nodes []node) (words []string) {
 	for _, f := range n.flags {
 		if ofAll(f, nodes) {
 			continue
@@ -55,7 +59,7 @@ func flagList(n node, nodes []node) string {
 			words = append(words, "-"+f.short)
 		}
 	}
-	return strings.Join(words, " ")
+	return words
 }
 
 // ofAll says that every command has a flag.
