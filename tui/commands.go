@@ -144,7 +144,8 @@ func (s State) repoCommands(r view.Repo) []command {
 	copies := func(words string, line func(State) string) {
 		out = append(out, command{words: words, note: "copies the command", line: line, do: func(s State) (State, Outcome) { return s.copied(line(s)) }})
 	}
-	copies("test "+r.Name, func(s State) string { return s.repoCommand("test", r) })
+	out = append(out, command{words: "test " + r.Name, note: "its host and its credentials", label: "t", line: func(s State) string { return s.repoCommand("test", r) },
+		why: untestedOf(func(s State) bool { return len(s.reposAt(at)) > 0 }, r.Name), do: same(func(s State) State { return s.inquire(repoSubject(r), true) })})
 	for _, action := range writes {
 		copies(action+" "+r.Name, func(s State) string {
 			return strings.Replace(s.repoCommand("create", r), "limpet repo", "limpet job", 1) + " --action " + action

@@ -23,6 +23,9 @@ type archive struct {
 	watched    []string // what Lately was asked for
 	comparison view.Comparison
 	compared   []view.CompareQuery
+	findings   []view.Finding
+	manifest   string
+	tried      []view.Subject
 }
 
 func (a *archive) Past(_ context.Context, q view.PastQuery) (view.PastPage, error) {
@@ -68,6 +71,14 @@ func (a *archive) Care(context.Context) (view.Care, error) { return a.care, a.er
 func (a *archive) Lately(_ context.Context, namespace, repository string) (view.Lately, error) {
 	a.watched = append(a.watched, namespace+"/"+repository)
 	return a.lately, a.err
+}
+func (a *archive) Test(_ context.Context, of view.Subject) ([]view.Finding, error) {
+	a.tried = append(a.tried, of)
+	return a.findings, a.err
+}
+func (a *archive) Manifest(_ context.Context, of view.Subject) (string, error) {
+	a.tried = append(a.tried, of)
+	return a.manifest, a.err
 }
 func (a *archive) Compare(_ context.Context, q view.CompareQuery) (view.Comparison, error) {
 	a.compared = append(a.compared, q)

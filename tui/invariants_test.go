@@ -80,7 +80,8 @@ func (h *worlds) caps() Caps {
 // ways are keys that lead somewhere, as a person presses them.
 var ways = [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"6", "enter"}, {"6", "enter", "end", "up"}, {"6", "down", "down"}, {"6", "p"}, {"6", "s"}, {"6", "*", "s"}, {"6", "/", "s", "t", "tab", "f", "enter"}, {"6", "o", "down", "enter"}, {"6", "w"}, {"6", "u"}, {"enter"}, {"enter", "d"}, {"enter", "d", "enter"}, {"enter", "d", "down"}, {"enter", "d", "end"}, {"3", "enter", "down"}, {"3", "enter", "end"}, {"enter", "d", "down", "enter", "w", "n"}, {"tab"}, {"z"}, {"w"}, {"o"}, {"o", "down", "enter"}, {"o", "end", "enter"},
 	{"down"}, {"end"}, {"pgdown"}, {"up"}, {"space", "space"}, {"*"}, {"?"}, {"?", "p", "u"}, {":"}, {":", "g", "o"}, {":", "漢"}, {"e"}, {"e", "down", "pgdown"}, {"/"}, {"/", "a"}, {"/", "j", "0", "enter"},
-	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"}, {"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"}, {"Y"}, {"D"}}
+	{"/", "s", "t", "tab", "e", "enter"}, {"/", ":", "x"}, {"h"}, {"h", "end"}, {"h", "end", "enter"}, {"h", "down", "down", "down", "+"}, {"p"}, {"P"}, {"P", "x"}, {"x"}, {"r"}, {"r", "a"}, {"s"}, {"q"}, {"["}, {"]"}, {"esc"}, {"T"}, {"Y"}, {"D"},
+	{"t"}, {"t", "down"}, {"3", "t", "end"}, {"3", "y"}, {"y", "pgdown", "y"}, {"6", "t"}, {"6", "y", "end"}, {"h", "y"}, {"E"}}
 
 // state is one that a person may see.
 func (h *worlds) state() State {

@@ -137,7 +137,11 @@ func doctor(s State) (State, Outcome) {
 func keyTable() []binding {
 	atSources := []screen{screenSources, screenSource}
 	var elsewhere []screen // where keys mean jobs and repositories
+	var present []screen   // and where they do not mean what has ended
 	for of := range screenCount {
+		if of != screenHistory {
+			present = append(present, of)
+		}
 		if !slices.Contains(atSources, of) {
 			elsewhere = append(elsewhere, of)
 		}
@@ -180,6 +184,10 @@ func keyTable() []binding {
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: elsewhere, asks: true, verb: Suspend},
 		{keys: []string{"p"}, label: "p", text: "ask for a look", group: "ACT", on: atSources, verb: Reconcile},
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: atSources, asks: true, verb: SuspendSource},
+		{keys: []string{"t"}, label: "t", text: "test", group: "ACT", why: untested, do: State.openTest},
+		{keys: []string{"y"}, label: "y", text: "show as YAML", group: "ACT", why: unseen, do: State.openYAML},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "edit", group: "ACT", on: present, why: notEdited, do: State.editing},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "export", group: "ACT", on: []screen{screenHistory}, why: notExported, do: State.exporting},
 		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", why: noCommand, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
 		{keys: []string{"u"}, label: "u", text: "copy address", group: "ACT", why: noLinks, do: State.copyLink},
 		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", why: noCommit, do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},

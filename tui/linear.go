@@ -112,6 +112,10 @@ func (l linear) acted(err error) (linear, []string) {
 // found takes the answer of a lookup, and says what was waited for.
 func (l linear) found(take func(State) State) (linear, reply) {
 	l.s = take(l.s)
+	if q, ok := l.s.over.(inquiry); ok {
+		l.s.over = nil
+		return l, says(q.spoken()...)
+	}
 	if !l.waits {
 		return l, reply{}
 	}

@@ -51,6 +51,9 @@ func (l linear) answered(out Outcome) (linear, reply) {
 	case errorsPane:
 		l.s.over = nil
 		r.lines = append(r.lines, l.errors()...)
+	case inquiry:
+		r.lines = append(r.lines, "Test of "+over.of.Name+" begins.")
+		l.s, r.look = over.lack(l.s)
 	default:
 		l.s.over = nil
 	}

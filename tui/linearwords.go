@@ -72,6 +72,7 @@ func words() []word {
 		{[]string{"resume"}, "NAME", "ends that", act(Resume)},
 		{[]string{"cancel"}, "NAME", "cancels a job, after a question", act(Cancel)},
 		{[]string{"retry"}, "NAME", "runs a job again, after a question", act(Retry)},
+		{[]string{"test"}, "NAME", "has a repository tested: its host, its credentials", func(l linear, rest string) (linear, reply) { return l.test(rest) }},
 		{[]string{"errors"}, "", "what went wrong, each with what to do next", func(l linear, _ string) (linear, reply) {
 			if why := noErrors(l.s); why != "" {
 				return l, says(why + ".")
@@ -118,5 +119,5 @@ func (l linear) help(string) (linear, reply) {
 	for _, w := range l.words() {
 		out = append(out, fmt.Sprintf("%s: %s", strings.TrimSpace(w.names[0]+" "+w.after), w.text))
 	}
-	return l, says(append(out, "drain: claims nothing new; drain --off ends that", "push, migrate, move, delete, test, with NAME: say the command line for it")...)
+	return l, says(append(out, "drain: claims nothing new; drain --off ends that", "push, migrate, move, delete, with NAME: say the command line for it")...)
 }

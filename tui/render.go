@@ -78,6 +78,10 @@ func (p *painter) frame() {
 	p.hints(p.h - 1)
 	if p.s.over != nil {
 		p.s.over.draw(p)
+		if p.s.toast != "" { // a box may be as high as the screen, and what it did is said there too
+			p.fill(0, p.h-2, p.w, rolePlain, " ")
+			p.status(p.h - 2)
+		}
 	}
 }
 

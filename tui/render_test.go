@@ -188,7 +188,7 @@ func TestGoldenScreens(t *testing.T) {
 	idle := picture()
 	idle.Jobs, idle.Events = nil, nil
 	idle.Repos[3].SyncState = "success"
-	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed(), lately: day()}
+	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed(), lately: day(), findings: tried(), manifest: eastYAML}
 	differs := func(keys ...string) State {
 		s := shown(picture(), plain)
 		for _, k := range append([]string{"enter", "d"}, keys...) {
@@ -208,6 +208,10 @@ func TestGoldenScreens(t *testing.T) {
 		{"history-140x40", press(settle(t, press(shown(picture(), plain), "4"), chronicle), "down", "down", "down", "+"), 140, 40},
 		{"history-filter-80x24", settle(t, press(shown(picture(), plain), "4", "/", "s", "t", "a", "t", "e", ":", "e", "r", "o", "r"), chronicle), 80, 24},
 		{"history-40x10", settle(t, press(shown(picture(), plain), "4"), chronicle), 40, 10},
+		{"test-80x24", settle(t, press(shown(picture(), plain), "3", "down", "t"), chronicle), 80, 24},
+		{"test-40x10", settle(t, press(shown(picture(), plain), "3", "down", "t"), chronicle), 40, 10},
+		{"test-140x40", settle(t, press(shown(picture(), plain), "3", "down", "t"), chronicle), 140, 40},
+		{"yaml-80x24", settle(t, press(shown(picture(), plain), "3", "down", "y"), chronicle), 80, 24},
 		{"overview-80x24", shown(picture(), plain), 80, 24},
 		{"overview-140x40", shown(picture(), plain), 140, 40},
 		{"overview-ascii-80x24", shown(picture(), Caps{Mono: true, ASCII: true}), 80, 24},

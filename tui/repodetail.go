@@ -10,7 +10,7 @@ import (
 var repoFace = face{
 	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob, move: State.moveLately, lack: State.lackLately,
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{"esc", "back"}, {"enter", "job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"h", "history"}, {"u", "url"}, {"c", "commit"}}
+		return [][2]string{{"esc", "back"}, {"enter", "job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"t", "test"}, {"h", "history"}, {"u", "url"}, {"c", "commit"}}
 	},
 }
 

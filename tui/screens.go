@@ -150,6 +150,9 @@ func (s State) stand(at spot) State {
 
 // lack says what the present screen has to look up; nil = nothing.
 func (s State) lack() (State, Lookup) {
+	if q, ok := s.over.(inquiry); ok { // nothing else then ends its lookup
+		return q.lack(s)
+	}
 	if f := faces[s.screen].lack; f != nil {
 		return f(s)
 	}

@@ -147,6 +147,8 @@ func (s State) sourceCommands(from view.Source) []command {
 	} else {
 		out = append(out, act("suspend source "+from.Name, "asks", SuspendSource, "suspend"))
 	}
+	out = append(out, command{words: "test source " + from.Name, note: "its host and its credentials", label: "t", line: func(s State) string { return s.sourceCommand("test", from) },
+		why: untestedOf(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name), do: same(func(s State) State { return s.inquire(sourceSubject(from), true) })})
 	get := func(s State) string { return s.sourceCommand("get", from) }
 	return append(out, command{words: "get source " + from.Name, note: "copies the command", line: get, do: func(s State) (State, Outcome) { return s.copied(get(s)) }})
 }

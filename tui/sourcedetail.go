@@ -13,7 +13,7 @@ var sourceFace = face{
 	under: screenSources, draw: (*painter).sourceDetail, command: State.sourceShown,
 	move: State.scrollSource,
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{"esc", "back"}, {"p", "look now"}, {"s", p.sourceHint()}, {"u", "url"}, {"c", "commit"}, {"Y", "command"}}
+		return [][2]string{{"esc", "back"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"u", "url"}, {"c", "commit"}, {"Y", "command"}}
 	},
 }
 

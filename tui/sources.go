@@ -17,7 +17,7 @@ var sourcesFace = face{
 	title: func(s State) string { return fmt.Sprintf("Sources %d", len(s.Snap.Sources)) },
 	draw:  func(p *painter, x, y, w, h int) { p.sourceList(x, y, w, h) },
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}
+		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}
 	},
 	move: State.moveSources, open: State.openSource, command: State.sourceShown,
 }

@@ -110,6 +110,15 @@ func cleanComparison(c view.Comparison) view.Comparison {
 	return c
 }
 
+// cleanFindings does the same to the results of a test.
+func cleanFindings(in []view.Finding) []view.Finding {
+	out := make([]view.Finding, len(in))
+	for i, f := range in {
+		out[i] = view.Finding{Name: view.Clean(f.Name), Result: view.Clean(f.Result), Detail: view.Clean(f.Detail)}
+	}
+	return out
+}
+
 func cleanAll(in []string) []string {
 	out := make([]string, len(in))
 	for i, s := range in {

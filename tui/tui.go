@@ -40,6 +40,11 @@ type Source interface {
 	Care(ctx context.Context) (view.Care, error)
 	// Compare says what has changed in Git between two commits.
 	Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error)
+	// Test has a Repository or a source tried, as 'limpet repo test' does. Nothing is
+	// written. An error says that nothing can be told.
+	Test(ctx context.Context, of view.Subject) ([]view.Finding, error)
+	// Manifest is an object as YAML, with the secrets in its words masked.
+	Manifest(ctx context.Context, of view.Subject) (string, error)
 	// Name says what the source is now: Standalone, FromDisk, or "attached to daemon
 	// 4121".
 	Name() string

@@ -396,3 +396,18 @@ func (o *oracle) Compare(context.Context, view.CompareQuery) (c view.Comparison,
 	}
 	return c, o.err()
 }
+
+func (o *oracle) Test(context.Context, view.Subject) (out []view.Finding, err error) {
+	for range o.few() {
+		out = append(out, view.Finding{Name: o.text(), Result: []string{"ok", "failed", "warning", "skipped", o.text()}[o.IntN(5)], Detail: o.text()})
+	}
+	return out, o.err()
+}
+
+func (o *oracle) Manifest(context.Context, view.Subject) (string, error) {
+	var lines []string
+	for range o.few() {
+		lines = append(lines, strings.Repeat(" ", o.IntN(60))+o.text())
+	}
+	return strings.Join(lines, "\n"), o.err()
+}

@@ -148,7 +148,9 @@ func (*weather) Lately(context.Context, string, string) (view.Lately, error) {
 func (*weather) Compare(context.Context, view.CompareQuery) (view.Comparison, error) {
 	return view.Comparison{}, nil
 }
-func (*weather) Name() string { return "attached to daemon 4121" }
+func (*weather) Test(context.Context, view.Subject) ([]view.Finding, error) { return nil, nil }
+func (*weather) Manifest(context.Context, view.Subject) (string, error)     { return "", nil }
+func (*weather) Name() string                                               { return "attached to daemon 4121" }
 func (w *weather) Note() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -101,13 +100,7 @@ func skew(daemon socket.Hello) string {
 func (s *remoteSource) Next(ctx context.Context) (*view.Snapshot, error) { return s.watch.Next(ctx) }
 
 func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
-	client, err := api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	w := &session{Client: client, Desk: s.client}
-	return w.act(ctx, act, s.client)
+	return s.through(ctx, func(w *session) error { return w.act(ctx, act, s.client) })
 }
 
 // actor is what only a running agent does for a dashboard.

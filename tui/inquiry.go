@@ -1,0 +1,340 @@
+package tui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"limpet/sync/view"
+)
+
+// inquiry is a box with what was asked about one object: how a test of it went, or
+// the object as the API has it. The answer is looked up once, when the box is opened.
+type inquiry struct {
+	of     view.Subject
+	test   bool // else its YAML
+	line   string
+	asked  *view.Subject // it is on the way, or has come; which of several boxes it is for
+	known  bool
+	fault  string
+	found  []view.Finding
+	text   []string // lines of YAML
+	scroll int
+}
+
+// sheetMost bounds the YAML that is shown and copied, in bytes: terminals take no
+// more than some 75,000 in one request, a third of which is the form that it has on
+// its way.
+const sheetMost = 48 << 10
+
+// subjects are what t and y mean: what is under the cursor, or marked.
+func (s State) subjects(test bool) (out []view.Subject) {
+	if s.listed() == paneSources {
+		for _, from := range s.sourcesMeant() {
+			out = append(out, sourceSubject(from))
+		}
+		return out
+	}
+	if j, ok := s.selected(); !test && (ok || s.screen == screenDetail) {
+		if j.UID == "" {
+			return nil
+		}
+		return []view.Subject{{Kind: view.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}
+	}
+	for _, r := range s.reposMeant() {
+		out = append(out, repoSubject(r))
+	}
+	return out
+}
+
+func repoSubject(r view.Repo) view.Subject {
+	return view.Subject{Kind: view.SubjectRepository, Namespace: r.Namespace, Name: r.Name, UID: r.UID}
+}
+
+func sourceSubject(from view.Source) view.Subject {
+	return view.Subject{Kind: view.SubjectSource, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
+}
+
+// noTests says why nothing is tested now; "" = it is.
+func (s State) noTests() string {
+	switch {
+	case s.Source == FromDisk:
+		return "no agent works on this file: nothing is tested"
+	case s.offline():
+		return "the API is away: what it has of the repository cannot be read"
+	}
+	return ""
+}
+
+// untestedOf says why a command that tests something of a name does nothing now.
+func untestedOf(there func(State) bool, name string) func(State) string {
+	return func(s State) string {
+		return cmp.Or(s.noTests(), gone(there, name+" is not there any more")(s))
+	}
+}
+
+// untested and unseen say why t and y do nothing now; "" = they do.
+func untested(s State) string {
+	switch of := s.subjects(true); {
+	case s.noTests() != "":
+		return s.noTests()
+	case len(of) == 0:
+		return "nothing that can be tested is under the cursor"
+	case len(of) > 1:
+		return fmt.Sprintf("%d are marked, and they are tested one at a time", len(of))
+	}
+	return ""
+}
+
+func unseen(s State) string {
+	of := s.subjects(false)
+	if len(of) == 1 && of[0].Kind == view.SubjectJob { // which the history may have
+		return ""
+	}
+	switch {
+	case s.Source == FromDisk:
+		return "no agent works on this file: the API is not asked"
+	case s.offline():
+		return "the API is away: what it has cannot be read"
+	case len(of) == 0:
+		return "there is nothing under the cursor"
+	case len(of) > 1:
+		return fmt.Sprintf("%d are marked, and they are shown one at a time", len(of))
+	}
+	return ""
+}
+
+func (s State) openTest() (State, Outcome) { return s.inquire(s.subjects(true)[0], true), Outcome{} }
+func (s State) openYAML() (State, Outcome) { return s.inquire(s.subjects(false)[0], false), Outcome{} }
+
+// inquire opens the box.
+func (s State) inquire(of view.Subject, test bool) State {
+	s.over = inquiry{of: of, test: test, line: s.inquiryLine(of, test)}
+	return s
+}
+
+// inquiryLine is the command line that says the same.
+func (s State) inquiryLine(of view.Subject, test bool) string {
+	switch {
+	case of.Kind == view.SubjectSource && test:
+		return s.sourceCommand("test", view.Source{Namespace: of.Namespace, Name: of.Name})
+	case test:
+		return s.repoCommand("test", view.Repo{Namespace: of.Namespace, Name: of.Name})
+	case of.Kind == view.SubjectJob && !s.queued(of.UID):
+		return "limpet history show " + quote(of.UID) + " -o yaml"
+	}
+	return s.getCommand(of)
+}
+
+// getCommand prints an object as YAML.
+func (s State) getCommand(of view.Subject) string {
+	text := "limpet get " + of.Kind + " " + quote(of.Name)
+	for _, other := range s.twins(of) {
+		if other != of.Namespace {
+			text += " --namespace " + quote(of.Namespace)
+			break
+		}
+	}
+	return text + " -o yaml"
+}
+
+// twins are the namespaces of the picture that have such an object.
+func (s State) twins(of view.Subject) (in []string) {
+	add := func(kind, namespace, name string) {
+		if of.Kind == kind && of.Name == name {
+			in = append(in, namespace)
+		}
+	}
+	for _, r := range s.Snap.Repos {
+		add(view.SubjectRepository, r.Namespace, r.Name)
+	}
+	for _, from := range s.Snap.Sources {
+		add(view.SubjectSource, from.Namespace, from.Name)
+	}
+	for _, j := range s.Snap.Jobs {
+		if j.Finished.IsZero() {
+			add(view.SubjectJob, j.Namespace, j.Name)
+		}
+	}
+	return in
+}
+
+// queued says that the API still has the job.
+func (s State) queued(uid string) bool {
+	rows := s.jobsAt(uid)
+	return len(rows) > 0 && rows[0].Finished.IsZero()
+}
+
+// lack asks for the answer.
+func (q inquiry) lack(s State) (State, Lookup) {
+	if q.asked != nil || s.Gone != "" {
+		return s, nil
+	}
+	of := q.of
+	q.asked = &of
+	s.over = q
+	return s, func(ctx context.Context, src Source) func(State) State {
+		answer := inquiry{known: true}
+		var err error
+		if q.test {
+			answer.found, err = src.Test(ctx, of)
+		} else {
+			var text string
+			text, err = src.Manifest(ctx, of)
+			answer.text = sheetLines(text)
+		}
+		if answer.found = cleanFindings(answer.found); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			err = fmt.Errorf("no answer within %s; %s waits longer", lookupTimeout, q.line)
+		}
+		if err != nil {
+			answer.fault = view.Clean(err.Error())
+		}
+		return func(s State) State {
+			now, here := s.over.(inquiry)
+			if !here || now.asked != q.asked {
+				return s // it was closed
+			}
+			now.known, now.fault, now.found, now.text = true, answer.fault, answer.found, answer.text
+			s.over = now
+			return s
+		}
+	}
+}
+
+// sheetLines are the lines of a YAML text, no more than sheetMost bytes of them.
+func sheetLines(text string) (out []string) {
+	had := 0
+	for line := range strings.Lines(text) {
+		if had += len(line); had > sheetMost {
+			return append(out, fmt.Sprintf("# and %s bytes more", view.Thousands(len(text)-had+len(line))))
+		}
+		out = append(out, view.Clean(strings.TrimSuffix(line, "\n")))
+	}
+	return out
+}
+
+func (q inquiry) key(s State, name, _ string) (State, Outcome) {
+	page := max(s.H-8, 1)
+	switch name {
+	case "up", "k":
+		q.scroll--
+	case "down", "j":
+		q.scroll++
+	case "pgup", "ctrl+u":
+		q.scroll -= page
+	case "pgdown", "ctrl+d", "space", " ":
+		q.scroll += page
+	case "home", "g":
+		q.scroll = 0
+	case "end", "G", "shift+g":
+		q.scroll = 1 << 30
+	case "y", "c":
+		if q.test || !q.known || q.fault != "" {
+			return s.copied(q.line)
+		}
+		return s.say(fmt.Sprintf("%s of YAML copied; %s prints it", view.Plural(len(q.text), "line"), q.line), false), Outcome{Copy: strings.Join(q.text, "\n") + "\n"}
+	case "Y", "shift+y":
+		return s.copied(q.line)
+	default:
+		s.over = nil
+		return s, Outcome{}
+	}
+	w, h := s.size()
+	_, _, _, q.scroll = q.box(w, h, s.Caps.glyphs())
+	s.over = q
+	return s, Outcome{}
+}
+
+func (q inquiry) hints(p *painter) [][2]string {
+	what := "copy the command"
+	if !q.test && q.known && q.fault == "" {
+		what = "copy it"
+	}
+	return [][2]string{{p.g.up + p.g.down, "scroll"}, {"y", what}, {"esc", "close"}}
+}
+
+// lines are what the box holds, for w cells.
+func (q inquiry) lines(g glyphs, w int) (out []laidOut) {
+	add := func(r role, text string) {
+		for _, l := range wrap(text, w) {
+			out = append(out, laidOut{r, l})
+		}
+	}
+	switch {
+	case !q.known && q.test:
+		add(roleDim, "It is tested from the host of the agent"+g.more)
+	case !q.known:
+		add(roleDim, "Looking"+g.more)
+	case q.fault != "":
+		add(roleBad, "This cannot be told: "+q.fault)
+	case !q.test:
+		for _, l := range q.text {
+			out = append(out, laidOut{rolePlain, l})
+		}
+	}
+	for _, f := range q.found {
+		r := stateRole(f.Result)
+		for i, l := range wrap(strings.TrimSuffix(fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Detail), ": "), w-2) {
+			mark := g.state[findingGlyph(f.Result)] + " "
+			if i > 0 {
+				mark = "  "
+			}
+			out = append(out, laidOut{r, mark + l})
+		}
+	}
+	return out
+}
+
+// findingGlyph is the state whose glyph the result of a step has.
+func findingGlyph(result string) string {
+	switch result {
+	case "ok":
+		return "success"
+	case "failed":
+		return "error"
+	case "skipped":
+		return "pending"
+	}
+	return "warning"
+}
+
+// box is the size of the box on a terminal, its lines, and the first of them in it.
+func (q inquiry) box(w, h int, g glyphs) (bw, bh int, lines []laidOut, top int) {
+	bw = max(min(w-2, 120), 8)
+	lines = q.lines(g, bw-4)
+	bh = min(max(h-2, 3), len(lines)+2)
+	return bw, bh, lines, max(min(q.scroll, len(lines)-(bh-2)), 0)
+}
+
+func (q inquiry) draw(p *painter) {
+	w, h, lines, top := q.box(p.w, p.h, p.g)
+	x, y := p.dialog(w, h)
+	title, foot := "Test "+q.of.Name, q.line
+	if !q.test {
+		title = q.of.Kind + " " + q.of.Name
+	}
+	if len(lines) > h-2 {
+		foot = fmt.Sprintf("%d-%d/%d", top+1, top+h-2, len(lines))
+	}
+	p.box(p.g, x, y, w, h, cut(title, w/2, p.g.more), "esc closes", cut(foot, w-6, p.g.more), true)
+	for i, l := range lines[top : top+h-2] {
+		p.put(x+2, y+1+i, w-4, l.role, cut(l.text, w-4, p.g.more))
+	}
+}
+
+// editing hands the person the command line that changes the object: its spec is the
+// business of who runs the API, and no key writes it.
+func (s State) editing() (State, Outcome) {
+	of := s.subjects(true)[0]
+	file := quote(of.Name + ".yaml")
+	return s.copied(fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of), file, file, file))
+}
+
+func notEdited(s State) string {
+	if len(s.subjects(true)) != 1 {
+		return "one repository has to be under the cursor"
+	}
+	return ""
+}

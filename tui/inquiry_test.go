@@ -1,0 +1,298 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"limpet/sync/view"
+)
+
+// tried is what a test of lab-east finds.
+func tried() []view.Finding {
+	return []view.Finding{
+		{Name: "rules", Result: "ok"},
+		{Name: "credentials", Result: "ok", Detail: "secure.token, of the Secret lab-east"},
+		{Name: "remote", Result: "failed", Detail: "secure.token: the host does not take it; renew the token in the settings of the repository (401 Unauthorized from git.lab:443)"},
+		{Name: "mirror https://mirror.lab/obs/east.git", Result: "warning", Detail: "it has 77be210, and 5d41aa9 is wanted"},
+		{Name: "branch", Result: "skipped"},
+	}
+}
+
+// eastYAML is the object of lab-east.
+const eastYAML = `apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata:
+  name: lab-east
+  namespace: default
+spec:
+  git:
+    branch: main
+    url: https://git.lab/obs/east.git
+  sync:
+    enabled: true
+    intervalSeconds: 60
+`
+
+func TestTestOfARepository(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day(), findings: tried()}
+	east := view.Subject{Kind: view.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}
+	at := press(shown(picture(), Caps{Mono: true}), "3", "down", "t")
+	if f := Render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "tested from the host of the agent") {
+		t.Errorf("before the answer:\n%s", f)
+	}
+	asked, look := at.lack()
+	if _, twice := asked.lack(); twice != nil {
+		t.Error("it is asked twice")
+	}
+	take := look(t.Context(), src)
+	if len(src.tried) != 1 || src.tried[0] != east {
+		t.Fatalf("asked for %+v", src.tried)
+	}
+	s := take(asked)
+	frame := strip(Render(s, 80, 24, s.Caps))
+	for _, want := range []string{"✓ ok rules", "✗ failed remote: secure.token", "401 Unauthorized from git.lab:443)", "! warning mirror https", "· skipped branch", "limpet repo test lab-east"} {
+		if !strings.Contains(frame, want) {
+			t.Errorf("no word of %q in\n%s", want, frame)
+		}
+	}
+	if _, out := s.Key("y", "y"); out.Copy != "limpet repo test lab-east" {
+		t.Errorf("y copies %q", out.Copy)
+	}
+	if closed := press(s, "esc"); closed.over != nil || closed.screen != screenRepos {
+		t.Error("esc does not close it")
+	}
+	// An answer that comes after the box was closed, or for another one, is of no use.
+	if late := take(press(asked, "esc")); late.over != nil {
+		t.Errorf("a late answer opens %T", late.over)
+	}
+	other, _ := press(press(asked, "esc"), "up", "t").lack()
+	if late := take(other); late.over.(inquiry).known {
+		t.Error("an answer to another question is taken")
+	}
+	// From the row of a job the test is of its repository.
+	if q := press(shown(picture(), Caps{}), "2", "t").over.(inquiry); q.of.Kind != view.SubjectRepository || q.of.Name != "team-dash" {
+		t.Errorf("on a job: %+v", q.of)
+	}
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"fault":        {errors.New("repositories \"lab-east\" not found"), "This cannot be told: repositories \"lab-east\" not found"},
+		"hostile":      {errors.New("a\x1b[2Jb"), "This cannot be told: a[2Jb"},
+		"takes longer": {context.DeadlineExceeded, "no answer within 10s; limpet repo test lab-east waits"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if errors.Is(tt.err, context.DeadlineExceeded) {
+			cancel() // the time of the lookup is over
+		}
+		s := look(ctx, &archive{err: tt.err})(asked)
+		cancel()
+		if f := strip(Render(s, 120, 30, s.Caps)); !strings.Contains(f, tt.want) {
+			t.Errorf("%s: no word of %q in\n%s", name, tt.want, f)
+		}
+	}
+}
+
+func TestYAMLOfARow(t *testing.T) {
+	t.Parallel()
+	now := shown(picture(), Caps{Mono: true})
+	src := &archive{rows: ill(5), lately: day(), manifest: eastYAML}
+	sources := press(shown(sourced(), Caps{Mono: true}), "6")
+	for name, tt := range map[string]struct {
+		s    State
+		want view.Subject
+		line string
+	}{
+		"repository": {press(now, "3", "down"), view.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
+		"its detail": {press(now, "3", "down", "enter"), view.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
+		"job":        {press(now, "2"), view.Subject{Kind: "job", Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "limpet get job team-dash-sync -o yaml"},
+		"just done":  {press(now, "2", "end"), view.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync", UID: "y7c1"}, "limpet history show y7c1 -o yaml"},
+		"record":     {settle(t, press(now, "4"), src), view.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0", UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
+		"source":     {sources, view.Subject{Kind: "gitrepository", Namespace: sources.sources()[0].Namespace, Name: sources.sources()[0].Name, UID: sources.sources()[0].UID}, "limpet get gitrepository " + sources.sources()[0].Name + " -o yaml"},
+	} {
+		src.tried = nil
+		s := settle(t, press(tt.s, "y"), src)
+		if len(src.tried) != 1 || src.tried[0] != tt.want {
+			t.Errorf("%s: asked for %+v, want %+v", name, src.tried, tt.want)
+		}
+		if f := strip(Render(s, 80, 24, s.Caps)); !strings.Contains(f, "    url: https://git.lab/obs/east.git") {
+			t.Errorf("%s: no YAML in\n%s", name, f)
+		}
+		after, out := s.Key("y", "y")
+		if out.Copy != eastYAML || !strings.Contains(after.toast, "12 lines of YAML copied; "+tt.line+" prints it") {
+			t.Errorf("%s: y copies %q and says %q", name, out.Copy, after.toast)
+		}
+		for h := minHeight; h <= 40; h++ { // also where the box is as high as the screen
+			if f := strip(Render(after, 100, h, after.Caps)); !strings.Contains(f, "12 lines of YAML copied") {
+				t.Errorf("%s: a screen of %d lines does not say what was done:\n%s", name, h, f)
+				break
+			}
+		}
+		if _, out := s.Key("Y", "Y"); out.Copy != tt.line {
+			t.Errorf("%s: Y copies %q, want %q", name, out.Copy, tt.line)
+		}
+	}
+	t.Run("a namespace where a name is not enough", func(t *testing.T) {
+		snap := picture()
+		twin := snap.Repos[1]
+		twin.Namespace, twin.UID = "other", "r9"
+		snap.Repos = append(snap.Repos, twin)
+		s := settle(t, press(shown(snap, Caps{}), "3", "down", "y"), src)
+		if _, out := s.Key("Y", "Y"); out.Copy != "limpet get repository lab-east --namespace default -o yaml" {
+			t.Errorf("Y copies %q", out.Copy)
+		}
+	})
+	t.Run("more than the screen holds is scrolled, and more than a terminal takes cut", func(t *testing.T) {
+		var lines []string
+		for i := range 9000 {
+			lines = append(lines, fmt.Sprintf("line: %05d\x1b[2J\ttab", i))
+		}
+		s := settle(t, press(now, "3", "y"), &archive{manifest: strings.Join(lines, "\n") + "\n"})
+		s.W, s.H = 80, 24
+		if f := strip(Render(s, 80, 24, s.Caps)); !strings.Contains(f, "line: 00000[2J tab") || !strings.Contains(f, "1-20/") {
+			t.Errorf("the first lines:\n%s", f)
+		}
+		if f := strip(Render(press(s, "pgdown"), 80, 24, s.Caps)); !strings.Contains(f, "17-36/") {
+			t.Errorf("a page down:\n%s", f)
+		}
+		end := press(s, "end")
+		if f := strip(Render(end, 80, 24, s.Caps)); !strings.Contains(f, "bytes more") {
+			t.Errorf("the end:\n%s", f)
+		}
+		if f := strip(Render(press(end, "down", "up"), 80, 24, s.Caps)); strings.Contains(f, "bytes more") {
+			t.Error("it scrolls beyond the end")
+		}
+		if _, out := s.Key("y", "y"); len(out.Copy) > sheetMost+100 || len(out.Copy) < sheetMost*9/10 {
+			t.Errorf("%d bytes are copied", len(out.Copy))
+		}
+	})
+}
+
+// TestInquiriesRefuse: what cannot be asked now says why.
+func TestInquiriesRefuse(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day(), manifest: eastYAML}
+	live := shown(picture(), Caps{})
+	disk, away := live, picture()
+	disk.Source = FromDisk
+	away.API.Up = false
+	for name, tt := range map[string]struct {
+		s    State
+		keys []string
+		want string
+	}{
+		"no agent, test":     {disk, []string{"3", "t"}, "no agent works on this file: nothing is tested"},
+		"no agent, YAML":     {disk, []string{"3", "y"}, "no agent works on this file: the API is not asked"},
+		"API away, test":     {shown(away, Caps{}), []string{"3", "t"}, "the API is away"},
+		"API away, YAML":     {shown(away, Caps{}), []string{"3", "y"}, "the API is away"},
+		"several":            {live, []string{"3", "*", "t"}, "4 are marked"},
+		"several, YAML":      {live, []string{"3", "*", "y"}, "4 are marked"},
+		"nothing there":      {NewState(Standalone, Caps{}, noon), []string{"3", "t"}, "under the cursor"},
+		"nothing to show":    {NewState(Standalone, Caps{}, noon), []string{"3", "y"}, "nothing under the cursor"},
+		"nothing to edit":    {live, []string{"3", "*", "E"}, "one repository has to be under the cursor"},
+		"words of an export": {settle(t, press(live, "4", "/", "a", "b", "enter"), src), []string{"E"}, "narrowed by repo, state"},
+	} {
+		if s := press(tt.s, tt.keys...); s.over != nil || !s.toastBad || !strings.Contains(s.toast, tt.want) {
+			t.Errorf("%s: %q, %T", name, s.toast, s.over)
+		}
+	}
+	// A record is on this host, whoever is away.
+	if s := settle(t, press(settle(t, press(disk, "4"), src), "y"), src); s.over == nil || !s.over.(inquiry).known {
+		t.Error("the record of a job is not shown from the disk")
+	}
+	if cannot := press(live, "3", "*", "t"); cannot.over != nil {
+		t.Error("several are tested")
+	}
+}
+
+// TestLinesOfOtherPrograms: what no key does is a command line that can be run as it
+// stands.
+func TestLinesOfOtherPrograms(t *testing.T) {
+	t.Parallel()
+	src := &archive{rows: ill(5), lately: day()}
+	live := shown(picture(), Caps{})
+	typed := func(filter string) State {
+		return settle(t, press(press(live, "4", "/").Paste(filter), "enter"), src)
+	}
+	for name, tt := range map[string]struct {
+		s    State
+		want string
+	}{
+		"edit":         {press(live, "3", "down"), "limpet get repository lab-east -o yaml > lab-east.yaml && ${EDITOR:-vi} lab-east.yaml && limpet apply -f lab-east.yaml"},
+		"all":          {settle(t, press(live, "4"), src), "limpet history export > history.jsonl"},
+		"narrowed":     {typed("repo:lab-east state:error,dead action:pull"), "limpet history export --repository lab-east --action pull --status error,dead > history.jsonl"},
+		"within times": {typed("since:24h until:2026-11-20"), "limpet history export --since 2026-11-19T14:02:37Z --until 2026-11-20T00:00:00Z > history.jsonl"},
+	} {
+		if _, out := tt.s.Key("E", "E"); out.Copy != tt.want {
+			t.Errorf("%s: %q, want %q", name, out.Copy, tt.want)
+		}
+	}
+}
+
+// TestPaletteTests: the words of the palette do what the key does.
+func TestPaletteTests(t *testing.T) {
+	t.Parallel()
+	s := shown(picture(), Caps{})
+	i := slices.IndexFunc(s.commands(), func(c command) bool { return c.words == "test lab-east" })
+	if i < 0 {
+		t.Fatal("no such words")
+	}
+	after, _ := s.perform(s.commands()[i])
+	if q, ok := after.over.(inquiry); !ok || !q.test || q.of.Name != "lab-east" {
+		t.Errorf("it opens %+v", after.over)
+	}
+	src := shown(sourced(), Caps{})
+	name := src.Snap.Sources[0].Name
+	i = slices.IndexFunc(src.commands(), func(c command) bool { return c.words == "test source "+name })
+	if i < 0 {
+		t.Fatal("no such words for a source")
+	}
+	after, _ = src.perform(src.commands()[i])
+	if q, ok := after.over.(inquiry); !ok || q.of.Kind != view.SubjectSource || q.of.Name != name || q.line != "limpet source test "+name {
+		t.Errorf("it opens %+v", after.over)
+	}
+}
+
+// TestLinearTest: who has the screen read out hears how a test went.
+func TestLinearTest(t *testing.T) {
+	t.Parallel()
+	h := listens(t, picture())
+	h.src.findings = tried()
+	want := []string{"Test of lab-east begins.", "Test of lab-east:", "rules, ok", "credentials, ok: secure.token, of the Secret lab-east"}
+	for _, line := range []string{"test lab-east", "TEST lab-e"} {
+		got := h.types(line)
+		if len(got) != len(want)+3 || !slices.Equal(got[:len(want)], want) || !strings.HasPrefix(got[4], "remote, failed: secure.token") {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	if h.l.s.over != nil || len(h.src.tried) != 2 {
+		t.Errorf("%T is left, asked %+v", h.l.s.over, h.src.tried)
+	}
+	flux := listens(t, sourced())
+	if got := flux.types("test source base"); len(got) < 1 || got[0] != "Test of base begins." || flux.src.tried[0].Kind != view.SubjectSource {
+		t.Errorf("of a source: %q, asked %+v", got, flux.src.tried)
+	}
+	if got := h.types("test"); len(got) != 1 || !strings.HasPrefix(got[0], "Say which") {
+		t.Errorf("without a name: %q", got)
+	}
+	h.types("repository lab-west")
+	if got := h.types("test"); got[0] != "Test of lab-west begins." {
+		t.Errorf("of the one that is shown: %q", got)
+	}
+	h.src.err = errors.New("no route to host")
+	if got := h.types("test lab-east"); got[len(got)-1] != "Test of lab-east: this cannot be told: no route to host" {
+		t.Errorf("a fault: %q", got)
+	}
+	h.src.err = nil
+	away := picture()
+	away.API.Up = false
+	h.show(away)
+	if got := h.types("test lab-east"); len(got) != 1 || !strings.HasPrefix(got[0], "Not done: the API is away") {
+		t.Errorf("without an API: %q", got)
+	}
+}
