@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
 	agent "limpet/sync"
 )
 
@@ -65,6 +67,14 @@ func TestDoctorFixes(t *testing.T) {
 	if _, _, again := s.call(append(args, "doctor", "--fix")...); strings.Contains(again, "fix: ") {
 		t.Errorf("twice: %s", again)
 	}
+	if err := os.Chmod(token, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ = s.call(append(args, "doctor", "--fix", "-o", "json", "--json", "fixes")...)
+	var found struct{ Fixes []fix }
+	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found.Fixes) != 1 || found.Fixes[0] != (fix{token, "mode 0644", "mode 0600"}) {
+		t.Errorf("%v: %s", err, out)
+	}
 	if data, err := os.ReadFile(token); err != nil || string(data) != "hunter2" {
 		t.Errorf("the token: %q %v", data, err)
 	}
@@ -102,6 +112,27 @@ func TestDoctorLeavesALivingSocket(t *testing.T) {
 	}
 	if done := mendSocket(file); done != nil {
 		t.Errorf("a file that is no socket: %+v", done)
+	}
+}
+
+// TestDoctorLeavesTheSocketOfWhoBegins: who holds the state file may be about to listen.
+func TestDoctorLeavesTheSocketOfWhoBegins(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	socket := agent.SocketPath(s.env["LIMPET_STATE"])
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
+	s.store(t, func(*state.Store) {
+		if _, _, errs := s.call("doctor", "--fix"); strings.Contains(errs, "fix: ") {
+			t.Errorf("it has mended: %s", errs)
+		}
+	})
+	if _, err := os.Lstat(socket); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -34,6 +35,9 @@ func (p *patient) checkWrites(ctx context.Context) check {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		c.Found = "this user may not write to " + filepath.Dir(p.path)
+		return c
+	case errors.Is(err, syscall.EROFS):
+		c.Result, c.Found, c.Next = checkFail, filepath.Dir(p.path)+" is on a file system that is read-only", "limpet --state FILE    # on a disk that can be written to"
 		return c
 	case err != nil:
 		c.Result, c.Found, c.Next = checkFail, err.Error(), "df -h "+filepath.Dir(p.path)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // writable refuses a path that writeAtomic cannot or must not take the place of:
@@ -66,5 +67,8 @@ func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 		return n, err
 	}
 	defer dir.Close()
-	return n, dir.Sync()
+	if err = dir.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // file systems such as FUSE and SMB do not know it
+	}
+	return n, err
 }
