@@ -86,12 +86,12 @@ func TestDoctorJudges(t *testing.T) {
 		{"one that is not seen", certificateText(c, time.Time{}, errors.New("refused"), false, now), checkSkipped, "refused", ""},
 
 		{"no repositories", repositoriesText(c, nil), checkOK, "none", "repo create"},
-		{"an ill one", repositoriesText(c, ill), checkWarn, "1 of 2 are not healthy, the first is b/sick", "limpet -n b repo test sick"},
+		{"an ill one", repositoriesText(c, ill), checkWarn, "1 of 2 are not healthy, the first is b/sick", "limpet repo test sick -n b"},
 		{"well ones", repositoriesText(c, ill[:1]), checkOK, "1, none", ""},
 
 		{"no hosts", gitHostsText(c, nil, 0, nil, nil), checkOK, "no repository", ""},
 		{"hosts", gitHostsText(c, []string{"git.lab:443"}, 1, nil, hosts), checkOK, "reached: git.lab:443", ""},
-		{"a host that is away", gitHostsText(c, []string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail, "the first is git.lab:443 (refused); 2 more were not tried", "limpet -n b repo test boards"},
+		{"a host that is away", gitHostsText(c, []string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail, "the first is git.lab:443 (refused); 2 more were not tried", "limpet repo test boards -n b"},
 
 		{"nobody looked", judgeControllers(c, view.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
 		{"nobody looks any more", judgeControllers(c, view.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},

@@ -16,8 +16,12 @@ func next(namespace, words string) string {
 	if namespace == "" {
 		return "limpet " + words
 	}
-	return "limpet -n " + shellWord(namespace) + " " + words
+	return "limpet " + words + namespaceFlag + shellWord(namespace)
 }
+
+// namespaceFlag stands before the namespace of a call, behind what the call does: that
+// is what a person reads first.
+const namespaceFlag = " -n "
 
 // next is the same within this call.
 func (r *run) next(namespace, words string) string { return r.aim.into(next(namespace, words)) }
@@ -85,11 +89,11 @@ func (f *aim) into(hint string) string {
 // rootless are the commands that ask neither a state file nor a server.
 var rootless = []string{"version", "completion", "man", "crds", "demo", "help", "service"}
 
-// complete puts the flags that are missing before the words of one call.
+// complete puts the flags that are missing behind the words of one call.
 func (f *aim) complete(words string) string {
 	namespace := f.namespace
-	if rest, ok := strings.CutPrefix(words, "-n "); ok {
-		namespace, words, _ = strings.Cut(rest, " ")
+	if at := strings.LastIndex(words, namespaceFlag); at >= 0 {
+		words, namespace = words[:at], words[at+len(namespaceFlag):]
 		if namespace == defaultNamespace && f.all {
 			namespace = "" // the name alone is looked for everywhere
 		}
@@ -99,16 +103,16 @@ func (f *aim) complete(words string) string {
 		return words
 	}
 	has := func(flag string) bool { return strings.Contains(" "+words+" ", " "+flag+" ") }
-	var out []string
+	out := words
+	if namespace != "" && words != "" && !has("--daemon") && !has("--namespace") {
+		out += namespaceFlag + namespace
+	}
 	for _, flag := range f.flags {
 		if name, _, _ := strings.Cut(flag, " "); !has(name) {
-			out = append(out, flag)
+			out += " " + flag
 		}
 	}
-	if namespace != "" && words != "" && !has("--daemon") && !has("--namespace") && !has("-n") {
-		out = append(out, "-n "+namespace)
-	}
-	return strings.Join(append(out, words), " ")
+	return strings.TrimSpace(out)
 }
 
 // again is the call as it was, with a flag that it needs besides or has to have
@@ -117,7 +121,7 @@ func (f *aim) again(flag, value string) string {
 	if f == nil {
 		return "limpet " + flag + " " + value
 	}
-	words := []string{"limpet", flag, value}
+	words := []string{"limpet"}
 	for i := 0; i < len(f.args); i++ {
 		switch arg := f.args[i]; {
 		case arg == flag:
@@ -127,7 +131,7 @@ func (f *aim) again(flag, value string) string {
 			words = append(words, shellWord(api.Redact(arg)))
 		}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(append(words, flag, value), " ")
 }
 
 // shellWord is a word as a shell takes it for one.

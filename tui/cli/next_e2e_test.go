@@ -42,13 +42,13 @@ func TestWhatIsNextCanBeRun(t *testing.T) {
 		ends   int    // and how it ends
 		prints string
 	}{
-		{2, "repo show boards", "--namespace default --state STATE repo show boards -o json", 0, `"namespace": "default"`},
-		{1, "-n edge repo show no", "--state STATE -n edge repo list", 0, "boards"},
-		{1, "-n edge repo create boards --url https://h/x.git", "--state STATE -n edge repo show boards", 0, "edge/boards"},
-		{1, "-n default repo create boards --url https://h/x.git", "--state STATE -n default repo show boards", 0, "default/boards"},
-		{1, "-n edge repo test boards", "--state STATE -n edge repo test boards", 1, "remote        failed"},
-		{1, "source test -f " + file, "--state STATE source test -f " + file, 1, "remote        failed"},
-		{1, "-n edge repo pull boards --wait", "--state STATE --daemon", -1, ""},
+		{2, "repo show boards", "--state STATE repo show boards -o json --namespace default", 0, `"namespace": "default"`},
+		{1, "-n edge repo show no", "repo list -n edge --state STATE", 0, "boards"},
+		{1, "-n edge repo create boards --url https://h/x.git", "repo show boards -n edge --state STATE", 0, "edge/boards"},
+		{1, "-n default repo create boards --url https://h/x.git", "repo show boards -n default --state STATE", 0, "default/boards"},
+		{1, "-n edge repo test boards", "repo test boards -n edge --state STATE", 1, "remote        failed"},
+		{1, "source test -f " + file, "source test -f " + file + " --state STATE", 1, "remote        failed"},
+		{1, "-n edge repo pull boards --wait", "--daemon --state STATE", -1, ""},
 	} {
 		args := append([]string{"--state", other}, strings.Fields(c.call)...)
 		next := strings.Join(try(t, h.must(t, c.code, append(args, "-o", "json")...)), " ")

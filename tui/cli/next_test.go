@@ -12,19 +12,19 @@ func TestNextCall(t *testing.T) {
 	s := newSite(t)
 	for _, c := range []struct{ call, hint, want string }{
 		{"job list", next("default", "job watch a"), "limpet job watch a"},
-		{"job list", next("edge", "job watch a"), "limpet -n edge job watch a"},
-		{"job list -n edge", next("default", "job watch a"), "limpet -n default job watch a"},
-		{"job list -n edge", next("", "repo list"), "limpet -n edge repo list"},
+		{"job list", next("edge", "job watch a"), "limpet job watch a -n edge"},
+		{"job list -n edge", next("default", "job watch a"), "limpet job watch a -n default"},
+		{"job list -n edge", next("", "repo list"), "limpet repo list -n edge"},
 		{"job list -n *", next("", "repo list"), "limpet repo list"},
 		{"job list --namespace=edge", "limpet --daemon    # in another terminal", "limpet --daemon    # in another terminal"},
-		{"--state /a/b.db job list", next("edge", "job watch a"), "limpet --state /a/b.db -n edge job watch a"},
+		{"--state /a/b.db job list", next("edge", "job watch a"), "limpet job watch a -n edge --state /a/b.db"},
 		{"--state /a/b.db job list", "limpet --state FILE    # on another disk", "limpet --state FILE    # on another disk"},
 		{"--state /a/b.db job list", "limpet    # starts an agent; or give another --state FILE", "limpet --state /a/b.db    # starts an agent; or give another --state FILE"},
-		{"--state /a/it's job list", "limpet job list; limpet history list", `limpet --state '/a/it'\''s' job list; limpet --state '/a/it'\''s' history list`},
+		{"--state /a/it's job list", "limpet job list; limpet history list", `limpet job list --state '/a/it'\''s'; limpet history list --state '/a/it'\''s'`},
 		{"--state /a/b.db job list", "limpet crds | kubectl apply -f -", "limpet crds | kubectl apply -f -"},
 		{"--state /a/b.db job list", "limpet job list --help", "limpet job list --help"},
 		{"--state /a/b.db job list", "free space on the disk", "free space on the disk"},
-		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status", "limpet --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c status"},
+		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status", "limpet status --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c"},
 		{"--kubeconfig /k job list", "limpet doctor --kubeconfig FILE", "limpet doctor --kubeconfig FILE"},
 	} {
 		g, _, call, err := parse(strings.Fields(c.call), s.world("", nil, nil))
@@ -41,15 +41,15 @@ func TestNextCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := aimOf(call, &g.Globals, nil)
-	if got := f.into(next("default", "repo show a") + "; limpet repo list"); got != "limpet -n default repo show a; limpet repo list" {
+	if got := f.into(next("default", "repo show a") + "; limpet repo list"); got != "limpet repo show a -n default; limpet repo list" {
 		t.Errorf("with the namespace and the file of the environment: %q", got)
 	}
 	f.args = []string{"repo", "pull", "a b", "--timeout", "1s", "--wait"}
-	if got := f.again("--timeout", "2s"); got != "limpet --timeout 2s repo pull 'a b' --wait" {
+	if got := f.again("--timeout", "2s"); got != "limpet repo pull 'a b' --wait --timeout 2s" {
 		t.Errorf("again: %q", got)
 	}
 	f.args = []string{"--timeout=1s", "status"}
-	if got := f.again("--timeout", "2s"); got != "limpet --timeout 2s status" {
+	if got := f.again("--timeout", "2s"); got != "limpet status --timeout 2s" {
 		t.Errorf("again: %q", got)
 	}
 	var none *aim
