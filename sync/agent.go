@@ -318,6 +318,9 @@ func (a *Agent) sound(ctx context.Context) error {
 func (a *Agent) listen() {
 	a.jobs.OnEvent(api.Handler{Any: a.board.touch})
 	a.repos.OnEvent(api.Handler{Any: a.board.touch})
+	if a.linked != nil {
+		a.linked.OnEvent(api.Handler{Any: a.board.touch})
+	}
 }
 
 // SocketPath is the socket beside a state file: limpet.sock beside limpet.db.

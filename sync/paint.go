@@ -65,6 +65,7 @@ func (p *painter) paint() *view.Snapshot {
 		return s
 	}
 	p.paintSources(s)
+	s.IllConnections = p.illLinks()
 	s.Jobs, s.Counts = p.rows(running, done, !s.API.Up, now)
 	objects := p.repos.Sights()
 	for _, seen := range objects {

@@ -136,6 +136,11 @@ func (p *painter) agentSheet() (out sheet) {
 	}
 	for _, seen := range c.Watches {
 		p.watchLine(&out, seen)
+		if seen.Kind == "connections" {
+			for _, ill := range p.s.Snap.IllConnections {
+				out.fact(roleBad, "", strings.TrimSpace(p.g.state["error"]+" "+ill.Name+": "+strings.TrimPrefix(illness(ill), "Connection: ")))
+			}
+		}
 	}
 	out.head("Claims")
 	out.fact(rolePlain, "held", fmt.Sprintf("%d of %d, leases lost since the start: %d", a.Claims, a.Drivers, a.LostCount))
@@ -185,11 +190,14 @@ func (p *painter) houseLines(out *sheet) {
 	out.head("Store")
 	out.fact(rolePlain, "file", c.Store.Path)
 	out.fact(rolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", view.Size(c.Store.Bytes), view.Size(c.Store.FreeBytes), view.Size(c.Store.HistoryBytes)))
-	oldest := ""
+	oldest, ended := "", view.Thousands(c.Store.History)+" jobs that have ended"
+	if c.Store.History == 1 {
+		ended = "1 job that has ended"
+	}
 	if !c.Store.Oldest.IsZero() {
 		oldest = ", the oldest of " + ago(now, c.Store.Oldest)
 	}
-	out.fact(rolePlain, "holds", fmt.Sprintf("%s jobs that have ended%s; %d claims, %d resting, %s objects, %d secrets", view.Thousands(c.Store.History), oldest, c.Store.Claims, c.Store.Resting, view.Thousands(c.Store.Objects), c.Store.Secrets))
+	out.fact(rolePlain, "holds", fmt.Sprintf("%s%s; %d claims, %d resting, %s objects, %d secrets", ended, oldest, c.Store.Claims, c.Store.Resting, view.Thousands(c.Store.Objects), c.Store.Secrets))
 	if c.Store.DiskFree >= 0 {
 		r := rolePlain
 		if c.Store.DiskFree < scarce {

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"cmp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -20,7 +21,7 @@ func (s State) collect(before *view.Snapshot) State {
 		}
 	}
 	first := before.At.IsZero()
-	found := append(s.sickSources(before), s.sickRepos(before)...)
+	found := append(append(s.sickSources(before), s.sickRepos(before)...), s.sickLinks(before)...)
 	for _, e := range s.Snap.Events {
 		if e.Level == "error" && !known[e] {
 			found = append(found, trouble{at: e.At, job: e.Job, repo: e.Repo, text: e.Text})
@@ -61,6 +62,29 @@ func (s State) sickRepos(before *view.Snapshot) (out []trouble) {
 		out = append(out, trouble{at: at, repo: r.Name, text: sickness(r)})
 	}
 	return out
+}
+
+// sickLinks are the Connections that are found to be not healthy, or for another
+// reason than before.
+func (s State) sickLinks(before *view.Snapshot) (out []trouble) {
+	for _, c := range s.Snap.IllConnections {
+		if slices.ContainsFunc(before.IllConnections, func(was view.Connection) bool {
+			return was.Namespace == c.Namespace && was.Name == c.Name && was.Message == c.Message
+		}) {
+			continue
+		}
+		at := c.Checked
+		if at.After(s.Snap.At) {
+			at = s.Snap.At
+		}
+		out = append(out, trouble{at: at, link: c.Name, text: illness(c)})
+	}
+	return out
+}
+
+// illness is what is wrong with a Connection.
+func illness(c view.Connection) string {
+	return "Connection: " + cmp.Or(c.Message, "it is not healthy, and the server does not say why")
 }
 
 // sickness is what is wrong with a repository that is not healthy.

@@ -43,13 +43,22 @@ func (p *painter) noJobs() []string {
 		}
 		text += fmt.Sprintf(" The last pull ended %s (%s).", ago(p.s.Now, last.Synced), how)
 	}
-	if name != "" {
+	if name != "" && !p.s.offline() { // else nobody knows, and nothing is pulled
 		text += fmt.Sprintf(" Next pull in %s: %s.", view.Age(next.Sub(p.s.Now)), name)
 	}
-	if len(p.s.Snap.Repos) > 0 {
-		text += p.starts(" p on a repository starts one.")
+	return []string{text + p.begins(" p on a repository starts one.")}
+}
+
+// begins is starts, where there is a repository for the key.
+func (p *painter) begins(text string) string {
+	switch snap := p.s.Snap; {
+	case len(snap.Repos) > 0:
+	case !snap.API.Synced: // then nobody knows
+		return ""
+	default:
+		return " A job is about a repository, and there is none yet."
 	}
-	return []string{text}
+	return p.starts(text)
 }
 
 // starts is a text that says which key begins something, where it does.

@@ -18,6 +18,7 @@ type trouble struct {
 	times     int
 	job, repo string // where it was, if that is known
 	source    string
+	link      string // a Connection
 	text      string
 	read      bool
 }
@@ -42,7 +43,7 @@ func (t troubles) add(e trouble) troubles {
 	list := slices.Clone(t.list)
 	e.times = 1
 	for i, old := range list {
-		if old.job == e.job && old.repo == e.repo && old.source == e.source && old.text == e.text {
+		if old.job == e.job && old.repo == e.repo && old.source == e.source && old.link == e.link && old.text == e.text {
 			e.id, e.times, e.read = old.id, old.times+1, e.read && old.read
 			list = slices.Delete(list, i, i+1)
 			break
@@ -113,9 +114,9 @@ func (s State) Lose(why string) State {
 	return s
 }
 
-// who is the job or the repository that an error is about.
+// who is the job, the repository or the identity that an error is about.
 func (e trouble) who() string {
-	return cmp.Or(e.job, e.repo, e.source)
+	return cmp.Or(e.job, e.repo, e.source, e.link)
 }
 
 // line is an error in one line.
@@ -143,6 +144,8 @@ func (e trouble) next() string {
 		return "limpet repo test " + quote(e.repo)
 	case e.source != "":
 		return "limpet source show " + quote(e.source)
+	case e.link != "":
+		return "limpet connection test " + quote(e.link)
 	}
 	return "limpet doctor"
 }
@@ -253,7 +256,7 @@ func (s State) openTrouble(e trouble) (State, Outcome) {
 			return s.goSource(from.UID), Outcome{}
 		}
 	}
-	if who := e.who(); who != "" {
+	if who := e.who(); who != "" && e.link == "" {
 		return s.say(who+" is not there any more", true), Outcome{}
 	}
 	return s.visit(screenAgent).say(e.next()+" says more", false), Outcome{}

@@ -132,7 +132,7 @@ func (p *painter) noPast() []string {
 	case p.s.filter() != "":
 		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", view.Plural(s.all, "job"))}
 	}
-	return []string{"No job has ended here yet." + p.starts(" p on a repository starts a pull.")}
+	return []string{"No job has ended here yet." + p.begins(" p on a repository starts a pull.")}
 }
 
 // pastRecord is the record under the cursor.

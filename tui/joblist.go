@@ -10,7 +10,7 @@ import (
 
 var jobsFace = face{
 	name: "jobs", tab: "2", under: screenJobs,
-	title: func(s State) string { return fmt.Sprintf("Jobs %d", s.Snap.Counts.All()) },
+	title: func(s State) string { return "Jobs " + view.Thousands(s.Snap.Counts.All()) },
 	draw:  func(p *painter, x, y, w, h int) { p.jobList(x, y, w, h, true) },
 	hints: (*painter).listHints, move: State.moveJobs, open: State.openJob,
 }

@@ -117,6 +117,10 @@ func (p *painter) header() {
 		if width < p.w || parts[worst].rank == 0 {
 			break
 		}
+		if short, long := strings.CutPrefix(parts[worst].text, "attached to "); long && worst == 3 {
+			parts[worst].text = short
+			continue
+		}
 		parts[worst].text = ""
 	}
 	x++
@@ -154,7 +158,12 @@ func (p *painter) apiState() (role, string) {
 }
 
 func (p *painter) tabs() {
-	x, short := 1, p.tabsWidth() > p.w
+	x, gap := 1, 2
+	short := p.tabsWidth(gap) > p.w
+	if short {
+		gap = 0
+		short = p.tabsWidth(gap) > p.w
+	}
 	for _, of := range shownTabs(p.s) {
 		from := x
 		switch text := tabText(p.s, of); {
@@ -166,9 +175,7 @@ func (p *painter) tabs() {
 			x = p.put(x, 1, p.w, roleDim, " "+text+" ")
 		}
 		p.lit(from, 1, x-from, 1, func(s State) State { return s.visit(of) })
-		if !short {
-			x += 2
-		}
+		x += gap
 	}
 	if a := p.s.Snap.Agent; !a.Draining.IsZero() {
 		p.right(x, p.w-1, 1, roleWarn, drainText(a))
@@ -177,11 +184,12 @@ func (p *painter) tabs() {
 	}
 }
 
-// tabsWidth is what the tabs take with all their words, in cells.
-func (p *painter) tabsWidth() int {
-	w := 0
+// tabsWidth is what the tabs take with all their words, in cells. Each has a cell on
+// both sides, the gap is what is between two.
+func (p *painter) tabsWidth(gap int) int {
+	w := 2 - gap
 	for _, of := range shownTabs(p.s) {
-		w += len(tabText(p.s, of)) + 4
+		w += len(tabText(p.s, of)) + 2 + gap
 	}
 	return w
 }

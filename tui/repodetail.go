@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"limpet/sync/view"
@@ -38,7 +39,7 @@ func (p *painter) repoDetail(x, y, w, h int) {
 		y, h = y+dayHeight, h-dayHeight
 	}
 	conditions := p.conditionLines(r, w-4)
-	if room := min(len(conditions)+2, h-jobs); room >= 3 {
+	if room := min(len(conditions)+2, h-jobs); room >= 3 && (room == len(conditions)+2 || !metAll(r)) {
 		p.box(p.g, x, y, w, room, "Conditions", "", "", false)
 		p.lay(x, y, w, room, conditions)
 		y, h = y+room, h-room
@@ -49,10 +50,10 @@ func (p *painter) repoDetail(x, y, w, h int) {
 }
 
 // lay puts lines into a box; where there is no room for all it says how many more
-// there are.
+// there are, unless that were all it says.
 func (p *painter) lay(x, y, w, h int, lines []laidOut) {
 	for i, l := range lines[:min(len(lines), max(h-2, 0))] {
-		if rest := len(lines) - i; i == h-3 && rest > 1 {
+		if rest := len(lines) - i; i == h-3 && i > 0 && rest > 1 {
 			l = laidOut{roleDim, fmt.Sprintf("%s %d more lines", p.g.more, rest)}
 		}
 		p.put(x+2, y+1+i, w-4, l.role, cut(l.text, w-4, p.g.more))
@@ -233,6 +234,11 @@ func (p *painter) tokenText(r view.Repo) (role, string) {
 	default:
 		return rolePlain, "ends in " + view.Age(left)
 	}
+}
+
+// metAll says that no condition needs a person.
+func metAll(r view.Repo) bool {
+	return !slices.ContainsFunc(r.Conditions, func(c view.Condition) bool { return c.Status != "True" })
 }
 
 // conditionLines are the conditions: those that are not met with their message,

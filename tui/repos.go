@@ -11,7 +11,7 @@ import (
 
 var reposFace = face{
 	name: "repositories", tab: "3", under: screenRepos,
-	title: func(s State) string { return fmt.Sprintf("Repos %d", len(s.Snap.Repos)) },
+	title: func(s State) string { return "Repos " + view.Thousands(len(s.Snap.Repos)) },
 	draw:  func(p *painter, x, y, w, h int) { p.repoList(x, y, w, h, true) },
 	hints: (*painter).repoHints, move: State.moveRepos, open: State.openRepo,
 }
@@ -60,6 +60,9 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 
 // reposNote counts them by how they are.
 func reposNote(rows []view.Repo) string {
+	if len(rows) == 0 {
+		return ""
+	}
 	counts := map[string]int{}
 	for i := range rows {
 		switch state := repoState(rows[i]); state {

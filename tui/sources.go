@@ -14,7 +14,7 @@ import (
 
 var sourcesFace = face{
 	name: "sources", tab: "6", under: screenSources, there: func(s State) bool { return len(s.Snap.Sources) > 0 },
-	title: func(s State) string { return fmt.Sprintf("Sources %d", len(s.Snap.Sources)) },
+	title: func(s State) string { return "Sources " + view.Thousands(len(s.Snap.Sources)) },
 	draw:  func(p *painter, x, y, w, h int) { p.sourceList(x, y, w, h) },
 	hints: func(p *painter) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}

@@ -41,6 +41,11 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	}
 	out.Sources = cleanSources(s.Sources)
 	out.SourcesError = view.Clean(s.SourcesError)
+	out.IllConnections = slices.Clone(s.IllConnections)
+	for i := range out.IllConnections {
+		c := &out.IllConnections[i]
+		c.Namespace, c.Name, c.Message = view.Clean(c.Namespace), view.Clean(c.Name), view.Clean(c.Message)
+	}
 	out.Events = cleanEvents(s.Events)
 	return &out
 }

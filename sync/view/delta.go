@@ -25,6 +25,8 @@ type Delta struct {
 
 	Sources      *Rows[Source] `json:"sources,omitempty"`
 	SourcesError string        `json:"sourcesError,omitempty"`
+
+	IllConnections []Connection `json:"illConnections,omitempty"` // all of them
 }
 
 // Rows is what has changed in a list: those that are gone, and those that are new,
@@ -56,7 +58,7 @@ var ErrGap = errors.New("the change does not fit the picture")
 // Diff returns what turns was into is. It is nil when that cannot be told because
 // two rows of a list have the same key.
 func Diff(was, is *Snapshot) *Delta {
-	d := &Delta{From: was.Seq, Seq: is.Seq, At: is.At, Counts: is.Counts, AsOf: is.AsOf, Problem: is.Problem, SourcesError: is.SourcesError}
+	d := &Delta{From: was.Seq, Seq: is.Seq, At: is.At, Counts: is.Counts, AsOf: is.AsOf, Problem: is.Problem, SourcesError: is.SourcesError, IllConnections: is.IllConnections}
 	if was.Agent != is.Agent {
 		d.Agent = &is.Agent
 	}
@@ -86,7 +88,7 @@ func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 	}
 	out := *s
 	out.Seq, out.At, out.Counts, out.AsOf, out.Problem = d.Seq, d.At, d.Counts, d.AsOf, d.Problem
-	out.SourcesError = d.SourcesError
+	out.SourcesError, out.IllConnections = d.SourcesError, d.IllConnections
 	if d.Agent != nil {
 		out.Agent = *d.Agent
 	}

@@ -19,6 +19,8 @@ type Snapshot struct {
 	// although the API has such things; "" = they are, or it has not.
 	Sources      []Source `json:"sources,omitempty"`
 	SourcesError string   `json:"sourcesError,omitempty"`
+	// IllConnections are those that are not healthy, by namespace and name.
+	IllConnections []Connection `json:"illConnections,omitempty"`
 	// AsOf is when jobs and repositories were like this, if they are those of
 	// the last run and the API has not shown the present ones yet.
 	AsOf    time.Time `json:"asOf,omitzero"`

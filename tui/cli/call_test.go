@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -230,7 +231,9 @@ func TestExitCodes(t *testing.T) {
 		{&state.LockedError{Path: "p", PID: 7, Socket: "s"}, ExitStore, "limpet --state p status"},
 		{fmt.Errorf("write: %w", state.ErrFull), ExitStore, "history prune"},
 		{fmt.Errorf("write: %w", syscall.ENOSPC), ExitStore, "free space"},
-		{fmt.Errorf("write: %w", state.ErrReadOnly), ExitStore, "--state FILE"},
+		{fmt.Errorf("write: %w", state.ErrReadOnly), ExitStore, "give a file in a directory that can be written: --state FILE"},
+		{fmt.Errorf("open: %w: %w", state.ErrReadOnly, syscall.EACCES), ExitStore, "sudo -u USER; or give another: --state FILE"},
+		{fmt.Errorf("open: %w: %w", state.ErrReadOnly, &fs.PathError{Op: "chmod", Path: "x", Err: syscall.EPERM}), ExitStore, "sudo -u USER"},
 		{fmt.Errorf("read: %w", state.ErrCorrupt), ExitStore, "store check"},
 		{&apierrors.StatusError{ErrStatus: metav1.Status{Code: 507, Message: "the disk is full"}}, ExitStore, "store info"},
 		{context.DeadlineExceeded, ExitTimeout, ""},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -173,6 +174,8 @@ func storeHint(err error) (hint string, ok bool) {
 		return "limpet history prune --older-than 24h", true
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "free space on the disk, or give another --state FILE", true
+	case errors.Is(err, state.ErrReadOnly) && errors.Is(err, fs.ErrPermission):
+		return "run it as the user that the file belongs to, as with sudo -u USER; or give another: --state FILE", true
 	case errors.Is(err, state.ErrReadOnly):
 		return "give a file in a directory that can be written: --state FILE", true
 	case errors.Is(err, state.ErrCorrupt):
