@@ -159,11 +159,10 @@ func (p *painter) apiState() (role, string) {
 
 func (p *painter) tabs() {
 	x, gap := 1, 2
-	short := p.tabsWidth(gap) > p.w
-	if short {
-		gap = 0
-		short = p.tabsWidth(gap) > p.w
+	for gap > 0 && p.tabsWidth(gap) > p.w {
+		gap--
 	}
+	short := p.tabsWidth(gap) > p.w
 	for _, of := range shownTabs(p.s) {
 		from := x
 		switch text := tabText(p.s, of); {
