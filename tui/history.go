@@ -90,12 +90,12 @@ func (p *painter) pastList(x, y, w, h int) {
 		p.empty(x, y, w, h, p.noPast())
 		return
 	}
-	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 0}, {"REPOSITORY", 14, false, 1}, {"ACTION", 7, false, 4}, {"STATE", 9, false, 2}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"RESULT", 12, false, 0}}
+	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 0}, {"REPOSITORY", 14, false, 1}, {"ACTION", 7, false, 4}, {"STATE", 9, false, 2}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"JOB", 20, false, 6}, {"OWNER", 12, false, 7}, {"RESULT", 12, false, 0}}
 	if w >= wideWidth {
-		columns[2].width = 24
+		columns[2].width, columns[9].width = 20, 24
 	}
 	p.picks(paneNone, func(s State, i int) State { s.past.cursor = items[i].key(); return s })
-	p.list(x+1, y+1, w-2, h-2, columns, 7, len(items), index, true, func(i int) line { return p.pastRow(items[i]) })
+	p.list(x+1, y+1, w-2, h-2, columns, 9, len(items), index, true, func(i int) line { return p.pastRow(items[i]) })
 }
 
 func (p *painter) pastRow(i pastItem) line {
@@ -113,8 +113,8 @@ func (p *painter) pastRow(i pastItem) line {
 	}
 	ro := stateRole(r.State)
 	return line{
-		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), view.OrDash(pastOutcome(*r))},
-		roles: []role{ro, rolePlain, rolePlain, rolePlain, ro, rolePlain, rolePlain, rolePlain},
+		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), r.Name, view.OrDash(r.Agent), view.OrDash(pastOutcome(*r))},
+		roles: []role{ro, rolePlain, rolePlain, rolePlain, ro, rolePlain, rolePlain, rolePlain, rolePlain, rolePlain},
 	}
 }
 
