@@ -12,8 +12,8 @@ type Tally struct {
 	Update   int64  `json:"update,omitempty"`
 	Delete   int64  `json:"delete,omitempty"`
 	Counted  bool   `json:"counted,omitempty"` // the three are known
-	Errors   int    `json:"errors,omitempty"`
-	Warnings int    `json:"warnings,omitempty"`
+	Errors   int    `json:"errorCount,omitempty"`
+	Warnings int    `json:"warningCount,omitempty"`
 	Only     string `json:"only,omitempty"` // the error or warning, where there is one; of a long one the beginning
 }
 
@@ -23,9 +23,7 @@ const onlyMost = 400
 // tallyOf counts. nil = the status tells nothing.
 func tallyOf(status []byte) *Tally {
 	var s struct {
-		Summary []struct {
-			Create, Update, Delete int64
-		}
+		Summary          []Tally // of which it has the first three
 		Errors, Warnings []string
 	}
 	if len(status) == 0 || json.Unmarshal(status, &s) != nil {
@@ -41,7 +39,7 @@ func tallyOf(status []byte) *Tally {
 			t.Only = strings.ToValidUTF8(t.Only[:onlyMost], "")
 		}
 	}
-	if t == (Tally{}) {
+	if !t.Counted && t.Errors+t.Warnings == 0 {
 		return nil
 	}
 	return &t

@@ -109,7 +109,7 @@ func (s State) aimsAt(v Verb, jobs []view.Job, repos []view.Repo) (out []aim, wh
 		return nil, why
 	}
 	// Of repositories of which some are suspended the first says which of the two.
-	return slices.DeleteFunc(out, func(a aim) bool { return a.act.Verb != out[0].act.Verb }), ""
+	return alikeTo(out), ""
 }
 
 // sendsNothing says why nothing can be asked for now; "" = it can.
@@ -284,4 +284,14 @@ func send(aims []aim) (out Outcome) {
 func (s State) say(text string, bad bool) State {
 	s.toast, s.toastBad = text, bad
 	return s
+}
+
+// alikeTo are the aims that do what the first one does.
+func alikeTo(aims []aim) (out []aim) {
+	for _, a := range aims {
+		if a.act.Verb == aims[0].act.Verb {
+			out = append(out, a)
+		}
+	}
+	return out
 }

@@ -2,7 +2,6 @@ package tui
 
 import (
 	"cmp"
-	"slices"
 	"sort"
 	"strings"
 
@@ -67,10 +66,12 @@ func (s State) sickRepos(before *view.Snapshot) (out []trouble) {
 // sickLinks are the Connections that are found to be not healthy, or for another
 // reason than before.
 func (s State) sickLinks(before *view.Snapshot) (out []trouble) {
+	was := map[string]string{}
+	for _, c := range before.IllConnections {
+		was[c.Namespace+"/"+c.Name] = illness(c)
+	}
 	for _, c := range s.Snap.IllConnections {
-		if slices.ContainsFunc(before.IllConnections, func(was view.Connection) bool {
-			return was.Namespace == c.Namespace && was.Name == c.Name && was.Message == c.Message
-		}) {
+		if was[c.Namespace+"/"+c.Name] == illness(c) {
 			continue
 		}
 		at := c.Checked

@@ -92,7 +92,13 @@ func (t troubles) seen() troubles {
 
 // without leaves one out; the id 0 means all.
 func (t troubles) without(id uint64) troubles {
-	t.list = slices.DeleteFunc(slices.Clone(t.list), func(e trouble) bool { return id == 0 || e.id == id })
+	var rest []trouble
+	for _, e := range t.list {
+		if id != 0 && e.id != id {
+			rest = append(rest, e)
+		}
+	}
+	t.list = rest
 	return t
 }
 

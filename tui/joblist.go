@@ -62,7 +62,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 		for i := range rows { // a figure is never cut
 			done.width = max(done.width, len(doneText(rows[i])))
 		}
-		columns = slices.Insert(columns, 5, done)
+		columns = append(append(columns[:5:5], done), columns[5:]...)
 		columns = append(columns, column{"OWNER", 5, false, 6})
 	}
 	if w >= wideWidth {
@@ -144,7 +144,7 @@ func (p *painter) jobRow(j view.Job, wide, columns int) line {
 		roles:  []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
 	}
 	if columns > len(l.cells) {
-		l.cells, l.roles = append(slices.Insert(l.cells, 5, doneText(j)), view.OrDash(j.Owner)), append(slices.Insert(l.roles, 5, rolePlain), roleDim)
+		l.cells, l.roles = append(slices.Insert(l.cells, 5, doneText(j)), view.OrDash(j.Owner)), append(l.roles[:5], rolePlain, rolePlain, roleDim, roleDim)
 	}
 	return l
 }

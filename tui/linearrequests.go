@@ -1,8 +1,6 @@
 package tui
 
 import (
-	"slices"
-
 	"limpet/sync/view"
 )
 
@@ -26,7 +24,13 @@ func (l linear) request(v Verb, name string) (linear, reply) {
 		return l, says("Say which: the word, then a name, as in: " + spokenVerb(v) + " NAME.")
 	case job:
 		some := l.jobsCalled(name)
-		if can := slices.DeleteFunc(slices.Clone(some), func(j view.Job) bool { _, why := l.s.aimsAt(v, []view.Job{j}, nil); return why != "" }); len(can) > 0 {
+		var can []view.Job
+		for _, j := range some {
+			if _, why := l.s.aimsAt(v, []view.Job{j}, nil); why == "" {
+				can = append(can, j)
+			}
+		}
+		if len(can) > 0 {
 			some = can
 		}
 		return l.chooseJob(name, some, func(l linear, j view.Job) (linear, reply) {

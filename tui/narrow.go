@@ -73,8 +73,13 @@ func (p *past) narrow(line string, to view.PastQuery) bool {
 func (p *past) change(to answer) {
 	was := p.answer
 	if was.sound && !p.stale && was.line != to.line {
-		p.trail = slices.DeleteFunc(slices.Clone(p.trail), func(a answer) bool { return a.line == was.line })
-		p.trail = append(p.trail, was)
+		var others []answer
+		for _, a := range p.trail {
+			if a.line != was.line {
+				others = append(others, a)
+			}
+		}
+		p.trail = append(others, was)
 		for rows := p.trailRows(); len(p.trail) > answersKept || rows > answersRows; p.trail = p.trail[1:] {
 			rows -= len(p.trail[0].rows)
 		}

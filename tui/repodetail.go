@@ -2,7 +2,6 @@ package tui
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"limpet/sync/view"
@@ -238,7 +237,12 @@ func (p *painter) tokenText(r view.Repo) (role, string) {
 
 // metAll says that no condition needs a person.
 func metAll(r view.Repo) bool {
-	return !slices.ContainsFunc(r.Conditions, func(c view.Condition) bool { return c.Status != "True" })
+	for _, c := range r.Conditions {
+		if c.Status != "True" {
+			return false
+		}
+	}
+	return true
 }
 
 // conditionLines are the conditions: those that are not met with their message,

@@ -44,7 +44,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		columns[5].head = "LAST REF"
 		columns[7].head, columns[7].width = "NEXT PULL", 9
 		columns[8].head, columns[8].width = "LAST 24 H", 24
-		columns = slices.Insert(columns, 8, column{"WEBHOOK", 8, false, 8}, column{"RES", 6, true, 7})
+		columns = append(append(columns[:8:8], column{"WEBHOOK", 8, false, 8}, column{"RES", 6, true, 7}), columns[8:]...)
 		columns = append(columns, column{"URL", 24, false, 9})
 	}
 	if p.s.wide {
@@ -132,7 +132,7 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 	if columns > len(l.cells) {
 		l.cells[5] = strings.TrimSpace(r.Branch + " " + l.cells[5])
 		l.cells = append(slices.Insert(l.cells, 8, p.hookText(r), fmt.Sprint(r.Resources)), r.URL)
-		l.roles = append(slices.Insert(l.roles, 8, rolePlain, rolePlain), roleDim)
+		l.roles = append(l.roles[:8], rolePlain, rolePlain, roleDim, roleDim)
 	}
 	return l
 }

@@ -53,7 +53,7 @@ func (s State) sourceAims(v Verb, rows []view.Source) (out []aim, why string) {
 		return nil, why
 	}
 	// Of sources of which some are suspended the first says which of the two.
-	return slices.DeleteFunc(out, func(a aim) bool { return a.act.Verb != out[0].act.Verb }), ""
+	return alikeTo(out), ""
 }
 
 // requestSources asks for what was aimed at, at once or after a question.

@@ -41,7 +41,7 @@ func cleanSnapshot(s *view.Snapshot) *view.Snapshot {
 	}
 	out.Sources = cleanSources(s.Sources)
 	out.SourcesError = view.Clean(s.SourcesError)
-	out.IllConnections = slices.Clone(s.IllConnections)
+	out.IllConnections = append([]view.Connection(nil), s.IllConnections...)
 	for i := range out.IllConnections {
 		c := &out.IllConnections[i]
 		c.Namespace, c.Name, c.Message = view.Clean(c.Namespace), view.Clean(c.Name), view.Clean(c.Message)
