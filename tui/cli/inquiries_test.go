@@ -59,6 +59,21 @@ func TestInquiries(t *testing.T) {
 	// Another job has the name by now: the one that was meant is in the history.
 	s.must(t, 0, "drain") // so that it stays in the queue
 	err = src.through(t.Context(), func(w *session) error {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"url": "https://bot:hunter2secret@git.lab/x.git", "interval": "1m"}}}
+		u.SetAPIVersion(api.GitRepositories.GroupVersion().String())
+		u.SetKind("GitRepository")
+		u.SetName("from")
+		_, err := w.Client.Resource(api.GitRepositories).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err = src.Manifest(t.Context(), view.Subject{Kind: view.SubjectSource, Namespace: "default", Name: "from"})
+	if err != nil || !strings.Contains(text, "@git.lab/x.git\n") || strings.Contains(text, "hunter2secret") {
+		t.Errorf("an address with a password: %v, %s", err, text)
+	}
+	err = src.through(t.Context(), func(w *session) error {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "a", "pull": map[string]any{}}}}
 		u.SetAPIVersion(api.Jobs.GroupVersion().String())
 		u.SetKind("Job")
