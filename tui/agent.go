@@ -138,7 +138,11 @@ func (p *painter) agentSheet() (out sheet) {
 		p.watchLine(&out, seen)
 		if seen.Kind == "connections" {
 			for _, ill := range p.s.Snap.IllConnections {
-				out.fact(roleBad, "", strings.TrimSpace(p.g.state["error"]+" "+ill.Name+": "+strings.TrimPrefix(illness(ill), "Connection: ")))
+				mark := p.g.state["error"] + " "
+				if p.reads {
+					mark = "failing, "
+				}
+				out.fact(roleBad, "", strings.TrimSpace(mark+ill.Name+": "+strings.TrimPrefix(illness(ill), "Connection: ")))
 			}
 		}
 	}

@@ -66,12 +66,12 @@ func (s State) sickRepos(before *view.Snapshot) (out []trouble) {
 // sickLinks are the Connections that are found to be not healthy, or for another
 // reason than before.
 func (s State) sickLinks(before *view.Snapshot) (out []trouble) {
-	was := map[string]string{}
+	was := map[string]bool{}
 	for _, c := range before.IllConnections {
-		was[c.Namespace+"/"+c.Name] = illness(c)
+		was[c.Namespace+"/"+c.Name+" "+illness(c)] = true
 	}
 	for _, c := range s.Snap.IllConnections {
-		if was[c.Namespace+"/"+c.Name] == illness(c) {
+		if was[c.Namespace+"/"+c.Name+" "+illness(c)] {
 			continue
 		}
 		at := c.Checked

@@ -31,6 +31,8 @@ func (e trouble) sentence() string {
 		next = "source " + e.source
 	case e.repo != "":
 		next = "repository " + e.repo
+	case e.link != "":
+		next = e.next() + ", in another terminal"
 	}
 	who := e.who()
 	if who != "" {
