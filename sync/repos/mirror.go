@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"limpet/sync/api"
 )
@@ -63,7 +62,7 @@ func (t *TestResults) mirrors(ctx context.Context, p *probe) {
 		return
 	}
 	for _, a := range p.c.o.Git.Each(ctx, p.remote, sel) {
-		step := Step{"mirror " + a.URL, StepOK, fmt.Sprintf("answered in %s, %s", a.Took.Round(time.Millisecond), standsFor(a.Ref))}
+		step := Step{"mirror " + a.URL, StepOK, answeredIn(a.Took) + ", " + standsFor(a.Ref)}
 		switch {
 		case a.Err != nil:
 			step.Result, step.Detail = StepWarning, gitText(a.Err)

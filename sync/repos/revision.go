@@ -41,7 +41,7 @@ func (p *probe) answered() string {
 	if p.ref.Stored {
 		return "not asked: the commit is here and does not change"
 	}
-	text := fmt.Sprintf("answered in %s", p.took.Round(time.Millisecond))
+	text := answeredIn(p.took)
 	if p.mirrored() {
 		text += ", " + p.ref.Via.String()
 	}
@@ -120,4 +120,12 @@ func (r *reconciling) revisionTold() (api.Condition, bool) {
 		return api.Condition{}, false
 	}
 	return api.Condition{Type: conditionRevision, Status: "True", Reason: "Selected", Message: r.probe.at()}, true
+}
+
+// answeredIn says how long a remote took.
+func answeredIn(took time.Duration) string {
+	if took < time.Millisecond {
+		return "answered within 1ms"
+	}
+	return "answered in " + took.Round(time.Millisecond).String()
 }
