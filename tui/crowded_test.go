@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"limpet/sync/view"
 )
@@ -83,5 +84,21 @@ func TestNothingYet(t *testing.T) {
 	}
 	if frame := Render(press(shown(snap, caps), "3"), 80, 24, caps); strings.Contains(frame, "0 in order") {
 		t.Errorf("none of no repositories is in order:\n%s", frame)
+	}
+}
+
+// TestNoJobsOffline: while the API is away nobody knows when the next pull is.
+func TestNoJobsOffline(t *testing.T) {
+	t.Parallel()
+	caps := Caps{Mono: true, ASCII: true}
+	snap := picture()
+	snap.Jobs = nil
+	snap.Repos[0].Next = noon.Add(time.Minute)
+	if frame := Render(press(shown(snap, caps), "2"), 120, 30, caps); !strings.Contains(frame, " Next pull in ") {
+		t.Fatalf("online:\n%s", frame)
+	}
+	snap.API.Up = false
+	if frame := Render(press(shown(snap, caps), "2"), 120, 30, caps); strings.Contains(frame, " Next pull in ") || !strings.Contains(frame, "No jobs.") {
+		t.Errorf("offline:\n%s", frame)
 	}
 }
