@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,5 +27,85 @@ func TestStatusTellsWhy(t *testing.T) {
 	}
 	if !slices.Equal(s.Why, want) || s.OK {
 		t.Errorf("%q", s.Why)
+	}
+}
+
+// TestStatusMarks: what is news to who watches the status, and what counts up by itself.
+func TestStatusMarks(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
+	picture := func(change func(*view.Snapshot)) *statusReport {
+		live := &view.Snapshot{At: at, Seq: 1, API: view.API{Up: true, Since: at}, Agent: view.Agent{Draining: at}, Counts: view.Counts{Working: 1, Done: 3},
+			Repos: []view.Repo{{Namespace: "default", Name: "well", Healthy: true, Checked: at}}}
+		if change != nil {
+			change(live)
+		}
+		rep := &statusReport{Live: live}
+		rep.judge(new(run))
+		return rep
+	}
+	for name, tt := range map[string]struct {
+		change func(*view.Snapshot)
+		news   bool
+	}{
+		"time":             {func(s *view.Snapshot) { s.At, s.Seq = at.Add(time.Hour), 9 }, false},
+		"a job has ended":  {func(s *view.Snapshot) { s.Counts.Done++ }, false},
+		"a job works":      {func(s *view.Snapshot) { s.Counts.Working++ }, true},
+		"a job waits":      {func(s *view.Snapshot) { s.Counts.Pending++ }, true},
+		"a result waits":   {func(s *view.Snapshot) { s.Counts.Unsent++ }, true},
+		"a repository":     {func(s *view.Snapshot) { s.Repos = append(s.Repos, view.Repo{Name: "new"}) }, true},
+		"one that is ill":  {func(s *view.Snapshot) { s.Repos[0].Healthy = false }, true},
+		"the API is away":  {func(s *view.Snapshot) { s.API.Up = false }, true},
+		"it is drained no": {func(s *view.Snapshot) { s.Agent.Draining = time.Time{} }, true},
+		"a reason":         {func(s *view.Snapshot) { s.Problem = "no" }, true},
+		"drained again":    {func(s *view.Snapshot) { s.Agent.Draining = at.Add(time.Hour) }, false},
+	} {
+		if got := picture(tt.change).mark() != picture(nil).mark(); got != tt.news {
+			t.Errorf("%s: news %v, want %v", name, got, tt.news)
+		}
+	}
+	away := &statusReport{Why: []string{"it does not answer"}}
+	if away.mark() == picture(nil).mark() || away.mark() != (&statusReport{Why: []string{"it is gone"}}).mark() {
+		t.Error("that nobody is there is news once")
+	}
+}
+
+// TestStatusLine: each figure in its column, and the worst in one word.
+func TestStatusLine(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.FixedZone("east", 3600))
+	live := &view.Snapshot{API: view.API{Up: true}, Counts: view.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4, Unsent: 5, Done: 6},
+		Repos: []view.Repo{{Name: "unchecked"}, {Name: "ill", Checked: now}, {Name: "bad", SyncState: "error"}}}
+	rep := &statusReport{OK: true, Live: live}
+	want := "2026-11-20T14:00:00Z  ok              1        2        3          4       5      3    2  -\n"
+	if got := rep.line(now); got != want || len(strings.TrimRight(got, "-\n")) != strings.Index(statusHead, "WHY") {
+		t.Errorf("got\n%s%swant\n%s", statusHead, got, want)
+	}
+	if got, want := rep.sentence(now), "14:00:00 the agent is ok. Jobs: 1 working, 2 pending, 3 resting, 4 on another agent, 5 whose result waits for the API. Repositories: 3, 2 with something wrong"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	rep.Why = []string{"a", "b", "c\x1b[2J\n", "d", "e"}
+	if got := rep.because(); got != "a; b; c[2J ; and 2 more" || !slices.Equal(rep.Why, []string{"a", "b", "c\x1b[2J\n", "d", "e"}) {
+		t.Errorf("%q of %q", got, rep.Why)
+	}
+	rep.Why = rep.Why[:3]
+	if got := rep.because(); got != "a; b; c[2J " {
+		t.Errorf("%q", got)
+	}
+	for _, tt := range []struct {
+		change func()
+		want   string
+	}{
+		{func() { rep.OK = false }, "degraded"}, {func() { live.Agent.Draining = now }, "drained"}, {func() { live.API.Up = false }, "offline"}, {func() { rep.Live = nil }, "away"},
+	} {
+		if tt.change(); rep.word() != tt.want {
+			t.Errorf("%s, want %s", rep.word(), tt.want)
+		}
+	}
+	if got := rep.line(now); !strings.HasPrefix(got, "2026-11-20T14:00:00Z  away            -        -        -          -       -      -    -  a; b") {
+		t.Errorf("%s", got)
+	}
+	if got := whole(&view.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {
+		t.Errorf("a list is null: %+v", got)
 	}
 }
