@@ -214,11 +214,12 @@ func TestUnknownKeysOfLists(t *testing.T) {
 	path := filepath.Join(s.dir, "c.yaml")
 	for text, want := range map[string]string{
 		"git-credentials:\n- url: https://a.example.com\n  values:\n    provder: x\n  provder: y\n":                                  `:5: git-credentials: unknown key "provder", did you mean "provider"?`,
-		"quiet: true\ngit-credentials:\n  # one\n  - url: https://a.example.com\n\n  -\n    url: x\n    Files: {a: b}\ndrivers: 3\n": `:8: git-credentials: unknown key "Files", did you mean "files"?`,
+		"quiet: true\ngit-credentials:\n  # one\n  - url: https://a.example.com\n\n  -\n    url: x\n    FILES: {a: b}\ndrivers: 3\n": `:8: git-credentials: unknown key "FILES", did you mean "files"?`,
 		"git-credentials:\n- url: https://a.example.com\n- {url: x, user: y}\n":                                                      `:3: git-credentials: unknown key "user", known are url, provider, values, files`,
 		"git_verify:\n  - mode: none\n    urls: x\n":                                                                                 `:3: git_verify: unknown key "urls", did you mean "url"?`,
 		"git-verify:\n- url: x\n- mod: HEAD\n  url: y\nnamespace: mod\n":                                                             `:3: git-verify: unknown key "mod", did you mean "mode"?`,
 		"git-verify:\n- url: x\nquiet: true\ngit-credentials: [{url: x, \"fils\": {}}]\n":                                            `:4: git-credentials: unknown key "fils", did you mean "files"?`,
+		"git-credentials:\n- url: https://a.example.com\n  'fils': {}\n":                                                             `:3: git-credentials: unknown key "fils", did you mean "files"?`,
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -239,6 +240,9 @@ func TestUnknownKeysOfLists(t *testing.T) {
 	}
 	if out, _ := s.must(t, ExitUsage, "config", "validate", path); !strings.HasPrefix(out, path+":3: git-verify: unknown key \"b\"") || strings.Count(out, "\n") != 2 {
 		t.Errorf("%s", out)
+	}
+	if _, errs := s.must(t, ExitUsage, "status", "--config", path); !strings.Contains(errs, path+":3: git-verify: unknown key \"b\"") {
+		t.Errorf("a command tells the first: %s", errs)
 	}
 }
 

@@ -121,6 +121,9 @@ type bench struct {
 	out   *bytes.Buffer
 	job   *unstructured.Unstructured
 	how   following
+	// of its album: what the pictures count, and the end of who shows them
+	counts view.Counts
+	leave  func()
 }
 
 // lockedBuffer may be read while it is written.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -208,6 +209,7 @@ func TestErrorsAreColoured(t *testing.T) {
 		"a theme":                     {args: "--theme blue-orange", want: "\x1b[1;33mlimpet:\x1b[0m"},
 		"mono":                        {args: "--theme mono", want: "limpet:"},
 		"accessible":                  {args: "--accessible", want: "limpet:"},
+		"accessible, but not":         {args: "--accessible=false", want: red},
 		"accessible, by its variable": {env: "LIMPET_ACCESSIBLE=1", want: "limpet:"},
 	} {
 		for call, text := range map[string]string{"stauts": plain, "job show nothing": "limpet: no job \"nothing\", neither live nor finished\n"} {
@@ -260,6 +262,36 @@ func TestInkOfThemes(t *testing.T) {
 		if out, _ := s.must(t, 0, "history", "list", "--color", "always", "--theme", theme); !strings.Contains(out, want) {
 			t.Errorf("%s: %q", theme, out)
 		}
+	}
+}
+
+// TestNoColorWins: over CLICOLOR_FORCE; what the call says wins over both.
+func TestNoColorWins(t *testing.T) {
+	t.Parallel()
+	for _, tt := range [][4]string{{"auto", "", "1", "always"}, {"auto", "", "0", "auto"}, {"auto", "1", "1", "auto"}, {"always", "1", "", "always"}, {"never", "", "1", "never"}} {
+		r := &run{g: &Globals{Color: tt[0]}, world: World{Lookup: func(name string) (string, bool) {
+			value := map[string]string{"NO_COLOR": tt[1], "CLICOLOR_FORCE": tt[2]}[name]
+			return value, value != ""
+		}}}
+		if got := r.color(); got != tt[3] {
+			t.Errorf("--color %s, NO_COLOR=%s, CLICOLOR_FORCE=%s: %s, want %s", tt[0], tt[1], tt[2], got, tt[3])
+		}
+	}
+}
+
+// TestInkOfColumns: those that tell a state; of fields the marked word in its own line,
+// and the keys of what is wrong. Wide letters move nothing.
+func TestInkOfColumns(t *testing.T) {
+	t.Parallel()
+	marked := ink(func(state, text string) string { return "<" + state + " " + text + ">" })
+	names := []string{"NAME", "STATE", "HEALTH", "SYNC", "RESULT", "READY", "TOKEN", "MESSAGE"}
+	line := slices.Repeat([]string{"ok"}, len(names))
+	if got, want := align([][]string{line}, marked.ofColumns(names, 0)), "ok   "+strings.Repeat("<ok ok>   ", 6)+"ok\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	got := align([][]string{{"漢字", "error x"}, {"abcde", "error x"}, {"!", "error"}, {"error", "bad"}}, marked.ofFields([]mark{{1, "error", "s"}}))
+	if want := "漢字    error x\nabcde   <s error> x\n<error !>       error\n<error error>   bad\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 

@@ -2,15 +2,19 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/state"
+	agent "limpet/sync"
 	"limpet/sync/socket"
 	"limpet/sync/view"
 )
@@ -34,7 +38,8 @@ func (a *album) Next(ctx context.Context, _ uint64) (*view.Snapshot, error) {
 // job looks in each, nil where it is in none.
 func (b *bench) album() (show func(job *view.Job)) {
 	b.t.Helper()
-	path := filepath.Join(b.t.TempDir(), "limpet.sock")
+	b.r.g.State = filepath.Join(b.t.TempDir(), "limpet.db")
+	path := agent.SocketPath(b.r.g.State)
 	ln, err := socket.Listen(path)
 	if err != nil {
 		b.t.Fatal(err)
@@ -44,20 +49,20 @@ func (b *bench) album() (show func(job *view.Job)) {
 	done := make(chan error, 1)
 	server := &socket.Server{Hello: socket.Hello{Version: Version, Protocol: socket.Protocol}, Desk: b.store, Agent: a, API: http.NotFoundHandler()}
 	go func() { done <- server.Serve(ctx, ln) }()
-	b.t.Cleanup(func() {
-		b.s.Daemon.Close()
+	b.leave = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			b.t.Error(err)
 		}
 	})
+	b.t.Cleanup(func() { b.s.Daemon.Close(); b.leave() })
 	if b.s.Daemon, err = socket.Attach(b.t.Context(), path); err != nil {
 		b.t.Fatal(err)
 	}
 	seq := uint64(0)
 	return func(job *view.Job) {
 		seq++
-		snap := &view.Snapshot{Seq: seq, At: time.Now(), Jobs: []view.Job{{UID: "other", Name: "other", Log: []view.Event{{Text: "not this"}}}}}
+		snap := &view.Snapshot{Seq: seq, At: time.Now(), API: view.API{Up: true}, Counts: b.counts, Jobs: []view.Job{{UID: "other", Name: "other", Log: []view.Event{{Text: "not this"}}}}}
 		if job != nil {
 			job.UID = string(b.job.GetUID())
 			snap.Jobs = append(snap.Jobs, *job)
@@ -156,5 +161,46 @@ func TestFollowPrintsTheLastLines(t *testing.T) {
 	b.ends(ended, ExitOK, "")
 	if got := out.String(); !strings.Contains(got, " first\n2026-11-20T14:00:01Z info  last\njob/r-sync success in ") {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestWatchOfTheStatus: a line for each change and none for what is the same, with a head
+// where one is wanted, also when the daemon goes; Ctrl-C ends it then too.
+func TestWatchOfTheStatus(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		form   string
+		noHead bool
+		says   []string // in each line, the head among them
+	}{
+		{"table", false, []string{"TIME ", "  ok ", "  ok ", "  away "}},
+		{"table", true, []string{"  ok ", "  ok ", "  away "}},
+		{"json", false, []string{`"repos":[]`, `"ok":true`, `"live":null,"store":null,"ok":false,"why":["`}},
+	} {
+		b := newBench(t)
+		show, out := b.album(), &lockedBuffer{}
+		b.r.world.Out, b.r.g.Output, b.r.g.NoHeaders = out, tt.form, tt.noHead
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.r.watchStatus(ctx) }()
+		lines := func() int { return strings.Count(out.String(), "\n") }
+		show(nil)
+		b.until("the first line", func() bool { return lines() == len(tt.says)-2 })
+		show(nil)
+		show(&view.Job{})
+		b.counts = view.Counts{Working: 1}
+		show(&view.Job{})
+		b.until("the change", func() bool { return lines() == len(tt.says)-1 })
+		b.leave()
+		b.until("the daemon is away", func() bool { return lines() >= len(tt.says) })
+		cancel(signalled{syscall.SIGINT})
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		for i, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
+			if i >= len(tt.says) || !strings.Contains(line, tt.says[i]) {
+				t.Errorf("-o %s, --no-headers %v: line %d: %s", tt.form, tt.noHead, i, line)
+			}
+		}
 	}
 }

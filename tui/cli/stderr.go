@@ -23,12 +23,10 @@ func (s *stderr) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// aside has lines written beside the work from here on. Lost makes the line that tells
+// aside has lines written beside the work from here on; it is called once. Lost makes the line that tells
 // how many are lost.
 func (s *stderr) aside(lost func(n int) []byte) {
-	if s.lines == nil {
-		s.lines = newLineQueue(s.w, lost)
-	}
+	s.lines = newLineQueue(s.w, lost)
 }
 
 // end waits for the last lines, for lastLines at most.
