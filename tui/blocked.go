@@ -55,7 +55,7 @@ const lookEvery = time.Second
 // once. Ctx ends it as the person does.
 func RunBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 	var answer Answer
-	frozen, err := outlast(ctx, o, func() (err error) { answer, err = runBlocked(ctx, d, o); return err })
+	frozen, err := outlast(ctx, o, func(o Options) (err error) { answer, err = runBlocked(ctx, d, o); return err })
 	if frozen {
 		return Leave, nil
 	}

@@ -71,7 +71,7 @@ func runLinear(ctx context.Context, src Source, o Options) error {
 	}
 	cancel()
 	if r.err == nil && !r.setUp {
-		farewell(r.out, r.l.s)
+		o.spill.keep(func() { farewell(r.out, r.l.s) })
 	}
 	if r.setUp && r.err == nil {
 		return ErrSetUp

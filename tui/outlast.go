@@ -23,10 +23,11 @@ const (
 // beside it and its file have to come to their end. What such a terminal has not
 // taken is thrown away, so that it may still be given back. Frozen says that not even
 // that helped: then show is at work still, and err is nil.
-func outlast(ctx context.Context, o Options, show func() error) (frozen bool, err error) {
+func outlast(ctx context.Context, o Options, show func(Options) error) (frozen bool, err error) {
+	o.spill = &spill{throw: func() { throwAway(o.Out) }}
 	was, _ := term.GetState(int(o.In.Fd())) // nil for what is no terminal
 	end := make(chan error, 1)
-	go func() { end <- show() }()
+	go func() { end <- show(o) }()
 	select {
 	case err := <-end:
 		return false, err
@@ -43,7 +44,7 @@ func outlast(ctx context.Context, o Options, show func() error) (frozen bool, er
 			defer tick.Stop()
 			again = tick.C
 		case <-again:
-			throwAway(o.Out)
+			o.spill.some()
 		case <-late:
 			if was != nil {
 				_ = term.Restore(int(o.In.Fd()), was)

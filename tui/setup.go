@@ -36,7 +36,7 @@ type SetUp struct {
 // person says so. It returns whether it was written. Ctx ends it as the person does.
 func RunSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
 	var done bool
-	frozen, err := outlast(ctx, o, func() (err error) { done, err = runSetUp(ctx, u, o); return err })
+	frozen, err := outlast(ctx, o, func(o Options) (err error) { done, err = runSetUp(ctx, u, o); return err })
 	return !frozen && done, err
 }
 

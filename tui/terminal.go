@@ -21,6 +21,7 @@ const frameGap = time.Second / 120
 // that a newer one has followed are never sent.
 type terminal struct {
 	in, out *os.File
+	spill   *spill
 	mouse   bool
 	asks    bool // what the terminal can do is asked for when it is taken first
 
@@ -42,7 +43,7 @@ type frame struct {
 }
 
 func newTerminal(o Options, mouse bool) *terminal {
-	return &terminal{in: o.In, out: o.Out, mouse: mouse, asks: mayAsk(o.Env), brush: newBrush(o.Env("TERM")),
+	return &terminal{in: o.In, out: o.Out, spill: o.spill, mouse: mouse, asks: mayAsk(o.Env), brush: newBrush(o.Env("TERM")),
 		next: make(chan frame, 1), stop: make(chan struct{}), done: make(chan struct{})}
 }
 
@@ -72,6 +73,7 @@ func (t *terminal) take() error {
 		t.was = was
 	}
 	t.held = true
+	t.spill.resume()
 	t.brush.forget()
 	var b strings.Builder
 	if t.asks {
@@ -111,7 +113,7 @@ func (t *terminal) give() {
 		b.WriteString(ansi.ResetModeUnicodeCore)
 	}
 	b.WriteString(ansi.SetWindowTitle(""))
-	t.send(b.String())
+	t.spill.keep(func() { t.send(b.String()) })
 	if t.was != nil {
 		_ = term.Restore(int(t.in.Fd()), t.was)
 		t.was = nil

@@ -82,6 +82,8 @@ type Options struct {
 	// Interrupts hands Ctrl-C on while an accessible dashboard asks what it means. GiveBack
 	// ends that. nil = nobody does.
 	Interrupts func() (got <-chan struct{}, giveBack func())
+
+	spill *spill // of what runs the screen; nil = there is none
 }
 
 func (o Options) text() io.Writer {
@@ -127,7 +129,7 @@ const (
 // takes nothing for some seconds after the end of ctx. ErrSetUp says that the
 // person wants to be asked for the settings.
 func Run(ctx context.Context, src Source, o Options) error {
-	_, err := outlast(ctx, o, func() error { return run(ctx, src, o) })
+	_, err := outlast(ctx, o, func(o Options) error { return run(ctx, src, o) })
 	return err
 }
 
