@@ -65,7 +65,7 @@ func (h *home) testSource(t *testing.T, known schemas, name string) (got sourceT
 		t.Fatalf("%s: exit %d: %v\n%s%s", name, r.code, err, r.out, r.err)
 	}
 	known.keeps(t, "trial", r.out)
-	if got.Success != (r.code == 0) || (strings.Contains(r.err, `"try":"limpet `) && strings.Contains(r.err, ` source test `+name+`    # after`)) == got.Success {
+	if got.Success != (r.code == 0) || (strings.Contains(r.err, `"try":"limpet source test `+name+` `) && strings.Contains(r.err, `    # after correcting it"`)) == got.Success {
 		t.Errorf("%s: exit %d: %s", name, r.code, r.err)
 	}
 	return got, r.code, r.out + r.err
