@@ -26,17 +26,25 @@ var historyFace = face{
 }
 
 // history is the list of the jobs that have ended, with the filter above it and
-// the record under the cursor below.
+// the record under the cursor below, and where there is room when they ended.
 func (p *painter) history(x, y, w, h int) {
 	p.pastFilter(x, y, w)
 	y, h = y+1, h-1
-	list := h
+	list, record := h, 0
 	if h >= 14 && len(p.s.past.items) > 0 {
-		list = h - min(8, h/3+1)
+		record = min(8, h/3+1)
+		list -= record
+	}
+	tall := h >= 30 && record > 0
+	if tall {
+		list -= spanHeight
 	}
 	p.pastList(x, y, w, list)
-	if list < h {
-		p.pastRecord(x, y+list, w, h-list)
+	if record > 0 {
+		p.pastRecord(x, y+list, w, record)
+	}
+	if tall {
+		p.pastSpan(x, y+list+record, w)
 	}
 }
 
