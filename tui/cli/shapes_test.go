@@ -195,9 +195,9 @@ func TestManyJobs(t *testing.T) {
 	s := newSite(t)
 	const n = 10_000
 	s.fill(t, n)
-	begin := time.Now()
+	begin := time.Now() // 0.3 s of a processor, shared with other tests
 	out, _ := s.must(t, 0, "job", "list")
-	if took, lines := time.Since(begin), strings.Count(out, "\n"); lines != n+1 || took > 5*time.Second {
+	if took, lines := time.Since(begin), strings.Count(out, "\n"); lines != n+1 || took > 20*time.Second {
 		t.Errorf("%d lines in %s", lines, took)
 	}
 	out, _ = s.must(t, 0, "job", "list", "-o", "name", "-r", "r9", "--limit", "3")
