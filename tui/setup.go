@@ -105,10 +105,23 @@ func (u setUp) settings() Settings {
 	return s
 }
 
-// isPath says that the token is the path of a file with it. Tokens of Grafana begin
-// with letters.
-func (u setUp) isPath() bool {
-	return strings.HasPrefix(u.token, "/") || strings.HasPrefix(u.token, "~/")
+// isPath says that the token is the path of a file with it.
+func (u setUp) isPath() bool { return isPath(u.token) }
+
+// isPath tells a path from a token and an address: those begin with letters.
+func isPath(answer string) bool {
+	return strings.HasPrefix(answer, "/") || strings.HasPrefix(answer, "~/")
+}
+
+// answerWith is an answer with more text behind it, without the breaks and blanks that are
+// pasted along. Those within a path belong to it.
+func answerWith(answer, more string) string {
+	more = strings.Join(strings.FieldsFunc(more, func(r rune) bool { return r == '\n' || r == '\r' }), "")
+	answer = strings.TrimLeft(answer+view.Clean(more), " ")
+	if isPath(answer) {
+		return answer
+	}
+	return strings.Join(strings.Fields(answer), "")
 }
 
 // press is what a key does.
@@ -145,7 +158,7 @@ func (u setUp) press(name, text string) (setUp, wish) {
 		*field = ""
 	default:
 		if len(*field) < answerMost {
-			*field += strings.Join(strings.Fields(view.Clean(text)), "")
+			*field = answerWith(*field, text)
 		}
 	}
 	u.wrong = ""
@@ -173,7 +186,7 @@ func (u setUp) answered() (setUp, wish) {
 			u.wrong = "a password does not belong into an address; the next question is for the token"
 		}
 	case askToken:
-		if u.token == "" {
+		if u.token = strings.TrimRight(u.token, " "); u.token == "" {
 			u.wrong = "a token is needed: the path of a file with it, or the token itself"
 		}
 	}

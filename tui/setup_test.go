@@ -87,6 +87,43 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
+// TestSetUpTakesAPathWhole: blanks within a path are part of it, typed or pasted. Around
+// it, and within a token, they came along.
+func TestSetUpTakesAPathWhole(t *testing.T) {
+	t.Parallel()
+	ask, _ := answers(t, setUp{}, "https://grafana.example", "enter")
+	for text, want := range map[string]Settings{
+		"/media/my disk/limpet  token":         {TokenFile: "/media/my disk/limpet  token"},
+		"~/my token":                           {TokenFile: "~/my token"},
+		"  /media/my disk/token \n":            {TokenFile: "/media/my disk/token"},
+		"/media/my disk/very\r\n-long/to\nken": {TokenFile: "/media/my disk/very-long/token"},
+		" glsa_se cret\n":                      {Token: "glsa_secret"},
+		"glsa_se\ncret":                        {Token: "glsa_secret"},
+	} {
+		want.Server = "https://grafana.example"
+		byKeys, w := answers(t, ask, text, "enter")
+		if w != wishTry || byKeys.settings() != want {
+			t.Errorf("typed %q: wish %d, %+v", text, w, byKeys.settings())
+		}
+		pasted, _ := ask.press("", text)
+		if pasted, w = pasted.press("enter", ""); w != wishTry || pasted.settings() != want {
+			t.Errorf("pasted %q: wish %d, %+v", text, w, pasted.settings())
+		}
+		if want.TokenFile == "" || strings.Contains(text, "-long") { // no line has breaks in it, and none is a token
+			continue
+		}
+		if said, w := ask.enter(text); w != wishTry || said.settings() != want {
+			t.Errorf("a line %q: wish %d, %+v", text, w, said.settings())
+		}
+	}
+	if u, _ := answers(t, ask, "/my disk", "backspace", "backspace", "backspace", "backspace"); u.token != "/my " {
+		t.Errorf("backspace leaves %q", u.token)
+	}
+	if u, w := answers(t, ask, "   ", "enter"); w != wishNothing || u.wrong == "" {
+		t.Error("blanks are taken for an answer")
+	}
+}
+
 func TestSetUpScreens(t *testing.T) {
 	t.Parallel()
 	u, _ := answers(t, setUp{file: "/home/op/.config/limpet/config.yaml"}, "https://grafana.example", "enter")
