@@ -31,7 +31,7 @@ var (
 	// ErrSealed is returned when a secret cannot be opened with the key at hand.
 	ErrSealed = errors.New("secret was sealed with another key")
 
-	// ErrForeign is returned by Open when the file is a sound bbolt file of some other program. It is not touched.
+	// ErrForeign is returned by Open when the file is a sound bbolt file of some other program, or text. It is not touched.
 	ErrForeign = errors.New("not a limpet state file")
 )
 

@@ -208,6 +208,9 @@ func preparePath(path string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("open state: %s is not a regular file", path)
 	}
+	if err := Foreign(path); err != nil {
+		return "", fmt.Errorf("open state: %w", err)
+	}
 	return path, narrow(path)
 }
 

@@ -374,7 +374,7 @@ func TestOldDamagedFilesGo(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "li[m]pet.db")
 	for range maxAside + 2 {
-		if err := os.WriteFile(path, []byte("garbage that is no state"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte("garbage\x00that is no state"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s, r := reopened(t, Options{Path: path})

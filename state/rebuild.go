@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"go.etcd.io/bbolt"
 )
@@ -69,7 +70,7 @@ func (op *opening) rebuild(why error) error {
 		return fmt.Errorf("rebuild state %s: %w", op.path, err)
 	}
 	op.report.Quarantined, op.report.Carried, op.report.Lost = name, carried, sum.Lost
-	op.log.Warn("state file was rebuilt", "path", op.path, "quarantined", name, "carried", carried, "lost", sum.Lost)
+	op.report.Damage = strings.TrimPrefix(why.Error(), ErrCorrupt.Error()+": ")
 	op.dropOldest()
 	return nil
 }

@@ -74,6 +74,7 @@ type Report struct {
 	Created     bool   // there was no file
 	Unclean     bool   // the last process did not close it
 	Quarantined string // path where the damaged file was set aside; empty when it was sound
+	Damage      string // what was wrong with it
 	Carried     int    // records carried from the damaged file into the new one
 	Lost        int    // records known to be lost; at least 1 when anything is missing
 	Migrated    string // path of the copy that was kept before the schema was raised

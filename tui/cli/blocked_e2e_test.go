@@ -65,7 +65,7 @@ func TestBlockedByADaemonThatHangs(t *testing.T) {
 		t.Errorf("exit %d, want 9", code)
 	}
 	out := leaves.screen.String()
-	if at := strings.LastIndex(out, mainScreen); at < 0 || !strings.Contains(out[at:], "try: limpet") {
+	if at := strings.LastIndex(out, mainScreen); at < 0 || !strings.Contains(out[at:], "try: kill -CONT") {
 		t.Errorf("the terminal was not restored with what to do next: %q", tail(out, 300))
 	}
 	asks.press(t, "o")

@@ -223,6 +223,9 @@ func (r *run) settle(ctx context.Context, call string, err error) error {
 	if err == nil || errors.As(err, &own) {
 		return err
 	}
+	if path, unknown := r.statePath(); unknown == nil {
+		err = heldBack(path, err) // it has stopped to answer meanwhile
+	}
 	var late timedOut
 	switch cause := context.Cause(ctx); {
 	case errors.As(cause, &late):

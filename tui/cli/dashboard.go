@@ -53,6 +53,9 @@ func (r *run) blocked(ctx context.Context, path string, locked *state.LockedErro
 	case ctx.Err() != nil:
 		return false, lateEnd(ctx)
 	}
+	if locked.Socket != "" { // it was tried all the time
+		return false, &silentError{locked}
+	}
 	return false, locked // said once more, where it stays to be read
 }
 

@@ -121,6 +121,7 @@ type patient struct {
 	shut   string         // the cure of that
 	report state.Report   // of opening it, without a daemon
 	broken error          // it could not be opened
+	silent *silentError   // because of an agent that does not answer
 	info   *state.Info
 
 	s      *session
@@ -188,11 +189,11 @@ func (p *patient) approach(ctx context.Context) (err error) {
 	}
 	_, err = os.Stat(p.path)
 	p.made = !errors.Is(err, os.ErrNotExist)
-	if p.fix {
+	if p.fix && state.Foreign(p.path) == nil {
 		p.fixed(mendRights(p.places()))
 	}
 	p.open, p.shut = p.tooOpen()
-	p.s.Daemon, err = socket.Attach(ctx, agent.SocketPath(p.path))
+	p.s.Daemon, err = hail(ctx, p.path)
 	if err != nil && !errors.Is(err, socket.ErrNoDaemon) {
 		return err
 	}
@@ -206,6 +207,8 @@ func (p *patient) approach(ctx context.Context) (err error) {
 		if info, err := p.daemon.Info(limited); err == nil {
 			p.info = &info
 		}
+	} else if errors.As(err, &p.silent) {
+		p.broken = p.silent
 	} else if p.made {
 		opening, cancel := context.WithTimeoutCause(ctx, openFor, errSlowOpen)
 		defer cancel()

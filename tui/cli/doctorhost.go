@@ -67,12 +67,11 @@ func (p *patient) checkState(context.Context) check {
 			c.Next = "limpet store check"
 		}
 		if locked, ok := errors.AsType[*state.LockedError](p.broken); ok {
-			c.Result, c.Next = checkWarn, lockedHint(locked)
+			c.Result, c.Found = checkWarn, locked.Error()
 		}
 		return c
 	case p.report.Quarantined != "":
-		c.Result, c.Next = checkFail, "limpet repo list    # says what is there; the old file is kept"
-		c.Found = fmt.Sprintf("it was damaged and is put aside as %s; carried over: %d records, lost: %d", p.report.Quarantined, p.report.Carried, p.report.Lost)
+		c.Result, c.Found, c.Next = checkFail, rebuiltText(p.report), rebuiltNext+"    # says what is there; the old file is kept"
 		return c
 	}
 	if p.info != nil {
@@ -182,6 +181,10 @@ func diskText(dir string, d disk) check {
 
 func (p *patient) checkDaemon(context.Context) check {
 	c := check{"daemon", checkOK, "", ""}
+	if p.silent != nil {
+		c.Result, c.Found, c.Next = checkFail, p.silent.Error(), silentHint(p.silent)
+		return c
+	}
 	if p.daemon == nil {
 		c.Result, c.Found, c.Next = checkWarn, "none answers on the socket beside the state file", "limpet --daemon"
 		return c

@@ -25,8 +25,8 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
-	if errors.Is(err, socket.ErrNoDaemon) {
+	daemon, err := hail(ctx, path)
+	if errors.Is(err, socket.ErrNoDaemon) && !errors.As(err, new(*silentError)) {
 		return fail(ExitError, "limpet --daemon --drain    # starts one that claims nothing", "nothing to drain: no agent holds %s", path)
 	}
 	if err != nil {
@@ -56,17 +56,19 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 
 // drained waits until the agent has nothing left to do.
 func (r *run) drained(ctx context.Context, daemon *socket.Client, out socket.Drained) (socket.Drained, error) {
-	told, seq := -1, uint64(0)
+	told, since, pictures := -1, out.Since, daemon.Watch(ctx)
 	for out.Busy > 0 {
 		if out.Busy != told {
 			told = out.Busy
 			r.note("%s draining: %s to go", stamp(), view.Plural(out.Busy, "job"))
 		}
-		snap, err := daemon.Next(ctx, seq)
+		snap, err := pictures.Next(ctx)
 		if err != nil {
 			return out, err
 		}
-		seq = snap.Seq
+		if snap.At.Before(since) { // it shows what was before the drain
+			continue
+		}
 		if out = (socket.Drained{Since: snap.Agent.Draining, Busy: snap.Agent.Busy}); out.Since.IsZero() {
 			return out, fail(ExitCancelled, "limpet drain --wait", "somebody has the agent claim jobs again")
 		}

@@ -163,13 +163,18 @@ func storeCode(err error) int {
 // storeHint says what to do about an error of the state file; ok is false when
 // it is none.
 func storeHint(err error) (hint string, ok bool) {
+	var silent *silentError
 	var locked *state.LockedError
 	var schema *state.SchemaError
 	switch {
+	case errors.As(err, &silent):
+		return silentHint(silent), true
 	case errors.As(err, &locked):
 		return lockedHint(locked), true
 	case errors.As(err, &schema):
 		return "install the newer limpet again, or give another --state FILE", true
+	case errors.Is(err, state.ErrForeign):
+		return "give another file: --state FILE", true
 	case errors.Is(err, state.ErrFull):
 		return "limpet history prune --older-than 24h", true
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/localapi"
 	"limpet/sync/socket"
+	"limpet/sync/view"
 )
 
 // session is one command's way to the API and to the state file. Where a
@@ -24,6 +25,7 @@ type session struct {
 	Daemon *socket.Client // nil when no daemon runs
 
 	store  *state.Store
+	report state.Report     // of opening it
 	server *localapi.Server // the embedded API in this process: no agent runs on it
 }
 
@@ -41,13 +43,14 @@ func (r *run) open(ctx context.Context, n need) (*session, error) {
 		return nil, err
 	}
 	s := new(session)
-	if s.Daemon, err = socket.Attach(ctx, agent.SocketPath(path)); err != nil && !errors.Is(err, socket.ErrNoDaemon) {
+	file := n.Desk || n.API && r.embedded()
+	if s.Daemon, err = hail(ctx, path); err != nil && (!errors.Is(err, socket.ErrNoDaemon) || file && errors.As(err, new(*silentError))) {
 		return nil, err
 	}
 	if s.Daemon != nil {
 		s.Desk = s.Daemon
-	} else if n.Desk || n.API && r.embedded() {
-		if s.store, err = r.openStore(ctx, path, ""); err != nil {
+	} else if file {
+		if s.store, s.report, err = r.openReported(ctx, path, ""); err != nil {
 			return nil, err
 		}
 		s.Desk = s.store
@@ -150,25 +153,46 @@ func (s *session) Close() {
 // openStore opens the state file for this process alone. Socket is where it
 // will answer others, "" when it will not.
 func (r *run) openStore(ctx context.Context, path, socket string) (*state.Store, error) {
+	store, _, err := r.openReported(ctx, path, socket)
+	return store, err
+}
+
+// openReported is openStore for who tells what was done to the file.
+func (r *run) openReported(ctx context.Context, path, socket string) (*state.Store, state.Report, error) {
 	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: r.log})
 	if err != nil {
 		if _, known := storeHint(err); !known && ctx.Err() == nil {
 			err = fail(ExitStore, "give another --state FILE", "%w", err)
 		}
-		return nil, err
+		return nil, report, err
 	}
 	noteReport(r.log, path, report)
-	return store, nil
+	return store, report, nil
 }
 
 // noteReport tells what opening the file had to do.
 func noteReport(log *slog.Logger, path string, rep state.Report) {
 	if rep.Quarantined != "" {
-		log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "kept_as", rep.Quarantined, "records_carried", rep.Carried, "records_lost", rep.Lost)
+		log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", rep.Damage, "kept_as", rep.Quarantined, "records_carried", rep.Carried, "records_lost", rep.Lost, "next", rebuiltNext)
 	}
 	if rep.Migrated != "" {
 		log.Info("state file migrated to the present schema", "copy_of_the_old", rep.Migrated)
 	}
+}
+
+// rebuiltNext is the next command after a state file was damaged and rebuilt.
+const rebuiltNext = "limpet repo list"
+
+// rebuiltText tells what was done to a damaged state file; "" = it was sound.
+func rebuiltText(rep state.Report) string {
+	if rep.Quarantined == "" {
+		return ""
+	}
+	lost := "lost: none"
+	if rep.Lost > 0 {
+		lost = fmt.Sprintf("lost: %d or more", rep.Lost)
+	}
+	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined, view.Plural(rep.Carried, "record"), lost)
 }
 
 // statePath finds the state file: the flag, else the places of the XDG and

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
 	"limpet/sync/api"
 	"limpet/sync/socket"
 	"limpet/sync/view"
@@ -52,7 +51,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 		return nil, err
 	}
 	rep := &statusReport{State: path, OK: true}
-	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
+	daemon, err := hail(ctx, path)
 	switch {
 	case err == nil:
 		defer daemon.Close()
@@ -67,17 +66,20 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 			return nil, err
 		}
 		rep.Store = &info
-	case !errors.Is(err, socket.ErrNoDaemon):
+	case !errors.Is(err, socket.ErrNoDaemon), errors.As(err, new(*silentError)):
 		return nil, err
 	default:
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return rep, nil
 		}
-		store, err := r.openStore(ctx, path, "")
+		store, report, err := r.openReported(ctx, path, "")
 		if err != nil {
 			return nil, err
 		}
 		defer store.Close()
+		if text := rebuiltText(report); text != "" {
+			rep.OK, rep.Why = false, append(rep.Why, "the state file: "+text+": "+rebuiltNext)
+		}
 		info, err := store.Info(ctx)
 		if err != nil {
 			return nil, err
@@ -137,39 +139,43 @@ func printStatus(r *run, w io.Writer, rep *statusReport) {
 	} else {
 		f.add("store", fmt.Sprintf("%s, finished jobs: %d, objects: %d", view.Size(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
 	}
-	if rep.Live == nil {
-		return
+	if rep.Live != nil {
+		rep.printLive(&f)
 	}
-	f.add("api", rep.Live.API.Server+" "+apiText(rep.Live.API))
+	for _, why := range rep.Why {
+		f.add("!", why)
+	}
+}
+
+// printLive tells what the agent shows.
+func (s *statusReport) printLive(f *fields) {
+	f.add("api", s.Live.API.Server+" "+apiText(s.Live.API))
 	f.mark("ok", "ok")
 	f.mark("down", "offline")
-	if as := rep.Live.AsOf; !as.IsZero() {
+	if as := s.Live.AsOf; !as.IsZero() {
 		f.add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
 	}
-	counts := rep.Live.Counts
+	counts := s.Live.Counts
 	f.add("jobs", fmt.Sprintf("%d working, %d pending, %d resting, %d elsewhere", counts.Working, counts.Pending, counts.Resting, counts.Elsewhere))
 	f.markCount(counts.Working, api.StateWorking)
-	for _, job := range rep.Live.Jobs {
+	for _, job := range s.Live.Jobs {
 		if !job.Unsent.IsZero() {
 			f.add("unsent", fmt.Sprintf("%s: %s, %s", job.Name, job.State, unsentText(time.Now(), job)))
 		}
 	}
 	states := map[string]int{}
-	for _, repo := range rep.Live.Repos {
+	for _, repo := range s.Live.Repos {
 		states[repo.SyncState]++
 	}
-	f.add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(rep.Live.Repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
+	f.add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(s.Live.Repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
 	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
 		f.markCount(states[state], state)
 	}
-	if c := rep.Live.Agent.Controllers; c.Mode != "" {
+	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.add("", controllersText(c, time.Now()))
 	}
-	if text := sourcesText(rep.Live); text != "" {
+	if text := sourcesText(s.Live); text != "" {
 		f.add("sources", text)
-	}
-	for _, why := range rep.Why {
-		f.add("!", why)
 	}
 }
 

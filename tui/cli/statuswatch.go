@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	agent "limpet/sync"
 	"limpet/sync/api"
 	"limpet/sync/socket"
 	"limpet/sync/view"
@@ -25,8 +24,8 @@ func (r *run) watchStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
-	if errors.Is(err, socket.ErrNoDaemon) {
+	daemon, err := hail(ctx, path)
+	if errors.Is(err, socket.ErrNoDaemon) && !errors.As(err, new(*silentError)) {
 		return fail(ExitError, "limpet --daemon    # in another terminal", "nothing to watch: no agent holds %s", path)
 	}
 	if err != nil {

@@ -62,13 +62,20 @@ func (storeCheckCmd) Run(ctx context.Context, r *run) error {
 	if report.Problems == nil {
 		report.Problems = []string{}
 	}
+	mended := rebuiltText(s.report)
+	if mended != "" {
+		report.Problems = append([]string{mended}, report.Problems...)
+	}
 	err = r.g.printOne(r.world.Out, report, "", func(w io.Writer) {
 		for _, p := range report.Problems {
 			fmt.Fprintln(w, view.Clean(p))
 		}
 		fmt.Fprintf(w, "%d records checked, %d problems\n", report.Frames, len(report.Problems))
 	})
-	if err == nil && len(report.Problems) > 0 {
+	switch {
+	case err == nil && len(report.Problems) == 1 && mended != "":
+		err = fail(ExitStore, rebuiltNext+"    # says what is there; the old file is kept", "the state file was damaged; a new one is in its place, and is sound")
+	case err == nil && len(report.Problems) > 0:
 		err = fail(ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %d problems", len(report.Problems))
 	}
 	return err

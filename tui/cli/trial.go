@@ -24,7 +24,7 @@ func (r *run) withTester(ctx context.Context, f func(*session, socket.Tester) er
 	}
 	s := new(session)
 	defer s.Close()
-	if s.Daemon, err = socket.Attach(ctx, agent.SocketPath(path)); err != nil && !errors.Is(err, socket.ErrNoDaemon) {
+	if s.Daemon, err = hail(ctx, path); err != nil && (!errors.Is(err, socket.ErrNoDaemon) || r.embedded() && errors.As(err, new(*silentError))) {
 		return err
 	}
 	if s.Daemon != nil {

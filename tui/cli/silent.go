@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"limpet/state"
+	agent "limpet/sync"
+	"limpet/sync/socket"
+)
+
+// silentError says that an agent holds the state file and does not answer on its
+// socket: it hangs, is stopped, or has only just started.
+type silentError struct{ *state.LockedError }
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("the agent does not answer: process %d holds the state file %s since %s", e.PID, e.Path, e.Since.UTC().Format(time.RFC3339))
+}
+
+func (e *silentError) Unwrap() []error { return []error{e.LockedError, socket.ErrNoDaemon} }
+
+// hail says hello to the daemon of a state file. It returns socket.ErrNoDaemon where
+// there is none, and a *silentError, which is one too, where one does not answer.
+func hail(ctx context.Context, path string) (*socket.Client, error) {
+	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
+	return daemon, heldBack(path, err)
+}
+
+// heldBack turns a socket.ErrNoDaemon into a *silentError where a process with a
+// socket holds the file all the same.
+func heldBack(path string, err error) error {
+	if !errors.Is(err, socket.ErrNoDaemon) || errors.As(err, new(*silentError)) {
+		return err
+	}
+	if holder, unknown := state.HeldBy(path); unknown == nil && holder != nil && holder.Socket != "" {
+		return &silentError{holder}
+	}
+	return err
+}
+
+// freshFor is how long an agent may take to answer after its start without anything
+// being wrong with it.
+const freshFor = time.Minute
+
+// silentHint is what to do about an agent that does not answer.
+func silentHint(e *silentError) string {
+	switch {
+	case isStopped(e.PID):
+		return fmt.Sprintf("kill -CONT %d    # it is stopped, and goes on with what it has claimed", e.PID)
+	case time.Since(e.Since) < freshFor:
+		return "limpet --state " + e.Path + " status    # in a moment: it has only just started"
+	}
+	return fmt.Sprintf("kill %d    # or kill -9; then start it again: what it has claimed is kept", e.PID)
+}
+
+// isStopped says that a process does nothing until it gets SIGCONT, where the system
+// tells.
+func isStopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind the name, which may be any
+	return err == nil && len(state) > 0 && bytes.IndexByte([]byte("Tt"), state[0]) >= 0
+}

@@ -1,0 +1,94 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestDaemonThatHangs: a daemon that is stopped holds its file and says nothing. Every
+// command ends, says who it is and what to do, and none takes it for one that is not
+// there. When it goes on it still has its claim.
+func TestDaemonThatHangs(t *testing.T) {
+	t.Parallel()
+	h, d := working(t)
+	pid := d.cmd.Process.Pid
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := d.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := func() string {
+		t.Helper()
+		var job struct {
+			Metadata struct {
+				UID    string
+				Labels map[string]string
+			}
+		}
+		r := h.must(t, 0, "get", "job", "slow-sync", "-o", "json")
+		if err := json.Unmarshal([]byte(r.out), &job); err != nil {
+			t.Fatal(err)
+		}
+		for label, value := range job.Metadata.Labels {
+			if strings.HasSuffix(label, "/claim-owner") {
+				return job.Metadata.UID + " " + value
+			}
+		}
+		t.Fatalf("nobody has claimed it: %s", r.out)
+		return ""
+	}
+	before := claim()
+	waits := h.aside(t, "job", "logs", "--follow", "slow-sync")
+	drains := h.aside(t, "drain", "--wait")
+	until(t, "the agent is drained", func() bool { return strings.Contains(h.run(t, "status").out, "draining") })
+	signal(syscall.SIGSTOP)
+
+	calls := map[string]func() result{"job logs --follow": waits, "drain --wait": drains}
+	for _, args := range []string{"", "status", "status --watch", "job list", "job cancel slow-sync", "repo list", "repo test slow", "repo pull slow",
+		"get jobs", "history list", "store check", "store info", "drain", "drain --off", "--accessible"} {
+		calls[args] = h.aside(t, strings.Fields(args)...)
+	}
+	examined := h.aside(t, "doctor", "-o", "json")
+	next := fmt.Sprintf("kill -CONT %d", pid)
+	for args, ended := range calls {
+		r := ended()
+		if r.code != 9 {
+			t.Errorf("limpet %s: exit %d", args, r.code)
+		}
+		if !strings.Contains(r.err, "does not answer") || !strings.Contains(r.err, fmt.Sprint("process ", pid)) || !strings.Contains(r.err, "try: "+next) {
+			t.Errorf("limpet %s: %s", args, r.err)
+		}
+		for _, wrong := range []string{"not running", "no agent", "no daemon", "limpet --daemon"} {
+			if strings.Contains(r.out+r.err, wrong) {
+				t.Errorf("limpet %s says %q: %s%s", args, wrong, r.out, r.err)
+			}
+		}
+	}
+	var found struct {
+		Checks []struct{ Name, Result, Found, Next string }
+	}
+	r := examined()
+	if err := json.Unmarshal([]byte(r.out), &found); err != nil || r.code != 1 {
+		t.Fatalf("doctor: exit %d, %v: %s", r.code, err, r.out)
+	}
+	for _, c := range found.Checks {
+		if c.Name == "daemon" && (c.Result != "fail" || !strings.Contains(c.Found, "does not answer") || !strings.HasPrefix(c.Next, next)) ||
+			c.Name == "state" && (c.Result != "warn" || !strings.Contains(c.Found, fmt.Sprint("process ", pid)) || !strings.HasPrefix(c.Next, next)) {
+			t.Errorf("doctor: %+v", c)
+		}
+	}
+
+	signal(syscall.SIGCONT)
+	h.must(t, 0, "drain", "--off")
+	if after := claim(); after != before {
+		t.Errorf("claimed by %s before and %s after", before, after)
+	}
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	h.must(t, 0, "store", "check")
+}
