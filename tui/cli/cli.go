@@ -200,7 +200,7 @@ func parse(args []string, world World) (*cli, *configFile, *kong.Context, error)
 		unread = config.check(flagsOf(parser.Model.Node))
 	}
 	switch {
-	case untraced == nil && fileless(traced.Selected()):
+	case untraced == nil && (fileless(traced.Selected()) || unread != nil && helped(traced)):
 		*config = *noConfig()
 	case untraced == nil && callText(traced.Selected()) == "limpet doctor" && unread != nil: // it tells of the file
 		*config = *noConfig()
@@ -267,10 +267,15 @@ func flagValue(args []string, name string, env func(string) string) string {
 // because it is, and so does not read it.
 func fileless(n *kong.Node) bool {
 	switch callText(n) {
-	case "limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man":
+	case "limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man", "limpet version":
 		return true
 	}
 	return false
+}
+
+// helped says that a call asks for help.
+func helped(c *kong.Context) bool {
+	return slices.ContainsFunc(c.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "help" })
 }
 
 // flagsOf collects the flags of a node and of all commands below it by name. Those

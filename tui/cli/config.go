@@ -86,11 +86,11 @@ func readConfig(explicit string, env func(string) string) (*configFile, error) {
 	}
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) && explicit == "" {
+		if errors.Is(err, fs.ErrNotExist) && explicit == "" && !isLink(path) {
 			continue
 		}
 		if err != nil {
-			return nil, usage("limpet config path    # one that is looked for", "read config file: %w", err)
+			return nil, unreadConfig(path, err)
 		}
 		return parseConfig(path, data)
 	}
@@ -109,12 +109,15 @@ func parseConfig(path string, data []byte) (*configFile, error) {
 	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
 		return nil, usage("limpet config validate "+path, "config file %s: %w", path, err)
 	}
+	if err := looseConfig(path); err != nil {
+		return nil, err
+	}
 	for _, key := range []string{"token", gitRulesKey} {
 		if _, secret := c.key(key); !secret {
 			continue
 		}
 		if _, err := auth.ReadPrivate(path); err != nil {
-			return nil, usage("chmod 600 "+path, "config file %s holds %s: %w", path, key, err)
+			return nil, usage(privately(path), "config file %s holds %s: %w", path, key, err)
 		}
 	}
 	if _, there := c.key(gitVerifyKey); there {

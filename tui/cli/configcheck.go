@@ -115,8 +115,8 @@ func (c configValidateCmd) Run(ctx context.Context, r *run, call *kong.Context) 
 		if len(v.Problems) == 0 && file.Path != "" {
 			err = r.judge(file.Path)
 		}
-	} else {
-		v.File = path
+	} else if v.File = path; path == "" {
+		v.File, _ = r.configPath()
 	}
 	if err != nil {
 		v.Problems = append(v.Problems, faultOf(err))

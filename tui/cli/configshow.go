@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"sort"
@@ -196,7 +198,7 @@ func (r *run) configPath() (path string, there bool) {
 		places = []string{r.g.Config}
 	}
 	for _, place := range places {
-		if _, err := os.Stat(place); err == nil {
+		if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) { // as readConfig sees it
 			return place, true
 		}
 	}
