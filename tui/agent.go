@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -51,12 +52,15 @@ func (s State) lackCare() (State, Lookup) {
 		got, err := src.Care(ctx)
 		return func(s State) State {
 			s.care.asking, s.care.fault = false, ""
-			if err != nil {
+			switch {
+			case errors.Is(err, context.Canceled): // it is asked again when it is shown
+				s.care.at = time.Time{}
+			case err != nil:
 				s.care.fault = view.Clean(err.Error())
-				return s
+			default:
+				got = cleanCare(got)
+				s.care.Care = &got
 			}
-			got = cleanCare(got)
-			s.care.Care = &got
 			return s
 		}
 	}

@@ -1,7 +1,9 @@
 package tui
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +81,16 @@ func TestAgentScreen(t *testing.T) {
 		s = settle(t, s, &archive{err: errors.New("the daemon answers 404 Not Found")})
 		if f := frame(s); !strings.Contains(f, "cannot be read: the daemon answers 404") || !strings.Contains(f, "pid          4121") {
 			t.Errorf("the screen:\n%s", f)
+		}
+	})
+	t.Run("a lookup that is ended is done again", func(t *testing.T) {
+		at, look := press(shown(picture(), Caps{}), "5").lack()
+		at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
+		if f := frame(at); !strings.Contains(f, "is looked up") || strings.Contains(f, "canceled") {
+			t.Errorf("the screen:\n%s", f)
+		}
+		if at = settle(t, at, src); at.care.At.IsZero() {
+			t.Error("it is not asked again")
 		}
 	})
 	t.Run("a disk that is nearly full is a problem", func(t *testing.T) {

@@ -109,6 +109,14 @@ func settle(t *testing.T, s State, src Source) State {
 	return s
 }
 
+// fresh is the state when jobs have ended since.
+func fresh(s State) State {
+	snap := picture()
+	snap.Agent.History++
+	s.Now = s.Now.Add(pastFresh)
+	return s.Show(snap)
+}
+
 // ill are the jobs of a repository whose token has ended, a good one before them.
 func ill(n int) []view.Past {
 	var out []view.Past
@@ -250,6 +258,24 @@ func TestHistoryScreen(t *testing.T) {
 		at := settle(t, press(shown(picture(), Caps{}), "3", "down", "h"), src)
 		if at.screen != screenHistory || len(at.past.rows) != 34 {
 			t.Errorf("screen %d, %d rows", at.screen, len(at.past.rows))
+		}
+	})
+	t.Run("a lookup that is ended is done again", func(t *testing.T) {
+		for name, at := range map[string]State{"first": press(shown(picture(), Caps{}), "4"), "another filter": press(old, "/", "x"), "fresh": fresh(s)} {
+			at, look := at.lack()
+			if look == nil {
+				t.Fatalf("%s: nothing is looked up", name)
+			}
+			at = look(t.Context(), &archive{err: fmt.Errorf("ask: %w", context.Canceled)})(at)
+			if f := Render(at, 100, 30, at.Caps); strings.Contains(f, "canceled") {
+				t.Errorf("%s:\n%s", name, f)
+			}
+			at.Now = at.Now.Add(pastFresh)
+			again := *src
+			again.asked = nil
+			if at = settle(t, at, &again); len(again.asked) == 0 || !at.past.known {
+				t.Errorf("%s: it is not asked again", name)
+			}
 		}
 	})
 	t.Run("a fault is said and tried again", func(t *testing.T) {

@@ -97,12 +97,16 @@ func (s State) lackPast() (State, Lookup) {
 				return s // another filter has been typed since
 			}
 			s.past.asking = nil
-			if err != nil {
+			switch {
+			case errors.Is(err, context.Canceled): // it is asked again when it is shown
+				s.past.passed()
+			case err != nil:
 				s.past.fault, s.past.filter = view.Clean(err.Error()), ask.filter
 				s.past.passed()
-				return s
+			default:
+				return s.showPast(ask, q, page)
 			}
-			return s.showPast(ask, q, page)
+			return s
 		}
 	}
 }
