@@ -112,6 +112,41 @@ func (s State) aimsAt(v Verb, jobs []view.Job, repos []view.Repo) (out []aim, wh
 	return alikeTo(out), ""
 }
 
+// aimsAgain are what was aimed at before, by what it is now and wherever the cursor is.
+// Where that would do the contrary, or it is gone, why says so.
+func (s State) aimsAgain(before aim) (out []aim, why string) {
+	v, found := aimOf(before.act.Verb), 1
+	switch {
+	case before.from.UID != "":
+		from := s.sourceAt(before.from.UID)
+		found = len(from)
+		out, why = s.sourceAims(v, from)
+	case before.job.UID != "":
+		jobs := s.jobsAt(before.job.UID)
+		if len(jobs) == 0 && !before.job.Finished.IsZero() { // the history has it
+			jobs = []view.Job{before.job}
+		}
+		found = len(jobs)
+		out, why = s.aimsAt(v, jobs, nil)
+	default:
+		repos := s.reposAt(repoKey(before.repo))
+		if len(repos) == 0 && before.repo.UID == "" { // only its name was known
+			repos = []view.Repo{before.repo}
+		}
+		found = len(repos)
+		out, why = s.aimsAt(v, nil, repos)
+	}
+	switch {
+	case found == 0 && s.sendsNothing() == "":
+		why = before.act.Name + " is not there any more"
+	case len(out) > 0 && out[0].act.Verb != before.act.Verb && v != before.act.Verb:
+		return nil, before.act.Name + " is not suspended"
+	case len(out) > 0 && out[0].act.Verb != before.act.Verb:
+		return nil, before.act.Name + " is suspended already"
+	}
+	return out, why
+}
+
 // sendsNothing says why nothing can be asked for now; "" = it can.
 func (s State) sendsNothing() string {
 	if why := s.onlyLooks(); why != "" {
@@ -206,7 +241,7 @@ func (s State) reposMeant() []view.Repo {
 		var out []view.Repo
 		for _, j := range many {
 			r := s.repoOf(j)
-			if !slices.ContainsFunc(out, func(other view.Repo) bool { return repoKey(other) == repoKey(r) }) {
+			if r.Name != "" && !slices.ContainsFunc(out, func(other view.Repo) bool { return repoKey(other) == repoKey(r) }) {
 				out = append(out, r)
 			}
 		}
@@ -226,12 +261,8 @@ func (s State) reposMeant() []view.Repo {
 		}
 		return nil
 	}
-	j, ok := s.selected()
-	if s.screen == screenDetail {
-		j, _ = s.job()
-		ok = j.Repository != ""
-	}
-	if !ok {
+	j, _ := s.selected()
+	if j.Repository == "" {
 		return nil
 	}
 	return []view.Repo{s.repoOf(j)}

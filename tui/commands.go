@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -22,6 +23,14 @@ type command struct {
 
 // plain is a command line that is always the same.
 func plain(line string) func(State) string { return func(State) string { return line } }
+
+// aimed is a command that acts on what it names, as that is then.
+func (c command) aimed(at func() aim) command {
+	c.line = func(s State) string { return s.lineOf(at()) }
+	c.why = func(s State) string { _, why := s.aimsAgain(at()); return why }
+	c.do = func(s State) (State, Outcome) { return s.request(s.aimsAgain(at())) }
+	return c
+}
 
 func (c command) refusal(s State) string {
 	if c.why == nil {
@@ -64,14 +73,18 @@ func (s State) keyCommands() (out []command) {
 		if b.group == "MOVE" || !b.here(s) || slices.Contains(b.keys, "enter") || slices.Contains(b.keys, "esc") || slices.Contains(b.keys, ":") {
 			continue
 		}
-		c := command{group: b.group, words: b.text, label: b.label, why: b.why, do: b.do, line: plain(b.line)}
+		c := command{group: b.group, words: b.text, label: b.label, why: b.why, do: b.do, line: b.line}
 		if of, ok := tabOf(b.keys[0]); ok {
 			c.words, c.line = "go "+b.text, plain(lines[of])
 		}
 		if b.verb != "" {
 			c.note = "of the row"
-			if aims, _ := s.aims(b.verb); len(aims) == 1 {
-				c.note, c.line = aims[0].act.Name, func(s State) string { return s.lineOf(aims[0]) }
+			switch aims, _ := s.aims(b.verb); {
+			case len(aims) > 1:
+				c.note = fmt.Sprintf("of the %d that are marked", len(aims))
+			case len(aims) == 1: // and of no other, though the cursor moves with the picture
+				c.note = aims[0].act.Name
+				c = c.aimed(func() aim { return aims[0] })
 			}
 		}
 		out = append(out, c)
@@ -119,9 +132,7 @@ var writes = []string{"push", "migrate", "move", "delete"}
 func (s State) repoCommands(r view.Repo) []command {
 	at := repoKey(r)
 	act := func(words, note, label string, v Verb) command {
-		return command{words: words, note: note, label: label, line: func(s State) string { return s.lineOf(aim{repo: r, act: Action{Verb: v}}) },
-			why: func(s State) string { _, why := s.aimsAt(v, nil, s.reposAt(at)); return why },
-			do:  func(s State) (State, Outcome) { return s.request(s.aimsAt(v, nil, s.reposAt(at))) }}
+		return command{words: words, note: note, label: label}.aimed(func() aim { return aim{repo: r, act: Action{Verb: v, Name: r.Name}} })
 	}
 	out := []command{
 		act("pull "+r.Name, "what has changed", "p", Pull),
@@ -136,8 +147,7 @@ func (s State) repoCommands(r view.Repo) []command {
 		{words: "history repo:" + r.Name, note: "what has ended", label: "h", line: plain("limpet history list --repository " + quote(r.Name)), do: same(func(s State) State { return s.visit(screenHistory).filterBy("repo:" + r.Name) })},
 	}
 	if r.Suspended {
-		out = append(out, act("resume "+r.Name, "", "s", Suspend))
-		out[len(out)-1].line = func(s State) string { return s.repoCommand("resume", r) }
+		out = append(out, act("resume "+r.Name, "", "s", Resume))
 	} else {
 		out = append(out, act("suspend "+r.Name, "asks", "s", Suspend))
 	}
@@ -156,9 +166,7 @@ func (s State) repoCommands(r view.Repo) []command {
 
 func (s State) jobCommands(j view.Job) []command {
 	act := func(words string, label string, v Verb) command {
-		return command{words: words, note: j.Repository + ", asks", label: label, line: func(s State) string { return s.lineOf(aim{job: j, act: Action{Verb: v}}) },
-			why: func(s State) string { _, why := s.aimsAt(v, s.jobsAt(j.UID), nil); return why },
-			do:  func(s State) (State, Outcome) { return s.request(s.aimsAt(v, s.jobsAt(j.UID), nil)) }}
+		return command{words: words, note: j.Repository + ", asks", label: label}.aimed(func() aim { return aim{job: j, act: Action{Verb: v, Name: j.Name}} })
 	}
 	return []command{
 		{words: "go job " + j.Name, why: gone(func(s State) bool { return len(s.jobsAt(j.UID)) > 0 }, j.Name+" is not in the queue any more: limpet history show "+quote(j.UID)), note: j.State + " " + j.Repository, label: "enter", line: func(s State) string { return s.jobCommand("show", j) }, do: same(func(s State) State { return s.goJob(j.UID) })},

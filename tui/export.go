@@ -7,7 +7,9 @@ import (
 
 // exporting hands the person the command line that writes the rows of the history as
 // JSON, all of them, and not only those that are on the screen.
-func (s State) exporting() (State, Outcome) {
+func (s State) exporting() (State, Outcome) { return s.copied(exportLine(s)) }
+
+func exportLine(s State) string {
 	q, _ := pastQuery(s.filters[screenHistory], s.Now)
 	text := "limpet history export"
 	for _, flag := range [][2]string{{"repository", q.Repository}, {"namespace", q.Namespace}, {"action", q.Action}, {"status", strings.Join(q.States, ",")}, {"since", stamp(q.Since)}, {"until", stamp(q.Until)}} {
@@ -15,7 +17,7 @@ func (s State) exporting() (State, Outcome) {
 			text += " --" + flag[0] + " " + quote(flag[1])
 		}
 	}
-	return s.copied(text + " > history.jsonl")
+	return text + " > history.jsonl"
 }
 
 func stamp(t time.Time) string {

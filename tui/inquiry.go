@@ -128,6 +128,17 @@ func (s State) inquiryLine(of view.Subject, test bool) string {
 	return s.getCommand(of)
 }
 
+// testLine and yamlLine are the command lines of the keys, "" where these do nothing.
+func testLine(s State) string { return s.lineAbout(true) }
+func yamlLine(s State) string { return s.lineAbout(false) }
+
+func (s State) lineAbout(test bool) string {
+	if of := s.subjects(test); len(of) == 1 {
+		return s.inquiryLine(of[0], test)
+	}
+	return ""
+}
+
 // getCommand prints an object as YAML.
 func (s State) getCommand(of view.Subject) string {
 	text := "limpet get " + of.Kind + " " + quote(of.Name)
@@ -326,10 +337,15 @@ func (q inquiry) draw(p *painter) {
 
 // editing hands the person the command line that changes the object: its spec is the
 // business of who runs the API, and no key writes it.
-func (s State) editing() (State, Outcome) {
-	of := s.subjects(true)[0]
-	file := quote(of.Name + ".yaml")
-	return s.copied(fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of), file, file, file))
+func (s State) editing() (State, Outcome) { return s.copied(editLine(s)) }
+
+func editLine(s State) string {
+	of := s.subjects(true)
+	if len(of) != 1 {
+		return ""
+	}
+	file := quote(of[0].Name + ".yaml")
+	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of[0]), file, file, file)
 }
 
 func notEdited(s State) string {

@@ -234,6 +234,23 @@ func TestLinesOfOtherPrograms(t *testing.T) {
 	}
 }
 
+// TestNoRepository: a job that names no repository has none that could be meant.
+func TestNoRepository(t *testing.T) {
+	t.Parallel()
+	snap := picture()
+	snap.Jobs[0].Repository = ""
+	for _, on := range [][]string{nil, {"enter"}, {" ", "up"}} {
+		for _, key := range []string{"t", "E", "p", "P", "s"} {
+			if s, out := press(shown(snap, Caps{}), on...).Key(key, key); s.over != nil || len(out.Actions) > 0 || out.Copy != "" || !s.toastBad {
+				t.Errorf("%q %s: %T, %+v, says %q", on, key, s.over, out, s.toast)
+			}
+		}
+	}
+	if s := press(shown(snap, Caps{}), "h"); s.filters[screenHistory] != "" {
+		t.Errorf("the history of %q", s.filters[screenHistory])
+	}
+}
+
 // TestPaletteTests: the words of the palette do what the key does.
 func TestPaletteTests(t *testing.T) {
 	t.Parallel()

@@ -28,13 +28,13 @@ type binding struct {
 	label string // shown in help
 	text  string
 	group string
-	line  string // the command line that does the same, where there is one for all
-	asks  bool   // a question comes first
-	verb  Verb   // what it asks the agent for; then why and do follow from it
+	asks  bool // a question comes first
+	verb  Verb // what it asks the agent for; then why and do follow from it
 	do    func(State) (State, Outcome)
 	on    []screen           // where it works; empty = everywhere
 	there func(State) bool   // whether there is such a thing here; nil = always
 	why   func(State) string // why it does nothing now; "" = it does. nil = it always does
+	line  func(State) string // the command line that does the same; nil or "" = there is none
 }
 
 // here says that the key works on the present screen.
@@ -175,7 +175,7 @@ func keyTable() []binding {
 		{keys: []string{"N", "shift+n"}, label: "N", text: "change before", group: "MOVE", on: []screen{screenDiff}, do: same(func(s State) State { return s.nextPiece(true) })},
 		{keys: []string{"w"}, label: "w", text: "wide, wrapped", group: "VIEW", why: noWidth, do: same(State.widen)},
 		{keys: []string{"/"}, label: "/", text: "filter", group: "VIEW", why: noFilter, do: same(func(s State) State { s.typing = true; return s })},
-		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", on: elsewhere, do: same(State.pastOf)},
+		{keys: []string{"h"}, label: "h", text: "its history", group: "VIEW", on: elsewhere, line: pastLine, do: same(State.pastOf)},
 		{keys: []string{"+"}, label: "+", text: "unfold, fold", group: "VIEW", on: []screen{screenHistory}, do: same(State.unfold)},
 		{keys: []string{"p"}, label: "p", text: "pull changes", group: "ACT", on: elsewhere, verb: Pull},
 		{keys: []string{"P", "shift+p"}, label: "P", text: "full pull", group: "ACT", on: elsewhere, asks: true, verb: PullFull},
@@ -184,10 +184,10 @@ func keyTable() []binding {
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: elsewhere, asks: true, verb: Suspend},
 		{keys: []string{"p"}, label: "p", text: "ask for a look", group: "ACT", on: atSources, verb: Reconcile},
 		{keys: []string{"s"}, label: "s", text: "suspend", group: "ACT", on: atSources, asks: true, verb: SuspendSource},
-		{keys: []string{"t"}, label: "t", text: "test", group: "ACT", why: untested, do: State.openTest},
-		{keys: []string{"y"}, label: "y", text: "show as YAML", group: "ACT", why: unseen, do: State.openYAML},
-		{keys: []string{"E", "shift+e"}, label: "E", text: "edit", group: "ACT", on: present, why: notEdited, do: State.editing},
-		{keys: []string{"E", "shift+e"}, label: "E", text: "export", group: "ACT", on: []screen{screenHistory}, why: notExported, do: State.exporting},
+		{keys: []string{"t"}, label: "t", text: "test", group: "ACT", why: untested, line: testLine, do: State.openTest},
+		{keys: []string{"y"}, label: "y", text: "show as YAML", group: "ACT", why: unseen, line: yamlLine, do: State.openYAML},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "edit", group: "ACT", on: present, why: notEdited, line: editLine, do: State.editing},
+		{keys: []string{"E", "shift+e"}, label: "E", text: "export", group: "ACT", on: []screen{screenHistory}, why: notExported, line: exportLine, do: State.exporting},
 		{keys: []string{"Y", "shift+y"}, label: "Y", text: "copy command", group: "ACT", why: noCommand, do: func(s State) (State, Outcome) { return s.copied(s.command()) }},
 		{keys: []string{"u"}, label: "u", text: "copy address", group: "ACT", why: noLinks, do: State.copyLink},
 		{keys: []string{"c"}, label: "c", text: "copy commit", group: "ACT", why: noCommit, do: func(s State) (State, Outcome) { return s.copied(s.commit()) }},
@@ -195,7 +195,7 @@ func keyTable() []binding {
 		{keys: []string{"a"}, label: "a", text: "ASCII on/off", group: "APP", do: same(State.switchASCII)},
 		{keys: []string{"T", "shift+t"}, label: "T", text: "next theme", group: "APP", why: noColours, do: same(State.nextTheme)},
 		{keys: []string{"R", "shift+r"}, label: "R", text: "refresh", group: "APP", do: refresh},
-		{keys: []string{"D", "shift+d"}, label: "D", text: "doctor", group: "APP", line: "limpet doctor", do: doctor},
+		{keys: []string{"D", "shift+d"}, label: "D", text: "doctor", group: "APP", line: plain("limpet doctor"), do: doctor},
 		{keys: []string{":", "ctrl+p"}, label: ": ^p", text: "command", group: "APP", do: same(State.openPalette)},
 		{keys: []string{"?"}, label: "?", text: "this help", group: "APP", do: same(func(s State) State { s.over = help{}; return s })},
 		{keys: []string{"q", "ctrl+c"}, label: "q", text: "quit", group: "APP", do: State.quit},

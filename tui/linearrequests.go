@@ -51,8 +51,11 @@ func (l linear) request(v Verb, name string) (linear, reply) {
 
 // aimOf is the verb of the key: one key suspends and resumes.
 func aimOf(v Verb) Verb {
-	if v == Resume {
+	switch v {
+	case Resume:
 		return Suspend
+	case ResumeSource:
+		return SuspendSource
 	}
 	return v
 }

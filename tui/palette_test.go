@@ -42,6 +42,10 @@ func TestPalette(t *testing.T) {
 			"cancel":              {"cancel", "limpet job cancel team-dash-sync"},
 			"retry lab-east-sync": {"retry lab-east-sync", "limpet job retry z8z8"},
 			"pull ch":             {"pull changes", "limpet repo pull team-dash"},
+			"test":                {"test", "limpet repo test team-dash"},
+			"show as":             {"show as YAML", "limpet get job team-dash-sync -o yaml"},
+			"edit":                {"edit", "limpet get repository team-dash -o yaml > team-dash.yaml && ${EDITOR:-vi} team-dash.yaml && limpet apply -f team-dash.yaml"},
+			"its hist":            {"its history", "limpet history list --repository team-dash"},
 		} {
 			at := typed(s, words)
 			c := top(at)
@@ -52,7 +56,7 @@ func TestPalette(t *testing.T) {
 			if c.words != want[0] || line != want[1] {
 				t.Errorf("%q finds %q, the same as %q; want %q", words, c.words, line, want)
 			}
-			if frame := strip(Render(at, 100, 30, Caps{})); line != "" && c.refusal(at) == "" && !strings.Contains(frame, "same as: "+line) {
+			if frame := strip(Render(at, 100, 30, Caps{})); line != "" && c.refusal(at) == "" && !strings.Contains(frame, "same as: "+line[:min(len(line), 50)]) {
 				t.Errorf("%q: no %q in\n%s", words, line, frame)
 			}
 		}
@@ -119,6 +123,47 @@ func TestPalette(t *testing.T) {
 			}
 			if at = press(at, "enter"); at.screen != screenOverview || !strings.HasPrefix(at.toast, want) || !at.toastBad {
 				t.Errorf("%s leads to screen %d and says %q", words, at.screen, at.toast)
+			}
+		}
+	})
+	t.Run("a key of the row acts on the row that it names, though the cursor has gone on", func(t *testing.T) {
+		later := picture()
+		later.Jobs = append([]view.Job{{UID: "new", Namespace: "default", Name: "new-sync", Repository: "lab-east", Action: "pull", State: "pending", Created: noon}}, later.Jobs...)
+		at := typed(s, "cancel").Show(later)
+		if j, _ := at.selected(); j.UID != "new" {
+			t.Fatalf("the cursor is on %q", j.Name)
+		}
+		if f := strip(Render(at, 100, 30, Caps{})); !strings.Contains(f, "limpet job cancel team-dash-sync") {
+			t.Errorf("what it is about is not said:\n%s", f)
+		}
+		if at := press(at, "enter"); !strings.Contains(text(at), "Cancel team-dash-sync?") {
+			t.Errorf("asks %q", text(at))
+		}
+		if _, out := typed(s, "pull changes").Show(later).Key("enter", ""); action(out) == nil || action(out).Name != "team-dash" {
+			t.Errorf("pulls %+v", out)
+		}
+		if at := typed(press(s, "*"), "cancel"); top(at).note != "of the 6 that are marked" {
+			t.Errorf("of several: %q", top(at).note)
+		}
+	})
+	t.Run("nothing does the contrary of its words", func(t *testing.T) {
+		for _, was := range []bool{false, true} {
+			before, later := picture(), picture()
+			before.Repos[0].Suspended, later.Repos[0].Suspended = was, !was
+			before.Sources = []view.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: was}}
+			later.Sources = []view.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: !was}}
+			s := shown(before, Caps{})
+			verb := map[bool]string{false: "suspend ", true: "resume "}[was]
+			for _, at := range []State{typed(s, verb+before.Repos[0].Name), typed(press(s, "3"), "suspend"), typed(s, verb+"source apps"), typed(press(s, "6"), "suspend")} {
+				words := top(at).words
+				at = at.Show(later)
+				if f := strip(Render(at, 100, 30, Caps{})); strings.Contains(f, "same as") {
+					t.Errorf("%s: it does not say that it does nothing:\n%s", words, f)
+				}
+				at, out := at.Key("enter", "")
+				if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "suspended") {
+					t.Errorf("%s: %+v, asks %q, says %q", words, out.Actions, text(at), at.toast)
+				}
 			}
 		}
 	})

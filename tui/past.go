@@ -322,3 +322,10 @@ func (s State) pastOf() State {
 	}
 	return s.visit(screenHistory)
 }
+
+func pastLine(s State) string {
+	if of := s.reposMeant(); len(of) == 1 {
+		return "limpet history list --repository " + quote(of[0].Name)
+	}
+	return "limpet history list"
+}

@@ -133,19 +133,17 @@ func (s State) sourceAt(uid string) []view.Source {
 
 // sourceCommands are what the palette has for a source.
 func (s State) sourceCommands(from view.Source) []command {
-	act := func(words, note string, v Verb, line string) command {
-		return command{words: words, note: note, label: map[Verb]string{Reconcile: "p", SuspendSource: "s"}[v], line: func(s State) string { return s.sourceCommand(line, from) },
-			why: func(s State) string { _, why := s.sourceAims(v, s.sourceAt(from.UID)); return why },
-			do:  func(s State) (State, Outcome) { return s.request(s.sourceAims(v, s.sourceAt(from.UID))) }}
+	act := func(words, note, label string, v Verb) command {
+		return command{words: words, note: note, label: label}.aimed(func() aim { return aim{from: from, act: Action{Verb: v, Name: from.Name}} })
 	}
 	out := []command{
 		{words: "go source " + from.Name, why: gone(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name+" is not there any more"), note: sourceState(from), label: "enter", line: func(s State) string { return s.sourceCommand("show", from) }, do: same(func(s State) State { return s.goSource(from.UID) })},
-		act("reconcile "+from.Name, "its controller looks now", Reconcile, "reconcile"),
+		act("reconcile "+from.Name, "its controller looks now", "p", Reconcile),
 	}
 	if from.Suspended {
-		out = append(out, act("resume source "+from.Name, "", SuspendSource, "resume"))
+		out = append(out, act("resume source "+from.Name, "", "s", ResumeSource))
 	} else {
-		out = append(out, act("suspend source "+from.Name, "asks", SuspendSource, "suspend"))
+		out = append(out, act("suspend source "+from.Name, "asks", "s", SuspendSource))
 	}
 	out = append(out, command{words: "test source " + from.Name, note: "its host and its credentials", label: "t", line: func(s State) string { return s.sourceCommand("test", from) },
 		why: untestedOf(func(s State) bool { return len(s.sourceAt(from.UID)) > 0 }, from.Name), do: same(func(s State) State { return s.inquire(sourceSubject(from), true) })})
