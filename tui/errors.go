@@ -81,20 +81,20 @@ func (t troubles) newest() (trouble, bool) {
 	return trouble{}, false
 }
 
-// seen marks all as read.
-func (t troubles) seen() troubles {
+// seen marks the oldest n as read.
+func (t troubles) seen(n int) troubles {
 	t.list = slices.Clone(t.list)
-	for i := range t.list {
+	for i := range t.list[:n] {
 		t.list[i].read = true
 	}
 	return t
 }
 
-// without leaves one out; the id 0 means all.
+// without leaves one out; the id 0 means all that were read.
 func (t troubles) without(id uint64) troubles {
 	var rest []trouble
 	for _, e := range t.list {
-		if id != 0 && e.id != id {
+		if id != 0 && e.id != id || id == 0 && !e.read {
 			rest = append(rest, e)
 		}
 	}
@@ -158,14 +158,16 @@ func (e trouble) next() string {
 
 // errorsPane lists the errors, the newest first.
 type errorsPane struct {
-	id     uint64 // of the one under the cursor; 0 = the newest
+	id     uint64 // of the one under the cursor
 	scroll int    // lines of it that are above the pane
 }
 
-// openErrors shows the errors; to be shown is to be read.
+// openErrors shows the errors; to be shown is to be read. The cursor is on the newest,
+// and stays there when another one comes.
 func (s State) openErrors() State {
-	s.over = errorsPane{}
-	s.troubles = s.troubles.seen()
+	n := len(s.troubles.list)
+	s.over = errorsPane{id: s.troubles.list[n-1].id}
+	s.troubles = s.troubles.seen(n)
 	return s
 }
 
@@ -189,7 +191,7 @@ func (e errorsPane) key(s State, name, _ string) (State, Outcome) {
 	if len(rows) > 0 {
 		here = rows[at]
 	}
-	s.troubles = s.troubles.seen()
+	s.troubles = s.troubles.seen(len(rows) - at) // what has come since is above the cursor
 	to := at
 	switch name {
 	case "up", "k":

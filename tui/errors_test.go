@@ -97,7 +97,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	// An older state has what it had.
 	kept := troubles{list: before, last: troublesKept}
 	kept.add(trouble{text: "5"})
-	kept.seen()
+	kept.seen(len(kept.list))
 	kept.without(3)
 	for i, e := range kept.list {
 		if e.text != fmt.Sprint(i) || e.read || e.times != 1 {
@@ -121,6 +121,22 @@ func TestErrorsPane(t *testing.T) {
 	more.Events = append(more.Events, bad(time.Second, "new", "newest"))
 	if pane := pane.Show(more); !strings.HasPrefix(at(pane), "401") {
 		t.Errorf("a new error moved the cursor to %q", at(pane))
+	}
+	// What comes while a hand is on its way to a key is not what the key is about.
+	top := press(s, "e")
+	was := at(top)
+	later := top.Show(more)
+	if at(later) != was {
+		t.Errorf("the cursor at the top went from %q to %q", was, at(later))
+	}
+	if later := press(later, "d"); len(later.troubles.list) != 4 || later.troubles.unread() != 1 {
+		t.Errorf("d dismisses what has just come: %+v", later.troubles.list)
+	}
+	if later := press(later, "D"); len(later.troubles.list) != 1 || later.troubles.unread() != 1 {
+		t.Errorf("D dismisses what has just come: %+v", later.troubles.list)
+	}
+	if later := press(later, "up"); press(later, "esc").troubles.unread() != 0 {
+		t.Error("what the cursor is on is not read")
 	}
 	if _, out := pane.Key("c", "c"); out.Copy != "limpet job show lab-east-sync" {
 		t.Errorf("copied %q", out.Copy)
