@@ -99,8 +99,11 @@ func (p *painter) pastList(x, y, w, h int) {
 		return
 	}
 	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 0}, {"REPOSITORY", 14, false, 1}, {"ACTION", 7, false, 4}, {"STATE", 9, false, 2}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"JOB", 20, false, 6}, {"OWNER", 12, false, 7}, {"RESULT", 12, false, 0}}
-	if w >= wideWidth {
+	switch {
+	case w >= wideWidth:
 		columns[2].width, columns[9].width = 20, 24
+	case w < 50: // of which repository it is stays, at the least width as well
+		columns[2].width, columns[9].width = 10, 9
 	}
 	p.picks(paneNone, func(s State, i int) State { s.past.cursor = items[i].key(); return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 9, len(items), index, true, func(i int) line { return p.pastRow(items[i]) })

@@ -236,6 +236,11 @@ func TestHistoryScreen(t *testing.T) {
 			t.Errorf("%d rows, the first %q, cursor %q", len(at.past.rows), at.past.rows[0].UID, at.past.cursor)
 		}
 	})
+	t.Run("a row tells of which repository it is, at the least width as well", func(t *testing.T) {
+		if f := Render(s, minWidth, minHeight, s.Caps); !strings.Contains(f, "lab-east") || !strings.Contains(f, "401 bad") {
+			t.Errorf("the screen:\n%s", f)
+		}
+	})
 	t.Run("enter shows the record whole, esc leads back", func(t *testing.T) {
 		at := press(s, "enter")
 		if j, _ := at.job(); at.screen != screenDetail || j.UID != "ill-0" {

@@ -89,11 +89,11 @@ func untested(s State) string {
 }
 
 func unseen(s State) string {
-	of := s.subjects(false)
-	if len(of) == 1 && of[0].Kind == view.SubjectJob { // which the history may have
+	switch of := s.subjects(false); {
+	case len(of) == 1 && of[0].Kind == view.SubjectJob && s.Gone != "":
+		return "the daemon does not answer: nothing can be read"
+	case len(of) == 1 && of[0].Kind == view.SubjectJob: // which the history may have
 		return ""
-	}
-	switch {
 	case s.Source == FromDisk:
 		return "no agent works on this file: the API is not asked"
 	case s.offline():
@@ -241,6 +241,8 @@ func (q inquiry) key(s State, name, _ string) (State, Outcome) {
 		q.scroll = 0
 	case "end", "G", "shift+g":
 		q.scroll = 1 << 30
+	case "w":
+		s.wraps = !s.wraps
 	case "y", "c":
 		if q.test || !q.known || q.fault != "" {
 			return s.copied(q.line)
@@ -252,22 +254,23 @@ func (q inquiry) key(s State, name, _ string) (State, Outcome) {
 		s.over = nil
 		return s, Outcome{}
 	}
+	p, _, _ := s.plan()
 	w, h := s.size()
-	_, _, _, q.scroll = q.box(w, h, s.Caps.glyphs())
+	_, _, _, q.scroll = q.box(p, w, h)
 	s.over = q
 	return s, Outcome{}
 }
 
 func (q inquiry) hints(p *painter) [][2]string {
-	what := "copy the command"
-	if !q.test && q.known && q.fault == "" {
-		what = "copy it"
+	scroll, end := [2]string{p.g.up + p.g.down, "scroll"}, [2]string{"esc", "close"}
+	if q.test || !q.known || q.fault != "" {
+		return [][2]string{scroll, {"y", "copy command"}, end}
 	}
-	return [][2]string{{p.g.up + p.g.down, "scroll"}, {"y", what}, {"esc", "close"}}
+	return [][2]string{scroll, {"y", "copy it"}, {"w", "wrap"}, end}
 }
 
 // lines are what the box holds, for w cells.
-func (q inquiry) lines(g glyphs, w int) (out []laidOut) {
+func (q inquiry) lines(p *painter, w int) (out []laidOut) {
 	add := func(r role, text string) {
 		for _, l := range wrap(text, w) {
 			out = append(out, laidOut{r, l})
@@ -275,20 +278,20 @@ func (q inquiry) lines(g glyphs, w int) (out []laidOut) {
 	}
 	switch {
 	case !q.known && q.test:
-		add(roleDim, "It is tested from the host of the agent"+g.more)
+		add(roleDim, "It is tested from the host of the agent"+p.g.more)
 	case !q.known:
-		add(roleDim, "Looking"+g.more)
+		add(roleDim, "Looking"+p.g.more)
 	case q.fault != "":
 		add(roleBad, "This cannot be told: "+q.fault)
 	case !q.test:
 		for _, l := range q.text {
-			out = append(out, laidOut{rolePlain, l})
+			out = append(out, p.fold(rolePlain, l, w)...)
 		}
 	}
 	for _, f := range q.found {
 		r := stateRole(f.Result)
 		for i, l := range wrap(strings.TrimSuffix(fmt.Sprintf("%s %s: %s", f.Result, f.Name, f.Detail), ": "), w-2) {
-			mark := g.state[findingGlyph(f.Result)] + " "
+			mark := p.g.state[findingGlyph(f.Result)] + " "
 			if i > 0 {
 				mark = "  "
 			}
@@ -312,15 +315,15 @@ func findingGlyph(result string) string {
 }
 
 // box is the size of the box on a terminal, its lines, and the first of them in it.
-func (q inquiry) box(w, h int, g glyphs) (bw, bh int, lines []laidOut, top int) {
+func (q inquiry) box(p *painter, w, h int) (bw, bh int, lines []laidOut, top int) {
 	bw = max(min(w-2, 120), 8)
-	lines = q.lines(g, bw-4)
+	lines = q.lines(p, bw-4)
 	bh = min(max(h-2, 3), len(lines)+2)
 	return bw, bh, lines, max(min(q.scroll, len(lines)-(bh-2)), 0)
 }
 
 func (q inquiry) draw(p *painter) {
-	w, h, lines, top := q.box(p.w, p.h, p.g)
+	w, h, lines, top := q.box(p, p.w, p.h)
 	x, y := p.dialog(w, h)
 	title, foot := "Test "+q.of.Name, q.line
 	if !q.test {

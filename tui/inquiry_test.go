@@ -147,6 +147,29 @@ func TestYAMLOfARow(t *testing.T) {
 			t.Errorf("Y copies %q", out.Copy)
 		}
 	})
+	t.Run("w shows long lines whole", func(t *testing.T) {
+		long := "url: https://git.lab/" + strings.Repeat("observability/", 8) + "east.git"
+		s := settle(t, press(now, "3", "y"), &archive{manifest: "a: b\n" + long + "\n"})
+		s.W, s.H = minWidth, minHeight
+		shown := func(s State) string {
+			var inner []string
+			for _, l := range strings.Split(strip(Render(s, s.W, s.H, s.Caps)), "\n") {
+				if parts := strings.Split(l, "│"); len(parts) > 2 {
+					inner = append(inner, strings.TrimSpace(parts[len(parts)/2]))
+				}
+			}
+			return strings.Join(inner, "")
+		}
+		if strings.Contains(shown(s), "east.git") {
+			t.Fatalf("it fits:\n%s", shown(s))
+		}
+		if s = press(s, "w"); s.over == nil || !strings.Contains(shown(s), long) {
+			t.Errorf("wrapped:\n%s", shown(s))
+		}
+		if _, out := s.Key("y", "y"); out.Copy != "a: b\n"+long+"\n" {
+			t.Errorf("y copies %q", out.Copy)
+		}
+	})
 	t.Run("more than the screen holds is scrolled, and more than a terminal takes cut", func(t *testing.T) {
 		var lines []string
 		for i := range 9000 {
@@ -190,6 +213,7 @@ func TestInquiriesRefuse(t *testing.T) {
 		"no agent, YAML":     {disk, []string{"3", "y"}, "no agent works on this file: the API is not asked"},
 		"API away, test":     {shown(away, Caps{}), []string{"3", "t"}, "the API is away"},
 		"API away, YAML":     {shown(away, Caps{}), []string{"3", "y"}, "the API is away"},
+		"no daemon, YAML":    {live.Lose("connection refused"), []string{"2", "y"}, "the daemon does not answer"},
 		"several":            {live, []string{"3", "*", "t"}, "4 are marked"},
 		"several, YAML":      {live, []string{"3", "*", "y"}, "4 are marked"},
 		"nothing there":      {NewState(Standalone, Caps{}, noon), []string{"3", "t"}, "under the cursor"},

@@ -31,6 +31,7 @@ func TestFootersAreTheKeysOfTheBox(t *testing.T) {
 		"help":    {press(s, "?"), "enter do it  letters search  esc close"},
 		"palette": {press(s, ":"), "tab complete  enter run  esc close"},
 		"errors":  {press(sick, "e"), "enter what it is about  c copy  d dismiss  D all  esc close"},
+		"test":    {press(s, "3", "t"), "scroll  y copy command  esc close"},
 		"sort":    {press(s, "2", "o"), "enter sort, again reverses  esc close"},
 		"cancel":  {press(s, "x"), "y Yes, cancel it  n No, go back"},
 		"quit":    {press(working, "q"), "y Yes, give them back  f Finish first  n No, go back"},
