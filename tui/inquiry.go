@@ -41,12 +41,16 @@ func (s State) subjects(test bool) (out []view.Subject) {
 		if j.UID == "" {
 			return nil
 		}
-		return []view.Subject{{Kind: view.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}
+		return []view.Subject{jobSubject(j)}
 	}
 	for _, r := range s.reposMeant() {
 		out = append(out, repoSubject(r))
 	}
 	return out
+}
+
+func jobSubject(j view.Job) view.Subject {
+	return view.Subject{Kind: view.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}
 }
 
 func repoSubject(r view.Repo) view.Subject {
@@ -90,18 +94,30 @@ func untested(s State) string {
 
 func unseen(s State) string {
 	switch of := s.subjects(false); {
-	case len(of) == 1 && of[0].Kind == view.SubjectJob && s.Gone != "":
-		return "the daemon does not answer: nothing can be read"
-	case len(of) == 1 && of[0].Kind == view.SubjectJob: // which the history may have
-		return ""
+	case len(of) == 1:
+		return s.noYAML(of[0])
 	case s.Source == FromDisk:
-		return "no agent works on this file: the API is not asked"
-	case s.offline():
-		return "the API is away: what it has cannot be read"
+		return unasked
 	case len(of) == 0:
 		return "there is nothing under the cursor"
-	case len(of) > 1:
+	default:
 		return fmt.Sprintf("%d are marked, and they are shown one at a time", len(of))
+	}
+}
+
+const unasked = "no agent works on this file: the API is not asked"
+
+// noYAML says why an object cannot be shown now; "" = it can.
+func (s State) noYAML(of view.Subject) string {
+	switch {
+	case of.Kind == view.SubjectJob && s.Gone != "":
+		return "the daemon does not answer: nothing can be read"
+	case of.Kind == view.SubjectJob: // which the history may have
+		return ""
+	case s.Source == FromDisk:
+		return unasked
+	case s.offline():
+		return "the API is away: what it has cannot be read"
 	}
 	return ""
 }
@@ -343,12 +359,15 @@ func (q inquiry) draw(p *painter) {
 func (s State) editing() (State, Outcome) { return s.copied(editLine(s)) }
 
 func editLine(s State) string {
-	of := s.subjects(true)
-	if len(of) != 1 {
-		return ""
+	if of := s.subjects(true); len(of) == 1 {
+		return s.editCommand(of[0])
 	}
-	file := quote(of[0].Name + ".yaml")
-	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of[0]), file, file, file)
+	return ""
+}
+
+func (s State) editCommand(of view.Subject) string {
+	file := quote(of.Name + ".yaml")
+	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of), file, file, file)
 }
 
 func notEdited(s State) string {

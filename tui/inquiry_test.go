@@ -337,3 +337,65 @@ func TestLinearTest(t *testing.T) {
 		t.Errorf("without an API: %q", got)
 	}
 }
+
+// TestLinearInquiries: what keys show or copy can be asked for in words, too.
+func TestLinearInquiries(t *testing.T) {
+	t.Parallel()
+	h := listens(t, sourced())
+	h.src.manifest = eastYAML
+	var lines []string
+	for line := range strings.Lines(eastYAML) {
+		lines = append(lines, strings.TrimSuffix(line, "\n"))
+	}
+	for line, want := range map[string]struct {
+		of   view.Subject
+		says string
+	}{
+		"yaml lab-east":           {view.Subject{Kind: view.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}, "repository lab-east, as limpet get repository lab-east -o yaml prints it:"},
+		"yaml job team-dash-sync": {view.Subject{Kind: view.SubjectJob, Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "job team-dash-sync, as limpet get job team-dash-sync -o yaml prints it:"},
+		"yaml source base":        {sourceSubject(h.l.s.Snap.Sources[slices.IndexFunc(h.l.s.Snap.Sources, func(f view.Source) bool { return f.Name == "base" })]), "gitrepository base, as limpet get gitrepository base -o yaml prints it:"},
+	} {
+		h.src.tried = nil
+		got := h.types(line)
+		if len(got) != 2+pageBlocks || !strings.HasPrefix(got[0], want.says) || !slices.Equal(got[1:1+pageBlocks], lines[:pageBlocks]) {
+			t.Errorf("%s: %q", line, got)
+		}
+		if got := h.types("more"); !slices.Equal(got, lines[pageBlocks:]) {
+			t.Errorf("%s, more: %q", line, got)
+		}
+		if len(h.src.tried) != 1 || h.src.tried[0] != want.of || h.l.s.over != nil {
+			t.Errorf("%s: asked for %+v", line, h.src.tried)
+		}
+	}
+	edit := "limpet get repository lab-east -o yaml > lab-east.yaml && ${EDITOR:-vi} lab-east.yaml && limpet apply -f lab-east.yaml"
+	for _, c := range [][]string{
+		{"edit lab-east", edit},
+		{"edit", "Say which"},
+		{"yaml", "Say which"},
+		{"yaml nowhere", "There is no repository nowhere"},
+		{"export", "limpet history export > history.jsonl"},
+		{"export state:error repo:lab-east", "limpet history export --repository lab-east --status error > history.jsonl"},
+		{"export bad credentials", "Not done: an export is narrowed by"},
+		{"export state:eror", "did you mean error?"},
+		{"repository lab-east", ""},
+		{"edit", edit},
+		{"yaml", "repository lab-east"},
+		{"history state:error", ""},
+		{"export", "limpet history export --status error > history.jsonl"},
+	} {
+		if got := h.types(c[0]); len(got) == 0 || !strings.Contains(got[0], c[1]) {
+			t.Errorf("%s: %q", c[0], got)
+		}
+	}
+	h.src.err = errors.New("no route to host")
+	if got := h.types("yaml lab-east"); got[len(got)-1] != "repository lab-east: this cannot be told: no route to host" {
+		t.Errorf("a fault: %q", got)
+	}
+	h.src.err = nil
+	away := picture()
+	away.API.Up = false
+	h.show(away)
+	if got := h.types("yaml lab-east"); len(got) != 1 || !strings.HasPrefix(got[0], "Not done: the API is away") {
+		t.Errorf("without an API: %q", got)
+	}
+}

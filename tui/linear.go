@@ -114,7 +114,7 @@ func (l linear) found(take func(State) State) (linear, reply) {
 	l.s = take(l.s)
 	if q, ok := l.s.over.(inquiry); ok {
 		l.s.over = nil
-		return l, says(q.spoken()...)
+		return l.told(q)
 	}
 	if !l.waits {
 		return l, reply{}

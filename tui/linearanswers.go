@@ -52,7 +52,9 @@ func (l linear) answered(out Outcome) (linear, reply) {
 		l.s.over = nil
 		r.lines = append(r.lines, l.errors()...)
 	case inquiry:
-		r.lines = append(r.lines, "Test of "+over.of.Name+" begins.")
+		if over.test {
+			r.lines = append(r.lines, "Test of "+over.of.Name+" begins.")
+		}
 		l.s, r.look = over.lack(l.s)
 	default:
 		l.s.over = nil

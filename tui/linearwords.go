@@ -73,6 +73,9 @@ func words() []word {
 		{[]string{"cancel"}, "NAME", "cancels a job, after a question", act(Cancel)},
 		{[]string{"retry"}, "NAME", "runs a job again, after a question", act(Retry)},
 		{[]string{"test"}, "NAME", "has a repository tested: its host, its credentials", func(l linear, rest string) (linear, reply) { return l.test(rest) }},
+		{[]string{"yaml"}, "NAME", "a repository as the API has it; yaml job NAME, yaml source NAME", func(l linear, rest string) (linear, reply) { return l.yaml(rest) }},
+		{[]string{"edit"}, "NAME", "the command line that edits a repository; edit source NAME", func(l linear, rest string) (linear, reply) { return l.edit(rest) }},
+		{[]string{"export"}, "WORDS", "the command line that writes the history as JSON, narrowed by the fields", func(l linear, rest string) (linear, reply) { return l.export(rest) }},
 		{[]string{"errors"}, "", "what went wrong, each with what to do next", func(l linear, _ string) (linear, reply) {
 			if why := noErrors(l.s); why != "" {
 				return l, says(why + ".")
