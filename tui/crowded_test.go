@@ -102,3 +102,27 @@ func TestNoJobsOffline(t *testing.T) {
 		t.Errorf("offline:\n%s", frame)
 	}
 }
+
+// TestNoJobsFailing: what fails is looked at again, and what is suspended waits; of neither
+// a pull is promised.
+func TestNoJobsFailing(t *testing.T) {
+	t.Parallel()
+	caps := Caps{Mono: true, ASCII: true}
+	snap := picture()
+	snap.Jobs = nil
+	for i := range snap.Repos {
+		r := &snap.Repos[i]
+		r.Enabled, r.Healthy, r.Checked, r.Suspended, r.Next = true, false, noon, false, noon.Add(time.Duration(i+1)*time.Minute)
+	}
+	says := func(want string) {
+		t.Helper()
+		if frame := Render(press(shown(snap, caps), "2"), 140, 30, caps); !strings.Contains(frame, want) {
+			t.Errorf("no word of %q in\n%s", want, frame)
+		}
+	}
+	says("None is pulled while it fails; the next look is in 1m: " + snap.Repos[0].Name)
+	snap.Repos[2].Healthy = true
+	says("Next pull in 3m: " + snap.Repos[2].Name)
+	snap.Repos[3].Healthy, snap.Repos[2].Suspended = true, true
+	says("Next pull in 4m: " + snap.Repos[3].Name)
+}

@@ -25,14 +25,18 @@ func (p *painter) noJobs() []string {
 		return why
 	}
 	text := "No jobs."
-	var next time.Time
+	var next, look time.Time // a repository that fails is looked at, and not pulled
 	var last view.Repo
-	name := ""
+	name, sick := "", ""
 	for _, r := range p.s.Snap.Repos {
 		if r.Synced.After(last.Synced) {
 			last = r
 		}
-		if !r.Next.IsZero() && (next.IsZero() || r.Next.Before(next)) {
+		switch failing := health(r) == "failing"; {
+		case r.Next.IsZero() || r.Suspended || !r.Enabled:
+		case failing && (look.IsZero() || r.Next.Before(look)):
+			look, sick = r.Next, r.Name
+		case !failing && (next.IsZero() || r.Next.Before(next)):
 			next, name = r.Next, r.Name
 		}
 	}
@@ -43,8 +47,12 @@ func (p *painter) noJobs() []string {
 		}
 		text += fmt.Sprintf(" The last pull ended %s (%s).", ago(p.s.Now, last.Synced), how)
 	}
-	if name != "" && !p.s.offline() { // else nobody knows, and nothing is pulled
+	switch {
+	case p.s.offline(): // nobody knows, and nothing is pulled
+	case name != "":
 		text += fmt.Sprintf(" Next pull in %s: %s.", view.Age(next.Sub(p.s.Now)), name)
+	case sick != "":
+		text += fmt.Sprintf(" None is pulled while it fails; the next look is in %s: %s.", view.Age(look.Sub(p.s.Now)), sick)
 	}
 	return []string{text + p.begins(" p on a repository starts one.")}
 }

@@ -351,9 +351,9 @@ func TestLinearInquiries(t *testing.T) {
 		of   view.Subject
 		says string
 	}{
-		"yaml lab-east":           {view.Subject{Kind: view.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}, "repository lab-east, as limpet get repository lab-east -o yaml prints it:"},
-		"yaml job team-dash-sync": {view.Subject{Kind: view.SubjectJob, Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "job team-dash-sync, as limpet get job team-dash-sync -o yaml prints it:"},
-		"yaml source base":        {sourceSubject(h.l.s.Snap.Sources[slices.IndexFunc(h.l.s.Snap.Sources, func(f view.Source) bool { return f.Name == "base" })]), "gitrepository base, as limpet get gitrepository base -o yaml prints it:"},
+		"yaml lab-east":           {view.Subject{Kind: view.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}, "repository lab-east (limpet get repository lab-east -o yaml):"},
+		"yaml job team-dash-sync": {view.Subject{Kind: view.SubjectJob, Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "job team-dash-sync (limpet get job team-dash-sync -o yaml):"},
+		"yaml source base":        {sourceSubject(h.l.s.Snap.Sources[slices.IndexFunc(h.l.s.Snap.Sources, func(f view.Source) bool { return f.Name == "base" })]), "gitrepository base (limpet get gitrepository base -o yaml):"},
 	} {
 		h.src.tried = nil
 		got := h.types(line)

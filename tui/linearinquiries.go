@@ -66,7 +66,7 @@ func (l linear) told(q inquiry) (linear, reply) {
 				lines = append(lines, []string{line})
 			}
 		}
-		return l.page([]string{what + ", as " + q.line + " prints it:"}, lines)
+		return l.page([]string{what + " (" + q.line + "):"}, lines)
 	}
 	out := []string{what + ":"}
 	for _, f := range q.found {
