@@ -26,7 +26,7 @@ func TestOverTime(t *testing.T) {
 			"minute", []int64{0, 0, 1, 1}, []int64{1, 0, 0, 1}, 0},
 		"a second more takes longer times": {
 			[]view.Past{row("cancelled", 3*time.Minute+38*time.Second)}, "5 minutes", []int64{0, 0, 0, 0}, []int64{0, 0, 1, 0}, 0},
-		"hours": {[]view.Past{row("error", time.Minute), row("error", 2*time.Hour)}, "hour", []int64{0, 1, 0, 1}, []int64{0, 0, 0, 0}, 0},
+		"hours":              {[]view.Past{row("error", time.Minute), row("error", 2*time.Hour)}, "hour", []int64{0, 1, 0, 1}, []int64{0, 0, 0, 0}, 0},
 		"ahead of the clock": {[]view.Past{row("error", -time.Hour)}, "minute", []int64{0, 0, 0, 1}, []int64{0, 0, 0, 0}, 0},
 		"older than four days": {
 			[]view.Past{row("error", 0), row("success", 24*time.Hour), row("success", 100*time.Hour), row("success", 9000*time.Hour)},

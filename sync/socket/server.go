@@ -213,10 +213,16 @@ type errorBody struct {
 // classes are the sentinels that survive the way over the socket.
 var classes = map[string]error{
 	"full": state.ErrFull, "disk-full": syscall.ENOSPC, "read-only": state.ErrReadOnly, "not-found": state.ErrNotFound,
-	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed,
+	"corrupt": state.ErrCorrupt, "closed": state.ErrClosed, "stops": ErrNoDaemon,
 }
 
+// errStops answers what is asked of a daemon when it ends.
+var errStops = &remoteError{text: "the daemon stops", class: ErrNoDaemon}
+
 func answer(w http.ResponseWriter, v any, err error) {
+	if errors.Is(err, context.Canceled) {
+		err = errStops // or the client has gone, and reads it no more
+	}
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err)
 		return

@@ -27,7 +27,7 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 	}
 	daemon, err := hail(ctx, path)
 	if errors.Is(err, socket.ErrNoDaemon) && !errors.As(err, new(*silentError)) {
-		return fail(ExitError, "limpet --daemon --drain    # starts one that claims nothing", "nothing to drain: no agent holds %s", path)
+		return fail(ExitError, drainedStart, "nothing to drain: no agent holds %s", path)
 	}
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	if c.Wait {
-		if out, err = r.drained(ctx, daemon, out); err != nil {
+		if out, err = r.drained(ctx, path, daemon, out); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 }
 
 // drained waits until the agent has nothing left to do.
-func (r *run) drained(ctx context.Context, daemon *socket.Client, out socket.Drained) (socket.Drained, error) {
+func (r *run) drained(ctx context.Context, path string, daemon *socket.Client, out socket.Drained) (socket.Drained, error) {
 	told, since, pictures := -1, out.Since, daemon.Watch(ctx)
 	for out.Busy > 0 {
 		if out.Busy != told {
@@ -63,18 +63,28 @@ func (r *run) drained(ctx context.Context, daemon *socket.Client, out socket.Dra
 			r.note("%s draining: %s to go", stamp(), view.Plural(out.Busy, "job"))
 		}
 		snap, err := pictures.Next(ctx)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return out, fail(waitCode(ctx), "limpet drain --off    # claims jobs again", "stopped waiting; the agent goes on draining")
+		case errors.Is(err, socket.ErrNoDaemon) && !errors.As(heldBack(path, err), new(*silentError)):
+			return out, fail(ExitUnreachable, drainedStart, "the agent has ended before it was drained: %w", err)
+		case err != nil:
 			return out, err
+		case snap.Agent.PID != daemon.Hello().PID:
+			return out, fail(ExitUnreachable, drainedStart, "the agent has ended before it was drained, and another one claims jobs")
 		}
-		if snap.At.Before(since) { // it shows what was before the drain
-			continue
-		}
-		if out = (socket.Drained{Since: snap.Agent.Draining, Busy: snap.Agent.Busy}); out.Since.IsZero() {
+		switch now := snap.Agent; {
+		case !now.Draining.IsZero():
+			out = socket.Drained{Since: now.Draining, Busy: now.Busy}
+		case !snap.At.Before(since): // else it is of before the drain
 			return out, fail(ExitCancelled, "limpet drain --wait", "somebody has the agent claim jobs again")
 		}
 	}
 	return out, nil
 }
+
+// drainedStart is the call of an agent that claims nothing.
+const drainedStart = "limpet --daemon --drain    # starts one that claims nothing"
 
 // drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one which comes
 // while the agent starts is not lost and does not end the process.

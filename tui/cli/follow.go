@@ -113,11 +113,15 @@ func (f *follower) say(format string, args ...any) {
 
 // detached is the end of a wait whose job goes on.
 func (f *follower) detached(ctx context.Context) error {
-	code := ExitCancelled
+	return fail(waitCode(ctx), next(f.seen.GetNamespace(), "job watch "+f.seen.GetName()), "stopped waiting; the job goes on")
+}
+
+// waitCode is the exit code of a wait that ctx has ended: by the person or by --timeout.
+func waitCode(ctx context.Context) int {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		code = ExitTimeout
+		return ExitTimeout
 	}
-	return fail(code, next(f.seen.GetNamespace(), "job watch "+f.seen.GetName()), "stopped waiting; the job goes on")
+	return ExitCancelled
 }
 
 // watch returns nil when the job is gone, else the error that makes waiting
@@ -157,11 +161,16 @@ func (f *follower) wait(ctx context.Context, err error) bool {
 	}
 	if !f.away {
 		f.away = true
-		f.say("%s %s: no answer, still trying: %s", stamp(), f.seen.GetName(), view.Clean(api.Redact(errorText(err))))
+		f.say("%s", noAnswer(f.seen, err))
 	}
 	after, _ := api.RetryAfter(err)
 	rest(ctx, max(after, awayPause))
 	return true
+}
+
+// noAnswer says that whoever tells of a job is away and waited for.
+func noAnswer(job *unstructured.Unstructured, err error) string {
+	return fmt.Sprintf("%s %s: no answer, still trying: %s", stamp(), job.GetName(), view.Clean(api.Redact(errorText(err))))
 }
 
 // watchOnce follows one watch of the job and reports whether it is gone. A

@@ -59,26 +59,38 @@ func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
 
 // print prints what is new in each picture until one shows the job as ended. A job
 // that is in none may be too new for that, or one of too many: then the API is asked,
-// and once that has it no more the next picture is the last.
+// and once that has it no more the next picture is the last. A daemon that is away is
+// waited for: the next one takes the job up again.
 func (l *jobLog) print(ctx context.Context, r *run, s *session, u *unstructured.Unstructured) error {
 	pictures := s.Daemon.Watch(ctx)
+	away := false
 	for last := false; ; {
 		snap, err := pictures.Next(ctx)
-		if err != nil {
-			return err
-		}
-		if err := r.printLogLines(l.fresh(snap)); err != nil {
-			return err
-		}
-		shown, ended := l.ended(snap)
-		switch {
-		case ended, !shown && last:
-			return nil
-		case !shown:
-			if last, err = s.gone(ctx, u); err != nil {
+		if err == nil {
+			away = false
+			if err := r.printLogLines(l.fresh(snap)); err != nil {
 				return err
 			}
+			shown, ended := l.ended(snap)
+			switch {
+			case ended, !shown && last:
+				return nil
+			case !shown:
+				last, err = s.gone(ctx, u)
+			}
 		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			continue
+		case !errors.Is(err, socket.ErrNoDaemon) && !api.Retryable(err):
+			return err
+		case !away:
+			away = true
+			r.note("%s", noAnswer(u, err))
+		}
+		rest(ctx, awayPause)
 	}
 }
 
