@@ -100,7 +100,7 @@ func applyError(err error, o manifestObject, written int) error {
 		err = fmt.Errorf("%w (what comes before it in the file was written)", err)
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return hinted(err, "limpet apply -f "+o.file+"    # after correcting it")
+		return hinted(err, "limpet apply -f "+shellWord(o.file)+"    # after correcting it")
 	}
 	return err
 }

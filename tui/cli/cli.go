@@ -150,7 +150,7 @@ func (r *run) execute(ctx context.Context, args []string) (err error) {
 	if err := c.settleOutput(world.Err); err != nil {
 		return err
 	}
-	if err := c.mayRun(call.Selected()); err != nil {
+	if err := c.mayRun(call.Selected(), r.aim); err != nil {
 		return err
 	}
 	r.g, r.config, r.log = &c.Globals, config, newLogger(&c.Globals, world.Err, c.Dashboard.Daemon)

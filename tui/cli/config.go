@@ -107,7 +107,7 @@ func parseConfig(path string, data []byte) (*configFile, error) {
 	c.Path, c.text = path, strings.Split(string(data), "\n")
 	c.lines = keyLines(c.text)
 	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
-		return nil, usage("limpet config validate "+path, "config file %s: %w", path, err)
+		return nil, usage("limpet config validate "+shellWord(path), "config file %s: %w", path, err)
 	}
 	if err := looseConfig(path); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func parseConfig(path string, data []byte) (*configFile, error) {
 	}
 	if _, there := c.key(gitVerifyKey); there {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o022 != 0 {
-			return nil, usage("chmod go-w "+path, "config file %s holds %s and can be written by others (mode %o)", path, gitVerifyKey, info.Mode().Perm())
+			return nil, usage("chmod go-w "+shellWord(path), "config file %s holds %s and can be written by others (mode %o)", path, gitVerifyKey, info.Mode().Perm())
 		}
 	}
 	return c, nil

@@ -369,7 +369,9 @@ func TestExampleConfig(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	path := filepath.Join(s.dir, "a", "b", "config.yaml")
-	s.must(t, 0, "config", "init", path)
+	if out, _ := s.must(t, 0, "config", "init", path); !strings.HasSuffix(out, "with: limpet config show --config "+path+"\n") {
+		t.Errorf("%s", out)
+	}
 	info, err := os.Stat(path)
 	dir, dirErr := os.Stat(filepath.Dir(path))
 	if err != nil || dirErr != nil || info.Mode().Perm() != 0o600 || dir.Mode().Perm() != 0o700 {
@@ -381,7 +383,7 @@ func TestExampleConfig(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine: keep\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := s.must(t, ExitUsage, "config", "init", path); !strings.Contains(errs, "is there already\n  try: limpet config init --force") {
+	if _, errs := s.must(t, ExitUsage, "config", "init", path); !strings.Contains(errs, "is there already\n  try: limpet config init "+path+" --force    # or see it: limpet config show\n") {
 		t.Errorf("%s", errs)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "mine: keep\n" {

@@ -30,7 +30,7 @@ func (c configInitCmd) Run(r *run, call *kong.Context) error {
 	_, err := os.Lstat(path)
 	switch {
 	case err == nil && !c.Force:
-		return usage("limpet config init --force    # or see it: limpet config show", "config file %s is there already", path)
+		return usage(r.aim.again("--force", "")+"    # or see it: limpet config show", "config file %s is there already", path)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return usage("limpet config init FILE", "write config file: %w", err)
 	}
@@ -49,7 +49,11 @@ func (c configInitCmd) Run(r *run, call *kong.Context) error {
 	}
 	out := map[string]string{"path": path}
 	return r.g.printOne(r.world.Out, out, path, func(w io.Writer) {
-		fmt.Fprintf(w, "%s is written; all in it is a comment. See what holds with: limpet config show\n", path)
+		show := "config show"
+		if c.File != "" {
+			show += " --config " + shellWord(path)
+		}
+		fmt.Fprintf(w, "%s is written; all in it is a comment. See what holds with: %s\n", path, r.next("", show))
 	})
 }
 

@@ -29,7 +29,7 @@ func (c *configFile) listFaults(name string) (out []fault) {
 			if slices.Contains(known, field) {
 				continue
 			}
-			f := fault{key, c.fieldLine(key, i, field), fmt.Sprintf("%s: unknown key %q, known are %s", key, field, strings.Join(known, ", ")), "limpet config validate " + c.Path}
+			f := fault{key, c.fieldLine(key, i, field), fmt.Sprintf("%s: unknown key %q, known are %s", key, field, strings.Join(known, ", ")), "limpet config validate " + shellWord(c.Path)}
 			if near := nearest(strings.ToLower(field), known); near != "" {
 				f.Problem = fmt.Sprintf("%s: unknown key %q, did you mean %q?", key, field, near)
 			}

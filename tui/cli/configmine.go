@@ -34,10 +34,10 @@ func isLink(path string) bool {
 func privately(path string) string {
 	if info, err := os.Stat(path); err == nil && os.Geteuid() != 0 {
 		if owner, known := info.Sys().(*syscall.Stat_t); known && int(owner.Uid) != os.Geteuid() {
-			return fmt.Sprintf("sudo chown %d %s && sudo chmod 600 %s", os.Geteuid(), path, path)
+			return fmt.Sprintf("sudo chown %d %s && sudo chmod 600 %s", os.Geteuid(), shellWord(path), shellWord(path))
 		}
 	}
-	return "chmod 600 " + path
+	return "chmod 600 " + shellWord(path)
 }
 
 // looseConfig refuses a config file that anybody may write to, or the group of somebody
@@ -50,11 +50,11 @@ func looseConfig(path string) error {
 	mode, me := info.Mode().Perm(), os.Geteuid()
 	owner, known := info.Sys().(*syscall.Stat_t)
 	strange := known && owner.Uid != 0 && int(owner.Uid) != me
-	who, next := "everybody", "chmod o-w "+path
+	who, next := "everybody", "chmod o-w "+shellWord(path)
 	switch {
 	case mode&0o002 != 0:
 	case mode&0o020 != 0 && strange:
-		who, next = fmt.Sprintf("the group of user %d, to whom it belongs", owner.Uid), "chmod go-w "+path
+		who, next = fmt.Sprintf("the group of user %d, to whom it belongs", owner.Uid), "chmod go-w "+shellWord(path)
 	default:
 		return nil
 	}

@@ -17,11 +17,11 @@ import (
 
 // mayRun refuses a command that changes anything when --read-only is given. Such
 // commands have the tag "writes".
-func (c *cli) mayRun(n *kong.Node) error {
+func (c *cli) mayRun(n *kong.Node, meant *aim) error {
 	if !c.ReadOnly || n == nil || n.Tag == nil || !n.Tag.Has("writes") {
 		return nil
 	}
-	return usage(callText(n)+"    # without --read-only", "%s changes things, and --read-only refuses that", callText(n))
+	return usage(meant.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that", callText(n))
 }
 
 // guarded is a source whose dashboard does nothing when --read-only is given.
@@ -40,8 +40,8 @@ func (onlooker) Act(context.Context, tui.Action) error {
 
 // confirm asks the person on a terminal whether to go on; anything but yes ends the
 // command with nothing changed. Off a terminal, and with --yes, it asks nothing.
-// What is asked names the consequence; call is how to go on without being asked.
-func (r *run) confirm(ctx context.Context, consequence, call string) error {
+// What is asked names the consequence.
+func (r *run) confirm(ctx context.Context, consequence string) error {
 	if r.g.Yes || !isTerminal(r.world.In) || !isTerminal(r.world.Err) {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (r *run) confirm(ctx context.Context, consequence, call string) error {
 			return nil
 		}
 	}
-	return fail(ExitCancelled, call+" --yes    # does not ask", "nothing was changed")
+	return fail(ExitCancelled, r.aim.again("--yes", "")+"    # does not ask", "nothing was changed")
 }
 
 // firstLine reads the answer to a question, in lower case.

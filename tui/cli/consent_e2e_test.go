@@ -50,11 +50,13 @@ func TestAskedOnATerminal(t *testing.T) {
 			t.Errorf("%s is not deleted", name)
 		}
 	}
-	tt = h.terminal(t, "history", "prune", "--keep", "0")
-	tt.shows(t, "This removes all records but the newest 0 for good. Go on? [y/N]")
-	tt.press(t, "\r")
-	if code := exitOf(tt.end(t)); code != cli.ExitCancelled {
-		t.Errorf("prune: exit %d\n%s", code, tt.screen)
+	for keep, asks := range map[string]string{"0": "This removes all records for good.", "1": "This removes all records but the newest for good.", "2": "This removes all records but the newest 2 for good."} {
+		tt = h.terminal(t, "history", "prune", "--keep", keep)
+		tt.shows(t, asks+" Go on? [y/N]")
+		tt.press(t, "\r")
+		if code := exitOf(tt.end(t)); code != cli.ExitCancelled || !strings.Contains(tt.screen.String(), "  try: limpet history prune --keep "+keep+" --yes    # does not ask") {
+			t.Errorf("prune: exit %d\n%s", code, tt.screen)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func TestReadOnly(t *testing.T) {
 	s := newSite(t)
 	s.must(t, 0, "repo", "create", "boards", "--url", "https://git.example.com/boards.git")
 	for _, call := range []string{"repo pull boards", "delete repository boards", "repo suspend boards", "history prune --keep 0", "store compact", "apply -f x", "job cancel x", "--daemon", "demo --once", "drain"} {
-		if _, errs := s.must(t, ExitUsage, append(strings.Fields(call), "--read-only")...); !strings.Contains(errs, "--read-only refuses that") {
+		if _, errs := s.must(t, ExitUsage, append(strings.Fields(call), "--read-only")...); !strings.Contains(errs, "--read-only refuses that\n  try: limpet "+call+"    # without --read-only\n") {
 			t.Errorf("%s: %s", call, errs)
 		}
 	}

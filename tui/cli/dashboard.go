@@ -98,7 +98,13 @@ func (r *run) attach(ctx context.Context, daemon *socket.Client, path string) er
 	}
 	if !same {
 		h := daemon.Hello()
-		return usage("limpet    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
+		words := "limpet"
+		for _, flag := range []struct{ name, value string }{{"provisioning-server-url", r.g.ProvisioningServerURL}, {"kubeconfig", r.g.Kubeconfig}} {
+			if flag.value != "" {
+				words += " --" + flag.name + " ''" // that of the call, the environment or the config file
+			}
+		}
+		return usage(words+"    # shows that daemon; or give another --state FILE", "the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
 	}
 	// Nothing but a screen is here. On more than one processor each message of it wakes
 	// another for a moment, which finds nothing to do: at rest that is most of what it takes.

@@ -162,7 +162,7 @@ func (p *patient) checkToken(context.Context) check {
 	case p.g.TokenFile != "":
 		data, err := p.readFile(p.g.TokenFile)
 		if err != nil {
-			return check{c.Name, checkFail, "--token-file: " + err.Error(), "ls -l " + p.g.TokenFile}
+			return check{c.Name, checkFail, "--token-file: " + err.Error(), "ls -l " + shellWord(p.g.TokenFile)}
 		}
 		if fault, next := tooOpen(p.g.TokenFile, 0o007); fault != "" {
 			return check{c.Name, checkFail, fault, next}

@@ -121,7 +121,7 @@ func tooOpen(path string, never fs.FileMode) (fault, next string) {
 	if err != nil || info.Mode().Perm()&never == 0 {
 		return "", ""
 	}
-	next = fmt.Sprintf("chmod %o %s", info.Mode().Perm()&^never, path)
+	next = fmt.Sprintf("chmod %o %s", info.Mode().Perm()&^never, shellWord(path))
 	if info.Mode()&fs.ModeSticky != 0 { // it is everybody's on purpose
 		next = "limpet --state /var/lib/limpet/limpet.db"
 	}
@@ -166,9 +166,9 @@ func diskText(dir string, d disk) check {
 	}
 	switch {
 	case d.free < noDisk:
-		c.Result, c.Next = checkFail, "df -h "+dir
+		c.Result, c.Next = checkFail, "df -h "+shellWord(dir)
 	case d.free < littleDisk:
-		c.Result, c.Next = checkWarn, "df -h "+dir
+		c.Result, c.Next = checkWarn, "df -h "+shellWord(dir)
 	case d.gone != "":
 		c.Result, c.Next = checkWarn, "limpet --state /var/lib/limpet/limpet.db"
 		c.Found += ": all is gone " + d.gone
@@ -238,14 +238,14 @@ func (p *patient) checkCredentials(ctx context.Context) check {
 		}
 		if _, err := read(path); err != nil {
 			if bad++; bad == 1 {
-				c.Result, c.Found, c.Next = checkFail, err.Error(), cure+path
+				c.Result, c.Found, c.Next = checkFail, err.Error(), cure+shellWord(path)
 			}
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
-		c.Result, c.Found, c.Next = checkFail, err.Error(), "ls -la "+dir
+		c.Result, c.Found, c.Next = checkFail, err.Error(), "ls -la "+shellWord(dir)
 	case bad > 1:
 		c.Found += fmt.Sprintf("; and %d more", bad-1)
 	case bad == 0:

@@ -259,7 +259,7 @@ func (p *patient) checkWebhooks(ctx context.Context, repos []patientRepo) check 
 	if conn, err := dialer.DialContext(ctx, "tcp", p.g.WebhookListen); err == nil {
 		conn.Close()
 	} else {
-		return check{c.Name, checkFail, fmt.Sprintf("nobody listens on %s: %s", p.g.WebhookListen, dialText(err)), "limpet --daemon --webhook-listen " + p.g.WebhookListen}
+		return check{c.Name, checkFail, fmt.Sprintf("nobody listens on %s: %s", p.g.WebhookListen, dialText(err)), "limpet --daemon --webhook-listen " + shellWord(p.g.WebhookListen)}
 	}
 	u, err := url.Parse(p.g.WebhookURL)
 	if p.g.WebhookURL == "" || err != nil {

@@ -40,7 +40,7 @@ func (p *patient) checkWrites(ctx context.Context) check {
 		c.Result, c.Found, c.Next = checkFail, filepath.Dir(p.path)+" is on a file system that is read-only", "limpet --state FILE    # on a disk that can be written to"
 		return c
 	case err != nil:
-		c.Result, c.Found, c.Next = checkFail, err.Error(), "df -h "+filepath.Dir(p.path)
+		c.Result, c.Found, c.Next = checkFail, err.Error(), "df -h "+shellWord(filepath.Dir(p.path))
 		return c
 	}
 	return writesText(c, took, p.g.LeaseRenewalInterval)

@@ -47,9 +47,9 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 		case out.Since.IsZero():
 			fmt.Fprintln(w, "the agent claims jobs again")
 		case out.Busy == 0:
-			fmt.Fprintln(w, "drained: nothing runs, nothing new is claimed; end it with: limpet drain --off")
+			fmt.Fprintln(w, "drained: nothing runs, nothing new is claimed; "+r.drainEnd())
 		default:
-			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; end it with: limpet drain --off\n", view.Plural(out.Busy, "job"))
+			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; %s\n", view.Plural(out.Busy, "job"), r.drainEnd())
 		}
 	})
 }
@@ -108,9 +108,12 @@ func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error 
 }
 
 // drainText tells a person of an agent that claims nothing new.
-func drainText(a view.Agent, now time.Time) string {
+func drainText(r *run, a view.Agent, now time.Time) string {
 	if a.Busy == 0 {
-		return fmt.Sprintf("drained for %s: it claims nothing; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)))
+		return fmt.Sprintf("drained for %s: it claims nothing; %s", view.Age(now.Sub(a.Draining)), r.drainEnd())
 	}
-	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; end it with: limpet drain --off", view.Age(now.Sub(a.Draining)), view.Plural(a.Busy, "job"))
+	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", view.Age(now.Sub(a.Draining)), view.Plural(a.Busy, "job"), r.drainEnd())
 }
+
+// drainEnd says how an agent is made to claim jobs again.
+func (r *run) drainEnd() string { return "end it with: " + r.next("", "drain --off") }

@@ -193,7 +193,7 @@ func storeHint(err error) (hint string, ok bool) {
 // 'limpet api' and other commands do not.
 func lockedHint(locked *state.LockedError) string {
 	if locked.Socket != "" {
-		return "limpet --state " + locked.Path + " status    # asks the process that holds the file"
+		return "limpet --state " + shellWord(locked.Path) + " status    # asks the process that holds the file"
 	}
 	return fmt.Sprintf("wait until process %d has ended, or give another --state FILE", locked.PID)
 }

@@ -116,7 +116,7 @@ func (c historyShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(w, rec) })
+	return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(r, w, rec) })
 }
 
 // errNoRecord says that the history has no such job.
@@ -155,7 +155,7 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 	}
 }
 
-func printRecord(w io.Writer, rec state.Record) {
+func printRecord(r *run, w io.Writer, rec state.Record) {
 	var f fields
 	defer func() { f.write(w) }()
 	f.add("job", rec.Namespace+"/"+rec.Name)
@@ -171,7 +171,7 @@ func printRecord(w io.Writer, rec state.Record) {
 	}
 	if d := rec.DeadLetter; d != nil && rec.State == stateDead {
 		f.add("dead letter", fmt.Sprintf("%s after %s: %s", d.Reason, view.Plural(d.Attempts, "attempt"), view.OrDash(d.LastError)))
-		f.add("", "limpet job retry "+rec.UID+" begins anew")
+		f.add("", r.next("", "job retry "+rec.UID)+" begins anew")
 	}
 	for _, a := range rec.Attempts {
 		f.addState("attempt "+strconv.Itoa(a.N), a.State, attemptText(a))

@@ -39,10 +39,15 @@ func (c historyPruneCmd) Run(ctx context.Context, r *run) error {
 		return usage("limpet history prune --older-than 7d", "it is not said which records to remove: --older-than, --before or --keep is missing")
 	}
 	consequence := "This removes the records of all jobs that finished before " + before.UTC().Format(time.RFC3339) + " for good."
-	if c.Keep != nil {
+	switch {
+	case c.Keep != nil && keep == 0:
+		consequence = "This removes all records for good."
+	case c.Keep != nil && keep == 1:
+		consequence = "This removes all records but the newest for good."
+	case c.Keep != nil:
 		consequence = "This removes all records but the newest " + strconv.Itoa(keep) + " for good."
 	}
-	if err := r.confirm(ctx, consequence, "limpet history prune"); err != nil {
+	if err := r.confirm(ctx, consequence); err != nil {
 		return err
 	}
 	s, err := r.open(ctx, need{Desk: true})

@@ -190,7 +190,7 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(w, rec) })
+		return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(r, w, rec) })
 	}
 	job, err := api.JobView(u)
 	if err != nil {

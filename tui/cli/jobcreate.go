@@ -46,14 +46,14 @@ func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
 		spec[c.Action] = options
 	case c.Action == "delete" || c.Action == "move":
 		if len(c.Path) == 0 {
-			return usage("limpet job create "+c.Repository+" --action "+c.Action+" --path FILE", "--action %s needs --path", c.Action)
+			return usage("limpet job create "+shellWord(c.Repository)+" --action "+shellWord(c.Action)+" --path FILE", "--action %s needs --path", c.Action)
 		}
 		if c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/") || c.Action == "delete" && c.TargetPath != "" {
-			return usage("limpet job create "+c.Repository+" --action move --path FILE --target-path DIR/", "--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
+			return usage("limpet job create "+shellWord(c.Repository)+" --action move --path FILE --target-path DIR/", "--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
 		}
 		spec[c.Action] = selection
 	case len(selection) > 0:
-		return usage("limpet job create "+c.Repository+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
+		return usage("limpet job create "+shellWord(c.Repository)+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
 	case c.Action == "pull":
 		spec["pull"] = map[string]any{"incremental": c.Incremental}
 	}
@@ -61,7 +61,7 @@ func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
 	if c.Priority != nil {
 		p := *c.Priority
 		if len(p) != 1 || p < "0" || p > "9" {
-			return usage("limpet job create "+c.Repository+" --priority 9", "--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
+			return usage("limpet job create "+shellWord(c.Repository)+" --priority 9", "--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
 		}
 		notes[api.AnnoPriority] = p
 	}

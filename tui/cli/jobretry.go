@@ -216,7 +216,7 @@ func (c jobRetryCmd) repeat(ctx context.Context, r *run, s *session, p past) err
 		return r.follow(ctx, s, u, c.following)
 	}
 	if s.server != nil {
-		r.note("no agent runs on this state file; start one with: limpet --daemon")
+		r.note("no agent runs on this state file; start one with: %s", r.next("", "--daemon"))
 	}
 	u.SetManagedFields(nil)
 	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created, again for %s\n", u.GetName(), p.uid) })

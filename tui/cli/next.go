@@ -67,7 +67,8 @@ func writtenFlag(name string, value reflect.Value) string {
 }
 
 // into completes the command lines of a hint, which stand apart by "; " and may have a
-// comment behind them. What begins with another word than limpet is left as it is.
+// comment behind them, at whose end another one may stand. What begins with another
+// word than limpet is left as it is.
 func (f *aim) into(hint string) string {
 	if f == nil {
 		f = &aim{all: true}
@@ -76,12 +77,16 @@ func (f *aim) into(hint string) string {
 	calls := strings.Split(lines, "; ")
 	for i, call := range calls {
 		if words, ok := strings.CutPrefix(call+" ", "limpet "); ok {
-			calls[i] = strings.TrimSpace("limpet " + f.complete(strings.TrimSpace(words)))
+			calls[i] = f.complete(words)
 		}
 	}
 	hint = strings.Join(calls, "; ")
 	if commented {
-		hint += "    #" + comment
+		said, words, other := strings.Cut(comment, ": limpet ")
+		hint += "    #" + said
+		if other {
+			hint += ": " + f.complete(words)
+		}
 	}
 	return hint
 }
@@ -89,21 +94,34 @@ func (f *aim) into(hint string) string {
 // rootless are the commands that ask neither a state file nor a server.
 var rootless = []string{"version", "completion", "man", "crds", "demo", "help", "service"}
 
-// complete puts the flags that are missing behind the words of one call.
+// complete is the command line of the words of one call, with the flags that are
+// missing behind them.
 func (f *aim) complete(words string) string {
+	words, reader, piped := strings.Cut(strings.TrimSpace(words), " | ")
 	namespace := f.namespace
 	if at := strings.LastIndex(words, namespaceFlag); at >= 0 {
-		words, namespace = words[:at], words[at+len(namespaceFlag):]
+		named, rest, _ := strings.Cut(words[at+len(namespaceFlag):], " ")
+		words, namespace = strings.TrimSpace(words[:at]+" "+rest), named
 		if namespace == defaultNamespace && f.all {
 			namespace = "" // the name alone is looked for everywhere
 		}
 	}
+	out := strings.TrimSpace("limpet "+words) + f.missing(words, namespace)
+	if piped {
+		out += " | " + reader
+	}
+	return out
+}
+
+// missing are the flags that have to stand behind the words of a call.
+func (f *aim) missing(words, namespace string) (out string) {
 	command, _, _ := strings.Cut(words, " ")
 	if slices.Contains(rootless, command) || strings.Contains(words, "--help") {
-		return words
+		return ""
 	}
-	has := func(flag string) bool { return strings.Contains(" "+words+" ", " "+flag+" ") }
-	out := words
+	has := func(flag string) bool {
+		return strings.Contains(" "+strings.ReplaceAll(words, "=", " ")+" ", " "+flag+" ")
+	}
 	if namespace != "" && words != "" && !has("--daemon") && !has("--namespace") {
 		out += namespaceFlag + namespace
 	}
@@ -112,26 +130,34 @@ func (f *aim) complete(words string) string {
 			out += " " + flag
 		}
 	}
-	return strings.TrimSpace(out)
+	return out
 }
 
 // again is the call as it was, with a flag that it needs besides or has to have
-// another value of.
+// another value of; "" for one that takes none.
 func (f *aim) again(flag, value string) string {
-	if f == nil {
-		return "limpet " + flag + " " + value
+	if value != "" {
+		return f.without(flag, 1) + " " + flag + " " + value
 	}
+	return f.without(flag, 0) + " " + flag
+}
+
+// without is the call as it was, but for a flag and as many words as it takes.
+func (f *aim) without(flag string, takes int) string {
 	words := []string{"limpet"}
+	if f == nil {
+		f = new(aim)
+	}
 	for i := 0; i < len(f.args); i++ {
 		switch arg := f.args[i]; {
 		case arg == flag:
-			i++ // with its value
+			i += takes
 		case strings.HasPrefix(arg, flag+"="):
 		default:
 			words = append(words, shellWord(api.Redact(arg)))
 		}
 	}
-	return strings.Join(append(words, flag, value), " ")
+	return strings.Join(words, " ")
 }
 
 // shellWord is a word as a shell takes it for one.

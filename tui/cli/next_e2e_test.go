@@ -1,7 +1,10 @@
 package cli_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,5 +68,65 @@ func TestWhatIsNextCanBeRun(t *testing.T) {
 		if r := h.must(t, c.ends, words...); !strings.Contains(r.out, c.prints) {
 			t.Errorf("%s: %s", next, r.out)
 		}
+	}
+}
+
+// shell runs a command line as a person does who copies it.
+func (h *home) shell(t *testing.T, line string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	sh := tied(exec.CommandContext(t.Context(), "sh", "-c", line))
+	sh.Env, sh.Dir, sh.Stdout, sh.Stderr = append(h.env, "PATH="+filepath.Dir(limpetBinary(t))+":"+os.Getenv("PATH")), h.dir, &out, &errs
+	if err := sh.Run(); sh.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return result{sh.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// TestWhatIsNextIsForAShell: a path with a blank in it is one word, and what stands
+// behind the pipe gets no flags.
+func TestWhatIsNextIsForAShell(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	h.daemon(t)
+	h.must(t, 0, "apply", "-f", h.file(t, "flux.yaml", sourceYAML("near", "https://127.0.0.1:1/x.git", "")))
+	packed(t, h, "near")
+	h.file(t, "a dir/bad.yaml", "a: [")
+	dir := filepath.Join(h.dir, "a dir")
+	for _, c := range []struct {
+		call   []string
+		code   int
+		says   string
+		then   string // what is there then
+		within string
+	}{
+		{[]string{"source", "get", "near", "--file", dir}, 0, "verified", "FILE", "a dir"},
+		{[]string{"store", "backup", dir}, 0, "written to", "FILE", "a dir"},
+		{[]string{"history", "export", "--file", dir}, 0, "records written to", "FILE", "a dir"},
+		{[]string{"store", "backup", filepath.Join(dir, "b c", "x")}, 0, "", "b c", "a dir"},
+		{[]string{"apply", "-f", filepath.Join(dir, "bad.yaml")}, 2, "a dir/bad.yaml, document 1:", "", ""},
+		{[]string{"status", "--config", filepath.Join(dir, "bad.yaml")}, 2, "a dir/bad.yaml: error converting YAML", "", ""},
+	} {
+		_ = os.Remove(filepath.Join(h.dir, c.within, c.then))
+		_, line, _ := strings.Cut(h.must(t, 2, c.call...).err, "  try: ")
+		if r := h.shell(t, line); r.code != c.code || !strings.Contains(r.out+r.err, c.says) {
+			t.Errorf("%v: %s: exit %d %s%s", c.call, line, r.code, r.out, r.err)
+		}
+		if _, err := os.Stat(filepath.Join(h.dir, c.within, c.then)); err != nil {
+			t.Errorf("%v: %v", c.call, err)
+		}
+	}
+	tt := h.terminal(t, "--state", h.state(), "source", "get", "near", "--file", "-")
+	tt.shows(t, "limpet source get near --file - --state "+h.state()+" | tar tz")
+	if code := exitOf(tt.end(t)); code != 2 {
+		t.Errorf("exit %d", code)
+	}
+	tt = h.terminal(t, "--provisioning-server-url", "https://127.0.0.1:1")
+	tt.shows(t, "limpet --provisioning-server-url ''    # shows that daemon")
+	if code := exitOf(tt.end(t)); code != 2 {
+		t.Errorf("exit %d", code)
+	}
+	if r := h.shell(t, "limpet status --provisioning-server-url ''"); r.code != 0 || !strings.Contains(r.out, "embedded ok") {
+		t.Errorf("exit %d %s%s", r.code, r.out, r.err)
 	}
 }

@@ -24,6 +24,12 @@ func TestNextCall(t *testing.T) {
 		{"--state /a/b.db job list", "limpet crds | kubectl apply -f -", "limpet crds | kubectl apply -f -"},
 		{"--state /a/b.db job list", "limpet job list --help", "limpet job list --help"},
 		{"--state /a/b.db job list", "free space on the disk", "free space on the disk"},
+		{"--state /a/b.db job list", next("default", "source get x --file -") + " | tar tz", "limpet source get x --file - --state /a/b.db | tar tz"},
+		{"--state /a/b.db job list -n edge", next("default", "source get x --file -") + " | tar tz", "limpet source get x --file - -n default --state /a/b.db | tar tz"},
+		{"--state /a/b.db job list", next("default", "source get x") + " --file 'a b'    # elsewhere", "limpet source get x --file 'a b' --state /a/b.db    # elsewhere"},
+		{"--state /a/b.db job list", next("edge", "source get x") + " --via URL", "limpet source get x --via URL -n edge --state /a/b.db"},
+		{"--state /a/b.db job list", "limpet store info    # free space, or: limpet history prune --older-than 24h", "limpet store info --state /a/b.db    # free space, or: limpet history prune --older-than 24h --state /a/b.db"},
+		{"--state /a/b.db job list", "kubectl -n flux-system port-forward svc/x 8080:80    # then: " + next("edge", "source get x"), "kubectl -n flux-system port-forward svc/x 8080:80    # then: limpet source get x -n edge --state /a/b.db"},
 		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status", "limpet status --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c"},
 		{"--kubeconfig /k job list", "limpet doctor --kubeconfig FILE", "limpet doctor --kubeconfig FILE"},
 	} {
@@ -51,6 +57,13 @@ func TestNextCall(t *testing.T) {
 	f.args = []string{"--timeout=1s", "status"}
 	if got := f.again("--timeout", "2s"); got != "limpet status --timeout 2s" {
 		t.Errorf("again: %q", got)
+	}
+	f.args = []string{"history", "prune", "--keep", "0", "--read-only"}
+	if got := f.again("--yes", ""); got != "limpet history prune --keep 0 --read-only --yes" {
+		t.Errorf("again: %q", got)
+	}
+	if got := f.without("--read-only", 0); got != "limpet history prune --keep 0" {
+		t.Errorf("without: %q", got)
 	}
 	var none *aim
 	if got := none.into(next("default", "repo list")); got != "limpet repo list" {

@@ -134,7 +134,7 @@ func (c deleteCmd) Run(ctx context.Context, r *run) error {
 	if k.Kind == "Repository" {
 		consequence = fmt.Sprintf("This deletes repository/%s for good; its finalizers decide what becomes of the objects that it manages.", c.Name)
 	}
-	if err := r.confirm(ctx, consequence, "limpet delete "+k.Singular+" "+c.Name); err != nil {
+	if err := r.confirm(ctx, consequence); err != nil {
 		return err
 	}
 	s, err := r.open(ctx, need{API: true, Group: k.Group})

@@ -81,7 +81,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	if c.TokenFrom != "" {
 		data, err := r.readFile(c.TokenFrom)
 		if err != nil {
-			return usage("limpet repo create "+c.Name+" --url "+c.URL+" --git-token-file FILE    # - is stdin", "read the token: %w", err)
+			return usage("limpet repo create "+shellWord(c.Name)+" --url "+shellWord(c.URL)+" --git-token-file FILE    # - is stdin", "read the token: %w", err)
 		}
 		api.RegisterSecret(data)
 		u.Object["secure"] = map[string]any{"token": map[string]any{"create": strings.TrimSpace(string(data))}}

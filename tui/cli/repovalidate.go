@@ -51,7 +51,7 @@ func (c repoValidateCmd) Run(_ context.Context, r *run) error {
 		return err
 	}
 	if faulty > 0 {
-		return fail(ExitError, "limpet repo validate "+c.File+"    # after correcting it", "%d of %d objects would be refused", faulty, len(objects))
+		return fail(ExitError, "limpet repo validate "+shellWord(c.File)+"    # after correcting it", "%d of %d objects would be refused", faulty, len(objects))
 	}
 	return nil
 }

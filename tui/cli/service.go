@@ -202,7 +202,7 @@ func (u unit) visible(manager *systemd) error {
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(u.binary, hidden) {
-			return usage("sudo install -m 755 "+u.binary+" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install", "the service does not see %s, where this program is", hidden)
+			return usage("sudo install -m 755 "+shellWord(u.binary)+" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install", "the service does not see %s, where this program is", hidden)
 		}
 	}
 	if os.Geteuid() != 0 {
@@ -221,7 +221,7 @@ func ownUnit(path string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the unit: %w", err)
 	case !strings.HasPrefix(string(data), unitMark):
-		return "", usage("mv "+path+" "+path+".old", "%s was not made by limpet and is left alone", path)
+		return "", usage("mv "+shellWord(path)+" "+shellWord(path+".old"), "%s was not made by limpet and is left alone", path)
 	}
 	return string(data), nil
 }

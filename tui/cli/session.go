@@ -207,7 +207,7 @@ func (r *run) statePath() (string, error) {
 		path = real
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return "", usage("limpet --state "+filepath.Join(path, stateName), "--state %s is a directory; it has to name a file", path)
+		return "", usage("limpet --state "+shellWord(filepath.Join(path, stateName)), "--state %s is a directory; it has to name a file", path)
 	}
 	return path, nil
 }

@@ -46,7 +46,7 @@ func (c sourceGetCmd) Run(ctx context.Context, r *run) error {
 		if file == "-" {
 			return r.streamArtifact(ctx, s, from, c.Via)
 		}
-		if err := writable(file, next(u.GetNamespace(), "source get "+c.Name+" --file")); err != nil {
+		if err := writable(file, next(u.GetNamespace(), "source get "+c.Name)+" --file"); err != nil {
 			return err
 		}
 		var n int64
@@ -88,7 +88,7 @@ func (s *session) artifact(ctx context.Context, r *run, from view.Source, fetch 
 // streamArtifact writes an artifact to stdout once it is known to be right.
 func (r *run) streamArtifact(ctx context.Context, s *session, from view.Source, via string) error {
 	if isTerminal(r.world.Out) {
-		return usage(next(from.Namespace, "source get "+from.Name+" --file - | tar tz"), "an artifact is no text for a terminal")
+		return usage(next(from.Namespace, "source get "+from.Name+" --file -")+" | tar tz", "an artifact is no text for a terminal")
 	}
 	tmp, err := os.CreateTemp("", "limpet-artifact-*")
 	if err != nil {

@@ -131,7 +131,7 @@ func printStatus(r *run, w io.Writer, rep *statusReport) {
 	} else {
 		f.add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, view.Age(time.Since(rep.Daemon.Started))))
 		if rep.Live != nil && !rep.Live.Agent.Draining.IsZero() {
-			f.add("", drainText(rep.Live.Agent, time.Now()))
+			f.add("", drainText(r, rep.Live.Agent, time.Now()))
 		}
 	}
 	if rep.Store == nil {

@@ -17,11 +17,11 @@ func writable(path, command string) error {
 	dir, dirErr := os.Stat(filepath.Dir(path))
 	switch {
 	case err == nil && info.IsDir():
-		return usage(command+" "+filepath.Join(path, "FILE"), "%s is a directory; it has to be a file", path)
+		return usage(command+" "+shellWord(filepath.Join(path, "FILE")), "%s is a directory; it has to be a file", path)
 	case err == nil && !info.Mode().IsRegular():
 		return usage(command+" FILE", "%s is no regular file; a shell writes there with > from stdout", path)
 	case dirErr != nil:
-		return usage("mkdir -p "+filepath.Dir(path), "no file can be made in %s: %w", filepath.Dir(path), reason(dirErr))
+		return usage("mkdir -p "+shellWord(filepath.Dir(path)), "no file can be made in %s: %w", filepath.Dir(path), reason(dirErr))
 	case !dir.IsDir():
 		return usage(command+" FILE", "%s is no directory", filepath.Dir(path))
 	}
