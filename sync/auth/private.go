@@ -12,6 +12,9 @@ import (
 // name the file and never hold its content.
 func ReadPrivate(path string) ([]byte, error) { return readPrivate(os.Open, path) }
 
+// ReadPrivateIn is ReadPrivate of what is in a directory; a link does not lead out of it.
+func ReadPrivateIn(root *os.Root, name string) ([]byte, error) { return readPrivate(root.Open, name) }
+
 // readPrivate is ReadPrivate of what open opens.
 func readPrivate(open func(string) (*os.File, error), name string) ([]byte, error) {
 	return readChecked(open, name, checkPrivate)

@@ -203,9 +203,10 @@ func (t *Trust) in(place string) (*Trust, error) {
 	return t, nil
 }
 
-// ReadPublic reads a file of public keys: one of at most 1 MiB that nobody but its owner
-// may write to. Errors name the file.
-func ReadPublic(path string) ([]byte, error) { return readPublic(os.Open, path) }
+// ReadPublicIn reads a file of public keys in a directory: one of at most 1 MiB that nobody
+// but its owner may write to. A link does not lead out of the directory. Errors name the
+// file.
+func ReadPublicIn(root *os.Root, name string) ([]byte, error) { return readPublic(root.Open, name) }
 
 // readPublic reads a file of at most 1 MiB that nobody but its owner may write to.
 func readPublic(open func(string) (*os.File, error), name string) ([]byte, error) {

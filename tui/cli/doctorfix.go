@@ -1,16 +1,11 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
-	"strings"
 
-	"limpet/sync/auth"
-	"limpet/sync/signature"
 	"limpet/sync/view"
 )
 
@@ -35,52 +30,25 @@ func (p *patient) fixed(done []fix) {
 }
 
 // mendRights takes from others what only the owner may have. What is everybody's on
-// purpose, as /tmp is, stays so.
+// purpose, as /tmp is, stays so, and so does what a link leads to: that may be whose it
+// will.
 func mendRights(places []place) (out []fix) {
 	for _, place := range places {
 		if fault, _ := tooOpen(place.path, place.never); fault == "" {
 			continue
 		}
-		info, err := os.Stat(place.path)
-		if err != nil || info.Mode()&fs.ModeSticky != 0 {
+		info, err := os.Lstat(place.path)
+		if err != nil || info.Mode()&(fs.ModeSticky|fs.ModeSymlink) != 0 {
 			continue
 		}
-		mode := info.Mode().Perm() &^ place.never
-		after := fmt.Sprintf("mode %04o", mode)
+		mode := info.Mode() &^ place.never // a directory goes on to give its group to what is made in it
+		after := fmt.Sprintf("mode %04o", mode.Perm())
 		if err := os.Chmod(place.path, mode); err != nil {
 			after = "the same: " + err.Error()
 		}
 		out = append(out, fix{place.path, fmt.Sprintf("mode %04o", info.Mode().Perm()), after})
 	}
 	return out
-}
-
-// mendCredentials does the same for the files of a credentials directory that are
-// refused for their rights.
-func mendCredentials(ctx context.Context, dir string) (out []fix) {
-	var places []place
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil || len(places) >= mostCredentials {
-			return fs.SkipAll // the check after it says what is wrong
-		}
-		if !d.Type().IsRegular() || strings.HasPrefix(d.Name(), "..") {
-			return nil
-		}
-		read, never := auth.ReadPrivate, fs.FileMode(0o077)
-		if publicKeys(d.Name()) {
-			read, never = auth.ReadPublic, 0o022
-		}
-		if _, err := read(path); err != nil {
-			places = append(places, place{path, never})
-		}
-		return nil
-	})
-	return mendRights(places)
-}
-
-// publicKeys says that a file of a credentials directory holds no secret.
-func publicKeys(name string) bool {
-	return signature.IsKeys(name) || strings.HasSuffix(name, "_"+signature.AllowedSigners)
 }
 
 // mendSocket removes a socket that nobody listens on. Whoever calls it holds the

@@ -156,7 +156,7 @@ func TestDoctorLeavesWhatIsMeant(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if done := append(mendRights([]place{{shared, 0o022}}), mendCredentials(t.Context(), dir)...); done != nil {
+	if done := append(mendRights([]place{{shared, 0o022}}), mendCredentials(t.Context(), rootOf(t, dir))...); done != nil {
 		t.Errorf("%+v", done)
 	}
 }
@@ -187,8 +187,126 @@ func TestDoctorLeavesPublicKeys(t *testing.T) {
 			}
 		})
 	}
-	if done := mendCredentials(t.Context(), dir); len(done) != 4 {
+	if done := mendCredentials(t.Context(), rootOf(t, dir)); len(done) != 4 {
 		t.Errorf("%+v", done)
+	}
+}
+
+// rootOf opens a directory as that of credentials.
+func rootOf(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return root
+}
+
+// fileOf writes a file with a mode, and the directories above it.
+func fileOf(t *testing.T, mode os.FileMode, elem ...string) (path string) {
+	t.Helper()
+	path = filepath.Join(elem...)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// linked makes a link, and the directories above it.
+func linked(t *testing.T, to string, elem ...string) {
+	t.Helper()
+	path := filepath.Join(elem...)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDoctorLeavesWhatLinksLeadTo: a key and credentials that are elsewhere are told of and
+// left as they are.
+func TestDoctorLeavesWhatLinksLeadTo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.must(t, 0, "apply", "-f", s.secret(t)) // makes the key
+	elsewhere, creds, key := t.TempDir(), filepath.Join(s.dir, "creds"), s.env["LIMPET_STATE"]+".key"
+	if err := os.Rename(key, filepath.Join(elsewhere, "key")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(elsewhere, "key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	linked(t, filepath.Join(elsewhere, "key"), key)
+	linked(t, fileOf(t, 0o644, elsewhere, "token"), creds, "default.boards", "token")
+	linked(t, filepath.Dir(fileOf(t, 0o644, elsewhere, "default.far", "token")), creds, "default.far")
+	linked(t, "../default.near/open", creds, "default.boards", "near")
+	near := fileOf(t, 0o644, creds, "default.near", "open")
+	_, out, errs := s.call("doctor", "--fix", "--credentials-dir", creds)
+	for _, name := range []string{"key", "token", "default.far/token"} {
+		if info, err := os.Stat(filepath.Join(elsewhere, name)); err != nil || info.Mode() != 0o644 {
+			t.Errorf("%s is %v %v", name, info.Mode(), err)
+		}
+	}
+	if !strings.Contains(out, key+" is open to others") || !strings.Contains(out, "path escapes from parent; and 1 more\n") || !strings.Contains(out, "try: ls -la "+filepath.Join(creds, "default.boards", "token")) {
+		t.Errorf("what is elsewhere is not told of:\n%s", out)
+	}
+	if strings.Count(errs, "fix: ") != 1 || !strings.Contains(errs, "fix: "+near+": was mode 0644; now mode 0600") {
+		t.Errorf("%s", errs)
+	}
+}
+
+// TestDoctorReadsKubernetesMounts: whose directories and files are links, as the
+// directory itself may be.
+func TestDoctorReadsKubernetesMounts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	mount, link := filepath.Join(s.dir, "mount"), filepath.Join(s.dir, "link")
+	token := fileOf(t, 0o644, mount, "..2026", "default.boards", "token")
+	linked(t, "..2026", mount, "..data")
+	linked(t, "..data/default.boards", mount, "default.boards")
+	linked(t, mount, link)
+	for _, dir := range []string{mount, link} {
+		if got := s.doctor(t, ExitError, "--credentials-dir", dir)["credentials"]; got.Found != dir+": default.boards/token has mode 0644 and may be read by others; run: chmod 600 on it" || got.Next != "chmod 600 "+dir+"/default.boards/token" {
+			t.Errorf("%s: %+v", dir, got)
+		}
+	}
+	if err := os.Chmod(token, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{mount, link} {
+		if got := s.doctor(t, 0, "--credentials-dir", dir)["credentials"]; got.Result != checkOK || got.Found != dir+", 1 file" {
+			t.Errorf("%s: %+v", dir, got)
+		}
+	}
+}
+
+// TestDoctorKeepsTheGroup: a directory goes on to give its group to what is made in it.
+func TestDoctorKeepsTheGroup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o775|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	mendRights([]place{{dir, 0o022}})
+	if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|os.ModeSetgid|0o755 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+}
+
+// TestWritesAreTold in letters that every terminal has.
+func TestWritesAreTold(t *testing.T) {
+	t.Parallel()
+	c := writesText(check{}, []time.Duration{4 * time.Microsecond, 260 * time.Microsecond, 4210 * time.Microsecond}, 10*time.Second)
+	if c.Found != "safe on the disk after 0.26ms, the slowest in a hundred after 4.2ms" {
+		t.Errorf("%q", c.Found)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/term"
 
 	"limpet/state"
-	"limpet/sync/auth"
 	"limpet/sync/reach"
 	"limpet/sync/view"
 )
@@ -204,52 +203,6 @@ func (p *patient) checkDaemon(context.Context) check {
 	case !p.snap.Agent.Draining.IsZero():
 		c.Result, c.Next = checkWarn, "limpet drain --off"
 		c.Found += ", drained: it claims nothing"
-	}
-	return c
-}
-
-// mostCredentials bounds the files of a credentials directory that are looked at.
-const mostCredentials = 10_000
-
-func (p *patient) checkCredentials(ctx context.Context) check {
-	c := check{"credentials", checkOK, "no --credentials-dir; credentials come from Secrets, Connections or the config file", ""}
-	dir := p.g.CredentialsDir
-	if dir == "" {
-		dir = p.world.Env("CREDENTIALS_DIRECTORY")
-	}
-	if dir == "" {
-		return c
-	}
-	if p.fix {
-		p.fixed(mendCredentials(ctx, dir))
-	}
-	files, bad := 0, 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || ctx.Err() != nil || files >= mostCredentials {
-			return errors.Join(err, ctx.Err())
-		}
-		if d.IsDir() || strings.HasPrefix(d.Name(), "..") { // of Kubernetes' mounts
-			return nil
-		}
-		files++
-		read, cure := auth.ReadPrivate, "chmod 600 "
-		if publicKeys(d.Name()) {
-			read, cure = auth.ReadPublic, "chmod go-w "
-		}
-		if _, err := read(path); err != nil {
-			if bad++; bad == 1 {
-				c.Result, c.Found, c.Next = checkFail, err.Error(), cure+shellWord(path)
-			}
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		c.Result, c.Found, c.Next = checkFail, err.Error(), "ls -la "+shellWord(dir)
-	case bad > 1:
-		c.Found += fmt.Sprintf("; and %d more", bad-1)
-	case bad == 0:
-		c.Found = fmt.Sprintf("%s, %s", dir, view.Plural(files, "file"))
 	}
 	return c
 }

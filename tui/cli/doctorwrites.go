@@ -95,10 +95,10 @@ func writesText(c check, took []time.Duration, renew time.Duration) check {
 	return c
 }
 
-// brief is a time to read, in two or three digits.
-func brief(d time.Duration) time.Duration {
+// brief is a time to read, in two or three digits, and in ASCII: below a millisecond too.
+func brief(d time.Duration) string {
 	if d < time.Millisecond {
-		return d.Round(10 * time.Microsecond)
+		return fmt.Sprintf("%.2fms", d.Seconds()*1000)
 	}
-	return d.Round(100 * time.Microsecond)
+	return d.Round(100 * time.Microsecond).String()
 }
