@@ -52,7 +52,7 @@ func silentHint(e *silentError) string {
 	case isStopped(e.PID):
 		return fmt.Sprintf("kill -CONT %d    # it is stopped, and goes on with what it has claimed", e.PID)
 	case time.Since(e.Since) < freshFor:
-		return "limpet --state " + e.Path + " status    # in a moment: it has only just started"
+		return "limpet --state " + shellWord(e.Path) + " status    # in a moment: it has only just started"
 	}
 	return fmt.Sprintf("kill %d    # or kill -9; then start it again: what it has claimed is kept", e.PID)
 }
