@@ -42,12 +42,11 @@ func TestDaemonThatHangs(t *testing.T) {
 		return ""
 	}
 	before := claim()
-	waits := h.aside(t, "job", "logs", "--follow", "slow-sync")
 	drains := h.aside(t, "drain", "--wait")
 	until(t, "the agent is drained", func() bool { return strings.Contains(h.run(t, "status").out, "draining") })
 	signal(syscall.SIGSTOP)
 
-	calls := map[string]func() result{"job logs --follow": waits, "drain --wait": drains}
+	calls := map[string]func() result{"drain --wait": drains}
 	for _, args := range []string{"", "status", "status --watch", "job list", "job cancel slow-sync", "repo list", "repo test slow", "repo pull slow",
 		"get jobs", "history list", "store check", "store info", "drain", "drain --off", "--accessible"} {
 		calls[args] = h.aside(t, strings.Fields(args)...)
