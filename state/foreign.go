@@ -7,12 +7,17 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"unicode/utf8"
 )
 
 // Foreign returns an ErrForeign for a file that is a person's text, and so no state file, however damaged: the first
-// page of one has zeros in it. Where an owner has left its mark beside the file, it was one. It writes nothing.
+// page of one has zeros in it. A file that is named as state files are, or has the mark of an owner beside it, was one.
+// It writes nothing.
 func Foreign(path string) error {
+	if filepath.Ext(path) == ".db" {
+		return nil
+	}
 	if _, err := os.Lstat(path + ".owner"); !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

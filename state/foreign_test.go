@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,18 +15,20 @@ func TestTextIsNoStateFile(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		data   string
+		name   string
 		owned  bool
 		refuse bool
 	}{
-		"a note":                  {"milk\nbread\n", false, true},
-		"a byte":                  {"x", false, true},
-		"a character at the edge": {strings.Repeat("x", 4<<10-1) + strings.Repeat("漢", 9), false, true},
-		"a long one":              {strings.Repeat("線は切れる\n", 10_000), false, true},
-		"text after zeros":        {"milk\x00bread\n", false, false},
-		"no text":                 {strings.Repeat("\xff\xfe", 100), false, false},
-		"text that was a state":   {"milk\nbread\n", true, false},
+		"a note":                  {"milk\nbread\n", "", false, true},
+		"a byte":                  {"x", "", false, true},
+		"a character at the edge": {strings.Repeat("x", 4<<10-1) + strings.Repeat("漢", 9), "", false, true},
+		"a long one":              {strings.Repeat("線は切れる\n", 10_000), "", false, true},
+		"text after zeros":        {"milk\x00bread\n", "", false, false},
+		"no text":                 {strings.Repeat("\xff\xfe", 100), "", false, false},
+		"text that was a state":   {"milk\nbread\n", "", true, false},
+		"text named as a state":   {"milk\nbread\n", "limpet.db", false, false},
 	} {
-		path := filepath.Join(t.TempDir(), "notes.txt")
+		path := filepath.Join(t.TempDir(), cmp.Or(c.name, "notes.txt"))
 		if err := os.WriteFile(path, []byte(c.data), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ type Query struct {
 	UID        string
 	Repository string
 	Namespace  string
+	Outside    string // a namespace that none is of
 	Action     string
 	States     []string
 	Since      time.Time // finished at or after
@@ -30,6 +31,7 @@ func (q Query) matches(r Record) bool {
 	return (q.UID == "" || q.UID == r.UID) &&
 		(q.Repository == "" || q.Repository == r.Repository) &&
 		(q.Namespace == "" || q.Namespace == r.Namespace) &&
+		(q.Outside == "" || q.Outside != r.Namespace) &&
 		(q.Action == "" || q.Action == r.Action) &&
 		(len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
 		(q.Ref == "" || strings.HasPrefix(r.RefTo, q.Ref) || strings.HasPrefix(r.RefFrom, q.Ref)) &&

@@ -32,6 +32,7 @@ func (s *sieve) drops(body []byte) bool {
 	}
 	q := s.q
 	return q.Namespace != "" && q.Namespace != string(h[headNamespace]) ||
+		q.Outside != "" && q.Outside == string(h[headNamespace]) ||
 		q.Repository != "" && q.Repository != string(h[headRepository]) ||
 		q.Action != "" && q.Action != string(h[headAction]) ||
 		len(q.States) > 0 && !oneOf(q.States, h[headState]) ||

@@ -34,7 +34,7 @@ func TestSieve(t *testing.T) {
 			t.Fatal(err)
 		}
 		var q Query
-		for _, field := range []struct{ of, has *string }{{&q.Namespace, &read.Namespace}, {&q.Repository, &read.Repository}, {&q.Action, &read.Action}} {
+		for _, field := range []struct{ of, has *string }{{&q.Namespace, &read.Namespace}, {&q.Outside, &read.Namespace}, {&q.Repository, &read.Repository}, {&q.Action, &read.Action}} {
 			switch r.IntN(6) {
 			case 0:
 				*field.of = text()

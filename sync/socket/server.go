@@ -253,6 +253,7 @@ func encodeQuery(q state.Query) url.Values {
 	set("uid", q.UID)
 	set("repository", q.Repository)
 	set("namespace", q.Namespace)
+	set("outside", q.Outside)
 	set("action", q.Action)
 	set("states", strings.Join(q.States, ","))
 	set("before", q.Before)
@@ -276,7 +277,7 @@ func encodeQuery(q state.Query) url.Values {
 }
 
 func parseQuery(v url.Values) (state.Query, error) {
-	q := state.Query{UID: v.Get("uid"), Repository: v.Get("repository"), Namespace: v.Get("namespace"),
+	q := state.Query{UID: v.Get("uid"), Repository: v.Get("repository"), Namespace: v.Get("namespace"), Outside: v.Get("outside"),
 		Action: v.Get("action"), Before: v.Get("before"), Ref: v.Get("ref"), Words: v["word"], Brief: v.Get("brief") == "true"}
 	if s := v.Get("states"); s != "" {
 		q.States = strings.Split(s, ",")

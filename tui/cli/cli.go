@@ -319,8 +319,15 @@ func usageError(k *kong.Kong, config *configFile, err error) error {
 	if near := nearestChoice(err.Error()); near != "" {
 		text = fmt.Errorf("%w, did you mean %q?", text, near)
 	}
-	return &Failure{Err: text, Hint: call + " --help", Code: ExitUsage}
+	hint := call + " --help"
+	if kind := deletable[call]; kind != "" && strings.HasPrefix(err.Error(), "unexpected argument delete") {
+		hint = "limpet delete " + kind + " NAME"
+	}
+	return &Failure{Err: text, Hint: hint, Code: ExitUsage}
 }
+
+// deletable are the nouns whose objects 'limpet delete' deletes by a kind.
+var deletable = map[string]string{"limpet repo": "repository", "limpet connection": "connection", "limpet job": "job", "limpet source": "gitrepository"}
 
 func isTerminal(w any) bool {
 	f, ok := outFile(w)

@@ -42,7 +42,7 @@ func (onlooker) Act(context.Context, tui.Action) error {
 // command with nothing changed. Off a terminal, and with --yes, it asks nothing.
 // What is asked names the consequence.
 func (r *run) confirm(ctx context.Context, consequence string) error {
-	if r.g.Yes || !isTerminal(r.world.In) || !isTerminal(r.world.Err) {
+	if !r.mayAsk() {
 		return nil
 	}
 	numbered := r.readOut(r.world.Err)
@@ -64,6 +64,11 @@ func (r *run) confirm(ctx context.Context, consequence string) error {
 		}
 	}
 	return fail(ExitCancelled, r.aim.again("--yes", "")+"    # does not ask", "nothing was changed")
+}
+
+// mayAsk says that confirm asks.
+func (r *run) mayAsk() bool {
+	return !r.g.Yes && isTerminal(r.world.In) && isTerminal(r.world.Err)
 }
 
 // firstLine reads the answer to a question, in lower case.

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -103,7 +106,7 @@ func moment(command, flag, text string, now time.Time) (time.Time, error) {
 }
 
 type historyShowCmd struct {
-	Job string `arg:"" help:"UID or name of the job; of a name, the newest."`
+	Job string `arg:"" help:"UID or name of the job; of a name, the newest of its namespace."`
 }
 
 func (c historyShowCmd) Run(ctx context.Context, r *run) error {
@@ -126,7 +129,8 @@ var errNoRecord = errors.New("not in the history")
 const recordPage = 500
 
 // findRecord looks a finished job up by UID, else the newest of that name. It
-// returns errNoRecord when there is none.
+// returns errNoRecord when there is none, and a *severalError when a name without a
+// namespace is that of jobs in several.
 func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (state.Record, error) {
 	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -136,7 +140,32 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 		maskRecord(&records[0])
 		return records[0], nil
 	}
-	q := state.Query{Namespace: namespace, Limit: recordPage}
+	rec, err := newestRecord(ctx, desk, state.Query{Namespace: namespace}, job)
+	if err == nil && namespace == "" {
+		err = onlyIn(ctx, desk, rec.Namespace, job)
+	}
+	maskRecord(&rec)
+	return rec, err
+}
+
+// onlyIn returns a *severalError when jobs of that name have ended outside of a
+// namespace too.
+func onlyIn(ctx context.Context, desk socket.Desk, namespace, job string) error {
+	other, err := newestRecord(ctx, desk, state.Query{Outside: namespace, Brief: true}, job)
+	switch {
+	case errors.Is(err, errNoRecord), err == nil && other.Namespace == namespace: // an older daemon knows no Outside
+		return nil
+	case err != nil:
+		return err
+	}
+	in := []string{namespace, other.Namespace}
+	slices.Sort(in)
+	return &severalError{"job", job, in}
+}
+
+// newestRecord is the newest of a name among those of q.
+func newestRecord(ctx context.Context, desk socket.Desk, q state.Query, job string) (state.Record, error) {
+	q.Words, q.Limit = []string{job}, recordPage
 	for {
 		page, err := desk.History(ctx, q)
 		if err != nil {
@@ -144,7 +173,6 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 		}
 		for _, rec := range page {
 			if rec.Name == job {
-				maskRecord(&rec)
 				return rec, nil
 			}
 		}
@@ -153,6 +181,15 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 		}
 		q.Before = page[len(page)-1].Cursor()
 	}
+}
+
+// unambiguous refuses the name of a live job that is also that of jobs which have ended
+// in another namespace, where none was named: either may be meant.
+func (r *run) unambiguous(ctx context.Context, s *session, live *unstructured.Unstructured, job string) error {
+	if s.Desk == nil || r.g.listNamespace() != "" || live.GetName() != job {
+		return nil
+	}
+	return onlyIn(ctx, s.Desk, live.GetNamespace(), job)
 }
 
 func printRecord(r *run, w io.Writer, rec state.Record) {

@@ -38,8 +38,8 @@ func (c jobCancelCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, map[string]string{"name": u.GetName(), "uid": string(u.GetUID()), "result": done}, "job/"+u.GetName(), func(w io.Writer) {
-		fmt.Fprintf(w, "job/%s %s\n", u.GetName(), done)
+	return r.g.printOne(r.world.Out, map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done}, "job/"+u.GetName(), func(w io.Writer) {
+		fmt.Fprintf(w, "job/%s in namespace %s %s\n", u.GetName(), u.GetNamespace(), done)
 	})
 }
 

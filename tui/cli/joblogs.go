@@ -43,6 +43,9 @@ func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
 	if u == nil {
 		return c.finished(ctx, r, s)
 	}
+	if err := r.unambiguous(ctx, s, u, c.Job); err != nil {
+		return err
+	}
 	if s.Daemon == nil {
 		return fail(ExitError, next(u.GetNamespace(), "job show "+u.GetName()), "no agent on this host runs job %q; its log is where it runs", c.Job)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ import (
 )
 
 type jobRetryCmd struct {
-	Job string `arg:"" help:"Name or UID of a job that rests or has ended; of a name, the newest."`
+	Job string `arg:"" help:"Name or UID of a job that rests or has ended; of a name, the newest of its namespace."`
 
 	following
 }
@@ -37,6 +38,9 @@ func (c jobRetryCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	if live != nil {
+		if err := r.unambiguous(ctx, s, live, c.Job); err != nil {
+			return err
+		}
 		u, err := s.hurry(ctx, live)
 		switch {
 		case err != nil:
@@ -155,11 +159,14 @@ func pastOf(rec state.Record) (past, error) {
 }
 
 // archived finds the HistoricJob of a UID, else the newest of a name; nil when
-// there is none, or the server keeps none.
+// there is none, or the server keeps none. A name of jobs in several namespaces is a
+// *severalError.
 func (s *session) archived(ctx context.Context, namespace, job string) (*unstructured.Unstructured, error) {
 	var newest *unstructured.Unstructured
+	var in []string
 	_, err := s.selected(ctx, api.HistoricJobs, namespace, api.LabelOriginalUID, func(u *unstructured.Unstructured) bool {
 		if u.GetLabels()[api.LabelOriginalUID] == job || archivedName(u) == job {
+			in = append(in, u.GetNamespace())
 			if newest == nil || newest.GetCreationTimestamp().Time.Before(u.GetCreationTimestamp().Time) {
 				newest = u.DeepCopy()
 			}
@@ -168,6 +175,10 @@ func (s *session) archived(ctx context.Context, namespace, job string) (*unstruc
 	}, 0)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
 		return nil, nil
+	}
+	slices.Sort(in)
+	if in = slices.Compact(in); len(in) > 1 {
+		return nil, &severalError{"job", job, in}
 	}
 	return newest, err
 }

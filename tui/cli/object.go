@@ -8,7 +8,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -118,52 +117,4 @@ func kindTable(k api.Kind, items []unstructured.Unstructured) table {
 		t.add(u.GetNamespace(), k.Singular+"/"+u.GetName(), append(row, string(u.GetUID()))...)
 	}
 	return t
-}
-
-type deleteCmd struct {
-	Kind string `arg:"" help:"Kind of the object, as for get."`
-	Name string `arg:"" help:"Name of the object."`
-}
-
-func (c deleteCmd) Run(ctx context.Context, r *run) error {
-	k, err := kindNamed(c.Kind)
-	if err != nil {
-		return err
-	}
-	consequence := fmt.Sprintf("This deletes %s/%s for good.", k.Singular, c.Name)
-	if k.Kind == "Repository" {
-		consequence = fmt.Sprintf("This deletes repository/%s for good; its finalizers decide what becomes of the objects that it manages.", c.Name)
-	}
-	if err := r.confirm(ctx, consequence); err != nil {
-		return err
-	}
-	s, err := r.open(ctx, need{API: true, Group: k.Group})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	res, err := s.resource(ctx, k)
-	if err != nil {
-		return err
-	}
-	u, err := s.find(ctx, res, r.g.listNamespace(), c.Name)
-	if apierrors.IsNotFound(err) {
-		return fail(ExitError, "limpet get "+k.Plural, "%s %q not found", k.Singular, c.Name)
-	}
-	if err != nil {
-		return err
-	}
-	// The UID keeps a namesake safe that was made between the two calls.
-	uid := u.GetUID()
-	err = s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err != nil {
-		return err
-	}
-	result, text := "deleted", "deleted"
-	if len(u.GetFinalizers()) > 0 {
-		result, text = "deleting", "is being deleted: what it has made goes first; "+r.next(u.GetNamespace(), "get "+k.Singular+" "+c.Name)+"    # tells what is in the way"
-	}
-	return r.g.printOne(r.world.Out, map[string]string{"kind": k.Kind, "name": c.Name, "result": result}, k.Singular+"/"+c.Name, func(w io.Writer) {
-		fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)
-	})
 }

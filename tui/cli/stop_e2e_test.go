@@ -87,7 +87,7 @@ func TestCancelARunningJob(t *testing.T) {
 	t.Parallel()
 	h, _ := working(t)
 	ended := h.aside(t, "job", "watch", "slow-sync")
-	if r := h.must(t, 0, "job", "cancel", "slow-sync"); r.out != "job/slow-sync asked to stop\n" {
+	if r := h.must(t, 0, "job", "cancel", "slow-sync"); r.out != "job/slow-sync in namespace default asked to stop\n" {
 		t.Errorf("cancel: %s", r.out)
 	}
 	// The watch may come too late to see the job alive; then it says so.
