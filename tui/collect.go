@@ -85,10 +85,10 @@ func (s State) sickLinks(before *view.Snapshot) (out []trouble) {
 
 // illness is what is wrong with a Connection.
 func illness(c view.Connection) string {
-	return "Connection: " + cmp.Or(c.Message, "it is not healthy, and the server does not say why")
+	return "Connection: " + cmp.Or(steady(c.Message), "it is not healthy, and the server does not say why")
 }
 
 // sickness is what is wrong with a repository that is not healthy.
 func sickness(r view.Repo) string {
-	return cmp.Or(r.Health, "it is not healthy, and the server does not say why")
+	return cmp.Or(steady(r.Health), "it is not healthy, and the server does not say why")
 }

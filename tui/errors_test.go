@@ -301,3 +301,48 @@ func TestErrorsOfAnotherDay(t *testing.T) {
 		}
 	}
 }
+
+// TestTheSameErrorAgain: where a connection began is other each time, and its error is
+// not a new one for that. Another reason is.
+func TestTheSameErrorAgain(t *testing.T) {
+	t.Parallel()
+	text := func(port int) string {
+		return fmt.Sprintf("the host name is not known here: read udp 10.0.0.2:%d->[2001:db8::1]:53: i/o timeout", port)
+	}
+	sick := func(text string) *view.Snapshot {
+		s := with()
+		r := &s.Repos[1]
+		r.Healthy, r.Checked, r.Health = false, noon, text
+		s.Sources = []view.Source{{UID: "s1", Name: "base", State: view.SourceFailed, Message: text}}
+		s.IllConnections = []view.Connection{{Name: "app", Checked: noon, Message: text}}
+		return s
+	}
+	s := shown(with(), Caps{})
+	var heard []string
+	l, _ := newLinear(s).show(sick(text(1)), Standalone, "", noon) // who comes in is greeted
+	for port := range 5 {
+		s = s.Show(sick(text(40000 + port)))
+		if l, heard = l.show(sick(text(40000+port)), Standalone, "", noon.Add(time.Hour)); len(heard) > 0 {
+			t.Errorf("it is told again: %q", heard)
+		}
+	}
+	if len(s.troubles.list) != 3 {
+		t.Errorf("%d errors: %+v", len(s.troubles.list), s.troubles.list)
+	}
+	for _, e := range s.troubles.list {
+		if e.times != 1 || !strings.HasSuffix(e.text, "read udp [2001:db8::1]:53: i/o timeout") {
+			t.Errorf("%d times: %q", e.times, e.text)
+		}
+	}
+	if s = s.Show(sick("401 bad credentials")); len(s.troubles.list) != 6 {
+		t.Errorf("another reason: %d errors", len(s.troubles.list))
+	}
+	if _, heard = l.show(sick("401 bad credentials"), Standalone, "", noon.Add(2*time.Hour)); len(heard) != 3 {
+		t.Errorf("another reason is told so: %q", heard)
+	}
+	for _, plain := range []string{"", "a->b", "->", "old.json -> new.json", "1.2.3.4->5.6.7.8", "x 1.2.3.4:5->"} {
+		if got := steady(plain); got != plain {
+			t.Errorf("%q has become %q", plain, got)
+		}
+	}
+}

@@ -39,10 +39,19 @@ func (p *painter) picks(in pane, to func(s State, i int) State) {
 			if s.screen == screenOverview {
 				s.focus = in
 			}
-			if was.jobUID == s.jobUID && was.repoKey == s.repoKey && was.sourceUID == s.sourceUID && was.past.cursor == s.past.cursor && was.focus == s.focus {
+			if was.cursors() == s.cursors() && was.focus == s.focus {
 				return s.open()
 			}
 			return s
 		}
 	}
+}
+
+// cursors are the rows of all lists that they are on.
+func (s State) cursors() [6]string {
+	recent := s.lately.cursor
+	if keys := keysOf(s.repoJobs(), jobKey); recent == "" && len(keys) > 0 {
+		recent = keys[0]
+	}
+	return [6]string{s.jobUID, s.repoKey, s.sourceUID, s.past.cursor, s.changes.cursor, recent}
 }

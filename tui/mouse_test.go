@@ -53,6 +53,32 @@ func TestClicks(t *testing.T) {
 			t.Errorf("the second click leaves %d lines", len(at.past.items))
 		}
 	}
+	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
+		src := &archive{lately: day(), comparison: changed()}
+		repo := settle(t, press(shown(picture(), Caps{Mono: true}), "3", "down", "enter"), src)
+		files := settle(t, press(shown(picture(), Caps{Mono: true}), "enter", "d"), src)
+		for name, tt := range map[string]struct {
+			s    State
+			text string
+			to   screen
+		}{
+			"recent jobs": {repo, repo.repoJobs()[3].Name, screenDetail},
+			"changes":     {files, files.changed()[1].Path, screenDiff},
+		} {
+			x, y := where(t, tt.s, 100, 40, tt.text)
+			at := tt.s.Click(x, y, 100, 40)
+			if at.screen != tt.s.screen || at.cursors() == tt.s.cursors() {
+				t.Errorf("%s: screen %d, %q", name, at.screen, at.cursors())
+			}
+			if at = at.Click(x, y, 100, 40); at.screen != tt.to {
+				t.Errorf("%s: the second click leaves screen %d", name, at.screen)
+			}
+		}
+		x, y := where(t, repo, 100, 40, repo.repoJobs()[0].Name)
+		if at := repo.Click(x, y, 100, 40); at.screen != screenDetail {
+			t.Errorf("the row that the cursor is on is not opened: screen %d", at.screen)
+		}
+	})
 	t.Run("a box takes no clicks, and nothing is where nothing is", func(t *testing.T) {
 		s := shown(picture(), Caps{Mono: true})
 		x, y := where(t, s, 80, 24, "lab-west-push")

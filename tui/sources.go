@@ -262,7 +262,7 @@ func (p *painter) sourceShownState(from view.Source) string {
 
 // why is what is wrong with a source.
 func why(from view.Source) string {
-	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": ")
+	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+steady(from.Message), ": "), ": ")
 }
 
 func (p *painter) sourceHint() string {

@@ -23,8 +23,8 @@ func tellRepos(was, s State) (all []told) {
 		if !known {
 			say(tellOther, "", "is new")
 		}
-		if h := health(r); h != health(old) && h == "failing" {
-			say(tellError, "health "+repoKey(r)+r.Health, "failing, %s. Next: repository %s", view.OrDash(r.Health), r.Name)
+		if h := health(r); h == "failing" && (health(old) != h || sickness(old) != sickness(r)) {
+			say(tellError, "health "+repoKey(r)+sickness(r), "failing, %s. Next: repository %s", sickness(r), r.Name)
 		} else if known && h == "healthy" && health(old) == "failing" {
 			say(tellAgent, "", "healthy again")
 		}

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -139,6 +140,22 @@ func cleanEvents(in []view.Event) []view.Event {
 		out[i] = e
 	}
 	return out
+}
+
+// steady is an error without the near ends of its connections, which are others each
+// time: "read udp 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would be a new one with each try.
+func steady(text string) string {
+	if !strings.Contains(text, "->") {
+		return text
+	}
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		near, far, _ := strings.Cut(w, "->")
+		if _, err := netip.ParseAddrPort(near); err == nil && far != "" {
+			words[i] = far
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // clock is an elapsed time in at most six cells: 0:42, 12:03, 1h02m, 4d03h.
