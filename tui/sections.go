@@ -17,9 +17,19 @@ const (
 	sectionCount
 )
 
-// turnSection gives the focus to another section.
+// turnSection gives the focus to the next section that there is room and a reason for, or
+// with -1 to the one before.
 func (s State) turnSection(by int) State {
-	s.section = section((int(s.section) + int(sectionCount) + by) % int(sectionCount))
+	p, w, h := s.plan()
+	p.s.zoomed[screenDetail] = false
+	j, _ := s.job()
+	shown := p.shares(w, h-p.detailHead(h, j), j)
+	for range sectionCount {
+		s.section = section((int(s.section) + int(sectionCount) + by) % int(sectionCount))
+		if shown[s.section] > 0 {
+			break
+		}
+	}
 	return s
 }
 

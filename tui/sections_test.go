@@ -56,6 +56,19 @@ func TestSectionsOfAJob(t *testing.T) {
 			t.Errorf("shift+tab leads to %d", at.section)
 		}
 	})
+	t.Run("what is not on the screen has no focus", func(t *testing.T) {
+		snap := wordy()
+		snap.Jobs[0].Errors, snap.Jobs[0].Warnings = nil, nil
+		good := press(shown(snap, s.Caps), "enter")
+		for _, keys := range [][]string{{"tab", "tab"}, {"z", "tab", "tab"}} {
+			if at := press(good, keys...); at.section != sectionLog {
+				t.Errorf("%q leads to %d", keys, at.section)
+			}
+		}
+		if at := press(good, "shift+tab"); at.section != sectionSummary || strings.Contains(frame(at), "its file") {
+			t.Errorf("shift+tab leads to %d:\n%s", at.section, frame(at))
+		}
+	})
 	t.Run("errors scroll to their end, whole", func(t *testing.T) {
 		at := press(s, "tab", "tab", "end")
 		if f := frame(at); !strings.Contains(f, "panels[11].targets") && !strings.Contains(f, "unknown here") || strings.Contains(f, "board-00.json: panels") {
