@@ -371,8 +371,11 @@ func (s State) editCommand(of view.Subject) string {
 }
 
 func notEdited(s State) string {
-	if len(s.subjects(true)) != 1 {
-		return "one repository has to be under the cursor"
+	switch {
+	case len(s.subjects(true)) == 1:
+		return ""
+	case s.listed() == paneSources:
+		return "one source has to be under the cursor"
 	}
-	return ""
+	return "one repository has to be under the cursor"
 }

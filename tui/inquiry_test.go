@@ -219,6 +219,7 @@ func TestInquiriesRefuse(t *testing.T) {
 		"nothing there":      {NewState(Standalone, Caps{}, noon), []string{"3", "t"}, "under the cursor"},
 		"nothing to show":    {NewState(Standalone, Caps{}, noon), []string{"3", "y"}, "nothing under the cursor"},
 		"nothing to edit":    {live, []string{"3", "*", "E"}, "one repository has to be under the cursor"},
+		"sources to edit":    {shown(twoSources(), Caps{}), []string{"6", "*", "E"}, "one source has to be under the cursor"},
 		"words of an export": {settle(t, press(live, "4", "/", "a", "b", "enter"), src), []string{"E"}, "narrowed by repo, state"},
 	} {
 		if s := press(tt.s, tt.keys...); s.over != nil || !s.toastBad || !strings.Contains(s.toast, tt.want) {
@@ -232,6 +233,12 @@ func TestInquiriesRefuse(t *testing.T) {
 	if cannot := press(live, "3", "*", "t"); cannot.over != nil {
 		t.Error("several are tested")
 	}
+}
+
+func twoSources() *view.Snapshot {
+	s := picture()
+	s.Sources = []view.Source{{UID: "s1", Namespace: "flux", Name: "apps"}, {UID: "s2", Namespace: "flux", Name: "base"}}
+	return s
 }
 
 // TestLinesOfOtherPrograms: what no key does is a command line that can be run as it

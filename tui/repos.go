@@ -22,7 +22,7 @@ func (p *painter) repoHints() [][2]string {
 	if rows := p.s.reposMeant(); len(rows) > 0 && rows[0].Suspended {
 		suspend = "resume"
 	}
-	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend}, {"h", "history"}, {"/", "filter"}}
+	return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"tab", "pane"}, {"p", "pull"}, {"P", "full"}, {"s", suspend}, {"h", "history"}, {"/", "filter"}, {"t", "test"}, {"y", "YAML"}}
 }
 
 func (p *painter) repoList(x, y, w, h int, focused bool) {
