@@ -94,8 +94,11 @@ func (r *run) streamArtifact(ctx context.Context, s *session, from view.Source, 
 	if err != nil {
 		return fail(ExitError, next(from.Namespace, "source get "+from.Name+" --file FILE"), "make a temporary file: %w", reason(err))
 	}
-	defer os.Remove(tmp.Name())
 	defer tmp.Close()
+	// It has no name from now on, so that nothing is left whatever happens.
+	if err := os.Remove(tmp.Name()); err != nil {
+		return err
+	}
 	from, err = s.artifact(ctx, r, from, func(a *view.Artifact) error {
 		if err := tmp.Truncate(0); err != nil {
 			return err

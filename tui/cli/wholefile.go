@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 )
 
 // writable refuses a path that writeAtomic cannot or must not take the place of:
@@ -40,7 +42,9 @@ func reason(err error) error {
 // writeAtomic writes a file that is either whole or not there, also after a
 // power cut: a temporary file beside it, fsync, rename, fsync of the directory.
 func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".limpet-*")
+	parts := partsOf(path)
+	removeLeft(parts)
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*")
 	if err != nil {
 		return 0, err
 	}
@@ -71,4 +75,32 @@ func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 		err = nil // file systems such as FUSE and SMB do not know it
 	}
 	return n, err
+}
+
+// partsOf is how the names of a file's temporary ones begin; a number is behind it.
+func partsOf(path string) string {
+	name := filepath.Base(path)
+	return filepath.Join(filepath.Dir(path), ".limpet-"+name[:min(len(name), 200)]+"-")
+}
+
+// leftAfter is how long nobody has written to a part that a power cut has left. Who still
+// writes one has waited for a daemon all that time, and is told that it is gone.
+const leftAfter = time.Hour
+
+// removeLeft removes what power cuts have left of a file that is written again and again,
+// as a backup is each night. That it cannot is no matter.
+func removeLeft(parts string) {
+	entries, err := os.ReadDir(filepath.Dir(parts))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		number, part := strings.CutPrefix(e.Name(), filepath.Base(parts))
+		if !part || number == "" || strings.Trim(number, "0123456789") != "" || !e.Type().IsRegular() {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter {
+			_ = os.Remove(filepath.Join(filepath.Dir(parts), e.Name()))
+		}
+	}
 }
