@@ -37,6 +37,14 @@ func (s State) takeJob(j view.Job, brief bool) State {
 	s.record.fault = ""
 	s.section, s.tops, s.held, s.linkAt, s.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
 	s.filters[screenDetail] = ""
+	return s.lookAt(j)
+}
+
+// lookAt gives the focus to the errors of a job of which there is no log to be seen.
+func (s State) lookAt(j view.Job) State {
+	if s.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(complaintsOf(j)) > 0 {
+		s.section = sectionErrors
+	}
 	return s
 }
 

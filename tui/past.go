@@ -295,6 +295,7 @@ func (s State) lackJob() (State, Lookup) {
 			default:
 				whole := cleanJob(j)
 				s.last, s.brief = &whole, false
+				return s.lookAt(whole)
 			}
 			return s
 		}

@@ -69,6 +69,24 @@ func TestSectionsOfAJob(t *testing.T) {
 			t.Errorf("shift+tab leads to %d:\n%s", at.section, frame(at))
 		}
 	})
+	t.Run("the errors have the focus where they are all there is", func(t *testing.T) {
+		snap := wordy()
+		j := &snap.Jobs[0]
+		j.Log, j.Summary, j.Finished, j.State = nil, nil, noon, "error"
+		at := press(shown(snap, s.Caps), "2", "/", "team-dash-sync", "enter", "enter")
+		if at.detail != j.UID || at.section != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
+			t.Errorf("section %d of %q:\n%s", at.section, at.detail, frame(press(at, "end")))
+		}
+		past := &archive{rows: ill(1)}
+		record := settle(t, press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter"), past)
+		if record.section != sectionErrors {
+			t.Errorf("of a record: section %d", record.section)
+		}
+		turned := press(settle(t, press(shown(picture(), s.Caps), "4"), past), "enter", "tab")
+		if turned = settle(t, turned, past); turned.section != sectionSummary {
+			t.Errorf("who has turned it: section %d", turned.section)
+		}
+	})
 	t.Run("errors scroll to their end, whole", func(t *testing.T) {
 		at := press(s, "tab", "tab", "end")
 		if f := frame(at); !strings.Contains(f, "panels[11].targets") && !strings.Contains(f, "unknown here") || strings.Contains(f, "board-00.json: panels") {
