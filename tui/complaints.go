@@ -114,17 +114,27 @@ func complaintsTitle(j view.Job) string {
 // openComplaint shows what the error under the cursor is about: its file old against new,
 // where the job has changed it.
 func (s State) openComplaint() State {
+	switch f, ok := s.complaintHere(); {
+	case !ok:
+		return s.say("this job has no errors", false)
+	case f.file != "":
+		return s.openFile(f.file)
+	case noChanges(s) != "":
+		return s.say("this "+f.state+" names no file", false)
+	default:
+		return s.say("this "+f.state+" names no file; d shows what the job has changed", false)
+	}
+}
+
+// complaintHere is the error under the cursor.
+func (s State) complaintHere() (complaint, bool) {
 	p, w, _ := s.plan()
 	j, _ := s.job()
 	_, of := p.complaintLines(j, w-4)
 	if len(of) == 0 {
-		return s.say("this job has no errors", false)
+		return complaint{}, false
 	}
-	f := complaintsOf(j)[of[max(min(s.tops[sectionErrors], len(of)-1), 0)]]
-	if f.file == "" {
-		return s.say("this "+f.state+" names no file; d shows what the job has changed", false)
-	}
-	return s.openFile(f.file)
+	return complaintsOf(j)[of[max(min(s.tops[sectionErrors], len(of)-1), 0)]], true
 }
 
 // openFile shows a file of the job in the detail old against new. Where that cannot be

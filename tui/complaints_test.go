@@ -64,8 +64,13 @@ func TestEnterOnAnError(t *testing.T) {
 	})
 	t.Run("of a job: what names no file says so", func(t *testing.T) {
 		at := press(s, "down")
-		if f := frame(at); !strings.Contains(f, "|>x the quota") || !strings.Contains(f, " 2/4 ") {
+		if f := frame(at); !strings.Contains(f, "|>x the quota") || !strings.Contains(f, " 2/4 ") || strings.Contains(f, "its file") {
 			t.Errorf("the second:\n%s", f)
+		}
+		never := complaining()
+		never.Jobs[0].RefTo = ""
+		if at := press(at.Show(never), "enter"); at.toast != "this error names no file" || strings.Contains(frame(at), "its file") {
+			t.Errorf("where d shows nothing it says %q", at.toast)
 		}
 		if at = press(at, "enter"); at.screen != screenDetail || !strings.Contains(at.toast, "names no file") {
 			t.Errorf("Enter leads to %d, says %q", at.screen, at.toast)

@@ -13,7 +13,7 @@ var detailFace = face{
 	under: screenJobs, panes: int(sectionCount), draw: (*painter).jobDetail, lack: State.lackJob,
 	hints: func(p *painter) [][2]string {
 		hints := [][2]string{{"esc", "back"}, {p.g.up + p.g.down, "scroll"}, {"tab", "section"}, {"d", "changes"}, {"z", "zoom"}, {"x", "cancel"}, {"p", "pull"}, {"f", "follow"}, {"/", "find"}, {"u", "url"}}
-		if j, _ := p.s.job(); p.s.section == sectionErrors && len(complaintsOf(j)) > 0 {
+		if f, _ := p.s.complaintHere(); p.s.section == sectionErrors && f.file != "" && noChanges(p.s) == "" {
 			hints = slices.Insert(hints, 2, [2]string{"enter", "its file"})
 		}
 		return hints
