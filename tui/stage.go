@@ -106,8 +106,10 @@ func (s *stage) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.ModeReportMsg:
 		s.can(msg.Mode, msg.Value)
 	case copyMsg:
-		s.copy(string(msg))
-		return s, nil
+		return s, s.guard(func() tea.Msg { // beside the keys: the terminal may be slow
+			s.copy(string(msg))
+			return nil
+		})
 	case clearMsg:
 		s.whole = true
 		return s, nil
