@@ -66,7 +66,10 @@ func (r *run) drained(ctx context.Context, path string, daemon *socket.Client, o
 		switch {
 		case ctx.Err() != nil:
 			return out, fail(waitCode(ctx), "limpet drain --off    # claims jobs again", "stopped waiting; the agent goes on draining")
-		case errors.Is(err, socket.ErrNoDaemon) && !errors.As(heldBack(path, err), new(*silentError)):
+		case errors.Is(err, socket.ErrNoDaemon):
+			if hangs := stays(ctx, path, daemon.Hello().PID); hangs != nil {
+				return out, hangs
+			}
 			return out, fail(ExitUnreachable, drainedStart, "the agent has ended before it was drained: %w", err)
 		case err != nil:
 			return out, err

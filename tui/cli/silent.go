@@ -42,6 +42,26 @@ func heldBack(path string, err error) error {
 	return err
 }
 
+// endsWithin is how long an agent that ends may hold the file without its socket.
+const endsWithin = 5 * time.Second
+
+// stays returns a *silentError for the agent of that process, which has stopped to
+// answer, unless it ends within the time that an end takes.
+func stays(ctx context.Context, path string, pid int) error {
+	ctx, cancel := context.WithTimeout(ctx, endsWithin)
+	defer cancel()
+	for {
+		var silent *silentError
+		switch held := heldBack(path, socket.ErrNoDaemon); {
+		case !errors.As(held, &silent) || silent.PID != pid:
+			return nil
+		case isStopped(pid) || ctx.Err() != nil:
+			return silent
+		}
+		rest(ctx, awayPause)
+	}
+}
+
 // freshFor is how long an agent may take to answer after its start without anything
 // being wrong with it.
 const freshFor = time.Minute
