@@ -22,14 +22,21 @@ func (c *configFile) listFaults(name string) (out []fault) {
 		return nil
 	}
 	known := listFields[name]
-	list, _ := c.Values[key].([]any)
+	again := "limpet config validate " + shellWord(c.Path)
+	list, ok := c.Values[key].([]any)
+	if !ok && c.Values[key] != nil {
+		return []fault{{key, c.lines[key], key + " takes a list, each entry with " + strings.Join(known, ", "), again}}
+	}
 	for i, one := range list {
-		entry, _ := one.(map[string]any)
+		entry, ok := one.(map[string]any)
+		if !ok {
+			out = append(out, fault{key, c.lines[key], fmt.Sprintf("%s: entry %d has no keys, known are %s", key, i+1, strings.Join(known, ", ")), again})
+		}
 		for _, field := range slices.Sorted(maps.Keys(entry)) {
 			if slices.Contains(known, field) {
 				continue
 			}
-			f := fault{key, c.fieldLine(key, i, field), fmt.Sprintf("%s: unknown key %q, known are %s", key, field, strings.Join(known, ", ")), "limpet config validate " + shellWord(c.Path)}
+			f := fault{key, c.fieldLine(key, i, field), fmt.Sprintf("%s: unknown key %q, known are %s", key, field, strings.Join(known, ", ")), again}
 			if near := nearest(strings.ToLower(field), known); near != "" {
 				f.Problem = fmt.Sprintf("%s: unknown key %q, did you mean %q?", key, field, near)
 			}

@@ -107,6 +107,9 @@ func classify(err error) (code int, hint string) {
 	if errors.As(err, &own) {
 		return own.Code, own.Hint
 	}
+	if target, ok := errors.AsType[*targetError](err); ok {
+		return ExitError, target.hint()
+	}
 	if hint, ok := storeHint(err); ok {
 		return storeCode(err), hint
 	}

@@ -11,7 +11,9 @@ import (
 func TestGitRules(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"other: 1": "",
+		"other: 1":                    "",
+		"git-credentials: hunter2":    ":1: git-credentials takes a list, each entry with url, provider, values, files",
+		"git-credentials:\n- hunter2": ":1: git-credentials: entry 1 has no keys, known are url, provider, values, files",
 		"git_credentials:\n- url: https://git.example.com/*":                                           "gives no key",
 		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}":                "",
 		"git-credentials:\n- url: https://git.example.com/*\n  values: {username: ann}\n  extra: 1":    `:4: git-credentials: unknown key "extra", known are url, provider, values, files`,

@@ -22,9 +22,9 @@ func TestGitVerify(t *testing.T) {
 		"git-verify:\n- url: \"*\"\n  mode: HEAD\n  xyzzy: 1":                                         `unknown key "xyzzy", known are url, repositories`,
 		"git-verify:\n- url: \"*\"\n  mode: HAED\n  values: " + key:                                   `"HAED" is none of`,
 		"git-verify:\n- url: \"*\"\n  mode: HEAD":                                                     "no keys",
-		"git-verify: {url: x}":                "cannot unmarshal object",
+		"git-verify: {url: x}":                ":1: git-verify takes a list, each entry with url, repositories,",
 		"git_verify:\n- url: x\n  mode: HEAD": "no keys",
-		"git-verify:\n- x":                    "cannot unmarshal string",
+		"git-verify:\n- x":                    ":1: git-verify: entry 1 has no keys, known are url, repositories,",
 	} {
 		config, err := parseConfig("config.yaml", []byte(text))
 		if err != nil {

@@ -138,9 +138,12 @@ func fetchFailure(err error, from view.Source, via string) error {
 	var (
 		away  *sources.AwayError
 		other *sources.DigestError
+		file  *targetError
 	)
 	get := next(from.Namespace, "source get "+from.Name)
 	switch {
+	case errors.As(err, &file):
+		return err
 	case errors.As(err, &away) && via != "":
 		return fail(ExitUnreachable, get+" --via URL    # is the port still forwarded?", "%w", err)
 	case errors.As(err, &away):

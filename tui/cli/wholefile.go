@@ -32,11 +32,52 @@ func writable(path, command string) error {
 
 // reason is the cause of an error that has named the path already.
 func reason(err error) error {
-	var e *fs.PathError
-	if errors.As(err, &e) {
-		return e.Err
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
 	}
 	return err
+}
+
+// targetError says that a file which a person has named cannot be written. It is no error
+// of the state file, although that may be what is written there.
+type targetError struct {
+	path string
+	err  error
+}
+
+func (e *targetError) Error() string { return "write " + e.path + ": " + e.err.Error() }
+func (e *targetError) Unwrap() error { return e.err }
+
+// hint is what shows why.
+func (e *targetError) hint() string {
+	dir := shellWord(filepath.Dir(e.path))
+	if errors.Is(e.err, syscall.ENOSPC) || errors.Is(e.err, syscall.EDQUOT) {
+		return "df -h " + dir
+	}
+	return "ls -ld " + dir
+}
+
+// target writes to such a file.
+type target struct {
+	*os.File
+	path string
+}
+
+func (t target) Write(p []byte) (int, error) {
+	n, err := t.File.Write(p)
+	return n, t.failed(err)
+}
+
+func (t target) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &targetError{t.path, reason(err)}
 }
 
 // writeAtomic writes a file that is either whole or not there, also after a
@@ -44,37 +85,37 @@ func reason(err error) error {
 func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
 	parts := partsOf(path)
 	removeLeft(parts)
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*")
-	if err != nil {
-		return 0, err
+	out := target{path: path}
+	if out.File, err = os.CreateTemp(filepath.Dir(path), filepath.Base(parts)+"*"); err != nil {
+		return 0, out.failed(err)
 	}
 	defer func() {
 		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
+			out.Close()
+			os.Remove(out.Name())
 		}
 	}()
-	if n, err = write(tmp); err != nil {
+	if n, err = write(struct{ io.Writer }{out}); err != nil { // ReadFrom of the file would pass by Write
 		return n, err
 	}
-	if err = tmp.Sync(); err != nil {
-		return n, err
+	if err = out.Sync(); err != nil {
+		return n, out.failed(err)
 	}
-	if err = tmp.Close(); err != nil {
-		return n, err
+	if err = out.Close(); err != nil {
+		return n, out.failed(err)
 	}
-	if err = os.Rename(tmp.Name(), path); err != nil {
-		return n, err
+	if err = os.Rename(out.Name(), path); err != nil {
+		return n, out.failed(err)
 	}
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
-		return n, err
+		return n, out.failed(err)
 	}
 	defer dir.Close()
 	if err = dir.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
 		err = nil // file systems such as FUSE and SMB do not know it
 	}
-	return n, err
+	return n, out.failed(err)
 }
 
 // partsOf is how the names of a file's temporary ones begin; a number is behind it.

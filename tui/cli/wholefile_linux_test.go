@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -28,6 +29,7 @@ func TestWholeFileOutlivesAPowerCut(t *testing.T) {
 		{"", 0, inOrder, "new", false},
 		{"sync tmp", syscall.EIO, givenUp(1), "old", true},
 		{"sync tmp", syscall.EINVAL, givenUp(1), "old", true},
+		{"sync tmp", syscall.ENOSPC, givenUp(1), "old", true},
 		{"rename", syscall.EACCES, givenUp(2), "old", true},
 		{"sync dir", syscall.EIO, givenUp(3), "new", true},
 		{"sync dir", syscall.EINVAL, inOrder, "new", false},
@@ -61,6 +63,10 @@ func TestWholeFileOutlivesAPowerCut(t *testing.T) {
 		}
 		if !slices.Equal(slices.Compact(calls), tt.calls) || (err != nil) != tt.err || tt.err && !errors.Is(err, tt.errno) {
 			t.Errorf("%q refused with %v: %q, %v", tt.refused, tt.errno, calls, err)
+		}
+		next := map[syscall.Errno]string{syscall.ENOSPC: "df -h "}[tt.errno]
+		if code, hint := classify(err); err != nil && (code != ExitError || hint != cmp.Or(next, "ls -ld ")+dir || err.Error() != "write "+path+": "+tt.errno.Error()) {
+			t.Errorf("%v: exit %d, try: %s", err, code, hint)
 		}
 		data, _ := os.ReadFile(path)
 		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || string(data) != tt.holds {
