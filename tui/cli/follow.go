@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"limpet/sync/api"
+	"limpet/sync/socket"
 	"limpet/sync/view"
 )
 
@@ -219,6 +220,9 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 		case <-time.After(time.Until(f.printed.Add(beat))): // whatever became of the watches meanwhile
 			f.show(true)
 		case <-ask.C:
+			if f.hangs(ctx) {
+				return false, nil // the next look says so, and goes on
+			}
 			f.tellWhy(ctx)
 		case e, ok := <-w.ResultChan():
 			if !ok || e.Type == watch.Error {
@@ -235,13 +239,29 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 	}
 }
 
+// hangs says that the daemon through which the API is watched does not answer: a watch
+// over its socket would be silent for as long as the process is there.
+func (f *follower) hangs(ctx context.Context) bool {
+	daemon := f.session.Daemon
+	if base, _ := f.session.Client.Endpoint(); daemon == nil || base.String() != socket.BaseURL {
+		return false
+	}
+	again, err := socket.Attach(ctx, daemon.Path())
+	if err == nil {
+		again.Close()
+	}
+	return errors.Is(err, socket.ErrNoDaemon)
+}
+
 // tellWhy says why the daemon of this host leaves a waiting job alone; without
 // that a person would wait for ever and not know for what.
 func (f *follower) tellWhy(ctx context.Context) {
 	if f.session.Daemon == nil || f.seen.GetLabels()[api.LabelClaim] != "" {
 		return
 	}
-	snap, err := f.session.Daemon.Snapshot(ctx)
+	brief, cancel := context.WithTimeout(ctx, askEvery)
+	defer cancel()
+	snap, err := f.session.Daemon.Snapshot(brief)
 	if err != nil {
 		return // the watch finds out soon enough
 	}

@@ -44,6 +44,14 @@ func TestDaemonThatHangs(t *testing.T) {
 	before := claim()
 	drains := h.aside(t, "drain", "--wait")
 	until(t, "the agent is drained", func() bool { return strings.Contains(h.run(t, "status").out, "draining") })
+	h.must(t, 0, "repo", "create", "later", "--url", hang(t))
+	h.must(t, 0, "repo", "pull", "later")
+	follows := map[string]*terminal{"working": h.terminal(t, "job", "watch", "slow-sync", "--progress", "plain"), "pending": h.terminal(t, "job", "watch", "later-sync", "--progress", "plain")}
+	for state, tt := range follows {
+		tt.shows(t, "-sync "+state)
+	}
+	status := h.terminal(t, "status", "--watch")
+	status.shows(t, "drained")
 	signal(syscall.SIGSTOP)
 
 	calls := map[string]func() result{"drain --wait": drains}
@@ -81,10 +89,23 @@ func TestDaemonThatHangs(t *testing.T) {
 		}
 	}
 
+	for _, tt := range follows {
+		tt.shows(t, "no answer, still trying: the daemon does not answer")
+	}
+	status.shows(t, fmt.Sprintf("the agent does not answer: process %d holds", pid))
+
 	signal(syscall.SIGCONT)
 	h.must(t, 0, "drain", "--off")
 	if after := claim(); after != before {
 		t.Errorf("claimed by %s before and %s after", before, after)
+	}
+	for _, job := range []string{"slow-sync", "later-sync"} {
+		h.must(t, 0, "job", "cancel", job)
+	}
+	for state, tt := range follows {
+		if code := tt.exit(t); code != 5 {
+			t.Errorf("watch of the %s job: exit %d", state, code)
+		}
 	}
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)

@@ -51,7 +51,7 @@ func (r *run) watchStatus(ctx context.Context) error {
 			rep.Daemon, rep.Live = &hello, whole(snap)
 			rep.judge(r)
 		} else {
-			rep.OK, rep.Why = false, []string{errorText(err)}
+			rep.OK, rep.Why = false, []string{errorText(heldBack(path, err))}
 		}
 		if mark := rep.mark(); mark != last {
 			last = mark
