@@ -104,7 +104,7 @@ func (s *stage) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		w, h := s.size() // which may have changed meanwhile
 		return s, func() tea.Msg { return tea.WindowSizeMsg{Width: w, Height: h} }
 	case tea.ModeReportMsg:
-		s.can(msg.Mode, msg.Value)
+		s.hear(msg.Mode, msg.Value)
 	case copyMsg:
 		return s, s.guard(func() tea.Msg { // beside the keys: the terminal may be slow
 			s.copy(string(msg))

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +11,45 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 )
+
+// TestTerminalIsWantedBack: who leaves while a copy is on its way over a slow line does
+// not wait for the rest of it, nor does what the terminal says of itself hold the keys up.
+func TestTerminalIsWantedBack(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s := &stage{terminal: newTerminal(Options{In: r, Out: w, Env: func(string) string { return "xterm" }}, false)}
+	if err := s.take(); err != nil {
+		t.Fatal(err)
+	}
+	go s.run()
+	copied, ended := make(chan struct{}), make(chan struct{})
+	go func() { defer close(copied); s.copy(strings.Repeat("x", 10<<20)) }()
+	from, got := bufio.NewReader(r), ""
+	for !strings.Contains(got, "\x1b]52;") {
+		piece, err := from.ReadString(';')
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += piece
+	}
+	for range 100 { // nothing is taken now
+		s.hear(ansi.ModeSynchronizedOutput, ansi.ModeReset)
+	}
+	go func() { defer close(ended); s.end(); w.Close() }()
+	rest, err := io.ReadAll(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-copied
+	<-ended
+	if cut := strings.IndexByte(string(rest), 0x18); cut < 0 || cut > 1<<20 || !strings.Contains(string(rest[cut:]), ansi.ResetModeAltScreenSaveCursor) {
+		t.Errorf("%d bytes came, cut at %d: %q", len(rest), cut, string(rest[len(rest)-100:]))
+	}
+}
 
 // TestCopyDoesNotHoldTheKeysUp: a sheet takes a slow line a minute, and whoever waits for
 // that answers no key.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
@@ -25,9 +26,12 @@ type terminal struct {
 	mouse   bool
 	asks    bool // what the terminal can do is asked for when it is taken first
 
-	next chan frame    // holds one: the newest
-	stop chan struct{} // closed by end
-	done chan struct{} // closed when nothing is sent any more
+	next  chan frame    // holds one: the newest
+	heard chan ability  // what the terminal says of itself
+	stop  chan struct{} // closed by end
+	done  chan struct{} // closed when nothing is sent any more
+
+	wanted atomic.Int32 // how often it is being given back
 
 	mu    sync.Mutex // guards what follows, and what is sent
 	brush *brush
@@ -44,7 +48,7 @@ type frame struct {
 
 func newTerminal(o Options, mouse bool) *terminal {
 	return &terminal{in: o.In, out: o.Out, spill: o.spill, mouse: mouse, asks: mayAsk(o.Env), brush: newBrush(o.Env("TERM")),
-		next: make(chan frame, 1), stop: make(chan struct{}), done: make(chan struct{})}
+		next: make(chan frame, 1), heard: make(chan ability, 4), stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // mayAsk says whether a terminal is asked what it can do. Over SSH an answer may
@@ -96,6 +100,8 @@ func (t *terminal) take() error {
 // give gives the terminal back to the shell as it was. It may be called more than
 // once, and at any time.
 func (t *terminal) give() {
+	t.wanted.Add(1)
+	defer t.wanted.Add(-1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.held {
@@ -132,12 +138,42 @@ func (t *terminal) size() (w, h int) {
 	return w, h
 }
 
-// copy puts text into the clipboard of the terminal, where that is allowed.
+// copyPiece is how much of a copy is sent before it is seen whether the terminal is
+// wanted back: a second's worth at 9,600 baud.
+const copyPiece = 1 << 10
+
+// copy puts text into the clipboard of the terminal, where that is allowed. It blocks
+// while the terminal takes it, and cuts it short when the terminal is given back.
 func (t *terminal) copy(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held {
-		t.send(ansi.SetSystemClipboard(text))
+	if !t.held {
+		return
+	}
+	for rest := ansi.SetSystemClipboard(text); rest != ""; {
+		if t.wanted.Load() > 0 {
+			t.send(string(rune(ansi.CAN))) // forgets what was begun
+			return
+		}
+		piece := rest[:min(copyPiece, len(rest))]
+		t.send(piece)
+		rest = rest[len(piece):]
+	}
+}
+
+// ability is the answer to a question what the terminal can do.
+type ability struct {
+	mode ansi.Mode
+	is   ansi.ModeSetting
+}
+
+// hear hands on what the terminal says that it can do. It does not block, so that a
+// frame which is being sent holds up no key; of answers that nobody asked for some are
+// lost.
+func (t *terminal) hear(mode ansi.Mode, is ansi.ModeSetting) {
+	select {
+	case t.heard <- ability{mode, is}:
+	default:
 	}
 }
 
@@ -177,6 +213,8 @@ func (t *terminal) run() {
 			}
 			t.paint(f)
 			sent = time.Now()
+		case h := <-t.heard:
+			t.can(h.mode, h.is)
 		case <-t.stop:
 			return
 		}
@@ -213,6 +251,7 @@ func (t *terminal) paint(f frame) {
 
 // end sends no more frames and gives the terminal back.
 func (t *terminal) end() {
+	t.wanted.Add(1)
 	close(t.stop)
 	<-t.done
 	t.give()

@@ -70,13 +70,13 @@ func (storeCheckCmd) Run(ctx context.Context, r *run) error {
 		for _, p := range report.Problems {
 			fmt.Fprintln(w, view.Clean(p))
 		}
-		fmt.Fprintf(w, "%d records checked, %d problems\n", report.Frames, len(report.Problems))
+		fmt.Fprintf(w, "%s checked, %s\n", view.Plural(report.Frames, "record"), view.Plural(len(report.Problems), "problem"))
 	})
 	switch {
 	case err == nil && len(report.Problems) == 1 && mended != "":
 		err = fail(ExitStore, rebuiltNext+"    # says what is there; the old file is kept", "the state file was damaged; a new one is in its place, and is sound")
 	case err == nil && len(report.Problems) > 0:
-		err = fail(ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %d problems", len(report.Problems))
+		err = fail(ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s", view.Plural(len(report.Problems), "problem"))
 	}
 	return err
 }
