@@ -14,6 +14,11 @@ import (
 // widths, until it shows something.
 func (tt *terminal) redrawn(t *testing.T, what string) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the screen at the end: %q", tail(tt.screen.String(), 3000))
+		}
+	}()
 	from, looks := 0, 0
 	until(t, "the whole screen shows "+what, func() bool {
 		if looks%20 == 0 {
