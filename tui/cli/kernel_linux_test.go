@@ -46,10 +46,13 @@ func watched(t *testing.T, work func(), answer func(call string) syscall.Errno) 
 	}
 	defer over.Close()
 	go func() {
+		// The thread is never unlocked: nobody else gets one with a filter. Nor does it end:
+		// with it would end the processes that it has started for other tests.
+		runtime.LockOSThread()
+		defer func() { select {} }()
 		defer close(worked)
 		defer end.Close()
-		runtime.LockOSThread() // and never unlocked: nobody else gets a thread with a filter
-		const number = 0       // of the call, in seccomp_data
+		const number = 0 // of the call, in seccomp_data
 		filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: number}}
 		left := len(verbs)
 		for nr := range verbs { // one of them jumps over those behind it, and over "allow"
