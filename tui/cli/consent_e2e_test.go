@@ -22,7 +22,7 @@ func TestAskedOnATerminal(t *testing.T) {
 	}
 	for _, answer := range []string{"\r", "n\r", "yo\r", "\x03"} {
 		tt := h.terminal(t, "delete", "repository", "a")
-		tt.shows(t, "This deletes repository/a for good; its finalizers decide what becomes of the objects that it manages. Go on? [y/N]")
+		tt.shows(t, "This deletes repository default/a for good: the folders and dashboards that it has made are deleted too, its waiting jobs are deleted, one that runs is waited for. Go on? [y/N]")
 		tt.press(t, answer)
 		if code := exitOf(tt.end(t)); code != cli.ExitCancelled {
 			t.Errorf("%q: exit %d\n%s", answer, code, tt.screen)

@@ -231,11 +231,8 @@ func writeUnit(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the directory of the unit: %w", err)
 	}
-	_, err := writeAtomic(path, func(w io.Writer) (int64, error) {
+	_, err := writeAtomicAs(path, 0o644, func(w io.Writer) (int64, error) {
 		n, err := io.WriteString(w, text)
-		if f, ok := w.(*os.File); ok && err == nil {
-			err = f.Chmod(0o644)
-		}
 		return int64(n), err
 	})
 	if err != nil {

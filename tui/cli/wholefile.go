@@ -80,9 +80,17 @@ func (t target) failed(err error) error {
 	return &targetError{t.path, reason(err)}
 }
 
-// writeAtomic writes a file that is either whole or not there, also after a
-// power cut: a temporary file beside it, fsync, rename, fsync of the directory.
+// ownRights are those of a new file of os.CreateTemp.
+const ownRights = 0o600
+
+// writeAtomic writes a file for its owner alone that is either whole or not there, also
+// after a power cut: a temporary file beside it, fsync, rename, fsync of the directory.
 func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
+	return writeAtomicAs(path, ownRights, write)
+}
+
+// writeAtomicAs is writeAtomic of a file with these rights.
+func writeAtomicAs(path string, rights fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
 	parts := partsOf(path)
 	removeLeft(parts)
 	out := target{path: path}
@@ -97,6 +105,11 @@ func writeAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 	}()
 	if n, err = write(struct{ io.Writer }{out}); err != nil { // ReadFrom of the file would pass by Write
 		return n, err
+	}
+	if rights != ownRights { // sticks and shares refuse to be told even what is so
+		if err = out.Chmod(rights); err != nil {
+			return n, out.failed(err)
+		}
 	}
 	if err = out.Sync(); err != nil {
 		return n, out.failed(err)
