@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/apitest"
 	"limpet/sync/socket"
+	"limpet/sync/view"
 )
 
 // TestDashboardsOnOneDaemon: five dashboards look at a daemon that holds a job,
@@ -84,7 +85,7 @@ func TestDashboardsOnOneDaemon(t *testing.T) {
 		}
 	}
 	f.labelled("new", "", map[string]string{"site": "here"})
-	news := fmt.Sprintf("Repos %d", others+2)
+	news := "Repos " + view.Thousands(others+2)
 	for _, tt := range all[:4] {
 		tt.redrawn(t, news)
 	}
