@@ -12,19 +12,26 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// TestTerminalIsWantedBack: who leaves while a copy is on its way over a slow line does
-// not wait for the rest of it, nor does what the terminal says of itself hold the keys up.
-func TestTerminalIsWantedBack(t *testing.T) {
-	t.Parallel()
+// staged is a stage on a terminal that takes what is read from r, and what it writes to.
+func staged(t *testing.T) (s *stage, r, w *os.File) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	s := &stage{terminal: newTerminal(Options{In: r, Out: w, Env: func(string) string { return "xterm" }}, false)}
+	t.Cleanup(func() { r.Close() })
+	s = &stage{terminal: newTerminal(Options{In: r, Out: w, Env: func(string) string { return "xterm" }}, false)}
 	if err := s.take(); err != nil {
 		t.Fatal(err)
 	}
+	return s, r, w
+}
+
+// TestTerminalIsWantedBack: who leaves while a copy is on its way over a slow line does
+// not wait for the rest of it, nor does what the terminal says of itself hold the keys up.
+func TestTerminalIsWantedBack(t *testing.T) {
+	t.Parallel()
+	s, r, w := staged(t)
 	go s.run()
 	copied, ended := make(chan struct{}), make(chan struct{})
 	go func() { defer close(copied); s.copy(strings.Repeat("x", 10<<20)) }()
@@ -55,15 +62,7 @@ func TestTerminalIsWantedBack(t *testing.T) {
 // that answers no key.
 func TestCopyDoesNotHoldTheKeysUp(t *testing.T) {
 	t.Parallel()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	s := &stage{terminal: newTerminal(Options{In: r, Out: w, Env: func(string) string { return "xterm" }}, false)}
-	if err := s.take(); err != nil {
-		t.Fatal(err)
-	}
+	s, r, _ := staged(t)
 	text := strings.Repeat("x", 1<<20) // the pipe holds 64 KiB
 	sends := make(chan tea.Cmd, 1)
 	go func() {
