@@ -47,6 +47,7 @@ func TestTerminalIsWantedBack(t *testing.T) {
 		s.hear(ansi.ModeSynchronizedOutput, ansi.ModeReset)
 	}
 	go func() { defer close(ended); s.end(); w.Close() }()
+	<-s.stop // it is wanted back now
 	rest, err := io.ReadAll(from)
 	if err != nil {
 		t.Fatal(err)
