@@ -21,6 +21,19 @@ type Attempt struct {
 	Finished time.Time `json:"finished,omitzero"`
 }
 
+// Step is one part of the last run of a job.
+type Step struct {
+	Text    string  `json:"text"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Commit is what a person tells of a commit in Git.
+type Commit struct {
+	Subject string    `json:"subject,omitempty"`
+	Author  string    `json:"author,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+}
+
 // DeadLetter tells of a job whose attempts were used up before one of them came to a result.
 type DeadLetter struct {
 	Reason    string `json:"reason"` // what ended the last attempt: crashed, transient, timeout
@@ -52,6 +65,10 @@ type Record struct {
 	// HistoricJob is what became of the copy for the API: posted, unavailable, skipped, or empty while it is open. Once
 	// set it survives a replacement that leaves it empty, because the copy is posted at most once per UID.
 	HistoricJob string `json:"historicJob,omitempty"`
+
+	Created time.Time `json:"created,omitzero"` // of the Job, by the server's clock
+	Commit  *Commit   `json:"commit,omitempty"` // RefTo, where it was read
+	Steps   []Step    `json:"steps,omitempty"`  // of the last run, one behind the other
 }
 
 // Cursor is the record's place in the order of the history, for Query.Before.

@@ -295,6 +295,7 @@ func TestFinishedRow(t *testing.T) {
 	job.SetNamespace("default")
 	a.observe(jobs.Event{At: at, Type: jobs.EventCompleted, Level: "error", Namespace: "default", Job: "r-sync", UID: "u1", Repository: "r", Action: "pull", State: "error", Text: "401",
 		Last: &jobs.Running{UID: "u1", Job: job, Attempt: 2, Branch: "main", RefTo: "abc", Started: at.Add(-time.Second), LeaseUntil: at.Add(time.Minute), Errors: []string{"401"},
+			Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at}, Steps: []jobs.Step{{Text: "fetch abc", At: at, Took: time.Second}, {Text: "write", At: at}},
 			Lines: []jobs.Line{{At: at, Level: "info", Text: "job claimed"}}}})
 	events, done := a.board.recent(at)
 	if len(events) != 1 || len(done.rows) != 1 {
@@ -303,7 +304,8 @@ func TestFinishedRow(t *testing.T) {
 	row := done.rows[0]
 	row.Log = nil
 	want := view.Job{UID: "u1", Namespace: "default", Name: "r-sync", Repository: "r", Action: "pull", Detail: "incr", State: "error", Message: "401", Progress: 100,
-		Created: row.Created, Started: at.Add(-time.Second), Finished: at, Owner: "this", Attempt: 2, MaxAttempt: row.MaxAttempt, Branch: "main", RefTo: "abc", Errors: []string{"401"}}
+		Created: row.Created, Started: at.Add(-time.Second), Finished: at, Owner: "this", Attempt: 2, MaxAttempt: row.MaxAttempt, Branch: "main", RefTo: "abc", Errors: []string{"401"},
+		Commit: &view.Commit{Subject: "add peers", Author: "M. Ito", At: at}, Steps: []view.Step{{Text: "fetch abc", At: at, Took: time.Second}, {Text: "write", At: at}}}
 	got, _ := json.Marshal(row)
 	wanted, _ := json.Marshal(want)
 	if !bytes.Equal(got, wanted) || len(done.rows[0].Log) != 1 {

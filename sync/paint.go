@@ -348,6 +348,12 @@ func hold(row *view.Job, r jobs.Running) {
 		row.Summary = Summaries(r.Summary)
 	}
 	row.Errors, row.Warnings = r.Errors, r.Warnings
+	if c := r.Commit; c != nil {
+		row.Commit = &view.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
+	}
+	for _, s := range r.Steps {
+		row.Steps = append(row.Steps, view.Step{Text: s.Text, At: s.At, Took: s.Took})
+	}
 	for _, l := range r.Lines {
 		row.Log = append(row.Log, view.Event{At: l.At, Level: l.Level, Job: row.Name, Repo: row.Repository, Text: l.Text})
 	}

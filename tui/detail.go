@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,9 +61,10 @@ func (p *painter) jobDetail(x, y, w, h int) {
 	}
 	share := p.shares(w, h, j)
 	if n := share[sectionSummary]; n > 0 {
-		times := p.timesWidth(w)
-		p.summaryBox(x, y, w-times, n, j)
+		times, below := p.timesWidth(w), p.timesHeight(n, j)
+		p.summaryBox(x, y, w-times, n-below, j)
 		p.timesBox(x+w-times, y, times, n, j)
+		p.timesBox(x, y+n-below, w, below, j)
 		y += n
 	}
 	if n := share[sectionErrors]; n > 0 {
@@ -195,7 +197,20 @@ func refLine(j view.Job, arrow string) string {
 	if !j.Started.IsZero() {
 		text += "   started " + j.Started.UTC().Format("15:04:05Z")
 	}
+	if j.Commit != nil {
+		text += "   " + commitText(*j.Commit)
+	}
 	return text + "   uid " + view.OrDash(j.UID)
+}
+
+// commitText is what a commit says of itself; the author is behind the words, where a
+// narrow screen ends.
+func commitText(c view.Commit) string {
+	text := strconv.Quote(c.Subject)
+	if c.Author != "" {
+		text += " by " + c.Author
+	}
+	return text
 }
 
 // refText is the branch of a job and the commits that it leads from and to.

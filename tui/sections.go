@@ -45,7 +45,7 @@ func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
 		lines = len(wrap(j.Waits, w-4)) + 1
 	}
 	if p.timesWidth(w) > 0 {
-		lines = max(lines, len(p.times(j))-1)
+		lines = max(lines, len(p.times(j))+len(j.Steps)-1)
 	}
 	summary := min(max(lines, 1)+3, max(h*2/5, 3))
 	errors := 0
@@ -73,7 +73,7 @@ func (p *painter) sectionLines(w, h int, j view.Job) (lines, room int) {
 	room = p.shares(w, h, j)[p.s.section] - 2
 	switch p.s.section {
 	case sectionSummary:
-		return len(j.Summary), room - 1 // its heads
+		return len(j.Summary), room - 1 - p.timesHeight(room+2, j) // its heads
 	case sectionErrors:
 		return len(p.troubles(j, w-4)), 1 // it has a cursor
 	}

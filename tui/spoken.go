@@ -196,6 +196,9 @@ func (l linear) jobFacts() []string {
 	b.add("branch", j.Branch)
 	b.add("commit", view.ShortRef(j.RefTo))
 	b.add("commit before", view.ShortRef(j.RefFrom))
+	if c := j.Commit; c != nil {
+		b.add("commit says", commitText(*c))
+	}
 	if !j.Started.IsZero() {
 		b.add("started", clockTime(j.Started, l.s.Now))
 	}
@@ -203,6 +206,9 @@ func (l linear) jobFacts() []string {
 		b.add("finished", clockTime(j.Finished, l.s.Now))
 	}
 	b.add("uid", j.UID)
+	for i, one := range j.Steps {
+		b.add("step", fmt.Sprintf("%s, %.1f seconds", one.Text, tookOf(j, i, l.s.Now).Seconds()))
+	}
 	for _, k := range j.Summary {
 		b.add(k.Kind, fmt.Sprintf("%d created, %d updated, %d deleted, %d as before, %d warnings, %d errors", k.Create, k.Update, k.Delete, k.Noop, k.Warn, k.Error))
 	}

@@ -59,6 +59,13 @@ func cleanJob(j view.Job) view.Job {
 		j.Progress = 100
 	}
 	j.Errors, j.Warnings = cleanAll(j.Errors), cleanAll(j.Warnings)
+	if c := j.Commit; c != nil {
+		j.Commit = &view.Commit{Subject: view.Clean(c.Subject), Author: view.Clean(c.Author), At: c.At}
+	}
+	j.Steps = slices.Clone(j.Steps)
+	for k := range j.Steps {
+		j.Steps[k].Text = view.Clean(j.Steps[k].Text)
+	}
 	j.Log = cleanEvents(j.Log)
 	j.URLs = slices.Clone(j.URLs)
 	for k := range j.URLs {
@@ -76,7 +83,7 @@ func cleanPast(page view.PastPage) view.PastPage {
 	page.Rows = slices.Clone(page.Rows)
 	for i := range page.Rows {
 		r := &page.Rows[i]
-		for _, p := range []*string{&r.UID, &r.Namespace, &r.Name, &r.Repository, &r.Action, &r.State, &r.Message, &r.Agent, &r.RefTo} {
+		for _, p := range []*string{&r.UID, &r.Namespace, &r.Name, &r.Repository, &r.Action, &r.State, &r.Message, &r.Agent, &r.RefTo, &r.Subject} {
 			*p = view.Clean(*p)
 		}
 	}

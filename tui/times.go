@@ -1,7 +1,11 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"limpet/sync/view"
 )
@@ -13,6 +17,15 @@ func (p *painter) timesWidth(w int) int {
 		return 0
 	}
 	return 46
+}
+
+// timesHeight is the room for them below a summary of h lines that is zoomed; 0 = there
+// is none.
+func (p *painter) timesHeight(h int, j view.Job) int {
+	if !p.s.zoomed[screenDetail] || h < 8 {
+		return 0
+	}
+	return min(len(p.times(j))+len(j.Steps)+2, h/2)
 }
 
 // times are the turns in the life of a job as far as they are known.
@@ -47,10 +60,81 @@ func (p *painter) times(j view.Job) (out []fact) {
 }
 
 func (p *painter) timesBox(x, y, w, h int, j view.Job) {
+	if w < 3 || h < 3 {
+		return
+	}
 	p.box(p.g, x, y, w, h, "Times", "", "", false)
 	var lines []laidOut
 	for _, f := range p.times(j) {
 		lines = append(lines, laidOut{f.role, fmt.Sprintf("%-9s%s", f.name, f.text)})
 	}
 	p.lay(x, y, w, h, lines)
+	p.timeLine(x+2, y+1+len(lines), w-4, h-2-len(lines), j)
+}
+
+// timeLine shows the steps of a run under each other, each with its part of the whole
+// time. Where there is no room for all, the longest stay.
+func (p *painter) timeLine(x, y, w, h int, j view.Job) {
+	const took = 6
+	name := max(22, w/2-2)
+	room := w - name - took - 2
+	if len(j.Steps) == 0 || room < 1 || h < 1 {
+		return
+	}
+	long := make([]time.Duration, len(j.Steps))
+	for i := range j.Steps {
+		long[i] = tookOf(j, i, p.s.Now)
+	}
+	begin := j.Steps[0].At
+	last := len(j.Steps) - 1
+	whole := j.Steps[last].At.Add(long[last]).Sub(begin)
+	for _, i := range longest(long, h) {
+		step, r := j.Steps[i], rolePlain
+		if i == last && p.shown(j) == "working" {
+			r = roleWork
+		}
+		p.put(x, y, name, r, cut(step.Text, name, p.g.more))
+		p.right(x+name, x+name+took, y, r, secondsText(long[i]))
+		p.put(x+name+took+2, y, room, r, p.stretch(room, step.At.Sub(begin), long[i], whole))
+		y++
+	}
+}
+
+// stretch is a line of w cells for a time, with a part of it drawn where it was; however
+// short, that has a cell.
+func (p *painter) stretch(w int, from, took, whole time.Duration) string {
+	cell := func(d time.Duration) int {
+		if whole <= 0 {
+			return 0
+		}
+		return min(max(int(float64(w)*d.Seconds()/whole.Seconds()+0.5), 0), w)
+	}
+	begin := min(cell(from), w-1)
+	return strings.Repeat(" ", begin) + strings.Repeat(p.g.full, max(cell(from+took)-begin, 1))
+}
+
+// tookOf is how long a step of a job took, or takes by now.
+func tookOf(j view.Job, step int, now time.Time) time.Duration {
+	s := j.Steps[step]
+	switch {
+	case s.Took > 0 || step < len(j.Steps)-1:
+		return max(s.Took, 0)
+	case !j.Finished.IsZero():
+		now = j.Finished
+	case !j.Unsent.IsZero():
+		now = j.Unsent
+	}
+	return max(now.Sub(s.At), 0)
+}
+
+// longest are the places of the n longest, in their order.
+func longest(all []time.Duration, n int) []int {
+	at := make([]int, len(all))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(all[b], all[a]) })
+	at = at[:min(n, len(at))]
+	slices.Sort(at)
+	return at
 }

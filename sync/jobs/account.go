@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -39,6 +40,10 @@ type account struct {
 	RefFrom      string                     `json:"refFrom,omitempty"`
 	RefTo        string                     `json:"refTo,omitempty"`
 	URLs         map[string]string          `json:"urls,omitempty"`
+
+	// Of this run alone: another one begins anew.
+	Steps  []Step        `json:"-"`
+	Commit *state.Commit `json:"-"` // RefTo; nil = it was not read
 }
 
 func newAccount() account { return account{Kinds: map[string]*api.JobSummary{}} }
@@ -159,7 +164,7 @@ func (a *account) summary() []api.JobSummary {
 
 func (a *account) clone() account {
 	c := *a
-	c.Errors, c.Warnings, c.URLs = slices.Clone(a.Errors), slices.Clone(a.Warnings), maps.Clone(a.URLs)
+	c.Errors, c.Warnings, c.URLs, c.Steps = slices.Clone(a.Errors), slices.Clone(a.Warnings), maps.Clone(a.URLs), slices.Clone(a.Steps)
 	c.Kinds = make(map[string]*api.JobSummary, len(a.Kinds))
 	for id, s := range a.Kinds {
 		k := *s

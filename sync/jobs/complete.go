@@ -202,7 +202,7 @@ func (c *Controller) newRecord(h *held, out Outcome, status map[string]any, fini
 		State: out.shown(), Message: out.Message, Agent: c.o.Agent,
 		Started: time.UnixMilli(h.started), Finished: time.UnixMilli(finished),
 		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
-		RefFrom: refs.RefFrom, RefTo: refs.RefTo,
+		RefFrom: refs.RefFrom, RefTo: refs.RefTo, Created: h.created, Commit: refs.Commit, Steps: stepsTold(refs.Steps, time.Now()),
 	}
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -44,7 +45,9 @@ type Running struct {
 	ErrorCount           int64    // of all, also those without a text
 	WarningCount         int64
 	Summary              []api.JobSummary
-	Lines                []Line // of the log, the last 200, oldest first
+	Commit               *state.Commit // RefTo; nil = it was not read yet
+	Steps                []Step        // of this run; the last one goes on
+	Lines                []Line        // of the log, the last 200, oldest first
 	// Job is the object as it was seen last; in Event.Last alone.
 	Job *unstructured.Unstructured
 }
@@ -86,6 +89,7 @@ func (c *Controller) look(h *held) Running {
 	a := p.look()
 	r.Message, r.Branch, r.RefFrom, r.RefTo = a.Message, a.Branch, a.RefFrom, a.RefTo
 	r.Done, r.Total, r.ErrorCount, r.WarningCount = a.Done, a.Total, a.ErrorCount, a.WarningCount
+	r.Commit, r.Steps = a.Commit, a.Steps
 	r.Errors, r.Warnings, r.Summary = a.Errors, a.Warnings, a.summary()
 	if a.Total > 0 {
 		r.Progress = a.percent()

@@ -50,9 +50,10 @@ func newProgress(now time.Time) *Progress {
 	}
 }
 
-// SetMessage says what the job is doing now.
+// SetMessage says what the job is doing now, which is a step of it.
 func (p *Progress) SetMessage(_ context.Context, text string) {
 	text = clip(text, maxMessage)
+	p.Step(text)
 	p.mu.Lock()
 	same := p.account.Message == text
 	p.account.Message = text
@@ -62,6 +63,14 @@ func (p *Progress) SetMessage(_ context.Context, text string) {
 		p.tell(EventProgress, text)
 		p.notify()
 	}
+}
+
+// Step begins a step of the run for the dashboard and for history. Unlike a message it
+// costs no write to the API.
+func (p *Progress) Step(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.account.Steps = beginStep(p.account.Steps, text, time.Now())
 }
 
 // SetTotal says how many results there will be; progress in percent is the
@@ -109,6 +118,13 @@ func (p *Progress) SetRefs(branch, from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.account.Branch, p.account.RefFrom, p.account.RefTo = branch, from, to
+}
+
+// SetCommit tells of the commit that is synced, for history and dashboard.
+func (p *Progress) SetCommit(c state.Commit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.account.Commit = &c
 }
 
 // SetURLs sets the links of the final status (repositoryURL, sourceURL,

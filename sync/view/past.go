@@ -15,6 +15,7 @@ type Past struct {
 	Started    time.Time
 	Finished   time.Time
 	RefTo      string
+	Subject    string // of the commit; "" = not known
 	Attempts   int
 	Came       Came
 }

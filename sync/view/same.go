@@ -16,7 +16,7 @@ func sameJob(a, b *Job) bool {
 		a.Action == b.Action && a.Detail == b.Detail && a.Created == b.Created &&
 		a.RefFrom == b.RefFrom && a.RefTo == b.RefTo && a.Branch == b.Branch &&
 		slices.Equal(a.Summary, b.Summary) && slices.Equal(a.Errors, b.Errors) && slices.Equal(a.Warnings, b.Warnings) &&
-		slices.Equal(a.URLs, b.URLs) && sameLines(a.Log, b.Log)
+		slices.Equal(a.URLs, b.URLs) && slices.Equal(a.Steps, b.Steps) && sameValue(a.Commit, b.Commit) && sameLines(a.Log, b.Log)
 }
 
 func sameRepo(a, b *Repo) bool {
@@ -26,10 +26,11 @@ func sameRepo(a, b *Repo) bool {
 		a.InTheWay == b.InTheWay && a.Enabled == b.Enabled && a.Interval == b.Interval &&
 		a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name && a.Title == b.Title && a.Type == b.Type &&
 		a.URL == b.URL && a.Mirrors == b.Mirrors && a.Branch == b.Branch && a.Path == b.Path && a.Target == b.Target && a.Connection == b.Connection &&
-		sameWebhook(a.Webhook, b.Webhook) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Contents, b.Contents)
+		sameValue(a.Webhook, b.Webhook) && slices.Equal(a.Conditions, b.Conditions) && slices.Equal(a.Contents, b.Contents)
 }
 
-func sameWebhook(a, b *Webhook) bool {
+// sameValue says whether both point to the same, or to nothing.
+func sameValue[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
@@ -38,6 +39,6 @@ func sameSource(a, b *Source) bool {
 		a.Looked == b.Looked && a.Waiting == b.Waiting && a.Asked == b.Asked && a.Handled == b.Handled && a.Suspended == b.Suspended &&
 		a.Deleting == b.Deleting && a.Verified == b.Verified && a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name &&
 		a.URL == b.URL && a.Ref == b.Ref && a.Provider == b.Provider && a.Verify == b.Verify && a.Interval == b.Interval &&
-		(a.Artifact == b.Artifact || a.Artifact != nil && b.Artifact != nil && *a.Artifact == *b.Artifact) &&
+		sameValue(a.Artifact, b.Artifact) &&
 		slices.Equal(a.Includes, b.Includes) && slices.Equal(a.Conditions, b.Conditions)
 }

@@ -146,7 +146,23 @@ type Job struct {
 	Errors     []string  `json:"errors,omitempty"`
 	Warnings   []string  `json:"warnings,omitempty"`
 	URLs       []Link    `json:"urls,omitempty"`
-	Log        []Event   `json:"log,omitempty"` // the last 200 lines of a job of this agent
+	Commit     *Commit   `json:"commit,omitempty"` // RefTo; nil = not known
+	Steps      []Step    `json:"steps,omitempty"`  // of the run of this agent, one behind the other
+	Log        []Event   `json:"log,omitempty"`    // the last 200 lines of a job of this agent
+}
+
+// Commit is what a person tells of a commit in Git.
+type Commit struct {
+	Subject string    `json:"subject,omitempty"`
+	Author  string    `json:"author,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+}
+
+// Step is one part of a run.
+type Step struct {
+	Text string        `json:"text"`
+	At   time.Time     `json:"at"`
+	Took time.Duration `json:"took,omitempty"` // 0 while it goes on
 }
 
 // Link is a web address that a job has led to, the most telling first.

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/failpoint"
@@ -283,6 +285,7 @@ func (r *pull) prepare(ctx context.Context) error {
 // resolve asks the remote for the commit of the branch: the one request of a
 // pull that has nothing to do. A commit that is pulled by its hash needs none.
 func (r *pull) resolve(ctx context.Context) error {
+	r.Progress.Step("look up " + r.src.sel.String())
 	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.sel)
 	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
 		// A token from memory that was revoked: there may be a new one.
@@ -315,6 +318,7 @@ func (r *pull) fetch(ctx context.Context) error {
 		remote.Spent = spent
 		if stats, err = r.o.Git.Fetch(ctx, remote, r.ref); err == nil {
 			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
+			r.tellCommit(ctx)
 			return failpoint.Pass(failpoint.Fetched)
 		}
 		if spent += stats.Asking; git.KindOf(err) != git.Moved {
@@ -325,6 +329,17 @@ func (r *pull) fetch(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// tellCommit tells people what the commit says of itself. One that cannot be read is
+// for the steps behind this one to judge.
+func (r *pull) tellCommit(ctx context.Context) {
+	info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash)
+	if err != nil {
+		return
+	}
+	name, _, _ := strings.Cut(info.Author, " <")
+	r.Progress.SetCommit(state.Commit{Subject: info.Subject, Author: name, At: info.When})
 }
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }

@@ -19,6 +19,7 @@ import (
 type Git interface {
 	Resolve(ctx context.Context, r git.Remote, sel revision.Selector) (git.Ref, error)
 	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
+	Commit(ctx context.Context, r git.Remote, hash string) (git.CommitInfo, error)
 	Verify(ctx context.Context, r git.Remote, ref git.Ref, v git.Verification) ([]git.Verified, error)
 	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
 	WholeTree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)

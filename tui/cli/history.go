@@ -201,10 +201,19 @@ func printRecord(r *run, w io.Writer, rec state.Record) {
 	f.add("action", rec.Action)
 	f.addState("state", rec.State, rec.State)
 	f.add("message", view.OrDash(rec.Message))
+	if !rec.Created.IsZero() {
+		f.add("created", rec.Created.UTC().Format(time.RFC3339))
+	}
 	f.add("started", rec.Started.UTC().Format(time.RFC3339Nano))
 	f.add("finished", rec.Finished.UTC().Format(time.RFC3339Nano))
 	if rec.RefTo != "" {
 		f.add("ref", strings.TrimPrefix(rec.RefFrom+" -> "+rec.RefTo, " -> "))
+	}
+	if c := rec.Commit; c != nil {
+		f.add("commit", commitText(*c))
+	}
+	for _, s := range rec.Steps {
+		f.add("step", fmt.Sprintf("%.3fs %s", s.Seconds, s.Text))
 	}
 	if d := rec.DeadLetter; d != nil && rec.State == stateDead {
 		f.add("dead letter", fmt.Sprintf("%s after %s: %s", d.Reason, view.Plural(d.Attempts, "attempt"), view.OrDash(d.LastError)))
@@ -226,6 +235,18 @@ func printRecord(r *run, w io.Writer, rec state.Record) {
 	for _, e := range status.Warnings {
 		f.add("warning", e)
 	}
+}
+
+// commitText is what a commit says of itself.
+func commitText(c state.Commit) string {
+	text := strconv.Quote(c.Subject)
+	if c.Author != "" {
+		text += " by " + c.Author
+	}
+	if !c.At.IsZero() {
+		text += ", " + c.At.UTC().Format(time.RFC3339)
+	}
+	return text
 }
 
 // attemptText says how one attempt went.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"limpet/state"
 	agent "limpet/sync"
@@ -39,6 +40,9 @@ func (c chronicle) Past(ctx context.Context, q view.PastQuery) (view.PastPage, e
 func rowOf(r state.Record) view.Past {
 	row := view.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
 		Agent: r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
+	if r.Commit != nil {
+		row.Subject = r.Commit.Subject
+	}
 	if t := r.Tally; t != nil {
 		row.Came = view.Came{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update, Deleted: t.Delete, Counted: t.Counted}
 	}
@@ -57,7 +61,16 @@ func (c chronicle) PastJob(ctx context.Context, uid string) (view.Job, error) {
 // jobOf is a record as a job that has ended.
 func jobOf(r state.Record) view.Job {
 	j := view.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
-		Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts), 1), Progress: 100, Owner: "this"}
+		Created: r.Created, Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts), 1), Progress: 100, Owner: "this"}
+	if c := r.Commit; c != nil {
+		j.Commit = &view.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
+	}
+	at := r.Started
+	for _, s := range r.Steps {
+		took := time.Duration(s.Seconds * float64(time.Second))
+		j.Steps = append(j.Steps, view.Step{Text: s.Text, At: at, Took: took})
+		at = at.Add(took)
+	}
 	var status api.JobStatus
 	if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
 		j.Summary, j.Errors, j.Warnings, j.URLs = agent.Summaries(status.Summary), status.Errors, status.Warnings, agent.Links(status.URLs)

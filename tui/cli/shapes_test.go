@@ -26,6 +26,7 @@ func full(uid, namespace, repository, end string, ago time.Duration) state.Recor
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).Add(-ago)
 	return state.Record{UID: uid, Namespace: namespace, Name: repository + "-sync", Repository: repository, Action: "pull", State: end, Message: "said so", Agent: "edge-07",
 		Started: at.Add(-1500 * time.Millisecond), Finished: at, RefFrom: strings.Repeat("a", 40), RefTo: strings.Repeat("b", 40), HistoricJob: "posted",
+		Created: at.Add(-2 * time.Second), Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at.Add(-time.Minute)}, Steps: []state.Step{{Text: "fetch bbbbbbb", Seconds: 0.412}},
 		Attempts: []state.Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "gone", Started: at.Add(-time.Minute), Finished: at.Add(-30 * time.Second)}, {N: 2, Agent: "edge-07", State: end}},
 		Spec:     json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
 		Status:   json.RawMessage(`{"state":"` + end + `","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
