@@ -18,8 +18,22 @@ import (
 	"limpet/sync/workers"
 )
 
-// Test implements socket.Tester.
+// Test implements socket.Tester. A test that passes of an object which is known as ill
+// has its health checked at once: who has mended something tests it, and goes on.
 func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	got, err := a.test(ctx, u)
+	if err == nil && got.Success && u.GetUID() != "" && a.keeper != nil {
+		switch u.GetKind() {
+		case "Connection":
+			a.links.Recheck(u.GetNamespace(), u.GetName())
+		case "Repository":
+			a.keeper.Recheck(u.GetNamespace(), u.GetName())
+		}
+	}
+	return got, err
+}
+
+func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	switch u.GetKind() {
 	case "Connection":
 		return repos.TryConnection(ctx, a.minter, u)

@@ -221,6 +221,31 @@ func (c *credentialCase) setFile(of, token string) {
 	}
 }
 
+// TestTestOfWhatWasMended: who has mended a host, and tests what is on it, need not wait
+// for the next check before a pull is taken.
+func TestTestOfWhatWasMended(t *testing.T) {
+	t.Parallel()
+	server := apitest.Git(t, apitest.GitOptions{})
+	origin := apitest.Repo(t, 1, 1)
+	url := server.Serve("another.git", origin.Dir)
+	a, _ := newAgent(t, nil)
+	c := &credentialCase{t: t, a: a}
+	start(t, a.Run)
+	c.create("Repository", "site", map[string]any{"title": "Site", "type": "git", "sync": map[string]any{"enabled": false, "target": "folder"},
+		"git": map[string]any{"url": strings.Replace(url, "another", "site", 1), "branch": apitest.Branch}}, nil)
+	c.health("nothing is there", false)
+	server.Serve("site.git", origin.Dir)
+	u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.SetKind("Repository")
+	if got, err := a.Test(t.Context(), u); err != nil || !got.Success {
+		t.Fatalf("%+v %v", got, err)
+	}
+	c.health("it is there now", true)
+}
+
 // TestTokensOfAChangedKey: when the key of an App is written again, tokens that were
 // minted before are not used any more.
 func TestTokensOfAChangedKey(t *testing.T) {

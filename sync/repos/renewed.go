@@ -50,6 +50,13 @@ func (c *Controller) Renewed(namespace, name string) {
 	c.Wake(namespace, name)
 }
 
+// Recheck has a Connection checked now if it is not in order. It never blocks.
+func (c *Connections) Recheck(namespace, name string) {
+	k := Key{namespace, name}
+	c.wish(k, ifIll)
+	c.queue.Add(k)
+}
+
 // Renewed has a Connection checked now, because its credentials are not what they
 // were. It never blocks.
 func (c *Connections) Renewed(namespace, name string) {

@@ -441,7 +441,9 @@ func (l *ledger) fill(h *home, jobs, records int) {
 			at := now.Add(-time.Duration(i) * time.Second)
 			return store.PutRecord(t.Context(), state.Record{UID: fmt.Sprintf("past-%06d", i), Namespace: "default", Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i), Repository: fmt.Sprint("lab-", i%50), Action: "pull",
 				State: []string{"success", "error"}[i%2], Message: []string{"completed successfully", "401 bad credentials"}[i%2], Agent: "edge-07", Started: at.Add(-time.Second), Finished: at,
-				Spec: []byte(`{"action":"pull","pull":{"incremental":true}}`), Status: []byte(`{"state":"success","summary":[{"kind":"Dashboard","noop":200}]}`), Attempts: []state.Attempt{{N: 1, State: "success", Finished: at}}})
+				Spec: []byte(`{"action":"pull","pull":{"incremental":true}}`), Status: []byte(`{"state":"success","summary":[{"kind":"Dashboard","noop":200}]}`), Attempts: []state.Attempt{{N: 1, State: "success", Finished: at}},
+				RefFrom: fmt.Sprintf("%040x", i), RefTo: fmt.Sprintf("%040x", i+1), Created: at.Add(-2 * time.Second), Commit: &state.Commit{Subject: fmt.Sprint("change panel ", i), Author: "M. Ito", At: at.Add(-time.Minute)},
+				Steps: []state.Step{{Text: "look up branch:main", Seconds: 0.2}, {Text: fmt.Sprintf("fetch %07x", i), Seconds: 0.4}, {Text: "compare with the server", Seconds: 0.1}, {Text: "replicating changes", Seconds: 0.3}}})
 		})
 	}
 	if err := g.Wait(); err != nil {

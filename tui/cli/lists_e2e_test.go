@@ -43,7 +43,9 @@ func TestLongLists(t *testing.T) {
 		g.Go(func() error {
 			at := now.Add(-time.Duration(i) * time.Second)
 			return store.PutRecord(context.Background(), state.Record{UID: fmt.Sprintf("h%d", i), Namespace: "default", Name: "r-sync", Repository: fmt.Sprintf("r%d", i%10), Action: "pull", State: "success",
-				Message: "no changes to sync", Started: at.Add(-time.Second), Finished: at, Status: []byte(`{"state":"success","summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","total":288,"noop":288}]}`)})
+				Message: "no changes to sync", Started: at.Add(-time.Second), Finished: at, Status: []byte(`{"state":"success","summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","total":288,"noop":288}]}`),
+				RefTo: fmt.Sprintf("%040x", i), Created: at.Add(-2 * time.Second), Commit: &state.Commit{Subject: fmt.Sprint("change panel ", i), Author: "M. Ito", At: at.Add(-time.Minute)},
+				Steps: []state.Step{{Text: "look up branch:main", Seconds: 0.2}, {Text: fmt.Sprintf("fetch %07x", i), Seconds: 0.4}, {Text: "compare with the server", Seconds: 0.4}}})
 		})
 	}
 	if err := g.Wait(); err != nil {
