@@ -45,25 +45,34 @@ func (g *Globals) pickEach(list any) ([]any, error) {
 	met := map[string]bool{}
 	var whole any
 	for i, item := range items {
-		data, err := json.Marshal(item)
-		if err != nil {
+		var err error
+		if items[i], whole, err = g.pick(item, met); err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal(data, &whole); err != nil {
-			return nil, err
-		}
-		picked := map[string]any{}
-		for _, field := range g.JSON {
-			value, ok := dig(whole, field)
-			picked[field] = value
-			met[field] = met[field] || ok
-		}
-		items[i] = picked
 	}
 	if len(items) > 0 {
 		g.noteUnmet(met, whole)
 	}
 	return items, nil
+}
+
+// pick returns the fields of --json of one item, and all of it. It notes in met which
+// fields there are.
+func (g *Globals) pick(item any, met map[string]bool) (picked map[string]any, whole any, err error) {
+	data, err := json.Marshal(item)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := json.Unmarshal(data, &whole); err != nil {
+		return nil, nil, err
+	}
+	picked = map[string]any{}
+	for _, field := range g.JSON {
+		value, ok := dig(whole, field)
+		picked[field] = value
+		met[field] = met[field] || ok
+	}
+	return picked, whole, nil
 }
 
 // noteUnmet tells of fields that no object has, since a typing error looks like a

@@ -40,6 +40,27 @@ func TestFields(t *testing.T) {
 	s.must(t, ExitUsage, "job", "list", "--json", "metadata.name", "-o", "name")
 }
 
+// TestFieldsOfAStream: what is watched and followed has the fields of --json alone too.
+func TestFieldsOfAStream(t *testing.T) {
+	t.Parallel()
+	for form, want := range map[string]string{
+		"json": `{"job.name":"a","type":"job"}` + "\n" + `{"job.name":null,"type":"ended"}` + "\n",
+		"yaml": "---\njob.name: a\ntype: job\n---\njob.name: null\ntype: ended\n",
+	} {
+		var out strings.Builder
+		g := &Globals{JSON: []string{"type", "job.name"}}
+		g.Output = form
+		for _, line := range []streamLine{{Type: "job", Job: &jobMark{Name: "a"}}, {Type: "ended", Ended: 1}} {
+			if err := g.printStream(&out, line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out.String() != want {
+			t.Errorf("%s: %q, want %q", form, out.String(), want)
+		}
+	}
+}
+
 // TestErrorDocuments: with an output for programs an error is one document on
 // stderr, whose code is the exit code, also when the call cannot be read at all.
 func TestErrorDocuments(t *testing.T) {

@@ -23,12 +23,34 @@ func (e *silentError) Error() string {
 
 func (e *silentError) Unwrap() []error { return []error{e.LockedError, socket.ErrNoDaemon} }
 
-// hail says hello to the daemon of a state file. It returns socket.ErrNoDaemon where
-// there is none, and a *silentError, which is one too, where one does not answer.
+// startsWithin is how long an agent that starts may hold the file without its socket
+// before that is an error: its first look at a large file on a slow disk.
+const startsWithin = 5 * time.Second
+
+// hail says hello to the daemon of a state file, and waits for one that has only just
+// started. It returns socket.ErrNoDaemon where there is none, and a *silentError, which
+// is one too, where one does not answer.
 func hail(ctx context.Context, path string) (*socket.Client, error) {
-	daemon, err := socket.Attach(ctx, agent.SocketPath(path))
-	return daemon, heldBack(path, err)
+	began := time.Now()
+	for {
+		daemon, err := socket.Attach(ctx, agent.SocketPath(path))
+		err = heldBack(path, err)
+		var silent *silentError
+		if !errors.As(err, &silent) || !silent.starts() || time.Since(began) > startsWithin || ctx.Err() != nil {
+			return daemon, err
+		}
+		rest(ctx, hailPause)
+	}
 }
+
+// starts says that the agent may have no socket yet.
+func (e *silentError) starts() bool {
+	age := time.Since(e.Since) // below zero where the clock was set back
+	return age >= 0 && age < startsWithin && !isStopped(e.PID)
+}
+
+// hailPause lies between two tries to reach an agent that starts.
+const hailPause = 50 * time.Millisecond
 
 // heldBack turns a socket.ErrNoDaemon into a *silentError where a process with a
 // socket holds the file all the same.

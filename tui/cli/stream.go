@@ -43,16 +43,25 @@ func newJobMark(u *unstructured.Unstructured, job api.Job) *jobMark {
 }
 
 // printStream writes one document of a stream: a line of JSON, or a document of YAML
-// behind "---".
+// behind "---". With --json it has those fields alone; that a document of one type lacks
+// those of another is no typing error.
 func (g *Globals) printStream(w io.Writer, line streamLine) error {
 	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()
+	var document any = line
+	if len(g.JSON) > 0 {
+		picked, _, err := g.pick(line, map[string]bool{})
+		if err != nil {
+			return err
+		}
+		document = picked
+	}
 	if g.Output == "yaml" {
 		if _, err := io.WriteString(w, "---\n"); err != nil {
 			return err
 		}
-		return printYAML(w, line)
+		return printYAML(w, document)
 	}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(line)
+	return enc.Encode(document)
 }
