@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,10 +16,16 @@ import (
 	"limpet/sync/view"
 )
 
+// nouns are the names that the other commands have for kinds.
+var nouns = map[string]string{"repo": "repositories", "repos": "repositories", "source": "gitrepositories", "sources": "gitrepositories"}
+
 // kindNamed finds a kind by plural, singular, short name or Kind, with or
-// without its group behind a dot.
+// without its group behind a dot, and by what other commands call it.
 func kindNamed(word string) (api.Kind, error) {
 	name, group, _ := strings.Cut(strings.ToLower(word), ".")
+	if group == "" {
+		name = cmp.Or(nouns[name], name)
+	}
 	var names []string
 	for _, k := range api.Kinds {
 		if group != "" && group != k.Group {
