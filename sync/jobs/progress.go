@@ -73,6 +73,17 @@ func (p *Progress) Step(text string) {
 	p.account.Steps = beginStep(p.account.Steps, text, time.Now())
 }
 
+// StepNote adds to the name of the present step what has come of it, such as how much
+// was fetched.
+func (p *Progress) StepNote(note string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.account.Steps; len(s) > 0 {
+		last := &s[len(s)-1]
+		last.Text = clip(last.Text+", "+note, maxStepText)
+	}
+}
+
 // SetTotal says how many results there will be; progress in percent is the
 // number of results so far divided by it. 0 = unknown.
 func (p *Progress) SetTotal(_ context.Context, n int) {

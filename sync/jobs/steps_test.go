@@ -77,6 +77,7 @@ func TestStepsOfARun(t *testing.T) {
 			t.Progress.SetMessage(ctx, "fetch")
 			time.Sleep(2 * time.Second)
 			t.Progress.SetCommit(commit)
+			t.Progress.StepNote("2 MiB")
 			t.Progress.Step("write")
 			time.Sleep(3 * time.Second)
 			return nil
@@ -93,7 +94,7 @@ func TestStepsOfARun(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		settle()
 		rec := r.done("success", "completed successfully")
-		if want := []state.Step{{Text: "fetch", Seconds: 2}, {Text: "write", Seconds: 3}}; !reflect.DeepEqual(rec.Steps, want) || rec.Commit == nil || !rec.Commit.At.Equal(commit.At) || rec.Commit.Subject != commit.Subject {
+		if want := []state.Step{{Text: "fetch, 2 MiB", Seconds: 2}, {Text: "write", Seconds: 3}}; !reflect.DeepEqual(rec.Steps, want) || rec.Commit == nil || !rec.Commit.At.Equal(commit.At) || rec.Commit.Subject != commit.Subject {
 			t.Errorf("record %+v", rec)
 		}
 		if !rec.Created.Equal(job.GetCreationTimestamp().Time) {
@@ -101,6 +102,7 @@ func TestStepsOfARun(t *testing.T) {
 		}
 	})
 	p := newProgress(time.Now())
+	p.StepNote("of no step")
 	p.Step("of another run")
 	if p.resume([]byte(`{"mark":{"done":1},"account":{"done":7}}`)); p.look().Done != 7 || len(p.look().Steps) != 0 {
 		t.Errorf("account %+v", p.look())

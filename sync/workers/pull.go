@@ -18,6 +18,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
+	"limpet/sync/view"
 )
 
 // maxErrors is how many errors a pull bears before it stops. Source: Grafana.
@@ -318,6 +319,9 @@ func (r *pull) fetch(ctx context.Context) error {
 		remote.Spent = spent
 		if stats, err = r.o.Git.Fetch(ctx, remote, r.ref); err == nil {
 			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
+			if stats.Bytes > 0 {
+				r.Progress.StepNote(view.Size(stats.Bytes))
+			}
 			r.tellCommit(ctx)
 			return failpoint.Pass(failpoint.Fetched)
 		}

@@ -28,7 +28,7 @@ func TestPullTellsOfItself(t *testing.T) {
 		if took := record.Finished.Sub(record.Started).Seconds(); all <= 0 || all > took+0.1 {
 			t.Errorf("%+v take %.3f s, all of it %.3f s", record.Steps, all, took)
 		}
-		if !slices.ContainsFunc(record.Steps, func(s state.Step) bool { return strings.HasPrefix(s.Text, "fetch ") }) {
+		if !slices.ContainsFunc(record.Steps, func(s state.Step) bool { return strings.HasPrefix(s.Text, "fetch ") && strings.HasSuffix(s.Text, " B") }) {
 			t.Errorf("steps %+v", record.Steps)
 		}
 		if record.Created.IsZero() || record.Created.After(record.Finished.Add(time.Second)) {
