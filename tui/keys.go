@@ -320,7 +320,7 @@ func (s State) goRepo(key string) State {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
 			to := s.visit(screenRepo)
-			to.repoSeen = &r
+			to.repoSeen, to.repoTop = &r, 0
 			return to
 		}
 	}

@@ -192,6 +192,8 @@ func TestGoldenScreens(t *testing.T) {
 	idle.Jobs, idle.Events = nil, nil
 	idle.Repos[3].SyncState = "success"
 	chronicle := &archive{rows: ill(34), care: kept(), comparison: changed(), lately: day(), findings: tried(), manifest: eastYAML}
+	narrow := shown(picture(), plain)
+	narrow.W, narrow.H = 40, 10
 	differs := func(keys ...string) State {
 		s := shown(picture(), plain)
 		for _, k := range append([]string{"enter", "d"}, keys...) {
@@ -294,6 +296,7 @@ func TestGoldenScreens(t *testing.T) {
 		{"repos-80x24", press(shown(picture(), plain), "3", "down"), 80, 24},
 		{"repo-80x24", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 80, 24},
 		{"repo-140x40", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 140, 40},
+		{"repo-end-40x10", press(settle(t, press(narrow, "3", "down", "enter"), chronicle), "pgdown", "down"), 40, 10},
 		{"repo-40x10", settle(t, press(shown(picture(), plain), "3", "down", "enter"), chronicle), 40, 10},
 		{"repo-suspend-80x24", press(shown(picture(), plain), "3", "down", "s"), 80, 24},
 		{"repo-suspended-80x24", press(shown(paused, plain), "3", "down", "enter"), 80, 24},

@@ -8,9 +8,13 @@ import (
 )
 
 var repoFace = face{
-	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob, move: State.moveLately, lack: State.lackLately,
+	under: screenRepos, draw: (*painter).repoDetail, open: State.openRepoJob, move: State.moveRepoDetail, lack: State.lackLately,
 	hints: func(p *painter) [][2]string {
-		return [][2]string{{"esc", "back"}, {"enter", "job"}, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"t", "test"}, {"h", "history"}, {"u", "url"}, {"c", "commit"}}
+		at := [2]string{"enter", "job"}
+		if lines, h := p.s.repoRoom(); h-repoHead(lines, h) < 3 {
+			at = [2]string{p.g.up + p.g.down, "scroll"}
+		}
+		return [][2]string{{"esc", "back"}, at, {"p", "pull"}, {"P", "full"}, {"s", p.suspendHint()}, {"t", "test"}, {"h", "history"}, {"u", "url"}, {"c", "commit"}}
 	},
 }
 
@@ -23,8 +27,20 @@ func (p *painter) repoDetail(x, y, w, h int) {
 	}
 	r, live := p.s.repo()
 	facts := p.repoFacts(r, live, w-4, h < spacious)
-	head := min(len(facts)+2, max(h-6, min(h, 6)))
-	p.box(p.g, x, y, w, head, cut(r.Name+"  "+r.Type, w/2, p.g.more), cut(r.Title, w/3, p.g.more), "", true)
+	head := repoHead(len(facts), h)
+	name, title := cut(r.Name+"  "+r.Type, w/2, p.g.more), cut(r.Title, w/3, p.g.more)
+	if h-head < 3 {
+		top := scrolled(p.s.repoTop, len(facts), h)
+		foot := ""
+		if rest := len(facts) - top - (h - 2); rest > 0 {
+			foot = view.Plural(rest, "more line") + " below"
+		}
+		p.box(p.g, x, y, w, h, name, title, foot, true)
+		p.lay(x, y, w, h, facts[top:min(top+max(h-2, 0), len(facts))])
+		p.link(x+2, y+1, w-4, h-2, r.URL)
+		return
+	}
+	p.box(p.g, x, y, w, head, name, title, "", true)
 	p.lay(x, y, w, head, facts)
 	p.link(x+2, y+1, w-4, head-2, r.URL)
 	y, h = y+head, h-head
@@ -46,6 +62,31 @@ func (p *painter) repoDetail(x, y, w, h int) {
 	if h >= 3 {
 		p.jobsOfRepo(x, y, w, h)
 	}
+}
+
+// repoHead is how many of h lines the facts of a repository take. Where fewer than three
+// are left, they are all that there is room for.
+func repoHead(facts, h int) int { return min(facts+2, max(h-6, min(h, 6))) }
+
+// scrolled is the first of so many lines that is shown in a box of h lines.
+func scrolled(top, lines, h int) int { return max(min(top, lines-(h-2)), 0) }
+
+// repoRoom is how many lines the facts of the repository have, and how many the screen
+// has for all of it.
+func (s State) repoRoom() (facts, h int) {
+	p, w, h := s.plan()
+	r, live := s.repo()
+	return len(p.repoFacts(r, live, w-4, h < spacious)), h
+}
+
+// moveRepoDetail moves the cursor among the jobs of the repository, or where they have no
+// room scrolls its facts.
+func (s State) moveRepoDetail(by int) State {
+	if lines, h := s.repoRoom(); h-repoHead(lines, h) < 3 {
+		s.repoTop = scrolled(max(scrolled(s.repoTop, lines, h)+by, 0), lines, h)
+		return s
+	}
+	return s.moveLately(by)
 }
 
 // lay puts lines into a box; where there is no room for all it says how many more

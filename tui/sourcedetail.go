@@ -32,7 +32,7 @@ func (p *painter) sourceDetail(x, y, w, h int) {
 		p.lay(x, y+h-low, w, low, conditions)
 	}
 	h -= low
-	top := max(min(p.s.originTop, len(lines)-(h-2)), 0)
+	top := scrolled(p.s.originTop, len(lines), h)
 	foot := ""
 	if rest := len(lines) - top - (h - 2); rest > 0 {
 		foot = view.Plural(rest, "more line") + " below"
@@ -53,8 +53,8 @@ func (s State) scrollSource(by int) State {
 	p := &painter{s: s, g: s.Caps.glyphs(), caps: s.Caps}
 	from, live := s.source()
 	lines, _ := p.sourceLines(from, live, w, h-frameRows)
-	most := max(len(lines)-(h-frameRows-2), 0)
-	s.originTop = min(max(min(s.originTop, most)+by, 0), most)
+	top := scrolled(s.originTop, len(lines), h-frameRows)
+	s.originTop = scrolled(max(top+by, 0), len(lines), h-frameRows)
 	return s
 }
 

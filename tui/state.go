@@ -51,6 +51,7 @@ type State struct {
 	past      past
 	care      care
 	repoSeen  *view.Repo                   // the repository in the detail, as it was seen last
+	repoTop   int                          // its first fact that is shown, where there is room for facts alone
 	sourceUID string                       // cursor of the list of sources
 	origin    *view.Source                 // the source in the detail, as it was seen last
 	originTop int                          // its first line that is shown
