@@ -205,6 +205,7 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	if err != nil {
 		return err
 	}
+	r.soberTimes()
 	if r.Finished.IsZero() {
 		r.Finished = t.now
 	}
@@ -231,6 +232,29 @@ func (t *txn) putRecord(r Record, ending bool) error {
 		return nil
 	}
 	return t.putJSON(uidBucket, []byte(r.UID), key)
+}
+
+// soberTimes makes times zero that have no form in JSON. They come from objects and commits that anybody may write, and
+// a result that could not be kept for one of them would be tried for ever.
+func (r *Record) soberTimes() {
+	sober := func(t *time.Time) {
+		if _, err := t.MarshalText(); err != nil {
+			*t = time.Time{}
+		}
+	}
+	for _, t := range []*time.Time{&r.Started, &r.Finished, &r.Created} {
+		sober(t)
+	}
+	r.Attempts = slices.Clone(r.Attempts)
+	for i := range r.Attempts {
+		sober(&r.Attempts[i].Started)
+		sober(&r.Attempts[i].Finished)
+	}
+	if r.Commit != nil {
+		c := *r.Commit
+		sober(&c.At)
+		r.Commit = &c
+	}
 }
 
 // record returns the record of a job and its key.

@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,32 @@ func uids(records []Record) []string {
 		out = append(out, r.UID)
 	}
 	return out
+}
+
+// TestRecordOfOddTimes: a time that no calendar has is left out, and its record kept.
+func TestRecordOfOddTimes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for i, odd := range []time.Time{time.Unix(1<<40, 0), time.UnixMilli(math.MaxInt64), time.Unix(-1<<40, 0), at.In(time.FixedZone("", 24*3600))} {
+		attempts := []Attempt{{N: 1, Started: odd, Finished: odd}, {N: 2, Started: at, Finished: at}}
+		r := Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: "n", Started: odd, Finished: at, Created: odd, Attempts: attempts, Commit: &Commit{Subject: "s", At: odd}}
+		if err := s.PutRecord(ctx, r); err != nil {
+			t.Errorf("%s: %v", odd, err)
+			continue
+		}
+		got, err := s.History(ctx, Query{UID: r.UID})
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		if g := got[0]; !g.Started.IsZero() || !g.Created.IsZero() || !g.Commit.At.IsZero() || !g.Attempts[0].Started.IsZero() || !g.Attempts[1].Started.Equal(at) || g.Commit.Subject != "s" {
+			t.Errorf("%s: %+v", odd, g)
+		}
+		if !attempts[0].Started.Equal(odd) || !r.Commit.At.Equal(odd) {
+			t.Error("it has changed the record of its caller")
+		}
+	}
 }
 
 func TestHistoryQueries(t *testing.T) {

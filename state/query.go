@@ -22,7 +22,7 @@ type Query struct {
 	Until      time.Time // finished before
 	Ref        string    // how RefTo or RefFrom begins
 	Words      []string  // each occurs in the name, repository, action, state or message, in any case
-	Brief      bool      // with Tally, but without Spec, Status and Labels, which are most of a record
+	Brief      bool      // with Tally, but without Spec, Status, Labels and Steps, which are most of a record
 	Limit      int       // at most that many records; 0 = all
 	Before     string    // Record.Cursor of the last record of the page before
 }
@@ -56,7 +56,7 @@ func (q Query) says(r Record) bool {
 func (q Query) add(out []Record, r Record) []Record {
 	if q.Brief {
 		r.Tally = tallyOf(r.Status)
-		r.Spec, r.Status, r.Labels = nil, nil, nil
+		r.Spec, r.Status, r.Labels, r.Steps = nil, nil, nil, nil
 	}
 	return append(out, r)
 }

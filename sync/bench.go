@@ -18,8 +18,8 @@ import (
 	"limpet/sync/workers"
 )
 
-// Test implements socket.Tester. A test that passes of an object which is known as ill
-// has its health checked at once: who has mended something tests it, and goes on.
+// Test implements socket.Tester. A test that passes of a Repository or Connection
+// which is known as ill has its health checked at once: who has mended something tests it, and goes on.
 func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	got, err := a.test(ctx, u)
 	if err == nil && got.Success && u.GetUID() != "" && a.keeper != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"sort"
 	"strings"
-	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/view"
@@ -24,7 +23,7 @@ func (a *Agent) illLinks() (out []view.Connection) {
 		if s.Number(pathChecked) <= 0 || s.Flag(pathHealthy) {
 			continue
 		}
-		ill := view.Connection{Namespace: s.Namespace(), Name: s.Name(), Checked: time.UnixMilli(s.Number(pathChecked)).UTC()}
+		ill := view.Connection{Namespace: s.Namespace(), Name: s.Name(), Checked: api.MomentOfMillis(s.Number(pathChecked))}
 		if seen, err := api.ConnectionView(s.Object()); err == nil { // else it is ill all the same
 			ill.Message = api.Redact(strings.Join(seen.Status.Health.Message, "; "))
 		}

@@ -107,7 +107,7 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 			continue
 		}
 		j := briefly(seen, adrift)
-		counts.Add(&view.Job{Finished: fromMillis(j.finished), Owner: j.owner, State: j.state, RestsUntil: millisOf(seen.Text(pathNotBefore))}, now)
+		counts.Add(&view.Job{Finished: api.MomentOfMillis(j.finished), Owner: j.owner, State: j.state, RestsUntil: millisOf(seen.Text(pathNotBefore))}, now)
 		first.offer(j)
 	}
 	own := len(chosen)
@@ -262,7 +262,7 @@ func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
 		Repository: job.Spec.Repository, Action: job.Spec.Action, Detail: JobDetail(u.GetName(), job.Spec),
 		State: job.Status.State, Message: job.Status.Message, Progress: min(job.Status.Progress, 100),
-		Created: u.GetCreationTimestamp().Time, Started: fromMillis(job.Status.Started), Finished: fromMillis(job.Status.Finished),
+		Created: api.Moment(u.GetCreationTimestamp().Time), Started: api.MomentOfMillis(job.Status.Started), Finished: api.MomentOfMillis(job.Status.Finished),
 		Errors: job.Status.Errors, Warnings: job.Status.Warnings, Attempt: attempt(u), MaxAttempt: a.cfg.Jobs.MaxAttempts,
 		Summary: Summaries(job.Status.Summary), URLs: Links(job.Status.URLs),
 	}
@@ -278,7 +278,7 @@ func (a *Agent) paintJob(u *object, job api.Job) view.Job {
 	if u.GetLabels()[api.LabelClaim] != "" {
 		row.Owner = "other"
 		if ms, err := strconv.ParseInt(u.GetLabels()[api.LabelClaim], 10, 64); err == nil {
-			row.LeaseUntil = time.UnixMilli(ms).Add(a.cfg.Jobs.Expiry)
+			row.LeaseUntil = api.Moment(time.UnixMilli(ms).Add(a.cfg.Jobs.Expiry))
 		}
 	}
 	return row
@@ -363,8 +363,8 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) view.Re
 	row := view.Repo{
 		Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type,
 		Target: repo.Spec.Sync.Target, Enabled: repo.Spec.Sync.Enabled,
-		Healthy: repo.Status.Health.Healthy, Checked: fromMillis(repo.Status.Health.Checked), Health: strings.Join(repo.Status.Health.Message, "; "),
-		SyncState: repo.Status.Sync.State, SyncJob: repo.Status.Sync.Job, LastRef: repo.Status.Sync.LastRef, Synced: fromMillis(repo.Status.Sync.Finished),
+		Healthy: repo.Status.Health.Healthy, Checked: api.MomentOfMillis(repo.Status.Health.Checked), Health: strings.Join(repo.Status.Health.Message, "; "),
+		SyncState: repo.Status.Sync.State, SyncJob: repo.Status.Sync.Job, LastRef: repo.Status.Sync.LastRef, Synced: api.MomentOfMillis(repo.Status.Sync.Finished),
 		Runs: a.runs.line(u.GetNamespace()+"/"+u.GetName(), now),
 	}
 	if b := repo.Spec.Block(); b != nil {
@@ -388,12 +388,5 @@ func millisOf(text string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return fromMillis(ms)
-}
-
-func fromMillis(ms int64) time.Time {
-	if ms <= 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
+	return api.MomentOfMillis(ms)
 }

@@ -17,21 +17,19 @@ func paintStatus(row *view.Repo, u *object, repo api.Repository) {
 		row.Connection = c.Name
 	}
 	if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
-		row.Webhook = &view.Webhook{ID: cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10)), LastEvent: fromMillis(h.LastEvent)}
+		row.Webhook = &view.Webhook{ID: cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10)), LastEvent: api.MomentOfMillis(h.LastEvent)}
 	}
-	row.TokenEnds = fromMillis(repo.Status.Token.Expiration)
+	row.TokenEnds = api.MomentOfMillis(repo.Status.Token.Expiration)
 	row.MaxResources = repo.Status.Quota.MaxResourcesPerRepository
 	for _, c := range repo.Status.Conditions {
 		shown := view.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason}
 		if c.Status != "True" {
 			shown.Message = c.Message
-			if at, err := time.Parse(time.RFC3339, c.LastTransitionTime); err == nil {
-				shown.Since = at.UTC()
-			}
+			shown.Since = api.MomentOfText(c.LastTransitionTime)
 		}
 		row.Conditions = append(row.Conditions, shown)
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
-		row.Deleting, row.InTheWay = at.Time, repo.Status.DeleteError
+		row.Deleting, row.InTheWay = api.Moment(at.Time), repo.Status.DeleteError
 	}
 }

@@ -164,7 +164,7 @@ func (a *Agent) paintControllers() view.Controllers {
 	}
 	if a.shares != nil {
 		s := a.shares.neighbour.State()
-		v.By, v.Wrote, v.Seen = s.By, s.What, s.Seen
+		v.By, v.Wrote, v.Seen = s.By, s.What, api.Moment(s.Seen)
 		if a.shares.rival() != nil {
 			v.Phase, v.Since, v.Until = s.Phase.String(), s.Since, s.Until
 		}

@@ -103,9 +103,7 @@ func (s Sight) Created() time.Time {
 	case tagTime:
 		return time.Unix(v.number, 0)
 	case tagText:
-		if t, err := time.Parse(time.RFC3339, v.text); err == nil {
-			return t
-		}
+		return MomentOfText(v.text)
 	}
 	return time.Time{}
 }

@@ -48,6 +48,9 @@ func parseCommit(data []byte) (commit, error) {
 	return c, nil
 }
 
+// lastSecond is the end of the year 9999, behind which a time has no form in JSON.
+const lastSecond = 253402300799
+
 // person takes an author line apart: name and mail, and when.
 func person(line string) (who string, when time.Time) {
 	end := strings.LastIndexByte(line, '>')
@@ -57,12 +60,12 @@ func person(line string) (who string, when time.Time) {
 	who = clean(line[:end+1], 200)
 	seconds, zone, _ := strings.Cut(strings.TrimSpace(line[end+1:]), " ")
 	unix, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil || unix < 0 || unix > 1<<40 {
+	if err != nil || unix < 0 || unix > lastSecond {
 		return who, time.Time{}
 	}
 	offset := 0
 	if len(zone) == 5 && (zone[0] == '+' || zone[0] == '-') {
-		if n, err := strconv.Atoi(zone[1:]); err == nil {
+		if n, err := strconv.Atoi(zone[1:]); err == nil && n/100 < 24 && n%100 < 60 {
 			offset = (n/100*60 + n%100) * 60
 			if zone[0] == '-' {
 				offset = -offset

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sort"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -64,11 +63,11 @@ func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
 // says when it began, who had it, and when it was last heard of.
 func crashedAttempt(job *unstructured.Unstructured, n int, message string) state.Attempt {
 	a := state.Attempt{N: n, Agent: api.Annotation(job, api.AnnoAgent), State: attemptCrashed, Message: message}
-	if view, err := api.JobView(job); err == nil && view.Status.Started > 0 {
-		a.Started = time.UnixMilli(view.Status.Started)
+	if view, err := api.JobView(job); err == nil {
+		a.Started = api.MomentOfMillis(view.Status.Started)
 	}
-	if at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64); err == nil && at > 0 {
-		a.Finished = time.UnixMilli(at)
+	if at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64); err == nil {
+		a.Finished = api.MomentOfMillis(at)
 	}
 	return a
 }

@@ -200,9 +200,9 @@ func (c *Controller) newRecord(h *held, out Outcome, status map[string]any, fini
 	data, _ := json.Marshal(status) // plain data
 	r := state.Record{UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action,
 		State: out.shown(), Message: out.Message, Agent: c.o.Agent,
-		Started: time.UnixMilli(h.started), Finished: time.UnixMilli(finished),
+		Started: api.MomentOfMillis(h.started), Finished: time.UnixMilli(finished),
 		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
-		RefFrom: refs.RefFrom, RefTo: refs.RefTo, Created: h.created, Commit: refs.Commit, Steps: stepsTold(refs.Steps, time.Now()),
+		RefFrom: refs.RefFrom, RefTo: refs.RefTo, Created: api.Moment(h.created), Commit: refs.Commit, Steps: stepsTold(refs.Steps, time.Now()),
 	}
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)

@@ -18,8 +18,8 @@ type Step struct {
 }
 
 // beginStep adds a step to those of a run, which are one behind the other: only the last
-// one goes on. What took less than a millisecond is not kept, so a pull with nothing to
-// do has one or two.
+// one goes on. What took less than briefest is not kept: a pull with nothing to do, of
+// which there is one a minute, has one or two.
 func beginStep(s []Step, text string, now time.Time) []Step {
 	text = clip(text, maxStepText)
 	if n := len(s); n > 0 {
@@ -28,8 +28,11 @@ func beginStep(s []Step, text string, now time.Time) []Step {
 		switch {
 		case last.Text == text:
 			return s
-		case took < time.Millisecond:
-			s = s[:n-1]
+		case took < briefest:
+			if s = s[:n-1]; n > 1 && s[n-2].Text == text {
+				s[n-2].Took = 0 // it goes on
+				return s
+			}
 		case n == maxSteps:
 			return s
 		default:
@@ -38,6 +41,9 @@ func beginStep(s []Step, text string, now time.Time) []Step {
 	}
 	return append(s, Step{Text: text, At: now})
 }
+
+// briefest is the shortest step that a person would ask about.
+const briefest = 10 * time.Millisecond
 
 // maxStepText bounds the name of a step, since each record carries it. Unit: bytes.
 const maxStepText = 100
@@ -49,8 +55,8 @@ func stepsTold(s []Step, end time.Time) []state.Step {
 		if i == len(s)-1 {
 			one.Took = end.Sub(one.At)
 		}
-		if seconds := math.Round(one.Took.Seconds()*1000) / 1000; seconds > 0 {
-			out = append(out, state.Step{Text: one.Text, Seconds: seconds})
+		if one.Took >= briefest {
+			out = append(out, state.Step{Text: one.Text, Seconds: math.Round(one.Took.Seconds()*1000) / 1000})
 		}
 	}
 	return out

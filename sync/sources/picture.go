@@ -42,9 +42,9 @@ func Picture(u *unstructured.Unstructured) view.Source {
 		s.Deleting = at.Time
 	}
 	asked, handled := api.Annotation(u, annoRequested), text(status, "lastHandledReconcileAt")
-	s.Handled = moment(handled)
+	s.Handled = api.MomentOfText(handled)
 	if asked != "" && asked != handled {
-		s.Waiting, s.Asked = true, moment(asked)
+		s.Waiting, s.Asked = true, api.MomentOfText(asked)
 	}
 	judge(&s, u, status)
 	return s
@@ -64,7 +64,7 @@ func judge(s *view.Source, u *unstructured.Unstructured, status map[string]any) 
 		all[kind] = c
 		seen = max(seen, number(c, "observedGeneration"))
 		s.Conditions = append(s.Conditions, view.Condition{Type: short(kind), Status: short(text(c, "status")), Reason: short(text(c, "reason")), Message: short(text(c, "message"))})
-		if at := moment(text(c, "lastTransitionTime")); at.After(s.Looked) {
+		if at := api.MomentOfText(text(c, "lastTransitionTime")); at.After(s.Looked) {
 			s.Looked = at
 		}
 	}
@@ -95,7 +95,7 @@ func judge(s *view.Source, u *unstructured.Unstructured, status map[string]any) 
 	default:
 		s.State = view.SourceUnknown
 	}
-	s.Reason, s.Message, s.Since = short(text(all[from], "reason")), short(text(all[from], "message")), moment(text(all[from], "lastTransitionTime"))
+	s.Reason, s.Message, s.Since = short(text(all[from], "reason")), short(text(all[from], "message")), api.MomentOfText(text(all[from], "lastTransitionTime"))
 	if s.State == view.SourcePending {
 		s.Reason, s.Message = "", "its controller has not seen its last change yet"
 		if seen <= 0 {
@@ -128,7 +128,7 @@ func refText(ref map[string]any) string {
 }
 
 func artifact(a map[string]any) *view.Artifact {
-	out := view.Artifact{Revision: short(text(a, "revision")), Digest: short(text(a, "digest")), URL: CleanURL(text(a, "url")), Size: number(a, "size"), Updated: moment(text(a, "lastUpdateTime"))}
+	out := view.Artifact{Revision: short(text(a, "revision")), Digest: short(text(a, "digest")), URL: CleanURL(text(a, "url")), Size: number(a, "size"), Updated: api.MomentOfText(text(a, "lastUpdateTime"))}
 	if out.URL == "" && out.Revision == "" && out.Digest == "" {
 		return nil
 	}
@@ -213,13 +213,4 @@ func duration(s string) time.Duration {
 		return 0
 	}
 	return d
-}
-
-// moment is a time of RFC 3339, zero for what is none.
-func moment(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
 }

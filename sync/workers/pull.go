@@ -310,10 +310,10 @@ func (r *pull) resolve(ctx context.Context) error {
 const moves = 3
 
 func (r *pull) fetch(ctx context.Context) error {
-	r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
 	var err error
 	spent := time.Duration(0) // it is one fetch, however many servers are asked
 	for range moves {
+		r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
 		var stats git.Stats
 		remote := r.remote
 		remote.Spent = spent
@@ -343,7 +343,7 @@ func (r *pull) tellCommit(ctx context.Context) {
 		return
 	}
 	name, _, _ := strings.Cut(info.Author, " <")
-	r.Progress.SetCommit(state.Commit{Subject: info.Subject, Author: name, At: info.When})
+	r.Progress.SetCommit(state.Commit{Subject: info.Subject, Author: name, At: api.Moment(info.When)})
 }
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }

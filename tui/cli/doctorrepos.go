@@ -53,7 +53,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 			if err != nil {
 				continue
 			}
-			one := patientRepo{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled, checked: millis(repo.Status.Health.Checked)}
+			one := patientRepo{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled, checked: api.MomentOfMillis(repo.Status.Health.Checked)}
 			one.ill = !one.checked.IsZero() && !repo.Status.Health.Healthy
 			one.object = &repo
 			if b := repo.Spec.Block(); b != nil && repo.Spec.Type != "local" {
@@ -63,7 +63,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 				}
 			}
 			if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
-				one.hooked, one.event = true, millis(h.LastEvent)
+				one.hooked, one.event = true, api.MomentOfMillis(h.LastEvent)
 			}
 			repos = append(repos, one)
 		}

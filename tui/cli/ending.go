@@ -125,7 +125,7 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool
 		return end.failure("limpet history show " + string(u.GetUID()))
 	}
 	err := r.g.printOne(r.world.Out, result, "job/"+u.GetName(), func(w io.Writer) {
-		took := millis(st.Finished).Sub(millis(st.Started)).Round(10 * time.Millisecond)
+		took := api.MomentOfMillis(st.Finished).Sub(api.MomentOfMillis(st.Started)).Round(10 * time.Millisecond)
 		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), end.state, took, view.Clean(st.Message))
 		for _, sum := range st.Summary {
 			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", kindText(sum.Kind), sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)

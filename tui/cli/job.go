@@ -110,7 +110,7 @@ func restOf(u *unstructured.Unstructured) time.Time {
 	if err != nil || ms <= 0 {
 		return time.Time{}
 	}
-	return millis(ms)
+	return api.MomentOfMillis(ms)
 }
 
 // known shows what the daemon knows while the API does not answer. The exit code

@@ -271,10 +271,3 @@ func list[T any](s []T) []T {
 	}
 	return s
 }
-
-func millis(ms int64) time.Time {
-	if ms <= 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}

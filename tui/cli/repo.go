@@ -135,7 +135,7 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 		}
 		t.add(u.GetNamespace(), "repository/"+u.GetName(),
 			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), view.OrDash(repo.Status.Sync.State),
-			view.OrDash(view.ShortRef(repo.Status.Sync.LastRef)), since(now, millis(repo.Status.Sync.Finished)), view.OrDash(repo.Spec.Sync.Target),
+			view.OrDash(view.ShortRef(repo.Status.Sync.LastRef)), since(now, api.MomentOfMillis(repo.Status.Sync.Finished)), view.OrDash(repo.Spec.Sync.Target),
 			repo.Spec.Title, api.Redact(block.URL), view.OrDash(cmp.Or(repo.GitRef, block.Branch)), view.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
@@ -200,7 +200,7 @@ func (s *session) controllers(ctx context.Context) (view.Controllers, error) {
 // webhookText tells of the webhook that was made at the host.
 func webhookText(h api.WebhookStatus, now time.Time) string {
 	text := "registered, id " + cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10))
-	if at := millis(h.LastEvent); !at.IsZero() {
+	if at := api.MomentOfMillis(h.LastEvent); !at.IsZero() {
 		text += ", last event " + since(now, at) + " ago"
 	}
 	return text
@@ -244,7 +244,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	st := repo.Status.Sync
 	f.addState("last pull", st.State, view.OrDash(st.State))
 	if st.Finished > 0 {
-		f.add("finished", millis(st.Finished).UTC().Format(time.RFC3339))
+		f.add("finished", api.MomentOfMillis(st.Finished).UTC().Format(time.RFC3339))
 	}
 	f.add("last ref", view.OrDash(st.LastRef))
 	if c := repo.Spec.Connection; c != nil {
@@ -253,7 +253,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
 		f.add("webhook", webhookText(*h, now))
 	}
-	if at := millis(repo.Status.Token.Expiration); !at.IsZero() {
+	if at := api.MomentOfMillis(repo.Status.Token.Expiration); !at.IsZero() {
 		f.addState("token", expiryText(now, repo.Status.Token), expiryText(now, repo.Status.Token)+", "+at.UTC().Format(time.RFC3339))
 	}
 	if q := repo.Status.Quota; q.MaxRepositories > 0 || q.MaxResourcesPerRepository > 0 {
