@@ -3,7 +3,6 @@ package tui
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -89,6 +88,9 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 	one(stateRole(state), p.stateLine(j, state, w-4))
 	one(rolePlain, p.leaseText(j, live)+attemptText(j))
 	one(rolePlain, refLine(j, p.g.arrow))
+	if j.Commit != nil && h > leastHead(j) {
+		one(rolePlain, "commit "+p.commitLine(*j.Commit))
+	}
 	one(rolePlain, "msg    "+view.OrDash(j.Message))
 	for _, l := range j.URLs[:min(len(j.URLs), 1)] {
 		one(rolePlain, "url    "+l.Name+" "+l.URL)
@@ -197,21 +199,29 @@ func refLine(j view.Job, arrow string) string {
 	if !j.Started.IsZero() {
 		text += "   started " + j.Started.UTC().Format("15:04:05Z")
 	}
-	if j.Commit != nil {
-		text += "   " + commitText(*j.Commit)
-	}
 	return text + "   uid " + view.OrDash(j.UID)
 }
 
-// commitText is what a commit says of itself; the author is behind the words, where a
+// commitLine is what a commit says of itself; who and when are behind the words, where a
 // narrow screen ends.
+func (p *painter) commitLine(c view.Commit) string {
+	text := commitText(c)
+	if !c.At.IsZero() {
+		text += ", " + ago(p.s.Now, c.At)
+	}
+	return text
+}
+
 func commitText(c view.Commit) string {
-	text := strconv.Quote(c.Subject)
+	text := quoted(c.Subject)
 	if c.Author != "" {
 		text += " by " + c.Author
 	}
 	return text
 }
+
+// quoted is a text that is clean already, as somebody's words.
+func quoted(text string) string { return `"` + text + `"` }
 
 // refText is the branch of a job and the commits that it leads from and to.
 func refText(j view.Job, arrow string) string {
@@ -230,7 +240,11 @@ func refText(j view.Job, arrow string) string {
 
 func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 	top := min(p.s.tops[sectionSummary], max(len(j.Summary)-(h-3), 0))
-	p.box(p.g, x, y, w, h, "Summary", "", "", p.s.section == sectionSummary)
+	foot := ""
+	if rest := len(j.Summary) - top - (h - 3); rest > 0 {
+		foot = fmt.Sprintf("%d more below", rest)
+	}
+	p.box(p.g, x, y, w, h, "Summary", "", foot, p.s.section == sectionSummary)
 	if len(j.Summary) == 0 {
 		text := "Nothing written yet."
 		switch {

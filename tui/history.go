@@ -2,7 +2,6 @@ package tui
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -169,7 +168,7 @@ func (p *painter) pastRecord(x, y, w, h int) {
 	add(rolePlain, span)
 	add(rolePlain, strings.Join([]string{"uid " + r.UID, view.Plural(max(r.Attempts, 1), "attempt"), "by " + view.OrDash(r.Agent)}, ", "))
 	if r.Subject != "" {
-		add(rolePlain, "commit "+view.ShortRef(r.RefTo)+" "+strconv.Quote(r.Subject))
+		add(rolePlain, "commit "+view.ShortRef(r.RefTo)+" "+quoted(r.Subject))
 	}
 	if n, since := p.s.sameAs(r); n > 1 {
 		add(roleDim, fmt.Sprintf("the same %s times in the rows here, since %s", view.Thousands(n), clockTime(since, p.s.Now)))

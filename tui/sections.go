@@ -47,7 +47,11 @@ func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
 	if p.timesWidth(w) > 0 {
 		lines = max(lines, len(p.times(j))+len(j.Steps)-1)
 	}
-	summary := min(max(lines, 1)+3, max(h*2/5, 3))
+	most := h * 2 / 5
+	if p.timesWidth(w) > 0 && len(j.Steps) > 0 {
+		most = h / 2
+	}
+	summary := min(max(lines, 1)+3, max(most, 3))
 	errors := 0
 	if troubles := p.troubles(j, w-4); len(troubles) > 0 {
 		room := h * 2 / 5
@@ -83,13 +87,24 @@ func (p *painter) sectionLines(w, h int, j view.Job) (lines, room int) {
 // detailHead is how many lines of the body the head takes: none beside a zoomed
 // section.
 func (p *painter) detailHead(h int, j view.Job) int {
+	head := leastHead(j)
 	switch {
 	case p.s.zoomed[screenDetail]:
 		return 0
-	case len(j.URLs) > 0 && h >= 18:
+	case h < 18:
+		return min(head, 6, h)
+	case j.Commit != nil:
+		head++
+	}
+	return head
+}
+
+// leastHead is how many lines the head of a job takes without its commit.
+func leastHead(j view.Job) int {
+	if len(j.URLs) > 0 {
 		return 7
 	}
-	return min(6, h)
+	return 6
 }
 
 // moveSection scrolls the section that has the focus, no further than it has lines.

@@ -25,7 +25,7 @@ func (p *painter) timesHeight(h int, j view.Job) int {
 	if !p.s.zoomed[screenDetail] || h < 8 {
 		return 0
 	}
-	return min(len(p.times(j))+len(j.Steps)+2, h/2)
+	return min(len(p.times(j))+len(j.Steps)+2, max(h/2, h-max(len(j.Summary), 1)-3))
 }
 
 // times are the turns in the life of a job as far as they are known.
@@ -73,7 +73,7 @@ func (p *painter) timesBox(x, y, w, h int, j view.Job) {
 }
 
 // timeLine shows the steps of a run under each other, each with its part of the whole
-// time. Where there is no room for all, the longest stay.
+// time. Where there is no room for all, the longest stay and the others are counted.
 func (p *painter) timeLine(x, y, w, h int, j view.Job) {
 	const took = 6
 	name := max(22, w/2-2)
@@ -88,6 +88,14 @@ func (p *painter) timeLine(x, y, w, h int, j view.Job) {
 	begin := j.Steps[0].At
 	last := len(j.Steps) - 1
 	whole := j.Steps[last].At.Add(long[last]).Sub(begin)
+	if rest := len(j.Steps) - (h - 1); rest > 1 {
+		text := fmt.Sprintf("%s %d shorter ones", p.g.more, rest)
+		if h == 1 {
+			text = fmt.Sprintf("%s %d steps", p.g.more, rest)
+		}
+		p.put(x, y+h-1, w, roleDim, text)
+		h--
+	}
 	for _, i := range longest(long, h) {
 		step, r := j.Steps[i], rolePlain
 		if i == last && p.shown(j) == "working" {

@@ -30,7 +30,8 @@ func TestTimeLine(t *testing.T) {
 		"kept":    {view.Job{State: "success", Unsent: at(4 * time.Second), Steps: three[:2]}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========"},
 		"clocks":  {view.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
 		"no time": {view.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5, "look up                 1.0s  =========="},
-		"no room": {view.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|part 11                 1.6s           ="},
+		"no room": {view.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
+		"a line":  {view.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
 		"nothing": {view.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
 	} {
 		p := painter{s: shown(picture(), Caps{}), canvas: newCanvas(40, max(tt.h, 1)), g: asciiGlyphs}

@@ -179,7 +179,7 @@ func (c *Controller) abandon(ctx context.Context, k state.Claim, cause error) er
 func (c *Controller) confirm(ctx context.Context, job *unstructured.Unstructured, k state.Claim, sent moment, started int64) (*held, error) {
 	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.host.now().wall, job.GetResourceVersion()
 	h := c.hold(ctx, job, k, sent)
-	h.started = started
+	h.started, h.run = started, started
 	if err := c.store.PutClaim(h.ctx, k); err != nil {
 		c.release(h, "the claim cannot be kept in the state file: "+err.Error())
 		c.drop(h)

@@ -207,12 +207,13 @@ func (c *Controller) newRecord(h *held, out Outcome, status map[string]any, fini
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)
 	r.Attempts, r.DeadLetter = h.before, out.dead
+	began := api.MomentOfMillis(h.run)
 	switch {
 	case out.dead != nil && out.dead.Reason == attemptCrashed: // nobody has worked in this one
 	case out.dead != nil:
-		r.Attempts = addAttempt(r.Attempts, state.Attempt{N: h.attempt, Agent: r.Agent, State: out.dead.Reason, Message: out.dead.LastError, Started: r.Started, Finished: r.Finished})
+		r.Attempts = addAttempt(r.Attempts, state.Attempt{N: h.attempt, Agent: r.Agent, State: out.dead.Reason, Message: out.dead.LastError, Started: began, Finished: r.Finished})
 	default:
-		r.Attempts = addAttempt(r.Attempts, state.Attempt{N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: r.Started, Finished: r.Finished})
+		r.Attempts = addAttempt(r.Attempts, state.Attempt{N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: began, Finished: r.Finished})
 	}
 	return r
 }

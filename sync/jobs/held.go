@@ -19,6 +19,7 @@ type held struct {
 	token    string
 	created  time.Time                  // of the Job
 	started  int64                      // server milliseconds, status.started
+	run      int64                      // the same of the present attempt, which may have begun later
 	began    time.Time                  // local time
 	again    bool                       // somebody has worked on the job before, so it may be in history
 	before   []state.Attempt            // attempts that have ended without a result

@@ -52,25 +52,27 @@ func newProgress(now time.Time) *Progress {
 
 // SetMessage says what the job is doing now, which is a step of it.
 func (p *Progress) SetMessage(_ context.Context, text string) {
-	text = clip(text, maxMessage)
-	p.Step(text)
-	p.mu.Lock()
-	same := p.account.Message == text
-	p.account.Message = text
-	p.throttle.message = p.throttle.message || !same
-	p.mu.Unlock()
-	if !same {
-		p.tell(EventProgress, text)
+	if p.say(text, true) {
 		p.notify()
 	}
 }
 
-// Step begins a step of the run for the dashboard and for history. Unlike a message it
-// costs no write to the API.
-func (p *Progress) Step(text string) {
+// Step is SetMessage for what people here see at once and the API with the next write,
+// so that it costs none.
+func (p *Progress) Step(text string) { p.say(text, false) }
+
+// say begins a step, and says whether it is another one; due has the API told of it.
+func (p *Progress) say(text string, due bool) bool {
+	text = clip(text, maxMessage)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.account.Steps = beginStep(p.account.Steps, text, time.Now())
+	same := p.account.Message == text
+	p.account.Message, p.account.Steps = text, beginStep(p.account.Steps, text, time.Now())
+	p.throttle.message = p.throttle.message || due && !same
+	p.mu.Unlock()
+	if !same {
+		p.tell(EventProgress, text)
+	}
+	return !same
 }
 
 // StepNote adds to the name of the present step what has come of it, such as how much

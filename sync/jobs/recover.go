@@ -174,6 +174,9 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	if h.started == 0 {
 		h.started = c.nowMillis()
 	}
+	if h.run = h.started; u.restart {
+		h.run = c.nowMillis()
+	}
 	if k.Attempt-1 > attemptsOf(job) {
 		h.before = addAttempt(h.before, crashedAttempt(job, k.Attempt-1, "the agent stopped while it worked on the job"))
 	}

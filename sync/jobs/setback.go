@@ -89,7 +89,7 @@ func (c *Controller) postpone(ctx context.Context, h *held, p *Progress, s setba
 	now := c.nowMillis()
 	v, given := c.giveBack(h, func(job *unstructured.Unstructured) {
 		endAttempt(job, state.Attempt{N: h.attempt, Agent: c.o.Agent, State: s.reason, Message: s.err.Error(),
-			Started: api.MomentOfMillis(h.started), Finished: time.UnixMilli(now)})
+			Started: api.MomentOfMillis(h.run), Finished: time.UnixMilli(now)})
 		api.SetAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(now+rest.Milliseconds(), 10))
 		setMessage(job, text)
 	})

@@ -239,7 +239,7 @@ func printRecord(r *run, w io.Writer, rec state.Record) {
 
 // commitText is what a commit says of itself.
 func commitText(c state.Commit) string {
-	text := strconv.Quote(c.Subject)
+	text := `"` + c.Subject + `"`
 	if c.Author != "" {
 		text += " by " + c.Author
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"limpet/state"
@@ -65,12 +66,14 @@ func jobOf(r state.Record) view.Job {
 	if c := r.Commit; c != nil {
 		j.Commit = &view.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
 	}
-	at := r.Started
-	for _, s := range r.Steps {
+	// They are of the last attempt, which may have begun long after the job.
+	at := r.Finished
+	for _, s := range slices.Backward(r.Steps) {
 		took := time.Duration(s.Seconds * float64(time.Second))
+		at = at.Add(-took)
 		j.Steps = append(j.Steps, view.Step{Text: s.Text, At: at, Took: took})
-		at = at.Add(took)
 	}
+	slices.Reverse(j.Steps)
 	var status api.JobStatus
 	if json.Unmarshal(r.Status, &status) == nil { // else the record tells no more
 		j.Summary, j.Errors, j.Warnings, j.URLs = agent.Summaries(status.Summary), status.Errors, status.Warnings, agent.Links(status.URLs)
