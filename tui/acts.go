@@ -153,7 +153,7 @@ func (s State) sendsNothing() string {
 		return why
 	}
 	if s.offline() {
-		return "the API is away: nothing is sent, and nothing is queued for later"
+		return s.away() + ": nothing is sent, and nothing is queued for later"
 	}
 	return ""
 }

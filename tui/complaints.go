@@ -22,6 +22,9 @@ func complaintsOf(j view.Job) (out []complaint) {
 	for _, text := range j.Warnings {
 		out = append(out, readComplaint("warning", text))
 	}
+	if len(out) == 0 && !j.RestsUntil.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
+		out = append(out, readComplaint("warning", j.Message)) // why it is tried again
+	}
 	return out
 }
 
@@ -82,7 +85,11 @@ func (p *painter) troubleBox(x, y, w, h int, j view.Job) {
 	if focused && len(of) > 0 {
 		note = fmt.Sprintf("%d/%d", of[cursor]+1, of[len(of)-1]+1)
 	}
-	p.box(p.g, x, y, w, h, complaintsTitle(j), note, "limpet history show "+cut(j.UID, 36, ""), focused)
+	more := "limpet history show " + cut(j.UID, 36, "")
+	if j.Finished.IsZero() {
+		more = "limpet job show " + cut(quote(j.Name), max(w-26, 1), p.g.more)
+	}
+	p.box(p.g, x, y, w, h, complaintsTitle(j), note, more, focused)
 	switch {
 	case len(lines) == 0:
 		p.empty(x, y, w, h, []string{"None."})
@@ -98,6 +105,9 @@ func (p *painter) troubleBox(x, y, w, h int, j view.Job) {
 
 // complaintsTitle counts them. A job keeps the texts of a few alone and counts all.
 func complaintsTitle(j view.Job) string {
+	if len(j.Errors)+len(j.Warnings) == 0 && len(complaintsOf(j)) > 0 {
+		return "Why it rests"
+	}
 	errors, warnings := int64(0), int64(0)
 	for _, s := range j.Summary {
 		errors, warnings = errors+s.Error, warnings+s.Warn

@@ -86,7 +86,7 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 	var lines []line
 	one := func(r role, text string) { lines = append(lines, line{cells: []string{text}, roles: []role{r}}) }
 	one(stateRole(state), p.stateLine(j, state, w-4))
-	one(rolePlain, p.leaseText(j, live)+attemptText(j))
+	one(rolePlain, p.leaseText(j, live)+p.attemptText(j))
 	one(rolePlain, refLine(j, p.g.arrow))
 	if j.Commit != nil && h > leastHead(j) {
 		one(rolePlain, "commit "+p.commitLine(*j.Commit))
@@ -154,7 +154,7 @@ func (p *painter) leaseText(j view.Job, live bool) string {
 		text += "the job is gone from the queue"
 	case !j.Unsent.IsZero():
 		text += "done; the result is kept and sent when the API is back"
-	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
+	case p.s.rests(j):
 		text += "rests for " + view.Age(j.RestsUntil.Sub(p.s.Now)) + ", r does not wait"
 	case j.Owner == "this" && !p.s.offline():
 		text += "held by this agent"
@@ -169,8 +169,10 @@ func (p *painter) leaseText(j view.Job, live bool) string {
 		}
 	case j.Owner == "other":
 		text += "held by another agent"
+	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now):
+		text += "expires in " + view.Age(j.LeaseUntil.Sub(p.s.Now)) + " unless it is renewed: " + p.s.away()
 	case p.s.offline():
-		text += "ended: the API is away"
+		text += "ended: " + p.s.away()
 	case j.Waits != "":
 		text += "left alone"
 	default:
@@ -181,8 +183,11 @@ func (p *painter) leaseText(j view.Job, live bool) string {
 
 // attemptText is which attempt of a job it is, and its priority if it has one of its
 // own; "" = neither is known.
-func attemptText(j view.Job) (text string) {
-	if j.Attempt > 0 {
+func (p *painter) attemptText(j view.Job) (text string) {
+	switch {
+	case j.Attempt > 1 && j.MaxAttempt > 0 && p.s.rests(j):
+		text += fmt.Sprintf("   after attempt %d of %d", j.Attempt-1, j.MaxAttempt)
+	case j.Attempt > 0:
 		text += fmt.Sprintf("   attempt %d", j.Attempt)
 		if j.MaxAttempt > 0 {
 			text += fmt.Sprintf(" of %d", j.MaxAttempt)

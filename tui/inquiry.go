@@ -67,7 +67,7 @@ func (s State) noTests() string {
 	case s.Source == FromDisk:
 		return "no agent works on this file: nothing is tested"
 	case s.offline():
-		return "the API is away: what it has of the repository cannot be read"
+		return s.away() + ": what there is of the repository cannot be read"
 	}
 	return ""
 }
@@ -117,7 +117,7 @@ func (s State) noYAML(of view.Subject) string {
 	case s.Source == FromDisk:
 		return unasked
 	case s.offline():
-		return "the API is away: what it has cannot be read"
+		return s.away() + ": what there is cannot be read"
 	}
 	return ""
 }

@@ -175,7 +175,7 @@ func (p *painter) progress(j view.Job, state string, w int) string {
 		return strings.TrimSpace(state + " " + outcome(j))
 	case !j.Unsent.IsZero():
 		return roomy(w, "done, waiting for the API ", "done, unsent ") + view.Age(p.s.Now.Sub(j.Unsent))
-	case j.RestsUntil.After(p.s.Now) && j.Owner == "":
+	case p.s.rests(j):
 		return roomy(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + view.Age(j.RestsUntil.Sub(p.s.Now))
 	case j.State == "pending" && j.Owner == "" && j.Waits == "" && j.Priority != "":
 		return "pending prio " + j.Priority
@@ -221,6 +221,8 @@ func (p *painter) lease(j view.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.Owner == "":
 		return "-"
+	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now): // who holds it may be at work
+		return view.Age(j.LeaseUntil.Sub(p.s.Now)) + "?"
 	case p.s.offline():
 		return "ended"
 	case j.Owner == "other":

@@ -208,7 +208,7 @@ func TestLinearComesBack(t *testing.T) {
 		t.Errorf("said %d times", got)
 	}
 	has(t, h.types("jobs"), "as of 14:02:37Z")
-	has(t, h.types("pull lab-west"), "Not done: the API is away")
+	has(t, h.types("pull lab-west"), "Not done: the daemon does not answer")
 	has(t, h.show(picture()), "the daemon answers again: attached to daemon 4121")
 	down := picture()
 	down.API.Up, down.API.Error = false, "i/o timeout"

@@ -226,7 +226,7 @@ func (p *painter) nextText(r view.Repo) string {
 	case !r.Enabled:
 		return "off: the repository is not pulled by itself"
 	case p.s.offline():
-		return "the next pull is not known while the API is away" + every
+		return "the next pull is not known while " + p.s.away() + every
 	case r.Suspended:
 		return "nothing while it is suspended"
 	case r.Next.IsZero():

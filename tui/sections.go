@@ -202,6 +202,8 @@ func noLog(j view.Job) string {
 		return "No log of this job is kept here."
 	case j.Owner == "other":
 		return "The agent that runs it has the log."
+	case j.Owner == "" && !j.RestsUntil.IsZero():
+		return "No log of its last attempt is kept here."
 	case j.Owner == "":
 		return "It has not begun."
 	}

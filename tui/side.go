@@ -61,7 +61,7 @@ func (p *painter) jobLines(j view.Job, w, h int) (out []laidOut) {
 	} else {
 		add(rolePlain, wrap(p.leaseText(j, true), w)...)
 	}
-	if text := strings.TrimSpace(attemptText(j)); text != "" {
+	if text := strings.TrimSpace(p.attemptText(j)); text != "" {
 		add(rolePlain, text)
 	}
 	if j.Branch+j.RefTo != "" {

@@ -158,7 +158,7 @@ func (p *painter) stateWord(glyph, word string) string {
 
 func (p *painter) dueText(from view.Source) string {
 	if p.s.offline() {
-		return "not known while the API is away"
+		return "not known while " + p.s.away()
 	}
 	return from.DueText(p.s.Now)
 }

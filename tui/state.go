@@ -204,6 +204,14 @@ func (s State) offline() bool {
 	return s.Gone != "" || !s.Snap.At.IsZero() && (!s.Snap.API.Up || !s.Snap.AsOf.IsZero())
 }
 
+// away is who does not answer while what is known is old.
+func (s State) away() string {
+	if s.Gone != "" {
+		return "the daemon does not answer"
+	}
+	return "the API is away"
+}
+
 // stale says since when.
 func (s State) stale() time.Time {
 	switch {

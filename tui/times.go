@@ -51,7 +51,7 @@ func (p *painter) times(j view.Job) (out []fact) {
 		at("ended", text)
 	case !j.Unsent.IsZero():
 		at("done", clockTime(j.Unsent, now)+", "+ago(now, j.Unsent))
-	case j.RestsUntil.After(now) && j.Owner == "":
+	case p.s.rests(j):
 		at("again", clockTime(j.RestsUntil, now)+", in "+view.Age(j.RestsUntil.Sub(now)))
 	case left > 0 && p.shown(j) == "working":
 		at("ends", "about "+clockTime(now.Add(left), now)+" at this pace")
