@@ -330,6 +330,7 @@ func TestTerms(t *testing.T) {
 	}{
 		{"", "", view.PastQuery{}},
 		{"repo:lab-east state:error,dead bad", "", view.PastQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
+		{"state:error,success", "", view.PastQuery{States: []string{"error", "success", "dead"}}},
 		{"since:24h until:1h", "", view.PastQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
 		{"since:7d", "", view.PastQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
 		{"since:2026-11-19", "", view.PastQuery{Since: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)}},

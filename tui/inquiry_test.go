@@ -381,14 +381,14 @@ func TestLinearInquiries(t *testing.T) {
 		{"yaml", "Say which"},
 		{"yaml nowhere", "There is no repository nowhere"},
 		{"export", "limpet history export > history.jsonl"},
-		{"export state:error repo:lab-east", "limpet history export --repository lab-east --status error > history.jsonl"},
+		{"export state:error repo:lab-east", "limpet history export --repository lab-east --status error,dead > history.jsonl"},
 		{"export bad credentials", "Not done: an export is narrowed by"},
 		{"export state:eror", "did you mean error?"},
 		{"repository lab-east", ""},
 		{"edit", edit},
 		{"yaml", "repository lab-east"},
 		{"history state:error", ""},
-		{"export", "limpet history export --status error > history.jsonl"},
+		{"export", "limpet history export --status error,dead > history.jsonl"},
 	} {
 		if got := h.types(c[0]); len(got) == 0 || !strings.Contains(got[0], c[1]) {
 			t.Errorf("%s: %q", c[0], got)

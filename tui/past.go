@@ -159,7 +159,7 @@ func joined(fresh, rows []view.Past) []view.Past {
 func pastQuery(filter string, now time.Time) (view.PastQuery, string) {
 	t := parseTerms(filter, pastFields)
 	since, until := t.moment("since", now), t.moment("until", now)
-	return view.PastQuery{Repository: t.one("repo"), Action: t.one("action"), States: t.fields["state"], Ref: t.one("ref"),
+	return view.PastQuery{Repository: t.one("repo"), Action: t.one("action"), States: view.EndsMeant(t.fields["state"]), Ref: t.one("ref"),
 		Since: since, Until: until, Words: t.words, Limit: pastPage}, t.problem
 }
 

@@ -201,6 +201,9 @@ func (t terms) hasAny(field string, values []string) bool {
 // jobStates are the words for how a job is, as state: knows them.
 func jobStates(j view.Job) []string {
 	out := []string{j.State}
+	if j.State == "dead" {
+		out = append(out, "error")
+	}
 	if j.Finished.IsZero() {
 		switch {
 		case !j.Unsent.IsZero():

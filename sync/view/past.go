@@ -1,6 +1,9 @@
 package view
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Past is one row of the history.
 type Past struct {
@@ -40,6 +43,15 @@ type PastQuery struct {
 	Words      []string  // each occurs somewhere in the row
 	Limit      int       // rows of a page
 	After      string    // Next of the page before
+}
+
+// EndsMeant are the states of rows that a person means with those words: a job that is
+// dead has ended as an error, and is one everywhere else.
+func EndsMeant(words []string) []string {
+	if slices.Contains(words, "error") && !slices.Contains(words, "dead") {
+		return append(slices.Clone(words), "dead")
+	}
+	return words
 }
 
 // PastPage is a piece of the history, the newest first.

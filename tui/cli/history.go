@@ -29,7 +29,7 @@ type historyCmd struct {
 // historyFilter chooses among the finished jobs.
 type historyFilter struct {
 	Repository string   `short:"r" help:"Only of this repository."`
-	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error, cancelled or dead. Several with commas."`
+	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error (dead ones too), cancelled or dead. Several with commas."`
 	Dead       bool     `help:"Only jobs whose attempts were used up: --status dead."`
 	Action     string   `help:"Only this action."`
 	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
@@ -55,7 +55,7 @@ func (f historyFilter) query(g *Globals) (state.Query, error) {
 		f.States = append(f.States, stateDead)
 	}
 	return state.Query{Repository: f.Repository, Namespace: g.listNamespace(), Action: f.Action,
-		States: f.States, Since: since, Until: until, Limit: int(f.Limit)}, nil
+		States: view.EndsMeant(f.States), Since: since, Until: until, Limit: int(f.Limit)}, nil
 }
 
 type historyListCmd struct {
