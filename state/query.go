@@ -21,7 +21,7 @@ type Query struct {
 	Since      time.Time // finished at or after
 	Until      time.Time // finished before
 	Ref        string    // how RefTo or RefFrom begins
-	Words      []string  // each occurs in the name, repository, action, state or message, in any case
+	Words      []string  // each occurs in the name, repository, action, state, message or subject of the commit, in any case
 	Brief      bool      // with Tally, but without Spec, Status, Labels and Steps, which are most of a record
 	Limit      int       // at most that many records; 0 = all
 	Before     string    // Record.Cursor of the last record of the page before
@@ -43,7 +43,11 @@ func (q Query) says(r Record) bool {
 	if len(q.Words) == 0 {
 		return true
 	}
-	text := strings.ToLower(strings.Join([]string{r.Name, r.Repository, r.Action, r.State, r.Message}, "\n"))
+	subject := ""
+	if r.Commit != nil {
+		subject = r.Commit.Subject
+	}
+	text := strings.ToLower(strings.Join([]string{r.Name, r.Repository, r.Action, r.State, r.Message, subject}, "\n"))
 	for _, w := range q.Words {
 		if !strings.Contains(text, strings.ToLower(w)) {
 			return false

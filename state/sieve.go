@@ -36,7 +36,7 @@ func (s *sieve) drops(body []byte) bool {
 		q.Repository != "" && q.Repository != string(h[headRepository]) ||
 		q.Action != "" && q.Action != string(h[headAction]) ||
 		len(q.States) > 0 && !oneOf(q.States, h[headState]) ||
-		len(s.words) > 0 && !s.says(h)
+		len(s.words) > 0 && !s.says(h, body)
 }
 
 func oneOf(names []string, name []byte) bool {
@@ -48,8 +48,8 @@ func oneOf(names []string, name []byte) bool {
 	return false
 }
 
-// says is Query.says of a head.
-func (s *sieve) says(h head) bool {
+// says is Query.says of the record with that head and body, and true where that cannot be told.
+func (s *sieve) says(h head, body []byte) bool {
 	t := s.text[:0]
 	for i, part := range [...]int{headName, headRepository, headAction, headState, headMessage} {
 		if i > 0 {
@@ -57,6 +57,11 @@ func (s *sieve) says(h head) bool {
 		}
 		t = append(t, h[part]...)
 	}
+	subject, ok := subjectOf(body)
+	if !ok {
+		return true
+	}
+	t = append(append(t, '\n'), subject...)
 	s.text = t
 	plain := true
 	for i, c := range t {
@@ -74,6 +79,36 @@ func (s *sieve) says(h head) bool {
 		}
 	}
 	return true
+}
+
+// subjectOf is the subject of the commit of a record, nil where there is none; it is not ok where something else in the
+// record looks like a commit too. The slice aliases body or is new.
+func subjectOf(body []byte) (subject []byte, ok bool) {
+	const commit, member = `"commit":{`, `"subject":`
+	_, rest, found := bytes.Cut(body, []byte(commit))
+	if !found {
+		return nil, true
+	}
+	if bytes.Contains(rest, []byte(commit)) {
+		return nil, false
+	}
+	rest, found = bytes.CutPrefix(rest, []byte(member))
+	if !found {
+		return nil, bytes.HasPrefix(rest, []byte(`}`)) || bytes.HasPrefix(rest, []byte(`"author":`)) || bytes.HasPrefix(rest, []byte(`"at":`))
+	}
+	end := closing(rest)
+	if end < 0 || !bytes.HasPrefix(rest, []byte(`"`)) {
+		return nil, false
+	}
+	quoted := rest[:end+1]
+	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
+		return quoted[1:end], true
+	}
+	var text string
+	if json.Unmarshal(quoted, &text) != nil {
+		return nil, false
+	}
+	return []byte(text), true
 }
 
 // head are the first members of a record.

@@ -25,6 +25,9 @@ func TestSieve(t *testing.T) {
 		if r.IntN(2) == 0 {
 			rec.Started, rec.Spec, rec.Labels = noon, json.RawMessage(`{"name":"lab-17"}`), map[string]string{"state": "error"}
 		}
+		if r.IntN(2) == 0 {
+			rec.Commit = &Commit{Subject: text(), Author: text()}
+		}
 		body, err := encodeRecord(rec, []byte(`{"name2":"lab","Extra":1}`))
 		if err != nil {
 			t.Fatal(err)
@@ -58,6 +61,21 @@ func TestSieve(t *testing.T) {
 	}
 	if dropped < 20_000 || dropped > 80_000 {
 		t.Errorf("%d of 100,000 dropped: the test looks at one side only", dropped)
+	}
+}
+
+// TestSieveOfTwoCommits: where something else in a record looks like its commit, the query judges.
+func TestSieveOfTwoCommits(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []string{`{"commit":{"subject":"one"}}`, `{"commit":{"subject":"o\"ne"},"commit":{"subject":""}}`} {
+		rec := Record{UID: "u", Name: "n", Finished: noon, Spec: json.RawMessage(spec), Commit: &Commit{Subject: "two"}}
+		body, err := encodeRecord(rec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if newSieve(Query{Words: []string{"two"}}).drops(body) {
+			t.Errorf("%s is dropped", body)
+		}
 	}
 }
 

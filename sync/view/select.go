@@ -26,7 +26,7 @@ func (q PastQuery) says(r Past) bool {
 	if len(q.Words) == 0 {
 		return true
 	}
-	text := strings.ToLower(strings.Join([]string{r.Name, r.Repository, r.Action, r.State, r.Message}, "\n"))
+	text := strings.ToLower(strings.Join([]string{r.Name, r.Repository, r.Action, r.State, r.Message, r.Subject}, "\n"))
 	for _, w := range q.Words {
 		if !strings.Contains(text, strings.ToLower(w)) {
 			return false

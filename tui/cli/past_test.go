@@ -80,7 +80,7 @@ func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 	moment := func() time.Time { return at.Add(time.Duration(r.IntN(200_000)) * 50 * time.Microsecond) }
 	for i := range 150 {
 		rec := state.Record{UID: fmt.Sprint("u", i), Namespace: pick("default", "Default"), Name: pick("lab-1", "LAB-17", "\u00c9tat", "a b", "\u212a\""), Repository: pick("lab", "lab-1", ""), Action: pick("pull", "push"),
-			State: pick("success", "error", "warning"), Message: pick("", "401 Bad", "two\nlines", "lab\x1b[0m"), Started: at, Finished: moment(), RefTo: pick("", "abc")}
+			Commit: &state.Commit{Subject: pick("", "Tune \"panels\"", "LAB")}, State: pick("success", "error", "warning"), Message: pick("", "401 Bad", "two\nlines", "lab\x1b[0m"), Started: at, Finished: moment(), RefTo: pick("", "abc")}
 		if r.IntN(50) == 0 {
 			rec.Finished = time.Unix(-100, 0)
 		}
@@ -106,7 +106,7 @@ func TestRowsAreSelectedAsInTheFile(t *testing.T) {
 			q.States = append(q.States, pick("success", "error"))
 		}
 		for range r.IntN(3) {
-			q.Words = append(q.Words, pick("lab", "LAB-1", "1", "\u00e9", "\u00c9TAT", "k", "two\nlines", "pull", "err", "\x1b"))
+			q.Words = append(q.Words, pick("lab", "LAB-1", "1", "\u00e9", "\u00c9TAT", "k", "two\nlines", "pull", "err", "\x1b", "panels\"", "tune"))
 		}
 		if r.IntN(3) == 0 {
 			q.Since = moment()
