@@ -76,13 +76,16 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	t := table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"JOB", "UID", "ATTEMPTS"}}
+	t := table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"JOB", "UID", "ATTEMPTS", "REF", "COMMIT"}}
 	for i := range records {
 		maskRecord(&records[i])
-		rec := records[i]
+		rec, subject := records[i], ""
+		if rec.Commit != nil {
+			subject = rec.Commit.Subject
+		}
 		t.add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
 			rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), view.OrDash(rec.Message),
-			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)))
+			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), view.OrDash(view.ShortRef(rec.RefTo)), view.OrDash(subject))
 	}
 	if records == nil {
 		records = []state.Record{}
