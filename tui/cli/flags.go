@@ -51,6 +51,8 @@ type Globals struct {
 
 	// notes is where printing says what it noticed; nil with --quiet.
 	notes io.Writer
+	// streams says that a stream has told of the fields of --json that it lacks.
+	streams bool
 }
 
 // AgentFlags shape the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.

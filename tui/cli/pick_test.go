@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 )
@@ -47,16 +48,26 @@ func TestFieldsOfAStream(t *testing.T) {
 		"json": `{"job.name":"a","type":"job"}` + "\n" + `{"job.name":null,"type":"ended"}` + "\n",
 		"yaml": "---\njob.name: a\ntype: job\n---\njob.name: null\ntype: ended\n",
 	} {
-		var out strings.Builder
-		g := &Globals{JSON: []string{"type", "job.name"}}
+		var out, notes strings.Builder
+		g := &Globals{JSON: []string{"type", "job.name"}, notes: &notes}
 		g.Output = form
 		for _, line := range []streamLine{{Type: "job", Job: &jobMark{Name: "a"}}, {Type: "ended", Ended: 1}} {
 			if err := g.printStream(&out, line); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if out.String() != want {
-			t.Errorf("%s: %q, want %q", form, out.String(), want)
+		if out.String() != want || notes.String() != "" {
+			t.Errorf("%s: %q, want %q; notes %q", form, out.String(), want, notes.String())
+		}
+		g = &Globals{JSON: []string{"tpye", "job.name"}, notes: &notes}
+		g.Output = form
+		for range 2 {
+			if err := g.printStream(io.Discard, streamLine{Type: "job"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if notes.String() != "limpet: no object here has the field \"tpye\", did you mean \"type\"?\n" {
+			t.Errorf("%s: notes %q", form, notes.String())
 		}
 	}
 }

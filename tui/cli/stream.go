@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,6 +23,27 @@ type streamLine struct {
 	Log           *view.Event   `json:"log,omitempty"`
 	Ended         any           `json:"ended,omitempty"`
 	Status        *statusReport `json:"status,omitempty"`
+}
+
+// streamMembers are the names of its members.
+var streamMembers = []string{"type", "schemaVersion", "time", "job", "log", "ended", "status"}
+
+// noteStrangers tells once of fields of --json that no line of a stream has.
+func (g *Globals) noteStrangers() {
+	if g.notes == nil || g.streams {
+		return
+	}
+	g.streams = true
+	met := map[string]bool{}
+	for _, field := range g.JSON {
+		first, _, _ := strings.Cut(field, ".")
+		met[field] = slices.Contains(streamMembers, first)
+	}
+	whole := map[string]any{}
+	for _, name := range streamMembers {
+		whole[name] = nil
+	}
+	g.noteUnmet(met, whole)
 }
 
 // jobMark is how far a job is.
@@ -49,6 +72,7 @@ func (g *Globals) printStream(w io.Writer, line streamLine) error {
 	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()
 	var document any = line
 	if len(g.JSON) > 0 {
+		g.noteStrangers()
 		picked, _, err := g.pick(line, map[string]bool{})
 		if err != nil {
 			return err
