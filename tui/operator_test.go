@@ -148,6 +148,10 @@ func TestRepositoriesAreCountedByHowTheyAre(t *testing.T) {
 			}
 		}
 	}
+	snap.Repos[3].SyncState, snap.Repos[3].LastRef = "pending", strings.Repeat("9c0ffee1", 5)
+	if note := reposNote(snap.Repos); note != "0 in order, 1 with warnings, 1 failing, 1 waiting, 1 not pulled yet" {
+		t.Errorf("one that was pulled waits: %q", note)
+	}
 }
 
 // TestFewJobsLeaveRoom: on the overview what the jobs do not need is for the

@@ -65,15 +65,17 @@ func reposNote(rows []view.Repo) string {
 	}
 	counts := map[string]int{}
 	for i := range rows {
-		switch state := repoState(rows[i]); state {
-		case "error", "warning", "pending":
+		switch state := repoState(rows[i]); {
+		case state == "pending" && rows[i].SyncState == state && rows[i].LastRef != "":
+			counts["waiting"]++
+		case state == "error" || state == "warning" || state == "pending":
 			counts[state]++
 		default:
 			counts["in order"]++
 		}
 	}
 	parts := []string{fmt.Sprintf("%d in order", counts["in order"])}
-	for _, part := range [][2]string{{"warning", "with warnings"}, {"error", "failing"}, {"pending", "not pulled yet"}} {
+	for _, part := range [][2]string{{"warning", "with warnings"}, {"error", "failing"}, {"waiting", "waiting"}, {"pending", "not pulled yet"}} {
 		if n := counts[part[0]]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, part[1]))
 		}
