@@ -102,7 +102,11 @@ func (p *painter) timeLine(x, y, w, h int, j view.Job) {
 			r = roleWork
 		}
 		p.put(x, y, name, r, cut(step.Text, name, p.g.more))
-		p.right(x+name, x+name+took, y, r, secondsText(long[i]))
+		text := secondsText(long[i])
+		if ms := long[i].Milliseconds(); ms > 0 && ms < 100 {
+			text = fmt.Sprintf("%dms", ms)
+		}
+		p.right(x+name, x+name+took, y, r, text)
 		p.put(x+name+took+2, y, room, r, p.stretch(room, step.At.Sub(begin), long[i], whole))
 		y++
 	}

@@ -31,6 +31,7 @@ func TestTimeLine(t *testing.T) {
 		"clocks":  {view.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
 		"no time": {view.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5, "look up                 1.0s  =========="},
 		"no room": {view.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
+		"brief":   {view.Job{State: "success", Finished: noon, Steps: []view.Step{{Text: "fetch", At: at(50 * time.Millisecond), Took: 45 * time.Millisecond}, {Text: "write", At: at(5 * time.Millisecond)}}}, 5, "fetch                   45ms  =========|write                    5ms           ="},
 		"a line":  {view.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
 		"nothing": {view.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
 	} {
