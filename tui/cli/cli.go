@@ -54,7 +54,7 @@ type cli struct {
 	Man        manCmd        `cmd:"" help:"Print the manual as a man page."`
 
 	Crds    crdsCmd    `cmd:"" name:"crds" help:"Print the CustomResourceDefinitions for a Kubernetes API."`
-	Version versionCmd `cmd:"" help:"Print the version."`
+	Version versionCmd `cmd:"" help:"Print the version; --version does too."`
 }
 
 // run is one call of the program: the parsed flags and the world around it.

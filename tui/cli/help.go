@@ -64,10 +64,14 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	return err
 }
 
-// helpWords turns 'limpet help job list' into 'limpet job list --help'.
+// helpWords turns 'limpet help job list' into 'limpet job list --help', and what
+// other programs take, 'limpet --version', into 'limpet version'.
 func helpWords(args []string) []string {
-	if len(args) > 0 && args[0] == "help" {
+	switch {
+	case len(args) > 0 && args[0] == "help":
 		return append(slices.Clone(args[1:]), "--help")
+	case len(args) > 0 && args[0] == "--version":
+		return append([]string{"version"}, args[1:]...)
 	}
 	return args
 }
