@@ -98,8 +98,7 @@ func (s *session) ending(ctx context.Context, u *unstructured.Unstructured) (*en
 		records, err := s.Desk.History(ctx, state.Query{UID: string(u.GetUID()), Limit: 1})
 		// A daemon that is away is no reason not to ask the API.
 		if err == nil && len(records) == 1 {
-			end := &ending{state: records[0].State}
-			return end, json.Unmarshal(records[0].Status, &end.status)
+			return endingOf(records[0]), nil
 		}
 	}
 	page, err := s.Client.Resource(api.HistoricJobs).Namespace(u.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: api.LabelOriginalUID + "=" + string(u.GetUID())})
@@ -113,6 +112,16 @@ func (s *session) ending(ctx context.Context, u *unstructured.Unstructured) (*en
 	return &ending{job.Status.State, job.Status}, err
 }
 
+// endingOf is how a record tells the end.
+func endingOf(rec state.Record) *ending {
+	end := &ending{state: rec.State}
+	_ = json.Unmarshal(rec.Status, &end.status) // one without a status tells less
+	return end
+}
+
+// recordHint is the command that shows a record.
+func recordHint(uid string) string { return "limpet history show " + uid }
+
 // printEnding prints how a job has ended and returns the error for its exit
 // code.
 func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool) error {
@@ -122,7 +131,7 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool
 		if err := r.g.printStream(r.world.Out, streamLine{Type: "ended", Ended: result}); err != nil {
 			return err
 		}
-		return end.failure("limpet history show " + string(u.GetUID()))
+		return end.failure(recordHint(string(u.GetUID())))
 	}
 	err := r.g.printOne(r.world.Out, result, "job/"+u.GetName(), func(w io.Writer) {
 		took := api.MomentOfMillis(st.Finished).Sub(api.MomentOfMillis(st.Started)).Round(10 * time.Millisecond)
@@ -140,7 +149,7 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool
 	if err != nil {
 		return err
 	}
-	return end.failure("limpet history show " + string(u.GetUID()))
+	return end.failure(recordHint(string(u.GetUID())))
 }
 
 // failure is nil for a success, else an error with the exit code of the ending.

@@ -22,7 +22,7 @@ import (
 
 type jobLogsCmd struct {
 	Job    string `arg:"" help:"Name or UID of a job, live or finished."`
-	Follow bool   `short:"f" help:"Go on until the job has ended."`
+	Follow bool   `short:"f" help:"Go on until the job has ended, and end with its exit code, as job watch does."`
 }
 
 // Help is the long help of the command.
@@ -57,7 +57,24 @@ func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
 		}
 		return r.printLog(l.fresh(snap))
 	}
-	return l.print(ctx, r, s, u)
+	return l.follow(ctx, r, s, u)
+}
+
+// follow prints the log to its end, and returns the error for the exit code of the
+// job. One that has left no record has no end that anybody could know.
+func (l *jobLog) follow(ctx context.Context, r *run, s *session, u *unstructured.Unstructured) error {
+	if err := l.print(ctx, r, s, u); err != nil {
+		return err
+	}
+	for f := r.follower(s, u, "none"); ; {
+		end, err := s.ending(ctx, u)
+		switch {
+		case end != nil:
+			return end.failure(recordHint(l.uid))
+		case err == nil || !f.wait(ctx, err):
+			return err
+		}
+	}
 }
 
 // print prints what is new in each picture until one shows the job as ended. A job
@@ -115,7 +132,10 @@ func (c jobLogsCmd) finished(ctx context.Context, r *run, s *session) error {
 	if err != nil {
 		return err
 	}
-	return r.printLog(recordLog(rec))
+	if err := r.printLog(recordLog(rec)); err != nil || !c.Follow {
+		return err
+	}
+	return endingOf(rec).failure(recordHint(rec.UID))
 }
 
 // recordLog makes lines of what a record tells, in the order of their time.
@@ -140,9 +160,12 @@ func recordLog(rec state.Record) []view.Event {
 	for _, text := range st.Errors {
 		add(rec.Finished, "error", "%s", text)
 	}
-	level := "info"
-	if rec.State != api.StateSuccess {
-		level = "error"
+	level := "error"
+	switch rec.State {
+	case api.StateSuccess:
+		level = "info"
+	case api.StateWarning, stateCancelled:
+		level = "warn"
 	}
 	add(rec.Finished, level, "%s", cmp.Or(rec.Message, rec.State))
 	sort.SliceStable(out, func(i, j int) bool { return out[i].At.Before(out[j].At) })

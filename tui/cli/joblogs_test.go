@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -141,6 +142,47 @@ func TestLogsOfAJobThatIsDeleted(t *testing.T) {
 		if err := <-ended; err != nil || b.out.Len() > 0 {
 			t.Errorf("%v %s", err, b.out)
 		}
+	}
+}
+
+// TestLogsOfARecord: the last line has the level of the end. Who follows gets the exit
+// code of the end, who only reads does not.
+func TestLogsOfARecord(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		state, level string
+		code         int
+	}{{"success", "info", ExitOK}, {"warning", "warn", ExitPartial}, {"error", "error", ExitJobFailed}, {"cancelled", "warn", ExitCancelled}, {"dead", "error", ExitJobFailed}} {
+		s := newSite(t)
+		s.record(t, state.Record{UID: "u1", Namespace: "default", Name: "r-sync", Repository: "r", Action: "pull", State: tt.state, Message: "it ended",
+			Finished: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC), Status: []byte(`{"state":"error"}`)})
+		want := fmt.Sprintf("2026-11-20T14:00:00Z %-5s it ended\n", tt.level)
+		if out, _ := s.must(t, ExitOK, "job", "logs", "r-sync"); out != want {
+			t.Errorf("%s: %s", tt.state, out)
+		}
+		out, errs := s.must(t, tt.code, "job", "logs", "r-sync", "--follow")
+		if out != want || tt.code != ExitOK && !strings.Contains(errs, "try: limpet history show u1") {
+			t.Errorf("%s: %s%s", tt.state, out, errs)
+		}
+	}
+}
+
+// TestLogsFollowEndsLikeTheJob: with the exit code of who watches it.
+func TestLogsFollowEndsLikeTheJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	show, out := b.album(), &lockedBuffer{}
+	b.r.world.Out = out
+	b.claim("begun")
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&jobLog{uid: string(b.job.GetUID())}).follow(t.Context(), b.r, b.s, b.job)
+	}()
+	b.end(&state.Record{State: "warning", Status: []byte(`{"state":"warning"}`)})
+	show(&view.Job{Log: logOf("last"), Finished: time.Now()})
+	b.ends(ended, ExitPartial, "the job ended with warnings")
+	if !strings.HasSuffix(out.String(), " info  last\n") {
+		t.Errorf("%s", out)
 	}
 }
 

@@ -70,7 +70,7 @@ func (w *waiter) ends(t *testing.T) int {
 }
 
 // TestLogsOutliveTheDaemon: who follows the log of a job is told that the daemon is away,
-// and sees how the job goes on and ends with the next one.
+// sees how the job goes on and ends with the next one, and ends as the job does.
 func TestLogsOutliveTheDaemon(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -83,7 +83,7 @@ func TestLogsOutliveTheDaemon(t *testing.T) {
 	h.daemon(t, "--controllers", "off")
 	until(t, "the job goes on", func() bool { return strings.Count(w.out.String(), "job claimed") == 2 })
 	answer()
-	if code := w.ends(t); code != 0 || strings.Count(w.errs.String(), "\n") != 1 || !strings.Contains(w.out.String(), "not found") {
+	if code := w.ends(t); code != 7 || strings.Count(w.errs.String(), "\n") != 3 || !strings.Contains(w.errs.String(), "limpet: the job ended in error\n") || !strings.Contains(w.out.String(), "not found") {
 		t.Errorf("exit %d\n%s%s", code, w.out, w.errs)
 	}
 }
