@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -110,6 +112,53 @@ func (s *session) ending(ctx context.Context, u *unstructured.Unstructured) (*en
 	}
 	job, err := api.JobView(&page.Items[0])
 	return &ending{job.Status.State, job.Status}, err
+}
+
+// watchEnded is the end of a watch whose job had ended before it began: as if it had
+// been there, with the exit code of that.
+func (r *run) watchEnded(ctx context.Context, s *session, job string) error {
+	if err := r.desk(ctx, s); err != nil {
+		return err
+	}
+	u, end, at, err := s.ended(ctx, r.g.listNamespace(), job)
+	if err != nil {
+		return err
+	}
+	if u == nil {
+		return fail(ExitError, "limpet job list; limpet history list", "no job %q, neither live nor finished", job)
+	}
+	r.note("%s has ended already, %s ago", u.GetName(), since(time.Now(), at))
+	return r.printEnding(u, end, r.g.data())
+}
+
+// ended finds how a job has ended by its UID or name, and when: in the history of this
+// host, else among the HistoricJobs of the API, where other agents leave theirs. A nil
+// object says that there is none.
+func (s *session) ended(ctx context.Context, namespace, job string) (*unstructured.Unstructured, *ending, time.Time, error) {
+	u := new(unstructured.Unstructured)
+	u.Object = map[string]any{}
+	rec, err := findRecord(ctx, s.Desk, namespace, job)
+	if err == nil {
+		u.SetName(rec.Name)
+		u.SetNamespace(rec.Namespace)
+		u.SetUID(types.UID(rec.UID))
+		return u, endingOf(rec), rec.Finished, nil
+	}
+	if !errors.Is(err, errNoRecord) {
+		return nil, nil, time.Time{}, err
+	}
+	kept, err := s.archived(ctx, namespace, job)
+	if err != nil || kept == nil {
+		return nil, nil, time.Time{}, err
+	}
+	past, err := api.JobView(kept)
+	if err != nil {
+		return nil, nil, time.Time{}, err
+	}
+	u.SetName(archivedName(kept))
+	u.SetNamespace(kept.GetNamespace())
+	u.SetUID(types.UID(kept.GetLabels()[api.LabelOriginalUID]))
+	return u, &ending{past.Status.State, past.Status}, millis(past.Status.Finished), nil
 }
 
 // endingOf is how a record tells the end.

@@ -27,7 +27,7 @@ const (
 )
 
 type jobWatchCmd struct {
-	Job      string `arg:"" help:"Name or UID of a live job."`
+	Job      string `arg:"" help:"Name or UID of a job. Of one that has ended already, the end is printed."`
 	Progress string `help:"Progress on stderr: bar, plain lines, none; auto is a bar on a terminal, else lines." enum:"auto,bar,plain,none" default:"auto"`
 }
 
@@ -47,7 +47,7 @@ func (c jobWatchCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	if u == nil {
-		return fail(ExitError, "limpet job list; limpet history show "+shellWord(c.Job), "no live job %q", c.Job)
+		return r.watchEnded(ctx, s, c.Job)
 	}
 	f := r.follower(s, u, c.Progress)
 	f.stream = r.g.data()

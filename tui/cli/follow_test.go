@@ -702,3 +702,45 @@ func TestALineEachHalfMinute(t *testing.T) {
 		}
 	})
 }
+
+// TestWatchOfAJobThatHasEnded: a quick job ends before its name is typed. The end is
+// printed as who had waited sees it, with the same exit code; the newest of a name counts.
+func TestWatchOfAJobThatHasEnded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, errs := s.must(t, ExitError, "job", "watch", "r-sync")
+	if !strings.Contains(errs, "no job \"r-sync\", neither live nor finished") || !strings.Contains(errs, "try: limpet job list; limpet history list") {
+		t.Errorf("%s", errs)
+	}
+	at := time.Now().Add(-3 * time.Minute)
+	rec := func(uid, namespace, name, end, status string, at time.Time) state.Record {
+		return state.Record{UID: uid, Namespace: namespace, Name: name, Repository: "r", Action: "pull", State: end, Status: []byte(status), Finished: at}
+	}
+	s.record(t,
+		rec("u0", "default", "r-sync", "error", `{"state":"error"}`, at.Add(-time.Hour)),
+		rec("u1", "default", "r-sync", "success", `{"state":"success","message":"all good","started":1000,"finished":3000}`, at),
+		rec("u2", "default", "w-sync", "warning", `{"state":"warning"}`, at),
+		rec("u3", "default", "c-sync", "cancelled", `{"state":"error"}`, at),
+		rec("u4", "one", "e-sync", "dead", `{"state":"error"}`, at),
+		rec("u5", "two", "e-sync", "success", `{"state":"success"}`, at))
+	for _, tt := range []struct {
+		args string
+		code int
+		out  string
+	}{
+		{"r-sync", ExitOK, "job/r-sync success in 2s: all good\n"}, {"u0", ExitJobFailed, "job/r-sync error in "}, {"w-sync", ExitPartial, "job/w-sync warning in "},
+		{"c-sync", ExitCancelled, "job/c-sync cancelled in "}, {"e-sync -n one", ExitJobFailed, "job/e-sync dead in "}, {"e-sync -n two", ExitOK, "job/e-sync success in "},
+	} {
+		out, errs := s.must(t, tt.code, append([]string{"job", "watch"}, strings.Fields(tt.args)...)...)
+		if !strings.HasPrefix(out, tt.out) || !strings.Contains(errs, "has ended already, 3m ago") && tt.args != "u0" {
+			t.Errorf("%s: %s%s", tt.args, out, errs)
+		}
+	}
+	if _, errs := s.must(t, ExitUsage, "job", "watch", "e-sync"); !strings.Contains(errs, "in several namespaces: one, two") {
+		t.Errorf("%s", errs)
+	}
+	out, errs := s.must(t, ExitPartial, "job", "watch", "w-sync", "-q", "-o", "json")
+	if !strings.HasPrefix(out, `{"type":"ended","schemaVersion":1,`) || strings.Count(out, "\n") != 1 || !strings.Contains(out, `"uid":"u2"`) || strings.Contains(errs, "already") {
+		t.Errorf("%s%s", out, errs)
+	}
+}

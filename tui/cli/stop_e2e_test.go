@@ -90,8 +90,7 @@ func TestCancelARunningJob(t *testing.T) {
 	if r := h.must(t, 0, "job", "cancel", "slow-sync"); r.out != "job/slow-sync in namespace default asked to stop\n" {
 		t.Errorf("cancel: %s", r.out)
 	}
-	// The watch may come too late to see the job alive; then it says so.
-	if r := ended(); r.code != 5 && !strings.Contains(r.err, "no live job") {
+	if r := ended(); r.code != 5 {
 		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
 	}
 	until(t, "the history says cancelled", func() bool { return strings.Contains(h.run(t, "history", "list").out, "cancelled") })
