@@ -114,11 +114,7 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 	if how.waits() && alone {
 		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
 	}
-	u, err := s.Client.Submit(ctx, repo.GetNamespace(), repository, spec, notes)
-	if apierrors.IsAlreadyExists(err) {
-		action, _ := spec["action"].(string)
-		return fail(ExitError, next(repo.GetNamespace(), "job watch "+api.JobName(repository, action)), "repository %q has a job of this kind already: %w", repository, err)
-	}
+	u, err := r.submit(ctx, s, wish{repo.GetNamespace(), repository, spec, notes}, how)
 	if statusCode(err) == http.StatusFailedDependency {
 		return hinted(err, next(repo.GetNamespace(), "repo test "+repository))
 	}

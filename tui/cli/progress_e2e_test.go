@@ -55,6 +55,48 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
+// TestWaitForAJobThatIsThere: who would wait waits for the pull that the agent or
+// another person has asked for, when that does what was asked.
+func TestWaitForAJobThatIsThere(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	gate := newGate(t, 3)
+	h.daemon(t, "--controllers", "off")
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	h.must(t, 0, "repo", "pull", "gated")
+	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
+	for _, tt := range []struct{ args, says, try string }{
+		{"repo pull gated", `repository "gated" has a job of this kind already: `, "limpet job watch gated-sync\n"},
+		{"repo pull gated --full", "has a pull already, an incremental one, and --full asks for everything: ", "limpet job watch gated-sync    # then this command again\n"},
+		{"repo pull gated --full --wait", "has a pull already, an incremental one, and --full asks for everything: ", "limpet job watch gated-sync    # then this command again\n"},
+		{"job create gated --wait", "has a pull already, an incremental one, and --full asks for everything: ", "limpet job watch gated-sync    # then this command again\n"},
+		{"repo pull gated --allow-mass-delete --wait", "has a job of this kind already, with other options: ", "limpet job watch gated-sync    # then this command again\n"},
+	} {
+		if r := h.must(t, 1, strings.Fields(tt.args)...); !strings.Contains(r.err, tt.says) || !strings.HasSuffix(r.err, "  try: "+tt.try) {
+			t.Errorf("limpet %s: %s", tt.args, r.err)
+		}
+	}
+	w := []*waiter{h.waiter(t, "repo", "pull", "gated", "--wait"), h.waiter(t, "job", "create", "gated", "--incremental", "--follow"), h.waiter(t, "repo", "pull", "gated", "--follow", "-q", "-o", "json", "--progress", "none")}
+	for _, one := range w[:2] {
+		until(t, "it says for what it waits", func() bool {
+			return strings.Contains(one.errs.String(), "gated-sync (pull incr) is working already; this waits for its end\n")
+		})
+	}
+	until(t, "the last one waits", func() bool { return strings.Contains(w[2].out.String(), `"type":"job"`) })
+	gate.open()
+	for _, one := range w {
+		if code := one.ends(t); code != 0 || !strings.Contains(one.out.String(), "job/gated-sync success in ") && !strings.Contains(one.out.String(), `"type":"ended"`) {
+			t.Errorf("exit %d: %s%s", code, one.out, one.errs)
+		}
+	}
+	if w[2].errs.String() != "" {
+		t.Errorf("-q: %s", w[2].errs)
+	}
+	if n := len(h.history(t)); n != 1 {
+		t.Errorf("%d jobs have run", n)
+	}
+}
+
 // TestFollowPrintsTheWholeLog: all lines that the agent has of the job, to the last one.
 func TestFollowPrintsTheWholeLog(t *testing.T) {
 	t.Parallel()
