@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"limpet/state"
@@ -25,7 +26,9 @@ type statusReport struct {
 	Live   *view.Snapshot `json:"live"`   // null when no daemon runs
 	Store  *state.Info    `json:"store"`  // null when there is no state file yet
 	OK     bool           `json:"ok"`
-	Why    []string       `json:"why,omitempty"`
+	Why    []string       `json:"why,omitempty"` // not all is well
+	// Warnings are no reason to fail.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (c statusCmd) Run(ctx context.Context, r *run) error {
@@ -90,7 +93,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 	return rep, nil
 }
 
-// judge fills OK and Why: each reason ends with what to do about it.
+// judge fills OK, Why and Warnings: each reason ends with what to do about it.
 func (s *statusReport) judge(r *run) {
 	if s.Live == nil {
 		return
@@ -107,6 +110,8 @@ func (s *statusReport) judge(r *run) {
 			s.Why = append(s.Why, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, r.next(repo.Namespace, "repo show "+repo.Name)))
 		case repo.SyncState == api.StateError:
 			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, r.next(repo.Namespace, "repo show "+repo.Name)))
+		case repo.SyncState == api.StateWarning:
+			s.Warnings = append(s.Warnings, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, r.next(repo.Namespace, "repo show "+repo.Name)))
 		}
 	}
 	for i := range s.Live.Sources {
@@ -142,7 +147,7 @@ func printStatus(r *run, w io.Writer, rep *statusReport) {
 	if rep.Live != nil {
 		rep.printLive(&f)
 	}
-	for _, why := range rep.Why {
+	for _, why := range slices.Concat(rep.Why, rep.Warnings) {
 		f.add("!", why)
 	}
 }

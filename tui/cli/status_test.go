@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/socket"
 	"limpet/sync/view"
 )
 
@@ -18,15 +19,42 @@ func TestStatusTellsWhy(t *testing.T) {
 		{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "spec.git.url: nothing listens there", SyncState: "error"},
 		{Namespace: "default", Name: "unknown", SyncState: "error"},
 		{Namespace: "default", Name: "empty", Checked: time.Now(), Healthy: true, SyncState: "error"},
+		{Namespace: "default", Name: "odd", Checked: time.Now(), Healthy: true, SyncState: "warning"},
+		{Namespace: "default", Name: "illandodd", Checked: time.Now(), Health: "no", SyncState: "warning"},
 	}}}
 	s.judge(new(run))
 	want := []string{
 		"ill is not healthy: spec.git.url: nothing listens there: limpet repo show ill",
 		"the last pull of unknown ended in error: limpet repo show unknown",
 		"the last pull of empty ended in error: limpet repo show empty",
+		"illandodd is not healthy: no: limpet repo show illandodd",
 	}
 	if !slices.Equal(s.Why, want) || s.OK {
 		t.Errorf("%q", s.Why)
+	}
+	if want := []string{"the last pull of odd ended in warning: limpet repo show odd"}; !slices.Equal(s.Warnings, want) {
+		t.Errorf("%q", s.Warnings)
+	}
+}
+
+// TestStatusNamesWarnings: each by its repository, and they are no reason to fail.
+func TestStatusNamesWarnings(t *testing.T) {
+	t.Parallel()
+	s := &statusReport{Daemon: new(socket.Hello), Live: &view.Snapshot{API: view.API{Up: true}, Repos: []view.Repo{{Namespace: "lab", Name: "one", SyncState: "warning"}, {Namespace: "lab", Name: "two", SyncState: "warning"}}}}
+	r := &run{aim: &aim{all: true}}
+	s.judge(r)
+	var out strings.Builder
+	printStatus(r, &out, s)
+	if !s.OK || !strings.Contains(out.String(), "2: 0 success, 2 warning, 0 error\n!              the last pull of one ended in warning: limpet repo show one -n lab\n!              the last pull of two ended in warning: limpet repo show two -n lab\n") {
+		t.Errorf("%v\n%s", s.OK, &out)
+	}
+	if got := s.because(); got != "the last pull of one ended in warning: limpet repo show one -n lab; the last pull of two ended in warning: limpet repo show two -n lab" {
+		t.Errorf("%s", got)
+	}
+	before := s.mark()
+	s.Live.Repos[1].Name, s.Warnings = "three", nil
+	if s.judge(r); s.mark() == before {
+		t.Error("that another one has warnings is news")
 	}
 }
 

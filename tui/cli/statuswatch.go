@@ -88,7 +88,7 @@ func (s *statusReport) mark() string {
 	}
 	c := s.Live.Counts
 	c.Done = 0
-	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.ill(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why)
+	return fmt.Sprint(s.OK, c, len(s.Live.Repos), s.ill(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
 }
 
 // ill counts the repositories with which something is wrong.
@@ -128,9 +128,9 @@ func (r *run) printStatusChange(rep *statusReport) error {
 	return err
 }
 
-// because is why not all is well, "" when it is.
+// because is why not all is well, and what is odd, "" when nothing is.
 func (s *statusReport) because() string {
-	why := slices.Clone(s.Why)
+	why := slices.Concat(s.Why, s.Warnings)
 	if more := len(why) - mostWhy; more > 0 {
 		why = append(why[:mostWhy], fmt.Sprintf("and %d more", more))
 	}
