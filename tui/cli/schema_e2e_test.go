@@ -121,6 +121,10 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "repository", "repo create", "boards", "--url", apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", apitest.Repo(t, 1, 3).Dir), "--branch", apitest.Branch, "--interval", "1h")
 	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
 	call(0, "resumed", "repo resume", "boards")
+	h.must(t, 0, "job", "create", "boards")
+	call(1, "status", "status") // a job waits and nobody is there
+	h.must(t, 0, "job", "cancel", "boards-sync")
+	call(0, "status", "status")
 	h.daemon(t, "--controllers", "off") // nobody but this test asks for jobs
 	call(0, "version", "version")
 	call(0, "objects", "crds")

@@ -21,10 +21,11 @@ type statusCmd struct {
 
 // statusReport is what 'limpet status -o json' prints.
 type statusReport struct {
-	State  string         `json:"state"`  // path of the state file
-	Daemon *socket.Hello  `json:"daemon"` // null when none runs
-	Live   *view.Snapshot `json:"live"`   // null when no daemon runs
-	Store  *state.Info    `json:"store"`  // null when there is no state file yet
+	State  string         `json:"state"`          // path of the state file
+	Daemon *socket.Hello  `json:"daemon"`         // null when none runs
+	Live   *view.Snapshot `json:"live"`           // null when no daemon runs
+	Store  *state.Info    `json:"store"`          // null when there is no state file yet
+	Left   *leftReport    `json:"left,omitempty"` // in the file, while no daemon runs
 	OK     bool           `json:"ok"`
 	Why    []string       `json:"why,omitempty"` // not all is well
 	// Warnings are no reason to fail.
@@ -88,6 +89,11 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 			return nil, err
 		}
 		rep.Store = &info
+		if r.embedded() {
+			if rep.Left, err = r.left(ctx, store); err != nil {
+				return nil, err
+			}
+		}
 	}
 	rep.judge(r)
 	return rep, nil
@@ -95,6 +101,9 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 
 // judge fills OK, Why and Warnings: each reason ends with what to do about it.
 func (s *statusReport) judge(r *run) {
+	if s.Left != nil {
+		s.judgeLeft(r)
+	}
 	if s.Live == nil {
 		return
 	}
@@ -104,16 +113,8 @@ func (s *statusReport) judge(r *run) {
 	case !s.Live.API.Up:
 		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
-	for _, repo := range s.Live.Repos {
-		switch {
-		case !repo.Checked.IsZero() && !repo.Healthy:
-			s.Why = append(s.Why, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, r.next(repo.Namespace, "repo show "+repo.Name)))
-		case repo.SyncState == api.StateError:
-			s.Why = append(s.Why, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, r.next(repo.Namespace, "repo show "+repo.Name)))
-		case repo.SyncState == api.StateWarning:
-			s.Warnings = append(s.Warnings, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, r.next(repo.Namespace, "repo show "+repo.Name)))
-		}
-	}
+	s.Why = append(s.Why, repoFaults(r, s.Live.Repos)...)
+	s.Warnings = append(s.Warnings, repoWarnings(r, s.Live.Repos)...)
 	for i := range s.Live.Sources {
 		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
 			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, sourceMessage(*from), r.next(from.Namespace, "source show "+from.Name)))
@@ -126,6 +127,32 @@ func (s *statusReport) judge(r *run) {
 	}
 	s.OK = len(s.Why) == 0
 }
+
+// repoFaults are the repositories with which something is wrong.
+func repoFaults(r *run, repos []view.Repo) (out []string) {
+	for _, repo := range repos {
+		show := r.next(repo.Namespace, "repo show "+repo.Name)
+		switch {
+		case ill(repo):
+			out = append(out, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
+		case repo.SyncState == api.StateError:
+			out = append(out, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
+		}
+	}
+	return out
+}
+
+// repoWarnings are those of the others whose last pull has warnings.
+func repoWarnings(r *run, repos []view.Repo) (out []string) {
+	for _, repo := range repos {
+		if !ill(repo) && repo.SyncState == api.StateWarning {
+			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, r.next(repo.Namespace, "repo show "+repo.Name)))
+		}
+	}
+	return out
+}
+
+func ill(repo view.Repo) bool { return !repo.Checked.IsZero() && !repo.Healthy }
 
 func printStatus(r *run, w io.Writer, rep *statusReport) {
 	var f fields
@@ -143,6 +170,9 @@ func printStatus(r *run, w io.Writer, rep *statusReport) {
 		f.add("store", "no state file yet")
 	} else {
 		f.add("store", fmt.Sprintf("%s, finished jobs: %d, objects: %d", view.Size(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
+	}
+	if rep.Left != nil {
+		rep.Left.print(&f)
 	}
 	if rep.Live != nil {
 		rep.printLive(&f)
@@ -168,19 +198,24 @@ func (s *statusReport) printLive(f *fields) {
 			f.add("unsent", fmt.Sprintf("%s: %s, %s", job.Name, job.State, unsentText(time.Now(), job)))
 		}
 	}
-	states := map[string]int{}
-	for _, repo := range s.Live.Repos {
-		states[repo.SyncState]++
-	}
-	f.add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(s.Live.Repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
-	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
-		f.markCount(states[state], state)
-	}
+	f.addRepos(s.Live.Repos)
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.add("", controllersText(c, time.Now()))
 	}
 	if text := sourcesText(s.Live); text != "" {
 		f.add("sources", text)
+	}
+}
+
+// addRepos counts repositories by how their last pull has ended.
+func (f *fields) addRepos(repos []view.Repo) {
+	states := map[string]int{}
+	for _, repo := range repos {
+		states[repo.SyncState]++
+	}
+	f.add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(repos), states[api.StateSuccess], states[api.StateWarning], states[api.StateError]))
+	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
+		f.markCount(states[state], state)
 	}
 }
 

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
 	"limpet/sync/socket"
 	"limpet/sync/view"
 )
@@ -55,6 +59,51 @@ func TestStatusNamesWarnings(t *testing.T) {
 	s.Live.Repos[1].Name, s.Warnings = "three", nil
 	if s.judge(r); s.mark() == before {
 		t.Error("that another one has warnings is news")
+	}
+}
+
+// TestStatusOfWhatIsLeft: without an agent, of the file of the embedded API. What waits
+// there is a reason, what was wrong when somebody looked last is none.
+func TestStatusOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	repos := []view.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"}, {Namespace: "default", Name: "odd", SyncState: "warning"}}
+	for _, tt := range []struct {
+		jobs leftJobs
+		why  []string
+	}{
+		{leftJobs{}, nil},
+		{leftJobs{Pending: 1}, []string{"1 job waits and no agent runs: limpet --daemon"}},
+		{leftJobs{Pending: 1, Resting: 1}, []string{"2 jobs wait and no agent runs: limpet --daemon"}},
+		{leftJobs{Resting: 1, Claimed: 2}, []string{"3 jobs wait, 2 claimed by an agent that is gone, and no agent runs: limpet --daemon"}},
+		{leftJobs{Claimed: 1}, []string{"1 job waits, claimed by an agent that is gone, and no agent runs: limpet --daemon"}},
+	} {
+		s := &statusReport{OK: true, Left: &leftReport{Jobs: tt.jobs, Repos: repos}}
+		s.judge(new(run))
+		if !slices.Equal(s.Why, tt.why) || s.OK != (tt.why == nil) {
+			t.Errorf("%+v: %v %q", tt.jobs, s.OK, s.Why)
+		}
+		if want := []string{"ill is not healthy: no: limpet repo show ill", "the last pull of odd ended in warning: limpet repo show odd"}; !slices.Equal(s.Warnings, want) {
+			t.Errorf("%q", s.Warnings)
+		}
+	}
+	now := time.Now()
+	var jobs leftJobs
+	for _, change := range []func(*unstructured.Unstructured){
+		func(*unstructured.Unstructured) {},
+		func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelClaim: "1795180000000"}) },
+		func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.AnnoNotBefore: fmt.Sprint(now.Add(time.Minute).UnixMilli())})
+		},
+		func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{api.AnnoNotBefore: fmt.Sprint(now.Add(-time.Minute).UnixMilli())})
+		},
+	} {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		change(u)
+		jobs.add(u, now)
+	}
+	if want := (leftJobs{Pending: 2, Resting: 1, Claimed: 1}); jobs != want {
+		t.Errorf("%+v", jobs)
 	}
 }
 

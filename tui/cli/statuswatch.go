@@ -94,7 +94,7 @@ func (s *statusReport) mark() string {
 // ill counts the repositories with which something is wrong.
 func (s *statusReport) ill() (n int) {
 	for _, repo := range s.Live.Repos {
-		if !repo.Checked.IsZero() && !repo.Healthy || repo.SyncState == api.StateError {
+		if ill(repo) || repo.SyncState == api.StateError {
 			n++
 		}
 	}
