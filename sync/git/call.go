@@ -189,7 +189,7 @@ func (c *call) checkRemote() error {
 		}
 	case "file":
 		if !c.m.localAllowed(a.Path) {
-			return refuse(errors.New("local paths are not allowed"), "use https or ssh")
+			return refuse(errors.New("local paths are not allowed"), "use https or ssh, or start the agent with --local-git-prefix and a directory above it")
 		}
 	}
 	if creds != nil && creds.Password != "" && creds.Username == "" {

@@ -163,7 +163,7 @@ func TestLocalRefuses(t *testing.T) {
 		}
 	}
 	_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: filepath.Join(allowed, "x.git")}, revision.Branch(""))
-	told(t, err, Refused, "local paths")
+	told(t, err, Refused, "local paths", "--local-git-prefix")
 	r := Remote{URL: filepath.Join(allowed, "x.git")}
 	_, err = m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: strings.Repeat("ab", 20)})
 	told(t, err, Moved)

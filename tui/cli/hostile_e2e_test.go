@@ -171,8 +171,8 @@ func TestHostileWords(t *testing.T) {
 		}
 	}
 	h.must(t, 0, "repo", "create", "local", "--url", "file:///etc", "--branch", "main", "--path", "")
-	until(t, "a local path is no remote", func() bool {
-		return strings.Contains(h.run(t, "repo", "show", "local").out, "local paths are not allowed")
+	until(t, "a local path is no remote, and what makes it one is said", func() bool {
+		return strings.Contains(h.run(t, "repo", "show", "local").out, "local paths are not allowed (use https or ssh, or start the agent with --local-git-prefix and a directory above it)")
 	})
 	for _, branch := range []string{"--upload-pack=touch " + mark, "-x", "a..b", "main\nx", "refs/../x", "@{u}", "a b", "x.lock", "\x1b[2J"} {
 		r := h.run(t, "repo", "create", "x", "--url", "https://git.example.com/x", "--branch="+branch)

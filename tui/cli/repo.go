@@ -32,7 +32,7 @@ type repoCmd struct {
 
 type repoCreateCmd struct {
 	Name      string        `arg:"" help:"Name of the repository."`
-	URL       string        `required:"" help:"URL of the Git repository: https, ssh or http."`
+	URL       string        `required:"" help:"URL of the Git repository: https, ssh or http; file:///DIR where the agent was started with --local-git-prefix."`
 	Branch    string        `help:"Branch. Default: the remote's own." xor:"ref"`
 	Ref       string        `help:"Pull another thing than a branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
 	Mirror    []string      `help:"Another URL of the same repository, asked while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
@@ -97,6 +97,9 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.server != nil && strings.HasPrefix(c.URL, "file:") && len(r.g.LocalGitPrefix) == 0 { // of a daemon's own flags nothing is known
+		r.note("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
 	}
 	made.SetManagedFields(nil)
 	return r.g.printOne(r.world.Out, made.Object, "repository/"+made.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
