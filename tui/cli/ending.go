@@ -158,7 +158,7 @@ func (s *session) ended(ctx context.Context, namespace, job string) (*unstructur
 	u.SetName(archivedName(kept))
 	u.SetNamespace(kept.GetNamespace())
 	u.SetUID(types.UID(kept.GetLabels()[api.LabelOriginalUID]))
-	return u, &ending{past.Status.State, past.Status}, millis(past.Status.Finished), nil
+	return u, &ending{past.Status.State, past.Status}, api.MomentOfMillis(past.Status.Finished), nil
 }
 
 // endingOf is how a record tells the end.

@@ -68,7 +68,7 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 func leftRepo(u *unstructured.Unstructured, repo api.Repository) view.Repo {
 	h := repo.Status.Health
 	return view.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
-		Healthy: h.Healthy, Checked: millis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: millis(repo.Status.Sync.Finished)}
+		Healthy: h.Healthy, Checked: api.MomentOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.MomentOfMillis(repo.Status.Sync.Finished)}
 }
 
 // judgeLeft says that nobody runs what waits. How repositories were is no reason to
