@@ -25,11 +25,11 @@ var tables = map[string][]string{
 	"history list": {"success", "error"}, "history list -o wide": {"success", "error"}, "history list --no-headers": {"success"}, "history show u2": {"error", "warning"},
 	"connection list": {"failing"}, "connection list -o wide": nil, "connection show lab": {"failing", "Unknown"},
 	"get jobs": {"working"}, "get job boards-sync": {"working"}, "get repositories": nil, "get connections -o wide": nil, "get secrets": nil,
-	"status": nil, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil, "store check": nil, "version": nil,
+	"status": {"success", "error"}, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil, "store check": nil, "version": nil,
 }
 
 // stateless are those of them that tell no state.
-var stateless = map[string]bool{"get repositories": true, "get connections -o wide": true, "get secrets": true, "status": true, "config show": true, "store info": true, "store check": true, "version": true}
+var stateless = map[string]bool{"get repositories": true, "get connections -o wide": true, "get secrets": true, "config show": true, "store info": true, "store check": true, "version": true}
 
 // tinted is a site with objects in good and bad states, and with names that are words
 // of state.

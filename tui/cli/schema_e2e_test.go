@@ -122,7 +122,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
 	call(0, "resumed", "repo resume", "boards")
 	h.must(t, 0, "job", "create", "boards")
-	call(1, "status", "status") // a job waits and nobody is there
+	call(0, "status", "status") // a job waits and nobody is there yet
 	h.must(t, 0, "job", "cancel", "boards-sync")
 	call(0, "status", "status")
 	h.daemon(t, "--controllers", "off") // nobody but this test asks for jobs

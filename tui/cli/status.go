@@ -102,7 +102,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 // judge fills OK, Why and Warnings: each reason ends with what to do about it.
 func (s *statusReport) judge(r *run) {
 	if s.Left != nil {
-		s.judgeLeft(r)
+		s.judgeLeft(r, time.Now())
 	}
 	if s.Live == nil {
 		return

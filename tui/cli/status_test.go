@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -69,21 +70,28 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 	repos := []view.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"}, {Namespace: "default", Name: "odd", SyncState: "warning"}}
 	for _, tt := range []struct {
 		jobs leftJobs
-		why  []string
+		ok   bool
+		said string
 	}{
-		{leftJobs{}, nil},
-		{leftJobs{Pending: 1}, []string{"1 job waits and no agent runs: limpet --daemon"}},
-		{leftJobs{Pending: 1, Resting: 1}, []string{"2 jobs wait and no agent runs: limpet --daemon"}},
-		{leftJobs{Resting: 1, Claimed: 2}, []string{"3 jobs wait, 2 claimed by an agent that is gone, and no agent runs: limpet --daemon"}},
-		{leftJobs{Claimed: 1}, []string{"1 job waits, claimed by an agent that is gone, and no agent runs: limpet --daemon"}},
+		{leftJobs{}, true, ""},
+		{leftJobs{Pending: 1}, true, "1 job waits and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1, Oldest: time.Now().Add(-waitsLong / 2)}, true, "1 job waits and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1, Oldest: time.Now().Add(-3 * time.Hour)}, false, "1 job waits for 3h and no agent runs: limpet --daemon"},
+		{leftJobs{Pending: 1, Resting: 1}, false, "2 jobs wait and no agent runs: limpet --daemon"},
+		{leftJobs{Resting: 1, Claimed: 2}, false, "3 jobs wait, 2 claimed by an agent that is gone, and no agent runs: limpet --daemon"},
+		{leftJobs{Claimed: 1}, false, "1 job waits, claimed by an agent that is gone, and no agent runs: limpet --daemon"},
 	} {
 		s := &statusReport{OK: true, Left: &leftReport{Jobs: tt.jobs, Repos: repos}}
 		s.judge(new(run))
-		if !slices.Equal(s.Why, tt.why) || s.OK != (tt.why == nil) {
-			t.Errorf("%+v: %v %q", tt.jobs, s.OK, s.Why)
+		why, warnings := []string(nil), []string{"ill is not healthy: no: limpet repo show ill", "the last pull of odd ended in warning: limpet repo show odd"}
+		switch {
+		case !tt.ok:
+			why = []string{tt.said}
+		case tt.said != "":
+			warnings = append(warnings, tt.said)
 		}
-		if want := []string{"ill is not healthy: no: limpet repo show ill", "the last pull of odd ended in warning: limpet repo show odd"}; !slices.Equal(s.Warnings, want) {
-			t.Errorf("%q", s.Warnings)
+		if s.OK != tt.ok || !slices.Equal(s.Why, why) || !slices.Equal(s.Warnings, warnings) {
+			t.Errorf("%+v: %v %q %q", tt.jobs, s.OK, s.Why, s.Warnings)
 		}
 	}
 	now := time.Now()
@@ -99,11 +107,13 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 		},
 	} {
 		u := &unstructured.Unstructured{Object: map[string]any{}}
+		made := metav1.NewTime(now.Add(-time.Duration(jobs.Pending) * time.Hour).Truncate(time.Second))
+		u.SetCreationTimestamp(made)
 		change(u)
 		jobs.add(u, now)
 	}
-	if want := (leftJobs{Pending: 2, Resting: 1, Claimed: 1}); jobs != want {
-		t.Errorf("%+v", jobs)
+	if want := (leftJobs{Pending: 2, Resting: 1, Claimed: 1, Oldest: now.Add(-time.Hour).Truncate(time.Second).UTC()}); jobs != want {
+		t.Errorf("%+v, want %+v", jobs, want)
 	}
 }
 

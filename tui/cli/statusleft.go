@@ -23,6 +23,17 @@ type leftJobs struct {
 	Pending int `json:"pending"`
 	Resting int `json:"resting"` // between two attempts
 	Claimed int `json:"claimed"` // by an agent that is gone
+
+	Oldest time.Time `json:"oldest,omitzero"` // when the first of them was made
+}
+
+// waitsLong is from when on a job that nobody has begun is a sign of an agent that is
+// gone, and not of one that is started next.
+const waitsLong = 5 * time.Minute
+
+// abandoned says that an agent should run and does not.
+func (l leftJobs) abandoned(now time.Time) bool {
+	return l.Claimed > 0 || l.Resting > 0 || !l.Oldest.IsZero() && now.Sub(l.Oldest) > waitsLong
 }
 
 // left reads it; nil where there is neither a job nor a repository, as in the file of
@@ -55,6 +66,9 @@ func (r *run) left(ctx context.Context, store *state.Store) (*leftReport, error)
 }
 
 func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
+	if at := api.Moment(u.GetCreationTimestamp().Time); !at.IsZero() && (l.Oldest.IsZero() || at.Before(l.Oldest)) {
+		l.Oldest = at
+	}
 	switch {
 	case u.GetLabels()[api.LabelClaim] != "":
 		l.Claimed++
@@ -71,9 +85,9 @@ func leftRepo(u *unstructured.Unstructured, repo api.Repository) view.Repo {
 		Healthy: h.Healthy, Checked: api.MomentOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.MomentOfMillis(repo.Status.Sync.Finished)}
 }
 
-// judgeLeft says that nobody runs what waits. How repositories were is no reason to
-// fail: nobody has looked since.
-func (s *statusReport) judgeLeft(r *run) {
+// judgeLeft says that nobody runs what waits, which is a reason to fail where an agent
+// should. How repositories were is none: nobody has looked since.
+func (s *statusReport) judgeLeft(r *run, now time.Time) {
 	s.Warnings = append(s.Warnings, repoFaults(r, s.Left.Repos)...)
 	s.Warnings = append(s.Warnings, repoWarnings(r, s.Left.Repos)...)
 	jobs := s.Left.Jobs
@@ -91,7 +105,15 @@ func (s *statusReport) judgeLeft(r *run) {
 	case jobs.Claimed > 0:
 		text += fmt.Sprintf(", %d claimed by an agent that is gone,", jobs.Claimed)
 	}
-	s.OK, s.Why = false, append(s.Why, text+" and no agent runs: "+r.next("", "--daemon"))
+	if !jobs.Oldest.IsZero() && now.Sub(jobs.Oldest) > waitsLong {
+		text += " for " + view.Age(now.Sub(jobs.Oldest))
+	}
+	text += " and no agent runs: " + r.next("", "--daemon")
+	if jobs.abandoned(now) {
+		s.OK, s.Why = false, append(s.Why, text)
+		return
+	}
+	s.Warnings = append(s.Warnings, text)
 }
 
 func (l *leftReport) print(f *fields) {
