@@ -29,7 +29,7 @@ type historyCmd struct {
 // historyFilter chooses among the finished jobs.
 type historyFilter struct {
 	Repository string   `short:"r" help:"Only of this repository."`
-	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error (dead ones too), cancelled or dead. Several with commas."`
+	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs that ended so: success, warning, error, cancelled or dead. Several with commas."`
 	Dead       bool     `help:"Only jobs whose attempts were used up: --status dead."`
 	Action     string   `help:"Only this action."`
 	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
@@ -55,7 +55,7 @@ func (f historyFilter) query(g *Globals) (state.Query, error) {
 		f.States = append(f.States, stateDead)
 	}
 	return state.Query{Repository: f.Repository, Namespace: g.listNamespace(), Action: f.Action,
-		States: view.EndsMeant(f.States), Since: since, Until: until, Limit: int(f.Limit)}, nil
+		States: f.States, Since: since, Until: until, Limit: int(f.Limit)}, nil
 }
 
 type historyListCmd struct {
@@ -76,6 +76,9 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	if err := r.noteDead(ctx, s.Desk, q); err != nil {
+		return err
+	}
 	t := table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"}, Wide: []string{"JOB", "UID", "ATTEMPTS", "REF", "COMMIT"}}
 	for i := range records {
 		maskRecord(&records[i])
@@ -91,6 +94,20 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 		records = []state.Record{}
 	}
 	return r.g.printList(r.world.Out, records, t)
+}
+
+// noteDead tells who asks for errors alone of the jobs that have failed to the last
+// attempt.
+func (r *run) noteDead(ctx context.Context, desk socket.Desk, q state.Query) error {
+	if r.g.notes == nil || !slices.Contains(q.States, api.StateError) || slices.Contains(q.States, stateDead) {
+		return nil
+	}
+	q.States, q.Brief, q.Limit = []string{stateDead}, true, 1
+	dead, err := desk.History(ctx, q)
+	if err == nil && len(dead) > 0 {
+		fmt.Fprintln(r.g.notes, "limpet: jobs whose attempts were used up are not among them: limpet history list --dead")
+	}
+	return err
 }
 
 // moment reads a time that a flag of a command says: a duration before now, or an absolute time.

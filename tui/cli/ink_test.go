@@ -25,7 +25,7 @@ var tables = map[string][]string{
 	"history list": {"success", "error"}, "history list -o wide": {"success", "error"}, "history list --no-headers": {"success"}, "history show u2": {"error", "warning"},
 	"connection list": {"failing"}, "connection list -o wide": nil, "connection show lab": {"failing", "Unknown"},
 	"get jobs": {"working"}, "get job boards-sync": {"working"}, "get repositories": nil, "get connections -o wide": nil, "get secrets": nil,
-	"status": {"success", "error"}, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil, "store check": nil, "version": nil,
+	"status": {"1 success", "1 error"}, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil, "store check": nil, "version": nil,
 }
 
 // stateless are those of them that tell no state.
