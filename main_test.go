@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -168,6 +169,7 @@ func TestMain(m *testing.M) {
 //
 //	api                     a real API server; sets $API_URL $API_CA $SIGN_URL
 //	githost NAME [BOARDS]   a repository behind a real Git host; sets $GIT_NAME
+//	busy NAME               a Git host that asks to be left alone for an hour; sets $BUSY_NAME. With ! it ends
 //	forge NAME [TOKEN]      the REST of a forge, a fake; sets $FORGE_NAME, and knows TOKEN from then on
 //	commit NAME FILE        the next commit: FILE of the script, at the same path
 //	until [!] COMMAND...    repeats the command until it ends well, or with ! badly
@@ -178,7 +180,8 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	repos := map[string]*apitest.Repository{}
 	hosts := map[string]*forgetest.Host{}
-	var mu sync.Mutex // guards repos and hosts
+	busy := map[string]*httptest.Server{}
+	var mu sync.Mutex // guards repos, hosts and busy
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(e *testscript.Env) error {
@@ -217,6 +220,21 @@ func TestScripts(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				repos[ts.Name()+args[0]] = repo
+			},
+			"busy": func(ts *testscript.TestScript, neg bool, args []string) {
+				mu.Lock()
+				defer mu.Unlock()
+				key := ts.Name() + args[0]
+				if neg {
+					busy[key].Close()
+					return
+				}
+				busy[key] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Retry-After", "3600")
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}))
+				ts.Defer(busy[key].Close)
+				ts.Setenv("BUSY_"+strings.ToUpper(args[0]), busy[key].URL)
 			},
 			"forge": func(ts *testscript.TestScript, _ bool, args []string) {
 				mu.Lock()

@@ -47,9 +47,8 @@ func TestProxy(t *testing.T) {
 	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"login":"ann"}`)) }))
 	defer site.Close()
-	server := reachtest.Start(t, nil)
-	server.Username, server.Password = "ann", hidden
-	server.Names["api.nowhere.invalid:80"] = site.Listener.Addr().String()
+	server := reachtest.Start(t, reachtest.Options{Username: "ann", Password: hidden,
+		Names: map[string]string{"api.nowhere.invalid:80": site.Listener.Addr().String()}})
 	p, err := auth.ParseProxy("socks5://"+server.Addr, "ann", hidden)
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestGuarded(t *testing.T) {
 	}
 	s := newServer(t)
 	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
-	server := reachtest.Start(t, nil)
+	server := reachtest.Start(t, reachtest.Options{})
 	p, err := auth.ParseProxy("http://"+server.Addr, "", "")
 	if err != nil {
 		t.Fatal(err)
@@ -112,10 +112,9 @@ func TestThroughProxies(t *testing.T) {
 	shell := newSSHServer(t, s.root, signer.PublicKey(), hostKey)
 	sshAddr := strings.TrimPrefix(strings.SplitN(shell.remote("x", nil).URL, "@", 2)[1], "ssh://")
 	sshAddr, _, _ = strings.Cut(sshAddr, "/")
-	server := reachtest.Start(t, nil)
-	server.Username, server.Password = "ann", secret
-	server.Names["git.nowhere.invalid"], server.Names["git.nowhere.invalid:80"] = s.Listener.Addr().String(), s.Listener.Addr().String()
-	server.Names["git.nowhere.invalid:22"] = sshAddr
+	webAddr := s.Listener.Addr().String()
+	server := reachtest.Start(t, reachtest.Options{Username: "ann", Password: secret,
+		Names: map[string]string{"git.nowhere.invalid": webAddr, "git.nowhere.invalid:80": webAddr, "git.nowhere.invalid:22": sshAddr}})
 	hostSigner := must[ssh.Signer](t)(ssh.NewSignerFromKey(hostKey))
 	known := []byte("git.nowhere.invalid " + string(ssh.MarshalAuthorizedKey(hostSigner.PublicKey())))
 	forSSH := auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: known}
@@ -142,7 +141,7 @@ func TestThroughProxies(t *testing.T) {
 			}
 		}
 	}
-	gone := reachtest.Start(t, nil)
+	gone := reachtest.Start(t, reachtest.Options{})
 	m := openMirrors(t, Options{})
 	nowhere := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "http", Host: "127.0.0.1:1"}}
 	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, revision.Branch("main"))

@@ -34,9 +34,8 @@ func TestProxy(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.says("GET /token", "{}")
-	server := reachtest.Start(t, nil)
-	server.Names["login.nowhere.invalid"] = c.Listener.Addr().String()
-	server.Names["login.nowhere.invalid:80"] = c.Listener.Addr().String()
+	addr := c.Listener.Addr().String()
+	server := reachtest.Start(t, reachtest.Options{Names: map[string]string{"login.nowhere.invalid": addr, "login.nowhere.invalid:80": addr}})
 	d := &desk{o: Options{AllowInsecure: true}}
 	for _, scheme := range []string{"http", "socks5"} {
 		p, err := auth.ParseProxy(scheme+"://"+server.Addr, "", "")

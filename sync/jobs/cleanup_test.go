@@ -265,7 +265,6 @@ func TestFailOutlivesACrash(t *testing.T) {
 		t.Run(stop, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				r.repository("r1")
-				r.dead("j", time.Hour)
 				var a *agent
 				crashed := make(chan struct{})
 				a = r.start("a1", Options{Cleanup: CleanupFail, hook: func(name string, _ about) {
@@ -274,6 +273,8 @@ func TestFailOutlivesACrash(t *testing.T) {
 						close(crashed)
 					}
 				}}, quick())
+				settle()
+				r.dead("j", time.Hour)
 				<-crashed
 				settle()
 				w := quick()

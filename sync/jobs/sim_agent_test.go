@@ -59,13 +59,12 @@ func (s simWorker) Run(ctx context.Context, t *Task) error {
 // boot starts a process on the host.
 func (h *simHost) boot() {
 	w := h.world
-	if h.gone {
+	if h.gone.Load() {
 		return
 	}
 	w.mu.Lock()
 	h.lives++
 	p := &simProcess{simHost: h, nr: uint64(h.lives), done: make(chan error, 1)}
-	h.life = p
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
 	calls := &simCalls{count: map[simCall]uint64{}, proof: map[string]simProof{}, late: map[string]func(){}}
@@ -96,6 +95,7 @@ func (h *simHost) boot() {
 	w.mu.Unlock()
 	p.watch.relist(0)
 	w.tale(h.name, "boot", "")
+	h.life.Store(p)
 	go func() { p.done <- p.agent.Run(ctx) }()
 }
 

@@ -20,8 +20,8 @@ type simHost struct {
 	cut    []window // no connection at all
 	mute   []window // no connection for renewals
 	lives  int      // processes so far
-	life   *simProcess
-	gone   bool // nobody repairs it
+	life   atomic.Pointer[simProcess]
+	gone   atomic.Bool // nobody repairs it
 }
 
 // jump is a step of the wall clock.

@@ -216,7 +216,7 @@ func (o *simOracle) last(w *simWorld) {
 	records := map[string][]state.Record{}
 	for _, h := range w.hosts {
 		for uid, k := range h.disk.claims {
-			if h.gone {
+			if h.gone.Load() {
 				break
 			}
 			o.breach(uid, "%s keeps a claim %s of attempt %d", h.name, k.Phase, k.Attempt)

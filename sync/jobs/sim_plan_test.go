@@ -133,7 +133,7 @@ func (w *simWorld) addHost(f fate, i int) (deeds []deed) {
 			if i > 0 && g.of(3).likely(250) && w.options.Cleanup != CleanupOff {
 				return append(deeds, deed{at, h.die})
 			}
-			deeds = append(deeds, deed{at, func() { h.life.crash(g.of(2).between(100*time.Millisecond, 100*time.Second)) }})
+			deeds = append(deeds, deed{at, func() { h.life.Load().crash(g.of(2).between(100*time.Millisecond, 100*time.Second)) }})
 		} else {
 			deeds = append(deeds, deed{at, func() { h.restart(g.of(2).between(100*time.Millisecond, 30*time.Second)) }})
 		}
@@ -143,16 +143,16 @@ func (w *simWorld) addHost(f fate, i int) (deeds []deed) {
 
 // die is a crash of a machine that nobody repairs.
 func (h *simHost) die() {
-	h.gone = true
+	h.gone.Store(true)
 	h.world.tale(h.name, "dies for ever", "")
-	if !h.life.dead.Swap(true) {
-		h.life.stop()
+	if p := h.life.Load(); !p.dead.Swap(true) {
+		p.stop()
 	}
 }
 
 // restart is an orderly stop, as an upgrade makes it.
 func (h *simHost) restart(rest time.Duration) {
-	p := h.life
+	p := h.life.Load()
 	if p.dead.Load() {
 		return
 	}
@@ -219,8 +219,8 @@ func (w *simWorld) meddle(g fate) {
 	cur := w.jobs[k]
 	next := cur.DeepCopy()
 	repo, _, _ := unstructured.NestedString(cur.Object, "spec", "repository")
-	if host := w.hosts[g.of(3).n(len(w.hosts))]; host.life != nil && g.of(4).likely(300) {
-		go w.ask(host.life, k, g) // not under the lock
+	if p := w.hosts[g.of(3).n(len(w.hosts))].life.Load(); p != nil && g.of(4).likely(300) {
+		go w.ask(p, k, g) // not under the lock
 		return
 	}
 	switch g.of(2).n(5) {

@@ -154,10 +154,10 @@ func (w *simWorld) idle() bool {
 		h.disk.mu.Lock()
 		n := len(h.disk.claims)
 		h.disk.mu.Unlock()
-		if h.gone {
+		if h.gone.Load() {
 			continue
 		}
-		if n > 0 || h.life.dead.Load() || h.life.agent.Waiting() > 0 {
+		if p := h.life.Load(); n > 0 || p.dead.Load() || p.agent.Waiting() > 0 {
 			return false
 		}
 	}

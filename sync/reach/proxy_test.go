@@ -37,13 +37,11 @@ func TestProxies(t *testing.T) {
 	const target = "example.com:443" // the name in httptest's certificate
 	for _, scheme := range []string{"http", "https", "socks5"} {
 		t.Run(scheme, func(t *testing.T) {
-			var wrap func(net.Listener) net.Listener
+			o := reachtest.Options{Username: "ann", Password: password, Names: map[string]string{target: site.Listener.Addr().String()}}
 			if scheme == "https" {
-				wrap = func(l net.Listener) net.Listener { return tls.NewListener(l, site.TLS) }
+				o.Wrap = func(l net.Listener) net.Listener { return tls.NewListener(l, site.TLS) }
 			}
-			server := reachtest.Start(t, wrap)
-			server.Username, server.Password = "ann", password
-			server.Names[target] = site.Listener.Addr().String()
+			server := reachtest.Start(t, o)
 			for given, good := range map[string]bool{password: true, "CANARY of another": false} {
 				p, err := auth.ParseProxy(scheme+"://"+server.Addr, "ann", given)
 				if err != nil {
@@ -168,9 +166,8 @@ func TestEnvironment(t *testing.T) {
 	}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
 	defer site.Close()
-	server := reachtest.Start(t, nil)
-	server.Names["git.nowhere.invalid"] = site.Listener.Addr().String()
-	server.Names["git.nowhere.invalid:80"] = site.Listener.Addr().String()
+	addr := site.Listener.Addr().String()
+	server := reachtest.Start(t, reachtest.Options{Names: map[string]string{"git.nowhere.invalid": addr, "git.nowhere.invalid:80": addr}})
 	run := func(proxy string) string {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
 		cmd.Env = append(os.Environ(), "LIMPET_TEST_TARGET=http://git.nowhere.invalid/", "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")

@@ -16,13 +16,13 @@ import (
 // unwell makes the server answer so for requests that are about one of the
 // resources, as long as sick says so.
 func (r *rig) unwell(code int, sick func(req *http.Request) bool) {
-	r.wire.fault = func(req *http.Request) *http.Response {
+	r.wire.answer(func(req *http.Request) *http.Response {
 		if !sick(req) {
 			return nil
 		}
 		return &http.Response{StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
 			Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("not now"))}
-	}
+	})
 }
 
 // TestServerGoesAway: a server that goes away in the middle of a pull, or before

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,17 +52,16 @@ func TestOrphansAreRemoved(t *testing.T) {
 		r := settled(t, server)
 		repo := r.object(api.Repositories, "repo")
 		// Somebody changes one of them between the look and the delete.
-		changed := false
-		r.wire.fault = func(req *http.Request) *http.Response {
-			if !changed && req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/cpu") {
-				changed = true
+		var changed atomic.Bool // they are deleted side by side
+		r.wire.answer(func(req *http.Request) *http.Response {
+			if req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/cpu") && !changed.Swap(true) {
 				patch := []byte(`{"metadata":{"labels":{"color":"blue"}}}`)
 				if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Patch(req.Context(), "cpu", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 					t.Error(err)
 				}
 			}
 			return nil
-		}
+		})
 		n, err := NewOrphans(r.options).Remove(t.Context(), repo)
 		if n != 6 || err != nil {
 			t.Fatalf("%d objects, %v", n, err)
@@ -94,13 +94,13 @@ func TestOrphansThatCannotGo(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := settled(t, server)
 		repo := r.object(api.Repositories, "repo")
-		r.wire.fault = func(req *http.Request) *http.Response {
+		r.wire.answer(func(req *http.Request) *http.Response {
 			if req.Method == http.MethodDelete && strings.HasSuffix(req.URL.Path, "/cpu") {
 				body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`
 				return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
 			}
 			return nil
-		}
+		})
 		n, err := NewOrphans(r.options).Remove(t.Context(), repo)
 		var left *LeftError
 		if n != 3 || !errors.As(err, &left) {
@@ -112,7 +112,7 @@ func TestOrphansThatCannotGo(t *testing.T) {
 				t.Errorf("%v, want %q in it", err, want)
 			}
 		}
-		r.wire.fault = nil
+		r.wire.answer(nil)
 		if n, err := NewOrphans(r.options).Remove(t.Context(), repo); n != 3 || err != nil {
 			t.Errorf("again: %d objects, %v", n, err)
 		}
@@ -146,7 +146,7 @@ func TestOrphansThatAreTakenOver(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			r.wire.fault = func(req *http.Request) *http.Response {
+			r.wire.answer(func(req *http.Request) *http.Response {
 				switch {
 				case req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/dashboards/top"):
 					take("top")
@@ -154,7 +154,7 @@ func TestOrphansThatAreTakenOver(t *testing.T) {
 					take("cpu")
 				}
 				return nil
-			}
+			})
 			_, err := leave(NewOrphans(r.options), t.Context(), repo)
 			if verb == http.MethodPatch && err != nil {
 				t.Errorf("it is not looked at again: %v", err)

@@ -162,7 +162,7 @@ func TestErrorClasses(t *testing.T) {
 		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader(body))}
 	}
 	deny := map[string]int{}
-	r.wire.fault = func(req *http.Request) *http.Response {
+	r.wire.answer(func(req *http.Request) *http.Response {
 		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
 			body, _ := io.ReadAll(req.Body)
 			req.Body = io.NopCloser(strings.NewReader(string(body)))
@@ -176,7 +176,7 @@ func TestErrorClasses(t *testing.T) {
 			}
 		}
 		return nil
-	}
+	})
 	deny["large"], deny["odd"], deny["busy"] = http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable
 	r.commit("large.json", board("large", "L"), "odd.json", board("odd", "O"), "busy.json", board("busy", "B"))
 	status := r.expect("warnings", true, "warning", "", "POST dashboards/large 413", "POST dashboards/odd 422", "POST dashboards/busy 503", "POST dashboards/busy")

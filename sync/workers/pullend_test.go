@@ -21,7 +21,7 @@ import (
 // and tells about the first.
 func (r *rig) holdWrites(prefix string) (entered <-chan struct{}) {
 	seen := make(chan struct{}, 64)
-	r.wire.fault = func(req *http.Request) *http.Response {
+	r.wire.answer(func(req *http.Request) *http.Response {
 		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
 			data, _ := io.ReadAll(req.Body)
 			req.Body = io.NopCloser(strings.NewReader(string(data)))
@@ -31,7 +31,7 @@ func (r *rig) holdWrites(prefix string) (entered <-chan struct{}) {
 			}
 		}
 		return nil
-	}
+	})
 	return seen
 }
 
@@ -63,7 +63,7 @@ func TestCancel(t *testing.T) {
 	if sync, _ := r.sync(); sync.State != "error" || sync.LastRef != "" || !strings.Contains(strings.Join(sync.Message, " "), "cancelled") {
 		t.Errorf("sync status of a cancelled pull: %+v", sync)
 	}
-	r.wire.fault = nil
+	r.wire.answer(nil)
 	r.wire.take()
 	record, _ := r.pull(true, nil)
 	_, writes, _ := r.wire.take()
@@ -89,7 +89,7 @@ func TestShutdown(t *testing.T) {
 	if sync, _ := r.sync(); sync.State != "pending" || sync.LastRef != "" {
 		t.Errorf("sync status after the stop: %+v", sync)
 	}
-	r.wire.fault = nil
+	r.wire.answer(nil)
 	r.wire.take()
 	r.start()
 	t.Cleanup(func() { r.halt() })
@@ -155,7 +155,7 @@ func TestMarksAreKept(t *testing.T) {
 	}
 	r.commit(files...)
 	marks := make(chan string, 64)
-	r.wire.fault = func(req *http.Request) *http.Response {
+	r.wire.answer(func(req *http.Request) *http.Response {
 		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/dashboards") {
 			if claims, err := r.store.Claims(context.Background()); err == nil && len(claims) == 1 && len(claims[0].Mark) > 0 {
 				select {
@@ -165,7 +165,7 @@ func TestMarksAreKept(t *testing.T) {
 			}
 		}
 		return nil
-	}
+	})
 	record, _ := r.pull(true, nil)
 	if record.State != "success" {
 		t.Fatalf("%+v", record)

@@ -154,7 +154,7 @@ func TestIndexAndVersions(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
 	}
 	var items string
-	r.wire.fault = func(req *http.Request) *http.Response {
+	r.wire.answer(func(req *http.Request) *http.Response {
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/repositories/repo/resources"):
 			return answer(`{"kind":"ResourceList","apiVersion":"provisioning.grafana.app/v0alpha1","items":[` + items + `]}`)
@@ -162,7 +162,7 @@ func TestIndexAndVersions(t *testing.T) {
 			return answer(`{"kind":"APIGroup","apiVersion":"v1","name":"dashboard.grafana.app","versions":[{"groupVersion":"dashboard.grafana.app/v1","version":"v1"}],"preferredVersion":{"groupVersion":"dashboard.grafana.app/v1","version":"v1"}}`)
 		}
 		return nil
-	}
+	})
 	r.commit("one.json", board("one", "1"), "two.json", board("two", "2"),
 		"v2.json", `{"apiVersion":"dashboard.grafana.app/v2","kind":"Dashboard","metadata":{"name":"v2"},"spec":{}}`)
 	r.wire.take()

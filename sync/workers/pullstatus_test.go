@@ -33,7 +33,7 @@ func TestStatusHasOtherWriters(t *testing.T) {
 			`[{"op":"add","path":"/status/health","value":{"healthy":true}},{"op":"add","path":"/status/conditions","value":[` + ready + `]}]`,
 			`[{"op":"add","path":"/status/conditions/0","value":{"type":"NamespaceQuota","status":"True","reason":"QuotaUnlimited","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}}]`,
 		}
-		r.wire.fault = func(req *http.Request) *http.Response {
+		r.wire.answer(func(req *http.Request) *http.Response {
 			// Another controller is quicker, once before each last patch.
 			if req.Method == http.MethodPatch && len(between) > 0 {
 				data, _ := io.ReadAll(req.Body)
@@ -45,7 +45,7 @@ func TestStatusHasOtherWriters(t *testing.T) {
 				}
 			}
 			return nil
-		}
+		})
 		for range 2 {
 			if record, status := r.pull(false, nil); record.State != "success" {
 				t.Fatalf("%+v", status)

@@ -61,17 +61,24 @@ type rig struct {
 // recording is a transport that keeps the requests to the server.
 type recording struct {
 	next http.RoundTripper
-	// fault, if set, answers a request in the server's place.
-	fault func(*http.Request) *http.Response
 
-	mu   sync.Mutex // guards seen
-	seen []request
+	mu    sync.Mutex // guards the fields below
+	fault func(*http.Request) *http.Response
+	seen  []request
 }
 
 type request struct {
 	method, path, query string
 	body                string
 	code                int
+}
+
+// answer has fault answer requests in the server's place, where it does not return
+// nil. A nil fault leaves all to the server.
+func (r *recording) answer(fault func(*http.Request) *http.Response) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = fault
 }
 
 func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -82,10 +89,13 @@ func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
+	r.mu.Lock()
+	fault := r.fault
+	r.mu.Unlock()
 	var resp *http.Response
 	var err error
-	if r.fault != nil {
-		resp = r.fault(req)
+	if fault != nil {
+		resp = fault(req)
 	}
 	if resp == nil {
 		resp, err = r.next.RoundTrip(req)

@@ -76,8 +76,7 @@ func (h *home) pullsThroughProxies(t *testing.T, urls, names, files map[string]s
 	var all []string
 	var objects strings.Builder
 	for _, scheme := range []string{"http", "socks5"} {
-		p := reachtest.Start(t, nil)
-		p.Username, p.Password, p.Names = "ann", canary, names
+		p := reachtest.Start(t, reachtest.Options{Username: "ann", Password: canary, Names: names})
 		proxies = append(proxies, p)
 		for key, text := range map[string]string{"address": scheme + "://" + p.Addr, "username": "ann", "password": canary} {
 			h.file(t, "credentials/default.way-"+scheme+"/"+key, text)

@@ -357,12 +357,12 @@ func issuer(token string) string {
 func TestSourceTestOfProviders(t *testing.T) {
 	t.Parallel()
 	c, ca, repo := &clouds{git: apitest.Git(t, apitest.GitOptions{})}, reachtest.NewAuthority(t), apitest.Repo(t, 1, 1)
-	proxy := reachtest.Start(t, nil)
-	proxy.Username, proxy.Password, proxy.Names = "edge", "proxy-"+cloudCanary, map[string]string{}
+	names := map[string]string{}
 	const commit = "git-codecommit.eu-west-1.amazonaws.com"
 	for _, name := range []string{"github.com", "api.github.com", "dev.azure.com", "login.microsoftonline.com", commit} {
-		proxy.Names[name+":443"] = strings.TrimPrefix(ca.Serve(t, reachtest.Site{Name: name, Handler: http.HandlerFunc(c.serve)}), "https://")
+		names[name+":443"] = strings.TrimPrefix(ca.Serve(t, reachtest.Site{Name: name, Handler: http.HandlerFunc(c.serve)}), "https://")
 	}
+	proxy := reachtest.Start(t, reachtest.Options{Username: "edge", Password: "proxy-" + cloudCanary, Names: names})
 	for _, path := range []string{"acme/x.git", "acme/site/_git/x", "v1/repos/x"} {
 		c.git.Serve(path, repo.Dir)
 	}

@@ -15,32 +15,39 @@ import (
 	"testing"
 )
 
-// Proxy is a proxy on loopback. It takes one user and one password, if they are
-// set before it is asked.
-type Proxy struct {
-	Addr     string // host:port
-	Username string
-	Password string
+// Options are what a Proxy knows. Nobody changes them once it is started: it may be
+// asked at any time.
+type Options struct {
+	// The one user that it takes, and the password; "" = it takes everybody.
+	Username, Password string
 	// Names are the addresses that names with their port stand for; what is not in
 	// it is dialled as it is.
 	Names map[string]string
+	// Wrap makes another listener of its own, such as one with TLS; nil leaves it as
+	// it is.
+	Wrap func(net.Listener) net.Listener
+}
 
+// Proxy is a proxy on loopback.
+type Proxy struct {
+	Addr string // host:port
+
+	o     Options
 	mu    sync.Mutex // guards asked
 	asked []string
 	group sync.WaitGroup
 }
 
-// Start makes a Proxy that ends with the test. wrap makes another listener of its
-// own, such as one with TLS; nil leaves it as it is.
-func Start(t testing.TB, wrap func(net.Listener) net.Listener) *Proxy {
+// Start makes a Proxy that ends with the test.
+func Start(t testing.TB, o Options) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Addr: l.Addr().String(), Names: map[string]string{}}
-	if wrap != nil {
-		l = wrap(l)
+	p := &Proxy{Addr: l.Addr().String(), o: o}
+	if o.Wrap != nil {
+		l = o.Wrap(l)
 	}
 	var open sync.Map // of connections, to end them with the test
 	p.group.Go(func() {
@@ -86,7 +93,7 @@ func (p *Proxy) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	if want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.Username+":"+p.Password)); p.Username != "" && req.Header.Get("Proxy-Authorization") != want {
+	if want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.o.Username+":"+p.o.Password)); p.o.Username != "" && req.Header.Get("Proxy-Authorization") != want {
 		io.WriteString(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
 		return
 	}
@@ -123,7 +130,7 @@ func (p *Proxy) target(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = append(p.asked, name)
-	if addr, ok := p.Names[name]; ok {
+	if addr, ok := p.o.Names[name]; ok {
 		return addr
 	}
 	return name
@@ -154,14 +161,14 @@ func (p *Proxy) socks(conn net.Conn, r *bufio.Reader) {
 		return b
 	}
 	methods := string(read(read(2)[1]))
-	if p.Username != "" {
+	if p.o.Username != "" {
 		if !strings.Contains(methods, "\x02") {
 			conn.Write([]byte{5, 0xff})
 			return
 		}
 		conn.Write([]byte{5, 2})
 		user := string(read(read(2)[1]))
-		if pass := string(read(read(1)[0])); user != p.Username || pass != p.Password {
+		if pass := string(read(read(1)[0])); user != p.o.Username || pass != p.o.Password {
 			conn.Write([]byte{1, 1})
 			return
 		}
