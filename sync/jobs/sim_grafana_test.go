@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +22,7 @@ type simGrafana struct {
 	generation    int           // 1, 15 for 1.5, or 2
 	wrong         time.Duration // of its clock, by which it judges all claims
 	expiry, renew time.Duration
-	dice          uint64 // of its one driver
+	dice          atomic.Uint64 // of its one driver, and of what it archives for its reaper
 	reaps         uint64
 }
 
@@ -42,11 +43,7 @@ func (g *simGrafana) millis() int64 { return g.world.now().Add(g.wrong).UnixMill
 
 // call is a request; some are lost.
 func (g *simGrafana) call(ctx context.Context, do func() error) error {
-	g.world.mu.Lock()
-	g.dice++
-	f := g.fate.of(7, g.dice)
-	g.world.mu.Unlock()
-	return g.send(ctx, f, do)
+	return g.send(ctx, g.fate.of(7, g.dice.Add(1)), do)
 }
 
 func (g *simGrafana) send(ctx context.Context, f fate, do func() error) error {
@@ -94,8 +91,7 @@ func (g *simGrafana) next(ctx context.Context) bool {
 	}
 	for _, free := range found {
 		job := free.DeepCopy()
-		g.dice++
-		token := fmt.Sprint(g.name, ".", g.dice)
+		token := fmt.Sprint(g.name, ".", g.dice.Add(1))
 		setClaim(job, g.millis(), token)
 		if g.generation == 1 {
 			api.SetLabel(job, api.LabelClaimOwner, "")
@@ -134,7 +130,7 @@ func (g *simGrafana) mine(local, now *unstructured.Unstructured) bool {
 
 // process works in steps, with a progress write after each, and renews between.
 func (g *simGrafana) process(ctx context.Context, job *unstructured.Unstructured) {
-	f := g.fate.about(api.Meta(job, "uid")).of(g.dice)
+	f := g.fate.about(api.Meta(job, "uid")).of(g.dice.Load())
 	local, renewed, failures, lost := job, time.Now(), 0, false
 	for step := range 1 + f.n(8) {
 		if f.of(uint64(step)).likely(40) && time.Now().Before(g.world.calm) { // it dies
