@@ -36,6 +36,7 @@ type Claim struct {
 	Phase           Phase           `json:"phase,omitempty"`
 	Created         time.Time       `json:"created,omitzero"`
 	Claimed         time.Time       `json:"claimed,omitzero"`
+	Began           time.Time       `json:"began,omitzero"`   // the present attempt, where that was later; by the server's clock
 	Mark            json.RawMessage `json:"mark,omitempty"`   // where a resumed worker goes on
 	Status          json.RawMessage `json:"status,omitempty"` // last known status of the job
 	Spec            json.RawMessage `json:"spec,omitempty"`   // of the job, while it rests

@@ -94,7 +94,7 @@ func subjectOf(body []byte) (subject []byte, ok bool) {
 	}
 	rest, found = bytes.CutPrefix(rest, []byte(member))
 	if !found {
-		return nil, bytes.HasPrefix(rest, []byte(`}`)) || bytes.HasPrefix(rest, []byte(`"author":`)) || bytes.HasPrefix(rest, []byte(`"at":`))
+		return nil, !bytes.Contains(rest, []byte(member))
 	}
 	end := closing(rest)
 	if end < 0 || !bytes.HasPrefix(rest, []byte(`"`)) {

@@ -77,6 +77,9 @@ func TestSieveOfTwoCommits(t *testing.T) {
 			t.Errorf("%s is dropped", body)
 		}
 	}
+	if body := `{"uid":"u","name":"n","finished":"2026-11-20T12:00:00Z","commit":{"author":"a","subject":"two"}}`; newSieve(Query{Words: []string{"two"}}).drops([]byte(body)) {
+		t.Errorf("%s is dropped", body)
+	}
 }
 
 // TestSieveOfOtherHands: a record in a form that this program does not write is left to the query.

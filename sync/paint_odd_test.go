@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"limpet/sync/api"
 	"limpet/sync/jobs"
 	"limpet/sync/sources"
@@ -25,9 +23,7 @@ func TestPictureOfOddTimes(t *testing.T) {
 			u := &object{Object: map[string]any{"status": map[string]any{
 				"artifact":   map[string]any{"revision": "main@sha1:" + text, "lastUpdateTime": text},
 				"conditions": []any{map[string]any{"type": "Ready", "status": "False", "reason": "Odd", "message": "m", "lastTransitionTime": text}}}}}
-			at := metav1.NewTime(time.UnixMilli(ms))
-			u.SetCreationTimestamp(at)
-			u.SetDeletionTimestamp(&at)
+			u.Object["metadata"] = map[string]any{"creationTimestamp": text, "deletionTimestamp": text}
 			u.SetLabels(map[string]string{api.LabelClaim: strconv.FormatInt(ms, 10)})
 			u.SetAnnotations(map[string]string{api.AnnoNotBefore: strconv.FormatInt(ms, 10), "reconcile.fluxcd.io/requestedAt": text})
 			var job api.Job

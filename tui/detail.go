@@ -244,9 +244,10 @@ func refText(j view.Job, arrow string) string {
 }
 
 func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
-	top := min(p.s.tops[sectionSummary], max(len(j.Summary)-(h-3), 0))
+	room := tableRoom(len(j.Summary), h-2)
+	top := min(p.s.tops[sectionSummary], max(len(j.Summary)-room, 0))
 	foot := ""
-	if rest := len(j.Summary) - top - (h - 3); rest > 0 {
+	if rest := len(j.Summary) - top - room; rest > 0 {
 		foot = fmt.Sprintf("%d more below", rest)
 	}
 	p.box(p.g, x, y, w, h, "Summary", "", foot, p.s.section == sectionSummary)

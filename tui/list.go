@@ -74,12 +74,21 @@ type line struct {
 	marked bool
 }
 
+// tableRoom is how many of so many rows have room in h lines: the heads of the columns
+// take one of them, unless that is one too many.
+func tableRoom(rows, h int) int {
+	if h > 2 || rows < h {
+		h--
+	}
+	return max(h, 0)
+}
+
 // list draws the heads and the rows of a window; where that has no room for a head
 // and two rows, and there are more rows than fit, the rows alone. index gives the row of the cursor;
 // row turns one into text.
 func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, focused bool, row func(i int) line) {
 	widths := fit(columns, w-2, grow)
-	if h > 2 || rows < h {
+	if room := tableRoom(rows, h); room < h {
 		at := x + 2
 		for i, c := range columns {
 			if widths[i] == 0 {
@@ -88,7 +97,7 @@ func (p *painter) list(x, y, w, h int, columns []column, grow, rows, index int, 
 			p.cell(at, y, widths[i], c.right, roleHead, c.head)
 			at += widths[i] + 1
 		}
-		y, h = y+1, h-1
+		y, h = y+1, room
 	}
 	top, pick := window(index, rows, h), p.pick
 	p.pick = nil

@@ -60,6 +60,9 @@ func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
 		}
 		errors = min(len(troubles)+2, max(room, 3))
 	}
+	if len(j.Log) > 0 { // the time line does not take the last lines of the log
+		summary = min(summary, max(h-errors-3, h*2/5, 3))
+	}
 	log := h - summary - errors
 	if len(j.Log) == 0 && !j.Finished.IsZero() && errors > 0 {
 		log = 0 // nobody here knows more than the errors
@@ -77,7 +80,7 @@ func (p *painter) sectionLines(w, h int, j view.Job) (lines, room int) {
 	room = p.shares(w, h, j)[p.s.section] - 2
 	switch p.s.section {
 	case sectionSummary:
-		return len(j.Summary), room - 1 - p.timesHeight(room+2, j) // its heads
+		return len(j.Summary), tableRoom(len(j.Summary), room-p.timesHeight(room+2, j))
 	case sectionErrors:
 		return len(p.troubles(j, w-4)), 1 // it has a cursor
 	}
@@ -93,7 +96,7 @@ func (p *painter) detailHead(h int, j view.Job) int {
 		return 0
 	case h < 18:
 		return min(head, 6, h)
-	case j.Commit != nil:
+	case j.Commit != nil && (len(j.URLs) == 0 || h >= 22):
 		head++
 	}
 	return head

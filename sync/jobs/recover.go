@@ -154,8 +154,10 @@ func (c *Controller) forget(ctx context.Context, u unsettled, why string) error 
 // resume goes on with a job that still carries our claim.
 func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured, u unsettled) verdict {
 	k := u.claim
+	crashed := k.Began
 	if u.restart && k.Phase == state.PhaseHeld && !k.Doomed { // nobody has worked under a doomed one
 		k.Attempt++
+		k.Began = time.UnixMilli(c.nowMillis())
 	}
 	if k.Phase == state.PhaseIntent {
 		k.Phase, k.Claimed = state.PhaseHeld, c.host.now().wall
@@ -174,11 +176,15 @@ func (c *Controller) resume(ctx context.Context, job *unstructured.Unstructured,
 	if h.started == 0 {
 		h.started = c.nowMillis()
 	}
-	if h.run = h.started; u.restart {
-		h.run = c.nowMillis()
+	if h.run = h.started; !k.Began.IsZero() {
+		h.run = k.Began.UnixMilli()
 	}
 	if k.Attempt-1 > attemptsOf(job) {
-		h.before = addAttempt(h.before, crashedAttempt(job, k.Attempt-1, "the agent stopped while it worked on the job"))
+		ended := crashedAttempt(job, k.Attempt-1, "the agent stopped while it worked on the job")
+		if !crashed.IsZero() {
+			ended.Started = crashed
+		}
+		h.before = addAttempt(h.before, ended)
 	}
 	if err := c.retake(h, k); err != nil {
 		if _, taken := h.lost(); taken {

@@ -39,7 +39,7 @@ func Picture(u *unstructured.Unstructured) view.Source {
 		s.Verify = cmp.Or(text(verify, "mode"), "HEAD")
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
-		s.Deleting = at.Time
+		s.Deleting = api.Moment(at.Time)
 	}
 	asked, handled := api.Annotation(u, annoRequested), text(status, "lastHandledReconcileAt")
 	s.Handled = api.MomentOfText(handled)
@@ -101,7 +101,7 @@ func judge(s *view.Source, u *unstructured.Unstructured, status map[string]any) 
 		if seen <= 0 {
 			s.Message = "no controller has looked at it yet; is source-controller at work?"
 		}
-		s.Since = u.GetCreationTimestamp().Time
+		s.Since = api.Moment(u.GetCreationTimestamp().Time)
 	}
 }
 

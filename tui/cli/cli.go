@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/sync/view"
 	"limpet/tui"
 )
 
@@ -349,7 +350,7 @@ func (r *run) callTimeout() time.Duration {
 // note writes a line for the person, unless --quiet.
 func (r *run) note(format string, args ...any) {
 	if !r.g.Quiet {
-		fmt.Fprintf(r.world.Err, format+"\n", args...)
+		fmt.Fprintln(r.world.Err, view.Clean(fmt.Sprintf(format, args...)))
 	}
 }
 

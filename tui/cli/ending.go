@@ -117,7 +117,10 @@ func (s *session) ending(ctx context.Context, u *unstructured.Unstructured) (*en
 // watchEnded is the end of a watch whose job had ended before it began: as if it had
 // been there, with the exit code of that.
 func (r *run) watchEnded(ctx context.Context, s *session, job string) error {
-	if err := r.desk(ctx, s); err != nil {
+	// The history here is of the server that this host's agent works on.
+	if s.Daemon == nil && !r.embedded() {
+		s.Desk = nil
+	} else if err := r.desk(ctx, s); err != nil {
 		return err
 	}
 	u, end, at, err := s.ended(ctx, r.g.listNamespace(), job)
@@ -132,27 +135,32 @@ func (r *run) watchEnded(ctx context.Context, s *session, job string) error {
 }
 
 // ended finds how a job has ended by its UID or name, and when: in the history of this
-// host, else among the HistoricJobs of the API, where other agents leave theirs. A nil
-// object says that there is none.
+// host, which Desk is unless it is of another server, or among the HistoricJobs of the
+// API, where other agents leave theirs; of two the one that ended later. A nil object
+// says that there is none.
 func (s *session) ended(ctx context.Context, namespace, job string) (*unstructured.Unstructured, *ending, time.Time, error) {
-	u := new(unstructured.Unstructured)
-	u.Object = map[string]any{}
-	rec, err := findRecord(ctx, s.Desk, namespace, job)
-	if err == nil {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	var rec state.Record
+	err := errNoRecord
+	if s.Desk != nil {
+		rec, err = findRecord(ctx, s.Desk, namespace, job)
+	}
+	if err != nil && !errors.Is(err, errNoRecord) {
+		return nil, nil, time.Time{}, err
+	}
+	known := err == nil
+	var past api.Job
+	kept, err := s.archived(ctx, namespace, job)
+	if err == nil && kept != nil {
+		past, err = api.JobView(kept)
+	}
+	if known && (err != nil || kept == nil || !api.MomentOfMillis(past.Status.Finished).After(rec.Finished)) {
 		u.SetName(rec.Name)
 		u.SetNamespace(rec.Namespace)
 		u.SetUID(types.UID(rec.UID))
 		return u, endingOf(rec), rec.Finished, nil
 	}
-	if !errors.Is(err, errNoRecord) {
-		return nil, nil, time.Time{}, err
-	}
-	kept, err := s.archived(ctx, namespace, job)
 	if err != nil || kept == nil {
-		return nil, nil, time.Time{}, err
-	}
-	past, err := api.JobView(kept)
-	if err != nil {
 		return nil, nil, time.Time{}, err
 	}
 	u.SetName(archivedName(kept))
@@ -184,7 +192,7 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool
 	}
 	err := r.g.printOne(r.world.Out, result, "job/"+u.GetName(), func(w io.Writer) {
 		took := api.MomentOfMillis(st.Finished).Sub(api.MomentOfMillis(st.Started)).Round(10 * time.Millisecond)
-		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), end.state, took, view.Clean(st.Message))
+		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), view.Clean(end.state), took, view.Clean(st.Message))
 		for _, sum := range st.Summary {
 			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", kindText(sum.Kind), sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)
 		}
@@ -218,7 +226,7 @@ func (e *ending) failure(hint string) error {
 			return fail(ExitPartial, hint, "the job ended with errors in some resources")
 		}
 	}
-	return fail(ExitJobFailed, hint, "the job ended in %s", e.state)
+	return fail(ExitJobFailed, hint, "the job ended in %s", view.Clean(e.state))
 }
 
 // kindText names a line of a summary. What could not be read has no kind.

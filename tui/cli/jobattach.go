@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,8 @@ import (
 )
 
 // A repository has one job of a kind at a time, and its agent asks for pulls too. Who
-// asks for one that is there, and would wait for it, waits for that one.
+// asks for one that waits already, and would wait for it, waits for that one. One that
+// has begun may not have seen what there is now: after its end comes the own one.
 
 // wish is a job that a person asks for.
 type wish struct {
@@ -37,33 +39,64 @@ func (w wish) name() string {
 	return api.JobName(w.repository, w.action())
 }
 
-// submit makes the job, or returns the one that is there when that does for who waits.
-// One that has ended between the two looks is in nobody's way any more.
+// submit makes the job, or for who waits returns the one that is there when that does.
 func (r *run) submit(ctx context.Context, s *session, w wish, how following) (*unstructured.Unstructured, error) {
-	made, refused := s.Client.Submit(ctx, w.namespace, w.repository, w.spec, w.notes)
-	if !apierrors.IsAlreadyExists(refused) {
-		return made, refused
-	}
-	there, err := s.Client.Resource(api.Jobs).Namespace(w.namespace).Get(ctx, w.name(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		made, refused = s.Client.Submit(ctx, w.namespace, w.repository, w.spec, w.notes)
+	for gone := false; ; {
+		made, refused := s.Client.Submit(ctx, w.namespace, w.repository, w.spec, w.notes)
 		if !apierrors.IsAlreadyExists(refused) {
 			return made, refused
 		}
+		there, err := s.Client.Resource(api.Jobs).Namespace(w.namespace).Get(ctx, w.name(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) && !gone: // it has ended between the two looks
+			gone = true
+			continue
+		case err != nil: // what it is is not known
+			return nil, w.refusal(nil, refused)
+		case !how.waits() || !w.metBy(there):
+			return nil, w.refusal(there, refused)
+		case waitsStill(there):
+			r.note("%s (%s) is there already; this waits for its end", there.GetName(), actionText(jobSpecOf(there)))
+			return there, nil
+		}
+		r.note("%s has begun already; this asks again after its end", there.GetName())
+		if err := s.over(ctx, there); err != nil {
+			return nil, err
+		}
+		gone = false
 	}
-	if err != nil {
-		there = nil // what it is is not known
-	}
-	if there == nil || !how.waits() || !w.metBy(there) {
-		return nil, w.refusal(there, refused)
-	}
-	job, err := api.JobView(there)
-	if err != nil {
-		return nil, err
-	}
-	r.note("%s (%s) is %s already; this waits for its end", there.GetName(), actionText(job.Spec), stateText(job.Status.State))
-	return there, nil
 }
+
+// waitsStill says that nobody has begun with a job, and nobody wants it to stop.
+func waitsStill(job *unstructured.Unstructured) bool {
+	view, err := api.JobView(job)
+	return err == nil && job.GetDeletionTimestamp() == nil && job.GetLabels()[api.LabelClaim] == "" && api.Annotation(job, api.AnnoCancel) == "" &&
+		(view.Status.State == "" || view.Status.State == api.StatePending)
+}
+
+func jobSpecOf(job *unstructured.Unstructured) api.JobSpec {
+	view, _ := api.JobView(job)
+	return view.Spec
+}
+
+// over waits until a job is gone.
+func (s *session) over(ctx context.Context, job *unstructured.Unstructured) error {
+	for {
+		now, err := s.Client.Resource(api.Jobs).Namespace(job.GetNamespace()).Get(ctx, job.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err), err == nil && now.GetUID() != job.GetUID():
+			return nil
+		case err != nil && !api.Retryable(err):
+			return err
+		}
+		if rest(ctx, overPause); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// overPause lies between two looks at a job whose end is waited for.
+const overPause = 250 * time.Millisecond
 
 // refusal says why a job is not made beside the one that is there, which is nil where
 // nobody knows what it is.
@@ -87,7 +120,7 @@ func (w wish) metBy(there *unstructured.Unstructured) bool {
 	if p, ok := w.notes[api.AnnoPriority]; ok && notes[api.AnnoPriority] != p {
 		return false
 	}
-	return notes[api.AnnoAllowMassDelete] == w.notes[api.AnnoAllowMassDelete] && (!w.full() || isFull(there)) &&
+	return spec["repository"] == w.repository && notes[api.AnnoAllowMassDelete] == w.notes[api.AnnoAllowMassDelete] && (!w.full() || isFull(there)) &&
 		reflect.DeepEqual(options(spec), options(w.spec))
 }
 

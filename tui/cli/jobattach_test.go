@@ -107,7 +107,7 @@ func TestSubmitBesideAJobThatEnds(t *testing.T) {
 		switch {
 		case !another && (err != nil || u.GetUID() == b.job.GetUID()):
 			t.Errorf("%v", err)
-		case another && (err == nil || !strings.Contains(err.Error(), "has a job of this kind already: ")):
+		case another && (err == nil || !strings.Contains(err.Error(), "has a job of this kind already, with other options: ")):
 			t.Errorf("%v %v", u, err)
 		}
 	}

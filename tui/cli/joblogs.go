@@ -60,21 +60,17 @@ func (c jobLogsCmd) Run(ctx context.Context, r *run) error {
 	return l.follow(ctx, r, s, u)
 }
 
-// follow prints the log to its end, and returns the error for the exit code of the
-// job. One that has left no record has no end that anybody could know.
+// follow prints the log to its end, and returns the error for the exit code of the job,
+// as a watch of it does.
 func (l *jobLog) follow(ctx context.Context, r *run, s *session, u *unstructured.Unstructured) error {
 	if err := l.print(ctx, r, s, u); err != nil {
 		return err
 	}
-	for f := r.follower(s, u, "none"); ; {
-		end, err := s.ending(ctx, u)
-		switch {
-		case end != nil:
-			return end.failure(recordHint(l.uid))
-		case err == nil || !f.wait(ctx, err):
-			return err
-		}
+	end, err := r.follower(s, u, "none").outcome(ctx)
+	if err != nil {
+		return err
 	}
+	return end.failure(recordHint(l.uid))
 }
 
 // print prints what is new in each picture until one shows the job as ended. A job

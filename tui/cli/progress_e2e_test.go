@@ -56,7 +56,8 @@ func TestProgressOnATerminal(t *testing.T) {
 }
 
 // TestWaitForAJobThatIsThere: who would wait waits for the pull that the agent or
-// another person has asked for, when that does what was asked.
+// another person has asked for, when that does what was asked and has not begun. After
+// one that has begun comes the own one, since that may not have seen the last commit.
 func TestWaitForAJobThatIsThere(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -79,10 +80,9 @@ func TestWaitForAJobThatIsThere(t *testing.T) {
 	w := []*waiter{h.waiter(t, "repo", "pull", "gated", "--wait"), h.waiter(t, "job", "create", "gated", "--incremental", "--follow"), h.waiter(t, "repo", "pull", "gated", "--follow", "-q", "-o", "json", "--progress", "none")}
 	for _, one := range w[:2] {
 		until(t, "it says for what it waits", func() bool {
-			return strings.Contains(one.errs.String(), "gated-sync (pull incr) is working already; this waits for its end\n")
+			return strings.Contains(one.errs.String(), "gated-sync has begun already; this asks again after its end\n")
 		})
 	}
-	until(t, "the last one waits", func() bool { return strings.Contains(w[2].out.String(), `"type":"job"`) })
 	gate.open()
 	for _, one := range w {
 		if code := one.ends(t); code != 0 || !strings.Contains(one.out.String(), "job/gated-sync success in ") && !strings.Contains(one.out.String(), `"type":"ended"`) {
@@ -92,8 +92,27 @@ func TestWaitForAJobThatIsThere(t *testing.T) {
 	if w[2].errs.String() != "" {
 		t.Errorf("-q: %s", w[2].errs)
 	}
-	if n := len(h.history(t)); n != 1 {
-		t.Errorf("%d jobs have run", n)
+	before := len(h.history(t))
+	if before < 2 || before > 4 {
+		t.Errorf("%d jobs have run", before)
+	}
+
+	h.must(t, 0, "drain", "--wait")
+	h.must(t, 0, "repo", "pull", "gated", "--full")
+	w = []*waiter{h.waiter(t, "repo", "pull", "gated", "--wait"), h.waiter(t, "job", "create", "gated", "--follow")}
+	for _, one := range w {
+		until(t, "it waits for the one that waits", func() bool {
+			return strings.Contains(one.errs.String(), "gated-sync (pull full) is there already; this waits for its end\n")
+		})
+	}
+	h.must(t, 0, "drain", "--off")
+	for _, one := range w {
+		if code := one.ends(t); code != 0 || !strings.Contains(one.out.String(), "job/gated-sync success in ") {
+			t.Errorf("exit %d: %s%s", code, one.out, one.errs)
+		}
+	}
+	if after := len(h.history(t)); after != before+1 {
+		t.Errorf("%d jobs have run beside %d", after-before, before)
 	}
 }
 
