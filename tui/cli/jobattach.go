@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,14 +88,12 @@ func (s *session) over(ctx context.Context, job *unstructured.Unstructured) erro
 		case err != nil && !api.Retryable(err):
 			return err
 		}
-		if rest(ctx, overPause); ctx.Err() != nil {
+		after, _ := api.RetryAfter(err)
+		if rest(ctx, max(after, awayPause)); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
 }
-
-// overPause lies between two looks at a job whose end is waited for.
-const overPause = 250 * time.Millisecond
 
 // refusal says why a job is not made beside the one that is there, which is nil where
 // nobody knows what it is.

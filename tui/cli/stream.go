@@ -3,7 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"io"
-	"slices"
+	"reflect"
 	"strings"
 	"time"
 
@@ -25,23 +25,20 @@ type streamLine struct {
 	Status        *statusReport `json:"status,omitempty"`
 }
 
-// streamMembers are the names of its members.
-var streamMembers = []string{"type", "schemaVersion", "time", "job", "log", "ended", "status"}
-
 // noteStrangers tells once of fields of --json that no line of a stream has.
 func (g *Globals) noteStrangers() {
 	if g.notes == nil || g.streams {
 		return
 	}
 	g.streams = true
-	met := map[string]bool{}
+	whole, met := map[string]any{}, map[string]bool{}
+	for member := range reflect.TypeFor[streamLine]().Fields() {
+		name, _, _ := strings.Cut(member.Tag.Get("json"), ",")
+		whole[name] = nil
+	}
 	for _, field := range g.JSON {
 		first, _, _ := strings.Cut(field, ".")
-		met[field] = slices.Contains(streamMembers, first)
-	}
-	whole := map[string]any{}
-	for _, name := range streamMembers {
-		whole[name] = nil
+		_, met[field] = whole[first]
 	}
 	g.noteUnmet(met, whole)
 }
