@@ -30,7 +30,7 @@ run: build
 # The real API machinery is a module of its own; its cold build takes minutes,
 # so it comes first and the linked file is kept in testdata/apiserver/.bin.
 apiserver:
-	$(GO) test -count=1 -timeout 30m -run '^TestBinary$$' ./sync/apitest
+	$(GO) test -count=1 -timeout 30m -run '^TestBinary$$' ./sync/testenv
 
 test: lint build apiserver unit
 

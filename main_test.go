@@ -22,8 +22,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"limpet/sync/apitest"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/forgetest"
 )
 
 // pkg is what go list says of one package.
@@ -73,7 +73,7 @@ func TestDoors(t *testing.T) {
 		{"github.com/charmbracelet/", []string{"limpet/tui"}},
 		{"github.com/charmbracelet/", []string{"limpet/tui"}},
 		{"github.com/alecthomas/kong", []string{"limpet/tui/cli"}},
-		{"github.com/fsnotify/", []string{"limpet/sync/refs"}},
+		{"github.com/fsnotify/", []string{"limpet/sync/dependency"}},
 		{"github.com/prometheus/", []string{"limpet/sync/metrics"}},
 		{"golang.org/x/oauth2", []string{"limpet/sync/identity"}},
 	}
@@ -103,11 +103,11 @@ func wrongWay(from, to string) string {
 	switch {
 	case from == "limpet/state":
 		return "state is at the bottom"
-	case to == "limpet/sync" && from != "limpet" && from != "limpet/tui/cli":
+	case to == "limpet/sync/agent" && from != "limpet" && from != "limpet/tui/cli":
 		return "only main and the command line know the Agent"
 	case strings.HasPrefix(to, "limpet/tui") && from != "limpet" && from != "limpet/tui/cli":
 		return "nothing below reads the terminal"
-	case from == "limpet/tui" && to != "limpet/sync/view":
+	case from == "limpet/tui" && to != "limpet/sync/snapshot" && to != "limpet/sync/text":
 		return "the dashboard knows pictures only"
 	}
 	return ""
@@ -158,7 +158,7 @@ func TestBinaryIsStaticAndSmall(t *testing.T) {
 // scripts stops the shared API server after the tests.
 type scripts struct{ *testing.M }
 
-func (s scripts) Run() int { return apitest.Main(s.M) }
+func (s scripts) Run() int { return testenv.Main(s.M) }
 
 func TestMain(m *testing.M) {
 	testscript.Main(scripts{m}, map[string]func(){"limpet": main})
@@ -178,7 +178,7 @@ func TestMain(m *testing.M) {
 // and have two free ports of loopback in $API_PORT and $SIGN_PORT.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	repos := map[string]*apitest.Repository{}
+	repos := map[string]*testenv.Repository{}
 	hosts := map[string]*forgetest.Host{}
 	busy := map[string]*httptest.Server{}
 	var mu sync.Mutex // guards repos, hosts and busy
@@ -203,7 +203,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"api": func(ts *testscript.TestScript, _ bool, _ []string) {
-				s := apitest.Real(t)
+				s := testenv.Real(t)
 				ts.Setenv("API_URL", s.URL)
 				ts.Setenv("API_CA", s.CAFile)
 				ts.Setenv("SIGN_URL", s.SignURL)
@@ -215,8 +215,8 @@ func TestScripts(t *testing.T) {
 					ts.Check(err)
 					boards = n
 				}
-				repo := apitest.Repo(t, 3, boards)
-				ts.Setenv("GIT_"+strings.ToUpper(args[0]), apitest.Git(t, apitest.GitOptions{}).Serve(args[0]+".git", repo.Dir))
+				repo := testenv.Repo(t, 3, boards)
+				ts.Setenv("GIT_"+strings.ToUpper(args[0]), testenv.Git(t, testenv.GitOptions{}).Serve(args[0]+".git", repo.Dir))
 				mu.Lock()
 				defer mu.Unlock()
 				repos[ts.Name()+args[0]] = repo
@@ -252,7 +252,7 @@ func TestScripts(t *testing.T) {
 				mu.Lock()
 				repo := repos[ts.Name()+args[0]]
 				mu.Unlock()
-				repo.Commit(t, "Change "+args[1], apitest.Change{Path: args[1], Data: []byte(ts.ReadFile(args[1]))})
+				repo.Commit(t, "Change "+args[1], testenv.Change{Path: args[1], Data: []byte(ts.ReadFile(args[1]))})
 			},
 			"until": func(ts *testscript.TestScript, _ bool, args []string) {
 				deadline, tick := time.After(time.Minute), time.NewTicker(50*time.Millisecond)

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/state/powercut"
+	"limpet/sync/testenv/powercut"
 )
 
 // worker is the program limpet at work on one state file, with a journal.

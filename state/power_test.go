@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"limpet/state/powercut"
+	"limpet/sync/testenv/powercut"
 )
 
 // image is the file after one transaction, with what was in it.

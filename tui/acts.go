@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // Verb names what a person asks the agent for.
@@ -43,9 +43,9 @@ type Action struct {
 // aim is one thing that a key acts on.
 type aim struct {
 	act  Action
-	job  view.Job  // of what is done to jobs
-	repo view.Repo // of what is done to repositories; without a UID when it is not in the picture
-	from view.Source
+	job  snapshot.Job  // of what is done to jobs
+	repo snapshot.Repo // of what is done to repositories; without a UID when it is not in the picture
+	from snapshot.Source
 }
 
 // cannot says why a key that asks for v does nothing now; "" means that it does.
@@ -64,7 +64,7 @@ func (s State) aims(v Verb) (out []aim, why string) {
 }
 
 // aimsAt are those at some jobs or, for what is done to them, repositories.
-func (s State) aimsAt(v Verb, jobs []view.Job, repos []view.Repo) (out []aim, why string) {
+func (s State) aimsAt(v Verb, jobs []snapshot.Job, repos []snapshot.Repo) (out []aim, why string) {
 	if why := s.sendsNothing(); why != "" {
 		return nil, why
 	}
@@ -124,14 +124,14 @@ func (s State) aimsAgain(before aim) (out []aim, why string) {
 	case before.job.UID != "":
 		jobs := s.jobsAt(before.job.UID)
 		if len(jobs) == 0 && !before.job.Finished.IsZero() { // the history has it
-			jobs = []view.Job{before.job}
+			jobs = []snapshot.Job{before.job}
 		}
 		found = len(jobs)
 		out, why = s.aimsAt(v, jobs, nil)
 	default:
 		repos := s.reposAt(repoKey(before.repo))
 		if len(repos) == 0 && before.repo.UID == "" { // only its name was known
-			repos = []view.Repo{before.repo}
+			repos = []snapshot.Repo{before.repo}
 		}
 		found = len(repos)
 		out, why = s.aimsAt(v, nil, repos)
@@ -170,14 +170,14 @@ func (s State) onlyLooks() string {
 }
 
 // notCancelled and notRetried say why a job is not; "" = it can be.
-func (s State) notCancelled(j view.Job) string {
+func (s State) notCancelled(j snapshot.Job) string {
 	if !j.Finished.IsZero() || !j.Unsent.IsZero() {
 		return "this job has ended"
 	}
 	return ""
 }
 
-func (s State) notRetried(j view.Job) string {
+func (s State) notRetried(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero():
 		return ""
@@ -192,32 +192,32 @@ func (s State) notRetried(j view.Job) string {
 }
 
 // rests says that a job waits for its next attempt.
-func (s State) rests(j view.Job) bool {
+func (s State) rests(j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Unsent.IsZero() && j.RestsUntil.After(s.Now)
 }
 
 // jobsMeant are the jobs that a key means: the marked ones, else the one under the cursor. r in the
 // detail means also one that has ended so long ago that it is on no list any more.
-func (s State) jobsMeant(v Verb) []view.Job {
+func (s State) jobsMeant(v Verb) []snapshot.Job {
 	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
 		return many
 	}
 	j, ok := s.selected()
 	if ok || v == Retry && s.screen == screenDetail && !j.Finished.IsZero() {
-		return []view.Job{j}
+		return []snapshot.Job{j}
 	}
 	return nil
 }
 
 // selected is the job under the cursor.
-func (s State) selected() (view.Job, bool) {
+func (s State) selected() (snapshot.Job, bool) {
 	if s.screen == screenDetail {
 		return s.job()
 	}
 	if s.screen == screenHistory {
 		at, ok := s.past.atCursor()
 		if !ok {
-			return view.Job{}, false
+			return snapshot.Job{}, false
 		}
 		return pastJob(*at.row), true
 	}
@@ -228,20 +228,20 @@ func (s State) selected() (view.Job, bool) {
 			}
 		}
 	}
-	return view.Job{}, false
+	return snapshot.Job{}, false
 }
 
 // reposMeant are the repositories that a key means: the marked ones, else the one
 // under the cursor, or those of jobs.
-func (s State) reposMeant() []view.Repo {
+func (s State) reposMeant() []snapshot.Repo {
 	if many := marked(s, paneRepos, s.repos(), repoKey); len(many) > 0 {
 		return many
 	}
 	if many := marked(s, paneJobs, s.jobs(), jobKey); len(many) > 0 {
-		var out []view.Repo
+		var out []snapshot.Repo
 		for _, j := range many {
 			r := s.repoOf(j)
-			if r.Name != "" && !slices.ContainsFunc(out, func(other view.Repo) bool { return repoKey(other) == repoKey(r) }) {
+			if r.Name != "" && !slices.ContainsFunc(out, func(other snapshot.Repo) bool { return repoKey(other) == repoKey(r) }) {
 				out = append(out, r)
 			}
 		}
@@ -249,14 +249,14 @@ func (s State) reposMeant() []view.Repo {
 	}
 	if s.screen == screenRepo {
 		if r, ok := s.repo(); ok {
-			return []view.Repo{r}
+			return []snapshot.Repo{r}
 		}
 		return nil
 	}
 	if s.screen != screenDetail && s.listed() == paneRepos {
 		for _, r := range s.repos() {
 			if repoKey(r) == s.repoKey {
-				return []view.Repo{r}
+				return []snapshot.Repo{r}
 			}
 		}
 		return nil
@@ -265,18 +265,18 @@ func (s State) reposMeant() []view.Repo {
 	if j.Repository == "" {
 		return nil
 	}
-	return []view.Repo{s.repoOf(j)}
+	return []snapshot.Repo{s.repoOf(j)}
 }
 
 // repoOf is the repository of a job, with its name alone where the picture does
 // not have it.
-func (s State) repoOf(j view.Job) view.Repo {
+func (s State) repoOf(j snapshot.Job) snapshot.Repo {
 	for _, r := range s.Snap.Repos {
 		if r.Namespace == j.Namespace && r.Name == j.Repository {
 			return r
 		}
 	}
-	return view.Repo{Namespace: j.Namespace, Name: j.Repository}
+	return snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}
 }
 
 // request asks for what was aimed at, at once or after a question; it takes what

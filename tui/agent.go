@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var agentFace = face{
@@ -27,11 +28,11 @@ const careFresh = 10 * time.Second
 
 // care is what the screen of the agent knows.
 type care struct {
-	*view.Care        // never nil
-	fault      string // why there is no answer
-	at         time.Time
-	asking     bool
-	scroll     int
+	*snapshot.Care        // never nil
+	fault          string // why there is no answer
+	at             time.Time
+	asking         bool
+	scroll         int
 }
 
 // moveCare scrolls, no further than there are lines on the terminal as it is.
@@ -56,7 +57,7 @@ func (s State) lackCare() (State, Lookup) {
 			case errors.Is(err, context.Canceled): // it is asked again when it is shown
 				s.care.at = time.Time{}
 			case err != nil:
-				s.care.fault = view.Clean(err.Error())
+				s.care.fault = text.Clean(err.Error())
 			default:
 				got = cleanCare(got)
 				s.care.Care = &got
@@ -85,9 +86,9 @@ const sheetWidth = 13
 // sheet is a page of facts under heads; a head is a fact without a text.
 type sheet []fact
 
-func (s *sheet) head(text string) { *s = append(*s, fact{roleTitle, text, ""}) }
+func (s *sheet) head(txt string) { *s = append(*s, fact{roleTitle, txt, ""}) }
 
-func (s *sheet) fact(r role, name, text string) { *s = append(*s, fact{r, name, text}) }
+func (s *sheet) fact(r role, name, txt string) { *s = append(*s, fact{r, name, txt}) }
 
 // agentLines are the sheet of the agent on lines of w cells; a long fact goes on
 // below.
@@ -113,25 +114,25 @@ func (p *painter) agentSheet() (out sheet) {
 	out.head("Process")
 	up := ""
 	if !a.Started.IsZero() {
-		up = ", up " + view.Age(p.s.Now.Sub(a.Started))
+		up = ", up " + text.Age(p.s.Now.Sub(a.Started))
 	}
-	out.fact(rolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, view.OrDash(a.Version), up, view.Size(a.RSS), cpuText(a, ", processor ", "")))
+	out.fact(rolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, text.OrDash(a.Version), up, text.Size(a.RSS), cpuText(a, ", processor ", "")))
 	out.fact(rolePlain, "watches", namespaces(a.Namespace))
 	if a.Controllers.Mode != "" { // else the daemon is of an older version
 		out.fact(rolePlain, "controllers", a.Controllers.Text(p.s.Now))
 	}
 	if !a.Draining.IsZero() {
-		out.fact(roleWarn, "draining", drainText(a)+", "+view.Age(p.s.Now.Sub(a.Draining))+" so far")
+		out.fact(roleWarn, "draining", drainText(a)+", "+text.Age(p.s.Now.Sub(a.Draining))+" so far")
 	}
 	out.head("API")
-	r, text := p.apiState()
+	r, txt := p.apiState()
 	if p.reads { // without its glyph
-		_, text, _ = strings.Cut(text, " ")
+		_, txt, _ = strings.Cut(txt, " ")
 	}
 	if !api.Embedded {
-		text = view.OrDash(api.Server) + ", " + text
+		txt = text.OrDash(api.Server) + ", " + txt
 	}
-	out.fact(r, "server", text)
+	out.fact(r, "server", txt)
 	if api.Error != "" {
 		out.fact(roleBad, "error", api.Error)
 	}
@@ -178,17 +179,17 @@ func namespaces(of string) string {
 }
 
 // watchLine tells how a watch does.
-func (p *painter) watchLine(out *sheet, seen view.Watch) {
-	text := fmt.Sprintf("%s known", view.Thousands(seen.Objects))
+func (p *painter) watchLine(out *sheet, seen snapshot.Watch) {
+	txt := fmt.Sprintf("%s known", text.Thousands(seen.Objects))
 	switch {
 	case seen.Error != "" && p.s.Snap.API.Error != "" && strings.Contains(seen.Error, p.s.Snap.API.Error):
-		out.fact(roleBad, seen.Kind, text+"; not watched while the API is away")
+		out.fact(roleBad, seen.Kind, txt+"; not watched while the API is away")
 	case seen.Error != "":
-		out.fact(roleBad, seen.Kind, text+"; "+seen.Error)
+		out.fact(roleBad, seen.Kind, txt+"; "+seen.Error)
 	case !seen.Synced:
 		out.fact(roleWarn, seen.Kind, "not read yet")
 	default:
-		out.fact(rolePlain, seen.Kind, text+", watched")
+		out.fact(rolePlain, seen.Kind, txt+", watched")
 	}
 }
 
@@ -197,38 +198,38 @@ func (p *painter) houseLines(out *sheet) {
 	c, now := p.s.care, p.s.Now
 	out.head("Store")
 	out.fact(rolePlain, "file", c.Store.Path)
-	out.fact(rolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", view.Size(c.Store.Bytes), view.Size(c.Store.FreeBytes), view.Size(c.Store.HistoryBytes)))
-	oldest, ended := "", view.Thousands(c.Store.History)+" jobs that have ended"
+	out.fact(rolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(c.Store.Bytes), text.Size(c.Store.FreeBytes), text.Size(c.Store.HistoryBytes)))
+	oldest, ended := "", text.Thousands(c.Store.History)+" jobs that have ended"
 	if c.Store.History == 1 {
 		ended = "1 job that has ended"
 	}
 	if !c.Store.Oldest.IsZero() {
 		oldest = ", the oldest of " + ago(now, c.Store.Oldest)
 	}
-	out.fact(rolePlain, "holds", fmt.Sprintf("%s%s; %d claims, %d resting, %s objects, %d secrets", ended, oldest, c.Store.Claims, c.Store.Resting, view.Thousands(c.Store.Objects), c.Store.Secrets))
+	out.fact(rolePlain, "holds", fmt.Sprintf("%s%s; %d claims, %d resting, %s objects, %d secrets", ended, oldest, c.Store.Claims, c.Store.Resting, text.Thousands(c.Store.Objects), c.Store.Secrets))
 	if c.Store.DiskFree >= 0 {
 		r := rolePlain
 		if c.Store.DiskFree < scarce {
 			r = roleBad
 		}
-		out.fact(r, "disk", fmt.Sprintf("%s free of %s", view.Size(c.Store.DiskFree), view.Size(c.Store.DiskSize)))
+		out.fact(r, "disk", fmt.Sprintf("%s free of %s", text.Size(c.Store.DiskFree), text.Size(c.Store.DiskSize)))
 	}
-	out.fact(rolePlain, "mirrors", fmt.Sprintf("%s, %s; copies of Git, made again when they are gone", view.Plural(c.Mirrors.Count, "mirror"), view.Size(c.Mirrors.Bytes)))
+	out.fact(rolePlain, "mirrors", fmt.Sprintf("%s, %s; copies of Git, made again when they are gone", text.Plural(c.Mirrors.Count, "mirror"), text.Size(c.Mirrors.Bytes)))
 	out.head("Tokens")
 	if len(c.Tokens) == 0 {
 		out.fact(roleDim, "none", "no repository proves itself with a token that is made for it")
 	}
 	for _, t := range c.Tokens {
 		r := rolePlain
-		parts := []string{view.Thousands(t.Held) + " held"}
+		parts := []string{text.Thousands(t.Held) + " held"}
 		if t.Held > 0 {
-			parts[0] += ", the oldest is " + view.Age(t.Oldest) + " old"
+			parts[0] += ", the oldest is " + text.Age(t.Oldest) + " old"
 		}
 		for _, part := range []struct {
 			n    uint64
 			text string
 		}{{t.Minted, "made " + timesText(int(t.Minted))}, {t.Hits, "answered from memory " + timesText(int(t.Hits))},
-			{t.Failed, view.Thousands(int(t.Failed)) + " could not be made"}, {t.Refused, view.Thousands(int(t.Refused)) + " were refused"}} {
+			{t.Failed, text.Thousands(int(t.Failed)) + " could not be made"}, {t.Refused, text.Thousands(int(t.Refused)) + " were refused"}} {
 			if part.n > 0 {
 				parts = append(parts, part.text)
 			}
@@ -243,7 +244,7 @@ func (p *painter) houseLines(out *sheet) {
 
 // cpuText is what the process takes of a processor, between two texts; "" when it
 // is not known.
-func cpuText(a view.Agent, before, after string) string {
+func cpuText(a snapshot.Agent, before, after string) string {
 	switch {
 	case !(a.CPU > 0):
 		return ""
@@ -254,12 +255,12 @@ func cpuText(a view.Agent, before, after string) string {
 }
 
 // storeText is how large the state file is and what of the past it has.
-func storeText(a view.Agent) string {
-	text := fmt.Sprintf("store %s   %s jobs", view.Size(a.StoreSize), view.Thousands(a.History))
+func storeText(a snapshot.Agent) string {
+	txt := fmt.Sprintf("store %s   %s jobs", text.Size(a.StoreSize), text.Thousands(a.History))
 	if a.Kept > 0 {
-		text += fmt.Sprintf(", kept %s", view.Age(a.Kept))
+		txt += fmt.Sprintf(", kept %s", text.Age(a.Kept))
 	}
-	return text
+	return txt
 }
 
 // scarce is when the room on the disk is told as a problem, in bytes: less is
@@ -271,18 +272,18 @@ func (p *painter) agentBox(x, y, w, h int) {
 	p.box(p.g, x, y, w, h, "Agent", "", "", false)
 	up := "-"
 	if !a.Started.IsZero() {
-		up = view.Age(p.s.Now.Sub(a.Started))
+		up = text.Age(p.s.Now.Sub(a.Started))
 	}
 	claims := fmt.Sprintf("claims %d of %d   lost leases %d", a.Claims, a.Drivers, a.LostCount)
 	if !a.Draining.IsZero() {
-		claims = drainText(a) + ", " + view.Age(p.s.Now.Sub(a.Draining)) + " so far"
+		claims = drainText(a) + ", " + text.Age(p.s.Now.Sub(a.Draining)) + " so far"
 	}
 	rows := []string{
-		cpuText(a, "cpu ", "   ") + fmt.Sprintf("rss %s   up %s", view.Size(a.RSS), up),
+		cpuText(a, "cpu ", "   ") + fmt.Sprintf("rss %s   up %s", text.Size(a.RSS), up),
 		claims,
 		storeText(a),
 		cut(a.StorePath, w-4, p.g.more),
-		"api " + view.OrDash(p.s.Snap.API.Server),
+		"api " + text.OrDash(p.s.Snap.API.Server),
 	}
 	if a.Controllers.Mode != "" { // else the daemon is of an older version
 		rows = append(rows, "repositories: "+a.Controllers.Text(p.s.Now))

@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // kept is how the house of the picture is kept.
-func kept() view.Care {
-	return view.Care{At: noon.Add(-2 * time.Second),
-		Store:   view.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288, HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30, DiskSize: 58 << 30},
-		Mirrors: view.Mirrors{Count: 4, Bytes: 212 << 20},
-		Watches: []view.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4}, {Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},
-		Tokens:  []view.Tokens{{Provider: "github", Held: 2, Oldest: 31 * time.Minute, Hits: 1204, Minted: 9}, {Provider: "gcp", Held: 1, Oldest: time.Minute, Hits: 3, Minted: 1, Failed: 2}}}
+func kept() snapshot.Care {
+	return snapshot.Care{At: noon.Add(-2 * time.Second),
+		Store:   snapshot.Store{Path: "/var/lib/limpet/limpet.db", Bytes: 61 << 20, FreeBytes: 4 << 20, History: 41288, HistoryBytes: 40 << 20, Oldest: noon.Add(-167 * time.Hour), Claims: 3, Resting: 1, Objects: 0, Secrets: 2, DiskFree: 41 << 30, DiskSize: 58 << 30},
+		Mirrors: snapshot.Mirrors{Count: 4, Bytes: 212 << 20},
+		Watches: []snapshot.Watch{{Kind: "jobs", Synced: true, Objects: 7}, {Kind: "repositories", Synced: true, Objects: 4}, {Kind: "connections", Error: "403 Forbidden: connections is forbidden"}},
+		Tokens:  []snapshot.Tokens{{Provider: "github", Held: 2, Oldest: 31 * time.Minute, Hits: 1204, Minted: 9}, {Provider: "gcp", Held: 1, Oldest: time.Minute, Hits: 3, Minted: 1, Failed: 2}}}
 }
 
 func TestAgentScreen(t *testing.T) {

@@ -3,9 +3,9 @@ package tui
 import (
 	"time"
 
-	"github.com/clipperhouse/displaywidth"
+	"limpet/sync/text"
 
-	"limpet/sync/view"
+	"github.com/clipperhouse/displaywidth"
 )
 
 // banner takes the place of the tabs while nothing is live. It says since when, and
@@ -14,12 +14,12 @@ func (p *painter) banner() {
 	p.fill(0, 1, p.w, roleBanner, " ")
 	next := p.nextTry()
 	forms := p.bannerForms()
-	for i, text := range forms {
+	for i, txt := range forms {
 		if next != "" {
-			text += ". " + next
+			txt += ". " + next
 		}
-		if displaywidth.String(text) < p.w || i == len(forms)-1 {
-			p.put(0, 1, p.w, roleBanner, text)
+		if displaywidth.String(txt) < p.w || i == len(forms)-1 {
+			p.put(0, 1, p.w, roleBanner, txt)
 			return
 		}
 	}
@@ -56,22 +56,22 @@ func (p *painter) nextTry() string {
 	if left <= 0 {
 		return "Trying now"
 	}
-	return "Next try in " + view.Age(left+time.Second-1) + ", R now"
+	return "Next try in " + text.Age(left+time.Second-1) + ", R now"
 }
 
 // awayText is why the API is away, and what that means for who wants to act.
 func (p *painter) awayText() string {
 	api := p.s.Snap.API
-	text := p.g.state["error"] + " " + api.Error
+	txt := p.g.state["error"] + " " + api.Error
 	if api.Tries > 0 {
-		text += ", " + tries(api.Tries)
+		txt += ", " + tries(api.Tries)
 	}
-	return text + "; nothing is queued"
+	return txt + "; nothing is queued"
 }
 
 func tries(n int) string {
 	if n == 1 {
 		return "1 try"
 	}
-	return view.Thousands(n) + " tries"
+	return text.Thousands(n) + " tries"
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
+	"limpet/sync/text"
 
-	"limpet/sync/view"
+	tea "charm.land/bubbletea/v2"
 )
 
 // Holder is what is known of the process that has the state file open. All but
@@ -77,7 +77,7 @@ func runBlocked(ctx context.Context, d Door, o Options) (Answer, error) {
 
 // clean is the border for the texts of the note, which any process may have left.
 func (h Holder) clean() Holder {
-	h.Version, h.Path, h.Socket = view.Clean(h.Version), view.Clean(h.Path), view.Clean(h.Socket)
+	h.Version, h.Path, h.Socket = text.Clean(h.Version), text.Clean(h.Path), text.Clean(h.Socket)
 	return h
 }
 
@@ -180,7 +180,7 @@ func timesText(n int) string {
 	if n == 1 {
 		return "once"
 	}
-	return view.Thousands(n) + " times"
+	return text.Thousands(n) + " times"
 }
 
 // hints are the keys; a copy that nobody can give is not among them.
@@ -262,7 +262,7 @@ func (m *blockedModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.err == nil {
 			return m.end(Copied)
 		}
-		m.blocked.copying, m.blocked.failed = false, view.Clean(msg.err.Error())
+		m.blocked.copying, m.blocked.failed = false, text.Clean(msg.err.Error())
 	case tea.KeyPressMsg:
 		if msg.String() == "ctrl+z" {
 			return m, tea.Suspend

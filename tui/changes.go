@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // What a job has changed in Git: the list of files, and one of them old against
@@ -14,17 +15,17 @@ import (
 
 // changes is what the two screens know.
 type changes struct {
-	list, file *compared          // never nil
-	cursor     string             // path of a file of the list
-	path       string             // of the file that is shown
-	scroll     int                // lines of it above the screen
-	asking     *view.CompareQuery // what is looked up; nil = nothing
+	list, file *compared              // never nil
+	cursor     string                 // path of a file of the list
+	path       string                 // of the file that is shown
+	scroll     int                    // lines of it above the screen
+	asking     *snapshot.CompareQuery // what is looked up; nil = nothing
 }
 
 // compared is an answer.
 type compared struct {
-	of view.CompareQuery
-	view.Comparison
+	of snapshot.CompareQuery
+	snapshot.Comparison
 	known bool
 	fault string // why there is none
 }
@@ -40,12 +41,12 @@ var changesFace = face{
 	},
 	open: State.openDiff,
 	search: func(s State) string {
-		return fmt.Sprintf("%d of %s", len(s.changed()), view.Plural(len(s.changes.list.Files), "file"))
+		return fmt.Sprintf("%d of %s", len(s.changed()), text.Plural(len(s.changes.list.Files), "file"))
 	},
 	command: State.detailCommand,
 }
 
-func pathOf(f view.FileChange) string { return f.Path }
+func pathOf(f snapshot.FileChange) string { return f.Path }
 
 // detailCommand is the command that shows the job in the detail.
 func (s State) detailCommand() string {
@@ -56,12 +57,12 @@ func (s State) detailCommand() string {
 }
 
 // changed are the rows of the list.
-func (s State) changed() []view.FileChange {
+func (s State) changed() []snapshot.FileChange {
 	filter := s.filters[screenChanges]
 	if filter == "" {
 		return s.changes.list.Files
 	}
-	var out []view.FileChange
+	var out []snapshot.FileChange
 	for _, f := range s.changes.list.Files {
 		if matches(filter, f.Path, f.From, f.Type) {
 			out = append(out, f)
@@ -72,7 +73,7 @@ func (s State) changed() []view.FileChange {
 
 // changeQuery asks for what the job in the detail has changed. Where that cannot be
 // asked, why says so.
-func (s State) changeQuery() (q view.CompareQuery, why string) {
+func (s State) changeQuery() (q snapshot.CompareQuery, why string) {
 	j, _ := s.job()
 	switch {
 	case s.record.fault != "":
@@ -84,9 +85,9 @@ func (s State) changeQuery() (q view.CompareQuery, why string) {
 	case j.RefTo == "":
 		return q, "the record of the job names no commit"
 	case j.RefFrom == j.RefTo:
-		return q, "nothing has changed in Git: it was at " + view.ShortRef(j.RefTo) + " before, too"
+		return q, "nothing has changed in Git: it was at " + text.ShortRef(j.RefTo) + " before, too"
 	}
-	return view.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
+	return snapshot.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
 }
 
 // noChanges says why there are none to be shown.
@@ -142,7 +143,7 @@ func (s State) lackDiff() (State, Lookup) {
 }
 
 // compare looks up what q asks for. What was there is of no use any more.
-func (s State) compare(q view.CompareQuery) (State, Lookup) {
+func (s State) compare(q snapshot.CompareQuery) (State, Lookup) {
 	if s.changes.asking != nil && *s.changes.asking == q || s.Gone != "" {
 		return s, nil
 	}
@@ -160,7 +161,7 @@ func (s State) compare(q view.CompareQuery) (State, Lookup) {
 			case errors.Is(err, context.Canceled):
 				return s // something else was looked up; it is asked again when it is shown
 			case err != nil:
-				answer.fault = view.Clean(err.Error())
+				answer.fault = text.Clean(err.Error())
 			}
 			if q.Path != "" {
 				s.changes.file = &answer
@@ -180,7 +181,7 @@ func (p *painter) changes(x, y, w, h int) {
 	title := "Changes of " + cut(j.Name, w/2, p.g.more)
 	note := ""
 	if j.RefTo != "" {
-		note = view.OrDash(view.ShortRef(j.RefFrom)) + " " + p.g.arrow + " " + view.ShortRef(j.RefTo)
+		note = text.OrDash(text.ShortRef(j.RefFrom)) + " " + p.g.arrow + " " + text.ShortRef(j.RefTo)
 	}
 	index := indexOf(c.cursor, keysOf(rows, pathOf))
 	p.box(p.g, x, y, w, h, title, note, place(index, len(rows), max(c.list.All, len(rows))), true)
@@ -192,16 +193,16 @@ func (p *painter) changes(x, y, w, h int) {
 	p.picks(paneNone, func(s State, i int) State { s.changes.cursor = rows[i].Path; return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 2, len(rows), index, true, func(i int) line {
 		f := rows[i]
-		text, r := f.Path, changeRole(f.Type)
+		txt, r := f.Path, changeRole(f.Type)
 		if f.From != "" {
-			text = f.From + " " + p.g.arrow + " " + f.Path
+			txt = f.From + " " + p.g.arrow + " " + f.Path
 		}
-		return line{cells: []string{changeSign(f.Type), f.Type, text}, roles: []role{r, r, rolePlain}}
+		return line{cells: []string{changeSign(f.Type), f.Type, txt}, roles: []role{r, r, rolePlain}}
 	})
 }
 
 // noChanges says why the list is empty; nil = it is not.
-func (p *painter) noChanges(c compared, rows []view.FileChange) []string {
+func (p *painter) noChanges(c compared, rows []snapshot.FileChange) []string {
 	if why := noChanges(p.s); why != "" {
 		return []string{why + "."}
 	}
@@ -214,7 +215,7 @@ func (p *painter) noChanges(c compared, rows []view.FileChange) []string {
 	case len(c.Files) == 0:
 		return []string{"No file of the repository's path differs between the two commits."}
 	case len(rows) == 0:
-		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", view.Plural(len(c.Files), "file"), p.s.filters[screenChanges])}
+		return []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(c.Files), "file"), p.s.filters[screenChanges])}
 	}
 	return nil
 }

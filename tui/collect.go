@@ -5,15 +5,15 @@ import (
 	"sort"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // What of a picture is an error that a person has to see.
 
 // collect takes up what is wrong in a picture and was not in the one before, in the
 // order in which it came.
-func (s State) collect(before *view.Snapshot) State {
-	known := map[view.Event]bool{}
+func (s State) collect(before *snapshot.Snapshot) State {
+	known := map[snapshot.Event]bool{}
 	for _, e := range before.Events {
 		if e.Level == "error" {
 			known[e] = true
@@ -43,7 +43,7 @@ func (s State) collect(before *view.Snapshot) State {
 
 // sickRepos are the repositories that are found to be not healthy, or for another
 // reason than before.
-func (s State) sickRepos(before *view.Snapshot) (out []trouble) {
+func (s State) sickRepos(before *snapshot.Snapshot) (out []trouble) {
 	was := map[string]string{}
 	for _, r := range before.Repos {
 		if health(r) == "failing" {
@@ -65,7 +65,7 @@ func (s State) sickRepos(before *view.Snapshot) (out []trouble) {
 
 // sickLinks are the Connections that are found to be not healthy, or for another
 // reason than before.
-func (s State) sickLinks(before *view.Snapshot) (out []trouble) {
+func (s State) sickLinks(before *snapshot.Snapshot) (out []trouble) {
 	was := map[string]bool{}
 	for _, c := range before.IllConnections {
 		was[c.Namespace+"/"+c.Name+" "+illness(c)] = true
@@ -84,11 +84,11 @@ func (s State) sickLinks(before *view.Snapshot) (out []trouble) {
 }
 
 // illness is what is wrong with a Connection.
-func illness(c view.Connection) string {
+func illness(c snapshot.Connection) string {
 	return "Connection: " + cmp.Or(steady(c.Message), "it is not healthy, and the server does not say why")
 }
 
 // sickness is what is wrong with a repository that is not healthy.
-func sickness(r view.Repo) string {
+func sickness(r snapshot.Repo) string {
 	return cmp.Or(steady(r.Health), "it is not healthy, and the server does not say why")
 }

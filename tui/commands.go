@@ -6,7 +6,7 @@ import (
 	"sort"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // command is one entry of the palette.
@@ -129,7 +129,7 @@ func (s State) lineOf(a aim) string {
 // the palette has their command line, which asks for what it needs.
 var writes = []string{"push", "migrate", "move", "delete"}
 
-func (s State) repoCommands(r view.Repo) []command {
+func (s State) repoCommands(r snapshot.Repo) []command {
 	at := repoKey(r)
 	act := func(words, note, label string, v Verb) command {
 		return command{words: words, note: note, label: label}.aimed(func() aim { return aim{repo: r, act: Action{Verb: v, Name: r.Name}} })
@@ -164,7 +164,7 @@ func (s State) repoCommands(r view.Repo) []command {
 	return out
 }
 
-func (s State) jobCommands(j view.Job) []command {
+func (s State) jobCommands(j snapshot.Job) []command {
 	act := func(words string, label string, v Verb) command {
 		return command{words: words, note: j.Repository + ", asks", label: label}.aimed(func() aim { return aim{job: j, act: Action{Verb: v, Name: j.Name}} })
 	}
@@ -186,19 +186,19 @@ func gone(there func(State) bool, text string) func(State) string {
 }
 
 // reposAt and jobsAt are what a key of the picture means now: one, or none.
-func (s State) reposAt(key string) []view.Repo {
+func (s State) reposAt(key string) []snapshot.Repo {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == key {
-			return []view.Repo{r}
+			return []snapshot.Repo{r}
 		}
 	}
 	return nil
 }
 
-func (s State) jobsAt(uid string) []view.Job {
+func (s State) jobsAt(uid string) []snapshot.Job {
 	for _, j := range s.Snap.Jobs {
 		if j.UID == uid {
-			return []view.Job{j}
+			return []snapshot.Job{j}
 		}
 	}
 	return nil

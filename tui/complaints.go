@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // complaint is an error or a warning of a job, as the screen says it.
@@ -15,12 +16,12 @@ type complaint struct {
 }
 
 // complaintsOf are the errors of a job, then its warnings.
-func complaintsOf(j view.Job) (out []complaint) {
-	for _, text := range j.Errors {
-		out = append(out, readComplaint("error", text))
+func complaintsOf(j snapshot.Job) (out []complaint) {
+	for _, txt := range j.Errors {
+		out = append(out, readComplaint("error", txt))
 	}
-	for _, text := range j.Warnings {
-		out = append(out, readComplaint("warning", text))
+	for _, txt := range j.Warnings {
+		out = append(out, readComplaint("warning", txt))
 	}
 	if len(out) == 0 && !j.RestsUntil.IsZero() && j.Owner == "" && j.Finished.IsZero() && j.Message != "" {
 		out = append(out, readComplaint("warning", j.Message)) // why it is tried again
@@ -30,13 +31,13 @@ func complaintsOf(j view.Job) (out []complaint) {
 
 // readComplaint reads what a person needs out of a text. Grafana and limpet end it with
 // "(file: a/b.json, name: b, action: created)": what of that was said before goes.
-func readComplaint(state, text string) complaint {
-	f := complaint{state: state, text: text}
-	if at := strings.LastIndex(text, " (file: "); at >= 0 {
-		file, rest, named := strings.Cut(strings.TrimSuffix(text[at+len(" (file: "):], ")"), ", name: ")
+func readComplaint(state, txt string) complaint {
+	f := complaint{state: state, text: txt}
+	if at := strings.LastIndex(txt, " (file: "); at >= 0 {
+		file, rest, named := strings.Cut(strings.TrimSuffix(txt[at+len(" (file: "):], ")"), ", name: ")
 		name, _, whole := strings.Cut(rest, ", action: ")
 		if named && whole {
-			f.file, f.text = file, text[:at]
+			f.file, f.text = file, txt[:at]
 			if file != "" && !strings.Contains(f.text, file) {
 				f.text = file + ": " + f.text
 			}
@@ -46,7 +47,7 @@ func readComplaint(state, text string) complaint {
 			return f
 		}
 	}
-	for _, word := range strings.Fields(text) {
+	for _, word := range strings.Fields(txt) {
 		word = strings.Trim(word, `"'():,;`)
 		if strings.HasSuffix(word, ".json") || strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml") {
 			f.file = word
@@ -58,13 +59,13 @@ func readComplaint(state, text string) complaint {
 
 // troubles are the errors and warnings of a job, broken to w cells: what went
 // wrong is often said at the end.
-func (p *painter) troubles(j view.Job, w int) []laidOut {
+func (p *painter) troubles(j snapshot.Job, w int) []laidOut {
 	out, _ := p.complaintLines(j, w)
 	return out
 }
 
 // complaintLines are the same, and for each line which of complaintsOf it is of.
-func (p *painter) complaintLines(j view.Job, w int) (out []laidOut, of []int) {
+func (p *painter) complaintLines(j snapshot.Job, w int) (out []laidOut, of []int) {
 	for i, f := range complaintsOf(j) {
 		mark := p.g.state[f.state] + " "
 		for _, l := range wrap(f.text, w-2) {
@@ -77,7 +78,7 @@ func (p *painter) complaintLines(j view.Job, w int) (out []laidOut, of []int) {
 
 // troubleBox is the section of the errors. With the focus it has a cursor, which Enter
 // follows to the file.
-func (p *painter) troubleBox(x, y, w, h int, j view.Job) {
+func (p *painter) troubleBox(x, y, w, h int, j snapshot.Job) {
 	lines, of := p.complaintLines(j, w-4)
 	focused, note := p.s.section == sectionErrors, ""
 	cursor := max(min(p.s.tops[sectionErrors], len(lines)-1), 0)
@@ -104,7 +105,7 @@ func (p *painter) troubleBox(x, y, w, h int, j view.Job) {
 }
 
 // complaintsTitle counts them. A job keeps the texts of a few alone and counts all.
-func complaintsTitle(j view.Job) string {
+func complaintsTitle(j snapshot.Job) string {
 	if len(j.Errors)+len(j.Warnings) == 0 && len(complaintsOf(j)) > 0 {
 		return "Why it rests"
 	}
@@ -114,9 +115,9 @@ func complaintsTitle(j view.Job) string {
 	}
 	count := func(noun string, shown int, all int64) string {
 		if all > int64(shown) && shown > 0 {
-			return fmt.Sprintf("%s %s of %s", noun, view.Thousands(shown), view.Thousands(int(all)))
+			return fmt.Sprintf("%s %s of %s", noun, text.Thousands(shown), text.Thousands(int(all)))
 		}
-		return fmt.Sprintf("%s %s", noun, view.Thousands(shown))
+		return fmt.Sprintf("%s %s", noun, text.Thousands(shown))
 	}
 	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
 }

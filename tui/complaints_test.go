@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 func TestReadComplaint(t *testing.T) {
@@ -30,13 +30,13 @@ func TestReadComplaint(t *testing.T) {
 }
 
 // complaining is a job that has ended with errors of files.
-func complaining() *view.Snapshot {
+func complaining() *snapshot.Snapshot {
 	s := picture()
 	j := &s.Jobs[0]
 	j.State, j.Finished, j.LeaseUntil, j.RenewAt, j.Log = "error", noon.Add(-time.Second), time.Time{}, time.Time{}, nil
 	j.Errors = []string{"no panel (file: dashboards/net/bgp.json, name: bgp, action: updated)", "the quota of the server is used up", strings.Repeat("long ", 60) + "(file: dashboards/net/edge.json, name: edge, action: created)"}
 	j.Warnings = []string{"dashboards/net/old.json: folder has no _folder.json"}
-	s.Events = []view.Event{{At: noon, Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[0]}, {At: noon.Add(time.Second), Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[1]}}
+	s.Events = []snapshot.Event{{At: noon, Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[0]}, {At: noon.Add(time.Second), Level: "error", Job: j.Name, Repo: j.Repository, Text: j.Errors[1]}}
 	return s
 }
 
@@ -116,7 +116,7 @@ func TestEnterOnAnError(t *testing.T) {
 // TestComplaintsAreCounted: a job keeps the texts of a few.
 func TestComplaintsAreCounted(t *testing.T) {
 	t.Parallel()
-	j := view.Job{Errors: []string{"a"}, Warnings: make([]string, 20), Summary: []view.Summary{{Error: 1, Warn: 1000}, {Warn: 2000}}}
+	j := snapshot.Job{Errors: []string{"a"}, Warnings: make([]string, 20), Summary: []snapshot.Summary{{Error: 1, Warn: 1000}, {Warn: 2000}}}
 	if got := complaintsTitle(j); got != "Errors 1, Warnings 20 of 3,000" {
 		t.Error(got)
 	}

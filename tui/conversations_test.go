@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // talk is accessible mode that is used: pictures, typed lines, answers and time come
@@ -21,7 +22,7 @@ type talk struct {
 	*worlds
 	l    linear
 	src  Source
-	snap *view.Snapshot // as the agent has it
+	snap *snapshot.Snapshot // as the agent has it
 	now  time.Time
 	// rationed talks have the room for sentences that a person has; the others have
 	// any, and each sentence is counted.
@@ -45,7 +46,7 @@ func newTalk(h *worlds) *talk {
 	h.made = h.IntN(1000)
 	s := NewState([]string{Standalone, FromDisk, "attached to daemon 4121"}[h.IntN(3)], h.caps(), noon)
 	s.ReadOnly, s.SetUp = h.IntN(10) == 0, h.IntN(2) == 0
-	return &talk{worlds: h, l: newLinear(s), src: &oracle{worlds: h}, now: noon, rationed: h.IntN(3) == 0, snap: new(view.Snapshot)}
+	return &talk{worlds: h, l: newLinear(s), src: &oracle{worlds: h}, now: noon, rationed: h.IntN(3) == 0, snap: new(snapshot.Snapshot)}
 }
 
 // typing are lines that mean something somewhere, and some that mean nothing.
@@ -81,7 +82,7 @@ func (k *talk) line() string {
 }
 
 // picture is the next one. Rows are told by their UIDs, so no two have one.
-func (k *talk) picture() *view.Snapshot {
+func (k *talk) picture() *snapshot.Snapshot {
 	next := k.next(k.snap)
 	if k.snap.At.IsZero() || k.IntN(40) == 0 {
 		next = k.worlds.picture()
@@ -190,7 +191,7 @@ func (k *talk) hears(lines []string) string {
 			return fmt.Sprintf("a line of %d letters: %q", n, line)
 		}
 		for _, r := range line {
-			if view.Hidden(r) {
+			if text.Hidden(r) {
 				return fmt.Sprintf("%U in %q", r, line)
 			}
 		}
@@ -229,7 +230,7 @@ func (k *talk) expected(s State, now time.Time) map[string]int {
 		if h.label = j.Name[:7]; !known || h.phase != jobPhase(j, now) {
 			h.phase, h.since, h.told, h.step = jobPhase(j, now), now, time.Time{}, int(j.Progress)/10
 		}
-		text := jobWho(j) + s.jobSentence(j)
+		txt := jobWho(j) + s.jobSentence(j)
 		n := 0
 		switch fresh := h.told.IsZero(); {
 		case fresh && h.phase == "pending":
@@ -238,14 +239,14 @@ func (k *talk) expected(s State, now time.Time) map[string]int {
 			}
 		case fresh && h.phase == "ended" && (j.State == "error" || j.State == "dead"):
 			n = once(fmt.Sprint(j.Namespace, "\x00", j.Repository, "\x00", j.Action, "\x00", j.State, "\x00", j.Message))
-			h.told, h.text = now, text
+			h.told, h.text = now, txt
 		case fresh:
 			n = 1
-		case h.phase == "working" && text != h.text && (int(j.Progress)/10 != h.step || now.Sub(h.told) >= 10*time.Second):
+		case h.phase == "working" && txt != h.text && (int(j.Progress)/10 != h.step || now.Sub(h.told) >= 10*time.Second):
 			n, h.step = 1, int(j.Progress)/10
 		}
 		if n > 0 {
-			h.told, h.text = now, text
+			h.told, h.text = now, txt
 		}
 		if j.Finished.IsZero() {
 			for _, e := range j.Errors[min(h.errors, len(j.Errors)):] {
@@ -303,9 +304,9 @@ func (k *talk) changed(was State, out []string) string {
 		return ""
 	}
 	s := k.l.s
-	said := func(text string) (n int) {
+	said := func(txt string) (n int) {
 		for _, line := range out {
-			if hasStamp.MatchString(line) && strings.HasPrefix(line[9:], text) {
+			if hasStamp.MatchString(line) && strings.HasPrefix(line[9:], txt) {
 				n++
 			}
 		}
@@ -321,7 +322,7 @@ func (k *talk) changed(was State, out []string) string {
 	if was.Gone != "" {
 		want["the daemon answers again: "]++
 	}
-	before := map[string]view.Repo{}
+	before := map[string]snapshot.Repo{}
 	for _, r := range was.Snap.Repos {
 		before[repoKey(r)] = r
 	}
@@ -342,9 +343,9 @@ func (k *talk) changed(was State, out []string) string {
 	for _, r := range before {
 		want["repository "+r.Name+": is gone"] = 1
 	}
-	for text, n := range want {
-		if got := said(text); got != n {
-			return fmt.Sprintf("%q is said %d times, want %d:\n%s", text, got, n, strings.Join(out, "\n"))
+	for txt, n := range want {
+		if got := said(txt); got != n {
+			return fmt.Sprintf("%q is said %d times, want %d:\n%s", txt, got, n, strings.Join(out, "\n"))
 		}
 	}
 	return ""
@@ -376,7 +377,7 @@ func (k *talk) types(line string) string {
 	if why := k.hears(out); why != "" {
 		return fmt.Sprintf("%q: %s", line, why)
 	}
-	empty := strings.TrimSpace(view.Clean(line)) == ""
+	empty := strings.TrimSpace(text.Clean(line)) == ""
 	does := re.Quit || re.SetUp || re.Refresh || len(re.Actions) > 0
 	still, open := k.l.s.asked()
 	switch {

@@ -3,7 +3,7 @@ package tui
 import (
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // copied puts text into the clipboard of the terminal, and shows it, so that it
@@ -25,7 +25,7 @@ func quote(word string) string {
 }
 
 // jobCommand and repoCommand are the commands that show the same as the row.
-func (s State) jobCommand(verb string, j view.Job) string {
+func (s State) jobCommand(verb string, j snapshot.Job) string {
 	if verb == "show" && !j.Finished.IsZero() {
 		return "limpet history show " + quote(j.UID)
 	}
@@ -41,7 +41,7 @@ func (s State) jobCommand(verb string, j view.Job) string {
 	return "limpet job " + verb + " " + quote(j.Name)
 }
 
-func (s State) repoCommand(verb string, r view.Repo) string {
+func (s State) repoCommand(verb string, r snapshot.Repo) string {
 	text := "limpet repo " + verb + " " + quote(r.Name)
 	for _, other := range s.Snap.Repos {
 		if other.Name == r.Name && other.Namespace != r.Namespace {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // TestCrowdedLines: where the words of a line do not fit, the shorter form of them
@@ -32,9 +32,9 @@ func TestCrowdedLines(t *testing.T) {
 	}
 
 	snap = picture()
-	snap.Counts, snap.Jobs = view.Counts{}, nil
+	snap.Counts, snap.Jobs = snapshot.Counts{}, nil
 	for i := range 1000 {
-		snap.Sources = append(snap.Sources, view.Source{UID: fmt.Sprint("s", i), Namespace: "default", Name: fmt.Sprintf("src-%04d", i), State: "ready"})
+		snap.Sources = append(snap.Sources, snapshot.Source{UID: fmt.Sprint("s", i), Namespace: "default", Name: fmt.Sprintf("src-%04d", i), State: "ready"})
 	}
 	for _, press1 := range []string{"1", "6"} {
 		if tabs := line(press(shown(snap, caps), press1), 1); !strings.Contains(tabs, "6 Sources 1,000") || !strings.Contains(tabs, "4 History") || len(strings.TrimRight(tabs, " ")) > 80 {
@@ -51,7 +51,7 @@ func TestConditionsThatAreMetGiveWay(t *testing.T) {
 	snap := picture()
 	for i := range snap.Repos {
 		for j := range 10 {
-			snap.Repos[i].Conditions = append(snap.Repos[i].Conditions, view.Condition{Type: fmt.Sprint("NamespaceQuota", j), Status: "True", Reason: "QuotaUnlimited"})
+			snap.Repos[i].Conditions = append(snap.Repos[i].Conditions, snapshot.Condition{Type: fmt.Sprint("NamespaceQuota", j), Status: "True", Reason: "QuotaUnlimited"})
 		}
 	}
 	frame := Render(press(shown(snap, caps), "3", "enter"), 80, 24, caps)
@@ -59,7 +59,7 @@ func TestConditionsThatAreMetGiveWay(t *testing.T) {
 		t.Errorf("a box of no use:\n%s", frame)
 	}
 	for i := range snap.Repos {
-		snap.Repos[i].Conditions[1] = view.Condition{Type: "SyncStatus", Status: "False", Reason: "SyncFailed", Message: strings.Repeat("why ", 40)}
+		snap.Repos[i].Conditions[1] = snapshot.Condition{Type: "SyncStatus", Status: "False", Reason: "SyncFailed", Message: strings.Repeat("why ", 40)}
 	}
 	if frame = Render(press(shown(snap, caps), "3", "enter"), 80, 24, caps); !strings.Contains(frame, "SyncFailed: why") {
 		t.Errorf("what is not met is not said:\n%s", frame)
@@ -72,7 +72,7 @@ func TestNothingYet(t *testing.T) {
 	t.Parallel()
 	caps := Caps{Mono: true, ASCII: true}
 	snap := picture()
-	snap.Jobs, snap.Repos, snap.Counts = nil, nil, view.Counts{}
+	snap.Jobs, snap.Repos, snap.Counts = nil, nil, snapshot.Counts{}
 	for key, want := range map[string]string{
 		"2": "No jobs. A job is about a repository, and there is none yet.",
 		"4": "No job has ended here yet. A job is about a repository, and there is none yet.",

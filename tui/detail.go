@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var detailFace = face{
@@ -32,7 +33,7 @@ var detailFace = face{
 
 // takeJob makes a job that of the detail; brief says that it is a row of the
 // history alone.
-func (s State) takeJob(j view.Job, brief bool) State {
+func (s State) takeJob(j snapshot.Job, brief bool) State {
 	s.detail, s.last, s.brief, s.scroll = j.UID, &j, brief, 0
 	s.record.fault = ""
 	s.section, s.tops, s.held, s.linkAt, s.zoomed[screenDetail] = sectionLog, [sectionCount]int{}, false, 0, false
@@ -41,7 +42,7 @@ func (s State) takeJob(j view.Job, brief bool) State {
 }
 
 // lookAt gives the focus to the errors of a job of which there is no log to be seen.
-func (s State) lookAt(j view.Job) State {
+func (s State) lookAt(j snapshot.Job) State {
 	if s.section == sectionLog && len(j.Log) == 0 && !j.Finished.IsZero() && len(complaintsOf(j)) > 0 {
 		s.section = sectionErrors
 	}
@@ -75,7 +76,7 @@ func (p *painter) jobDetail(x, y, w, h int) {
 	}
 }
 
-func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
+func (p *painter) jobHead(x, y, w, h int, j snapshot.Job, live bool) {
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
 	title := cut(j.Name, max(w/2-len(what)-2, 8), p.g.more) + "  " + cut(what, w/3, p.g.more)
 	p.box(p.g, x, y, w, h, title, cut(j.Repository, w/3, p.g.more), "", false)
@@ -84,14 +85,14 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 		state = "unknown"
 	}
 	var lines []line
-	one := func(r role, text string) { lines = append(lines, line{cells: []string{text}, roles: []role{r}}) }
+	one := func(r role, txt string) { lines = append(lines, line{cells: []string{txt}, roles: []role{r}}) }
 	one(stateRole(state), p.stateLine(j, state, w-4))
 	one(rolePlain, p.leaseText(j, live)+p.attemptText(j))
 	one(rolePlain, refLine(j, p.g.arrow))
 	if j.Commit != nil && h > leastHead(j) {
 		one(rolePlain, "commit "+p.commitLine(*j.Commit))
 	}
-	one(rolePlain, "msg    "+view.OrDash(j.Message))
+	one(rolePlain, "msg    "+text.OrDash(j.Message))
 	for _, l := range j.URLs[:min(len(j.URLs), 1)] {
 		one(rolePlain, "url    "+l.Name+" "+l.URL)
 	}
@@ -105,7 +106,7 @@ func (p *painter) jobHead(x, y, w, h int, j view.Job, live bool) {
 	}
 }
 
-func (p *painter) stateLine(j view.Job, state string, w int) string {
+func (p *painter) stateLine(j snapshot.Job, state string, w int) string {
 	glyph, ok := p.g.state[state]
 	if !ok {
 		glyph = p.g.state["unknown"]
@@ -117,13 +118,13 @@ func (p *painter) stateLine(j view.Job, state string, w int) string {
 	}
 	tail += "   " + p.elapsed(j)
 	if left := remaining(j, p.s.Now); left > 0 && state == "working" {
-		tail += "   ~" + view.Age(left) + " left"
+		tail += "   ~" + text.Age(left) + " left"
 		if rate := float64(j.Done) / p.s.Now.Sub(j.Started).Seconds(); w >= 70 {
 			tail += fmt.Sprintf("   %.1f/s", rate)
 		}
 	}
 	if !j.Unsent.IsZero() {
-		return head + ", waiting for the API " + view.Age(p.s.Now.Sub(j.Unsent))
+		return head + ", waiting for the API " + text.Age(p.s.Now.Sub(j.Unsent))
 	}
 	if !j.Finished.IsZero() || j.State == "pending" || j.Progress < 0 {
 		return head + tail
@@ -137,7 +138,7 @@ func (p *painter) stateLine(j view.Job, state string, w int) string {
 }
 
 // remaining extends the pace so far to the rest of the work.
-func remaining(j view.Job, now time.Time) time.Duration {
+func remaining(j snapshot.Job, now time.Time) time.Duration {
 	if j.Done <= 0 || j.Total <= j.Done || j.Started.IsZero() || !j.Finished.IsZero() {
 		return 0
 	}
@@ -145,105 +146,105 @@ func remaining(j view.Job, now time.Time) time.Duration {
 }
 
 // leaseText says who holds a job, and for how long.
-func (p *painter) leaseText(j view.Job, live bool) string {
-	text := "lease  "
+func (p *painter) leaseText(j snapshot.Job, live bool) string {
+	txt := "lease  "
 	switch {
 	case !j.Finished.IsZero():
-		text += "ended " + j.Finished.UTC().Format("15:04:05Z")
+		txt += "ended " + j.Finished.UTC().Format("15:04:05Z")
 	case !live:
-		text += "the job is gone from the queue"
+		txt += "the job is gone from the queue"
 	case !j.Unsent.IsZero():
-		text += "done; the result is kept and sent when the API is back"
+		txt += "done; the result is kept and sent when the API is back"
 	case p.s.rests(j):
-		text += "rests for " + view.Age(j.RestsUntil.Sub(p.s.Now)) + ", r does not wait"
+		txt += "rests for " + text.Age(j.RestsUntil.Sub(p.s.Now)) + ", r does not wait"
 	case j.Owner == "this" && !p.s.offline():
-		text += "held by this agent"
+		txt += "held by this agent"
 		if a := p.s.Snap.Agent; p.w >= wideWidth && a.Host != "" {
-			text += fmt.Sprintf(" (%s/%d)", a.Host, a.PID)
+			txt += fmt.Sprintf(" (%s/%d)", a.Host, a.PID)
 		}
 		if !j.RenewAt.IsZero() {
-			text += ", renews in " + view.Age(j.RenewAt.Sub(p.s.Now))
+			txt += ", renews in " + text.Age(j.RenewAt.Sub(p.s.Now))
 		}
 		if !j.LeaseUntil.IsZero() {
-			text += ", expires in " + view.Age(j.LeaseUntil.Sub(p.s.Now))
+			txt += ", expires in " + text.Age(j.LeaseUntil.Sub(p.s.Now))
 		}
 	case j.Owner == "other":
-		text += "held by another agent"
+		txt += "held by another agent"
 	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now):
-		text += "expires in " + view.Age(j.LeaseUntil.Sub(p.s.Now)) + " unless it is renewed: " + p.s.away()
+		txt += "expires in " + text.Age(j.LeaseUntil.Sub(p.s.Now)) + " unless it is renewed: " + p.s.away()
 	case p.s.offline():
-		text += "ended: " + p.s.away()
+		txt += "ended: " + p.s.away()
 	case j.Waits != "":
-		text += "left alone"
+		txt += "left alone"
 	default:
-		text += "not claimed yet"
+		txt += "not claimed yet"
 	}
-	return text
+	return txt
 }
 
 // attemptText is which attempt of a job it is, and its priority if it has one of its
 // own; "" = neither is known.
-func (p *painter) attemptText(j view.Job) (text string) {
+func (p *painter) attemptText(j snapshot.Job) (txt string) {
 	switch {
 	case j.Attempt > 1 && j.MaxAttempt > 0 && p.s.rests(j):
-		text += fmt.Sprintf("   after attempt %d of %d", j.Attempt-1, j.MaxAttempt)
+		txt += fmt.Sprintf("   after attempt %d of %d", j.Attempt-1, j.MaxAttempt)
 	case j.Attempt > 0:
-		text += fmt.Sprintf("   attempt %d", j.Attempt)
+		txt += fmt.Sprintf("   attempt %d", j.Attempt)
 		if j.MaxAttempt > 0 {
-			text += fmt.Sprintf(" of %d", j.MaxAttempt)
+			txt += fmt.Sprintf(" of %d", j.MaxAttempt)
 		}
 	}
 	if j.Priority != "" {
-		text += "   priority " + j.Priority
+		txt += "   priority " + j.Priority
 	}
-	return text
+	return txt
 }
 
-func refLine(j view.Job, arrow string) string {
-	text := "ref    " + refText(j, arrow)
+func refLine(j snapshot.Job, arrow string) string {
+	txt := "ref    " + refText(j, arrow)
 	if !j.Started.IsZero() {
-		text += "   started " + j.Started.UTC().Format("15:04:05Z")
+		txt += "   started " + j.Started.UTC().Format("15:04:05Z")
 	}
-	return text + "   uid " + view.OrDash(j.UID)
+	return txt + "   uid " + text.OrDash(j.UID)
 }
 
 // commitLine is what a commit says of itself; who and when are behind the words, where a
 // narrow screen ends.
-func (p *painter) commitLine(c view.Commit) string {
-	text := commitText(c)
+func (p *painter) commitLine(c snapshot.Commit) string {
+	txt := commitText(c)
 	if !c.At.IsZero() {
-		text += ", " + ago(p.s.Now, c.At)
+		txt += ", " + ago(p.s.Now, c.At)
 	}
-	return text
+	return txt
 }
 
-func commitText(c view.Commit) string {
-	text := quoted(c.Subject)
+func commitText(c snapshot.Commit) string {
+	txt := quoted(c.Subject)
 	if c.Author != "" {
-		text += " by " + c.Author
+		txt += " by " + c.Author
 	}
-	return text
+	return txt
 }
 
 // quoted is a text that is clean already, as somebody's words.
-func quoted(text string) string { return `"` + text + `"` }
+func quoted(txt string) string { return `"` + txt + `"` }
 
 // refText is the branch of a job and the commits that it leads from and to.
-func refText(j view.Job, arrow string) string {
-	text := view.OrDash(j.Branch)
+func refText(j snapshot.Job, arrow string) string {
+	txt := text.OrDash(j.Branch)
 	if j.RefTo != "" {
-		if text += " @ "; j.Branch == "" { // a record has the commits alone
-			text = ""
+		if txt += " @ "; j.Branch == "" { // a record has the commits alone
+			txt = ""
 		}
 		if j.RefFrom != "" && j.RefFrom != j.RefTo {
-			text += view.ShortRef(j.RefFrom) + " " + arrow + " "
+			txt += text.ShortRef(j.RefFrom) + " " + arrow + " "
 		}
-		text += view.ShortRef(j.RefTo)
+		txt += text.ShortRef(j.RefTo)
 	}
-	return text
+	return txt
 }
 
-func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
+func (p *painter) summaryBox(x, y, w, h int, j snapshot.Job) {
 	room := tableRoom(len(j.Summary), h-2)
 	top := min(p.s.tops[sectionSummary], max(len(j.Summary)-room, 0))
 	foot := ""
@@ -252,14 +253,14 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 	}
 	p.box(p.g, x, y, w, h, "Summary", "", foot, p.s.section == sectionSummary)
 	if len(j.Summary) == 0 {
-		text := "Nothing written yet."
+		txt := "Nothing written yet."
 		switch {
 		case !j.Finished.IsZero():
-			text = "Nothing was written."
+			txt = "Nothing was written."
 		case j.Waits != "":
-			text = "This agent leaves the job alone: " + j.Waits
+			txt = "This agent leaves the job alone: " + j.Waits
 		}
-		p.empty(x, y, w, h, []string{text})
+		p.empty(x, y, w, h, []string{txt})
 		return
 	}
 	columns := []column{{"KIND", 12, false, 0}, {"TOTAL", 6, true, 3}, {"CREATE", 7, true, 0}, {"UPDATE", 7, true, 0}, {"DELETE", 7, true, 0}, {"NOOP", 6, true, 2}, {"WARN", 6, true, 1}, {"ERROR", 6, true, 0}}
@@ -274,11 +275,11 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 			case k == 5 && n > 0:
 				r = roleWarn
 			}
-			text := fmt.Sprint(n)
+			txt := fmt.Sprint(n)
 			if k == 0 && n <= 0 {
-				text = "-"
+				txt = "-"
 			}
-			l.cells, l.roles = append(l.cells, text), append(l.roles, r)
+			l.cells, l.roles = append(l.cells, txt), append(l.roles, r)
 		}
 		return l
 	})
@@ -287,7 +288,7 @@ func (p *painter) summaryBox(x, y, w, h int, j view.Job) {
 // total is how many resources of a kind a job was about, 0 when that is not known.
 // Servers and agents may leave it out; each resource is counted under one of the others,
 // a renamed one under two.
-func total(s view.Summary) int64 {
+func total(s snapshot.Summary) int64 {
 	if s.Total > 0 {
 		return s.Total
 	}

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var diffFace = face{
@@ -24,7 +25,7 @@ var diffFace = face{
 		if t := s.changes.file.Text; t != nil {
 			of = len(t.Lines)
 		}
-		return fmt.Sprintf("%d of %s", len(s.diffLines()), view.Plural(of, "line"))
+		return fmt.Sprintf("%d of %s", len(s.diffLines()), text.Plural(of, "line"))
 	},
 	command: State.detailCommand,
 }
@@ -37,7 +38,7 @@ func (s State) diffShown() (compared, bool) {
 }
 
 // diffLines are the lines of the file that the filter lets through.
-func (s State) diffLines() []view.TextLine {
+func (s State) diffLines() []snapshot.TextLine {
 	c, ok := s.diffShown()
 	if !ok || c.Text == nil {
 		return nil
@@ -46,7 +47,7 @@ func (s State) diffLines() []view.TextLine {
 	if filter == "" {
 		return c.Text.Lines
 	}
-	var out []view.TextLine
+	var out []snapshot.TextLine
 	for _, l := range c.Text.Lines {
 		if l.Op != "@" && matches(filter, l.Text) {
 			out = append(out, l)
@@ -58,35 +59,35 @@ func (s State) diffLines() []view.TextLine {
 // diffBody are the lines as they are laid out in w cells.
 func (p *painter) diffBody(w int) (out []laidOut) {
 	for _, l := range p.s.diffLines() {
-		text, r := l.Op+l.Text, rolePlain
+		txt, r := l.Op+l.Text, rolePlain
 		switch l.Op {
 		case "@":
-			text, r = l.Text, roleHead
+			txt, r = l.Text, roleHead
 		case "+":
 			r = roleGood
 		case "-":
 			r = roleBad
 		}
-		out = append(out, p.fold(r, text, w)...)
+		out = append(out, p.fold(r, txt, w)...)
 	}
 	if c, _ := p.s.diffShown(); c.Text != nil && c.Text.More > 0 {
-		out = append(out, laidOut{roleDim, fmt.Sprintf("%s %s more lines are not shown", p.g.more, view.Thousands(c.Text.More))})
+		out = append(out, laidOut{roleDim, fmt.Sprintf("%s %s more lines are not shown", p.g.more, text.Thousands(c.Text.More))})
 	}
 	return out
 }
 
 // fold is a line of a text in w cells: cut, or with w its rest below.
-func (p *painter) fold(r role, text string, w int) []laidOut {
+func (p *painter) fold(r role, txt string, w int) []laidOut {
 	if !p.s.wraps {
-		return []laidOut{{r, cut(text, w, p.g.more)}}
+		return []laidOut{{r, cut(txt, w, p.g.more)}}
 	}
 	var out []laidOut
 	for {
-		head := cut(text, w, "")
-		if head == "" || head == text {
-			return append(out, laidOut{r, text})
+		head := cut(txt, w, "")
+		if head == "" || head == txt {
+			return append(out, laidOut{r, txt})
 		}
-		out, text = append(out, laidOut{r, head}), text[len(head):]
+		out, txt = append(out, laidOut{r, head}), txt[len(head):]
 	}
 }
 
@@ -154,7 +155,7 @@ func (p *painter) diff(x, y, w, h int) {
 		return
 	}
 	q, _ := p.s.changeQuery()
-	head := fmt.Sprintf("%s, %s %s %s", c.Text.Form, view.OrDash(view.ShortRef(q.From)), p.g.arrow, view.ShortRef(q.To))
+	head := fmt.Sprintf("%s, %s %s %s", c.Text.Form, text.OrDash(text.ShortRef(q.From)), p.g.arrow, text.ShortRef(q.To))
 	p.put(x+2, y+1, w-4, roleDim, cut(head, w-4, p.g.more))
 	for i, l := range body[top:min(top+room, len(body))] {
 		p.put(x+2, y+2+i, w-4, l.role, l.text)

@@ -7,27 +7,28 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // changed is what the first job of the picture has changed in Git.
-func changed() view.Comparison {
-	lines := []view.TextLine{{Op: "@", Text: "@@ -1,9 +1,9 @@"}, {Op: " ", Text: "{"}}
+func changed() snapshot.Comparison {
+	lines := []snapshot.TextLine{{Op: "@", Text: "@@ -1,9 +1,9 @@"}, {Op: " ", Text: "{"}}
 	for i := range 5 {
-		lines = append(lines, view.TextLine{Op: " ", Text: fmt.Sprintf("  \"line%d\": %d,", i, i)})
+		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"line%d\": %d,", i, i)})
 	}
-	lines = append(lines, view.TextLine{Op: "-", Text: "  \"schemaVersion\": 38,"}, view.TextLine{Op: "+", Text: "  \"schemaVersion\": \"39\","})
+	lines = append(lines, snapshot.TextLine{Op: "-", Text: "  \"schemaVersion\": 38,"}, snapshot.TextLine{Op: "+", Text: "  \"schemaVersion\": \"39\","})
 	for i := range 10 {
-		lines = append(lines, view.TextLine{Op: " ", Text: fmt.Sprintf("  \"more%d\": %d,", i, i)})
+		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"more%d\": %d,", i, i)})
 	}
-	lines = append(lines, view.TextLine{Op: "@", Text: "@@ -90,8 +90,8 @@"}, view.TextLine{Op: "-", Text: "  \"title\": \"BGP\""}, view.TextLine{Op: "+", Text: "  \"title\": \"BGP of all the sites, " + strings.Repeat("with a description that goes on, ", 4) + "to its end\""})
+	lines = append(lines, snapshot.TextLine{Op: "@", Text: "@@ -90,8 +90,8 @@"}, snapshot.TextLine{Op: "-", Text: "  \"title\": \"BGP\""}, snapshot.TextLine{Op: "+", Text: "  \"title\": \"BGP of all the sites, " + strings.Repeat("with a description that goes on, ", 4) + "to its end\""})
 	for i := range 20 {
-		lines = append(lines, view.TextLine{Op: " ", Text: fmt.Sprintf("  \"last%d\": %d,", i, i)})
+		lines = append(lines, snapshot.TextLine{Op: " ", Text: fmt.Sprintf("  \"last%d\": %d,", i, i)})
 	}
-	return view.Comparison{All: 4, Files: []view.FileChange{
+	return snapshot.Comparison{All: 4, Files: []snapshot.FileChange{
 		{Type: "deleted", Path: "dashboards/net/a-board-that-nobody-wants.json"}, {Type: "modified", Path: "dashboards/net/bgp.json"},
 		{Type: "added", Path: "dashboards/net/edge.json"}, {Type: "renamed", Path: "dashboards/net/core.json", From: "dashboards/core.json"},
-	}, Text: &view.TextChange{Form: "as JSON, keys sorted", Added: 2, Deleted: 2, Lines: lines, More: 12}}
+	}, Text: &snapshot.TextChange{Form: "as JSON, keys sorted", Added: 2, Deleted: 2, Lines: lines, More: 12}}
 }
 
 func TestChangesOfAJob(t *testing.T) {
@@ -35,7 +36,7 @@ func TestChangesOfAJob(t *testing.T) {
 	src := &archive{rows: ill(3), comparison: changed()}
 	s := settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "enter", "d"), src)
 	frame := func(s State) string { return Render(s, 100, 30, s.Caps) }
-	want := view.CompareQuery{Namespace: "default", Repository: "team-dash", From: strings.Repeat("a1b2c3d4", 5), To: strings.Repeat("4e55f01a", 5)}
+	want := snapshot.CompareQuery{Namespace: "default", Repository: "team-dash", From: strings.Repeat("a1b2c3d4", 5), To: strings.Repeat("4e55f01a", 5)}
 	if len(src.compared) != 1 || src.compared[0] != want {
 		t.Fatalf("asked %+v", src.compared)
 	}
@@ -170,10 +171,10 @@ func TestChangesOfAJob(t *testing.T) {
 func TestChangesThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	src := &archive{comparison: changed()}
-	for want, change := range map[string]func(*view.Job){
-		"has not come to a commit yet": func(j *view.Job) { j.RefFrom, j.RefTo = "", "" },
-		"names no commit":              func(j *view.Job) { j.RefTo, j.Finished = "", noon },
-		"nothing has changed in Git":   func(j *view.Job) { j.RefFrom = j.RefTo },
+	for want, change := range map[string]func(*snapshot.Job){
+		"has not come to a commit yet": func(j *snapshot.Job) { j.RefFrom, j.RefTo = "", "" },
+		"names no commit":              func(j *snapshot.Job) { j.RefTo, j.Finished = "", noon },
+		"nothing has changed in Git":   func(j *snapshot.Job) { j.RefFrom = j.RefTo },
 	} {
 		snap := picture()
 		change(&snap.Jobs[0])
@@ -228,10 +229,10 @@ func TestChangesThatCannotBeShown(t *testing.T) {
 func TestComparisonIsCleaned(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[31m\u202eb\x07"
-	want := view.Clean(evil)
-	in := view.Comparison{Files: []view.FileChange{{Type: evil, Path: evil, From: evil}}, Text: &view.TextChange{Form: evil, Lines: []view.TextLine{{Op: evil, Text: "\t" + evil}}}}
+	want := text.Clean(evil)
+	in := snapshot.Comparison{Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}}, Text: &snapshot.TextChange{Form: evil, Lines: []snapshot.TextLine{{Op: evil, Text: "\t" + evil}}}}
 	got := cleanComparison(in)
-	if got.Files[0] != (view.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want || got.Text.Lines[0] != (view.TextLine{Op: want, Text: "    " + want}) {
+	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want || got.Text.Lines[0] != (snapshot.TextLine{Op: want, Text: "    " + want}) {
 		t.Errorf("%q and %q", fmt.Sprint(got.Files), fmt.Sprint(*got.Text))
 	}
 	if in.Files[0].Path != evil || in.Text.Lines[0].Text != "\t"+evil {

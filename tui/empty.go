@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // What stands where a list has nothing to show: why that is, and what comes next.
@@ -24,9 +25,9 @@ func (p *painter) noJobs() []string {
 	if why := p.unread("The jobs"); why != nil {
 		return why
 	}
-	text := "No jobs."
+	txt := "No jobs."
 	var next, look time.Time // a repository that fails is looked at, and not pulled
-	var last view.Repo
+	var last snapshot.Repo
 	name, sick := "", ""
 	for _, r := range p.s.Snap.Repos {
 		if r.Synced.After(last.Synced) {
@@ -43,22 +44,22 @@ func (p *painter) noJobs() []string {
 	if !last.Synced.IsZero() {
 		how := last.Name
 		if last.SyncState != "working" && last.SyncState != "pending" { // which are of the next one
-			how += ": " + view.OrDash(last.SyncState)
+			how += ": " + text.OrDash(last.SyncState)
 		}
-		text += fmt.Sprintf(" The last pull ended %s (%s).", ago(p.s.Now, last.Synced), how)
+		txt += fmt.Sprintf(" The last pull ended %s (%s).", ago(p.s.Now, last.Synced), how)
 	}
 	switch {
 	case p.s.offline(): // nobody knows, and nothing is pulled
 	case name != "":
-		text += fmt.Sprintf(" Next pull in %s: %s.", view.Age(next.Sub(p.s.Now)), name)
+		txt += fmt.Sprintf(" Next pull in %s: %s.", text.Age(next.Sub(p.s.Now)), name)
 	case sick != "":
-		text += fmt.Sprintf(" None is pulled while it fails; the next look is in %s: %s.", view.Age(look.Sub(p.s.Now)), sick)
+		txt += fmt.Sprintf(" None is pulled while it fails; the next look is in %s: %s.", text.Age(look.Sub(p.s.Now)), sick)
 	}
-	return []string{text + p.begins(" p on a repository starts one.")}
+	return []string{txt + p.begins(" p on a repository starts one.")}
 }
 
 // begins is starts, where there is a repository for the key.
-func (p *painter) begins(text string) string {
+func (p *painter) begins(txt string) string {
 	switch snap := p.s.Snap; {
 	case len(snap.Repos) > 0:
 	case !snap.API.Synced: // then nobody knows
@@ -66,15 +67,15 @@ func (p *painter) begins(text string) string {
 	default:
 		return " A job is about a repository, and there is none yet."
 	}
-	return p.starts(text)
+	return p.starts(txt)
 }
 
 // starts is a text that says which key begins something, where it does.
-func (p *painter) starts(text string) string {
+func (p *painter) starts(txt string) string {
 	if p.s.sendsNothing() != "" {
 		return ""
 	}
-	return text
+	return txt
 }
 
 // unread says why a list is empty that the server has not told, such as that it is
@@ -107,9 +108,9 @@ func (p *painter) noRepos() []string {
 	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}
 }
 
-func (p *painter) empty(x, y, w, h int, text []string) {
+func (p *painter) empty(x, y, w, h int, txt []string) {
 	row := y + 1
-	for _, t := range text {
+	for _, t := range txt {
 		for _, l := range wrap(t, w-4) {
 			if row < y+h-1 {
 				p.put(x+2, row, w-4, roleDim, l)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // trouble is an error that a person has to see. The same error of the same thing
@@ -103,15 +103,15 @@ func (t troubles) without(id uint64) troubles {
 }
 
 // Fail is the state after something that a person asked for has failed.
-func (s State) Fail(text string) State {
-	text = view.Clean(text)
-	s.troubles = s.troubles.add(trouble{at: s.Now, text: text})
-	return s.say(text, true)
+func (s State) Fail(txt string) State {
+	txt = text.Clean(txt)
+	s.troubles = s.troubles.add(trouble{at: s.Now, text: txt})
+	return s.say(txt, true)
 }
 
 // Lose is the state while the source does not answer.
 func (s State) Lose(why string) State {
-	why = view.Clean(why)
+	why = text.Clean(why)
 	if s.Gone == "" {
 		s.troubles = s.troubles.add(trouble{at: s.Now, text: why})
 	}
@@ -131,14 +131,14 @@ func (e trouble) line(now time.Time) string {
 }
 
 func (e trouble) body() string {
-	text := e.text
+	txt := e.text
 	if who := e.who(); who != "" {
-		text = who + ": " + text
+		txt = who + ": " + txt
 	}
 	if e.times > 1 {
-		text += fmt.Sprintf(" (%d times)", e.times)
+		txt += fmt.Sprintf(" (%d times)", e.times)
 	}
-	return text
+	return txt
 }
 
 // next is the command that says more.

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
-func bad(at time.Duration, job, text string) view.Event {
-	return view.Event{At: noon.Add(at), Level: "error", Job: job, Text: text}
+func bad(at time.Duration, job, text string) snapshot.Event {
+	return snapshot.Event{At: noon.Add(at), Level: "error", Job: job, Text: text}
 }
 
-func with(events ...view.Event) *view.Snapshot {
+func with(events ...snapshot.Event) *snapshot.Snapshot {
 	s := picture()
 	s.Events, s.Repos[1].Healthy = events, true
 	return s
@@ -217,7 +217,7 @@ func TestCommands(t *testing.T) {
 		{press(s, "3", "down"), "limpet repo show lab-east"},
 		{press(s, "3", "down", "enter"), "limpet repo show lab-east"},
 		{press(shown(twins, Caps{}), "3"), "limpet repo show infra-alerts --namespace default"},
-		{shown(&view.Snapshot{At: noon}, Caps{}), ""},
+		{shown(&snapshot.Snapshot{At: noon}, Caps{}), ""},
 	} {
 		at, out := tt.s.Key("Y", "Y")
 		if out.Copy != tt.want || tt.want != "" && at.toast != tt.want {
@@ -279,7 +279,7 @@ func TestSickRepositoriesAreErrors(t *testing.T) {
 func TestErrorsOfOnePicture(t *testing.T) {
 	t.Parallel()
 	snap := picture()
-	snap.Events = []view.Event{bad(-4*time.Hour, "a", "first"), bad(-time.Minute, "b", "last")}
+	snap.Events = []snapshot.Event{bad(-4*time.Hour, "a", "first"), bad(-time.Minute, "b", "last")}
 	snap.API.Up, snap.API.Error, snap.Problem = false, "refused", "dial: refused (is it running?)"
 	var got []string
 	for _, e := range shown(snap, Caps{}).troubles.list {
@@ -309,12 +309,12 @@ func TestTheSameErrorAgain(t *testing.T) {
 	text := func(port int) string {
 		return fmt.Sprintf("the host name is not known here: read udp 10.0.0.2:%d->[2001:db8::1]:53: i/o timeout", port)
 	}
-	sick := func(text string) *view.Snapshot {
+	sick := func(text string) *snapshot.Snapshot {
 		s := with()
 		r := &s.Repos[1]
 		r.Healthy, r.Checked, r.Health = false, noon, text
-		s.Sources = []view.Source{{UID: "s1", Name: "base", State: view.SourceFailed, Message: text}}
-		s.IllConnections = []view.Connection{{Name: "app", Checked: noon, Message: text}}
+		s.Sources = []snapshot.Source{{UID: "s1", Name: "base", State: snapshot.SourceFailed, Message: text}}
+		s.IllConnections = []snapshot.Connection{{Name: "app", Checked: noon, Message: text}}
 		return s
 	}
 	s := shown(with(), Caps{})

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // boxes are the keys that lead to what stands before a screen.
@@ -78,8 +78,8 @@ func TestHelp(t *testing.T) {
 		if a := action(out); a == nil || a.Verb != Pull || at.over != nil {
 			t.Errorf("got %+v, %+v", a, at.over)
 		}
-		if at := press(s, "?", "p", "u", "l", "l", "down", "enter"); !strings.Contains(text(at), "Full pull") {
-			t.Errorf("the second is %q", text(at))
+		if at := press(s, "?", "p", "u", "l", "l", "down", "enter"); !strings.Contains(askedText(at), "Full pull") {
+			t.Errorf("the second is %q", askedText(at))
 		}
 		if at := press(s, "?", "r", "e", "t", "enter"); !strings.Contains(at.toast, "runs now") {
 			t.Errorf("what does nothing says %q", at.toast)
@@ -121,13 +121,13 @@ func TestQuestions(t *testing.T) {
 	t.Parallel()
 	s := shown(picture(), Caps{})
 	t.Run("a full pull names what it touches", func(t *testing.T) {
-		said := text(press(s, "P"))
+		said := askedText(press(s, "P"))
 		for _, word := range []string{"288 objects", "12 folders", "276 dashboards", "team-dash-sync", "working now", "lost"} {
 			if !strings.Contains(said, word) {
 				t.Errorf("no word of %q: %s", word, said)
 			}
 		}
-		if said := text(press(s, "3", "down", "down", "P")); strings.Contains(said, "working now") {
+		if said := askedText(press(s, "3", "down", "down", "P")); strings.Contains(said, "working now") {
 			t.Errorf("no pull works on lab-west: %s", said)
 		}
 	})
@@ -195,7 +195,7 @@ func TestLeaving(t *testing.T) {
 	if a := action(out); a == nil || a.Verb != Drain || out.Quit || at.Ended() {
 		t.Fatalf("f leads to %+v", out)
 	}
-	drained := func(busy, claims int) *view.Snapshot {
+	drained := func(busy, claims int) *snapshot.Snapshot {
 		snap := picture()
 		snap.Agent.Draining, snap.Agent.Busy, snap.Agent.Claims = noon, busy, claims
 		return snap
@@ -215,8 +215,8 @@ func TestLeaving(t *testing.T) {
 		t.Error("nobody has asked it to end")
 	}
 	at = at.Show(drained(1, 1))
-	if !strings.Contains(text(press(at, "q")), "1 job to go") {
-		t.Errorf("asked again: %s", text(press(at, "q")))
+	if !strings.Contains(askedText(press(at, "q")), "1 job to go") {
+		t.Errorf("asked again: %s", askedText(press(at, "q")))
 	}
 	if _, out := press(at, "q").Key("y", "y"); !out.Quit {
 		t.Error("y must quit now")

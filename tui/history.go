@@ -7,7 +7,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var historyFace = face{
@@ -54,11 +55,11 @@ func (p *painter) pastFilter(x, y, w int) {
 	note := p.pastNote()
 	room := w - displaywidth.String(note) - 6
 	at := p.put(x+1, y, w, roleKey, "/ ")
-	text, r := p.s.filter(), rolePlain
-	if text == "" && !p.s.typing {
-		text, r = "repo: state: action: since: until: ref: or words", roleDim
+	txt, r := p.s.filter(), rolePlain
+	if txt == "" && !p.s.typing {
+		txt, r = "repo: state: action: since: until: ref: or words", roleDim
 	}
-	at = p.put(at, y, room, r, cut(text, room, p.g.more))
+	at = p.put(at, y, room, r, cut(txt, room, p.g.more))
 	if p.s.typing {
 		p.put(at, y, 1, roleCursor, " ")
 	}
@@ -74,13 +75,13 @@ func (p *painter) pastNote() string {
 	case !s.known:
 		return ""
 	case p.s.pastProblem() != "":
-		return fmt.Sprintf("0 of %s jobs", view.Thousands(s.all))
+		return fmt.Sprintf("0 of %s jobs", text.Thousands(s.all))
 	case s.next != "":
-		return fmt.Sprintf("the newest %s of %s jobs", view.Thousands(len(s.rows)), view.Thousands(s.all))
+		return fmt.Sprintf("the newest %s of %s jobs", text.Thousands(len(s.rows)), text.Thousands(s.all))
 	case len(s.rows) == s.all:
-		return view.Plural(s.all, "job")
+		return text.Plural(s.all, "job")
 	}
-	return fmt.Sprintf("%s of %s jobs", view.Thousands(len(s.rows)), view.Thousands(s.all))
+	return fmt.Sprintf("%s of %s jobs", text.Thousands(len(s.rows)), text.Thousands(s.all))
 }
 
 func (p *painter) pastList(x, y, w, h int) {
@@ -124,7 +125,7 @@ func (p *painter) pastRow(i pastItem) line {
 	}
 	ro := stateRole(r.State)
 	return line{
-		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, view.OrDash(view.ShortRef(r.RefTo)), r.Name, view.OrDash(r.Agent), view.OrDash(pastOutcome(*r))},
+		cells: []string{glyph, dayTime(r.Finished, p.s.Now), r.Repository, r.Action, r.State, took, text.OrDash(text.ShortRef(r.RefTo)), r.Name, text.OrDash(r.Agent), text.OrDash(pastOutcome(*r))},
 		roles: []role{ro, rolePlain, rolePlain, rolePlain, ro, rolePlain, rolePlain, rolePlain, rolePlain, rolePlain},
 	}
 }
@@ -141,7 +142,7 @@ func (p *painter) noPast() []string {
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}
 	case p.s.filter() != "":
-		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", view.Plural(s.all, "job"))}
+		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", text.Plural(s.all, "job"))}
 	}
 	return []string{"No job has ended here yet." + p.begins(" p on a repository starts a pull.")}
 }
@@ -155,8 +156,8 @@ func (p *painter) pastRecord(x, y, w, h int) {
 	r := *at.row
 	p.box(p.g, x, y, w, h, cut(r.Name, w/2, p.g.more), "enter: all of it", "", false)
 	var lines []laidOut
-	add := func(ro role, text string) {
-		for _, l := range wrap(text, w-4) {
+	add := func(ro role, txt string) {
+		for _, l := range wrap(txt, w-4) {
 			lines = append(lines, laidOut{ro, l})
 		}
 	}
@@ -166,18 +167,18 @@ func (p *painter) pastRecord(x, y, w, h int) {
 		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
 	}
 	add(rolePlain, span)
-	add(rolePlain, strings.Join([]string{"uid " + r.UID, view.Plural(max(r.Attempts, 1), "attempt"), "by " + view.OrDash(r.Agent)}, ", "))
+	add(rolePlain, strings.Join([]string{"uid " + r.UID, text.Plural(max(r.Attempts, 1), "attempt"), "by " + text.OrDash(r.Agent)}, ", "))
 	if r.Subject != "" {
-		add(rolePlain, "commit "+view.ShortRef(r.RefTo)+" "+quoted(r.Subject))
+		add(rolePlain, "commit "+text.ShortRef(r.RefTo)+" "+quoted(r.Subject))
 	}
 	if n, since := p.s.sameAs(r); n > 1 {
-		add(roleDim, fmt.Sprintf("the same %s times in the rows here, since %s", view.Thousands(n), clockTime(since, p.s.Now)))
+		add(roleDim, fmt.Sprintf("the same %s times in the rows here, since %s", text.Thousands(n), clockTime(since, p.s.Now)))
 	}
 	p.lay(x, y, w, h, lines)
 }
 
 // sameAs counts the jobs of the rows that have failed in the same way.
-func (s State) sameAs(r view.Past) (n int, since time.Time) {
+func (s State) sameAs(r snapshot.Past) (n int, since time.Time) {
 	for _, other := range s.past.rows {
 		if alike(r, other) {
 			n, since = n+1, other.Finished

@@ -9,31 +9,31 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // archive is a source whose history is in memory. What it is asked for it notes.
 type archive struct {
-	rows  []view.Past // newest first
-	asked []view.PastQuery
+	rows  []snapshot.Past // newest first
+	asked []snapshot.PastQuery
 	err   error
-	care  view.Care
+	care  snapshot.Care
 
-	lately     view.Lately
+	lately     snapshot.Lately
 	watched    []string // what Lately was asked for
-	comparison view.Comparison
-	compared   []view.CompareQuery
-	findings   []view.Finding
+	comparison snapshot.Comparison
+	compared   []snapshot.CompareQuery
+	findings   []snapshot.Finding
 	manifest   string
-	tried      []view.Subject
+	tried      []snapshot.Subject
 }
 
-func (a *archive) Past(_ context.Context, q view.PastQuery) (view.PastPage, error) {
+func (a *archive) Past(_ context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
 	a.asked = append(a.asked, q)
 	if a.err != nil {
-		return view.PastPage{}, a.err
+		return snapshot.PastPage{}, a.err
 	}
-	page := view.PastPage{All: len(a.rows)}
+	page := snapshot.PastPage{All: len(a.rows)}
 	skip := q.After != ""
 	for _, r := range a.rows {
 		if skip {
@@ -52,7 +52,7 @@ func (a *archive) Past(_ context.Context, q view.PastQuery) (view.PastPage, erro
 	return page, nil
 }
 
-func (a *archive) PastJob(_ context.Context, uid string) (view.Job, error) {
+func (a *archive) PastJob(_ context.Context, uid string) (snapshot.Job, error) {
 	for _, r := range a.rows {
 		if r.UID == uid {
 			j := pastJob(r)
@@ -60,30 +60,30 @@ func (a *archive) PastJob(_ context.Context, uid string) (view.Job, error) {
 			return j, nil
 		}
 	}
-	return view.Job{}, errors.New("not in the history")
+	return snapshot.Job{}, errors.New("not in the history")
 }
 
-func (*archive) Next(ctx context.Context) (*view.Snapshot, error) {
+func (*archive) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
-func (a *archive) Care(context.Context) (view.Care, error) { return a.care, a.err }
-func (a *archive) Lately(_ context.Context, namespace, repository string) (view.Lately, error) {
+func (a *archive) Care(context.Context) (snapshot.Care, error) { return a.care, a.err }
+func (a *archive) Lately(_ context.Context, namespace, repository string) (snapshot.Lately, error) {
 	a.watched = append(a.watched, namespace+"/"+repository)
 	return a.lately, a.err
 }
-func (a *archive) Test(_ context.Context, of view.Subject) ([]view.Finding, error) {
+func (a *archive) Test(_ context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
 	a.tried = append(a.tried, of)
 	return a.findings, a.err
 }
-func (a *archive) Manifest(_ context.Context, of view.Subject) (string, error) {
+func (a *archive) Manifest(_ context.Context, of snapshot.Subject) (string, error) {
 	a.tried = append(a.tried, of)
 	return a.manifest, a.err
 }
-func (a *archive) Compare(_ context.Context, q view.CompareQuery) (view.Comparison, error) {
+func (a *archive) Compare(_ context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	a.compared = append(a.compared, q)
 	if a.err != nil {
-		return view.Comparison{}, a.err
+		return snapshot.Comparison{}, a.err
 	}
 	out := a.comparison
 	if q.Path == "" {
@@ -118,17 +118,17 @@ func fresh(s State) State {
 }
 
 // ill are the jobs of a repository whose token has ended, a good one before them.
-func ill(n int) []view.Past {
-	var out []view.Past
+func ill(n int) []snapshot.Past {
+	var out []snapshot.Past
 	for i := range n {
 		at := noon.Add(-time.Duration(i+1) * time.Minute)
-		out = append(out, view.Past{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
+		out = append(out, snapshot.Past{UID: fmt.Sprint("ill-", i), Namespace: "default", Name: fmt.Sprint("lab-east-sync-", i), Repository: "lab-east", Action: "pull", State: "error",
 			Message: "401 bad credentials", Agent: "edge-07", Started: at.Add(-time.Second), Finished: at, Attempts: 3})
 	}
 	at := noon.Add(-26 * time.Hour)
 	return append(out,
-		view.Past{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning", Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
-		view.Past{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success", Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
+		snapshot.Past{UID: "warn", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", State: "warning", Message: "276 ok, 1 warning", Started: at.Add(-41 * time.Second), Finished: at, RefTo: strings.Repeat("5d41aa90", 5), Attempts: 1},
+		snapshot.Past{UID: "push", Namespace: "default", Name: "lab-west-push", Repository: "lab-west", Action: "push", State: "success", Message: "pushed", Started: at.Add(-70 * time.Second), Finished: at.Add(-time.Minute), Attempts: 1})
 }
 
 func TestHistoryScreen(t *testing.T) {
@@ -183,7 +183,7 @@ func TestHistoryScreen(t *testing.T) {
 		}
 	})
 	t.Run("of rows that are not shown as they are the history is asked", func(t *testing.T) {
-		src := &archive{rows: []view.Past{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
+		src := &archive{rows: []snapshot.Past{{UID: "odd", Name: "so\x1bso", State: "error", Finished: noon}}}
 		at := settle(t, press(shown(picture(), Caps{}), "4"), src)
 		if at = settle(t, press(at, "/").Paste("soso"), src); len(at.past.rows) != 0 || len(src.asked) != 2 {
 			t.Errorf("%d rows, asked %d times", len(at.past.rows), len(src.asked))
@@ -192,7 +192,7 @@ func TestHistoryScreen(t *testing.T) {
 	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
 		asked := len(src.asked)
 		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "x", "enter"), src)
-		if len(at.past.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q view.PastQuery) bool { return len(q.States) > 0 }) {
+		if len(at.past.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.PastQuery) bool { return len(q.States) > 0 }) {
 			t.Errorf("%d rows, asked %+v", len(at.past.rows), src.asked[asked:])
 		}
 		if frame := Render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") || !strings.Contains(frame, "0 of 36 jobs") {
@@ -223,7 +223,7 @@ func TestHistoryScreen(t *testing.T) {
 	t.Run("what ends is seen, and the cursor stays on its row", func(t *testing.T) {
 		at := press(s, "down")
 		was := at.past.cursor
-		more := &archive{rows: append([]view.Past{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
+		more := &archive{rows: append([]snapshot.Past{{UID: "new", Repository: "lab-west", State: "success", Finished: noon}}, src.rows...)}
 		snap := picture()
 		snap.Agent.History++
 		at = at.Show(snap)
@@ -302,7 +302,7 @@ func TestHistoryIsReadInPages(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
 	for i := range 2 * pastMost {
-		src.rows = append(src.rows, view.Past{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), src)
 	if len(s.past.rows) != pastPage {
@@ -326,23 +326,23 @@ func TestTerms(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		line, problem string
-		want          view.PastQuery
+		want          snapshot.PastQuery
 	}{
-		{"", "", view.PastQuery{}},
-		{"repo:lab-east state:error,dead bad", "", view.PastQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
-		{"state:error,success", "", view.PastQuery{States: []string{"error", "success", "dead"}}},
-		{"since:24h until:1h", "", view.PastQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
-		{"since:7d", "", view.PastQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
-		{"since:2026-11-19", "", view.PastQuery{Since: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)}},
-		{"since:2026-11-19T08:30 ref:5d41", "", view.PastQuery{Since: time.Date(2026, 11, 19, 8, 30, 0, 0, time.UTC), Ref: "5d41"}},
-		{"since:soon", "since:soon is no age such as 24h or 7d, and no day such as 2026-11-20", view.PastQuery{}},
-		{"since:-5d", "since:-5d is no age such as 24h or 7d, and no day such as 2026-11-20", view.PastQuery{}},
-		{"state:eror x", "state:eror: did you mean error?", view.PastQuery{Words: []string{"x"}}},
-		{"state:", "", view.PastQuery{}},
-		{"rpo:a", "there is no field rpo: did you mean repo?", view.PastQuery{}},
-		{"state:w", "", view.PastQuery{States: []string{"warning"}}},
-		{"reposit:a", "there is no field reposit", view.PastQuery{}},
-		{"git.lab:443:x :y", "", view.PastQuery{Words: []string{"git.lab:443:x", ":y"}}},
+		{"", "", snapshot.PastQuery{}},
+		{"repo:lab-east state:error,dead bad", "", snapshot.PastQuery{Repository: "lab-east", States: []string{"error", "dead"}, Words: []string{"bad"}}},
+		{"state:error,success", "", snapshot.PastQuery{States: []string{"error", "success", "dead"}}},
+		{"since:24h until:1h", "", snapshot.PastQuery{Since: noon.Add(-24 * time.Hour), Until: noon.Add(-time.Hour)}},
+		{"since:7d", "", snapshot.PastQuery{Since: noon.Add(-7 * 24 * time.Hour)}},
+		{"since:2026-11-19", "", snapshot.PastQuery{Since: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)}},
+		{"since:2026-11-19T08:30 ref:5d41", "", snapshot.PastQuery{Since: time.Date(2026, 11, 19, 8, 30, 0, 0, time.UTC), Ref: "5d41"}},
+		{"since:soon", "since:soon is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.PastQuery{}},
+		{"since:-5d", "since:-5d is no age such as 24h or 7d, and no day such as 2026-11-20", snapshot.PastQuery{}},
+		{"state:eror x", "state:eror: did you mean error?", snapshot.PastQuery{Words: []string{"x"}}},
+		{"state:", "", snapshot.PastQuery{}},
+		{"rpo:a", "there is no field rpo: did you mean repo?", snapshot.PastQuery{}},
+		{"state:w", "", snapshot.PastQuery{States: []string{"warning"}}},
+		{"reposit:a", "there is no field reposit", snapshot.PastQuery{}},
+		{"git.lab:443:x :y", "", snapshot.PastQuery{Words: []string{"git.lab:443:x", ":y"}}},
 	} {
 		got, problem := pastQuery(tt.line, noon)
 		tt.want.Limit = pastPage

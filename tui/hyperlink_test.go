@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // led are the texts of a frame that lead somewhere, each with where; those of one
@@ -26,7 +27,7 @@ func TestAddressesAreLinks(t *testing.T) {
 	t.Parallel()
 	snap := picture()
 	long := "https://git.example.com/" + strings.Repeat("a-team/", 20) + "repo.git"
-	snap.Jobs[0].URLs = []view.Link{{Name: "compare", URL: long}, {Name: "repository", URL: "https://git.lab/obs/east.git"}}
+	snap.Jobs[0].URLs = []snapshot.Link{{Name: "compare", URL: long}, {Name: "repository", URL: "https://git.lab/obs/east.git"}}
 	snap.Repos[0].URL = long
 	snap.Sources = sourced().Sources
 	short, served := snap.Repos[1].URL, snap.Sources[0].Artifact.URL
@@ -57,12 +58,12 @@ func TestAddressesAreLinks(t *testing.T) {
 		if len(got) == 0 {
 			t.Errorf("%s: nothing leads anywhere\n%s", name, strip(frame))
 		}
-		for address, text := range got {
+		for address, txt := range got {
 			if address != long && address != short && address != served && !strings.HasPrefix(address, "https://git.site.example/") {
 				t.Errorf("%s: leads to %q", name, address)
 			}
-			if text := strings.TrimSuffix(strings.ReplaceAll(text, "|", ""), "…"); !strings.HasPrefix(address, text) {
-				t.Errorf("%s: %q leads to %q", name, text, address)
+			if txt := strings.TrimSuffix(strings.ReplaceAll(txt, "|", ""), "…"); !strings.HasPrefix(address, txt) {
+				t.Errorf("%s: %q leads to %q", name, txt, address)
 			}
 		}
 		for _, none := range []Caps{{}, {Links: true, ASCII: true}, {Links: true, Mono: true}, {Links: true, ASCII: true, Mono: true}, {Links: true, Theme: 3}} {
@@ -104,7 +105,7 @@ func TestLinksOnlyToTheWeb(t *testing.T) {
 		}
 		snap := picture()
 		for i := range snap.Jobs {
-			snap.Jobs[i].URLs = []view.Link{{Name: "compare", URL: evil}}
+			snap.Jobs[i].URLs = []snapshot.Link{{Name: "compare", URL: evil}}
 		}
 		for i := range snap.Repos {
 			snap.Repos[i].URL = evil
@@ -113,7 +114,7 @@ func TestLinksOnlyToTheWeb(t *testing.T) {
 			s := press(shown(snap, Caps{Links: true}), keys...)
 			frame := Render(s, 140, 40, s.Caps)
 			// What cleaning has left may be an address, which is then the one that is shown.
-			if why := flaw(frame, 140, 40, s.Caps); why != "" || webAddress(view.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
+			if why := flaw(frame, 140, 40, s.Caps); why != "" || webAddress(text.Clean(evil)) == "" && strings.Contains(frame, "\x1b]") {
 				t.Errorf("%q after %q: %s", evil, keys, why)
 			}
 		}
@@ -130,7 +131,7 @@ func TestLinksOnlyToTheWeb(t *testing.T) {
 func TestLinkStandsAlone(t *testing.T) {
 	t.Parallel()
 	const to = "https://git.lab/obs/east.git"
-	for text, want := range map[string]string{
+	for txt, want := range map[string]string{
 		to:                                      to,
 		"see " + to + " main":                   to,
 		to + ".evil.example":                    "",
@@ -143,10 +144,10 @@ func TestLinkStandsAlone(t *testing.T) {
 	} {
 		p := &painter{canvas: newCanvas(44, 3), caps: Caps{Links: true}, g: unicodeGlyphs}
 		p.box(p.g, 0, 0, 44, 3, "", "", "", false)
-		p.put(2, 1, 40, rolePlain, text)
+		p.put(2, 1, 40, rolePlain, txt)
 		p.link(2, 1, 40, 1, to)
 		if got := strings.TrimPrefix(led(p.canvas.frame(theme{}))[to], "|"); got != want {
-			t.Errorf("%q: %q leads there, want %q", text, got, want)
+			t.Errorf("%q: %q leads there, want %q", txt, got, want)
 		}
 	}
 }
@@ -156,7 +157,7 @@ func TestLinkStandsAlone(t *testing.T) {
 func TestBrushSendsLinks(t *testing.T) {
 	t.Parallel()
 	snap := picture()
-	snap.Jobs[0].URLs = []view.Link{{Name: "compare", URL: "https://git.lab/obs/compare/5d41aa90...4e55f01a"}}
+	snap.Jobs[0].URLs = []snapshot.Link{{Name: "compare", URL: "https://git.lab/obs/compare/5d41aa90...4e55f01a"}}
 	s := press(shown(snap, Caps{Links: true}), "enter")
 	b := newBrush("xterm-256color")
 	for range 2 {

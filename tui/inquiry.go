@@ -7,19 +7,20 @@ import (
 	"fmt"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // inquiry is a box with what was asked about one object: how a test of it went, or
 // the object as the API has it. The answer is looked up once, when the box is opened.
 type inquiry struct {
-	of     view.Subject
+	of     snapshot.Subject
 	test   bool // else its YAML
 	line   string
-	asked  *view.Subject // it is on the way, or has come; which of several boxes it is for
+	asked  *snapshot.Subject // it is on the way, or has come; which of several boxes it is for
 	known  bool
 	fault  string
-	found  []view.Finding
+	found  []snapshot.Finding
 	text   []string // lines of YAML
 	scroll int
 }
@@ -30,7 +31,7 @@ type inquiry struct {
 const sheetMost = 48 << 10
 
 // subjects are what t and y mean: what is under the cursor, or marked.
-func (s State) subjects(test bool) (out []view.Subject) {
+func (s State) subjects(test bool) (out []snapshot.Subject) {
 	if s.listed() == paneSources {
 		for _, from := range s.sourcesMeant() {
 			out = append(out, sourceSubject(from))
@@ -41,7 +42,7 @@ func (s State) subjects(test bool) (out []view.Subject) {
 		if j.UID == "" {
 			return nil
 		}
-		return []view.Subject{jobSubject(j)}
+		return []snapshot.Subject{jobSubject(j)}
 	}
 	for _, r := range s.reposMeant() {
 		out = append(out, repoSubject(r))
@@ -49,16 +50,16 @@ func (s State) subjects(test bool) (out []view.Subject) {
 	return out
 }
 
-func jobSubject(j view.Job) view.Subject {
-	return view.Subject{Kind: view.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}
+func jobSubject(j snapshot.Job) snapshot.Subject {
+	return snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}
 }
 
-func repoSubject(r view.Repo) view.Subject {
-	return view.Subject{Kind: view.SubjectRepository, Namespace: r.Namespace, Name: r.Name, UID: r.UID}
+func repoSubject(r snapshot.Repo) snapshot.Subject {
+	return snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: r.Namespace, Name: r.Name, UID: r.UID}
 }
 
-func sourceSubject(from view.Source) view.Subject {
-	return view.Subject{Kind: view.SubjectSource, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
+func sourceSubject(from snapshot.Source) snapshot.Subject {
+	return snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: from.Namespace, Name: from.Name, UID: from.UID}
 }
 
 // noTests says why nothing is tested now; "" = it is.
@@ -108,11 +109,11 @@ func unseen(s State) string {
 const unasked = "no agent works on this file: the API is not asked"
 
 // noYAML says why an object cannot be shown now; "" = it can.
-func (s State) noYAML(of view.Subject) string {
+func (s State) noYAML(of snapshot.Subject) string {
 	switch {
-	case of.Kind == view.SubjectJob && s.Gone != "":
+	case of.Kind == snapshot.SubjectJob && s.Gone != "":
 		return "the daemon does not answer: nothing can be read"
-	case of.Kind == view.SubjectJob: // which the history may have
+	case of.Kind == snapshot.SubjectJob: // which the history may have
 		return ""
 	case s.Source == FromDisk:
 		return unasked
@@ -126,19 +127,19 @@ func (s State) openTest() (State, Outcome) { return s.inquire(s.subjects(true)[0
 func (s State) openYAML() (State, Outcome) { return s.inquire(s.subjects(false)[0], false), Outcome{} }
 
 // inquire opens the box.
-func (s State) inquire(of view.Subject, test bool) State {
+func (s State) inquire(of snapshot.Subject, test bool) State {
 	s.over = inquiry{of: of, test: test, line: s.inquiryLine(of, test)}
 	return s
 }
 
 // inquiryLine is the command line that says the same.
-func (s State) inquiryLine(of view.Subject, test bool) string {
+func (s State) inquiryLine(of snapshot.Subject, test bool) string {
 	switch {
-	case of.Kind == view.SubjectSource && test:
-		return s.sourceCommand("test", view.Source{Namespace: of.Namespace, Name: of.Name})
+	case of.Kind == snapshot.SubjectSource && test:
+		return s.sourceCommand("test", snapshot.Source{Namespace: of.Namespace, Name: of.Name})
 	case test:
-		return s.repoCommand("test", view.Repo{Namespace: of.Namespace, Name: of.Name})
-	case of.Kind == view.SubjectJob && !s.queued(of.UID):
+		return s.repoCommand("test", snapshot.Repo{Namespace: of.Namespace, Name: of.Name})
+	case of.Kind == snapshot.SubjectJob && !s.queued(of.UID):
 		return "limpet history show " + quote(of.UID) + " -o yaml"
 	}
 	return s.getCommand(of)
@@ -156,33 +157,33 @@ func (s State) lineAbout(test bool) string {
 }
 
 // getCommand prints an object as YAML.
-func (s State) getCommand(of view.Subject) string {
-	text := "limpet get " + of.Kind + " " + quote(of.Name)
+func (s State) getCommand(of snapshot.Subject) string {
+	txt := "limpet get " + of.Kind + " " + quote(of.Name)
 	for _, other := range s.twins(of) {
 		if other != of.Namespace {
-			text += " --namespace " + quote(of.Namespace)
+			txt += " --namespace " + quote(of.Namespace)
 			break
 		}
 	}
-	return text + " -o yaml"
+	return txt + " -o yaml"
 }
 
 // twins are the namespaces of the picture that have such an object.
-func (s State) twins(of view.Subject) (in []string) {
+func (s State) twins(of snapshot.Subject) (in []string) {
 	add := func(kind, namespace, name string) {
 		if of.Kind == kind && of.Name == name {
 			in = append(in, namespace)
 		}
 	}
 	for _, r := range s.Snap.Repos {
-		add(view.SubjectRepository, r.Namespace, r.Name)
+		add(snapshot.SubjectRepository, r.Namespace, r.Name)
 	}
 	for _, from := range s.Snap.Sources {
-		add(view.SubjectSource, from.Namespace, from.Name)
+		add(snapshot.SubjectSource, from.Namespace, from.Name)
 	}
 	for _, j := range s.Snap.Jobs {
 		if j.Finished.IsZero() {
-			add(view.SubjectJob, j.Namespace, j.Name)
+			add(snapshot.SubjectJob, j.Namespace, j.Name)
 		}
 	}
 	return in
@@ -208,15 +209,15 @@ func (q inquiry) lack(s State) (State, Lookup) {
 		if q.test {
 			answer.found, err = src.Test(ctx, of)
 		} else {
-			var text string
-			text, err = src.Manifest(ctx, of)
-			answer.text = sheetLines(text)
+			var txt string
+			txt, err = src.Manifest(ctx, of)
+			answer.text = sheetLines(txt)
 		}
 		if answer.found = cleanFindings(answer.found); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 			err = fmt.Errorf("no answer within %s; %s waits longer", lookupTimeout, q.line)
 		}
 		if err != nil {
-			answer.fault = view.Clean(err.Error())
+			answer.fault = text.Clean(err.Error())
 		}
 		return func(s State) State {
 			now, here := s.over.(inquiry)
@@ -231,13 +232,13 @@ func (q inquiry) lack(s State) (State, Lookup) {
 }
 
 // sheetLines are the lines of a YAML text, no more than sheetMost bytes of them.
-func sheetLines(text string) (out []string) {
+func sheetLines(txt string) (out []string) {
 	had := 0
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(txt) {
 		if had += len(line); had > sheetMost {
-			return append(out, fmt.Sprintf("# and %s bytes more", view.Thousands(len(text)-had+len(line))))
+			return append(out, fmt.Sprintf("# and %s bytes more", text.Thousands(len(txt)-had+len(line))))
 		}
-		out = append(out, view.Clean(strings.TrimSuffix(line, "\n")))
+		out = append(out, text.Clean(strings.TrimSuffix(line, "\n")))
 	}
 	return out
 }
@@ -263,7 +264,7 @@ func (q inquiry) key(s State, name, _ string) (State, Outcome) {
 		if q.test || !q.known || q.fault != "" {
 			return s.copied(q.line)
 		}
-		return s.say(fmt.Sprintf("%s of YAML copied; %s prints it", view.Plural(len(q.text), "line"), q.line), false), Outcome{Copy: strings.Join(q.text, "\n") + "\n"}
+		return s.say(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(q.text), "line"), q.line), false), Outcome{Copy: strings.Join(q.text, "\n") + "\n"}
 	case "Y", "shift+y":
 		return s.copied(q.line)
 	default:
@@ -287,8 +288,8 @@ func (q inquiry) hints(p *painter) [][2]string {
 
 // lines are what the box holds, for w cells.
 func (q inquiry) lines(p *painter, w int) (out []laidOut) {
-	add := func(r role, text string) {
-		for _, l := range wrap(text, w) {
+	add := func(r role, txt string) {
+		for _, l := range wrap(txt, w) {
 			out = append(out, laidOut{r, l})
 		}
 	}
@@ -365,7 +366,7 @@ func editLine(s State) string {
 	return ""
 }
 
-func (s State) editCommand(of view.Subject) string {
+func (s State) editCommand(of snapshot.Subject) string {
 	file := quote(of.Name + ".yaml")
 	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of), file, file, file)
 }

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // tried is what a test of lab-east finds.
-func tried() []view.Finding {
-	return []view.Finding{
+func tried() []snapshot.Finding {
+	return []snapshot.Finding{
 		{Name: "rules", Result: "ok"},
 		{Name: "credentials", Result: "ok", Detail: "secure.token, of the Secret lab-east"},
 		{Name: "remote", Result: "failed", Detail: "secure.token: the host does not take it; renew the token in the settings of the repository (401 Unauthorized from git.lab:443)"},
@@ -40,7 +40,7 @@ spec:
 func TestTestOfARepository(t *testing.T) {
 	t.Parallel()
 	src := &archive{rows: ill(5), lately: day(), findings: tried()}
-	east := view.Subject{Kind: view.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}
+	east := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}
 	at := press(shown(picture(), Caps{Mono: true}), "3", "down", "t")
 	if f := Render(at, 80, 24, at.Caps); !strings.Contains(f, "Test lab-east") || !strings.Contains(f, "tested from the host of the agent") {
 		t.Errorf("before the answer:\n%s", f)
@@ -75,7 +75,7 @@ func TestTestOfARepository(t *testing.T) {
 		t.Error("an answer to another question is taken")
 	}
 	// From the row of a job the test is of its repository.
-	if q := press(shown(picture(), Caps{}), "2", "t").over.(inquiry); q.of.Kind != view.SubjectRepository || q.of.Name != "team-dash" {
+	if q := press(shown(picture(), Caps{}), "2", "t").over.(inquiry); q.of.Kind != snapshot.SubjectRepository || q.of.Name != "team-dash" {
 		t.Errorf("on a job: %+v", q.of)
 	}
 	for name, tt := range map[string]struct {
@@ -105,15 +105,15 @@ func TestYAMLOfARow(t *testing.T) {
 	sources := press(shown(sourced(), Caps{Mono: true}), "6")
 	for name, tt := range map[string]struct {
 		s    State
-		want view.Subject
+		want snapshot.Subject
 		line string
 	}{
-		"repository": {press(now, "3", "down"), view.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
-		"its detail": {press(now, "3", "down", "enter"), view.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
-		"job":        {press(now, "2"), view.Subject{Kind: "job", Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "limpet get job team-dash-sync -o yaml"},
-		"just done":  {press(now, "2", "end"), view.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync", UID: "y7c1"}, "limpet history show y7c1 -o yaml"},
-		"record":     {settle(t, press(now, "4"), src), view.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0", UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
-		"source":     {sources, view.Subject{Kind: "gitrepository", Namespace: sources.sources()[0].Namespace, Name: sources.sources()[0].Name, UID: sources.sources()[0].UID}, "limpet get gitrepository " + sources.sources()[0].Name + " -o yaml"},
+		"repository": {press(now, "3", "down"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
+		"its detail": {press(now, "3", "down", "enter"), snapshot.Subject{Kind: "repository", Namespace: "default", Name: "lab-east", UID: "r2"}, "limpet get repository lab-east -o yaml"},
+		"job":        {press(now, "2"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "limpet get job team-dash-sync -o yaml"},
+		"just done":  {press(now, "2", "end"), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync", UID: "y7c1"}, "limpet history show y7c1 -o yaml"},
+		"record":     {settle(t, press(now, "4"), src), snapshot.Subject{Kind: "job", Namespace: "default", Name: "lab-east-sync-0", UID: "ill-0"}, "limpet history show ill-0 -o yaml"},
+		"source":     {sources, snapshot.Subject{Kind: "gitrepository", Namespace: sources.sources()[0].Namespace, Name: sources.sources()[0].Name, UID: sources.sources()[0].UID}, "limpet get gitrepository " + sources.sources()[0].Name + " -o yaml"},
 	} {
 		src.tried = nil
 		s := settle(t, press(tt.s, "y"), src)
@@ -235,9 +235,9 @@ func TestInquiriesRefuse(t *testing.T) {
 	}
 }
 
-func twoSources() *view.Snapshot {
+func twoSources() *snapshot.Snapshot {
 	s := picture()
-	s.Sources = []view.Source{{UID: "s1", Namespace: "flux", Name: "apps"}, {UID: "s2", Namespace: "flux", Name: "base"}}
+	s.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps"}, {UID: "s2", Namespace: "flux", Name: "base"}}
 	return s
 }
 
@@ -301,7 +301,7 @@ func TestPaletteTests(t *testing.T) {
 		t.Fatal("no such words for a source")
 	}
 	after, _ = src.perform(src.commands()[i])
-	if q, ok := after.over.(inquiry); !ok || q.of.Kind != view.SubjectSource || q.of.Name != name || q.line != "limpet source test "+name {
+	if q, ok := after.over.(inquiry); !ok || q.of.Kind != snapshot.SubjectSource || q.of.Name != name || q.line != "limpet source test "+name {
 		t.Errorf("it opens %+v", after.over)
 	}
 }
@@ -322,7 +322,7 @@ func TestLinearTest(t *testing.T) {
 		t.Errorf("%T is left, asked %+v", h.l.s.over, h.src.tried)
 	}
 	flux := listens(t, sourced())
-	if got := flux.types("test source base"); len(got) < 1 || got[0] != "Test of base begins." || flux.src.tried[0].Kind != view.SubjectSource {
+	if got := flux.types("test source base"); len(got) < 1 || got[0] != "Test of base begins." || flux.src.tried[0].Kind != snapshot.SubjectSource {
 		t.Errorf("of a source: %q, asked %+v", got, flux.src.tried)
 	}
 	if got := h.types("test"); len(got) != 1 || !strings.HasPrefix(got[0], "Say which") {
@@ -355,12 +355,12 @@ func TestLinearInquiries(t *testing.T) {
 		lines = append(lines, strings.TrimSuffix(line, "\n"))
 	}
 	for line, want := range map[string]struct {
-		of   view.Subject
+		of   snapshot.Subject
 		says string
 	}{
-		"yaml lab-east":           {view.Subject{Kind: view.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}, "repository lab-east (limpet get repository lab-east -o yaml):"},
-		"yaml job team-dash-sync": {view.Subject{Kind: view.SubjectJob, Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "job team-dash-sync (limpet get job team-dash-sync -o yaml):"},
-		"yaml source base":        {sourceSubject(h.l.s.Snap.Sources[slices.IndexFunc(h.l.s.Snap.Sources, func(f view.Source) bool { return f.Name == "base" })]), "gitrepository base (limpet get gitrepository base -o yaml):"},
+		"yaml lab-east":           {snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "lab-east", UID: "r2"}, "repository lab-east (limpet get repository lab-east -o yaml):"},
+		"yaml job team-dash-sync": {snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: "default", Name: "team-dash-sync", UID: "5c1e9c54"}, "job team-dash-sync (limpet get job team-dash-sync -o yaml):"},
+		"yaml source base":        {sourceSubject(h.l.s.Snap.Sources[slices.IndexFunc(h.l.s.Snap.Sources, func(f snapshot.Source) bool { return f.Name == "base" })]), "gitrepository base (limpet get gitrepository base -o yaml):"},
 	} {
 		h.src.tried = nil
 		got := h.types(line)

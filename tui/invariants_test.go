@@ -11,7 +11,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // flaw is what of a frame is not as it is in every frame; "" = nothing.
@@ -32,7 +33,7 @@ func flaw(frame string, w, h int, caps Caps) string {
 			}
 			what, rest, ended := strings.Cut(rest, "\a")
 			_, address, _ := strings.Cut(what, ";")
-			if open := address != ""; !ended || !caps.linked() || open == leads || open && webAddress(address) != address || strings.ContainsFunc(what, view.Hidden) {
+			if open := address != ""; !ended || !caps.linked() || open == leads || open && webAddress(address) != address || strings.ContainsFunc(what, text.Hidden) {
 				return fmt.Sprintf("line %d has a link that it may not have there: %q", i, l)
 			}
 			l, leads = begin+rest, address != ""
@@ -52,7 +53,7 @@ func flaw(frame string, w, h int, caps Caps) string {
 			l = begin + end[1:]
 		}
 		for _, r := range l {
-			if view.Hidden(r) {
+			if text.Hidden(r) {
 				return fmt.Sprintf("line %d has %U: %q", i, r, l)
 			}
 		}
@@ -88,7 +89,7 @@ func (h *worlds) state() State {
 	s := NewState([]string{Standalone, FromDisk, "attached to daemon 4121"}[h.IntN(3)], h.caps(), noon)
 	s.ReadOnly, s.SetUp = h.IntN(6) == 0, h.IntN(2) == 0
 	if h.IntN(8) == 0 {
-		s.Note = view.Clean(h.text())
+		s.Note = text.Clean(h.text())
 	}
 	if h.IntN(20) > 0 {
 		first := h.picture()
@@ -173,7 +174,7 @@ func (s State) onList() (label string, ok bool) {
 // missing is what of a plain world is not on its screen and has to be; "" = nothing.
 func missing(s State, frame string, w, h int) string {
 	if w < minWidth || h < minHeight {
-		if text := strings.ReplaceAll(strings.ReplaceAll(frame, "\n", ""), " ", ""); w*h > 200 && !strings.Contains(text, "pending") {
+		if txt := strings.ReplaceAll(strings.ReplaceAll(frame, "\n", ""), " ", ""); w*h > 200 && !strings.Contains(txt, "pending") {
 			return "how many jobs there are"
 		}
 		return ""
@@ -246,10 +247,10 @@ func missing(s State, frame string, w, h int) string {
 	if s.screen == screenSource {
 		if from, live := s.source(); live && len(from.State) < 12 && h > 14 && s.originTop == 0 {
 			state := from.State
-			if s.offline() && state == view.SourceWorking {
-				state = view.SourceUnknown
+			if s.offline() && state == snapshot.SourceWorking {
+				state = snapshot.SourceUnknown
 			}
-			if !strings.Contains(frame, view.OrDash(state)) {
+			if !strings.Contains(frame, text.OrDash(state)) {
 				return "the word " + state
 			}
 		}

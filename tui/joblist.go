@@ -5,12 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var jobsFace = face{
 	name: "jobs", tab: "2", under: screenJobs,
-	title: func(s State) string { return "Jobs " + view.Thousands(s.Snap.Counts.All()) },
+	title: func(s State) string { return "Jobs " + text.Thousands(s.Snap.Counts.All()) },
 	draw:  func(p *painter, x, y, w, h int) { p.jobList(x, y, w, h, true) },
 	hints: (*painter).listHints, move: State.moveJobs, open: State.openJob,
 }
@@ -22,7 +23,7 @@ func (p *painter) listHints() [][2]string {
 
 // jobsNote says how many jobs there are of each kind. The room is narrow, so what
 // there is none of is left out where something else is to be said.
-func jobsNote(counts view.Counts) string {
+func jobsNote(counts snapshot.Counts) string {
 	var parts []string
 	if counts.Working+counts.Pending > 0 || counts.All() == 0 {
 		parts = []string{fmt.Sprintf("%d working, %d pending", counts.Working, counts.Pending)}
@@ -42,7 +43,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 	rows := p.s.jobs()
 	counts := p.s.Snap.Counts
 	if p.s.filter() != "" {
-		counts = view.Count(rows, p.s.Now)
+		counts = snapshot.Count(rows, p.s.Now)
 	}
 	note := jobsNote(counts)
 	title := "Jobs"
@@ -69,8 +70,8 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 		columns[1].width, columns[2].width, columns[5].width = 20, 16, max(11, columns[5].width)
 	}
 	if p.s.wide {
-		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Name }), 1)
-		p.widen(columns, w, keysOf(rows, func(j view.Job) string { return j.Repository }), 2)
+		p.widen(columns, w, keysOf(rows, func(j snapshot.Job) string { return j.Name }), 1)
+		p.widen(columns, w, keysOf(rows, func(j snapshot.Job) string { return j.Repository }), 2)
 	}
 	wide := fit(columns, w-4, 4)[4]
 	at, more := p.hidden(rows, counts)
@@ -101,7 +102,7 @@ func (p *painter) jobList(x, y, w, h int, focused bool) {
 
 // hidden says how many live jobs the picture leaves out, and between which rows
 // they would stand: after the live ones, before those that have just ended.
-func (p *painter) hidden(rows []view.Job, counts view.Counts) (at, more int) {
+func (p *painter) hidden(rows []snapshot.Job, counts snapshot.Counts) (at, more int) {
 	if p.s.filter() != "" {
 		return len(rows), 0
 	}
@@ -117,7 +118,7 @@ func (p *painter) hidden(rows []view.Job, counts view.Counts) (at, more int) {
 
 // shown is the state of a job as the screen says it: what is not live is
 // unknown, what another agent runs is "other".
-func (p *painter) shown(j view.Job) string {
+func (p *painter) shown(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.State == "pending":
 		return j.State
@@ -129,7 +130,7 @@ func (p *painter) shown(j view.Job) string {
 	return j.State
 }
 
-func (p *painter) jobRow(j view.Job, wide, columns int) line {
+func (p *painter) jobRow(j snapshot.Job, wide, columns int) line {
 	state := p.shown(j)
 	r := stateRole(state)
 	glyph, ok := p.g.state[state]
@@ -144,13 +145,13 @@ func (p *painter) jobRow(j view.Job, wide, columns int) line {
 		roles:  []role{r, rolePlain, rolePlain, rolePlain, r, rolePlain, roleDim},
 	}
 	if columns > len(l.cells) {
-		l.cells, l.roles = append(slices.Insert(l.cells, 5, doneText(j)), view.OrDash(j.Owner)), append(l.roles[:5], rolePlain, rolePlain, roleDim, roleDim)
+		l.cells, l.roles = append(slices.Insert(l.cells, 5, doneText(j)), text.OrDash(j.Owner)), append(l.roles[:5], rolePlain, rolePlain, roleDim, roleDim)
 	}
 	return l
 }
 
 // doneText is how far a job is in figures: "205/288", and when it is at its end "288".
-func doneText(j view.Job) string {
+func doneText(j snapshot.Job) string {
 	switch {
 	case j.Total <= 0:
 		return "-"
@@ -161,7 +162,7 @@ func doneText(j view.Job) string {
 }
 
 // doneWords is the same where no head says what the figure is.
-func doneWords(j view.Job) string {
+func doneWords(j snapshot.Job) string {
 	if j.Done == j.Total {
 		return thousands(j.Total, "file")
 	}
@@ -169,14 +170,14 @@ func doneWords(j view.Job) string {
 }
 
 // progress is a bar while a job works and says in words what else there is.
-func (p *painter) progress(j view.Job, state string, w int) string {
+func (p *painter) progress(j snapshot.Job, state string, w int) string {
 	switch {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + outcome(j))
 	case !j.Unsent.IsZero():
-		return roomy(w, "done, waiting for the API ", "done, unsent ") + view.Age(p.s.Now.Sub(j.Unsent))
+		return roomy(w, "done, waiting for the API ", "done, unsent ") + text.Age(p.s.Now.Sub(j.Unsent))
 	case p.s.rests(j):
-		return roomy(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + view.Age(j.RestsUntil.Sub(p.s.Now))
+		return roomy(w, fmt.Sprintf("pending, attempt %d in ", j.Attempt), "retry in ") + text.Age(j.RestsUntil.Sub(p.s.Now))
 	case j.State == "pending" && j.Owner == "" && j.Waits == "" && j.Priority != "":
 		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":
@@ -203,7 +204,7 @@ func roomy(w int, long, short string) string {
 	return short
 }
 
-func (p *painter) elapsed(j view.Job) string {
+func (p *painter) elapsed(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() && !j.Started.IsZero():
 		return clock(j.Finished.Sub(j.Started))
@@ -217,12 +218,12 @@ func (p *painter) elapsed(j view.Job) string {
 	return "-"
 }
 
-func (p *painter) lease(j view.Job) string {
+func (p *painter) lease(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Unsent.IsZero() || j.Owner == "":
 		return "-"
 	case p.s.Gone != "" && j.LeaseUntil.After(p.s.Now): // who holds it may be at work
-		return view.Age(j.LeaseUntil.Sub(p.s.Now)) + "?"
+		return text.Age(j.LeaseUntil.Sub(p.s.Now)) + "?"
 	case p.s.offline():
 		return "ended"
 	case j.Owner == "other":
@@ -230,5 +231,5 @@ func (p *painter) lease(j view.Job) string {
 	case j.LeaseUntil.IsZero():
 		return "-"
 	}
-	return view.Age(j.LeaseUntil.Sub(p.s.Now))
+	return text.Age(j.LeaseUntil.Sub(p.s.Now))
 }

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // open says that a question waits for its answer, and text what it asks.
 func open(s State) bool { _, ok := s.asked(); return ok }
 
-func text(s State) string {
+func askedText(s State) string {
 	q, _ := s.asked()
 	return q.title + " " + strings.Join(q.lines, " ")
 }
@@ -81,7 +81,7 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("the job of another agent is cancelled there", func(t *testing.T) {
 		at := press(s, "down", "down", "down", "x")
-		if !open(at) || !strings.Contains(text(at), "another agent") {
+		if !open(at) || !strings.Contains(askedText(at), "another agent") {
 			t.Fatalf("the question does not say so: %+v", at.over)
 		}
 		if _, out := at.Key("y", "y"); action(out) == nil || action(out).Verb != Cancel || action(out).Name != "team-dash-pr-481" {
@@ -107,7 +107,7 @@ func TestKeys(t *testing.T) {
 			{[]string{"down", "down", "enter", "r"}, "y7c1", "a new job"},
 		} {
 			at := press(shown(&lives, Caps{}), tt.keys...)
-			if !open(at) || !strings.Contains(text(at), tt.says) {
+			if !open(at) || !strings.Contains(askedText(at), tt.says) {
 				t.Fatalf("%v: the question does not say %q: %+v, %s", tt.keys, tt.says, at.over, at.toast)
 			}
 			if still, out := at.Key("enter", ""); action(out) != nil || !open(still) {
@@ -162,7 +162,7 @@ func TestKeys(t *testing.T) {
 	t.Run("the cursor stays on its job when others come before it", func(t *testing.T) {
 		at := press(s, "down")
 		snap := picture()
-		snap.Jobs = append([]view.Job{{UID: "new", Name: "new", State: "working"}}, snap.Jobs...)
+		snap.Jobs = append([]snapshot.Job{{UID: "new", Name: "new", State: "working"}}, snap.Jobs...)
 		if j, _ := at.Show(snap).selected(); j.UID != "9x1ab" {
 			t.Errorf("cursor is on %q", j.UID)
 		}
@@ -200,7 +200,7 @@ func TestKeys(t *testing.T) {
 	t.Run("s asks before it suspends and resumes at once", func(t *testing.T) {
 		for _, keys := range [][]string{{"3", "down", "s"}, {"3", "down", "enter", "s"}, {"2", "end", "s"}} {
 			at := press(s, keys...)
-			if !open(at) || !strings.Contains(text(at), "Suspend lab-east on this agent for 24h?") || !strings.Contains(text(at), "not pulled") {
+			if !open(at) || !strings.Contains(askedText(at), "Suspend lab-east on this agent for 24h?") || !strings.Contains(askedText(at), "not pulled") {
 				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.over, at.toast)
 			}
 			for _, key := range []string{"enter", "n", "s", "esc"} {
@@ -287,7 +287,7 @@ func TestKeys(t *testing.T) {
 		}
 	})
 	t.Run("Enter on the first screen leads to the set-up where there is one", func(t *testing.T) {
-		fresh := shown(&view.Snapshot{At: noon, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{})
+		fresh := shown(&snapshot.Snapshot{At: noon, API: snapshot.API{Embedded: true, Up: true, Synced: true}}, Caps{})
 		if _, out := fresh.Key("enter", ""); out.SetUp {
 			t.Error("there are settings already")
 		}

@@ -9,7 +9,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 const (
@@ -21,14 +22,14 @@ const (
 
 // lately is what the detail of a repository knows of its jobs.
 type lately struct {
-	of           string // namespace/name
-	*view.Lately        // never nil
-	known        bool
-	fault        string // why there is no answer
-	at           time.Time
-	count        int     // Snap.Agent.History then
-	asking       *string // what is looked up; nil = nothing
-	cursor       string  // UID of a job
+	of               string // namespace/name
+	*snapshot.Lately        // never nil
+	known            bool
+	fault            string // why there is no answer
+	at               time.Time
+	count            int     // Snap.Agent.History then
+	asking           *string // what is looked up; nil = nothing
+	cursor           string  // UID of a job
 }
 
 // lackLately asks for the jobs of the repository in the detail.
@@ -43,7 +44,7 @@ func (s State) lackLately() (State, Lookup) {
 	}
 	ask := &key
 	if l.of != key {
-		s.lately = lately{of: key, Lately: new(view.Lately)}
+		s.lately = lately{of: key, Lately: new(snapshot.Lately)}
 	}
 	s.lately.asking, s.lately.at, s.lately.count = ask, s.Now, s.Snap.Agent.History
 	namespace, name := s.repoSeen.Namespace, s.repoSeen.Name
@@ -58,10 +59,10 @@ func (s State) lackLately() (State, Lookup) {
 			case errors.Is(err, context.Canceled): // it is asked again when it is shown
 				s.lately.at = time.Time{}
 			case err != nil:
-				s.lately.fault = view.Clean(err.Error())
+				s.lately.fault = text.Clean(err.Error())
 			default:
 				before := keysOf(s.repoJobs(), jobKey)
-				s.lately.Lately, s.lately.known = &view.Lately{Rows: cleanPast(view.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
+				s.lately.Lately, s.lately.known = &snapshot.Lately{Rows: cleanPast(snapshot.PastPage{Rows: got.Rows}).Rows, Day: got.Day}, true
 				if s.lately.cursor != "" {
 					s.lately.cursor = follow(s.lately.cursor, before, keysOf(s.repoJobs(), jobKey))
 				}
@@ -73,8 +74,8 @@ func (s State) lackLately() (State, Lookup) {
 
 // repoJobs are the jobs of the repository in the detail: those of the picture, then
 // those that ended before.
-func (s State) repoJobs() []view.Job {
-	var out []view.Job
+func (s State) repoJobs() []snapshot.Job {
+	var out []snapshot.Job
 	seen := map[string]bool{}
 	for _, j := range s.Snap.Jobs {
 		if j.Namespace == s.repoSeen.Namespace && j.Repository == s.repoSeen.Name {
@@ -150,7 +151,7 @@ func (p *painter) dayBox(x, y, w int) {
 		p.empty(x, y, w, dayHeight, []string{"No job has ended."})
 		return
 	}
-	runs, took, changes := make([]int64, view.DayHours), make([]int64, view.DayHours), make([]int64, view.DayHours)
+	runs, took, changes := make([]int64, snapshot.DayHours), make([]int64, snapshot.DayHours), make([]int64, snapshot.DayHours)
 	for i, h := range d.Hours {
 		runs[i], took[i], changes[i] = int64(h.Runs), int64(h.Median), h.Changes
 	}
@@ -166,7 +167,7 @@ func (p *painter) dayBox(x, y, w int) {
 		role   role
 		text   string
 	}{
-		{"runs", runs, r, fmt.Sprintf("%s ok   %s   %s failed", view.Thousands(d.Good), thousands(int64(d.Warned), "warning"), view.Thousands(d.Failed))},
+		{"runs", runs, r, fmt.Sprintf("%s ok   %s   %s failed", text.Thousands(d.Good), thousands(int64(d.Warned), "warning"), text.Thousands(d.Failed))},
 		{"seconds", took, rolePlain, fmt.Sprintf("p50 %s   p95 %s   max %s", secondsText(d.Median), secondsText(d.P95), secondsText(d.Longest))},
 		{"changes", changes, rolePlain, fmt.Sprintf("+%d ~%d -%d objects", d.Created, d.Updated, d.Deleted)},
 	} {
@@ -175,10 +176,10 @@ func (p *painter) dayBox(x, y, w int) {
 		if w >= wideWidth {
 			each = 2
 		}
-		if view.DayHours+displaywidth.String(line.text)+3 > x+w-2-at {
+		if snapshot.DayHours+displaywidth.String(line.text)+3 > x+w-2-at {
 			line.text = strings.ReplaceAll(line.text, "   ", "  ")
 		}
-		if each*view.DayHours+displaywidth.String(line.text)+3 <= x+w-2-at {
+		if each*snapshot.DayHours+displaywidth.String(line.text)+3 <= x+w-2-at {
 			at = p.put(at, y+1+i, x+w-2-at, line.role, p.heights(line.values, each)) + 3
 		}
 		p.put(at, y+1+i, x+w-2-at, rolePlain, cut(line.text, x+w-2-at, p.g.more))
@@ -223,11 +224,11 @@ func (p *painter) jobsOfRepo(x, y, w, h int) {
 	index := indexOf(p.s.lately.cursor, keysOf(rows, jobKey))
 	p.box(p.g, x, y, w, h, "Recent jobs", "h all", place(index, len(rows), len(rows)), true)
 	if len(rows) == 0 {
-		text := "No job of this repository is known." + p.starts(" p starts a pull.")
+		txt := "No job of this repository is known." + p.starts(" p starts a pull.")
 		if !p.s.lately.known && p.s.lately.fault == "" {
-			text = "Looking" + p.g.more
+			txt = "Looking" + p.g.more
 		}
-		p.empty(x, y, w, h, []string{text})
+		p.empty(x, y, w, h, []string{txt})
 		return
 	}
 	columns := []column{{"", 1, false, 0}, {"FINISHED", 12, false, 2}, {"JOB", 18, false, 1}, {"ACTION", 9, false, 4}, {"TOOK", 6, true, 3}, {"REF", 7, false, 5}, {"RESULT", 16, false, 0}}
@@ -250,7 +251,7 @@ func (p *painter) jobsOfRepo(x, y, w, h int) {
 			finished = dayTime(j.Finished, p.s.Now)
 		}
 		r := stateRole(state)
-		return line{cells: []string{glyph, finished, j.Name, strings.TrimSpace(j.Action + " " + j.Detail), p.elapsed(j), view.OrDash(view.ShortRef(j.RefTo)), result},
+		return line{cells: []string{glyph, finished, j.Name, strings.TrimSpace(j.Action + " " + j.Detail), p.elapsed(j), text.OrDash(text.ShortRef(j.RefTo)), result},
 			roles: []role{r, rolePlain, rolePlain, rolePlain, rolePlain, rolePlain, r}}
 	})
 }

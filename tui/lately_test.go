@@ -8,21 +8,21 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // day is a day of a repository whose token has ended an hour ago.
-func day() view.Lately {
-	d := view.NewDay(noon)
+func day() snapshot.Lately {
+	d := snapshot.NewDay(noon)
 	for i := range 24 * 6 {
 		at := noon.Add(-time.Duration(i) * 10 * time.Minute)
 		if i < 5 {
-			d.Add(view.Past{Started: at.Add(-time.Second), Finished: at}, 'e', 0, 0, 0)
+			d.Add(snapshot.Past{Started: at.Add(-time.Second), Finished: at}, 'e', 0, 0, 0)
 			continue
 		}
-		d.Add(view.Past{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
+		d.Add(snapshot.Past{Started: at.Add(-time.Duration(i%7+1) * time.Second), Finished: at}, "sssw"[i%4], int64(i%3), int64(i/100), 0)
 	}
-	return view.Lately{Rows: ill(5), Day: d.Done()}
+	return snapshot.Lately{Rows: ill(5), Day: d.Done()}
 }
 
 func TestRepositoryTellsOfItsJobs(t *testing.T) {

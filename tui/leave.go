@@ -3,7 +3,7 @@ package tui
 import (
 	"fmt"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // quit leaves at once, unless jobs run in this process: then the person says
@@ -17,7 +17,7 @@ func (s State) quit() (State, Outcome) {
 	stay := choice{"s", "Stay", func(s State) (State, Outcome) { return s.stay() }}
 	if s.leaving {
 		return s.ask(question{quit: true, title: "Quit now?", choices: []choice{now, stay},
-			lines: []string{fmt.Sprintf("%s to go; this ends by itself when nothing runs any more.", view.Plural(s.Snap.Agent.Busy, "job")),
+			lines: []string{fmt.Sprintf("%s to go; this ends by itself when nothing runs any more.", text.Plural(s.Snap.Agent.Busy, "job")),
 				"What is given back goes on at the next start, here or elsewhere. Who stays has jobs claimed again."}}), Outcome{}
 	}
 	running := "1 job runs"

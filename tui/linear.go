@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // linear is the dashboard as lines, for who has it read out: what changes is told in
@@ -34,7 +35,7 @@ type reply struct {
 	look  Lookup // to be asked before the next line is read; nil = nothing
 }
 
-func says(text ...string) reply { return reply{lines: text} }
+func says(txt ...string) reply { return reply{lines: txt} }
 
 func newLinear(s State) linear {
 	s.Caps = Caps{ASCII: true, Mono: true} // what painters say here has no glyphs
@@ -42,11 +43,11 @@ func newLinear(s State) linear {
 }
 
 // show takes a picture. The first one is greeted.
-func (l linear) show(snap *view.Snapshot, source, note string, now time.Time) (linear, []string) {
+func (l linear) show(snap *snapshot.Snapshot, source, note string, now time.Time) (linear, []string) {
 	was, first := l.s, !l.tell.started
 	l.s.Now = now
 	l.s = l.s.Show(snap)
-	l.s.Source, l.s.Note = source, view.Clean(note)
+	l.s.Source, l.s.Note = source, text.Clean(note)
 	var out []string
 	l.tell, out = l.tell.picture(was, l.s)
 	switch {
@@ -78,7 +79,7 @@ func (l linear) tick(now time.Time) (linear, []string) {
 
 // greeting is what who comes in has to know.
 func (l linear) greeting() []string {
-	out := []string{fmt.Sprintf("limpet %s, %s. Times are UTC. The word help lists what can be typed.", view.OrDash(l.s.Snap.Agent.Version), l.s.Source)}
+	out := []string{fmt.Sprintf("limpet %s, %s. Times are UTC. The word help lists what can be typed.", text.OrDash(l.s.Snap.Agent.Version), l.s.Source)}
 	if l.s.Note != "" {
 		out = append(out, "note: "+l.s.Note)
 	}
@@ -103,10 +104,10 @@ func (l linear) acted(err error) (linear, []string) {
 		return l, nil
 	}
 	l.s = l.s.Fail(err.Error())
-	text := l.s.toast
+	txt := l.s.toast
 	l.s.toast = ""
 	l.tell.errors = l.s.troubles.counts()
-	return l, []string{stamped(l.s.Now, "not done: "+text)}
+	return l, []string{stamped(l.s.Now, "not done: "+txt)}
 }
 
 // found takes the answer of a lookup, and says what was waited for.
@@ -124,7 +125,7 @@ func (l linear) found(take func(State) State) (linear, reply) {
 
 // enter is what a typed line leads to.
 func (l linear) enter(line string) (linear, reply) {
-	line = strings.Join(strings.Fields(view.Clean(line)), " ")
+	line = strings.Join(strings.Fields(text.Clean(line)), " ")
 	l.s.toast = ""
 	if q, ok := l.s.asked(); ok {
 		return l.decide(q, line)
@@ -179,11 +180,11 @@ func (l linear) command(line string) (linear, reply) {
 	for _, w := range l.words() {
 		names = append(names, w.names...)
 	}
-	text := fmt.Sprintf("%s is no command.", cmp.Or(word, line))
+	txt := fmt.Sprintf("%s is no command.", cmp.Or(word, line))
 	if near := nearest(word, names); near != "" {
-		text += " Did you mean " + near + "?"
+		txt += " Did you mean " + near + "?"
 	}
-	return l, says(text + " The word help lists them.")
+	return l, says(txt + " The word help lists them.")
 }
 
 func (l linear) perform(c command) (linear, reply) {

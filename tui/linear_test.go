@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // listener is a person who hears the lines, with a source for lookups.
@@ -24,7 +25,7 @@ type listener struct {
 	out  Outcome  // of the last line
 }
 
-func listens(t *testing.T, snap *view.Snapshot) *listener {
+func listens(t *testing.T, snap *snapshot.Snapshot) *listener {
 	t.Helper()
 	s := NewState("attached to daemon 4121", Caps{}, noon)
 	h := &listener{t: t, l: newLinear(s), src: &archive{rows: ill(34), care: kept()}, now: noon}
@@ -45,16 +46,16 @@ func (h *listener) hear(lines []string) []string {
 func plainLine(t *testing.T, line string) {
 	t.Helper()
 	for _, r := range line {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 || view.Hidden(r) {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 || text.Hidden(r) {
 			t.Fatalf("a line with %q: %q", r, line)
 		}
 	}
 }
 
-func (h *listener) show(snap *view.Snapshot) []string {
+func (h *listener) show(snap *snapshot.Snapshot) []string {
 	h.t.Helper()
 	copied := *snap
-	copied.Counts = view.Count(snap.Jobs, h.now)
+	copied.Counts = snapshot.Count(snap.Jobs, h.now)
 	copied.At = h.now
 	var out []string
 	h.l, out = h.l.show(&copied, "attached to daemon 4121", "", h.now)
@@ -76,7 +77,7 @@ func (h *listener) after(d time.Duration) (out []string) {
 // types a line, and has what it looks up answered.
 func (h *listener) types(line string) []string {
 	h.t.Helper()
-	h.said = append(h.said, "> "+view.Clean(line))
+	h.said = append(h.said, "> "+text.Clean(line))
 	var re reply
 	h.l, re = h.l.enter(line)
 	h.out = re.Outcome
@@ -95,9 +96,9 @@ func (h *listener) types(line string) []string {
 // has fails unless one line contains each text.
 func has(t *testing.T, lines []string, texts ...string) {
 	t.Helper()
-	for _, text := range texts {
-		if !strings.Contains(strings.Join(lines, "\n"), text) {
-			t.Errorf("no %q in\n%s", text, strings.Join(lines, "\n"))
+	for _, txt := range texts {
+		if !strings.Contains(strings.Join(lines, "\n"), txt) {
+			t.Errorf("no %q in\n%s", txt, strings.Join(lines, "\n"))
 		}
 	}
 }
@@ -138,7 +139,7 @@ func TestLinearSession(t *testing.T) {
 // TestLinearTells: what changes is one sentence, once.
 func TestLinearTells(t *testing.T) {
 	t.Parallel()
-	change := func(f func(s *view.Snapshot)) []string {
+	change := func(f func(s *snapshot.Snapshot)) []string {
 		h := listens(t, picture())
 		h.after(time.Second)
 		next := picture()
@@ -151,42 +152,44 @@ func TestLinearTells(t *testing.T) {
 		return out
 	}
 	for name, c := range map[string]struct {
-		change func(s *view.Snapshot)
+		change func(s *snapshot.Snapshot)
 		want   []string
 	}{
-		"nothing":                {func(*view.Snapshot) {}, nil},
-		"a step":                 {func(s *view.Snapshot) { s.Jobs[0].Progress, s.Jobs[0].Done = 81, 233 }, []string{"14:02:39 team-dash-sync for team-dash: working, 81 percent, 233 of 288 files"}},
-		"less than a step":       {func(s *view.Snapshot) { s.Jobs[0].Progress, s.Jobs[0].Done = 74, 213 }, nil},
-		"a job begins":           {func(s *view.Snapshot) { s.Jobs[4].State, s.Jobs[4].Owner = "working", "this" }, []string{"14:02:39 lab-west-push for lab-west: working, 0 percent"}},
-		"a job begins elsewhere": {func(s *view.Snapshot) { s.Jobs[4].State, s.Jobs[4].Owner = "working", "other" }, []string{"14:02:39 lab-west-push for lab-west: working on another agent"}},
-		"a second attempt":       {func(s *view.Snapshot) { s.Jobs[5].State, s.Jobs[5].Owner = "working", "this" }, []string{"14:02:39 lab-east-sync for lab-east: working, 0 percent, attempt 2"}},
-		"a job ends":             {func(s *view.Snapshot) { s.Jobs[0].State, s.Jobs[0].Finished = "success", noon }, []string{"14:02:39 team-dash-sync for team-dash: success after 42 seconds, 14 created, 4 updated, 1 in error"}},
-		"a job fails": {func(s *view.Snapshot) {
+		"nothing":                {func(*snapshot.Snapshot) {}, nil},
+		"a step":                 {func(s *snapshot.Snapshot) { s.Jobs[0].Progress, s.Jobs[0].Done = 81, 233 }, []string{"14:02:39 team-dash-sync for team-dash: working, 81 percent, 233 of 288 files"}},
+		"less than a step":       {func(s *snapshot.Snapshot) { s.Jobs[0].Progress, s.Jobs[0].Done = 74, 213 }, nil},
+		"a job begins":           {func(s *snapshot.Snapshot) { s.Jobs[4].State, s.Jobs[4].Owner = "working", "this" }, []string{"14:02:39 lab-west-push for lab-west: working, 0 percent"}},
+		"a job begins elsewhere": {func(s *snapshot.Snapshot) { s.Jobs[4].State, s.Jobs[4].Owner = "working", "other" }, []string{"14:02:39 lab-west-push for lab-west: working on another agent"}},
+		"a second attempt":       {func(s *snapshot.Snapshot) { s.Jobs[5].State, s.Jobs[5].Owner = "working", "this" }, []string{"14:02:39 lab-east-sync for lab-east: working, 0 percent, attempt 2"}},
+		"a job ends":             {func(s *snapshot.Snapshot) { s.Jobs[0].State, s.Jobs[0].Finished = "success", noon }, []string{"14:02:39 team-dash-sync for team-dash: success after 42 seconds, 14 created, 4 updated, 1 in error"}},
+		"a job fails": {func(s *snapshot.Snapshot) {
 			s.Jobs[1].State, s.Jobs[1].Finished, s.Jobs[1].Message = "error", noon, "no such branch"
 		}, []string{"14:02:39 infra-alerts-sync for infra-alerts: error after 9 seconds, no such branch. Next: job infra-alerts-sync"}},
-		"a job is cancelled":  {func(s *view.Snapshot) { s.Jobs[4].State, s.Jobs[4].Finished = "cancelled", noon }, []string{"14:02:39 lab-west-push for lab-west: cancelled"}},
-		"its result waits":    {func(s *view.Snapshot) { s.Jobs[1].Unsent = noon }, []string{"14:02:39 infra-alerts-sync for infra-alerts: done, the API has not taken its result yet"}},
-		"it rests":            {func(s *view.Snapshot) { s.Jobs[5].RestsUntil = noon.Add(20 * time.Second) }, []string{"14:02:39 lab-east-sync for lab-east: pending, attempt 2 in 18 seconds"}},
-		"it goes":             {func(s *view.Snapshot) { s.Jobs = slices.Delete(s.Jobs, 4, 5) }, []string{"14:02:39 lab-west-push for lab-west: gone from the queue"}},
-		"what has ended goes": {func(s *view.Snapshot) { s.Jobs = s.Jobs[:6] }, nil},
-		"a file in error":     {func(s *view.Snapshot) { s.Jobs[0].Errors = append(s.Jobs[0].Errors, "a.json: bad") }, []string{"14:02:39 team-dash-sync for team-dash: error, a.json: bad"}},
-		"an error event": {func(s *view.Snapshot) {
-			s.Events = append(s.Events, view.Event{At: noon, Level: "error", Repo: "lab-west", Text: "no route"})
+		"a job is cancelled":  {func(s *snapshot.Snapshot) { s.Jobs[4].State, s.Jobs[4].Finished = "cancelled", noon }, []string{"14:02:39 lab-west-push for lab-west: cancelled"}},
+		"its result waits":    {func(s *snapshot.Snapshot) { s.Jobs[1].Unsent = noon }, []string{"14:02:39 infra-alerts-sync for infra-alerts: done, the API has not taken its result yet"}},
+		"it rests":            {func(s *snapshot.Snapshot) { s.Jobs[5].RestsUntil = noon.Add(20 * time.Second) }, []string{"14:02:39 lab-east-sync for lab-east: pending, attempt 2 in 18 seconds"}},
+		"it goes":             {func(s *snapshot.Snapshot) { s.Jobs = slices.Delete(s.Jobs, 4, 5) }, []string{"14:02:39 lab-west-push for lab-west: gone from the queue"}},
+		"what has ended goes": {func(s *snapshot.Snapshot) { s.Jobs = s.Jobs[:6] }, nil},
+		"a file in error":     {func(s *snapshot.Snapshot) { s.Jobs[0].Errors = append(s.Jobs[0].Errors, "a.json: bad") }, []string{"14:02:39 team-dash-sync for team-dash: error, a.json: bad"}},
+		"an error event": {func(s *snapshot.Snapshot) {
+			s.Events = append(s.Events, snapshot.Event{At: noon, Level: "error", Repo: "lab-west", Text: "no route"})
 		}, []string{"14:02:39 lab-west: error, no route. Next: repository lab-west"}},
-		"an error that has its own": {func(s *view.Snapshot) {
+		"an error that has its own": {func(s *snapshot.Snapshot) {
 			s.Jobs[1].State, s.Jobs[1].Finished, s.Jobs[1].Message = "error", noon, "x"
-			s.Events = append(s.Events, view.Event{At: noon, Level: "error", Job: "infra-alerts-sync", Text: "x"})
+			s.Events = append(s.Events, snapshot.Event{At: noon, Level: "error", Job: "infra-alerts-sync", Text: "x"})
 		}, []string{"14:02:39 infra-alerts-sync for infra-alerts: error after 9 seconds, x. Next: job infra-alerts-sync"}},
-		"the API goes":               {func(s *view.Snapshot) { s.API.Up, s.API.Error = false, "i/o timeout" }, []string{"14:02:39 offline: the API does not answer, i/o timeout. Nothing is sent, and nothing is queued for later. Next: limpet doctor, in another terminal"}},
-		"a problem":                  {func(s *view.Snapshot) { s.Problem = "the clock is wrong" }, []string{"14:02:39 problem: the clock is wrong"}},
-		"it drains":                  {func(s *view.Snapshot) { s.Agent.Draining, s.Agent.Busy = noon, 2 }, []string{"14:02:39 draining, 2 to go"}},
-		"a lease is lost":            {func(s *view.Snapshot) { s.Agent.LostCount = 1 }, []string{"14:02:39 1 lease lost: another agent may take what ran. Next: agent"}},
-		"a repository comes":         {func(s *view.Snapshot) { s.Repos = append(s.Repos, view.Repo{Namespace: "default", Name: "new"}) }, []string{"14:02:39 repository new: is new"}},
-		"one goes":                   {func(s *view.Snapshot) { s.Repos = s.Repos[:3] }, []string{"14:02:39 repository team-dash: is gone"}},
-		"one fails":                  {func(s *view.Snapshot) { s.Repos[0].Healthy, s.Repos[0].Health = false, "401" }, []string{"14:02:39 repository infra-alerts: failing, 401. Next: repository infra-alerts"}},
-		"one is healthy again":       {func(s *view.Snapshot) { s.Repos[1].Healthy = true }, []string{"14:02:39 repository lab-east: healthy again"}},
-		"one is suspended":           {func(s *view.Snapshot) { s.Repos[0].Suspended = true }, []string{"14:02:39 repository infra-alerts: suspended on this agent"}},
-		"errors come before the end": {func(s *view.Snapshot) { s.Jobs[0].State, s.Jobs[0].Finished = "success", noon; s.Problem = "p" }, []string{"14:02:39 problem: p", "14:02:39 team-dash-sync for team-dash: success after 42 seconds, 14 created, 4 updated, 1 in error"}},
+		"the API goes":    {func(s *snapshot.Snapshot) { s.API.Up, s.API.Error = false, "i/o timeout" }, []string{"14:02:39 offline: the API does not answer, i/o timeout. Nothing is sent, and nothing is queued for later. Next: limpet doctor, in another terminal"}},
+		"a problem":       {func(s *snapshot.Snapshot) { s.Problem = "the clock is wrong" }, []string{"14:02:39 problem: the clock is wrong"}},
+		"it drains":       {func(s *snapshot.Snapshot) { s.Agent.Draining, s.Agent.Busy = noon, 2 }, []string{"14:02:39 draining, 2 to go"}},
+		"a lease is lost": {func(s *snapshot.Snapshot) { s.Agent.LostCount = 1 }, []string{"14:02:39 1 lease lost: another agent may take what ran. Next: agent"}},
+		"a repository comes": {func(s *snapshot.Snapshot) {
+			s.Repos = append(s.Repos, snapshot.Repo{Namespace: "default", Name: "new"})
+		}, []string{"14:02:39 repository new: is new"}},
+		"one goes":                   {func(s *snapshot.Snapshot) { s.Repos = s.Repos[:3] }, []string{"14:02:39 repository team-dash: is gone"}},
+		"one fails":                  {func(s *snapshot.Snapshot) { s.Repos[0].Healthy, s.Repos[0].Health = false, "401" }, []string{"14:02:39 repository infra-alerts: failing, 401. Next: repository infra-alerts"}},
+		"one is healthy again":       {func(s *snapshot.Snapshot) { s.Repos[1].Healthy = true }, []string{"14:02:39 repository lab-east: healthy again"}},
+		"one is suspended":           {func(s *snapshot.Snapshot) { s.Repos[0].Suspended = true }, []string{"14:02:39 repository infra-alerts: suspended on this agent"}},
+		"errors come before the end": {func(s *snapshot.Snapshot) { s.Jobs[0].State, s.Jobs[0].Finished = "success", noon; s.Problem = "p" }, []string{"14:02:39 problem: p", "14:02:39 team-dash-sync for team-dash: success after 42 seconds, 14 created, 4 updated, 1 in error"}},
 	} {
 		if got := change(c.change); !slices.Equal(got, c.want) {
 			t.Errorf("%s: said\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
@@ -234,9 +237,9 @@ func TestLinearQuiet(t *testing.T) {
 	h.after(10 * time.Second)
 	burst := picture()
 	for i := range 19 {
-		burst.Jobs = append(burst.Jobs, view.Job{UID: fmt.Sprint("b", i), Name: fmt.Sprint("bulk-", i), State: "working", Owner: "this", Progress: -1})
+		burst.Jobs = append(burst.Jobs, snapshot.Job{UID: fmt.Sprint("b", i), Name: fmt.Sprint("bulk-", i), State: "working", Owner: "this", Progress: -1})
 	}
-	burst.Events = append(burst.Events, view.Event{At: noon, Level: "error", Text: "the disk is full"})
+	burst.Events = append(burst.Events, snapshot.Event{At: noon, Level: "error", Text: "the disk is full"})
 	out := h.show(burst)
 	if len(out) != tellBurst-tellSpare || !strings.Contains(out[0], "the disk is full") {
 		t.Errorf("said %d: %q", len(out), out)
@@ -245,9 +248,9 @@ func TestLinearQuiet(t *testing.T) {
 
 	said := 0
 	for n := range 60_000 { // a thousand pictures a second for a minute
-		storm := &view.Snapshot{API: picture().API}
+		storm := &snapshot.Snapshot{API: picture().API}
 		for i := range 3 {
-			storm.Jobs = append(storm.Jobs, view.Job{UID: fmt.Sprint(n/2, i), Name: fmt.Sprint("s", n/2, i), State: []string{"working", "error"}[n%2], Owner: "this"})
+			storm.Jobs = append(storm.Jobs, snapshot.Job{UID: fmt.Sprint(n/2, i), Name: fmt.Sprint("s", n/2, i), State: []string{"working", "error"}[n%2], Owner: "this"})
 		}
 		if n%2 == 1 {
 			storm.Jobs[0].Finished, storm.Jobs[0].Message = h.now, fmt.Sprint("error ", n)
@@ -263,7 +266,7 @@ func TestLinearQuiet(t *testing.T) {
 		t.Errorf("%d sentences in a minute, at most %d", said, most)
 	}
 	h.after(time.Minute)
-	h.show(&view.Snapshot{API: picture().API})
+	h.show(&snapshot.Snapshot{API: picture().API})
 	if out := h.after(10 * time.Second); len(out) > 3 {
 		t.Errorf("after the storm: %q", out)
 	}
@@ -275,7 +278,7 @@ func TestLinearFolds(t *testing.T) {
 	h := listens(t, picture())
 	for i := range 6 {
 		next := picture()
-		next.Jobs = append(next.Jobs, view.Job{UID: fmt.Sprint("again", i), Name: fmt.Sprint("lab-west-sync-", i), Repository: "lab-west", Action: "pull", State: "error", Message: "no such host", Finished: h.now, Owner: "this"})
+		next.Jobs = append(next.Jobs, snapshot.Job{UID: fmt.Sprint("again", i), Name: fmt.Sprint("lab-west-sync-", i), Repository: "lab-west", Action: "pull", State: "error", Message: "no such host", Finished: h.now, Owner: "this"})
 		h.show(next)
 		h.after(5 * time.Second)
 	}
@@ -295,7 +298,7 @@ func TestLinearFoldsForAMinute(t *testing.T) {
 	h := listens(t, picture())
 	fails := func(i int) []string {
 		next := picture()
-		next.Jobs = append(next.Jobs, view.Job{UID: fmt.Sprint("again", i), Name: fmt.Sprint("lab-west-sync-", i), Repository: "lab-west", Action: "pull", State: "error", Message: "no such host", Finished: h.now, Owner: "this"})
+		next.Jobs = append(next.Jobs, snapshot.Job{UID: fmt.Sprint("again", i), Name: fmt.Sprint("lab-west-sync-", i), Repository: "lab-west", Action: "pull", State: "error", Message: "no such host", Finished: h.now, Owner: "this"})
 		return h.show(next)
 	}
 	has(t, fails(0), "no such host")
@@ -336,7 +339,7 @@ func TestLinearProgress(t *testing.T) {
 		}
 	}
 	waits := next
-	waits.Jobs = append(waits.Jobs, view.Job{UID: "new", Name: "waits", State: "pending"})
+	waits.Jobs = append(waits.Jobs, snapshot.Job{UID: "new", Name: "waits", State: "pending"})
 	if out := h.show(waits); len(out) > 0 {
 		t.Errorf("a job that has just come: %q", out)
 	}
@@ -384,7 +387,7 @@ func TestLinearWords(t *testing.T) {
 	t.Parallel()
 	snap := picture()
 	snap.Repos[2].Suspended = true
-	snap.Repos = append(snap.Repos, view.Repo{UID: "r9", Namespace: "other", Name: "team-dash"})
+	snap.Repos = append(snap.Repos, snapshot.Repo{UID: "r9", Namespace: "other", Name: "team-dash"})
 	for _, c := range []struct {
 		lines []string
 		want  string
@@ -457,7 +460,7 @@ func TestLinearMore(t *testing.T) {
 	t.Parallel()
 	snap := picture()
 	for i := range 30 {
-		snap.Jobs = append(snap.Jobs, view.Job{UID: fmt.Sprint("m", i), Name: fmt.Sprintf("bulk-%02d", i), State: "pending"})
+		snap.Jobs = append(snap.Jobs, snapshot.Job{UID: fmt.Sprint("m", i), Name: fmt.Sprintf("bulk-%02d", i), State: "pending"})
 	}
 	h := listens(t, snap)
 	h.src.rows = ill(450)
@@ -544,8 +547,8 @@ func TestLinearFirstRun(t *testing.T) {
 	s := NewState(Standalone, Caps{}, noon)
 	s.SetUp = true
 	h := &listener{t: t, l: newLinear(s), src: &archive{}, now: noon}
-	h.show(&view.Snapshot{API: view.API{Server: "embedded", Embedded: true, Up: true}})
-	out := h.show(&view.Snapshot{API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}})
+	h.show(&snapshot.Snapshot{API: snapshot.API{Server: "embedded", Embedded: true, Up: true}})
+	out := h.show(&snapshot.Snapshot{API: snapshot.API{Server: "embedded", Embedded: true, Up: true, Synced: true}})
 	has(t, out, "limpet repo create NAME", "The word setup asks three questions")
 	if h.types("setup"); !h.out.SetUp {
 		t.Error("the word does nothing")

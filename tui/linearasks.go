@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // The blocked screen and the set-up for who has them read out: their words, and
@@ -104,7 +104,7 @@ func runBlockedLinear(ctx context.Context, d Door, o Options) (Answer, error) {
 			if err == nil {
 				return Copied, nil
 			}
-			b.copying, b.failed = false, view.Clean(err.Error())
+			b.copying, b.failed = false, text.Clean(err.Error())
 		case line, more := <-in.next():
 			in.took()
 			key := "q"
@@ -151,7 +151,7 @@ func (u setUp) spoken() []string {
 // enter takes a typed line. A token itself is not taken: it would be on the terminal,
 // and be read out.
 func (u setUp) enter(line string) (setUp, wish) {
-	line = strings.TrimSpace(view.Clean(line))
+	line = strings.TrimSpace(text.Clean(line))
 	switch word := strings.ToLower(line); {
 	case word == "leave" || word == "quit":
 		return u, wishLeave
@@ -183,7 +183,7 @@ func runSetUpLinear(ctx context.Context, do SetUp, o Options) (saved bool, err e
 	defer cancel()
 	in := readTyped(o.In)
 	defer in.stop()
-	u := setUp{file: view.Clean(do.File)}
+	u := setUp{file: text.Clean(do.File)}
 	tries, saves := make(chan triedMsg), make(chan error)
 	for said := (setUp{busy: true}); ; {
 		if u != said {
@@ -208,7 +208,7 @@ func runSetUpLinear(ctx context.Context, do SetUp, o Options) (saved bool, err e
 			if err == nil {
 				return true, nil
 			}
-			u.busy, u.failed, u.found = false, true, view.Clean(err.Error())
+			u.busy, u.failed, u.found = false, true, text.Clean(err.Error())
 		case line, more := <-lines:
 			in.took()
 			want := wishLeave

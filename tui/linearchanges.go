@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // listChanges says which files a job has changed in Git.
@@ -18,11 +19,11 @@ func (l linear) listChanges() (linear, reply) {
 	head := []string{fmt.Sprintf("Files that %s has changed: %d", j.Name, max(l.s.changes.list.All, len(rows)))}
 	var blocks [][]string
 	for i, f := range rows {
-		text := fmt.Sprintf("%d: %s %s", i+1, f.Type, f.Path)
+		txt := fmt.Sprintf("%d: %s %s", i+1, f.Type, f.Path)
 		if f.From != "" {
-			text += ", before " + f.From
+			txt += ", before " + f.From
 		}
-		blocks = append(blocks, []string{text})
+		blocks = append(blocks, []string{txt})
 	}
 	return l.page(append(head, "diff and a number says what is different."), blocks)
 }
@@ -48,7 +49,7 @@ func (l linear) listDiff() (linear, reply) {
 		blocks = append(blocks, []string{strings.TrimRight(name+strings.TrimSpace(line.Text), " ")})
 	}
 	if c.Text.More > 0 {
-		blocks = append(blocks, []string{fmt.Sprintf("%s more lines are not here.", view.Thousands(c.Text.More))})
+		blocks = append(blocks, []string{fmt.Sprintf("%s more lines are not here.", text.Thousands(c.Text.More))})
 	}
 	return l.page(head, blocks)
 }
@@ -57,7 +58,7 @@ func (l linear) listDiff() (linear, reply) {
 // one.
 func (l linear) openChanges(name string) (linear, reply) {
 	if name != "" {
-		return l.chooseJob(name, l.jobsCalled(name), func(l linear, j view.Job) (linear, reply) {
+		return l.chooseJob(name, l.jobsCalled(name), func(l linear, j snapshot.Job) (linear, reply) {
 			l.s = l.s.visit(screenDetail).takeJob(j, len(l.s.jobsAt(j.UID)) == 0)
 			return l.openChanges("")
 		})
@@ -74,7 +75,7 @@ func (l linear) openChanges(name string) (linear, reply) {
 // openDiff says what is different in a file of the list, by its number or its path.
 func (l linear) openDiff(name string) (linear, reply) {
 	rows := l.s.changed()
-	at := slices.IndexFunc(rows, func(f view.FileChange) bool { return f.Path == name })
+	at := slices.IndexFunc(rows, func(f snapshot.FileChange) bool { return f.Path == name })
 	var n int
 	if _, err := fmt.Sscanf(name, "%d", &n); at < 0 && err == nil && n >= 1 && n <= len(rows) {
 		at = n - 1

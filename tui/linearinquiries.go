@@ -3,7 +3,7 @@ package tui
 import (
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // test has a repository tested, and says what was found.
@@ -16,7 +16,7 @@ func (l linear) test(name string) (linear, reply) {
 	case trimFold(name, "source ") != name:
 		return l.command("test " + name)
 	}
-	return l.chooseRepo(name, func(l linear, r view.Repo) (linear, reply) { return l.inquire(repoSubject(r), true) })
+	return l.chooseRepo(name, func(l linear, r snapshot.Repo) (linear, reply) { return l.inquire(repoSubject(r), true) })
 }
 
 // yaml says an object of the API: what was said last, or what a name means.
@@ -29,16 +29,16 @@ func (l linear) yaml(name string) (linear, reply) {
 		return l, says("Say which: yaml NAME, yaml job NAME, or yaml source NAME.")
 	}
 	if job := trimFold(name, "job "); job != name {
-		return l.chooseJob(job, l.jobsCalled(job), func(l linear, j view.Job) (linear, reply) { return l.inquire(jobSubject(j), false) })
+		return l.chooseJob(job, l.jobsCalled(job), func(l linear, j snapshot.Job) (linear, reply) { return l.inquire(jobSubject(j), false) })
 	}
 	if source := trimFold(name, "source "); source != name {
-		return l.chooseSource(source, func(l linear, from view.Source) (linear, reply) { return l.inquire(sourceSubject(from), false) })
+		return l.chooseSource(source, func(l linear, from snapshot.Source) (linear, reply) { return l.inquire(sourceSubject(from), false) })
 	}
-	return l.chooseRepo(name, func(l linear, r view.Repo) (linear, reply) { return l.inquire(repoSubject(r), false) })
+	return l.chooseRepo(name, func(l linear, r snapshot.Repo) (linear, reply) { return l.inquire(repoSubject(r), false) })
 }
 
 // inquire asks the source for a test, or for the object. Its answer is said when it comes.
-func (l linear) inquire(of view.Subject, test bool) (linear, reply) {
+func (l linear) inquire(of snapshot.Subject, test bool) (linear, reply) {
 	why := l.s.noTests()
 	if !test {
 		why = l.s.noYAML(of)
@@ -81,12 +81,14 @@ func (l linear) edit(name string) (linear, reply) {
 		return l, says(l.s.editCommand(repoSubject(of[0])))
 	}
 	if source := trimFold(name, "source "); source != name {
-		return l.chooseSource(source, func(l linear, from view.Source) (linear, reply) { return l, says(l.s.editCommand(sourceSubject(from))) })
+		return l.chooseSource(source, func(l linear, from snapshot.Source) (linear, reply) {
+			return l, says(l.s.editCommand(sourceSubject(from)))
+		})
 	}
 	if name == "" {
 		return l, says("Say which: edit NAME, or edit and its number in the list.")
 	}
-	return l.chooseRepo(name, func(l linear, r view.Repo) (linear, reply) { return l, says(l.s.editCommand(repoSubject(r))) })
+	return l.chooseRepo(name, func(l linear, r snapshot.Repo) (linear, reply) { return l, says(l.s.editCommand(repoSubject(r))) })
 }
 
 // export says the command line that writes the history, narrowed by the fields of a

@@ -3,7 +3,7 @@ package tui
 import (
 	"fmt"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // pageBlocks is how many entries of a list are said at once.
@@ -61,7 +61,7 @@ func (l linear) page(head []string, blocks [][]string) (linear, reply) {
 	}
 	l.rest = blocks[n:]
 	if rest := len(l.rest); rest > 0 {
-		out = append(out, fmt.Sprintf("%s more: the word more goes on.", view.Thousands(rest)))
+		out = append(out, fmt.Sprintf("%s more: the word more goes on.", text.Thousands(rest)))
 	}
 	return l, says(out...)
 }

@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // offer is one line of a numbered list.
@@ -17,8 +18,8 @@ type offer struct {
 }
 
 // chooseRepo finds the repository of a name, and asks where several are meant.
-func (l linear) chooseRepo(name string, do func(linear, view.Repo) (linear, reply)) (linear, reply) {
-	var exact, begun []view.Repo
+func (l linear) chooseRepo(name string, do func(linear, snapshot.Repo) (linear, reply)) (linear, reply) {
+	var exact, begun []snapshot.Repo
 	for _, r := range l.s.Snap.Repos {
 		switch {
 		case r.Name == name || repoKey(r) == name:
@@ -35,22 +36,22 @@ func (l linear) chooseRepo(name string, do func(linear, view.Repo) (linear, repl
 	}
 	switch len(exact) {
 	case 0:
-		return l, says(l.unknown("repository", name, keysOf(l.s.Snap.Repos, func(r view.Repo) string { return r.Name })))
+		return l, says(l.unknown("repository", name, keysOf(l.s.Snap.Repos, func(r snapshot.Repo) string { return r.Name })))
 	case 1:
 		return do(l, exact[0])
 	}
 	var offers []offer
 	for _, r := range exact {
-		offers = append(offers, offer{fmt.Sprintf("%s in namespace %s, %s", r.Name, view.OrDash(r.Namespace), health(r)), func(l linear) (linear, reply) { return do(l, r) }})
+		offers = append(offers, offer{fmt.Sprintf("%s in namespace %s, %s", r.Name, text.OrDash(r.Namespace), health(r)), func(l linear) (linear, reply) { return do(l, r) }})
 	}
 	return l.offer(offers)
 }
 
 // chooseJob does the same for a job, of those that a name may mean.
-func (l linear) chooseJob(name string, found []view.Job, do func(linear, view.Job) (linear, reply)) (linear, reply) {
+func (l linear) chooseJob(name string, found []snapshot.Job, do func(linear, snapshot.Job) (linear, reply)) (linear, reply) {
 	switch len(found) {
 	case 0:
-		return l, says(l.unknown("job", name, keysOf(l.s.Snap.Jobs, func(j view.Job) string { return j.Name })))
+		return l, says(l.unknown("job", name, keysOf(l.s.Snap.Jobs, func(j snapshot.Job) string { return j.Name })))
 	case 1:
 		return do(l, found[0])
 	}
@@ -63,7 +64,7 @@ func (l linear) chooseJob(name string, found []view.Job, do func(linear, view.Jo
 
 // jobsCalled are the jobs that a name, a UID or a number may mean: of the picture, of
 // the history as far as it is known, and the one that was said last.
-func (l linear) jobsCalled(name string) []view.Job {
+func (l linear) jobsCalled(name string) []snapshot.Job {
 	known := slices.Clone(l.s.Snap.Jobs)
 	if l.s.detail != "" {
 		known = append(known, *l.s.last)
@@ -75,7 +76,7 @@ func (l linear) jobsCalled(name string) []view.Job {
 	if n, err := strconv.Atoi(name); err == nil && n >= 1 && n <= len(l.jobs) {
 		wanted = l.jobs[n-1]
 	}
-	var exact, begun, listed []view.Job
+	var exact, begun, listed []snapshot.Job
 	seen := map[string]bool{}
 	for _, j := range known {
 		if seen[j.UID] {
@@ -91,7 +92,7 @@ func (l linear) jobsCalled(name string) []view.Job {
 			begun = append(begun, j)
 		}
 	}
-	for _, some := range [][]view.Job{exact, listed, begun} {
+	for _, some := range [][]snapshot.Job{exact, listed, begun} {
 		if len(some) > 0 {
 			return some
 		}
@@ -107,7 +108,7 @@ func (l linear) offer(offers []offer) (linear, reply) {
 		out = append(out, fmt.Sprintf("%d: %s", i+1, o.text))
 	}
 	if rest := len(offers) - len(shown); rest > 0 {
-		out = append(out, fmt.Sprintf("%s more: type more of the name.", view.Thousands(rest)))
+		out = append(out, fmt.Sprintf("%s more: type more of the name.", text.Thousands(rest)))
 	}
 	l.offers = shown
 	return l, says(out...)
@@ -115,11 +116,11 @@ func (l linear) offer(offers []offer) (linear, reply) {
 
 // unknown says that there is nothing of a name, and what was probably meant.
 func (l linear) unknown(what, name string, names []string) string {
-	text := fmt.Sprintf("There is no %s %s.", what, name)
+	txt := fmt.Sprintf("There is no %s %s.", what, name)
 	if near := nearest(name, names); near != "" {
-		text += " Did you mean " + near + "?"
+		txt += " Did you mean " + near + "?"
 	}
-	return text
+	return txt
 }
 
 // openJob says a job. One that is not known here is looked for in the history.
@@ -130,19 +131,19 @@ func (l linear) openJob(name string) (linear, reply) {
 	case name == "":
 		return l, says("Say which: job NAME, or job and its number in the list.")
 	case len(l.jobsCalled(name)) > 0:
-		return l.chooseJob(name, l.jobsCalled(name), func(l linear, j view.Job) (linear, reply) {
+		return l.chooseJob(name, l.jobsCalled(name), func(l linear, j snapshot.Job) (linear, reply) {
 			if len(l.s.jobsAt(j.UID)) > 0 {
 				return l.visit(l.s.goJob(j.UID))
 			}
 			return l.visit(l.s.visit(screenDetail).takeJob(j, true))
 		})
 	}
-	missing := l.unknown("job", name, keysOf(l.s.Snap.Jobs, func(j view.Job) string { return j.Name }))
+	missing := l.unknown("job", name, keysOf(l.s.Snap.Jobs, func(j snapshot.Job) string { return j.Name }))
 	l.waits = true
 	return l, reply{look: func(ctx context.Context, src Source) func(State) State {
-		page, err := src.Past(ctx, view.PastQuery{Words: []string{name}, Limit: pastPage})
+		page, err := src.Past(ctx, snapshot.PastQuery{Words: []string{name}, Limit: pastPage})
 		if err != nil {
-			return func(s State) State { return s.say(view.Clean(err.Error()), true) }
+			return func(s State) State { return s.say(text.Clean(err.Error()), true) }
 		}
 		for _, r := range cleanPast(page).Rows {
 			if r.Name == name {
@@ -165,5 +166,5 @@ func (l linear) openRepo(name string) (linear, reply) {
 	if name == "" {
 		return l, says("Say which: repository NAME, or repository and its number in the list.")
 	}
-	return l.chooseRepo(name, func(l linear, r view.Repo) (linear, reply) { return l.visit(l.s.goRepo(repoKey(r))) })
+	return l.chooseRepo(name, func(l linear, r snapshot.Repo) (linear, reply) { return l.visit(l.s.goRepo(repoKey(r))) })
 }

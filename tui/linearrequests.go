@@ -1,13 +1,13 @@
 package tui
 
 import (
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // request asks the agent for something, of the thing that a name means.
 func (l linear) request(v Verb, name string) (linear, reply) {
 	job := v == Cancel || v == Retry
-	act := func(jobs []view.Job, repos []view.Repo) (linear, reply) {
+	act := func(jobs []snapshot.Job, repos []snapshot.Repo) (linear, reply) {
 		var out Outcome
 		l.s, out = l.s.request(l.s.aimsAt(aimOf(v), jobs, repos))
 		return l.answered(out)
@@ -24,27 +24,27 @@ func (l linear) request(v Verb, name string) (linear, reply) {
 		return l, says("Say which: the word, then a name, as in: " + spokenVerb(v) + " NAME.")
 	case job:
 		some := l.jobsCalled(name)
-		var can []view.Job
+		var can []snapshot.Job
 		for _, j := range some {
-			if _, why := l.s.aimsAt(v, []view.Job{j}, nil); why == "" {
+			if _, why := l.s.aimsAt(v, []snapshot.Job{j}, nil); why == "" {
 				can = append(can, j)
 			}
 		}
 		if len(can) > 0 {
 			some = can
 		}
-		return l.chooseJob(name, some, func(l linear, j view.Job) (linear, reply) {
+		return l.chooseJob(name, some, func(l linear, j snapshot.Job) (linear, reply) {
 			var out Outcome
-			l.s, out = l.s.request(l.s.aimsAt(v, []view.Job{j}, nil))
+			l.s, out = l.s.request(l.s.aimsAt(v, []snapshot.Job{j}, nil))
 			return l.answered(out)
 		})
 	}
-	return l.chooseRepo(name, func(l linear, r view.Repo) (linear, reply) {
-		if why := notSuspended(v, []view.Repo{r}); why != "" {
+	return l.chooseRepo(name, func(l linear, r snapshot.Repo) (linear, reply) {
+		if why := notSuspended(v, []snapshot.Repo{r}); why != "" {
 			return l, says(why)
 		}
 		var out Outcome
-		l.s, out = l.s.request(l.s.aimsAt(aimOf(v), nil, []view.Repo{r}))
+		l.s, out = l.s.request(l.s.aimsAt(aimOf(v), nil, []snapshot.Repo{r}))
 		return l.answered(out)
 	})
 }
@@ -61,7 +61,7 @@ func aimOf(v Verb) Verb {
 }
 
 // notSuspended says why a word that does one of the two does nothing.
-func notSuspended(v Verb, repos []view.Repo) string {
+func notSuspended(v Verb, repos []snapshot.Repo) string {
 	for _, r := range repos {
 		switch {
 		case v == Suspend && r.Suspended:

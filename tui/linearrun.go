@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // settleFor is how long the first typed line waits for a picture of an API that
@@ -89,7 +90,7 @@ func heard(line string) string {
 	if len(r) <= lettersMost {
 		return line
 	}
-	return fmt.Sprintf("%s, and %s letters more", string(r[:lettersMost]), view.Thousands(len(r)-lettersMost))
+	return fmt.Sprintf("%s, and %s letters more", string(r[:lettersMost]), text.Thousands(len(r)-lettersMost))
 }
 
 // lineRun is the shell around a linear.
@@ -172,7 +173,7 @@ func (r *lineRun) start(work func() func(linear) (linear, reply)) {
 
 // seen is a picture, or why there is none.
 type seen struct {
-	snap *view.Snapshot
+	snap *snapshot.Snapshot
 	err  error
 }
 

@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // The sources of Flux as they are read out.
@@ -27,7 +28,7 @@ func sourceWords() []word {
 }
 
 func (l linear) requestSource(v Verb, name string) (linear, reply) {
-	do := func(l linear, from view.Source) (linear, reply) {
+	do := func(l linear, from snapshot.Source) (linear, reply) {
 		switch {
 		case v == SuspendSource && from.Suspended:
 			return l, says("Not done: " + from.Name + " is suspended already. resume source " + from.Name + " ends that.")
@@ -52,8 +53,8 @@ func (l linear) requestSource(v Verb, name string) (linear, reply) {
 }
 
 // chooseSource finds the source of a name, and asks where several are meant.
-func (l linear) chooseSource(name string, do func(linear, view.Source) (linear, reply)) (linear, reply) {
-	var exact, begun []view.Source
+func (l linear) chooseSource(name string, do func(linear, snapshot.Source) (linear, reply)) (linear, reply) {
+	var exact, begun []snapshot.Source
 	for _, from := range l.s.Snap.Sources {
 		switch {
 		case from.Name == name || from.Namespace+"/"+from.Name == name:
@@ -70,13 +71,13 @@ func (l linear) chooseSource(name string, do func(linear, view.Source) (linear, 
 	}
 	switch len(exact) {
 	case 0:
-		return l, says(l.unknown("source", name, keysOf(l.s.Snap.Sources, func(from view.Source) string { return from.Name })))
+		return l, says(l.unknown("source", name, keysOf(l.s.Snap.Sources, func(from snapshot.Source) string { return from.Name })))
 	case 1:
 		return do(l, exact[0])
 	}
 	var offers []offer
 	for _, from := range exact {
-		offers = append(offers, offer{fmt.Sprintf("%s in namespace %s, %s", from.Name, view.OrDash(from.Namespace), sourceState(from)), func(l linear) (linear, reply) { return do(l, from) }})
+		offers = append(offers, offer{fmt.Sprintf("%s in namespace %s, %s", from.Name, text.OrDash(from.Namespace), sourceState(from)), func(l linear) (linear, reply) { return do(l, from) }})
 	}
 	return l.offer(offers)
 }
@@ -89,7 +90,7 @@ func (l linear) openSourceCalled(name string) (linear, reply) {
 	if name == "" {
 		return l, says("Say which: source NAME, or source and its number in the list.")
 	}
-	return l.chooseSource(name, func(l linear, from view.Source) (linear, reply) { return l.visit(l.s.goSource(from.UID)) })
+	return l.chooseSource(name, func(l linear, from snapshot.Source) (linear, reply) { return l.visit(l.s.goSource(from.UID)) })
 }
 
 // listSources says the sources.
@@ -111,7 +112,7 @@ func (l linear) listSources() (linear, reply) {
 	for i, from := range rows {
 		b := block{fmt.Sprintf("%d: source %s", i+1, from.Name)}
 		b.add("state", strings.TrimSuffix(p.sourceShownState(from)+", "+p.sourceTrouble(from), ", "))
-		b.add("revision", view.ShortRevision(revision(from)))
+		b.add("revision", snapshot.ShortRevision(revision(from)))
 		b.add("next look", p.dueText(from))
 		blocks = append(blocks, b)
 	}
@@ -119,8 +120,8 @@ func (l linear) listSources() (linear, reply) {
 }
 
 // sourceTrouble is why a source is not ready, "" when it is.
-func (p *painter) sourceTrouble(from view.Source) string {
-	if from.State == view.SourceReady {
+func (p *painter) sourceTrouble(from snapshot.Source) string {
+	if from.State == snapshot.SourceReady {
 		return ""
 	}
 	return why(from)
@@ -133,11 +134,11 @@ func (l linear) sourcesText() string {
 			bad = append(bad, from.Name)
 		}
 	}
-	text := fmt.Sprint(len(l.s.Snap.Sources))
+	txt := fmt.Sprint(len(l.s.Snap.Sources))
 	if len(bad) > 0 {
-		text += fmt.Sprintf(", %d not ready: %s", len(bad), strings.Join(bad[:min(len(bad), 5)], ", "))
+		txt += fmt.Sprintf(", %d not ready: %s", len(bad), strings.Join(bad[:min(len(bad), 5)], ", "))
 	}
-	return text
+	return txt
 }
 
 // sourceFacts say a source whole.
@@ -156,7 +157,7 @@ func (l linear) sourceFacts() []string {
 
 // tellSources tells what has become of the sources of the picture.
 func tellSources(was, s State) (all []told) {
-	before := make(map[string]view.Source, len(was.Snap.Sources))
+	before := make(map[string]snapshot.Source, len(was.Snap.Sources))
 	for _, from := range was.Snap.Sources {
 		before[from.UID] = from
 	}
@@ -171,12 +172,12 @@ func tellSources(was, s State) (all []told) {
 		}
 		switch {
 		case from.Bad() && (!old.Bad() || why(old) != why(from)):
-			say(tellError, "source "+from.UID+why(from), "%s, %s. Next: source %s", from.State, view.OrDash(why(from)), from.Name)
-		case known && old.Bad() && from.State == view.SourceReady:
+			say(tellError, "source "+from.UID+why(from), "%s, %s. Next: source %s", from.State, text.OrDash(why(from)), from.Name)
+		case known && old.Bad() && from.State == snapshot.SourceReady:
 			say(tellAgent, "", "ready again")
 		}
 		if rev := revision(from); known && rev != "" && rev != revision(old) {
-			say(tellOther, "", "new revision %s", view.ShortRevision(rev))
+			say(tellOther, "", "new revision %s", snapshot.ShortRevision(rev))
 		}
 		switch {
 		case known && from.Suspended && !old.Suspended:

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // links are the web addresses of what is under the cursor.
-func (s State) links() []view.Link {
+func (s State) links() []snapshot.Link {
 	if s.listed() == paneSources {
 		return s.sourceLinks()
 	}
@@ -16,7 +16,7 @@ func (s State) links() []view.Link {
 		return j.URLs
 	}
 	if rows := s.reposMeant(); len(rows) == 1 && strings.HasPrefix(rows[0].URL, "http") {
-		return []view.Link{{Name: "repository", URL: rows[0].URL}}
+		return []snapshot.Link{{Name: "repository", URL: rows[0].URL}}
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // TestFailingConnection: one that its host does not take is an error that waits for a
@@ -14,9 +14,9 @@ import (
 func TestFailingConnection(t *testing.T) {
 	t.Parallel()
 	caps := Caps{Mono: true, ASCII: true}
-	ill := func(why string) *view.Snapshot {
+	ill := func(why string) *snapshot.Snapshot {
 		snap := picture()
-		snap.IllConnections = []view.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute), Message: why}}
+		snap.IllConnections = []snapshot.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute), Message: why}}
 		return snap
 	}
 	s := shown(picture(), caps)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // marksKept bounds the rows that a person can mark in a list: each is a request
@@ -85,7 +85,7 @@ func (s State) markAll() State {
 	}
 	s.marks[of] = slices.Clone(all)
 	if len(keys) > len(all) {
-		return s.say(fmt.Sprintf("the first %d of %s are marked; that is all that can be", marksKept, view.Thousands(len(keys))), false)
+		return s.say(fmt.Sprintf("the first %d of %s are marked; that is all that can be", marksKept, text.Thousands(len(keys))), false)
 	}
 	return s
 }

@@ -3,7 +3,7 @@ package tui
 import (
 	"slices"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 const (
@@ -17,8 +17,8 @@ const (
 // from the newest down to where next goes on.
 type answer struct {
 	line string // the filter
-	to   view.PastQuery
-	rows []view.Past
+	to   snapshot.PastQuery
+	rows []snapshot.Past
 	next string // where more rows are; "" = there are none
 	all  int    // jobs in the history
 	// sound says that rows and next are as the history has them: nothing was cleaned
@@ -27,9 +27,9 @@ type answer struct {
 }
 
 // narrowed is what the history would say to a narrower query, as far as a does.
-func (a answer) narrowed(line string, to view.PastQuery) answer {
+func (a answer) narrowed(line string, to snapshot.PastQuery) answer {
 	rows := a.rows
-	if n := slices.IndexFunc(rows, func(r view.Past) bool { return !to.Selects(r) }); n >= 0 { // else they are all meant
+	if n := slices.IndexFunc(rows, func(r snapshot.Past) bool { return !to.Selects(r) }); n >= 0 { // else they are all meant
 		rows = slices.Clone(rows[:n])
 		for _, r := range a.rows[n+1:] {
 			if to.Selects(r) {
@@ -51,7 +51,7 @@ func (a answer) reaches(b answer) bool {
 // narrow answers a filter from what the history has said already, so that who types
 // one, or takes letters back, asks for nothing that is here. False says that the
 // history has to be asked.
-func (p *past) narrow(line string, to view.PastQuery) bool {
+func (p *past) narrow(line string, to snapshot.PastQuery) bool {
 	if p.stale {
 		return false
 	}

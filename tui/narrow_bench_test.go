@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // BenchmarkFilterKey is a letter typed into the filter of the history, with as many rows
@@ -14,7 +14,7 @@ import (
 func BenchmarkFilterKey(b *testing.B) {
 	src := &archive{}
 	for i := range pastMost {
-		src.rows = append(src.rows, view.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i), Repository: fmt.Sprint("lab-", i%50), Action: "pull",
+		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("lab-%d-past-%06d", i%50, i), Repository: fmt.Sprint("lab-", i%50), Action: "pull",
 			State: []string{"success", "error"}[i%2], Message: []string{"completed successfully", "401 bad credentials"}[i%2], Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := press(shown(picture(), Caps{}), "4")

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // TestFilterTypedIsFilterAsked: whatever was typed, pasted and taken back before, and
@@ -22,7 +22,7 @@ func TestFilterTypedIsFilterAsked(t *testing.T) {
 		src, now, n := &archive{}, noon, 0
 		end := func() { // a job ends, at times one that has ended before
 			n++
-			p := view.Past{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n), Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
+			p := snapshot.Past{UID: fmt.Sprint("u", n), Namespace: "default", Name: fmt.Sprintf("lab-%d-sync-%d", r.IntN(30), n), Repository: fmt.Sprint("lab-", r.IntN(30)), Action: []string{"pull", "push"}[r.IntN(2)],
 				State: []string{"success", "error", "warning"}[r.IntN(3)], Message: []string{"done", "401 Bad credentials", "ÉTAT", "so\x1bso"}[r.IntN(4)], Finished: now}
 			if p.Message == "so\x1bso" && seed%4 != 0 { // in some histories only
 				p.Message = "done"
@@ -146,7 +146,7 @@ func afresh(t *testing.T, when string, s State, src *archive) {
 
 func refolded(p past) past { p.fold(); return p }
 
-func uidsOf(lists ...[]view.Past) (out []string) {
+func uidsOf(lists ...[]snapshot.Past) (out []string) {
 	for _, l := range lists {
 		for _, r := range l[:min(len(l), 10)] {
 			out = append(out, r.UID)
@@ -161,7 +161,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	src := &archive{}
 	for i := range pastMost {
-		src.rows = append(src.rows, view.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
+		src.rows = append(src.rows, snapshot.Past{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), Repository: "r", State: "success", Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := settle(t, press(shown(picture(), Caps{}), "4"), src)
 	for range pastMost / pastPage {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // What a person at a site looks for and has to find, at the sizes that they have.
@@ -71,51 +71,51 @@ func TestOutcome(t *testing.T) {
 	t.Parallel()
 	good, warned, failed := "completed successfully", "completed with warnings", "completed with errors"
 	for _, tt := range []struct {
-		j    view.Job
+		j    snapshot.Job
 		want string
 	}{
-		{view.Job{Message: "pushed 4e55f01"}, "pushed 4e55f01"},
-		{view.Job{Message: good}, ""},
-		{view.Job{Message: good, Summary: []view.Summary{{Create: 2000}, {Create: 24, Update: 3, Delete: 1, Noop: 9}}}, "+2,024 ~3 -1"},
-		{view.Job{Message: good, Summary: []view.Summary{{Noop: 9}}}, "nothing to change"},
-		{view.Job{Message: warned, Warnings: []string{"old (file: a.json, name: , action: updated)"}, Summary: []view.Summary{{Warn: 1, Create: 1}}}, "a.json: old"},
-		{view.Job{Message: warned, Warnings: []string{"a", "b"}, Summary: []view.Summary{{Warn: 2, Create: 1}}}, "2 warnings, +1"},
-		{view.Job{Message: failed, Errors: []string{"a", "b"}, Warnings: []string{"c"}}, "2 errors, 1 warning"},
-		{view.Job{Message: failed}, ""},
+		{snapshot.Job{Message: "pushed 4e55f01"}, "pushed 4e55f01"},
+		{snapshot.Job{Message: good}, ""},
+		{snapshot.Job{Message: good, Summary: []snapshot.Summary{{Create: 2000}, {Create: 24, Update: 3, Delete: 1, Noop: 9}}}, "+2,024 ~3 -1"},
+		{snapshot.Job{Message: good, Summary: []snapshot.Summary{{Noop: 9}}}, "nothing to change"},
+		{snapshot.Job{Message: warned, Warnings: []string{"old (file: a.json, name: , action: updated)"}, Summary: []snapshot.Summary{{Warn: 1, Create: 1}}}, "a.json: old"},
+		{snapshot.Job{Message: warned, Warnings: []string{"a", "b"}, Summary: []snapshot.Summary{{Warn: 2, Create: 1}}}, "2 warnings, +1"},
+		{snapshot.Job{Message: failed, Errors: []string{"a", "b"}, Warnings: []string{"c"}}, "2 errors, 1 warning"},
+		{snapshot.Job{Message: failed}, ""},
 	} {
 		if got := outcome(tt.j); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.j, got, tt.want)
 		}
 	}
 	snap := picture()
-	snap.Jobs[6].State, snap.Jobs[6].Message, snap.Jobs[6].Errors, snap.Jobs[6].Summary = "success", good, nil, []view.Summary{{Update: 3}}
+	snap.Jobs[6].State, snap.Jobs[6].Message, snap.Jobs[6].Errors, snap.Jobs[6].Summary = "success", good, nil, []snapshot.Summary{{Update: 3}}
 	if frame := Render(shown(snap, Caps{ASCII: true, Mono: true}), 80, 24, Caps{ASCII: true, Mono: true}); !strings.Contains(frame, "success ~3 ") || strings.Contains(frame, "completed") {
 		t.Errorf("the list does not say what was done:\n%s", frame)
 	}
 	for _, tt := range []struct {
-		came view.Came
+		came snapshot.Came
 		want string
 	}{
-		{view.Came{}, ""},
-		{view.Came{Counted: true}, "nothing to change"},
-		{view.Came{Counted: true, Created: 2024, Updated: 3, Deleted: 1}, "+2,024 ~3 -1"},
-		{view.Came{Counted: true, Created: 1, Warnings: 2}, "2 warnings, +1"},
-		{view.Came{Warnings: 1, Only: "old (file: a.json, name: , action: updated)"}, "a.json: old"},
-		{view.Came{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
+		{snapshot.Came{}, ""},
+		{snapshot.Came{Counted: true}, "nothing to change"},
+		{snapshot.Came{Counted: true, Created: 2024, Updated: 3, Deleted: 1}, "+2,024 ~3 -1"},
+		{snapshot.Came{Counted: true, Created: 1, Warnings: 2}, "2 warnings, +1"},
+		{snapshot.Came{Warnings: 1, Only: "old (file: a.json, name: , action: updated)"}, "a.json: old"},
+		{snapshot.Came{Errors: 2, Warnings: 1}, "2 errors, 1 warning"},
 	} {
-		r := view.Past{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Came: tt.came}
+		r := snapshot.Past{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon, Came: tt.came}
 		if got := pastOutcome(r); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.came, got, tt.want)
 		}
-		frame := Render(settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), &archive{rows: []view.Past{r}}), 140, 40, Caps{Mono: true, ASCII: true})
+		frame := Render(settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), &archive{rows: []snapshot.Past{r}}), 140, 40, Caps{Mono: true, ASCII: true})
 		if strings.Count(frame, tt.want) < 2 { // in the row, and in the record below it
 			t.Errorf("the history does not say %q twice:\n%s", tt.want, frame)
 		}
 	}
-	if a, b := (view.Past{State: "warning", Message: warned, Came: view.Came{Only: "a"}}), (view.Past{State: "warning", Message: warned, Came: view.Came{Only: "b"}}); alike(a, b) || !alike(a, a) {
+	if a, b := (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "a"}}), (snapshot.Past{State: "warning", Message: warned, Came: snapshot.Came{Only: "b"}}); alike(a, b) || !alike(a, a) {
 		t.Error("two warnings of different texts are folded as one")
 	}
-	src := &archive{rows: []view.Past{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
+	src := &archive{rows: []snapshot.Past{{UID: "u", Name: "n", Repository: "r", State: "success", Message: good, Finished: noon}}}
 	if frame := Render(settle(t, press(shown(picture(), Caps{Mono: true, ASCII: true}), "4"), src), 80, 24, Caps{Mono: true, ASCII: true}); strings.Contains(frame, "completed") || !strings.Contains(frame, "+ success  ") {
 		t.Errorf("the history says the same twice:\n%s", frame)
 	}
@@ -163,10 +163,10 @@ func TestFewJobsLeaveRoom(t *testing.T) {
 			snap := picture()
 			snap.Jobs, snap.Repos = nil, nil
 			for i := range jobs {
-				snap.Jobs = append(snap.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("job-%02d", i), State: "pending", Created: noon})
+				snap.Jobs = append(snap.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("job-%02d", i), State: "pending", Created: noon})
 			}
 			for i := range repos {
-				snap.Repos = append(snap.Repos, view.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprintf("repo-%02d", i)})
+				snap.Repos = append(snap.Repos, snapshot.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprintf("repo-%02d", i)})
 			}
 			frame := Render(shown(snap, Caps{Mono: true, ASCII: true}), 80, 24, Caps{Mono: true, ASCII: true})
 			seenJobs, seenRepos := strings.Count(frame, "job-"), strings.Count(frame, " repo-")
@@ -238,7 +238,7 @@ func TestSaidOnce(t *testing.T) {
 	t.Parallel()
 	snap := picture()
 	snap.API.Up, snap.API.Error = false, "dial tcp 10.0.3.7:443: i/o timeout"
-	src := &archive{care: view.Care{At: noon, Watches: []view.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error}, {Kind: "repositories", Error: "not allowed"}}, Tokens: []view.Tokens{{Provider: "github", Failed: 4}}}}
+	src := &archive{care: snapshot.Care{At: noon, Watches: []snapshot.Watch{{Kind: "jobs", Objects: 3, Synced: true, Error: "reach https://x: " + snap.API.Error}, {Kind: "repositories", Error: "not allowed"}}, Tokens: []snapshot.Tokens{{Provider: "github", Failed: 4}}}}
 	frame := Render(settle(t, press(shown(snap, Caps{Mono: true, ASCII: true}), "5"), src), 100, 40, Caps{Mono: true, ASCII: true})
 	for _, want := range []string{"3 known; not watched while the API is away", "0 known; not allowed", "github       0 held; 4 could not be made "} {
 		if !strings.Contains(frame, want) {

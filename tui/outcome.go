@@ -4,17 +4,18 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // What a job that has ended came to, in the words of a row.
 
 // outcome is that of a job. That it is completed its state says.
-func outcome(j view.Job) string {
+func outcome(j snapshot.Job) string {
 	if !commonplace(j.Message) {
 		return j.Message
 	}
-	c := view.Came{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
+	c := snapshot.Came{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
 	if complaints := complaintsOf(j); len(complaints) == 1 {
 		c.Only = complaints[0].text
 	}
@@ -25,7 +26,7 @@ func outcome(j view.Job) string {
 }
 
 // pastOutcome is that of a row of the history.
-func pastOutcome(r view.Past) string {
+func pastOutcome(r snapshot.Past) string {
 	if !commonplace(r.Message) {
 		return r.Message
 	}
@@ -36,16 +37,16 @@ func pastOutcome(r view.Past) string {
 }
 
 // cameTo are the words: the one complaint, or how many there are and what was written.
-func cameTo(c view.Came) string {
+func cameTo(c snapshot.Came) string {
 	if c.Only != "" {
 		return c.Only
 	}
 	var parts []string
 	if c.Errors > 0 {
-		parts = append(parts, view.Plural(c.Errors, "error"))
+		parts = append(parts, text.Plural(c.Errors, "error"))
 	}
 	if c.Warnings > 0 {
-		parts = append(parts, view.Plural(c.Warnings, "warning"))
+		parts = append(parts, text.Plural(c.Warnings, "warning"))
 	}
 	if wrote := wroteText(c.Created, c.Updated, c.Deleted); wrote != "" {
 		parts = append(parts, wrote)
@@ -66,7 +67,7 @@ func wroteText(created, updated, deleted int64) string {
 	var parts []string
 	for i, n := range []int64{created, updated, deleted} {
 		if n > 0 {
-			parts = append(parts, "+~-"[i:i+1]+view.Thousands(int(n)))
+			parts = append(parts, "+~-"[i:i+1]+text.Thousands(int(n)))
 		}
 	}
 	return strings.Join(parts, " ")

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // typed presses : and then types words.
@@ -66,11 +66,11 @@ func TestPalette(t *testing.T) {
 		if a := action(out); a == nil || a.Verb != Pull || a.Name != "lab-west" || at.over != nil {
 			t.Errorf("got %+v", out)
 		}
-		if at := press(typed(s, "pull lab-west --full"), "enter"); !strings.Contains(text(at), "Full pull of lab-west") {
-			t.Errorf("asks %q", text(at))
+		if at := press(typed(s, "pull lab-west --full"), "enter"); !strings.Contains(askedText(at), "Full pull of lab-west") {
+			t.Errorf("asks %q", askedText(at))
 		}
-		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(text(at), "Cancel lab-west-push") {
-			t.Errorf("asks %q", text(at))
+		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(askedText(at), "Cancel lab-west-push") {
+			t.Errorf("asks %q", askedText(at))
 		}
 		if frame := strip(Render(typed(s, "retry lab-west-move"), 100, 30, Caps{})); !strings.Contains(frame, "runs now") || strings.Contains(frame, "same as") {
 			t.Errorf("the last line does not say why nothing is done:\n%s", frame)
@@ -88,8 +88,8 @@ func TestPalette(t *testing.T) {
 		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.screen != screenJobs || at.filter() != "repo:lab-east" {
 			t.Errorf("screen %d, filter %q", at.screen, at.filter())
 		}
-		if at := press(typed(s, "drain"), "enter"); !strings.Contains(text(at), "Nothing new is claimed") {
-			t.Errorf("asks %q", text(at))
+		if at := press(typed(s, "drain"), "enter"); !strings.Contains(askedText(at), "Nothing new is claimed") {
+			t.Errorf("asks %q", askedText(at))
 		}
 	})
 	t.Run("what writes to Git is never sent", func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestPalette(t *testing.T) {
 	})
 	t.Run("a key of the row acts on the row that it names, though the cursor has gone on", func(t *testing.T) {
 		later := picture()
-		later.Jobs = append([]view.Job{{UID: "new", Namespace: "default", Name: "new-sync", Repository: "lab-east", Action: "pull", State: "pending", Created: noon}}, later.Jobs...)
+		later.Jobs = append([]snapshot.Job{{UID: "new", Namespace: "default", Name: "new-sync", Repository: "lab-east", Action: "pull", State: "pending", Created: noon}}, later.Jobs...)
 		at := typed(s, "cancel").Show(later)
 		if j, _ := at.selected(); j.UID != "new" {
 			t.Fatalf("the cursor is on %q", j.Name)
@@ -136,8 +136,8 @@ func TestPalette(t *testing.T) {
 		if f := strip(Render(at, 100, 30, Caps{})); !strings.Contains(f, "limpet job cancel team-dash-sync") {
 			t.Errorf("what it is about is not said:\n%s", f)
 		}
-		if at := press(at, "enter"); !strings.Contains(text(at), "Cancel team-dash-sync?") {
-			t.Errorf("asks %q", text(at))
+		if at := press(at, "enter"); !strings.Contains(askedText(at), "Cancel team-dash-sync?") {
+			t.Errorf("asks %q", askedText(at))
 		}
 		if _, out := typed(s, "pull changes").Show(later).Key("enter", ""); action(out) == nil || action(out).Name != "team-dash" {
 			t.Errorf("pulls %+v", out)
@@ -150,8 +150,8 @@ func TestPalette(t *testing.T) {
 		for _, was := range []bool{false, true} {
 			before, later := picture(), picture()
 			before.Repos[0].Suspended, later.Repos[0].Suspended = was, !was
-			before.Sources = []view.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: was}}
-			later.Sources = []view.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: !was}}
+			before.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: was}}
+			later.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: !was}}
 			s := shown(before, Caps{})
 			verb := map[bool]string{false: "suspend ", true: "resume "}[was]
 			for _, at := range []State{typed(s, verb+before.Repos[0].Name), typed(press(s, "3"), "suspend"), typed(s, verb+"source apps"), typed(press(s, "6"), "suspend")} {
@@ -162,7 +162,7 @@ func TestPalette(t *testing.T) {
 				}
 				at, out := at.Key("enter", "")
 				if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "suspended") {
-					t.Errorf("%s: %+v, asks %q, says %q", words, out.Actions, text(at), at.toast)
+					t.Errorf("%s: %+v, asks %q, says %q", words, out.Actions, askedText(at), at.toast)
 				}
 			}
 		}
@@ -241,8 +241,8 @@ func TestReadOnly(t *testing.T) {
 func BenchmarkPaletteKey(b *testing.B) {
 	snap := picture()
 	for i := range 1000 {
-		snap.Jobs = append(snap.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
-		snap.Repos = append(snap.Repos, view.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprint("repo-", i)})
+		snap.Jobs = append(snap.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
+		snap.Repos = append(snap.Repos, snapshot.Repo{UID: fmt.Sprint("r", i), Name: fmt.Sprint("repo-", i)})
 	}
 	s := typed(shown(snap, Caps{}), "pull re")
 	for b.Loop() {

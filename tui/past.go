@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 const (
@@ -101,7 +102,7 @@ func (s State) lackPast() (State, Lookup) {
 			case errors.Is(err, context.Canceled): // it is asked again when it is shown
 				s.past.passed()
 			case err != nil:
-				s.past.fault, s.past.filter = view.Clean(err.Error()), ask.filter
+				s.past.fault, s.past.filter = text.Clean(err.Error()), ask.filter
 				s.past.passed()
 			default:
 				return s.showPast(ask, q, page)
@@ -112,7 +113,7 @@ func (s State) lackPast() (State, Lookup) {
 }
 
 // showPast takes a page. The cursor stays on its row.
-func (s State) showPast(ask pastAsk, q view.PastQuery, said view.PastPage) State {
+func (s State) showPast(ask pastAsk, q snapshot.PastQuery, said snapshot.PastPage) State {
 	page := cleanPast(said)
 	to := answer{line: ask.filter, to: q, rows: page.Rows, next: page.Next, all: page.All, sound: slices.Equal(page.Rows, said.Rows)}
 	to.to.After = ""
@@ -132,16 +133,16 @@ func (s State) showPast(ask pastAsk, q view.PastQuery, said view.PastPage) State
 }
 
 // joins says that the newest rows reach those that are there.
-func joins(fresh, rows []view.Past) bool {
+func joins(fresh, rows []snapshot.Past) bool {
 	if len(rows) == 0 || len(fresh) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(fresh, func(r view.Past) bool { return r.UID == rows[0].UID })
+	return slices.ContainsFunc(fresh, func(r snapshot.Past) bool { return r.UID == rows[0].UID })
 }
 
 // joined puts the newest rows before those that are there. A job that ran again
 // has moved to the front.
-func joined(fresh, rows []view.Past) []view.Past {
+func joined(fresh, rows []snapshot.Past) []snapshot.Past {
 	seen := make(map[string]bool, len(fresh))
 	for _, r := range fresh {
 		seen[r.UID] = true
@@ -156,10 +157,10 @@ func joined(fresh, rows []view.Past) []view.Past {
 }
 
 // pastQuery is what a filter line asks for, and what of it means nothing.
-func pastQuery(filter string, now time.Time) (view.PastQuery, string) {
+func pastQuery(filter string, now time.Time) (snapshot.PastQuery, string) {
 	t := parseTerms(filter, pastFields)
 	since, until := t.moment("since", now), t.moment("until", now)
-	return view.PastQuery{Repository: t.one("repo"), Action: t.one("action"), States: view.EndsMeant(t.fields["state"]), Ref: t.one("ref"),
+	return snapshot.PastQuery{Repository: t.one("repo"), Action: t.one("action"), States: snapshot.EndsMeant(t.fields["state"]), Ref: t.one("ref"),
 		Since: since, Until: until, Words: t.words, Limit: pastPage}, t.problem
 }
 
@@ -171,7 +172,7 @@ func (s State) pastProblem() string {
 
 // pastItem is one line of the list: a row, or several equal ones folded.
 type pastItem struct {
-	row  *view.Past
+	row  *snapshot.Past
 	fold int       // how many rows it stands for; 0 = it is a row
 	till time.Time // finish of the oldest of them
 	of   string    // UID of the first of the equal rows; "" = it has none
@@ -240,7 +241,7 @@ func (p *past) move(by int) {
 }
 
 // alike says that two jobs have failed in the same way.
-func alike(a, b view.Past) bool {
+func alike(a, b snapshot.Past) bool {
 	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository && a.Action == b.Action && pastOutcome(a) == pastOutcome(b)
 }
 
@@ -262,8 +263,8 @@ func (s State) unfold() State {
 }
 
 // pastJob is a row of the history as a job: without what only the whole record has.
-func pastJob(r view.Past) view.Job {
-	return view.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: pastOutcome(r),
+func pastJob(r snapshot.Past) snapshot.Job {
+	return snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: pastOutcome(r),
 		Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempt: r.Attempts, Progress: 100, Owner: "this"}
 }
 
@@ -290,7 +291,7 @@ func (s State) lackJob() (State, Lookup) {
 			switch {
 			case s.detail != uid || !s.brief || errors.Is(err, context.Canceled): // it is asked again when it is shown
 			case err != nil:
-				s.record.fault = view.Clean(err.Error())
+				s.record.fault = text.Clean(err.Error())
 				return s.say(s.record.fault, true)
 			default:
 				whole := cleanJob(j)

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // spanHeight is what the lines over time take with their edges.
@@ -23,7 +24,7 @@ var spans = []struct {
 // holds now: those that have failed, and the others. The times are as short as they
 // can be for all rows to be within, and at most a day each: then old is how many
 // rows are older. A row that is ahead of now counts in the last.
-func overTime(rows []view.Past, n int, now time.Time) (name string, failed, others []int64, old int) {
+func overTime(rows []snapshot.Past, n int, now time.Time) (name string, failed, others []int64, old int) {
 	oldest := now
 	for _, r := range rows {
 		if r.Finished.Before(oldest) {
@@ -75,7 +76,7 @@ func (p *painter) pastSpan(x, y, w int) {
 			line.role = roleDim
 		}
 		at := p.put(x+2, y+1+i, named, roleDim, fmt.Sprintf("%-7s", line.name))
-		at = p.put(at, y+1+i, named, line.role, fmt.Sprintf("%6s  ", view.Thousands(int(sum))))
+		at = p.put(at, y+1+i, named, line.role, fmt.Sprintf("%6s  ", text.Thousands(int(sum))))
 		p.put(at, y+1+i, x+w-2-at, line.role, p.heights(line.values, 1))
 	}
 }

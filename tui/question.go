@@ -7,7 +7,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // question is something that waits for a decision. Enter does nothing: a person
@@ -35,13 +36,13 @@ func (s State) ask(q question) State { s.over = q; return s }
 func (s State) asked() (question, bool) { q, ok := s.over.(question); return q, ok }
 
 // yes is the answer that sends what was aimed at.
-func yes(text, done string, aims []aim) []choice {
-	return []choice{{"y", text, func(s State) (State, Outcome) { return s.say(done, false), send(aims) }}}
+func yes(txt, done string, aims []aim) []choice {
+	return []choice{{"y", txt, func(s State) (State, Outcome) { return s.say(done, false), send(aims) }}}
 }
 
-func (q question) key(s State, name, text string) (State, Outcome) {
+func (q question) key(s State, name, txt string) (State, Outcome) {
 	if q.name != "" {
-		return q.typing(s, name, text)
+		return q.typing(s, name, txt)
 	}
 	if name == "enter" {
 		return s, Outcome{}
@@ -56,7 +57,7 @@ func (q question) key(s State, name, text string) (State, Outcome) {
 }
 
 // typing takes the keys while a name is asked for.
-func (q question) typing(s State, name, text string) (State, Outcome) {
+func (q question) typing(s State, name, txt string) (State, Outcome) {
 	switch name {
 	case "esc":
 		s.over = nil
@@ -66,7 +67,7 @@ func (q question) typing(s State, name, text string) (State, Outcome) {
 			return q.choices[0].do(s)
 		}
 	default:
-		q.typed = edit(q.typed, name, text)
+		q.typed = edit(q.typed, name, txt)
 		s.over = q
 	}
 	return s, Outcome{}
@@ -77,7 +78,7 @@ const lineLength = 200
 
 // edit is a line after a key press: what it types is added, backspace takes the
 // last rune, Ctrl-W the last word, Ctrl-U all.
-func edit(line, name, text string) string {
+func edit(line, name, txt string) string {
 	r := []rune(line)
 	switch name {
 	case "backspace":
@@ -88,7 +89,7 @@ func edit(line, name, text string) string {
 	case "ctrl+u":
 		return ""
 	}
-	r = append(r, []rune(view.Clean(text))...)
+	r = append(r, []rune(text.Clean(txt))...)
 	return string(r[:min(len(r), lineLength)])
 }
 
@@ -196,19 +197,19 @@ func (s State) askPull(aims []aim) question {
 
 // holds says what a repository has in Grafana: "288 objects (12 folders, 276
 // dashboards)".
-func holds(r view.Repo) string {
+func holds(r snapshot.Repo) string {
 	if r.Resources == 0 {
 		return "what it has made"
 	}
-	text := thousands(r.Resources, "object")
+	txt := thousands(r.Resources, "object")
 	var kinds []string
 	for _, c := range r.Contents {
-		kinds = append(kinds, fmt.Sprintf("%s %s", view.Thousands(int(c.Count)), c.Resource))
+		kinds = append(kinds, fmt.Sprintf("%s %s", text.Thousands(int(c.Count)), c.Resource))
 	}
 	if len(kinds) > 0 {
-		text += " (" + strings.Join(kinds, ", ") + ")"
+		txt += " (" + strings.Join(kinds, ", ") + ")"
 	}
-	return text
+	return txt
 }
 
 func askSuspend(aims []aim) question {
@@ -217,7 +218,7 @@ func askSuspend(aims []aim) question {
 		what = fmt.Sprintf("%d repositories", len(aims))
 	}
 	return question{
-		title:   fmt.Sprintf("Suspend %s on this agent for %s?", what, view.Age(SuspendFor)),
+		title:   fmt.Sprintf("Suspend %s on this agent for %s?", what, text.Age(SuspendFor)),
 		lines:   []string{"Until then, or until it is resumed, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run."},
 		choices: yes("Yes, suspend", "suspension of "+what+" asked for", aims),
 	}
@@ -228,19 +229,19 @@ func askCancel(aims []aim) question {
 		return askMany(aims, "Cancel", "Those that run are stopped, those that wait are deleted. What they have written stays.")
 	}
 	j := aims[0].job
-	text := "What it has written stays."
+	txt := "What it has written stays."
 	switch {
 	case j.Owner == "other":
-		text = "It runs on another agent, which is asked to stop; what it has written stays."
+		txt = "It runs on another agent, which is asked to stop; what it has written stays."
 	case j.Owner == "":
-		text = "It waits: it is deleted, and nothing has been written by it yet."
+		txt = "It waits: it is deleted, and nothing has been written by it yet."
 		if j.Attempt > 1 {
-			text = "It waits for its next attempt and is ended now; what it has written stays."
+			txt = "It waits for its next attempt and is ended now; what it has written stays."
 		}
 	case j.Total > 0:
-		text = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", view.Thousands(int(j.Done)), thousands(j.Total, "file"))
+		txt = fmt.Sprintf("It runs here and is stopped at %s of %s; what it has written stays.", text.Thousands(int(j.Done)), thousands(j.Total, "file"))
 	}
-	return question{title: "Cancel " + j.Name + "?", lines: []string{text}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", aims)}
+	return question{title: "Cancel " + j.Name + "?", lines: []string{txt}, choices: yes("Yes, cancel it", "cancel of "+j.Name+" asked for", aims)}
 }
 
 func (s State) askRetry(aims []aim) question {
@@ -256,7 +257,7 @@ func (s State) askRetry(aims []aim) question {
 	q := question{title: "Run " + j.Name + " again?", choices: yes("Yes, run it", "retry of "+j.Name+" asked for", aims)}
 	if j.Finished.IsZero() {
 		q.title = "Try " + j.Name + " now?"
-		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", view.Age(j.RestsUntil.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
+		q.lines = []string{fmt.Sprintf("It would rest for another %s. This is attempt %d of %d.", text.Age(j.RestsUntil.Sub(s.Now)), j.Attempt, max(j.MaxAttempt, j.Attempt))}
 		return q
 	}
 	q.lines = []string{fmt.Sprintf("It has ended (%s); a new job with the same options is made of it.", j.State)}
@@ -268,7 +269,7 @@ func (s State) askRetry(aims []aim) question {
 }
 
 // rewrites says that a job that has ended would write to Git again.
-func rewrites(j view.Job) bool { return !j.Finished.IsZero() && slices.Contains(writes, j.Action) }
+func rewrites(j snapshot.Job) bool { return !j.Finished.IsZero() && slices.Contains(writes, j.Action) }
 
 // askMany asks once for several things, by their number and their first names.
 func askMany(aims []aim, doing, follows string) question {
@@ -298,5 +299,5 @@ func thousands(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return view.Thousands(int(n)) + " " + noun + "s"
+	return text.Thousands(int(n)) + " " + noun + "s"
 }

@@ -8,7 +8,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // The smallest terminal that shows lists; below it one line is all.
@@ -59,8 +60,8 @@ func (p *painter) tiny() {
 			failing++
 		}
 	}
-	text := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", counts.Working, counts.Pending, failing, minWidth, minHeight)
-	for y, l := range wrap(text, p.w) {
+	txt := fmt.Sprintf("limpet: %d working %d pending %d failing, make me %dx%d", counts.Working, counts.Pending, failing, minWidth, minHeight)
+	for y, l := range wrap(txt, p.w) {
 		p.put(0, y, p.w, rolePlain, l)
 	}
 }
@@ -89,8 +90,8 @@ func (p *painter) frame() {
 // screen whole parts go, the least telling first; none is cut in the middle.
 func (p *painter) header() {
 	a, api := p.s.Snap.Agent, p.s.Snap.API
-	x := p.put(3, 0, p.w, roleTitle, "limpet "+cut(view.OrDash(a.Version), min(p.w-32, 24), p.g.more))
-	r, text := p.apiState()
+	x := p.put(3, 0, p.w, roleTitle, "limpet "+cut(text.OrDash(a.Version), min(p.w-32, 24), p.g.more))
+	r, txt := p.apiState()
 	insecure := ""
 	if api.Insecure {
 		insecure = "TLS unchecked"
@@ -101,7 +102,7 @@ func (p *painter) header() {
 		text string
 		rank int // the highest goes first; 0 stays
 	}{
-		{rolePlain, cut(view.OrDash(a.Host), 20, p.g.more), 3}, {r, text, 0}, {roleBad, insecure, 1}, {roleDim, p.s.Source, 4}, {roleDim, clock, 2},
+		{rolePlain, cut(text.OrDash(a.Host), 20, p.g.more), 3}, {r, txt, 0}, {roleBad, insecure, 1}, {roleDim, p.s.Source, 4}, {roleDim, clock, 2},
 	}
 	for {
 		width, worst := x+1, 0
@@ -146,7 +147,7 @@ func (p *painter) apiState() (role, string) {
 	case !api.Up && api.Since.IsZero():
 		return roleBad, p.g.ring + " API down"
 	case !api.Up:
-		return roleBad, p.g.ring + " API down " + view.Age(p.s.Now.Sub(api.Since))
+		return roleBad, p.g.ring + " API down " + text.Age(p.s.Now.Sub(api.Since))
 	case !api.Synced:
 		return roleWarn, p.g.ring + " API syncing"
 	case api.Embedded:
@@ -165,13 +166,13 @@ func (p *painter) tabs() {
 	short := p.tabsWidth(gap) > p.w
 	for _, of := range shownTabs(p.s) {
 		from := x
-		switch text := tabText(p.s, of); {
+		switch txt := tabText(p.s, of); {
 		case of == faces[p.s.screen].under:
-			x = p.put(x, 1, p.w, roleTitle, "["+text+"]")
+			x = p.put(x, 1, p.w, roleTitle, "["+txt+"]")
 		case short:
 			x = p.put(x, 1, p.w, roleDim, " "+faces[of].tab+" ")
 		default:
-			x = p.put(x, 1, p.w, roleDim, " "+text+" ")
+			x = p.put(x, 1, p.w, roleDim, " "+txt+" ")
 		}
 		p.lit(from, 1, x-from, 1, func(s State) State { return s.visit(of) })
 		x += gap
@@ -194,7 +195,7 @@ func (p *painter) tabsWidth(gap int) int {
 }
 
 // drainText says of an agent that claims nothing new how far it has come.
-func drainText(a view.Agent) string {
+func drainText(a snapshot.Agent) string {
 	if a.Busy == 0 {
 		return "drained, claims nothing"
 	}
@@ -226,11 +227,11 @@ func (p *painter) status(y int) {
 	}
 	room := p.w - 2
 	if n := s.troubles.unread(); n > 0 && s.over == nil {
-		text := fmt.Sprintf("e errors %d", n)
-		room -= len(text) + 2
-		p.right(p.w-1-len(text), p.w-1, y, roleBad, text)
+		txt := fmt.Sprintf("e errors %d", n)
+		room -= len(txt) + 2
+		p.right(p.w-1-len(txt), p.w-1, y, roleBad, txt)
 	}
-	put := func(r role, text string) { p.put(1, y, room, r, cut(text, room, p.g.more)) }
+	put := func(r role, txt string) { p.put(1, y, room, r, cut(txt, room, p.g.more)) }
 	e, unread := s.troubles.newest()
 	switch {
 	case s.toast != "" && s.toastBad:
@@ -268,12 +269,12 @@ func (p *painter) filterText() string {
 		return fmt.Sprintf("filter %q: %d of the first %d jobs of %d; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), all)
 	}
 	if s.listed() == paneSources {
-		return fmt.Sprintf("filter %q: %d of %s; Esc clears", s.filter(), len(s.sources()), view.Plural(len(s.Snap.Sources), "source"))
+		return fmt.Sprintf("filter %q: %d of %s; Esc clears", s.filter(), len(s.sources()), text.Plural(len(s.Snap.Sources), "source"))
 	}
 	return fmt.Sprintf("filter %q: %d of %d jobs, %d of %d repositories; Esc clears", s.filter(), len(s.jobs()), len(s.Snap.Jobs), len(s.repos()), len(s.Snap.Repos))
 }
 
-func eventLine(e view.Event, now time.Time) string {
+func eventLine(e snapshot.Event, now time.Time) string {
 	line := dayTime(e.At, now)
 	who := e.Job
 	if who == "" {

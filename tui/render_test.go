@@ -13,7 +13,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -21,21 +22,21 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var noon = time.Date(2026, 11, 20, 14, 2, 37, 0, time.UTC)
 
 // picture is what the screens of the documentation show.
-func picture() *view.Snapshot {
+func picture() *snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	return &view.Snapshot{
+	return &snapshot.Snapshot{
 		Seq: 7, At: noon,
-		Agent: view.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: at(50 * time.Hour), Drivers: 4, Claims: 3, StorePath: "/var/lib/limpet/limpet.db", StoreSize: 61 << 20, History: 41288, RSS: 38 << 20, CPU: 0.4, Kept: 168 * time.Hour, Namespace: "stacks-1234"},
-		API:   view.API{Server: "https://grafana.example:6446", Up: true, Synced: true, Latency: 38 * time.Millisecond, Since: at(time.Hour)},
-		Jobs: []view.Job{
+		Agent: snapshot.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: at(50 * time.Hour), Drivers: 4, Claims: 3, StorePath: "/var/lib/limpet/limpet.db", StoreSize: 61 << 20, History: 41288, RSS: 38 << 20, CPU: 0.4, Kept: 168 * time.Hour, Namespace: "stacks-1234"},
+		API:   snapshot.API{Server: "https://grafana.example:6446", Up: true, Synced: true, Latency: 38 * time.Millisecond, Since: at(time.Hour)},
+		Jobs: []snapshot.Job{
 			{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "working", Message: "replicating dashboards/network", Progress: 71, Done: 205, Total: 288, Created: at(50 * time.Second), Started: at(42 * time.Second), Owner: "this", LeaseUntil: noon.Add(18 * time.Second), RenewAt: noon.Add(8 * time.Second), Attempt: 1, MaxAttempt: 3, Branch: "main", RefFrom: strings.Repeat("a1b2c3d4", 5), RefTo: strings.Repeat("4e55f01a", 5),
-				Summary:  []view.Summary{{Kind: "Folder", Total: 12, Update: 1, Noop: 11}, {Kind: "Dashboard", Total: 276, Create: 14, Update: 3, Noop: 174, Warn: 1, Error: 1}},
+				Summary:  []snapshot.Summary{{Kind: "Folder", Total: 12, Update: 1, Noop: 11}, {Kind: "Dashboard", Total: 276, Create: 14, Update: 3, Noop: 174, Warn: 1, Error: 1}},
 				Errors:   []string{"dashboards/net/bgp.json: invalid schemaVersion: want int, got \"39\""},
 				Warnings: []string{"dashboards/net/old.json: folder has no _folder.json, title from path"},
-				Commit:   &view.Commit{Subject: "bgp: add peers panel", Author: "M. Ito", At: at(3 * time.Minute)},
-				Steps: []view.Step{{Text: "look up branch:main", At: at(42 * time.Second), Took: 300 * time.Millisecond}, {Text: "fetch 4e55f01", At: at(41700 * time.Millisecond), Took: 11300 * time.Millisecond},
+				Commit:   &snapshot.Commit{Subject: "bgp: add peers panel", Author: "M. Ito", At: at(3 * time.Minute)},
+				Steps: []snapshot.Step{{Text: "look up branch:main", At: at(42 * time.Second), Took: 300 * time.Millisecond}, {Text: "fetch 4e55f01", At: at(41700 * time.Millisecond), Took: 11300 * time.Millisecond},
 					{Text: "compare with the server", At: at(30400 * time.Millisecond), Took: 400 * time.Millisecond}, {Text: "replicating changes", At: at(30 * time.Second)}},
-				Log: []view.Event{{At: at(3 * time.Second), Level: "info", Text: "created dashboards/net/core.json"}, {At: at(2 * time.Second), Level: "error", Text: "rejected dashboards/net/bgp.json: 422"}, {At: at(time.Second), Level: "info", Text: "created dashboards/net/edge.json"}}},
+				Log: []snapshot.Event{{At: at(3 * time.Second), Level: "info", Text: "created dashboards/net/core.json"}, {At: at(2 * time.Second), Level: "error", Text: "rejected dashboards/net/bgp.json: 422"}, {At: at(time.Second), Level: "info", Text: "created dashboards/net/edge.json"}}},
 			{UID: "9x1ab", Namespace: "default", Name: "infra-alerts-sync", Repository: "infra-alerts", Action: "pull", Detail: "incr", State: "working", Progress: 22, Done: 4, Total: 18, Created: at(10 * time.Second), Started: at(9 * time.Second), Owner: "this", LeaseUntil: noon.Add(25 * time.Second), Attempt: 1},
 			{UID: "q0p4", Namespace: "default", Name: "lab-west-move", Repository: "lab-west", Action: "move", State: "working", Message: "34 files", Progress: -1, Created: at(3 * time.Second), Started: at(2 * time.Second), Owner: "this", LeaseUntil: noon.Add(29 * time.Second), Attempt: 1},
 			{UID: "44dd1", Namespace: "default", Name: "team-dash-pr-481", Repository: "team-dash", Action: "pr", Detail: "#481", State: "working", Progress: 98, Created: at(80 * time.Second), Started: at(70 * time.Second), Owner: "other", Attempt: 1},
@@ -43,15 +44,15 @@ func picture() *view.Snapshot {
 			{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Created: at(30 * time.Second), Attempt: 2},
 			{UID: "y7c1", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "error", Message: "401 bad credentials", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, Errors: []string{"401 bad credentials"}},
 		},
-		Repos: []view.Repo{
+		Repos: []snapshot.Repo{
 			{UID: "r1", Namespace: "default", Name: "infra-alerts", Title: "Infra", Type: "gitlab", URL: "https://gitlab.example/infra.git", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("9c0ffeee", 5), Synced: at(5 * time.Minute), Resources: 18, Runs: "....s...s...s...s...w..s"},
 			{UID: "r2", Namespace: "default", Name: "lab-east", Title: "Lab East", Type: "git", URL: "https://git.lab/obs/east.git", Enabled: true, Checked: at(39 * time.Second), Health: "401 bad credentials", SyncState: "error", LastRef: strings.Repeat("5d41aa90", 5), Synced: at(3 * time.Hour), Next: noon.Add(time.Minute), Resources: 288, Runs: "ssssssssssssssssssseeeee",
-				Branch: "main", Path: "grafana/", Target: "folder", Interval: time.Minute, Connection: "lab", Webhook: &view.Webhook{ID: "4471", LastEvent: at(185 * time.Minute)}, TokenEnds: noon.Add(52 * time.Minute), MaxResources: 1000, Contents: []view.Content{{Resource: "folders", Count: 12}, {Resource: "dashboards", Count: 276}},
-				Conditions: []view.Condition{{Type: "NamespaceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "Ready", Status: "False", Since: at(182 * time.Minute), Reason: "AuthenticationFailed", Message: "secure.token: the host does not take it; renew the token in the settings of the repository"}, {Type: "ResourceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "SyncStatus", Status: "True", Reason: "SyncSuccessful"}}},
+				Branch: "main", Path: "grafana/", Target: "folder", Interval: time.Minute, Connection: "lab", Webhook: &snapshot.Webhook{ID: "4471", LastEvent: at(185 * time.Minute)}, TokenEnds: noon.Add(52 * time.Minute), MaxResources: 1000, Contents: []snapshot.Content{{Resource: "folders", Count: 12}, {Resource: "dashboards", Count: 276}},
+				Conditions: []snapshot.Condition{{Type: "NamespaceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "Ready", Status: "False", Since: at(182 * time.Minute), Reason: "AuthenticationFailed", Message: "secure.token: the host does not take it; renew the token in the settings of the repository"}, {Type: "ResourceQuota", Status: "True", Reason: "WithinQuota"}, {Type: "SyncStatus", Status: "True", Reason: "SyncSuccessful"}}},
 			{UID: "r3", Namespace: "default", Name: "lab-west", Title: "Lab West", Type: "git", URL: "https://git.lab/obs/west.git", Enabled: true, SyncState: "success", LastRef: strings.Repeat("77be2100", 5), Synced: at(9 * time.Minute), Next: noon.Add(51 * time.Second), Resources: 301, Runs: "ssssssssssssssssssssssss"},
-			{UID: "r4", Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Branch: "main", Resources: 288, Contents: []view.Content{{Resource: "folders", Count: 12}, {Resource: "dashboards", Count: 276}}, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
+			{UID: "r4", Namespace: "default", Name: "team-dash", Title: "Team", Type: "github", URL: "https://github.com/acme/dash", Enabled: true, Healthy: true, Checked: at(time.Minute), SyncState: "working", LastRef: strings.Repeat("a1b2c3d4", 5), Synced: at(42 * time.Second), Branch: "main", Resources: 288, Contents: []snapshot.Content{{Resource: "folders", Count: 12}, {Resource: "dashboards", Count: 276}}, Runs: "s.s.s.s.s.s.s.s.s.s.s.sw"},
 		},
-		Events: []view.Event{
+		Events: []snapshot.Event{
 			{At: at(9 * time.Second), Level: "info", Job: "infra-alerts-sync", Text: "claimed, attempt 1"},
 			{At: at(39 * time.Second), Level: "error", Job: "lab-east-sync", Text: "401 bad credentials"},
 		},
@@ -60,12 +61,12 @@ func picture() *view.Snapshot {
 
 // lives is an agent that drains, with jobs at the turns of their lives: a result
 // that waits for the API, a rest between two attempts, a dead letter.
-func lives() view.Snapshot {
+func lives() snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	s := *picture()
 	s.Agent.Draining, s.Agent.Busy, s.Agent.Claims = at(4*time.Minute), 1, 1
-	s.Agent.Controllers = view.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: at(time.Minute)}
-	s.Jobs = []view.Job{
+	s.Agent.Controllers = snapshot.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: at(time.Minute)}
+	s.Jobs = []snapshot.Job{
 		{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "success", Message: "replicating changes", Progress: 100, Created: at(5 * time.Minute), Started: at(4 * time.Minute), Unsent: at(3 * time.Minute), Owner: "this", Attempt: 1, MaxAttempt: 3},
 		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RestsUntil: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},
 		{UID: "y7c1", Namespace: "default", Name: "lab-west-sync", Repository: "lab-west", Action: "pull", Detail: "incr", State: "dead", Message: "the git host does not answer (3 attempts)", Created: at(90 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second), Owner: "this", Attempt: 3, MaxAttempt: 3},
@@ -74,17 +75,17 @@ func lives() view.Snapshot {
 }
 
 // ailing is a picture with errors, one of them long and one that came twice.
-func ailing() *view.Snapshot {
+func ailing() *snapshot.Snapshot {
 	s := picture()
 	s.Problem = "the clock of this host is 4m12s behind that of the server: nothing is claimed; set it (timedatectl set-ntp true)"
 	long := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such host (check the host in the url and the name server); the last commit that could be had is 5d41aa9, of three hours ago"
-	s.Events = append(s.Events, view.Event{At: noon.Add(-20 * time.Second), Level: "error", Repo: "lab-east", Text: long},
-		view.Event{At: noon.Add(-10 * time.Second), Level: "error", Job: "lab-east-sync", Text: "401 bad credentials"})
+	s.Events = append(s.Events, snapshot.Event{At: noon.Add(-20 * time.Second), Level: "error", Repo: "lab-east", Text: long},
+		snapshot.Event{At: noon.Add(-10 * time.Second), Level: "error", Job: "lab-east-sync", Text: "401 bad credentials"})
 	return s
 }
 
-func shown(snap *view.Snapshot, caps Caps) State {
-	snap.Counts = view.Count(snap.Jobs, snap.At)
+func shown(snap *snapshot.Snapshot, caps Caps) State {
+	snap.Counts = snapshot.Count(snap.Jobs, snap.At)
 	s := NewState("attached to daemon 4121", caps, noon)
 	s.Now = noon
 	return s.Show(snap)
@@ -92,11 +93,11 @@ func shown(snap *view.Snapshot, caps Caps) State {
 
 func press(s State, keys ...string) State {
 	for _, k := range keys {
-		text := ""
+		txt := ""
 		if len(k) == 1 {
-			text = k
+			txt = k
 		}
-		s, _ = s.Key(k, text)
+		s, _ = s.Key(k, txt)
 	}
 	return s
 }
@@ -161,17 +162,17 @@ func TestGoldenScreens(t *testing.T) {
 	unsent.API = offline.API
 	crowd := picture()
 	for i := range 990 {
-		crowd.Jobs = append(crowd.Jobs[:6:6], append([]view.Job{{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprintf("bulk-%03d", 990-i), Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Priority: fmt.Sprint(i % 10), Created: noon.Add(-20 * time.Second), Attempt: 1, MaxAttempt: 3}}, crowd.Jobs[6:]...)...)
+		crowd.Jobs = append(crowd.Jobs[:6:6], append([]snapshot.Job{{UID: fmt.Sprint("u", i), Namespace: "default", Name: fmt.Sprintf("bulk-%03d", 990-i), Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Priority: fmt.Sprint(i % 10), Created: noon.Add(-20 * time.Second), Attempt: 1, MaxAttempt: 3}}, crowd.Jobs[6:]...)...)
 	}
 	crowded := shown(crowd, plain)
 	crowded.Snap.Counts.Pending += 1999
 	paused := picture()
-	paused.Agent.Controllers = view.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: noon.Add(-time.Minute)}
+	paused.Agent.Controllers = snapshot.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: noon.Add(-time.Minute)}
 	east := &paused.Repos[1]
 	east.Suspended, east.Next, east.Webhook, east.TokenEnds = true, noon.Add(23*time.Hour), nil, noon.Add(-time.Hour)
 	east.Deleting, east.InTheWay = noon.Add(-time.Minute), "a job is running"
-	empty := &view.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
-	fresh := &view.Snapshot{At: noon, Agent: picture().Agent, API: view.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
+	empty := &snapshot.Snapshot{At: noon, Agent: picture().Agent, API: picture().API}
+	fresh := &snapshot.Snapshot{At: noon, Agent: picture().Agent, API: snapshot.API{Server: "embedded", Embedded: true, Up: true, Synced: true}}
 	alone := shown(fresh, plain)
 	alone.Source = Standalone
 	left := picture()
@@ -340,21 +341,21 @@ func TestInvariants(t *testing.T) {
 	for i := range hostile.Jobs {
 		hostile.Jobs[i].Name, hostile.Jobs[i].Repository, hostile.Jobs[i].Message = evil, evil, evil
 		hostile.Jobs[i].Waits = evil
-		hostile.Jobs[i].Log = []view.Event{{At: noon, Level: "error", Text: evil}}
-		hostile.Jobs[i].URLs = []view.Link{{Name: evil, URL: evil}}
-		hostile.Jobs[i].Errors, hostile.Jobs[i].Summary = []string{evil}, []view.Summary{{Kind: evil, Create: 1 << 60}}
+		hostile.Jobs[i].Log = []snapshot.Event{{At: noon, Level: "error", Text: evil}}
+		hostile.Jobs[i].URLs = []snapshot.Link{{Name: evil, URL: evil}}
+		hostile.Jobs[i].Errors, hostile.Jobs[i].Summary = []string{evil}, []snapshot.Summary{{Kind: evil, Create: 1 << 60}}
 		hostile.Jobs[i].State = []string{"working", "odd" + evil, ""}[i%3]
 	}
 	for i := range hostile.Repos {
 		hostile.Repos[i].Connection, hostile.Repos[i].InTheWay, hostile.Repos[i].Deleting = evil, evil, noon
-		hostile.Repos[i].Webhook, hostile.Repos[i].Conditions = &view.Webhook{ID: evil}, []view.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
+		hostile.Repos[i].Webhook, hostile.Repos[i].Conditions = &snapshot.Webhook{ID: evil}, []snapshot.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil}}
 		hostile.Repos[i].Name, hostile.Repos[i].URL, hostile.Repos[i].LastRef, hostile.Repos[i].Runs = evil, evil, evil, evil
 	}
 	hostile.Agent.Host, hostile.Problem = evil, evil
-	hostile.Events = []view.Event{{At: noon, Level: "error", Job: evil, Text: evil}, {At: noon, Level: "error", Repo: evil, Text: strings.Repeat(evil, 4)}}
+	hostile.Events = []snapshot.Event{{At: noon, Level: "error", Job: evil, Text: evil}, {At: noon, Level: "error", Repo: evil, Text: strings.Repeat(evil, 4)}}
 	many := picture()
 	for i := range 10_000 {
-		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
+		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
 	}
 	down := picture()
 	down.API.Up = false
@@ -362,14 +363,14 @@ func TestInvariants(t *testing.T) {
 	gone.Gone = "ask the daemon: connection refused"
 	odd := &archive{}
 	for i := range 20 {
-		odd.rows = append(odd.rows, view.Past{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
+		odd.rows = append(odd.rows, snapshot.Past{UID: fmt.Sprint(i), Name: evil, Repository: evil, Action: evil, State: []string{"error", evil}[i/10], Message: evil, Agent: evil, RefTo: evil})
 	}
-	odd.care = view.Care{At: noon, Store: view.Store{Path: evil}, Watches: []view.Watch{{Kind: evil, Error: evil}}, Tokens: []view.Tokens{{Provider: evil, Failed: 1 << 60}}}
-	odd.lately = view.Lately{Rows: odd.rows, Day: view.Day{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62, Hours: [view.DayHours]view.Hour{{Runs: 1 << 60}}}}
-	odd.comparison = view.Comparison{All: 1 << 40, Files: []view.FileChange{{Type: evil, Path: evil, From: evil}, {Type: "added", Path: "b"}}, Text: &view.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60, Lines: []view.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
+	odd.care = snapshot.Care{At: noon, Store: snapshot.Store{Path: evil}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}}, Tokens: []snapshot.Tokens{{Provider: evil, Failed: 1 << 60}}}
+	odd.lately = snapshot.Lately{Rows: odd.rows, Day: snapshot.Day{Good: 1 << 60, Created: 1 << 60, Longest: 1 << 62, Hours: [snapshot.DayHours]snapshot.Hour{{Runs: 1 << 60}}}}
+	odd.comparison = snapshot.Comparison{All: 1 << 40, Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}, {Type: "added", Path: "b"}}, Text: &snapshot.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60, Lines: []snapshot.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
 	states := map[string]State{
 		"live": shown(picture(), Caps{}), "hostile": shown(hostile, Caps{}), "empty": NewState("standalone", Caps{}, noon),
-		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&view.Snapshot{At: noon, Agent: hostile.Agent, API: view.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
+		"many": press(shown(many, Caps{}), "end"), "fresh": shown(&snapshot.Snapshot{At: noon, Agent: hostile.Agent, API: snapshot.API{Embedded: true, Up: true, Synced: true}}, Caps{}), "down": shown(down, Caps{}), "gone": gone,
 	}
 	screens := map[string][]string{"overview": nil, "jobs": {"2"}, "repos": {"3"}, "detail": {"enter"}, "repo": {"3", "enter"}, "history": {"4"}, "record": {"4", "enter"}, "changes": {"enter", "d"}, "summary": {"enter", "tab", "end", "u"}, "errors zoomed": {"enter", "shift+tab", "z", "end"}, "log": {"enter", "z", "w", "f", "pgup", "/", "r", "e"}, "diff": {"enter", "d", "enter"}, "wrapped": {"enter", "d", "enter", "w", "n", "N", "/", "d"}, "its changes": {"4", "enter", "d"}, "agent": {"5"}, "agent end": {"5", "end"}, "suspend": {"3", "s"}, "help": {"?"}, "sure": {"P"}, "filter": {"/", "z", "z"}}
 	maps.Copy(screens, boxes)
@@ -400,8 +401,8 @@ func TestInvariants(t *testing.T) {
 func TestRepositoryTextsAreCleaned(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[31m\u202eb\x07"
-	repo := view.Repo{Webhook: &view.Webhook{}, Conditions: make([]view.Condition, 1), Contents: make([]view.Content, 1)}
-	texts := func(r *view.Repo, f func(name string, text reflect.Value)) {
+	repo := snapshot.Repo{Webhook: &snapshot.Webhook{}, Conditions: make([]snapshot.Condition, 1), Contents: make([]snapshot.Content, 1)}
+	texts := func(r *snapshot.Repo, f func(name string, txt reflect.Value)) {
 		for _, v := range []reflect.Value{reflect.ValueOf(r).Elem(), reflect.ValueOf(r.Webhook).Elem(), reflect.ValueOf(&r.Conditions[0]).Elem(), reflect.ValueOf(&r.Contents[0]).Elem()} {
 			for i := range v.NumField() {
 				if name := v.Type().Field(i).Name; v.Field(i).Kind() == reflect.String && name != "UID" {
@@ -410,15 +411,15 @@ func TestRepositoryTextsAreCleaned(t *testing.T) {
 			}
 		}
 	}
-	texts(&repo, func(_ string, text reflect.Value) { text.SetString(evil) })
-	clean := cleanSnapshot(&view.Snapshot{Repos: []view.Repo{repo}})
-	texts(&clean.Repos[0], func(name string, text reflect.Value) {
-		if text.String() != view.Clean(evil) {
-			t.Errorf("%s is %q", name, text)
+	texts(&repo, func(_ string, txt reflect.Value) { txt.SetString(evil) })
+	clean := cleanSnapshot(&snapshot.Snapshot{Repos: []snapshot.Repo{repo}})
+	texts(&clean.Repos[0], func(name string, txt reflect.Value) {
+		if txt.String() != text.Clean(evil) {
+			t.Errorf("%s is %q", name, txt)
 		}
 	})
-	texts(&repo, func(name string, text reflect.Value) {
-		if text.String() != evil {
+	texts(&repo, func(name string, txt reflect.Value) {
+		if txt.String() != evil {
 			t.Errorf("%s of the picture was changed, which others have too", name)
 		}
 	})
@@ -428,7 +429,7 @@ func TestCursorRowIsVisible(t *testing.T) {
 	t.Parallel()
 	many := picture()
 	for i := range 500 {
-		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("row-", i, "-end"), State: "pending", Created: noon})
+		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("row-", i, "-end"), State: "pending", Created: noon})
 	}
 	s := shown(many, Caps{Mono: true, ASCII: true})
 	for i := range 520 {
@@ -446,7 +447,7 @@ func TestCursorRowIsVisible(t *testing.T) {
 func BenchmarkRender10kJobs(b *testing.B) {
 	many := picture()
 	for i := range 10_000 {
-		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
+		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprint("job-", i), State: "pending", Created: noon})
 	}
 	s := shown(many, Caps{})
 	for b.Loop() {
@@ -458,7 +459,7 @@ func BenchmarkRender10kJobs(b *testing.B) {
 // commands, and it goes with the first repository.
 func TestWelcomeKeepsTheTwoWays(t *testing.T) {
 	t.Parallel()
-	fresh := &view.Snapshot{At: noon, API: view.API{Embedded: true, Up: true, Synced: true}}
+	fresh := &snapshot.Snapshot{At: noon, API: snapshot.API{Embedded: true, Up: true, Synced: true}}
 	s := shown(fresh, Caps{Mono: true, ASCII: true})
 	for w := minWidth; w <= 160; w++ {
 		for h := minHeight; h <= 50; h++ {
@@ -471,10 +472,10 @@ func TestWelcomeKeepsTheTwoWays(t *testing.T) {
 			}
 		}
 	}
-	for name, change := range map[string]func(*view.Snapshot){
-		"a repository": func(s *view.Snapshot) { s.Repos = picture().Repos[:1] },
-		"a server":     func(s *view.Snapshot) { s.API.Embedded = false },
-		"not read yet": func(s *view.Snapshot) { s.API.Synced = false },
+	for name, change := range map[string]func(*snapshot.Snapshot){
+		"a repository": func(s *snapshot.Snapshot) { s.Repos = picture().Repos[:1] },
+		"a server":     func(s *snapshot.Snapshot) { s.API.Embedded = false },
+		"not read yet": func(s *snapshot.Snapshot) { s.API.Synced = false },
 	} {
 		snap := *fresh
 		change(&snap)
@@ -505,8 +506,8 @@ func TestHeaderCutsNothing(t *testing.T) {
 func TestLongErrorsAreShownWhole(t *testing.T) {
 	t.Parallel()
 	snap := picture()
-	text := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such host (check the host in the url and the name server)"
-	snap.Jobs[6].Errors = []string{text, strings.Repeat("漢字", 60) + "-the-end"}
+	txt := "resolve https://git.example.com/team/a-repository-with-a-long-name.git: the host name is not known here: no such host (check the host in the url and the name server)"
+	snap.Jobs[6].Errors = []string{txt, strings.Repeat("漢字", 60) + "-the-end"}
 	s := press(shown(snap, Caps{Mono: true}), "end", "enter")
 	frame := strip(Render(s, 80, 30, s.Caps))
 	for _, word := range []string{"name server)", "-the-end"} {

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var repoFace = face{
@@ -33,7 +34,7 @@ func (p *painter) repoDetail(x, y, w, h int) {
 		top := scrolled(p.s.repoTop, len(facts), h)
 		foot := ""
 		if rest := len(facts) - top - (h - 2); rest > 0 {
-			foot = view.Plural(rest, "more line") + " below"
+			foot = text.Plural(rest, "more line") + " below"
 		}
 		p.box(p.g, x, y, w, h, name, title, foot, true)
 		p.lay(x, y, w, h, facts[top:min(top+max(h-2, 0), len(facts))])
@@ -114,7 +115,7 @@ type fact struct {
 
 // repoFacts tells how a repository does, a fact on a line; long ones go on below.
 // Where it is tight those that belong together share one.
-func (p *painter) repoFacts(r view.Repo, live bool, w int, tight bool) (out []laidOut) {
+func (p *painter) repoFacts(r snapshot.Repo, live bool, w int, tight bool) (out []laidOut) {
 	for _, f := range p.factsOf(r, live, tight) {
 		for i, l := range wrap(f.text, w-factWidth) {
 			if i > 0 {
@@ -127,30 +128,30 @@ func (p *painter) repoFacts(r view.Repo, live bool, w int, tight bool) (out []la
 }
 
 // factsOf are what there is to say of a repository.
-func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
-	fact := func(ro role, name, text string) { out = append(out, fact{ro, name, text}) }
+func (p *painter) factsOf(r snapshot.Repo, live, tight bool) (out []fact) {
+	fact := func(ro role, name, txt string) { out = append(out, fact{ro, name, txt}) }
 	if !live {
 		fact(roleBad, "gone", "it is no longer there; this is what was seen last")
 	}
 	if !r.Deleting.IsZero() {
-		text := "since " + ago(p.s.Now, r.Deleting)
+		txt := "since " + ago(p.s.Now, r.Deleting)
 		if r.InTheWay != "" {
-			text += "; in the way: " + r.InTheWay
+			txt += "; in the way: " + r.InTheWay
 		}
-		fact(roleWarn, "deleting", text)
+		fact(roleWarn, "deleting", txt)
 	}
 	h := health(r)
-	text := h
+	txt := h
 	if since := failingSince(r); h == "failing" && !since.IsZero() {
-		text += " for " + view.Age(p.s.Now.Sub(since))
+		txt += " for " + text.Age(p.s.Now.Sub(since))
 	}
 	if !r.Checked.IsZero() {
-		text += ", checked " + ago(p.s.Now, r.Checked)
+		txt += ", checked " + ago(p.s.Now, r.Checked)
 	}
 	if r.Health != "" {
-		text += ": " + r.Health
+		txt += ": " + r.Health
 	}
-	fact(stateRole(h), "health", text)
+	fact(stateRole(h), "health", txt)
 	if n, since := p.s.failing(); n > 1 {
 		fact(roleBad, "failing", fmt.Sprintf("the last %d jobs, since %s; limpet repo test %s looks why", n, clockTime(since, p.s.Now), quote(r.Name)))
 	}
@@ -168,7 +169,7 @@ func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
 		}
 		until := "until it is resumed; " + by
 		if !r.Next.IsZero() {
-			until = fmt.Sprintf("until %s, for %s more; %s", clockTime(r.Next, p.s.Now), view.Age(r.Next.Sub(p.s.Now)), by)
+			until = fmt.Sprintf("until %s, for %s more; %s", clockTime(r.Next, p.s.Now), text.Age(r.Next.Sub(p.s.Now)), by)
 		}
 		fact(roleWarn, "suspended", "on this agent "+until)
 	}
@@ -176,17 +177,17 @@ func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
 		fact(rolePlain, "next", next)
 	}
 	fact(rolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
-	fact(rolePlain, "target", view.OrDash(r.Target)+", "+quotaText(r)+contentsText(r))
+	fact(rolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+contentsText(r))
 	if c := p.s.Snap.Agent.Controllers; c.Mode != "" {
 		fact(rolePlain, "controller", c.Text(p.s.Now))
 	}
 	ro, token := p.tokenText(r)
 	if tight {
-		text := p.webhookText(r)
+		txt := p.webhookText(r)
 		if !r.TokenEnds.IsZero() {
-			text += "; token " + token
+			txt += "; token " + token
 		}
-		fact(ro, "webhook", text)
+		fact(ro, "webhook", txt)
 		return out
 	}
 	if r.Connection != "" {
@@ -199,28 +200,28 @@ func (p *painter) factsOf(r view.Repo, live, tight bool) (out []fact) {
 	return out
 }
 
-func (p *painter) syncText(r view.Repo) string {
+func (p *painter) syncText(r snapshot.Repo) string {
 	state := r.SyncState
 	if p.s.offline() && state == "working" {
 		state = "unknown"
 	}
-	text := view.OrDash(state)
+	txt := text.OrDash(state)
 	if r.SyncJob != "" && (r.SyncState == "working" || r.SyncState == "pending") { // else it is among those below
-		text += ", job " + r.SyncJob
+		txt += ", job " + r.SyncJob
 	}
 	if r.LastRef != "" {
-		text += ", at " + view.ShortRef(r.LastRef)
+		txt += ", at " + text.ShortRef(r.LastRef)
 	}
 	if !r.Synced.IsZero() {
-		text += ", " + ago(p.s.Now, r.Synced)
+		txt += ", " + ago(p.s.Now, r.Synced)
 	}
-	return text
+	return txt
 }
 
-func (p *painter) nextText(r view.Repo) string {
+func (p *painter) nextText(r snapshot.Repo) string {
 	every := ""
 	if r.Interval > 0 {
-		every = ", every " + view.Age(r.Interval)
+		every = ", every " + text.Age(r.Interval)
 	}
 	switch {
 	case !r.Enabled:
@@ -232,21 +233,21 @@ func (p *painter) nextText(r view.Repo) string {
 	case r.Next.IsZero():
 		return "not known here" + every
 	}
-	return "in " + view.Age(r.Next.Sub(p.s.Now)) + every
+	return "in " + text.Age(r.Next.Sub(p.s.Now)) + every
 }
 
-func quotaText(r view.Repo) string {
+func quotaText(r snapshot.Repo) string {
 	if r.MaxResources > 0 {
-		return fmt.Sprintf("%s of %s", view.Thousands(int(r.Resources)), thousands(r.MaxResources, "object"))
+		return fmt.Sprintf("%s of %s", text.Thousands(int(r.Resources)), thousands(r.MaxResources, "object"))
 	}
 	return thousands(r.Resources, "object") + ", no limit"
 }
 
 // contentsText says what the objects are.
-func contentsText(r view.Repo) string {
+func contentsText(r snapshot.Repo) string {
 	var parts []string
 	for _, c := range r.Contents {
-		parts = append(parts, view.Thousands(int(c.Count))+" "+c.Resource)
+		parts = append(parts, text.Thousands(int(c.Count))+" "+c.Resource)
 	}
 	if len(parts) == 0 {
 		return ""
@@ -254,30 +255,30 @@ func contentsText(r view.Repo) string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-func (p *painter) webhookText(r view.Repo) string {
+func (p *painter) webhookText(r snapshot.Repo) string {
 	if r.Webhook == nil {
 		return "none: changes are found by the interval"
 	}
-	text := "registered, id " + r.Webhook.ID
+	txt := "registered, id " + r.Webhook.ID
 	if r.Webhook.LastEvent.IsZero() {
-		return text + ", no event yet"
+		return txt + ", no event yet"
 	}
-	return text + ", last event " + ago(p.s.Now, r.Webhook.LastEvent)
+	return txt + ", last event " + ago(p.s.Now, r.Webhook.LastEvent)
 }
 
-func (p *painter) tokenText(r view.Repo) (role, string) {
+func (p *painter) tokenText(r snapshot.Repo) (role, string) {
 	switch left := r.TokenEnds.Sub(p.s.Now); {
 	case r.TokenEnds.IsZero():
 		return rolePlain, ""
 	case left <= 0:
 		return roleBad, "expired " + ago(p.s.Now, r.TokenEnds)
 	default:
-		return rolePlain, "ends in " + view.Age(left)
+		return rolePlain, "ends in " + text.Age(left)
 	}
 }
 
 // metAll says that no condition needs a person.
-func metAll(r view.Repo) bool {
+func metAll(r snapshot.Repo) bool {
 	for _, c := range r.Conditions {
 		if c.Status != "True" {
 			return false
@@ -288,10 +289,10 @@ func metAll(r view.Repo) bool {
 
 // conditionLines are the conditions: those that are not met with their message,
 // then the others in one piece.
-func (p *painter) conditionLines(r view.Repo, w int) (out []laidOut) {
-	item := func(ro role, state, text string) {
+func (p *painter) conditionLines(r snapshot.Repo, w int) (out []laidOut) {
+	item := func(ro role, state, txt string) {
 		mark := p.g.state[state] + " "
-		for _, l := range wrap(text, w-2) {
+		for _, l := range wrap(txt, w-2) {
 			out = append(out, laidOut{ro, mark + l})
 			mark = "  "
 		}

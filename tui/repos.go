@@ -6,12 +6,13 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var reposFace = face{
 	name: "repositories", tab: "3", under: screenRepos,
-	title: func(s State) string { return "Repos " + view.Thousands(len(s.Snap.Repos)) },
+	title: func(s State) string { return "Repos " + text.Thousands(len(s.Snap.Repos)) },
 	draw:  func(p *painter, x, y, w, h int) { p.repoList(x, y, w, h, true) },
 	hints: (*painter).repoHints, move: State.moveRepos, open: State.openRepo,
 }
@@ -48,7 +49,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 		columns = append(columns, column{"URL", 24, false, 9})
 	}
 	if p.s.wide {
-		p.widen(columns, w, keysOf(rows, func(r view.Repo) string { return r.Name }), 1)
+		p.widen(columns, w, keysOf(rows, func(r snapshot.Repo) string { return r.Name }), 1)
 	}
 	spark := columns[len(columns)-1].width
 	if w >= wideWidth {
@@ -59,7 +60,7 @@ func (p *painter) repoList(x, y, w, h int, focused bool) {
 }
 
 // reposNote counts them by how they are.
-func reposNote(rows []view.Repo) string {
+func reposNote(rows []snapshot.Repo) string {
 	if len(rows) == 0 {
 		return ""
 	}
@@ -84,7 +85,7 @@ func reposNote(rows []view.Repo) string {
 }
 
 // repoState is the one word for how a repository does.
-func repoState(r view.Repo) string {
+func repoState(r snapshot.Repo) string {
 	switch {
 	case !r.Checked.IsZero() && !r.Healthy:
 		return "error"
@@ -94,7 +95,7 @@ func repoState(r view.Repo) string {
 	return r.SyncState
 }
 
-func health(r view.Repo) string {
+func health(r snapshot.Repo) string {
 	switch {
 	case r.Checked.IsZero():
 		return "unchecked"
@@ -104,7 +105,7 @@ func health(r view.Repo) string {
 	return "failing"
 }
 
-func (p *painter) repoRow(r view.Repo, spark, columns int) line {
+func (p *painter) repoRow(r snapshot.Repo, spark, columns int) line {
 	state := repoState(r)
 	if p.s.offline() && state == "working" {
 		state = "unknown"
@@ -123,12 +124,12 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 	case r.Suspended:
 		next = "paused"
 	case !r.Next.IsZero():
-		next = "in " + view.Age(r.Next.Sub(p.s.Now))
+		next = "in " + text.Age(r.Next.Sub(p.s.Now))
 	}
 	h := health(r)
 	l := line{
 		marked: slices.Contains(p.s.marks[paneRepos], repoKey(r)),
-		cells:  []string{glyph, r.Name, r.Type, failingText(r, p.s.Now), view.OrDash(r.SyncState), view.OrDash(view.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
+		cells:  []string{glyph, r.Name, r.Type, failingText(r, p.s.Now), text.OrDash(r.SyncState), text.OrDash(text.ShortRef(r.LastRef)), ago(p.s.Now, r.Synced), next, p.spark(r.Runs, spark)},
 		roles:  []role{stateRole(state), rolePlain, rolePlain, stateRole(h), stateRole(r.SyncState), rolePlain, rolePlain, rolePlain, roleDim},
 	}
 	if columns > len(l.cells) {
@@ -141,17 +142,17 @@ func (p *painter) repoRow(r view.Repo, spark, columns int) line {
 
 // failingText is the health of a repository, and for how long it fails if that is
 // known.
-func failingText(r view.Repo, now time.Time) string {
+func failingText(r snapshot.Repo, now time.Time) string {
 	h := health(r)
 	if since := failingSince(r); h == "failing" && !since.IsZero() {
-		h += " " + view.Age(now.Sub(since))
+		h += " " + text.Age(now.Sub(since))
 	}
 	return h
 }
 
 // failingSince is when the repository was found to be not healthy, zero when that is
 // not known: its condition Ready tells how the health is.
-func failingSince(r view.Repo) time.Time {
+func failingSince(r snapshot.Repo) time.Time {
 	for _, c := range r.Conditions {
 		if c.Type == "Ready" && c.Status != "True" {
 			return c.Since
@@ -162,7 +163,7 @@ func failingSince(r view.Repo) time.Time {
 
 // hookText says in a word whether there is a webhook, and when it last told of
 // something.
-func (p *painter) hookText(r view.Repo) string {
+func (p *painter) hookText(r snapshot.Repo) string {
 	switch {
 	case r.Webhook == nil:
 		return "none"

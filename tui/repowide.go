@@ -5,7 +5,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // leastJobs is how many lines the jobs of a repository keep on a wide screen, with
@@ -45,9 +46,9 @@ func (p *painter) repoWide(x, y, w, h int) {
 
 // contentLines are the kinds of objects that a repository has made, with their
 // numbers.
-func (p *painter) contentLines(r view.Repo, w int) (out []laidOut) {
+func (p *painter) contentLines(r snapshot.Repo, w int) (out []laidOut) {
 	for _, c := range r.Contents {
-		n := view.Thousands(int(c.Count))
+		n := text.Thousands(int(c.Count))
 		name := cut(c.Resource, max(w-displaywidth.String(n)-2, 4), p.g.more)
 		out = append(out, laidOut{rolePlain, fmt.Sprintf("%s%*s", name, max(min(w, 40)-displaywidth.String(name), len(n)+2), n)})
 	}

@@ -6,7 +6,7 @@ import (
 	"sort"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // The rows of the two lists of the picture: what the filter lets through, in the
@@ -121,13 +121,13 @@ func (t terms) has(field, value string) bool {
 
 // rows are the lists as they are shown, and what they were made of.
 type rows struct {
-	snap   *view.Snapshot
+	snap   *snapshot.Snapshot
 	screen screen
 	filter string
 	orders [paneNone]order
-	jobs   []view.Job
-	repos  []view.Repo
-	from   []view.Source
+	jobs   []snapshot.Job
+	repos  []snapshot.Repo
+	from   []snapshot.Source
 }
 
 // settled says that r is what s shows.
@@ -145,7 +145,7 @@ func (s State) settle() State {
 }
 
 // jobs are the rows of the job list.
-func (s State) jobs() []view.Job {
+func (s State) jobs() []snapshot.Job {
 	if s.rows.settled(s) {
 		return s.rows.jobs
 	}
@@ -153,14 +153,14 @@ func (s State) jobs() []view.Job {
 }
 
 // repos are the rows of the repository list.
-func (s State) repos() []view.Repo {
+func (s State) repos() []snapshot.Repo {
 	if s.rows.settled(s) {
 		return s.rows.repos
 	}
 	return s.findRepos()
 }
 
-func (s State) findJobs() []view.Job {
+func (s State) findJobs() []snapshot.Job {
 	out := s.Snap.Jobs
 	if s.filter() != "" && s.narrows() {
 		t := s.terms(jobFields)
@@ -175,7 +175,7 @@ func (s State) findJobs() []view.Job {
 	return sorted(out, s.orders[s.screen][paneJobs], jobOrders)
 }
 
-func (s State) findRepos() []view.Repo {
+func (s State) findRepos() []snapshot.Repo {
 	out := s.Snap.Repos
 	if s.filter() != "" && s.narrows() {
 		t := s.terms(repoFields)
@@ -199,7 +199,7 @@ func (t terms) hasAny(field string, values []string) bool {
 }
 
 // jobStates are the words for how a job is, as state: knows them.
-func jobStates(j view.Job) []string {
+func jobStates(j snapshot.Job) []string {
 	out := []string{j.State}
 	if j.State == "dead" {
 		out = append(out, "error")
@@ -230,23 +230,23 @@ type sorting[T any] struct {
 	compare func(a, b T) int
 }
 
-var jobOrders = []sorting[view.Job]{
+var jobOrders = []sorting[snapshot.Job]{
 	{"as they come", nil},
-	{"job", func(a, b view.Job) int { return cmp.Compare(a.Name, b.Name) }},
-	{"repository", func(a, b view.Job) int { return cmp.Compare(a.Repository, b.Repository) }},
-	{"action", func(a, b view.Job) int { return cmp.Compare(a.Action, b.Action) }},
-	{"state", func(a, b view.Job) int { return cmp.Compare(badness(a.State), badness(b.State)) }},
-	{"progress", func(a, b view.Job) int { return cmp.Compare(b.Progress, a.Progress) }},
-	{"age", func(a, b view.Job) int { return a.Created.Compare(b.Created) }},
+	{"job", func(a, b snapshot.Job) int { return cmp.Compare(a.Name, b.Name) }},
+	{"repository", func(a, b snapshot.Job) int { return cmp.Compare(a.Repository, b.Repository) }},
+	{"action", func(a, b snapshot.Job) int { return cmp.Compare(a.Action, b.Action) }},
+	{"state", func(a, b snapshot.Job) int { return cmp.Compare(badness(a.State), badness(b.State)) }},
+	{"progress", func(a, b snapshot.Job) int { return cmp.Compare(b.Progress, a.Progress) }},
+	{"age", func(a, b snapshot.Job) int { return a.Created.Compare(b.Created) }},
 }
 
-var repoOrders = []sorting[view.Repo]{
+var repoOrders = []sorting[snapshot.Repo]{
 	{"name", nil},
-	{"state", func(a, b view.Repo) int { return cmp.Compare(badness(repoState(a)), badness(repoState(b))) }},
-	{"type", func(a, b view.Repo) int { return cmp.Compare(a.Type, b.Type) }},
-	{"synced", func(a, b view.Repo) int { return a.Synced.Compare(b.Synced) }},
-	{"next pull", func(a, b view.Repo) int { return a.Next.Compare(b.Next) }},
-	{"objects", func(a, b view.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
+	{"state", func(a, b snapshot.Repo) int { return cmp.Compare(badness(repoState(a)), badness(repoState(b))) }},
+	{"type", func(a, b snapshot.Repo) int { return cmp.Compare(a.Type, b.Type) }},
+	{"synced", func(a, b snapshot.Repo) int { return a.Synced.Compare(b.Synced) }},
+	{"next pull", func(a, b snapshot.Repo) int { return a.Next.Compare(b.Next) }},
+	{"objects", func(a, b snapshot.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
 }
 
 // badness orders states: what needs a person first.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 func names(s State) (out []string) {
 	if s.listed() == paneRepos {
-		return keysOf(s.repos(), func(r view.Repo) string { return r.Name })
+		return keysOf(s.repos(), func(r snapshot.Repo) string { return r.Name })
 	}
 	return keysOf(s.jobs(), jobKey)
 }
@@ -185,7 +185,7 @@ func TestMarks(t *testing.T) {
 	s := shown(picture(), Caps{})
 	t.Run("one question for all that are marked", func(t *testing.T) {
 		at := press(s, "3", "space", "down", "space", "P")
-		if said := text(at); !strings.Contains(said, "of 2 repositories?") || !strings.Contains(said, "infra-alerts, lab-west") || !strings.Contains(said, "319 objects") {
+		if said := askedText(at); !strings.Contains(said, "of 2 repositories?") || !strings.Contains(said, "infra-alerts, lab-west") || !strings.Contains(said, "319 objects") {
 			t.Errorf("asks %q", said)
 		}
 		if _, out := at.Key("enter", ""); len(out.Actions) > 0 {
@@ -196,7 +196,7 @@ func TestMarks(t *testing.T) {
 		}
 		at = press(s, "3", "*", "p")
 		if _, out := at.Key("y", "y"); len(out.Actions) != 4 {
-			t.Errorf("p on all: %+v, %q", out.Actions, text(at))
+			t.Errorf("p on all: %+v, %q", out.Actions, askedText(at))
 		}
 	})
 	t.Run("what is long to undo has to be typed", func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestMarks(t *testing.T) {
 	})
 	t.Run("what cannot be is left out", func(t *testing.T) {
 		at := press(s, "2", "*", "x")
-		if _, out := at.Key("y", "y"); len(out.Actions) != 6 || strings.Contains(text(at), " 7 jobs") {
-			t.Errorf("one has ended: %d, %q", len(out.Actions), text(at))
+		if _, out := at.Key("y", "y"); len(out.Actions) != 6 || strings.Contains(askedText(at), " 7 jobs") {
+			t.Errorf("one has ended: %d, %q", len(out.Actions), askedText(at))
 		}
 		at = press(s, "2", "*", "r")
 		if _, out := at.Key("y", "y"); len(out.Actions) != 1 || out.Actions[0].UID != "y7c1" {
@@ -266,7 +266,7 @@ func TestMarks(t *testing.T) {
 	t.Run("they are bounded", func(t *testing.T) {
 		many := picture()
 		for i := range 2 * marksKept {
-			many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
+			many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: "x", State: "pending", Created: noon})
 		}
 		at := press(shown(many, Caps{}), "2", "*")
 		if len(at.marks[paneJobs]) != marksKept || !strings.Contains(at.toast, "first 100 of 207") {

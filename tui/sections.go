@@ -3,7 +3,8 @@ package tui
 import (
 	"fmt"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // section is a part of the detail of a job that can have the focus: Tab goes from
@@ -35,7 +36,7 @@ func (s State) turnSection(by int) State {
 
 // shares are the heights of the sections of a detail with h lines below its head.
 // One that is zoomed has them all.
-func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
+func (p *painter) shares(w, h int, j snapshot.Job) (out [sectionCount]int) {
 	if p.s.zoomed[screenDetail] {
 		out[p.s.section] = h
 		return out
@@ -76,7 +77,7 @@ func (p *painter) shares(w, h int, j view.Job) (out [sectionCount]int) {
 }
 
 // sectionLines is how many lines a section has, and how many of them fit.
-func (p *painter) sectionLines(w, h int, j view.Job) (lines, room int) {
+func (p *painter) sectionLines(w, h int, j snapshot.Job) (lines, room int) {
 	room = p.shares(w, h, j)[p.s.section] - 2
 	switch p.s.section {
 	case sectionSummary:
@@ -89,7 +90,7 @@ func (p *painter) sectionLines(w, h int, j view.Job) (lines, room int) {
 
 // detailHead is how many lines of the body the head takes: none beside a zoomed
 // section.
-func (p *painter) detailHead(h int, j view.Job) int {
+func (p *painter) detailHead(h int, j snapshot.Job) int {
 	head := leastHead(j)
 	switch {
 	case p.s.zoomed[screenDetail]:
@@ -103,7 +104,7 @@ func (p *painter) detailHead(h int, j view.Job) int {
 }
 
 // leastHead is how many lines the head of a job takes without its commit.
-func leastHead(j view.Job) int {
+func leastHead(j snapshot.Job) int {
 	if len(j.URLs) > 0 {
 		return 7
 	}
@@ -154,7 +155,7 @@ func (s State) hold() State {
 }
 
 // keepLog keeps a held log where it is when lines are added behind it.
-func (s State) keepLog(before view.Job) State {
+func (s State) keepLog(before snapshot.Job) State {
 	j, _ := s.job()
 	if !s.held || j.UID != before.UID || len(before.Log) == 0 {
 		return s
@@ -172,7 +173,7 @@ func (s State) keepLog(before view.Job) State {
 }
 
 // logBody are the lines of a log that the filter lets through, laid out in w cells.
-func (p *painter) logBody(log []view.Event, w int) (out []laidOut) {
+func (p *painter) logBody(log []snapshot.Event, w int) (out []laidOut) {
 	filter := p.s.filters[screenDetail]
 	for _, e := range log {
 		if filter != "" && !matches(filter, e.Text, e.Level) {
@@ -195,11 +196,11 @@ func foundInLog(s State) string {
 	p, _, _ := s.plan()
 	p.s.wraps = false
 	j, _ := s.job()
-	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), view.Plural(len(j.Log), "line"))
+	return fmt.Sprintf("%d of %s of the log", len(p.logBody(j.Log, 80)), text.Plural(len(j.Log), "line"))
 }
 
 // noLog says why a job has no log here: its agent keeps it, for a while.
-func noLog(j view.Job) string {
+func noLog(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero():
 		return "No log of this job is kept here."
@@ -213,7 +214,7 @@ func noLog(j view.Job) string {
 	return "It has said nothing yet."
 }
 
-func (p *painter) logBox(x, y, w, h int, j view.Job) {
+func (p *painter) logBox(x, y, w, h int, j snapshot.Job) {
 	body := p.logBody(j.Log, w-4)
 	scroll := min(p.s.scroll, max(len(body)-max(h-2, 1), 0))
 	note := ""
@@ -223,7 +224,7 @@ func (p *painter) logBox(x, y, w, h int, j view.Job) {
 	case j.Finished.IsZero() && len(j.Log) > 0:
 		note = "following"
 	}
-	p.box(p.g, x, y, w, h, "Log", note, view.Plural(len(j.Log), "line"), p.s.section == sectionLog)
+	p.box(p.g, x, y, w, h, "Log", note, text.Plural(len(j.Log), "line"), p.s.section == sectionLog)
 	if len(body) == 0 && len(j.Log) > 0 {
 		p.empty(x, y, w, h, []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filters[screenDetail])})
 	} else if len(body) == 0 {

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // wordy is the picture with a job that has much to tell.
-func wordy() *view.Snapshot {
+func wordy() *snapshot.Snapshot {
 	s := picture()
 	j := &s.Jobs[0]
-	j.URLs = []view.Link{{Name: "compare", URL: "https://github.com/acme/dash/compare/a1b2c3d...4e55f01"}, {Name: "repository", URL: "https://github.com/acme/dash"}}
+	j.URLs = []snapshot.Link{{Name: "compare", URL: "https://github.com/acme/dash/compare/a1b2c3d...4e55f01"}, {Name: "repository", URL: "https://github.com/acme/dash"}}
 	j.Errors = nil
 	for i := range 12 {
 		j.Errors = append(j.Errors, fmt.Sprintf("dashboards/net/board-%02d.json: panels[%d].targets: the query language is unknown here", i, i))
@@ -24,17 +24,17 @@ func wordy() *view.Snapshot {
 		if i%10 == 9 {
 			text = fmt.Sprintf("rejected dashboards/net/board-%02d.json: 422 the query language %q of the panel is unknown on this server, and so it stays as it was", i, "promql")
 		}
-		j.Log = append(j.Log, view.Event{At: noon.Add(time.Duration(i-60) * time.Second), Level: "info", Text: text})
+		j.Log = append(j.Log, snapshot.Event{At: noon.Add(time.Duration(i-60) * time.Second), Level: "info", Text: text})
 	}
 	return s
 }
 
 // longer is the same with so many more lines in its log, of which it keeps 60.
-func longer(by int) *view.Snapshot {
+func longer(by int) *snapshot.Snapshot {
 	s := wordy()
 	j := &s.Jobs[0]
 	for i := range by {
-		j.Log = append(j.Log, view.Event{At: noon.Add(time.Duration(i) * time.Second), Level: "info", Text: fmt.Sprint("later ", i)})
+		j.Log = append(j.Log, snapshot.Event{At: noon.Add(time.Duration(i) * time.Second), Level: "info", Text: fmt.Sprint("later ", i)})
 	}
 	j.Log = j.Log[by:]
 	return s
@@ -187,7 +187,7 @@ func TestSectionsOfAJob(t *testing.T) {
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	snap := picture()
-	snap.Jobs[0].Summary = []view.Summary{{Kind: "Told", Total: 276, Create: 14}, {Kind: "Counted", Create: 1, Update: 2, Delete: 3, Noop: 4, Warn: 5, Error: 6}, {Kind: "Unknown"}, {Kind: "Overflow", Create: 1 << 62, Update: 1 << 62}}
+	snap.Jobs[0].Summary = []snapshot.Summary{{Kind: "Told", Total: 276, Create: 14}, {Kind: "Counted", Create: 1, Update: 2, Delete: 3, Noop: 4, Warn: 5, Error: 6}, {Kind: "Unknown"}, {Kind: "Overflow", Create: 1 << 62, Update: 1 << 62}}
 	frame := Render(press(shown(snap, Caps{Mono: true, ASCII: true}), "enter"), 80, 40, Caps{Mono: true, ASCII: true})
 	for kind, want := range map[string]string{"Told": "276", "Counted": "21", "Unknown": "-", "Overflow": "-"} {
 		_, row, _ := strings.Cut(frame, " "+kind+" ")

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // play is a dashboard that is used: keys, clicks, pictures, sizes and answers come
@@ -18,7 +18,7 @@ type play struct {
 	*worlds
 	s     State
 	src   Source
-	snap  *view.Snapshot // as the agent has it
+	snap  *snapshot.Snapshot // as the agent has it
 	late  []func(State) State
 	steps int
 }
@@ -74,8 +74,8 @@ func (p *play) step() string {
 	case n < 81:
 		what = "picture"
 		next := p.next(p.snap)
-		if d := view.Diff(p.snap, next); d != nil {
-			applied, err := view.Apply(p.snap, d)
+		if d := snapshot.Diff(p.snap, next); d != nil {
+			applied, err := snapshot.Apply(p.snap, d)
 			if err != nil {
 				return "a change that does not fit: " + err.Error()
 			}

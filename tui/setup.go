@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
+	"limpet/sync/text"
 
-	"limpet/sync/view"
+	tea "charm.land/bubbletea/v2"
 )
 
 // ErrSetUp says that the person wants to be asked for the settings.
@@ -46,7 +46,7 @@ func runSetUp(ctx context.Context, u SetUp, o Options) (saved bool, err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: view.Clean(u.File)}, caps: capsOf(o)}
+	m := &setUpModel{ctx: ctx, do: u, setUp: setUp{file: text.Clean(u.File)}, caps: capsOf(o)}
 	if err := perform(ctx, m, o, false); err != nil {
 		return false, err
 	}
@@ -117,7 +117,7 @@ func isPath(answer string) bool {
 // pasted along. Those within a path belong to it.
 func answerWith(answer, more string) string {
 	more = strings.Join(strings.FieldsFunc(more, func(r rune) bool { return r == '\n' || r == '\r' }), "")
-	answer = strings.TrimLeft(answer+view.Clean(more), " ")
+	answer = strings.TrimLeft(answer+text.Clean(more), " ")
 	if isPath(answer) {
 		return answer
 	}
@@ -125,7 +125,7 @@ func answerWith(answer, more string) string {
 }
 
 // press is what a key does.
-func (u setUp) press(name, text string) (setUp, wish) {
+func (u setUp) press(name, txt string) (setUp, wish) {
 	switch {
 	case name == "ctrl+c":
 		return u, wishLeave
@@ -158,7 +158,7 @@ func (u setUp) press(name, text string) (setUp, wish) {
 		*field = ""
 	default:
 		if len(*field) < answerMost {
-			*field = answerWith(*field, text)
+			*field = answerWith(*field, txt)
 		}
 	}
 	u.wrong = ""
@@ -203,7 +203,7 @@ func (u setUp) answered() (setUp, wish) {
 // lines are the words of the screen. The last one of the question is where the
 // answer is typed.
 func (u setUp) lines() []laidOut {
-	mark := func(step setUpStep, text, answer string) laidOut {
+	mark := func(step setUpStep, txt, answer string) laidOut {
 		r := rolePlain
 		switch {
 		case step == u.step:
@@ -211,7 +211,7 @@ func (u setUp) lines() []laidOut {
 		case step > u.step:
 			r, answer = roleDim, ""
 		}
-		return laidOut{r, fmt.Sprintf("%d  %-20s %s", step+1, text, answer)}
+		return laidOut{r, fmt.Sprintf("%d  %-20s %s", step+1, txt, answer)}
 	}
 	token := u.token
 	if !u.isPath() {
@@ -262,13 +262,13 @@ func renderSetUp(u setUp, w, h int, caps Caps) string {
 	}
 	y := top
 	for i, l := range u.lines() {
-		text := []string{l.text}
+		txt := []string{l.text}
 		if i >= 4 { // answers stay on their line: their end is what is typed
-			text = wrap(l.text, w-2*margin)
+			txt = wrap(l.text, w-2*margin)
 		} else if room := w - 2*margin - 1; len([]rune(l.text)) > room {
-			text[0] = tailOf(l.text, room, p.g.more)
+			txt[0] = tailOf(l.text, room, p.g.more)
 		}
-		for _, part := range text {
+		for _, part := range txt {
 			if y < bottom {
 				at := p.put(margin, y, w-2*margin, l.role, part)
 				if i == int(u.step)+1 && u.step != askTrial {
@@ -332,7 +332,7 @@ func (m *setUpModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.saved = true
 			return m, tea.Quit
 		}
-		m.setUp.busy, m.setUp.failed, m.setUp.found = false, true, view.Clean(msg.err.Error())
+		m.setUp.busy, m.setUp.failed, m.setUp.found = false, true, text.Clean(msg.err.Error())
 	case tea.PasteMsg:
 		m.setUp, _ = m.setUp.press("", msg.Content)
 	case tea.KeyPressMsg:
@@ -364,9 +364,9 @@ func (u setUp) took(msg triedMsg) setUp {
 	if u.step != askTrial || u.settings() != msg.of.settings() {
 		return u
 	}
-	u.busy, u.tried, u.failed, u.found = false, true, msg.err != nil, view.Clean(msg.found)
+	u.busy, u.tried, u.failed, u.found = false, true, msg.err != nil, text.Clean(msg.found)
 	if msg.err != nil {
-		u.found = view.Clean(msg.err.Error())
+		u.found = text.Clean(msg.err.Error())
 	}
 	return u
 }

@@ -6,7 +6,8 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // side shows what is under the cursor of the overview beside the lists.
@@ -28,7 +29,7 @@ func (p *painter) side(x, y, w, h int) {
 }
 
 // sideRepo is the repository under the cursor, when the focus is on their list.
-func (p *painter) sideRepo() (view.Repo, bool) {
+func (p *painter) sideRepo() (snapshot.Repo, bool) {
 	if p.s.focus == paneRepos {
 		for _, r := range p.s.repos() {
 			if repoKey(r) == p.s.repoKey {
@@ -36,33 +37,33 @@ func (p *painter) sideRepo() (view.Repo, bool) {
 			}
 		}
 	}
-	return view.Repo{}, false
+	return snapshot.Repo{}, false
 }
 
 // jobLines tell of a job on h lines of w cells: how it goes, what it has done, what
 // went wrong, and with the room that is left what it said last.
-func (p *painter) jobLines(j view.Job, w, h int) (out []laidOut) {
+func (p *painter) jobLines(j snapshot.Job, w, h int) (out []laidOut) {
 	state := p.shown(j)
 	add := func(r role, texts ...string) {
-		for _, text := range texts {
-			out = append(out, laidOut{r, text})
+		for _, txt := range texts {
+			out = append(out, laidOut{r, txt})
 		}
 	}
 	add(stateRole(state), p.barLine(j, state, w))
 	if j.Total > 0 {
-		text := doneWords(j)
+		txt := doneWords(j)
 		if left := remaining(j, p.s.Now); left > 0 && state == "working" {
-			text += "   ~" + view.Age(left) + " left"
+			txt += "   ~" + text.Age(left) + " left"
 		}
-		add(rolePlain, text)
+		add(rolePlain, txt)
 	}
 	if until := p.lease(j); j.Owner == "this" && until != "-" && !j.RenewAt.IsZero() && !p.s.offline() {
-		add(rolePlain, "lease "+until+", renews in "+view.Age(j.RenewAt.Sub(p.s.Now)))
+		add(rolePlain, "lease "+until+", renews in "+text.Age(j.RenewAt.Sub(p.s.Now)))
 	} else {
 		add(rolePlain, wrap(p.leaseText(j, true), w)...)
 	}
-	if text := strings.TrimSpace(p.attemptText(j)); text != "" {
-		add(rolePlain, text)
+	if txt := strings.TrimSpace(p.attemptText(j)); txt != "" {
+		add(rolePlain, txt)
 	}
 	if j.Branch+j.RefTo != "" {
 		add(rolePlain, refText(j, p.g.arrow))
@@ -97,16 +98,16 @@ func (p *painter) jobLines(j view.Job, w, h int) (out []laidOut) {
 // tableLine is a name and figures behind it, five cells each, in w cells; figures
 // that are longer take of the room of the name.
 func tableLine(name string, w int, more string, figures ...int64) string {
-	text := ""
+	txt := ""
 	for _, n := range figures {
-		text += fmt.Sprintf("%5d", n)
+		txt += fmt.Sprintf("%5d", n)
 	}
-	room := max(w-len(text), 4)
-	return cut(name, room, more) + fmt.Sprintf("%*s", max(w-displaywidth.String(cut(name, room, more)), 0), text)
+	room := max(w-len(txt), 4)
+	return cut(name, room, more) + fmt.Sprintf("%*s", max(w-displaywidth.String(cut(name, room, more)), 0), txt)
 }
 
 // barLine is the state of a job with a bar, as far as it is known how far it is.
-func (p *painter) barLine(j view.Job, state string, w int) string {
+func (p *painter) barLine(j snapshot.Job, state string, w int) string {
 	glyph, ok := p.g.state[state]
 	if !ok {
 		glyph = p.g.state["unknown"]

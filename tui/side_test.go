@@ -8,7 +8,7 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // TestSideFollowsTheCursor: what is under the cursor of either list is told beside
@@ -52,15 +52,15 @@ func TestFailingFor(t *testing.T) {
 	t.Parallel()
 	since := noon.Add(-185 * time.Minute)
 	for _, tt := range []struct {
-		repo view.Repo
+		repo snapshot.Repo
 		want string
 	}{
-		{view.Repo{Checked: noon, Conditions: []view.Condition{{Type: "Ready", Status: "False", Since: since}}}, "failing 3h"},
-		{view.Repo{Checked: noon, Conditions: []view.Condition{{Type: "Ready", Status: "False"}}}, "failing"},
-		{view.Repo{Checked: noon, Conditions: []view.Condition{{Type: "SyncStatus", Status: "False", Since: since}}}, "failing"},
-		{view.Repo{Checked: noon, Conditions: []view.Condition{{Type: "Ready", Status: "True", Since: since}}}, "failing"},
-		{view.Repo{Checked: noon, Healthy: true, Conditions: []view.Condition{{Type: "Ready", Status: "False", Since: since}}}, "healthy"},
-		{view.Repo{}, "unchecked"},
+		{snapshot.Repo{Checked: noon, Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Since: since}}}, "failing 3h"},
+		{snapshot.Repo{Checked: noon, Conditions: []snapshot.Condition{{Type: "Ready", Status: "False"}}}, "failing"},
+		{snapshot.Repo{Checked: noon, Conditions: []snapshot.Condition{{Type: "SyncStatus", Status: "False", Since: since}}}, "failing"},
+		{snapshot.Repo{Checked: noon, Conditions: []snapshot.Condition{{Type: "Ready", Status: "True", Since: since}}}, "failing"},
+		{snapshot.Repo{Checked: noon, Healthy: true, Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Since: since}}}, "healthy"},
+		{snapshot.Repo{}, "unchecked"},
 	} {
 		if got := failingText(tt.repo, noon); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.repo, got, tt.want)
@@ -71,7 +71,7 @@ func TestFailingFor(t *testing.T) {
 // TestUnknownFiguresAreLeftOut: an older daemon does not tell all of them.
 func TestUnknownFiguresAreLeftOut(t *testing.T) {
 	t.Parallel()
-	frame := func(a view.Agent) string {
+	frame := func(a snapshot.Agent) string {
 		snap := picture()
 		snap.Agent = a
 		s := shown(snap, Caps{Mono: true, ASCII: true})
@@ -99,17 +99,17 @@ func TestTimesOfAJob(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	for name, tt := range map[string]struct {
-		job  view.Job
+		job  snapshot.Job
 		want string
 	}{
-		"unknown": {view.Job{State: "pending"}, ""},
-		"pending": {view.Job{State: "pending", Created: at(time.Minute)}, "queued 14:01:37Z, 1m ago"},
-		"rests":   {view.Job{State: "pending", Created: at(time.Minute), RestsUntil: at(-20 * time.Second)}, "queued 14:01:37Z, 1m ago|again 14:02:57Z, in 20s"},
-		"works":   {view.Job{State: "working", Owner: "this", Created: at(50 * time.Second), Started: at(40 * time.Second), Done: 2, Total: 3}, "queued 14:01:47Z, 50s ago|started 14:01:57Z, after 10s|ends about 14:02:57Z at this pace"},
-		"no pace": {view.Job{State: "working", Owner: "this", Started: at(40 * time.Second)}, "started 14:01:57Z"},
-		"unsent":  {view.Job{State: "success", Started: at(40 * time.Second), Unsent: at(30 * time.Second)}, "started 14:01:57Z|done 14:02:07Z, 30s ago"},
-		"ended":   {view.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
-		"clocks":  {view.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)}, "queued 14:02:36Z, 1s ago|started 14:02:28Z"},
+		"unknown": {snapshot.Job{State: "pending"}, ""},
+		"pending": {snapshot.Job{State: "pending", Created: at(time.Minute)}, "queued 14:01:37Z, 1m ago"},
+		"rests":   {snapshot.Job{State: "pending", Created: at(time.Minute), RestsUntil: at(-20 * time.Second)}, "queued 14:01:37Z, 1m ago|again 14:02:57Z, in 20s"},
+		"works":   {snapshot.Job{State: "working", Owner: "this", Created: at(50 * time.Second), Started: at(40 * time.Second), Done: 2, Total: 3}, "queued 14:01:47Z, 50s ago|started 14:01:57Z, after 10s|ends about 14:02:57Z at this pace"},
+		"no pace": {snapshot.Job{State: "working", Owner: "this", Started: at(40 * time.Second)}, "started 14:01:57Z"},
+		"unsent":  {snapshot.Job{State: "success", Started: at(40 * time.Second), Unsent: at(30 * time.Second)}, "started 14:01:57Z|done 14:02:07Z, 30s ago"},
+		"ended":   {snapshot.Job{State: "error", Created: at(40 * time.Second), Started: at(40 * time.Second), Finished: at(39 * time.Second)}, "queued 14:01:57Z, 40s ago|started 14:01:57Z, after 0s|ended 14:01:58Z, after 1.0s"},
+		"clocks":  {snapshot.Job{State: "working", Created: at(time.Second), Started: at(9 * time.Second)}, "queued 14:02:36Z, 1s ago|started 14:02:28Z"},
 	} {
 		p := painter{s: shown(picture(), Caps{})}
 		var got []string
@@ -128,8 +128,8 @@ func TestCursorStaysFromNarrowToWide(t *testing.T) {
 	t.Parallel()
 	many := picture()
 	for i := range 60 {
-		many.Jobs = append(many.Jobs, view.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("j%03d", i), State: "pending", Created: noon})
-		many.Repos = append(many.Repos, view.Repo{Namespace: "default", Name: fmt.Sprintf("r%03d", i)})
+		many.Jobs = append(many.Jobs, snapshot.Job{UID: fmt.Sprint("u", i), Name: fmt.Sprintf("j%03d", i), State: "pending", Created: noon})
+		many.Repos = append(many.Repos, snapshot.Repo{Namespace: "default", Name: fmt.Sprintf("r%03d", i)})
 	}
 	caps := Caps{Mono: true, ASCII: true}
 	start := shown(many, caps)

@@ -5,27 +5,28 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // What is done to sources: their controller is asked, nothing is done here.
 
 // sourcesMeant are the sources that a key means: the marked ones, else the one under
 // the cursor or in the detail.
-func (s State) sourcesMeant() []view.Source {
+func (s State) sourcesMeant() []snapshot.Source {
 	if many := marked(s, paneSources, s.sources(), sourceKey); len(many) > 0 {
 		return many
 	}
 	if s.screen == screenSource {
 		if from, live := s.source(); live {
-			return []view.Source{from}
+			return []snapshot.Source{from}
 		}
 		return nil
 	}
 	if s.screen == screenSources {
 		for _, from := range s.sources() {
 			if from.UID == s.sourceUID {
-				return []view.Source{from}
+				return []snapshot.Source{from}
 			}
 		}
 	}
@@ -33,7 +34,7 @@ func (s State) sourcesMeant() []view.Source {
 }
 
 // sourceAims are what a key that asks for v acts on. Where that is nothing, why says so.
-func (s State) sourceAims(v Verb, rows []view.Source) (out []aim, why string) {
+func (s State) sourceAims(v Verb, rows []snapshot.Source) (out []aim, why string) {
 	if why := s.sendsNothing(); why != "" {
 		return nil, why
 	}
@@ -77,7 +78,7 @@ func askSuspendSources(aims []aim) question {
 	if len(aims) > 1 {
 		what, packed = fmt.Sprintf("%d sources", len(aims)), "What is packed of them"
 	} else if rev := revision(aims[0].from); rev != "" {
-		packed += " (" + view.ShortRevision(rev) + ")"
+		packed += " (" + snapshot.ShortRevision(rev) + ")"
 	}
 	return question{
 		title: "Suspend " + what + " for everybody?",
@@ -88,29 +89,29 @@ func askSuspendSources(aims []aim) question {
 }
 
 // sourceLinks are the addresses of the source under the cursor.
-func (s State) sourceLinks() (out []view.Link) {
+func (s State) sourceLinks() (out []snapshot.Link) {
 	rows := s.sourcesMeant()
 	if len(rows) != 1 {
 		return nil
 	}
 	if rows[0].URL != "" {
-		out = append(out, view.Link{Name: "source", URL: rows[0].URL})
+		out = append(out, snapshot.Link{Name: "source", URL: rows[0].URL})
 	}
 	if a := rows[0].Artifact; a != nil && a.URL != "" {
-		out = append(out, view.Link{Name: "artifact", URL: a.URL})
+		out = append(out, snapshot.Link{Name: "artifact", URL: a.URL})
 	}
 	return out
 }
 
 // sourceCommand is the command that does something with a source.
-func (s State) sourceCommand(verb string, from view.Source) string {
-	text := "limpet source " + verb + " " + quote(from.Name)
+func (s State) sourceCommand(verb string, from snapshot.Source) string {
+	txt := "limpet source " + verb + " " + quote(from.Name)
 	for _, other := range s.Snap.Sources {
 		if other.Name == from.Name && other.Namespace != from.Namespace {
-			return text + " --namespace " + quote(from.Namespace)
+			return txt + " --namespace " + quote(from.Namespace)
 		}
 	}
-	return text
+	return txt
 }
 
 // sourceShown is the command that shows what is under the cursor.
@@ -122,17 +123,17 @@ func (s State) sourceShown() string {
 }
 
 // sourceAt is the source of a UID as it is now: one, or none.
-func (s State) sourceAt(uid string) []view.Source {
+func (s State) sourceAt(uid string) []snapshot.Source {
 	for _, from := range s.Snap.Sources {
 		if from.UID == uid {
-			return []view.Source{from}
+			return []snapshot.Source{from}
 		}
 	}
 	return nil
 }
 
 // sourceCommands are what the palette has for a source.
-func (s State) sourceCommands(from view.Source) []command {
+func (s State) sourceCommands(from snapshot.Source) []command {
 	act := func(words, note, label string, v Verb) command {
 		return command{words: words, note: note, label: label}.aimed(func() aim { return aim{from: from, act: Action{Verb: v, Name: from.Name}} })
 	}
@@ -153,7 +154,7 @@ func (s State) sourceCommands(from view.Source) []command {
 
 // sickSources are those that have gone wrong since the picture before, or for another
 // reason.
-func (s State) sickSources(before *view.Snapshot) (out []trouble) {
+func (s State) sickSources(before *snapshot.Snapshot) (out []trouble) {
 	was := make(map[string]string, len(before.Sources))
 	for i := range before.Sources {
 		if from := &before.Sources[i]; from.Bad() {
@@ -161,21 +162,21 @@ func (s State) sickSources(before *view.Snapshot) (out []trouble) {
 		}
 	}
 	for _, from := range s.Snap.Sources {
-		text := why(from)
-		if old, bad := was[from.UID]; !from.Bad() || bad && old == text {
+		txt := why(from)
+		if old, bad := was[from.UID]; !from.Bad() || bad && old == txt {
 			continue
 		}
 		at := from.Since
 		if at.IsZero() || at.After(s.Snap.At) {
 			at = s.Snap.At
 		}
-		out = append(out, trouble{at: at, source: from.Name, text: strings.TrimSuffix(from.State+": "+text, ": ")})
+		out = append(out, trouble{at: at, source: from.Name, text: strings.TrimSuffix(from.State+": "+txt, ": ")})
 	}
 	return out
 }
 
 // cleanSources has every text of sources clean. UIDs are shown in commands.
-func cleanSources(in []view.Source) []view.Source {
+func cleanSources(in []snapshot.Source) []snapshot.Source {
 	if len(in) == 0 {
 		return nil
 	}
@@ -183,21 +184,21 @@ func cleanSources(in []view.Source) []view.Source {
 	for i := range out {
 		from := &out[i]
 		for _, p := range []*string{&from.UID, &from.Namespace, &from.Name, &from.URL, &from.Ref, &from.Provider, &from.Verify, &from.State, &from.Reason, &from.Message, &from.Verified} {
-			*p = view.Clean(*p)
+			*p = text.Clean(*p)
 		}
 		if from.Artifact != nil {
 			a := *from.Artifact
-			a.Revision, a.Digest, a.URL = view.Clean(a.Revision), view.Clean(a.Digest), view.Clean(a.URL)
+			a.Revision, a.Digest, a.URL = text.Clean(a.Revision), text.Clean(a.Digest), text.Clean(a.URL)
 			from.Artifact = &a
 		}
 		from.Includes, from.Conditions = slices.Clone(from.Includes), slices.Clone(from.Conditions)
 		for k := range from.Includes {
 			in := &from.Includes[k]
-			in.Name, in.From, in.To, in.Revision = view.Clean(in.Name), view.Clean(in.From), view.Clean(in.To), view.Clean(in.Revision)
+			in.Name, in.From, in.To, in.Revision = text.Clean(in.Name), text.Clean(in.From), text.Clean(in.To), text.Clean(in.Revision)
 		}
 		for k := range from.Conditions {
 			c := &from.Conditions[k]
-			c.Type, c.Status, c.Reason, c.Message = view.Clean(c.Type), view.Clean(c.Status), view.Clean(c.Reason), view.Clean(c.Message)
+			c.Type, c.Status, c.Reason, c.Message = text.Clean(c.Type), text.Clean(c.Status), text.Clean(c.Reason), text.Clean(c.Message)
 		}
 	}
 	return out

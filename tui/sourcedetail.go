@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 var sourceFace = face{
@@ -35,7 +36,7 @@ func (p *painter) sourceDetail(x, y, w, h int) {
 	top := scrolled(p.s.originTop, len(lines), h)
 	foot := ""
 	if rest := len(lines) - top - (h - 2); rest > 0 {
-		foot = view.Plural(rest, "more line") + " below"
+		foot = text.Plural(rest, "more line") + " below"
 	}
 	p.box(p.g, x, y, w, h, cut(from.Name, w/2, p.g.more), cut(from.Namespace, w/3, p.g.more), foot, true)
 	for i, l := range lines[top:min(top+max(h-2, 0), len(lines))] {
@@ -60,7 +61,7 @@ func (s State) scrollSource(by int) State {
 
 // sourceLines lays a source out for a box of w by h cells: its facts, and its
 // conditions for a box of their own where there is room for both.
-func (p *painter) sourceLines(from view.Source, live bool, w, h int) (lines, conditions []laidOut) {
+func (p *painter) sourceLines(from snapshot.Source, live bool, w, h int) (lines, conditions []laidOut) {
 	add := func(facts []fact) {
 		for _, f := range facts {
 			for i, l := range wrap(f.text, w-4-factWidth) {
@@ -80,8 +81,8 @@ func (p *painter) sourceLines(from view.Source, live bool, w, h int) (lines, con
 }
 
 // sourceFacts are what there is to say of a source.
-func (p *painter) sourceFacts(from view.Source, live bool) (out []fact) {
-	fact := func(ro role, name, text string) { out = append(out, fact{ro, name, text}) }
+func (p *painter) sourceFacts(from snapshot.Source, live bool) (out []fact) {
+	fact := func(ro role, name, txt string) { out = append(out, fact{ro, name, txt}) }
 	if !live {
 		fact(roleBad, "gone", "it is no longer there; this is what was seen last")
 	}
@@ -89,17 +90,17 @@ func (p *painter) sourceFacts(from view.Source, live bool) (out []fact) {
 		fact(roleWarn, "deleting", "since "+ago(p.s.Now, from.Deleting)+"; its controller removes what it has packed first")
 	}
 	state := from.State
-	if p.s.offline() && state == view.SourceWorking {
-		state = view.SourceUnknown
+	if p.s.offline() && state == snapshot.SourceWorking {
+		state = snapshot.SourceUnknown
 	}
-	text := p.stateWord(sourceGlyph(state), view.OrDash(state))
+	txt := p.stateWord(sourceGlyph(state), text.OrDash(state))
 	if !from.Since.IsZero() {
-		text += " for " + view.Age(p.s.Now.Sub(from.Since))
+		txt += " for " + text.Age(p.s.Now.Sub(from.Since))
 	}
 	if w := why(from); w != "" {
-		text += ": " + w
+		txt += ": " + w
 	}
-	fact(stateRole(sourceGlyph(state)), "state", text)
+	fact(stateRole(sourceGlyph(state)), "state", txt)
 	if from.Suspended {
 		by := "s resumes it"
 		if p.reads {
@@ -107,14 +108,14 @@ func (p *painter) sourceFacts(from view.Source, live bool) (out []fact) {
 		}
 		fact(roleWarn, "suspended", "in its spec: its controller leaves it alone; "+by)
 	}
-	if from.Behind && from.State != view.SourcePending {
+	if from.Behind && from.State != snapshot.SourcePending {
 		fact(roleWarn, "changed", "its controller has not seen the last change of its spec yet")
 	}
 	fact(rolePlain, "next look", p.dueText(from))
-	if text, ro := p.askedText(from); text != "" {
-		fact(ro, "asked for", text)
+	if txt, ro := p.askedText(from); txt != "" {
+		fact(ro, "asked for", txt)
 	}
-	fact(rolePlain, "url", view.OrDash(from.URL))
+	fact(rolePlain, "url", text.OrDash(from.URL))
 	fact(rolePlain, "follows", from.Ref)
 	if from.Provider != "" && from.Provider != "generic" {
 		fact(rolePlain, "provider", from.Provider)
@@ -122,27 +123,27 @@ func (p *painter) sourceFacts(from view.Source, live bool) (out []fact) {
 	if a := from.Artifact; a == nil {
 		fact(roleWarn, "artifact", "none yet")
 	} else {
-		text := view.OrDash(a.Revision)
+		txt := text.OrDash(a.Revision)
 		if a.Size > 0 {
-			text += ", " + view.Size(a.Size)
+			txt += ", " + text.Size(a.Size)
 		}
 		if !a.Updated.IsZero() {
-			text += ", packed " + ago(p.s.Now, a.Updated)
+			txt += ", packed " + ago(p.s.Now, a.Updated)
 		}
-		fact(rolePlain, "artifact", text)
-		fact(rolePlain, "digest", view.OrDash(a.Digest))
-		fact(rolePlain, "served at", view.OrDash(a.URL))
+		fact(rolePlain, "artifact", txt)
+		fact(rolePlain, "digest", text.OrDash(a.Digest))
+		fact(rolePlain, "served at", text.OrDash(a.URL))
 	}
 	if from.Verify != "" {
-		ro, text := verifiedText(from)
-		fact(ro, "signed", text)
+		ro, txt := verifiedText(from)
+		fact(ro, "signed", txt)
 	}
 	for _, in := range from.Includes {
-		text := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
+		txt := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
 		if in.Revision == "" {
-			fact(roleWarn, "includes", text+", not in the artifact yet")
+			fact(roleWarn, "includes", txt+", not in the artifact yet")
 		} else {
-			fact(rolePlain, "includes", text+", at "+view.ShortRevision(in.Revision))
+			fact(rolePlain, "includes", txt+", at "+snapshot.ShortRevision(in.Revision))
 		}
 	}
 	return out
@@ -156,7 +157,7 @@ func (p *painter) stateWord(glyph, word string) string {
 	return p.g.state[glyph] + " " + word
 }
 
-func (p *painter) dueText(from view.Source) string {
+func (p *painter) dueText(from snapshot.Source) string {
 	if p.s.offline() {
 		return "not known while " + p.s.away()
 	}
@@ -164,7 +165,7 @@ func (p *painter) dueText(from view.Source) string {
 }
 
 // askedText tells of a request for a look.
-func (p *painter) askedText(from view.Source) (string, role) {
+func (p *painter) askedText(from snapshot.Source) (string, role) {
 	switch {
 	case from.Waiting && from.Asked.IsZero():
 		return "not looked at yet", roleWarn
@@ -179,23 +180,23 @@ func (p *painter) askedText(from view.Source) (string, role) {
 }
 
 // verifiedText says what has to be signed and whether it is.
-func verifiedText(from view.Source) (role, string) {
+func verifiedText(from snapshot.Source) (role, string) {
 	want := from.Verify + " has to be: "
 	for _, c := range from.Conditions {
 		if c.Type == "SourceVerified" && c.Status == "True" {
 			return roleGood, want + "verified" + strings.TrimSuffix(" ("+from.Verified+")", " ()")
 		} else if c.Type == "SourceVerified" {
-			return roleBad, want + "not verified, " + view.OrDash(c.Reason)
+			return roleBad, want + "not verified, " + text.OrDash(c.Reason)
 		}
 	}
 	return roleWarn, want + "not verified yet"
 }
 
 // sourceConditions are the conditions, what is wrong first and whole.
-func (p *painter) sourceConditions(from view.Source, w int) (out []laidOut) {
-	item := func(ro role, state, text string) {
+func (p *painter) sourceConditions(from snapshot.Source, w int) (out []laidOut) {
+	item := func(ro role, state, txt string) {
 		mark := p.g.state[state] + " "
-		for _, l := range wrap(text, w-2) {
+		for _, l := range wrap(txt, w-2) {
 			out = append(out, laidOut{ro, mark + l})
 			mark = "  "
 		}
@@ -210,11 +211,11 @@ func (p *painter) sourceConditions(from view.Source, w int) (out []laidOut) {
 		if c.Status == "Unknown" {
 			ro, state = roleWarn, "unknown"
 		}
-		text := c.Type + " " + c.Status + " " + c.Reason
+		txt := c.Type + " " + c.Status + " " + c.Reason
 		if c.Message != "" && c.Message != from.Message { // which stands with the state
-			text += ": " + c.Message
+			txt += ": " + c.Message
 		}
-		item(ro, state, text)
+		item(ro, state, txt)
 	}
 	if len(met) > 0 {
 		item(rolePlain, "success", strings.Join(met, ", "))
@@ -222,21 +223,21 @@ func (p *painter) sourceConditions(from view.Source, w int) (out []laidOut) {
 	return out
 }
 
-func revision(from view.Source) string {
+func revision(from snapshot.Source) string {
 	if from.Artifact == nil {
 		return ""
 	}
 	return from.Artifact.Revision
 }
 
-func size(from view.Source) int64 {
+func size(from snapshot.Source) int64 {
 	if from.Artifact == nil {
 		return 0
 	}
 	return from.Artifact.Size
 }
 
-func updated(from view.Source) time.Time {
+func updated(from snapshot.Source) time.Time {
 	if from.Artifact == nil {
 		return time.Time{}
 	}

@@ -7,14 +7,15 @@ import (
 	"sort"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // The list of the sources of Flux: there where the API has such things.
 
 var sourcesFace = face{
 	name: "sources", tab: "6", under: screenSources, there: func(s State) bool { return len(s.Snap.Sources) > 0 },
-	title: func(s State) string { return "Sources " + view.Thousands(len(s.Snap.Sources)) },
+	title: func(s State) string { return "Sources " + text.Thousands(len(s.Snap.Sources)) },
 	draw:  func(p *painter, x, y, w, h int) { p.sourceList(x, y, w, h) },
 	hints: func(p *painter) [][2]string {
 		return [][2]string{{p.g.up + p.g.down, "move"}, {"enter", "open"}, {"p", "look now"}, {"s", p.sourceHint()}, {"t", "test"}, {"/", "filter"}, {"o", "sort"}, {"u", "url"}, {"c", "commit"}}
@@ -22,11 +23,11 @@ var sourcesFace = face{
 	move: State.moveSources, open: State.openSource, command: State.sourceShown,
 }
 
-func sourceKey(from view.Source) string { return from.UID }
+func sourceKey(from snapshot.Source) string { return from.UID }
 
 // sourceFields are what a filter line may name.
 var sourceFields = fieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
-	"state": {view.SourceReady, view.SourceWorking, view.SourceFailed, view.SourceStalled, view.SourcePending, view.SourceUnknown, "suspended"}}
+	"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending, snapshot.SourceUnknown, "suspended"}}
 
 // sourceFieldsSeen are these with the values of the picture.
 func (s State) sourceFieldsSeen() fieldSet {
@@ -44,32 +45,32 @@ func (s State) sourceFieldsSeen() fieldSet {
 	return out
 }
 
-var sourceOrders = []sorting[view.Source]{
+var sourceOrders = []sorting[snapshot.Source]{
 	{"name", nil},
-	{"state", func(a, b view.Source) int { return cmp.Compare(sourceRank(a), sourceRank(b)) }},
-	{"namespace", func(a, b view.Source) int { return cmp.Compare(a.Namespace, b.Namespace) }},
-	{"updated", func(a, b view.Source) int { return updated(a).Compare(updated(b)) }},
-	{"size", func(a, b view.Source) int { return cmp.Compare(size(b), size(a)) }},
-	{"url", func(a, b view.Source) int { return cmp.Compare(a.URL, b.URL) }},
+	{"state", func(a, b snapshot.Source) int { return cmp.Compare(sourceRank(a), sourceRank(b)) }},
+	{"namespace", func(a, b snapshot.Source) int { return cmp.Compare(a.Namespace, b.Namespace) }},
+	{"updated", func(a, b snapshot.Source) int { return updated(a).Compare(updated(b)) }},
+	{"size", func(a, b snapshot.Source) int { return cmp.Compare(size(b), size(a)) }},
+	{"url", func(a, b snapshot.Source) int { return cmp.Compare(a.URL, b.URL) }},
 }
 
 // sourceRank orders states: what needs a person first.
-func sourceRank(from view.Source) int {
-	if i := slices.Index([]string{view.SourceStalled, view.SourceFailed, view.SourceUnknown, "suspended", view.SourcePending, view.SourceWorking}, sourceState(from)); i >= 0 {
+func sourceRank(from snapshot.Source) int {
+	if i := slices.Index([]string{snapshot.SourceStalled, snapshot.SourceFailed, snapshot.SourceUnknown, "suspended", snapshot.SourcePending, snapshot.SourceWorking}, sourceState(from)); i >= 0 {
 		return i
 	}
 	return 99
 }
 
 // sources are the rows of the list.
-func (s State) sources() []view.Source {
+func (s State) sources() []snapshot.Source {
 	if s.rows.settled(s) {
 		return s.rows.from
 	}
 	return s.findSources()
 }
 
-func (s State) findSources() []view.Source {
+func (s State) findSources() []snapshot.Source {
 	out := s.Snap.Sources
 	if s.filter() != "" && s.screen == screenSources {
 		t := s.terms(sourceFields)
@@ -113,7 +114,7 @@ func (s State) showSource(uid string) State {
 }
 
 // source is the source in the detail: as it is now, else as it was seen last.
-func (s State) source() (view.Source, bool) {
+func (s State) source() (snapshot.Source, bool) {
 	for _, from := range s.Snap.Sources {
 		if from.UID == s.origin.UID {
 			return from, true
@@ -123,7 +124,7 @@ func (s State) source() (view.Source, bool) {
 }
 
 // sourceState is the one word for how a source is.
-func sourceState(from view.Source) string {
+func sourceState(from snapshot.Source) string {
 	if from.Suspended {
 		return "suspended"
 	}
@@ -133,15 +134,15 @@ func sourceState(from view.Source) string {
 // sourceGlyph is the state whose glyph and colour stand for that of a source.
 func sourceGlyph(state string) string {
 	switch state {
-	case view.SourceReady:
+	case snapshot.SourceReady:
 		return "success"
-	case view.SourceFailed:
+	case snapshot.SourceFailed:
 		return "error"
-	case view.SourceStalled:
+	case snapshot.SourceStalled:
 		return "dead"
 	case "suspended":
 		return "cancelled"
-	case view.SourceWorking, view.SourcePending:
+	case snapshot.SourceWorking, snapshot.SourcePending:
 		return state
 	}
 	return "unknown"
@@ -169,7 +170,7 @@ func (p *painter) sourceList(x, y, w, h int) {
 		columns[1].width, columns[3].width = 22, 30
 	}
 	if p.s.wide {
-		p.widen(columns, w, keysOf(rows, func(from view.Source) string { return from.Name }), 1)
+		p.widen(columns, w, keysOf(rows, func(from snapshot.Source) string { return from.Name }), 1)
 	}
 	p.picks(paneSources, func(s State, i int) State { s.sourceUID = rows[i].UID; return s })
 	p.list(x+1, y+1, w-2, h-2, columns, 3, len(rows), index, true, func(i int) line { return p.sourceRow(rows[i]) })
@@ -179,7 +180,7 @@ func (p *painter) sourceList(x, y, w, h int) {
 const sourceSide = 7
 
 // sourceBrief says of the source under the cursor what its row has no room for.
-func (p *painter) sourceBrief(x, y, w, h int, from view.Source) {
+func (p *painter) sourceBrief(x, y, w, h int, from snapshot.Source) {
 	var lines []laidOut
 	for _, f := range p.sourceFacts(from, true) {
 		switch f.name {
@@ -198,7 +199,7 @@ func (p *painter) sourceBrief(x, y, w, h int, from view.Source) {
 }
 
 // sourcesNote counts them by how they are.
-func sourcesNote(rows []view.Source) string {
+func sourcesNote(rows []snapshot.Source) string {
 	counts := map[string]int{}
 	for i := range rows {
 		switch state := sourceState(rows[i]); {
@@ -208,8 +209,8 @@ func sourcesNote(rows []view.Source) string {
 			counts[state]++
 		}
 	}
-	parts := []string{fmt.Sprintf("%d ready", counts[view.SourceReady])}
-	for _, state := range []string{"failing", view.SourceWorking, view.SourcePending, "suspended"} {
+	parts := []string{fmt.Sprintf("%d ready", counts[snapshot.SourceReady])}
+	for _, state := range []string{"failing", snapshot.SourceWorking, snapshot.SourcePending, "suspended"} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
@@ -225,13 +226,13 @@ func (p *painter) noSources() []string {
 	return []string{"There are no sources any more."}
 }
 
-func (p *painter) sourceRow(from view.Source) line {
+func (p *painter) sourceRow(from snapshot.Source) line {
 	state := p.sourceShownState(from)
-	what, ro := view.OrDash(view.ShortRevision(revision(from))), rolePlain
+	what, ro := text.OrDash(snapshot.ShortRevision(revision(from))), rolePlain
 	switch {
 	case from.Bad():
 		what, ro = why(from), roleBad
-	case from.State != view.SourceReady && from.Message != "":
+	case from.State != snapshot.SourceReady && from.Message != "":
 		what, ro = from.Message, roleDim
 	}
 	next := from.Due(p.s.Now)
@@ -240,7 +241,7 @@ func (p *painter) sourceRow(from view.Source) line {
 	}
 	bytes := "-"
 	if n := size(from); n > 0 {
-		bytes = view.Size(n)
+		bytes = text.Size(n)
 	}
 	color := stateRole(sourceGlyph(state))
 	return line{
@@ -252,16 +253,16 @@ func (p *painter) sourceRow(from view.Source) line {
 
 // sourceShownState is the state as it is shown: what is at work is not known while
 // nothing is live.
-func (p *painter) sourceShownState(from view.Source) string {
+func (p *painter) sourceShownState(from snapshot.Source) string {
 	state := sourceState(from)
-	if p.s.offline() && state == view.SourceWorking || p.g.state[sourceGlyph(state)] == "" || sourceGlyph(state) == "unknown" {
-		return view.SourceUnknown
+	if p.s.offline() && state == snapshot.SourceWorking || p.g.state[sourceGlyph(state)] == "" || sourceGlyph(state) == "unknown" {
+		return snapshot.SourceUnknown
 	}
 	return state
 }
 
 // why is what is wrong with a source.
-func why(from view.Source) string {
+func why(from snapshot.Source) string {
 	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+steady(from.Message), ": "), ": ")
 }
 

@@ -8,34 +8,34 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // sourced is a site with Flux: a source in each state.
-func sourced() *view.Snapshot {
+func sourced() *snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	s := picture()
-	packed := func(branch, commit string, size int64, ago time.Duration) *view.Artifact {
+	packed := func(branch, commit string, size int64, ago time.Duration) *snapshot.Artifact {
 		commit = strings.Repeat(commit, 5)
-		return &view.Artifact{Revision: branch + "@sha1:" + commit, Digest: "sha256:" + strings.Repeat("9f86d081", 8), Size: size, Updated: at(ago),
+		return &snapshot.Artifact{Revision: branch + "@sha1:" + commit, Digest: "sha256:" + strings.Repeat("9f86d081", 8), Size: size, Updated: at(ago),
 			URL: "http://source-controller.flux-system.svc.cluster.local./gitrepository/flux-system/x/" + commit + ".tar.gz"}
 	}
-	ready := view.Condition{Type: "Ready", Status: "True", Reason: "Succeeded", Message: "stored artifact for revision"}
-	stored := view.Condition{Type: "ArtifactInStorage", Status: "True", Reason: "Succeeded"}
+	ready := snapshot.Condition{Type: "Ready", Status: "True", Reason: "Succeeded", Message: "stored artifact for revision"}
+	stored := snapshot.Condition{Type: "ArtifactInStorage", Status: "True", Reason: "Succeeded"}
 	auth := "failed to checkout and determine revision: unable to list remote for 'https://git.site.example/ops/apps.git': authentication required: HTTP Basic: Access denied"
-	s.Sources = []view.Source{
+	s.Sources = []snapshot.Source{
 		{UID: "s1", Namespace: "flux-system", Name: "apps", URL: "https://git.site.example/ops/apps.git", Ref: "branch main", Interval: time.Minute, State: "failed", Reason: "AuthenticationFailed", Message: auth, Since: at(3 * time.Hour), Looked: at(3 * time.Hour),
-			Artifact: packed("main", "5d41aa90", 48_211, 27*time.Hour), Conditions: []view.Condition{{Type: "Ready", Status: "False", Reason: "AuthenticationFailed", Message: auth}, {Type: "FetchFailed", Status: "True", Reason: "AuthenticationFailed", Message: auth}, stored}},
+			Artifact: packed("main", "5d41aa90", 48_211, 27*time.Hour), Conditions: []snapshot.Condition{{Type: "Ready", Status: "False", Reason: "AuthenticationFailed", Message: auth}, {Type: "FetchFailed", Status: "True", Reason: "AuthenticationFailed", Message: auth}, stored}},
 		{UID: "s2", Namespace: "flux-system", Name: "base", URL: "https://git.site.example/ops/base.git", Ref: "semver >=1.0.0", Provider: "azure", Interval: 10 * time.Minute, State: "ready", Reason: "Succeeded", Message: "stored artifact for revision 'v1.4.2@sha1:77be21007'", Since: at(50 * time.Minute), Looked: at(4 * time.Minute),
 			Verify: "HEAD", Verified: "HEAD", Artifact: packed("v1.4.2", "77be2100", 3<<20, 50*time.Minute), Handled: at(4 * time.Minute),
-			Includes:   []view.Include{{Name: "common", From: "deploy", To: "base/common", Revision: "main@sha1:" + strings.Repeat("9c0ffeee", 5)}, {Name: "late"}},
-			Conditions: []view.Condition{ready, stored, {Type: "SourceVerified", Status: "True", Reason: "Succeeded", Message: "verified signature of commit with key '3CB12BA1'"}}},
+			Includes:   []snapshot.Include{{Name: "common", From: "deploy", To: "base/common", Revision: "main@sha1:" + strings.Repeat("9c0ffeee", 5)}, {Name: "late"}},
+			Conditions: []snapshot.Condition{ready, stored, {Type: "SourceVerified", Status: "True", Reason: "Succeeded", Message: "verified signature of commit with key '3CB12BA1'"}}},
 		{UID: "s3", Namespace: "flux-system", Name: "clusters", URL: "https://git.site.example/ops/clusters.git", Ref: "branch main", Interval: 5 * time.Minute, State: "working", Reason: "Progressing", Message: "building artifact: new upstream revision 'main@sha1:4e55f01a'", Since: at(8 * time.Second), Waiting: true, Asked: at(9 * time.Second), Artifact: packed("main", "4e55f01a", 9_100, 26*time.Hour),
-			Conditions: []view.Condition{{Type: "Reconciling", Status: "True", Reason: "Progressing"}, {Type: "Ready", Status: "Unknown", Reason: "Progressing"}}},
-		{UID: "s4", Namespace: "flux-system", Name: "legacy", URL: "https://git.site.example/ops/legacy.git", Ref: "branch master", Interval: time.Hour, State: "ready", Suspended: true, Artifact: packed("master", "a1b2c3d4", 812, 400*time.Hour), Conditions: []view.Condition{ready, stored}},
+			Conditions: []snapshot.Condition{{Type: "Reconciling", Status: "True", Reason: "Progressing"}, {Type: "Ready", Status: "Unknown", Reason: "Progressing"}}},
+		{UID: "s4", Namespace: "flux-system", Name: "legacy", URL: "https://git.site.example/ops/legacy.git", Ref: "branch master", Interval: time.Hour, State: "ready", Suspended: true, Artifact: packed("master", "a1b2c3d4", 812, 400*time.Hour), Conditions: []snapshot.Condition{ready, stored}},
 		{UID: "s5", Namespace: "team-a", Name: "fresh", URL: "ssh://git.site.example/a/fresh.git", Ref: "branch main", Interval: time.Minute, State: "pending", Message: "no controller has looked at it yet; is source-controller at work?", Since: at(4 * time.Minute)},
 		{UID: "s6", Namespace: "team-a", Name: "wrong", URL: "https://git.site.example/a/wrong.git", Ref: "branch main", Interval: time.Minute, State: "stalled", Reason: "InvalidVerificationMode", Message: "cannot verify tag object's signature if a tag reference is not specified", Since: at(2 * time.Minute), Verify: "Tag",
-			Conditions: []view.Condition{{Type: "Stalled", Status: "True", Reason: "InvalidVerificationMode", Message: "cannot verify tag object's signature if a tag reference is not specified"}}},
+			Conditions: []snapshot.Condition{{Type: "Stalled", Status: "True", Reason: "InvalidVerificationMode", Message: "cannot verify tag object's signature if a tag reference is not specified"}}},
 	}
 	return s
 }
@@ -198,7 +198,7 @@ func TestSourceKeys(t *testing.T) {
 func TestSourceRows(t *testing.T) {
 	t.Parallel()
 	names := func(s State) string {
-		return strings.Join(keysOf(s.sources(), func(from view.Source) string { return from.Name }), " ")
+		return strings.Join(keysOf(s.sources(), func(from snapshot.Source) string { return from.Name }), " ")
 	}
 	for filter, want := range map[string]string{
 		"":                  "apps base clusters legacy fresh wrong",
@@ -225,7 +225,7 @@ func TestSourceRows(t *testing.T) {
 	}
 	s = press(shown(sourced(), Caps{}), "6", "down", "down")
 	next := sourced()
-	next.Sources = slices.Insert(next.Sources, 0, view.Source{UID: "s0", Name: "aaa", State: "ready"})
+	next.Sources = slices.Insert(next.Sources, 0, snapshot.Source{UID: "s0", Name: "aaa", State: "ready"})
 	if s = s.Show(next); s.sourceUID != "s3" {
 		t.Errorf("the cursor is on %s", s.sourceUID)
 	}
@@ -323,7 +323,7 @@ func TestSourcesSpoken(t *testing.T) {
 // TestSourcesAreCountedByHowTheyAre: one that is suspended fails nobody.
 func TestSourcesAreCountedByHowTheyAre(t *testing.T) {
 	t.Parallel()
-	rows := []view.Source{{State: view.SourceReady}, {State: view.SourceFailed}, {State: view.SourceStalled}, {State: view.SourceFailed, Suspended: true}, {State: view.SourceWorking}, {State: view.SourcePending}}
+	rows := []snapshot.Source{{State: snapshot.SourceReady}, {State: snapshot.SourceFailed}, {State: snapshot.SourceStalled}, {State: snapshot.SourceFailed, Suspended: true}, {State: snapshot.SourceWorking}, {State: snapshot.SourcePending}}
 	if got := sourcesNote(rows); got != "1 ready, 2 failing, 1 working, 1 pending, 1 suspended" {
 		t.Error(got)
 	}

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // The screens as they are read out: a name and what it is on each line, and no
@@ -14,9 +15,9 @@ import (
 // block is an entry of a list: a numbered name, then facts.
 type block []string
 
-func (b *block) add(name, text string) {
-	if text != "" && text != "-" {
-		*b = append(*b, name+": "+text)
+func (b *block) add(name, txt string) {
+	if txt != "" && txt != "-" {
+		*b = append(*b, name+": "+txt)
 	}
 }
 
@@ -39,7 +40,7 @@ func (l linear) firstSteps() (out []string) {
 func (l linear) status() []string {
 	s, b := l.s, block{}
 	b.add("source", s.Source)
-	b.add("agent", fmt.Sprintf("host %s, process %d, claims %d of %d", view.OrDash(s.Snap.Agent.Host), s.Snap.Agent.PID, s.Snap.Agent.Claims, s.Snap.Agent.Drivers))
+	b.add("agent", fmt.Sprintf("host %s, process %d, claims %d of %d", text.OrDash(s.Snap.Agent.Host), s.Snap.Agent.PID, s.Snap.Agent.Claims, s.Snap.Agent.Drivers))
 	if a := s.Snap.Agent; !a.Draining.IsZero() {
 		b.add("draining", drainText(a)+", for "+spoken(s.Now.Sub(a.Draining)))
 	}
@@ -58,21 +59,21 @@ func (l linear) status() []string {
 
 func (l linear) apiText() string {
 	s, api := l.s, l.s.Snap.API
-	text := view.OrDash(api.Server) + ", "
+	txt := text.OrDash(api.Server) + ", "
 	switch {
 	case s.Gone != "":
-		return text + "not known: the daemon does not answer, what is listed is as of " + clockTime(s.stale(), s.Now)
+		return txt + "not known: the daemon does not answer, what is listed is as of " + clockTime(s.stale(), s.Now)
 	case s.Source == FromDisk:
-		return text + "not asked: no agent works on this file, what is listed is as of " + clockTime(s.stale(), s.Now)
+		return txt + "not asked: no agent works on this file, what is listed is as of " + clockTime(s.stale(), s.Now)
 	case !api.Up:
-		return text + "down for " + spoken(s.Now.Sub(api.Since)) + ", " + view.OrDash(api.Error)
+		return txt + "down for " + spoken(s.Now.Sub(api.Since)) + ", " + text.OrDash(api.Error)
 	case !api.Synced:
-		return text + "not read yet"
+		return txt + "not read yet"
 	}
 	if api.Insecure {
-		text += "certificate not checked, "
+		txt += "certificate not checked, "
 	}
-	return text + "up"
+	return txt + "up"
 }
 
 func (l linear) reposText() string {
@@ -82,11 +83,11 @@ func (l linear) reposText() string {
 			failing = append(failing, r.Name)
 		}
 	}
-	text := fmt.Sprint(len(l.s.Snap.Repos))
+	txt := fmt.Sprint(len(l.s.Snap.Repos))
 	if len(failing) > 0 {
-		text += fmt.Sprintf(", %d failing: %s", len(failing), strings.Join(failing[:min(len(failing), 5)], ", "))
+		txt += fmt.Sprintf(", %d failing: %s", len(failing), strings.Join(failing[:min(len(failing), 5)], ", "))
 	}
-	return text
+	return txt
 }
 
 // listJobs says the jobs of the picture.
@@ -114,13 +115,13 @@ func (l linear) listJobs() (linear, reply) {
 		blocks = append(blocks, b)
 	}
 	if more := counts.All() - len(l.s.Snap.Jobs); more > 0 {
-		blocks = append(blocks, []string{fmt.Sprintf("%s more jobs are not in this picture: limpet job list, in another terminal, has them.", view.Thousands(more))})
+		blocks = append(blocks, []string{fmt.Sprintf("%s more jobs are not in this picture: limpet job list, in another terminal, has them.", text.Thousands(more))})
 	}
 	return l.page(head, blocks)
 }
 
 // stateText says how a job is; what is not live is unknown.
-func (l linear) stateText(j view.Job) string {
+func (l linear) stateText(j snapshot.Job) string {
 	if l.reader().shown(j) == "unknown" {
 		return "unknown: it was " + l.s.jobSentence(j)
 	}
@@ -129,7 +130,7 @@ func (l linear) stateText(j view.Job) string {
 
 // timeText is how long a job works, or waits; of one that has ended its state says
 // that.
-func (l linear) timeText(j view.Job) string {
+func (l linear) timeText(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || l.s.offline():
 		return ""
@@ -194,8 +195,8 @@ func (l linear) jobFacts() []string {
 	}
 	b.add("priority", j.Priority)
 	b.add("branch", j.Branch)
-	b.add("commit", view.ShortRef(j.RefTo))
-	b.add("commit before", view.ShortRef(j.RefFrom))
+	b.add("commit", text.ShortRef(j.RefTo))
+	b.add("commit before", text.ShortRef(j.RefFrom))
 	if c := j.Commit; c != nil {
 		b.add("commit says", commitText(*c))
 	}
@@ -291,9 +292,9 @@ func (l linear) listPast() (linear, reply) {
 	case p.fault != "":
 		return l, says("The history cannot be read: " + p.fault)
 	case !p.known:
-		return l, says("The history cannot be read now: " + view.OrDash(l.s.Gone))
+		return l, says("The history cannot be read now: " + text.OrDash(l.s.Gone))
 	case len(p.items) == 0 && l.s.filter() != "":
-		return l, says(fmt.Sprintf("None of %s matches %s.", view.Plural(p.all, "job"), l.s.filter()))
+		return l, says(fmt.Sprintf("None of %s matches %s.", text.Plural(p.all, "job"), l.s.filter()))
 	case len(p.items) == 0:
 		return l, says("No job has ended here yet.")
 	}
@@ -319,7 +320,7 @@ func (l linear) listPast() (linear, reply) {
 			state += " after " + spoken(r.Finished.Sub(r.Started))
 		}
 		b.add("state", state)
-		b.add("commit", view.ShortRef(r.RefTo))
+		b.add("commit", text.ShortRef(r.RefTo))
 		b.add("message", r.Message)
 		blocks = append(blocks, b)
 	}

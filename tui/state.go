@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // pane is a list that can have the focus.
@@ -20,7 +20,7 @@ const (
 // State is all that a frame is made of. It is a value: Key and Show return the
 // next one, Render reads it.
 type State struct {
-	Snap   *view.Snapshot // never nil, always clean
+	Snap   *snapshot.Snapshot // never nil, always clean
 	Now    time.Time
 	Source string    // "standalone", "attached to daemon 4121"
 	Note   string    // what a person has to know of the source; "" = nothing
@@ -38,7 +38,7 @@ type State struct {
 	jobUID    string // cursor of the job list; a UID stays on its row
 	repoKey   string // cursor of the repository list: namespace/name
 	detail    string // UID of the job in the detail
-	last      *view.Job
+	last      *snapshot.Job
 	brief     bool // last is a row of the history; its record is to be looked up
 	record    record
 	changes   changes
@@ -50,10 +50,10 @@ type State struct {
 	linkAt    int               // the web address that is copied next
 	past      past
 	care      care
-	repoSeen  *view.Repo                   // the repository in the detail, as it was seen last
+	repoSeen  *snapshot.Repo               // the repository in the detail, as it was seen last
 	repoTop   int                          // its first fact that is shown, where there is room for facts alone
 	sourceUID string                       // cursor of the list of sources
-	origin    *view.Source                 // the source in the detail, as it was seen last
+	origin    *snapshot.Source             // the source in the detail, as it was seen last
 	originTop int                          // its first line that is shown
 	scroll    int                          // lines that the log of the detail is scrolled up
 	filters   [screenCount]string          // each screen has its own
@@ -88,14 +88,14 @@ func (s State) filter() string { return s.filters[s.screen] }
 
 // NewState is the state before the first picture.
 func NewState(source string, caps Caps, now time.Time) State {
-	return State{Snap: new(view.Snapshot), Now: now, Source: source, Caps: caps, last: new(view.Job), repoSeen: new(view.Repo), origin: new(view.Source),
-		care: care{Care: new(view.Care)}, lately: lately{Lately: new(view.Lately)}, changes: changes{list: new(compared), file: new(compared)}}
+	return State{Snap: new(snapshot.Snapshot), Now: now, Source: source, Caps: caps, last: new(snapshot.Job), repoSeen: new(snapshot.Repo), origin: new(snapshot.Source),
+		care: care{Care: new(snapshot.Care)}, lately: lately{Lately: new(snapshot.Lately)}, changes: changes{list: new(compared), file: new(compared)}}
 }
 
 // Show takes a new picture. Cursors stay on their rows as long as these exist.
 // That of the jobs stays at the top when it is there: who has not moved it wants
 // to see what goes on, and a job that ends goes to the end of the list.
-func (s State) Show(snap *view.Snapshot) State {
+func (s State) Show(snap *snapshot.Snapshot) State {
 	oldJobs, oldRepos, oldSources, oldOfRepo := s.jobs(), s.repos(), s.sources(), s.repoJobs()
 	before := s.Snap
 	logged, _ := s.job()
@@ -148,8 +148,8 @@ func follow(cursor string, before, after []string) string {
 	return after[0]
 }
 
-func jobKey(j view.Job) string   { return j.UID }
-func repoKey(r view.Repo) string { return r.Namespace + "/" + r.Name }
+func jobKey(j snapshot.Job) string   { return j.UID }
+func repoKey(r snapshot.Repo) string { return r.Namespace + "/" + r.Name }
 
 func keysOf[T any](rows []T, key func(T) string) []string {
 	out := make([]string, len(rows))
@@ -174,7 +174,7 @@ func matches(filter string, fields ...string) bool {
 }
 
 // job is the job in the detail: as it is now, else as it was seen last.
-func (s State) job() (view.Job, bool) {
+func (s State) job() (snapshot.Job, bool) {
 	for _, j := range s.Snap.Jobs {
 		if j.UID == s.detail {
 			return j, true
@@ -184,7 +184,7 @@ func (s State) job() (view.Job, bool) {
 }
 
 // repo is the repository in the detail: as it is now, else as it was seen last.
-func (s State) repo() (view.Repo, bool) {
+func (s State) repo() (snapshot.Repo, bool) {
 	for _, r := range s.Snap.Repos {
 		if repoKey(r) == repoKey(*s.repoSeen) {
 			return r, true

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // What changes between two pictures, in sentences for somebody who hears them one
@@ -144,7 +144,7 @@ func (t teller) later(s State) (teller, []string) {
 		if what := leftOut[w]; n == 1 {
 			parts = append(parts, "1 more "+what[0])
 		} else if n > 1 {
-			parts = append(parts, view.Thousands(n)+" more "+what[1])
+			parts = append(parts, text.Thousands(n)+" more "+what[1])
 		}
 	}
 	if len(parts) == 0 || t.room < 1 {
@@ -175,19 +175,19 @@ func (t teller) refilled(now time.Time) teller {
 	return t
 }
 
-func stamped(at time.Time, text string) string { return at.UTC().Format("15:04:05") + " " + text }
+func stamped(at time.Time, txt string) string { return at.UTC().Format("15:04:05") + " " + txt }
 
 // lost is what is said when the source does not answer any more.
 func (t teller) lost(was, s State) (teller, []string) {
 	if was.Gone != "" {
 		return t, nil
 	}
-	text := "the source does not answer: " + s.Gone + "; it is asked again by itself"
+	txt := "the source does not answer: " + s.Gone + "; it is asked again by itself"
 	if !s.Snap.At.IsZero() {
-		text += ", and what is listed is as of " + clockTime(s.stale(), s.Now)
+		txt += ", and what is listed is as of " + clockTime(s.stale(), s.Now)
 	}
 	t.errors = s.troubles.counts()
-	return t.say([]told{{weight: tellError, text: text}}, s.Now)
+	return t.say([]told{{weight: tellError, text: txt}}, s.Now)
 }
 
 // spoken is a time span in words: "42 seconds", "5 minutes".
@@ -202,5 +202,5 @@ func spoken(d time.Duration) string {
 	case d >= time.Minute:
 		n, unit = int(d.Minutes()), "minute"
 	}
-	return view.Plural(n, unit)
+	return text.Plural(n, unit)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // TestTellsALostSourceOnce: that a source was lost is said when it is lost. It is no
@@ -40,7 +40,7 @@ func TestTellsNothingOfTheGreeting(t *testing.T) {
 	t.Parallel()
 	snap := ailing()
 	snap.Problem = "the clock is wrong"
-	snap.Events = append(snap.Events, view.Event{At: noon, Level: "error", Repo: "lab-west", Text: "no route"})
+	snap.Events = append(snap.Events, snapshot.Event{At: noon, Level: "error", Repo: "lab-west", Text: "no route"})
 	snap.Jobs[0].Errors = append(snap.Jobs[0].Errors, "a.json: bad")
 	h := listens(t, snap)
 	if out := append(h.after(5*time.Second), h.show(snap)...); len(out) > 0 {
@@ -59,10 +59,10 @@ func TestTellsErrorsAfterAnyBurst(t *testing.T) {
 	t.Parallel()
 	h := listens(t, picture())
 	h.after(10 * time.Second)
-	ended := func(n int, state string) *view.Snapshot {
+	ended := func(n int, state string) *snapshot.Snapshot {
 		next := picture()
 		for i := range n {
-			next.Jobs = append(next.Jobs, view.Job{UID: fmt.Sprint(state, i), Name: fmt.Sprint(state, "-", i), State: state, Message: fmt.Sprint("reason ", i), Finished: h.now, Owner: "this"})
+			next.Jobs = append(next.Jobs, snapshot.Job{UID: fmt.Sprint(state, i), Name: fmt.Sprint(state, "-", i), State: state, Message: fmt.Sprint("reason ", i), Finished: h.now, Owner: "this"})
 		}
 		return next
 	}
@@ -98,7 +98,7 @@ func TestTellsErrorsFirst(t *testing.T) {
 		if i%10 == 9 {
 			state = "error"
 		}
-		next.Jobs = append(next.Jobs, view.Job{UID: fmt.Sprint("b", i), Name: fmt.Sprint("bulk-", i), State: state, Message: fmt.Sprint("reason ", i), Finished: h.now, Owner: "this"})
+		next.Jobs = append(next.Jobs, snapshot.Job{UID: fmt.Sprint("b", i), Name: fmt.Sprint("bulk-", i), State: state, Message: fmt.Sprint("reason ", i), Finished: h.now, Owner: "this"})
 	}
 	out := h.show(next)
 	if len(out) != tellBurst-tellSpare {
@@ -116,9 +116,9 @@ func TestTellsErrorsFirst(t *testing.T) {
 func TestLinearPages(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int][2]int{9: {9, 9}, 10: {10, 10}, 11: {10, 11}, 20: {10, 20}, 21: {10, 20}, 45: {10, 20}} {
-		snap := &view.Snapshot{API: picture().API}
+		snap := &snapshot.Snapshot{API: picture().API}
 		for i := range n {
-			snap.Jobs = append(snap.Jobs, view.Job{UID: fmt.Sprint("m", i), Name: fmt.Sprintf("bulk-%02d", i), State: "working", Owner: "this"})
+			snap.Jobs = append(snap.Jobs, snapshot.Job{UID: fmt.Sprint("m", i), Name: fmt.Sprintf("bulk-%02d", i), State: "working", Owner: "this"})
 		}
 		h := listens(t, snap)
 		entries := func(lines []string, mark string) (some int) {

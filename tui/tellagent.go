@@ -3,7 +3,7 @@ package tui
 import (
 	"fmt"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // tellAgents tells what has become of the agent, of its API and of the way to it.
@@ -23,7 +23,7 @@ func tellAgents(was, s State) (all []told) {
 	switch {
 	case s.Source == FromDisk:
 	case !now.Up && before.Up:
-		say(tellError, "offline: the API does not answer, %s. Nothing is sent, and nothing is queued for later. Next: limpet doctor, in another terminal", view.OrDash(now.Error))
+		say(tellError, "offline: the API does not answer, %s. Nothing is sent, and nothing is queued for later. Next: limpet doctor, in another terminal", text.OrDash(now.Error))
 	case now.Up && !before.Up:
 		say(tellAgent, "online: the API answers")
 	}
@@ -43,7 +43,7 @@ func tellAgents(was, s State) (all []told) {
 		say(tellAgent, "%s", drainText(b))
 	}
 	if lost := b.LostCount - a.LostCount; lost > 0 && a.PID == b.PID {
-		say(tellError, "%s lost: another agent may take what ran. Next: agent", view.Plural(lost, "lease"))
+		say(tellError, "%s lost: another agent may take what ran. Next: agent", text.Plural(lost, "lease"))
 	}
 	return all
 }

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 const (
@@ -38,8 +39,8 @@ func (t teller) tellJobs(s State) (map[string]toldJob, []told) {
 		was, known := t.jobs[j.UID]
 		now, one := s.tellJob(was, known, j)
 		if now.errors < len(j.Errors) && j.Finished.IsZero() && t.started {
-			for _, text := range j.Errors[now.errors:] {
-				all = append(all, told{tellError, j.UID + text, fmt.Sprintf("%s: error, %s", jobWho(j), text)})
+			for _, txt := range j.Errors[now.errors:] {
+				all = append(all, told{tellError, j.UID + txt, fmt.Sprintf("%s: error, %s", jobWho(j), txt)})
 			}
 		}
 		now.errors = len(j.Errors)
@@ -64,7 +65,7 @@ func (t teller) tellJobs(s State) (map[string]toldJob, []told) {
 }
 
 // tellJob is what is said of one job now; no text = nothing.
-func (s State) tellJob(was toldJob, known bool, j view.Job) (toldJob, told) {
+func (s State) tellJob(was toldJob, known bool, j snapshot.Job) (toldJob, told) {
 	now := was
 	now.who = jobWho(j)
 	phase := jobPhase(j, s.Now)
@@ -100,7 +101,7 @@ func (s State) tellJob(was toldJob, known bool, j view.Job) (toldJob, told) {
 }
 
 // jobWho names a job and what it is for.
-func jobWho(j view.Job) string {
+func jobWho(j snapshot.Job) string {
 	if j.Repository == "" {
 		return j.Name
 	}
@@ -108,7 +109,7 @@ func jobWho(j view.Job) string {
 }
 
 // jobPhase is the part of its life that a job is in.
-func jobPhase(j view.Job, now time.Time) string {
+func jobPhase(j snapshot.Job, now time.Time) string {
 	switch {
 	case !j.Finished.IsZero():
 		return "ended"
@@ -125,7 +126,7 @@ func jobPhase(j view.Job, now time.Time) string {
 }
 
 // jobSentence says how a job is.
-func (s State) jobSentence(j view.Job) string {
+func (s State) jobSentence(j snapshot.Job) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	switch jobPhase(j, s.Now) {
@@ -134,8 +135,8 @@ func (s State) jobSentence(j view.Job) string {
 		if !j.Started.IsZero() {
 			parts[0] += " after " + spoken(j.Finished.Sub(j.Started))
 		}
-		if text := summaryText(j.Summary); text != "" {
-			add("%s", text)
+		if txt := summaryText(j.Summary); txt != "" {
+			add("%s", txt)
 		}
 		if j.Message != "" && j.State != "success" {
 			add("%s", j.Message)
@@ -157,7 +158,7 @@ func (s State) jobSentence(j view.Job) string {
 			add("%.0f percent", min(j.Progress, 100))
 		}
 		if j.Total > 0 {
-			add("%s of %s", view.Thousands(int(j.Done)), thousands(j.Total, "file"))
+			add("%s of %s", text.Thousands(int(j.Done)), thousands(j.Total, "file"))
 		}
 		if j.Attempt > 1 {
 			add("attempt %d", j.Attempt)
@@ -170,8 +171,8 @@ func (s State) jobSentence(j view.Job) string {
 }
 
 // summaryText says what a job has done to all kinds together.
-func summaryText(kinds []view.Summary) string {
-	var sum view.Summary
+func summaryText(kinds []snapshot.Summary) string {
+	var sum snapshot.Summary
 	for _, k := range kinds {
 		sum.Create, sum.Update, sum.Delete, sum.Error = sum.Create+k.Create, sum.Update+k.Update, sum.Delete+k.Delete, sum.Error+k.Error
 	}
@@ -181,7 +182,7 @@ func summaryText(kinds []view.Summary) string {
 		what string
 	}{{sum.Create, "created"}, {sum.Update, "updated"}, {sum.Delete, "deleted"}, {sum.Error, "in error"}} {
 		if n.n > 0 {
-			parts = append(parts, view.Thousands(int(n.n))+" "+n.what)
+			parts = append(parts, text.Thousands(int(n.n))+" "+n.what)
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"slices"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // tellRepos tells what has become of the repositories.
 func tellRepos(was, s State) (all []told) {
-	before := make(map[string]view.Repo, len(was.Snap.Repos))
+	before := make(map[string]snapshot.Repo, len(was.Snap.Repos))
 	for _, r := range was.Snap.Repos {
 		before[repoKey(r)] = r
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // terms is a filter line taken apart: field:value[,value] and plain words.
@@ -84,24 +84,24 @@ func (t terms) one(field string) string {
 
 // moment is the time of a field: an age such as 24h or 7d, a day, or a moment.
 func (t *terms) moment(field string, now time.Time) time.Time {
-	text := t.one(field)
-	if text == "" {
+	txt := t.one(field)
+	if txt == "" {
 		return time.Time{}
 	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
+	if days, ok := strings.CutSuffix(txt, "d"); ok {
 		if d, err := time.ParseDuration(days + "h"); err == nil && d >= 0 {
 			return now.Add(-24 * d)
 		}
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := time.ParseDuration(txt); err == nil && d >= 0 {
 		return now.Add(-d)
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", time.RFC3339} {
-		if at, err := time.Parse(layout, text); err == nil {
+		if at, err := time.Parse(layout, txt); err == nil {
 			return at
 		}
 	}
-	t.complain(fmt.Sprintf("%s:%s is no age such as 24h or 7d, and no day such as %s", field, text, now.UTC().Format(time.DateOnly)), "", nil)
+	t.complain(fmt.Sprintf("%s:%s is no age such as 24h or 7d, and no day such as %s", field, txt, now.UTC().Format(time.DateOnly)), "", nil)
 	return time.Time{}
 }
 
@@ -119,7 +119,7 @@ func (f fieldSet) names() []string {
 func nearest(word string, candidates []string) string {
 	best, least := "", max(len(word)/3, 1)+1
 	for _, c := range candidates {
-		if d := view.Distance(word, c); d < least {
+		if d := text.Distance(word, c); d < least {
 			best, least = c, d
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // timesWidth is the room for the times of a job beside its summary on a screen of w
@@ -21,7 +22,7 @@ func (p *painter) timesWidth(w int) int {
 
 // timesHeight is the room for them below a summary of h lines that is zoomed; 0 = there
 // is none.
-func (p *painter) timesHeight(h int, j view.Job) int {
+func (p *painter) timesHeight(h int, j snapshot.Job) int {
 	if !p.s.zoomed[screenDetail] || h < 8 {
 		return 0
 	}
@@ -29,37 +30,37 @@ func (p *painter) timesHeight(h int, j view.Job) int {
 }
 
 // times are the turns in the life of a job as far as they are known.
-func (p *painter) times(j view.Job) (out []fact) {
+func (p *painter) times(j snapshot.Job) (out []fact) {
 	now := p.s.Now
-	at := func(name, text string) { out = append(out, fact{rolePlain, name, text}) }
+	at := func(name, txt string) { out = append(out, fact{rolePlain, name, txt}) }
 	if !j.Created.IsZero() {
 		at("queued", clockTime(j.Created, now)+", "+ago(now, j.Created))
 	}
 	if !j.Started.IsZero() {
-		text := clockTime(j.Started, now)
+		txt := clockTime(j.Started, now)
 		if wait := j.Started.Sub(j.Created); !j.Created.IsZero() && wait >= 0 {
-			text += ", after " + view.Age(wait)
+			txt += ", after " + text.Age(wait)
 		}
-		at("started", text)
+		at("started", txt)
 	}
 	switch left := remaining(j, now); {
 	case !j.Finished.IsZero():
-		text := clockTime(j.Finished, now)
+		txt := clockTime(j.Finished, now)
 		if !j.Started.IsZero() {
-			text += ", after " + secondsText(j.Finished.Sub(j.Started))
+			txt += ", after " + secondsText(j.Finished.Sub(j.Started))
 		}
-		at("ended", text)
+		at("ended", txt)
 	case !j.Unsent.IsZero():
 		at("done", clockTime(j.Unsent, now)+", "+ago(now, j.Unsent))
 	case p.s.rests(j):
-		at("again", clockTime(j.RestsUntil, now)+", in "+view.Age(j.RestsUntil.Sub(now)))
+		at("again", clockTime(j.RestsUntil, now)+", in "+text.Age(j.RestsUntil.Sub(now)))
 	case left > 0 && p.shown(j) == "working":
 		at("ends", "about "+clockTime(now.Add(left), now)+" at this pace")
 	}
 	return out
 }
 
-func (p *painter) timesBox(x, y, w, h int, j view.Job) {
+func (p *painter) timesBox(x, y, w, h int, j snapshot.Job) {
 	if w < 3 || h < 3 {
 		return
 	}
@@ -74,7 +75,7 @@ func (p *painter) timesBox(x, y, w, h int, j view.Job) {
 
 // timeLine shows the steps of a run under each other, each with its part of the whole
 // time. Where there is no room for all, the longest stay and the others are counted.
-func (p *painter) timeLine(x, y, w, h int, j view.Job) {
+func (p *painter) timeLine(x, y, w, h int, j snapshot.Job) {
 	const took = 6
 	name := max(22, w/2-2)
 	room := w - name - took - 2
@@ -89,11 +90,11 @@ func (p *painter) timeLine(x, y, w, h int, j view.Job) {
 	last := len(j.Steps) - 1
 	whole := j.Steps[last].At.Add(long[last]).Sub(begin)
 	if rest := len(j.Steps) - (h - 1); rest > 1 {
-		text := fmt.Sprintf("%s %d shorter ones", p.g.more, rest)
+		txt := fmt.Sprintf("%s %d shorter ones", p.g.more, rest)
 		if h == 1 {
-			text = fmt.Sprintf("%s %d steps", p.g.more, rest)
+			txt = fmt.Sprintf("%s %d steps", p.g.more, rest)
 		}
-		p.put(x, y+h-1, w, roleDim, text)
+		p.put(x, y+h-1, w, roleDim, txt)
 		h--
 	}
 	for _, i := range longest(long, h) {
@@ -102,11 +103,11 @@ func (p *painter) timeLine(x, y, w, h int, j view.Job) {
 			r = roleWork
 		}
 		p.put(x, y, name, r, cut(step.Text, name, p.g.more))
-		text := secondsText(long[i])
+		txt := secondsText(long[i])
 		if ms := long[i].Milliseconds(); ms > 0 && ms < 100 {
-			text = fmt.Sprintf("%dms", ms)
+			txt = fmt.Sprintf("%dms", ms)
 		}
-		p.right(x+name, x+name+took, y, r, text)
+		p.right(x+name, x+name+took, y, r, txt)
 		p.put(x+name+took+2, y, room, r, p.stretch(room, step.At.Sub(begin), long[i], whole))
 		y++
 	}
@@ -126,7 +127,7 @@ func (p *painter) stretch(w int, from, took, whole time.Duration) string {
 }
 
 // tookOf is how long a step of a job took, or takes by now.
-func tookOf(j view.Job, step int, now time.Time) time.Duration {
+func tookOf(j snapshot.Job, step int, now time.Time) time.Duration {
 	s := j.Steps[step]
 	switch {
 	case s.Took > 0 || step < len(j.Steps)-1:

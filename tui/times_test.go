@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // TestTimeLine: a job shows how long each part of its run took, and where in the whole
@@ -14,26 +14,26 @@ import (
 func TestTimeLine(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
-	three := []view.Step{{Text: "look up", At: at(10 * time.Second), Took: time.Second}, {Text: "fetch", At: at(9 * time.Second), Took: 5 * time.Second}, {Text: "write", At: at(4 * time.Second)}}
-	var many []view.Step
+	three := []snapshot.Step{{Text: "look up", At: at(10 * time.Second), Took: time.Second}, {Text: "fetch", At: at(9 * time.Second), Took: 5 * time.Second}, {Text: "write", At: at(4 * time.Second)}}
+	var many []snapshot.Step
 	for i := range 12 {
-		many = append(many, view.Step{Text: fmt.Sprint("part ", i), At: at(time.Duration(24-2*i) * time.Second), Took: time.Duration(1+i%4) * 400 * time.Millisecond})
+		many = append(many, snapshot.Step{Text: fmt.Sprint("part ", i), At: at(time.Duration(24-2*i) * time.Second), Took: time.Duration(1+i%4) * 400 * time.Millisecond})
 	}
 	for name, tt := range map[string]struct {
-		job  view.Job
+		job  snapshot.Job
 		h    int
 		want string
 	}{
-		"none":    {view.Job{State: "working", Owner: "this"}, 5, ""},
-		"works":   {view.Job{State: "working", Owner: "this", Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =====|write                   4.0s        ===="},
-		"ended":   {view.Job{State: "success", Finished: at(2 * time.Second), Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =======|write                   2.0s          =="},
-		"kept":    {view.Job{State: "success", Unsent: at(4 * time.Second), Steps: three[:2]}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========"},
-		"clocks":  {view.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
-		"no time": {view.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5, "look up                 1.0s  =========="},
-		"no room": {view.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
-		"brief":   {view.Job{State: "success", Finished: noon, Steps: []view.Step{{Text: "fetch", At: at(50 * time.Millisecond), Took: 45 * time.Millisecond}, {Text: "write", At: at(5 * time.Millisecond)}}}, 5, "fetch                   45ms  =========|write                    5ms           ="},
-		"a line":  {view.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
-		"nothing": {view.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
+		"none":    {snapshot.Job{State: "working", Owner: "this"}, 5, ""},
+		"works":   {snapshot.Job{State: "working", Owner: "this", Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =====|write                   4.0s        ===="},
+		"ended":   {snapshot.Job{State: "success", Finished: at(2 * time.Second), Steps: three}, 5, "look up                 1.0s  =|fetch                   5.0s   =======|write                   2.0s          =="},
+		"kept":    {snapshot.Job{State: "success", Unsent: at(4 * time.Second), Steps: three[:2]}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========"},
+		"clocks":  {snapshot.Job{State: "success", Finished: at(time.Minute), Steps: three}, 5, "look up                 1.0s  ==|fetch                   5.0s    ========|write                      -           ="},
+		"no time": {snapshot.Job{State: "success", Finished: at(10 * time.Second), Steps: three[:1]}, 5, "look up                 1.0s  =========="},
+		"no room": {snapshot.Job{State: "success", Finished: noon, Steps: many}, 3, "part 3                  1.6s     =|part 7                  1.6s        =|~ 10 shorter ones"},
+		"brief":   {snapshot.Job{State: "success", Finished: noon, Steps: []snapshot.Step{{Text: "fetch", At: at(50 * time.Millisecond), Took: 45 * time.Millisecond}, {Text: "write", At: at(5 * time.Millisecond)}}}, 5, "fetch                   45ms  =========|write                    5ms           ="},
+		"a line":  {snapshot.Job{State: "success", Finished: noon, Steps: many}, 1, "~ 12 steps"},
+		"nothing": {snapshot.Job{State: "working", Owner: "this", Steps: three}, 0, ""},
 	} {
 		p := painter{s: shown(picture(), Caps{}), canvas: newCanvas(40, max(tt.h, 1)), g: asciiGlyphs}
 		p.timeLine(0, 0, 40, tt.h, tt.job)

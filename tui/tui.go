@@ -19,7 +19,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // Source is where a dashboard gets its pictures from and where it sends what
@@ -28,23 +29,23 @@ type Source interface {
 	// Next blocks until there is a picture that was not returned before, or ctx
 	// ends. Another error means that the source does not answer now; the next
 	// call tries again.
-	Next(ctx context.Context) (*view.Snapshot, error)
+	Next(ctx context.Context) (*snapshot.Snapshot, error)
 	// Act asks the agent for something, once.
 	Act(ctx context.Context, a Action) error
 	// Past returns a page of the history, and PastJob one finished job whole.
-	Past(ctx context.Context, q view.PastQuery) (view.PastPage, error)
-	PastJob(ctx context.Context, uid string) (view.Job, error)
+	Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error)
+	PastJob(ctx context.Context, uid string) (snapshot.Job, error)
 	// Lately says what the jobs of a repository have come to.
-	Lately(ctx context.Context, namespace, repository string) (view.Lately, error)
+	Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error)
 	// Care says how the house of the agent is kept.
-	Care(ctx context.Context) (view.Care, error)
+	Care(ctx context.Context) (snapshot.Care, error)
 	// Compare says what has changed in Git between two commits.
-	Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error)
+	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
 	// Test has a Repository or a source tried, as 'limpet repo test' does. Nothing is
 	// written. An error says that nothing can be told.
-	Test(ctx context.Context, of view.Subject) ([]view.Finding, error)
+	Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error)
 	// Manifest is an object as YAML, with the secrets in its words masked.
-	Manifest(ctx context.Context, of view.Subject) (string, error)
+	Manifest(ctx context.Context, of snapshot.Subject) (string, error)
 	// Name says what the source is now: Standalone, FromDisk, or "attached to daemon
 	// 4121".
 	Name() string
@@ -104,7 +105,7 @@ func (o Options) interrupts() (got <-chan struct{}, giveBack func()) {
 func capsOf(o Options) Caps {
 	term := o.Env("TERM")
 	return Caps{
-		ASCII: !view.UTF8(o.Env) || term == "linux",
+		ASCII: !text.UTF8(o.Env) || term == "linux",
 		Theme: max(slices.Index(Themes, o.Theme), 0),
 		Mono:  o.Color == "never" || o.Color != "always" && (o.Env("NO_COLOR") != "" || term == "dumb"),
 		Links: linksOf(o.Env),
@@ -179,7 +180,7 @@ type model struct {
 }
 
 type (
-	pictureMsg struct{ snap *view.Snapshot }
+	pictureMsg struct{ snap *snapshot.Snapshot }
 	goneMsg    struct{ err error }
 	tickMsg    time.Time
 	nextMsg    struct{ turn int }
@@ -252,7 +253,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state.W, m.state.H = msg.Width, msg.Height
 	case pictureMsg:
 		m.state = m.state.Show(msg.snap)
-		m.state.Now, m.state.Source, m.state.Note = time.Now(), m.src.Name(), view.Clean(m.src.Note())
+		m.state.Now, m.state.Source, m.state.Note = time.Now(), m.src.Name(), text.Clean(m.src.Note())
 		m.retry = retryMin
 		if m.state.Ended() {
 			return tea.Quit

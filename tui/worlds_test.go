@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // The worlds of the randomised tests: pictures, histories and answers of which
@@ -183,8 +183,8 @@ func (h *worlds) label(kind string) string {
 	return fmt.Sprintf("%s%06d", kind, h.made)
 }
 
-func (h *worlds) job() view.Job {
-	var j view.Job
+func (h *worlds) job() snapshot.Job {
+	var j snapshot.Job
 	h.fill(reflect.ValueOf(&j).Elem(), "")
 	id := h.label("j")
 	j.Name = id + j.Name
@@ -197,15 +197,15 @@ func (h *worlds) job() view.Job {
 	return j
 }
 
-func (h *worlds) repo() view.Repo {
-	var r view.Repo
+func (h *worlds) repo() snapshot.Repo {
+	var r snapshot.Repo
 	h.fill(reflect.ValueOf(&r).Elem(), "")
 	r.Name = h.label("r") + h.word("", "", "-dash")
 	return r
 }
 
-func (h *worlds) source() view.Source {
-	var from view.Source
+func (h *worlds) source() snapshot.Source {
+	var from snapshot.Source
 	h.fill(reflect.ValueOf(&from).Elem(), "Source")
 	id := h.label("s")
 	from.UID, from.Name = id, id+from.Name
@@ -213,8 +213,8 @@ func (h *worlds) source() view.Source {
 	return from
 }
 
-func (h *worlds) past() view.Past {
-	var p view.Past
+func (h *worlds) past() snapshot.Past {
+	var p snapshot.Past
 	h.fill(reflect.ValueOf(&p).Elem(), "")
 	id := h.label("p")
 	p.UID, p.Name, p.Repository = id, id+p.Name, id+p.Repository
@@ -230,8 +230,8 @@ func (h *worlds) few() int {
 }
 
 // picture is a whole one.
-func (h *worlds) picture() *view.Snapshot {
-	s := &view.Snapshot{Seq: h.Uint64N(1000)}
+func (h *worlds) picture() *snapshot.Snapshot {
+	s := &snapshot.Snapshot{Seq: h.Uint64N(1000)}
 	v := reflect.ValueOf(s).Elem()
 	for i := range v.NumField() {
 		switch f := v.Type().Field(i); f.Name {
@@ -255,7 +255,7 @@ func (h *worlds) picture() *view.Snapshot {
 	for range h.IntN(2) * h.few() {
 		s.Sources = append(s.Sources, h.source())
 	}
-	if s.Counts = view.Count(s.Jobs, s.At); h.IntN(4) == 0 {
+	if s.Counts = snapshot.Count(s.Jobs, s.At); h.IntN(4) == 0 {
 		s.Counts.Pending += 1000
 	}
 	if h.IntN(3) > 0 { // as it should be
@@ -265,7 +265,7 @@ func (h *worlds) picture() *view.Snapshot {
 }
 
 // next is a picture after s, which stays as it is: rows come, go, move and change.
-func (h *worlds) next(s *view.Snapshot) *view.Snapshot {
+func (h *worlds) next(s *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *s
 	out.Seq++
 	out.Jobs, out.Repos = moved(h, s.Jobs, h.job, 60), moved(h, s.Repos, h.repo, 40)
@@ -293,7 +293,7 @@ func (h *worlds) next(s *view.Snapshot) *view.Snapshot {
 		}
 	}
 	for range h.IntN(3) {
-		var e view.Event
+		var e snapshot.Event
 		h.fill(reflect.ValueOf(&e).Elem(), "")
 		out.Events = append(slices.Clone(out.Events[max(len(out.Events)-20, 0):]), e)
 	}
@@ -310,7 +310,7 @@ func (h *worlds) next(s *view.Snapshot) *view.Snapshot {
 	if h.IntN(12) == 0 {
 		out.AsOf = h.time()
 	}
-	out.Counts = view.Count(out.Jobs, out.At)
+	out.Counts = snapshot.Count(out.Jobs, out.At)
 	return &out
 }
 
@@ -354,8 +354,8 @@ func (o *oracle) err() error {
 	return nil
 }
 
-func (o *oracle) Past(_ context.Context, q view.PastQuery) (view.PastPage, error) {
-	page := view.PastPage{Next: o.word("", "", "more"), All: o.IntN(100000)}
+func (o *oracle) Past(_ context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
+	page := snapshot.PastPage{Next: o.word("", "", "more"), All: o.IntN(100000)}
 	for range o.few() {
 		p := o.past()
 		page.Rows = append(page.Rows, p)
@@ -367,13 +367,13 @@ func (o *oracle) Past(_ context.Context, q view.PastQuery) (view.PastPage, error
 	return page, o.err()
 }
 
-func (o *oracle) PastJob(_ context.Context, uid string) (view.Job, error) {
+func (o *oracle) PastJob(_ context.Context, uid string) (snapshot.Job, error) {
 	j := o.job()
 	j.UID = uid
 	return j, o.err()
 }
 
-func (o *oracle) Lately(context.Context, string, string) (l view.Lately, err error) {
+func (o *oracle) Lately(context.Context, string, string) (l snapshot.Lately, err error) {
 	o.fill(reflect.ValueOf(&l.Day).Elem(), "")
 	for range o.few() {
 		l.Rows = append(l.Rows, o.past())
@@ -381,12 +381,12 @@ func (o *oracle) Lately(context.Context, string, string) (l view.Lately, err err
 	return l, o.err()
 }
 
-func (o *oracle) Care(context.Context) (c view.Care, err error) {
+func (o *oracle) Care(context.Context) (c snapshot.Care, err error) {
 	o.fill(reflect.ValueOf(&c).Elem(), "")
 	return c, o.err()
 }
 
-func (o *oracle) Compare(context.Context, view.CompareQuery) (c view.Comparison, err error) {
+func (o *oracle) Compare(context.Context, snapshot.CompareQuery) (c snapshot.Comparison, err error) {
 	o.fill(reflect.ValueOf(&c).Elem(), "")
 	for i := range c.Files {
 		c.Files[i].Path = o.label("f") + c.Files[i].Path
@@ -397,14 +397,14 @@ func (o *oracle) Compare(context.Context, view.CompareQuery) (c view.Comparison,
 	return c, o.err()
 }
 
-func (o *oracle) Test(context.Context, view.Subject) (out []view.Finding, err error) {
+func (o *oracle) Test(context.Context, snapshot.Subject) (out []snapshot.Finding, err error) {
 	for range o.few() {
-		out = append(out, view.Finding{Name: o.text(), Result: []string{"ok", "failed", "warning", "skipped", o.text()}[o.IntN(5)], Detail: o.text()})
+		out = append(out, snapshot.Finding{Name: o.text(), Result: []string{"ok", "failed", "warning", "skipped", o.text()}[o.IntN(5)], Detail: o.text()})
 	}
 	return out, o.err()
 }
 
-func (o *oracle) Manifest(context.Context, view.Subject) (string, error) {
+func (o *oracle) Manifest(context.Context, snapshot.Subject) (string, error) {
 	var lines []string
 	for range o.few() {
 		lines = append(lines, strings.Repeat(" ", o.IntN(60))+o.text())

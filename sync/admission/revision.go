@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // validateRevision checks what a Repository pulls in place of its branch. What is
@@ -22,7 +22,7 @@ func validateRevision(obj *unstructured.Unstructured, spec node, kind string) {
 		spec.add(field.Forbidden(at, "a local directory has no revisions; leave the annotation out"))
 		return
 	}
-	if _, err := revision.Parse(text); err != nil {
+	if _, err := gitref.Parse(text); err != nil {
 		spec.add(field.Invalid(at, text, err.Error()))
 	}
 	if len(spec.texts("workflows")) > 0 {

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // leaseAgent ends the User-Agent of a lease client, so that the log of a server
@@ -103,7 +103,7 @@ func (s *shared) authenticate(life context.Context, c Config) error {
 	if t.exchange == nil {
 		return nil
 	}
-	p, err := newPool(t.filesFor(t.exchange), reach.FromEnvironment, c.Logger)
+	p, err := newPool(t.filesFor(t.exchange), netx.FromEnvironment, c.Logger)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (s *shared) client(c Config) (*Client, error) {
 // basic authentication, exec plugins, impersonation.
 func (c *Client) connections(cfg Config) (http.RoundTripper, error) {
 	var conf *transport.Config
-	files, proxy := c.shared.target.filesFor(c.shared.target.base), reach.FromEnvironment
+	files, proxy := c.shared.target.filesFor(c.shared.target.base), netx.FromEnvironment
 	if kube := c.shared.target.rest; kube != nil {
 		var err error
 		if conf, err = kube.TransportConfig(); err != nil {

@@ -13,7 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // Hint returns the one thing a person may do next about an error of this
@@ -26,7 +26,7 @@ func Hint(err error) string {
 		redirect      *redirectError
 		timeout       *timeoutError
 		dns           *net.DNSError
-		variable      *reach.EnvironmentError
+		variable      *netx.EnvironmentError
 	)
 	switch {
 	case err == nil:

@@ -17,14 +17,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"limpet/sync/reach"
-	"limpet/sync/reach/reachtest"
+	"limpet/sync/netx"
+	"limpet/sync/testenv/nettest"
 )
 
 // Every error that a person can meet has a next step, however deep it lies.
 func TestHint(t *testing.T) {
 	group := things.GroupResource()
-	broken := reach.ReadEnvironment(func(name string) string { return map[string]string{"HTTPS_PROXY": "http:/x"}[name] }).Faults()[0]
+	broken := netx.ReadEnvironment(func(name string) string { return map[string]string{"HTTPS_PROXY": "http:/x"}[name] }).Faults()[0]
 	for name, tc := range map[string]struct {
 		err   error
 		want  string // part of the hint
@@ -105,7 +105,7 @@ func TestRetryAfter(t *testing.T) {
 // a next step that names the flag, for the server and for the token exchange.
 func TestCertificatesOfTheServer(t *testing.T) {
 	dir := t.TempDir()
-	for i, c := range reachtest.TLSCases(t) {
+	for i, c := range nettest.TLSCases(t) {
 		file := func(name string, data []byte) string {
 			if len(data) == 0 {
 				return ""

@@ -5,16 +5,16 @@ import (
 	"testing"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // TestServesOfAnAPI: a plain Kubernetes API with our definitions is told from
 // Grafana's.
 func TestServesOfAnAPI(t *testing.T) {
 	t.Parallel()
-	server := apitest.Real(t)
+	server := testenv.Real(t)
 	c, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token})
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // Generic is the provider that makes nothing: credentials are used as they were
@@ -80,14 +80,14 @@ func CheckProvider(name string) error {
 	}
 	near, distance := "", min(len(name), 5)
 	for _, p := range Providers {
-		if d := view.Distance(strings.ToLower(name), p); d < distance {
+		if d := text.Distance(strings.ToLower(name), p); d < distance {
 			near, distance = p, d
 		}
 	}
 	if near != "" {
-		return fmt.Errorf("unknown git provider %q, did you mean %q?", view.Clean(name), near)
+		return fmt.Errorf("unknown git provider %q, did you mean %q?", text.Clean(name), near)
 	}
-	return fmt.Errorf("unknown git provider %q, known are %s", view.Clean(name), strings.Join(Providers, ", "))
+	return fmt.Errorf("unknown git provider %q, known are %s", text.Clean(name), strings.Join(Providers, ", "))
 }
 
 // ProviderError says that a provider does not go with the keys that there are, or not

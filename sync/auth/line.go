@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // lineKeys say how a host is reached and trusted, not who asks.
@@ -81,13 +81,13 @@ func (e ProxyError) Unwrap() error { return e.error }
 
 // proxySecret reads a proxy in Flux's form: the keys address, username, password.
 func proxySecret(ctx context.Context, l Lookup, get func(ctx context.Context, namespace, name string) (map[string][]byte, error)) (*Proxy, error) {
-	place := "secret " + l.Namespace + "/" + view.Clean(l.ProxySecret)
+	place := "secret " + l.Namespace + "/" + text.Clean(l.ProxySecret)
 	data, err := get(ctx, l.Namespace, l.ProxySecret)
 	if err != nil {
 		return nil, fmt.Errorf("read the proxy in %s: %w", place, err)
 	}
-	text := func(k string) string { return strings.TrimRight(string(data[k]), "\r\n") }
-	p, err := proxyOf(text, "address", keyUsername, keyPassword)
+	txt := func(k string) string { return strings.TrimRight(string(data[k]), "\r\n") }
+	p, err := proxyOf(txt, "address", keyUsername, keyPassword)
 	if err != nil {
 		return nil, ProxyError{fmt.Errorf("proxy in %s: %w", place, err)}
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // maxRefName is less than what any file system that git runs on allows for a
@@ -31,7 +31,7 @@ func CheckRefName(name string) error {
 		return errors.New("it holds two dots in a row or ends with one")
 	case strings.ContainsAny(name, ` ~^:?*[\`):
 		return errors.New(`it holds a blank or one of ~ ^ : ? * [ \`)
-	case strings.ContainsFunc(name, view.Hidden):
+	case strings.ContainsFunc(name, text.Hidden):
 		return errors.New("it holds a control or an invisible character")
 	}
 	for part := range strings.SplitSeq(name, "/") {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"limpet/sync/signature"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // Rule gives credentials to every remote whose URL matches. It comes from the
@@ -51,7 +51,7 @@ func RuleSource(rules []Rule) Source {
 			place := "rule " + r.URL
 			if r.Provider != "" {
 				if l.Provider != "" && l.Provider != r.Provider {
-					return nil, ProviderError{fmt.Errorf("credentials in %s: they are for provider %s, and the repository asks for %s", place, r.Provider, view.Clean(l.Provider))}
+					return nil, ProviderError{fmt.Errorf("credentials in %s: they are for provider %s, and the repository asks for %s", place, r.Provider, text.Clean(l.Provider))}
 				}
 				l.Provider = r.Provider
 			}
@@ -166,7 +166,7 @@ func (r Rule) checkKey(k string) error {
 	known = slices.Concat(known, signingKeys)
 	near, distance := "", len(k)/3+1
 	for _, name := range known {
-		if d := view.Distance(k, name); d < distance {
+		if d := text.Distance(k, name); d < distance {
 			near, distance = name, d
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv/forgetest"
 )
 
 // site is a fake GitHub Enterprise with one App, and who mints at it.

@@ -17,8 +17,8 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/reach"
-	"limpet/sync/view"
+	"limpet/sync/netx"
+	"limpet/sync/text"
 )
 
 const (
@@ -190,7 +190,7 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	if errors.Is(err, reach.ErrForbidden) {
+	if errors.Is(err, netx.ErrForbidden) {
 		return c.fail(r, Invalid, 0, errors.New(steady(err)))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -203,18 +203,18 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 // next step where it is a matter of certificates. asked is what is known of a client
 // certificate there.
 func noAnswer(err error, from *url.URL, asked string) string {
-	if fault, ok := reach.TLSFaultOf(err, dialled(from)); ok {
+	if fault, ok := netx.TLSFaultOf(err, dialled(from)); ok {
 		next := fault.Next
 		if fault.Client {
 			next = cmp.Or(asked, next)
 		}
 		return fault.Why + " (" + next + ")"
 	}
-	text := steady(err)
+	txt := steady(err)
 	if asked != "" && !errors.Is(err, context.DeadlineExceeded) { // an alert may be lost on the way
-		text += " (" + asked + ")"
+		txt += " (" + asked + ")"
 	}
-	return text
+	return txt
 }
 
 // dialled is the host of a URL with its port.
@@ -236,8 +236,8 @@ func steady(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op + ": " + op.Err.Error()
 	}
-	text, _, _ := strings.Cut(err.Error(), ": current time ")
-	return text
+	txt, _, _ := strings.Cut(err.Error(), ": current time ")
+	return txt
 }
 
 // hiding is c for a call whose body holds one more secret.
@@ -258,16 +258,16 @@ func (c *caller) fail(r request, kind ErrorKind, status int, err error) *Error {
 // clean makes a foreign text safe to repeat: without this call's secrets and
 // what looks like one, on one line, and short. It is cut last, because half a
 // secret is none that could be found.
-func (c *caller) clean(text string) string {
-	text = view.Clean(text)
+func (c *caller) clean(txt string) string {
+	txt = text.Clean(txt)
 	for _, s := range c.secrets {
-		text = strings.ReplaceAll(text, s, "[redacted]")
+		txt = strings.ReplaceAll(txt, s, "[redacted]")
 	}
-	text = strings.TrimSpace(api.Redact(text))
-	if runes := []rune(text); len(runes) > mostSaid {
-		text = string(runes[:mostSaid]) + "…"
+	txt = strings.TrimSpace(api.Redact(txt))
+	if runes := []rune(txt); len(runes) > mostSaid {
+		txt = string(runes[:mostSaid]) + "…"
 	}
-	return text
+	return txt
 }
 
 // token is the secret that a host's API takes.

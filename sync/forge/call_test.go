@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv/forgetest"
 )
 
 // silent fails the test when an error shows the canary.

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // Kind is what a host speaks.
@@ -59,7 +59,7 @@ type Options struct {
 	// AllowInsecure lets credentials travel over plain http.
 	AllowInsecure bool
 	// Guard judges each address that is dialled.
-	Guard reach.Guard
+	Guard netx.Guard
 	// APIs are base URLs by host of the clone URL, for hosts whose API is not
 	// where it is expected: a proxy in front of api.github.com.
 	APIs map[string]string
@@ -71,7 +71,7 @@ type Options struct {
 // learned about them. Safe for concurrent use.
 type Hosts struct {
 	o     Options
-	asked reach.Asked
+	asked netx.Asked
 
 	mu      sync.Mutex                    // guards what follows; never held over a call
 	clients recent[string, *http.Client]  // by auth.Credentials.Line

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv/forgetest"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv/forgetest"
 )
 
 // TestProbeTrustsButTellsNothing: a host whose kind is not known is reached with the

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach"
-	"limpet/sync/reach/reachtest"
+	"limpet/sync/netx"
+	"limpet/sync/testenv/nettest"
 )
 
 const hidden = "CANARY-of-the-token"
@@ -21,7 +21,7 @@ func TestGuarded(t *testing.T) {
 	asked := 0
 	site := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
 	defer site.Close()
-	narrow, err := reach.ParseGuard([]string{"none"})
+	narrow, err := netx.ParseGuard([]string{"none"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestProxy(t *testing.T) {
 	t.Parallel()
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"login":"ann"}`)) }))
 	defer site.Close()
-	server := reachtest.Start(t, reachtest.Options{Username: "ann", Password: hidden,
+	server := nettest.Start(t, nettest.Options{Username: "ann", Password: hidden,
 		Names: map[string]string{"api.nowhere.invalid:80": site.Listener.Addr().String()}})
 	p, err := auth.ParseProxy("socks5://"+server.Addr, "ann", hidden)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestProxy(t *testing.T) {
 // what to do next, in the same words each time.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	for _, c := range reachtest.TLSCases(t) {
+	for _, c := range nettest.TLSCases(t) {
 		hosts := New(Options{})
 		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: c.URL + "/team/site"}, &c.Creds)
 		if err != nil {

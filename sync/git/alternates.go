@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // Alternates are other servers of the repository of a Remote, and what is needed to
@@ -318,7 +318,7 @@ type Answer struct {
 
 // Each is Resolve at every one of r.Servers by itself, for who wants to know how they
 // are. It blocks as that many calls of Resolve do, one after the other.
-func (m *Mirrors) Each(ctx context.Context, r Remote, sel revision.Selector) []Answer {
+func (m *Mirrors) Each(ctx context.Context, r Remote, sel gitref.Selector) []Answer {
 	var out []Answer
 	for i := range r.Servers {
 		began := time.Now()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // twins are a repository at two servers: the one of the URL, and a copy.
@@ -58,7 +58,7 @@ func (s *server) fails(status int) {
 }
 
 // pull does what a pull does: it resolves, fetches, and resolves again if it is told to.
-func (p *twins) pull(sel revision.Selector) (Ref, error) {
+func (p *twins) pull(sel gitref.Selector) (Ref, error) {
 	p.t.Helper()
 	for range 3 {
 		ref, err := p.m.Resolve(p.t.Context(), p.r, sel)
@@ -76,7 +76,7 @@ func (p *twins) pull(sel revision.Selector) (Ref, error) {
 	return Ref{}, nil
 }
 
-func (p *twins) pulled(sel revision.Selector, want string) Ref {
+func (p *twins) pulled(sel gitref.Selector, want string) Ref {
 	p.t.Helper()
 	ref, err := p.pull(sel)
 	if err != nil || ref.Hash != want {
@@ -89,7 +89,7 @@ func (p *twins) pulled(sel revision.Selector, want string) Ref {
 	return ref
 }
 
-var mainBranch = revision.Branch("main")
+var mainBranch = gitref.Branch("main")
 
 func TestMirrorServesWhileTheFirstIsAway(t *testing.T) {
 	t.Parallel()
@@ -209,7 +209,7 @@ func TestAnswersOfTheFirstCount(t *testing.T) {
 		}
 	}
 	p := newTwins(t, time.Minute)
-	_, err := p.m.Resolve(t.Context(), p.r, revision.Branch("nowhere"))
+	_, err := p.m.Resolve(t.Context(), p.r, gitref.Branch("nowhere"))
 	if KindOf(err) != BranchNotFound || p.two.requests.Load() > 0 {
 		t.Errorf("a branch that is not there: %v, %d requests at the mirror", err, p.two.requests.Load())
 	}
@@ -338,7 +338,7 @@ func TestNamesThatAMirrorHasNot(t *testing.T) {
 	old := p.at.git("rev-parse", "HEAD")
 	second := p.commit("second")
 	gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/other", second)
-	other := revision.Branch("other")
+	other := gitref.Branch("other")
 	p.pulled(mainBranch, second)
 	p.pulled(other, second)
 	third := p.commit("third")
@@ -491,7 +491,7 @@ func TestVersionsOfAMirrorDoNotGoDown(t *testing.T) {
 		p.at.git("push", "-q", "origin", name)
 		return hash
 	}
-	versions := revision.Selector{SemVer: "1.x"}
+	versions := gitref.Selector{SemVer: "1.x"}
 	one := tag("v1.0.0")
 	p.copy()
 	two := tag("v1.1.0")
@@ -510,11 +510,11 @@ func TestVersionsOfAMirrorDoNotGoDown(t *testing.T) {
 	// A person may ask for less, by name or by range, if the mirror is not behind.
 	p.copy()
 	p.pulled(versions, two)
-	if ref := p.pulled(revision.Selector{SemVer: "<1.1.0"}, one); ref.Via.Kept != "" {
+	if ref := p.pulled(gitref.Selector{SemVer: "<1.1.0"}, one); ref.Via.Kept != "" {
 		t.Errorf("%+v", ref)
 	}
 	p.r.Last = two
-	p.pulled(revision.Selector{Tag: "v1.0.0"}, one)
+	p.pulled(gitref.Selector{Tag: "v1.0.0"}, one)
 	// Higher ones need not come after: they may be on another branch.
 	side := gitIn(t, p.copied, nil, "commit-tree", "-m", "side", "-p", one, one+"^{tree}")
 	gitIn(t, p.copied, nil, "tag", "v1.2.0", side)
@@ -531,7 +531,7 @@ func TestVersionsOfAMirrorDoNotGoDown(t *testing.T) {
 	}
 	on := gitIn(t, p.copied, nil, "commit-tree", "-m", "on", "-p", side, side+"^{tree}")
 	gitIn(t, p.copied, nil, "tag", "-f", "v1.2.0", on)
-	p.pulled(revision.Selector{Tag: "v1.2.0"}, on)
+	p.pulled(gitref.Selector{Tag: "v1.2.0"}, on)
 }
 
 func TestOtherRefsOfAMirror(t *testing.T) {
@@ -543,16 +543,16 @@ func TestOtherRefsOfAMirror(t *testing.T) {
 	p.pulled(mainBranch, second)
 	p.one.fails(http.StatusBadGateway)
 	// A commit is itself.
-	p.pulled(revision.Selector{Commit: first}, first)
-	p.pulled(revision.Selector{Commit: first, Branch: "main"}, first)
+	p.pulled(gitref.Selector{Commit: first}, first)
+	p.pulled(gitref.Selector{Commit: first, Branch: "main"}, first)
 	// So is one that is named anew, where what was pulled is known to be another ref's.
 	p.r.Last = second
 	gitIn(t, p.copied, nil, "update-ref", "refs/heads/old", first)
-	p.pulled(revision.Branch("old"), first)
+	p.pulled(gitref.Branch("old"), first)
 	// What the server chooses is not chosen by a mirror.
 	p.r.Last = second
 	gitIn(t, p.copied, nil, "symbolic-ref", "HEAD", "refs/heads/old")
-	if _, err := p.pull(revision.Selector{}); err == nil || !strings.Contains(err.Error(), "is behind: it has old at "+first[:7]) {
+	if _, err := p.pull(gitref.Selector{}); err == nil || !strings.Contains(err.Error(), "is behind: it has old at "+first[:7]) {
 		t.Errorf("%v", err)
 	}
 	// Branches that a mirror has not got are not forgotten, nor made up.
@@ -560,7 +560,7 @@ func TestOtherRefsOfAMirror(t *testing.T) {
 	if ref := p.pulled(mainBranch, second); !strings.Contains(ref.Via.Kept, `has less than is asked for: there is no branch "main"`) {
 		t.Errorf("%+v", ref)
 	}
-	if _, err := p.pull(revision.Branch("nowhere")); KindOf(err) != Unreachable || !strings.Contains(err.Error(), `there is no branch "nowhere"`) {
+	if _, err := p.pull(gitref.Branch("nowhere")); KindOf(err) != Unreachable || !strings.Contains(err.Error(), `there is no branch "nowhere"`) {
 		t.Errorf("%v", err)
 	}
 }

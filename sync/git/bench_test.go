@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // many fills a repository with n files in directories of 50.
@@ -31,7 +31,7 @@ func BenchmarkSite(b *testing.B) {
 	o.many(n)
 	m := openMirrors(b, Options{})
 	r := s.remote("site.git")
-	ref, err := m.Resolve(b.Context(), r, revision.Branch(""))
+	ref, err := m.Resolve(b.Context(), r, gitref.Branch(""))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // Small packs that describe a great deal. Each is fetched by a process of its
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 		defer mirrors.Close()
 		r := Remote{URL: url}
 		ctx := context.Background()
-		ref, err := mirrors.Resolve(ctx, r, revision.Branch(""))
+		ref, err := mirrors.Resolve(ctx, r, gitref.Branch(""))
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // A server that goes silent: in the refs, before the pack, within the pack.
@@ -65,7 +65,7 @@ func TestHTTPSilence(t *testing.T) {
 					defer stop()
 				}
 				began := time.Now()
-				ref, err := m.Resolve(ctx, r, revision.Branch(""))
+				ref, err := m.Resolve(ctx, r, gitref.Branch(""))
 				if err == nil {
 					_, err = m.Fetch(ctx, r, ref)
 				}
@@ -110,7 +110,7 @@ func TestHTTPGoesAwayBeforeThePack(t *testing.T) {
 		s := newServer(t)
 		newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
 		m := openMirrors(t, Options{})
-		ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("site.git"), revision.Branch("")))
+		ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("site.git"), gitref.Branch("")))
 		for _, c := range m.clients {
 			c.CloseIdleConnections() // one that is kept ends before anybody sees that nothing listens
 		}
@@ -151,7 +151,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	gitIn(t, o.bare, nil, "repack", "-adq")
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	// The same for a difference: the mirror stays as it was.
 	files["d1/x1.json"] = dashboard("changed", 1, 10)
 	o.commit("two", files)
-	next, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	next, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // classes are asked in order; the first that knows an error names its kind.
@@ -26,16 +26,16 @@ const guardHint = "Git hosts are never at link-local or metadata addresses; --gi
 
 // ofWay knows what is in between: addresses that are not dialled, and proxies.
 func ofWay(c *call, err error) *Error {
-	if errors.Is(err, reach.ErrForbidden) {
+	if errors.Is(err, netx.ErrForbidden) {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "proxyconnect" {
 			err = op.Err
 		}
 		return &Error{Kind: Refused, Err: err, Hint: guardHint}
 	}
-	if variable, ok := errors.AsType[*reach.EnvironmentError](err); ok {
+	if variable, ok := errors.AsType[*netx.EnvironmentError](err); ok {
 		return &Error{Kind: Unreachable, Err: variable, Hint: "correct " + variable.Name + " and start the agent again"}
 	}
-	if answer, ok := errors.AsType[*reach.ProxyError](err); ok {
+	if answer, ok := errors.AsType[*netx.ProxyError](err); ok {
 		return &Error{Kind: Unreachable, Err: answer, Hint: c.proxyHint()}
 	}
 	op, ok := errors.AsType[*net.OpError](err)
@@ -126,7 +126,7 @@ func saysDenied(text string) bool {
 
 // ofTLS knows certificates.
 func ofTLS(c *call, err error) *Error {
-	fault, ok := reach.TLSFaultOf(err, c.addr.DialPort())
+	fault, ok := netx.TLSFaultOf(err, c.addr.DialPort())
 	if !ok {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // Files of a repository in the form of git's configuration: .lfsconfig and
@@ -39,7 +39,7 @@ func parseConfig(data []byte) ([]setting, error) {
 		switch {
 		case line == "" || line[0] == '#' || line[0] == ';':
 			continue
-		case strings.ContainsFunc(line, view.Hidden):
+		case strings.ContainsFunc(line, text.Hidden):
 			return fail("holds a control character")
 		case line[0] == '[':
 			section, sub, ok := header(line)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // A disk that is full ends the fetch cleanly; the mirror stays. The limit that
@@ -31,7 +31,7 @@ func TestFetchOnFullDisk(t *testing.T) {
 	before := maps.Clone(files)
 	files["big.json"] = dashboard("big", 1, 4000)
 	o.commit("two", files)
-	next, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	next, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}

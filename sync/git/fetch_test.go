@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 func TestFetchFirstAndNext(t *testing.T) {
@@ -282,12 +282,12 @@ func TestFetchBranchDeleted(t *testing.T) {
 	r := s.remote("site.git")
 	syncRef(t, m, r, "feature/one")
 	syncRef(t, m, r, "main")
-	ref, err := m.Resolve(t.Context(), r, revision.Branch("feature/one"))
+	ref, err := m.Resolve(t.Context(), r, gitref.Branch("feature/one"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	gitIn(t, o.bare, nil, "branch", "-D", "feature/one")
-	if _, err := m.Resolve(t.Context(), r, revision.Branch("feature/one")); KindOf(err) != BranchNotFound {
+	if _, err := m.Resolve(t.Context(), r, gitref.Branch("feature/one")); KindOf(err) != BranchNotFound {
 		t.Fatalf("resolve: %v", err)
 	}
 	ref.Hash = strings.Repeat("12", 20)
@@ -312,7 +312,7 @@ func TestFetchMovedAndUnknown(t *testing.T) {
 	first := o.commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,14 +354,14 @@ func TestFetchCommit(t *testing.T) {
 	o.commit("two", map[string]string{"a.json": "2"})
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	ref, st := syncSelected(t, m, r, revision.Selector{Commit: pin})
+	ref, st := syncSelected(t, m, r, gitref.Selector{Commit: pin})
 	if ref.Hash != pin || ref.Name != pin || st.Requests != 1 {
 		t.Fatalf("%+v %+v", ref, st)
 	}
 	if got := content(t, m, r, pin, ""); got["a.json"] != "1" {
 		t.Fatal("content differs")
 	}
-	if _, st := syncSelected(t, m, r, revision.Selector{Commit: pin}); st.Requests != 0 {
+	if _, st := syncSelected(t, m, r, gitref.Selector{Commit: pin}); st.Requests != 0 {
 		t.Fatalf("%+v", st)
 	}
 	syncRef(t, m, r, "main")
@@ -382,7 +382,7 @@ func TestFetchAtTheSameTime(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() {
 			r := remotes[i%len(remotes)]
-			ref, err := m.Resolve(t.Context(), r, revision.Branch("main"))
+			ref, err := m.Resolve(t.Context(), r, gitref.Branch("main"))
 			if err == nil {
 				_, err = m.Fetch(t.Context(), r, ref)
 			}

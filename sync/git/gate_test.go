@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // TestGate: who was told to wait asks no more, for no repository of that host; who
@@ -24,12 +24,12 @@ func TestGate(t *testing.T) {
 		w.Header().Set("Retry-After", "120")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
-	_, err := m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main"))
+	_, err := m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main"))
 	told(t, err, Throttled)
 	s.during(nil)
 	before := s.requests.Load()
 	for _, name := range []string{"a.git", "b.git"} {
-		_, err := m.Resolve(t.Context(), s.remote(name), revision.Branch("main"))
+		_, err := m.Resolve(t.Context(), s.remote(name), gitref.Branch("main"))
 		if e := told(t, err, Throttled, "rest"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
 			t.Errorf("retry after %v", e.RetryAfter)
 		}
@@ -39,7 +39,7 @@ func TestGate(t *testing.T) {
 	}
 	other := s.remote("b.git")
 	other.Creds, other.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
-	if _, err := m.Resolve(t.Context(), other, revision.Branch("main")); err != nil {
+	if _, err := m.Resolve(t.Context(), other, gitref.Branch("main")); err != nil {
 		t.Error(err)
 	}
 }
@@ -71,7 +71,7 @@ func TestLongList(t *testing.T) {
 		<-r.Context().Done()
 	})
 	m := openMirrors(t, Options{Refs: 200 * time.Millisecond})
-	_, err := m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main"))
+	_, err := m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main"))
 	told(t, err, Timeout, "the list of refs takes more than 200ms")
 }
 
@@ -103,7 +103,7 @@ func TestWhole(t *testing.T) {
 	s := newServer(t)
 	newOrigin(t, s.root, "a.git").commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{Whole: 400 * time.Millisecond, PerHost: 1})
-	ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main")))
+	ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main")))
 	asked, left := make(chan struct{}), make(chan struct{})
 	s.during(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -131,7 +131,7 @@ func TestWhole(t *testing.T) {
 	}()
 	<-asked
 	s.during(nil)
-	if _, err := m.Resolve(t.Context(), s.remote("a.git"), revision.Branch("main")); err != nil {
+	if _, err := m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main")); err != nil {
 		t.Errorf("who waits for the host: %v", err)
 	}
 	told(t, <-done, Timeout, "it takes more than 400ms", "KiB received", "--git-timeout")

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // Remote is a repository and the means to ask it. It is plain data: two calls
@@ -191,6 +191,6 @@ type Options struct {
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
 	Whole      time.Duration // longest time of one call at all servers together, from its first turn at each; 0 = DefaultWhole
-	Guard      reach.Guard   // judges each address that is dialled
+	Guard      netx.Guard    // judges each address that is dialled
 	Logger     *slog.Logger  // nil = discard
 }

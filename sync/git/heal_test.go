@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // No damage of a mirror ends in an error: it is noticed, and the mirror is made
@@ -114,7 +114,7 @@ func TestDamagedMirrorHeals(t *testing.T) {
 			n++
 			files["d0/x0.json"] = dashboard("healed", n, 10)
 			next := o.commit(name, files)
-			if ref, err = again.Resolve(t.Context(), r, revision.Branch("")); err != nil || ref.Hash != next {
+			if ref, err = again.Resolve(t.Context(), r, gitref.Branch("")); err != nil || ref.Hash != next {
 				t.Fatal(ref, err)
 			}
 			if st, err := work(ref); err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 const secret = "s3cret/CANARY+token"
@@ -120,7 +120,7 @@ func TestHTTPAnswers(t *testing.T) {
 			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
 			s.during(c.hook)
 			defer s.during(nil)
-			_, err := m.Resolve(t.Context(), r, revision.Branch("main"))
+			_, err := m.Resolve(t.Context(), r, gitref.Branch("main"))
 			e := told(t, err, c.kind, c.says...)
 			if c.after >= 0 && e.RetryAfter != c.after || c.after < 0 && (e.RetryAfter < time.Minute || e.RetryAfter > 90*time.Second) {
 				t.Errorf("retry after %s, want %s", e.RetryAfter, c.after)
@@ -186,24 +186,24 @@ func TestHTTPCredentials(t *testing.T) {
 	} {
 		r := Remote{URL: strings.Replace(s.URL, "http://", "http://"+c.url, 1) + "/site.git", Creds: c.creds, AllowInsecure: true}
 		want = c.want
-		if _, err := m.Resolve(t.Context(), r, revision.Branch("")); err != nil {
+		if _, err := m.Resolve(t.Context(), r, gitref.Branch("")); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		want = "something else"
-		_, err := m.Resolve(t.Context(), r, revision.Branch(""))
+		_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 		told(t, err, Auth, "you said")
 	}
-	_, err := m.Resolve(t.Context(), s.remote("site.git"), revision.Branch(""))
+	_, err := m.Resolve(t.Context(), s.remote("site.git"), gitref.Branch(""))
 	told(t, err, Auth, "it wants credentials")
 
 	r := s.remote("site.git")
 	r.Creds = &auth.Credentials{Username: "u", Password: secret}
 	before := s.requests.Load()
-	_, err = m.Resolve(t.Context(), r, revision.Branch(""))
+	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
 	told(t, err, Refused, "plain http")
 	r.URL = strings.Replace(r.URL, "http://", "http://u:CANARY@", 1)
 	r.AllowInsecure = true
-	_, err = m.Resolve(t.Context(), r, revision.Branch(""))
+	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
 	told(t, err, Refused, "password")
 	if s.requests.Load() != before {
 		t.Error("a refused remote was asked")
@@ -233,12 +233,12 @@ func TestHTTPNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.Close()
-	_, err = m.Resolve(t.Context(), Remote{URL: "http://" + ln.Addr().String() + "/x"}, revision.Branch(""))
+	_, err = m.Resolve(t.Context(), Remote{URL: "http://" + ln.Addr().String() + "/x"}, gitref.Branch(""))
 	told(t, err, Unreachable, "nothing listens")
-	_, err = m.Resolve(t.Context(), Remote{URL: "https://host.invalid/x"}, revision.Branch(""))
+	_, err = m.Resolve(t.Context(), Remote{URL: "https://host.invalid/x"}, gitref.Branch(""))
 	told(t, err, Unreachable, "not known")
 	for _, url := range []string{"", "ftp://x/y", "/etc", "file:///etc", "--upload-pack=x", "https://h/\x1b]0;x"} {
-		_, err := m.Resolve(t.Context(), Remote{URL: url}, revision.Branch(""))
+		_, err := m.Resolve(t.Context(), Remote{URL: url}, gitref.Branch(""))
 		told(t, err, Refused)
 	}
 }
@@ -251,7 +251,7 @@ func TestHTTPServerRemarks(t *testing.T) {
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
 	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
-	ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestHTTPManyRefs(t *testing.T) {
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
 	began := time.Now()
-	_, st := syncSelected(t, m, r, revision.Selector{Name: "refs/pull/000777/head"})
+	_, st := syncSelected(t, m, r, gitref.Selector{Name: "refs/pull/000777/head"})
 	if st.Requests != 2 {
 		t.Errorf("%+v: a long list should not be kept", st)
 	}
@@ -304,7 +304,7 @@ func TestHTTPManyRefs(t *testing.T) {
 		t.Errorf("%+v", rep)
 	}
 	r.Limits.RefsBytes = 1 << 20
-	_, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	told(t, err, TooLarge, "list of refs")
 
 	s.during(func(w http.ResponseWriter, _ *http.Request) { // one that never ends
@@ -318,7 +318,7 @@ func TestHTTPManyRefs(t *testing.T) {
 		}
 	})
 	defer s.during(nil)
-	_, err = m.Resolve(t.Context(), r, revision.Branch(""))
+	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err == nil {
 		t.Fatal("accepted")
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach/reachtest"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
+	"limpet/sync/testenv/nettest"
 )
 
 // TestHTTPS: what is wrong with the certificates of either side is told with what to
@@ -21,10 +21,10 @@ func TestHTTPS(t *testing.T) {
 	quiet(t)
 	plain := newServer(t)
 	newOrigin(t, plain.root, "site.git").commit("one", map[string]string{"a.json": "1"})
-	ca := reachtest.NewAuthority(t)
-	good := ca.Serve(t, reachtest.Site{Handler: plain.handler(t)})
-	mutual := ca.Serve(t, reachtest.Site{Handler: plain.handler(t), Clients: tls.RequireAndVerifyClientCert})
-	closed := ca.Serve(t, reachtest.Site{Handler: reachtest.Answers(403), Clients: tls.RequestClientCert})
+	ca := nettest.NewAuthority(t)
+	good := ca.Serve(t, nettest.Site{Handler: plain.handler(t)})
+	mutual := ca.Serve(t, nettest.Site{Handler: plain.handler(t), Clients: tls.RequireAndVerifyClientCert})
+	closed := ca.Serve(t, nettest.Site{Handler: nettest.Answers(403), Clients: tls.RequestClientCert})
 	trusting := auth.Credentials{CA: ca.PEM, Username: "u", Password: secret}
 	paired := trusting
 	paired.ClientCert, paired.ClientKey = ca.Client(t, time.Now().Add(time.Hour))
@@ -39,7 +39,7 @@ func TestHTTPS(t *testing.T) {
 		creds auth.Credentials
 	}{"own authority": {good, trusting}, "client certificate": {mutual, paired}} {
 		r := Remote{URL: c.url + "/site.git", Creds: &c.creds}
-		ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+		ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -48,13 +48,13 @@ func TestHTTPS(t *testing.T) {
 		}
 	}
 	ask := func(url string, creds auth.Credentials) error {
-		_, err := m.Resolve(t.Context(), Remote{URL: url + "/site.git", Creds: &creds}, revision.Branch(""))
+		_, err := m.Resolve(t.Context(), Remote{URL: url + "/site.git", Creds: &creds}, gitref.Branch(""))
 		return err
 	}
 	told(t, ask(good, broken), Auth, "ca.crt")
 	told(t, ask(good, unpaired), Auth, "not a pair")
 	told(t, ask(closed, paired), Auth, "(check the rights of the token)")
-	for _, c := range reachtest.TLSCases(t) {
+	for _, c := range nettest.TLSCases(t) {
 		kind := Unreachable
 		switch {
 		case strings.Contains(c.Name, "client certificate"), strings.Contains(c.Name, "that of another"):
@@ -90,7 +90,7 @@ func TestConnectionsOfManyHosts(t *testing.T) {
 	m := openMirrors(t, Options{})
 	for range 3 {
 		for _, url := range urls {
-			if _, err := m.Resolve(t.Context(), Remote{URL: url}, revision.Branch("main")); err != nil {
+			if _, err := m.Resolve(t.Context(), Remote{URL: url}, gitref.Branch("main")); err != nil {
 				t.Fatal(err)
 			}
 		}

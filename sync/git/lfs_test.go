@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach/reachtest"
+	"limpet/sync/testenv/nettest"
 )
 
 // lfsHost is a Git host with Git LFS, and a store on another host. The Git side is real
@@ -45,17 +45,17 @@ type lfsHost struct {
 func newLFSHost(t *testing.T) *lfsHost {
 	t.Helper()
 	h := &lfsHost{t: t, git: newServer(t), content: map[string]string{}}
-	ca := reachtest.NewAuthority(t)
+	ca := nettest.NewAuthority(t)
 	h.ca = ca.PEM
 	backend := h.git.handler(t)
-	h.front = ca.Serve(t, reachtest.Site{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.front = ca.Serve(t, nettest.Site{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.URL.Path, "/info/lfs/") && !strings.HasPrefix(r.URL.Path, "/store/") {
 			backend.ServeHTTP(w, r)
 			return
 		}
 		h.serve(w, r)
 	})})
-	h.store = strings.Replace(ca.Serve(t, reachtest.Site{Handler: http.HandlerFunc(h.serve)}), "127.0.0.1", "localhost", 1)
+	h.store = strings.Replace(ca.Serve(t, nettest.Site{Handler: http.HandlerFunc(h.serve)}), "127.0.0.1", "localhost", 1)
 	h.remote = Remote{URL: h.front + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: secret}}
 	return h
 }
@@ -481,10 +481,10 @@ func TestLFSHandshake(t *testing.T) {
 	h := newLFSHost(t)
 	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
 	p := h.add("image")
-	ca := reachtest.NewAuthority(t)
+	ca := nettest.NewAuthority(t)
 	backend := h.git.handler(t)
 	var status atomic.Int64
-	url := ca.Serve(t, reachtest.Site{Clients: tls.RequestClientCert, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := ca.Serve(t, nettest.Site{Clients: tls.RequestClientCert, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/info/lfs/") {
 			w.WriteHeader(int(status.Load()))
 			return

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // noGit makes sure that nothing below starts a git.
@@ -157,12 +157,12 @@ func TestLocalRefuses(t *testing.T) {
 		allowed + "/../outside/x.git": Refused, filepath.Join(allowed, "none.git"): NotFound, filepath.Join(allowed, "empty.git"): Empty, "/": Refused,
 		allowed + "-else/x.git": Refused,
 	} {
-		_, err := m.Resolve(t.Context(), Remote{URL: path}, revision.Branch(""))
+		_, err := m.Resolve(t.Context(), Remote{URL: path}, gitref.Branch(""))
 		if kind == "" && err != nil || kind != "" && KindOf(err) != kind {
 			t.Errorf("%s: %v, want kind %q", path, err, kind)
 		}
 	}
-	_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: filepath.Join(allowed, "x.git")}, revision.Branch(""))
+	_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: filepath.Join(allowed, "x.git")}, gitref.Branch(""))
 	told(t, err, Refused, "local paths", "--local-git-prefix")
 	r := Remote{URL: filepath.Join(allowed, "x.git")}
 	_, err = m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: strings.Repeat("ab", 20)})

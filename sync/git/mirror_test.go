@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // site is a repository of some files, fetched once.
@@ -146,7 +146,7 @@ func TestRequestsPerHost(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 6 {
 		wg.Go(func() {
-			if _, err := m.Resolve(t.Context(), s.remote(fmt.Sprintf("%d.git", i)), revision.Branch("")); err != nil {
+			if _, err := m.Resolve(t.Context(), s.remote(fmt.Sprintf("%d.git", i)), gitref.Branch("")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -156,7 +156,7 @@ func TestRequestsPerHost(t *testing.T) {
 	// The two that are asked fill the host: a third waits, and stops waiting
 	// with its context.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-	_, err := m.Resolve(ctx, s.remote("0.git"), revision.Branch(""))
+	_, err := m.Resolve(ctx, s.remote("0.git"), gitref.Branch(""))
 	cancel()
 	told(t, err, Timeout)
 	close(release)
@@ -171,7 +171,7 @@ func TestFetchTurn(t *testing.T) {
 	s, o, m, r, _, files := site(t, Options{})
 	files["x.json"] = "1"
 	o.commit("two", files)
-	ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}

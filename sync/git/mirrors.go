@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // Mirrors is a directory of bare mirrors, one per remote. It is safe for
@@ -24,7 +24,7 @@ type Mirrors struct {
 	dir     string
 	options Options
 	log     *slog.Logger
-	asked   reach.Asked
+	asked   netx.Asked
 
 	mu      sync.Mutex // guards all below; never held while something waits
 	mirrors map[string]*mirror

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // What an alternate tells leads onward or it is not taken: a copy that lags must not
@@ -73,7 +73,7 @@ func (c *call) known() (k *knowledge, done func(), err error) {
 }
 
 // told is choose for an alternate.
-func (c *call) told(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
+func (c *call) told(adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {
 	if sel.Commit != "" {
 		return choose(c.ctx, adv, sel)
 	}
@@ -101,7 +101,7 @@ func (c *call) told(adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
 }
 
 // nameOfRef is the full name of what is selected, "" where the server chooses it.
-func nameOfRef(sel revision.Selector) string {
+func nameOfRef(sel gitref.Selector) string {
 	switch {
 	case sel.Branch != "":
 		return headPrefix + sel.Branch
@@ -112,7 +112,7 @@ func nameOfRef(sel revision.Selector) string {
 }
 
 // before are the commits that a tip has to come after, but itself.
-func (k *knowledge) before(adv *packp.AdvRefs, sel revision.Selector, ref Ref) (after []objectID) {
+func (k *knowledge) before(adv *packp.AdvRefs, sel gitref.Selector, ref Ref) (after []objectID) {
 	tip, _ := parseID(ref.Hash)
 	own, known := k.refs[ref.Name]
 	if known && own != tip {
@@ -127,7 +127,7 @@ func (k *knowledge) before(adv *packp.AdvRefs, sel revision.Selector, ref Ref) (
 		another = another || id == k.last && name != ref.Name
 	}
 	switch {
-	case sel.SemVer != "", sel.Tag != "" && (known || has(adv, k.last)), another && sel != (revision.Selector{}):
+	case sel.SemVer != "", sel.Tag != "" && (known || has(adv, k.last)), another && sel != (gitref.Selector{}):
 		return after
 	}
 	return append(after, k.last)
@@ -144,7 +144,7 @@ func has(adv *packp.AdvRefs, commit objectID) bool {
 }
 
 // notLower refuses a version that is lower than the one that was pulled last.
-func (k *knowledge) notLower(adv *packp.AdvRefs, sel revision.Selector, ref Ref) error {
+func (k *knowledge) notLower(adv *packp.AdvRefs, sel gitref.Selector, ref Ref) error {
 	var tags []string
 	for name, id := range k.refs {
 		if tag, ok := strings.CutPrefix(name, tagPrefix); ok && id == k.last {

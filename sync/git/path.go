@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/text/unicode/norm"
+	"limpet/sync/text"
 
-	"limpet/sync/view"
+	"golang.org/x/text/unicode/norm"
 )
 
 // The path rule. Every entry of every tree passes it, in listings and in
@@ -72,7 +72,7 @@ func badName(name string) string {
 		return "the name is longer than 255 bytes"
 	case !utf8.ValidString(name):
 		return "the name is not UTF-8"
-	case strings.ContainsFunc(name, view.Hidden):
+	case strings.ContainsFunc(name, text.Hidden):
 		return "the name holds a control character"
 	}
 	// What HFS+ leaves out, and what NTFS takes for the same name.
@@ -119,9 +119,9 @@ func showPath(p string) string {
 	if len(p) > 200 {
 		p = strings.ToValidUTF8(p[:160], "") + "…" + strings.ToValidUTF8(p[len(p)-30:], "")
 	}
-	if strings.ContainsFunc(p, view.Hidden) || !utf8.ValidString(p) {
+	if strings.ContainsFunc(p, text.Hidden) || !utf8.ValidString(p) {
 		return strings.Map(func(r rune) rune {
-			if view.Hidden(r) {
+			if text.Hidden(r) {
 				return '?'
 			}
 			return r

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // A commit that is asked for by its hash does not change, so it is fetched once. It
@@ -78,7 +78,7 @@ func (f *fetch) pin() error {
 		return err
 	}
 	if f.name != "" {
-		ref, err := choose(f.ctx, l.refs, revision.Branch(f.name))
+		ref, err := choose(f.ctx, l.refs, gitref.Branch(f.name))
 		if err != nil {
 			return err
 		}

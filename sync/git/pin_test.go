@@ -15,7 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // long makes a repository whose main has n commits, and returns their hashes, the
@@ -67,7 +67,7 @@ func TestPinnedIsSearched(t *testing.T) {
 	} {
 		for _, branch := range []string{"", "main"} {
 			pin := commits[len(commits)-1-c.back]
-			sel := revision.Selector{Commit: pin, Branch: branch}
+			sel := gitref.Selector{Commit: pin, Branch: branch}
 			m := openMirrors(t, Options{})
 			r := remote("site.git")
 			ref, st := syncSelected(t, m, r, sel)
@@ -127,7 +127,7 @@ func TestPinnedIsGivenOut(t *testing.T) {
 		} {
 			m := openMirrors(t, Options{})
 			r := remote("site.git")
-			ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: c.pin})
+			ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: c.pin})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestPinnedIsGivenOut(t *testing.T) {
 		}
 		// An annotated tag is told of, the commit behind it is not.
 		m := openMirrors(t, Options{})
-		ref, st := syncSelected(t, m, remote("site.git"), revision.Selector{Tag: "v1.0.0"})
+		ref, st := syncSelected(t, m, remote("site.git"), gitref.Selector{Tag: "v1.0.0"})
 		if ref.Hash != tagged || ref.Tag == "" || st.Requests != 1 {
 			t.Errorf("%q: %+v %+v", allow, ref, st)
 		}
@@ -168,7 +168,7 @@ func TestPinnedOnBranch(t *testing.T) {
 	gitIn(t, bare, nil, "branch", "old", commits[5])
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	syncSelected(t, m, r, revision.Selector{Commit: commits[30]})
+	syncSelected(t, m, r, gitref.Selector{Commit: commits[30]})
 	for _, c := range []struct {
 		branch string
 		says   []string // nil = it is there
@@ -177,7 +177,7 @@ func TestPinnedOnBranch(t *testing.T) {
 		{"old", []string{commits[30], "not among the 6 commits of refs/heads/old"}},
 		{"olf", []string{`no branch "olf"`, "did you mean old"}},
 	} {
-		ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: commits[30], Branch: c.branch})
+		ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: commits[30], Branch: c.branch})
 		if err != nil || ref.Stored {
 			if c.branch != "olf" {
 				t.Fatalf("%s: %+v, %v", c.branch, ref, err)
@@ -204,21 +204,21 @@ func TestPinnedOnBranch(t *testing.T) {
 	}
 	defer m.Close()
 	before := s.requests.Load()
-	ref, st := syncSelected(t, m, r, revision.Selector{Commit: commits[30], Branch: "main"})
+	ref, st := syncSelected(t, m, r, gitref.Selector{Commit: commits[30], Branch: "main"})
 	if !ref.Stored || st.Requests != 0 || s.requests.Load() != before {
 		t.Errorf("%+v %+v, %d requests", ref, st, s.requests.Load()-before)
 	}
 	fsck(t, m, r)
 	// A tag is not a commit.
 	gitIn(t, bare, nil, "tag", "-a", "-m", "x", "v1", commits[1])
-	sel := revision.Selector{Commit: gitIn(t, bare, nil, "rev-parse", "refs/tags/v1")}
+	sel := gitref.Selector{Commit: gitIn(t, bare, nil, "rev-parse", "refs/tags/v1")}
 	if ref, err = m.Resolve(t.Context(), r, sel); err == nil {
 		_, err = m.Fetch(t.Context(), r, ref)
 	}
 	if err == nil || !strings.Contains(err.Error(), "not a commit") {
 		t.Errorf("a tag for a commit: %v", err)
 	}
-	syncSelected(t, m, r, revision.Selector{Tag: "v1"})
+	syncSelected(t, m, r, gitref.Selector{Tag: "v1"})
 	if ref, err = m.Resolve(t.Context(), r, sel); err == nil {
 		_, err = m.Fetch(t.Context(), r, ref)
 	}
@@ -234,7 +234,7 @@ func TestPinnedWithinLimits(t *testing.T) {
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
 	r.Limits.Objects = 1200 // three for each commit
-	ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: commits[0], Branch: "main"})
+	ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: commits[0], Branch: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,11 +254,11 @@ func TestPinnedLocal(t *testing.T) {
 	m := openMirrors(t, Options{AllowLocal: []string{root}})
 	r := Remote{URL: "file://" + bare}
 	for _, c := range []struct {
-		sel   revision.Selector
+		sel   gitref.Selector
 		depth int
 	}{
-		{revision.Selector{Commit: commits[100]}, 1}, {revision.Selector{Commit: commits[80], Branch: "main"}, 50}, {revision.Selector{Commit: commits[0], Branch: "main"}, 120},
-		{revision.Selector{Tag: "v1.0.0"}, 1}, {revision.Selector{SemVer: "1.x"}, 1},
+		{gitref.Selector{Commit: commits[100]}, 1}, {gitref.Selector{Commit: commits[80], Branch: "main"}, 50}, {gitref.Selector{Commit: commits[0], Branch: "main"}, 120},
+		{gitref.Selector{Tag: "v1.0.0"}, 1}, {gitref.Selector{SemVer: "1.x"}, 1},
 	} {
 		m := openMirrors(t, Options{AllowLocal: []string{root}})
 		ref, _ := syncSelected(t, m, r, c.sel)
@@ -270,7 +270,7 @@ func TestPinnedLocal(t *testing.T) {
 		}
 		fsck(t, m, r)
 	}
-	ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: commits[50], Branch: "old"})
+	ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: commits[50], Branch: "old"})
 	if err == nil {
 		_, err = m.Fetch(t.Context(), r, ref)
 	}
@@ -287,7 +287,7 @@ func TestMovedRefs(t *testing.T) {
 	gitIn(t, o.bare, nil, "tag", "-a", "-m", "release", "v1.0.0", first)
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	sel := revision.Selector{SemVer: "1.x"}
+	sel := gitref.Selector{SemVer: "1.x"}
 	before, _ := syncSelected(t, m, r, sel)
 	gitIn(t, o.bare, nil, "tag", "-f", "-a", "-m", "released again", "v1.0.0", first)
 	after, st := syncSelected(t, m, r, sel)
@@ -322,7 +322,7 @@ func TestTagIsBoundToItsCommit(t *testing.T) {
 	gitIn(t, o.bare, nil, "tag", "-a", "-m", "release", "v1.0.0", first)
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	ref, err := m.Resolve(t.Context(), r, revision.Selector{Tag: "v1.0.0"})
+	ref, err := m.Resolve(t.Context(), r, gitref.Selector{Tag: "v1.0.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestTenThousandTags(t *testing.T) {
 	began := time.Now()
 	for i := range 3 {
 		before := s.requests.Load()
-		ref, err := m.Resolve(t.Context(), r, revision.Selector{SemVer: "<6790.0.0"})
+		ref, err := m.Resolve(t.Context(), r, gitref.Selector{SemVer: "<6790.0.0"})
 		if err != nil || ref.Name != "refs/tags/v06789.0.0" || ref.Hash != second || s.requests.Load() != before+1 {
 			t.Fatalf("%+v, %v, %d requests", ref, err, s.requests.Load()-before)
 		}
@@ -382,7 +382,7 @@ func TestPinnedOverHTTP(t *testing.T) {
 	r := s.remote("site.git")
 	fetch := func(pin string) (Stats, error) {
 		m := openMirrors(t, Options{})
-		ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: pin})
+		ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: pin})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,7 +432,7 @@ func TestUnshallowIsChecked(t *testing.T) {
 		said := "unshallow " + commits[59]
 		fmt.Fprintf(w, "%04x%s0000"+"0008NAK\n"+"%04x\x01%s%s0000", len(said)+4, said, len(pack)+25, pack, sum[:])
 	})
-	ref, err := m.Resolve(t.Context(), r, revision.Selector{Commit: commits[30], Branch: "main"})
+	ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: commits[30], Branch: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
+	"limpet/sync/testenv"
 )
 
 // pushable is a repository with a commit that may be written to.
@@ -52,8 +52,8 @@ func TestPush(t *testing.T) {
 			var options Options
 			switch way {
 			case "ssh":
-				host, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
-				d := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}})
+				host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
+				d := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
 				r = Remote{URL: d.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(d.Known(host))}}
 			case "file":
 				options.AllowLocal = []string{s.root}
@@ -163,7 +163,7 @@ func TestPushers(t *testing.T) {
 				m := openMirrors(t, options)
 				wg.Go(func() {
 					for n := 0; n < each; {
-						ref, err := m.Resolve(t.Context(), r, revision.Branch("main"))
+						ref, err := m.Resolve(t.Context(), r, gitref.Branch("main"))
 						if err == nil {
 							_, err = m.Fetch(t.Context(), r, ref)
 						}

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach"
-	"limpet/sync/reach/reachtest"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
+	"limpet/sync/netx"
+	"limpet/sync/testenv/nettest"
 )
 
 // TestGuarded: addresses that are never dialled are not, by any way to them.
 func TestGuarded(t *testing.T) {
-	narrow, err := reach.ParseGuard([]string{"none"})
+	narrow, err := netx.ParseGuard([]string{"none"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newServer(t)
 	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
-	server := reachtest.Start(t, reachtest.Options{})
+	server := nettest.Start(t, nettest.Options{})
 	p, err := auth.ParseProxy("http://"+server.Addr, "", "")
 	if err != nil {
 		t.Fatal(err)
@@ -35,17 +35,17 @@ func TestGuarded(t *testing.T) {
 	forSSH := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
 	cases := []struct {
 		name, url string
-		guard     reach.Guard
+		guard     netx.Guard
 		creds     *auth.Credentials
 		says      string
 	}{
-		{"metadata", "http://169.254.169.254/latest/meta-data", reach.Guard{}, nil, "link-local"},
-		{"mapped", "https://[::ffff:169.254.169.254]/x", reach.Guard{}, nil, "link-local"},
-		{"ssh", "ssh://git@169.254.169.254/x", reach.Guard{}, forSSH, "link-local"},
-		{"scp", "git@[fe80::1]:x", reach.Guard{}, forSSH, "link-local"},
-		{"number", "http://2852039166/x", reach.Guard{}, nil, "number"},
-		{"through a proxy", "http://169.254.169.254/x", reach.Guard{}, &auth.Credentials{Proxy: p}, "link-local"},
-		{"name through a proxy", "http://metadata.google.internal/x", reach.Guard{}, &auth.Credentials{Proxy: p}, "metadata"},
+		{"metadata", "http://169.254.169.254/latest/meta-data", netx.Guard{}, nil, "link-local"},
+		{"mapped", "https://[::ffff:169.254.169.254]/x", netx.Guard{}, nil, "link-local"},
+		{"ssh", "ssh://git@169.254.169.254/x", netx.Guard{}, forSSH, "link-local"},
+		{"scp", "git@[fe80::1]:x", netx.Guard{}, forSSH, "link-local"},
+		{"number", "http://2852039166/x", netx.Guard{}, nil, "number"},
+		{"through a proxy", "http://169.254.169.254/x", netx.Guard{}, &auth.Credentials{Proxy: p}, "link-local"},
+		{"name through a proxy", "http://metadata.google.internal/x", netx.Guard{}, &auth.Credentials{Proxy: p}, "metadata"},
 		{"private", s.URL + "/site.git", narrow, nil, "--git-private-networks"},
 		{"private by name", strings.Replace(s.URL, "127.0.0.1", "localhost", 1) + "/site.git", narrow, nil, "--git-private-networks"},
 		{"ssh by name", "ssh://git@localhost:1/x", narrow, forSSH, "--git-private-networks"},
@@ -54,7 +54,7 @@ func TestGuarded(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			m := openMirrors(t, Options{Guard: c.guard})
-			_, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: c.creds}, revision.Branch("main"))
+			_, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: c.creds}, gitref.Branch("main"))
 			told(t, err, Refused, c.says)
 		})
 	}
@@ -77,7 +77,7 @@ func TestRedirects(t *testing.T) {
 		})
 		m := openMirrors(t, Options{})
 		remote := Remote{URL: s.URL + "/old.git"}
-		ref, err := m.Resolve(t.Context(), remote, revision.Branch("main"))
+		ref, err := m.Resolve(t.Context(), remote, gitref.Branch("main"))
 		if want != "" {
 			told(t, err, want, "redirects to another")
 			continue
@@ -113,7 +113,7 @@ func TestThroughProxies(t *testing.T) {
 	sshAddr := strings.TrimPrefix(strings.SplitN(shell.remote("x", nil).URL, "@", 2)[1], "ssh://")
 	sshAddr, _, _ = strings.Cut(sshAddr, "/")
 	webAddr := s.Listener.Addr().String()
-	server := reachtest.Start(t, reachtest.Options{Username: "ann", Password: secret,
+	server := nettest.Start(t, nettest.Options{Username: "ann", Password: secret,
 		Names: map[string]string{"git.nowhere.invalid": webAddr, "git.nowhere.invalid:80": webAddr, "git.nowhere.invalid:22": sshAddr}})
 	hostSigner := must[ssh.Signer](t)(ssh.NewSignerFromKey(hostKey))
 	known := []byte("git.nowhere.invalid " + string(ssh.MarshalAuthorizedKey(hostSigner.PublicKey())))
@@ -126,7 +126,7 @@ func TestThroughProxies(t *testing.T) {
 					m := openMirrors(t, Options{})
 					defer m.Close()
 					remote := Remote{URL: url, Creds: &creds}
-					ref, err := m.Resolve(t.Context(), remote, revision.Branch("main"))
+					ref, err := m.Resolve(t.Context(), remote, gitref.Branch("main"))
 					if want != "" {
 						told(t, err, want, "proxy", "secret a/b")
 						return
@@ -141,13 +141,13 @@ func TestThroughProxies(t *testing.T) {
 			}
 		}
 	}
-	gone := reachtest.Start(t, reachtest.Options{})
+	gone := nettest.Start(t, nettest.Options{})
 	m := openMirrors(t, Options{})
 	nowhere := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "http", Host: "127.0.0.1:1"}}
-	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, revision.Branch("main"))
+	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, gitref.Branch("main"))
 	told(t, err, Unreachable, "no way through the proxy", "secret a/b")
 	closed := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "socks5", Host: gone.Addr}}
-	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: closed}, revision.Branch("main"))
+	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: closed}, gitref.Branch("main"))
 	told(t, err, Unreachable, "no way through the proxy", "secret a/b")
 	m.Close()
 }

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // Tests run against real git: its http-backend behind net/http/cgi, its
@@ -188,11 +188,11 @@ func openMirrors(t testing.TB, o Options) *Mirrors {
 // syncRef resolves branch and fetches it.
 func syncRef(t testing.TB, m *Mirrors, r Remote, branch string) (Ref, Stats) {
 	t.Helper()
-	return syncSelected(t, m, r, revision.Branch(branch))
+	return syncSelected(t, m, r, gitref.Branch(branch))
 }
 
 // syncSelected resolves what is selected and fetches it.
-func syncSelected(t testing.TB, m *Mirrors, r Remote, sel revision.Selector) (Ref, Stats) {
+func syncSelected(t testing.TB, m *Mirrors, r Remote, sel gitref.Selector) (Ref, Stats) {
 	t.Helper()
 	ref, err := m.Resolve(t.Context(), r, sel)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // Resolve asks the remote what a Selector stands for now: one ls-remote, no more.
@@ -16,7 +16,7 @@ import (
 // Where the server of r.URL is away, its alternates are asked; see Alternates.
 // It blocks until the answer, the end of ctx, or Options.Stall of silence. Every
 // error is an *Error.
-func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel revision.Selector) (Ref, error) {
+func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (Ref, error) {
 	var ref Ref
 	t := &tour{m: m, op: "resolve", remote: r, shares: true, f: func(c *call) (err error) {
 		ref, err = c.resolve(sel)
@@ -35,7 +35,7 @@ func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel revision.Selector) 
 	return ref, nil
 }
 
-func (c *call) resolve(sel revision.Selector) (Ref, error) {
+func (c *call) resolve(sel gitref.Selector) (Ref, error) {
 	if err := sel.Check(); err != nil {
 		return Ref{}, &Error{Kind: Refused, Err: err}
 	}
@@ -49,7 +49,7 @@ func (c *call) resolve(sel revision.Selector) (Ref, error) {
 }
 
 // asked is resolve for what the server has to be asked about.
-func (c *call) asked(sel revision.Selector) (Ref, error) {
+func (c *call) asked(sel gitref.Selector) (Ref, error) {
 	leave, err := c.visit()
 	if err != nil {
 		return Ref{}, err

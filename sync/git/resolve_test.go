@@ -10,8 +10,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
-	"limpet/sync/revision"
-	"limpet/sync/view"
+	"limpet/sync/git/gitref"
+	"limpet/sync/text"
 )
 
 func TestResolve(t *testing.T) {
@@ -29,7 +29,7 @@ func TestResolve(t *testing.T) {
 	tag := gitIn(t, o.bare, nil, "rev-parse", "refs/tags/v2.0.0")
 	m := openMirrors(t, Options{})
 	r := s.remote("site.git")
-	for sel, want := range map[revision.Selector]Ref{
+	for sel, want := range map[gitref.Selector]Ref{
 		{}:                                {Name: "refs/heads/main", Hash: second},
 		{Branch: "main"}:                  {Name: "refs/heads/main", Hash: second},
 		{Branch: "feature/login-page"}:    {Name: "refs/heads/feature/login-page", Hash: first},
@@ -55,7 +55,7 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	fsck(t, m, r)
-	for sel, hint := range map[revision.Selector]string{
+	for sel, hint := range map[gitref.Selector]string{
 		{Branch: "mian"}: `branch "mian" (did you mean main`, {Branch: "featur/login-page"}: "did you mean feature/login-page", {Branch: "Master"}: "did you mean master",
 		{Branch: "zzzzzzzz"}: "there is ", {Branch: "v1.0.0"}: "there is a tag of that name", {Branch: "refs/pull/7/head"}: "the full name of a ref", {Tag: "v1.0.1"}: `tag "v1.0.1" (did you mean v1.0.0`,
 		{SemVer: "3.x"}: "the highest of 2 versions is v2.0.0", {SemVer: "*", TagPrefix: "app/"}: "no tag that prefix and filter leave",
@@ -66,7 +66,7 @@ func TestResolve(t *testing.T) {
 	}
 	before := s.requests.Load()
 	for _, bad := range []string{"-x", "--upload-pack=touch /tmp/x", "a b", "a..b", "a\x00b", "\x1b[2J", "/a", "a/", "a//b", ".a", "a.lock", "a@{1}", "@", "a:b", strings.Repeat("a", 300)} {
-		for _, sel := range []revision.Selector{{Branch: bad}, {Tag: bad}, {Name: "refs/" + bad + "/x"}, {Commit: bad}} {
+		for _, sel := range []gitref.Selector{{Branch: bad}, {Tag: bad}, {Name: "refs/" + bad + "/x"}, {Commit: bad}} {
 			if sel.Name == "refs/-x/x" || strings.HasPrefix(sel.Name, "refs/@/") { // is none that could be taken for an option
 				continue
 			}
@@ -74,7 +74,7 @@ func TestResolve(t *testing.T) {
 			told(t, err, Refused)
 		}
 	}
-	_, err := m.Resolve(t.Context(), r, revision.Selector{Branch: "main", Tag: "v1.0.0"})
+	_, err := m.Resolve(t.Context(), r, gitref.Selector{Branch: "main", Tag: "v1.0.0"})
 	told(t, err, Refused, "only one of them")
 	if s.requests.Load() != before {
 		t.Error("the server was asked for what is refused")
@@ -87,23 +87,23 @@ func TestResolveEmptyAndUnborn(t *testing.T) {
 	gitIn(t, s.root, nil, "init", "-q", "--bare", "empty.git")
 	m := openMirrors(t, Options{})
 	for _, branch := range []string{"", "main"} {
-		_, err := m.Resolve(t.Context(), s.remote("empty.git"), revision.Branch(branch))
+		_, err := m.Resolve(t.Context(), s.remote("empty.git"), gitref.Branch(branch))
 		told(t, err, Empty, "first commit")
 	}
-	_, err := m.Resolve(t.Context(), s.remote("none.git"), revision.Branch(""))
+	_, err := m.Resolve(t.Context(), s.remote("none.git"), gitref.Branch(""))
 	told(t, err, NotFound)
 	o := newOrigin(t, s.root, "unborn.git")
 	o.commit("one", map[string]string{"a": "1"})
 	if err := os.WriteFile(filepath.Join(o.bare, "HEAD"), []byte("ref: refs/heads/trunk\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ref, err := m.Resolve(t.Context(), s.remote("unborn.git"), revision.Branch(""))
+	ref, err := m.Resolve(t.Context(), s.remote("unborn.git"), gitref.Branch(""))
 	if err != nil || ref.Name != "refs/heads/main" {
 		t.Errorf("%+v %v", ref, err)
 	}
 	// A repository may have tags and no branch.
 	o.git("push", "-q", "origin", "HEAD:refs/tags/v1", ":main")
-	_, err = m.Resolve(t.Context(), s.remote("unborn.git"), revision.Branch(""))
+	_, err = m.Resolve(t.Context(), s.remote("unborn.git"), gitref.Branch(""))
 	told(t, err, Empty, "no branches")
 }
 
@@ -192,7 +192,7 @@ func FuzzClean(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, n int) {
 		n = min(max(n, 1), 1000)
 		got := clean(s, n)
-		if strings.ContainsFunc(got, view.Hidden) || strings.ContainsAny(got, "\n\r\t") || len(got) > n+len("…") {
+		if strings.ContainsFunc(got, text.Hidden) || strings.ContainsAny(got, "\n\r\t") || len(got) > n+len("…") {
 			t.Fatalf("%q became %q", s, got)
 		}
 	})
@@ -227,7 +227,7 @@ func TestFewListingsAreKept(t *testing.T) {
 		if err := os.Symlink(o.bare, filepath.Join(s.root, name)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Resolve(t.Context(), s.remote(name), revision.Branch("main")); err != nil {
+		if _, err := m.Resolve(t.Context(), s.remote(name), gitref.Branch("main")); err != nil {
 			t.Fatal(err)
 		}
 	}

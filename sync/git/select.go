@@ -12,15 +12,15 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
-	"limpet/sync/revision"
-	"limpet/sync/view"
+	"limpet/sync/git/gitref"
+	"limpet/sync/text"
 )
 
 // choose finds what a Selector stands for among the refs that a remote has told.
 // Nothing is asked. A commit is taken as it is: whether the remote has it is seen
 // when it is fetched. The error is an *Error of kind BranchNotFound, or Empty where
 // nothing was chosen and there is no branch, or the cause of ctx's end.
-func choose(ctx context.Context, adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
+func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {
 	switch {
 	case sel.Commit != "":
 		return pinned(sel), nil
@@ -71,7 +71,7 @@ func noRef(format, name string) *Error {
 }
 
 // pinned is the Ref of a commit that is asked for by its hash.
-func pinned(sel revision.Selector) Ref {
+func pinned(sel gitref.Selector) Ref {
 	ref := Ref{Name: sel.Commit, Hash: sel.Commit, Pinned: true}
 	if sel.Branch != "" {
 		ref.Name = headPrefix + sel.Branch
@@ -93,7 +93,7 @@ func advertised(adv *packp.AdvRefs, name string) (Ref, bool) {
 }
 
 // newest is the tag with the highest version of a range.
-func newest(ctx context.Context, adv *packp.AdvRefs, sel revision.Selector) (Ref, error) {
+func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {
 	found, err := sel.Newest(tagNames(ctx, adv))
 	if ctx.Err() != nil {
 		return Ref{}, context.Cause(ctx)
@@ -182,7 +182,7 @@ func similar(adv *packp.AdvRefs, prefix, name string) (near bool, names []string
 	var all []candidate
 	for full := range adv.References {
 		if short, ok := strings.CutPrefix(full, prefix); ok {
-			all = append(all, candidate{short, view.Distance(strings.ToLower(short), strings.ToLower(name))})
+			all = append(all, candidate{short, text.Distance(strings.ToLower(short), strings.ToLower(name))})
 		}
 	}
 	sort.Slice(all, func(i, j int) bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 func TestChoose(t *testing.T) {
@@ -25,35 +25,35 @@ func TestChoose(t *testing.T) {
 	adv.Peeled = map[string]objectID{"refs/tags/v1.1.0": three}
 	hash := one.String()
 	for _, c := range []struct {
-		sel  revision.Selector
+		sel  gitref.Selector
 		want Ref
 	}{
-		{revision.Selector{}, Ref{Name: "refs/heads/trunk", Hash: hash}},
-		{revision.Selector{Branch: "trunk"}, Ref{Name: "refs/heads/trunk", Hash: hash}},
-		{revision.Selector{Branch: "v1.0.0"}, Ref{Name: "refs/heads/v1.0.0", Hash: two.String()}},
-		{revision.Selector{Branch: "refs/heads/odd"}, Ref{Name: "refs/heads/refs/heads/odd", Hash: three.String()}},
-		{revision.Selector{Tag: "v1.0.0"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
-		{revision.Selector{Tag: "trunk"}, Ref{Name: "refs/tags/trunk", Hash: three.String()}},
-		{revision.Selector{Tag: "v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
-		{revision.Selector{Name: "refs/tags/v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
-		{revision.Selector{SemVer: "1.x"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
-		{revision.Selector{SemVer: "1.0.x"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
-		{revision.Selector{SemVer: "*", TagPrefix: "app/"}, Ref{Name: "refs/tags/app/2.0.0", Hash: two.String()}},
-		{revision.Selector{Name: "refs/pull/420/head"}, Ref{Name: "refs/pull/420/head", Hash: two.String()}},
-		{revision.Selector{Name: "refs/merge-requests/7/merge"}, Ref{Name: "refs/merge-requests/7/merge", Hash: three.String()}},
-		{revision.Selector{Commit: hash}, Ref{Name: hash, Hash: hash, Pinned: true}},
-		{revision.Selector{Commit: hash, Branch: "feature/x"}, Ref{Name: "refs/heads/feature/x", Hash: hash, Pinned: true}},
+		{gitref.Selector{}, Ref{Name: "refs/heads/trunk", Hash: hash}},
+		{gitref.Selector{Branch: "trunk"}, Ref{Name: "refs/heads/trunk", Hash: hash}},
+		{gitref.Selector{Branch: "v1.0.0"}, Ref{Name: "refs/heads/v1.0.0", Hash: two.String()}},
+		{gitref.Selector{Branch: "refs/heads/odd"}, Ref{Name: "refs/heads/refs/heads/odd", Hash: three.String()}},
+		{gitref.Selector{Tag: "v1.0.0"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
+		{gitref.Selector{Tag: "trunk"}, Ref{Name: "refs/tags/trunk", Hash: three.String()}},
+		{gitref.Selector{Tag: "v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
+		{gitref.Selector{Name: "refs/tags/v1.1.0"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
+		{gitref.Selector{SemVer: "1.x"}, Ref{Name: "refs/tags/v1.1.0", Hash: three.String(), Tag: tagged.String()}},
+		{gitref.Selector{SemVer: "1.0.x"}, Ref{Name: "refs/tags/v1.0.0", Hash: hash}},
+		{gitref.Selector{SemVer: "*", TagPrefix: "app/"}, Ref{Name: "refs/tags/app/2.0.0", Hash: two.String()}},
+		{gitref.Selector{Name: "refs/pull/420/head"}, Ref{Name: "refs/pull/420/head", Hash: two.String()}},
+		{gitref.Selector{Name: "refs/merge-requests/7/merge"}, Ref{Name: "refs/merge-requests/7/merge", Hash: three.String()}},
+		{gitref.Selector{Commit: hash}, Ref{Name: hash, Hash: hash, Pinned: true}},
+		{gitref.Selector{Commit: hash, Branch: "feature/x"}, Ref{Name: "refs/heads/feature/x", Hash: hash, Pinned: true}},
 	} {
 		if got, err := choose(t.Context(), adv, c.sel); err != nil || got != c.want {
 			t.Errorf("%q: %+v, %v, want %+v", c.sel, got, err, c.want)
 		}
 	}
-	for _, sel := range []revision.Selector{{Branch: "main"}, {Tag: "v2"}, {SemVer: "9.x"}, {Name: "refs/pull/421/head"}, {Name: "refs/heads/trun"}} {
+	for _, sel := range []gitref.Selector{{Branch: "main"}, {Tag: "v2"}, {SemVer: "9.x"}, {Name: "refs/pull/421/head"}, {Name: "refs/heads/trun"}} {
 		if got, err := choose(t.Context(), adv, sel); KindOf(err) != BranchNotFound {
 			t.Errorf("%q: %+v, %v", sel, got, err)
 		}
 	}
-	if got, err := choose(t.Context(), packp.NewAdvRefs(), revision.Selector{}); KindOf(err) != Empty {
+	if got, err := choose(t.Context(), packp.NewAdvRefs(), gitref.Selector{}); KindOf(err) != Empty {
 		t.Errorf("of nothing: %+v, %v", got, err)
 	}
 }
@@ -75,7 +75,7 @@ func TestChooseEnds(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	if _, err := choose(ctx, adv, revision.Selector{SemVer: "*"}); !errors.Is(err, why) {
+	if _, err := choose(ctx, adv, gitref.Selector{SemVer: "*"}); !errors.Is(err, why) {
 		t.Errorf("%v", err)
 	}
 	for tag := range tagNames(ctx, adv) {
@@ -103,7 +103,7 @@ func FuzzAdvertisement(f *testing.F) {
 		if adv.Decode(bytes.NewReader(data)) != nil {
 			return
 		}
-		for _, sel := range []revision.Selector{{}, {Branch: "main"}, {Tag: "v1.0.0"}, {SemVer: "*"}, {SemVer: ">=0.0.0-0", TagPrefix: "v"}, {Name: "refs/pull/1/head"}} {
+		for _, sel := range []gitref.Selector{{}, {Branch: "main"}, {Tag: "v1.0.0"}, {SemVer: "*"}, {SemVer: ">=0.0.0-0", TagPrefix: "v"}, {Name: "refs/pull/1/head"}} {
 			ref, err := choose(t.Context(), adv, sel)
 			if err != nil {
 				if KindOf(err) != BranchNotFound && KindOf(err) != Empty {

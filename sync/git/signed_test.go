@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 	"limpet/sync/signature"
 )
 
@@ -133,9 +133,9 @@ func TestVerify(t *testing.T) {
 		{"of-unsigned", signature.TagAndHEAD, signature.Unsigned, "is not signed"},
 		{"of-tag", signature.TagOnly, signature.Malformed, "tag of-tag is not one of commit"},
 	} {
-		sel := revision.Selector{Tag: c.ref}
+		sel := gitref.Selector{Tag: c.ref}
 		if c.ref == "main" {
-			sel = revision.Branch(c.ref)
+			sel = gitref.Branch(c.ref)
 		}
 		ref, err := m.Resolve(t.Context(), r, sel)
 		if err != nil {

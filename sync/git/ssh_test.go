@@ -24,7 +24,7 @@ import (
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // sshServer runs git upload-pack for one client key.
@@ -291,7 +291,7 @@ func TestSSHRefuses(t *testing.T) {
 	m := openMirrors(t, Options{})
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := m.Resolve(t.Context(), s.remote(c.path, c.creds), revision.Branch(""))
+			_, err := m.Resolve(t.Context(), s.remote(c.path, c.creds), gitref.Branch(""))
 			if c.kind == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -325,7 +325,7 @@ func TestSSHLimits(t *testing.T) {
 	s := newSSHServer(t, root, pub, key)
 	m := openMirrors(t, Options{})
 	r := s.remote(filepath.ToSlash(root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)})
-	ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestSSHLimits(t *testing.T) {
 	_, err = m.Fetch(t.Context(), r, ref)
 	told(t, err, TooLarge, "object of")
 	r.Limits = Limits{RefsBytes: 100}
-	_, err = m.Resolve(t.Context(), r, revision.Branch(""))
+	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
 	told(t, err, TooLarge, "list of refs")
 	r.Limits = Limits{}
 	if _, err = m.Fetch(t.Context(), r, ref); err != nil {
@@ -356,7 +356,7 @@ func TestSSHChoosesTheKnownKind(t *testing.T) {
 	m := openMirrors(t, Options{})
 	for name, key := range keys {
 		r := s.remote(filepath.ToSlash(root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, keys["ed25519"], ""), KnownHosts: s.known(key)})
-		if _, err := m.Resolve(t.Context(), r, revision.Branch("")); err != nil {
+		if _, err := m.Resolve(t.Context(), r, gitref.Branch("")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -378,7 +378,7 @@ func TestSSHPathsAndUsers(t *testing.T) {
 		"ssh://ann@" + host + "/~bob/b":   "git-upload-pack '~bob/b'",
 		"ssh://" + host + "/it's/$(id)!x": `git-upload-pack '/it'\''s/$(id)'\!'x'`,
 	} {
-		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: creds}, revision.Branch(""))
+		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: creds}, gitref.Branch(""))
 		told(t, err, NotFound)
 		if said := s.said(); !strings.HasSuffix(said, want) {
 			t.Errorf("%s: the server was told %q, want %q", url, said, want)
@@ -409,10 +409,10 @@ func TestSSHSilence(t *testing.T) {
 	for _, addr := range []string{s.ln.Addr().String(), mute.Addr().String()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 		began := time.Now()
-		_, err := openMirrors(t, Options{}).Resolve(ctx, Remote{URL: "ssh://" + addr + "/x", Creds: creds}, revision.Branch(""))
+		_, err := openMirrors(t, Options{}).Resolve(ctx, Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
 		cancel()
 		told(t, err, Timeout)
-		_, err = openMirrors(t, Options{Stall: 100 * time.Millisecond}).Resolve(t.Context(), Remote{URL: "ssh://" + addr + "/x", Creds: creds}, revision.Branch(""))
+		_, err = openMirrors(t, Options{Stall: 100 * time.Millisecond}).Resolve(t.Context(), Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
 		told(t, err, Timeout, "silent")
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("%s: %s", addr, took)

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
+	"limpet/sync/testenv"
 )
 
 // Against a real sshd: what the server of the other tests shares with the client,
@@ -24,11 +24,11 @@ import (
 var keyKinds = []string{"ed25519", "ecdsa", "rsa"}
 
 // keysOf makes a key of each kind.
-func keysOf(t *testing.T) map[string]apitest.SSHKey {
+func keysOf(t *testing.T) map[string]testenv.SSHKey {
 	t.Helper()
-	out := map[string]apitest.SSHKey{}
+	out := map[string]testenv.SSHKey{}
 	for _, kind := range keyKinds {
-		out[kind] = apitest.NewSSHKey(t, kind, "")
+		out[kind] = testenv.NewSSHKey(t, kind, "")
 	}
 	return out
 }
@@ -38,8 +38,8 @@ func keysOf(t *testing.T) map[string]apitest.SSHKey {
 func TestSSHD(t *testing.T) {
 	quiet(t)
 	hosts, clients := keysOf(t), keysOf(t)
-	s := apitest.SSH(t, apitest.SSHOptions{
-		HostKeys: []apitest.SSHKey{hosts["ed25519"], hosts["ecdsa"], hosts["rsa"]}, Accept: []apitest.SSHKey{clients["ed25519"], clients["ecdsa"], clients["rsa"]}})
+	s := testenv.SSH(t, testenv.SSHOptions{
+		HostKeys: []testenv.SSHKey{hosts["ed25519"], hosts["ecdsa"], hosts["rsa"]}, Accept: []testenv.SSHKey{clients["ed25519"], clients["ecdsa"], clients["rsa"]}})
 	o := newOrigin(t, t.TempDir(), `it's a "site" $(x).git`)
 	first := o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
 	url := strings.NewReplacer(" ", "%20", `"`, "%22").Replace(s.URL(o.bare))
@@ -52,7 +52,7 @@ func TestSSHD(t *testing.T) {
 				m := openMirrors(t, Options{})
 				known := "# a comment\n" + s.Known(hosts[host])
 				if client == host {
-					known = apitest.Hashed(t, known)
+					known = testenv.Hashed(t, known)
 				}
 				before := len(s.Log())
 				r := Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients[client].Private, KnownHosts: []byte(known)}}
@@ -91,20 +91,20 @@ func TestSSHD(t *testing.T) {
 func TestSSHDKeys(t *testing.T) {
 	quiet(t)
 	const phrase = secret
-	host, other := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
-	forms := map[string]apitest.SSHKey{
-		"ed25519 of OpenSSH": apitest.NewSSHKey(t, "ed25519", phrase), "rsa of OpenSSH": apitest.NewSSHKey(t, "rsa", phrase),
-		"rsa in PEM": apitest.NewSSHKey(t, "rsa", phrase, "-m", "PEM"), "ecdsa in PEM": apitest.NewSSHKey(t, "ecdsa", phrase, "-m", "PEM"),
+	host, other := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
+	forms := map[string]testenv.SSHKey{
+		"ed25519 of OpenSSH": testenv.NewSSHKey(t, "ed25519", phrase), "rsa of OpenSSH": testenv.NewSSHKey(t, "rsa", phrase),
+		"rsa in PEM": testenv.NewSSHKey(t, "rsa", phrase, "-m", "PEM"), "ecdsa in PEM": testenv.NewSSHKey(t, "ecdsa", phrase, "-m", "PEM"),
 	}
-	open := map[string]apitest.SSHKey{"rsa in PKCS 8, open": apitest.NewSSHKey(t, "rsa", "", "-m", "PKCS8"), "ecdsa of 521 bits, open": apitest.NewSSHKey(t, "ecdsa", "", "-b", "521")}
-	var accept []apitest.SSHKey
+	open := map[string]testenv.SSHKey{"rsa in PKCS 8, open": testenv.NewSSHKey(t, "rsa", "", "-m", "PKCS8"), "ecdsa of 521 bits, open": testenv.NewSSHKey(t, "ecdsa", "", "-b", "521")}
+	var accept []testenv.SSHKey
 	for _, k := range forms {
 		accept = append(accept, k)
 	}
 	for _, k := range open {
 		accept = append(accept, k)
 	}
-	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: accept})
+	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: accept})
 	o := newOrigin(t, t.TempDir(), "site.git")
 	o.commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
@@ -112,7 +112,7 @@ func TestSSHDKeys(t *testing.T) {
 		if creds.KnownHosts == nil {
 			creds.KnownHosts = []byte(s.Known(host))
 		}
-		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: &creds}, revision.Branch(""))
+		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: &creds}, gitref.Branch(""))
 		return err
 	}
 	url := s.URL(o.bare)
@@ -138,7 +138,7 @@ func TestSSHDKeys(t *testing.T) {
 	line := strings.TrimSpace(s.Known(host))
 	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), Auth, "not in known_hosts", "add this line to known_hosts: "+line)
 	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), Auth, "not the one in known_hosts", "somebody may be in between")
-	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(apitest.Hashed(t, s.Known(other)))}), Auth, "not the one in known_hosts")
+	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(testenv.Hashed(t, s.Known(other)))}), Auth, "not the one in known_hosts")
 	// Without the port the line is for the port 22 only.
 	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), Auth, "not in known_hosts")
 	told(t, try(s.URL(filepath.Dir(o.bare)+"/nowhere.git"), auth.Credentials{SSHKey: good}), NotFound)
@@ -150,7 +150,7 @@ func TestSSHDKeys(t *testing.T) {
 // TestSSHDWithoutLegacy offers only what is not safe any more.
 func TestSSHDWithoutLegacy(t *testing.T) {
 	quiet(t)
-	host, client := apitest.NewSSHKey(t, "rsa", ""), apitest.NewSSHKey(t, "rsa", "")
+	host, client := testenv.NewSSHKey(t, "rsa", ""), testenv.NewSSHKey(t, "rsa", "")
 	for option, says := range map[string]string{
 		"KexAlgorithms diffie-hellman-group14-sha1":   "diffie-hellman-group14-sha1",
 		"KexAlgorithms diffie-hellman-group1-sha1":    "diffie-hellman-group1-sha1",
@@ -164,12 +164,12 @@ func TestSSHDWithoutLegacy(t *testing.T) {
 		"Ciphers chacha20-poly1305@openssh.com":       "",
 	} {
 		t.Run(option, func(t *testing.T) {
-			s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}, Config: []string{option}})
+			s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{option}})
 			o := newOrigin(t, t.TempDir(), "site.git")
 			o.commit("one", map[string]string{"a.json": "1"})
 			m := openMirrors(t, Options{})
 			for name, known := range map[string]string{"known": s.Known(host), "unknown": "git.example.com " + host.Public} {
-				_, err := m.Resolve(t.Context(), Remote{URL: s.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, revision.Branch(""))
+				_, err := m.Resolve(t.Context(), Remote{URL: s.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, gitref.Branch(""))
 				switch {
 				case says == "" && name == "known":
 					if err != nil {
@@ -197,7 +197,7 @@ func TestSSHSignsNothingWithSHA1(t *testing.T) {
 	s.config.PublicKeyAuthAlgorithms = []string{ssh.KeyAlgoRSA}
 	s.mu.Unlock()
 	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
-	_, err := openMirrors(t, Options{}).Resolve(t.Context(), s.remote("x", creds), revision.Branch(""))
+	_, err := openMirrors(t, Options{}).Resolve(t.Context(), s.remote("x", creds), gitref.Branch(""))
 	told(t, err, Auth, "only with SHA-1", "ed25519")
 }
 
@@ -249,8 +249,8 @@ func between(t *testing.T, to string, carry int64, end bool) string {
 // exchange, in the list of refs and in the pack.
 func TestSSHDBreaksOff(t *testing.T) {
 	quiet(t)
-	host, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
-	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}})
+	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
+	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
 	o := newOrigin(t, t.TempDir(), "site.git")
 	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 3000), "b.json": dashboard("b", 2, 3000)})
 	_, known, _ := strings.Cut(s.Known(host), " ")
@@ -266,7 +266,7 @@ func TestSSHDBreaksOff(t *testing.T) {
 				m := openMirrors(t, options)
 				r := Remote{URL: strings.Replace(s.URL(o.bare), s.Addr, addr, 1), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
 				began := time.Now()
-				ref, err := m.Resolve(t.Context(), r, revision.Branch(""))
+				ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 				if err == nil {
 					_, err = m.Fetch(t.Context(), r, ref)
 				}
@@ -289,8 +289,8 @@ func TestSSHDBreaksOff(t *testing.T) {
 // TestSSHDTakesNoMore holds the connections of a server that takes one at a time.
 func TestSSHDTakesNoMore(t *testing.T) {
 	quiet(t)
-	host, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
-	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}, Config: []string{"MaxStartups 1:100:1"}})
+	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
+	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{"MaxStartups 1:100:1"}})
 	o := newOrigin(t, t.TempDir(), "site.git")
 	o.commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
@@ -300,21 +300,21 @@ func TestSSHDTakesNoMore(t *testing.T) {
 	if _, err := io.ReadFull(idle, banner); err != nil {
 		t.Fatal(err)
 	}
-	_, err := m.Resolve(t.Context(), r, revision.Branch(""))
+	_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	told(t, err, Throttled, "takes no more connections", "MaxStartups")
 	idle.Close()
 	for deadline := time.Now().Add(20 * time.Second); err != nil; {
 		if time.Now().After(deadline) {
 			t.Fatalf("a server that takes connections again is not asked: %v", err)
 		}
-		_, err = m.Resolve(t.Context(), r, revision.Branch(""))
+		_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
 	}
 }
 
 // TestSSHToSomethingElse asks ports at which no ssh server is.
 func TestSSHToSomethingElse(t *testing.T) {
 	quiet(t)
-	client := apitest.NewSSHKey(t, "ed25519", "")
+	client := testenv.NewSSHKey(t, "ed25519", "")
 	for says, want := range map[string]struct {
 		kind Kind
 		says string
@@ -336,7 +336,7 @@ func TestSSHToSomethingElse(t *testing.T) {
 			defer conn.Close()
 			_, _ = io.WriteString(conn, says)
 		})
-		_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: "ssh://" + ln.Addr().String() + "/x", Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, revision.Branch(""))
+		_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: "ssh://" + ln.Addr().String() + "/x", Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, gitref.Branch(""))
 		told(t, err, want.kind, want.says)
 		ln.Close()
 		wg.Wait()

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
+	"limpet/sync/testenv"
 )
 
 // TestMirrorOverSSH: while a host of http is away, its mirror is asked over ssh, at a real
 // sshd, with what is configured for that and with nothing of the host's own.
 func TestMirrorOverSSH(t *testing.T) {
 	t.Parallel()
-	host, other, client := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "")
-	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{host}, Accept: []apitest.SSHKey{client}})
+	host, other, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
+	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
 	p := newTwins(t, time.Nanosecond)
 	p.r.AllowInsecure, p.r.Creds = true, &auth.Credentials{Username: "ann-of-the-host", Password: secret, SSHKey: other.Private, KnownHosts: []byte(s.Known(host))}
 	p.pulled(mainBranch, p.at.git("rev-parse", "HEAD"))
@@ -58,7 +58,7 @@ func TestMirrorOverSSH(t *testing.T) {
 	// says nothing about that of the host.
 	aside := gitIn(t, p.copied, nil, "commit-tree", "-m", "aside", "-p", next+"^", next+"^{tree}")
 	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", gitIn(t, p.copied, nil, "commit-tree", "-m", "top", "-p", aside, aside+"^{tree}"))
-	p.pulled(revision.Selector{Commit: aside}, aside)
+	p.pulled(gitref.Selector{Commit: aside}, aside)
 	p.refused(onMain(aside), "it has another history")
 	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", next)
 	// What logs leave out of a URL is said behind it where it is the difference.

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"limpet/sync/auth"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // Foreign text: what a server says, names in a repository. It is cleaned once,
@@ -26,7 +26,7 @@ func clean(s string, max int) string {
 		case unicode.IsSpace(r):
 			blank = b.Len() > 0
 			continue
-		case view.Hidden(r):
+		case text.Hidden(r):
 			continue
 		}
 		gap := 0

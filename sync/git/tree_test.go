@@ -13,9 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-git/go-git/v5/plumbing"
+	"limpet/sync/text"
 
-	"limpet/sync/view"
+	"github.com/go-git/go-git/v5/plumbing"
 )
 
 // planted is a pack of objects that no git would make.
@@ -102,7 +102,7 @@ func TestHostileTrees(t *testing.T) {
 	}
 	reasons := make(map[string]int)
 	for _, ref := range tree.Refused {
-		if strings.ContainsFunc(ref.Path, view.Hidden) || !utf8.ValidString(ref.Path) || len(ref.Path) > 250 || ref.Reason == "" {
+		if strings.ContainsFunc(ref.Path, text.Hidden) || !utf8.ValidString(ref.Path) || len(ref.Path) > 250 || ref.Reason == "" {
 			t.Errorf("refusal %q %q cannot be shown", ref.Path, ref.Reason)
 		}
 		reasons[ref.Reason]++
@@ -237,7 +237,7 @@ func FuzzParseTree(f *testing.F) {
 		seen := map[string]bool{}
 		for _, e := range pass {
 			if e.name == "" || e.name == "." || e.name == ".." || strings.ContainsAny(e.name, "/\\\x00") || strings.EqualFold(e.name, ".git") ||
-				!utf8.ValidString(e.name) || strings.ContainsFunc(e.name, view.Hidden) || !filepath.IsLocal(e.name) || len(e.name) > 255 {
+				!utf8.ValidString(e.name) || strings.ContainsFunc(e.name, text.Hidden) || !filepath.IsLocal(e.name) || len(e.name) > 255 {
 				t.Fatalf("%q passes", e.name)
 			}
 			if seen[strings.ToLower(e.name)] {
@@ -251,7 +251,7 @@ func FuzzParseTree(f *testing.F) {
 			}
 		}
 		for _, r := range refused {
-			if strings.ContainsFunc(r.Path, view.Hidden) || !utf8.ValidString(r.Path) {
+			if strings.ContainsFunc(r.Path, text.Hidden) || !utf8.ValidString(r.Path) {
 				t.Fatalf("%q cannot be shown", r.Path)
 			}
 		}
@@ -269,7 +269,7 @@ func FuzzParseCommit(f *testing.F) {
 		}
 		who, _ := person(c.author)
 		for _, s := range []string{who, clean(c.message, 200)} {
-			if strings.ContainsFunc(s, view.Hidden) || len(s) > 210 {
+			if strings.ContainsFunc(s, text.Hidden) || len(s) > 210 {
 				t.Fatalf("%q cannot be shown", s)
 			}
 		}
@@ -283,7 +283,7 @@ func FuzzCheckRefName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		err := checkRefName(name)
 		if err != nil {
-			if strings.ContainsFunc(err.Error(), view.Hidden) {
+			if strings.ContainsFunc(err.Error(), text.Hidden) {
 				t.Fatalf("%q cannot be shown", err)
 			}
 			return

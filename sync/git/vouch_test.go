@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // onMain is a pin of a commit that has to be on main.
-func onMain(commit string) revision.Selector {
-	return revision.Selector{Commit: commit, Branch: "main"}
+func onMain(commit string) gitref.Selector {
+	return gitref.Selector{Commit: commit, Branch: "main"}
 }
 
 // refused pulls what no server may vouch for.
-func (p *twins) refused(sel revision.Selector, says string) {
+func (p *twins) refused(sel gitref.Selector, says string) {
 	p.t.Helper()
 	_, err := p.pull(sel)
 	if KindOf(err) != Unreachable || !strings.Contains(err.Error(), says) {
@@ -43,7 +43,7 @@ func TestMirrorPutsACommitOnABranch(t *testing.T) {
 	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", top)
 	p.refused(onMain(aside), "it has another history: its main at "+top[:7]+" does not come after "+third[:7])
 	// By itself it is what was asked for; that says nothing about the branch.
-	p.pulled(revision.Selector{Commit: aside}, aside)
+	p.pulled(gitref.Selector{Commit: aside}, aside)
 	p.refused(onMain(aside), "it has another history")
 	// However far down it leaves the branch.
 	at := top

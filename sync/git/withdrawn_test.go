@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // TestTakenBack: what the host of a repository has set back does not come again from a
@@ -90,8 +90,8 @@ func TestDeletedVersion(t *testing.T) {
 	two := p.commit("two")
 	gitIn(t, p.at.bare, nil, "tag", "v1.1.0", two)
 	p.copy()
-	versions := revision.Selector{SemVer: ">=1.0.0"}
-	p.pulled(revision.Selector{Tag: "v1.0.0"}, one)
+	versions := gitref.Selector{SemVer: ">=1.0.0"}
+	p.pulled(gitref.Selector{Tag: "v1.0.0"}, one)
 	p.pulled(versions, two)
 	gitIn(t, p.at.bare, nil, "tag", "-d", "v1.1.0")
 	gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/main", one)
@@ -102,7 +102,7 @@ func TestDeletedVersion(t *testing.T) {
 			t.Errorf("%+v", ref)
 		}
 	}
-	if _, err := p.pull(revision.Selector{Tag: "v1.1.0"}); KindOf(err) != Unreachable || !strings.Contains(err.Error(), "has v1.1.0 at "+two[:7]+", which its own host has taken back") {
+	if _, err := p.pull(gitref.Selector{Tag: "v1.1.0"}); KindOf(err) != Unreachable || !strings.Contains(err.Error(), "has v1.1.0 at "+two[:7]+", which its own host has taken back") {
 		t.Errorf("%v", err)
 	}
 	// A higher one is another.
@@ -130,7 +130,7 @@ func TestDeletedNamesAreBounded(t *testing.T) {
 	first := p.at.git("rev-parse", "HEAD")
 	gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/other", first)
 	p.copy()
-	p.pulled(revision.Branch("other"), first)
+	p.pulled(gitref.Branch("other"), first)
 	p.pulled(mainBranch, first)
 	dir := mirrorDir(t, p.m, p.r)
 	refs, err := readRefs(dir)
@@ -155,7 +155,7 @@ func TestDeletedNamesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.one.fails(http.StatusBadGateway)
-	if _, err := p.pull(revision.Branch("other")); KindOf(err) != Unreachable || !strings.Contains(err.Error(), "has other at "+first[:7]+", which its own host has taken back") {
+	if _, err := p.pull(gitref.Branch("other")); KindOf(err) != Unreachable || !strings.Contains(err.Error(), "has other at "+first[:7]+", which its own host has taken back") {
 		t.Errorf("%v", err)
 	}
 	p.pulled(mainBranch, first)

@@ -16,7 +16,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // Bounds of a call.
@@ -58,7 +58,7 @@ type lines struct {
 	known map[string]*http.Transport // by auth.Credentials.Line
 }
 
-func (l *lines) to(c call, guard reach.Guard) (*http.Transport, error) {
+func (l *lines) to(c call, guard netx.Guard) (*http.Transport, error) {
 	key := c.tls.Line()
 	if c.near {
 		key = "near"
@@ -105,7 +105,7 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 	if err != nil {
 		return answer{}, c.fail(forge.Invalid, 0, err)
 	}
-	var asked reach.Asked // there is a handshake for each call
+	var asked netx.Asked // there is a handshake for each call
 	ctx, cancel := context.WithTimeout(asked.Watch(parent, ""), callTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))
@@ -236,7 +236,7 @@ func (c call) unanswered(parent context.Context, err error, at *url.URL, asked s
 	if parent.Err() != nil {
 		return c.fail(forge.Cancelled, 0, context.Cause(parent))
 	}
-	if errors.Is(err, reach.ErrForbidden) {
+	if errors.Is(err, netx.ErrForbidden) {
 		return c.fail(forge.Invalid, 0, errors.New(c.clean(forge.SteadyText(err))))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

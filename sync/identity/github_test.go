@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"limpet/sync/forge"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv/forgetest"
 )
 
 func TestGitHubApp(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 )
 
 // DefaultTokens is how many tokens are kept for each provider. Source: Flux.
@@ -104,7 +104,7 @@ type Options struct {
 	// AllowInsecure lets secrets travel to token endpoints over plain http.
 	AllowInsecure bool
 	// Guard judges each address that is dialled, but for metadata servers.
-	Guard reach.Guard
+	Guard netx.Guard
 	// Getenv reads the environment; nil = os.Getenv.
 	Getenv func(string) string
 	// Now is the time where nobody of a cloud has told it; nil = time.Now.

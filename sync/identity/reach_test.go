@@ -5,15 +5,15 @@ import (
 	"testing"
 
 	"limpet/sync/auth"
-	"limpet/sync/reach"
-	"limpet/sync/reach/reachtest"
+	"limpet/sync/netx"
+	"limpet/sync/testenv/nettest"
 )
 
 // TestGuard: metadata servers, which are near, are asked whatever the guard says of
 // Git hosts; token endpoints are not.
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	guard, err := reach.ParseGuard([]string{"none"})
+	guard, err := netx.ParseGuard([]string{"none"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestProxy(t *testing.T) {
 	c := newCloud(t)
 	c.says("GET /token", "{}")
 	addr := c.Listener.Addr().String()
-	server := reachtest.Start(t, reachtest.Options{Names: map[string]string{"login.nowhere.invalid": addr, "login.nowhere.invalid:80": addr}})
+	server := nettest.Start(t, nettest.Options{Names: map[string]string{"login.nowhere.invalid": addr, "login.nowhere.invalid:80": addr}})
 	d := &desk{o: Options{AllowInsecure: true}}
 	for _, scheme := range []string{"http", "socks5"} {
 		p, err := auth.ParseProxy(scheme+"://"+server.Addr, "", "")
@@ -55,7 +55,7 @@ func TestProxy(t *testing.T) {
 // with what to do next, and by whom it was asked.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	for _, c := range reachtest.TLSCases(t) {
+	for _, c := range nettest.TLSCases(t) {
 		d := &desk{o: Options{}}
 		_, err := d.do(t.Context(), call{op: "get a token", identity: "somebody", method: "POST", url: c.URL + "/token", body: "a=b", tls: &c.Creds})
 		if err == nil {

@@ -14,14 +14,14 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/localapi"
+	"limpet/sync/apiserver"
 )
 
 // embedded is the real embedded API on its own state file, with real goroutines
 // and real time.
 type embedded struct {
 	t      testing.TB
-	server *localapi.Server
+	server *apiserver.Server
 	client *api.Client
 }
 
@@ -29,7 +29,7 @@ func newEmbedded(t testing.TB) *embedded {
 	t.Helper()
 	e := &embedded{t: t}
 	var err error
-	if e.server, err = localapi.New(openStore(t), localapi.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if e.server, err = apiserver.New(openStore(t), apiserver.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // costsFile is where measured costs are written; the fleet reads them from
@@ -93,14 +93,14 @@ func TestCostsOfTheAPI(t *testing.T) {
 // bench is a real API server and clients that load it.
 type bench struct {
 	t      *testing.T
-	server *apitest.Server
+	server *testenv.Server
 	client *api.Client
 	http   *http.Client
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	s := apitest.Start(t, apitest.Options{})
+	s := testenv.Start(t, testenv.Options{})
 	client, err := api.Connect(t.Context(), api.Config{Server: s.URL, TLS: api.TLS{CAFile: s.CAFile}, Token: s.Token, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

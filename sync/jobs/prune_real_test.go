@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestPruneOnTheRealAPI: two agents clear a backlog of 2,500 HistoricJobs off a
@@ -23,7 +23,7 @@ import (
 func TestPruneOnTheRealAPI(t *testing.T) {
 	t.Parallel()
 	const old, young, namespace = 2500, 40, "prune"
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	quiet := slog.New(slog.DiscardHandler)
 	connect := func() *api.Client {
 		c, err := api.Connect(t.Context(), api.Config{Server: server.URL, Token: server.Token, TLS: api.TLS{CAFile: server.CAFile}, Logger: quiet})

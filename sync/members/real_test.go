@@ -10,16 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // TestMembersOfAnAPI: two agents on the API machinery share the objects, and one
 // that ends leaves its share to the other at once.
 func TestMembersOfAnAPI(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{Leases: true})
+	server := testenv.Start(t, testenv.Options{Leases: true})
 	type one struct {
 		*Members
 		client  *api.Client
@@ -88,7 +88,7 @@ func TestMembersOfAnAPI(t *testing.T) {
 // TestMembersWhereNoneAreServed: on an API like Grafana's each agent is for itself.
 func TestMembersWhereNoneAreServed(t *testing.T) {
 	t.Parallel()
-	server := apitest.Real(t)
+	server := testenv.Real(t)
 	client, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

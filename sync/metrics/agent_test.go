@@ -19,8 +19,8 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/apiserver"
 	"limpet/sync/jobs"
-	"limpet/sync/localapi"
 )
 
 // site is a real controller on the real embedded API and a real state file.
@@ -62,7 +62,7 @@ func newSite(t *testing.T, drivers int) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := localapi.New(store, localapi.Options{Logger: quiet})
+	server, err := apiserver.New(store, apiserver.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

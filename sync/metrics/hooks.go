@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	limpethooks "limpet/sync/hooks"
+	limpethooks "limpet/sync/webhook"
 )
 
 // hooks counts webhooks.

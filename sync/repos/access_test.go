@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/forge/forgetest"
 	"limpet/sync/git"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/forgetest"
 )
 
 func TestProtectionFinding(t *testing.T) {
@@ -118,7 +118,7 @@ func TestReadOnlyAccount(t *testing.T) {
 				t.Parallel()
 				var account atomic.Bool
 				r := newRig(t, server, func(r *rig, _ *Options) {
-					r.git = apitest.Git(t, apitest.GitOptions{User: "git", Password: "right", MayPush: func(string) bool { return account.Load() }})
+					r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right", MayPush: func(string) bool { return account.Load() }})
 					r.creds.Store(&auth.Credentials{Password: "right"})
 				})
 				c.allow(r, t, false, &account)

@@ -9,7 +9,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/localapi"
+	"limpet/sync/apiserver"
 )
 
 // BenchmarkNote is what it costs that a Repository is well, from the controller
@@ -20,7 +20,7 @@ func BenchmarkNote(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	server, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+	server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

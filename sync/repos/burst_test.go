@@ -16,9 +16,9 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/apiserver"
 	"limpet/sync/git"
-	"limpet/sync/localapi"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // crowded is a controller with many Repositories on the embedded API, in virtual
@@ -36,7 +36,7 @@ type crowded struct {
 const headOfAll = "0123456789012345678901234567890123456789"
 
 // Resolve implements Prober.
-func (c *crowded) Resolve(context.Context, git.Remote, revision.Selector) (git.Ref, error) {
+func (c *crowded) Resolve(context.Context, git.Remote, gitref.Selector) (git.Ref, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, time.Now())
@@ -44,7 +44,7 @@ func (c *crowded) Resolve(context.Context, git.Remote, revision.Selector) (git.R
 }
 
 // Each implements Prober. These Repositories have no mirrors.
-func (c *crowded) Each(context.Context, git.Remote, revision.Selector) []git.Answer { return nil }
+func (c *crowded) Each(context.Context, git.Remote, gitref.Selector) []git.Answer { return nil }
 
 // Pushable implements Prober. Nobody writes to these Repositories.
 func (c *crowded) Pushable(context.Context, git.Remote) error {
@@ -142,7 +142,7 @@ func TestBursts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		server, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+		server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/forgetest"
 )
 
 // TestConnection: a Connection whose token is refused says so in one patch, is well
@@ -25,7 +25,7 @@ func TestConnection(t *testing.T) {
 	const token = "glpat-of-the-connection"
 	host := forgetest.New(t, forgetest.Options{})
 	r := newRig(t, "embedded", func(r *rig, _ *Options) {
-		r.git = apitest.Git(t, apitest.GitOptions{User: "git", Password: "right"})
+		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
 	})
 	r.repo.Add(t, "a.json")
 	hosts := forge.New(forge.Options{AllowInsecure: true})

@@ -17,8 +17,8 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/apiserver"
 	"limpet/sync/forge"
-	"limpet/sync/localapi"
 )
 
 // silentTester asks hosts of which one never answers.
@@ -49,7 +49,7 @@ func TestSilentHostOfConnections(t *testing.T) {
 		}
 		defer store.Close()
 		log := slog.New(slog.DiscardHandler)
-		server, err := localapi.New(store, localapi.Options{Logger: log})
+		server, err := apiserver.New(store, apiserver.Options{Logger: log})
 		if err != nil {
 			t.Fatal(err)
 		}

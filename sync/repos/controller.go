@@ -57,7 +57,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // Kinds that are looked after.
@@ -74,9 +74,9 @@ func (k Key) String() string { return k.Namespace + "/" + k.Name }
 // Prober asks remotes. *git.Mirrors is one.
 type Prober interface {
 	// Resolve asks what is selected stands for now; see git.Mirrors.
-	Resolve(ctx context.Context, r git.Remote, sel revision.Selector) (git.Ref, error)
+	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
 	// Each is Resolve at every mirror of the remote; see git.Mirrors.
-	Each(ctx context.Context, r git.Remote, sel revision.Selector) []git.Answer
+	Each(ctx context.Context, r git.Remote, sel gitref.Selector) []git.Answer
 	// Pushable asks whether a push is taken; see git.Mirrors.
 	Pushable(ctx context.Context, r git.Remote) error
 }

@@ -13,8 +13,8 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/apiserver"
 	"limpet/sync/git"
-	"limpet/sync/localapi"
 )
 
 // TestCostOfALook: a look at a Repository that has nothing new reads nothing again
@@ -31,7 +31,7 @@ func TestCostOfALook(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		server, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+		server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
-	"limpet/sync/workers"
+	"limpet/sync/worker"
 )
 
 var everything = []string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup}
@@ -28,7 +28,7 @@ var boards = schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1
 // about.
 func leaves(unhooked *atomic.Int64, err *atomic.Pointer[error]) func(*rig, *Options) {
 	return func(r *rig, o *Options) {
-		o.Leaver = workers.NewOrphans(workers.PullOptions{Client: r.client, Logger: o.Logger})
+		o.Leaver = worker.NewOrphans(worker.PullOptions{Client: r.client, Logger: o.Logger})
 		o.Unhook = func(context.Context, *unstructured.Unstructured) error {
 			unhooked.Add(1)
 			if e := err.Load(); e != nil {

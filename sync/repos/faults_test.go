@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
+	"limpet/sync/testenv"
 )
 
 // TestFaults: what is wrong with a Repository is told within one reconcile, in one
@@ -39,25 +39,25 @@ func TestFaults(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		git    apitest.GitOptions
+		git    testenv.GitOptions
 		empty  bool
 		branch string
 		// spoil makes the fault, and returns the URL to use and the cure.
 		spoil                     func(r *rig, t *testing.T) (url string, cure func())
 		reason, text, kind, field string
 	}{
-		{name: "wrong token", git: apitest.GitOptions{User: "git", Password: "right"},
+		{name: "wrong token", git: testenv.GitOptions{User: "git", Password: "right"},
 			spoil: func(r *rig, _ *testing.T) (string, func()) {
 				r.creds.Store(&auth.Credentials{Password: "wrong"})
 				return r.url, func() { r.creds.Store(&auth.Credentials{Password: "right"}) }
 			}, reason: "AuthenticationFailed", text: "it refuses these credentials", kind: "FieldValueInvalid", field: "secure.token"},
-		{name: "no token", git: apitest.GitOptions{User: "git", Password: "right"},
+		{name: "no token", git: testenv.GitOptions{User: "git", Password: "right"},
 			spoil: func(r *rig, _ *testing.T) (string, func()) {
 				return r.url, func() { r.creds.Store(&auth.Credentials{Password: "right"}) }
 			}, reason: "AuthenticationFailed", text: "it wants credentials", kind: "FieldValueInvalid", field: "secure.token"},
 		{name: "missing branch", branch: "mian",
 			spoil: func(r *rig, t *testing.T) (string, func()) {
-				return r.url, func() { r.repo.Git(t, "branch", "mian", apitest.Branch) }
+				return r.url, func() { r.repo.Git(t, "branch", "mian", testenv.Branch) }
 			}, reason: "InvalidSpec", text: `there is no branch "mian" (did you mean main?)`, kind: "FieldValueNotFound", field: "spec.git.branch"},
 		{name: "no branches", empty: true,
 			spoil:  func(r *rig, t *testing.T) (string, func()) { return r.url, func() { r.repo.Add(t, "a.json") } },
@@ -81,7 +81,7 @@ func TestFaults(t *testing.T) {
 					t.Cleanup(again.Close)
 				}
 			}, reason: "ServiceUnavailable", text: "nothing listens there", kind: "InternalError", field: "spec.git.url"},
-		{name: "unknown authority", git: apitest.GitOptions{TLS: true},
+		{name: "unknown authority", git: testenv.GitOptions{TLS: true},
 			spoil: func(r *rig, t *testing.T) (string, func()) {
 				return r.url, func() {
 					ca, err := os.ReadFile(r.git.CAFile)
@@ -96,12 +96,12 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, "embedded", func(r *rig, _ *Options) { r.git = apitest.Git(t, c.git) })
+			r := newRig(t, "embedded", func(r *rig, _ *Options) { r.git = testenv.Git(t, c.git) })
 			if !c.empty {
 				r.repo.Add(t, "a.json")
 			}
 			url, cure := c.spoil(r, t)
-			block := map[string]any{"url": url, "branch": apitest.Branch}
+			block := map[string]any{"url": url, "branch": testenv.Branch}
 			if c.branch != "" {
 				block["branch"] = c.branch
 			}

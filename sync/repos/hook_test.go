@@ -16,7 +16,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv/forgetest"
 )
 
 func TestHookIsDue(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/forge/forgetest"
 	"limpet/sync/git"
+	"limpet/sync/testenv/forgetest"
 )
 
 // TestHookSteps: how an attempt at a webhook ends, by what the token may do.

@@ -15,9 +15,9 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/apiserver"
 	"limpet/sync/git"
-	"limpet/sync/localapi"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // street is a controller whose Repositories are at hosts that answer as the test
@@ -36,7 +36,7 @@ type street struct {
 }
 
 // Resolve implements Prober.
-func (s *street) Resolve(ctx context.Context, r git.Remote, _ revision.Selector) (git.Ref, error) {
+func (s *street) Resolve(ctx context.Context, r git.Remote, _ gitref.Selector) (git.Ref, error) {
 	s.gate.Lock()
 	s.asked[r.URL]++
 	s.gate.Unlock()
@@ -70,7 +70,7 @@ func onStreet(t *testing.T, urls []string, s *street, f func()) {
 		}
 		defer store.Close()
 		log := slog.New(slog.DiscardHandler)
-		server, err := localapi.New(store, localapi.Options{Logger: log})
+		server, err := apiserver.New(store, apiserver.Options{Logger: log})
 		if err != nil {
 			t.Fatal(err)
 		}

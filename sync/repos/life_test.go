@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestLife goes with a Repository from its creation over its first pull to those
@@ -26,7 +26,7 @@ func TestLife(t *testing.T) {
 			made := r.create(map[string]any{"git": map[string]any{"url": r.url}}, nil)
 			r.pulls()
 			repo := r.until("the first pull has ended", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
-			if repo.Spec.Git.Branch != apitest.Branch {
+			if repo.Spec.Git.Branch != testenv.Branch {
 				t.Errorf("the branch is %q", repo.Spec.Git.Branch)
 			}
 			if c := condition(repo, "Ready"); c.Status != "True" || c.Reason != "Available" || c.Message != "Resource is available" || c.ObservedGeneration != 2 {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/git"
+	"limpet/sync/testenv"
 )
 
 // TestMirrorServes: a Repository whose host goes away stays in order and says who
@@ -67,7 +67,7 @@ func TestMirrorServes(t *testing.T) {
 			}
 			r.tells("info", "its own host answers again")
 			// A mirror that does not serve makes nobody ill, and a test tells of it.
-			r.git.Serve("copy.git", apitest.EmptyRepo(t).Dir)
+			r.git.Serve("copy.git", testenv.EmptyRepo(t).Dir)
 			_, u = r.get()
 			got, err = TryRepository(t.Context(), r.controller.o, u)
 			if err != nil || !got.Success || !strings.Contains(stepsOf(got), "remote ok, mirror "+second+" warning, branch ok") {

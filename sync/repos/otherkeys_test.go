@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
-	"limpet/sync/workers"
+	"limpet/sync/testenv"
+	"limpet/sync/worker"
 )
 
 // signingKey makes a key of ssh.
@@ -39,7 +39,7 @@ func signingKey(t *testing.T) (file, public string) {
 func (r *rig) signHead(key string) string {
 	r.t.Helper()
 	id := r.repo.Git(r.t, "-c", "gpg.format=ssh", "-c", "user.signingKey="+key, "commit-tree", "-S", "-m", "signed", "HEAD^{tree}", "-p", "HEAD")
-	r.repo.Git(r.t, "update-ref", "refs/heads/"+apitest.Branch, id)
+	r.repo.Git(r.t, "update-ref", "refs/heads/"+testenv.Branch, id)
 	return id
 }
 
@@ -123,7 +123,7 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			r := newRig(t, server, func(r *rig, o *Options) {
 				r.trust = theirs.find
 				o.Meter = &looked
-				o.Trust, o.Judged = trusting{workers.NewSigners(mine.find, nil, nil), r}, r.store
+				o.Trust, o.Judged = trusting{worker.NewSigners(mine.find, nil, nil), r}, r.store
 			})
 			verdict := func() (api.Condition, api.Verdict) {
 				repo, _ := r.get()
@@ -232,7 +232,7 @@ func TestAskedAnew(t *testing.T) {
 	keys.set(public)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.trust = keys.find
-		o.Trust, o.Judged = trusting{workers.NewSigners(keys.find, nil, nil), r}, r.store
+		o.Trust, o.Judged = trusting{worker.NewSigners(keys.find, nil, nil), r}, r.store
 	})
 	r.repo.Add(t, "a.json")
 	signed := r.signHead(key)

@@ -11,7 +11,7 @@ import (
 	"limpet/sync/admission"
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // askTimeout bounds one question to a remote.
@@ -82,7 +82,7 @@ func (p *probe) ask(ctx context.Context) error {
 // resolve asks a remote what a selector stands for, and where it refuses a token from
 // memory, which was revoked then, once more with what again finds. renewed says that it
 // was another one; remote is then the one that was asked.
-func resolve(ctx context.Context, from Prober, remote *git.Remote, sel revision.Selector, again func(context.Context) (git.Remote, error)) (ref git.Ref, renewed bool, err error) {
+func resolve(ctx context.Context, from Prober, remote *git.Remote, sel gitref.Selector, again func(context.Context) (git.Remote, error)) (ref git.Ref, renewed bool, err error) {
 	ref, err = from.Resolve(ctx, *remote, sel)
 	if creds := remote.Creds; git.KindOf(err) == git.Auth && creds != nil && creds.Forget != nil {
 		if other, none := again(ctx); none == nil {

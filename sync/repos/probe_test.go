@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/testenv"
 )
 
 // TestProbeWithRevokedToken: a token from memory that the host does not take any
@@ -15,8 +15,8 @@ import (
 // memory is tried once.
 func TestProbeWithRevokedToken(t *testing.T) {
 	t.Parallel()
-	server := apitest.Git(t, apitest.GitOptions{User: "x-access-token", Password: "new"})
-	origin := apitest.Repo(t, 1, 1)
+	server := testenv.Git(t, testenv.GitOptions{User: "x-access-token", Password: "new"})
+	origin := testenv.Repo(t, 1, 1)
 	url := server.Serve("team/site.git", origin.Dir)
 	mirrors, err := git.Open(t.TempDir(), git.Options{})
 	if err != nil {

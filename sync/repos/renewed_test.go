@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/testenv"
 )
 
 func TestWishes(t *testing.T) {
@@ -66,7 +66,7 @@ func TestRenewed(t *testing.T) {
 	var early atomic.Int64
 	var fails atomic.Bool
 	r := newRig(t, "real", func(r *rig, o *Options) {
-		r.git = apitest.Git(t, apitest.GitOptions{User: "git", Password: "right"})
+		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
 		o.Uses = told.note
 		remote := o.Remote
 		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
@@ -124,7 +124,7 @@ func TestRenewedDuringALook(t *testing.T) {
 	t.Parallel()
 	reading, on := make(chan struct{}, 8), make(chan struct{})
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
-		r.git = apitest.Git(t, apitest.GitOptions{User: "git", Password: "right"})
+		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
 		remote := o.Remote
 		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			found, err := remote(ctx, namespace, name, repo)

@@ -7,7 +7,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/revision"
+	"limpet/sync/git/gitref"
 )
 
 // A Repository may name a revision in place of its branch, by an annotation, and ask for
@@ -20,12 +20,12 @@ import (
 const conditionRevision = "limpet/Revision"
 
 // selected is what the Repository selects.
-func (p *probe) selected() (revision.Selector, error) {
+func (p *probe) selected() (gitref.Selector, error) {
 	branch := ""
 	if b := p.repo.Spec.Block(); b != nil {
 		branch = b.Branch
 	}
-	return revision.Of(p.repo.GitRef, branch)
+	return gitref.Of(p.repo.GitRef, branch)
 }
 
 // stepRef is the name of the step of a test that finds the commit.

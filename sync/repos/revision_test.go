@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/git"
+	"limpet/sync/testenv"
 )
 
 // selects annotates the Repository; "" takes the annotation away.
@@ -49,7 +49,7 @@ func TestRevisions(t *testing.T) {
 			if c := condition(repo, conditionRevision); c.Status != "True" || !strings.HasPrefix(c.Message, "semver:1.x is v1.0.0, commit "+one+", tag object ") {
 				t.Errorf("%+v", c)
 			}
-			if repo.Spec.Git.Branch != apitest.Branch {
+			if repo.Spec.Git.Branch != testenv.Branch {
 				t.Errorf("the branch of the spec is %q", repo.Spec.Git.Branch)
 			}
 

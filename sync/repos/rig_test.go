@@ -24,15 +24,15 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/apiserver"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
-	"limpet/sync/localapi"
-	"limpet/sync/workers"
+	"limpet/sync/testenv"
+	"limpet/sync/worker"
 )
 
-func TestMain(m *testing.M) { os.Exit(apitest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // rig is a controller at work on one of the two APIs and a real Git host.
 type rig struct {
@@ -40,8 +40,8 @@ type rig struct {
 	namespace  string
 	client     *api.Client // of the test and of the puller
 	writes     *recording  // of the controller
-	git        *apitest.GitServer
-	repo       *apitest.Repository
+	git        *testenv.GitServer
+	repo       *testenv.Repository
 	url        string
 	mirrored   string // of the Repository: its mirrors
 	store      *state.Store
@@ -147,9 +147,9 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	}
 	r.client = connect(transport)
 	r.writes = &recording{next: transport}
-	r.repo = apitest.EmptyRepo(t)
+	r.repo = testenv.EmptyRepo(t)
 	if r.git == nil {
-		r.git = apitest.Git(t, apitest.GitOptions{})
+		r.git = testenv.Git(t, testenv.GitOptions{})
 	}
 	if r.mirrors, err = git.Open(filepath.Join(dir, "mirrors"), git.Options{}); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	t.Cleanup(func() { r.mirrors.Close() })
 	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e Event) { r.events <- e },
 		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return workers.Remote(ctx, namespace, name, repo, auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }), true)
+			return worker.Remote(ctx, namespace, name, repo, auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }), true)
 		}}
 	if change != nil {
 		change(r, &o)
@@ -190,10 +190,10 @@ func (r *rig) run(parts ...func(context.Context) error) {
 func apitestServer(t *testing.T, kind string, store *state.Store) (string, http.RoundTripper) {
 	t.Helper()
 	if kind == "real" {
-		s := apitest.Real(t)
+		s := testenv.Real(t)
 		return s.URL, s.Client(t).Transport
 	}
-	s, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+	s, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func (r *rig) pulls() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	queue, objects := r.client.Informer(api.Jobs, r.namespace, api.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace, api.InformerOptions{})
-	worker := workers.NewPull(workers.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Signers: workers.NewSigners(r.trust, nil, nil), Logger: log})
+	worker := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Signers: worker.NewSigners(r.trust, nil, nil), Logger: log})
 	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log, Grace: 50 * time.Millisecond})
 	if err != nil {
 		r.t.Fatal(err)
@@ -225,7 +225,7 @@ func (r *rig) pulls() {
 func (r *rig) create(spec map[string]any, status map[string]any) *unstructured.Unstructured {
 	r.t.Helper()
 	all := map[string]any{"title": "Site", "type": "git", "workflows": []any{},
-		"git":  map[string]any{"url": r.url, "branch": apitest.Branch},
+		"git":  map[string]any{"url": r.url, "branch": testenv.Branch},
 		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}
 	for k, v := range spec {
 		all[k] = v

@@ -8,7 +8,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestSuspended: a suspended Repository is left alone until its time is over or a
@@ -72,7 +72,7 @@ func TestSuspended(t *testing.T) {
 	if err := s.Suspend(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
-	r.repo.Git(t, "update-ref", "-d", "refs/heads/"+apitest.Branch)
+	r.repo.Git(t, "update-ref", "-d", "refs/heads/"+testenv.Branch)
 	r.controller.Renewed(k.Namespace, k.Name)
 	eventually(t, "it is left alone", func() bool { return r.controller.queue.Len() == 0 })
 	if repo, _ := r.get(); !repo.Status.Health.Healthy {

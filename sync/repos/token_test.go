@@ -20,12 +20,12 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/forge/forgetest"
 	"limpet/sync/git"
-	"limpet/sync/workers"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/forgetest"
+	"limpet/sync/worker"
 )
 
 func TestTokenIsDue(t *testing.T) {
@@ -92,21 +92,21 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 	m := &minting{host: forgetest.New(t, forgetest.Options{}), seals: server == "embedded"}
 	m.where = &forgetest.Installation{Account: "team", Repositories: []string{"site"}, Permissions: forgetest.AllPermissions()}
 	m.app = m.host.App(t, "123456", map[string]*forgetest.Installation{"454545": m.where})
-	m.host.Add("team/site", forgetest.Repository{DefaultBranch: apitest.Branch})
+	m.host.Add("team/site", forgetest.Repository{DefaultBranch: testenv.Branch})
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
 	m.minter = forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
 		return &auth.ConnectionSecret{PrivateKey: m.app.Key, Source: "the test"}, nil
 	}, auth.NewTokens(0))
 	m.rig = newRig(t, server, func(r *rig, o *Options) {
-		r.git = apitest.Git(t, apitest.GitOptions{Accept: func(user, token, path string) bool {
+		r.git = testenv.Git(t, testenv.GitOptions{Accept: func(user, token, path string) bool {
 			return m.host.Accepts(user, token, strings.TrimSuffix(path, ".git"))
 		}})
 		get := func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
 			return r.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		}
 		o.Remote = func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return workers.Remote(ctx, namespace, name, repo, m.minter.Source(get), true)
+			return worker.Remote(ctx, namespace, name, repo, m.minter.Source(get), true)
 		}
 		o.Resync = time.Minute
 		o.Tokens = &Tokens{
@@ -155,7 +155,7 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 func (m *minting) use(spec map[string]any) {
 	m.t.Helper()
 	all := map[string]any{"type": "githubEnterprise", "git": nil, "connection": map[string]any{"name": "app"}, "sync": map[string]any{"enabled": false},
-		"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": apitest.Branch}}
+		"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": testenv.Branch}}
 	for k, v := range spec {
 		all[k] = v
 	}
@@ -313,7 +313,7 @@ func TestNoToken(t *testing.T) {
 	t.Run("broken rules", func(t *testing.T) {
 		t.Parallel()
 		m := newMinting(t, "real", nil)
-		m.use(map[string]any{"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": apitest.Branch, "path": "../up"}})
+		m.use(map[string]any{"githubEnterprise": map[string]any{"serverUrl": m.host.URL, "url": m.host.URL + "/team/site", "branch": testenv.Branch, "path": "../up"}})
 		repo := m.until("it is checked", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 		if repo.Status.Health.Healthy || asked(m) || repo.Status.Token.LastUpdated != 0 {
 			t.Errorf("status %+v", repo.Status)
@@ -549,7 +549,7 @@ func TestRepoID(t *testing.T) {
 				}
 				return n
 			}
-			m.use(map[string]any{"type": "github", "githubEnterprise": nil, "github": map[string]any{"url": m.host.URL + "/team/site", "branch": apitest.Branch},
+			m.use(map[string]any{"type": "github", "githubEnterprise": nil, "github": map[string]any{"url": m.host.URL + "/team/site", "branch": testenv.Branch},
 				"sync": map[string]any{"enabled": true, "target": "folder"}})
 			jobs := m.client.Resource(api.Jobs).Namespace(m.namespace)
 			eventually(t, "the first pull is queued", func() bool {

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/forge/forgetest"
 	"limpet/sync/git"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/forgetest"
 )
 
 // stepsOf tells the steps of a test on a line.
@@ -86,11 +86,11 @@ func TestTryConnection(t *testing.T) {
 func TestTryRepository(t *testing.T) {
 	t.Parallel()
 	const password = "right-one"
-	server := apitest.Git(t, apitest.GitOptions{User: "git", Password: password})
-	origin := apitest.Repo(t, 1, 1)
+	server := testenv.Git(t, testenv.GitOptions{User: "git", Password: password})
+	origin := testenv.Repo(t, 1, 1)
 	origin.Git(t, "tag", "v1.0.0", "HEAD")
 	url := server.Serve("ops/site.git", origin.Dir)
-	readOnly := apitest.Repo(t, 1, 1)
+	readOnly := testenv.Repo(t, 1, 1)
 	readOnly.Git(t, "config", "http.receivepack", "false")
 	closed := server.Serve("ops/closed.git", readOnly.Dir)
 	mirrors, err := git.Open(t.TempDir(), git.Options{})
@@ -126,10 +126,10 @@ func TestTryRepository(t *testing.T) {
 			steps: "rules ok, credentials ok, remote failed, branch skipped", inDetails: "none: everybody may read"},
 		{name: "no branch", git: map[string]any{"url": url, "branch": "mian"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
 			steps: "rules ok, credentials ok, remote ok, branch failed"},
-		{name: "well", git: map[string]any{"url": url, "branch": apitest.Branch}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
-			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: apitest.Branch + " is at " + origin.Head(t)},
+		{name: "well", git: map[string]any{"url": url, "branch": testenv.Branch}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
 		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
-			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: apitest.Branch + " is at " + origin.Head(t)},
+			steps: "rules ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
 		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
 			steps: "rules ok, credentials ok, remote ok, branch ok, write access ok", inDetails: "a push is taken"},
 		{name: "not written to", git: map[string]any{"url": closed}, workflows: []any{"branch"}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 403, field: "secure.token",
@@ -170,7 +170,7 @@ func TestTryRepository(t *testing.T) {
 func TestTryTellsWhatTheControllerTells(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", func(r *rig, _ *Options) {
-		r.git = apitest.Git(t, apitest.GitOptions{User: "git", Password: "right"})
+		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
 	})
 	r.repo.Add(t, "a.json")
 	r.create(nil, nil)

@@ -15,17 +15,17 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
-	"limpet/sync/revision"
-	"limpet/sync/sources"
+	"limpet/sync/git/gitref"
+	"limpet/sync/source"
 )
 
 // SourceOptions are what TrySource needs of an agent.
 type SourceOptions struct {
 	Git Prober
 	// Remote says how the host is asked; see sources.Git.Remote.
-	Remote func(ctx context.Context, from sources.Git) (git.Remote, error)
+	Remote func(ctx context.Context, from source.Git) (git.Remote, error)
 	// Signers tells the keys of those who may sign, for people.
-	Signers func(ctx context.Context, from sources.Git) (string, error)
+	Signers func(ctx context.Context, from source.Git) (string, error)
 }
 
 // TrySource looks into a GitRepository of Flux: what it names, whether this host may ask
@@ -33,7 +33,7 @@ type SourceOptions struct {
 // calls for a token, and writes nothing. An error says that nothing can be told.
 func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructured) (TestResults, error) {
 	var t TestResults
-	from, err := sources.ReadGit(obj)
+	from, err := source.ReadGit(obj)
 	later := []string{stepCredentials, stepRemote, stepRevision}
 	if err != nil {
 		return t.refuse(err, stepRules, later...), nil
@@ -71,7 +71,7 @@ func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructu
 	defer cancel()
 	sel := from.Selector
 	if sel.Commit != "" { // one that is here already is nobody asked for, and that is what this is about
-		sel = revision.Branch(sel.Branch)
+		sel = gitref.Branch(sel.Branch)
 	}
 	began := time.Now()
 	ref, _, err := resolve(limited, o.Git, &remote, sel, func(ctx context.Context) (git.Remote, error) { return o.Remote(ctx, from) })
@@ -146,7 +146,7 @@ func blamed(code int, at string, err error) finding {
 
 // identityText says who asks the host, by whom that is made, where it was found, and by
 // which way.
-func identityText(from sources.Git, c *auth.Credentials) string {
+func identityText(from source.Git, c *auth.Credentials) string {
 	text := "provider " + from.Provider + ", " + credentialsText(c)
 	if way := c.Way(); way != nil {
 		text += ", by way of " + way.String()

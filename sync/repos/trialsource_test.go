@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
-	"limpet/sync/revision"
-	"limpet/sync/sources"
+	"limpet/sync/git/gitref"
+	"limpet/sync/source"
+	"limpet/sync/testenv"
 )
 
 // noticing remembers until when a remote may answer.
@@ -28,7 +28,7 @@ type noticing struct {
 	within time.Duration
 }
 
-func (n *noticing) Resolve(ctx context.Context, r git.Remote, sel revision.Selector) (git.Ref, error) {
+func (n *noticing) Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error) {
 	until, _ := ctx.Deadline()
 	n.within = time.Until(until)
 	return n.Mirrors.Resolve(ctx, r, sel)
@@ -39,8 +39,8 @@ func (n *noticing) Resolve(ctx context.Context, r git.Remote, sel revision.Selec
 func TestTrySourceInTime(t *testing.T) {
 	t.Parallel()
 	const token = "s3cr3t-canary-token"
-	host := apitest.Git(t, apitest.GitOptions{User: "git", Password: token})
-	repo := apitest.Repo(t, 1, 1)
+	host := testenv.Git(t, testenv.GitOptions{User: "git", Password: token})
+	repo := testenv.Repo(t, 1, 1)
 	link := host.Serve("x.git", repo.Dir)
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(silent.Close)
@@ -59,7 +59,7 @@ func TestTrySourceInTime(t *testing.T) {
 	asked, forgotten := 0, 0
 	given := func(passwords ...string) SourceOptions {
 		asked, forgotten = 0, 0
-		return SourceOptions{Git: mirrors, Remote: func(context.Context, sources.Git) (git.Remote, error) {
+		return SourceOptions{Git: mirrors, Remote: func(context.Context, source.Git) (git.Remote, error) {
 			asked++
 			return git.Remote{URL: link, AllowInsecure: true, Creds: &auth.Credentials{Username: "git", Password: passwords[min(asked, len(passwords))-1], Forget: func() { forgotten++ }}}, nil
 		}}
@@ -78,7 +78,7 @@ func TestTrySourceInTime(t *testing.T) {
 			t.Errorf("%q: %s to answer, want %s; %+v, %v", spec, n.within, want, got, err)
 		}
 	}
-	o := SourceOptions{Git: mirrors, Remote: func(context.Context, sources.Git) (git.Remote, error) {
+	o := SourceOptions{Git: mirrors, Remote: func(context.Context, source.Git) (git.Remote, error) {
 		return git.Remote{URL: silent.URL + "/x.git"}, nil
 	}}
 	if got, err := TrySource(t.Context(), o, object(link, `,"timeout":"100ms"`)); err != nil || got.Code != 503 || got.Reason != auth.ReasonOperation || !strings.Contains(got.Errors[0].Detail, "no answer in time") {
@@ -117,13 +117,13 @@ func TestTrySourceInTime(t *testing.T) {
 		"refused":   {&forge.Error{Kind: forge.Unauthorized, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 401, "spec.secretRef"},
 		"cloud out": {&forge.Error{Kind: forge.Unavailable, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 503, "spec.secretRef"},
 	} {
-		o.Remote = func(context.Context, sources.Git) (git.Remote, error) { return git.Remote{}, c.err }
+		o.Remote = func(context.Context, source.Git) (git.Remote, error) { return git.Remote{}, c.err }
 		got, err := TrySource(t.Context(), o, object(link, ""))
 		if (err != nil) != (c.reason == "") || err == nil && (got.Reason != c.reason || got.Code != c.code || got.Errors[0].Field != c.at || got.Steps[1].Result != StepFailed) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	o.Signers = func(context.Context, sources.Git) (string, error) {
+	o.Signers = func(context.Context, source.Git) (string, error) {
 		return "", &api.AwayError{Err: errors.New("no route")}
 	}
 	o.Remote = given(token).Remote

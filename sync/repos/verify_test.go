@@ -13,12 +13,12 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
-	"limpet/sync/workers"
+	"limpet/sync/worker"
 )
 
 // trusting judges with the mirrors of a rig.
 type trusting struct {
-	*workers.Signers
+	*worker.Signers
 	r *rig
 }
 
@@ -48,7 +48,7 @@ func TestVerifiedAnew(t *testing.T) {
 			has("ops@example.com")
 			r := newRig(t, server, func(r *rig, o *Options) {
 				r.trust = func(context.Context, auth.Lookup) (*auth.Trust, error) { return files.Load(), nil }
-				o.Trust = trusting{workers.NewSigners(r.trust, nil, nil), r}
+				o.Trust = trusting{worker.NewSigners(r.trust, nil, nil), r}
 			})
 			r.repo.Add(t, "a.json")
 			head := r.repo.Head(t)

@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
-	"limpet/sync/reach"
+	"limpet/sync/netx"
 	"limpet/tui"
 )
 
@@ -272,14 +272,14 @@ func (r *run) agentConfig(store *state.Store, path string, log *slog.Logger) (ag
 	if err != nil {
 		return agent.Config{}, err
 	}
-	guard, err := reach.ParseGuard(g.GitPrivateNetworks)
+	guard, err := netx.ParseGuard(g.GitPrivateNetworks)
 	if err != nil {
 		return agent.Config{}, usage("limpet --help", "--git-private-networks: %w", err)
 	}
 	if g.GitTimeout < 0 {
 		return agent.Config{}, usage("limpet --help", "--git-timeout is %s: it must be more than 0, or 0 for three quarters of --max-job-timeout", g.GitTimeout)
 	}
-	for _, fault := range reach.ReadEnvironment(r.world.Env).Faults() {
+	for _, fault := range netx.ReadEnvironment(r.world.Env).Faults() {
 		log.Warn("a variable for proxies is wrong", "err", fault, "next", "correct "+fault.Name+" and start again")
 	}
 	hooks, err := r.webhooks()

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestAgentsShareTheWork runs no-op jobs through 1, 2, 4 and 8 agents on one API
@@ -24,7 +24,7 @@ func TestAgentsShareTheWork(t *testing.T) {
 	if !*figures {
 		counts = []int{1, 4}
 	}
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	y, flags := realYard(t, server)
 	y.repositories(20)
 	s := y.look()

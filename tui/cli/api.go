@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"limpet/state"
-	"limpet/sync/localapi"
+	"limpet/sync/apiserver"
 )
 
 // defaultAPIToken is the token of Grafana's own walk-through. It is good for
@@ -42,28 +42,28 @@ func (c apiCmd) Run(ctx context.Context, r *run) error {
 }
 
 func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, token string) error {
-	signer, err := localapi.NewSigner(dir)
+	signer, err := apiserver.NewSigner(dir)
 	if err != nil {
 		return err
 	}
-	server, err := localapi.New(store, localapi.Options{Logger: r.log, Version: Version, Auth: localapi.NewGate(signer, token)})
+	server, err := apiserver.New(store, apiserver.Options{Logger: r.log, Version: Version, Auth: apiserver.NewGate(signer, token)})
 	if err != nil {
 		return err
 	}
 	defer server.Close()
 	certFile, keyFile := r.g.TLSCertFile, r.g.TLSKeyFile
 	if certFile == "" {
-		if certFile, keyFile, err = localapi.SelfSigned(dir, hostOf(c.Listen)); err != nil {
+		if certFile, keyFile, err = apiserver.SelfSigned(dir, hostOf(c.Listen)); err != nil {
 			return err
 		}
 	}
-	exchange, err := localapi.NewExchange(signer, localapi.ExchangeOptions{Token: token, Logger: r.log})
+	exchange, err := apiserver.NewExchange(signer, apiserver.ExchangeOptions{Token: token, Logger: r.log})
 	if err != nil {
 		return err
 	}
-	var manifests *localapi.Manifests
+	var manifests *apiserver.Manifests
 	if r.g.Manifests != "" {
-		if manifests, err = localapi.NewManifests(server, localapi.ManifestOptions{Dir: r.g.Manifests, Logger: r.log}); err != nil {
+		if manifests, err = apiserver.NewManifests(server, apiserver.ManifestOptions{Dir: r.g.Manifests, Logger: r.log}); err != nil {
 			return usage("", "--manifests: %w", err)
 		}
 	}
@@ -78,15 +78,15 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 		apiLn.Close()
 		return fail(ExitError, "limpet api --sign-listen 127.0.0.1:0", "listen for the token exchange: %w", err)
 	}
-	secure, err := localapi.ListenTLS(apiLn, certFile, keyFile)
+	secure, err := apiserver.ListenTLS(apiLn, certFile, keyFile)
 	if err != nil {
 		apiLn.Close()
 		signLn.Close()
 		return usage("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
-	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), localapi.ExchangePath, certFile)
+	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), apiserver.ExchangePath, certFile)
 	parts := []func(context.Context) error{
-		func(ctx context.Context) error { return localapi.Serve(ctx, signLn, exchange) },
+		func(ctx context.Context) error { return apiserver.Serve(ctx, signLn, exchange) },
 		func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
@@ -99,7 +99,7 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 	if manifests != nil {
 		parts = append(parts, manifests.Run)
 	}
-	parts = append(parts, func(ctx context.Context) error { return localapi.Serve(ctx, secure, server) })
+	parts = append(parts, func(ctx context.Context) error { return apiserver.Serve(ctx, secure, server) })
 	if err := together(ctx, parts...); err != nil {
 		return err
 	}

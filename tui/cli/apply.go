@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // fieldManager owns what 'limpet apply' sets.
@@ -267,7 +267,7 @@ func (r *run) readFile(path string) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
 	if err == nil && len(data) > maxManifest {
-		err = fmt.Errorf("%s is larger than %s", path, view.Size(maxManifest))
+		err = fmt.Errorf("%s is larger than %s", path, text.Size(maxManifest))
 	}
 	return data, err
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // audit is what the log of the API says about the jobs: who held which when,
@@ -44,7 +44,7 @@ type trail struct {
 
 // event is one write that took effect, with what it says.
 type event struct {
-	apitest.Request
+	testenv.Request
 	about             string // UID of the job
 	token             string // owner label in the body
 	claimed           int64
@@ -53,7 +53,7 @@ type event struct {
 
 // auditOf follows every job through the log since the mark. expiry is that of
 // the claims.
-func auditOf(t testing.TB, all []apitest.Request, expiry time.Duration) *audit {
+func auditOf(t testing.TB, all []testenv.Request, expiry time.Duration) *audit {
 	t.Helper()
 	a := &audit{jobs: map[string]*trail{}, halfReturned: map[string][]string{}}
 	unanswered, halfArchived := map[string]int{}, map[string]int{} // DELETEs and HistoricJobs by UID

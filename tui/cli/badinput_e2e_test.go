@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestBadInput calls the binary with what people get wrong. Each call must end
@@ -197,7 +197,7 @@ func TestStateFileTroubles(t *testing.T) {
 
 func TestRefusalsOfTheServer(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{Deny: []string{"list jobs *"}})
+	server := testenv.Start(t, testenv.Options{Deny: []string{"list jobs *"}})
 	h := newHome(t)
 	base := []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile}
 	t.Run("wrong token", func(t *testing.T) {
@@ -229,8 +229,8 @@ func TestRefusalsOfTheServer(t *testing.T) {
 // TestJobsThatCannotBeDone asks a running agent for what it cannot do.
 func TestJobsThatCannotBeDone(t *testing.T) {
 	t.Parallel()
-	host := apitest.Git(t, apitest.GitOptions{})
-	full, empty := apitest.Repo(t, 2, 3), apitest.EmptyRepo(t)
+	host := testenv.Git(t, testenv.GitOptions{})
+	full, empty := testenv.Repo(t, 2, 3), testenv.EmptyRepo(t)
 	h := newHome(t)
 	h.daemon(t, "--controllers", "off") // they would know, and ask for no pull
 	last := func(name string) string {

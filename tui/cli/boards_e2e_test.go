@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // boardsMatch fails unless the API holds exactly the dashboards of the branch
 // for a Repository, each with the checksum of its file.
-func boardsMatch(t *testing.T, h *home, namespace, repository string, repo *apitest.Repository) {
+func boardsMatch(t *testing.T, h *home, namespace, repository string, repo *testenv.Repository) {
 	t.Helper()
 	var list struct{ Items []object }
 	r := h.must(t, 0, "get", "dashboards", "-n", namespace, "-o", "json")
@@ -26,12 +26,12 @@ func boardsMatch(t *testing.T, h *home, namespace, repository string, repo *apit
 		got[a["grafana.app/sourcePath"]] = a["grafana.app/sourceChecksum"]
 	}
 	blobs := map[string]string{}
-	for _, line := range strings.Split(repo.Git(t, "ls-tree", "-r", "--format=%(objectname) %(path)", apitest.Branch, apitest.Directory), "\n") {
+	for _, line := range strings.Split(repo.Git(t, "ls-tree", "-r", "--format=%(objectname) %(path)", testenv.Branch, testenv.Directory), "\n") {
 		hash, file, _ := strings.Cut(line, " ")
 		blobs[file] = hash
 	}
 	for _, d := range repo.Dashboards() {
-		rel := strings.TrimPrefix(d.Path, apitest.Directory+"/")
+		rel := strings.TrimPrefix(d.Path, testenv.Directory+"/")
 		if got[rel] != blobs[d.Path] {
 			t.Errorf("%s %s: checksum %q, want %q", namespace, rel, got[rel], blobs[d.Path])
 		}

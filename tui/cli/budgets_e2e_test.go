@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/state"
-	"limpet/sync/socket"
-	"limpet/tui/ptytest"
+	"limpet/sync/control"
+	"limpet/sync/testenv/ptytest"
 )
 
 // What the dashboard may cost and how quick it has to be, on a terminal. The long
@@ -457,7 +457,7 @@ func (l *ledger) fill(h *home, jobs, records int) {
 // post makes five jobs a second until the function that it returns is called.
 func (l *ledger) post(h *home) (stop func()) {
 	t := l.t
-	client := &http.Client{Transport: socket.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))}
+	client := &http.Client{Transport: control.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -471,7 +471,7 @@ func (l *ledger) post(h *home) (stop func()) {
 			case <-tick.C:
 			}
 			body := fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"late-%06d"},"spec":{"action":"pull","repository":"lab-1","pull":{"incremental":true}}}`, i)
-			resp, err := client.Post(socket.BaseURL+"/apis/provisioning.grafana.app/v0alpha1/namespaces/default/jobs", "application/json", strings.NewReader(body))
+			resp, err := client.Post(control.BaseURL+"/apis/provisioning.grafana.app/v0alpha1/namespaces/default/jobs", "application/json", strings.NewReader(body))
 			if err != nil {
 				if ctx.Err() == nil {
 					t.Error(err)

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 	"limpet/tui"
 )
 
@@ -89,7 +89,7 @@ func (w *weather) touch() {
 }
 
 // Next makes a picture of all changes so far.
-func (w *weather) Next(ctx context.Context) (*view.Snapshot, error) {
+func (w *weather) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	select {
 	case <-w.changed:
 	case <-ctx.Done():
@@ -102,11 +102,11 @@ func (w *weather) Next(ctx context.Context) (*view.Snapshot, error) {
 		panic("stumbled")
 	}
 	now := time.Now()
-	s := &view.Snapshot{Seq: uint64(n) + 1, At: now, Agent: view.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: w.began, Drivers: 3, Claims: 3, Namespace: "default"},
-		API: view.API{Server: "https://grafana.example", Up: true, Synced: true, Since: w.began}}
+	s := &snapshot.Snapshot{Seq: uint64(n) + 1, At: now, Agent: snapshot.Agent{Host: "edge-07", PID: 4121, Version: "1.0.0", Started: w.began, Drivers: 3, Claims: 3, Namespace: "default"},
+		API: snapshot.API{Server: "https://grafana.example", Up: true, Synced: true, Since: w.began}}
 	for i := range 3 {
 		done := int64(n % 500)
-		s.Jobs = append(s.Jobs, view.Job{UID: fmt.Sprint("w", i), Namespace: "default", Name: fmt.Sprint("pull-", i), Repository: fmt.Sprint("repo-", i), Action: "pull", Detail: "full", State: "working", Owner: "this",
+		s.Jobs = append(s.Jobs, snapshot.Job{UID: fmt.Sprint("w", i), Namespace: "default", Name: fmt.Sprint("pull-", i), Repository: fmt.Sprint("repo-", i), Action: "pull", Detail: "full", State: "working", Owner: "this",
 			Message: fmt.Sprintf("writing dashboards/%04d.json", n), Progress: float64(done) / 5, Done: done, Total: 500, Created: w.began, Started: w.began, LeaseUntil: now.Add(50 * time.Second), RenewAt: now.Add(10 * time.Second), Attempt: 1})
 	}
 	rows := 40
@@ -115,7 +115,7 @@ func (w *weather) Next(ctx context.Context) (*view.Snapshot, error) {
 	}
 	for i := range rows {
 		name := fmt.Sprintf("push-%04d", (i+n)%5000)
-		s.Jobs = append(s.Jobs, view.Job{UID: name, Namespace: "default", Name: name, Repository: "repo-3", Action: "push", State: "pending", Created: w.began, Attempt: 1})
+		s.Jobs = append(s.Jobs, snapshot.Job{UID: name, Namespace: "default", Name: name, Repository: "repo-3", Action: "push", State: "pending", Created: w.began, Attempt: 1})
 		if w.kind != "storm" {
 			s.Jobs[len(s.Jobs)-1].UID, s.Jobs[len(s.Jobs)-1].Name = fmt.Sprint("p", i), fmt.Sprint("push-", i)
 		}
@@ -125,32 +125,34 @@ func (w *weather) Next(ctx context.Context) (*view.Snapshot, error) {
 	}
 	for i := range 20 {
 		// Seconds ago would change each second, which is not what nothing works means.
-		s.Repos = append(s.Repos, view.Repo{UID: fmt.Sprint("r", i), Namespace: "default", Name: fmt.Sprint("repo-", i), Type: "git", Enabled: true, Healthy: true, Checked: w.began, SyncState: "success", Synced: w.began.Add(-10 * time.Minute)})
+		s.Repos = append(s.Repos, snapshot.Repo{UID: fmt.Sprint("r", i), Namespace: "default", Name: fmt.Sprint("repo-", i), Type: "git", Enabled: true, Healthy: true, Checked: w.began, SyncState: "success", Synced: w.began.Add(-10 * time.Minute)})
 	}
 	if over {
 		s.Jobs[0].Name = stormEnd
 	}
-	s.Counts = view.Count(s.Jobs, now)
+	s.Counts = snapshot.Count(s.Jobs, now)
 	return s, nil
 }
 
 func (*weather) Act(context.Context, tui.Action) error { return nil }
-func (*weather) Past(context.Context, view.PastQuery) (view.PastPage, error) {
-	return view.PastPage{}, nil
+func (*weather) Past(context.Context, snapshot.PastQuery) (snapshot.PastPage, error) {
+	return snapshot.PastPage{}, nil
 }
-func (*weather) PastJob(context.Context, string) (view.Job, error) {
-	return view.Job{}, errors.New("not in the history")
+func (*weather) PastJob(context.Context, string) (snapshot.Job, error) {
+	return snapshot.Job{}, errors.New("not in the history")
 }
-func (*weather) Care(context.Context) (view.Care, error) { return view.Care{At: time.Now()}, nil }
-func (*weather) Lately(context.Context, string, string) (view.Lately, error) {
-	return view.Lately{}, nil
+func (*weather) Care(context.Context) (snapshot.Care, error) {
+	return snapshot.Care{At: time.Now()}, nil
 }
-func (*weather) Compare(context.Context, view.CompareQuery) (view.Comparison, error) {
-	return view.Comparison{}, nil
+func (*weather) Lately(context.Context, string, string) (snapshot.Lately, error) {
+	return snapshot.Lately{}, nil
 }
-func (*weather) Test(context.Context, view.Subject) ([]view.Finding, error) { return nil, nil }
-func (*weather) Manifest(context.Context, view.Subject) (string, error)     { return "", nil }
-func (*weather) Name() string                                               { return "attached to daemon 4121" }
+func (*weather) Compare(context.Context, snapshot.CompareQuery) (snapshot.Comparison, error) {
+	return snapshot.Comparison{}, nil
+}
+func (*weather) Test(context.Context, snapshot.Subject) ([]snapshot.Finding, error) { return nil, nil }
+func (*weather) Manifest(context.Context, snapshot.Subject) (string, error)         { return "", nil }
+func (*weather) Name() string                                                       { return "attached to daemon 4121" }
 func (w *weather) Note() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

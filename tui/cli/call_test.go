@@ -19,7 +19,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/socket"
+	"limpet/sync/control"
 )
 
 // These tests call commands in this process, on the embedded API of a state
@@ -226,7 +226,7 @@ func TestExitCodes(t *testing.T) {
 		{&state.SchemaError{Have: 9, Want: 1}, ExitVersion, "newer"},
 		{&url.Error{Op: "Get", URL: "https://h/x", Err: syscall.ECONNREFUSED}, ExitUnreachable, "--provisioning-server-url"},
 		{apierrors.NewServiceUnavailable("away"), ExitUnreachable, "limpet status"},
-		{fmt.Errorf("%w: gone", socket.ErrNoDaemon), ExitUnreachable, ""},
+		{fmt.Errorf("%w: gone", control.ErrNoDaemon), ExitUnreachable, ""},
 		{&state.LockedError{Path: "p", PID: 7}, ExitStore, "process 7"},
 		{&state.LockedError{Path: "p", PID: 7, Socket: "s"}, ExitStore, "limpet --state p status"},
 		{fmt.Errorf("write: %w", state.ErrFull), ExitStore, "history prune"},

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"limpet/state"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // cancelWithin is how soon the agent that runs a job has ended it when somebody
@@ -21,9 +21,9 @@ const cancelWithin = time.Second
 // fetch, and in the middle of writes.
 func TestCancelReachesWhoeverRunsTheJob(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{})
-	server.Break(t, apitest.Fault{Method: http.MethodPost, Path: "/dashboards", Delay: 150 * time.Millisecond})
-	boards := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", apitest.Repo(t, 1, 200).Dir)
+	server := testenv.Start(t, testenv.Options{})
+	server.Break(t, testenv.Fault{Method: http.MethodPost, Path: "/dashboards", Delay: 150 * time.Millisecond})
+	boards := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 200).Dir)
 	agent := func(user string, args ...string) *home {
 		h := newHome(t)
 		h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf(user))}
@@ -43,7 +43,7 @@ func TestCancelReachesWhoeverRunsTheJob(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			job := c.name + "-sync"
-			writing := func(since apitest.Mark) (n int, last time.Time) {
+			writing := func(since testenv.Mark) (n int, last time.Time) {
 				for _, r := range server.Writes(t, since) {
 					if strings.Contains(r.Path, "/dashboards") {
 						n, last = n+1, time.UnixMilli(r.At)
@@ -52,7 +52,7 @@ func TestCancelReachesWhoeverRunsTheJob(t *testing.T) {
 				return n, last
 			}
 			before := server.Mark(t)
-			person.must(t, 0, "repo", "create", c.name, "--url", c.url, "--branch", apitest.Branch)
+			person.must(t, 0, "repo", "create", c.name, "--url", c.url, "--branch", testenv.Branch)
 			person.must(t, 0, "repo", "pull", c.name, "--full")
 			until(t, "the job is at work", func() bool {
 				if c.url == boards {

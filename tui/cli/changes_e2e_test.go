@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestDashboardShowsWhatAPullHasChanged: from the history to the job, its files and
@@ -16,7 +16,7 @@ func TestDashboardShowsWhatAPullHasChanged(t *testing.T) {
 	s := newSite(t, 2, 2)
 	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
 	file := s.repo.Dashboards()[1].Path
-	s.repo.Commit(t, "a new title", apitest.Change{Path: file, Data: []byte(`{"schemaVersion": 39, "tags": [], "panels": [], "uid": "other", "title": "Quokka-in-Git"}`)})
+	s.repo.Commit(t, "a new title", testenv.Change{Path: file, Data: []byte(`{"schemaVersion": 39, "tags": [], "panels": [], "uid": "other", "title": "Quokka-in-Git"}`)})
 	s.must(t, 0, "repo", "pull", "boards", "--wait")
 	tt := s.terminal(t)
 	tt.shows(t, "attached to daemon")

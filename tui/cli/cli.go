@@ -19,7 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/text"
 	"limpet/tui"
 )
 
@@ -301,30 +301,30 @@ func hasFlag(n *kong.Node, name string) bool {
 // next command, and of a word that is no command it sees only a surplus
 // argument of the default one.
 func usageError(k *kong.Kong, config *configFile, err error) error {
-	call, text := "limpet", config.blame(err)
+	call, txt := "limpet", config.blame(err)
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
 		call = callText(parse.Context.Selected())
 	}
 	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && call == "limpet" {
 		word, _, _ = strings.Cut(word, ",")
-		text = fmt.Errorf("unknown command %q", word)
+		txt = fmt.Errorf("unknown command %q", word)
 		var names []string
 		for _, c := range k.Model.Children {
 			names = append(names, c.Name)
 		}
 		if near := nearest(word, names); near != "" {
-			text = fmt.Errorf("unknown command %q, did you mean %q?", word, near)
+			txt = fmt.Errorf("unknown command %q, did you mean %q?", word, near)
 		}
 	}
 	if near := nearestChoice(err.Error()); near != "" {
-		text = fmt.Errorf("%w, did you mean %q?", text, near)
+		txt = fmt.Errorf("%w, did you mean %q?", txt, near)
 	}
 	hint := call + " --help"
 	if kind := deletable[call]; kind != "" && strings.HasPrefix(err.Error(), "unexpected argument delete") {
 		hint = "limpet delete " + kind + " NAME"
 	}
-	return &Failure{Err: text, Hint: hint, Code: ExitUsage}
+	return &Failure{Err: txt, Hint: hint, Code: ExitUsage}
 }
 
 // deletable are the nouns whose objects 'limpet delete' deletes by a kind.
@@ -350,7 +350,7 @@ func (r *run) callTimeout() time.Duration {
 // note writes a line for the person, unless --quiet.
 func (r *run) note(format string, args ...any) {
 	if !r.g.Quiet {
-		fmt.Fprintln(r.world.Err, view.Clean(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(r.world.Err, text.Clean(fmt.Sprintf(format, args...)))
 	}
 }
 

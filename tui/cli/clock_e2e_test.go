@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestNetServerClock: claims carry the time of the server, whatever the host
@@ -16,7 +16,7 @@ import (
 // given up and the job taken up again, each time as soon as the first time.
 func TestNetServerClock(t *testing.T) {
 	t.Parallel()
-	f := newField(t, apitest.Options{}, 1, fieldLease()...)
+	f := newField(t, testenv.Options{}, 1, fieldLease()...)
 	a := f.agents[0]
 	g := newGate(t, 1)
 	f.repository("slow", g.URL)
@@ -62,7 +62,7 @@ func TestNetServerClock(t *testing.T) {
 
 // renewals returns the writes of an agent that put a new claim into the job
 // "job" and were taken.
-func (f *field) renewals(a *agent, since apitest.Mark) (out []apitest.Request) {
+func (f *field) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
 	f.t.Helper()
 	last := int64(0)
 	for _, r := range f.requestsOf(a, since) {
@@ -78,7 +78,7 @@ func (f *field) renewals(a *agent, since apitest.Mark) (out []apitest.Request) {
 // nobody could tell when that ends. As soon as its time is known the work begins.
 func TestNetUnknownClock(t *testing.T) {
 	t.Parallel()
-	f := newField(t, apitest.Options{}, 1, append(fieldLease(), "--job-interval", "1s")...)
+	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--job-interval", "1s")...)
 	a := f.agents[0]
 	f.repository("quick", "")
 	f.api.HideClock(t)

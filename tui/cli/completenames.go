@@ -18,9 +18,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
-	"limpet/sync/socket"
+	"limpet/sync/control"
 )
 
 // completeWord is the hidden command of the completion scripts:
@@ -119,11 +119,11 @@ func (r *run) names(ctx context.Context, kind string) ([]string, error) {
 	}
 	s := new(session)
 	defer s.Close()
-	if s.Daemon, err = socket.Attach(ctx, agent.SocketPath(path)); err != nil && !errors.Is(err, socket.ErrNoDaemon) {
+	if s.Daemon, err = control.Attach(ctx, agent.SocketPath(path)); err != nil && !errors.Is(err, control.ErrNoDaemon) {
 		return nil, err
 	}
 	if s.Daemon == nil && r.embedded() {
-		return nil, socket.ErrNoDaemon
+		return nil, control.ErrNoDaemon
 	}
 	if s.Client, err = r.connect(ctx, s, ""); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/auth"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // configFile is a config file that was read: flag names to values. Keys are
@@ -130,18 +130,18 @@ func parseConfig(path string, data []byte) (*configFile, error) {
 
 // keyLines finds the lines of the keys of a YAML mapping: those that stand as far
 // to the left as the first one.
-func keyLines(text []string) map[string]int {
+func keyLines(txt []string) map[string]int {
 	lines, indent := map[string]int{}, -1
-	for i, line := range text {
-		text := strings.TrimLeft(line, " ")
-		if text == "" || strings.HasPrefix(text, "#") || strings.HasPrefix(text, "---") {
+	for i, line := range txt {
+		txt := strings.TrimLeft(line, " ")
+		if txt == "" || strings.HasPrefix(txt, "#") || strings.HasPrefix(txt, "---") {
 			continue
 		}
 		if indent < 0 {
-			indent = len(line) - len(text)
+			indent = len(line) - len(txt)
 		}
-		key, _, ok := strings.Cut(text, ":")
-		if key = strings.Trim(key, "\"' "); ok && len(line)-len(text) == indent && lines[key] == 0 {
+		key, _, ok := strings.Cut(txt, ":")
+		if key = strings.Trim(key, "\"' "); ok && len(line)-len(txt) == indent && lines[key] == 0 {
 			lines[key] = i + 1
 		}
 	}
@@ -232,7 +232,7 @@ func nearest(word string, candidates []string) string {
 		if len(word) >= 3 && strings.HasPrefix(c, word) {
 			return c
 		}
-		if d := view.Distance(word, c); d < bestDist {
+		if d := text.Distance(word, c); d < bestDist {
 			best, bestDist = c, d
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"limpet/sync/text"
 
-	"limpet/sync/view"
+	"github.com/alecthomas/kong"
 )
 
 // fault is one thing that is wrong in a config file.
@@ -125,7 +125,7 @@ func (c configValidateCmd) Run(ctx context.Context, r *run, call *kong.Context) 
 	if err := r.g.printOne(r.world.Out, v, v.File, func(w io.Writer) { v.write(w) }); err != nil || v.OK {
 		return err
 	}
-	return usage(v.Problems[0].Next, "%s in config file %s", view.Plural(len(v.Problems), "problem"), v.File)
+	return usage(v.Problems[0].Next, "%s in config file %s", text.Plural(len(v.Problems), "problem"), v.File)
 }
 
 func (v configVerdict) write(w io.Writer) {
@@ -143,7 +143,7 @@ func (v configVerdict) write(w io.Writer) {
 		if f.Key != "" && !strings.Contains(f.Problem, f.Key) {
 			at += ": " + f.Key
 		}
-		fmt.Fprintf(w, "%s: %s\n", at, view.Clean(f.Problem))
+		fmt.Fprintf(w, "%s: %s\n", at, text.Clean(f.Problem))
 	}
 }
 

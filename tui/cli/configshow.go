@@ -14,7 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 type configCmd struct {
@@ -163,7 +163,7 @@ func valueText(v any) string {
 	case nil:
 		return "-"
 	case []string:
-		return view.OrDash(strings.Join(value, ","))
+		return text.OrDash(strings.Join(value, ","))
 	case []any:
 		var parts []string
 		for _, part := range value {
@@ -173,7 +173,7 @@ func valueText(v any) string {
 	case map[string]any:
 		return fmt.Sprint(value["url"])
 	}
-	return view.OrDash(fmt.Sprint(v))
+	return text.OrDash(fmt.Sprint(v))
 }
 
 type configPathCmd struct{}

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 type connectionCmd struct {
@@ -51,8 +52,8 @@ func (c connectionListCmd) Run(ctx context.Context, r *run) error {
 		}
 		ready := conditionOf(one.Status.Conditions, "Ready")
 		t.add(u.GetNamespace(), "connection/"+u.GetName(),
-			u.GetName(), view.OrDash(one.Spec.Type), healthText(one.Status.Health), view.OrDash(ready.Reason), using.count(u), expiryText(now, one.Status.Token), since(now, u.GetCreationTimestamp().Time),
-			view.OrDash(one.Spec.Title), view.OrDash(api.Redact(connectionHost(one.Spec))), view.OrDash(troubleOf(ready)))
+			u.GetName(), text.OrDash(one.Spec.Type), healthText(one.Status.Health), text.OrDash(ready.Reason), using.count(u), expiryText(now, one.Status.Token), since(now, u.GetCreationTimestamp().Time),
+			text.OrDash(one.Spec.Title), text.OrDash(api.Redact(connectionHost(one.Spec))), text.OrDash(troubleOf(ready)))
 		objects = append(objects, u.Object)
 	}
 	return r.g.printList(r.world.Out, objects, t)
@@ -96,7 +97,7 @@ func expiryText(now time.Time, token api.TokenStatus) string {
 	case !at.After(now):
 		return "expired"
 	}
-	return "ends in " + view.Age(at.Sub(now))
+	return "ends in " + text.Age(at.Sub(now))
 }
 
 // users are the Repositories that name a Connection, by the namespace and the name
@@ -166,7 +167,7 @@ func (s *session) findConnection(ctx context.Context, namespace, name string) (*
 func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connection, using users, now time.Time) {
 	var f fields
 	f.add("connection", u.GetNamespace()+"/"+u.GetName())
-	f.add("title", view.OrDash(one.Spec.Title))
+	f.add("title", text.OrDash(one.Spec.Title))
 	f.add("type", one.Spec.Type)
 	if host := connectionHost(one.Spec); host != "" {
 		f.add("host", api.Redact(host))
@@ -178,7 +179,7 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 	}
 	for _, field := range []string{"privateKey", "clientSecret", "token"} {
 		if value, ok := one.Secure[field]; ok {
-			f.add("secure."+field, view.OrDash(value.Name))
+			f.add("secure."+field, text.OrDash(value.Name))
 		}
 	}
 	f.addState("health", healthText(one.Status.Health), strings.TrimSuffix(healthText(one.Status.Health)+": "+strings.Join(one.Status.Health.Message, "; "), ": "))
@@ -204,7 +205,7 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 func addConditions(f *fields, conditions []api.Condition, faults []api.FieldError) {
 	for _, c := range conditions {
 		f.add("condition", fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
-		f.mark(c.Status, conditionState(view.Condition{Type: c.Type, Status: c.Status}))
+		f.mark(c.Status, conditionState(snapshot.Condition{Type: c.Type, Status: c.Status}))
 	}
 	for _, e := range faults {
 		if slices.ContainsFunc(conditions, func(c api.Condition) bool { return c.Message == e.Detail }) {
@@ -224,7 +225,7 @@ func (connectionTestCmd) Help() string {
 }
 
 func (c connectionTestCmd) Run(ctx context.Context, r *run) error {
-	return r.withTester(ctx, func(s *session, who socket.Tester) error {
+	return r.withTester(ctx, func(s *session, who control.Tester) error {
 		u, err := s.findConnection(ctx, r.g.listNamespace(), c.Name)
 		if err != nil {
 			return err

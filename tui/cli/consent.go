@@ -11,7 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 	"limpet/tui"
 )
 
@@ -47,9 +47,9 @@ func (r *run) confirm(ctx context.Context, consequence string) error {
 	}
 	numbered := r.readOut(r.world.Err)
 	if numbered {
-		fmt.Fprintf(r.world.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", view.Clean(consequence))
+		fmt.Fprintf(r.world.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", text.Clean(consequence))
 	} else {
-		fmt.Fprintf(r.world.Err, "%s Go on? [y/N] ", view.Clean(consequence))
+		fmt.Fprintf(r.world.Err, "%s Go on? [y/N] ", text.Clean(consequence))
 	}
 	answer := make(chan string, 1)
 	// Nothing can end a read of a terminal: after Ctrl-C it ends with the process.
@@ -58,8 +58,8 @@ func (r *run) confirm(ctx context.Context, consequence string) error {
 	case <-ctx.Done():
 		fmt.Fprintln(r.world.Err)
 		return context.Cause(ctx)
-	case text := <-answer:
-		if text == "y" || text == "yes" || numbered && text == "1" {
+	case txt := <-answer:
+		if txt == "y" || txt == "yes" || numbered && txt == "1" {
 			return nil
 		}
 	}

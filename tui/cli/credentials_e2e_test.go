@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestCredentialKinds pulls with each kind of credentials that a person can give:
@@ -24,8 +24,8 @@ import (
 func TestCredentialKinds(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-kinds"
-	repo := apitest.Repo(t, 2, 2)
-	backend, mine, others := apitest.Git(t, apitest.GitOptions{}), newIdentity(t, "site"), newIdentity(t, "others")
+	repo := testenv.Repo(t, 2, 2)
+	backend, mine, others := testenv.Git(t, testenv.GitOptions{}), newIdentity(t, "site"), newIdentity(t, "others")
 	var refuse atomic.Bool
 	host := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -65,17 +65,17 @@ func TestCredentialKinds(t *testing.T) {
 	secrets := []string{canary, secretLine(string(mine.priv))}
 	// Where sshd is missing the others are tried all the same.
 	t.Run("ssh", func(t *testing.T) {
-		key := apitest.NewSSHKey(t, "ed25519", "")
-		locked := apitest.NewSSHKey(t, "rsa", "passphrase-"+canary)
-		hostKey := apitest.NewSSHKey(t, "ecdsa", "")
-		s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{hostKey}, Accept: []apitest.SSHKey{key, locked}})
+		key := testenv.NewSSHKey(t, "ed25519", "")
+		locked := testenv.NewSSHKey(t, "rsa", "passphrase-"+canary)
+		hostKey := testenv.NewSSHKey(t, "ecdsa", "")
+		s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{hostKey}, Accept: []testenv.SSHKey{key, locked}})
 		h.sshPulls(t, s, repo.Dir, canary, key, locked, hostKey)
 		secrets = append(secrets, secretLine(string(key.Private)), secretLine(string(locked.Private)))
 	})
 
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	for name, url := range urls {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", apitest.Branch, "--path", apitest.Directory, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
 	}
 	for name := range urls {
 		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
@@ -105,9 +105,9 @@ func secretLine(pem string) string {
 
 // sshPulls pulls with an open and an encrypted key, and then with a host whose
 // key has changed and with a wrong passphrase.
-func (h *home) sshPulls(t *testing.T, s *apitest.SSHServer, dir, canary string, key, locked, hostKey apitest.SSHKey) {
+func (h *home) sshPulls(t *testing.T, s *testenv.SSHServer, dir, canary string, key, locked, hostKey testenv.SSHKey) {
 	t.Helper()
-	known := apitest.Hashed(t, s.Known(hostKey))
+	known := testenv.Hashed(t, s.Known(hostKey))
 	for name, text := range map[string]string{
 		"open/identity": string(key.Private), "open/known_hosts": known,
 		"locked/identity": string(locked.Private), "locked/known_hosts": s.Known(hostKey), "locked/password": "passphrase-" + canary,
@@ -117,11 +117,11 @@ func (h *home) sshPulls(t *testing.T, s *apitest.SSHServer, dir, canary string, 
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	var out strings.Builder
 	for _, name := range []string{"open", "locked"} {
-		h.must(t, 0, "repo", "create", name, "--url", s.URL(dir), "--branch", apitest.Branch, "--path", apitest.Directory, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
+		h.must(t, 0, "repo", "create", name, "--url", s.URL(dir), "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
 		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
 	}
 	out.WriteString(h.evidence(t, d, "locked"))
-	h.file(t, "credentials/default.open/known_hosts", s.Known(apitest.NewSSHKey(t, "ecdsa", "")))
+	h.file(t, "credentials/default.open/known_hosts", s.Known(testenv.NewSSHKey(t, "ecdsa", "")))
 	h.file(t, "credentials/default.locked/password", "wrong-"+canary)
 	for name, want := range map[string]string{"open": "not the one in known_hosts", "locked": "does not open the ssh key"} {
 		until(t, name+" is refused in words", func() bool {

@@ -24,9 +24,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/state"
-	"limpet/sync/apitest"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/testenv"
 )
 
 // How much an agent weighs while a crowd of jobs waits. Its drivers are busy
@@ -79,7 +79,7 @@ func TestCrowdEmbedded(t *testing.T) {
 // such streams, so that the agent lists them page by page.
 func TestCrowdReal(t *testing.T) {
 	t.Parallel()
-	server, n := apitest.Start(t, apitest.Options{}), crowd(2_000)
+	server, n := testenv.Start(t, testenv.Options{}), crowd(2_000)
 	client := server.Client(t)
 	fillCrowd(t, n, func(plural, name, object string) error {
 		url := server.URL + "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/" + plural
@@ -108,7 +108,7 @@ func TestCrowdReal(t *testing.T) {
 }
 
 // listsOnly is a way to a server that refuses watches with initial events.
-func listsOnly(t *testing.T, h *home, s *apitest.Server) (address, caFile string) {
+func listsOnly(t *testing.T, h *home, s *testenv.Server) (address, caFile string) {
 	t.Helper()
 	target, err := url.Parse(s.URL)
 	if err != nil {
@@ -172,12 +172,12 @@ func weigh(t *testing.T, h *home, n, limit int) {
 	limpetBinary(t)
 	began := time.Now()
 	d := h.daemon(t)
-	desk, err := socket.Attach(t.Context(), filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
+	desk, err := control.Attach(t.Context(), filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer desk.Close()
-	var snap *view.Snapshot
+	var snap *snapshot.Snapshot
 	until(t, "the drivers are busy and the crowd is seen", func() bool {
 		if snap, err = desk.Snapshot(t.Context()); err != nil {
 			t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
-	"limpet/sync/socket"
+	"limpet/sync/agent"
+	"limpet/sync/control"
 	"limpet/tui"
 )
 
@@ -77,10 +77,10 @@ func (r *run) shownOnce(ctx context.Context, path string) error {
 
 // greet says hello to the daemon of a state file; nil = none answers at once. Who
 // starts a dashboard looks at a black screen until then.
-func greet(ctx context.Context, path string) (*socket.Client, error) {
-	brief, cancel := context.WithTimeout(ctx, socket.DialTimeout)
+func greet(ctx context.Context, path string) (*control.Client, error) {
+	brief, cancel := context.WithTimeout(ctx, control.DialTimeout)
 	defer cancel()
-	daemon, err := socket.Attach(brief, agent.SocketPath(path))
+	daemon, err := control.Attach(brief, agent.SocketPath(path))
 	switch {
 	case err == nil:
 		return daemon, nil
@@ -91,7 +91,7 @@ func greet(ctx context.Context, path string) (*socket.Client, error) {
 }
 
 // attach shows the agent of a daemon.
-func (r *run) attach(ctx context.Context, daemon *socket.Client, path string) error {
+func (r *run) attach(ctx context.Context, daemon *control.Client, path string) error {
 	same, err := r.serves(ctx, daemon)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func door(path string, locked *state.LockedError, copied string) tui.Door {
 	d := tui.Door{Holder: holder(locked)}
 	at := agent.SocketPath(path)
 	d.Look = func(ctx context.Context) (seen tui.Look) {
-		if daemon, err := socket.Attach(ctx, at); err == nil {
+		if daemon, err := control.Attach(ctx, at); err == nil {
 			daemon.Close()
 			return tui.Look{Answers: true}
 		}
@@ -150,7 +150,7 @@ func door(path string, locked *state.LockedError, copied string) tui.Door {
 		d.Copy = func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 			defer cancel()
-			daemon := socket.To(at)
+			daemon := control.To(at)
 			defer daemon.Close()
 			_, err := writeAtomic(copied, func(w io.Writer) (int64, error) { return daemon.Backup(ctx, w) })
 			return err

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/testenv"
+	"limpet/sync/text"
 )
 
 // TestDashboardsOnOneDaemon: five dashboards look at a daemon that holds a job,
@@ -26,7 +26,7 @@ import (
 // one all are there again.
 func TestDashboardsOnOneDaemon(t *testing.T) {
 	t.Parallel()
-	f := newField(t, apitest.Options{}, 1, append(fieldLease(), "--repository-selector", "site=here")...)
+	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--repository-selector", "site=here")...)
 	a := f.agents[0]
 	g := newGate(t, 1)
 	f.labelled("slow", g.URL, map[string]string{"site": "here"})
@@ -85,7 +85,7 @@ func TestDashboardsOnOneDaemon(t *testing.T) {
 		}
 	}
 	f.labelled("new", "", map[string]string{"site": "here"})
-	news := "Repos " + view.Thousands(others+2)
+	news := "Repos " + text.Thousands(others+2)
 	for _, tt := range all[:4] {
 		tt.redrawn(t, news)
 	}
@@ -131,9 +131,9 @@ type sent struct{ snapshots, snapshotBytes, deltas, deltaBytes int }
 // count watches the stream of the daemon until the returned function is called.
 func (a *agent) count(t *testing.T) func() sent {
 	t.Helper()
-	tr := socket.Transport(filepath.Join(filepath.Dir(a.state()), "limpet.sock"))
+	tr := control.Transport(filepath.Join(filepath.Dir(a.state()), "limpet.sock"))
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, socket.BaseURL+"/limpet/v1/watch", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, control.BaseURL+"/limpet/v1/watch", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,11 +176,11 @@ func TestDashboardsComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		text := &strings.Builder{}
-		if err := resp.Write(text); err != nil {
+		txt := &strings.Builder{}
+		if err := resp.Write(txt); err != nil {
 			t.Fatal(err)
 		}
-		_, rest, _ := strings.Cut(text.String(), "\ngo_goroutines ")
+		_, rest, _ := strings.Cut(txt.String(), "\ngo_goroutines ")
 		if _, err := fmt.Sscan(rest, &goroutines); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +192,7 @@ func TestDashboardsComeAndGo(t *testing.T) {
 	}
 	path := filepath.Join(filepath.Dir(h.state()), "limpet.sock")
 	look := func() {
-		c, err := socket.Attach(t.Context(), path)
+		c, err := control.Attach(t.Context(), path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // gardenEvery is the period at which the demo commits a change. With the
@@ -130,19 +131,19 @@ func (r *run) printDemo(ctx context.Context, a *agent.Agent, once bool) (succeed
 				fmt.Fprintln(r.world.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
 				return true, nil
 			case api.StateError, stateDead:
-				return false, fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", view.Clean(j.Message))
+				return false, fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", text.Clean(j.Message))
 			}
 		}
 	}
 }
 
-func demoLine(j view.Job) string {
+func demoLine(j snapshot.Job) string {
 	line := fmt.Sprintf("%s %s %s", j.Name, j.Action, j.State)
 	if j.Total > 0 && j.Finished.IsZero() {
 		line += fmt.Sprintf(" %d/%d", j.Done, j.Total)
 	}
 	if j.Message != "" {
-		line += ": " + view.Clean(j.Message)
+		line += ": " + text.Clean(j.Message)
 	}
 	for _, s := range j.Summary {
 		if !j.Finished.IsZero() {

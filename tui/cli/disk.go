@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
 	"limpet/tui"
 )
 
@@ -47,9 +47,9 @@ const daemonEvery = time.Second
 // daemon as soon as one answers.
 type diskSource struct {
 	open   func(context.Context) (*state.Store, error)
-	life   context.Context // of the dashboard
-	at     string          // the socket
-	left   *view.Snapshot  // nil when it was shown
+	life   context.Context    // of the dashboard
+	at     string             // the socket
+	left   *snapshot.Snapshot // nil when it was shown
 	daemon atomic.Pointer[remoteSource]
 }
 
@@ -67,7 +67,7 @@ func (s *diskSource) Note() string {
 	return ""
 }
 
-func (s *diskSource) Next(ctx context.Context) (*view.Snapshot, error) {
+func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	if s.left != nil {
 		snap := s.left
 		s.left = nil
@@ -84,7 +84,7 @@ func (s *diskSource) Next(ctx context.Context) (*view.Snapshot, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		if c, err := socket.Attach(ctx, s.at); err == nil {
+		if c, err := control.Attach(ctx, s.at); err == nil {
 			context.AfterFunc(s.life, c.Close)
 			s.daemon.Store(attached(s.life, c))
 		}
@@ -100,7 +100,7 @@ func (s *diskSource) reading(ctx context.Context, use func(*state.Store) error) 
 	return errors.Join(use(store), store.Close())
 }
 
-func (s *diskSource) Past(ctx context.Context, q view.PastQuery) (page view.PastPage, err error) {
+func (s *diskSource) Past(ctx context.Context, q snapshot.PastQuery) (page snapshot.PastPage, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Past(ctx, q)
 	}
@@ -108,7 +108,7 @@ func (s *diskSource) Past(ctx context.Context, q view.PastQuery) (page view.Past
 	return page, err
 }
 
-func (s *diskSource) PastJob(ctx context.Context, uid string) (job view.Job, err error) {
+func (s *diskSource) PastJob(ctx context.Context, uid string) (job snapshot.Job, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.PastJob(ctx, uid)
 	}
@@ -116,7 +116,7 @@ func (s *diskSource) PastJob(ctx context.Context, uid string) (job view.Job, err
 	return job, err
 }
 
-func (s *diskSource) Lately(ctx context.Context, namespace, repository string) (out view.Lately, err error) {
+func (s *diskSource) Lately(ctx context.Context, namespace, repository string) (out snapshot.Lately, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Lately(ctx, namespace, repository)
 	}
@@ -127,7 +127,7 @@ func (s *diskSource) Lately(ctx context.Context, namespace, repository string) (
 	return out, err
 }
 
-func (s *diskSource) Care(ctx context.Context) (care view.Care, err error) {
+func (s *diskSource) Care(ctx context.Context) (care snapshot.Care, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Care(ctx)
 	}
@@ -137,11 +137,11 @@ func (s *diskSource) Care(ctx context.Context) (care view.Care, err error) {
 
 // Compare needs the Repository, which says where its mirror is: only an agent knows
 // that.
-func (s *diskSource) Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error) {
+func (s *diskSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Compare(ctx, q)
 	}
-	return view.Comparison{}, errors.New("no agent works on this file: nothing is compared")
+	return snapshot.Comparison{}, errors.New("no agent works on this file: nothing is compared")
 }
 
 // Act refuses: there is nobody to ask, and who only looks asks nothing.

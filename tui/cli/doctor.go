@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 type doctorCmd struct {
@@ -83,7 +84,7 @@ func (c doctorCmd) Run(ctx context.Context, r *run) error {
 	if err != nil || d.OK {
 		return err
 	}
-	return fail(ExitError, failed[0].Next, "%s failed, the first is %s: %s", view.Plural(len(failed), "check"), failed[0].Name, failed[0].Found)
+	return fail(ExitError, failed[0].Next, "%s failed, the first is %s: %s", text.Plural(len(failed), "check"), failed[0].Name, failed[0].Found)
 }
 
 // write tells each check on a line, and what to do on the next.
@@ -97,7 +98,7 @@ func (d *diagnosis) write(w io.Writer) {
 	}
 	if labelled(w) {
 		for _, l := range lines {
-			fmt.Fprintln(w, maskText(view.Clean(strings.TrimLeft(l[1]+": "+l[0]+", "+l[2], ":, "))))
+			fmt.Fprintln(w, maskText(text.Clean(strings.TrimLeft(l[1]+": "+l[0]+", "+l[2], ":, "))))
 		}
 		return
 	}
@@ -114,14 +115,14 @@ type patient struct {
 	mu    sync.Mutex // guards fixes
 	fixes []fix
 
-	daemon *socket.Client // nil = none runs
-	snap   *view.Snapshot // of the daemon, nil when it gave none
-	made   bool           // there is a state file
-	open   string         // what of it is open to others, before anybody opened it
-	shut   string         // the cure of that
-	report state.Report   // of opening it, without a daemon
-	broken error          // it could not be opened
-	silent *silentError   // because of an agent that does not answer
+	daemon *control.Client    // nil = none runs
+	snap   *snapshot.Snapshot // of the daemon, nil when it gave none
+	made   bool               // there is a state file
+	open   string             // what of it is open to others, before anybody opened it
+	shut   string             // the cure of that
+	report state.Report       // of opening it, without a daemon
+	broken error              // it could not be opened
+	silent *silentError       // because of an agent that does not answer
 	info   *state.Info
 
 	s      *session
@@ -161,7 +162,7 @@ func (r *run) examine(ctx context.Context, mend bool) (*diagnosis, error) {
 			limited, cancel := context.WithTimeout(ctx, askFor)
 			defer cancel()
 			d.Checks[i] = part(limited)
-			d.Checks[i].Found, d.Checks[i].Next = view.Clean(api.Redact(d.Checks[i].Found)), view.Clean(d.Checks[i].Next)
+			d.Checks[i].Found, d.Checks[i].Next = text.Clean(api.Redact(d.Checks[i].Found)), text.Clean(d.Checks[i].Next)
 			return nil
 		})
 	}
@@ -194,7 +195,7 @@ func (p *patient) approach(ctx context.Context) (err error) {
 	}
 	p.open, p.shut = p.tooOpen()
 	p.s.Daemon, err = hail(ctx, p.path)
-	if err != nil && !errors.Is(err, socket.ErrNoDaemon) {
+	if err != nil && !errors.Is(err, control.ErrNoDaemon) {
 		return err
 	}
 	p.daemon = p.s.Daemon
@@ -229,7 +230,7 @@ func (p *patient) approach(ctx context.Context) (err error) {
 	p.s.Client = p.client
 	if p.daemon != nil && p.client != nil {
 		base, _ := p.client.Endpoint()
-		p.direct = base.String() != socket.BaseURL
+		p.direct = base.String() != control.BaseURL
 	} else {
 		p.direct = !p.embedded()
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"limpet/state"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // TestDoctorJudges: what each figure means, at its borders.
@@ -93,14 +93,14 @@ func TestDoctorJudges(t *testing.T) {
 		{"hosts", gitHostsText(c, []string{"git.lab:443"}, 1, nil, hosts), checkOK, "reached: git.lab:443", ""},
 		{"a host that is away", gitHostsText(c, []string{"git.lab:443"}, 3, map[string]string{"git.lab:443": "refused"}, hosts), checkFail, "the first is git.lab:443 (refused); 2 more were not tried", "limpet repo test boards -n b"},
 
-		{"nobody looked", judgeControllers(c, view.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
-		{"nobody looks any more", judgeControllers(c, view.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},
-		{"somebody looks", judgeControllers(c, view.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now), checkOK, "1m ago", ""},
-		{"nothing to look after", judgeControllers(c, view.Controllers{}, []patientRepo{{}}, now), checkOK, "no repository wants", ""},
-		{"another looks", judgeControllers(c, view.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Wrote: "health", Seen: now}, one(now), now), checkOK, "looked after by grafana; it wrote the health", ""},
-		{"two look", judgeControllers(c, view.Controllers{Mode: "on", Phase: "active", By: "grafana", Wrote: "health", Seen: now}, one(now), now), checkWarn, "two at once", "--controllers auto"},
-		{"it waits", judgeControllers(c, view.Controllers{Mode: "auto", Phase: "waiting"}, one(time.Time{}), now), checkOK, "waits to see", ""},
-		{"it is off, and nobody looks", judgeControllers(c, view.Controllers{Mode: "off", Phase: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers auto"},
+		{"nobody looked", judgeControllers(c, snapshot.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
+		{"nobody looks any more", judgeControllers(c, snapshot.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},
+		{"somebody looks", judgeControllers(c, snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now), checkOK, "1m ago", ""},
+		{"nothing to look after", judgeControllers(c, snapshot.Controllers{}, []patientRepo{{}}, now), checkOK, "no repository wants", ""},
+		{"another looks", judgeControllers(c, snapshot.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Wrote: "health", Seen: now}, one(now), now), checkOK, "looked after by grafana; it wrote the health", ""},
+		{"two look", judgeControllers(c, snapshot.Controllers{Mode: "on", Phase: "active", By: "grafana", Wrote: "health", Seen: now}, one(now), now), checkWarn, "two at once", "--controllers auto"},
+		{"it waits", judgeControllers(c, snapshot.Controllers{Mode: "auto", Phase: "waiting"}, one(time.Time{}), now), checkOK, "waits to see", ""},
+		{"it is off, and nobody looks", judgeControllers(c, snapshot.Controllers{Mode: "off", Phase: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers auto"},
 	} {
 		if tt.got.Result != tt.result || !strings.Contains(tt.got.Found, tt.says) || !strings.Contains(tt.got.Next, tt.next) || (tt.next == "") != (tt.got.Next == "") {
 			t.Errorf("%s: %+v, want %s %q %q", tt.what, tt.got, tt.result, tt.says, tt.next)
@@ -254,16 +254,16 @@ func TestDoctorOnDeadNetwork(t *testing.T) {
 func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
 	t.Parallel()
 	away := check{"api", checkFail, "away", ""}
-	seen := []view.Repo{{Namespace: "a", Name: "boards", URL: "https://git.lab/boards.git", Enabled: true, Checked: time.Now(), Health: "401", Webhook: &view.Webhook{ID: "7", LastEvent: time.Now()}}}
+	seen := []snapshot.Repo{{Namespace: "a", Name: "boards", URL: "https://git.lab/boards.git", Enabled: true, Checked: time.Now(), Health: "401", Webhook: &snapshot.Webhook{ID: "7", LastEvent: time.Now()}}}
 	for name, tt := range map[string]struct {
-		snap  *view.Snapshot
+		snap  *snapshot.Snapshot
 		known int // -1 = not known
 	}{
 		"no daemon":               {nil, -1},
-		"never read":              {&view.Snapshot{}, -1},
-		"read":                    {&view.Snapshot{API: view.API{Synced: true}, Repos: seen}, 1},
-		"kept from before":        {&view.Snapshot{AsOf: time.Now(), Repos: seen}, 1},
-		"read, and there is none": {&view.Snapshot{API: view.API{Synced: true}}, 0},
+		"never read":              {&snapshot.Snapshot{}, -1},
+		"read":                    {&snapshot.Snapshot{API: snapshot.API{Synced: true}, Repos: seen}, 1},
+		"kept from before":        {&snapshot.Snapshot{AsOf: time.Now(), Repos: seen}, 1},
+		"read, and there is none": {&snapshot.Snapshot{API: snapshot.API{Synced: true}}, 0},
 	} {
 		p := &patient{snap: tt.snap}
 		repos, c := p.repositories(t.Context(), away)

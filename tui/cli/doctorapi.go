@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/text"
 )
 
 // What the doctor asks of the API.
@@ -55,7 +55,7 @@ func (p *patient) checkAPI(ctx context.Context) check {
 	defer cancel()
 	began := time.Now()
 	if err := p.client.Check(ctx); err != nil {
-		c.Result, c.Found = checkFail, p.server()+": "+strings.ReplaceAll(errorText(err), socket.BaseURL, "the server")
+		c.Result, c.Found = checkFail, p.server()+": "+strings.ReplaceAll(errorText(err), control.BaseURL, "the server")
 		if ctx.Err() != nil {
 			c.Found = p.server() + ": no answer within " + askFor.String()
 		}
@@ -107,11 +107,11 @@ func certificateText(c check, ends time.Time, err error, insecure bool, now time
 	case err != nil:
 		c.Result, c.Found = checkSkipped, "the certificate cannot be looked at from here: "+err.Error()
 	case ends.Before(now):
-		c.Result, c.Found, c.Next = checkFail, "the certificate of the server ended "+view.Age(now.Sub(ends))+" ago", "date -u    # if the clock of this host is right, the server needs a new one"
+		c.Result, c.Found, c.Next = checkFail, "the certificate of the server ended "+text.Age(now.Sub(ends))+" ago", "date -u    # if the clock of this host is right, the server needs a new one"
 	case ends.Sub(now) < certificateSoon:
-		c.Result, c.Found, c.Next = checkWarn, "the certificate of the server ends in "+view.Age(ends.Sub(now)), "give the server a new one"
+		c.Result, c.Found, c.Next = checkWarn, "the certificate of the server ends in "+text.Age(ends.Sub(now)), "give the server a new one"
 	default:
-		c.Found = "the certificate of the server is good for another " + view.Age(ends.Sub(now))
+		c.Found = "the certificate of the server is good for another " + text.Age(ends.Sub(now))
 	}
 	if insecure {
 		c.Found += "; it is not checked (--tls-insecure)"
@@ -205,9 +205,9 @@ func tokenText(c check, token string, now time.Time) check {
 	}
 	switch left := time.Unix(seconds, 0).Sub(now); {
 	case left <= 0:
-		return check{c.Name, checkFail, "it ended " + view.Age(-left) + " ago", "limpet doctor --token-file FILE    # with a new one"}
+		return check{c.Name, checkFail, "it ended " + text.Age(-left) + " ago", "limpet doctor --token-file FILE    # with a new one"}
 	default:
-		c.Found = "given; it ends in " + view.Age(left)
+		c.Found = "given; it ends in " + text.Age(left)
 	}
 	return c
 }
@@ -288,7 +288,7 @@ func (p *patient) checkPermissions(ctx context.Context) check {
 	if p.g.listNamespace() == "" {
 		where = "in all namespaces"
 	}
-	c.Found = fmt.Sprintf("may list %s %s", view.OrDash(strings.Join(may, ", ")), where)
+	c.Found = fmt.Sprintf("may list %s %s", text.OrDash(strings.Join(may, ", ")), where)
 	if len(not) > 0 {
 		c.Result, c.Next = checkFail, "limpet doctor --namespace NAME    # of the token, or give it a role that may list, watch and update"
 		c.Found += ", and not " + strings.Join(not, ", ")

@@ -10,7 +10,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/signature"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // mostCredentials bounds the files of a credentials directory that are looked at.
@@ -83,7 +83,7 @@ func (p *patient) checkCredentials(ctx context.Context) check {
 	case bad > 1:
 		c.Found += fmt.Sprintf("; and %d more", bad-1)
 	case bad == 0:
-		c.Found = fmt.Sprintf("%s, %s", dir, view.Plural(files, "file"))
+		c.Found = fmt.Sprintf("%s, %s", dir, text.Plural(files, "file"))
 	}
 	return c
 }

@@ -6,7 +6,7 @@ import (
 	"net"
 	"os"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // What the doctor puts right with --fix. Nothing of it loses anything, and all of it
@@ -25,7 +25,7 @@ func (p *patient) fixed(done []fix) {
 	defer p.mu.Unlock()
 	p.fixes = append(p.fixes, done...)
 	for _, f := range done {
-		p.note("fix: %s: was %s; now %s", view.Clean(f.What), view.Clean(f.Before), view.Clean(f.After))
+		p.note("fix: %s: was %s; now %s", text.Clean(f.What), text.Clean(f.Before), text.Clean(f.After))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 )
 
 // TestDoctorFixes: what is safe to put right is, once, and is told before and after;

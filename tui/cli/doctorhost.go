@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"limpet/state"
-	"limpet/sync/reach"
-	"limpet/sync/view"
+	"limpet/sync/netx"
+	"limpet/sync/text"
 )
 
 // What the doctor looks at on this host.
@@ -29,7 +29,7 @@ func (p *patient) checkConfig(context.Context) check {
 	case p.config.Path == "":
 		c.Found = "no config file; flags, LIMPET_ variables and defaults"
 	default:
-		c.Found = fmt.Sprintf("%s, %s", p.config.Path, view.Plural(len(p.config.Values), "setting"))
+		c.Found = fmt.Sprintf("%s, %s", p.config.Path, text.Plural(len(p.config.Values), "setting"))
 	}
 	var proxies []string
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
@@ -41,7 +41,7 @@ func (p *patient) checkConfig(context.Context) check {
 		c.Found += "; through a proxy: " + strings.Join(proxies, ", ")
 	}
 	// Faults of proxies come before those of NO_PROXY, and weigh more.
-	if faults := reach.ReadEnvironment(p.world.Env).Faults(); len(faults) > 0 {
+	if faults := netx.ReadEnvironment(p.world.Env).Faults(); len(faults) > 0 {
 		c.Result, c.Found, c.Next = checkFail, faults[0].Error(), "correct "+faults[0].Name+" here, and for the daemon: systemctl edit limpet"
 		if strings.EqualFold(faults[0].Name, "NO_PROXY") {
 			c.Result = checkWarn
@@ -74,7 +74,7 @@ func (p *patient) checkState(context.Context) check {
 		return c
 	}
 	if p.info != nil {
-		c.Found += fmt.Sprintf(", %s, %s in the history", view.Size(p.info.Bytes), view.Plural(p.info.History, "job"))
+		c.Found += fmt.Sprintf(", %s, %s in the history", text.Size(p.info.Bytes), text.Plural(p.info.History, "job"))
 		if p.info.Bytes > largeState {
 			c.Result, c.Next = checkWarn, "limpet history prune --older-than 7d"
 		}
@@ -159,7 +159,7 @@ func diskText(dir string, d disk) check {
 		c.Result, c.Found = checkSkipped, "this system does not tell how full it is"
 		return c
 	}
-	c.Found = fmt.Sprintf("%s free at %s", view.Size(d.free), dir)
+	c.Found = fmt.Sprintf("%s free at %s", text.Size(d.free), dir)
 	if d.kind != "" {
 		c.Found += ", " + d.kind
 	}
@@ -189,7 +189,7 @@ func (p *patient) checkDaemon(context.Context) check {
 		return c
 	}
 	h := p.daemon.Hello()
-	c.Found = fmt.Sprintf("limpet %s, pid %d, up %s", h.Version, h.PID, view.Age(p.now.Sub(h.Started)))
+	c.Found = fmt.Sprintf("limpet %s, pid %d, up %s", h.Version, h.PID, text.Age(p.now.Sub(h.Started)))
 	switch {
 	case p.snap == nil:
 		c.Result, c.Next = checkFail, "limpet status"
@@ -249,14 +249,14 @@ func coloursText(env func(string) string) string {
 
 // terminalText judges a terminal by its size and what the environment says of it.
 func terminalText(c check, w, h int, env func(string) string) check {
-	c.Found = fmt.Sprintf("%dx%d, TERM %s, %s", w, h, view.OrDash(env("TERM")), coloursText(env))
+	c.Found = fmt.Sprintf("%dx%d, TERM %s, %s", w, h, text.OrDash(env("TERM")), coloursText(env))
 	switch {
 	case printsOnly(env):
 		c.Result, c.Next = checkWarn, "TERM=xterm-256color limpet"
 		c.Found += ": it can only print, so there is no dashboard"
 	case w < 40 || h < 10:
 		c.Result, c.Found = checkWarn, c.Found+": the dashboard needs 40x10"
-	case !view.UTF8(env):
+	case !text.UTF8(env):
 		c.Result, c.Next = checkWarn, "LC_ALL=C.UTF-8 limpet"
 		c.Found += ", no UTF-8: the dashboard draws in ASCII"
 	}

@@ -16,8 +16,9 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/reach"
-	"limpet/sync/view"
+	"limpet/sync/netx"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // What the doctor looks at about repositories.
@@ -143,11 +144,11 @@ func (p *patient) checkGitHosts(ctx context.Context, repos []patientRepo) check 
 
 // dialText is the end of an error of a connection: who was dialled is said already.
 func dialText(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, ": "); i >= 0 {
-		text = text[i+2:]
+	txt := err.Error()
+	if i := strings.LastIndex(txt, ": "); i >= 0 {
+		txt = txt[i+2:]
 	}
-	return text
+	return txt
 }
 
 func gitHostsText(c check, tried []string, all int, away map[string]string, users map[string]patientRepo) check {
@@ -176,7 +177,7 @@ func gitAddress(raw string) (string, bool) {
 	}
 	u := &url.URL{Scheme: a.Scheme, Host: a.HostPort()}
 	if a.Scheme == "http" || a.Scheme == "https" {
-		if proxy, err := reach.FromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
+		if proxy, err := netx.FromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
 			u = proxy
 		}
 	}
@@ -193,14 +194,14 @@ func (p *patient) checkControllers(repos []patientRepo) check {
 	if repos == nil {
 		return check{"controllers", checkSkipped, "repositories are not known", ""}
 	}
-	var seen view.Controllers
+	var seen snapshot.Controllers
 	if p.snap != nil {
 		seen = p.snap.Agent.Controllers
 	}
 	return judgeControllers(check{"controllers", checkOK, "", ""}, seen, repos, p.now)
 }
 
-func judgeControllers(c check, seen view.Controllers, repos []patientRepo, now time.Time) check {
+func judgeControllers(c check, seen snapshot.Controllers, repos []patientRepo, now time.Time) check {
 	var newest time.Time
 	enabled := 0
 	for _, r := range repos {
@@ -230,9 +231,9 @@ func judgeControllers(c check, seen view.Controllers, repos []patientRepo, now t
 		c.Found += "no repository was ever checked"
 	case now.Sub(newest) > lookedAtWithin:
 		c.Result, c.Next = checkWarn, start
-		c.Found += fmt.Sprintf("the newest check of a repository is %s old", view.Age(now.Sub(newest)))
+		c.Found += fmt.Sprintf("the newest check of a repository is %s old", text.Age(now.Sub(newest)))
 	default:
-		c.Found += fmt.Sprintf("a repository was checked %s ago", view.Age(max(now.Sub(newest), 0)))
+		c.Found += fmt.Sprintf("a repository was checked %s ago", text.Age(max(now.Sub(newest), 0)))
 	}
 	return c
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/auth"
-	"limpet/sync/workers"
+	"limpet/sync/worker"
 )
 
 // checkSigners looks at the keys of those who may sign: for the rules of the config file,
@@ -36,7 +36,7 @@ func (p *patient) checkSigners(ctx context.Context, repos []patientRepo) check {
 			continue
 		}
 		look, err := signers.Look(ctx, r.namespace, r.name, *r.object, p.now)
-		if err != nil && workers.Passing(err) {
+		if err != nil && worker.Passing(err) {
 			found.unseen++
 			continue
 		}
@@ -52,7 +52,7 @@ type signersFound struct {
 	soonText, soonNext        string
 }
 
-func (f *signersFound) add(who, next string, look workers.SignersLook, err error) {
+func (f *signersFound) add(who, next string, look worker.SignersLook, err error) {
 	if err == nil && look.Text == "" {
 		return
 	}
@@ -76,7 +76,7 @@ func (f *signersFound) judge(c check, unknown bool) check {
 		c.Found = fmt.Sprintf("%d of %d that ask for signatures have no keys of use here, the first is %s", f.bad, f.asking, f.badText)
 	case f.soon > 0:
 		c.Result, c.Next = checkWarn, f.soonNext
-		c.Found = fmt.Sprintf("keys end within %d days, or have ended, for %d of %d that ask for signatures, the first is %s", int(workers.EndsSoon.Hours()/24), f.soon, f.asking, f.soonText)
+		c.Found = fmt.Sprintf("keys end within %d days, or have ended, for %d of %d that ask for signatures, the first is %s", int(worker.EndsSoon.Hours()/24), f.soon, f.asking, f.soonText)
 	case f.asking == 0:
 		c.Found = "nothing has to be signed"
 	default:

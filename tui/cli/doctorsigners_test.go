@@ -7,20 +7,20 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/workers"
+	"limpet/sync/worker"
 )
 
 // TestSignersJudged: what is wrong goes before what will be, and the first is named.
 func TestSignersJudged(t *testing.T) {
 	t.Parallel()
-	good, soon, bad := workers.SignersLook{Text: "x"}, workers.SignersLook{Text: "x", Soon: "key a ends in 2d"}, errors.New("no keys")
+	good, soon, bad := worker.SignersLook{Text: "x"}, worker.SignersLook{Text: "x", Soon: "key a ends in 2d"}, errors.New("no keys")
 	for name, c := range map[string]struct {
 		add           func(*signersFound)
 		result, found string
 		next          string
 		unknown       bool
 	}{
-		"nothing": {add: func(f *signersFound) { f.add("a/b", "n", workers.SignersLook{}, nil) }, result: checkOK, found: "nothing has to be signed"},
+		"nothing": {add: func(f *signersFound) { f.add("a/b", "n", worker.SignersLook{}, nil) }, result: checkOK, found: "nothing has to be signed"},
 		"well":    {add: func(f *signersFound) { f.add("a/b", "n", good, nil) }, result: checkOK, found: "1 of the rules and repositories ask"},
 		"soon":    {add: func(f *signersFound) { f.add("a/b", "n", good, nil); f.add("a/c", "m", soon, nil) }, result: checkWarn, found: "for 1 of 2 that ask for signatures, the first is a/c: key a ends in 2d", next: "m"},
 		"bad": {add: func(f *signersFound) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	agent "limpet/sync"
-	"limpet/sync/localapi"
+	"limpet/sync/agent"
+	"limpet/sync/apiserver"
 	"limpet/sync/signature"
-	"limpet/sync/workers"
+	"limpet/sync/worker"
 )
 
 // checkSigning looks at the keys that commits are signed with, for each repository that
@@ -30,12 +30,12 @@ func (p *patient) checkSigning(ctx context.Context, repos []patientRepo) check {
 		if r.object == nil {
 			continue
 		}
-		if localapi.IsSealed(r.object.Secure[signature.SigningKeyName].Name) {
+		if apiserver.IsSealed(r.object.Secure[signature.SigningKeyName].Name) {
 			found.sealed++ // to be seen by its agent only
 			continue
 		}
 		look, err := keys.Look(ctx, r.namespace, r.name, *r.object, signers, p.now)
-		if err != nil && workers.Passing(err) {
+		if err != nil && worker.Passing(err) {
 			found.unseen++
 			continue
 		}
@@ -51,7 +51,7 @@ type signingFound struct {
 	soonText, soonNext                 string
 }
 
-func (f *signingFound) add(who, next string, look workers.SigningLook, err error) {
+func (f *signingFound) add(who, next string, look worker.SigningLook, err error) {
 	if err == nil && look.Text == "" {
 		return
 	}

@@ -5,20 +5,20 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/workers"
+	"limpet/sync/worker"
 )
 
 // TestSigningJudged: what is wrong goes before what will be, and the first is named.
 func TestSigningJudged(t *testing.T) {
 	t.Parallel()
-	good, soon, bad := workers.SigningLook{Text: "ssh key x"}, workers.SigningLook{Text: "ssh key x", Soon: "it ends in 2d"}, errors.New("wrong passphrase")
+	good, soon, bad := worker.SigningLook{Text: "ssh key x"}, worker.SigningLook{Text: "ssh key x", Soon: "it ends in 2d"}, errors.New("wrong passphrase")
 	for name, c := range map[string]struct {
 		add           func(*signingFound)
 		result, found string
 		next          string
 		unknown       bool
 	}{
-		"nothing": {add: func(f *signingFound) { f.add("a/b", "n", workers.SigningLook{}, nil) }, result: checkOK, found: "no commits are signed"},
+		"nothing": {add: func(f *signingFound) { f.add("a/b", "n", worker.SigningLook{}, nil) }, result: checkOK, found: "no commits are signed"},
 		"well":    {add: func(f *signingFound) { f.add("a/b", "n", good, nil) }, result: checkOK, found: "1 repositories have keys that sign commits"},
 		"soon":    {add: func(f *signingFound) { f.add("a/b", "n", good, nil); f.add("a/c", "m", soon, nil) }, result: checkWarn, found: "1 of 2 keys that sign commits need a look, the first is that of a/c: ssh key x; but it ends in 2d", next: "m"},
 		"bad": {add: func(f *signingFound) {

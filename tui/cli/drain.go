@@ -10,9 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	agent "limpet/sync"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 type drainCmd struct {
@@ -26,7 +27,7 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	daemon, err := hail(ctx, path)
-	if errors.Is(err, socket.ErrNoDaemon) && !errors.As(err, new(*silentError)) {
+	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*silentError)) {
 		return fail(ExitError, drainedStart, "nothing to drain: no agent holds %s", path)
 	}
 	if err != nil {
@@ -49,24 +50,24 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 		case out.Busy == 0:
 			fmt.Fprintln(w, "drained: nothing runs, nothing new is claimed; "+r.drainEnd())
 		default:
-			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; %s\n", view.Plural(out.Busy, "job"), r.drainEnd())
+			fmt.Fprintf(w, "draining: %s to go, nothing new is claimed; %s\n", text.Plural(out.Busy, "job"), r.drainEnd())
 		}
 	})
 }
 
 // drained waits until the agent has nothing left to do.
-func (r *run) drained(ctx context.Context, path string, daemon *socket.Client, out socket.Drained) (socket.Drained, error) {
+func (r *run) drained(ctx context.Context, path string, daemon *control.Client, out control.Drained) (control.Drained, error) {
 	told, since, pictures := -1, out.Since, daemon.Watch(ctx)
 	for out.Busy > 0 {
 		if out.Busy != told {
 			told = out.Busy
-			r.note("%s draining: %s to go", stamp(), view.Plural(out.Busy, "job"))
+			r.note("%s draining: %s to go", stamp(), text.Plural(out.Busy, "job"))
 		}
 		snap, err := pictures.Next(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return out, fail(waitCode(ctx), "limpet drain --off    # claims jobs again", "stopped waiting; the agent goes on draining")
-		case errors.Is(err, socket.ErrNoDaemon):
+		case errors.Is(err, control.ErrNoDaemon):
 			if hangs := stays(ctx, path, daemon.Hello().PID); hangs != nil {
 				return out, hangs
 			}
@@ -78,7 +79,7 @@ func (r *run) drained(ctx context.Context, path string, daemon *socket.Client, o
 		}
 		switch now := snap.Agent; {
 		case !now.Draining.IsZero():
-			out = socket.Drained{Since: now.Draining, Busy: now.Busy}
+			out = control.Drained{Since: now.Draining, Busy: now.Busy}
 		case !snap.At.Before(since): // else it is of before the drain
 			return out, fail(ExitCancelled, "limpet drain --wait", "somebody has the agent claim jobs again")
 		}
@@ -111,11 +112,11 @@ func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error 
 }
 
 // drainText tells a person of an agent that claims nothing new.
-func drainText(r *run, a view.Agent, now time.Time) string {
+func drainText(r *run, a snapshot.Agent, now time.Time) string {
 	if a.Busy == 0 {
-		return fmt.Sprintf("drained for %s: it claims nothing; %s", view.Age(now.Sub(a.Draining)), r.drainEnd())
+		return fmt.Sprintf("drained for %s: it claims nothing; %s", text.Age(now.Sub(a.Draining)), r.drainEnd())
 	}
-	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", view.Age(now.Sub(a.Draining)), view.Plural(a.Busy, "job"), r.drainEnd())
+	return fmt.Sprintf("draining for %s: %s to go, it claims nothing new; %s", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"), r.drainEnd())
 }
 
 // drainEnd says how an agent is made to claim jobs again.

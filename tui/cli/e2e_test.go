@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"limpet/state"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // These tests run the built binary as its users do: against a real API server,
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	code := apitest.Main(m)
+	code := testenv.Main(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
 }

@@ -16,7 +16,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // outcomeWait is how long the record of a finished job may take to appear: the
@@ -192,15 +192,15 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool
 	}
 	err := r.g.printOne(r.world.Out, result, "job/"+u.GetName(), func(w io.Writer) {
 		took := api.MomentOfMillis(st.Finished).Sub(api.MomentOfMillis(st.Started)).Round(10 * time.Millisecond)
-		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), view.Clean(end.state), took, view.Clean(st.Message))
+		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), text.Clean(end.state), took, text.Clean(st.Message))
 		for _, sum := range st.Summary {
 			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", kindText(sum.Kind), sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)
 		}
 		for _, e := range st.Errors {
-			fmt.Fprintf(w, "  error: %s\n", view.Clean(e))
+			fmt.Fprintf(w, "  error: %s\n", text.Clean(e))
 		}
 		for _, e := range st.Warnings {
-			fmt.Fprintf(w, "  warning: %s\n", view.Clean(e))
+			fmt.Fprintf(w, "  warning: %s\n", text.Clean(e))
 		}
 	})
 	if err != nil {
@@ -226,7 +226,7 @@ func (e *ending) failure(hint string) error {
 			return fail(ExitPartial, hint, "the job ended with errors in some resources")
 		}
 	}
-	return fail(ExitJobFailed, hint, "the job ended in %s", view.Clean(e.state))
+	return fail(ExitJobFailed, hint, "the job ended in %s", text.Clean(e.state))
 }
 
 // kindText names a line of a summary. What could not be read has no kind.

@@ -15,7 +15,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/socket"
+	"limpet/sync/control"
 )
 
 // Exit codes. 0 to 6 mean what they mean in Grafana's own command line tool.
@@ -94,7 +94,7 @@ func errorText(err error) string {
 	if u, parse := url.Parse(at); parse == nil {
 		at = u.Scheme + "://" + u.Host
 	}
-	if at == socket.BaseURL {
+	if at == control.BaseURL {
 		return fmt.Sprintf("the daemon does not answer: %v", network.Err)
 	}
 	return fmt.Sprintf("%s does not answer: %v", at, network.Err)
@@ -139,7 +139,7 @@ func classify(err error) (code int, hint string) {
 	case apierrors.IsServiceUnavailable(err):
 		// A daemon repeats its calls by itself; a command has made its one.
 		return ExitUnreachable, "limpet status    # says whether the API is back"
-	case errors.As(err, &away), errors.As(err, &network), errors.Is(err, socket.ErrNoDaemon):
+	case errors.As(err, &away), errors.As(err, &network), errors.Is(err, control.ErrNoDaemon):
 		return ExitUnreachable, hint
 	}
 	return ExitError, hint

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 	"limpet/tui/cli"
 )
 
@@ -24,12 +24,12 @@ func TestAllExitCodes(t *testing.T) {
 	h := newHome(t)
 	gate := newGate(t, 2)
 	h.daemon(t, "--controllers", "off")
-	boards := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", apitest.Repo(t, 1, 2).Dir)
+	boards := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 2).Dir)
 	for name, url := range map[string]string{"first": boards, "second": boards, "gated": gate.URL} {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", apitest.Branch)
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch)
 	}
 	h.must(t, 0, "repo", "create", "off", "--url", boards, "--disabled")
-	server := apitest.Start(t, apitest.Options{Deny: []string{"list jobs *"}})
+	server := testenv.Start(t, testenv.Options{Deny: []string{"list jobs *"}})
 	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "<html>the hotel network</html>")
 	}))

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // An agent on small disks: another process of this test mounts memory file
@@ -275,7 +275,7 @@ func TestFullStateDisk(t *testing.T) {
 // longer than a lease lasts. The result waits, under the claim that the job had.
 func (m *mortal) waitsForRoom(flag string) {
 	m.t.Helper()
-	m.api.Break(m.t, apitest.Fault{Path: "/namespaces/" + m.namespace + "/dashboards", Delay: 700 * time.Millisecond})
+	m.api.Break(m.t, testenv.Fault{Path: "/namespaces/" + m.namespace + "/dashboards", Delay: 700 * time.Millisecond})
 	m.feed("a")
 	held := func() (owner string, claim int64) {
 		for _, job := range m.list(api.Jobs) {

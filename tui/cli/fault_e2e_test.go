@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // What goes wrong around a running agent: it goes on by itself.
@@ -15,8 +15,8 @@ import (
 // TestDamageIsMendedWhileTheAgentRuns: a large state file that was closed in
 // order is opened at once, so that damage shows later, when a record is read.
 func TestDamageIsMendedWhileTheAgentRuns(t *testing.T) {
-	repo := apitest.Repo(t, 2, 320)
-	url := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", repo.Dir)
+	repo := testenv.Repo(t, 2, 320)
+	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
 	h := newHome(t)
 	site := h.file(t, "site/boards.yaml", fmt.Sprintf(`
 apiVersion: provisioning.grafana.app/v0alpha1
@@ -27,7 +27,7 @@ spec:
   type: git
   git: {url: %q, branch: %s, path: %s}
   sync: {enabled: true, target: folder, intervalSeconds: 3600}
-`, url, apitest.Branch, apitest.Directory))
+`, url, testenv.Branch, testenv.Directory))
 	pulled := func() bool { return h.run(t, "repo", "pull", "boards", "--full", "--wait").code == 0 }
 	d := h.daemon(t, "--manifests", filepath.Dir(site))
 	until(t, "the first pull is done", pulled) // until then there is one already

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"limpet/state"
-	"limpet/state/powercut"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/powercut"
 )
 
 // island is an agent with the embedded API: its state file holds the whole
@@ -23,11 +23,11 @@ import (
 // it.
 type island struct {
 	*home
-	repo      *apitest.Repository
+	repo      *testenv.Repository
 	manifests string
 }
 
-func newIsland(t *testing.T, repo *apitest.Repository, url string) *island {
+func newIsland(t *testing.T, repo *testenv.Repository, url string) *island {
 	t.Helper()
 	i := &island{home: newHome(t), repo: repo}
 	i.manifests = filepath.Dir(i.file(t, "site/boards.yaml", fmt.Sprintf(`
@@ -39,7 +39,7 @@ spec:
   type: git
   git: {url: %q, branch: %s, path: %s}
   sync: {enabled: true, target: folder, intervalSeconds: 3600}
-`, url, apitest.Branch, apitest.Directory)))
+`, url, testenv.Branch, testenv.Directory)))
 	return i
 }
 
@@ -128,8 +128,8 @@ func TestPowerCutOfAnIsland(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo := apitest.Repo(t, 3, large)
-	url := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", repo.Dir)
+	repo := testenv.Repo(t, 3, large)
+	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
 	i, journal := newIsland(t, repo, url), t.TempDir()
 	i.program, i.env = program, append(i.env, "LIMPET_STATE_JOURNAL="+journal)
 	d := i.live(t)
@@ -234,8 +234,8 @@ func TestDamagedIsland(t *testing.T) {
 	t.Parallel()
 	first := seeded(t)
 	rng := rand.New(rand.NewPCG(first, 29))
-	repo := apitest.Repo(t, 2, 40)
-	url := apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", repo.Dir)
+	repo := testenv.Repo(t, 2, 40)
+	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
 	i := newIsland(t, repo, url)
 	i.leave(t, i.live(t))
 	data, err := os.ReadFile(i.state())

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // What is asked of an agent that was killed again and again.
@@ -63,7 +63,7 @@ var dashboards = schema.GroupVersionResource{Group: "dashboard.grafana.app", Ver
 func (m *mortal) content() {
 	m.t.Helper()
 	want, got := map[string]string{}, map[string]string{}
-	for line := range strings.Lines(m.repo.Git(m.t, "ls-tree", "-r", "--format=%(objectname) %(path)", apitest.Branch)) {
+	for line := range strings.Lines(m.repo.Git(m.t, "ls-tree", "-r", "--format=%(objectname) %(path)", testenv.Branch)) {
 		hash, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		want[file] = hash
 	}
@@ -150,9 +150,9 @@ func (m *mortal) keptClaims() {
 // clean: no temporary file is left, and no secret is in any.
 func (m *mortal) clean() {
 	m.t.Helper()
-	m.noSecret(m.t, m.log.String(), gitToken, apitest.SignToken)
+	m.noSecret(m.t, m.log.String(), gitToken, testenv.SignToken)
 	for _, r := range m.api.Writes(m.t, 0) {
-		if found := holds(r.Body, gitToken, apitest.SignToken); found != "" {
+		if found := holds(r.Body, gitToken, testenv.SignToken); found != "" {
 			m.t.Errorf("a secret was sent: %s", r)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // mortalBinary is limpet with failpoints, built once for all tests.
@@ -36,14 +36,14 @@ var mortalBinary = sync.OnceValues(func() (string, error) {
 
 // world is the servers that outlive the agents of a crash test.
 type world struct {
-	api    *apitest.Server
-	host   *apitest.GitServer
+	api    *testenv.Server
+	host   *testenv.GitServer
 	people *api.Client
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{api: apitest.Start(t, apitest.Options{}), host: apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken})}
+	w := &world{api: testenv.Start(t, testenv.Options{}), host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
 	var err error
 	w.people, err = api.Connect(t.Context(), api.Config{Server: w.api.URL, TLS: api.TLS{CAFile: w.api.CAFile}, Token: w.api.Token, UserAgent: "people"})
 	if err != nil {
@@ -61,7 +61,7 @@ type mortal struct {
 	t         *testing.T
 	rng       *rand.Rand
 	namespace string
-	repo      *apitest.Repository
+	repo      *testenv.Repository
 	sizes     map[string]int // dashboards of each Repository
 	revision  map[string]int
 	jobs      map[string]bool // UIDs of those that people made; true = nobody held them then
@@ -91,7 +91,7 @@ const (
 
 func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[string]int) *mortal {
 	t.Helper()
-	m := &mortal{home: newHome(t), world: w, t: t, rng: rand.New(rand.NewPCG(seed, 3)), namespace: namespace, repo: apitest.EmptyRepo(t),
+	m := &mortal{home: newHome(t), world: w, t: t, rng: rand.New(rand.NewPCG(seed, 3)), namespace: namespace, repo: testenv.EmptyRepo(t),
 		attempts: 1000, sizes: sizes, revision: map[string]int{}, jobs: map[string]bool{}}
 	ca, err := os.ReadFile(w.host.CAFile)
 	if err != nil {
@@ -105,7 +105,7 @@ func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[
 		m.file(t, "credentials/"+namespace+"."+name+"/token", gitToken)
 		m.file(t, "credentials/"+namespace+"."+name+"/ca.crt", string(ca))
 		m.create(api.Repositories, "Repository", name, nil, map[string]any{"title": name, "type": "git",
-			"git":  map[string]any{"url": url, "branch": apitest.Branch, "path": name},
+			"git":  map[string]any{"url": url, "branch": testenv.Branch, "path": name},
 			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}})
 	}
 	tmp := filepath.Join(m.dir, "tmp")
@@ -114,7 +114,7 @@ func newMortal(t *testing.T, w *world, namespace string, seed uint64, sizes map[
 	}
 	m.env = append(m.env, "TMPDIR="+tmp)
 	m.args = []string{"--provisioning-server-url", w.api.URL, "--tls-ca-file", w.api.CAFile, "--token-exchange-url", w.api.SignURL,
-		"--token-file", m.file(t, "token", apitest.SignToken+"\n"), "--namespace", namespace, "--controllers", "off"}
+		"--token-file", m.file(t, "token", testenv.SignToken+"\n"), "--namespace", namespace, "--controllers", "off"}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", namespace, tail(m.log.String(), 8_000))
@@ -154,9 +154,9 @@ func (m *mortal) list(kind schema.GroupVersionResource) []unstructured.Unstructu
 // edit commits a change of every dashboard of a Repository.
 func (m *mortal) edit(name string) {
 	m.revision[name]++
-	var changes []apitest.Change
+	var changes []testenv.Change
 	for i := range m.sizes[name] {
-		changes = append(changes, apitest.Change{Path: fmt.Sprintf("%s/shelf-%d/board-%d.json", name, i%3, i),
+		changes = append(changes, testenv.Change{Path: fmt.Sprintf("%s/shelf-%d/board-%d.json", name, i%3, i),
 			Data: fmt.Appendf(nil, `{"uid":"%s-%d","title":"Board %d","tags":["revision %d"],"panels":[],"schemaVersion":41}`, name, i, i, m.revision[name])})
 	}
 	m.repo.Commit(m.t, fmt.Sprintf("Revision %d of %s", m.revision[name], name), changes...)

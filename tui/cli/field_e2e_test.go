@@ -19,17 +19,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // field is one real API, agents of the built binary that reach it each by a
 // way of its own, and the people who make jobs.
 type field struct {
 	t      *testing.T
-	api    *apitest.Server
+	api    *testenv.Server
 	people *api.Client
 	agents []*agent
-	began  apitest.Mark
+	began  testenv.Mark
 	expiry time.Duration // of the claims
 }
 
@@ -38,7 +38,7 @@ type agent struct {
 	*home
 	name  string
 	flags []string
-	way   *apitest.Proxy
+	way   *testenv.Proxy
 	*daemon
 }
 
@@ -56,9 +56,9 @@ func fieldLease() []string {
 }
 
 // newField starts a server, and n agents that are not running yet.
-func newField(t *testing.T, o apitest.Options, n int, flags ...string) *field {
+func newField(t *testing.T, o testenv.Options, n int, flags ...string) *field {
 	t.Helper()
-	f := &field{t: t, api: apitest.Start(t, o), expiry: fieldExpiry}
+	f := &field{t: t, api: testenv.Start(t, o), expiry: fieldExpiry}
 	var err error
 	f.people, err = api.Connect(t.Context(), api.Config{Server: f.api.URL, TLS: api.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("people"), UserAgent: "people"})
 	if err != nil {
@@ -85,7 +85,7 @@ func (f *field) sound() {
 		if a.daemon == nil {
 			continue
 		}
-		secrets := []string{f.api.TokenOf(a.name), apitest.SignToken}
+		secrets := []string{f.api.TokenOf(a.name), testenv.SignToken}
 		a.noSecret(f.t, a.log.String(), secrets...)
 		for _, r := range f.api.Writes(f.t, f.began) {
 			if holds(r.Body, secrets...) != "" {
@@ -155,7 +155,7 @@ func (f *field) labelled(name, url string, labels map[string]string) {
 		url = "https://git.invalid/" + name + ".git"
 	}
 	f.create(api.Repositories, "Repository", name, labels, map[string]any{"title": name, "type": "git",
-		"git":  map[string]any{"url": url, "branch": apitest.Branch, "path": apitest.Directory},
+		"git":  map[string]any{"url": url, "branch": testenv.Branch, "path": testenv.Directory},
 		"sync": map[string]any{"enabled": on, "target": "folder", "intervalSeconds": int64(3600)}})
 }
 
@@ -310,9 +310,9 @@ func (f *field) noise(pause time.Duration) func() int {
 }
 
 // requestsOf returns what an agent has asked since the mark.
-func (f *field) requestsOf(a *agent, since apitest.Mark) []apitest.Request {
+func (f *field) requestsOf(a *agent, since testenv.Mark) []testenv.Request {
 	f.t.Helper()
-	var out []apitest.Request
+	var out []testenv.Request
 	for _, r := range f.api.Requests(f.t, since) {
 		if r.User == a.name {
 			out = append(out, r)

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
-	"limpet/sync/socket"
+	"limpet/sync/control"
+	"limpet/sync/testenv"
 )
 
 // The figures of README, measured with the built binary. Without -figures the
@@ -44,7 +44,7 @@ type yard struct {
 }
 
 // realYard is a namespace of the API machinery with an agent's flags for it.
-func realYard(t *testing.T, s *apitest.Server) (*yard, []string) {
+func realYard(t *testing.T, s *testenv.Server) (*yard, []string) {
 	t.Helper()
 	token := (&home{dir: t.TempDir()}).file(t, "token", s.Token)
 	client, err := api.Connect(t.Context(), api.Config{Server: s.URL, TLS: api.TLS{CAFile: s.CAFile}, Token: s.Token, UserAgent: "yard"})
@@ -58,9 +58,9 @@ func realYard(t *testing.T, s *apitest.Server) (*yard, []string) {
 // embeddedYard is the embedded API of a daemon, through its socket.
 func embeddedYard(t *testing.T, h *home) *yard {
 	t.Helper()
-	tr := socket.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
+	tr := control.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
 	t.Cleanup(tr.CloseIdleConnections)
-	client, err := api.Connect(t.Context(), api.Config{Server: socket.BaseURL, Transport: tr, UserAgent: "yard"})
+	client, err := api.Connect(t.Context(), api.Config{Server: control.BaseURL, Transport: tr, UserAgent: "yard"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 const (
@@ -69,8 +70,8 @@ type follower struct {
 	silent bool // no lines of progress
 	stream bool // each change is a document on stdout
 	log    *jobLog
-	lines  chan []view.Event // of the log; nil without one
-	over   time.Time         // when the status of the job was first that of an end
+	lines  chan []snapshot.Event // of the log; nil without one
+	over   time.Time             // when the status of the job was first that of an end
 }
 
 func (r *run) follower(s *session, u *unstructured.Unstructured, progress string) *follower {
@@ -171,7 +172,7 @@ func (f *follower) wait(ctx context.Context, err error) bool {
 
 // noAnswer says that whoever tells of a job is away and waited for.
 func noAnswer(job *unstructured.Unstructured, err error) string {
-	return fmt.Sprintf("%s %s: no answer, still trying: %s", stamp(), job.GetName(), view.Clean(api.Redact(errorText(err))))
+	return fmt.Sprintf("%s %s: no answer, still trying: %s", stamp(), job.GetName(), text.Clean(api.Redact(errorText(err))))
 }
 
 // watchOnce follows one watch of the job and reports whether it is gone. A
@@ -243,14 +244,14 @@ func (f *follower) watchOnce(ctx context.Context) (gone bool, err error) {
 // over its socket would be silent for as long as the process is there.
 func (f *follower) hangs(ctx context.Context) bool {
 	daemon := f.session.Daemon
-	if base, _ := f.session.Client.Endpoint(); daemon == nil || base.String() != socket.BaseURL {
+	if base, _ := f.session.Client.Endpoint(); daemon == nil || base.String() != control.BaseURL {
 		return false
 	}
-	again, err := socket.Attach(ctx, daemon.Path())
+	again, err := control.Attach(ctx, daemon.Path())
 	if err == nil {
 		again.Close()
 	}
-	return errors.Is(err, socket.ErrNoDaemon)
+	return errors.Is(err, control.ErrNoDaemon)
 }
 
 // tellWhy says why the daemon of this host leaves a waiting job alone; without
@@ -268,7 +269,7 @@ func (f *follower) tellWhy(ctx context.Context) {
 	for _, j := range snap.Jobs {
 		if j.UID == string(f.seen.GetUID()) && j.Waits != f.waits {
 			f.waits = j.Waits
-			f.say("%s %s is left alone: %s", stamp(), j.Name, view.Clean(j.Waits))
+			f.say("%s %s is left alone: %s", stamp(), j.Name, text.Clean(j.Waits))
 		}
 	}
 }
@@ -343,7 +344,7 @@ func (f *follower) show(anyway bool) {
 		}
 	}
 	if st.Message != "" {
-		line += " " + view.Clean(st.Message)
+		line += " " + text.Clean(st.Message)
 	}
 	if n := len(st.Errors); n > 0 {
 		line += fmt.Sprintf(" errors=%d", n)

@@ -24,9 +24,9 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/localapi"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/apiserver"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
 )
 
 // wire is the way to an embedded API that a test can cut.
@@ -122,7 +122,7 @@ type bench struct {
 	job   *unstructured.Unstructured
 	how   following
 	// of its album: what the pictures count, and the end of who shows them
-	counts view.Counts
+	counts snapshot.Counts
 	leave  func()
 }
 
@@ -150,7 +150,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+	server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,22 +460,22 @@ func TestFollowTellsWhyOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	path := filepath.Join(t.TempDir(), "limpet.sock")
-	ln, err := socket.Listen(path)
+	ln, err := control.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits := "its actions are not taken here"
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /limpet/v1/hello", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(socket.Hello{Version: Version, Protocol: socket.Protocol})
+		_ = json.NewEncoder(w).Encode(control.Hello{Version: Version, Protocol: control.Protocol})
 	})
 	mux.HandleFunc("GET /limpet/v1/snapshot", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(view.Snapshot{Jobs: []view.Job{{UID: "other", Name: "other", Waits: "x"}, {UID: string(b.job.GetUID()), Name: "r-sync", Waits: waits}}})
+		_ = json.NewEncoder(w).Encode(snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Name: "other", Waits: "x"}, {UID: string(b.job.GetUID()), Name: "r-sync", Waits: waits}}})
 	})
 	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(ln) }()
 	defer server.Close()
-	if b.s.Daemon, err = socket.Attach(t.Context(), path); err != nil {
+	if b.s.Daemon, err = control.Attach(t.Context(), path); err != nil {
 		t.Fatal(err)
 	}
 	defer b.s.Daemon.Close()

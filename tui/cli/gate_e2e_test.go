@@ -8,14 +8,14 @@ import (
 	"sync"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // gate is a Git host that lets nobody through until it is opened: a job that
 // pulls from it works for as long as the test wants, and then ends.
 type gate struct {
 	URL  string // of the repository
-	Repo *apitest.Repository
+	Repo *testenv.Repository
 
 	mu     sync.Mutex    // guards opened
 	opened chan struct{} // closed while the gate is open
@@ -24,8 +24,8 @@ type gate struct {
 // newGate serves a repository with so many dashboards.
 func newGate(t *testing.T, dashboards int) *gate {
 	t.Helper()
-	host := apitest.Git(t, apitest.GitOptions{})
-	g := &gate{Repo: apitest.Repo(t, 2, dashboards), opened: make(chan struct{})}
+	host := testenv.Git(t, testenv.GitOptions{})
+	g := &gate{Repo: testenv.Repo(t, 2, dashboards), opened: make(chan struct{})}
 	inner := host.Serve("gate.git", g.Repo.Dir)
 	target, err := url.Parse(host.URL)
 	if err != nil {

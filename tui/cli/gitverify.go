@@ -8,8 +8,8 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/view"
-	"limpet/sync/workers"
+	"limpet/sync/text"
+	"limpet/sync/worker"
 )
 
 // gitVerifyKey holds rules of what has to be signed in Repositories, whatever those ask
@@ -53,8 +53,8 @@ func (r *run) signatures(u *unstructured.Unstructured, repo api.Repository) stri
 	if err != nil {
 		parts = append(parts, "the rules of the config file cannot be read: "+err.Error())
 	}
-	for _, rule := range auth.DemandsFor(rules, u.GetNamespace(), u.GetName(), workers.URLs(repo)...) {
+	for _, rule := range auth.DemandsFor(rules, u.GetNamespace(), u.GetName(), worker.URLs(repo)...) {
 		parts = append(parts, rule.Mode+", by rule "+rule.Name()+" of "+r.config.Path)
 	}
-	return view.Clean(strings.Join(parts, "; "))
+	return text.Clean(strings.Join(parts, "; "))
 }

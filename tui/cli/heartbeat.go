@@ -8,7 +8,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	agent "limpet/sync"
+	"limpet/sync/agent"
 )
 
 // heartbeat tells the service manager that has started this process how it is:

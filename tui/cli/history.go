@@ -15,8 +15,8 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/text"
 )
 
 type historyCmd struct {
@@ -87,8 +87,8 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 			subject = rec.Commit.Subject
 		}
 		t.add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
-			rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), view.OrDash(rec.Message),
-			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), view.OrDash(view.ShortRef(rec.RefTo)), view.OrDash(subject))
+			rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), text.OrDash(rec.Message),
+			rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), text.OrDash(text.ShortRef(rec.RefTo)), text.OrDash(subject))
 	}
 	if records == nil {
 		records = []state.Record{}
@@ -98,7 +98,7 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 
 // noteDead tells who asks for errors alone of the jobs that have failed to the last
 // attempt.
-func (r *run) noteDead(ctx context.Context, desk socket.Desk, q state.Query) error {
+func (r *run) noteDead(ctx context.Context, desk control.Desk, q state.Query) error {
 	if r.g.notes == nil || !slices.Contains(q.States, api.StateError) || slices.Contains(q.States, stateDead) {
 		return nil
 	}
@@ -111,16 +111,16 @@ func (r *run) noteDead(ctx context.Context, desk socket.Desk, q state.Query) err
 }
 
 // moment reads a time that a flag of a command says: a duration before now, or an absolute time.
-func moment(command, flag, text string, now time.Time) (time.Time, error) {
-	if text == "" {
+func moment(command, flag, txt string, now time.Time) (time.Time, error) {
+	if txt == "" {
 		return time.Time{}, nil
 	}
-	if d, err := parseDuration(text); err == nil && d >= 0 {
+	if d, err := parseDuration(txt); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, text)
+	t, err := time.Parse(time.RFC3339, txt)
 	if err != nil {
-		return time.Time{}, usage("limpet "+command+" "+flag+" 24h", "%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, text, now.UTC().Format(time.RFC3339))
+		return time.Time{}, usage("limpet "+command+" "+flag+" 24h", "%s %q is neither a duration such as 24h or 7d nor a time such as %s", flag, txt, now.UTC().Format(time.RFC3339))
 	}
 	return t, nil
 }
@@ -151,7 +151,7 @@ const recordPage = 500
 // findRecord looks a finished job up by UID, else the newest of that name. It
 // returns errNoRecord when there is none, and a *severalError when a name without a
 // namespace is that of jobs in several.
-func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (state.Record, error) {
+func findRecord(ctx context.Context, desk control.Desk, namespace, job string) (state.Record, error) {
 	records, err := desk.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
 		return state.Record{}, err
@@ -170,7 +170,7 @@ func findRecord(ctx context.Context, desk socket.Desk, namespace, job string) (s
 
 // onlyIn returns a *severalError when jobs of that name have ended outside of a
 // namespace too.
-func onlyIn(ctx context.Context, desk socket.Desk, namespace, job string) error {
+func onlyIn(ctx context.Context, desk control.Desk, namespace, job string) error {
 	other, err := newestRecord(ctx, desk, state.Query{Outside: namespace, Brief: true}, job)
 	switch {
 	case errors.Is(err, errNoRecord), err == nil && other.Namespace == namespace: // an older daemon knows no Outside
@@ -184,7 +184,7 @@ func onlyIn(ctx context.Context, desk socket.Desk, namespace, job string) error 
 }
 
 // newestRecord is the newest of a name among those of q.
-func newestRecord(ctx context.Context, desk socket.Desk, q state.Query, job string) (state.Record, error) {
+func newestRecord(ctx context.Context, desk control.Desk, q state.Query, job string) (state.Record, error) {
 	q.Words, q.Limit = []string{job}, recordPage
 	for {
 		page, err := desk.History(ctx, q)
@@ -220,7 +220,7 @@ func printRecord(r *run, w io.Writer, rec state.Record) {
 	f.add("repository", rec.Repository)
 	f.add("action", rec.Action)
 	f.addState("state", rec.State, rec.State)
-	f.add("message", view.OrDash(rec.Message))
+	f.add("message", text.OrDash(rec.Message))
 	if !rec.Created.IsZero() {
 		f.add("created", rec.Created.UTC().Format(time.RFC3339))
 	}
@@ -236,7 +236,7 @@ func printRecord(r *run, w io.Writer, rec state.Record) {
 		f.add("step", fmt.Sprintf("%.3fs %s", s.Seconds, s.Text))
 	}
 	if d := rec.DeadLetter; d != nil && rec.State == stateDead {
-		f.add("dead letter", fmt.Sprintf("%s after %s: %s", d.Reason, view.Plural(d.Attempts, "attempt"), view.OrDash(d.LastError)))
+		f.add("dead letter", fmt.Sprintf("%s after %s: %s", d.Reason, text.Plural(d.Attempts, "attempt"), text.OrDash(d.LastError)))
 		f.add("", r.next("", "job retry "+rec.UID)+" begins anew")
 	}
 	for _, a := range rec.Attempts {
@@ -259,29 +259,29 @@ func printRecord(r *run, w io.Writer, rec state.Record) {
 
 // commitText is what a commit says of itself.
 func commitText(c state.Commit) string {
-	text := `"` + c.Subject + `"`
+	txt := `"` + c.Subject + `"`
 	if c.Author != "" {
-		text += " by " + c.Author
+		txt += " by " + c.Author
 	}
 	if !c.At.IsZero() {
-		text += ", " + c.At.UTC().Format(time.RFC3339)
+		txt += ", " + c.At.UTC().Format(time.RFC3339)
 	}
-	return text
+	return txt
 }
 
 // attemptText says how one attempt went.
 func attemptText(a state.Attempt) string {
-	return fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message))
+	return fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), spanText(a), text.OrDash(a.Message))
 }
 
 // spanText says when an attempt ran, as far as it is known.
 func spanText(a state.Attempt) string {
-	text := ""
+	txt := ""
 	if !a.Started.IsZero() {
-		text += ", from " + a.Started.UTC().Format(time.RFC3339)
+		txt += ", from " + a.Started.UTC().Format(time.RFC3339)
 	}
 	if !a.Finished.IsZero() {
-		text += ", to " + a.Finished.UTC().Format(time.RFC3339)
+		txt += ", to " + a.Finished.UTC().Format(time.RFC3339)
 	}
-	return text
+	return txt
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // historyPruneCmd removes what one of its flags says.
@@ -65,6 +65,6 @@ func (c historyPruneCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	return r.g.printOne(r.world.Out, map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
-		fmt.Fprintf(w, "%s removed\n", view.Plural(n, "record"))
+		fmt.Fprintf(w, "%s removed\n", text.Plural(n, "record"))
 	})
 }

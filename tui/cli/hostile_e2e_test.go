@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // hostilePeak is what the agent may hold at most while hosts are hostile. Unit: KiB.
@@ -22,15 +22,15 @@ const hostilePeak = 256 << 10
 func TestHostileHosts(t *testing.T) {
 	t.Parallel()
 	const token = "canary-77aa-hostile"
-	good, damaged := apitest.Repo(t, 2, 5), apitest.Repo(t, 5, 40)
-	host := apitest.Git(t, apitest.GitOptions{})
-	evil := apitest.Hostile(t, damaged.Dir)
+	good, damaged := testenv.Repo(t, 2, 5), testenv.Repo(t, 5, 40)
+	host := testenv.Git(t, testenv.GitOptions{})
+	evil := testenv.Hostile(t, damaged.Dir)
 	says := map[string]string{
-		apitest.HostileBlob: "object of 1073741824 bytes exceeds the limit", apitest.HostileLie: "damaged pack", apitest.HostileDelta: "exceeds the limit",
-		apitest.HostileDeltas: "exceeds the limit", apitest.HostileObjects: "number of objects", apitest.HostileTrees: "files and directories",
-		apitest.HostileRefs: "list of refs", apitest.HostilePortal: "a web page", apitest.HostileElsewhere: "another host, localhost",
-		apitest.HostileCut: "the connection ended too early", apitest.HostileFlipped: "damaged pack",
-		apitest.HostileNames: "symbolic link",
+		testenv.HostileBlob: "object of 1073741824 bytes exceeds the limit", testenv.HostileLie: "damaged pack", testenv.HostileDelta: "exceeds the limit",
+		testenv.HostileDeltas: "exceeds the limit", testenv.HostileObjects: "number of objects", testenv.HostileTrees: "files and directories",
+		testenv.HostileRefs: "list of refs", testenv.HostilePortal: "a web page", testenv.HostileElsewhere: "another host, localhost",
+		testenv.HostileCut: "the connection ended too early", testenv.HostileFlipped: "damaged pack",
+		testenv.HostileNames: "symbolic link",
 	}
 	h := newHome(t)
 	for path := range says {
@@ -38,13 +38,13 @@ func TestHostileHosts(t *testing.T) {
 	}
 	d := h.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir, "--drivers", "3")
 	create := func(name, url, path string) {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", apitest.Branch, "--path", path, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", path, "--interval", "24h", "--sink-dir", filepath.Join(h.dir, "sinks", name))
 	}
-	create("good", host.Serve("good.git", good.Dir), apitest.Directory)
+	create("good", host.Serve("good.git", good.Dir), testenv.Directory)
 	for path := range says {
 		dir := ""
-		if path == apitest.HostileCut || path == apitest.HostileFlipped {
-			dir = apitest.Directory
+		if path == testenv.HostileCut || path == testenv.HostileFlipped {
+			dir = testenv.Directory
 		}
 		create(strings.TrimSuffix(path, ".git"), evil.URL+"/"+path, dir)
 	}
@@ -63,7 +63,7 @@ func TestHostileHosts(t *testing.T) {
 				turns <- struct{}{}
 				defer func() { <-turns }()
 				patience := "60s"
-				if path == apitest.HostileCut && !*long { // it is tried three times within half a minute
+				if path == testenv.HostileCut && !*long { // it is tried three times within half a minute
 					patience = "4s"
 				}
 				r := result{err: "already exists"} // the pull that the agent itself begins
@@ -103,7 +103,7 @@ func TestHostileHosts(t *testing.T) {
 			if r.code == 0 || !strings.Contains(text, want) {
 				t.Errorf("%s: exit %d, want the words %q in: %s", path, r.code, want, text)
 			}
-			if path == apitest.HostileNames && strings.Count(text, "is not allowed") < 9 {
+			if path == testenv.HostileNames && strings.Count(text, "is not allowed") < 9 {
 				t.Errorf("names that lead elsewhere: %s", text)
 			}
 			if strings.ContainsAny(text, "\x1b\u202e") {
@@ -136,19 +136,19 @@ func TestHostileHosts(t *testing.T) {
 // and told; it is asked again later, and another one is pulled meanwhile.
 func TestSlowFetch(t *testing.T) {
 	t.Parallel()
-	evil := apitest.Hostile(t, apitest.Repo(t, 1, 1).Dir)
+	evil := testenv.Hostile(t, testenv.Repo(t, 1, 1).Dir)
 	h := newHome(t)
 	d := h.daemon(t, "--git-timeout", "2s", "--drivers", "1")
 	create := func(name, url, path string) {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", apitest.Branch, "--path", path, "--interval", "24h")
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", path, "--interval", "24h")
 	}
-	create("slow", evil.URL+"/"+apitest.HostileSlow, "")
+	create("slow", evil.URL+"/"+testenv.HostileSlow, "")
 	until(t, "what takes so long is told", func() bool {
 		said := h.run(t, "job", "list", "-o", "json").out
 		return strings.Contains(said, "it takes more than 2s, with ") && strings.Contains(said, "--git-timeout")
 	})
-	good := apitest.Repo(t, 1, 3)
-	create("good", apitest.Git(t, apitest.GitOptions{}).Serve("good.git", good.Dir), apitest.Directory)
+	good := testenv.Repo(t, 1, 3)
+	create("good", testenv.Git(t, testenv.GitOptions{}).Serve("good.git", good.Dir), testenv.Directory)
 	until(t, "the good one is pulled", func() bool {
 		return strings.Contains(h.run(t, "history", "list", "-o", "json").out, `"good"`)
 	})

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // cloudLife is how long the tokens of vouchers live: a run sees several.
@@ -32,7 +32,7 @@ const cloudLife = 5 * time.Second
 // secret that it makes or is given has the canary in it.
 type vouchers struct {
 	*httptest.Server
-	git *apitest.GitServer
+	git *testenv.GitServer
 
 	mu     sync.Mutex // guards what follows
 	tokens map[string]voucher
@@ -51,7 +51,7 @@ const cloudCanary = "s3cr3t-canary-identity"
 
 func newVouchers(t *testing.T) *vouchers {
 	t.Helper()
-	v := &vouchers{git: apitest.Git(t, apitest.GitOptions{}), tokens: map[string]voucher{}, made: map[string]int{}, next: "refresh-0-" + cloudCanary}
+	v := &vouchers{git: testenv.Git(t, testenv.GitOptions{}), tokens: map[string]voucher{}, made: map[string]int{}, next: "refresh-0-" + cloudCanary}
 	v.Server = httptest.NewServer(http.HandlerFunc(v.serve))
 	t.Cleanup(v.Close)
 	return v
@@ -165,7 +165,7 @@ func (v *vouchers) revoke(refuse bool) {
 func TestIdentities(t *testing.T) {
 	t.Parallel()
 	v, h := newVouchers(t), newHome(t)
-	repo := apitest.Repo(t, 2, 2)
+	repo := testenv.Repo(t, 2, 2)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -205,13 +205,13 @@ func TestIdentities(t *testing.T) {
 			site := fmt.Sprintf(`{apiVersion: provisioning.grafana.app/v0alpha1, kind: Repository, metadata: {name: via-gitlab, namespace: default, annotations: {limpet/git-provider: gitlab, limpet/sink-dir: %q}},
 				spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled: true, target: folder, intervalSeconds: 86400}},
 				secure: {gitlabAppID: {create: app}, gitlabAppSecret: {create: "app-%[5]s"}, gitlabAppRefreshToken: {create: "refresh-0-%[5]s"}}}`,
-				filepath.Join(h.dir, "sinks", name), v.URL+"/gitlab/site.git", apitest.Branch, apitest.Directory, cloudCanary)
+				filepath.Join(h.dir, "sinks", name), v.URL+"/gitlab/site.git", testenv.Branch, testenv.Directory, cloudCanary)
 			if r := h.feed(t, site, "apply", "-f", "-"); r.code != 0 || strings.Contains(r.err, "unknown") {
 				t.Fatalf("exit %d: %s", r.code, r.err)
 			}
 			continue
 		}
-		h.must(t, 0, "repo", "create", "via-"+name, "--url", v.URL+"/"+name+"/site.git", "--branch", apitest.Branch, "--path", apitest.Directory, "--interval", "24h",
+		h.must(t, 0, "repo", "create", "via-"+name, "--url", v.URL+"/"+name+"/site.git", "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h",
 			"--sink-dir", filepath.Join(h.dir, "sinks", name))
 	}
 	pull := func(what string, enough int) {

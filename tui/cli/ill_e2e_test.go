@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // ill is a Repository that something is wrong with.
@@ -42,16 +42,16 @@ type ill struct {
 // check, and at once where credentials have changed.
 func TestIllRepositories(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	people, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(people.Close)
 	h := newHome(t)
-	repo := apitest.Repo(t, 1, 1)
-	open := apitest.Git(t, apitest.GitOptions{})
-	closed := apitest.Git(t, apitest.GitOptions{User: "git", Password: gitToken})
+	repo := testenv.Repo(t, 1, 1)
+	open := testenv.Git(t, testenv.GitOptions{})
+	closed := testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken})
 	old, fresh := certificate(t, time.Now().Add(-time.Hour)), certificate(t, time.Now().Add(time.Hour))
 	shown := new(atomic.Pointer[tls.Certificate])
 	shown.Store(&old)
@@ -61,7 +61,7 @@ func TestIllRepositories(t *testing.T) {
 		return &tls.Config{Certificates: []tls.Certificate{*shown.Load()}}, nil
 	}}
 	secure.StartTLS()
-	unsigned := apitest.Git(t, apitest.GitOptions{TLS: true})
+	unsigned := testenv.Git(t, testenv.GitOptions{TLS: true})
 	ca, err := os.ReadFile(unsigned.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -77,11 +77,11 @@ func TestIllRepositories(t *testing.T) {
 	h.file(t, "credentials/default.expired/ca.crt", pemOf(old)+pemOf(fresh))
 	const soon, check = 15 * time.Second, 75 * time.Second
 	all := []ill{
-		{"token", closed.Serve("token.git", repo.Dir), apitest.Branch, "AuthenticationFailed", "it refuses these credentials", "FieldValueInvalid", "secure.token",
+		{"token", closed.Serve("token.git", repo.Dir), testenv.Branch, "AuthenticationFailed", "it refuses these credentials", "FieldValueInvalid", "secure.token",
 			func() { h.file(t, "credentials/default.token/token", gitToken) }, soon},
 		{"branch", open.Serve("branch.git", repo.Dir), "mian", "InvalidSpec", `there is no branch "mian" (did you mean main?)`, "FieldValueNotFound", "spec.git.branch",
-			func() { repo.Git(t, "branch", "mian", apitest.Branch) }, check},
-		{"dead", "http://" + dead + "/dead.git", apitest.Branch, "ServiceUnavailable", "nothing listens there", "InternalError", "spec.git.url",
+			func() { repo.Git(t, "branch", "mian", testenv.Branch) }, check},
+		{"dead", "http://" + dead + "/dead.git", testenv.Branch, "ServiceUnavailable", "nothing listens there", "InternalError", "spec.git.url",
 			func() {
 				ln, err := net.Listen("tcp", dead)
 				if err != nil {
@@ -92,9 +92,9 @@ func TestIllRepositories(t *testing.T) {
 				again.Start()
 				t.Cleanup(func() { again.CloseClientConnections(); again.Close() })
 			}, check},
-		{"unsigned", unsigned.Serve("unsigned.git", repo.Dir), apitest.Branch, "ServiceUnavailable", "signed by an unknown authority", "InternalError", "spec.git.url",
+		{"unsigned", unsigned.Serve("unsigned.git", repo.Dir), testenv.Branch, "ServiceUnavailable", "signed by an unknown authority", "InternalError", "spec.git.url",
 			func() { h.file(t, "credentials/default.unsigned/ca.crt", string(ca)) }, soon},
-		{"expired", strings.Replace(open.Serve("expired.git", repo.Dir), open.URL, secure.URL, 1), apitest.Branch, "ServiceUnavailable", "has expired", "InternalError", "spec.git.url",
+		{"expired", strings.Replace(open.Serve("expired.git", repo.Dir), open.URL, secure.URL, 1), testenv.Branch, "ServiceUnavailable", "has expired", "InternalError", "spec.git.url",
 			func() { shown.Store(&fresh) }, check},
 	}
 	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent-0")+"\n")}
@@ -102,7 +102,7 @@ func TestIllRepositories(t *testing.T) {
 	mark := server.Mark(t)
 	create := func(name, url, branch string) {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git", "workflows": []any{},
-			"git":  map[string]any{"url": url, "branch": branch, "path": apitest.Directory},
+			"git":  map[string]any{"url": url, "branch": branch, "path": testenv.Directory},
 			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
 		u.SetAPIVersion(api.Repositories.GroupVersion().String())
 		u.SetKind("Repository")
@@ -186,7 +186,7 @@ func TestIllRepositories(t *testing.T) {
 
 	// One Repository too many.
 	mark = server.Mark(t)
-	create("many", open.Serve("many.git", repo.Dir), apitest.Branch)
+	create("many", open.Serve("many.git", repo.Dir), testenv.Branch)
 	blocked := func(name string) bool {
 		c := ready(get(name))
 		return c.Status == "False" && c.Reason == "QuotaExceeded" && c.Message == fmt.Sprintf("namespace quota exceeded: %d/%d repositories", len(all)+1, len(all))

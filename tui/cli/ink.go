@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 	"limpet/tui"
 )
 
@@ -136,7 +136,7 @@ func (ink ink) word(text, word, state string) string {
 
 // conditionState is the state that a condition tells; some types are true when
 // something is wrong.
-func conditionState(c view.Condition) string {
+func conditionState(c snapshot.Condition) string {
 	switch {
 	case c.Status == "Unknown":
 		return "unknown"

@@ -14,7 +14,7 @@ import (
 	"github.com/creack/pty"
 
 	"limpet/state"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // tables are the calls that print tables and fields, with words of state that are
@@ -312,7 +312,7 @@ func TestInkOfWords(t *testing.T) {
 			t.Errorf("%q in %q: %q", tt[1], tt[0], got)
 		}
 	}
-	for c, want := range map[view.Condition]string{
+	for c, want := range map[snapshot.Condition]string{
 		{Type: "Ready", Status: "True"}: "success", {Type: "Ready", Status: "False"}: "error", {Type: "Ready", Status: "Unknown"}: "unknown",
 		{Type: "Stalled", Status: "True"}: "error", {Type: "Stalled", Status: "False"}: "success", {Type: "Reconciling", Status: "True"}: "working", {Type: "Reconciling", Status: "False"}: "",
 	} {

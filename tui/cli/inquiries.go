@@ -12,38 +12,38 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
 )
 
 // subjectResources are where the kinds of a view.Subject are.
-var subjectResources = map[string]gvr{view.SubjectRepository: api.Repositories, view.SubjectSource: api.GitRepositories, view.SubjectJob: api.Jobs}
+var subjectResources = map[string]gvr{snapshot.SubjectRepository: api.Repositories, snapshot.SubjectSource: api.GitRepositories, snapshot.SubjectJob: api.Jobs}
 
 // Test implements tui.Source.
-func (s *localSource) Test(ctx context.Context, of view.Subject) ([]view.Finding, error) {
+func (s *localSource) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
 	return (&session{Client: s.agent.Client()}).tested(ctx, of, s.agent)
 }
 
 // Manifest implements tui.Source.
-func (s *localSource) Manifest(ctx context.Context, of view.Subject) (string, error) {
+func (s *localSource) Manifest(ctx context.Context, of snapshot.Subject) (string, error) {
 	return (&session{Client: s.agent.Client(), Desk: s.agent.Desk()}).manifest(ctx, of)
 }
 
 // Test implements tui.Source.
-func (s *remoteSource) Test(ctx context.Context, of view.Subject) (out []view.Finding, err error) {
+func (s *remoteSource) Test(ctx context.Context, of snapshot.Subject) (out []snapshot.Finding, err error) {
 	err = s.through(ctx, func(w *session) error { out, err = w.tested(ctx, of, s.client); return err })
 	return out, err
 }
 
 // Manifest implements tui.Source.
-func (s *remoteSource) Manifest(ctx context.Context, of view.Subject) (out string, err error) {
+func (s *remoteSource) Manifest(ctx context.Context, of snapshot.Subject) (out string, err error) {
 	err = s.through(ctx, func(w *session) error { out, err = w.manifest(ctx, of); return err })
 	return out, err
 }
 
 // through has use work with the API of the daemon.
 func (s *remoteSource) through(ctx context.Context, use func(*session) error) error {
-	client, err := api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
+	client, err := api.Connect(ctx, api.Config{Server: control.BaseURL, Transport: control.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *remoteSource) through(ctx context.Context, use func(*session) error) er
 }
 
 // Test needs an agent, which has the credentials.
-func (s *diskSource) Test(ctx context.Context, of view.Subject) ([]view.Finding, error) {
+func (s *diskSource) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Test(ctx, of)
 	}
@@ -60,7 +60,7 @@ func (s *diskSource) Test(ctx context.Context, of view.Subject) ([]view.Finding,
 }
 
 // Manifest has the record of a job alone: the API is not asked.
-func (s *diskSource) Manifest(ctx context.Context, of view.Subject) (out string, err error) {
+func (s *diskSource) Manifest(ctx context.Context, of snapshot.Subject) (out string, err error) {
 	if d := s.daemon.Load(); d != nil {
 		return d.Manifest(ctx, of)
 	}
@@ -69,7 +69,7 @@ func (s *diskSource) Manifest(ctx context.Context, of view.Subject) (out string,
 }
 
 // tested looks an object up and has it tested.
-func (s *session) tested(ctx context.Context, of view.Subject, who socket.Tester) ([]view.Finding, error) {
+func (s *session) tested(ctx context.Context, of snapshot.Subject, who control.Tester) ([]snapshot.Finding, error) {
 	u, err := s.subject(ctx, of)
 	if err != nil {
 		return nil, err
@@ -78,9 +78,9 @@ func (s *session) tested(ctx context.Context, of view.Subject, who socket.Tester
 	if err != nil {
 		return nil, err
 	}
-	out := make([]view.Finding, len(results.Steps))
+	out := make([]snapshot.Finding, len(results.Steps))
 	for i, step := range results.Steps {
-		out[i] = view.Finding{Name: step.Name, Result: step.Result, Detail: maskText(step.Detail)}
+		out[i] = snapshot.Finding{Name: step.Name, Result: step.Result, Detail: maskText(step.Detail)}
 	}
 	return out, nil
 }
@@ -89,7 +89,7 @@ func (s *session) tested(ctx context.Context, of view.Subject, who socket.Tester
 var errReplaced = errors.New("it was deleted, and another one has its name now")
 
 // subject reads the object that was meant.
-func (s *session) subject(ctx context.Context, of view.Subject) (*unstructured.Unstructured, error) {
+func (s *session) subject(ctx context.Context, of snapshot.Subject) (*unstructured.Unstructured, error) {
 	u, err := s.find(ctx, subjectResources[of.Kind], of.Namespace, of.Name)
 	if err != nil {
 		return nil, err
@@ -101,12 +101,12 @@ func (s *session) subject(ctx context.Context, of view.Subject) (*unstructured.U
 }
 
 // manifest is an object of the API; of a job that is not there any more, its record.
-func (s *session) manifest(ctx context.Context, of view.Subject) (string, error) {
+func (s *session) manifest(ctx context.Context, of snapshot.Subject) (string, error) {
 	u, err := s.subject(ctx, of)
 	if err == nil {
 		return sheet(u.Object)
 	}
-	if of.Kind == view.SubjectJob && s.Desk != nil {
+	if of.Kind == snapshot.SubjectJob && s.Desk != nil {
 		if text, recordErr := recordSheet(ctx, s.Desk, of); recordErr == nil || apierrors.IsNotFound(err) || errors.Is(err, errReplaced) {
 			return text, recordErr
 		}
@@ -115,7 +115,7 @@ func (s *session) manifest(ctx context.Context, of view.Subject) (string, error)
 }
 
 // recordSheet is the record of a job that has ended.
-func recordSheet(ctx context.Context, desk socket.Desk, of view.Subject) (string, error) {
+func recordSheet(ctx context.Context, desk control.Desk, of snapshot.Subject) (string, error) {
 	rec, err := findRecord(ctx, desk, of.Namespace, of.UID)
 	if err != nil {
 		return "", err

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
 )
 
 // TestInquiries: what a dashboard asks a daemon about is the object that was meant, also
@@ -24,13 +24,13 @@ func TestInquiries(t *testing.T) {
 	s.daemon(t, nil)
 	s.must(t, 0, "repo", "create", "a", "--url", "https://git.example.com/x.git", "--disabled")
 	s.must(t, 0, "get", "repository", "a", "-o", "yaml")
-	client, err := socket.Attach(t.Context(), agent.SocketPath(s.env["LIMPET_STATE"]))
+	client, err := control.Attach(t.Context(), agent.SocketPath(s.env["LIMPET_STATE"]))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	src := attached(t.Context(), client)
-	repository := view.Subject{Kind: view.SubjectRepository, Namespace: "default", Name: "a"}
+	repository := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "a"}
 	text, err := src.Manifest(t.Context(), repository)
 	if err != nil || !strings.Contains(text, "kind: Repository\n") || !strings.Contains(text, "  name: a\n") || strings.Contains(text, "managedFields") {
 		t.Errorf("%v: %s", err, text)
@@ -47,7 +47,7 @@ func TestInquiries(t *testing.T) {
 	if err != nil || len(found) < 2 || found[0].Result != "ok" || found[0].Name == "" {
 		t.Errorf("%+v, %v", found, err)
 	}
-	record := view.Subject{Kind: view.SubjectJob, Namespace: "default", Name: "a-sync", UID: "gone"}
+	record := snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: "default", Name: "a-sync", UID: "gone"}
 	text, err = src.Manifest(t.Context(), record)
 	if err != nil || !strings.Contains(text, "uid: gone\n") || strings.Contains(text, "hunter2secret") {
 		t.Errorf("the record: %v, %s", err, text)
@@ -69,7 +69,7 @@ func TestInquiries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err = src.Manifest(t.Context(), view.Subject{Kind: view.SubjectSource, Namespace: "default", Name: "from"})
+	text, err = src.Manifest(t.Context(), snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: "default", Name: "from"})
 	if err != nil || !strings.Contains(text, "@git.lab/x.git\n") || strings.Contains(text, "hunter2secret") {
 		t.Errorf("an address with a password: %v, %s", err, text)
 	}

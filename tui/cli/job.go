@@ -14,7 +14,8 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 type jobCmd struct {
@@ -62,16 +63,16 @@ func (c jobListCmd) Run(ctx context.Context, r *run) error {
 			claimed = "yes"
 		}
 		t.add(u.GetNamespace(), "job/"+u.GetName(),
-			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), since(now, u.GetCreationTimestamp().Time), view.OrDash(message(now, u, job, unsent)),
-			string(u.GetUID()), claimed, view.OrDash(u.GetAnnotations()[api.AnnoAttempt]), view.OrDash(u.GetAnnotations()[api.AnnoPriority]))
+			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job, unsent)),
+			string(u.GetUID()), claimed, text.OrDash(u.GetAnnotations()[api.AnnoAttempt]), text.OrDash(u.GetAnnotations()[api.AnnoPriority]))
 	}
 	return r.g.printList(r.world.Out, objects, t)
 }
 
 // unsent asks the daemon which results wait for the API. Without one, or when it
 // does not answer, nothing is known of any.
-func (s *session) unsent(ctx context.Context) (map[string]view.Job, *view.Snapshot) {
-	out := map[string]view.Job{}
+func (s *session) unsent(ctx context.Context) (map[string]snapshot.Job, *snapshot.Snapshot) {
+	out := map[string]snapshot.Job{}
 	if s.Daemon == nil {
 		return out, nil
 	}
@@ -88,7 +89,7 @@ func (s *session) unsent(ctx context.Context) (map[string]view.Job, *view.Snapsh
 }
 
 // message says what a job does, or what it waits for.
-func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent map[string]view.Job) string {
+func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent map[string]snapshot.Job) string {
 	if j, ok := unsent[string(u.GetUID())]; ok {
 		return j.State + ", " + unsentText(now, j)
 	}
@@ -98,7 +99,7 @@ func message(now time.Time, u *unstructured.Unstructured, job api.Job, unsent ma
 		if left <= 0 {
 			return said + "; waits for an agent"
 		}
-		return said + "; tried again in " + view.Age(left)
+		return said + "; tried again in " + text.Age(left)
 	}
 	return job.Status.Message
 }
@@ -115,7 +116,7 @@ func restOf(u *unstructured.Unstructured) time.Time {
 
 // known shows what the daemon knows while the API does not answer. The exit code
 // is that of the error, because this may not be what there is.
-func (c jobListCmd) known(r *run, snap *view.Snapshot, now time.Time, err error) error {
+func (c jobListCmd) known(r *run, snap *snapshot.Snapshot, now time.Time, err error) error {
 	code, _ := classify(err)
 	if code != ExitUnreachable || snap == nil || r.g.data() {
 		return err
@@ -125,11 +126,11 @@ func (c jobListCmd) known(r *run, snap *view.Snapshot, now time.Time, err error)
 		if c.Repository != "" && j.Repository != c.Repository || !j.Finished.IsZero() {
 			continue
 		}
-		text := j.Message
+		txt := j.Message
 		if !j.Unsent.IsZero() {
-			text = unsentText(now, j)
+			txt = unsentText(now, j)
 		}
-		t.add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State), since(now, j.Created), view.OrDash(text), j.UID, fmt.Sprint(j.Attempt))
+		t.add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State), since(now, j.Created), text.OrDash(txt), j.UID, fmt.Sprint(j.Attempt))
 	}
 	if err := r.g.printList(r.world.Out, nil, t); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (c jobListCmd) known(r *run, snap *view.Snapshot, now time.Time, err error)
 	if asOf.IsZero() {
 		asOf = snap.API.Since
 	}
-	return fail(code, "limpet status", "the API does not answer; shown is what the daemon knows, as of %s ago: %w", view.Age(now.Sub(asOf)), err)
+	return fail(code, "limpet status", "the API does not answer; shown is what the daemon knows, as of %s ago: %w", text.Age(now.Sub(asOf)), err)
 }
 
 func progressText(s api.JobStatus) string {
@@ -206,7 +207,7 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 			f.add("priority", p)
 		}
 		f.addState("state", stateText(job.Status.State), stateText(job.Status.State))
-		f.add("message", view.OrDash(message(time.Now(), u, job, nil)))
+		f.add("message", text.OrDash(message(time.Now(), u, job, nil)))
 		f.add("progress", fmt.Sprintf("%.0f%%", min(job.Status.Progress, 100)))
 		f.add("created", u.GetCreationTimestamp().UTC().Format(time.RFC3339))
 		if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {
@@ -219,7 +220,7 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 			f.add("rests until", rests.UTC().Format(time.RFC3339)+"; "+r.next(u.GetNamespace(), "job retry "+u.GetName())+" does not wait")
 		}
 		for _, a := range attempts(u) {
-			f.addState("attempt "+strconv.Itoa(a.N), a.State, fmt.Sprintf("%s by %s%s: %s", a.State, view.OrDash(a.Agent), spanText(a), view.OrDash(a.Message)))
+			f.addState("attempt "+strconv.Itoa(a.N), a.State, fmt.Sprintf("%s by %s%s: %s", a.State, text.OrDash(a.Agent), spanText(a), text.OrDash(a.Message)))
 		}
 		for _, e := range job.Status.Errors {
 			f.add("error", e)

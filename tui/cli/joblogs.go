@@ -16,8 +16,9 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 type jobLogsCmd struct {
@@ -100,7 +101,7 @@ func (l *jobLog) print(ctx context.Context, r *run, s *session, u *unstructured.
 			return context.Cause(ctx)
 		case err == nil:
 			continue
-		case !errors.Is(err, socket.ErrNoDaemon) && !api.Retryable(err):
+		case !errors.Is(err, control.ErrNoDaemon) && !api.Retryable(err):
 			return err
 		case !away:
 			away = true
@@ -135,26 +136,26 @@ func (c jobLogsCmd) finished(ctx context.Context, r *run, s *session) error {
 }
 
 // recordLog makes lines of what a record tells, in the order of their time.
-func recordLog(rec state.Record) []view.Event {
-	out := []view.Event{}
+func recordLog(rec state.Record) []snapshot.Event {
+	out := []snapshot.Event{}
 	add := func(at time.Time, level, format string, args ...any) {
-		out = append(out, view.Event{At: at, Level: level, Job: rec.Name, Repo: rec.Repository, Text: fmt.Sprintf(format, args...)})
+		out = append(out, snapshot.Event{At: at, Level: level, Job: rec.Name, Repo: rec.Repository, Text: fmt.Sprintf(format, args...)})
 	}
 	for _, a := range rec.Attempts {
 		if !a.Started.IsZero() {
-			add(a.Started, "info", "attempt %d by %s begins", a.N, view.OrDash(a.Agent))
+			add(a.Started, "info", "attempt %d by %s begins", a.N, text.OrDash(a.Agent))
 		}
 		if !a.Finished.IsZero() {
-			add(a.Finished, "info", "attempt %d ended: %s: %s", a.N, view.OrDash(a.State), view.OrDash(a.Message))
+			add(a.Finished, "info", "attempt %d ended: %s: %s", a.N, text.OrDash(a.State), text.OrDash(a.Message))
 		}
 	}
 	var st api.JobStatus
 	_ = json.Unmarshal(rec.Status, &st) // a record without one has less to tell
-	for _, text := range st.Warnings {
-		add(rec.Finished, "warn", "%s", text)
+	for _, txt := range st.Warnings {
+		add(rec.Finished, "warn", "%s", txt)
 	}
-	for _, text := range st.Errors {
-		add(rec.Finished, "error", "%s", text)
+	for _, txt := range st.Errors {
+		add(rec.Finished, "error", "%s", txt)
 	}
 	level := "error"
 	switch rec.State {
@@ -169,7 +170,7 @@ func recordLog(rec state.Record) []view.Event {
 }
 
 // printLog prints all lines of a log as one list.
-func (r *run) printLog(lines []view.Event) error {
+func (r *run) printLog(lines []snapshot.Event) error {
 	if r.g.data() {
 		return r.g.printList(r.world.Out, lines, table{})
 	}
@@ -177,7 +178,7 @@ func (r *run) printLog(lines []view.Event) error {
 }
 
 // printLogLines prints lines of a log that goes on.
-func (r *run) printLogLines(lines []view.Event) error {
+func (r *run) printLogLines(lines []snapshot.Event) error {
 	for _, l := range lines {
 		if r.g.data() {
 			if err := r.g.printStream(r.world.Out, streamLine{Type: "log", Log: &l}); err != nil {
@@ -185,7 +186,7 @@ func (r *run) printLogLines(lines []view.Event) error {
 			}
 			continue
 		}
-		if _, err := fmt.Fprintf(r.world.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, view.Clean(api.Redact(l.Text))); err != nil {
+		if _, err := fmt.Fprintf(r.world.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(api.Redact(l.Text))); err != nil {
 			return err
 		}
 	}
@@ -195,11 +196,11 @@ func (r *run) printLogLines(lines []view.Event) error {
 // jobLog knows how far the log of a job was printed.
 type jobLog struct {
 	uid  string
-	last view.Event
+	last snapshot.Event
 }
 
 // fresh returns the lines of a picture that the one before did not have.
-func (l *jobLog) fresh(snap *view.Snapshot) []view.Event {
+func (l *jobLog) fresh(snap *snapshot.Snapshot) []snapshot.Event {
 	for _, j := range snap.Jobs {
 		if j.UID != l.uid || len(j.Log) == 0 {
 			continue
@@ -218,7 +219,7 @@ func (l *jobLog) fresh(snap *view.Snapshot) []view.Event {
 }
 
 // ended says whether a picture shows the job, and as ended.
-func (l *jobLog) ended(snap *view.Snapshot) (shown, ended bool) {
+func (l *jobLog) ended(snap *snapshot.Snapshot) (shown, ended bool) {
 	for _, j := range snap.Jobs {
 		if j.UID == l.uid {
 			return true, !j.Finished.IsZero()
@@ -239,7 +240,7 @@ func (f *follower) readLog(ctx context.Context) (stop func(gone bool)) {
 		return func(bool) {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	f.lines = make(chan []view.Event)
+	f.lines = make(chan []snapshot.Event)
 	go f.log.read(ctx, f.session.Daemon.Watch(ctx), f.lines)
 	return func(gone bool) {
 		defer cancel()
@@ -269,7 +270,7 @@ const endShown = 2 * time.Second
 
 // read hands on what is new in each picture until one shows the job as ended, or ctx
 // ends, then closes to. A daemon that is away is waited for.
-func (l *jobLog) read(ctx context.Context, pictures *socket.Watch, to chan<- []view.Event) {
+func (l *jobLog) read(ctx context.Context, pictures *control.Watch, to chan<- []snapshot.Event) {
 	defer close(to)
 	for ctx.Err() == nil {
 		snap, err := pictures.Next(ctx)
@@ -288,7 +289,7 @@ func (l *jobLog) read(ctx context.Context, pictures *socket.Watch, to chan<- []v
 
 // showLog prints lines of the log where the bar was. A stdout that takes nothing
 // ends the command by itself.
-func (f *follower) showLog(lines []view.Event) {
+func (f *follower) showLog(lines []snapshot.Event) {
 	f.bar.erase()
 	_ = f.run.printLogLines(lines)
 }

@@ -15,18 +15,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/state"
-	agent "limpet/sync"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/agent"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
 )
 
 // album is an agent that shows the pictures which a test gives it.
 type album struct {
-	socket.Agent
-	next chan *view.Snapshot
+	control.Agent
+	next chan *snapshot.Snapshot
 }
 
-func (a *album) Next(ctx context.Context, _ uint64) (*view.Snapshot, error) {
+func (a *album) Next(ctx context.Context, _ uint64) (*snapshot.Snapshot, error) {
 	select {
 	case s := <-a.next:
 		return s, nil
@@ -37,18 +37,18 @@ func (a *album) Next(ctx context.Context, _ uint64) (*view.Snapshot, error) {
 
 // album has the socket of a daemon beside a bench, whose pictures show is given: how the
 // job looks in each, nil where it is in none.
-func (b *bench) album() (show func(job *view.Job)) {
+func (b *bench) album() (show func(job *snapshot.Job)) {
 	b.t.Helper()
 	b.r.g.State = filepath.Join(b.t.TempDir(), "limpet.db")
 	path := agent.SocketPath(b.r.g.State)
-	ln, err := socket.Listen(path)
+	ln, err := control.Listen(path)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	a := &album{next: make(chan *view.Snapshot)}
+	a := &album{next: make(chan *snapshot.Snapshot)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	server := &socket.Server{Hello: socket.Hello{Version: Version, Protocol: socket.Protocol}, Desk: b.store, Agent: a, API: http.NotFoundHandler()}
+	server := &control.Server{Hello: control.Hello{Version: Version, Protocol: control.Protocol}, Desk: b.store, Agent: a, API: http.NotFoundHandler()}
 	go func() { done <- server.Serve(ctx, ln) }()
 	b.leave = sync.OnceFunc(func() {
 		cancel()
@@ -57,13 +57,13 @@ func (b *bench) album() (show func(job *view.Job)) {
 		}
 	})
 	b.t.Cleanup(func() { b.s.Daemon.Close(); b.leave() })
-	if b.s.Daemon, err = socket.Attach(b.t.Context(), path); err != nil {
+	if b.s.Daemon, err = control.Attach(b.t.Context(), path); err != nil {
 		b.t.Fatal(err)
 	}
 	seq := uint64(0)
-	return func(job *view.Job) {
+	return func(job *snapshot.Job) {
 		seq++
-		snap := &view.Snapshot{Seq: seq, At: time.Now(), API: view.API{Up: true}, Counts: b.counts, Jobs: []view.Job{{UID: "other", Name: "other", Log: []view.Event{{Text: "not this"}}}}}
+		snap := &snapshot.Snapshot{Seq: seq, At: time.Now(), API: snapshot.API{Up: true}, Counts: b.counts, Jobs: []snapshot.Job{{UID: "other", Name: "other", Log: []snapshot.Event{{Text: "not this"}}}}}
 		if job != nil {
 			job.UID = string(b.job.GetUID())
 			snap.Jobs = append(snap.Jobs, *job)
@@ -77,9 +77,9 @@ func (b *bench) album() (show func(job *view.Job)) {
 }
 
 // logOf are lines of a log.
-func logOf(texts ...string) (out []view.Event) {
+func logOf(texts ...string) (out []snapshot.Event) {
 	for i, text := range texts {
-		out = append(out, view.Event{At: time.Date(2026, 11, 20, 14, 0, i, 0, time.UTC), Level: "info", Text: text})
+		out = append(out, snapshot.Event{At: time.Date(2026, 11, 20, 14, 0, i, 0, time.UTC), Level: "info", Text: text})
 	}
 	return out
 }
@@ -103,13 +103,13 @@ func TestLogsFollowToTheEnd(t *testing.T) {
 	}
 	asked()
 	asked()
-	show(&view.Job{Log: logOf("first")})
+	show(&snapshot.Job{Log: logOf("first")})
 	b.until("the first line", func() bool { return strings.HasSuffix(out.String(), " info  first\n") })
 	asked()
 	b.claim("begun")
 	b.end(nil)
 	asked()
-	show(&view.Job{Log: logOf("first", "last"), Finished: time.Now()})
+	show(&snapshot.Job{Log: logOf("first", "last"), Finished: time.Now()})
 	if err := <-ended; err != nil || !strings.HasSuffix(out.String(), " info  first\n2026-11-20T14:00:01Z info  last\n") || strings.Count(out.String(), "\n") != 2 {
 		t.Errorf("%v:\n%s", err, out)
 	}
@@ -179,7 +179,7 @@ func TestLogsFollowEndsLikeTheJob(t *testing.T) {
 		ended <- (&jobLog{uid: string(b.job.GetUID())}).follow(t.Context(), b.r, b.s, b.job)
 	}()
 	b.end(&state.Record{State: "warning", Status: []byte(`{"state":"warning"}`)})
-	show(&view.Job{Log: logOf("last"), Finished: time.Now()})
+	show(&snapshot.Job{Log: logOf("last"), Finished: time.Now()})
 	b.ends(ended, ExitPartial, "the job ended with warnings")
 	if !strings.HasSuffix(out.String(), " info  last\n") {
 		t.Errorf("%s", out)
@@ -196,10 +196,10 @@ func TestFollowPrintsTheLastLines(t *testing.T) {
 	b.claim("begun")
 	ended := b.follow(t.Context())
 	b.says("begun")
-	show(&view.Job{Log: logOf("first")})
+	show(&snapshot.Job{Log: logOf("first")})
 	b.until("the first line", func() bool { return strings.Contains(out.String(), " first\n") })
 	b.end(&state.Record{State: "success", Status: []byte(`{"state":"success"}`)})
-	show(&view.Job{Log: logOf("first", "last"), Finished: time.Now()})
+	show(&snapshot.Job{Log: logOf("first", "last"), Finished: time.Now()})
 	b.ends(ended, ExitOK, "")
 	if got := out.String(); !strings.Contains(got, " first\n2026-11-20T14:00:01Z info  last\njob/r-sync success in ") {
 		t.Errorf("%s", got)
@@ -229,9 +229,9 @@ func TestWatchOfTheStatus(t *testing.T) {
 		show(nil)
 		b.until("the first line", func() bool { return lines() == len(tt.says)-2 })
 		show(nil)
-		show(&view.Job{})
-		b.counts = view.Counts{Working: 1}
-		show(&view.Job{})
+		show(&snapshot.Job{})
+		b.counts = snapshot.Counts{Working: 1}
+		show(&snapshot.Job{})
 		b.until("the change", func() bool { return lines() == len(tt.says)-1 })
 		b.leave()
 		b.until("the daemon is away", func() bool { return lines() >= len(tt.says) })

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestAgentsShareRepositories: two agents look after the Repositories of one API.
@@ -21,8 +21,8 @@ import (
 // on with its share.
 func TestAgentsShareRepositories(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{Leases: true})
-	host := apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken})
+	server := testenv.Start(t, testenv.Options{Leases: true})
+	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})
 	people, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo := apitest.Repo(t, 2, 2)
+	repo := testenv.Repo(t, 2, 2)
 	url := host.Serve("boards.git", repo.Dir)
 	const count = 12
 	var agents []*home
@@ -56,7 +56,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 	res := people.Resource(api.Repositories).Namespace("default")
 	for n := range count {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []any{},
-			"git":  map[string]any{"url": url, "branch": apitest.Branch, "path": apitest.Directory},
+			"git":  map[string]any{"url": url, "branch": testenv.Branch, "path": testenv.Directory},
 			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}
 		u.SetAPIVersion(api.Repositories.GroupVersion().String())
 		u.SetKind("Repository")
@@ -117,7 +117,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 	if code := second.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
-	leases, err := people.Resource(apitest.Leases).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	leases, err := people.Resource(testenv.Leases).Namespace("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(leases.Items) != 1 {
 		t.Errorf("%d leases are left, want that of the killed one; %v", len(leases.Items), err)
 	}
@@ -127,7 +127,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 // says so and leaves it alone.
 func TestStatusTellsTheNeighbour(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	grafana, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
 	if err != nil {
 		t.Fatal(err)

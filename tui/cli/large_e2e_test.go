@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestLargeFiles: a dashboard and a picture that Git LFS keeps arrive with their bytes in
@@ -16,12 +16,12 @@ import (
 func TestLargeFiles(t *testing.T) {
 	t.Parallel()
 	const token = "canary-51ef-large"
-	host := apitest.Git(t, apitest.GitOptions{TLS: true, User: "ann", Password: token})
-	repo := apitest.EmptyRepo(t)
+	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "ann", Password: token})
+	repo := testenv.EmptyRepo(t)
 	picture := strings.Repeat("\x89PNG\r\n\x1a\n\x00not text\xff", 5<<20) // 90 MiB
 	board := `{"uid":"large","title":"Large","panels":[]}` + "\n"
-	repo.Commit(t, "large", apitest.Change{Path: "large.json", Data: []byte(host.KeepLFS(board))},
-		apitest.Change{Path: "img/picture.png", Data: []byte(host.KeepLFS(picture))}, apitest.Change{Path: "plain.json", Data: []byte("{}\n")})
+	repo.Commit(t, "large", testenv.Change{Path: "large.json", Data: []byte(host.KeepLFS(board))},
+		testenv.Change{Path: "img/picture.png", Data: []byte(host.KeepLFS(picture))}, testenv.Change{Path: "plain.json", Data: []byte("{}\n")})
 	ca, err := os.ReadFile(host.CAFile)
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestLargeFiles(t *testing.T) {
 	}
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	sink := filepath.Join(h.dir, "sinks", "site")
-	h.must(t, 0, "repo", "create", "site", "--url", host.Serve("site.git", repo.Dir), "--branch", apitest.Branch, "--interval", "24h", "--sink-dir", sink)
+	h.must(t, 0, "repo", "create", "site", "--url", host.Serve("site.git", repo.Dir), "--branch", testenv.Branch, "--interval", "24h", "--sink-dir", sink)
 	pull := func() result {
 		t.Helper()
 		var r result
@@ -58,7 +58,7 @@ func TestLargeFiles(t *testing.T) {
 	}
 	lost := host.KeepLFS(board + " ")
 	host.LoseLFS()
-	repo.Commit(t, "lost", apitest.Change{Path: "large.json", Data: []byte(lost)})
+	repo.Commit(t, "lost", testenv.Change{Path: "large.json", Data: []byte(lost)})
 	r := pull()
 	if r.code == 0 || !strings.Contains(r.out+r.err, "large.json") || !strings.Contains(r.out+r.err, "not on the Git LFS server") {
 		t.Errorf("exit %d: %s", r.code, r.out+r.err)

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 const (
@@ -21,18 +21,18 @@ const (
 )
 
 // Lately implements tui.Source.
-func (c chronicle) Lately(ctx context.Context, namespace, repository string) (view.Lately, error) {
-	page, err := c.Past(ctx, view.PastQuery{Namespace: namespace, Repository: repository, Limit: latelyRows})
+func (c chronicle) Lately(ctx context.Context, namespace, repository string) (snapshot.Lately, error) {
+	page, err := c.Past(ctx, snapshot.PastQuery{Namespace: namespace, Repository: repository, Limit: latelyRows})
 	if err != nil {
-		return view.Lately{}, err
+		return snapshot.Lately{}, err
 	}
 	now := time.Now()
-	day := view.NewDay(now)
-	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-view.DayHours * time.Hour), Limit: latelyPage}
+	day := snapshot.NewDay(now)
+	q := state.Query{Namespace: namespace, Repository: repository, Since: now.Add(-snapshot.DayHours * time.Hour), Limit: latelyPage}
 	for read := 0; ; {
 		records, err := c.desk.History(ctx, q)
 		if err != nil {
-			return view.Lately{}, err
+			return snapshot.Lately{}, err
 		}
 		for _, r := range records {
 			var created, updated, deleted int64
@@ -54,5 +54,5 @@ func (c chronicle) Lately(ctx context.Context, namespace, repository string) (vi
 		}
 		q.Before = last.Cursor()
 	}
-	return view.Lately{Rows: page.Rows, Day: day.Done()}, nil
+	return snapshot.Lately{Rows: page.Rows, Day: day.Done()}, nil
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestClaimLatency measures from before the POST of a job until a watch of a
@@ -64,7 +64,7 @@ func TestClaimLatency(t *testing.T) {
 		}
 	}
 	t.Run("API machinery", func(t *testing.T) {
-		y, flags := realYard(t, apitest.Start(t, apitest.Options{}))
+		y, flags := realYard(t, testenv.Start(t, testenv.Options{}))
 		newHome(t, flags...).daemon(t, "--log-level", "warn")
 		measure(t, y)
 	})
@@ -103,7 +103,7 @@ func ms(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) 
 // TestIdleAgentIsQuiet counts what an agent that waits for jobs asks of its
 // server. Goal: at most one request in 30 s.
 func TestIdleAgentIsQuiet(t *testing.T) {
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	y, flags := realYard(t, server)
 	y.repositories(20)
 	newHome(t, flags...).daemon(t, "--log-level", "warn")
@@ -130,7 +130,7 @@ func TestIdleAgentIsQuiet(t *testing.T) {
 
 // counted sums the requests of limpet agents up by kind: verb, resource, and the
 // status when it is an error.
-func counted(requests []apitest.Request) map[string]int {
+func counted(requests []testenv.Request) map[string]int {
 	out := map[string]int{}
 	for _, r := range requests {
 		if strings.HasPrefix(r.Agent, "limpet") {
@@ -142,7 +142,7 @@ func counted(requests []apitest.Request) map[string]int {
 
 // kindOf names a request as "GET jobs" or, without a name in the path, "LIST
 // jobs", which is also a watch; errors have their status behind.
-func kindOf(r apitest.Request) string {
+func kindOf(r testenv.Request) string {
 	parts := strings.Split(strings.Trim(r.Path, "/"), "/")
 	verb, resource := r.Method, parts[len(parts)-1]
 	// apis GROUP VERSION [namespaces NS] RESOURCE [NAME [SUBRESOURCE]]

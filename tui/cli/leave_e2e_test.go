@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"limpet/tui/ptytest"
+	"limpet/sync/testenv/ptytest"
 )
 
 // TestDashboardFinishesFirst: who quits while a job runs in the process may have it

@@ -19,8 +19,8 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apitest"
-	"limpet/sync/forge/forgetest"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/forgetest"
 )
 
 var (
@@ -33,23 +33,23 @@ var (
 type lived struct {
 	*home
 	t      *testing.T
-	api    *apitest.Server
+	api    *testenv.Server
 	people *api.Client
 	forge  *forgetest.Host
-	git    *apitest.GitServer
-	repo   *apitest.Repository
+	git    *testenv.GitServer
+	repo   *testenv.Repository
 	agent  *daemon
 	url    string // of the webhook listener
-	mark   apitest.Mark
+	mark   testenv.Mark
 }
 
 func newLived(t *testing.T) *lived {
 	t.Helper()
-	l := &lived{home: newHome(t), t: t, api: apitest.Start(t, apitest.Options{Leases: true}), repo: apitest.Repo(t, 3, 5),
+	l := &lived{home: newHome(t), t: t, api: testenv.Start(t, testenv.Options{Leases: true}), repo: testenv.Repo(t, 3, 5),
 		forge: forgetest.New(t, forgetest.Options{TLS: true, Speaks: []string{"gitlab"}})}
-	l.forge.Add("ops/boards", forgetest.Repository{DefaultBranch: apitest.Branch})
+	l.forge.Add("ops/boards", forgetest.Repository{DefaultBranch: testenv.Branch})
 	l.forge.Token(gitToken, forgetest.Rights{Hooks: true})
-	l.git = apitest.Git(t, apitest.GitOptions{User: "oauth2", Password: gitToken})
+	l.git = testenv.Git(t, testenv.GitOptions{User: "oauth2", Password: gitToken})
 	l.git.Serve("ops/boards.git", l.repo.Dir)
 	l.forge.Behind(l.git)
 	l.file(t, "credentials/default.boards/token", gitToken)
@@ -77,7 +77,7 @@ func newLived(t *testing.T) *lived {
 func (l *lived) create() {
 	l.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "gitlab", "workflows": []any{"write"},
-		"gitlab": map[string]any{"url": l.forge.URL + "/ops/boards", "branch": apitest.Branch, "path": apitest.Directory},
+		"gitlab": map[string]any{"url": l.forge.URL + "/ops/boards", "branch": testenv.Branch, "path": testenv.Directory},
 		"sync":   map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(10)}}}}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
@@ -159,7 +159,7 @@ func (l *lived) story() []string {
 // push delivers a push as GitLab does, with the secret that it was given.
 func (l *lived) push(secret, after string) (code int, answer string) {
 	l.t.Helper()
-	body := fmt.Appendf(nil, `{"object_kind":"push","ref":"refs/heads/%s","after":%q,"project":{"path_with_namespace":"ops/boards"},"total_commits_count":1,"commits":[{"id":%q,"added":[],"removed":[],"modified":["grafana/x.json"]}]}`, apitest.Branch, after, after)
+	body := fmt.Appendf(nil, `{"object_kind":"push","ref":"refs/heads/%s","after":%q,"project":{"path_with_namespace":"ops/boards"},"total_commits_count":1,"commits":[{"id":%q,"added":[],"removed":[],"modified":["grafana/x.json"]}]}`, testenv.Branch, after, after)
 	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.url+webhookPath, bytes.NewReader(body))
 	if err != nil {
 		l.t.Fatal(err)

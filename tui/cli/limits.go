@@ -1,6 +1,6 @@
 package cli
 
-import agent "limpet/sync"
+import "limpet/sync/agent"
 
 // limits are those of the flags.
 func (g *Globals) limits() (agent.Limits, error) {

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // newLogger logs to w: for a daemon as JSON, or as text on a terminal, unless
@@ -81,13 +81,13 @@ func (h *personHandler) Handle(_ context.Context, rec slog.Record) error {
 	case rec.Level >= slog.LevelWarn:
 		b.WriteString(inkOf(h.out.w).paint("warning", "warning:") + " ")
 	}
-	b.WriteString(view.Clean(api.Redact(rec.Message)))
+	b.WriteString(text.Clean(api.Redact(rec.Message)))
 	var notes []string
 	note := func(a slog.Attr) bool {
 		a = api.RedactAttr(nil, a)
 		// The rooms of the house mean nothing to the person.
 		if a.Key != "room" && a.Key != "" {
-			notes = append(notes, fmt.Sprintf("%s %s", strings.ReplaceAll(a.Key, "_", " "), view.Clean(a.Value.String())))
+			notes = append(notes, fmt.Sprintf("%s %s", strings.ReplaceAll(a.Key, "_", " "), text.Clean(a.Value.String())))
 		}
 		return true
 	}

@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // hosts are Git hosts in the process of the test, so that what they cost is not
 // counted among the cost of the agent. They note when each listing was asked for.
 type hosts struct {
 	t       *testing.T
-	servers []*apitest.GitServer
+	servers []*testenv.GitServer
 
 	mu    sync.Mutex // guards asked
 	asked []time.Time
@@ -31,14 +31,14 @@ func newHosts(t *testing.T, n int, secure bool) *hosts {
 	t.Helper()
 	h := &hosts{t: t}
 	for range n {
-		o := apitest.GitOptions{TLS: secure}
+		o := testenv.GitOptions{TLS: secure}
 		o.Accept = func(user, password, _ string) bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.asked = append(h.asked, time.Now())
 			return !secure || user == "git" && password == gitToken
 		}
-		h.servers = append(h.servers, apitest.Git(t, o))
+		h.servers = append(h.servers, testenv.Git(t, o))
 	}
 	return h
 }
@@ -46,9 +46,9 @@ func newHosts(t *testing.T, n int, secure bool) *hosts {
 // place makes the i-th repository, of one dashboard, and returns its URL.
 func (h *hosts) place(i int) string {
 	h.t.Helper()
-	repo := apitest.EmptyRepo(h.t)
+	repo := testenv.EmptyRepo(h.t)
 	board := fmt.Appendf(nil, `{"uid":"board-%d","title":"Board %d","schemaVersion":39,"tags":[],"panels":[]}`, i, i)
-	repo.Commit(h.t, "a dashboard", apitest.Change{Path: apitest.Directory + "/board.json", Data: board})
+	repo.Commit(h.t, "a dashboard", testenv.Change{Path: testenv.Directory + "/board.json", Data: board})
 	return h.servers[i%len(h.servers)].Serve(fmt.Sprintf("site/r%04d.git", i), repo.Dir)
 }
 
@@ -61,7 +61,7 @@ func (h *hosts) since(at time.Time) []time.Time {
 }
 
 // reset forgets what was counted, and returns it.
-func (h *hosts) reset() (sum apitest.GitCounts) {
+func (h *hosts) reset() (sum testenv.GitCounts) {
 	for _, s := range h.servers {
 		c := s.Reset()
 		sum.InfoRefs += c.InfoRefs
@@ -116,7 +116,7 @@ func (q quietCrowd) weigh(t *testing.T, n int, secure bool) {
 	for i := range q.count {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"spec": map[string]any{"title": fmt.Sprint("Site ", i), "type": "git", "workflows": []any{},
-				"git":  map[string]any{"url": git.place(i), "branch": apitest.Branch, "path": apitest.Directory},
+				"git":  map[string]any{"url": git.place(i), "branch": testenv.Branch, "path": testenv.Directory},
 				"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(q.interval / time.Second)}}}}
 		if secure {
 			u.Object["secure"] = map[string]any{"token": map[string]any{"create": gitToken}}

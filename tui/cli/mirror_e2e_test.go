@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"limpet/state"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // facade stands before a Git host: it notes with what that is asked, and may answer in
@@ -78,7 +78,7 @@ func (f *facade) take() []string {
 func TestMirroredSite(t *testing.T) {
 	t.Parallel()
 	const first, second = "canary-41-first", "canary-42-second"
-	repo := apitest.Repo(t, 2, 3)
+	repo := testenv.Repo(t, 2, 3)
 	copied := filepath.Join(t.TempDir(), "copy.git")
 	run := func(args ...string) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestMirroredSite(t *testing.T) {
 		}
 	}
 	run("clone", "-q", "--mirror", repo.Dir, copied)
-	one, two := apitest.Git(t, apitest.GitOptions{User: "git", Password: first}), apitest.Git(t, apitest.GitOptions{User: "bob", Password: second})
+	one, two := testenv.Git(t, testenv.GitOptions{User: "git", Password: first}), testenv.Git(t, testenv.GitOptions{User: "bob", Password: second})
 	one.Serve("boards.git", repo.Dir)
 	two.Serve("copy.git", copied)
 	own, other := newFacade(t, one), newFacade(t, two)
@@ -101,7 +101,7 @@ func TestMirroredSite(t *testing.T) {
 	if got := h.must(t, 1, "repo", "create", "site", "--url", own.URL+"/boards.git", "--mirror", "http://ann:"+second+"@x/y"); !strings.Contains(got.err, "mirror 1: the url must not contain") || strings.Contains(got.err, second) {
 		t.Errorf("%s", got.err)
 	}
-	h.must(t, 0, "repo", "create", "site", "--url", own.URL+"/boards.git", "--branch", apitest.Branch, "--mirror", other.URL+"/copy.git", "--interval", "10s")
+	h.must(t, 0, "repo", "create", "site", "--url", own.URL+"/boards.git", "--branch", testenv.Branch, "--mirror", other.URL+"/copy.git", "--interval", "10s")
 	at := func(commit, words string) {
 		t.Helper()
 		until(t, "the pull of "+commit, func() bool {
@@ -143,7 +143,7 @@ func TestMirroredSite(t *testing.T) {
 	at(next, serves)
 
 	// The mirror falls behind, and what is here stays.
-	run("-C", copied, "update-ref", "refs/heads/"+apitest.Branch, apitest.Branch+"~1")
+	run("-C", copied, "update-ref", "refs/heads/"+testenv.Branch, testenv.Branch+"~1")
 	at(next, "nothing new from mirror "+other.URL+"/copy.git: it is behind")
 	h.must(t, 0, "repo", "pull", "site", "--full", "--wait")
 

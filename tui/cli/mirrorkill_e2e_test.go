@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestKilledInAPackOfAMirror: the power goes while half of a pack of a mirror is on disk.
@@ -15,7 +15,7 @@ import (
 // nothing of the half pack stays.
 func TestKilledInAPackOfAMirror(t *testing.T) {
 	t.Parallel()
-	repo := apitest.Repo(t, 4, 40)
+	repo := testenv.Repo(t, 4, 40)
 	copied := filepath.Join(t.TempDir(), "copy.git")
 	run := func(args ...string) {
 		t.Helper()
@@ -24,13 +24,13 @@ func TestKilledInAPackOfAMirror(t *testing.T) {
 		}
 	}
 	run("clone", "-q", "--mirror", repo.Dir, copied)
-	one, two := apitest.Git(t, apitest.GitOptions{}), apitest.Git(t, apitest.GitOptions{})
+	one, two := testenv.Git(t, testenv.GitOptions{}), testenv.Git(t, testenv.GitOptions{})
 	one.Serve("boards.git", repo.Dir)
 	two.Serve("copy.git", copied)
 	own, other := newFacade(t, one), newFacade(t, two)
 	h := newHome(t)
 	d := h.daemon(t)
-	h.must(t, 0, "repo", "create", "site", "--url", own.URL+"/boards.git", "--branch", apitest.Branch, "--path", apitest.Directory, "--mirror", other.URL+"/copy.git", "--interval", "10s")
+	h.must(t, 0, "repo", "create", "site", "--url", own.URL+"/boards.git", "--branch", testenv.Branch, "--path", testenv.Directory, "--mirror", other.URL+"/copy.git", "--interval", "10s")
 	at := func(commit, words string) {
 		t.Helper()
 		until(t, "the pull of "+commit, func() bool {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"limpet/state"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestNamesakes: a name that is one of several namespaces is refused with the call that
@@ -18,7 +18,7 @@ func TestNamesakes(t *testing.T) {
 	gate := newGate(t, 3)
 	gate.open()
 	for _, namespace := range []string{"one", "two"} {
-		h.must(t, 0, "-n", namespace, "repo", "create", "boards", "--url", gate.URL, "--branch", apitest.Branch)
+		h.must(t, 0, "-n", namespace, "repo", "create", "boards", "--url", gate.URL, "--branch", testenv.Branch)
 	}
 	refused := func(calls ...string) {
 		t.Helper()
@@ -43,7 +43,7 @@ func TestNamesakes(t *testing.T) {
 
 	// One runs, and the other has ended.
 	h.must(t, 0, "-n", "two", "repo", "create", "slow", "--url", hang(t))
-	h.must(t, 0, "-n", "three", "repo", "create", "slow", "--url", gate.URL, "--branch", apitest.Branch)
+	h.must(t, 0, "-n", "three", "repo", "create", "slow", "--url", gate.URL, "--branch", testenv.Branch)
 	h.must(t, 0, "-n", "three", "repo", "pull", "slow", "--wait", "-q")
 	h.must(t, 0, "-n", "two", "repo", "pull", "slow")
 	until(t, "the job is claimed", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // What goes wrong between an agent and its API. Every agent is a process of the
@@ -52,7 +52,7 @@ func TestNetServerAway(t *testing.T) {
 	t.Parallel()
 	backlog := times(60, 200)
 	away := time.Duration(times(12, 300)) * time.Second
-	f := newField(t, apitest.Options{}, 1, fieldLease()...)
+	f := newField(t, testenv.Options{}, 1, fieldLease()...)
 	a := f.agents[0]
 	d := f.through(a)
 	g := newGate(t, 3)
@@ -98,7 +98,7 @@ func TestNetServerAway(t *testing.T) {
 func TestNetRenewalsStall(t *testing.T) {
 	t.Parallel()
 	const each = 10
-	f := newField(t, apitest.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(each))...)
+	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(each))...)
 	a := f.agents[0]
 	g := newGate(t, 3)
 	for i := range each {
@@ -115,7 +115,7 @@ func TestNetRenewalsStall(t *testing.T) {
 		within(t, time.Minute, "all jobs are held", func() bool {
 			return f.held() == each && len(a.lines("own claim found again")) >= lost
 		})
-		f.api.Break(t, apitest.Fault{User: a.name, Agent: "(lease)", Hang: true})
+		f.api.Break(t, testenv.Fault{User: a.name, Agent: "(lease)", Hang: true})
 		within(t, 2*fieldExpiry, "all leases are given up", func() bool { return len(a.lines("lease lost"))-before >= each })
 		f.api.Break(t)
 		lost += len(a.lines("lease lost")) - before
@@ -192,7 +192,7 @@ func TestNetConflictStorm(t *testing.T) {
 	t.Parallel()
 	const renew = 2 * fieldRenew // a call may take as long, on a busy machine too
 	storm := time.Duration(times(15, 120)) * time.Second
-	f := newField(t, apitest.Options{}, 1, "--claim-expiry", (2 * fieldExpiry).String(), "--lease-renewal-interval", renew.String())
+	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (2 * fieldExpiry).String(), "--lease-renewal-interval", renew.String())
 	f.expiry = 2 * fieldExpiry
 	a := f.agents[0]
 	g := newGate(t, 30)

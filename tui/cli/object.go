@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // nouns are the names that the other commands have for kinds.
@@ -119,7 +119,7 @@ func kindTable(k api.Kind, items []unstructured.Unstructured) table {
 			if at, err := time.Parse(time.RFC3339, cell); err == nil && col.Type == "date" {
 				cell = since(now, at)
 			}
-			row = append(row, view.OrDash(cell))
+			row = append(row, text.OrDash(cell))
 		}
 		t.add(u.GetNamespace(), k.Singular+"/"+u.GetName(), append(row, string(u.GetUID()))...)
 	}

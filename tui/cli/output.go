@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"limpet/sync/text"
+
 	"github.com/clipperhouse/displaywidth"
 	"sigs.k8s.io/yaml"
-
-	"limpet/sync/view"
 )
 
 // table is a list for a person. Wide columns come after the others and are
@@ -72,7 +72,7 @@ func (g *Globals) printList(w io.Writer, list any, t table) error {
 
 // printOne writes one object; text is its form for a person. What has no name
 // prints nothing with -o name.
-func (g *Globals) printOne(w io.Writer, item any, name string, text func(io.Writer)) error {
+func (g *Globals) printOne(w io.Writer, item any, name string, txt func(io.Writer)) error {
 	if g.data() && len(g.JSON) > 0 {
 		picked, err := g.pickEach([]any{item})
 		if err != nil {
@@ -93,7 +93,7 @@ func (g *Globals) printOne(w io.Writer, item any, name string, text func(io.Writ
 		}
 		return nil
 	}
-	text(w)
+	txt(w)
 	return nil
 }
 
@@ -149,7 +149,7 @@ func (t table) write(w io.Writer, wide, headers bool) error {
 		for i := range lines {
 			first := "NAMESPACE"
 			if at := i - len(lines) + len(t.rows); at >= 0 {
-				first = view.OrDash(t.rows[at].namespace)
+				first = text.OrDash(t.rows[at].namespace)
 			}
 			lines[i] = append([]string{first}, lines[i]...)
 		}
@@ -172,9 +172,9 @@ func (t table) read(w io.Writer, columns []string, rows [][]string) error {
 		if len(row) > len(columns) {
 			columns = append([]string{"NAMESPACE"}, columns...)
 		}
-		for j, text := range row {
-			if text = maskText(view.Clean(text)); text != "" && text != "-" {
-				fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(columns[j]), text)
+		for j, txt := range row {
+			if txt = maskText(text.Clean(txt)); txt != "" && txt != "-" {
+				fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(columns[j]), txt)
 			}
 		}
 	}
@@ -190,8 +190,8 @@ const columnGap = 3
 func align(lines [][]string, paint painter) string {
 	var width []int
 	for _, line := range lines {
-		for j, text := range line {
-			line[j] = maskText(view.Clean(text))
+		for j, txt := range line {
+			line[j] = maskText(text.Clean(txt))
 			if j == len(width) {
 				width = append(width, 0)
 			}
@@ -201,10 +201,10 @@ func align(lines [][]string, paint painter) string {
 	var b strings.Builder
 	for i, line := range lines {
 		var row strings.Builder
-		for j, text := range line {
-			row.WriteString(paint.cell(i, j, text))
+		for j, txt := range line {
+			row.WriteString(paint.cell(i, j, txt))
 			if j < len(line)-1 {
-				row.WriteString(strings.Repeat(" ", width[j]-displaywidth.String(text)+columnGap))
+				row.WriteString(strings.Repeat(" ", width[j]-displaywidth.String(txt)+columnGap))
 			}
 		}
 		b.WriteString(strings.TrimRight(row.String(), " "))
@@ -252,7 +252,7 @@ func (f *fields) write(w io.Writer) {
 		if key != "" {
 			key += ": "
 		}
-		fmt.Fprintln(w, key+maskText(view.Clean(line[1])))
+		fmt.Fprintln(w, key+maskText(text.Clean(line[1])))
 	}
 }
 
@@ -261,7 +261,7 @@ func since(now, t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return view.Age(now.Sub(t))
+	return text.Age(now.Sub(t))
 }
 
 // list is s, or an empty one: what prints as [] and not as null.

@@ -8,27 +8,27 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
 )
 
 // chronicle is the history of a state file as a dashboard asks for it.
-type chronicle struct{ desk socket.Desk }
+type chronicle struct{ desk control.Desk }
 
 // Past implements tui.Source.
-func (c chronicle) Past(ctx context.Context, q view.PastQuery) (view.PastPage, error) {
+func (c chronicle) Past(ctx context.Context, q snapshot.PastQuery) (snapshot.PastPage, error) {
 	records, err := c.desk.History(ctx, state.Query{Namespace: q.Namespace, Repository: q.Repository, Action: q.Action, States: q.States,
 		Since: q.Since, Until: q.Until, Ref: q.Ref, Words: q.Words, Limit: q.Limit, Before: q.After, Brief: true})
 	if err != nil {
-		return view.PastPage{}, err
+		return snapshot.PastPage{}, err
 	}
 	info, err := c.desk.Info(ctx)
 	if err != nil {
-		return view.PastPage{}, err
+		return snapshot.PastPage{}, err
 	}
-	page := view.PastPage{All: info.History, Rows: make([]view.Past, len(records))}
+	page := snapshot.PastPage{All: info.History, Rows: make([]snapshot.Past, len(records))}
 	for i, r := range records {
 		page.Rows[i] = rowOf(r)
 	}
@@ -38,40 +38,40 @@ func (c chronicle) Past(ctx context.Context, q view.PastQuery) (view.PastPage, e
 	return page, nil
 }
 
-func rowOf(r state.Record) view.Past {
-	row := view.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+func rowOf(r state.Record) snapshot.Past {
+	row := snapshot.Past{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
 		Agent: r.Agent, Started: r.Started, Finished: r.Finished, RefTo: r.RefTo, Attempts: len(r.Attempts)}
 	if r.Commit != nil {
 		row.Subject = r.Commit.Subject
 	}
 	if t := r.Tally; t != nil {
-		row.Came = view.Came{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update, Deleted: t.Delete, Counted: t.Counted}
+		row.Came = snapshot.Came{Errors: t.Errors, Warnings: t.Warnings, Only: t.Only, Created: t.Create, Updated: t.Update, Deleted: t.Delete, Counted: t.Counted}
 	}
 	return row
 }
 
 // PastJob implements tui.Source.
-func (c chronicle) PastJob(ctx context.Context, uid string) (view.Job, error) {
+func (c chronicle) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 	r, err := findRecord(ctx, c.desk, "", uid)
 	if err != nil {
-		return view.Job{}, err
+		return snapshot.Job{}, err
 	}
 	return jobOf(r), nil
 }
 
 // jobOf is a record as a job that has ended.
-func jobOf(r state.Record) view.Job {
-	j := view.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
+func jobOf(r state.Record) snapshot.Job {
+	j := snapshot.Job{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Repository: r.Repository, Action: r.Action, State: r.State, Message: r.Message,
 		Created: r.Created, Started: r.Started, Finished: r.Finished, RefFrom: r.RefFrom, RefTo: r.RefTo, Attempt: max(len(r.Attempts), 1), Progress: 100, Owner: "this"}
 	if c := r.Commit; c != nil {
-		j.Commit = &view.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
+		j.Commit = &snapshot.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
 	}
 	// They are of the last attempt, which may have begun long after the job.
 	at := r.Finished
 	for _, s := range slices.Backward(r.Steps) {
 		took := time.Duration(s.Seconds * float64(time.Second))
 		at = at.Add(-took)
-		j.Steps = append(j.Steps, view.Step{Text: s.Text, At: at, Took: took})
+		j.Steps = append(j.Steps, snapshot.Step{Text: s.Text, At: at, Took: took})
 	}
 	slices.Reverse(j.Steps)
 	var status api.JobStatus
@@ -91,7 +91,7 @@ func jobOf(r state.Record) view.Job {
 		if at.IsZero() {
 			at = a.Started
 		}
-		j.Log = append(j.Log, view.Event{At: at, Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, attemptText(a))})
+		j.Log = append(j.Log, snapshot.Event{At: at, Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, attemptText(a))})
 	}
 	return j
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // settleOutput makes --json and --output say one thing. Notes go to w.
@@ -82,11 +82,11 @@ func (g *Globals) noteUnmet(met map[string]bool, example any) {
 		if met[field] || g.notes == nil {
 			continue
 		}
-		text := fmt.Sprintf("limpet: no object here has the field %q", field)
+		txt := fmt.Sprintf("limpet: no object here has the field %q", field)
 		if near := nearest(field, fieldPaths("", example)); near != "" {
-			text += fmt.Sprintf(", did you mean %q?", near)
+			txt += fmt.Sprintf(", did you mean %q?", near)
 		}
-		fmt.Fprintln(g.notes, view.Clean(text))
+		fmt.Fprintln(g.notes, text.Clean(txt))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/tui/ptytest"
+	"limpet/sync/testenv/ptytest"
 )
 
 var pictures = flag.Bool("pictures", false, "write the pictures of the screens anew, into testdata/pictures")

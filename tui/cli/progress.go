@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 // following says how a command waits for the end of a job.
@@ -61,7 +61,7 @@ func (r *run) newBar(mode string) *bar {
 		}
 		return 80
 	}
-	return &bar{w: r.world.Err, width: width, utf8: view.UTF8(r.world.Env)}
+	return &bar{w: r.world.Err, width: width, utf8: text.UTF8(r.world.Env)}
 }
 
 // draw replaces the line on the terminal.
@@ -89,7 +89,7 @@ func (b *bar) text(job api.Job, name string, now time.Time) string {
 		head = name
 	}
 	if stateText(st.State) != api.StateWorking {
-		return strings.TrimSpace(fmt.Sprintf("%s  %s  %s", view.Clean(head), stateText(st.State), view.Clean(st.Message)))
+		return strings.TrimSpace(fmt.Sprintf("%s  %s  %s", text.Clean(head), stateText(st.State), text.Clean(st.Message)))
 	}
 	percent := min(max(st.Progress, 0), 100)
 	full := int(math.Round(percent / 100 * barCells))
@@ -97,7 +97,7 @@ func (b *bar) text(job api.Job, name string, now time.Time) string {
 	if !b.utf8 {
 		on, off = "#", "-"
 	}
-	parts := []string{view.Clean(head), strings.Repeat(on, full) + strings.Repeat(off, barCells-full), fmt.Sprintf("%3.0f %%", percent)}
+	parts := []string{text.Clean(head), strings.Repeat(on, full) + strings.Repeat(off, barCells-full), fmt.Sprintf("%3.0f %%", percent)}
 	if done, total := counts(st); total > 0 {
 		parts = append(parts, fmt.Sprintf("%d/%d", done, total))
 		if b.from.at.IsZero() {
@@ -105,14 +105,14 @@ func (b *bar) text(job api.Job, name string, now time.Time) string {
 		}
 		if rate := float64(done-b.from.done) / now.Sub(b.from.at).Seconds(); rate > 0 && now.Sub(b.from.at) >= time.Second {
 			left := time.Duration(float64(total-done) / rate * float64(time.Second))
-			parts = append(parts, fmt.Sprintf("%.1f/s", rate), "eta "+view.Age(left))
+			parts = append(parts, fmt.Sprintf("%.1f/s", rate), "eta "+text.Age(left))
 		}
 	}
 	if n := len(st.Errors); n > 0 {
-		parts = append(parts, view.Plural(n, "error"))
+		parts = append(parts, text.Plural(n, "error"))
 	}
 	if st.Message != "" {
-		parts = append(parts, view.Clean(st.Message))
+		parts = append(parts, text.Clean(st.Message))
 	}
 	return strings.Join(parts, "  ")
 }

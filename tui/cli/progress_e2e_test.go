@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
-	"limpet/sync/socket"
+	"limpet/sync/control"
+	"limpet/sync/testenv"
 	"limpet/tui/cli"
 )
 
@@ -21,7 +21,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	h := newHome(t)
 	gate := newGate(t, 3)
 	h.daemon(t, "--controllers", "off")
-	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
 	tt := h.terminal(t, "repo", "pull", "gated", "--full", "--wait")
 	tt.shows(t, "pull gated  ░░░░")
 	tt.press(t, "\x03")
@@ -63,7 +63,7 @@ func TestWaitForAJobThatIsThere(t *testing.T) {
 	h := newHome(t)
 	gate := newGate(t, 3)
 	h.daemon(t, "--controllers", "off")
-	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
 	h.must(t, 0, "repo", "pull", "gated")
 	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
 	for _, tt := range []struct{ args, says, try string }{
@@ -123,7 +123,7 @@ func TestFollowPrintsTheWholeLog(t *testing.T) {
 	h := newHome(t)
 	gate := newGate(t, 3)
 	h.daemon(t, "--controllers", "off")
-	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
 	waits := h.terminal(t, "repo", "pull", "gated", "--full", "--follow", "-o", "json", "-q")
 	waits.shows(t, `"text":"job claimed"`)
 	logs := h.terminal(t, "job", "logs", "gated-sync", "--follow", "-o", "json", "-q")
@@ -134,7 +134,7 @@ func TestFollowPrintsTheWholeLog(t *testing.T) {
 			t.Errorf("%v: %s", err, tt.screen)
 		}
 	}
-	daemon, err := socket.Attach(t.Context(), filepath.Join(h.dir, "state", "limpet.sock"))
+	daemon, err := control.Attach(t.Context(), filepath.Join(h.dir, "state", "limpet.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}

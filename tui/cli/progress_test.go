@@ -11,7 +11,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // atWork is a job that has done so many of 288 dashboards.
@@ -144,16 +144,16 @@ func TestBarWithOddFigures(t *testing.T) {
 func TestFreshLines(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
-	var lines []view.Event
+	var lines []snapshot.Event
 	for i := range 5 {
-		lines = append(lines, view.Event{At: at.Add(time.Duration(i) * time.Second), Text: strings.Repeat("x", i)})
+		lines = append(lines, snapshot.Event{At: at.Add(time.Duration(i) * time.Second), Text: strings.Repeat("x", i)})
 	}
-	picture := func(uid string, log []view.Event) *view.Snapshot {
-		return &view.Snapshot{Jobs: []view.Job{{UID: "other", Log: lines}, {UID: uid, Log: log}}}
+	picture := func(uid string, log []snapshot.Event) *snapshot.Snapshot {
+		return &snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "other", Log: lines}, {UID: uid, Log: log}}}
 	}
 	l := &jobLog{uid: "u"}
 	for i, tt := range []struct {
-		snap *view.Snapshot
+		snap *snapshot.Snapshot
 		want int
 	}{{picture("u", nil), 0}, {picture("u", lines[:2]), 2}, {picture("u", lines[:2]), 0}, {picture("v", lines), 0}, {picture("u", lines[1:4]), 2}, {picture("u", lines[4:]), 1}} {
 		if got := l.fresh(tt.snap); len(got) != tt.want {
@@ -161,9 +161,9 @@ func TestFreshLines(t *testing.T) {
 		}
 	}
 	for i, tt := range []struct {
-		snap         *view.Snapshot
+		snap         *snapshot.Snapshot
 		shown, ended bool
-	}{{picture("u", nil), true, false}, {picture("v", nil), false, false}, {&view.Snapshot{Jobs: []view.Job{{UID: "u", Finished: at}}}, true, true}} {
+	}{{picture("u", nil), true, false}, {picture("v", nil), false, false}, {&snapshot.Snapshot{Jobs: []snapshot.Job{{UID: "u", Finished: at}}}, true, true}} {
 		if shown, ended := l.ended(tt.snap); shown != tt.shown || ended != tt.ended {
 			t.Errorf("end %d: shown %v, ended %v", i, shown, ended)
 		}
@@ -195,7 +195,7 @@ func TestLogOfARecord(t *testing.T) {
 	}
 	var live bytes.Buffer
 	r := &run{g: &Globals{}, world: s.world("", &live, io.Discard)}
-	if err := r.printLogLines([]view.Event{{Level: "info", Text: "fetch https://ann:hunter22@git.example.com"}}); err != nil || strings.Contains(live.String(), "hunter22") {
+	if err := r.printLogLines([]snapshot.Event{{Level: "info", Text: "fetch https://ann:hunter22@git.example.com"}}); err != nil || strings.Contains(live.String(), "hunter22") {
 		t.Errorf("a line of a job that runs: %q %v", &live, err)
 	}
 	if _, errs := s.must(t, ExitError, "job", "logs", "nothing"); !strings.Contains(errs, "neither live nor finished") {

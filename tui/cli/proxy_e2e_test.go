@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
-	"limpet/sync/reach/reachtest"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/nettest"
 )
 
 // TestUnreadableProxy: an agent whose proxy of the environment cannot be read says so
@@ -19,11 +19,11 @@ func TestUnreadableProxy(t *testing.T) {
 	const canary = "s3cr3t-canary-of-the-environment"
 	h := newHome(t)
 	h.env = append(h.env, "HTTP_PROXY=http:/ann:"+canary+"@proxy.example.com:3128", "NO_PROXY=10.0.0.0/99,127.0.0.1")
-	repo := apitest.Repo(t, 1, 2)
-	host := apitest.Git(t, apitest.GitOptions{})
+	repo := testenv.Repo(t, 1, 2)
+	host := testenv.Git(t, testenv.GitOptions{})
 	d := h.daemon(t, "--sink-prefix", h.dir)
 	for name, url := range map[string]string{"near": host.Serve("near.git", repo.Dir), "far": "http://git.nowhere.invalid/far.git"} {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", apitest.Branch, "--path", apitest.Directory, "--interval", "24h")
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h")
 	}
 	until(t, "what needs no proxy is pulled", func() bool { return h.run(t, "repo", "pull", "near", "--wait").code == 0 })
 	told := ""
@@ -51,15 +51,15 @@ func TestProxyOfARepository(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-of-a-proxy"
 	h := newHome(t)
-	repo := apitest.Repo(t, 2, 2)
-	backend, ca := apitest.Git(t, apitest.GitOptions{}), reachtest.NewAuthority(t)
+	repo := testenv.Repo(t, 2, 2)
+	backend, ca := testenv.Git(t, testenv.GitOptions{}), nettest.NewAuthority(t)
 	backend.Serve("site.git", repo.Dir)
-	site := strings.TrimPrefix(ca.Serve(t, reachtest.Site{Name: "git.nowhere.invalid", Handler: backend}), "https://")
+	site := strings.TrimPrefix(ca.Serve(t, nettest.Site{Name: "git.nowhere.invalid", Handler: backend}), "https://")
 	names := map[string]string{"git.nowhere.invalid:443": site}
-	key, hostKey := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ecdsa", "")
+	key, hostKey := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ecdsa", "")
 	urls := map[string]string{"https": "https://git.nowhere.invalid/site.git"}
 	t.Run("ssh", func(t *testing.T) { // skipped where there is no sshd
-		s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{hostKey}, Accept: []apitest.SSHKey{key}})
+		s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{hostKey}, Accept: []testenv.SSHKey{key}})
 		elsewhere := func(text string) string { return strings.ReplaceAll(text, "127.0.0.1", "ssh.nowhere.invalid") }
 		urls["ssh"], names[elsewhere(s.Addr)] = elsewhere(s.URL(repo.Dir)), s.Addr
 		h.pullsThroughProxies(t, urls, names, map[string]string{
@@ -72,11 +72,11 @@ func TestProxyOfARepository(t *testing.T) {
 // are known to the proxies alone.
 func (h *home) pullsThroughProxies(t *testing.T, urls, names, files map[string]string, canary string, secrets ...string) {
 	t.Helper()
-	var proxies []*reachtest.Proxy
+	var proxies []*nettest.Proxy
 	var all []string
 	var objects strings.Builder
 	for _, scheme := range []string{"http", "socks5"} {
-		p := reachtest.Start(t, reachtest.Options{Username: "ann", Password: canary, Names: names})
+		p := nettest.Start(t, nettest.Options{Username: "ann", Password: canary, Names: names})
 		proxies = append(proxies, p)
 		for key, text := range map[string]string{"address": scheme + "://" + p.Addr, "username": "ann", "password": canary} {
 			h.file(t, "credentials/default.way-"+scheme+"/"+key, text)
@@ -94,7 +94,7 @@ apiVersion: provisioning.grafana.app/v0alpha1
 kind: Repository
 metadata: {name: %s, namespace: default, annotations: {limpet/git-proxy-secret: way-%s, limpet/sink-dir: %q}}
 spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled: true, target: folder, intervalSeconds: 86400}}
-`, name, scheme, filepath.Join(h.dir, "sinks", name), url, apitest.Branch, apitest.Directory)
+`, name, scheme, filepath.Join(h.dir, "sinks", name), url, testenv.Branch, testenv.Directory)
 		}
 	}
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"limpet/state"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 const gitToken = "canary-5f0e-git-token"
@@ -20,19 +20,19 @@ const gitToken = "canary-5f0e-git-token"
 // exchange, the Git host behind TLS and basic authentication.
 type site struct {
 	*home
-	api    *apitest.Server
-	host   *apitest.GitServer
-	repo   *apitest.Repository
+	api    *testenv.Server
+	host   *testenv.GitServer
+	repo   *testenv.Repository
 	agent  *daemon
-	before apitest.Mark
+	before testenv.Mark
 }
 
 func newSite(t *testing.T, commits, dashboards int, flags ...string) *site {
 	t.Helper()
 	s := &site{
-		api:  apitest.Start(t, apitest.Options{}),
-		host: apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken}),
-		repo: apitest.Repo(t, commits, dashboards),
+		api:  testenv.Start(t, testenv.Options{}),
+		host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken}),
+		repo: testenv.Repo(t, commits, dashboards),
 	}
 	url := s.host.Serve("ops/dashboards.git", s.repo.Dir)
 	s.home = newHome(t)
@@ -42,10 +42,10 @@ func newSite(t *testing.T, commits, dashboards int, flags ...string) *site {
 	}
 	s.file(t, "credentials/default.boards/token", gitToken)
 	s.file(t, "credentials/default.boards/ca.crt", string(ca))
-	token := s.file(t, "token", apitest.SignToken+"\n")
+	token := s.file(t, "token", testenv.SignToken+"\n")
 	s.args = []string{"--provisioning-server-url", s.api.URL, "--tls-ca-file", s.api.CAFile, "--token-exchange-url", s.api.SignURL, "--token-file", token}
 	s.agent = s.daemon(t, append([]string{"--credentials-dir", filepath.Join(s.dir, "credentials"), "--history-expiration", "24h"}, flags...)...)
-	s.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", apitest.Branch, "--path", apitest.Directory, "--title", "Boards")
+	s.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--title", "Boards")
 	return s
 }
 
@@ -121,9 +121,9 @@ func (s *site) objects(t *testing.T, kind string) []object {
 func (s *site) matches(t *testing.T) {
 	t.Helper()
 	blobs := map[string]string{}
-	for _, line := range strings.Split(s.repo.Git(t, "ls-tree", "-r", "--format=%(objectname) %(path)", apitest.Branch, apitest.Directory), "\n") {
+	for _, line := range strings.Split(s.repo.Git(t, "ls-tree", "-r", "--format=%(objectname) %(path)", testenv.Branch, testenv.Directory), "\n") {
 		hash, file, _ := strings.Cut(line, " ")
-		blobs[strings.TrimPrefix(file, apitest.Directory+"/")] = hash
+		blobs[strings.TrimPrefix(file, testenv.Directory+"/")] = hash
 	}
 	folders := map[string]string{}
 	for _, f := range s.objects(t, "folders") {
@@ -131,7 +131,7 @@ func (s *site) matches(t *testing.T) {
 	}
 	got := s.boards(t)
 	for _, d := range s.repo.Dashboards() {
-		rel := strings.TrimPrefix(d.Path, apitest.Directory+"/")
+		rel := strings.TrimPrefix(d.Path, testenv.Directory+"/")
 		o, ok := got[rel]
 		delete(got, rel)
 		a := o.Metadata.Annotations
@@ -216,7 +216,7 @@ func TestPullJourney(t *testing.T) {
 		s.matches(t)
 	})
 	t.Run("an added dashboard in a new folder", func(t *testing.T) {
-		d := s.repo.Add(t, apitest.Directory+"/brand/new/board.json")
+		d := s.repo.Add(t, testenv.Directory+"/brand/new/board.json")
 		s.must(t, 0, "repo", "pull", "boards", "--wait")
 		got := s.writes(t)
 		if len(got) != 3 || got[0] != "POST dashboards "+d.UID || !strings.HasPrefix(got[1], "POST folders brand-") || !strings.HasPrefix(got[2], "POST folders new-") {
@@ -339,15 +339,15 @@ func TestBadFilesDoNotStopGoodOnes(t *testing.T) {
 	s := newSite(t, 5, 10)
 	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
 	board := s.repo.Dashboards()[0]
-	dir := apitest.Directory + "/bad/"
+	dir := testenv.Directory + "/bad/"
 	s.repo.Commit(t, "Bad ones",
-		apitest.Change{Path: dir + "cut.json", Data: []byte(`{"title": "cut`)},
-		apitest.Change{Path: dir + "tabs.yaml", Data: []byte("apiVersion: v1\n\tkind: X\n")},
-		apitest.Change{Path: dir + "blank.json", Data: []byte("\n")},
-		apitest.Change{Path: dir + "large.json", Data: []byte(`{"title":"large","uid":"large","panels":[],"schemaVersion":41,"tags":["` + strings.Repeat("x", 2<<20) + `"]}`)},
-		apitest.Change{Path: dir + "twin.json", Data: board.JSON()},
+		testenv.Change{Path: dir + "cut.json", Data: []byte(`{"title": "cut`)},
+		testenv.Change{Path: dir + "tabs.yaml", Data: []byte("apiVersion: v1\n\tkind: X\n")},
+		testenv.Change{Path: dir + "blank.json", Data: []byte("\n")},
+		testenv.Change{Path: dir + "large.json", Data: []byte(`{"title":"large","uid":"large","panels":[],"schemaVersion":41,"tags":["` + strings.Repeat("x", 2<<20) + `"]}`)},
+		testenv.Change{Path: dir + "twin.json", Data: board.JSON()},
 	)
-	good := s.repo.Add(t, apitest.Directory+"/good/one.json")
+	good := s.repo.Add(t, testenv.Directory+"/good/one.json")
 	r := s.must(t, 4, "repo", "pull", "boards", "--wait")
 	for _, file := range []string{"cut.json", "tabs.yaml", "blank.json", "large.json", "twin.json"} {
 		if !strings.Contains(r.out, file) {

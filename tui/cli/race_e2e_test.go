@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 var races = flag.Int("races", 3, "how many runs TestRace has with -fault")
@@ -28,7 +28,7 @@ func TestRace(t *testing.T) {
 }
 
 func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
-	f := newField(t, apitest.Options{}, 4, fieldLease()...)
+	f := newField(t, testenv.Options{}, 4, fieldLease()...)
 	for i := range repositories {
 		f.repository(fmt.Sprintf("repo-%02d", i), "")
 	}

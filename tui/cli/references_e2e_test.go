@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestCredentialsAreCorrected: a site whose credentials are not there yet, then
@@ -15,8 +15,8 @@ import (
 // the next check, which is a minute or five away.
 func TestCredentialsAreCorrected(t *testing.T) {
 	t.Parallel()
-	host := apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken})
-	url := host.Serve("boards.git", apitest.Repo(t, 1, 1).Dir)
+	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})
+	url := host.Serve("boards.git", testenv.Repo(t, 1, 1).Dir)
 	ca, err := os.ReadFile(host.CAFile)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 type repoCmd struct {
@@ -137,9 +138,9 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 			block = *b
 		}
 		t.add(u.GetNamespace(), "repository/"+u.GetName(),
-			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), view.OrDash(repo.Status.Sync.State),
-			view.OrDash(view.ShortRef(repo.Status.Sync.LastRef)), since(now, api.MomentOfMillis(repo.Status.Sync.Finished)), view.OrDash(repo.Spec.Sync.Target),
-			repo.Spec.Title, api.Redact(block.URL), view.OrDash(cmp.Or(repo.GitRef, block.Branch)), view.OrDash(block.Path))
+			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), text.OrDash(repo.Status.Sync.State),
+			text.OrDash(text.ShortRef(repo.Status.Sync.LastRef)), since(now, api.MomentOfMillis(repo.Status.Sync.Finished)), text.OrDash(repo.Spec.Sync.Target),
+			repo.Spec.Title, api.Redact(block.URL), text.OrDash(cmp.Or(repo.GitRef, block.Branch)), text.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
 	return r.g.printList(r.world.Out, objects, t)
@@ -189,27 +190,27 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 
 // controllers is who looks after repositories as the daemon sees it, the zero value
 // without one.
-func (s *session) controllers(ctx context.Context) (view.Controllers, error) {
+func (s *session) controllers(ctx context.Context) (snapshot.Controllers, error) {
 	if s.Daemon == nil {
-		return view.Controllers{}, nil
+		return snapshot.Controllers{}, nil
 	}
 	live, err := s.Daemon.Snapshot(ctx)
 	if err != nil {
-		return view.Controllers{}, err
+		return snapshot.Controllers{}, err
 	}
 	return live.Agent.Controllers, nil
 }
 
 // webhookText tells of the webhook that was made at the host.
 func webhookText(h api.WebhookStatus, now time.Time) string {
-	text := "registered, id " + cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10))
+	txt := "registered, id " + cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10))
 	if at := api.MomentOfMillis(h.LastEvent); !at.IsZero() {
-		text += ", last event " + since(now, at) + " ago"
+		txt += ", last event " + since(now, at) + " ago"
 	}
-	return text
+	return txt
 }
 
-func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused, signed string, by view.Controllers, now time.Time) {
+func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused, signed string, by snapshot.Controllers, now time.Time) {
 	var f fields
 	f.add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.add("title", repo.Spec.Title)
@@ -222,9 +223,9 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 		if repo.GitRef != "" {
 			f.add("revision", repo.GitRef)
 		} else {
-			f.add("branch", view.OrDash(b.Branch))
+			f.add("branch", text.OrDash(b.Branch))
 		}
-		f.add("path", view.OrDash(b.Path))
+		f.add("path", text.OrDash(b.Path))
 	}
 	if signed != "" {
 		f.add("signatures", signed)
@@ -233,7 +234,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	if repo.Spec.Sync.Enabled {
 		interval = fmt.Sprintf("every %ds", repo.Spec.Sync.IntervalSeconds)
 	}
-	f.add("sync", interval+", target "+view.OrDash(repo.Spec.Sync.Target))
+	f.add("sync", interval+", target "+text.OrDash(repo.Spec.Sync.Target))
 	if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
 		f.add("sink", dir)
 	}
@@ -245,11 +246,11 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 		f.add("controller", controllersText(by, now))
 	}
 	st := repo.Status.Sync
-	f.addState("last pull", st.State, view.OrDash(st.State))
+	f.addState("last pull", st.State, text.OrDash(st.State))
 	if st.Finished > 0 {
 		f.add("finished", api.MomentOfMillis(st.Finished).UTC().Format(time.RFC3339))
 	}
-	f.add("last ref", view.OrDash(st.LastRef))
+	f.add("last ref", text.OrDash(st.LastRef))
 	if c := repo.Spec.Connection; c != nil {
 		f.add("connection", c.Name)
 	}

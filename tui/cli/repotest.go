@@ -10,7 +10,7 @@ import (
 
 	"limpet/sync/admission"
 	"limpet/sync/api"
-	"limpet/sync/socket"
+	"limpet/sync/control"
 )
 
 type repoTestCmd struct {
@@ -29,7 +29,7 @@ func (c repoTestCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.withTester(ctx, func(s *session, who socket.Tester) error {
+	return r.withTester(ctx, func(s *session, who control.Tester) error {
 		u, err := given, error(nil)
 		if u == nil {
 			u, err = s.find(ctx, api.Repositories, r.g.listNamespace(), c.Name)

@@ -6,19 +6,19 @@ import (
 	"testing"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestRevisionsOfASite: a site that follows a tag, and then a range of versions, on
 // the embedded API.
 func TestRevisionsOfASite(t *testing.T) {
 	t.Parallel()
-	repo := apitest.Repo(t, 1, 2)
+	repo := testenv.Repo(t, 1, 2)
 	one := repo.Head(t)
 	repo.Git(t, "-c", "user.name=u", "-c", "user.email=u@x", "tag", "-a", "-m", "release", "v1.0.0")
 	repo.Add(t, "later.json")
 	two := repo.Head(t)
-	host := apitest.Git(t, apitest.GitOptions{})
+	host := testenv.Git(t, testenv.GitOptions{})
 	url := host.Serve("boards.git", repo.Dir)
 	h := newHome(t)
 	d := h.daemon(t)

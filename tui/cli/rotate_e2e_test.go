@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // identity is one generation of certificates: an authority, and what it signed
@@ -79,7 +79,7 @@ type front struct {
 	watches map[string]int // open ones by the name that they came with
 }
 
-func newFront(t *testing.T, s *apitest.Server) *front {
+func newFront(t *testing.T, s *testenv.Server) *front {
 	t.Helper()
 	target, err := url.Parse(s.URL)
 	if err != nil {
@@ -146,7 +146,7 @@ func (f *front) write(t *testing.T, a *agent) (ca, cert, key string) {
 // left that came with what was replaced, open watches included.
 func TestNetRotation(t *testing.T) {
 	t.Parallel()
-	f := newField(t, apitest.Options{}, 1, fieldLease()...)
+	f := newField(t, testenv.Options{}, 1, fieldLease()...)
 	a, fr := f.agents[0], newFront(t, f.api)
 	ca, cert, key := fr.write(t, a)
 	a.args = []string{"--provisioning-server-url", fr.URL, "--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key,

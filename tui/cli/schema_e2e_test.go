@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 	"limpet/tui/cli"
 )
 
@@ -118,7 +118,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 		return r.out
 	}
 	call(0, "status", "status") // without a state file
-	call(0, "repository", "repo create", "boards", "--url", apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", apitest.Repo(t, 1, 3).Dir), "--branch", apitest.Branch, "--interval", "1h")
+	call(0, "repository", "repo create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 3).Dir), "--branch", testenv.Branch, "--interval", "1h")
 	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
 	call(0, "resumed", "repo resume", "boards")
 	h.must(t, 0, "job", "create", "boards")
@@ -140,7 +140,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "service-change", "service uninstall", "--unit-dir", units)
 	call(0, "objects", "apply", "-f", objects)
 	call(0, "ended", "repo pull", "boards", "--full", "--wait")
-	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
 	call(0, "job", "job create", "gated")
 	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
 	call(0, "job", "job show", "gated-sync")

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
-	"limpet/sync/socket"
+	"limpet/sync/control"
+	"limpet/sync/testenv"
 )
 
 // TestSelectorNarrowsTheWatch: an agent with a selector neither hears of the
 // repositories of others nor asks about them or their jobs; one that gets the
 // label later is served at once.
 func TestSelectorNarrowsTheWatch(t *testing.T) {
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	y, flags := realYard(t, server)
 	y.repositories(2)
 	repos := y.client.Resource(api.Repositories).Namespace("default")
@@ -83,9 +83,9 @@ func (y *yard) jobOf(repo int) *unstructured.Unstructured {
 // snapshot is what the daemon shows, as JSON.
 func (h *home) snapshot(t *testing.T) string {
 	t.Helper()
-	tr := socket.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
+	tr := control.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
 	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr}).Get(socket.BaseURL + "/limpet/v1/snapshot")
+	resp, err := (&http.Client{Transport: tr}).Get(control.BaseURL + "/limpet/v1/snapshot")
 	if err != nil {
 		t.Fatal(err)
 	}

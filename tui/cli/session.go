@@ -9,24 +9,24 @@ import (
 	"path/filepath"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
-	"limpet/sync/localapi"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/apiserver"
+	"limpet/sync/control"
+	"limpet/sync/text"
 )
 
 // session is one command's way to the API and to the state file. Where a
 // daemon holds the file it goes over the daemon's socket; else the command
 // opens what it needs itself.
 type session struct {
-	Client *api.Client    // nil without need.API
-	Desk   socket.Desk    // nil when the command has no use for the file
-	Daemon *socket.Client // nil when no daemon runs
+	Client *api.Client     // nil without need.API
+	Desk   control.Desk    // nil when the command has no use for the file
+	Daemon *control.Client // nil when no daemon runs
 
 	store  *state.Store
-	report state.Report     // of opening it
-	server *localapi.Server // the embedded API in this process: no agent runs on it
+	report state.Report      // of opening it
+	server *apiserver.Server // the embedded API in this process: no agent runs on it
 }
 
 // need says what a command works with.
@@ -44,7 +44,7 @@ func (r *run) open(ctx context.Context, n need) (*session, error) {
 	}
 	s := new(session)
 	file := n.Desk || n.API && r.embedded()
-	if s.Daemon, err = hail(ctx, path); err != nil && (!errors.Is(err, socket.ErrNoDaemon) || file && errors.As(err, new(*silentError))) {
+	if s.Daemon, err = hail(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || file && errors.As(err, new(*silentError))) {
 		return nil, err
 	}
 	if s.Daemon != nil {
@@ -75,15 +75,15 @@ func (r *run) connect(ctx context.Context, s *session, group string) (*api.Clien
 			return nil, err
 		}
 		if same {
-			return api.Connect(ctx, api.Config{Server: socket.BaseURL, Transport: socket.Transport(s.Daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
+			return api.Connect(ctx, api.Config{Server: control.BaseURL, Transport: control.Transport(s.Daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
 		}
 	} else if r.embedded() {
 		var err error
-		o := localapi.Options{Logger: r.log, Version: Version, Finalizers: r.g.Controllers != "off"}
+		o := apiserver.Options{Logger: r.log, Version: Version, Finalizers: r.g.Controllers != "off"}
 		if most := r.g.MaxRepositories; most != nil {
 			o.MaxRepositories = *most
 		}
-		if s.server, err = localapi.New(s.store, o); err != nil {
+		if s.server, err = apiserver.New(s.store, o); err != nil {
 			return nil, err
 		}
 		return api.Connect(ctx, api.Config{Server: agent.EmbeddedURL, Transport: s.server.Transport(), Logger: r.log})
@@ -97,7 +97,7 @@ func (r *run) connect(ctx context.Context, s *session, group string) (*api.Clien
 }
 
 // serves says whether a daemon works on what the flags mean.
-func (r *run) serves(ctx context.Context, daemon *socket.Client) (bool, error) {
+func (r *run) serves(ctx context.Context, daemon *control.Client) (bool, error) {
 	if r.embedded() {
 		return true, nil
 	}
@@ -192,7 +192,7 @@ func rebuiltText(rep state.Report) string {
 	if rep.Lost > 0 {
 		lost = fmt.Sprintf("lost: %d or more", rep.Lost)
 	}
-	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined, view.Plural(rep.Carried, "record"), lost)
+	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined, text.Plural(rep.Carried, "record"), lost)
 }
 
 // statePath finds the state file: the flag, else the places of the XDG and

@@ -12,10 +12,10 @@ import (
 	"testing"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
+	"limpet/sync/apiserver"
+	"limpet/sync/control"
 	"limpet/sync/jobs"
-	"limpet/sync/localapi"
-	"limpet/sync/socket"
 )
 
 // daemon runs an agent on the state file of a site, in this process, until the
@@ -49,7 +49,7 @@ func (s *site) daemon(t *testing.T, change func(*agent.Config)) {
 		store.Close()
 	})
 	for {
-		c, err := socket.Attach(t.Context(), agent.SocketPath(path))
+		c, err := control.Attach(t.Context(), agent.SocketPath(path))
 		if err == nil {
 			c.Close()
 			return
@@ -69,7 +69,7 @@ func server(t *testing.T, repository string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := localapi.New(store, localapi.Options{Logger: slog.New(slog.DiscardHandler)})
+	api, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

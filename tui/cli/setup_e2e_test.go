@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
-	"limpet/tui/ptytest"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/ptytest"
 )
 
 // TestSetUpOnATerminal: a fresh limpet asks for the server and the token, tries
@@ -15,7 +15,7 @@ import (
 // own and nowhere else.
 func TestSetUpOnATerminal(t *testing.T) {
 	t.Parallel()
-	server := apitest.Real(t)
+	server := testenv.Real(t)
 	h := newHome(t)
 	config := filepath.Join(h.dir, ".config", "limpet")
 	limpetBinary(t)
@@ -74,7 +74,7 @@ func TestSetUpOnATerminal(t *testing.T) {
 // person says so, and a token itself is never taken.
 func TestSetUpAccessible(t *testing.T) {
 	t.Parallel()
-	server := apitest.Real(t)
+	server := testenv.Real(t)
 	limpetBinary(t)
 	fresh := func(t *testing.T) (h *home, config, good, bad string) {
 		h = newHome(t)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestSignersOfSecretsAndRules: the keys of a Repository are in a Secret, and a rule of the
@@ -18,12 +18,12 @@ import (
 // who edits the Repository takes nothing away.
 func TestSignersOfSecretsAndRules(t *testing.T) {
 	t.Parallel()
-	repo := apitest.EmptyRepo(t)
+	repo := testenv.EmptyRepo(t)
 	board := repo.Add(t, "one.json")
 	signer, public := sshSigner(t)
 	_, otherPublic := sshSigner(t)
 	signed := signHead(t, repo, signer)
-	host := apitest.Git(t, apitest.GitOptions{})
+	host := testenv.Git(t, testenv.GitOptions{})
 	url := host.Serve("boards.git", repo.Dir)
 	h := newHome(t)
 	list := func(text string) { h.file(t, "allowed_signers", text) }
@@ -36,7 +36,7 @@ func TestSignersOfSecretsAndRules(t *testing.T) {
 	}
 	object := func(name, annotations string) string {
 		return fmt.Sprintf("---\napiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata:\n  name: %s\n  namespace: default\n  annotations: {%s}\nspec:\n  title: Site\n  type: git\n  workflows: []\n  git: {url: %q, branch: %s}\n  sync: {enabled: true, target: folder, intervalSeconds: 3600}\nsecure:\n  verify: {name: signers}\n",
-			name, annotations, url, apitest.Branch)
+			name, annotations, url, testenv.Branch)
 	}
 	apply := func(text string) { h.must(t, 0, "apply", "-f", h.file(t, "objects.yaml", text)) }
 	apply(secret(public) + object("site", `limpet/git-verify: HEAD`))

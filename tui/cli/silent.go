@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
-	"limpet/sync/socket"
+	"limpet/sync/agent"
+	"limpet/sync/control"
 )
 
 // silentError says that an agent holds the state file and does not answer on its
@@ -21,7 +21,7 @@ func (e *silentError) Error() string {
 	return fmt.Sprintf("the agent does not answer: process %d holds the state file %s since %s", e.PID, e.Path, e.Since.UTC().Format(time.RFC3339))
 }
 
-func (e *silentError) Unwrap() []error { return []error{e.LockedError, socket.ErrNoDaemon} }
+func (e *silentError) Unwrap() []error { return []error{e.LockedError, control.ErrNoDaemon} }
 
 // startsWithin is how long an agent that starts may hold the file without its socket
 // before that is an error: its first look at a large file on a slow disk.
@@ -30,10 +30,10 @@ const startsWithin = 5 * time.Second
 // hail says hello to the daemon of a state file, and waits for one that has only just
 // started. It returns socket.ErrNoDaemon where there is none, and a *silentError, which
 // is one too, where one does not answer.
-func hail(ctx context.Context, path string) (*socket.Client, error) {
+func hail(ctx context.Context, path string) (*control.Client, error) {
 	began := time.Now()
 	for {
-		daemon, err := socket.Attach(ctx, agent.SocketPath(path))
+		daemon, err := control.Attach(ctx, agent.SocketPath(path))
 		err = heldBack(path, err)
 		var silent *silentError
 		if !errors.As(err, &silent) || !silent.starts() || time.Since(began) > startsWithin || ctx.Err() != nil {
@@ -55,7 +55,7 @@ const hailPause = 50 * time.Millisecond
 // heldBack turns a socket.ErrNoDaemon into a *silentError where a process with a
 // socket holds the file all the same.
 func heldBack(path string, err error) error {
-	if !errors.Is(err, socket.ErrNoDaemon) || errors.As(err, new(*silentError)) {
+	if !errors.Is(err, control.ErrNoDaemon) || errors.As(err, new(*silentError)) {
 		return err
 	}
 	if holder, unknown := state.HeldBy(path); unknown == nil && holder != nil && holder.Socket != "" {
@@ -74,7 +74,7 @@ func stays(ctx context.Context, path string, pid int) error {
 	defer cancel()
 	for {
 		var silent *silentError
-		switch held := heldBack(path, socket.ErrNoDaemon); {
+		switch held := heldBack(path, control.ErrNoDaemon); {
 		case !errors.As(held, &silent) || silent.PID != pid:
 			return nil
 		case isStopped(pid) || ctx.Err() != nil:

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"limpet/state"
-	agent "limpet/sync"
-	"limpet/sync/socket"
+	"limpet/sync/agent"
+	"limpet/sync/control"
 )
 
 // TestHailWaitsForAStart: a command that is called while an agent starts finds it, and
@@ -37,12 +37,12 @@ func TestHailWaitsForAStart(t *testing.T) {
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /limpet/v1/hello", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(socket.Hello{Version: Version, Protocol: socket.Protocol})
+		_ = json.NewEncoder(w).Encode(control.Hello{Version: Version, Protocol: control.Protocol})
 	})
 	server := &http.Server{Handler: mux}
 	served := make(chan error, 1)
 	time.AfterFunc(200*time.Millisecond, func() {
-		ln, err := socket.Listen(at)
+		ln, err := control.Listen(at)
 		if err == nil {
 			err = server.Serve(ln)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestNetSlowServer: every answer comes late. As long as a renewal fits into the
@@ -14,7 +14,7 @@ import (
 func TestNetSlowServer(t *testing.T) {
 	t.Parallel()
 	part := time.Duration(times(10, 1)) // of the times below
-	f := newField(t, apitest.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval", (10 * time.Second / part).String())
+	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval", (10 * time.Second / part).String())
 	a := f.agents[0]
 	g := newGate(t, 3)
 	f.repository("slow", g.URL)
@@ -28,7 +28,7 @@ func TestNetSlowServer(t *testing.T) {
 		keep bool
 	}{{5 * time.Second, true}, {10 * time.Second, false}, {30 * time.Second, false}} {
 		before := len(a.lines("lease lost"))
-		a.way.Set(t, apitest.Latency(c.trip/part/2, 0))
+		a.way.Set(t, testenv.Latency(c.trip/part/2, 0))
 		<-time.After(70 * time.Second / part)
 		lost := len(a.lines("lease lost")) - before
 		figures += fmt.Sprintf(" %d lost at %s,", lost, c.trip/part)

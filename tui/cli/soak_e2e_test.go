@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 var soakFor = flag.Duration("soak", 8*time.Second, "how long TestSoak works before it judges")
@@ -28,12 +28,12 @@ type soak struct {
 	t      *testing.T
 	seed   uint64
 	rng    *rand.Rand
-	api    *apitest.Server
+	api    *testenv.Server
 	admin  *http.Client
-	host   *apitest.GitServer
-	sites  []*apitest.Repository // site i is Repository "boards" in namespace "site-i"
+	host   *testenv.GitServer
+	sites  []*testenv.Repository // site i is Repository "boards" in namespace "site-i"
 	agents []*soaker
-	git    *apitest.Proxy
+	git    *testenv.Proxy
 	jobs   map[string]bool // UIDs made; true = deleted by hand
 	counts map[string]int  // what was done
 	heals  []heal          // what has to end
@@ -51,7 +51,7 @@ type soaker struct {
 	*home
 	name  string
 	flags []string
-	way   *apitest.Proxy // to the API
+	way   *testenv.Proxy // to the API
 	*daemon
 	before int64 // size of its log when the process was started
 }
@@ -88,8 +88,8 @@ func TestSoak(t *testing.T) {
 func newSoak(t *testing.T) *soak {
 	n := seeded(t)
 	s := &soak{t: t, seed: n, rng: rand.New(rand.NewPCG(n, 11)), jobs: map[string]bool{}, counts: map[string]int{}, ill: map[string]bool{},
-		api:  apitest.Start(t, apitest.Options{}),
-		host: apitest.Git(t, apitest.GitOptions{TLS: true, User: "git", Password: gitToken}),
+		api:  testenv.Start(t, testenv.Options{}),
+		host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken}),
 	}
 	s.admin = s.api.Client(t)
 	s.git = s.api.Proxy(t, "git", s.host.URL)
@@ -98,13 +98,13 @@ func newSoak(t *testing.T) *soak {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		repo := apitest.Repo(t, 8, 12)
+		repo := testenv.Repo(t, 8, 12)
 		s.sites = append(s.sites, repo)
 		url := strings.Replace(s.host.Serve(fmt.Sprintf("site-%d.git", i), repo.Dir), s.host.URL, s.git.URL, 1)
 		s.post("repositories", s.namespace(i), map[string]any{"kind": "Repository", "apiVersion": "provisioning.grafana.app/v0alpha1",
 			"metadata": map[string]any{"name": "boards"},
 			"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []string{}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": 60},
-				"git": map[string]any{"url": url, "branch": apitest.Branch, "path": apitest.Directory}}})
+				"git": map[string]any{"url": url, "branch": testenv.Branch, "path": testenv.Directory}}})
 	}
 	for i := range 3 {
 		a := &soaker{home: newHome(t), name: fmt.Sprintf("agent-%d", i)}
@@ -137,7 +137,7 @@ func (s *soak) step() {
 		repo.Edit(s.t, boards[s.rng.IntN(len(boards))].Path)
 		s.counts["edits"]++
 	case n == 24:
-		repo.Add(s.t, fmt.Sprintf("%s/new/board-%d.json", apitest.Directory, s.counts["added"]))
+		repo.Add(s.t, fmt.Sprintf("%s/new/board-%d.json", testenv.Directory, s.counts["added"]))
 		s.counts["added"]++
 	case n == 25 && len(repo.Dashboards()) > 6:
 		boards := repo.Dashboards()
@@ -169,13 +169,13 @@ func (s *soak) step() {
 		s.ail(a.way.URL, "cuts to the API", 9*time.Second, func() { a.way.Down(s.t) }, func() { a.way.Set(s.t) })
 	case n == 34:
 		a := s.agents[s.rng.IntN(len(s.agents))]
-		toxic := []apitest.Toxic{apitest.Silence(), apitest.Latency(700*time.Millisecond, 300*time.Millisecond),
-			apitest.ResetPeer(200 * time.Millisecond), apitest.Slicer(200, time.Millisecond)}[s.rng.IntN(4)]
+		toxic := []testenv.Toxic{testenv.Silence(), testenv.Latency(700*time.Millisecond, 300*time.Millisecond),
+			testenv.ResetPeer(200 * time.Millisecond), testenv.Slicer(200, time.Millisecond)}[s.rng.IntN(4)]
 		s.ail(a.way.URL, "bad links to the API", 9*time.Second, func() { a.way.Set(s.t, toxic) }, func() { a.way.Set(s.t) })
 	case n == 35:
 		s.ail("git", "cuts to the Git host", 5*time.Second, func() { s.git.Down(s.t) }, func() { s.git.Set(s.t) })
 	case n == 36:
-		s.ail("git", "bad links to the Git host", 5*time.Second, func() { s.git.Set(s.t, apitest.LimitData(3000)) }, func() { s.git.Set(s.t) })
+		s.ail("git", "bad links to the Git host", 5*time.Second, func() { s.git.Set(s.t, testenv.LimitData(3000)) }, func() { s.git.Set(s.t) })
 	}
 }
 

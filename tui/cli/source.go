@@ -9,12 +9,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	agent "limpet/sync"
+	"limpet/sync/agent"
 	"limpet/sync/api"
+	"limpet/sync/control"
 	"limpet/sync/repos"
-	"limpet/sync/socket"
-	"limpet/sync/sources"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
 	"limpet/tui"
 )
 
@@ -29,16 +29,16 @@ type localSource struct {
 	seq   atomic.Uint64
 }
 
-func (s *localSource) Care(ctx context.Context) (view.Care, error) { return s.agent.Care(ctx) }
+func (s *localSource) Care(ctx context.Context) (snapshot.Care, error) { return s.agent.Care(ctx) }
 
-func (s *localSource) Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error) {
+func (s *localSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	return s.agent.Compare(ctx, q)
 }
 
 func (s *localSource) Name() string { return tui.Standalone }
 func (s *localSource) Note() string { return "" }
 
-func (s *localSource) Next(ctx context.Context) (*view.Snapshot, error) {
+func (s *localSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	snap, err := s.agent.Next(ctx, s.seq.Load())
 	if err == nil {
 		s.seq.Store(snap.Seq)
@@ -54,7 +54,7 @@ func (s *localSource) Act(ctx context.Context, act tui.Action) error {
 // local is the agent of this process, as an actor.
 type local struct{ *agent.Agent }
 
-func (l local) Drain(_ context.Context, on bool) (out socket.Drained, err error) {
+func (l local) Drain(_ context.Context, on bool) (out control.Drained, err error) {
 	out.Since, out.Busy = l.Agent.Drain(on)
 	return out, nil
 }
@@ -66,23 +66,23 @@ func (l local) Hurry(context.Context) error {
 
 // attached is the source of a dashboard that shows the daemon's agent, until ctx
 // ends. Next returns an error while the daemon is away; the next call tries again.
-func attached(ctx context.Context, c *socket.Client) *remoteSource {
+func attached(ctx context.Context, c *control.Client) *remoteSource {
 	return &remoteSource{client: c, watch: c.Watch(ctx), chronicle: chronicle{c}}
 }
 
 type remoteSource struct {
 	chronicle
-	client *socket.Client
-	watch  *socket.Watch
+	client *control.Client
+	watch  *control.Watch
 }
 
 func (s *remoteSource) Name() string {
 	return fmt.Sprintf("attached to daemon %d", s.watch.Hello().PID)
 }
 
-func (s *remoteSource) Care(ctx context.Context) (view.Care, error) { return s.client.Care(ctx) }
+func (s *remoteSource) Care(ctx context.Context) (snapshot.Care, error) { return s.client.Care(ctx) }
 
-func (s *remoteSource) Compare(ctx context.Context, q view.CompareQuery) (view.Comparison, error) {
+func (s *remoteSource) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	return s.client.Compare(ctx, q)
 }
 
@@ -90,14 +90,16 @@ func (s *remoteSource) Note() string { return skew(s.watch.Hello()) }
 
 // skew says that the daemon is of another version than this program, so that one
 // of them knows things that the other does not show.
-func skew(daemon socket.Hello) string {
-	if daemon.Version == Version && daemon.Protocol == socket.Protocol {
+func skew(daemon control.Hello) string {
+	if daemon.Version == Version && daemon.Protocol == control.Protocol {
 		return ""
 	}
 	return fmt.Sprintf("daemon %s, this %s: reduced view", daemon.Version, Version)
 }
 
-func (s *remoteSource) Next(ctx context.Context) (*view.Snapshot, error) { return s.watch.Next(ctx) }
+func (s *remoteSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	return s.watch.Next(ctx)
+}
 
 func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 	return s.through(ctx, func(w *session) error { return w.act(ctx, act, s.client) })
@@ -106,9 +108,9 @@ func (s *remoteSource) Act(ctx context.Context, act tui.Action) error {
 // actor is what only a running agent does for a dashboard.
 type actor interface {
 	Cancel(ctx context.Context, namespace, name string) error
-	Drain(ctx context.Context, on bool) (socket.Drained, error)
+	Drain(ctx context.Context, on bool) (control.Drained, error)
 	Hurry(ctx context.Context) error
-	socket.Suspender
+	control.Suspender
 }
 
 // act does what a key of the dashboard asks for, once: a repeat is refused by
@@ -135,10 +137,10 @@ func (s *session) act(ctx context.Context, act tui.Action, who actor) error {
 		_, err := s.Client.Submit(ctx, act.Namespace, act.Name, spec, nil)
 		return err
 	case tui.Reconcile:
-		_, err := sources.Reconcile(ctx, s.Client, act.Namespace, act.Name, act.UID)
+		_, err := source.Reconcile(ctx, s.Client, act.Namespace, act.Name, act.UID)
 		return err
 	case tui.SuspendSource, tui.ResumeSource:
-		_, err := sources.Suspend(ctx, s.Client, act.Namespace, act.Name, act.UID, act.Verb == tui.SuspendSource)
+		_, err := source.Suspend(ctx, s.Client, act.Namespace, act.Name, act.UID, act.Verb == tui.SuspendSource)
 		return err
 	case tui.Cancel, tui.Retry:
 		return s.actOnJob(ctx, act, who.Cancel)

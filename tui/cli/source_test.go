@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/socket"
+	"limpet/sync/control"
 	"limpet/tui"
 )
 
@@ -17,13 +17,13 @@ import (
 func TestOlderDaemon(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.sock")
-	ln, err := socket.Listen(path)
+	ln, err := control.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /limpet/v1/hello", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(socket.Hello{Version: "0.9", Protocol: socket.Protocol})
+		_ = json.NewEncoder(w).Encode(control.Hello{Version: "0.9", Protocol: control.Protocol})
 	})
 	asked := make(chan string, 10)
 	mux.HandleFunc("/limpet/v1/", func(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +33,7 @@ func TestOlderDaemon(t *testing.T) {
 	old := &http.Server{Handler: mux}
 	go func() { _ = old.Serve(ln) }()
 	defer old.Close()
-	daemon, err := socket.Attach(t.Context(), path)
+	daemon, err := control.Attach(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestOlderDaemon(t *testing.T) {
 		t.Errorf("drain: %v", err)
 	}
 	old.Close()
-	if err := s.act(t.Context(), tui.Action{Verb: tui.Hurry}, daemon); !errors.Is(err, socket.ErrNoDaemon) {
+	if err := s.act(t.Context(), tui.Action{Verb: tui.Hurry}, daemon); !errors.Is(err, control.ErrNoDaemon) {
 		t.Errorf("R at a daemon that is gone: %v", err)
 	}
 }
@@ -62,12 +62,12 @@ func TestOlderDaemon(t *testing.T) {
 func TestSkew(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		daemon socket.Hello
+		daemon control.Hello
 		want   string
 	}{
-		{socket.Hello{Version: Version, Protocol: socket.Protocol}, ""},
-		{socket.Hello{Version: "0.9", Protocol: socket.Protocol}, "daemon 0.9, this " + Version + ": reduced view"},
-		{socket.Hello{Version: Version, Protocol: socket.Protocol + 1}, "daemon " + Version + ", this " + Version + ": reduced view"},
+		{control.Hello{Version: Version, Protocol: control.Protocol}, ""},
+		{control.Hello{Version: "0.9", Protocol: control.Protocol}, "daemon 0.9, this " + Version + ": reduced view"},
+		{control.Hello{Version: Version, Protocol: control.Protocol + 1}, "daemon " + Version + ", this " + Version + ": reduced view"},
 	} {
 		if got := skew(c.daemon); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.daemon, got, c.want)

@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/sources"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
+	"limpet/sync/text"
 )
 
 const (
@@ -34,33 +35,33 @@ func (sourceReconcileCmd) Help() string {
 
 func (c sourceReconcileCmd) Run(ctx context.Context, r *run) error {
 	return r.onSource(ctx, c.Name, func(s *session, u *unstructured.Unstructured) error {
-		if from := sources.Picture(u); from.Suspended {
+		if from := source.Picture(u); from.Suspended {
 			return fail(ExitError, next(u.GetNamespace(), "source resume "+c.Name), "%s is suspended: its controller would not look", c.Name)
 		}
-		asked, err := sources.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 		if err != nil {
 			return mayNot(err)
 		}
-		text := "is asked for; its controller looks when it comes to it"
+		txt := "is asked for; its controller looks when it comes to it"
 		if c.Wait {
 			r.note("waiting for the controller of %s", c.Name)
 			if asked, err = s.looked(ctx, asked); err != nil {
 				return err
 			}
-			from := sources.Picture(asked)
-			if from.State != view.SourceReady {
+			from := source.Picture(asked)
+			if from.State != snapshot.SourceReady {
 				return fail(ExitError, next(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s", c.Name, from.State, sourceMessage(from))
 			}
-			text = "has ended well: " + view.OrDash(artifactOf(from).Revision)
+			txt = "has ended well: " + text.OrDash(artifactOf(from).Revision)
 		}
-		return r.g.printOne(r.world.Out, sources.Shown(asked), "gitrepository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), text) })
+		return r.g.printOne(r.world.Out, source.Shown(asked), "gitrepository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
 	})
 }
 
 // looked waits until the controller has done what was asked of it, and has come to an
 // end with it.
 func (s *session) looked(ctx context.Context, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	request, name := sources.Asked(asked), asked.GetName()
+	request, name := source.Asked(asked), asked.GetName()
 	end := time.NewTimer(lookFor)
 	defer end.Stop()
 	tick := time.NewTicker(lookEvery)
@@ -72,8 +73,8 @@ func (s *session) looked(ctx context.Context, asked *unstructured.Unstructured) 
 			return nil, fail(ExitError, "limpet source list", "%s is gone", name)
 		case err != nil && !api.Retryable(err):
 			return nil, err
-		case err == nil && sources.Handled(u, request):
-			if from := sources.Picture(u); from.State != view.SourceWorking && from.State != view.SourcePending {
+		case err == nil && source.Handled(u, request):
+			if from := source.Picture(u); from.State != snapshot.SourceWorking && from.State != snapshot.SourcePending {
 				u.SetManagedFields(nil)
 				return u, nil
 			}
@@ -106,16 +107,16 @@ func (c sourceResumeCmd) Run(ctx context.Context, r *run) error {
 
 func (r *run) suspendSource(ctx context.Context, name string, on bool) error {
 	return r.onSource(ctx, name, func(s *session, u *unstructured.Unstructured) error {
-		text := map[bool]string{true: "suspended for everybody, until: " + r.next(u.GetNamespace(), "source resume "+name), false: "resumed"}[on]
-		if sources.Picture(u).Suspended == on {
-			text = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
+		txt := map[bool]string{true: "suspended for everybody, until: " + r.next(u.GetNamespace(), "source resume "+name), false: "resumed"}[on]
+		if source.Picture(u).Suspended == on {
+			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
 		} else {
 			var err error
-			if u, err = sources.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
+			if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
 				return mayNot(err)
 			}
 		}
-		return r.g.printOne(r.world.Out, sources.Shown(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, text) })
+		return r.g.printOne(r.world.Out, source.Shown(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
 	})
 }
 

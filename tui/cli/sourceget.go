@@ -13,8 +13,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/sources"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
+	"limpet/sync/text"
 )
 
 type sourceGetCmd struct {
@@ -35,7 +36,7 @@ const again = 3
 
 func (c sourceGetCmd) Run(ctx context.Context, r *run) error {
 	return r.onSource(ctx, c.Name, func(s *session, u *unstructured.Unstructured) error {
-		from := sources.Picture(u)
+		from := source.Picture(u)
 		if from.Artifact == nil {
 			return fail(ExitError, next(u.GetNamespace(), "source show "+c.Name), "%s has no artifact: it is %s", c.Name, from.State)
 		}
@@ -50,8 +51,8 @@ func (c sourceGetCmd) Run(ctx context.Context, r *run) error {
 			return err
 		}
 		var n int64
-		from, err := s.artifact(ctx, r, from, func(a *view.Artifact) (err error) {
-			n, err = writeAtomic(file, func(w io.Writer) (int64, error) { return sources.Fetch(ctx, a, c.Via, w) })
+		from, err := s.artifact(ctx, r, from, func(a *snapshot.Artifact) (err error) {
+			n, err = writeAtomic(file, func(w io.Writer) (int64, error) { return source.Fetch(ctx, a, c.Via, w) })
 			return err
 		})
 		if err != nil {
@@ -59,17 +60,17 @@ func (c sourceGetCmd) Run(ctx context.Context, r *run) error {
 		}
 		got := map[string]any{"source": from.Name, "namespace": from.Namespace, "file": file, "bytes": n, "revision": from.Artifact.Revision, "digest": from.Artifact.Digest}
 		return r.g.printOne(r.world.Out, got, file, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: %s, %s, %s verified\n", file, view.OrDash(from.Artifact.Revision), view.Size(n), from.Artifact.Digest)
+			fmt.Fprintf(w, "%s: %s, %s, %s verified\n", file, text.OrDash(from.Artifact.Revision), text.Size(n), from.Artifact.Digest)
 		})
 	})
 }
 
 // artifact fetches an artifact. Where another is served than the status tells of, the
 // status is read again: it may have been packed anew meanwhile.
-func (s *session) artifact(ctx context.Context, r *run, from view.Source, fetch func(*view.Artifact) error) (view.Source, error) {
+func (s *session) artifact(ctx context.Context, r *run, from snapshot.Source, fetch func(*snapshot.Artifact) error) (snapshot.Source, error) {
 	for n := 1; ; n++ {
 		err := fetch(from.Artifact)
-		var other *sources.DigestError
+		var other *source.DigestError
 		if err == nil || !errors.As(err, &other) || n == again {
 			return from, err
 		}
@@ -77,7 +78,7 @@ func (s *session) artifact(ctx context.Context, r *run, from view.Source, fetch 
 		if found != nil {
 			return from, err
 		}
-		now := sources.Picture(u)
+		now := source.Picture(u)
 		if now.UID != from.UID || now.Artifact == nil || *now.Artifact == *from.Artifact {
 			return from, err
 		}
@@ -86,7 +87,7 @@ func (s *session) artifact(ctx context.Context, r *run, from view.Source, fetch 
 }
 
 // streamArtifact writes an artifact to stdout once it is known to be right.
-func (r *run) streamArtifact(ctx context.Context, s *session, from view.Source, via string) error {
+func (r *run) streamArtifact(ctx context.Context, s *session, from snapshot.Source, via string) error {
 	if isTerminal(r.world.Out) {
 		return usage(next(from.Namespace, "source get "+from.Name+" --file -")+" | tar tz", "an artifact is no text for a terminal")
 	}
@@ -99,14 +100,14 @@ func (r *run) streamArtifact(ctx context.Context, s *session, from view.Source, 
 	if err := os.Remove(tmp.Name()); err != nil {
 		return err
 	}
-	from, err = s.artifact(ctx, r, from, func(a *view.Artifact) error {
+	from, err = s.artifact(ctx, r, from, func(a *snapshot.Artifact) error {
 		if err := tmp.Truncate(0); err != nil {
 			return err
 		}
 		if _, err := tmp.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		_, err := sources.Fetch(ctx, a, via, tmp)
+		_, err := source.Fetch(ctx, a, via, tmp)
 		return err
 	})
 	if err != nil {
@@ -121,23 +122,23 @@ func (r *run) streamArtifact(ctx context.Context, s *session, from view.Source, 
 
 // artifactName is the file of an artifact: the name of its source and its commit. A
 // name of the API has no way out of the directory.
-func artifactName(from view.Source) string {
+func artifactName(from snapshot.Source) string {
 	ending := ".tar.gz"
 	if base := path.Base(from.Artifact.URL); strings.HasSuffix(base, ".tgz") {
 		ending = ".tgz"
 	}
 	name := from.Name
-	if commit := view.ShortRef(from.Commit()); commit != "" {
+	if commit := text.ShortRef(from.Commit()); commit != "" {
 		name += "-" + commit
 	}
-	return filepath.Base(view.Clean(name)) + ending
+	return filepath.Base(text.Clean(name)) + ending
 }
 
 // fetchFailure gives the failure of a download its code and the next command.
-func fetchFailure(err error, from view.Source, via string) error {
+func fetchFailure(err error, from snapshot.Source, via string) error {
 	var (
-		away  *sources.AwayError
-		other *sources.DigestError
+		away  *source.AwayError
+		other *source.DigestError
 		file  *targetError
 	)
 	get := next(from.Namespace, "source get "+from.Name)
@@ -156,7 +157,7 @@ func fetchFailure(err error, from view.Source, via string) error {
 
 // forwardHint is how a server inside of a cluster is reached: its Service is named by
 // its host, as in source-controller.flux-system.svc.cluster.local.
-func forwardHint(from view.Source, get string) string {
+func forwardHint(from snapshot.Source, get string) string {
 	u, err := url.Parse(from.Artifact.URL)
 	if err != nil {
 		return get + " --via URL"

@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/sources"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
+	"limpet/sync/text"
 )
 
 type sourceCmd struct {
@@ -47,22 +48,22 @@ func (c sourceListCmd) Run(ctx context.Context, r *run) error {
 	objects := []any{}
 	for i := range items {
 		u := &items[i]
-		from := sources.Picture(u)
+		from := source.Picture(u)
 		a := artifactOf(from)
 		size := "-"
 		if a.Size > 0 {
-			size = view.Size(a.Size)
+			size = text.Size(a.Size)
 		}
 		t.add(u.GetNamespace(), "gitrepository/"+u.GetName(),
-			u.GetName(), sourceWord(from), view.OrDash(view.ShortRevision(a.Revision)), size, since(now, a.Updated), from.Due(now), view.OrDash(sourceMessage(from)),
-			from.Ref, view.OrDash(from.URL), view.OrDash(a.Digest), view.OrDash(from.Reason))
-		objects = append(objects, sources.Shown(u))
+			u.GetName(), sourceWord(from), text.OrDash(snapshot.ShortRevision(a.Revision)), size, since(now, a.Updated), from.Due(now), text.OrDash(sourceMessage(from)),
+			from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason))
+		objects = append(objects, source.Shown(u))
 	}
 	return r.g.printList(r.world.Out, objects, t)
 }
 
 // sourceWord is the state of a source; that somebody has suspended it comes first.
-func sourceWord(from view.Source) string {
+func sourceWord(from snapshot.Source) string {
 	if from.Suspended {
 		return "suspended"
 	}
@@ -70,8 +71,8 @@ func sourceWord(from view.Source) string {
 }
 
 // sourceMessage is what a list says beside the state: nothing of one that is in order.
-func sourceMessage(from view.Source) string {
-	if from.State == view.SourceReady {
+func sourceMessage(from snapshot.Source) string {
+	if from.State == snapshot.SourceReady {
 		return ""
 	}
 	message := strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": ")
@@ -81,9 +82,9 @@ func sourceMessage(from view.Source) string {
 	return message
 }
 
-func artifactOf(from view.Source) view.Artifact {
+func artifactOf(from snapshot.Source) snapshot.Artifact {
 	if from.Artifact == nil {
-		return view.Artifact{}
+		return snapshot.Artifact{}
 	}
 	return *from.Artifact
 }
@@ -124,10 +125,10 @@ func (c sourceShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, sources.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(r, w, sources.Picture(u), time.Now()) })
+	return r.g.printOne(r.world.Out, source.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(r, w, source.Picture(u), time.Now()) })
 }
 
-func showSource(r *run, w io.Writer, from view.Source, now time.Time) {
+func showSource(r *run, w io.Writer, from snapshot.Source, now time.Time) {
 	var f fields
 	f.add("source", from.Namespace+"/"+from.Name)
 	if !from.Deleting.IsZero() {
@@ -141,7 +142,7 @@ func showSource(r *run, w io.Writer, from view.Source, now time.Time) {
 	if from.Suspended {
 		f.add("suspended", "for everybody, until: "+r.next(from.Namespace, "source resume "+from.Name))
 	}
-	if from.Behind && from.State != view.SourcePending {
+	if from.Behind && from.State != snapshot.SourcePending {
 		f.add("changed", "its controller has not seen the last change of its spec yet")
 	}
 	f.add("next look", from.DueText(now))
@@ -153,31 +154,31 @@ func showSource(r *run, w io.Writer, from view.Source, now time.Time) {
 	case !from.Handled.IsZero():
 		f.add("asked for", since(now, from.Handled)+" ago, done")
 	}
-	f.add("url", view.OrDash(from.URL))
+	f.add("url", text.OrDash(from.URL))
 	f.add("follows", from.Ref)
 	f.add("provider", cmp.Or(from.Provider, "generic"))
 	if a := from.Artifact; a == nil {
 		f.add("artifact", "none yet")
 	} else {
-		f.add("revision", view.OrDash(a.Revision))
-		f.add("digest", view.OrDash(a.Digest))
+		f.add("revision", text.OrDash(a.Revision))
+		f.add("digest", text.OrDash(a.Digest))
 		if a.Size > 0 {
-			f.add("size", fmt.Sprintf("%s (%d bytes)", view.Size(a.Size), a.Size))
+			f.add("size", fmt.Sprintf("%s (%d bytes)", text.Size(a.Size), a.Size))
 		}
 		if !a.Updated.IsZero() {
 			f.add("packed", a.Updated.UTC().Format(time.RFC3339)+", "+since(now, a.Updated)+" ago")
 		}
-		f.add("served at", view.OrDash(a.URL))
+		f.add("served at", text.OrDash(a.URL))
 	}
 	if from.Verify != "" {
 		f.add("to be signed", from.Verify+", verified: "+cmp.Or(from.Verified, "nothing yet"))
 	}
 	for _, in := range from.Includes {
-		text := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
+		txt := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
 		if in.Revision != "" {
-			text += ", at " + in.Revision
+			txt += ", at " + in.Revision
 		}
-		f.add("includes", text)
+		f.add("includes", txt)
 	}
 	for _, c := range from.Conditions {
 		key := c.Type

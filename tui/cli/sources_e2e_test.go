@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
-	"limpet/sync/sources"
+	"limpet/sync/source"
+	"limpet/sync/testenv"
 	"limpet/tui/cli"
 )
 
@@ -42,7 +42,7 @@ func serveArtifacts(t *testing.T) string {
 func statusWith(url string) string {
 	sum := sha256.Sum256(artifactBytes)
 	return `{"observedGeneration":9,"conditions":[{"type":"Ready","status":"True","reason":"Succeeded","message":"stored artifact","observedGeneration":9,"lastTransitionTime":"2026-11-20T12:00:00Z"}],"artifact":{"url":"` + url +
-		`","revision":"main@sha1:` + apitest.SourceCommit + `","digest":"sha256:` + hex.EncodeToString(sum[:]) + `","lastUpdateTime":"2026-11-20T12:00:00Z"}}`
+		`","revision":"main@sha1:` + testenv.SourceCommit + `","digest":"sha256:` + hex.EncodeToString(sum[:]) + `","lastUpdateTime":"2026-11-20T12:00:00Z"}}`
 }
 
 // packed gives a source of a daemon's own API an artifact, and returns its name.
@@ -51,7 +51,7 @@ func packed(t *testing.T, h *home, name string) string {
 	resource := embeddedYard(t, h).client.Resource(api.GitRepositories).Namespace("default")
 	u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
 	if err == nil {
-		_, err = resource.UpdateStatus(t.Context(), apitest.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u), metav1.UpdateOptions{})
+		_, err = resource.UpdateStatus(t.Context(), testenv.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u), metav1.UpdateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -63,15 +63,15 @@ func packed(t *testing.T, h *home, name string) string {
 // machinery with the definitions of Flux, whose controller writes statuses.
 func TestSources(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	yard, _ := realYard(t, server)
 	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
 	base := serveArtifacts(t)
 	const spec = `{"url":"https://git.example.com/x.git","interval":"5m"}`
-	for _, s := range append(apitest.Sources(),
-		apitest.Source{Name: "served", Spec: spec, Status: statusWith(base + "/served.tar.gz")},
-		apitest.Source{Name: "swapped", Spec: spec, Status: statusWith(base + "/other.tar.gz")},
-		apitest.Source{Name: "inside", Spec: spec, Status: statusWith("http://source-controller.flux-system.svc.cluster.local./x.tar.gz")},
+	for _, s := range append(testenv.Sources(),
+		testenv.Source{Name: "served", Spec: spec, Status: statusWith(base + "/served.tar.gz")},
+		testenv.Source{Name: "swapped", Spec: spec, Status: statusWith(base + "/other.tar.gz")},
+		testenv.Source{Name: "inside", Spec: spec, Status: statusWith("http://source-controller.flux-system.svc.cluster.local./x.tar.gz")},
 	) {
 		s.Put(t, resource, "flux-system")
 	}
@@ -90,11 +90,11 @@ func TestSources(t *testing.T) {
 			Items []unstructured.Unstructured
 		}
 		r := h.must(t, 0, "source", "list", "-o", "json")
-		if err := json.Unmarshal([]byte(r.out), &list); err != nil || len(list.Items) != len(apitest.Sources())+3 {
+		if err := json.Unmarshal([]byte(r.out), &list); err != nil || len(list.Items) != len(testenv.Sources())+3 {
 			t.Errorf("%d sources, %v", len(list.Items), err)
 		}
 		wide := h.must(t, 0, "source", "list", "-o", "wide").out
-		for _, s := range apitest.Sources() {
+		for _, s := range testenv.Sources() {
 			row := ""
 			for line := range strings.Lines(wide) {
 				if fields := strings.Fields(line); len(fields) > 2 && fields[1] == s.Name {
@@ -214,18 +214,18 @@ func TestSources(t *testing.T) {
 // sourceSeen is a source as the API has it.
 type sourceSeen struct{ *unstructured.Unstructured }
 
-func (s sourceSeen) suspended() bool { return sources.Picture(s.Unstructured).Suspended }
-func (s sourceSeen) request() string { return sources.Asked(s.Unstructured) }
+func (s sourceSeen) suspended() bool { return source.Picture(s.Unstructured).Suspended }
+func (s sourceSeen) request() string { return source.Asked(s.Unstructured) }
 
 // answers does what the controller of Flux does with a request for a look: it writes
 // that it has handled it, until the test ends.
-func (y *yard) answers(resource apitest.Resource) {
+func (y *yard) answers(resource testenv.Resource) {
 	t := y.t
 	t.Helper()
 	inf := y.client.Informer(api.GitRepositories, "flux-system", api.InformerOptions{})
 	requests := make(chan *unstructured.Unstructured, 100)
 	note := func(u *unstructured.Unstructured) {
-		if asked := sources.Asked(u); asked != "" && !sources.Handled(u, asked) && slices.Contains([]string{"ready", "auth"}, u.GetName()) {
+		if asked := source.Asked(u); asked != "" && !source.Handled(u, asked) && slices.Contains([]string{"ready", "auth"}, u.GetName()) {
 			requests <- u.DeepCopy()
 		}
 	}
@@ -234,7 +234,7 @@ func (y *yard) answers(resource apitest.Resource) {
 	go func() {
 		defer close(done)
 		for u := range requests {
-			if err := unstructured.SetNestedField(u.Object, sources.Asked(u), "status", "lastHandledReconcileAt"); err != nil {
+			if err := unstructured.SetNestedField(u.Object, source.Asked(u), "status", "lastHandledReconcileAt"); err != nil {
 				t.Error(err)
 			}
 			// A conflict comes again with the change that has made it.

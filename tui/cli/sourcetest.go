@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 
-	"limpet/sync/socket"
+	"limpet/sync/control"
 )
 
 type sourceTestCmd struct {
@@ -22,7 +22,7 @@ func (c sourceTestCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.withTester(ctx, func(s *session, who socket.Tester) error {
+	return r.withTester(ctx, func(s *session, who control.Tester) error {
 		u, err := given, error(nil)
 		if u == nil {
 			u, err = r.findSource(ctx, s, c.Name)

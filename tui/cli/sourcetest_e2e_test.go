@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
-	"limpet/sync/reach/reachtest"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/nettest"
 	"limpet/tui/cli"
 )
 
@@ -139,13 +139,13 @@ func (h *home) examine(t *testing.T, known schemas, objects string, rows map[str
 func TestSourceTest(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-source"
-	repo := apitest.Repo(t, 3, 2)
-	repo.Git(t, "tag", "v1.2.0", apitest.Branch+"~1")
-	repo.Git(t, "-c", "user.name=a", "-c", "user.email=a@b", "tag", "-a", "-m", "x", "v1.10.0", apitest.Branch)
-	head, before := repo.Head(t), strings.TrimSpace(repo.Git(t, "rev-parse", apitest.Branch+"~1"))
-	backend, mine := apitest.Git(t, apitest.GitOptions{}), newIdentity(t, "site")
+	repo := testenv.Repo(t, 3, 2)
+	repo.Git(t, "tag", "v1.2.0", testenv.Branch+"~1")
+	repo.Git(t, "-c", "user.name=a", "-c", "user.email=a@b", "tag", "-a", "-m", "x", "v1.10.0", testenv.Branch)
+	head, before := repo.Head(t), strings.TrimSpace(repo.Git(t, "rev-parse", testenv.Branch+"~1"))
+	backend, mine := testenv.Git(t, testenv.GitOptions{}), newIdentity(t, "site")
 	backend.Serve("open/x.git", repo.Dir)
-	backend.Serve("empty/x.git", apitest.EmptyRepo(t).Dir)
+	backend.Serve("empty/x.git", testenv.EmptyRepo(t).Dir)
 	for _, who := range []string{"basic", "bearer", "mtls"} {
 		backend.Serve(who+"/x.git", repo.Dir)
 	}
@@ -167,7 +167,7 @@ func TestSourceTest(t *testing.T) {
 	t.Cleanup(host.Close)
 	at := func(who string) string { return host.URL + "/" + who + "/x.git" }
 
-	signer := apitest.NewSSHKey(t, "ed25519", "")
+	signer := testenv.NewSSHKey(t, "ed25519", "")
 	ca := string(mine.ca)
 	objects := secretYAML("ca", "ca.crt", ca) + secretYAML("basic", "username", "ann", "password", "basic-"+canary, "caFile", ca) +
 		secretYAML("wrong", "username", "ann", "password", "wrong-"+canary, "ca.crt", ca) + secretYAML("bearer", "bearerToken", "bearer-"+canary, "username", "ann", "password", "ignored-"+canary, "ca.crt", ca) +
@@ -236,14 +236,14 @@ func TestSourceTest(t *testing.T) {
 func TestSourceTestOverSSH(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-source-ssh"
-	repo := apitest.Repo(t, 1, 1)
-	key, locked, hostKey := apitest.NewSSHKey(t, "ed25519", ""), apitest.NewSSHKey(t, "ed25519", "passphrase-"+canary), apitest.NewSSHKey(t, "ecdsa", "")
-	s := apitest.SSH(t, apitest.SSHOptions{HostKeys: []apitest.SSHKey{hostKey}, Accept: []apitest.SSHKey{key, locked}})
+	repo := testenv.Repo(t, 1, 1)
+	key, locked, hostKey := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "passphrase-"+canary), testenv.NewSSHKey(t, "ecdsa", "")
+	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{hostKey}, Accept: []testenv.SSHKey{key, locked}})
 	objects := secretYAML("open", "identity", string(key.Private), "known_hosts", s.Known(hostKey), "identity.pub", key.Public) +
 		secretYAML("locked", "identity", string(locked.Private), "known_hosts", s.Known(hostKey), "password", "passphrase-"+canary) +
 		secretYAML("shut", "identity", string(locked.Private), "known_hosts", s.Known(hostKey), "password", "wrong-"+canary) +
-		secretYAML("stranger", "identity", string(apitest.NewSSHKey(t, "ed25519", "").Private), "known_hosts", s.Known(hostKey)) +
-		secretYAML("other", "identity", string(key.Private), "known_hosts", s.Known(apitest.NewSSHKey(t, "ecdsa", "")))
+		secretYAML("stranger", "identity", string(testenv.NewSSHKey(t, "ed25519", "").Private), "known_hosts", s.Known(hostKey)) +
+		secretYAML("other", "identity", string(key.Private), "known_hosts", s.Known(testenv.NewSSHKey(t, "ecdsa", "")))
 	const refused = "rules ok, credentials ok, remote failed, revision skipped"
 	rows := map[string]sourceRow{"open": {steps: fine, says: "provider generic, ssh, secret default/open"}, "locked": {steps: fine},
 		"shut":     {code: 3, steps: refused, reason: "GitOperationFailed", says: "does not open the ssh key"},
@@ -267,14 +267,14 @@ func TestSourceTestOverSSH(t *testing.T) {
 func TestSourceTestOnTheAPI(t *testing.T) {
 	t.Parallel()
 	const canary = "s3cr3t-canary-files"
-	server := apitest.Start(t, apitest.Options{Deny: []string{"get secrets *"}})
-	backend := apitest.Git(t, apitest.GitOptions{User: "ann", Password: canary, TLS: true})
-	repo := apitest.Repo(t, 1, 1)
+	server := testenv.Start(t, testenv.Options{Deny: []string{"get secrets *"}})
+	backend := testenv.Git(t, testenv.GitOptions{User: "ann", Password: canary, TLS: true})
+	repo := testenv.Repo(t, 1, 1)
 	link := backend.Serve("x.git", repo.Dir)
 	yard, args := realYard(t, server)
 	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
 	for name, more := range map[string]string{"filed": `,"secretRef":{"name":"keys"}`, "gone": `,"secretRef":{"name":"site"}`, "ruled": ""} {
-		apitest.Source{Name: name, Spec: `{"url":"` + link + `","interval":"5m","ref":{"branch":"main"}` + more + `}`}.Put(t, resource, "flux-system")
+		testenv.Source{Name: name, Spec: `{"url":"` + link + `","interval":"5m","ref":{"branch":"main"}` + more + `}`}.Put(t, resource, "flux-system")
 	}
 	h, known := newHome(t), readSchemas(t)
 	ca, err := os.ReadFile(backend.CAFile)
@@ -302,7 +302,7 @@ func TestSourceTestOnTheAPI(t *testing.T) {
 // names, in their documented wire form; a real git http-backend is behind them. They are
 // known to a proxy alone.
 type clouds struct {
-	git *apitest.GitServer
+	git *testenv.GitServer
 
 	mu    sync.Mutex // guards asked
 	asked []string
@@ -356,13 +356,13 @@ func issuer(token string) string {
 // of the proxy that the source names, with the requests of its documentation and no other.
 func TestSourceTestOfProviders(t *testing.T) {
 	t.Parallel()
-	c, ca, repo := &clouds{git: apitest.Git(t, apitest.GitOptions{})}, reachtest.NewAuthority(t), apitest.Repo(t, 1, 1)
+	c, ca, repo := &clouds{git: testenv.Git(t, testenv.GitOptions{})}, nettest.NewAuthority(t), testenv.Repo(t, 1, 1)
 	names := map[string]string{}
 	const commit = "git-codecommit.eu-west-1.amazonaws.com"
 	for _, name := range []string{"github.com", "api.github.com", "dev.azure.com", "login.microsoftonline.com", commit} {
-		names[name+":443"] = strings.TrimPrefix(ca.Serve(t, reachtest.Site{Name: name, Handler: http.HandlerFunc(c.serve)}), "https://")
+		names[name+":443"] = strings.TrimPrefix(ca.Serve(t, nettest.Site{Name: name, Handler: http.HandlerFunc(c.serve)}), "https://")
 	}
-	proxy := reachtest.Start(t, reachtest.Options{Username: "edge", Password: "proxy-" + cloudCanary, Names: names})
+	proxy := nettest.Start(t, nettest.Options{Username: "edge", Password: "proxy-" + cloudCanary, Names: names})
 	for _, path := range []string{"acme/x.git", "acme/site/_git/x", "v1/repos/x"} {
 		c.git.Serve(path, repo.Dir)
 	}

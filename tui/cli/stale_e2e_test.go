@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // An agent that was away for longer than its leases, and jobs that are not any
@@ -28,7 +28,7 @@ type crew struct {
 
 func newCrew(t *testing.T, jobs int) *crew {
 	t.Helper()
-	f := newField(t, apitest.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(jobs), "--job-interval", "1s", "--cleanup", "off")...)
+	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(jobs), "--job-interval", "1s", "--cleanup", "off")...)
 	c := &crew{field: f, agent: f.agents[0], gate: newGate(t, 1)}
 	for i := range jobs {
 		f.repository(fmt.Sprintf("repo-%02d", i), c.gate.URL)
@@ -52,9 +52,9 @@ func (c *crew) fill() map[string]string {
 
 // wrote returns what the agent began to write about jobs since then, taken or
 // not, and what was taken of what it had begun before.
-func (c *crew) wrote(since apitest.Mark, begin time.Time) []apitest.Request {
+func (c *crew) wrote(since testenv.Mark, begin time.Time) []testenv.Request {
 	c.t.Helper()
-	var out []apitest.Request
+	var out []testenv.Request
 	for _, r := range c.requestsOf(c.agent, since) {
 		if r.Method != http.MethodGet && (r.Code < 300 || r.Began >= begin.UnixMilli()) && (strings.Contains(r.Path, "/jobs/") || strings.Contains(r.Path, "/historicjobs")) {
 			out = append(out, r)

@@ -11,8 +11,9 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 type statusCmd struct {
@@ -21,13 +22,13 @@ type statusCmd struct {
 
 // statusReport is what 'limpet status -o json' prints.
 type statusReport struct {
-	State  string         `json:"state"`          // path of the state file
-	Daemon *socket.Hello  `json:"daemon"`         // null when none runs
-	Live   *view.Snapshot `json:"live"`           // null when no daemon runs
-	Store  *state.Info    `json:"store"`          // null when there is no state file yet
-	Left   *leftReport    `json:"left,omitempty"` // in the file, while no daemon runs
-	OK     bool           `json:"ok"`
-	Why    []string       `json:"why,omitempty"` // not all is well
+	State  string             `json:"state"`          // path of the state file
+	Daemon *control.Hello     `json:"daemon"`         // null when none runs
+	Live   *snapshot.Snapshot `json:"live"`           // null when no daemon runs
+	Store  *state.Info        `json:"store"`          // null when there is no state file yet
+	Left   *leftReport        `json:"left,omitempty"` // in the file, while no daemon runs
+	OK     bool               `json:"ok"`
+	Why    []string           `json:"why,omitempty"` // not all is well
 	// Warnings are no reason to fail.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -42,7 +43,7 @@ func (c statusCmd) Run(ctx context.Context, r *run) error {
 	}
 	err = r.g.printOne(r.world.Out, rep, "", func(w io.Writer) { printStatus(r, w, rep) })
 	if err == nil && !rep.OK {
-		err = fail(ExitError, "", "not all is well: %s", view.Plural(len(rep.Why), "reason"))
+		err = fail(ExitError, "", "not all is well: %s", text.Plural(len(rep.Why), "reason"))
 	}
 	return err
 }
@@ -70,7 +71,7 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 			return nil, err
 		}
 		rep.Store = &info
-	case !errors.Is(err, socket.ErrNoDaemon), errors.As(err, new(*silentError)):
+	case !errors.Is(err, control.ErrNoDaemon), errors.As(err, new(*silentError)):
 		return nil, err
 	default:
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -81,8 +82,8 @@ func (r *run) status(ctx context.Context) (*statusReport, error) {
 			return nil, err
 		}
 		defer store.Close()
-		if text := rebuiltText(report); text != "" {
-			rep.OK, rep.Why = false, append(rep.Why, "the state file: "+text+": "+rebuiltNext)
+		if txt := rebuiltText(report); txt != "" {
+			rep.OK, rep.Why = false, append(rep.Why, "the state file: "+txt+": "+rebuiltNext)
 		}
 		info, err := store.Info(ctx)
 		if err != nil {
@@ -129,7 +130,7 @@ func (s *statusReport) judge(r *run) {
 }
 
 // repoFaults are the repositories with which something is wrong.
-func repoFaults(r *run, repos []view.Repo) (out []string) {
+func repoFaults(r *run, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
 		show := r.next(repo.Namespace, "repo show "+repo.Name)
 		switch {
@@ -143,7 +144,7 @@ func repoFaults(r *run, repos []view.Repo) (out []string) {
 }
 
 // repoWarnings are those of the others whose last pull has warnings.
-func repoWarnings(r *run, repos []view.Repo) (out []string) {
+func repoWarnings(r *run, repos []snapshot.Repo) (out []string) {
 	for _, repo := range repos {
 		if !ill(repo) && repo.SyncState == api.StateWarning {
 			out = append(out, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, r.next(repo.Namespace, "repo show "+repo.Name)))
@@ -152,7 +153,7 @@ func repoWarnings(r *run, repos []view.Repo) (out []string) {
 	return out
 }
 
-func ill(repo view.Repo) bool { return !repo.Checked.IsZero() && !repo.Healthy }
+func ill(repo snapshot.Repo) bool { return !repo.Checked.IsZero() && !repo.Healthy }
 
 func printStatus(r *run, w io.Writer, rep *statusReport) {
 	var f fields
@@ -161,7 +162,7 @@ func printStatus(r *run, w io.Writer, rep *statusReport) {
 	if rep.Daemon == nil {
 		f.add("agent", "not running; start it with: "+r.next("", "--daemon"))
 	} else {
-		f.add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, view.Age(time.Since(rep.Daemon.Started))))
+		f.add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID, text.Age(time.Since(rep.Daemon.Started))))
 		if rep.Live != nil && !rep.Live.Agent.Draining.IsZero() {
 			f.add("", drainText(r, rep.Live.Agent, time.Now()))
 		}
@@ -169,7 +170,7 @@ func printStatus(r *run, w io.Writer, rep *statusReport) {
 	if rep.Store == nil {
 		f.add("store", "no state file yet")
 	} else {
-		f.add("store", fmt.Sprintf("%s, finished jobs: %d, objects: %d", view.Size(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
+		f.add("store", fmt.Sprintf("%s, finished jobs: %d, objects: %d", text.Size(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
 	}
 	if rep.Left != nil {
 		rep.Left.print(&f)
@@ -202,13 +203,13 @@ func (s *statusReport) printLive(f *fields) {
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.add("", controllersText(c, time.Now()))
 	}
-	if text := sourcesText(s.Live); text != "" {
-		f.add("sources", text)
+	if txt := sourcesText(s.Live); txt != "" {
+		f.add("sources", txt)
 	}
 }
 
 // addRepos counts repositories by how their last pull has ended.
-func (f *fields) addRepos(repos []view.Repo) {
+func (f *fields) addRepos(repos []snapshot.Repo) {
 	states := map[string]int{}
 	for _, repo := range repos {
 		states[repo.SyncState]++
@@ -220,7 +221,7 @@ func (f *fields) addRepos(repos []view.Repo) {
 }
 
 // sourcesText counts the sources of Flux; "" where there are none.
-func sourcesText(live *view.Snapshot) string {
+func sourcesText(live *snapshot.Snapshot) string {
 	if live.SourcesError != "" {
 		return "not shown: " + live.SourcesError
 	}
@@ -240,24 +241,24 @@ func sourcesText(live *view.Snapshot) string {
 }
 
 // controllersText tells who looks after the repositories and what shows it.
-func controllersText(c view.Controllers, now time.Time) string {
-	text := c.Text(now)
+func controllersText(c snapshot.Controllers, now time.Time) string {
+	txt := c.Text(now)
 	if _, there := c.Other(now); there && !c.Seen.IsZero() {
-		text += fmt.Sprintf("; it wrote the %s %s ago", view.Clean(c.Wrote), view.Age(now.Sub(c.Seen)))
+		txt += fmt.Sprintf("; it wrote the %s %s ago", text.Clean(c.Wrote), text.Age(now.Sub(c.Seen)))
 	}
-	return text
+	return txt
 }
 
 // unsentText tells of a job that is done and whose result is kept until the API
 // takes it.
-func unsentText(now time.Time, job view.Job) string {
-	return "done, waiting for the API " + view.Age(now.Sub(job.Unsent))
+func unsentText(now time.Time, job snapshot.Job) string {
+	return "done, waiting for the API " + text.Age(now.Sub(job.Unsent))
 }
 
-func apiText(a view.API) string {
+func apiText(a snapshot.API) string {
 	switch {
 	case !a.Up:
-		return "down for " + view.Age(time.Since(a.Since))
+		return "down for " + text.Age(time.Since(a.Since))
 	case !a.Synced:
 		return "not read yet"
 	}

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
 )
 
 // TestStatusTellsWhy: a Repository that is not healthy is told by what it suffers
 // from, not by a pull that there never was.
 func TestStatusTellsWhy(t *testing.T) {
 	t.Parallel()
-	s := &statusReport{Live: &view.Snapshot{API: view.API{Up: true}, Repos: []view.Repo{
+	s := &statusReport{Live: &snapshot.Snapshot{API: snapshot.API{Up: true}, Repos: []snapshot.Repo{
 		{Namespace: "default", Name: "well", Checked: time.Now(), Healthy: true, SyncState: "success"},
 		{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "spec.git.url: nothing listens there", SyncState: "error"},
 		{Namespace: "default", Name: "unknown", SyncState: "error"},
@@ -45,7 +45,7 @@ func TestStatusTellsWhy(t *testing.T) {
 // TestStatusNamesWarnings: each by its repository, and they are no reason to fail.
 func TestStatusNamesWarnings(t *testing.T) {
 	t.Parallel()
-	s := &statusReport{Daemon: new(socket.Hello), Live: &view.Snapshot{API: view.API{Up: true}, Repos: []view.Repo{{Namespace: "lab", Name: "one", SyncState: "warning"}, {Namespace: "lab", Name: "two", SyncState: "warning"}}}}
+	s := &statusReport{Daemon: new(control.Hello), Live: &snapshot.Snapshot{API: snapshot.API{Up: true}, Repos: []snapshot.Repo{{Namespace: "lab", Name: "one", SyncState: "warning"}, {Namespace: "lab", Name: "two", SyncState: "warning"}}}}
 	r := &run{aim: &aim{all: true}}
 	s.judge(r)
 	var out strings.Builder
@@ -67,7 +67,7 @@ func TestStatusNamesWarnings(t *testing.T) {
 // there is a reason, what was wrong when somebody looked last is none.
 func TestStatusOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	repos := []view.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"}, {Namespace: "default", Name: "odd", SyncState: "warning"}}
+	repos := []snapshot.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"}, {Namespace: "default", Name: "odd", SyncState: "warning"}}
 	for _, tt := range []struct {
 		jobs leftJobs
 		ok   bool
@@ -121,9 +121,9 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 func TestStatusMarks(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)
-	picture := func(change func(*view.Snapshot)) *statusReport {
-		live := &view.Snapshot{At: at, Seq: 1, API: view.API{Up: true, Since: at}, Agent: view.Agent{Draining: at}, Counts: view.Counts{Working: 1, Done: 3},
-			Repos: []view.Repo{{Namespace: "default", Name: "well", Healthy: true, Checked: at}}}
+	picture := func(change func(*snapshot.Snapshot)) *statusReport {
+		live := &snapshot.Snapshot{At: at, Seq: 1, API: snapshot.API{Up: true, Since: at}, Agent: snapshot.Agent{Draining: at}, Counts: snapshot.Counts{Working: 1, Done: 3},
+			Repos: []snapshot.Repo{{Namespace: "default", Name: "well", Healthy: true, Checked: at}}}
 		if change != nil {
 			change(live)
 		}
@@ -132,20 +132,20 @@ func TestStatusMarks(t *testing.T) {
 		return rep
 	}
 	for name, tt := range map[string]struct {
-		change func(*view.Snapshot)
+		change func(*snapshot.Snapshot)
 		news   bool
 	}{
-		"time":             {func(s *view.Snapshot) { s.At, s.Seq = at.Add(time.Hour), 9 }, false},
-		"a job has ended":  {func(s *view.Snapshot) { s.Counts.Done++ }, false},
-		"a job works":      {func(s *view.Snapshot) { s.Counts.Working++ }, true},
-		"a job waits":      {func(s *view.Snapshot) { s.Counts.Pending++ }, true},
-		"a result waits":   {func(s *view.Snapshot) { s.Counts.Unsent++ }, true},
-		"a repository":     {func(s *view.Snapshot) { s.Repos = append(s.Repos, view.Repo{Name: "new"}) }, true},
-		"one that is ill":  {func(s *view.Snapshot) { s.Repos[0].Healthy = false }, true},
-		"the API is away":  {func(s *view.Snapshot) { s.API.Up = false }, true},
-		"it is drained no": {func(s *view.Snapshot) { s.Agent.Draining = time.Time{} }, true},
-		"a reason":         {func(s *view.Snapshot) { s.Problem = "no" }, true},
-		"drained again":    {func(s *view.Snapshot) { s.Agent.Draining = at.Add(time.Hour) }, false},
+		"time":             {func(s *snapshot.Snapshot) { s.At, s.Seq = at.Add(time.Hour), 9 }, false},
+		"a job has ended":  {func(s *snapshot.Snapshot) { s.Counts.Done++ }, false},
+		"a job works":      {func(s *snapshot.Snapshot) { s.Counts.Working++ }, true},
+		"a job waits":      {func(s *snapshot.Snapshot) { s.Counts.Pending++ }, true},
+		"a result waits":   {func(s *snapshot.Snapshot) { s.Counts.Unsent++ }, true},
+		"a repository":     {func(s *snapshot.Snapshot) { s.Repos = append(s.Repos, snapshot.Repo{Name: "new"}) }, true},
+		"one that is ill":  {func(s *snapshot.Snapshot) { s.Repos[0].Healthy = false }, true},
+		"the API is away":  {func(s *snapshot.Snapshot) { s.API.Up = false }, true},
+		"it is drained no": {func(s *snapshot.Snapshot) { s.Agent.Draining = time.Time{} }, true},
+		"a reason":         {func(s *snapshot.Snapshot) { s.Problem = "no" }, true},
+		"drained again":    {func(s *snapshot.Snapshot) { s.Agent.Draining = at.Add(time.Hour) }, false},
 	} {
 		if got := picture(tt.change).mark() != picture(nil).mark(); got != tt.news {
 			t.Errorf("%s: news %v, want %v", name, got, tt.news)
@@ -161,8 +161,8 @@ func TestStatusMarks(t *testing.T) {
 func TestStatusLine(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.FixedZone("east", 3600))
-	live := &view.Snapshot{API: view.API{Up: true}, Counts: view.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4, Unsent: 5, Done: 6},
-		Repos: []view.Repo{{Name: "unchecked"}, {Name: "ill", Checked: now}, {Name: "bad", SyncState: "error"}}}
+	live := &snapshot.Snapshot{API: snapshot.API{Up: true}, Counts: snapshot.Counts{Working: 1, Pending: 2, Resting: 3, Elsewhere: 4, Unsent: 5, Done: 6},
+		Repos: []snapshot.Repo{{Name: "unchecked"}, {Name: "ill", Checked: now}, {Name: "bad", SyncState: "error"}}}
 	rep := &statusReport{OK: true, Live: live}
 	want := "2026-11-20T14:00:00Z  ok              1        2        3          4       5      3    2  -\n"
 	if got := rep.line(now); got != want || len(strings.TrimRight(got, "-\n")) != strings.Index(statusHead, "WHY") {
@@ -192,7 +192,7 @@ func TestStatusLine(t *testing.T) {
 	if got := rep.line(now); !strings.HasPrefix(got, "2026-11-20T14:00:00Z  away            -        -        -          -       -      -    -  a; b") {
 		t.Errorf("%s", got)
 	}
-	if got := whole(&view.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {
+	if got := whole(&snapshot.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {
 		t.Errorf("a list is null: %+v", got)
 	}
 }

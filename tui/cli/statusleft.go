@@ -10,13 +10,14 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // leftReport is what the embedded API has in a state file that no agent holds.
 type leftReport struct {
-	Jobs  leftJobs    `json:"jobs"`
-	Repos []view.Repo `json:"repos"` // as the last agent knew them
+	Jobs  leftJobs        `json:"jobs"`
+	Repos []snapshot.Repo `json:"repos"` // as the last agent knew them
 }
 
 type leftJobs struct {
@@ -45,7 +46,7 @@ func (r *run) left(ctx context.Context, store *state.Store) (*leftReport, error)
 		return nil, err
 	}
 	defer func() { s.Client.Close(); s.server.Close() }()
-	left, now := &leftReport{Repos: []view.Repo{}}, time.Now()
+	left, now := &leftReport{Repos: []snapshot.Repo{}}, time.Now()
 	_, err = s.selected(ctx, api.Jobs, r.g.listNamespace(), "", func(u *unstructured.Unstructured) bool {
 		left.Jobs.add(u, now)
 		return false
@@ -79,9 +80,9 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 	}
 }
 
-func leftRepo(u *unstructured.Unstructured, repo api.Repository) view.Repo {
+func leftRepo(u *unstructured.Unstructured, repo api.Repository) snapshot.Repo {
 	h := repo.Status.Health
-	return view.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
+	return snapshot.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
 		Healthy: h.Healthy, Checked: api.MomentOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.MomentOfMillis(repo.Status.Sync.Finished)}
 }
 
@@ -95,25 +96,25 @@ func (s *statusReport) judgeLeft(r *run, now time.Time) {
 	if n == 0 {
 		return
 	}
-	text := view.Plural(n, "job") + " wait"
+	txt := text.Plural(n, "job") + " wait"
 	if n == 1 {
-		text += "s"
+		txt += "s"
 	}
 	switch {
 	case jobs.Claimed == 1 && n == 1:
-		text += ", claimed by an agent that is gone,"
+		txt += ", claimed by an agent that is gone,"
 	case jobs.Claimed > 0:
-		text += fmt.Sprintf(", %d claimed by an agent that is gone,", jobs.Claimed)
+		txt += fmt.Sprintf(", %d claimed by an agent that is gone,", jobs.Claimed)
 	}
 	if !jobs.Oldest.IsZero() && now.Sub(jobs.Oldest) > waitsLong {
-		text += " for " + view.Age(now.Sub(jobs.Oldest))
+		txt += " for " + text.Age(now.Sub(jobs.Oldest))
 	}
-	text += " and no agent runs: " + r.next("", "--daemon")
+	txt += " and no agent runs: " + r.next("", "--daemon")
 	if jobs.abandoned(now) {
-		s.OK, s.Why = false, append(s.Why, text)
+		s.OK, s.Why = false, append(s.Why, txt)
 		return
 	}
-	s.Warnings = append(s.Warnings, text)
+	s.Warnings = append(s.Warnings, txt)
 }
 
 func (l *leftReport) print(f *fields) {

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/socket"
-	"limpet/sync/view"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // statusEvery is the least time between two lines of a watch.
@@ -25,7 +26,7 @@ func (r *run) watchStatus(ctx context.Context) error {
 		return err
 	}
 	daemon, err := hail(ctx, path)
-	if errors.Is(err, socket.ErrNoDaemon) && !errors.As(err, new(*silentError)) {
+	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*silentError)) {
 		return fail(ExitError, "limpet --daemon    # in another terminal", "nothing to watch: no agent holds %s", path)
 	}
 	if err != nil {
@@ -64,7 +65,7 @@ func (r *run) watchStatus(ctx context.Context) error {
 }
 
 // whole is a picture whose lists are never nil.
-func whole(snap *view.Snapshot) *view.Snapshot {
+func whole(snap *snapshot.Snapshot) *snapshot.Snapshot {
 	out := *snap
 	out.Jobs, out.Repos, out.Events = list(out.Jobs), list(out.Repos), list(out.Events)
 	return &out
@@ -134,7 +135,7 @@ func (s *statusReport) because() string {
 	if more := len(why) - mostWhy; more > 0 {
 		why = append(why[:mostWhy], fmt.Sprintf("and %d more", more))
 	}
-	return view.Clean(strings.Join(why, "; "))
+	return text.Clean(strings.Join(why, "; "))
 }
 
 // statusGreeting stands in the place of statusHead where a watch is read out.
@@ -142,7 +143,7 @@ const statusGreeting = "Each change is a sentence. Times are UTC. Ctrl-C ends th
 
 // sentence is the report as it is read out. What is none is left out.
 func (s *statusReport) sentence(now time.Time) string {
-	text := now.UTC().Format(time.TimeOnly) + " the agent is " + s.word()
+	txt := now.UTC().Format(time.TimeOnly) + " the agent is " + s.word()
 	if s.Live != nil {
 		c := s.Live.Counts
 		var jobs []string
@@ -157,20 +158,20 @@ func (s *statusReport) sentence(now time.Time) string {
 		if len(jobs) == 0 {
 			jobs = []string{"none"}
 		}
-		text += ". Jobs: " + strings.Join(jobs, ", ") + fmt.Sprintf(". Repositories: %d", len(s.Live.Repos))
+		txt += ". Jobs: " + strings.Join(jobs, ", ") + fmt.Sprintf(". Repositories: %d", len(s.Live.Repos))
 		if ill := s.ill(); ill > 0 {
-			text += fmt.Sprintf(", %d with something wrong", ill)
+			txt += fmt.Sprintf(", %d with something wrong", ill)
 		}
 	}
 	if why := s.because(); why != "" {
-		text += ". Why: " + why
+		txt += ". Why: " + why
 	}
-	return text
+	return txt
 }
 
 // line is the report in the columns of a watch.
 func (s *statusReport) line(now time.Time) string {
-	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", view.OrDash(s.because())}
+	cells := []any{now.UTC().Format(time.RFC3339), s.word(), "-", "-", "-", "-", "-", "-", "-", text.OrDash(s.because())}
 	if s.Live != nil {
 		c := s.Live.Counts
 		for i, n := range []int{c.Working, c.Pending, c.Resting, c.Elsewhere, c.Unsent, len(s.Live.Repos), s.ill()} {

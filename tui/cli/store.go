@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"limpet/sync/view"
+	"limpet/sync/text"
 )
 
 type storeCmd struct {
@@ -36,10 +36,10 @@ func (storeInfoCmd) Run(ctx context.Context, r *run) error {
 		}
 		var f fields
 		f.add("file", info.Path)
-		f.add("size", fmt.Sprintf("%s (%s free inside)", view.Size(info.Bytes), view.Size(info.FreeBytes)))
+		f.add("size", fmt.Sprintf("%s (%s free inside)", text.Size(info.Bytes), text.Size(info.FreeBytes)))
 		f.add("schema", strconv.Itoa(info.Schema))
 		f.add("claims", strconv.Itoa(info.Claims))
-		f.add("resting", fmt.Sprintf("%s given back, whose attempts and marks are kept", view.Plural(info.Resting, "job")))
+		f.add("resting", fmt.Sprintf("%s given back, whose attempts and marks are kept", text.Plural(info.Resting, "job")))
 		f.add("history", history)
 		f.add("objects", fmt.Sprintf("%d at revision %d", info.Objects, info.Revision))
 		f.add("secrets", fmt.Sprintf("%d sealed", info.Secrets))
@@ -68,15 +68,15 @@ func (storeCheckCmd) Run(ctx context.Context, r *run) error {
 	}
 	err = r.g.printOne(r.world.Out, report, "", func(w io.Writer) {
 		for _, p := range report.Problems {
-			fmt.Fprintln(w, view.Clean(p))
+			fmt.Fprintln(w, text.Clean(p))
 		}
-		fmt.Fprintf(w, "%s checked, %s\n", view.Plural(report.Frames, "record"), view.Plural(len(report.Problems), "problem"))
+		fmt.Fprintf(w, "%s checked, %s\n", text.Plural(report.Frames, "record"), text.Plural(len(report.Problems), "problem"))
 	})
 	switch {
 	case err == nil && len(report.Problems) == 1 && mended != "":
 		err = fail(ExitStore, rebuiltNext+"    # says what is there; the old file is kept", "the state file was damaged; a new one is in its place, and is sound")
 	case err == nil && len(report.Problems) > 0:
-		err = fail(ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s", view.Plural(len(report.Problems), "problem"))
+		err = fail(ExitStore, "limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s", text.Plural(len(report.Problems), "problem"))
 	}
 	return err
 }
@@ -94,7 +94,7 @@ func (storeCompactCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	return r.g.printOne(r.world.Out, map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
-		fmt.Fprintf(w, "%s -> %s\n", view.Size(before), view.Size(after))
+		fmt.Fprintf(w, "%s -> %s\n", text.Size(before), text.Size(after))
 	})
 }
 
@@ -123,6 +123,6 @@ func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
 		return err
 	}
 	return r.g.printOne(r.world.Out, map[string]any{"file": c.File, "bytes": n}, c.File, func(w io.Writer) {
-		fmt.Fprintf(w, "%s written to %s\n", view.Size(n), c.File)
+		fmt.Fprintf(w, "%s written to %s\n", text.Size(n), c.File)
 	})
 }

@@ -10,19 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
 )
 
 // streamLine is one document of what is watched or followed. Type names the one
 // member that it has besides.
 type streamLine struct {
-	Type          string        `json:"type"`
-	SchemaVersion int           `json:"schemaVersion"`
-	Time          time.Time     `json:"time"`
-	Job           *jobMark      `json:"job,omitempty"`
-	Log           *view.Event   `json:"log,omitempty"`
-	Ended         any           `json:"ended,omitempty"`
-	Status        *statusReport `json:"status,omitempty"`
+	Type          string          `json:"type"`
+	SchemaVersion int             `json:"schemaVersion"`
+	Time          time.Time       `json:"time"`
+	Job           *jobMark        `json:"job,omitempty"`
+	Log           *snapshot.Event `json:"log,omitempty"`
+	Ended         any             `json:"ended,omitempty"`
+	Status        *statusReport   `json:"status,omitempty"`
 }
 
 // noteStrangers tells once of fields of --json that no line of a stream has.

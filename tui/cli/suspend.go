@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/control"
 	"limpet/sync/repos"
-	"limpet/sync/socket"
 )
 
 type repoSuspendCmd struct {
@@ -23,7 +23,7 @@ func (c repoSuspendCmd) Run(ctx context.Context, r *run) error {
 	if c.For < 0 {
 		return usage("limpet repo suspend NAME --for 2h", "--for is %s: it must not be negative", c.For)
 	}
-	return r.withSuspender(ctx, c.Name, func(who socket.Suspender, u *unstructured.Unstructured) error {
+	return r.withSuspender(ctx, c.Name, func(who control.Suspender, u *unstructured.Unstructured) error {
 		one := repos.Suspension{Namespace: u.GetNamespace(), Repository: u.GetName(), UID: string(u.GetUID()), Since: time.Now().Round(0)}
 		text := "until it is resumed: " + r.next(u.GetNamespace(), "repo resume "+u.GetName())
 		if c.For > 0 {
@@ -44,7 +44,7 @@ type repoResumeCmd struct {
 }
 
 func (c repoResumeCmd) Run(ctx context.Context, r *run) error {
-	return r.withSuspender(ctx, c.Name, func(who socket.Suspender, u *unstructured.Unstructured) error {
+	return r.withSuspender(ctx, c.Name, func(who control.Suspender, u *unstructured.Unstructured) error {
 		was, err := who.Resume(ctx, u.GetNamespace(), u.GetName())
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func (c repoResumeCmd) Run(ctx context.Context, r *run) error {
 
 // withSuspender finds the repository and who keeps suspensions: the daemon that
 // holds the state file, or the file itself.
-func (r *run) withSuspender(ctx context.Context, name string, f func(socket.Suspender, *unstructured.Unstructured) error) error {
+func (r *run) withSuspender(ctx context.Context, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
 	s, err := r.open(ctx, need{API: true, Desk: true})
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (r *run) withSuspender(ctx context.Context, name string, f func(socket.Susp
 }
 
 // suspender is who keeps suspensions; nil when the command has no use for the file.
-func (s *session) suspender(ctx context.Context) (socket.Suspender, error) {
+func (s *session) suspender(ctx context.Context) (control.Suspender, error) {
 	switch {
 	case s.Daemon != nil:
 		return s.Daemon, nil

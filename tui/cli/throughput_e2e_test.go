@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestThroughputEmbedded: one agent, its embedded API and its history in one
@@ -49,7 +49,7 @@ func TestThroughputEmbedded(t *testing.T) {
 // job costs at least, in turn, at the same concurrency, on the API machinery.
 func TestThroughputReal(t *testing.T) {
 	const goal, at = 0.70, 16
-	y, flags := realYard(t, apitest.Start(t, apitest.Options{}))
+	y, flags := realYard(t, testenv.Start(t, testenv.Options{}))
 	y.repositories(32)
 	h := newHome(t, flags...)
 	h.daemon(t, "--log-level", "warn", "--drivers", "16")

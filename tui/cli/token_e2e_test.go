@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestNetExchangeAway: the token of an agent expires while the exchange that gives
@@ -16,10 +16,10 @@ import (
 func TestNetExchangeAway(t *testing.T) {
 	t.Parallel()
 	away := time.Duration(times(15, 180)) * time.Second
-	f := newField(t, apitest.Options{SignTTL: 20 * time.Second}, 1, fieldLease()...)
+	f := newField(t, testenv.Options{SignTTL: 20 * time.Second}, 1, fieldLease()...)
 	a := f.agents[0]
 	d := newDoor(t, f.api.SignURL)
-	a.args[slices.Index(a.args, "--token-file")+1] = a.file(t, "subject", apitest.SignToken+"\n")
+	a.args[slices.Index(a.args, "--token-file")+1] = a.file(t, "subject", testenv.SignToken+"\n")
 	a.args = append(a.args, "--token-exchange-url", d.URL)
 	g := newGate(t, 3)
 	f.repository("slow", g.URL)

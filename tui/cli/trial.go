@@ -9,22 +9,22 @@ import (
 	"path/filepath"
 
 	"limpet/state"
-	agent "limpet/sync"
+	"limpet/sync/agent"
+	"limpet/sync/control"
 	"limpet/sync/repos"
-	"limpet/sync/socket"
 )
 
 // withTester calls f with a session and who tests: the daemon that works on the
 // API that is meant, since it has the credentials; else this process. A state file
 // that is not there is not made.
-func (r *run) withTester(ctx context.Context, f func(*session, socket.Tester) error) error {
+func (r *run) withTester(ctx context.Context, f func(*session, control.Tester) error) error {
 	path, err := r.statePath()
 	if err != nil {
 		return err
 	}
 	s := new(session)
 	defer s.Close()
-	if s.Daemon, err = hail(ctx, path); err != nil && (!errors.Is(err, socket.ErrNoDaemon) || r.embedded() && errors.As(err, new(*silentError))) {
+	if s.Daemon, err = hail(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || r.embedded() && errors.As(err, new(*silentError))) {
 		return err
 	}
 	if s.Daemon != nil {

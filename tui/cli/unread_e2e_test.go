@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // fullPipe is a pipe that takes not one byte more, and what it holds.
@@ -59,7 +59,7 @@ func (h *home) answers(t *testing.T, pid int) {
 func (h *home) worksUnheard(t *testing.T) {
 	t.Helper()
 	gate := newGate(t, 3)
-	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", apitest.Branch)
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
 	h.must(t, 0, "repo", "pull", "gated", "--full")
 	var claims []string
 	until(t, "its lease is renewed", func() bool {

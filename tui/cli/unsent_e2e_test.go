@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
-	"limpet/sync/view"
+	"limpet/sync/snapshot"
+	"limpet/sync/testenv"
 )
 
 // TestResultWaitsForTheRealAPI: the work is done, the API takes no result, then
@@ -16,19 +16,19 @@ import (
 // and the result is sent once when the API is back.
 func TestResultWaitsForTheRealAPI(t *testing.T) {
 	t.Parallel()
-	server := apitest.Start(t, apitest.Options{})
+	server := testenv.Start(t, testenv.Options{})
 	way := server.Proxy(t, "agent", server.URL)
 	h := newHome(t)
 	h.args = []string{"--provisioning-server-url", way.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent"))}
 	d := h.daemon(t)
-	server.Break(t, apitest.Fault{Method: http.MethodDelete, Path: "/jobs/", Status: http.StatusServiceUnavailable})
-	h.must(t, 0, "repo", "create", "boards", "--url", apitest.Git(t, apitest.GitOptions{}).Serve("boards.git", apitest.Repo(t, 1, 3).Dir), "--branch", apitest.Branch, "--path", apitest.Directory)
+	server.Break(t, testenv.Fault{Method: http.MethodDelete, Path: "/jobs/", Status: http.StatusServiceUnavailable})
+	h.must(t, 0, "repo", "create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 3).Dir), "--branch", testenv.Branch, "--path", testenv.Directory)
 	h.must(t, 0, "repo", "pull", "boards", "--full")
 	says := func(what string, args ...string) func() bool {
 		return func() bool { r := h.run(t, args...); return strings.Contains(r.out+r.err, what) }
 	}
 	unsent := func() bool {
-		var rep struct{ Live *view.Snapshot }
+		var rep struct{ Live *snapshot.Snapshot }
 		r := h.run(t, "status", "-o", "json")
 		if err := json.Unmarshal([]byte(r.out), &rep); err != nil || rep.Live == nil || len(rep.Live.Jobs) != 1 {
 			return false

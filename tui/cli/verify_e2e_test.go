@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // sshSigner makes a key of ssh and returns the options of git that sign with it, and
@@ -29,10 +29,10 @@ func sshSigner(t *testing.T) (options []string, public string) {
 }
 
 // signHead puts a signed commit with the same content in the place of the newest.
-func signHead(t *testing.T, repo *apitest.Repository, options []string) string {
+func signHead(t *testing.T, repo *testenv.Repository, options []string) string {
 	t.Helper()
 	id := repo.Git(t, append(options, "commit-tree", "-S", "-m", "signed", "HEAD^{tree}")...)
-	repo.Git(t, "update-ref", "refs/heads/"+apitest.Branch, id)
+	repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch, id)
 	return id
 }
 
@@ -40,12 +40,12 @@ func signHead(t *testing.T, repo *apitest.Repository, options []string) string {
 // looks again within seconds when the keys change.
 func TestSignedSite(t *testing.T) {
 	t.Parallel()
-	repo := apitest.EmptyRepo(t)
+	repo := testenv.EmptyRepo(t)
 	board := repo.Add(t, "one.json")
 	signer, public := sshSigner(t)
 	other, otherPublic := sshSigner(t)
 	good := signHead(t, repo, signer)
-	host := apitest.Git(t, apitest.GitOptions{})
+	host := testenv.Git(t, testenv.GitOptions{})
 	url := host.Serve("boards.git", repo.Dir)
 	h := newHome(t)
 	dir := filepath.Join(h.dir, "credentials")

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // What happens to watches: agents learn of every job, whatever becomes of the
@@ -24,7 +24,7 @@ import (
 func TestNetHalfOpenWatch(t *testing.T) {
 	t.Parallel()
 	agents := times(1, 12)
-	f := newField(t, apitest.Options{}, agents)
+	f := newField(t, testenv.Options{}, agents)
 	doors := make([]*door, agents)
 	for i, a := range f.agents {
 		doors[i] = f.through(a)
@@ -61,7 +61,7 @@ func TestNetHalfOpenWatch(t *testing.T) {
 func TestNetForgottenVersions(t *testing.T) {
 	t.Parallel()
 	agents := times(2, 4)
-	f := newField(t, apitest.Options{NoWatchCache: true}, agents, append(fieldLease(), "--job-interval", "1h")...)
+	f := newField(t, testenv.Options{NoWatchCache: true}, agents, append(fieldLease(), "--job-interval", "1h")...)
 	doors := make([]*door, agents)
 	for i, a := range f.agents {
 		doors[i] = f.through(a)

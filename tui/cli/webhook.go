@@ -4,7 +4,7 @@ import (
 	"crypto/tls"
 	"net/netip"
 
-	agent "limpet/sync"
+	"limpet/sync/agent"
 )
 
 // webhooks reads the flags of the webhook listener. An address that cannot be

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // repository, default/boards, whose interval is too long to matter.
 type hooked struct {
 	*home
-	repo  *apitest.Repository
+	repo  *testenv.Repository
 	flags []string
 	agent *daemon
 	url   string
@@ -38,13 +38,13 @@ type hooked struct {
 
 func newHooked(t *testing.T) *hooked {
 	t.Helper()
-	h := &hooked{home: newHome(t), repo: apitest.Repo(t, 5, 8)}
-	host := apitest.Git(t, apitest.GitOptions{})
+	h := &hooked{home: newHome(t), repo: testenv.Repo(t, 5, 8)}
+	host := testenv.Git(t, testenv.GitOptions{})
 	url := host.Serve("ops/dashboards.git", h.repo.Dir)
 	h.file(t, "credentials/default.boards/webhookSecret", webhookSecret+"\n")
 	h.flags = []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--webhook-listen", "127.0.0.1:0", "--webhook-trusted-proxy", "127.0.0.1"}
 	h.start(t)
-	h.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", apitest.Branch, "--path", apitest.Directory, "--interval", "24h")
+	h.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h")
 	until(t, "the first pull is done", func() bool { return len(h.history(t)) == 1 })
 	return h
 }
@@ -112,7 +112,7 @@ func TestWebhookPull(t *testing.T) {
 	}
 	board := h.repo.Dashboards()[2]
 	head := h.repo.Edit(t, board.Path)
-	push := pushBody(apitest.Branch, head)
+	push := pushBody(testenv.Branch, head)
 	code, answer := h.deliver(t, "push", push)
 	var job struct {
 		Kind     string
@@ -148,7 +148,7 @@ func TestWebhookPull(t *testing.T) {
 	h.agent.kill()
 	h.start(t)
 	same("after a kill")
-	for branch, want := range map[string]int{"other": 200, apitest.Branch: 202} {
+	for branch, want := range map[string]int{"other": 200, testenv.Branch: 202} {
 		if code, answer := h.deliver(t, "push", pushBody(branch, strings.Repeat("ab", 20))); code != want {
 			t.Errorf("push to %s: %d %s", branch, code, answer)
 		}
@@ -169,7 +169,7 @@ func TestWebhookFlood(t *testing.T) {
 	t.Parallel()
 	requests := 10_000
 	h := newHooked(t)
-	push := pushBody(apitest.Branch, h.repo.Edit(t, h.repo.Dashboards()[1].Path))
+	push := pushBody(testenv.Branch, h.repo.Edit(t, h.repo.Dashboards()[1].Path))
 	if code, answer := h.deliver(t, "push", push); code != 202 {
 		t.Fatalf("%d %s", code, answer)
 	}
@@ -240,7 +240,7 @@ func TestWebhookFlood(t *testing.T) {
 	if n := strings.Count(h.agent.log.String(), `"msg":"webhook"`); n != 1 {
 		t.Errorf("%d events were accepted, want 1", n)
 	}
-	next := pushBody(apitest.Branch, h.repo.Edit(t, h.repo.Dashboards()[3].Path))
+	next := pushBody(testenv.Branch, h.repo.Edit(t, h.repo.Dashboards()[3].Path))
 	if code, answer := h.deliver(t, "push", next); code != 202 {
 		t.Errorf("an honest push after the flood: %d %s", code, answer)
 	}
@@ -386,7 +386,7 @@ func TestWebhookOnAPlainAPI(t *testing.T) {
 		}
 		return found != nil
 	})
-	push := pushBody(apitest.Branch, s.repo.Head(t))
+	push := pushBody(testenv.Branch, s.repo.Head(t))
 	if code, answer := h.deliver(t, "push", push); code != 401 {
 		t.Errorf("without a secret: %d %s", code, answer)
 	}

@@ -6,22 +6,22 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/apitest"
+	"limpet/sync/testenv"
 )
 
 // TestWritesOfASite: files are deleted and moved from the command line, at the remote and
 // in the API, on a site where every commit has to be signed.
 func TestWritesOfASite(t *testing.T) {
 	t.Parallel()
-	repo := apitest.EmptyRepo(t)
+	repo := testenv.EmptyRepo(t)
 	repo.Git(t, "config", "http.receivepack", "true")
 	board := func(name string) []byte {
 		return []byte(`{"uid":"` + name + `","title":"` + name + `","tags":[],"panels":[],"schemaVersion":41}`)
 	}
-	repo.Commit(t, "first", apitest.Change{Path: "x.json", Data: board("x")}, apitest.Change{Path: "y.json", Data: board("y")}, apitest.Change{Path: "a/z.json", Data: board("z")})
+	repo.Commit(t, "first", testenv.Change{Path: "x.json", Data: board("x")}, testenv.Change{Path: "y.json", Data: board("y")}, testenv.Change{Path: "a/z.json", Data: board("z")})
 	signer, public := sshSigner(t)
 	signHead(t, repo, signer)
-	host := apitest.Git(t, apitest.GitOptions{User: "git", Password: gitToken})
+	host := testenv.Git(t, testenv.GitOptions{User: "git", Password: gitToken})
 	url := host.Serve("boards.git", repo.Dir)
 	h := newHome(t)
 	key, err := os.ReadFile(strings.TrimPrefix(signer[3], "user.signingKey="))

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/apitest"
 	"limpet/sync/failpoint"
+	"limpet/sync/testenv"
 )
 
 // TestKilledWhileItWrites kills the agent at each point of a delete and of a move: one
@@ -35,9 +35,9 @@ func TestKilledWhileItWrites(t *testing.T) {
 		}
 		kills = append(kills, kill{"move", failpoint.Pushed}, kill{"move", failpoint.Applying})
 	}
-	var changes []apitest.Change
+	var changes []testenv.Change
 	for i := range kills {
-		changes = append(changes, apitest.Change{Path: fmt.Sprintf("a/from/target-%d.json", i), Data: fmt.Appendf(nil, `{"uid":"target-%d","title":"Target","tags":[],"panels":[],"schemaVersion":41}`, i)})
+		changes = append(changes, testenv.Change{Path: fmt.Sprintf("a/from/target-%d.json", i), Data: fmt.Appendf(nil, `{"uid":"target-%d","title":"Target","tags":[],"panels":[],"schemaVersion":41}`, i)})
 	}
 	m.repo.Commit(t, "targets", changes...)
 	m.pull("a", nil)

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+)
+
+// TestJobAdrift: the API goes away while a job runs, and the lease ends. Nobody
+// else has the job, so the picture must not say so; it says who takes it up again
+// and when. An agent that cannot claim is not ready.
+func TestJobAdrift(t *testing.T) {
+	t.Parallel()
+	away, _ := newAgent(t, nil) // its embedded API is the server of the other
+	var down atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		away.embedded.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(slow.Close)
+	a, _ := newAgent(t, func(c *Config) {
+		c.API.Server = server.URL
+		c.Jobs.Expiry, c.Jobs.Renew = 4*time.Second, time.Second
+	})
+	start(t, a.Run)
+	eventually(t, "the agent is ready", func() bool { return a.notReady() == "" })
+	for _, u := range []*unstructured.Unstructured{
+		{Object: map[string]any{"kind": "Repository", "metadata": map[string]any{"name": "slow"}, "spec": map[string]any{"title": "slow", "type": "git",
+			"git": map[string]any{"url": slow.URL + "/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(86400)}}}},
+		{Object: map[string]any{"kind": "Job", "metadata": map[string]any{"name": "slow-sync"}, "spec": map[string]any{"action": "pull", "repository": "slow", "pull": map[string]any{"incremental": false}}}},
+	} {
+		kind := api.Repositories
+		if u.GetKind() == "Job" {
+			kind = api.Jobs
+		}
+		u.SetAPIVersion(kind.GroupVersion().String())
+		if _, err := a.client.Resource(kind).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the job runs", func() bool { return a.board.snapshot().Counts.Working == 1 })
+
+	down.Store(true)
+	server.CloseClientConnections()
+	eventually(t, "the lease has ended", func() bool { return len(a.controller.Adrift()) == 1 && len(a.controller.Live()) == 0 })
+	var row snapshot.Job
+	eventually(t, "the picture says who goes on", func() bool {
+		s := a.board.snapshot()
+		if len(s.Jobs) != 1 || s.API.Up {
+			return false
+		}
+		row = s.Jobs[0]
+		return row.Waits == adriftText && s.Counts == snapshot.Counts{Pending: 1}
+	})
+	if row.Owner != "" || row.State != api.StatePending || !row.LeaseUntil.IsZero() {
+		t.Errorf("%+v", row)
+	}
+	if why := a.notReady(); !strings.Contains(why, "the API has not answered for") {
+		t.Errorf("not ready: %q", why)
+	}
+
+	down.Store(false)
+	eventually(t, "the agent is ready again", func() bool { return a.notReady() == "" })
+	eventually(t, "the job runs again", func() bool {
+		s := a.board.snapshot()
+		return s.Counts == snapshot.Counts{Working: 1} && s.Jobs[0].Owner == "this" && s.Jobs[0].Waits == ""
+	})
+}

@@ -1,0 +1,397 @@
+// Package agent is the Agent: it wires the rooms below sync/ and owns their
+// goroutines. Nothing but main and the command line imports it, there under the
+// name agent.
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/auth"
+	"limpet/sync/control"
+	"limpet/sync/dependency"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/metrics"
+	"limpet/sync/neighbour"
+	"limpet/sync/netx"
+	"limpet/sync/repos"
+	"limpet/sync/snapshot"
+	"limpet/sync/source"
+	"limpet/sync/worker"
+)
+
+// EmbeddedURL is the server name of requests to the embedded API. Nobody
+// listens there: requests stay in the process.
+const EmbeddedURL = "http://embedded"
+
+// watchWindow is how many events of a kind the embedded API keeps for watches
+// that begin in the past. In an agent nearly all watches are its own and never
+// fall behind; who does lists anew. Each event costs the size of its object.
+const watchWindow = 128
+
+// Config is what an Agent is made of. Store, StatePath, Version, Jobs and
+// Logger must be set; the rest may be empty.
+type Config struct {
+	Store     *state.Store // owned by the caller, open longer than the Agent
+	StatePath string       // mirrors/ and the socket live beside it
+	Version   string
+
+	// API is the server to watch. An empty Server and Kubeconfig mean the
+	// embedded API, served from Store.
+	API        api.Config
+	Dashboards string // base URL for dashboards; "" = the server of API
+	Folders    string // base URL for folders; "" = the server of API
+	Namespace  string // "" = all
+	Manifests  string // directory applied to the embedded API; "" = none
+
+	Jobs   jobs.Options
+	Resync time.Duration // rest of a Repository after something failed that has to do with it
+	Limits Limits
+	// Controllers says whether this agent looks after Repositories: "on", "off", or
+	// "auto", which is as long as nobody else does. "" = "auto".
+	Controllers string
+	Neighbour   neighbour.Times // how long somebody else has time to be seen
+
+	CredentialsDir   string
+	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
+	GitRules         []auth.Rule
+	Demands          []auth.Demand // what has to be signed, whatever Repositories ask for
+	AllowInsecureGit bool
+	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
+	Guard            netx.Guard    // which private networks Git hosts may be in
+	LocalGit         []string      // directories whose file:// repositories may be read
+	SinkPrefixes     []string
+
+	Socket    bool   // serve limpet.sock
+	Telemetry string // address of /metrics, /healthz and /readyz; "" = off
+	Webhooks  Webhooks
+	Logger    *slog.Logger
+}
+
+// Agent runs jobs and shows what it does. Use New, then Run once.
+type Agent struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+
+	embedded    *apiserver.Server // nil when a server is configured
+	manifests   *apiserver.Manifests
+	client      *api.Client
+	dashboards  *api.Client
+	folders     *api.Client
+	jobs        *api.Informer
+	repos       *api.Informer
+	mirrors     *git.Mirrors
+	signers     *worker.Signers
+	controller  *jobs.Controller
+	actions     []string // that the workers serve
+	metrics     *metrics.Metrics
+	board       *board
+	runs        *runs
+	keeper      *repos.Controller   // nil where this agent does not look after Repositories
+	suspensions *repos.Suspensions  // with keeper
+	links       *repos.Connections  // with keeper
+	linked      *api.Informer       // of Connections, with keeper
+	references  *dependency.Watcher // with keeper
+	shares      *shares             // nil on the embedded API
+	sources     *source.Watcher     // of Flux, to be shown
+	lost        atomic.Int64        // leases
+
+	remotes // who speaks with Git hosts about credentials
+}
+
+// New connects the rooms. It checks the configuration and the files that it
+// names, but needs no server to be up: an agent at a site whose link is down
+// starts all the same. Close releases what it opened.
+func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
+	a := &Agent{cfg: cfg, log: cfg.Logger, started: time.Now(), board: newBoard(), runs: newRuns()}
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	if err := cfg.Jobs.Validate(); err != nil {
+		return nil, err
+	}
+	if err := cfg.Webhooks.check(); err != nil {
+		return nil, err
+	}
+	if err := a.connect(ctx); err != nil {
+		return nil, err
+	}
+	a.remotes = a.connections()
+	a.signers = worker.NewSigners(a.trust(), cfg.Demands, a.sawPath)
+	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
+	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
+		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("room", "git")})
+	if err != nil {
+		return nil, err
+	}
+	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{Packed: true})
+	if a.shares, err = a.newShares(ctx); err != nil {
+		return nil, err
+	}
+	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.selected())
+	credentials := a.credentials()
+	pulls := worker.PullOptions{
+		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
+		Git: a.mirrors, Credentials: credentials, Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes,
+		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
+	}
+	options := cfg.Jobs
+	options.Observe, options.Meter = a.observe, a.metrics
+	if a.embedded != nil {
+		options.OldestRecord = func(ctx context.Context) (time.Time, error) {
+			info, err := cfg.Store.Info(ctx)
+			return info.Oldest, err
+		}
+	}
+	pull, keys := worker.NewPull(pulls), worker.NewSigningKeys(a.signing())
+	crew := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
+	for _, worker := range crew {
+		a.actions = append(a.actions, worker.Action())
+	}
+	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, crew, options); err != nil {
+		return nil, err
+	}
+	if a.keeps() {
+		if a.keeper, err = a.newKeeper(ctx, pulls); err != nil {
+			return nil, err
+		}
+		a.linked, a.links = a.newLinks()
+	}
+	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("room", "sources"), a.board.touch)
+	a.metrics.Read(a.measured())
+	return a, nil
+}
+
+// connect makes the clients of the API, embedded or not.
+func (a *Agent) connect(ctx context.Context) (err error) {
+	cfg := a.cfg.API
+	if cfg.Server == "" && cfg.Kubeconfig == "" {
+		a.embedded, err = apiserver.New(a.cfg.Store, apiserver.Options{Logger: a.log.With("room", "localapi"), Version: a.cfg.Version, Window: watchWindow, Finalizers: a.cfg.Controllers != "off", MaxRepositories: a.cfg.Limits.quota(true).Repositories})
+		if err != nil {
+			return err
+		}
+		cfg.Server, cfg.Transport = EmbeddedURL, a.embedded.Transport()
+		if a.cfg.Manifests != "" {
+			o := apiserver.ManifestOptions{Dir: a.cfg.Manifests, Logger: a.log.With("room", "manifests")}
+			if a.manifests, err = apiserver.NewManifests(a.embedded, o); err != nil {
+				return err
+			}
+		}
+	}
+	if a.client, err = api.Connect(ctx, cfg); err != nil {
+		return err
+	}
+	if a.dashboards, err = a.alias(ctx, cfg, a.cfg.Dashboards, api.DashboardGroup); err != nil {
+		return err
+	}
+	a.folders, err = a.alias(ctx, cfg, a.cfg.Folders, api.FolderGroup)
+	return err
+}
+
+// alias is the client for one more group: the same server and token unless a
+// URL of its own is given. A token from an exchange must name that group and
+// the provisioning group as its audiences.
+func (a *Agent) alias(ctx context.Context, cfg api.Config, server, group string) (*api.Client, error) {
+	if server != "" {
+		cfg.Server = server
+	}
+	if server == "" && cfg.TokenExchangeURL == "" {
+		return a.client, nil
+	}
+	cfg.Audiences = []string{group, api.ProvisioningGroup}
+	return api.Connect(ctx, cfg)
+}
+
+// credentials chains the places where credentials for Git are looked up, in
+// the order of the contract.
+func (a *Agent) credentials() auth.Source {
+	sources := []auth.Source{auth.SecretSource(a.secret), a.minter.Source(a.connection)}
+	if a.embedded != nil {
+		sources = append(sources, auth.FieldSource(a.sealedOfRepository))
+	}
+	if a.cfg.CredentialsDir != "" {
+		sources = append(sources, a.files(auth.DirSource(a.cfg.CredentialsDir)))
+	}
+	if len(a.cfg.GitRules) > 0 {
+		sources = append(sources, a.ruleFiles(auth.RuleSource(a.cfg.GitRules)))
+	}
+	return a.identities.Source(auth.Lines(auth.Chain(sources...), a.cfg.GitRules, a.proxySecret))
+}
+
+// Close releases the connections. It may be called without Run and twice.
+func (a *Agent) Close() {
+	for _, c := range []*api.Client{a.client, a.dashboards, a.folders} {
+		if c != nil {
+			c.Close()
+		}
+	}
+	if a.mirrors != nil {
+		a.mirrors.Close()
+	}
+	if a.hosts != nil {
+		a.hosts.Close()
+	}
+	if a.embedded != nil {
+		a.embedded.Close()
+	}
+}
+
+// Run works until ctx ends, then finishes or releases the claims that are held
+// and returns nil. It returns early when a part cannot go on at all, with
+// state.ErrCorrupt when the state file has to be opened again.
+func (a *Agent) Run(ctx context.Context) error {
+	var ln net.Listener
+	if a.cfg.Socket {
+		var err error
+		if ln, err = control.Listen(SocketPath(a.cfg.StatePath)); err != nil {
+			return err
+		}
+	}
+	a.listen()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { a.board.run(ctx, newPainter(ctx, a).paint); return nil })
+	g.Go(func() error { return a.jobs.Run(ctx) })
+	g.Go(func() error { return a.repos.Run(ctx) })
+	g.Go(func() error { return a.controller.Run(ctx) })
+	g.Go(func() error { return a.keep(ctx) })
+	g.Go(func() error { return a.attend(ctx) })
+	g.Go(func() error { return a.tidy(ctx) })
+	g.Go(func() error { return a.sound(ctx) })
+	g.Go(func() error { return a.watchSources(ctx) })
+	if a.keeper != nil {
+		g.Go(func() error { return a.keeper.Run(ctx) })
+		g.Go(func() error { return a.runLinks(ctx) })
+	}
+	if a.shares != nil {
+		g.Go(func() error { return a.shares.Run(ctx) })
+	}
+	if a.manifests != nil {
+		g.Go(func() error { return a.manifests.Run(ctx) })
+	}
+	if ln != nil {
+		server := a.socketServer()
+		g.Go(func() error { return server.Serve(ctx, ln) })
+	}
+	if a.cfg.Telemetry != "" {
+		g.Go(func() error { return a.telemetry(ctx) })
+	}
+	if a.cfg.Webhooks.Listen != "" {
+		g.Go(func() error { return a.webhooks(ctx) })
+	}
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// sound waits until the state file is found damaged. What is lost in it would be
+// missed until somebody starts the agent anew, so it says that now is the time.
+func (a *Agent) sound(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.cfg.Store.Damaged():
+		return fmt.Errorf("stop working on %s: %w", a.cfg.StatePath, state.ErrCorrupt)
+	}
+}
+
+// listen has the watches wake who works on what they show.
+func (a *Agent) listen() {
+	a.jobs.OnEvent(api.Handler{Any: a.board.touch})
+	a.repos.OnEvent(api.Handler{Any: a.board.touch})
+	if a.linked != nil {
+		a.linked.OnEvent(api.Handler{Any: a.board.touch})
+	}
+}
+
+// SocketPath is the socket beside a state file: limpet.sock beside limpet.db.
+func SocketPath(statePath string) string {
+	return strings.TrimSuffix(statePath, ".db") + ".sock"
+}
+
+// mirrorsPath is the directory of Git mirrors beside a state file: mirrors
+// beside limpet.db, and one of its own for any other name, because two agents
+// must not clean up behind each other.
+func mirrorsPath(statePath string) string {
+	dir, name := filepath.Split(statePath)
+	if name == "limpet.db" {
+		return filepath.Join(dir, "mirrors")
+	}
+	return filepath.Join(dir, strings.TrimSuffix(name, ".db")+"-mirrors")
+}
+
+func (a *Agent) socketServer() *control.Server {
+	s := &control.Server{
+		Hello: control.Hello{Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(), Started: a.started, State: a.cfg.StatePath, Server: a.serverName()},
+		Desk:  a.cfg.Store,
+		Agent: a,
+	}
+	if a.embedded != nil {
+		s.API = a.embedded
+	} else {
+		s.API = a.proxy()
+	}
+	return s
+}
+
+func (a *Agent) serverName() string {
+	if a.embedded != nil {
+		return "embedded"
+	}
+	base, _ := a.client.Endpoint()
+	return base.Redacted()
+}
+
+// Next blocks until there is a picture newer than seq, or ctx ends.
+func (a *Agent) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
+	return a.board.next(ctx, seq)
+}
+
+// Cancel stops a job that this agent runs; see jobs.Controller.Cancel.
+func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
+	return a.controller.Cancel(ctx, namespace, name)
+}
+
+// Drain has the agent claim nothing new, or claim again; see jobs.Controller.
+func (a *Agent) Drain(on bool) (since time.Time, busy int) {
+	a.controller.Drain(on)
+	a.board.touch()
+	return a.controller.Draining()
+}
+
+// Hurry has an API that does not answer asked now and not at the next turn.
+func (a *Agent) Hurry() {
+	a.client.Hurry()
+	a.board.touch()
+}
+
+// Draining says since when nothing new is claimed and what has still to end.
+func (a *Agent) Draining() (since time.Time, busy int) { return a.controller.Draining() }
+
+// Client is the agent's own way to the API.
+func (a *Agent) Client() *api.Client { return a.client }
+
+// Desk is the agent's own state file.
+func (a *Agent) Desk() control.Desk { return a.cfg.Store }
+
+var _ control.Agent = (*Agent)(nil)
+var _ control.Desk = (*state.Store)(nil)

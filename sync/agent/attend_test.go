@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestManifestThatIsNotApplied: a host whose file has a fault says so in its picture
+// until the file is mended, and nothing of it is logged as a fault of the API.
+func TestManifestThatIsNotApplied(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "site.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("kind: [")
+	a, log := newAgent(t, func(c *Config) { c.Manifests = dir })
+	start(t, a.Run)
+	var seq uint64
+	told := func(what string, want func(string) bool) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			snap, err := a.Next(t.Context(), seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seq = snap.Seq
+			return want(snap.Problem)
+		})
+	}
+	told("the fault", func(p string) bool { return strings.HasPrefix(p, "manifest not applied: site.yaml") })
+	write("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {a: b}\n")
+	told("the end of it", func(p string) bool { return p == "" })
+	if n := log.count("the API can"); n != 0 {
+		t.Errorf("%d lines of the API in\n%s", n, log)
+	}
+}

@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/control"
+	"limpet/sync/git"
+	"limpet/sync/repos"
+	"limpet/sync/source"
+	"limpet/sync/worker"
+)
+
+// Test implements socket.Tester. A test that passes of a Repository or Connection
+// which is known as ill has its health checked at once: who has mended something tests it, and goes on.
+func (a *Agent) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	got, err := a.test(ctx, u)
+	if err == nil && got.Success && u.GetUID() != "" && a.keeper != nil {
+		switch u.GetKind() {
+		case "Connection":
+			a.links.Recheck(u.GetNamespace(), u.GetName())
+		case "Repository":
+			a.keeper.Recheck(u.GetNamespace(), u.GetName())
+		}
+	}
+	return got, err
+}
+
+func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	switch u.GetKind() {
+	case "Connection":
+		return repos.TryConnection(ctx, a.minter, u)
+	case "Repository":
+		from, signing := a.credentials(), a.signing()
+		u = u.DeepCopy()
+		if given := inline(u); len(given) > 0 {
+			get := func(_ context.Context, _ auth.Lookup, field string) ([]byte, error) { return given[field], nil }
+			from, signing = auth.Chain(auth.FieldSource(get), from), auth.ChainSigning(auth.SigningFields(get), beside(given, signing))
+		}
+		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Signing: a.lookAtSigning(signing), Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+			return worker.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
+		}}, u)
+	case "GitRepository":
+		from := a.sourceCredentials()
+		return repos.TrySource(ctx, repos.SourceOptions{Git: a.mirrors, Signers: a.lookAtSourceSigners, Remote: func(ctx context.Context, g source.Git) (git.Remote, error) {
+			return g.Remote(ctx, from, a.cfg.AllowInsecureGit)
+		}}, u)
+	}
+	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
+}
+
+// beside looks for a key at the places of next, which know nothing of the fields that
+// were given.
+func beside(given map[string][]byte, next auth.SigningSource) auth.SigningSource {
+	return func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
+		l.Secure = maps.Clone(l.Secure)
+		for field := range given {
+			delete(l.Secure, field)
+		}
+		return next(ctx, l)
+	}
+}
+
+// inline takes the secret values out of an object that was not stored yet, and puts
+// a name in the place of each, as an API does.
+func inline(u *unstructured.Unstructured) map[string][]byte {
+	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
+	given := map[string][]byte{}
+	for field, member := range secure {
+		value, _, _ := unstructured.NestedString(map[string]any{"": member}, "", "create")
+		if value == "" {
+			continue
+		}
+		given[field] = []byte(value)
+		secure[field] = map[string]any{"name": "given"}
+	}
+	if len(given) > 0 {
+		u.Object["secure"] = secure
+	}
+	return given
+}
+
+// Bench tests as an Agent would, where none runs: with its credentials and its way
+// to the API.
+type Bench struct {
+	agent *Agent
+	dir   string
+}
+
+var _ control.Tester = (*Bench)(nil)
+
+// OpenBench makes a Bench. Of cfg it needs what an Agent does, and Store for the
+// embedded API only. It leaves nothing behind after Close.
+func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
+	cfg.Manifests = "" // they would be applied
+	b := &Bench{agent: &Agent{cfg: cfg, log: cfg.Logger}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	if err := b.agent.connect(ctx); err != nil {
+		return nil, err
+	}
+	b.agent.remotes = b.agent.connections()
+	b.agent.signers = worker.NewSigners(b.agent.trust(), cfg.Demands, nil)
+	// The mirrors beside the state file may be those of another process.
+	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
+		return nil, fmt.Errorf("make a directory for the test: %w", err)
+	}
+	b.agent.mirrors, err = git.Open(b.dir, git.Options{AllowLocal: cfg.LocalGit, Guard: cfg.Guard, Logger: cfg.Logger})
+	return b, err
+}
+
+// Test implements socket.Tester.
+func (b *Bench) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
+	return b.agent.Test(ctx, u)
+}
+
+// Client is the way to the API. It is good until Close.
+func (b *Bench) Client() *api.Client { return b.agent.client }
+
+// Close ends the connections.
+func (b *Bench) Close() error {
+	b.agent.Close()
+	if b.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(b.dir)
+}

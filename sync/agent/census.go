@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/metrics"
+	"limpet/sync/repos"
+)
+
+// Members of Repositories and Connections that the gauges tell of: they are read one
+// by one, because a scrape must not decode a thousand objects.
+var (
+	pathType       = api.PathTo("spec", "type")
+	pathTarget     = api.PathTo("spec", "sync", "target")
+	pathConnection = api.PathTo("spec", "connection", "name")
+	pathChecked    = api.PathTo("status", "health", "checked")
+	pathHealthy    = api.PathTo("status", "health", "healthy")
+	pathPulled     = api.PathTo("status", "sync", "finished")
+	pathPull       = api.PathTo("status", "sync", "state")
+)
+
+// countRepositories is what there is of Repositories.
+func (a *Agent) countRepositories() []metrics.Repository {
+	sights := a.repos.Sights()
+	out := make([]metrics.Repository, len(sights))
+	for i, s := range sights {
+		k := repos.Key{Namespace: s.Namespace(), Name: s.Name()}
+		out[i] = metrics.Repository{Namespace: k.Namespace, Name: k.Name, Type: s.Text(pathType), Target: s.Text(pathTarget), Connection: s.Text(pathConnection),
+			Checked: s.Number(pathChecked) > 0, Healthy: s.Flag(pathHealthy), Pull: s.Text(pathPull)}
+		if at := s.Number(pathPulled); at > 0 {
+			out[i].Pulled = time.UnixMilli(at)
+		}
+		if a.suspensions != nil {
+			_, out[i].Suspended = a.suspensions.Of(k, s.UID())
+		}
+	}
+	return out
+}
+
+// countConnections is what there is of Connections.
+func (a *Agent) countConnections() []metrics.Connection {
+	if a.linked == nil {
+		return nil
+	}
+	sights := a.linked.Sights()
+	out := make([]metrics.Connection, len(sights))
+	for i, s := range sights {
+		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType), Checked: s.Number(pathChecked) > 0, Healthy: s.Flag(pathHealthy)}
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+	"limpet/sync/identity"
+)
+
+// remotes are those who speak with Git hosts, and with who vouches for an
+// identity there.
+type remotes struct {
+	hosts      *forge.Hosts
+	minter     *forge.Minter        // makes tokens of Connections
+	identities *identity.Identities // makes tokens of what a Repository proves itself with
+}
+
+// connections makes them. The secrets of Connections are looked up where those of
+// Repositories are.
+func (a *Agent) connections() remotes {
+	sources := []auth.ConnectionSource{auth.ConnectionSecrets(a.secret)}
+	if a.embedded != nil {
+		sources = append(sources, auth.ConnectionFields(a.sealed))
+	}
+	if a.cfg.CredentialsDir != "" {
+		sources = append(sources, a.connectionFiles(auth.ConnectionDir(a.cfg.CredentialsDir)))
+	}
+	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version})
+	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
+	if a.client != nil {
+		o.Now = a.serverTime
+	}
+	if a.cfg.Store != nil { // a Bench has none
+		o.Vault = vault{a.cfg.Store}
+	}
+	return remotes{hosts, forge.NewMinter(hosts, auth.ChainConnections(sources...), auth.NewTokens(0)), identity.New(o)}
+}
+
+// serverTime is the time by the clock of the API, the local one while that is unknown.
+func (a *Agent) serverTime() time.Time {
+	if now, _, ok := a.client.Clock().Now(); ok {
+		return now
+	}
+	return time.Now()
+}
+
+// sealed reads a value of a Connection that the embedded API keeps. A name that
+// leads to a Secret is none of its values.
+func (a *Agent) sealed(ctx context.Context, namespace, connection, field string) ([]byte, error) {
+	return orNone(a.embedded.ConnectionSecretOf(ctx, namespace, connection, field))
+}
+
+// sealedOfRepository is sealed for a Repository.
+func (a *Agent) sealedOfRepository(ctx context.Context, l auth.Lookup, field string) ([]byte, error) {
+	return orNone(a.embedded.SecretNamed(ctx, l.Namespace, l.Repository, field, l.Secure[field]))
+}
+
+// orNone has the search go on elsewhere for what is not in the state file.
+func orNone(value []byte, err error) ([]byte, error) {
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, nil
+	}
+	return value, err
+}
+
+// connection reads a Connection, nil when there is none or the server shows it
+// to nobody.
+func (a *Agent) connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	u, err := a.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
+		a.sawConnection(namespace, name, nil)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, api.Away(err)
+	}
+	a.sawConnection(namespace, name, u)
+	return u, nil
+}
+
+// vault keeps the secrets that identities were given in exchange for others:
+// sealed, in the state file.
+type vault struct{ *state.Store }
+
+// Secret gives nil where there is none.
+func (v vault) Secret(ctx context.Context, name string) ([]byte, error) {
+	return orNone(v.Store.Secret(ctx, name))
+}
+
+// countTokens sums up all tokens that were minted, by who did it.
+func (a *Agent) countTokens() map[string]auth.TokenCounts {
+	counts := a.identities.Counts()
+	counts["connection"] = a.minter.Counts()
+	return counts
+}

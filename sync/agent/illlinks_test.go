@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/testenv/forgetest"
+)
+
+// TestFailingConnectionIsShown: a picture tells of a Connection that its host does not
+// take, why, and since which check, for as long as that is so.
+func TestFailingConnectionIsShown(t *testing.T) {
+	t.Parallel()
+	c := &credentialCase{t: t, host: forgetest.New(t, forgetest.Options{}), dir: t.TempDir()}
+	c.host.Token("right", forgetest.Rights{})
+	c.a, _ = newAgent(t, func(cfg *Config) { cfg.AllowInsecureGit = true })
+	start(t, c.a.Run)
+	began := time.Now().Add(-time.Second)
+	c.setSecret("wrong")
+	c.create("Connection", "link", map[string]any{"title": "Link", "type": "gitlab", "url": c.host.URL}, map[string]any{"token": map[string]any{"name": "creds"}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var seq uint64
+	pictures := func(is func([]snapshot.Connection) bool) snapshot.Connection {
+		for {
+			snap, err := c.a.Next(ctx, seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if seq = snap.Seq; is(snap.IllConnections) {
+				return append(snap.IllConnections, snapshot.Connection{})[0]
+			}
+		}
+	}
+	ill := pictures(func(ill []snapshot.Connection) bool { return len(ill) == 1 })
+	if ill.Namespace != "default" || ill.Name != "link" || ill.Message == "" || strings.Contains(ill.Message, "wrong") || ill.Checked.Before(began) || ill.Checked.After(time.Now().Add(time.Second)) {
+		t.Errorf("what is told of it: %+v", ill)
+	}
+	c.setSecret("right")
+	pictures(func(ill []snapshot.Connection) bool { return len(ill) == 0 })
+}

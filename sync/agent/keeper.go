@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/dependency"
+	"limpet/sync/forge"
+	"limpet/sync/git"
+	"limpet/sync/repos"
+	"limpet/sync/snapshot"
+	"limpet/sync/worker"
+)
+
+type object = unstructured.Unstructured
+
+// keeps says whether this agent looks after Repositories, at least while nobody
+// else does.
+func (a *Agent) keeps() bool { return a.cfg.Controllers != "off" }
+
+// selected narrows the picture of Repositories to what is for this agent: every pull
+// writes the status of its Repository twice, and what is not for this agent should
+// not travel to it. The embedded API is not far.
+func (a *Agent) selected() (o api.InformerOptions) {
+	if a.cfg.Jobs.Selector != nil && a.embedded == nil {
+		o.LabelSelector = a.cfg.Jobs.Selector.String()
+	}
+	return a.shares.watched(repos.Repository, o)
+}
+
+// newKeeper makes the controller of Repositories.
+func (a *Agent) newKeeper(ctx context.Context, pulls worker.PullOptions) (*repos.Controller, error) {
+	var since time.Time
+	if a.embedded != nil {
+		// Its objects are in the state file: what was pulled before that was made
+		// anew may not be there any more.
+		info, err := a.cfg.Store.Info(ctx)
+		if err != nil {
+			return nil, err
+		}
+		since = info.Created
+	}
+	var err error
+	if a.suspensions, err = repos.OpenSuspensions(ctx, a.cfg.Store); err != nil {
+		return nil, err
+	}
+	return repos.New(a.client, a.repos, a.jobs, repos.Options{
+		Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+			return worker.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
+		},
+		Trust: trusting{a}, Judged: a.cfg.Store,
+		Git: a.mirrors, Since: since, Tenure: tenure{a}, Neighbour: a.shares.rival(), Uses: a.uses(dependency.Repository), Suspensions: a.suspensions, Leaver: worker.NewOrphans(pulls),
+		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
+			return a.unhook(ctx, u, pulls.Credentials)
+		},
+		Protection: a.protection, Quota: a.cfg.Limits.quota(a.embedded != nil), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Hooks: a.hooksToMake(), Tokens: a.tokensToMint(), Facts: a.factsOf, Meter: a.metrics.Keeper(),
+		Observe: func(e repos.Event) {
+			a.board.note(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
+		},
+	}), nil
+}
+
+// protection reads what keeps a branch from being written to.
+func (a *Agent) protection(ctx context.Context, repo *object, creds *auth.Credentials, branch string) (forge.Protection, error) {
+	remote, err := a.hosts.Remote(ctx, forge.TargetOf(repo), creds)
+	if err != nil {
+		return forge.ProtectionUnknown, err
+	}
+	return remote.Protection(ctx, branch)
+}
+
+// hooksToMake is how webhooks are made, nil where this agent receives none.
+func (a *Agent) hooksToMake() *repos.Hooks {
+	if a.cfg.Webhooks.Listen == "" {
+		return nil
+	}
+	return &repos.Hooks{Base: a.cfg.Webhooks.URL, Store: a.cfg.Store,
+		Registry: func(ctx context.Context, repo *object, creds *auth.Credentials) (repos.Registry, error) {
+			remote, err := a.hosts.Remote(ctx, forge.TargetOf(repo), creds)
+			if err != nil {
+				return nil, err
+			}
+			return remote, nil
+		}}
+}
+
+// newLinks makes the controller of Connections, the picture that it works on, and
+// who watches what Connections and Repositories use.
+func (a *Agent) newLinks() (*api.Informer, *repos.Connections) {
+	a.references = dependency.New(dependency.Options{Tell: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
+	objects := a.client.Informer(api.Connections, a.cfg.Namespace, a.shares.watched(repos.Connection, api.InformerOptions{}))
+	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
+		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(dependency.Connection), Tenure: linkTenure{a}, Neighbour: a.shares.rival(), Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+	})
+}
+
+// runLinks runs what newLinks made.
+func (a *Agent) runLinks(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.linked.Run(ctx) })
+	g.Go(func() error { return a.links.Run(ctx) })
+	g.Go(func() error { return a.references.Run(ctx) })
+	return g.Wait()
+}
+
+// errNotKept says that there is nothing to suspend.
+var errNotKept = errors.New("this agent does not look after repositories (--controllers), so there is nothing to suspend")
+
+// Suspend implements socket.Suspender.
+func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
+	if a.keeper == nil {
+		return errNotKept
+	}
+	if c := a.paintControllers(); a.passive() {
+		return fmt.Errorf("repositories are %s, which would not know of it", c.Text(time.Now()))
+	}
+	if err := a.suspensions.Suspend(ctx, s); err != nil {
+		return err
+	}
+	text := "suspended"
+	if !s.Until.IsZero() {
+		text += " until " + s.Until.Local().Format(time.DateTime)
+	}
+	a.board.note(snapshot.Event{At: time.Now(), Level: "info", Repo: s.Repository, Text: text})
+	a.keeper.Wake(s.Namespace, s.Repository)
+	return nil
+}
+
+// Resume implements socket.Suspender.
+func (a *Agent) Resume(ctx context.Context, namespace, repository string) (bool, error) {
+	if a.keeper == nil {
+		return false, errNotKept
+	}
+	was, err := a.suspensions.Resume(ctx, namespace, repository)
+	if was {
+		a.board.note(snapshot.Event{At: time.Now(), Level: "info", Repo: repository, Text: "resumed"})
+	}
+	a.keeper.Wake(namespace, repository)
+	return was, err
+}
+
+// Suspended implements socket.Suspender.
+func (a *Agent) Suspended(ctx context.Context) ([]repos.Suspension, error) {
+	if a.keeper == nil {
+		return nil, nil
+	}
+	return a.suspensions.Suspended(ctx)
+}
+
+// paintKept adds what the controller knows of a Repository.
+func (a *Agent) paintKept(row *snapshot.Repo, uid string) {
+	if a.keeper == nil {
+		return
+	}
+	row.Next = a.keeper.Next(row.Namespace, row.Name)
+	if s, on := a.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, uid); on {
+		row.Suspended, row.Next = true, s.Until
+	}
+}

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/worker"
+)
+
+const (
+	// pruneMirrorsEvery is how often the agent looks for mirrors that no
+	// Repository uses.
+	pruneMirrorsEvery = time.Hour
+	// mirrorRest is how long such a mirror stays: who deletes a Repository and
+	// makes it again must not wait for a clone over a weak link.
+	mirrorRest = 24 * time.Hour
+)
+
+// tidy deletes mirrors that no Repository uses, while the picture of the
+// Repositories is complete.
+func (a *Agent) tidy(ctx context.Context) error {
+	tick := time.NewTicker(pruneMirrorsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			a.tidyOnce(mirrorRest)
+		}
+	}
+}
+
+func (a *Agent) tidyOnce(rest time.Duration) {
+	if !a.repos.HasSynced() || a.repos.LastError() != nil {
+		return
+	}
+	var keep []git.Remote
+	for _, u := range a.repos.List() {
+		repo, err := api.RepositoryView(u)
+		if err != nil { // it uses some mirror, nobody knows which
+			return
+		}
+		if url, ok := worker.CloneURL(repo); ok {
+			r := git.Remote{URL: url}
+			keep = append(keep, r)
+			if u.GetAnnotations()[api.AnnoGitSubmodules] == "true" {
+				keep = append(keep, a.mirrors.Submodules(r, repo.Spec.Block().Path)...)
+			}
+		}
+	}
+	removed, err := a.mirrors.Prune(keep, rest)
+	if err != nil {
+		a.log.Warn("cannot delete unused mirrors", "err", err)
+	}
+	if removed > 0 {
+		a.log.Info("unused mirrors deleted", "count", removed)
+	}
+}

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/sync/api"
+	"limpet/sync/control"
+)
+
+// proxy sends each API group to the server that has it, with a token for it.
+func (a *Agent) proxy() http.Handler {
+	handler := func(c *api.Client) http.Handler {
+		base, transport := c.Endpoint()
+		return control.Proxy(base, transport, unanswered, slog.NewLogLogger(a.log.With("room", "proxy").Handler(), slog.LevelDebug))
+	}
+	rest, dashboards, folders := handler(a.client), handler(a.dashboards), handler(a.folders)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch group(r.URL.Path) {
+		case api.DashboardGroup:
+			dashboards.ServeHTTP(w, r)
+		case api.FolderGroup:
+			folders.ServeHTTP(w, r)
+		default:
+			rest.ServeHTTP(w, r)
+		}
+	})
+}
+
+// group is the API group of a path, "" for the core group and for what is none.
+func group(path string) string {
+	rest, ok := strings.CutPrefix(path, "/apis/")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}
+
+// unanswered tells a client of the socket why the server has not answered the
+// agent, in the form that it expects of a server.
+func unanswered(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // nobody listens
+	}
+	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+		Message: "the agent gets no answer from its server: " + api.Redact(err.Error())}
+	var exchange *api.ExchangeError
+	if errors.As(err, &exchange) && (exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden) {
+		status.Code, status.Reason = http.StatusUnauthorized, metav1.StatusReasonUnauthorized
+	}
+	status.Kind, status.APIVersion = "Status", "v1"
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	// A client that is gone is all that can go wrong.
+	_ = json.NewEncoder(w).Encode(status)
+}

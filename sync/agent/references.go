@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/auth"
+	"limpet/sync/dependency"
+	"limpet/sync/forge"
+	"limpet/sync/repos"
+	"limpet/sync/worker"
+)
+
+// uses is how the controller of a kind tells what its objects use. The values that
+// the embedded API keeps of an object change with the object.
+func (a *Agent) uses(kind string) repos.Uses {
+	return func(k repos.Key, obj *unstructured.Unstructured) {
+		user := dependency.Thing{Kind: kind, Namespace: k.Namespace, Name: k.Name}
+		if obj == nil {
+			a.references.Use(user)
+			return
+		}
+		wants := slices.DeleteFunc(dependency.Of(obj), func(w dependency.Want) bool {
+			return a.embedded != nil && w.Kind == dependency.Secret && apiserver.IsSealed(w.Name)
+		})
+		for _, path := range a.ruled(obj) {
+			wants = append(wants, dependency.Want{Thing: dependency.Thing{Kind: dependency.Path, Name: path}})
+		}
+		a.references.Use(user, wants...)
+	}
+}
+
+// ruled are the files of the rules that give a Repository its credentials, and signers.
+func (a *Agent) ruled(u *unstructured.Unstructured) []string {
+	if len(a.cfg.GitRules)+len(a.cfg.Demands) == 0 {
+		return nil
+	}
+	repo, err := api.RepositoryView(u)
+	if err != nil {
+		return nil
+	}
+	var files []string
+	urls := worker.URLs(repo)
+	for _, rule := range auth.DemandsFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), urls...) {
+		files = append(files, rule.Paths()...)
+	}
+	for _, url := range urls {
+		files = append(files, auth.RuleFiles(a.cfg.GitRules, url)...)
+	}
+	return files
+}
+
+// renewed has an object looked into whose credentials are not what they were, and
+// the Repositories that use a Connection. Tokens that were made with those of before
+// are not used again.
+func (a *Agent) renewed(user dependency.Thing) {
+	switch user.Kind {
+	case dependency.Repository:
+		a.keeper.Renewed(user.Namespace, user.Name)
+	case dependency.Connection:
+		if u, ok := a.linked.Get(user.Namespace, user.Name); ok {
+			if c, err := forge.ConnectionOf(u); err == nil {
+				a.minter.Forget(c)
+			}
+		}
+		a.links.Renewed(user.Namespace, user.Name)
+		a.references.Changed(user)
+	}
+}
+
+// sawConnection tells which version of a Connection there is: it changes with what
+// it is to be, and with what became of that. nil is none.
+func (a *Agent) sawConnection(namespace, name string, u *unstructured.Unstructured) {
+	version := ""
+	if u != nil {
+		healthy, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
+		version = fmt.Sprint(u.GetUID(), " ", u.GetGeneration(), " ", healthy)
+	}
+	if a.references != nil {
+		a.references.Saw(dependency.Thing{Kind: dependency.Connection, Namespace: namespace, Name: name}, version)
+	}
+}
+
+// sawSecret tells which version of a Secret was read.
+func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, err error) {
+	switch {
+	case a.references == nil:
+	case err == nil:
+		a.references.Saw(dependency.Thing{Kind: dependency.Secret, Namespace: namespace, Name: name}, api.MarkOf(u).Version)
+	case apierrors.IsNotFound(err):
+		a.references.Saw(dependency.Thing{Kind: dependency.Secret, Namespace: namespace, Name: name}, "")
+	}
+}
+
+// sawFiles tells that the files of objects are about to be read.
+func (a *Agent) sawFiles(namespace string, names ...string) {
+	for _, name := range names {
+		if a.references != nil && name != "" {
+			a.references.SawFiles(namespace, name)
+		}
+	}
+}
+
+// files is a source of credentials that tells when it is read.
+func (a *Agent) files(from auth.Source) auth.Source {
+	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
+		a.sawFiles(l.Namespace, l.Repository, l.Connection)
+		return from.Credentials(ctx, l)
+	})
+}
+
+// ruleFiles is the same for the rules of the configuration.
+func (a *Agent) ruleFiles(from auth.Source) auth.Source {
+	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
+		a.sawPaths(l.URL)
+		return from.Credentials(ctx, l)
+	})
+}
+
+// sawPaths tells that the files of rules are about to be read.
+func (a *Agent) sawPaths(url string) {
+	for _, path := range auth.RuleFiles(a.cfg.GitRules, url) {
+		a.sawPath(path)
+	}
+}
+
+func (a *Agent) sawPath(path string) {
+	if a.references != nil {
+		a.references.SawPath(path)
+	}
+}
+
+// connectionFiles is the same for Connections.
+func (a *Agent) connectionFiles(from auth.ConnectionSource) auth.ConnectionSource {
+	return func(ctx context.Context, l auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
+		a.sawFiles(l.Namespace, l.Name)
+		return from(ctx, l)
+	}
+}

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/metrics"
+	"limpet/sync/text"
+)
+
+// telemetry answers /metrics, /healthz and /readyz. An address that is taken is told and
+// left: two agents on one host must not keep each other from working.
+func (a *Agent) telemetry(ctx context.Context) error {
+	ln, err := net.Listen("tcp", a.cfg.Telemetry)
+	if err != nil {
+		a.log.Warn("no telemetry", "address", a.cfg.Telemetry, "err", err, "next", "--telemetry-listen with another address, or empty for none")
+		return nil
+	}
+	a.log.Info("telemetry", "address", ln.Addr().String())
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.metrics)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if why := a.notReady(); why != "" {
+			http.Error(w, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return apiserver.Serve(ctx, ln, mux)
+}
+
+// measured is what the gauges are read from.
+func (a *Agent) measured() metrics.Source {
+	return metrics.Source{
+		Backlog: a.controller.Backlog, Live: a.controller.Live, Store: a.cfg.Store.Info,
+		Clock: func() (offset, bound time.Duration, ok bool) {
+			now, bound, ok := a.client.Clock().Now()
+			return time.Until(now), bound, ok
+		},
+		Down:         func() time.Time { since, _ := a.client.Down(); return since },
+		Latency:      a.client.Latency,
+		Repositories: a.countRepositories, Connections: a.countConnections, Tokens: a.countTokens,
+	}
+}
+
+// notReady says why the agent would not claim a job now; "" means it would.
+func (a *Agent) notReady() string {
+	if !a.synced() {
+		return "watches have not synced"
+	}
+	if err := a.controller.Ready(); err != nil {
+		return api.Redact(err.Error())
+	}
+	if since, err := a.client.Down(); err != nil {
+		return fmt.Sprintf("the API has not answered for %s: %s", text.Age(time.Since(since)), api.Redact(err.Error()))
+	}
+	return ""
+}
+
+// synced says that both watches have shown all there is.
+func (a *Agent) synced() bool { return a.jobs.HasSynced() && a.repos.HasSynced() }

@@ -1,0 +1,337 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/auth"
+	"limpet/sync/repos"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/sync/webhook"
+)
+
+// Webhooks say where the webhooks of Git hosts are received. Without a
+// certificate a proxy has to stand in front that speaks TLS.
+type Webhooks struct {
+	Listen            string // address; "" = nowhere
+	URL               string // https address at which hosts reach it, for those that are asked for webhooks; "" = not known
+	CertFile, KeyFile string
+	Trusted           []netip.Prefix // proxies whose X-Forwarded-For counts
+}
+
+func (w Webhooks) check() error {
+	if (w.CertFile == "") != (w.KeyFile == "") {
+		return errors.New("a certificate and its key go together: one of --webhook-cert-file and --webhook-key-file is missing")
+	}
+	if w.URL == "" {
+		return nil
+	}
+	if w.Listen == "" {
+		return errors.New("--webhook-url is where hosts reach --webhook-listen, which is missing")
+	}
+	if u, err := url.Parse(w.URL); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return errors.New("--webhook-url must be an address that begins with https:// and has no user and no query")
+	}
+	return nil
+}
+
+// listenAgain is when an address is tried again that could not be had: an agent
+// may start before the network of its host does.
+const listenAgain = 15 * time.Second
+
+// webhooks receives webhooks until ctx ends. Repositories are pulled in their
+// interval all the same, so an address that is taken is told and tried again.
+func (a *Agent) webhooks(ctx context.Context) error {
+	w := a.cfg.Webhooks
+	var policy webhook.Policy = webhook.Listed{Most: a.cfg.Limits.IncrementalChanges}
+	if a.embedded != nil {
+		policy = webhook.Comparing{}
+	}
+	desk := &hookDesk{agent: a, kept: map[string]keptSecret{}, missed: newMissed()}
+	receiver, err := webhook.New(ctx, webhook.Options{
+		Desk: desk, Facts: a.cfg.Store, Policy: policy, Trusted: w.Trusted,
+		Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent, Accepted: a.noteWebhook, Logger: a.log.With("room", "hooks"),
+	})
+	if err != nil {
+		return err
+	}
+	ln, err := a.hookListener()
+	for told := false; err != nil; ln, err = a.hookListener() {
+		if !told {
+			a.log.Warn("no webhooks", "address", w.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenAgain)
+			told = true
+		}
+		timer := time.NewTimer(listenAgain)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+	a.log.Info("webhooks", "address", ln.Addr().String(), "tls", w.CertFile != "", "path", webhook.Pattern)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return receiver.Serve(ctx, ln) })
+	g.Go(func() error { desk.lookAgain(ctx); return nil })
+	return g.Wait()
+}
+
+func (a *Agent) hookListener() (net.Listener, error) {
+	w := a.cfg.Webhooks
+	ln, err := net.Listen("tcp", w.Listen)
+	if err != nil {
+		return nil, err
+	}
+	gated := webhook.Gate(ln, w.Trusted)
+	if w.CertFile == "" {
+		return gated, nil
+	}
+	secure, err := apiserver.ListenTLS(gated, w.CertFile, w.KeyFile, "http/1.1")
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return secure, nil
+}
+
+// noteWebhook shows an event on the dashboard.
+func (a *Agent) noteWebhook(e webhook.Accepted) {
+	txt := fmt.Sprintf("webhook: %s", e.Verdict.Message)
+	switch {
+	case e.Event.Kind == webhook.Push && e.Job != "":
+		txt = fmt.Sprintf("webhook: push to %s → pull queued", cmp.Or(e.Repository.Branch, "the repository"))
+	case e.Job != "":
+		txt = fmt.Sprintf("webhook: pull request %d %s → pr queued", e.Event.Number, e.Event.Action)
+	}
+	a.board.note(snapshot.Event{At: time.Now(), Level: "info", Repo: e.Repository.Name, Text: text.Clean(txt)})
+}
+
+// requestTimeout bounds one request for a webhook with all its repeats.
+const requestTimeout = 5 * time.Second
+
+// secretFor is how long the Secret of a hook is kept that the API has: strangers
+// decide when it is needed, and must not make the agent ask for it each time.
+const secretFor = 10 * time.Second
+
+// hookDesk is the Agent as the receiver sees it.
+type hookDesk struct {
+	agent *Agent
+
+	looks  singleflight.Group // for Secrets, by their key in kept
+	missed *missed
+
+	mu   sync.Mutex // guards kept
+	kept map[string]keptSecret
+}
+
+type keptSecret struct {
+	value []byte // nil = there is none
+	at    time.Time
+}
+
+// Blind implements hooks.Desk.
+func (d *hookDesk) Blind() bool {
+	_, err := d.agent.client.Down()
+	return err != nil || !d.agent.repos.HasSynced()
+}
+
+// Now implements hooks.Desk.
+func (d *hookDesk) Now() time.Time {
+	now, _, ok := d.agent.client.Clock().Now()
+	if !ok {
+		return time.Time{}
+	}
+	return now
+}
+
+// Repository implements hooks.Desk.
+func (d *hookDesk) Repository(ctx context.Context, namespace, name string) *webhook.Repository {
+	u, ok := d.agent.repos.Get(namespace, name)
+	if !ok {
+		return nil
+	}
+	repo, err := webhook.RepositoryOf(u)
+	if err == nil {
+		repo.Suspended = d.suspended(u)
+		repo.Secrets, repo.Given, err = d.secrets(ctx, u)
+	}
+	if err != nil {
+		d.agent.log.Debug("the secret of a webhook cannot be read", "repo", name, "namespace", namespace, "err", err)
+		return nil
+	}
+	return repo
+}
+
+// suspended says whether a person has told this agent to leave a Repository alone.
+func (d *hookDesk) suspended(u *object) bool {
+	if d.agent.suspensions == nil {
+		return false
+	}
+	_, on := d.agent.suspensions.Of(repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, string(u.GetUID()))
+	return on
+}
+
+// secrets looks for the secret of a hook: the one that limpet has made, one per
+// line and the present one first, or else one that a person has given.
+func (d *hookDesk) secrets(ctx context.Context, u *object) (secrets [][]byte, given bool, err error) {
+	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
+	own, err := a.cfg.Store.Secret(ctx, hookSecretKey(namespace, name))
+	if err == nil {
+		return bytes.Fields(own), false, nil
+	}
+	if !errors.Is(err, state.ErrNotFound) {
+		return nil, false, err
+	}
+	value, err := d.given(ctx, u)
+	if value = bytes.TrimSpace(value); err != nil || len(value) == 0 {
+		return nil, false, err
+	}
+	return [][]byte{value}, true, nil
+}
+
+// hookSecretKey is where the secret of a hook is sealed that limpet has made.
+func hookSecretKey(namespace, name string) string { return "webhook/" + namespace + "/" + name }
+
+const hookSecretField = "webhookSecret"
+
+func (d *hookDesk) given(ctx context.Context, u *object) ([]byte, error) {
+	a, namespace, name := d.agent, u.GetNamespace(), u.GetName()
+	secret, _, _ := unstructured.NestedString(u.Object, "secure", hookSecretField, "name")
+	if secret != "" {
+		if a.embedded != nil {
+			value, err := a.embedded.SecretOf(ctx, namespace, name, hookSecretField)
+			if err == nil || !errors.Is(err, state.ErrNotFound) {
+				return value, err
+			}
+		}
+		if value, err := d.fromAPI(ctx, namespace, secret); err != nil || value != nil {
+			return value, err
+		}
+	}
+	if a.cfg.CredentialsDir == "" {
+		return nil, nil
+	}
+	return auth.Value(a.cfg.CredentialsDir, namespace, name, hookSecretField)
+}
+
+// fromAPI reads a core Secret, at most once in secretFor. While the API is away
+// the value of before serves on.
+func (d *hookDesk) fromAPI(ctx context.Context, namespace, secret string) ([]byte, error) {
+	key := namespace + "/" + secret
+	value, err, _ := d.looks.Do(key, func() (any, error) {
+		d.mu.Lock()
+		kept, known := d.kept[key]
+		d.mu.Unlock()
+		if known && time.Since(kept.at) < secretFor {
+			return kept.value, nil
+		}
+		// Others wait for this look, so it must not end with one of them.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		data, err := d.agent.secret(ctx, namespace, secret)
+		switch {
+		case err == nil:
+			kept.value = secretIn(data)
+		case !known:
+			return []byte(nil), err
+		}
+		d.keep(key, keptSecret{kept.value, time.Now()})
+		return kept.value, nil
+	})
+	return value.([]byte), err
+}
+
+// secretIn is the secret of a hook among the keys of a core Secret; token is what
+// a Receiver of Flux calls it.
+func secretIn(data map[string][]byte) []byte {
+	for _, field := range []string{hookSecretField, "token", "secret"} {
+		if len(data[field]) > 0 {
+			return data[field]
+		}
+	}
+	return nil
+}
+
+// mostKept bounds the Secrets that are kept.
+const mostKept = 1000
+
+func (d *hookDesk) keep(key string, secret keptSecret) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.kept) >= mostKept {
+		maps.DeleteFunc(d.kept, func(_ string, old keptSecret) bool { return time.Since(old.at) >= secretFor })
+	}
+	d.kept[key] = secret
+}
+
+// Queue implements hooks.Desk.
+func (d *hookDesk) Queue(ctx context.Context, r *webhook.Repository, spec map[string]any) (*unstructured.Unstructured, error) {
+	action, _ := spec["action"].(string)
+	if action == "pr" {
+		runs, err := d.runsPullRequests(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !runs {
+			return nil, webhook.ErrNotRun
+		}
+	}
+	job, err := d.agent.client.Submit(ctx, r.Namespace, r.Name, spec, nil)
+	if action == "pull" && apierrors.IsAlreadyExists(err) {
+		d.missed.add(r.Namespace, r.Name)
+	}
+	return job, err
+}
+
+// runsPullRequests says whether somebody works on jobs for pull requests: this
+// agent, or a server that has a webhook endpoint of its own and so makes them.
+func (d *hookDesk) runsPullRequests(ctx context.Context) (bool, error) {
+	a := d.agent
+	if slices.Contains(a.actions, "pr") {
+		return len(a.cfg.Jobs.Actions) == 0 || slices.Contains(a.cfg.Jobs.Actions, "pr"), nil
+	}
+	if a.embedded != nil {
+		return false, nil
+	}
+	return a.client.Serves(ctx, grafanasOwn)
+}
+
+// Seen implements hooks.Desk.
+func (d *hookDesk) Seen(ctx context.Context, r *webhook.Repository) error {
+	if d.agent.passive() {
+		return nil // the status is another's
+	}
+	now := d.Now()
+	if now.IsZero() {
+		now = time.Now()
+	}
+	body, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status/webhook/lastEvent", "value": now.UnixMilli()}})
+	if err != nil {
+		return err
+	}
+	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/status", api.ProvisioningGroup, api.Repositories.Version, r.Namespace, r.Name)
+	_, _, err = d.agent.client.Do(ctx, http.MethodPatch, path, nil, "application/json-patch+json", body)
+	return err
+}
+
+var _ webhook.Desk = (*hookDesk)(nil)

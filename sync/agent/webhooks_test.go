@@ -1,0 +1,428 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/repos"
+)
+
+const hookSecret = "canary-91bd-hook-secret"
+
+var hookAddress = regexp.MustCompile(`msg=webhooks address=(\S+)`)
+
+// hookURL is where the running agent receives the webhooks of a repository.
+func hookURL(t *testing.T, log *logText, name string) string {
+	t.Helper()
+	var found []byte
+	eventually(t, "webhooks are received", func() bool {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if m := hookAddress.FindSubmatch(log.text.Bytes()); m != nil {
+			found = bytes.Clone(m[1])
+		}
+		return found != nil
+	})
+	return "http://" + string(found) + "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/repositories/" + name + "/webhook"
+}
+
+// deliver sends a push to main, signed with the secret.
+func deliver(t *testing.T, url, secret, id string) *http.Response {
+	t.Helper()
+	body := []byte(`{"ref":"refs/heads/main","after":"` + id + `","repository":{"full_name":"ops/x"},"commits":[]}`)
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write(body)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-GitHub-Event", "push")
+	req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp
+}
+
+// hookedRepository creates a Repository that may have a hook.
+func hookedRepository(t *testing.T, client *api.Client, name string, secure, status map[string]any) {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git",
+		"git": map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main"}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}
+	u.SetAPIVersion(api.Repositories.GroupVersion().String())
+	u.SetKind("Repository")
+	u.SetName(name)
+	if secure != nil {
+		u.Object["secure"] = secure
+	}
+	res := client.Resource(api.Repositories).Namespace("default")
+	if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if status != nil {
+		patch, err := json.Marshal(map[string]any{"status": status})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := res.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestWebhookSecrets: where the secret of a hook is looked for, and in what order.
+func TestWebhookSecrets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	give := func(repository, secret string) {
+		path := filepath.Join(dir, "default."+repository, "webhookSecret")
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, _ := newAgent(t, func(c *Config) { c.CredentialsDir = dir })
+	start(t, a.repos.Run)
+	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "hook"}, "stringData": map[string]any{"token": "of-the-api"}}}
+	if _, err := a.client.Resource(api.Secrets).Namespace("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	hookedRepository(t, a.client, "sealed", map[string]any{"webhookSecret": map[string]any{"create": "of-the-field"}}, nil)
+	hookedRepository(t, a.client, "named", map[string]any{"webhookSecret": map[string]any{"name": "hook"}}, nil)
+	hookedRepository(t, a.client, "missing", map[string]any{"webhookSecret": map[string]any{"name": "nowhere"}}, nil)
+	hookedRepository(t, a.client, "infile", nil, nil)
+	hookedRepository(t, a.client, "none", nil, nil)
+	hookedRepository(t, a.client, "ours", map[string]any{"webhookSecret": map[string]any{"create": "of-the-field"}}, nil)
+	for _, name := range []string{"sealed", "named", "missing", "infile", "ours"} {
+		give(name, "of-the-file")
+	}
+	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "ours"), []byte("new\nof-before\n")); err != nil {
+		t.Fatal(err)
+	}
+	d := &hookDesk{agent: a, kept: map[string]keptSecret{}, missed: newMissed()}
+	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given", "infile": "of-the-file given", "none": "", "ours": "new of-before"} {
+		eventually(t, "the agent sees "+name, func() bool { _, ok := a.repos.Get("default", name); return ok })
+		repo := d.Repository(t.Context(), "default", name)
+		if repo == nil {
+			t.Errorf("%s: no repository", name)
+			continue
+		}
+		got := string(bytes.Join(repo.Secrets, []byte(" ")))
+		if repo.Given {
+			got += " given"
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if d.Repository(t.Context(), "default", "unknown") != nil {
+		t.Error("a repository that is not there has a secret")
+	}
+}
+
+// TestWebhookNotesTheLastEvent: a hook that works is told in the status, and one
+// that the status does not know is not served.
+func TestWebhookNotesTheLastEvent(t *testing.T) {
+	t.Parallel()
+	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7, "url": "https://edge.example.com"}})
+	hookedRepository(t, a.client, "y", nil, nil)
+	for _, name := range []string{"x", "y"} {
+		if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", name), []byte(hookSecret)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the agent sees "+name, func() bool {
+			u, ok := a.repos.Get("default", name)
+			if !ok {
+				return false
+			}
+			_, hooked, _ := unstructured.NestedMap(u.Object, "status", "webhook")
+			return hooked || name == "y"
+		})
+	}
+	if resp := deliver(t, hookURL(t, log, "y"), hookSecret, "1"); resp.StatusCode != 400 {
+		t.Errorf("a repository without a hook: %s", resp.Status)
+	}
+	began := time.Now()
+	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "1"); resp.StatusCode != 202 {
+		t.Errorf("%s", resp.Status)
+	}
+	a.board.mu.Lock()
+	if n := len(a.board.events); n != 1 || a.board.events[0].Text != "webhook: push to main → pull queued" || a.board.events[0].Repo != "x" {
+		t.Errorf("events: %+v", a.board.events)
+	}
+	a.board.mu.Unlock()
+	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "2"); resp.StatusCode != 409 {
+		t.Errorf("while the job waits: %s", resp.Status)
+	}
+	eventually(t, "the last event is noted", func() bool {
+		u, _ := a.repos.Get("default", "x")
+		last, _, _ := unstructured.NestedInt64(u.Object, "status", "webhook", "lastEvent")
+		url, _, _ := unstructured.NestedString(u.Object, "status", "webhook", "url")
+		return last >= began.Add(-2*time.Second).UnixMilli() && url != ""
+	})
+}
+
+// apiServer is an API behind a real port that can go away and come back.
+type apiServer struct {
+	*apiserver.Server
+	addr string
+	stop context.CancelFunc
+	done chan error
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "api.db"), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := apiserver.New(store, apiserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &apiServer{Server: server, addr: "127.0.0.1:0"}
+	s.up(t)
+	t.Cleanup(func() { s.down(t); server.Close(); store.Close() })
+	return s
+}
+
+func (s *apiServer) up(t *testing.T) {
+	t.Helper()
+	ln, err := net.Listen("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr, s.done = ln.Addr().String(), make(chan error, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() { s.done <- apiserver.Serve(ctx, ln, s.Server) }()
+}
+
+func (s *apiServer) down(t *testing.T) {
+	t.Helper()
+	s.stop()
+	if err := <-s.done; err != nil {
+		t.Error(err)
+	}
+	s.done <- nil
+}
+
+// TestWebhookWhileTheAPIIsAway: a delivery that cannot be queued may come again,
+// and leads to its job then.
+func TestWebhookWhileTheAPIIsAway(t *testing.T) {
+	t.Parallel()
+	server := newAPIServer(t)
+	a, log := newAgent(t, func(c *Config) {
+		c.API.Server = "http://" + server.addr
+		c.Webhooks.Listen = "127.0.0.1:0"
+	})
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
+	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	url := hookURL(t, log, "x")
+	eventually(t, "the agent sees x", func() bool {
+		u, ok := a.repos.Get("default", "x")
+		return ok && u.Object["status"] != nil
+	})
+	if resp := deliver(t, url, "wrong", "1"); resp.StatusCode != 401 {
+		t.Errorf("forged: %s", resp.Status)
+	}
+	server.down(t)
+	resp := deliver(t, url, hookSecret, "1")
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("while the API is away: %s, Retry-After %q", resp.Status, resp.Header.Get("Retry-After"))
+	}
+	for _, name := range []string{"x", "unknown"} {
+		if resp := deliver(t, strings.Replace(url, "/x/", "/"+name+"/", 1), "wrong", "1"); resp.StatusCode != 503 {
+			t.Errorf("forged for %s, while the API is away: %s", name, resp.Status)
+		}
+	}
+	server.up(t)
+	eventually(t, "the delivery is queued", func() bool { return deliver(t, url, hookSecret, "1").StatusCode == 202 })
+	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
+		t.Errorf("once more: %s", resp.Status)
+	}
+}
+
+// TestPushDuringAPull: a push that is refused because a pull is under way is
+// pulled when that has ended, once.
+func TestPushDuringAPull(t *testing.T) {
+	t.Parallel()
+	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
+	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent sees x", func() bool {
+		u, ok := a.repos.Get("default", "x")
+		return ok && u.Object["status"] != nil
+	})
+	url := hookURL(t, log, "x")
+	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 202 {
+		t.Fatalf("%s", resp.Status)
+	}
+	jobs := a.client.Resource(api.Jobs).Namespace("default")
+	first, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"2", "3"} {
+		if resp := deliver(t, url, hookSecret, id); resp.StatusCode != 409 {
+			t.Errorf("during the pull: %s", resp.Status)
+		}
+	}
+	end := func(uid types.UID) {
+		t.Helper()
+		if err := jobs.Delete(t.Context(), "x-sync", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end(first.GetUID())
+	var second types.UID
+	eventually(t, "the missed push is pulled", func() bool {
+		job, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
+		if err == nil {
+			second = job.GetUID()
+		}
+		return err == nil && second != first.GetUID()
+	})
+	eventually(t, "the agent sees that pull", func() bool {
+		seen, ok := a.jobs.Sight("default", "x-sync")
+		return ok && seen.UID() == string(second)
+	})
+	end(second)
+	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Sight("default", "x-sync"); return !ok })
+	if resp := deliver(t, url, hookSecret, "4"); resp.StatusCode != 202 {
+		t.Errorf("a third pull was made for two pushes: %s", resp.Status)
+	}
+}
+
+// TestMissedPushIsTriedAgain: after which answers of the API.
+func TestMissedPushIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	jobs := api.Jobs.GroupResource()
+	for err, want := range map[error]bool{
+		apierrors.NewAlreadyExists(jobs, "x-sync"): true, apierrors.NewInternalError(errors.New("etcd")): true, apierrors.NewTooManyRequests("", 1): true,
+		apierrors.NewForbidden(jobs, "", nil): false, apierrors.NewNotFound(jobs, "x"): false, apierrors.NewBadRequest("no"): false,
+	} {
+		if got := mayPass(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
+	}
+}
+
+// TestWebhooksOverTLS: the listener speaks TLS itself when it has a certificate.
+func TestWebhooksOverTLS(t *testing.T) {
+	t.Parallel()
+	cert, key, err := apiserver.SelfSigned(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, log := newAgent(t, func(c *Config) {
+		c.Webhooks = Webhooks{Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key}
+	})
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	url := strings.Replace(hookURL(t, log, "x"), "http://", "https://", 1)
+	pem, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 401 || resp.ProtoMajor != 1 {
+		t.Errorf("%s over %s", resp.Status, resp.Proto)
+	}
+	c := Config{Webhooks: Webhooks{Listen: "127.0.0.1:0", CertFile: cert}}
+	if err := c.Webhooks.check(); err == nil {
+		t.Error("a certificate without a key is taken")
+	}
+}
+
+// TestWebhookAddressIsTriedAgain: an address that is taken does not end the agent.
+func TestWebhookAddressIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = ln.Addr().String() })
+	start(t, a.webhooks)
+	eventually(t, "the address is told", func() bool { return log.count("no webhooks") == 1 })
+}
+
+// TestWebhookOfASuspendedRepository: a push changes nothing about the wish of a
+// person.
+func TestWebhookOfASuspendedRepository(t *testing.T) {
+	t.Parallel()
+	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
+	start(t, a.repos.Run, a.jobs.Run, a.webhooks)
+	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
+	if err := a.cfg.Store.PutSecret(t.Context(), hookSecretKey("default", "x"), []byte(hookSecret)); err != nil {
+		t.Fatal(err)
+	}
+	var uid types.UID
+	eventually(t, "the agent sees x", func() bool {
+		u, ok := a.repos.Get("default", "x")
+		if ok {
+			uid = u.GetUID()
+		}
+		return ok && u.Object["status"] != nil
+	})
+	url := hookURL(t, log, "x")
+	if err := a.suspensions.Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "x", UID: string(uid)}); err != nil {
+		t.Fatal(err)
+	}
+	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
+		t.Errorf("suspended: %s", resp.Status)
+	}
+	if _, err := a.suspensions.Resume(t.Context(), "default", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if resp := deliver(t, url, hookSecret, "2"); resp.StatusCode != 202 {
+		t.Errorf("resumed: %s", resp.Status)
+	}
+}

@@ -1,0 +1,178 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// causes answers field and text of each cause of a Status.
+func causes(status map[string]any) string {
+	list, _ := at(status, "details", "causes").([]any)
+	var out []string
+	for _, c := range list {
+		cause := c.(map[string]any)
+		out = append(out, fmt.Sprintf("%v: %v", cause["field"], cause["message"]))
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestAdmissionAnswersCauses(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	code, status := s.call("POST", base+"repositories", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r"},
+		"spec":{"type":"git","git":{"url":"https://user:hunter2@host/a","branch":"a b"},"sync":{"enabled":true}}}`)
+	if code != http.StatusUnprocessableEntity || status["kind"] != "Status" || status["reason"] != "Invalid" || at(status, "details", "kind") != "Repository" {
+		t.Errorf("%d %v", code, status)
+	}
+	got := causes(status)
+	for _, want := range []string{"spec.git.url: ", "spec.git.branch: ", "spec.sync.target: Required value: "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("causes lack %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(fmt.Sprint(status), "hunter2") {
+		t.Errorf("the answer repeats the password: %v", status)
+	}
+	if code, _ := s.call("GET", base+"repositories/r", ""); code != http.StatusNotFound {
+		t.Errorf("a refused object is stored: %d", code)
+	}
+}
+
+func TestAdmissionDefaults(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for i, c := range []struct {
+		sync string
+		want string
+	}{
+		{`{"enabled":true,"target":"folder"}`, `{"enabled":true,"intervalSeconds":60,"target":"folder"}`},
+		{`{"enabled":true,"target":"folder","intervalSeconds":0}`, `{"enabled":true,"intervalSeconds":60,"target":"folder"}`},
+		{`{"enabled":true,"target":"folder","intervalSeconds":3}`, `{"enabled":true,"intervalSeconds":10,"target":"folder"}`},
+		{`{"enabled":true,"target":"folder","intervalSeconds":300}`, `{"enabled":true,"intervalSeconds":300,"target":"folder"}`},
+		{`{"enabled":false,"target":"folder","intervalSeconds":3}`, `{"enabled":false,"intervalSeconds":3,"target":"folder"}`},
+	} {
+		repo := s.must("POST", base+"repositories", fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r%d"},
+			"spec":{"type":"git","git":{"url":"https://host/a"},"sync":%s}}`, i, c.sync))
+		if got := compact(t, at(repo, "spec", "sync")); got != c.want {
+			t.Errorf("%s became %s, want %s", c.sync, got, c.want)
+		}
+		if at(repo, "spec", "title") != fmt.Sprintf("r%d", i) || at(repo, "metadata", "finalizers") != nil {
+			t.Errorf("title %v, finalizers %v", at(repo, "spec", "title"), at(repo, "metadata", "finalizers"))
+		}
+	}
+}
+
+func TestOneInstancePerNamespace(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	repo := func(name, target string) string {
+		return fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
+			"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":%q}}}`, name, target)
+	}
+	s.must("POST", base+"repositories", repo("a", "instance"))
+	s.must("POST", base+"repositories", repo("b", "folder"))
+	s.must("POST", strings.Replace(base, "default", "other", 1)+"repositories", repo("a", "instance"))
+	for what, request := range map[string][3]string{
+		"create": {"POST", base + "repositories", repo("c", "instance")},
+		"update": {"PATCH", base + "repositories/b", `{"spec":{"sync":{"target":"instance"}}}`},
+	} {
+		code, status := s.call(request[0], request[1], request[2])
+		if code != http.StatusUnprocessableEntity || !strings.Contains(causes(status), `"a"`) {
+			t.Errorf("%s: %d %v", what, code, status["message"])
+		}
+	}
+	s.must("PATCH", base+"repositories/a", `{"spec":{"title":"still the one"}}`)
+	s.must("DELETE", base+"repositories/a", "")
+	s.must("POST", base+"repositories", repo("c", "instance"))
+}
+
+// TestOneInstanceOfManyAtOnce: creates, patches and applies that are decided side
+// by side; one of them wins.
+func TestOneInstanceOfManyAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const body = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
+		"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":%q}}}`
+	for round := range 20 {
+		space := fmt.Sprintf("%sround-%d/repositories", strings.TrimSuffix(base, "default/"), round)
+		requests := []func() *httptest.ResponseRecorder{}
+		for n := range 4 {
+			made, patched, applied := fmt.Sprint("made", n), fmt.Sprint("patched", n), fmt.Sprint("applied", n)
+			s.must("POST", space, fmt.Sprintf(body, patched, "folder"))
+			requests = append(requests,
+				func() *httptest.ResponseRecorder {
+					return s.send("POST", space, fmt.Sprintf(body, made, "instance"), nil)
+				},
+				func() *httptest.ResponseRecorder {
+					return s.send("PATCH", space+"/"+patched, `{"spec":{"sync":{"target":"instance"}}}`, nil)
+				},
+				func() *httptest.ResponseRecorder {
+					return s.send("PATCH", space+"/"+applied+"?fieldManager=m", "application/apply-patch+yaml "+fmt.Sprintf(body, applied, "instance"), nil)
+				})
+		}
+		var won atomic.Int32
+		var all sync.WaitGroup
+		for _, ask := range requests {
+			all.Go(func() {
+				if ask().Code < 300 {
+					won.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if won.Load() != 1 {
+			t.Fatalf("round %d: %d repositories have the target instance", round, won.Load())
+		}
+	}
+}
+
+func TestAuthorsStay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.must("POST", base+"jobs", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"j","annotations":{"provisioning.grafana.app/author":"ann"}},
+		"spec":{"action":"pull","repository":"r","pull":{"incremental":false}}}`)
+	for _, patch := range []string{
+		`{"metadata":{"annotations":{"provisioning.grafana.app/author":"bob"}}}`,
+		`{"metadata":{"annotations":{"provisioning.grafana.app/author":null}}}`,
+		`{"metadata":{"annotations":{"provisioning.grafana.app/authorOrigin":"Grafana"}}}`,
+	} {
+		if code, status := s.call("PATCH", base+"jobs/j", patch); code != http.StatusBadRequest {
+			t.Errorf("%s: %d %v", patch, code, status["message"])
+		}
+	}
+	s.must("PATCH", base+"jobs/j", `{"metadata":{"annotations":{"limpet/attempt":"2"}},"status":{"state":"working"}}`)
+}
+
+// TestDeletionIsNotChecked: an object that became invalid can still go.
+func TestDeletionIsNotChecked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.must("POST", base+"repositories", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","finalizers":["cleanup"]},
+		"spec":{"type":"git","git":{"url":"https://host/a"}},"secure":{"token":{"create":"`+canaryOne+`"}}}`)
+	s.must("DELETE", base+"repositories/r", "")
+	if names := s.sealedNames(); len(names) != 1 {
+		t.Errorf("sealed values %q, want one while the finalizer stands", names)
+	}
+	s.must("PATCH", base+"repositories/r", `{"spec":{"type":"local"},"metadata":{"finalizers":null}}`)
+	if code, _ := s.call("GET", base+"repositories/r", ""); code != http.StatusNotFound {
+		t.Errorf("the object is still there: %d", code)
+	}
+	if names := s.sealedNames(); len(names) != 0 {
+		t.Errorf("sealed values %q outlive their object", names)
+	}
+}
+
+func TestUnknownSecureValueIsSealed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	rec := s.send("POST", base+"repositories", repositoryJSON(`{"tokn":{"create":"`+canaryOne+`"}}`), nil)
+	if rec.Code != http.StatusCreated || !strings.Contains(rec.Header().Get("Warning"), "secure.tokn") {
+		t.Errorf("%d, warning %q", rec.Code, rec.Header().Get("Warning"))
+	}
+	s.canary(canaryOne)
+}

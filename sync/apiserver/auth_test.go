@@ -1,0 +1,94 @@
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	signer := newTestSigner(t)
+	gate := NewGate(signer, "", "static-1", "static-2")
+	gate.now = func() time.Time { return testNow }
+	token := func(namespace string, audience ...string) string {
+		c := testClaims()
+		c.Namespace, c.Audience = namespace, audience
+		return mustSign(t, signer, c)
+	}
+	const (
+		provisioning = "provisioning.grafana.app"
+		dashboards   = "dashboard.grafana.app"
+		jobs         = "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/jobs"
+		allJobs      = "/apis/provisioning.grafana.app/v0alpha1/jobs"
+		boards       = "/apis/dashboard.grafana.app/v1/namespaces/default/dashboards/x"
+		secrets      = "/api/v1/namespaces/default/secrets"
+	)
+	all := token("*", provisioning)
+	for _, c := range []struct {
+		name, path, header, value string
+		code                      int32 // 0 = let in
+	}{
+		{"X-Access-Token", jobs, "X-Access-Token", "Bearer " + all, 0},
+		{"Authorization", jobs, "Authorization", "Bearer " + all, 0},
+		{"lower case scheme", jobs, "Authorization", "bearer " + all, 0},
+		{"static", jobs, "Authorization", "Bearer static-2", 0},
+		{"static elsewhere", boards, "Authorization", "Bearer static-1", 0},
+		{"static wrong", jobs, "Authorization", "Bearer static-3", 401},
+		{"bare token", jobs, "X-Access-Token", all, 401},
+		{"nothing", jobs, "", "", 401},
+		{"empty", jobs, "Authorization", "Bearer ", 401},
+		{"basic", jobs, "Authorization", "Basic " + all, 401},
+		{"garbage", jobs, "X-Access-Token", "Bearer abc", 401},
+		{"own namespace", jobs, "X-Access-Token", "Bearer " + token("default", provisioning), 0},
+		{"other namespace", jobs, "X-Access-Token", "Bearer " + token("other", provisioning), 403},
+		{"all namespaces with one", allJobs, "X-Access-Token", "Bearer " + token("default", provisioning), 403},
+		{"all namespaces", allJobs, "X-Access-Token", "Bearer " + all, 0},
+		{"escaped namespace", "/apis/provisioning.grafana.app/v0alpha1/namespaces/othe%72/jobs", "X-Access-Token", "Bearer " + token("other", provisioning), 0},
+		{"watch path", "/apis/provisioning.grafana.app/v0alpha1/watch/namespaces/default/jobs", "X-Access-Token", "Bearer " + token("other", provisioning), 403},
+		{"other audience", boards, "X-Access-Token", "Bearer " + all, 401},
+		{"both audiences", boards, "X-Access-Token", "Bearer " + token("*", dashboards, provisioning), 0},
+		{"unknown audience", jobs, "X-Access-Token", "Bearer " + token("*", "example.com"), 401},
+		{"core with any known audience", secrets, "X-Access-Token", "Bearer " + all, 0},
+		{"core with none", secrets, "X-Access-Token", "Bearer " + token("*"), 401},
+		{"core of another namespace", secrets, "X-Access-Token", "Bearer " + token("other", provisioning), 403},
+		{"discovery", "/apis", "X-Access-Token", "Bearer " + token("other", dashboards), 0},
+		{"discovery without token", "/apis", "", "", 401},
+		{"probe", "/readyz", "", "", 0},
+	} {
+		req := httptest.NewRequest(http.MethodGet, c.path, nil)
+		if c.header != "" {
+			req.Header.Set(c.header, c.value)
+		}
+		err := gate.authenticate(req)
+		var status apierrors.APIStatus
+		switch {
+		case c.code == 0 && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.code != 0 && (!errors.As(err, &status) || status.Status().Code != c.code):
+			t.Errorf("%s: %v, want %d", c.name, err, c.code)
+		}
+	}
+	expired := httptest.NewRequest(http.MethodGet, jobs, nil)
+	expired.Header.Set("X-Access-Token", "Bearer "+all)
+	gate.now = func() time.Time { return testNow.Add(time.Minute) }
+	if err := gate.authenticate(expired); !apierrors.IsUnauthorized(err) {
+		t.Errorf("an expired token gives %v", err)
+	}
+}
+
+func TestGateWithoutSigner(t *testing.T) {
+	t.Parallel()
+	gate := NewGate(nil, "static")
+	for value, good := range map[string]bool{"Bearer static": true, "Bearer x": false, "": false} {
+		req := httptest.NewRequest(http.MethodGet, "/apis", nil)
+		req.Header.Set("Authorization", value)
+		if err := gate.authenticate(req); (err == nil) != good {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}

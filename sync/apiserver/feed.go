@@ -1,0 +1,222 @@
+package apiserver
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"limpet/state"
+)
+
+// A feed keeps the newest events of one resource, in the order of their
+// commits. Watches read it at their own pace by a cursor: there is no buffer per
+// watch, and one that falls behind the window learns that it did.
+//
+// Events hold the stored bytes of objects, not maps: a burst of 12,000 objects
+// leaves a window of some hundred kilobytes behind.
+
+// Bounds of a feed beside the number of its events.
+const (
+	// feedBytes bounds the objects of one feed. Dashboards of 40 kB are the
+	// largest objects that change in bursts: 50 changes of them are kept.
+	feedBytes = 4 << 20
+	// feedAge is how long an event may be asked for. Source: the five minutes
+	// after which the real server compacts its store. A quiet server holds
+	// nothing.
+	feedAge = 5 * time.Minute
+	// feedBatch is how many events a watch takes at a time, so that one that
+	// began far back does not copy the whole window.
+	feedBatch = 256
+)
+
+// event is one committed change of one object.
+type event struct {
+	revision  uint64
+	kind      string // of state.ObjectEvent: ADDED, MODIFIED, DELETED
+	namespace string
+	name      string
+	object    []byte // after the change; the last state, at this revision, for DELETED
+	previous  []byte // before the change; nil for ADDED
+	at        time.Time
+}
+
+func (e event) size() int {
+	return len(e.object) + len(e.previous) + len(e.namespace) + len(e.name) + 96
+}
+
+const (
+	added    = "ADDED"
+	modified = "MODIFIED"
+	deleted  = "DELETED"
+)
+
+type feed struct {
+	window int
+
+	mu     sync.Mutex
+	events []event // guarded by mu; oldest first
+	bytes  int     // guarded by mu; sum of their sizes
+	// floor, guarded by mu, is the revision of the newest change that is no
+	// longer held: all changes after it are.
+	floor uint64
+	moved chan struct{} // guarded by mu; closed when events come, made by those who wait
+}
+
+func newFeed(window int, floor uint64) *feed { return &feed{window: window, floor: floor} }
+
+// add appends events and lets go of those beyond the bounds.
+func (f *feed) add(events []event, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, events...)
+	for _, e := range events {
+		f.bytes += e.size()
+	}
+	f.trim(now)
+	if f.moved != nil {
+		close(f.moved)
+		f.moved = nil
+	}
+}
+
+// expire lets go of events that are too old and answers whether some are left.
+func (f *feed) expire(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.trim(now)
+	return len(f.events) > 0
+}
+
+// trim is called with mu held. The newest event stays until it is too old, so
+// that a watch that is up to date never falls behind by one large object.
+func (f *feed) trim(now time.Time) {
+	n := 0
+	for n < len(f.events) {
+		surplus := n < len(f.events)-1 && (len(f.events)-n > f.window || f.bytes > feedBytes)
+		if !surplus && now.Sub(f.events[n].at) < feedAge {
+			break
+		}
+		f.bytes -= f.events[n].size()
+		f.floor = f.events[n].revision
+		n++
+	}
+	clear(f.events[:n]) // else the array behind the slice keeps the old objects alive
+	f.events = f.events[n:]
+	if len(f.events) == 0 {
+		f.events = nil
+	}
+}
+
+// after answers the next events with a higher revision, oldest first, and ok =
+// false when some of them are no longer held. When there are none, moved is
+// closed with the arrival of the next.
+func (f *feed) after(revision uint64) (events []event, moved <-chan struct{}, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if revision < f.floor {
+		return nil, nil, false
+	}
+	from, _ := slices.BinarySearchFunc(f.events, revision+1, func(e event, r uint64) int { return cmp.Compare(e.revision, r) })
+	if rest := f.events[from:]; len(rest) > 0 {
+		return slices.Clone(rest[:min(len(rest), feedBatch)]), nil, true
+	}
+	if f.moved == nil {
+		f.moved = make(chan struct{})
+	}
+	return nil, f.moved, true
+}
+
+// since answers all held events after one revision up to another, and ok =
+// false when some of them are no longer held.
+func (f *feed) since(after, upTo uint64) (events []event, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if after < f.floor {
+		return nil, false
+	}
+	for _, e := range f.events {
+		if e.revision > after && e.revision <= upTo {
+			events = append(events, e)
+		}
+	}
+	return events, true
+}
+
+// oldest is the revision at which a watch may begin.
+func (f *feed) oldest() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.floor
+}
+
+// publish is called by the store after each commit, in the order of commits,
+// before the writers hear of it.
+func (s *Server) publish(changes []state.ObjectEvent) {
+	now := time.Now()
+	byResource := map[string][]event{}
+	last := uint64(0)
+	for _, c := range changes {
+		object := c.Object
+		last = max(last, object.Revision)
+		e := event{revision: object.Revision, kind: c.Type, namespace: object.Key.Namespace, name: object.Key.Name,
+			object: object.Data, previous: c.Previous, at: now}
+		if c.Type == deleted {
+			e.object = atRevision(object.Data, object.Revision)
+			e.previous = object.Data
+		}
+		byResource[object.Key.Resource] = append(byResource[object.Key.Resource], e)
+	}
+	for resource, events := range byResource {
+		if f := s.feeds[resource]; f != nil {
+			f.add(events, now)
+			s.tallies[resource].apply(events)
+		}
+	}
+	s.progress.reach(last)
+	s.forgetting.arm(s.forget)
+}
+
+// forget lets go of old events of all feeds and answers whether some are left.
+func (s *Server) forget() bool {
+	now, left := time.Now(), false
+	for _, f := range s.feeds {
+		left = f.expire(now) || left
+	}
+	return left
+}
+
+// reminder calls a function once a minute for as long as it answers true, and
+// has no goroutine in between.
+type reminder struct {
+	mu    sync.Mutex
+	timer *time.Timer // guarded by mu; nil = not armed
+	ended bool        // guarded by mu
+}
+
+func (r *reminder) arm(fn func() bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer != nil || r.ended {
+		return
+	}
+	r.timer = time.AfterFunc(time.Minute, func() {
+		again := fn()
+		r.mu.Lock()
+		r.timer = nil
+		r.mu.Unlock()
+		if again {
+			r.arm(fn)
+		}
+	})
+}
+
+func (r *reminder) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+}

@@ -1,0 +1,144 @@
+package apiserver
+
+import (
+	"sync"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/merge"
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"limpet/sync/api"
+)
+
+// What server-side apply has to know of an object: which lists merge, and by
+// what. Metadata has the types of the API machinery; below spec and status
+// nothing is known, so maps merge by member and lists are replaced whole.
+
+const (
+	typeAtomic   = "atomic"
+	typeAny      = "any"
+	typeText     = "text"
+	typeScalar   = "scalar"
+	typeOwner    = "owner"
+	typeMetadata = "metadata"
+)
+
+func named(name string) schema.TypeRef { return schema.TypeRef{NamedType: &name} }
+
+func scalar(s schema.Scalar) schema.Atom { return schema.Atom{Scalar: &s} }
+
+func textMap() schema.TypeRef {
+	return schema.TypeRef{Inlined: schema.Atom{Map: &schema.Map{ElementType: named(typeText), ElementRelationship: schema.Separable}}}
+}
+
+func structOf(relation schema.ElementRelationship, fields map[string]schema.TypeRef) schema.Atom {
+	m := &schema.Map{ElementRelationship: relation}
+	for name, ref := range fields {
+		m.Fields = append(m.Fields, schema.StructField{Name: name, Type: ref})
+	}
+	return schema.Atom{Map: m}
+}
+
+// anyAtom is a value of unknown type. Source: the deduced type of
+// structured-merge-diff.
+func anyAtom(element string, relation schema.ElementRelationship) schema.Atom {
+	untyped := schema.Scalar("untyped")
+	return schema.Atom{
+		Scalar: &untyped,
+		List:   &schema.List{ElementType: named(typeAtomic), ElementRelationship: schema.Atomic},
+		Map:    &schema.Map{ElementType: named(element), ElementRelationship: relation},
+	}
+}
+
+// commonTypes are the types that all kinds share.
+func commonTypes() []schema.TypeDef {
+	set := schema.TypeRef{Inlined: schema.Atom{List: &schema.List{ElementType: named(typeText), ElementRelationship: schema.Associative}}}
+	owners := schema.TypeRef{Inlined: schema.Atom{List: &schema.List{ElementType: named(typeOwner), ElementRelationship: schema.Associative, Keys: []string{"uid"}}}}
+	list := schema.TypeRef{Inlined: schema.Atom{List: &schema.List{ElementType: named(typeAtomic), ElementRelationship: schema.Atomic}}}
+	text, plain := named(typeText), named(typeScalar)
+	return []schema.TypeDef{
+		{Name: typeAtomic, Atom: anyAtom(typeAtomic, schema.Atomic)},
+		{Name: typeAny, Atom: anyAtom(typeAny, schema.Separable)},
+		{Name: typeText, Atom: scalar(schema.String)},
+		{Name: typeScalar, Atom: scalar("untyped")},
+		{Name: typeOwner, Atom: structOf(schema.Atomic, map[string]schema.TypeRef{
+			"apiVersion": text, "kind": text, "name": text, "uid": text, "controller": plain, "blockOwnerDeletion": plain,
+		})},
+		{Name: typeMetadata, Atom: structOf("", map[string]schema.TypeRef{
+			"annotations": textMap(), "labels": textMap(), "finalizers": set, "ownerReferences": owners, "managedFields": list,
+			"name": text, "namespace": text, "generateName": text, "uid": text, "resourceVersion": text, "selfLink": text,
+			"creationTimestamp": plain, "deletionTimestamp": plain, "deletionGracePeriodSeconds": plain, "generation": plain,
+		})},
+	}
+}
+
+// fieldTypes answers the types of one kind.
+func fieldTypes(k api.Kind) typed.ParseableType {
+	fields := map[string]schema.TypeRef{"apiVersion": named(typeText), "kind": named(typeText), "metadata": named(typeMetadata)}
+	objects := objectMembers(k)
+	for _, name := range topLevel(k) {
+		fields[name] = named(typeAny)
+	}
+	for _, name := range objects {
+		fields[name] = schema.TypeRef{Inlined: schema.Atom{Map: &schema.Map{ElementType: named(typeAny)}}}
+	}
+	parser := typed.Parser{Schema: schema.Schema{Types: append(commonTypes(), schema.TypeDef{Name: k.Kind, Atom: structOf("", fields)})}}
+	return parser.Type(k.Kind)
+}
+
+// merger tracks and merges the fields of one kind through one endpoint.
+type merger struct {
+	types   typed.ParseableType
+	updater *merge.Updater
+}
+
+// mergers makes each merger when it is first asked for: most servers see no
+// apply for most kinds.
+type mergers struct {
+	mu   sync.Mutex
+	made map[string]*merger // guarded by mu; by resource and subresource
+}
+
+func (m *mergers) of(k api.Kind, subresource string) *merger {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := resourceName(k) + "/" + subresource
+	if m.made[key] == nil {
+		if m.made == nil {
+			m.made = map[string]*merger{}
+		}
+		m.made[key] = newMerger(k, subresource)
+	}
+	return m.made[key]
+}
+
+func newMerger(k api.Kind, subresource string) *merger {
+	b := merge.UpdaterBuilder{Converter: sameInAllVersions{}}
+	// What an endpoint does not write, its callers do not own.
+	var reset *fieldpath.Set
+	switch {
+	case subresource == "status":
+		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
+	case k.Status:
+		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+	}
+	if reset != nil {
+		b.IgnoreFilter = map[fieldpath.APIVersion]fieldpath.Filter{}
+		for _, version := range k.Versions {
+			b.IgnoreFilter[fieldpath.APIVersion(apiVersionOf(k, version))] = fieldpath.NewExcludeSetFilter(reset)
+		}
+	}
+	return &merger{types: fieldTypes(k), updater: b.BuildUpdater()}
+}
+
+// sameInAllVersions is the conversion between versions that are one.
+type sameInAllVersions struct{}
+
+var _ merge.Converter = sameInAllVersions{}
+
+func (sameInAllVersions) Convert(object *typed.TypedValue, _ fieldpath.APIVersion) (*typed.TypedValue, error) {
+	return object, nil
+}
+
+func (sameInAllVersions) IsMissingVersionError(error) bool { return false }

@@ -1,0 +1,159 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func (s *site) repository(name string) {
+	s.t.Helper()
+	s.must("POST", base+"repositories", fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
+		"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`, name))
+}
+
+func TestJobsOfRepository(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.repository("test6")
+	code, job := s.call("POST", base+"repositories/test6/jobs", `{"action":"pull","pull":{"incremental":false}}`)
+	if code != http.StatusAccepted || job["kind"] != "Job" || job["apiVersion"] != "provisioning.grafana.app/v0alpha1" {
+		t.Fatalf("%d %v", code, job)
+	}
+	if at(job, "metadata", "name") != "test6-sync" || at(job, "metadata", "labels", "provisioning.grafana.app/repository") != "test6" ||
+		at(job, "spec", "repository") != "test6" || at(job, "status", "state") != nil || at(job, "metadata", "uid") == nil {
+		t.Errorf("job %v", job)
+	}
+	if got := compact(t, job["spec"]); got != `{"action":"pull","pull":{"incremental":false},"repository":"test6"}` {
+		t.Errorf("spec %s", got)
+	}
+	sync := at(s.must("GET", base+"repositories/test6", ""), "status", "sync")
+	if got := compact(t, sync); got != `{"started":0,"state":"pending"}` {
+		t.Errorf("status.sync = %s", got)
+	}
+	if code, status := s.call("POST", base+"repositories/test6/jobs", `{"action":"migrate","migrate":{}}`); code != http.StatusConflict || status["reason"] != "AlreadyExists" {
+		t.Errorf("a second one: %d %v", code, status)
+	}
+	uid := fmt.Sprint(at(job, "metadata", "uid"))
+	if live := s.must("GET", base+"repositories/test6/jobs/"+uid, ""); live["kind"] != "Job" || at(live, "metadata", "uid") != uid {
+		t.Errorf("jobs/UID of a queued job: %v", live)
+	}
+	s.must("POST", base+"historicjobs", fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"HistoricJob","metadata":{"generateName":"test6-sync-",
+		"labels":{"provisioning.grafana.app/repository":"test6","provisioning.grafana.app/original-uid":%q}},
+		"spec":{"action":"pull","repository":"test6","pull":{"incremental":false}},"status":{"state":"success"}}`, uid))
+	s.must("POST", base+"historicjobs", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"HistoricJob","metadata":{"name":"x",
+		"labels":{"provisioning.grafana.app/repository":"other"}},"spec":{"action":"pull","repository":"other"}}`)
+	s.must("DELETE", base+"jobs/test6-sync", "")
+	list := s.must("GET", base+"repositories/test6/jobs", "")
+	if items, _ := list["items"].([]any); list["kind"] != "HistoricJobList" || len(items) != 1 {
+		t.Errorf("jobs: %v", list)
+	}
+	if done := s.must("GET", base+"repositories/test6/jobs/"+uid, ""); done["kind"] != "HistoricJob" || at(done, "status", "state") != "success" {
+		t.Errorf("jobs/UID of a finished job: %v", done)
+	}
+	other := strings.Replace(base, "v0alpha1", "v1beta1", 1)
+	if list := s.must("GET", other+"repositories/test6/jobs", ""); list["apiVersion"] != "provisioning.grafana.app/v1beta1" {
+		t.Errorf("in another version: %v", list["apiVersion"])
+	}
+}
+
+func TestJobNames(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.repository("r1")
+	for body, name := range map[string]string{
+		`{"action":"pull","pull":{}}`: `^r1-sync$`,
+		`{"push":{}}`:                 `^r1-push$`,
+		`{"action":"delete","delete":{"paths":["a.json"]}}`:        `^r1-delete$`,
+		`{"move":{"paths":["a.json"],"targetPath":"b/"}}`:          `^r1-move$`,
+		`{"action":"fixFolderMetadata"}`:                           `^r1-fixFolderMetadata$`,
+		`{"action":"test","test":{"duration":"5s"}}`:               `^r1-test-[a-z0-9]+$`,
+		`{"action":"test","test":{"duration":"6s"},"message":"m"}`: `^r1-test-[a-z0-9]+$`,
+	} {
+		code, job := s.call("POST", base+"repositories/r1/jobs", body)
+		if got := fmt.Sprint(at(job, "metadata", "name")); code != http.StatusAccepted || !regexp.MustCompile(name).MatchString(got) {
+			t.Errorf("%s: %d %q %v, want %s", body, code, got, job["message"], name)
+		}
+	}
+}
+
+func TestJobsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.repository("r1")
+	s.repository("sick")
+	s.repository("unchecked")
+	s.must("PATCH", base+"repositories/sick/status", `{"status":{"health":{"healthy":false,"checked":1756973881900,"message":["no such branch"]}}}`)
+	s.must("PATCH", base+"repositories/unchecked/status", `{"status":{"health":{"healthy":false,"checked":0}}}`)
+	s.must("POST", base+"repositories", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"going","finalizers":["cleanup"]},
+		"spec":{"type":"git","git":{"url":"https://host/a"}}}`)
+	s.must("DELETE", base+"repositories/going", "")
+	const pull = `{"action":"pull","pull":{}}`
+	for _, c := range []struct {
+		name, method, path, body string
+		code                     int
+		text                     string
+	}{
+		{"no such repository", "POST", "nobody/jobs", pull, 404, "nobody"},
+		{"unhealthy", "POST", "sick/jobs", pull, 424, "no such branch"},
+		{"never checked", "POST", "unchecked/jobs", pull, 202, ""},
+		{"being deleted", "POST", "going/jobs", pull, 409, "deleted"},
+		{"no body", "POST", "r1/jobs", "", 400, "spec of a job"},
+		{"not JSON", "POST", "r1/jobs", "pull", 400, "spec of a job"},
+		{"null", "POST", "r1/jobs", "null", 400, "spec of a job"},
+		{"a list", "POST", "r1/jobs", "[]", 400, "spec of a job"},
+		{"a whole job", "POST", "r1/jobs", `{"kind":"Job","spec":` + pull + `}`, 400, "alone"},
+		{"action as number", "POST", "r1/jobs", `{"action":3}`, 400, "action"},
+		{"other repository", "POST", "r1/jobs", `{"action":"pull","pull":{},"repository":"r2"}`, 400, "r2"},
+		{"two blocks", "POST", "r1/jobs", `{"pull":{},"push":{}}`, 400, "multiple job types found"},
+		{"block of another action", "POST", "r1/jobs", `{"action":"pull","push":{}}`, 400, "push"},
+		{"pull request", "POST", "r1/jobs", `{"action":"pr","pr":{"pr":3}}`, 400, "webhooks"},
+		{"pull request by its block", "POST", "r1/jobs", `{"pr":{"pr":3}}`, 400, "webhooks"},
+		{"nothing to do", "POST", "r1/jobs", `{}`, 422, "spec.action"},
+		{"unknown action", "POST", "r1/jobs", `{"action":"fetch"}`, 422, "supported values"},
+		{"no options", "POST", "r1/jobs", `{"action":"pull"}`, 422, "spec.pull"},
+		{"to a UID", "POST", "r1/jobs/abc", pull, 400, "without a UID"},
+		{"orphans of a living one", "POST", "r1/jobs", `{"action":"releaseResources"}`, 409, "delete the repository first"},
+		{"orphans of a dying one", "POST", "going/jobs", `{"action":"releaseResources"}`, 202, ""},
+		{"orphans of a dead one", "POST", "gone/jobs", `{"action":"deleteResources"}`, 202, ""},
+		{"a bad UID", "GET", "r1/jobs/a_b", "", 400, "UID"},
+		{"an unknown UID", "GET", "r1/jobs/0000-0000", "", 404, ""},
+		{"jobs of nobody", "GET", "nobody/jobs", "", 404, "nobody"},
+		{"too deep", "GET", "r1/jobs/a/b", "", 404, ""},
+		{"DELETE", "DELETE", "r1/jobs", "", 405, ""},
+		{"PUT", "PUT", "r1/jobs", pull, 405, ""},
+		{"test", "POST", "r1/test", "{}", 404, ""},
+		{"files", "GET", "r1/files/", "", 404, ""},
+	} {
+		code, answer := s.call(c.method, base+"repositories/"+c.path, c.body)
+		if code != c.code || !strings.Contains(fmt.Sprint(answer["message"]), c.text) {
+			t.Errorf("%s: %d %v, want %d with %q", c.name, code, answer["message"], c.code, c.text)
+		}
+		if code >= 400 && answer["kind"] != "Status" {
+			t.Errorf("%s: answered %v", c.name, answer)
+		}
+	}
+	if jobs := s.must("GET", base+"jobs", "")["items"].([]any); len(jobs) != 3 {
+		t.Errorf("%d jobs were made, want 3", len(jobs))
+	}
+}
+
+// TestPendingGivesWay: a pull that was claimed at once is not set back.
+func TestPendingGivesWay(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.repository("r1")
+	r := jobRequest{Server: s.Server, version: "v0alpha1", namespace: "default", repository: "r1"}
+	r.repositories, _ = kindOf("provisioning.grafana.app", "repositories")
+	read, err := s.getObject(t.Context(), r.repositories, "default", "r1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.must("PATCH", base+"repositories/r1/status", `{"status":{"sync":{"state":"working","started":5}}}`)
+	r.markPending(t.Context(), read)
+	if got := at(s.must("GET", base+"repositories/r1", ""), "status", "sync", "state"); got != "working" {
+		t.Errorf("state = %v", got)
+	}
+}

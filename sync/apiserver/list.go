@@ -1,0 +1,246 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/state"
+)
+
+// A list is what was stored at one revision. Pages after the first read the
+// objects of their own time; what has changed since the first is undone from
+// the events of the feed. When these are no longer held, the list has expired.
+
+// freshWithin is how long a request waits for a revision that the server has
+// not reached. Source: the real server's watch cache.
+const freshWithin = 3 * time.Second
+
+// listPage is one answer to a list, in stored and revealed form.
+type listPage struct {
+	Items    [][]byte
+	Revision uint64
+	Continue string // token of the next page; "" = this is the last
+	Left     *int64 // objects on later pages; nil = not known
+}
+
+// token is a position in a list. Its form is the real server's.
+type token struct {
+	Version   string `json:"v"`
+	Revision  int64  `json:"rv"` // -1: go on with the objects of today
+	Start     string `json:"start"`
+	Namespace string `json:"ns,omitempty"` // of the last object before Start
+	Name      string `json:"n,omitempty"`
+	Given     int    `json:"given,omitempty"` // objects on this page and those before
+}
+
+const tokenVersion = "meta.k8s.io/v1"
+
+func (t token) encode() string {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return "" // strings and a number
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+func parseToken(text string) (t token, err error) {
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(data, &t)
+	}
+	if err != nil || t.Version != tokenVersion || t.Start == "" {
+		return t, badRequest("continue key is not valid: %q", text)
+	}
+	return t, nil
+}
+
+func (c *call) list() error {
+	o, err := listParameters(c.req.URL.Query(), c.info.Kind, "", false)
+	if err != nil {
+		return err
+	}
+	page, err := c.page(c.req.Context(), c.info, o)
+	if err != nil {
+		return err
+	}
+	c.answerPage(c.w, c.req, c.media, c.info.Kind, c.info.Version, page)
+	return nil
+}
+
+// page reads one page of a list.
+func (s *Server) page(ctx context.Context, info requestInfo, o listOptions) (listPage, error) {
+	o.Select.Namespace = info.Namespace
+	at, from, err := s.position(ctx, o)
+	if err != nil {
+		return listPage{}, err
+	}
+	if name, ok := o.Select.exactName(); ok && at == 0 && info.Namespace != "" && o.Continue == "" {
+		return s.pageOfOne(ctx, info, o, name)
+	}
+	var out listPage
+	for {
+		q := state.ObjectQuery{Resource: resourceName(info.Kind), Namespace: info.Namespace, After: from.Start}
+		if o.Limit > 0 {
+			q.Limit = int(o.Limit) - len(out.Items)
+		}
+		chunk, err := s.store.Objects(ctx, q)
+		if err != nil {
+			if from.Start != "" && ctx.Err() == nil {
+				return listPage{}, badRequest("continue key is not valid: %s", err)
+			}
+			return listPage{}, err
+		}
+		if at == 0 {
+			at = chunk.Revision
+		}
+		items, ok := s.rolledBack(ctx, info, chunk, from, at)
+		if !ok {
+			return listPage{}, expiredList(o, from)
+		}
+		for _, item := range items {
+			if o.Select.matches(info.Kind, item.Data) {
+				data, err := s.reveal(ctx, info.Kind, item.Data)
+				if err != nil {
+					return listPage{}, err
+				}
+				out.Items = append(out.Items, data)
+			}
+		}
+		out.Revision = at
+		if chunk.Next == "" {
+			return out, nil
+		}
+		last := chunk.Items[len(chunk.Items)-1].Key
+		from = token{Version: tokenVersion, Revision: int64(at), Start: chunk.Next, Namespace: last.Namespace, Name: last.Name, Given: from.Given + len(items)}
+		if o.Limit > 0 && len(out.Items) >= int(o.Limit) {
+			out.Continue = from.encode()
+			if !o.Select.everything() {
+				return out, nil
+			}
+			switch n, ok := s.left(ctx, info, at, from.Given); {
+			case ok && n <= 0:
+				out.Continue = "" // what follows is younger than this list
+			case ok:
+				out.Left = &n
+			}
+			return out, nil
+		}
+	}
+}
+
+// pageOfOne is a list that can have one object at most.
+func (s *Server) pageOfOne(ctx context.Context, info requestInfo, o listOptions, name string) (listPage, error) {
+	out := listPage{Revision: s.seen()}
+	if name == "" {
+		return out, nil
+	}
+	item, err := s.store.Object(ctx, objectKey(info.Kind, info.Namespace, name))
+	if err != nil {
+		return out, absent(err, nil)
+	}
+	out.Revision = max(out.Revision, item.Revision)
+	if !o.Select.matches(info.Kind, item.Data) {
+		return out, nil
+	}
+	data, err := s.reveal(ctx, info.Kind, item.Data)
+	out.Items = [][]byte{data}
+	return out, err
+}
+
+// position answers at which revision (0 = now) and behind which object a list
+// begins.
+func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from token, err error) {
+	revision, given, err := o.revision()
+	if err != nil {
+		return 0, from, err
+	}
+	if o.Continue != "" {
+		if given {
+			return 0, from, badRequest("specifying resource version is not allowed when using continue")
+		}
+		if from, err = parseToken(o.Continue); err != nil {
+			return 0, from, err
+		}
+		return uint64(max(from.Revision, 0)), from, nil
+	}
+	if !given {
+		return 0, from, nil
+	}
+	if !s.progress.wait(ctx, revision, freshWithin) {
+		return 0, from, s.tooLarge(revision)
+	}
+	if o.Match == metav1.ResourceVersionMatchExact || o.Match == "" && o.Limit > 0 {
+		return revision, from, nil
+	}
+	return 0, from, nil
+}
+
+// rolledBack answers the objects of a chunk as they were at a revision.
+func (s *Server) rolledBack(ctx context.Context, info requestInfo, chunk state.ObjectPage, from token, at uint64) ([]state.Object, bool) {
+	if at >= chunk.Revision {
+		return chunk.Items, true
+	}
+	// The chunk may be of a commit whose events are still on their way.
+	if !s.progress.wait(ctx, chunk.Revision, freshWithin) {
+		return nil, false
+	}
+	events, ok := s.feeds[resourceName(info.Kind)].since(at, chunk.Revision)
+	if !ok {
+		return nil, false
+	}
+	items := chunk.Items
+	for _, e := range slices.Backward(events) {
+		key := state.ObjectKey{Resource: resourceName(info.Kind), Namespace: e.namespace, Name: e.name}
+		beyond := chunk.Next != "" && byName(key, chunk.Items[len(chunk.Items)-1].Key) > 0
+		before := from.Start != "" && byName(key, state.ObjectKey{Namespace: from.Namespace, Name: from.Name}) <= 0
+		if beyond || before || info.Namespace != "" && e.namespace != info.Namespace {
+			continue
+		}
+		i, present := slices.BinarySearchFunc(items, key, func(o state.Object, k state.ObjectKey) int { return byName(o.Key, k) })
+		switch {
+		case e.kind == added && present:
+			items = slices.Delete(slices.Clone(items), i, i+1)
+		case e.kind == deleted && !present:
+			items = slices.Insert(slices.Clone(items), i, state.Object{Key: key, Data: e.previous})
+		case e.kind == modified && present:
+			items = slices.Clone(items)
+			items[i].Data = e.previous
+		}
+	}
+	return items, true
+}
+
+// byName is the order of lists.
+func byName(a, b state.ObjectKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// expiredList is the 410 answer. It carries a token with which a client that
+// can live with it goes on with the objects of today.
+func expiredList(o listOptions, from token) error {
+	if o.Continue == "" {
+		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	}
+	from.Revision = -1
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. " +
+		"Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time " +
+		"the first chunk was returned and now may show up in the list.")
+	err.ErrStatus.Continue = from.encode()
+	return err
+}
+
+// tooLarge is the answer to a revision that the server has not reached.
+func (s *Server) tooLarge(revision uint64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, s.seen()), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}

@@ -1,0 +1,161 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Values of a manifest may name what is known on the host only:
+//
+//	${NAME}, $__env{NAME}   the environment variable NAME, which must be set
+//	$__file{PATH}           the text of a file, without blanks at its ends
+//	$${ $$__env{ $$__file{  the same without the first $, as they stand
+//
+// They are expanded in values, not in names of members, and not in dashboards
+// and folders, where ${...} is Grafana's own syntax. What was put in is not
+// looked at again.
+
+// expander knows the environment and the directory that relative files are in.
+type expander struct {
+	lookup func(string) (string, bool)
+	dir    string
+	// files collects the files that were named, to watch them too.
+	files []string
+}
+
+// references finds what is to be expanded. An escaped form comes first.
+var (
+	references   = regexp.MustCompile(`\$\$(?:__env|__file)?\{|\$(__env|__file)?\{([^{}]*)\}|\$(?:__env|__file)?\{`)
+	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// object expands the values of an object in place, in the order of its members.
+func (x *expander) object(object map[string]any, path string) error {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		value, err := x.value(object[name], path+name)
+		if err != nil {
+			return err
+		}
+		if text, ok := value.(string); ok && value != object[name] {
+			value = retype(name, text)
+		}
+		object[name] = value
+	}
+	return nil
+}
+
+func (x *expander) value(value any, path string) (any, error) {
+	switch v := value.(type) {
+	case string:
+		out, err := x.text(v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return out, nil
+	case map[string]any:
+		return v, x.object(v, path+".")
+	case []any:
+		for i := range v {
+			out, err := x.value(v[i], fmt.Sprintf("%s[%d]", path, i))
+			if err != nil {
+				return nil, err
+			}
+			v[i] = out
+		}
+	}
+	return value, nil
+}
+
+// text expands one value.
+func (x *expander) text(value string) (string, error) {
+	if !strings.Contains(value, "$") {
+		return value, nil
+	}
+	var out strings.Builder
+	last := 0
+	for _, at := range references.FindAllStringSubmatchIndex(value, -1) {
+		out.WriteString(value[last:at[0]])
+		last = at[1]
+		match := value[at[0]:at[1]]
+		switch {
+		case strings.HasPrefix(match, "$$"):
+			out.WriteString(match[1:])
+		case at[4] < 0:
+			return "", fmt.Errorf("%s without its closing brace; write $%s to mean the text itself", match, match)
+		default:
+			source := ""
+			if at[2] >= 0 {
+				source = value[at[2]:at[3]]
+			}
+			text, err := x.reference(source, value[at[4]:at[5]])
+			if err != nil {
+				return "", err
+			}
+			out.WriteString(text)
+		}
+	}
+	out.WriteString(value[last:])
+	return out.String(), nil
+}
+
+// reference answers what one reference stands for.
+func (x *expander) reference(source, name string) (string, error) {
+	if source == "__file" {
+		return x.file(name)
+	}
+	if !variableName.MatchString(name) {
+		return "", fmt.Errorf("%q is not the name of an environment variable; write $${ to mean the text itself", name)
+	}
+	value, ok := x.lookup(name)
+	if !ok {
+		return "", fmt.Errorf("environment variable %s is not set", name)
+	}
+	return value, nil
+}
+
+// file reads the text of a named file. Blanks at its ends are cut off: editors
+// put a line break there that is not part of a token.
+func (x *expander) file(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("$__file{} names no file")
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(x.dir, path)
+	}
+	x.files = append(x.files, path)
+	data, err := readBounded(path, maxManifest)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// typedMembers are the members that are no texts. YAML sees a reference as
+// text, so what it stands for is read again.
+var typedMembers = map[string]func(string) (any, error){
+	"intervalSeconds":           wholeNumber,
+	"enabled":                   truth,
+	"disabled":                  truth,
+	"generateDashboardPreviews": truth,
+}
+
+func wholeNumber(s string) (any, error) { return strconv.ParseInt(s, 10, 64) }
+
+func truth(s string) (any, error) { return strconv.ParseBool(s) }
+
+// retype answers the value of a member that was expanded; one that cannot be
+// read stays text, and validation says what it should be.
+func retype(name, text string) any {
+	if read := typedMembers[name]; read != nil {
+		if value, err := read(strings.TrimSpace(text)); err == nil {
+			return value
+		}
+	}
+	return text
+}

@@ -1,0 +1,216 @@
+package apiserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"limpet/sync/api"
+)
+
+// A manifest file holds YAML (or JSON) documents, one object each, or Lists of
+// objects. Values may name what is known on the host only: manifestexpand.go.
+
+// maxManifest bounds one file, and one file that it names, in bytes.
+const maxManifest = 4 << 20
+
+// manifestError is a fault of one manifest file. Nothing of the file is applied.
+type manifestError struct {
+	File     string // base name
+	Line     int    // 1-based; 0 = the file as a whole
+	Document int    // 1-based; 0 = the file as a whole
+	Err      error
+}
+
+func (e *manifestError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: document %d: %v", e.File, e.Line, e.Document, e.Err)
+}
+
+func (e *manifestError) Unwrap() error { return e.Err }
+
+// manifestObject is one object of a file and where it stands.
+type manifestObject struct {
+	Kind     api.Kind
+	Object   *unstructured.Unstructured
+	Line     int
+	Document int
+}
+
+// parsed is what one file holds.
+type parsed struct {
+	Objects  []manifestObject
+	Warnings []string // documents that are left alone
+}
+
+// parseManifest reads the documents of one file. The error is a *manifestError.
+func parseManifest(name string, data []byte, namespace string, x *expander) (parsed, error) {
+	var out parsed
+	for i, doc := range splitDocuments(data) {
+		fail := func(line int, err error) (parsed, error) {
+			return parsed{}, &manifestError{File: name, Line: line, Document: i + 1, Err: err}
+		}
+		text, err := yaml.YAMLToJSONStrict(doc.text)
+		if err != nil {
+			line, err := yamlFault(err, doc)
+			return fail(line, err)
+		}
+		if string(bytes.TrimSpace(text)) == "null" {
+			continue
+		}
+		root := map[string]any{}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &root); err != nil {
+			return fail(doc.line, errors.New("a document must be an object with apiVersion, kind and metadata"))
+		}
+		for _, one := range itemsOf(root) {
+			object, warning, err := readManifestObject(one, namespace, x)
+			switch {
+			case err != nil:
+				return fail(doc.line, err)
+			case warning != "":
+				out.Warnings = append(out.Warnings, fmt.Sprintf("%s:%d: document %d: %s", name, doc.line, i+1, warning))
+			default:
+				object.Line, object.Document = doc.line, i+1
+				out.Objects = append(out.Objects, object)
+			}
+		}
+	}
+	return out, nil
+}
+
+// itemsOf opens a List, which is how kubectl prints several objects.
+func itemsOf(root map[string]any) []map[string]any {
+	items, ok := root["items"].([]any)
+	if kind, _ := root["kind"].(string); !ok || kind != "List" {
+		return []map[string]any{root}
+	}
+	out := make([]map[string]any, 0, len(items))
+	for _, item := range items {
+		object, _ := item.(map[string]any) // nil is refused as an object without a kind
+		out = append(out, object)
+	}
+	return out
+}
+
+// readManifestObject checks the head of one object and expands its values. A
+// warning means that the object is none of ours.
+func readManifestObject(root map[string]any, namespace string, x *expander) (manifestObject, string, error) {
+	obj := &unstructured.Unstructured{Object: root}
+	kind, _ := root["kind"].(string)
+	version, _ := root["apiVersion"].(string)
+	if kind == "" || version == "" {
+		return manifestObject{}, "", errors.New("apiVersion and kind must be given")
+	}
+	gvk := obj.GroupVersionKind()
+	k, ok := kindNamed(gvk.Group, gvk.Kind)
+	if !ok {
+		return manifestObject{}, fmt.Sprintf("%s %s is not served here and is ignored", version, kind), nil
+	}
+	if !served(k, gvk.Version) {
+		return manifestObject{}, "", fmt.Errorf("%s has no version %s; use one of %s", kind, gvk.Version, strings.Join(k.Versions, ", "))
+	}
+	meta, ok := root["metadata"].(map[string]any)
+	if name, _ := meta["name"].(string); !ok || name == "" {
+		return manifestObject{}, "", fmt.Errorf("%s without metadata.name", kind)
+	}
+	if k.Group != api.DashboardGroup && k.Group != api.FolderGroup {
+		if err := x.object(root, ""); err != nil {
+			return manifestObject{}, "", err
+		}
+	}
+	if obj.GetNamespace() == "" {
+		obj.SetNamespace(namespace)
+	}
+	// What a server adds; files are often made from what it printed.
+	for _, member := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"} {
+		delete(meta, member)
+	}
+	delete(root, "status")
+	return manifestObject{Kind: k, Object: obj}, "", nil
+}
+
+// document is one YAML document and the line of its first content.
+type document struct {
+	text   []byte
+	before int // lines of the file before text
+	line   int // 1-based line of the first line that is not blank or a comment
+}
+
+// splitDocuments cuts a file at its "---" lines. YAML allows no such line
+// inside a document.
+func splitDocuments(data []byte) []document {
+	var out []document
+	start, first, content := 0, 0, 0
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	at := 0
+	flush := func(end, next, line int) {
+		if content > 0 {
+			out = append(out, document{text: data[start:end], before: first, line: content})
+		}
+		start, first, content = next, line, 0
+	}
+	for i, line := range lines {
+		text := bytes.TrimRight(line, "\r\n")
+		switch {
+		case bytes.Equal(text, []byte("---")) || bytes.HasPrefix(text, []byte("--- ")) || bytes.HasPrefix(text, []byte("---\t")):
+			// What follows the mark on its line belongs to the document.
+			flush(at, at+3, i)
+			if rest := bytes.TrimSpace(text[3:]); len(rest) > 0 && rest[0] != '#' {
+				content = i + 1
+			}
+		case content == 0 && len(bytes.TrimSpace(text)) > 0 && bytes.TrimSpace(text)[0] != '#' && text[0] != '%':
+			content = i + 1
+		}
+		at += len(line)
+	}
+	flush(at, at, 0)
+	return out
+}
+
+var yamlLine = regexp.MustCompile(`^(?:yaml: |error converting YAML to JSON: )*(?:unmarshal errors:\s*)?line (\d+): `)
+
+// yamlFault moves the line of the parser's error to the line of the file.
+func yamlFault(err error, doc document) (int, error) {
+	text := err.Error()
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		if n, convErr := strconv.Atoi(m[1]); convErr == nil {
+			// The parser may count one line beyond the end.
+			n = min(n, 1+bytes.Count(bytes.TrimRight(doc.text, "\n"), []byte("\n")))
+			return doc.before + n, errors.New(strings.TrimPrefix(text, m[0]))
+		}
+	}
+	return doc.line, errors.New(strings.TrimPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), "yaml: "))
+}
+
+// readBounded reads a regular file of at most limit bytes.
+func readBounded(path string, limit int64) (data []byte, err error) {
+	// A named pipe would block the open itself.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
+	}
+	return data, err
+}

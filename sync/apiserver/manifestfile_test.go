@@ -1,0 +1,171 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"limpet/sync/admission"
+)
+
+func TestParseManifest(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"TOKEN": "s3cr3t", "EMPTY": "", "N": "90", "ON": "true", "NESTED": "${TOKEN}"}
+	const head = "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: r}\n"
+	for _, c := range []struct {
+		name, text string
+		want       string // JSON of the objects
+		warnings   int
+		fault      string // what the error holds
+	}{
+		{"two documents", head + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: other}\n",
+			`[{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","namespace":"default"}},
+			  {"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"other"}}]`, 0, ""},
+		{"JSON", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}`,
+			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"}}]`, 0, ""},
+		{"a List", `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}]}`,
+			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"}}]`, 0, ""},
+		{"nothing", "", `null`, 0, ""},
+		{"comments", "# nothing here\n---\n# nor here\n---\n", `null`, 0, ""},
+		{"document on the line of its mark", "--- {apiVersion: v1, kind: Secret, metadata: {name: s}}\n",
+			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"}}]`, 0, ""},
+		{"carriage returns", "---\r\napiVersion: v1\r\nkind: Secret\r\nmetadata: {name: s}\r\n---\r\n",
+			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"}}]`, 0, ""},
+		{"dashes inside a text", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData:\n  a: |\n    x\n    ---\n    y\n",
+			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"},"stringData":{"a":"x\n---\ny\n"}}]`, 0, ""},
+		{"what a server added", "apiVersion: v1\nkind: Secret\nmetadata: {name: s, uid: x, resourceVersion: '1', generation: 3, creationTimestamp: null, managedFields: []}\nstatus: {}\n",
+			`[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"default"}}]`, 0, ""},
+		{"other kinds", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", `null`, 1, ""},
+		{"other kinds with unknown variables", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: '${ABSENT}'}\n", `null`, 1, ""},
+
+		{"variables", head + "spec: {a: '${TOKEN}', b: '$__env{TOKEN}', c: 'x${TOKEN}y$__env{EMPTY}z', d: [1, '${TOKEN}'], e: '$TOKEN $ $$ {TOKEN}'}\n",
+			`[{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","namespace":"default"},
+			   "spec":{"a":"s3cr3t","b":"s3cr3t","c":"xs3cr3tyz","d":[1,"s3cr3t"],"e":"$TOKEN $ $$ {TOKEN}"}}]`, 0, ""},
+		{"escapes", head + "spec: {a: '$${TOKEN}', b: '$$__env{TOKEN}', c: '$$__file{x}', d: 'pa$$word'}\n",
+			`[{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","namespace":"default"},
+			   "spec":{"a":"${TOKEN}","b":"$__env{TOKEN}","c":"$__file{x}","d":"pa$$word"}}]`, 0, ""},
+		{"what was put in stays", head + "spec: {a: '${NESTED}'}\n",
+			`[{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","namespace":"default"},"spec":{"a":"${TOKEN}"}}]`, 0, ""},
+		{"numbers and truth", head + "spec: {sync: {enabled: '${ON}', intervalSeconds: '${N}'}, title: '${N}'}\n",
+			`[{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r","namespace":"default"},
+			   "spec":{"sync":{"enabled":true,"intervalSeconds":90},"title":"90"}}]`, 0, ""},
+		{"dashboards keep theirs", "apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: d}\nspec: {title: '${datasource}'}\n",
+			`[{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"d","namespace":"default"},"spec":{"title":"${datasource}"}}]`, 0, ""},
+
+		{"unknown variable", head + "secure: {token: {create: '${ABSENT}'}}\n", "", 0, "f.yaml:1: document 1: secure.token.create: environment variable ABSENT is not set"},
+		{"unknown variable in a list", head + "spec: {workflows: [a, '$__env{ABSENT}']}\n", "", 0, "spec.workflows[1]: environment variable ABSENT is not set"},
+		{"not a variable", head + "spec: {a: '${TOKEN:-x}'}\n", "", 0, "is not the name of an environment variable"},
+		{"no name", head + "spec: {a: '${}'}\n", "", 0, "is not the name of an environment variable"},
+		{"not closed", head + "spec: {a: 'x${TOKEN'}\n", "", 0, "without its closing brace"},
+		{"no such file", head + "spec: {a: '$__file{absent.txt}'}\n", "", 0, "no such file"},
+		{"file without name", head + "spec: {a: '$__file{}'}\n", "", 0, "names no file"},
+		{"not YAML", "a: [1\n", "", 0, "f.yaml:"},
+		{"not YAML further down", head + "---\n\n# comment\nkind: Secret\n  bad: 1\n", "", 0, "f.yaml:8: document 2: "},
+		{"a member twice", head + "spec: {}\nspec: {}\n", "", 0, "f.yaml:5: document 1: "},
+		{"a list", "- a\n- b\n", "", 0, "f.yaml:1: document 1: a document must be an object"},
+		{"a text", "hello\n", "", 0, "a document must be an object"},
+		{"no kind", "metadata: {name: x}\n", "", 0, "apiVersion and kind"},
+		{"an item that is none", "apiVersion: v1\nkind: List\nitems: [3]\n", "", 0, "apiVersion and kind"},
+		{"no name at all", "apiVersion: v1\nkind: Secret\n", "", 0, "without metadata.name"},
+		{"generated name", "apiVersion: v1\nkind: Secret\nmetadata: {generateName: x-}\n", "", 0, "without metadata.name"},
+		{"unknown version", "apiVersion: provisioning.grafana.app/v9\nkind: Repository\nmetadata: {name: r}\n", "", 0, "use one of v0alpha1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := parseManifest("f.yaml", []byte(c.text), "default", testExpander(t, env))
+			if c.fault != "" {
+				var fault *manifestError
+				if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.fault) {
+					t.Fatalf("error %v, want %q", err, c.fault)
+				}
+				if len(got.Objects) > 0 {
+					t.Error("objects beside an error")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Warnings) != c.warnings {
+				t.Errorf("warnings %q, want %d", got.Warnings, c.warnings)
+			}
+			var objects []any
+			for _, o := range got.Objects {
+				objects = append(objects, o.Object.Object)
+			}
+			if have, want := compact(t, objects), compact(t, json.RawMessage(c.want)); have != want {
+				t.Errorf("got  %s\nwant %s", have, want)
+			}
+		})
+	}
+}
+
+func compact(t testing.TB, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	var plain any
+	if err == nil {
+		err = json.Unmarshal(data, &plain)
+	}
+	if err == nil {
+		data, err = json.Marshal(plain)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestSplitDocuments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text  string
+		lines []int // of the first content of each document
+	}{
+		{"", nil},
+		{"a: 1", []int{1}},
+		{"\n\n# c\na: 1\n", []int{4}},
+		{"a: 1\n---\nb: 2\n", []int{1, 3}},
+		{"---\na: 1\n--- # c\n\nb: 2\n---\n---\n", []int{2, 5}},
+		{"%YAML 1.2\n---\na: 1\n", []int{3}},
+		{"a: 1\n----\nb\n", []int{1}},
+		{"--- a\n--- b", []int{1, 2}},
+	} {
+		var lines []int
+		for _, doc := range splitDocuments([]byte(c.text)) {
+			lines = append(lines, doc.line)
+		}
+		if compact(t, lines) != compact(t, c.lines) {
+			t.Errorf("%q: lines %v, want %v", c.text, lines, c.lines)
+		}
+	}
+}
+
+// FuzzManifest: no file makes the parser fall over, errors name the file, and
+// all objects have what the API needs of them.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n---\nkind: x\n"))
+	f.Add([]byte("--- {apiVersion: v1, kind: List, items: [{}]}\n"))
+	f.Add([]byte("a: [\n---\n%\n"))
+	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: [1]\n"))
+	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: 3, annotations: 4}\n"))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		x := &expander{lookup: func(string) (string, bool) { return "v", true }, dir: t.TempDir()}
+		if strings.Contains(string(data), "__file{") {
+			return
+		}
+		got, err := parseManifest("f.yaml", data, "default", x)
+		var fault *manifestError
+		if err != nil && (!errors.As(err, &fault) || fault.Line < 1 || fault.Line > 1+strings.Count(string(data), "\n")) {
+			t.Errorf("fault %v (%+v)", err, fault)
+		}
+		for _, o := range got.Objects {
+			if o.Object.GetName() == "" || o.Object.GetKind() != o.Kind.Kind || o.Line < 1 {
+				t.Errorf("object %+v", o)
+			}
+			_ = admission.Check(o.Object, nil)
+		}
+	})
+}

@@ -1,0 +1,317 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/api"
+)
+
+// Manifests keep the embedded API like a directory of files:
+//
+//   - a file is applied whole or not at all; the others go on;
+//   - what a file declares is applied over what anybody else wrote, when the
+//     file changes and at the start;
+//   - what was applied from files and stands in none of them any more is
+//     deleted, but never while any file is at fault, for it may stand there;
+//   - the objects themselves remember (annotation limpet/manifest) that a file
+//     made them, so that all this holds across restarts.
+//
+// The files are polled: a poll of unchanged files costs one stat each, follows
+// editors' renames and Kubernetes' symlink swaps alike, works on network file
+// systems, and needs no dependency.
+
+const (
+	// annoManifest names the file that an object came from.
+	annoManifest    = "limpet/manifest"
+	manifestManager = "limpet-manifests"
+	// manifestNamespace is that of objects that name none.
+	manifestNamespace = "default"
+	// manifestInterval is how often the files are looked at: a change is seen
+	// within 5 s, the time to apply it included.
+	manifestInterval = 2 * time.Second
+)
+
+// ManifestOptions say which directory is applied.
+type ManifestOptions struct {
+	Dir    string
+	Logger *slog.Logger // nil = slog.Default()
+}
+
+// Manifests applies a directory to a Server. Run is its only goroutine.
+type Manifests struct {
+	server   *Server
+	dir      string
+	log      *slog.Logger
+	interval time.Duration                    // between two looks
+	lookup   func(name string) (string, bool) // reads the environment
+
+	// files holds what is known of each file by its base name.
+	files map[string]*manifestFile
+	// made are the objects that files made; nil until they have been listed.
+	made map[manifestKey]string
+	// filled says that a pass found something declared; before that, nothing is
+	// deleted: at the start of a host, a mount that is not there looks like an
+	// empty directory.
+	filled bool
+	// problems are the faults of the last pass, so that each is logged once.
+	problems []error
+
+	toldMu sync.Mutex // guards told
+	told   string     // what Problem returns
+}
+
+type manifestKey struct{ group, plural, namespace, name string }
+
+func keyOf(o manifestObject) manifestKey {
+	return manifestKey{o.Kind.Group, o.Kind.Plural, o.Object.GetNamespace(), o.Object.GetName()}
+}
+
+// NewManifests makes the applier; it returns an error if there is no such
+// directory.
+func NewManifests(s *Server, o ManifestOptions) (*Manifests, error) {
+	info, err := os.Stat(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open manifests: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("open manifests: %s is not a directory", o.Dir)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Manifests{server: s, dir: o.Dir, log: o.Logger, interval: manifestInterval, lookup: os.LookupEnv,
+		files: map[string]*manifestFile{}}, nil
+}
+
+// Run applies the directory at once and after each change until ctx ends, and
+// then returns nil. Faults of files are logged once each and do not end it. It
+// may be called once.
+func (m *Manifests) Run(ctx context.Context) error {
+	tick := time.NewTicker(m.interval)
+	defer tick.Stop()
+	for {
+		if r := m.apply(ctx); ctx.Err() == nil {
+			m.report(r)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Problem is what is wrong with the files as of the last pass: the first fault, and how
+// many more there are; "" = nothing. It may be called at any time.
+func (m *Manifests) Problem() string {
+	m.toldMu.Lock()
+	defer m.toldMu.Unlock()
+	return m.told
+}
+
+// report tells the outcome of a pass, and logs each fault once.
+func (m *Manifests) report(r manifestPass) {
+	before := m.problems
+	m.problems = r.Problems
+	told := ""
+	if n := len(r.Problems); n > 0 {
+		if told = "manifest not applied: " + r.Problems[0].Error(); n > 1 {
+			told += fmt.Sprintf(" (and %d more)", n-1)
+		}
+	}
+	m.toldMu.Lock()
+	m.told = told
+	m.toldMu.Unlock()
+	for _, problem := range r.Problems {
+		if !slices.ContainsFunc(before, func(b error) bool { return b.Error() == problem.Error() }) {
+			m.log.Error("manifest not applied", "err", problem)
+		}
+	}
+	for _, warning := range r.Warnings {
+		m.log.Warn("manifest", "warning", warning)
+	}
+	if r.Applied > 0 || r.Deleted > 0 {
+		m.log.Info("applied manifests", "dir", m.dir, "objects", r.Applied, "deleted", r.Deleted)
+	}
+}
+
+// manifestPass is what one pass did.
+type manifestPass struct {
+	Applied  int // objects of files that are new or changed
+	Deleted  int
+	Problems []error
+	Warnings []string // of files that are new or changed
+}
+
+// apply does one pass: it looks at every file and applies what changed since
+// the last one.
+func (m *Manifests) apply(ctx context.Context) manifestPass {
+	var r manifestPass
+	names, err := m.list()
+	if err != nil {
+		r.Problems = []error{fmt.Errorf("read manifests: %w", err)}
+		return r
+	}
+	changed := m.look(names, &r)
+	declared := map[manifestKey]string{}
+	for _, name := range names {
+		f := m.files[name]
+		if f.unread != nil {
+			r.Problems = append(r.Problems, f.unread)
+			continue
+		}
+		if changed && f.err != nil {
+			f.done = false // what it clashed with may be gone
+		}
+		if clash := declareObjects(declared, name, f); clash != nil {
+			f.err, f.done = clash, true
+		}
+		if !f.done {
+			m.applyFile(ctx, name, f, &r)
+		}
+		if f.err != nil {
+			r.Problems = append(r.Problems, f.err)
+		}
+	}
+	if len(r.Problems) == 0 && ctx.Err() == nil {
+		m.prune(ctx, declared, &r)
+	}
+	return r
+}
+
+// declareObjects notes what a file declares, and refuses what another one (or the
+// file itself) declares already.
+func declareObjects(declared map[manifestKey]string, name string, f *manifestFile) error {
+	for _, o := range f.content.Objects {
+		key := keyOf(o)
+		if first, taken := declared[key]; taken {
+			return &manifestError{File: name, Line: o.Line, Document: o.Document,
+				Err: fmt.Errorf("%s %s/%s is declared before, in %s", o.Object.GetKind(), key.namespace, key.name, first)}
+		}
+		declared[key] = fmt.Sprintf("%s:%d", name, o.Line)
+	}
+	return nil
+}
+
+// applyFile tries all objects of a file and then writes them.
+func (m *Manifests) applyFile(ctx context.Context, name string, f *manifestFile, r *manifestPass) {
+	f.err = nil
+	for _, dryRun := range []bool{true, false} {
+		for _, o := range f.content.Objects {
+			if err := m.applyObject(ctx, name, o, dryRun); err != nil {
+				f.err = &manifestError{File: name, Line: o.Line, Document: o.Document, Err: err}
+				// What the object itself is at fault for stays so; the rest is
+				// tried again at the next look.
+				f.done = apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+				return
+			}
+			if !dryRun {
+				r.Applied++
+				if m.made != nil {
+					m.made[keyOf(o)] = name
+				}
+			}
+		}
+	}
+	f.done = true
+}
+
+func (m *Manifests) applyObject(ctx context.Context, file string, o manifestObject, dryRun bool) error {
+	obj := o.Object.DeepCopy()
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[annoManifest] = file
+	obj.SetAnnotations(annotations)
+	patch, err := encodeObject(obj.Object)
+	if err != nil {
+		return err
+	}
+	_, err = m.server.patchObject(ctx, o.Kind, obj.GetNamespace(), obj.GetName(), types.ApplyPatchType, patch, writeOptions{
+		Version: obj.GroupVersionKind().Version, Manager: manifestManager, Force: true, DryRun: dryRun, Validation: "Strict",
+	})
+	return err
+}
+
+// prune deletes what files made and none declares any more.
+func (m *Manifests) prune(ctx context.Context, declared map[manifestKey]string, r *manifestPass) {
+	if err := m.remember(ctx); err != nil {
+		r.Problems = append(r.Problems, fmt.Errorf("list objects of manifests: %w", err))
+		return
+	}
+	if m.filled = m.filled || len(declared) > 0; !m.filled {
+		if len(m.made) > 0 {
+			r.Problems = append(r.Problems, fmt.Errorf("%s declares nothing: kept %d objects that came from it before; delete them by hand if that is meant", m.dir, len(m.made)))
+		}
+		return
+	}
+	for key, file := range m.made {
+		if _, stays := declared[key]; stays {
+			continue
+		}
+		k, _ := kindOf(key.group, key.plural)
+		err := m.deleteMade(ctx, k, key)
+		if apierrors.IsNotFound(err) {
+			delete(m.made, key)
+			continue
+		}
+		if err != nil {
+			r.Problems = append(r.Problems, fmt.Errorf("delete %s %s/%s, which %s no longer declares: %w", k.Singular, key.namespace, key.name, file, err))
+			continue
+		}
+		delete(m.made, key)
+		r.Deleted++
+	}
+}
+
+// deleteMade deletes an object unless somebody took the annotation away, which
+// is how a person keeps it.
+func (m *Manifests) deleteMade(ctx context.Context, k api.Kind, key manifestKey) error {
+	obj, err := m.server.getObject(ctx, k, key.namespace, key.name)
+	if err != nil {
+		return err
+	}
+	if _, ours := obj.GetAnnotations()[annoManifest]; !ours {
+		return nil
+	}
+	uid, version := obj.GetUID(), obj.GetResourceVersion()
+	return m.server.deleteObject(ctx, k, key.namespace, key.name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+}
+
+// remember lists, once, the objects that files made in an earlier life. Kinds
+// that programs write by the thousand are not searched.
+func (m *Manifests) remember(ctx context.Context) error {
+	if m.made != nil {
+		return nil
+	}
+	made := map[manifestKey]string{}
+	for _, k := range api.Kinds {
+		if slices.Contains([]string{"jobs", "historicjobs", "events", "leases"}, k.Plural) {
+			continue
+		}
+		all, err := m.server.listObjects(ctx, k, "", labels.Everything())
+		if err != nil {
+			return err
+		}
+		for _, obj := range all {
+			if file, ours := obj.GetAnnotations()[annoManifest]; ours {
+				made[manifestKey{k.Group, k.Plural, obj.GetNamespace(), obj.GetName()}] = file
+			}
+		}
+	}
+	m.made = made
+	return nil
+}

@@ -1,0 +1,234 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4" // as the real server: its replace adds what is not there
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"limpet/sync/api"
+)
+
+// maxPatchOperations bounds a JSON patch. Source: the real API server.
+const maxPatchOperations = 10000
+
+// A few copies of copies in a JSON patch would fill the memory.
+func init() { jsonpatch.AccumulatedCopySizeLimit = maxBody }
+
+// patchTypes are the patches that a kind takes. Strategic merge patches are for
+// the kinds of the core API alone, as on a real server.
+func patchTypes(k api.Kind) []string {
+	out := []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
+	if !k.CRD {
+		out = append(out, string(types.StrategicMergePatchType))
+	}
+	return out
+}
+
+// patchTypeOf reads the Content-Type of a patch, or returns a 415 status error.
+func patchTypeOf(req *http.Request, k api.Kind) (types.PatchType, error) {
+	given, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
+	given = strings.TrimSpace(given)
+	if !slices.Contains(patchTypes(k), given) {
+		return "", unsupportedMedia(patchTypes(k)...)
+	}
+	return types.PatchType(given), nil
+}
+
+// patch changes one object. created says that an apply made it.
+func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patch []byte, o writeOptions) (out []byte, created bool, err error) {
+	if kind == types.ApplyYAMLPatchType {
+		return s.applyPatch(ctx, t, patch, o)
+	}
+	if kind == types.JSONPatchType {
+		if out, done, err := s.patchLeaves(ctx, t, patch, o); done || err != nil {
+			return out, false, err
+		}
+	}
+	out, err = s.change(ctx, t, o.DryRun, func(cur found) (plan, error) {
+		if cur.object == nil {
+			return plan{}, notFound(t.kind, t.name)
+		}
+		obj, err := s.patched(t, cur.object, kind, patch, o)
+		if err != nil {
+			return plan{}, err
+		}
+		if err := sameName(obj, t.namespace, t.name); err != nil {
+			return plan{}, err
+		}
+		o.warn(uniqueOwners(obj)...)
+		if s.fields.of(t.kind, t.subresource).track(cur.object, obj, o.Manager, t.apiVersion(), t.subresource) != nil {
+			obj.SetManagedFields(cur.object.GetManagedFields())
+		}
+		return s.replace(t, cur, obj, o)
+	})
+	return out, false, err
+}
+
+// patched answers the object with a JSON, merge or strategic patch applied.
+func (s *Server) patched(t target, cur *unstructured.Unstructured, form types.PatchType, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
+	before, err := encodeObject(cur.Object)
+	if err != nil {
+		return nil, err
+	}
+	var after []byte
+	var findings []string
+	switch form {
+	case types.JSONPatchType:
+		after, findings, err = jsonPatched(before, patch, o.Validation)
+	case types.MergePatchType:
+		after, findings, err = mergePatched(before, patch, o.Validation)
+	case types.StrategicMergePatchType:
+		after, findings, err = strategicPatched(before, patch, o.Validation)
+	default:
+		return nil, unsupportedMedia(patchTypes(t.kind)...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var object map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(after, &object); err != nil || object == nil {
+		return nil, patchInvalid("the patched object is not an object")
+	}
+	if kind, _ := object["kind"].(string); kind == "" {
+		return nil, patchInvalid("Object 'Kind' is missing")
+	}
+	more, err := coerce(t.kind, object)
+	if err != nil {
+		return nil, patchInvalid(err.Error())
+	}
+	findings = append(findings, more...)
+	switch {
+	case len(findings) == 0:
+	case o.Validation == metav1.FieldValidationStrict:
+		return nil, patchInvalid(strictError(findings).Error())
+	case o.Validation == metav1.FieldValidationWarn:
+		o.warn(findings...)
+	}
+	return &unstructured.Unstructured{Object: object}, nil
+}
+
+// patchInvalid is the answer to a patch whose result is no object of its kind.
+// The real server repeats the whole object here; it may hold secrets.
+func patchInvalid(detail string) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), field.OmitValueType{}, detail)})
+}
+
+func jsonPatched(before, patch []byte, validation string) (after []byte, findings []string, err error) {
+	if validation != metav1.FieldValidationIgnore {
+		var operations []struct {
+			Op    string `json:"op"`
+			Path  string `json:"path"`
+			From  string `json:"from"`
+			Value any    `json:"value"`
+		}
+		twice, err := kjson.UnmarshalStrict(patch, &operations)
+		if err != nil {
+			return nil, nil, badRequest("error decoding patch: %s", err)
+		}
+		for _, e := range twice {
+			findings = append(findings, "json patch "+e.Error())
+		}
+	}
+	p, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, nil, badRequest("%s", err)
+	}
+	if len(p) > maxPatchOperations {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
+			"The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p)))
+	}
+	after, err = p.Apply(before)
+	if err != nil {
+		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	}
+	return after, findings, nil
+}
+
+func mergePatched(before, patch []byte, validation string) (after []byte, findings []string, err error) {
+	if validation != metav1.FieldValidationIgnore {
+		if _, findings, err = decodeMap(patch, false, metav1.FieldValidationStrict); err != nil {
+			return nil, nil, badRequest("error decoding patch: %s", err)
+		}
+	}
+	after, err = jsonpatch.MergePatch(before, patch)
+	if err != nil {
+		return nil, nil, badRequest("%s", err)
+	}
+	return after, findings, nil
+}
+
+// applyPatch is server-side apply: it makes the object if it is not there.
+func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o writeOptions) (out []byte, created bool, err error) {
+	config, err := s.readConfig(t, patch, o)
+	if err != nil {
+		return nil, false, err
+	}
+	out, err = s.change(ctx, t, o.DryRun, func(cur found) (plan, error) {
+		created = cur.object == nil
+		if created && t.subresource != "" {
+			return plan{}, notFound(t.kind, t.name)
+		}
+		live := cur.object
+		if created {
+			live = &unstructured.Unstructured{Object: map[string]any{"apiVersion": t.apiVersion(), "kind": t.kind.Kind}}
+		}
+		obj, err := s.fields.of(t.kind, t.subresource).apply(live, config, o.Manager, t.subresource, o.Force)
+		if err != nil {
+			return plan{}, err
+		}
+		if _, err := coerce(t.kind, obj.Object); err != nil {
+			return plan{}, badRequest("%s", err)
+		}
+		if created && obj.GetUID() != "" {
+			return plan{}, apierrors.NewConflict(groupResource(t.kind), t.name, fmt.Errorf(
+				"uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
+		}
+		if err := sameName(obj, t.namespace, t.name); err != nil {
+			return plan{}, err
+		}
+		o.warn(uniqueOwners(obj)...)
+		if created {
+			obj.SetResourceVersion("")
+			return s.planNew(t, obj, o)
+		}
+		return s.replace(t, cur, obj, o)
+	})
+	return out, created, err
+}
+
+// readConfig reads the applied configuration, which is YAML or JSON.
+func (s *Server) readConfig(t target, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
+	data, err := yaml.YAMLToJSON(patch)
+	if err != nil {
+		return nil, badRequest("error decoding patch: %s", err)
+	}
+	var object map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &object); err != nil || object == nil {
+		return nil, badRequest("error decoding patch: expected an object")
+	}
+	if _, err := yaml.YAMLToJSONStrict(patch); err != nil {
+		switch o.Validation {
+		case metav1.FieldValidationStrict:
+			return nil, badRequest("error strict decoding patch: %s", err)
+		case metav1.FieldValidationWarn:
+			o.warn(yamlFindings(err)...)
+		}
+	}
+	config := &unstructured.Unstructured{Object: object}
+	if config.GetAPIVersion() != t.apiVersion() || config.GetKind() != t.kind.Kind {
+		return nil, badRequest("invalid object type: %s", config.GroupVersionKind())
+	}
+	return config, nil
+}

@@ -1,0 +1,223 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"limpet/sync/api"
+)
+
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ method, path, want string }{
+		{"GET", "/api/v1/secrets", "list secrets v1 - - -"},
+		{"GET", "/api/v1/namespaces/n/secrets/s", "get secrets v1 n s -"},
+		{"GET", folderPath, "list folders v1 default - -"},
+		{"GET", folderPath + "?watch=true", "watch folders v1 default - -"},
+		{"GET", folderPath + "?watch", "watch folders v1 default - -"},
+		{"GET", folderPath + "?watch=0", "list folders v1 default - -"},
+		{"HEAD", folderPath + "/a", "get folders v1 default a -"},
+		{"GET", "/apis/folder.grafana.app/v1/watch/namespaces/default/folders", "watch folders v1 default - -"},
+		{"GET", "/apis/folder.grafana.app/v1/watch/folders/", "watch folders v1 - - -"},
+		{"POST", folderPath, "create folders v1 default - -"},
+		{"PUT", folderPath + "/a", "update folders v1 default a -"},
+		{"PATCH", folderPath + "/a/status", "patch folders v1 default a status"},
+		{"DELETE", folderPath, "deletecollection folders v1 default - -"},
+		{"DELETE", folderPath + "/a", "delete folders v1 default a -"},
+		{"GET", folderPath + "/a%2Fb", "get folders v1 default a/b -"},
+		{"GET", base + "repositories/r/jobs/uid", "get repositories v0alpha1 default r jobs"},
+		{"POST", "/apis/folder.grafana.app/v1/folders", ""},
+		{"GET", "/apis/folder.grafana.app/v1/folders/a", ""},
+		{"GET", "/apis/folder.grafana.app/v9/folders", ""},
+		{"GET", "/apis/folder.grafana.app/v1/chairs", ""},
+		{"GET", "/apis/other/v1/folders", ""},
+		{"GET", "/api/v1/namespaces", ""},
+		{"GET", "/api/v1/namespaces/default", ""},
+		{"GET", "/api/v1", ""},
+		{"GET", "/apis/folder.grafana.app/v1", ""},
+		{"GET", "/", ""},
+		{"GET", "/secrets/v1/api", ""},
+	} {
+		info, verb, ok := route(httptest.NewRequest(c.method, c.path, nil))
+		got := ""
+		if ok {
+			dash := func(s string) string {
+				if s == "" {
+					return "-"
+				}
+				return s
+			}
+			got = fmt.Sprintf("%s %s %s %s %s %s", verb, info.Kind.Plural, info.Version, dash(info.Namespace), dash(info.Name), dash(info.Subresource))
+		}
+		if got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
+		}
+	}
+}
+
+// Every way to ask for what is not there, or not that way, has its answer.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.must("POST", folderPath, folder("a", "one", ""))
+	large := folder("b", strings.Repeat("x", maxBody), "")
+	for _, c := range []struct {
+		name, method, path, body string
+		code                     int
+		reason                   string
+	}{
+		{"unknown path", "GET", "/apis/nothing/v1/x", "", 404, "NotFound"},
+		{"unknown page", "GET", "/page", "", 404, "NotFound"},
+		{"unknown object", "GET", folderPath + "/b", "", 404, "NotFound"},
+		{"unknown subresource", "GET", folderPath + "/a/scale", "", 404, "NotFound"},
+		{"create below the collection", "POST", folderPath + "/a", folder("a", "", ""), 405, "MethodNotAllowed"},
+		{"delete of a status", "DELETE", base + "repositories/r/status", "", 405, "MethodNotAllowed"},
+		{"unknown method", "BREW", folderPath + "/a", "", 405, "MethodNotAllowed"},
+		{"update of the collection", "PUT", folderPath, folder("a", "", ""), 400, "BadRequest"},
+		{"too large", "POST", folderPath, large, 413, "RequestEntityTooLarge"},
+		{"unknown form", "POST", folderPath, "application/xml <a/>", 415, "UnsupportedMediaType"},
+		{"unknown form of patch", "PATCH", folderPath + "/a", "application/json {}", 415, "UnsupportedMediaType"},
+		{"strategic patch of a custom kind", "PATCH", folderPath + "/a", "application/strategic-merge-patch+json {}", 415, "UnsupportedMediaType"},
+		{"dry run of a kind", "POST", folderPath + "?dryRun=Some", folder("b", "", ""), 422, "Invalid"},
+		{"force without apply", "PATCH", folderPath + "/a?force=true", `{}`, 422, "Invalid"},
+		{"long manager", "PATCH", folderPath + "/a?fieldManager=" + strings.Repeat("m", 200), `{}`, 422, "Invalid"},
+		{"version in a create", "POST", folderPath, folder("b", "", `,"resourceVersion":"5"`), 500, ""},
+		{"update without version", "PUT", folderPath + "/a", folder("a", "", ""), 422, "Invalid"},
+		{"stale update", "PUT", folderPath + "/a", folder("a", "", `,"resourceVersion":"5"`), 409, "Conflict"},
+		{"update of another", "PUT", folderPath + "/a", folder("a", "", `,"uid":"x","resourceVersion":"5"`), 409, "Conflict"},
+		{"update of nothing", "PUT", folderPath + "/b", folder("b", "", ""), 404, "NotFound"},
+		{"patch to another name", "PATCH", folderPath + "/a", `{"metadata":{"name":"b"}}`, 400, "BadRequest"},
+		{"patch to another kind", "PATCH", folderPath + "/a", `{"kind":"Chair"}`, 422, "Invalid"},
+		{"patch of the uid", "PATCH", folderPath + "/a", `{"metadata":{"uid":"x"}}`, 422, "Invalid"},
+		{"patch to a wrong type", "PATCH", folderPath + "/a", `{"spec":"x"}`, 422, "Invalid"},
+		{"json patch that fails its test", "PATCH", folderPath + "/a", `application/json-patch+json [{"op":"test","path":"/spec/title","value":"x"}]`, 422, "Invalid"},
+		{"json patch to nothing", "PATCH", folderPath + "/a", `application/json-patch+json [{"op":"replace","path":"","value":{}}]`, 422, "Invalid"},
+		{"json patch that copies copies", "PATCH", folderPath + "/a", "application/json-patch+json " + copies(40), 422, "Invalid"},
+		{"json patch of many operations", "PATCH", folderPath + "/a", "application/json-patch+json [" + strings.Repeat(`{"op":"add","path":"/spec/x","value":1},`, maxPatchOperations) + `{"op":"add","path":"/spec/x","value":1}]`, 413, "RequestEntityTooLarge"},
+		{"delete with a wrong precondition", "DELETE", folderPath + "/a", `{"preconditions":{"uid":"x"}}`, 409, "Conflict"},
+		{"delete with an unknown policy", "DELETE", folderPath + "/a?propagationPolicy=x", "", 422, "Invalid"},
+		{"delete with other options", "DELETE", folderPath + "/a", `{"kind":"Folder","apiVersion":"v1"}`, 400, "BadRequest"},
+	} {
+		code, answer := s.call(c.method, c.path, c.body)
+		if reason, _ := answer["reason"].(string); code != c.code || reason != c.reason || answer["kind"] != "Status" || answer["code"] != float64(c.code) {
+			t.Errorf("%s: %d %v %v, want %d %s", c.name, code, answer["reason"], answer["message"], c.code, c.reason)
+		}
+	}
+	if rec := s.send("GET", folderPath+"/a", "", func(r *http.Request) { r.Header.Set("Accept", "text/html") }); rec.Code != http.StatusNotAcceptable {
+		t.Errorf("a form that is not served: %d", rec.Code)
+	}
+}
+
+// copies is a patch that doubles the object again and again.
+func copies(n int) string {
+	operations := []string{fmt.Sprintf(`{"op":"add","path":"/spec/c","value":%q}`, strings.Repeat("x", 1000))}
+	for i := range n {
+		operations = append(operations, fmt.Sprintf(`{"op":"copy","from":"/spec","path":"/spec/c%d"}`, i))
+	}
+	return "[" + strings.Join(operations, ",") + "]"
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	rec := s.send("POST", folderPath, strings.Replace(folder("a", "", `,"finalizers":["plain"]`), `"spec"`, `"x":1,"spec"`, 1), nil)
+	got := rec.Header().Values("Warning")
+	if len(got) != 2 || got[0] != `299 - "unknown field \"x\""` || !strings.Contains(got[1], "prefer a domain-qualified finalizer name") {
+		t.Errorf("%q", got)
+	}
+}
+
+// kubectl and client-go find every kind by discovery, in both forms.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if got := s.must("GET", "/api", ""); compact(t, got["versions"]) != `["v1"]` {
+		t.Errorf("/api: %v", got)
+	}
+	groups := s.must("GET", "/apis", "")["groups"].([]any)
+	if len(groups) != 5 || at(groups[0].(map[string]any), "preferredVersion", "version") != "v0alpha1" {
+		t.Errorf("/apis: %v", groups)
+	}
+	aggregated := func(path string) map[string]any {
+		_, out := s.callWith("GET", path, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")
+		return out
+	}
+	core, rest := aggregated("/api"), aggregated("/apis")
+	if len(core["items"].([]any)) != 1 || len(rest["items"].([]any)) != 5 || rest["apiVersion"] != "apidiscovery.k8s.io/v2" {
+		t.Errorf("aggregated: %v", rest)
+	}
+	for _, k := range api.Kinds {
+		for _, version := range k.Versions {
+			resources := compact(t, s.must("GET", prefixOf(k.Group, version), ""))
+			if !strings.Contains(resources, `"name":"`+k.Plural+`"`) || strings.Contains(resources, `"name":"`+k.Plural+`/status"`) != k.Status {
+				t.Errorf("%s %s: %s", k.Plural, version, resources)
+			}
+			document := s.must("GET", "/openapi/v3"+prefixOf(k.Group, version), "")
+			patch := at(document, "paths", prefixOf(k.Group, version)+"/namespaces/{namespace}/"+k.Plural+"/{name}", "patch")
+			if text := compact(t, patch); !strings.Contains(text, `"name":"fieldValidation"`) || !strings.Contains(text, `"kind":"`+k.Kind+`"`) {
+				t.Errorf("%s %s: kubectl could not apply: %s", k.Plural, version, text)
+			}
+			if at(document, "components", "schemas", schemaName(k, version), "properties", "metadata") == nil {
+				t.Errorf("%s %s: no schema", k.Plural, version)
+			}
+		}
+	}
+	index := s.must("GET", "/openapi/v3", "")["paths"].(map[string]any)
+	if len(index) != 13 {
+		t.Errorf("%d documents", len(index))
+	}
+	for _, path := range []string{"/apis/none", "/api/v2", "/apis/folder.grafana.app/v9", "/openapi/v3/apis/none/v1", "/openapi/v2"} {
+		if code, _ := s.call("GET", path, ""); code != http.StatusNotFound {
+			t.Errorf("%s answered %d", path, code)
+		}
+	}
+}
+
+// A cache in front of the client is told that nothing has changed.
+func TestDiscoveryTag(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ask := func(tag string) *httptest.ResponseRecorder {
+		return s.send("GET", "/apis", "", func(r *http.Request) {
+			r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+			r.Header.Set("If-None-Match", tag)
+		})
+	}
+	first := ask("")
+	if again := ask(first.Header().Get("ETag")); first.Code != 200 || again.Code != http.StatusNotModified || again.Body.Len() != 0 {
+		t.Errorf("%d, then %d", first.Code, again.Code)
+	}
+}
+
+// callWith is call with an Accept header.
+func (s *site) callWith(method, path, accept string) (int, map[string]any) {
+	s.t.Helper()
+	rec := s.send(method, path, "", func(r *http.Request) { r.Header.Set("Accept", accept) })
+	out := map[string]any{}
+	if err := json.Unmarshal(rec.Body.Bytes(), &out); err != nil {
+		s.t.Fatal(err)
+	}
+	return rec.Code, out
+}
+
+func TestVersionAndHealth(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if v := s.must("GET", "/version", ""); v["major"] != "1" || !strings.Contains(v["gitVersion"].(string), "limpet") {
+		t.Errorf("%v", v)
+	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz/ping"} {
+		if rec := s.send("GET", path, "", nil); rec.Code != 200 || rec.Body.String() != "ok" {
+			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+	// People with curl get lines that can be read.
+	rec := s.send("GET", "/version", "", func(r *http.Request) { r.Header.Set("User-Agent", "curl/8") })
+	if !strings.Contains(rec.Body.String(), "\n  \"major\"") {
+		t.Errorf("%s", rec.Body)
+	}
+}

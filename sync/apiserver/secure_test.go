@@ -1,0 +1,386 @@
+package apiserver
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"limpet/state"
+)
+
+const (
+	canaryOne = "canary-one-5b1f"
+	canaryTwo = "canary-two-9c3e"
+)
+
+// pemKey is a private key in form only; nothing signs with it.
+const pemKey = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE KEY-----\n"
+
+func repositoryJSON(secure string) string {
+	return fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dashboards"},
+		"spec":{"title":"Dashboards","type":"git","git":{"url":"https://git.example.com/ops/dashboards.git","branch":"main"},
+		"sync":{"enabled":true,"target":"folder","intervalSeconds":60}},"secure":%s}`, secure)
+}
+
+// inlineOf answers the name of the sealed token and checks that nothing else is
+// told of it.
+func (s *site) inlineOf(repo map[string]any) string {
+	s.t.Helper()
+	token, _ := at(repo, "secure", "token").(map[string]any)
+	name, _ := token["name"].(string)
+	if len(token) != 1 || !strings.HasPrefix(name, "inline-") {
+		s.t.Fatalf("secure.token = %v, want a name alone", token)
+	}
+	if text := fmt.Sprint(repo); strings.Contains(text, canaryOne) || strings.Contains(text, canaryTwo) {
+		s.t.Fatalf("the answer holds the value: %s", text)
+	}
+	return name
+}
+
+func (s *site) token() string {
+	s.t.Helper()
+	plain, err := s.SecretOf(s.t.Context(), "default", "dashboards", "token")
+	if errors.Is(err, state.ErrNotFound) {
+		return ""
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(plain)
+}
+
+func TestInlineSecureValue(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "repositories/dashboards"
+	created := s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`))
+	name := s.inlineOf(created)
+	if got := s.token(); got != canaryOne {
+		t.Fatalf("token = %q", got)
+	}
+	if again := s.inlineOf(s.must("GET", path, "")); again != name {
+		t.Errorf("GET answers %q, create %q", again, name)
+	}
+	s.inlineOf(at(s.must("GET", base+"repositories", ""), "items").([]any)[0].(map[string]any))
+
+	steps := []struct {
+		what, method, body string
+		token              string
+		same               bool // the sealed value keeps its name
+	}{
+		{"a patch of something else", "PATCH", `{"spec":{"title":"x"}}`, canaryOne, true},
+		{"a patch with null", "PATCH", `{"secure":{"token":null}}`, canaryOne, true},
+		{"a patch with nothing", "PATCH", `{"secure":{"token":{}}}`, canaryOne, true},
+		{"the same name", "PATCH", `{"secure":{"token":{"name":"` + name + `"}}}`, canaryOne, true},
+		{"the same value", "PATCH", `{"secure":{"token":{"create":"` + canaryOne + `"}}}`, canaryOne, true},
+		{"an apply without it", "PATCH", `application/apply-patch+yaml {"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","spec":{"description":"y"}}`, canaryOne, true},
+		{"a new value", "PATCH", `{"secure":{"token":{"create":"` + canaryTwo + `"}}}`, canaryTwo, false},
+		{"a second one beside it", "PATCH", `{"secure":{"webhookSecret":{"create":"` + canaryOne + `"}}}`, canaryTwo, false},
+	}
+	for _, step := range steps {
+		target := path
+		if strings.HasPrefix(step.body, "application/apply") {
+			target += "?fieldManager=test&force=true"
+		}
+		repo := s.must(step.method, target, step.body)
+		if got := s.inlineOf(repo); (got == name) != step.same {
+			t.Errorf("%s: the value is called %q, before %q", step.what, got, name)
+		}
+		if got := s.token(); got != step.token {
+			t.Errorf("%s: token = %q, want %q", step.what, got, step.token)
+		}
+	}
+	if names := s.sealedNames(); len(names) != 2 {
+		t.Errorf("sealed values %q, want the token and the webhook secret", names)
+	}
+
+	removed := s.must("PATCH", path, `{"secure":{"token":{"remove":true}}}`)
+	if at(removed, "secure", "token") != nil || s.token() != "" {
+		t.Errorf("removed, but there is %v and %q", removed["secure"], s.token())
+	}
+	s.must("PATCH", path, `{"secure":{"token":{"create":"`+canaryTwo+`"}}}`)
+	s.must("DELETE", path, "")
+	if names := s.sealedNames(); len(names) != 0 {
+		t.Errorf("sealed values %q outlive their object", names)
+	}
+	s.canary(canaryOne, canaryTwo)
+}
+
+// TestInlineSecureValuePut: clients put back what they read, which is a name.
+func TestInlineSecureValuePut(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "repositories/dashboards"
+	repo := s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`))
+	name, version := s.inlineOf(repo), at(repo, "metadata", "resourceVersion")
+	put := func(secure any) map[string]any {
+		t.Helper()
+		repo := s.must("GET", path, "")
+		if delete(repo, "secure"); secure != nil {
+			repo["secure"] = secure
+		}
+		return s.must("PUT", path, compact(t, repo))
+	}
+	same := put(map[string]any{"token": map[string]any{"name": name}})
+	if at(same, "metadata", "resourceVersion") != version {
+		t.Error("putting back what was read is a change")
+	}
+	if left := put(nil); s.inlineOf(left) != name || at(left, "metadata", "generation") != at(repo, "metadata", "generation") {
+		t.Error("leaving the member out is a change of the spec")
+	}
+	if other := put(map[string]any{"token": map[string]any{"name": "my-secret"}}); at(other, "secure", "token", "name") != "my-secret" {
+		t.Errorf("secure = %v", other["secure"])
+	}
+	if names := s.sealedNames(); len(names) != 0 {
+		t.Errorf("sealed values %q are left although a Secret is named now", names)
+	}
+	if got := s.token(); got != "" {
+		t.Errorf("a reference to a Secret is opened as %q", got)
+	}
+}
+
+// TestInlineSecureValueTwice: applying a file twice, by kubectl or by a
+// controller, changes nothing the second time.
+func TestInlineSecureValueTwice(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	apply := func() map[string]any {
+		return s.must("PATCH", base+"repositories/dashboards?fieldManager=test", "application/apply-patch+yaml "+repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`))
+	}
+	first := apply()
+	second := apply()
+	for _, member := range []string{"resourceVersion", "generation"} {
+		if a, b := at(first, "metadata", member), at(second, "metadata", member); a != b {
+			t.Errorf("%s: %v, then %v", member, a, b)
+		}
+	}
+	third := s.must("PATCH", base+"repositories/dashboards?fieldManager=test", "application/apply-patch+yaml "+repositoryJSON(`{"token":{"create":"`+canaryTwo+`"}}`))
+	if at(third, "metadata", "generation") == at(first, "metadata", "generation") || s.inlineOf(third) == s.inlineOf(first) {
+		t.Error("a new value is no change")
+	}
+}
+
+// TestInlineSecureValueOwnership: the managed fields know the name, never the
+// members that exist in requests only, so that kubectl may change from
+// client-side to server-side apply without a conflict.
+func TestInlineSecureValueOwnership(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "repositories/dashboards"
+	owners := func(repo map[string]any) string {
+		t.Helper()
+		text := compact(t, at(repo, "metadata", "managedFields"))
+		if strings.Contains(text, "f:create") || strings.Contains(text, "f:remove") {
+			t.Errorf("managed fields: %s", text)
+		}
+		return text
+	}
+	file := repositoryJSON(`{"token":{"create":"` + canaryOne + `"}}`)
+	if text := owners(s.must("POST", base+"repositories?fieldManager=one", file)); !strings.Contains(text, `"f:token":{".":{},"f:name":{}}`) {
+		t.Errorf("managed fields: %s", text)
+	}
+	owners(s.must("PATCH", path+"?fieldManager=one", `{"secure":{"token":{"create":"`+canaryTwo+`"}}}`))
+	owners(s.must("PATCH", path+"?fieldManager=two", "application/apply-patch+yaml "+file))
+	owners(s.must("PATCH", path+"?fieldManager=two", "application/apply-patch+yaml "+repositoryJSON(`{}`)))
+	if got := s.token(); got != canaryOne {
+		t.Errorf("token = %q after an apply without it", got)
+	}
+	if text := owners(s.must("PATCH", path+"?fieldManager=one", `{"secure":{"token":{"remove":true}}}`)); strings.Contains(text, "f:token") {
+		t.Errorf("managed fields of a removed value: %s", text)
+	}
+}
+
+func TestInlineSecureValueDryRun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.inlineOf(s.must("POST", base+"repositories?dryRun=All", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
+	if names := s.sealedNames(); len(names) != 0 {
+		t.Errorf("a dry run seals %q", names)
+	}
+}
+
+// TestInlineSecureValueIsOwned: a name of another object's value opens nothing.
+func TestInlineSecureValueIsOwned(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	name := s.inlineOf(s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
+	thief := strings.Replace(repositoryJSON(`{"token":{"name":"`+name+`"}}`), `"name":"dashboards"`, `"name":"thief"`, 1)
+	rec := s.send("POST", base+"repositories", thief, nil)
+	if rec.Code != 201 || !strings.Contains(rec.Header().Get("Warning"), "another object") {
+		t.Errorf("%d, warning %q", rec.Code, rec.Header().Get("Warning"))
+	}
+	if plain, err := s.SecretOf(t.Context(), "default", "thief", "token"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("opened %q, %v", plain, err)
+	}
+	for _, absent := range [][2]string{{"nobody", "token"}, {"dashboards", "webhookSecret"}} {
+		if _, err := s.SecretOf(t.Context(), "default", absent[0], absent[1]); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("%v: %v", absent, err)
+		}
+	}
+}
+
+func TestConnectionSecret(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	key := base64.StdEncoding.EncodeToString([]byte(pemKey))
+	made := s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"github-app"},
+		"spec":{"title":"GitHub App","type":"github","github":{"appID":"123456","installationID":"454545"}},
+		"secure":{"privateKey":{"create":"`+key+`"}}}`)
+	if name, _ := at(made, "secure", "privateKey", "name").(string); !strings.HasPrefix(name, inlinePrefix) || len(s.sealedNames()) != 1 {
+		t.Errorf("secure = %v, sealed %q", made["secure"], s.sealedNames())
+	}
+	if plain, err := s.ConnectionSecretOf(t.Context(), "default", "github-app", "privateKey"); err != nil || string(plain) != key {
+		t.Errorf("%d bytes opened, %v", len(plain), err)
+	}
+	if _, err := s.SecretOf(t.Context(), "default", "github-app", "privateKey"); !errors.Is(err, state.ErrNotFound) {
+		t.Errorf("a repository of that name: %v", err)
+	}
+	s.canary(key)
+}
+
+// TestConnectionMoves: what a Connection has sealed does not go with it to another
+// server.
+func TestConnectionMoves(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "connections/lab"
+	s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
+		"spec":{"title":"Lab","type":"gitlab","url":"https://git.example.com"},"secure":{"token":{"create":"`+canaryOne+`"}}}`)
+	const elsewhere = `"spec":{"title":"Lab","type":"gitlab","url":"https://other.example.com"}`
+	for method, body := range map[string]string{
+		"PATCH": `{` + elsewhere + `}`,
+		"PUT":   `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab","resourceVersion":"` + fmt.Sprint(at(s.must("GET", path, ""), "metadata", "resourceVersion")) + `"},` + elsewhere + `}`,
+	} {
+		if code, answer := s.call(method, path, body); code != 422 || !strings.Contains(fmt.Sprint(answer), "secure.token.create") {
+			t.Errorf("%s: %d %v", method, code, answer)
+		}
+	}
+	s.must("PATCH", path, `{`+elsewhere+`,"secure":{"token":{"create":"`+canaryTwo+`"}}}`)
+	if plain, err := s.ConnectionSecretOf(t.Context(), "default", "lab", "token"); err != nil || string(plain) != canaryTwo {
+		t.Errorf("%d bytes opened, %v", len(plain), err)
+	}
+}
+
+// TestLastApplied: kubectl's copy of the file is stored without the values.
+func TestLastApplied(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	copied := func(file string) string {
+		return strings.Replace(file, `"metadata":{`, `"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":`+fmt.Sprintf("%q", file+"\n")+`},`, 1)
+	}
+	repo := s.must("POST", base+"repositories", copied(repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
+	s.inlineOf(repo)
+	if text, _ := at(repo, "metadata", "annotations", lastApplied).(string); !strings.Contains(text, `"secure":{"token":{}}`) || !strings.Contains(text, `"title":"Dashboards"`) {
+		t.Errorf("copy: %s", text)
+	}
+	value := base64.StdEncoding.EncodeToString([]byte(canaryTwo))
+	secret := s.must("POST", "/api/v1/namespaces/default/secrets", copied(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"data":{"a":"`+value+`"},"stringData":{"b":"`+canaryTwo+`"}}`))
+	if text, _ := at(secret, "metadata", "annotations", lastApplied).(string); !strings.Contains(text, `"data":{"a":""}`) || !strings.Contains(text, `"stringData":{"b":""}`) {
+		t.Errorf("copy: %s", text)
+	}
+	broken := s.must("PATCH", base+"repositories/dashboards", `{"metadata":{"annotations":{"`+lastApplied+`":"{`+canaryOne+`"}}}`)
+	if at(broken, "metadata", "annotations", lastApplied) != nil {
+		t.Error("a copy that cannot be read is stored")
+	}
+	s.canary(canaryOne, canaryTwo, value)
+}
+
+const secretPath = "/api/v1/namespaces/default/secrets/s"
+
+func TestSecretsAreSealed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	one, two := base64.StdEncoding.EncodeToString([]byte(canaryOne)), base64.StdEncoding.EncodeToString([]byte(canaryTwo))
+	created := s.must("POST", "/api/v1/namespaces/default/secrets",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"data":{"token":"`+one+`","empty":""},"stringData":{"user":"`+canaryTwo+`"}}`)
+	data := func(secret map[string]any) string { return compact(t, secret["data"]) }
+	all := `{"empty":"","token":"` + one + `","user":"` + two + `"}`
+	if data(created) != all || created["stringData"] != nil || created["type"] != "Opaque" {
+		t.Errorf("created %v", created)
+	}
+	got := s.must("GET", secretPath, "")
+	if data(got) != all {
+		t.Errorf("GET answers %s", data(got))
+	}
+	if list := at(s.must("GET", "/api/v1/secrets", ""), "items").([]any); data(list[0].(map[string]any)) != all {
+		t.Errorf("LIST answers %v", list)
+	}
+	if again := s.must("PUT", secretPath, compact(t, got)); at(again, "metadata", "resourceVersion") != at(got, "metadata", "resourceVersion") {
+		t.Error("putting back what was read is a change")
+	}
+	patched := s.must("PATCH", secretPath, `{"data":{"user":null},"stringData":{"more":"x"}}`)
+	if want := `{"empty":"","more":"eA==","token":"` + one + `"}`; data(patched) != want {
+		t.Errorf("patched %s, want %s", data(patched), want)
+	}
+	replaced := s.must("PATCH", secretPath, `application/json-patch+json [{"op":"test","path":"/data/token","value":"`+one+`"},{"op":"replace","path":"/data/token","value":"`+two+`"}]`)
+	if at(replaced, "data", "token") != two {
+		t.Errorf("replaced %v", replaced["data"])
+	}
+	if names := s.sealedNames(); len(names) != 2 {
+		t.Errorf("sealed values %q, want two", names)
+	}
+	s.canary(canaryOne, canaryTwo, one, two)
+
+	s.close()
+	s = openSite(t, s.path)
+	if got := s.must("GET", secretPath, ""); at(got, "data", "token") != two {
+		t.Errorf("after a restart: %v", got["data"])
+	}
+	s.must("DELETE", secretPath, "")
+	if names := s.sealedNames(); len(names) != 0 {
+		t.Errorf("sealed values %q outlive their Secret", names)
+	}
+}
+
+// TestSecretsWithoutKey: with the key lost, what is left is readable and can be
+// deleted, and nothing more is lost by writing it back.
+func TestSecretsWithoutKey(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.must("POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"token":"`+canaryOne+`"}}`)
+	s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`))
+	s.close()
+	key, err := os.ReadFile(s.path + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(s.path + ".key"); err != nil {
+		t.Fatal(err)
+	}
+	s = openSite(t, s.path)
+	got := s.must("GET", secretPath, "")
+	if at(got, "data", "token") != nil {
+		t.Errorf("opened without the key: %v", got["data"])
+	}
+	if code, status := s.call("PATCH", secretPath, `{"metadata":{"labels":{"a":"b"}}}`); code != 500 || !strings.Contains(fmt.Sprint(status["message"]), "key") {
+		t.Errorf("write without the key: %d %v", code, status["message"])
+	}
+	s.must("PATCH", base+"repositories/dashboards", `{"spec":{"title":"x"}}`)
+	if _, err := s.SecretOf(t.Context(), "default", "dashboards", "token"); !errors.Is(err, state.ErrSealed) {
+		t.Errorf("SecretOf without the key: %v", err)
+	}
+	s.close()
+	if err := os.WriteFile(s.path+".key", key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openSite(t, s.path)
+	if got := s.must("GET", secretPath, ""); at(got, "data", "token") == nil {
+		t.Error("the value is lost")
+	}
+	if got := s.token(); got != canaryOne {
+		t.Errorf("token = %q", got)
+	}
+	s.close()
+	if err := os.Remove(s.path + ".key"); err != nil {
+		t.Fatal(err)
+	}
+	s = openSite(t, s.path)
+	s.must("DELETE", secretPath, "")
+	s.must("DELETE", base+"repositories/dashboards", "")
+	if names := s.sealedNames(); len(names) != 0 {
+		t.Errorf("sealed values %q are left", names)
+	}
+}

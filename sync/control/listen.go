@@ -1,0 +1,141 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSunPath is the room for a path in sockaddr_un, less its final zero byte.
+const maxSunPath = 107
+
+// DialTimeout bounds the wait for a daemon that holds the socket but does not
+// answer: long enough for a busy board, short enough not to be felt.
+const DialTimeout = 500 * time.Millisecond
+
+// Listen opens the socket at path with mode 0600. The caller must hold the
+// lock of the state file beside it: only then is a socket that is there a left
+// over of a dead process, and is removed.
+func Listen(path string) (net.Listener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	var ln net.Listener
+	err := atPath(path, func(short string) error {
+		// Nobody may connect between bind and chmod, so the mode comes from
+		// the umask. It is the process's; limpet makes no files meanwhile
+		// that would need more.
+		old := unix.Umask(0o177)
+		defer unix.Umask(old)
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+		if err == nil {
+			// The name it was bound to may be a detour; removal is by path.
+			l.SetUnlinkOnClose(false)
+			ln = &listener{UnixListener: l, path: path}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return ln, nil
+}
+
+// removeStale takes away what a dead process has left. Anything but a socket is
+// somebody's file and stays.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err == nil && info.Mode().Type() != os.ModeSocket:
+		return fmt.Errorf("listen on %s: a file is there that is no socket", path)
+	case err == nil:
+		err = os.Remove(path)
+	}
+	if err != nil {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
+}
+
+// Dial connects to the socket at path within DialTimeout.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	var conn net.Conn
+	err := atPath(path, func(short string) error {
+		d := net.Dialer{Timeout: DialTimeout}
+		c, err := d.DialContext(ctx, "unix", short)
+		conn = c
+		return err
+	})
+	return conn, err
+}
+
+// atPath calls fn with a name for path that fits into a socket address. A long
+// path is reached through a descriptor of its directory.
+func atPath(path string, fn func(short string) error) error {
+	if len(path) <= maxSunPath {
+		return fn(path)
+	}
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("socket path is longer than %d bytes: %s", maxSunPath, path)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return fn(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+}
+
+// listener accepts connections of the same user, and of root, only.
+type listener struct {
+	*net.UnixListener
+	path string
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.UnixListener.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		uid, err := peer(conn)
+		if err == nil && (uid == 0 || uid == os.Geteuid()) {
+			return conn, nil
+		}
+		conn.Close()
+	}
+}
+
+func (l *listener) Close() error {
+	err := l.UnixListener.Close()
+	if rm := os.Remove(l.path); rm != nil && !errors.Is(rm, os.ErrNotExist) && err == nil {
+		err = rm
+	}
+	return err
+}
+
+// peer returns the user id of the process at the other end.
+func peer(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(err, credErr); err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}

@@ -1,0 +1,211 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"limpet/sync/snapshot"
+)
+
+const (
+	// mostLine bounds a line that is read: beyond it nothing that limpet sends is
+	// to be expected.
+	mostLine = 64 << 20
+	// silence is how long a stream may bring nothing. A daemon sends a line every
+	// 5 s at least, and takes a few times that under the worst load.
+	silence = 20 * time.Second
+	// helloTimeout is how long a daemon that was there before may take to answer.
+	helloTimeout = 4 * DialTimeout
+)
+
+// Watch follows the pictures of a daemon over the stream of changes. Where that is
+// not to be had or not to be understood, because one of the two is of another
+// version, it asks for whole pictures. One goroutine at a time may call Next.
+type Watch struct {
+	client  *Client
+	life    context.Context
+	silence time.Duration
+	hello   atomic.Pointer[Hello]
+
+	stream *stream            // nil = none is open
+	plain  bool               // this daemon is asked for whole pictures
+	shown  *snapshot.Snapshot // of this daemon; nil before its first
+}
+
+// Watch prepares to follow the pictures. Its connections end with ctx.
+func (c *Client) Watch(ctx context.Context) *Watch {
+	w := &Watch{client: c, life: ctx, silence: silence}
+	w.hello.Store(&c.hello)
+	return w
+}
+
+// Hello is what the daemon said of itself that answered last.
+func (w *Watch) Hello() Hello { return *w.hello.Load() }
+
+// Next blocks until there is a picture newer than the one it returned last, or ctx
+// ends. After an error, an ErrNoDaemon, the next call connects anew: what answers
+// then may be another daemon.
+func (w *Watch) Next(ctx context.Context) (*snapshot.Snapshot, error) {
+	snap, err := w.next(ctx)
+	if err != nil {
+		w.close()
+		w.plain, w.shown = false, nil
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	w.shown = snap
+	return snap, nil
+}
+
+func (w *Watch) next(ctx context.Context) (*snapshot.Snapshot, error) {
+	if w.stream == nil && !w.plain {
+		if err := w.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if !w.plain {
+		snap, err := w.stream.next(ctx, w.shown)
+		if !errors.Is(err, errForeign) && !errors.Is(err, snapshot.ErrGap) {
+			return snap, err
+		}
+		w.close()
+		w.plain = true
+	}
+	var seq uint64
+	if w.shown != nil {
+		seq = w.shown.Seq
+	}
+	brief, cancel := context.WithTimeout(ctx, w.silence)
+	defer cancel()
+	return w.client.Next(brief, seq)
+}
+
+// open says hello and opens the stream, if the daemon has it.
+func (w *Watch) open(ctx context.Context) error {
+	brief, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	hello := new(Hello)
+	if err := w.client.call(brief, http.MethodGet, "hello", nil, hello); err != nil {
+		return err
+	}
+	w.hello.Store(hello)
+	if w.plain = hello.Protocol != Protocol; w.plain {
+		return nil
+	}
+	life, end := context.WithCancelCause(w.life)
+	stop := context.AfterFunc(brief, func() { end(fmt.Errorf("%w: it does not answer", ErrNoDaemon)) })
+	resp, err := w.client.send(life, http.MethodGet, "watch", nil)
+	if !stop() && err == nil {
+		resp.Body.Close()
+		err = context.Cause(life)
+	}
+	switch {
+	case errors.Is(err, ErrNoDaemon):
+		end(nil)
+		return err
+	case err != nil: // it answers that it has no such thing
+		end(nil)
+		w.plain = true
+		return nil
+	}
+	w.stream = &stream{in: bufio.NewReaderSize(resp.Body, 64<<10), life: life, end: end, silence: w.silence}
+	return nil
+}
+
+func (w *Watch) close() {
+	if w.stream != nil {
+		w.stream.end(nil)
+		w.stream = nil
+	}
+}
+
+// stream is one answer of the daemon, line after line. The context that the answer
+// was asked for with closes it.
+type stream struct {
+	in      *bufio.Reader
+	life    context.Context
+	end     context.CancelCauseFunc
+	silence time.Duration
+}
+
+// errForeign says that a line is none that this program understands.
+var errForeign = errors.New("the daemon sends what this program does not know")
+
+// next reads up to the next picture, and on over all that has come already.
+func (s *stream) next(ctx context.Context, shown *snapshot.Snapshot) (*snapshot.Snapshot, error) {
+	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
+	defer stop()
+	late := time.AfterFunc(s.silence, func() { s.end(fmt.Errorf("%w: it has sent nothing for %s", ErrNoDaemon, s.silence)) })
+	defer late.Stop()
+	for fresh := false; !fresh || s.waiting(); {
+		line, err := readLine(s.in, mostLine)
+		if err != nil {
+			if cause := context.Cause(s.life); cause != nil {
+				err = cause
+			}
+			if errors.Is(err, errForeign) || errors.Is(err, ErrNoDaemon) {
+				return nil, err
+			}
+			return nil, fmt.Errorf("%w: %w", ErrNoDaemon, err)
+		}
+		next, err := follow(shown, line)
+		if err != nil {
+			return nil, err
+		}
+		if next != shown {
+			shown, fresh = next, true
+		}
+		late.Reset(s.silence)
+	}
+	return shown, nil
+}
+
+// waiting says that a whole line can be read without waiting for it.
+func (s *stream) waiting() bool {
+	have, _ := s.in.Peek(s.in.Buffered())
+	return bytes.IndexByte(have, '\n') >= 0
+}
+
+// follow returns the picture that a line makes of the one that is shown, nil when
+// there is none yet.
+func follow(shown *snapshot.Snapshot, line []byte) (*snapshot.Snapshot, error) {
+	var l Line
+	if err := json.Unmarshal(line, &l); err != nil {
+		return nil, fmt.Errorf("%w: %w", errForeign, err)
+	}
+	switch {
+	case l.Type == typeHello:
+		return shown, nil
+	case l.Type == typeSnapshot && l.Snapshot != nil:
+		return l.Snapshot, nil
+	case l.Type == typeDelta && l.Delta != nil && shown != nil:
+		return snapshot.Apply(shown, l.Delta)
+	}
+	return nil, fmt.Errorf("%w: %q", errForeign, l.Type)
+}
+
+// readLine reads a line of at most so many bytes. One without an end is no line.
+func readLine(in *bufio.Reader, most int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(line) > most:
+			return nil, fmt.Errorf("%w: a line of more than %d bytes", errForeign, most)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package dependency
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// place is a directory with credentials.
+type place struct {
+	t   testing.TB
+	dir string
+}
+
+func (p place) write(name, text string) {
+	p.t.Helper()
+	path := filepath.Join(p.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p place) do(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p place) path(name string) string { return filepath.Join(p.dir, name) }
+
+// link has a link lead elsewhere in one step, as Kubernetes does.
+func (p place) link(to, name string) {
+	p.t.Helper()
+	p.do(os.Symlink(to, p.path(name)+"_tmp"))
+	p.do(os.Rename(p.path(name)+"_tmp", p.path(name)))
+}
+
+// old makes all files so old that their stat is believed.
+func (p place) old() {
+	p.t.Helper()
+	then := time.Now().Add(-time.Hour)
+	p.do(filepath.Walk(p.dir, func(path string, _ os.FileInfo, err error) error {
+		if err == nil {
+			err = os.Chtimes(path, then, then)
+		}
+		return err
+	}))
+}
+
+// TestFiles: what changes the version of a thing's files, and what does not.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	const sameTime = "another value of the same length at the same time"
+	site, other := thing(File, "site"), thing(File, "other")
+	for _, c := range []struct {
+		what   string
+		before func(p place)
+		change func(p place)
+		news   bool // of site; other never changes
+		absent bool // afterwards
+	}{
+		{"nothing", nil, func(place) {}, false, false},
+		{"another value", nil, func(p place) { p.write("ns.site/token", "second") }, true, false},
+		{sameTime, nil, func(p place) {
+			info, err := os.Stat(p.path("ns.site/token"))
+			p.do(err)
+			p.write("ns.site/token", "First")
+			p.do(os.Chtimes(p.path("ns.site/token"), info.ModTime(), info.ModTime()))
+		}, true, false},
+		{"the same value", nil, func(p place) { p.write("ns.site/token", "first") }, false, false},
+		{"one more file", nil, func(p place) { p.write("ns.site/ca.crt", "x") }, true, false},
+		{"one less", func(p place) { p.write("ns.site/ca.crt", "x") }, func(p place) { p.do(os.Remove(p.path("ns.site/ca.crt"))) }, true, false},
+		{"none left", nil, func(p place) { p.do(os.Remove(p.path("ns.site/token"))) }, true, true},
+		{"the directory of it goes", nil, func(p place) { p.do(os.RemoveAll(p.path("ns.site"))) }, true, true},
+		{"all go", nil, func(p place) { p.do(os.Rename(p.path("ns.site"), p.dir+"x")); p.write("ns.other/token", "other") }, true, true},
+		{"a file for others to read", nil, func(p place) { p.do(os.Chmod(p.path("ns.site/token"), 0o644)) }, true, false},
+		{"an editor's rename", nil, func(p place) {
+			p.write("ns.site/.token.swp", "second")
+			p.do(os.Rename(p.path("ns.site/.token.swp"), p.path("ns.site/token")))
+		}, true, false},
+		{"an editor's own file", nil, func(p place) { p.write("ns.site/.token.swp", "second") }, false, false},
+		{"the secret of its webhook", nil, func(p place) { p.write("ns.site/webhookSecret", "x"); p.write("ns.site_webhookSecret", "x") }, false, false},
+		{"flat, as systemd has it", nil, func(p place) { p.write("ns.site_token", "second") }, true, false},
+		{"flat, changed", func(p place) { p.write("ns.site_token", "first") }, func(p place) { p.write("ns.site_token", "second") }, true, false},
+		{"flat, gone", func(p place) { p.write("ns.site_token", "first") }, func(p place) { p.do(os.Remove(p.path("ns.site_token"))) }, true, false},
+		{"another one that begins alike", nil, func(p place) { p.write("ns.site2/token", "x"); p.write("ns.site2_token", "x") }, false, false},
+		{"a pipe that nobody writes to", nil, func(p place) { p.do(mkfifo(p.path("ns.site/identity"))) }, true, false},
+		{"a mount of its own, swapped", func(p place) {
+			p.do(os.RemoveAll(p.path("ns.site")))
+			p.write("ns.site/..1/token", "first")
+			p.link("..1", "ns.site/..data")
+			p.do(os.Symlink("..data/token", p.path("ns.site/token")))
+		}, func(p place) { p.write("ns.site/..2/token", "second"); p.link("..2", "ns.site/..data") }, true, false},
+		{"one mount for all, swapped", func(p place) {
+			p.do(os.RemoveAll(p.path("ns.site")))
+			p.write("..1/ns.site/token", "first")
+			p.link("..1", "..data")
+			p.do(os.Symlink("..data/ns.site", p.path("ns.site")))
+		}, func(p place) { p.write("..2/ns.site/token", "second"); p.link("..2", "..data") }, true, false},
+		{"swapped for the same", func(p place) {
+			p.do(os.RemoveAll(p.path("ns.site")))
+			p.write("..1/ns.site/token", "first")
+			p.link("..1", "..data")
+			p.do(os.Symlink("..data/ns.site", p.path("ns.site")))
+		}, func(p place) { p.write("..2/ns.site/token", "first"); p.link("..2", "..data") }, false, false},
+	} {
+		for _, aged := range []bool{false, true} {
+			if aged && c.what == sameTime {
+				continue // only its content tells it apart, which is not read for it
+			}
+			t.Run(fmt.Sprintf("%s, aged %t", c.what, aged), func(t *testing.T) {
+				t.Parallel()
+				p := place{t, filepath.Join(t.TempDir(), "git")}
+				f := newFiles(p.dir)
+				if got := f.lookAt(site); got != "" {
+					t.Fatalf("version %q without a directory", got)
+				}
+				p.write("ns.site/token", "first")
+				p.write("ns.other/token", "other")
+				if c.before != nil {
+					c.before(p)
+				}
+				if aged {
+					p.old()
+				}
+				before := f.look([]Thing{site, other}, nil)
+				if before[site] == "" || before[other] == "" || before[site] == before[other] {
+					t.Fatalf("versions %q", before)
+				}
+				if got := f.lookAt(site); got != before[site] {
+					t.Errorf("another look has version %q, not %q", got, before[site])
+				}
+				c.change(p)
+				after := f.look([]Thing{site, other}, nil)
+				if (after[site] != before[site]) != c.news || (after[site] == "") != c.absent {
+					t.Errorf("version %q, before %q", after[site], before[site])
+				}
+				if after[other] != before[other] {
+					t.Errorf("the other one has version %q, before %q", after[other], before[other])
+				}
+			})
+		}
+	}
+}
+
+// TestPath: a single file changes, goes and comes, with a directory for credentials
+// or without.
+func TestPath(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"", t.TempDir()} {
+		p := place{t, t.TempDir()}
+		f := newFiles(dir)
+		file := Thing{Kind: Path, Name: p.path("token")}
+		last := ""
+		for n, step := range []struct {
+			change func()
+			absent bool
+		}{
+			{func() { p.write("token", "first") }, false},
+			{func() { p.write("token", "second") }, false},
+			{func() { p.do(os.Remove(file.Name)) }, true},
+			{func() { p.write("token", "third") }, false},
+		} {
+			step.change()
+			version := f.look([]Thing{file, thing(File, "token")}, nil)
+			if version[file] == last || (version[file] == "") != step.absent || version[thing(File, "token")] != "" || f.lookAt(file) != version[file] {
+				t.Errorf("step %d: versions %q, before %q", n+1, version, last)
+			}
+			last = version[file]
+		}
+	}
+}
+
+// TestFilesForget: what is not looked for is not kept, and no name leads out of the
+// directory.
+func TestFilesForget(t *testing.T) {
+	t.Parallel()
+	p := place{t, t.TempDir()}
+	p.write("in/ns.site/token", "x")
+	p.write("x/token", "x")
+	f := newFiles(p.path("in"))
+	f.look([]Thing{thing(File, "site")}, nil)
+	if len(f.content) != 1 || len(f.listed) != 2 {
+		t.Errorf("kept %d files, %d directories", len(f.content), len(f.listed))
+	}
+	for _, out := range []Thing{{File, "ns/..", "./x"}, {File, ".", "/x"}, {File, "", "/x"}, {File, "..", ""}} {
+		if got := f.look([]Thing{out}, nil); got[out] != "" {
+			t.Errorf("%v has version %q", out, got[out])
+		}
+	}
+	if len(f.content) != 0 || len(f.listed) != 1 {
+		t.Errorf("kept %d files, %d directories", len(f.content), len(f.listed))
+	}
+}
+
+// BenchmarkLook is one look at the unchanged files of a thousand Repositories.
+func BenchmarkLook(b *testing.B) {
+	for _, with := range []int{0, 1000} {
+		b.Run(fmt.Sprintf("directories=%d", with), func(b *testing.B) {
+			p := place{b, b.TempDir()}
+			var things []Thing
+			for n := range 1000 {
+				things = append(things, thing(File, fmt.Sprint("r", n)))
+				if n < with {
+					p.write(fmt.Sprintf("ns.r%d/token", n), "x")
+					p.write(fmt.Sprintf("ns.r%d/username", n), "x")
+				}
+			}
+			p.old()
+			f := newFiles(p.dir)
+			f.look(things, nil)
+			for b.Loop() {
+				f.look(things, nil)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+// Package gitref says which revision of a Git repository is wanted: a branch, a
+// tag, the newest version of a range, a ref by its full name, or a commit. It is
+// pure: what a remote has is told to it.
+package gitref
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+
+	"limpet/sync/auth"
+)
+
+// Selector is what is wanted of a remote. The zero Selector is what the remote's
+// HEAD points to. At most one of Branch, Tag, SemVer, Name and Commit is set, but
+// Branch may stand beside Commit, which then has to be on it.
+type Selector struct {
+	Branch string // without refs/heads/
+	Tag    string // without refs/tags/
+	// SemVer is a range of versions, such as 1.x, ~1.4, ">=1.2.0 <2.0.0" or
+	// "1.x || 3.x". Pre-releases are in it only if it names one, as in ">=1.0.0-0".
+	SemVer       string
+	TagPrefix    string // of the tags of SemVer; the version is what follows
+	SemVerFilter string // regular expression that the tags of SemVer match, prefix included
+	Name         string // of any ref in full, such as refs/pull/420/head
+	Commit       string // 40 hex digits
+}
+
+// Branch selects a branch; "" is the remote's HEAD. The name may be written in full.
+func Branch(name string) Selector {
+	return Selector{Branch: strings.TrimPrefix(name, "refs/heads/")}
+}
+
+// Bounds of what somebody may write. Unit: bytes.
+const (
+	maxRange   = 256
+	maxPattern = 256
+)
+
+// Check tells what is wrong with the Selector, and what would be right.
+func (s Selector) Check() error {
+	var set []string
+	for _, c := range []struct{ what, value string }{{"branch", s.Branch}, {"tag", s.Tag}, {"semver", s.SemVer}, {"ref", s.Name}, {"commit", s.Commit}} {
+		if c.value != "" {
+			set = append(set, c.what)
+		}
+	}
+	switch {
+	case len(set) > 2, len(set) == 2 && (s.Branch == "" || s.Commit == ""):
+		return fmt.Errorf("%s: only one of them can be selected, or a commit and the branch that it is on", strings.Join(set, " and "))
+	case s.SemVer == "" && (s.TagPrefix != "" || s.SemVerFilter != ""):
+		return errors.New("prefix and filter choose among the tags of a range of versions; give a range, such as semver:*")
+	}
+	for _, check := range []func() error{s.checkNames, s.checkVersions, s.checkCommit} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Selector) checkNames() error {
+	for _, c := range []struct{ what, value string }{{"branch", s.Branch}, {"tag", s.Tag}, {"ref", s.Name}} {
+		if c.value == "" {
+			continue
+		}
+		if err := auth.CheckRefName(c.value); err != nil {
+			return fmt.Errorf("%q is not the name of a %s: %w", shown(c.value), c.what, err)
+		}
+	}
+	if s.Name != "" && (!strings.HasPrefix(s.Name, "refs/") || strings.Count(s.Name, "/") < 2) {
+		return fmt.Errorf("%q is not the full name of a ref; write it as refs/pull/420/head or refs/heads/main", shown(s.Name))
+	}
+	return nil
+}
+
+func (s Selector) checkVersions() error {
+	if s.SemVer == "" {
+		return nil
+	}
+	if s.TagPrefix != "" {
+		if err := auth.CheckRefName(s.TagPrefix + "0"); err != nil {
+			return fmt.Errorf("no tag begins with %q: %w", shown(s.TagPrefix), err)
+		}
+	}
+	_, err := s.compile()
+	return err
+}
+
+// compiled is a Selector of versions, ready to look at tags.
+type compiled struct {
+	prefix string
+	within *semver.Constraints
+	filter *regexp.Regexp // nil = all
+}
+
+func (s Selector) compile() (compiled, error) {
+	c := compiled{prefix: s.TagPrefix}
+	if len(s.SemVer) > maxRange || len(s.SemVerFilter) > maxPattern {
+		return c, fmt.Errorf("a range of versions and a filter have at most %d bytes", maxRange)
+	}
+	var err error
+	if c.within, err = semver.NewConstraint(s.SemVer); err != nil {
+		return c, fmt.Errorf("%q is not a range of versions; write one such as 1.x, ~1.4 or >=1.2.0 <2.0.0", shown(s.SemVer))
+	}
+	if s.SemVerFilter != "" {
+		if c.filter, err = regexp.Compile(s.SemVerFilter); err != nil {
+			return c, fmt.Errorf("the filter %q is not a regular expression; write one such as ^v[0-9.]+$", shown(s.SemVerFilter))
+		}
+	}
+	return c, nil
+}
+
+func (s Selector) checkCommit() error {
+	if s.Commit == "" {
+		return nil
+	}
+	if _, err := hex.DecodeString(s.Commit); err != nil || len(s.Commit) != 40 {
+		if err == nil && len(s.Commit) == 64 {
+			return errors.New("a commit of 64 digits is one of a SHA-256 repository, which cannot be read")
+		}
+		return fmt.Errorf("%q is not a commit; give all 40 digits of its hash", shown(s.Commit))
+	}
+	return nil
+}
+
+// String is the Selector in the form that Parse reads, "HEAD" for the zero one.
+func (s Selector) String() string {
+	var words []string
+	for _, k := range s.keys() {
+		if *k.value != "" {
+			words = append(words, k.name+":"+*k.value)
+		}
+	}
+	if len(words) == 0 {
+		return "HEAD"
+	}
+	return strings.Join(words, " ")
+}
+
+// shown is a wrong value as an error repeats it.
+func shown(s string) string {
+	const most = 100
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,103 @@
+package gitref
+
+import (
+	"cmp"
+	"iter"
+	"strconv"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+// Newest is what Selector.Newest found.
+type Newest struct {
+	Tag      string // "" = none is in the range
+	Versions int    // tags that are versions, those outside of the range among them
+	Highest  string // tag of the highest of them
+}
+
+// Newest finds the tag with the highest version of the range. A tag is a version
+// when it has three numbers, which may begin with zeros, after the prefix and a v
+// that may be missing; what follows a dash is a pre-release, and what follows a plus
+// is metadata of a build. Versions that differ in nothing but that metadata are put
+// in order by it, as pre-releases are: none before any, numbers by size, before
+// words. What is the same even then goes by the name of the tag. So the answer
+// depends on the names of the tags alone. The Selector must have passed Check.
+func (s Selector) Newest(tags iter.Seq[string]) (Newest, error) {
+	c, err := s.compile()
+	if err != nil {
+		return Newest{}, err
+	}
+	var out Newest
+	var best, highest *semver.Version
+	for tag := range tags {
+		v := c.version(tag)
+		if v == nil {
+			continue
+		}
+		out.Versions++
+		if highest == nil || compare(v, tag, highest, out.Highest) > 0 {
+			highest, out.Highest = v, tag
+		}
+		if (best == nil || compare(v, tag, best, out.Tag) > 0) && c.within.Check(v) {
+			best, out.Tag = v, tag
+		}
+	}
+	return out, nil
+}
+
+// version reads a tag, nil when it is no version or is left out.
+func (c compiled) version(tag string) *semver.Version {
+	text, ok := strings.CutPrefix(tag, c.prefix)
+	if !ok {
+		return nil
+	}
+	text = strings.TrimPrefix(text, "v")
+	numbers := text
+	if end := strings.IndexAny(text, "-+"); end >= 0 {
+		numbers = text[:end]
+	}
+	if strings.Count(numbers, ".") != 2 || text[0] < '0' || text[0] > '9' {
+		return nil
+	}
+	v, err := semver.NewVersion(text)
+	if err != nil || c.filter != nil && !c.filter.MatchString(tag) {
+		return nil
+	}
+	return v
+}
+
+// compare puts two tags in order.
+func compare(a *semver.Version, tagA string, b *semver.Version, tagB string) int {
+	return cmp.Or(a.Compare(b), compareBuild(a.Metadata(), b.Metadata()), cmp.Compare(tagA, tagB))
+}
+
+// compareBuild puts metadata of builds in order, part by part.
+func compareBuild(a, b string) int {
+	if a == "" || b == "" {
+		return cmp.Compare(len(a), len(b))
+	}
+	for a != "" && b != "" {
+		var x, y string
+		x, a, _ = strings.Cut(a, ".")
+		y, b, _ = strings.Cut(b, ".")
+		if c := comparePart(x, y); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func comparePart(x, y string) int {
+	n, errN := strconv.ParseUint(x, 10, 64)
+	m, errM := strconv.ParseUint(y, 10, 64)
+	switch {
+	case errN == nil && errM == nil:
+		return cmp.Compare(n, m)
+	case errN == nil:
+		return -1
+	case errM == nil:
+		return 1
+	}
+	return cmp.Compare(x, y)
+}

@@ -1,0 +1,138 @@
+package netx
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/http/httpproxy"
+)
+
+// Environment is the proxy that the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY
+// name. Their meaning is that of net/http, which goes around a proxy that it cannot
+// read. Here nobody goes around it: who has named a proxy wants it used.
+type Environment struct {
+	of     func(*url.URL) (*url.URL, error)
+	broken map[string]*EnvironmentError // by the scheme of what is asked
+	faults []*EnvironmentError
+}
+
+// EnvironmentError says that a variable cannot be what is meant.
+type EnvironmentError struct {
+	Name string // of the variable
+	text string // without user and password
+}
+
+func (e *EnvironmentError) Error() string { return e.Name + " " + e.text }
+
+// placeholder stands for a proxy that cannot be read, to learn who would use it.
+const placeholder = "http://unreadable.invalid"
+
+// ReadEnvironment judges the variables, in capitals or without.
+func ReadEnvironment(getenv func(string) string) *Environment {
+	e := &Environment{broken: map[string]*EnvironmentError{}}
+	get := func(name string) (string, string) {
+		if v := getenv(name); v != "" {
+			return name, v
+		}
+		return strings.ToLower(name), getenv(strings.ToLower(name))
+	}
+	proxy := func(scheme string) string {
+		name, value := get(strings.ToUpper(scheme) + "_PROXY")
+		if value == "" || sound(value) {
+			return value
+		}
+		fault := &EnvironmentError{name, fmt.Sprintf("is %q, which is no address of a proxy such as http://proxy.example.com:3128 or socks5://proxy.example.com:1080; what would go through it fails", masked(value))}
+		e.broken[scheme], e.faults = fault, append(e.faults, fault)
+		return placeholder
+	}
+	config := httpproxy.Config{HTTPSProxy: proxy("https"), HTTPProxy: proxy("http"), CGI: getenv("REQUEST_METHOD") != ""}
+	name, exceptions := get("NO_PROXY")
+	config.NoProxy = exceptions
+	for entry := range strings.SplitSeq(exceptions, ",") {
+		if entry = strings.TrimSpace(entry); !exception(entry) {
+			e.faults = append(e.faults, &EnvironmentError{name, fmt.Sprintf("has %q in it, which excepts nothing: hosts, domains and networks such as 10.0.0.0/8 go there, with commas between them", masked(entry))})
+		}
+	}
+	e.of = config.ProxyFunc()
+	return e
+}
+
+// Faults are the variables that cannot be what is meant.
+func (e *Environment) Faults() []*EnvironmentError { return e.faults }
+
+// Proxy is the one for a URL, nil for none. The error is an *EnvironmentError where it
+// cannot be read.
+func (e *Environment) Proxy(u *url.URL) (*url.URL, error) {
+	p, err := e.of(u)
+	if err == nil && p != nil && e.broken[u.Scheme] != nil {
+		return nil, e.broken[u.Scheme]
+	}
+	return p, err
+}
+
+// environment is that of this process, as it was when it was needed first.
+var environment = sync.OnceValue(func() *Environment { return ReadEnvironment(os.Getenv) })
+
+// FromEnvironment is the proxy for a request by the environment of this process.
+func FromEnvironment(req *http.Request) (*url.URL, error) { return environment().Proxy(req.URL) }
+
+// sound says whether net/http makes of an address what its author means.
+func sound(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		u, err = url.Parse("http://" + address)
+	}
+	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Hostname(), " ,;") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return false
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return false
+		}
+	} else if strings.HasSuffix(u.Host, ":") {
+		return false
+	}
+	return u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "socks5" || u.Scheme == "socks5h"
+}
+
+// exception says whether an entry of NO_PROXY can match anything.
+func exception(entry string) bool {
+	switch {
+	case entry == "" || entry == "*":
+		return true
+	case strings.Contains(entry, "/"):
+		_, err := netip.ParsePrefix(entry)
+		return err == nil
+	}
+	host := strings.TrimPrefix(entry, "*")
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		host = h
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return false
+		}
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return true
+	}
+	return host != "" && host != "." && !strings.ContainsAny(host, " \t*;@:")
+}
+
+// masked is an address without what may be a user and a password.
+func masked(address string) string {
+	at := strings.LastIndex(address, "@")
+	if at < 0 {
+		return address
+	}
+	scheme, _, found := strings.Cut(address, "://")
+	if !found || len(scheme) > 8 {
+		return "***" + address[at:]
+	}
+	return scheme + "://***" + address[at:]
+}

@@ -1,0 +1,63 @@
+package netx
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"time"
+
+	"limpet/sync/text"
+)
+
+// TLSFault is why there is no TLS with a host: what is wrong with it, and the next
+// step. Both are the same each time, so that a status which repeats them stays as it is.
+type TLSFault struct {
+	Why, Next string
+	Plain     bool // the other side does not speak TLS
+	Client    bool // it does not take the certificate of this side, or wants one
+}
+
+// TLSFaultOf finds the fault in the error of a connection to address, a host with
+// its port. Authorities and certificates are meant to be keys beside credentials.
+func TLSFaultOf(err error, address string) (TLSFault, bool) {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	var verify *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &unknown):
+		return TLSFault{Why: "its certificate is signed by an unknown authority",
+			Next: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; openssl s_client -showcerts -connect " + address + " shows it"}, true
+	case errors.As(err, &host):
+		return TLSFault{Why: "its certificate is for another host than " + host.Host + named(host.Certificate), Next: "check the host in the url"}, true
+	case errors.As(err, &invalid):
+		why := "its certificate is not valid"
+		if cert := invalid.Cert; invalid.Reason == x509.Expired && cert != nil {
+			why = "its certificate has expired, on " + cert.NotAfter.UTC().Format(time.DateOnly)
+			if time.Now().Before(cert.NotBefore) {
+				why = "its certificate is not valid before " + cert.NotBefore.UTC().Format(time.DateOnly)
+			}
+		}
+		return TLSFault{Why: why, Next: "check the clock of this host, then the certificate"}, true
+	case errors.As(err, &verify):
+		return TLSFault{Why: "its certificate is not trusted: " + verify.Err.Error(), Next: "give the authority's certificate as ca.crt beside the credentials"}, true
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return TLSFault{Why: "it does not speak TLS", Next: "check scheme and port of the url", Plain: true}, true
+	}
+	_, alert, found := strings.Cut(err.Error(), "remote error: tls: ")
+	if !found {
+		return TLSFault{}, false
+	}
+	return TLSFault{Why: "it breaks the handshake off: " + alert, Next: "the server may want a client certificate, or another one: tls.crt and tls.key", Client: true}, true
+}
+
+// named are the hosts that a certificate is for.
+func named(cert *x509.Certificate) string {
+	if cert == nil || len(cert.DNSNames) == 0 {
+		return ""
+	}
+	names := []rune(text.Clean(strings.Join(cert.DNSNames[:min(len(cert.DNSNames), 3)], ", ")))
+	return ": " + string(names[:min(len(names), 200)])
+}

@@ -1,0 +1,188 @@
+// Package netx is how this process reaches Git hosts, their APIs and who makes
+// tokens: which addresses it connects to, and through which proxy.
+//
+// Whoever may write a Repository or a Secret names hosts, and the agent stands
+// inside a network. A [Guard] therefore judges each address at the moment when it
+// is dialled, after all names are resolved: a name that stands for another address
+// a moment later gains nothing. A proxy is given the name as it is; there the
+// address of the proxy is judged, and of the target what can be seen in its name.
+package netx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// DialTimeout bounds the way to a host or to its proxy.
+const DialTimeout = 15 * time.Second
+
+// Guard judges addresses. The zero Guard lets through all but what is never a Git
+// host: link-local addresses, metadata servers of clouds, multicast.
+type Guard struct {
+	narrow  bool           // private networks are closed but for
+	private []netip.Prefix // these
+}
+
+// ErrForbidden is wrapped when a Guard does not let an address through.
+var ErrForbidden = errors.New("forbidden address")
+
+// network is a range of addresses and what it is for.
+type network struct {
+	prefix netip.Prefix
+	why    string
+}
+
+// never are ranges where no Git host is. The sources of the single addresses are
+// the vendors' documents of their metadata servers.
+var never = networks(
+	"0.0.0.0/8", "stands for this host",
+	"169.254.0.0/16", "is link-local, where clouds keep their metadata",
+	"100.100.100.200/32", "is a metadata server",
+	"168.63.129.16/32", "is a metadata server",
+	"192.0.0.192/32", "is a metadata server",
+	"224.0.0.0/4", "is multicast",
+	"240.0.0.0/4", "is reserved",
+	"::/128", "stands for this host",
+	"fe80::/10", "is link-local, where clouds keep their metadata",
+	"fd00:ec2::/32", "is a metadata server",
+	"fd20:ce::/32", "is a metadata server",
+	"ff00::/8", "is multicast",
+)
+
+// private are ranges that mean something else at each site.
+var private = networks(
+	"127.0.0.0/8", "is of this host", "::1/128", "is of this host",
+	"10.0.0.0/8", "is private", "172.16.0.0/12", "is private", "192.168.0.0/16", "is private",
+	"100.64.0.0/10", "is private", "192.0.0.0/24", "is private", "198.18.0.0/15", "is private",
+	"fc00::/7", "is private", "fec0::/10", "is private",
+)
+
+// metadataNames are resolved by clouds alone, so a proxy there would find them.
+var metadataNames = []string{"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
+
+func networks(pairs ...string) []network {
+	var out []network
+	for i := 0; i < len(pairs); i += 2 {
+		out = append(out, network{netip.MustParsePrefix(pairs[i]), pairs[i+1]})
+	}
+	return out
+}
+
+// ParseGuard reads which private networks are open: "all" (or nothing), "none", or
+// a list of networks such as 10.1.0.0/16 and addresses.
+func ParseGuard(list []string) (Guard, error) {
+	switch {
+	case len(list) == 0, len(list) == 1 && list[0] == "all":
+		return Guard{}, nil
+	case len(list) == 1 && list[0] == "none":
+		return Guard{narrow: true}, nil
+	}
+	g := Guard{narrow: true}
+	for _, text := range list {
+		p, err := netip.ParsePrefix(text)
+		if ip, aerr := netip.ParseAddr(text); err != nil && aerr == nil && ip.Zone() == "" {
+			p, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+		}
+		if err != nil {
+			return Guard{}, fmt.Errorf("%q is neither all, nor none, nor a network such as 10.1.0.0/16", text)
+		}
+		g.private = append(g.private, p.Masked())
+	}
+	return g, nil
+}
+
+// Check judges an address, and those of IPv4 that an address of IPv6 leads to. The
+// error wraps ErrForbidden.
+func (g Guard) Check(ip netip.Addr) error {
+	for _, form := range forms(ip) {
+		for _, n := range never {
+			if n.prefix.Contains(form) {
+				return forbidden(ip, n.why)
+			}
+		}
+		for _, n := range private {
+			if g.narrow && n.prefix.Contains(form) && !slices.ContainsFunc(g.private, func(p netip.Prefix) bool { return p.Contains(form) }) {
+				return forbidden(ip, n.why+", and not among --git-private-networks")
+			}
+		}
+	}
+	return nil
+}
+
+func forbidden(what any, why string) error {
+	return fmt.Errorf("%w: %v %s", ErrForbidden, what, why)
+}
+
+// forms are an address without its zone, and the addresses of IPv4 that it holds:
+// mapped and compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056),
+// Teredo (RFC 4380) and ISATAP (RFC 5214).
+func forms(ip netip.Addr) []netip.Addr {
+	ip = ip.WithZone("").Unmap()
+	out := []netip.Addr{ip}
+	if ip.Is4() || !ip.IsValid() {
+		return out
+	}
+	b := ip.As16()
+	four := func(at int, flip byte) {
+		out = append(out, netip.AddrFrom4([4]byte{b[at] ^ flip, b[at+1] ^ flip, b[at+2] ^ flip, b[at+3] ^ flip}))
+	}
+	within := func(prefix string) bool { return netip.MustParsePrefix(prefix).Contains(ip) }
+	switch {
+	case ip.IsLoopback(), ip.IsUnspecified():
+	case within("::/96"), within("64:ff9b::/96"), within("64:ff9b:1::/48"):
+		four(12, 0)
+	case within("2002::/16"):
+		four(2, 0)
+	case within("2001::/32"):
+		four(4, 0)
+		four(12, 0xff)
+	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe:
+		four(12, 0)
+	}
+	return out
+}
+
+// Host judges the host of a URL before anybody resolves it. It knows addresses,
+// numbers that some resolvers take for addresses, and names of metadata servers.
+// The error wraps ErrForbidden.
+func (g Guard) Host(name string) error {
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	if ip, err := netip.ParseAddr(name); err == nil {
+		return g.Check(ip)
+	}
+	last := name[strings.LastIndex(name, ".")+1:]
+	digits, hex := strings.CutPrefix(last, "0x")
+	if number := strings.Trim(last, "0123456789") == "" || hex && strings.Trim(digits, "0123456789abcdef") == ""; number {
+		return forbidden(fmt.Sprintf("%q", name), "is a number in place of a name or an address")
+	}
+	if slices.Contains(metadataNames, name) {
+		return forbidden(fmt.Sprintf("%q", name), "is a metadata server")
+	}
+	return nil
+}
+
+// control judges the address of a socket that is about to be connected.
+func (g Guard) control(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return forbidden(fmt.Sprintf("%q", address), "is no address")
+	}
+	return g.Check(at.Addr())
+}
+
+// Dial connects to an address that the Guard lets through. It blocks for at most
+// DialTimeout.
+func (g Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return g.dialer().DialContext(ctx, network, address)
+}
+
+func (g Guard) dialer() *net.Dialer {
+	return &net.Dialer{Timeout: DialTimeout, KeepAlive: 15 * time.Second, Control: g.control}
+}

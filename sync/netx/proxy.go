@@ -1,0 +1,146 @@
+package netx
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"golang.org/x/net/proxy"
+
+	"limpet/sync/auth"
+)
+
+// handshakeTimeout bounds what comes between a connection and the first request.
+const handshakeTimeout = 15 * time.Second
+
+// ProxyError is what a proxy answers that does not let a connection through.
+type ProxyError struct {
+	Status int // of HTTP
+}
+
+func (e *ProxyError) Error() string {
+	if e.Status == http.StatusProxyAuthRequired {
+		return "the proxy does not take these credentials"
+	}
+	return fmt.Sprintf("the proxy answers %d %s", e.Status, http.StatusText(e.Status))
+}
+
+// Transport makes the transport of an http client: through the proxy p, or through
+// the one of the environment when p is nil. The caller may set what has to do with
+// the number and age of connections.
+func (g Guard) Transport(config *tls.Config, p *auth.Proxy) *http.Transport {
+	t := &http.Transport{
+		Proxy:               FromEnvironment,
+		DialContext:         g.Dial,
+		TLSClientConfig:     config,
+		TLSHandshakeTimeout: handshakeTimeout,
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
+			return let(res)
+		},
+	}
+	if config != nil && config.GetClientCertificate == nil {
+		t.TLSClientConfig = config.Clone()
+		t.TLSClientConfig.GetClientCertificate = answering(config.Certificates)
+	}
+	if p != nil {
+		t.Proxy = http.ProxyURL(p.URL())
+	}
+	return t
+}
+
+func let(res *http.Response) error {
+	if res.StatusCode == http.StatusOK {
+		return nil
+	}
+	return &ProxyError{Status: res.StatusCode}
+}
+
+// Through connects to address, a host and a port, through p; directly when p is
+// nil. roots are for a proxy that is spoken to with TLS. It blocks for at most
+// DialTimeout and handshakeTimeout.
+func (g Guard) Through(ctx context.Context, p *auth.Proxy, roots *tls.Config, address string) (net.Conn, error) {
+	if p == nil {
+		return g.Dial(ctx, "tcp", address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, DialTimeout+handshakeTimeout)
+	defer cancel()
+	if p.Scheme == "socks5" {
+		var login *proxy.Auth
+		if p.Username != "" {
+			login = &proxy.Auth{User: p.Username, Password: p.Password}
+		}
+		d, err := proxy.SOCKS5("tcp", p.Host, login, g.dialer())
+		if err != nil {
+			return nil, err
+		}
+		return d.(proxy.ContextDialer).DialContext(ctx, "tcp", address)
+	}
+	conn, err := g.Dial(ctx, "tcp", p.Host)
+	if err != nil {
+		return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	through, err := connect(ctx, conn, p, roots, address)
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return through, nil
+}
+
+// connect asks a proxy of HTTP for a way to address.
+func connect(ctx context.Context, conn net.Conn, p *auth.Proxy, roots *tls.Config, address string) (net.Conn, error) {
+	if p.Scheme == "https" {
+		config := roots.Clone()
+		config.ServerName, _, _ = net.SplitHostPort(p.Host)
+		config.Certificates = nil // those are for the Git host
+		secured := tls.Client(conn, config)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+		}
+		conn = secured
+	}
+	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
+	if p.Username != "" {
+		basic := http.Request{Header: http.Header{}}
+		basic.SetBasicAuth(p.Username, p.Password)
+		req.Header.Set("Proxy-Authorization", basic.Header.Get("Authorization"))
+	}
+	if err := req.Write(conn); err != nil {
+		return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+	}
+	// The server may speak first, so what is read too far belongs to it.
+	head := &io.LimitedReader{R: conn, N: mostHead}
+	r := bufio.NewReader(head)
+	res, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, &net.OpError{Op: "proxyconnect", Net: "tcp", Err: errors.New("the answer is not that of a proxy")}
+	}
+	if err := let(res); err != nil {
+		return nil, err
+	}
+	head.N = math.MaxInt64
+	return early{conn, r}, nil
+}
+
+// mostHead bounds what a proxy says before it lets a connection through. Unit: bytes.
+const mostHead = 64 << 10
+
+// early is a connection of which something was read already.
+type early struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (e early) Read(p []byte) (int, error) { return e.r.Read(p) }

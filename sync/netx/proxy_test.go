@@ -1,0 +1,185 @@
+package netx
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"limpet/sync/auth"
+	"limpet/sync/testenv/nettest"
+)
+
+const password = "CANARY/of@the:proxy"
+
+// TestProxies: a name that only the proxy knows is reached through each kind of
+// proxy, by http and by a bare connection, and by nobody with a wrong password.
+func TestProxies(t *testing.T) {
+	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Proxy-Authorization") != "" {
+			t.Error("the host sees the credentials of the proxy")
+		}
+		io.WriteString(w, "hello")
+	}))
+	defer site.Close()
+	roots := &tls.Config{RootCAs: x509.NewCertPool()}
+	roots.RootCAs.AddCert(site.Certificate())
+	const target = "example.com:443" // the name in httptest's certificate
+	for _, scheme := range []string{"http", "https", "socks5"} {
+		t.Run(scheme, func(t *testing.T) {
+			o := nettest.Options{Username: "ann", Password: password, Names: map[string]string{target: site.Listener.Addr().String()}}
+			if scheme == "https" {
+				o.Wrap = func(l net.Listener) net.Listener { return tls.NewListener(l, site.TLS) }
+			}
+			server := nettest.Start(t, o)
+			for given, good := range map[string]bool{password: true, "CANARY of another": false} {
+				p, err := auth.ParseProxy(scheme+"://"+server.Addr, "ann", given)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := len(server.Asked())
+				transport := Guard{}.Transport(roots, p)
+				res, err := (&http.Client{Transport: transport}).Get("https://" + target)
+				if err == nil {
+					res.Body.Close()
+				}
+				transport.CloseIdleConnections()
+				outcome(t, server, before, good, err)
+
+				before = len(server.Asked())
+				conn, err := Guard{}.Through(t.Context(), p, roots, target)
+				if err == nil {
+					secured := tls.Client(conn, &tls.Config{RootCAs: roots.RootCAs, ServerName: "example.com"})
+					err = secured.HandshakeContext(t.Context())
+					secured.Close()
+				}
+				outcome(t, server, before, good, err)
+			}
+			// The address of the proxy is judged, and no other.
+			p, _ := auth.ParseProxy(scheme+"://"+server.Addr, "ann", password)
+			before := len(server.Asked())
+			if _, err := (Guard{narrow: true}).Through(t.Context(), p, roots, target); !errors.Is(err, ErrForbidden) {
+				t.Errorf("a private proxy is asked: %v", err)
+			}
+			if _, err := (&http.Client{Transport: Guard{narrow: true}.Transport(roots, p)}).Get("https://" + target); !errors.Is(err, ErrForbidden) {
+				t.Errorf("a private proxy is asked: %v", err)
+			}
+			if n := len(server.Asked()); n != before {
+				t.Errorf("the proxy was asked %d times more", n-before)
+			}
+		})
+	}
+}
+
+func outcome(t *testing.T, server *nettest.Proxy, before int, good bool, err error) {
+	t.Helper()
+	asked := server.Asked()[before:]
+	switch {
+	case good && (err != nil || len(asked) != 1 || asked[0] != "example.com:443"):
+		t.Errorf("error %v, the proxy was asked for %q", err, asked)
+	case !good && (err == nil || len(asked) != 0):
+		t.Errorf("a wrong password: error %v, the proxy was asked for %q", err, asked)
+	case err != nil && strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "CANARY"):
+		t.Errorf("the error shows a secret: %v", err)
+	}
+}
+
+// TestSpeaksFirst: what a server says behind a proxy at once is not lost.
+func TestSpeaksFirst(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan struct{})
+	go func() { // a proxy and a server that come in one segment
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		http.ReadRequest(bufio.NewReader(conn))
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\nSSH-2.0-early\r\n")
+	}()
+	p, _ := auth.ParseProxy("http://"+l.Addr().String(), "", "")
+	conn, err := Guard{}.Through(t.Context(), p, nil, "git.example:22")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got, _ := io.ReadAll(conn); string(got) != "SSH-2.0-early\r\n" {
+		t.Errorf("read %q", got)
+	}
+	<-done
+}
+
+// TestSilentProxy: a proxy that says nothing is left when the caller has had enough.
+func TestSilentProxy(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, scheme := range []string{"http", "https", "socks5"} {
+		p, _ := auth.ParseProxy(scheme+"://"+l.Addr().String(), "", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan error)
+		go func() {
+			_, err := Guard{}.Through(ctx, p, &tls.Config{}, "git.example:22")
+			got <- err
+		}()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := <-got; err == nil {
+			t.Errorf("%s: a silent proxy lets through", scheme)
+		}
+		conn.Close()
+	}
+}
+
+// TestEnvironment runs in a process of its own: net/http reads the variables once.
+func TestEnvironment(t *testing.T) {
+	if target := os.Getenv("LIMPET_TEST_TARGET"); target != "" {
+		res, err := (&http.Client{Transport: Guard{}.Transport(nil, nil)}).Get(target)
+		if err != nil {
+			fmt.Println("ERROR", err)
+			return
+		}
+		defer res.Body.Close()
+		body, _ := io.ReadAll(res.Body)
+		fmt.Println("BODY", string(body))
+		return
+	}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+	defer site.Close()
+	addr := site.Listener.Addr().String()
+	server := nettest.Start(t, nettest.Options{Names: map[string]string{"git.nowhere.invalid": addr, "git.nowhere.invalid:80": addr}})
+	run := func(proxy string) string {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestEnvironment$")
+		cmd.Env = append(os.Environ(), "LIMPET_TEST_TARGET=http://git.nowhere.invalid/", "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	for _, scheme := range []string{"http", "socks5"} {
+		if got := run(scheme + "://" + server.Addr); !strings.Contains(got, "BODY hello") {
+			t.Errorf("%s: %s", scheme, got)
+		}
+	}
+}

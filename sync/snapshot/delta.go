@@ -1,0 +1,292 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Delta turns the picture From into the picture Seq: the figures of the moment,
+// and of the lists only the rows that are not as before. A quiet agent's is some
+// hundred bytes where its picture is a megabyte.
+type Delta struct {
+	From    uint64      `json:"from"`
+	Seq     uint64      `json:"seq"`
+	At      time.Time   `json:"at"`
+	Agent   *Agent      `json:"agent,omitempty"` // nil = as before, as everywhere below
+	API     *API        `json:"api,omitempty"`
+	Counts  Counts      `json:"counts"`
+	AsOf    time.Time   `json:"asOf,omitzero"`
+	Problem string      `json:"problem,omitempty"`
+	Jobs    *Rows[Job]  `json:"jobs,omitempty"`
+	Repos   *Rows[Repo] `json:"repos,omitempty"`
+	Events  *Lines      `json:"events,omitempty"`
+
+	Sources      *Rows[Source] `json:"sources,omitempty"`
+	SourcesError string        `json:"sourcesError,omitempty"`
+
+	IllConnections []Connection `json:"illConnections,omitempty"` // all of them
+}
+
+// Rows is what has changed in a list: those that are gone, and those that are new,
+// other than before or at another place. The rest keeps its order around them.
+type Rows[T any] struct {
+	Len  int      `json:"len"`            // of the list, afterwards
+	Gone []string `json:"gone,omitempty"` // keys: the UID of a job or a source, namespace/name of a repository
+	Put  []Put[T] `json:"put,omitempty"`  // by place
+}
+
+// Put is one row and its place in the list, counted from 0.
+type Put[T any] struct {
+	At  int    `json:"at"`
+	Row T      `json:"row"`
+	Log *Lines `json:"log,omitempty"` // of a job that was there before: its Log, which Row then has not
+}
+
+// Lines is what has changed in a list of lines that grows at its end and is cut at
+// its beginning: the last Keep of before, then Add.
+type Lines struct {
+	Keep int     `json:"keep"`
+	Add  []Event `json:"add,omitempty"`
+}
+
+// ErrGap says that a delta does not fit the picture that it is to change, so that
+// a whole picture is needed.
+var ErrGap = errors.New("the change does not fit the picture")
+
+// Diff returns what turns was into is. It is nil when that cannot be told because
+// two rows of a list have the same key.
+func Diff(was, is *Snapshot) *Delta {
+	d := &Delta{From: was.Seq, Seq: is.Seq, At: is.At, Counts: is.Counts, AsOf: is.AsOf, Problem: is.Problem, SourcesError: is.SourcesError, IllConnections: is.IllConnections}
+	if was.Agent != is.Agent {
+		d.Agent = &is.Agent
+	}
+	if was.API != is.API {
+		d.API = &is.API
+	}
+	var ok bool
+	if d.Jobs, ok = diffRows(was.Jobs, is.Jobs, jobKey, sameJob, putJob); !ok {
+		return nil
+	}
+	if d.Repos, ok = diffRows(was.Repos, is.Repos, repoKey, sameRepo, putRepo); !ok {
+		return nil
+	}
+	if d.Sources, ok = diffRows(was.Sources, is.Sources, sourceKey, sameSource, putSource); !ok {
+		return nil
+	}
+	d.Events = diffLines(was.Events, is.Events)
+	return d
+}
+
+// Apply returns the picture that d makes of s, which stays as it is; the two share
+// what has not changed. The error is an ErrGap. A delta may come from anybody: it
+// is judged before it is followed.
+func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
+	if d.From != s.Seq {
+		return nil, fmt.Errorf("%w: it is for picture %d, this is %d", ErrGap, d.From, s.Seq)
+	}
+	out := *s
+	out.Seq, out.At, out.Counts, out.AsOf, out.Problem = d.Seq, d.At, d.Counts, d.AsOf, d.Problem
+	out.SourcesError, out.IllConnections = d.SourcesError, d.IllConnections
+	if d.Agent != nil {
+		out.Agent = *d.Agent
+	}
+	if d.API != nil {
+		out.API = *d.API
+	}
+	var err error
+	if out.Jobs, err = applyRows(s.Jobs, d.Jobs, jobKey, growLog); err != nil {
+		return nil, err
+	}
+	if out.Repos, err = applyRows(s.Repos, d.Repos, repoKey, nil); err != nil {
+		return nil, err
+	}
+	if out.Sources, err = applyRows(s.Sources, d.Sources, sourceKey, nil); err != nil {
+		return nil, err
+	}
+	if out.Events, err = applyLines(s.Events, d.Events); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+func jobKey(j *Job) string       { return j.UID }
+func repoKey(r *Repo) string     { return r.Namespace + "/" + r.Name }
+func sourceKey(s *Source) string { return s.UID }
+
+// putJob leaves out what the log had before.
+func putJob(was, is *Job) Put[Job] {
+	p := Put[Job]{Row: *is}
+	if was == nil {
+		return p
+	}
+	p.Row.Log = nil
+	if p.Log = diffLines(was.Log, is.Log); p.Log == nil {
+		p.Log = &Lines{Keep: len(is.Log)}
+	}
+	return p
+}
+
+func putRepo(_, is *Repo) Put[Repo]       { return Put[Repo]{Row: *is} }
+func putSource(_, is *Source) Put[Source] { return Put[Source]{Row: *is} }
+
+// growLog completes a row by the log of the row before; nil = there was none.
+func growLog(was *Job, p *Put[Job]) (row Job, err error) {
+	row = p.Row
+	if p.Log == nil {
+		return row, nil
+	}
+	if was == nil {
+		return row, fmt.Errorf("%w: log of a job that was not there", ErrGap)
+	}
+	row.Log, err = applyLines(was.Log, p.Log)
+	return row, err
+}
+
+// diffRows compares two lists. The rows that it leaves out are the same in both
+// and in the same order. False says that keys are not unique.
+func diffRows[T any](was, is []T, key func(*T) string, same func(a, b *T) bool, put func(was, is *T) Put[T]) (*Rows[T], bool) {
+	const isNew = -1
+	place := make(map[string]int, len(was)) // in was, or isNew
+	for i := range was {
+		place[key(&was[i])] = i
+	}
+	if len(place) != len(was) {
+		return nil, false
+	}
+	rows := &Rows[T]{Len: len(is)}
+	there := make([]bool, len(was))
+	last := -1 // place of the last row that is left out
+	for at := range is {
+		k := key(&is[at])
+		i, known := place[k]
+		switch {
+		case known && (i == isNew || there[i]):
+			return nil, false
+		case !known:
+			place[k] = isNew
+			rows.Put = append(rows.Put, placed(at, put(nil, &is[at])))
+			continue
+		}
+		there[i] = true
+		if i > last && same(&was[i], &is[at]) {
+			last = i
+			continue
+		}
+		rows.Put = append(rows.Put, placed(at, put(&was[i], &is[at])))
+	}
+	for i, stays := range there {
+		if !stays {
+			rows.Gone = append(rows.Gone, key(&was[i]))
+		}
+	}
+	if len(rows.Put) == 0 && len(rows.Gone) == 0 {
+		return nil, true
+	}
+	return rows, true
+}
+
+func placed[T any](at int, p Put[T]) Put[T] {
+	p.At = at
+	return p
+}
+
+// applyRows follows rows. Grow completes a row that was there before; nil = none
+// has to be.
+func applyRows[T any](was []T, rows *Rows[T], key func(*T) string, grow func(was *T, p *Put[T]) (T, error)) ([]T, error) {
+	if rows == nil {
+		return was, nil
+	}
+	away := make(map[string]int, len(rows.Gone)+len(rows.Put)) // the places of rows that do not stay where they are
+	for _, k := range rows.Gone {
+		away[k] = -1
+	}
+	for i := range rows.Put {
+		away[key(&rows.Put[i].Row)] = -1
+	}
+	if len(away) != len(rows.Gone)+len(rows.Put) {
+		return nil, fmt.Errorf("%w: a row comes twice", ErrGap)
+	}
+	stay := 0
+	for i := range was {
+		if k := key(&was[i]); mark(away, k, i) {
+			continue
+		}
+		stay++
+	}
+	for _, k := range rows.Gone {
+		if away[k] < 0 {
+			return nil, fmt.Errorf("%w: a row goes that was not there", ErrGap)
+		}
+	}
+	if rows.Len != stay+len(rows.Put) {
+		return nil, fmt.Errorf("%w: %d rows, %d told", ErrGap, stay+len(rows.Put), rows.Len)
+	}
+	out, from := make([]T, 0, rows.Len), 0
+	rest := func(to int) { // copies what stays until there are so many rows
+		for ; from < len(was) && len(out) < to; from++ {
+			if _, moved := away[key(&was[from])]; !moved {
+				out = append(out, was[from])
+			}
+		}
+	}
+	for i := range rows.Put {
+		p := &rows.Put[i]
+		if rest(p.At); len(out) != p.At {
+			return nil, fmt.Errorf("%w: no place %d", ErrGap, p.At)
+		}
+		row := p.Row
+		if grow != nil {
+			var before *T
+			if at := away[key(&p.Row)]; at >= 0 {
+				before = &was[at]
+			}
+			var err error
+			if row, err = grow(before, p); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, row)
+	}
+	rest(rows.Len)
+	return out, nil
+}
+
+// mark notes the place of a key that is in the map.
+func mark(places map[string]int, key string, at int) bool {
+	_, ok := places[key]
+	if ok {
+		places[key] = at
+	}
+	return ok
+}
+
+// diffLines returns nil when the lines are the same.
+func diffLines(was, is []Event) *Lines {
+	if sameLines(was, is) {
+		return nil
+	}
+	for i := range was {
+		if kept := was[i:]; len(kept) <= len(is) && slices.Equal(kept, is[:len(kept)]) {
+			return &Lines{Keep: len(kept), Add: is[len(kept):]}
+		}
+	}
+	return &Lines{Add: is}
+}
+
+func applyLines(was []Event, l *Lines) ([]Event, error) {
+	switch {
+	case l == nil:
+		return was, nil
+	case l.Keep < 0 || l.Keep > len(was):
+		return nil, fmt.Errorf("%w: %d lines of %d kept", ErrGap, l.Keep, len(was))
+	}
+	return slices.Concat(was[len(was)-l.Keep:], l.Add), nil
+}
+
+// sameLines knows lists that share their memory without reading them: the logs of
+// finished jobs are many and long, and do not change.
+func sameLines(a, b []Event) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}

@@ -1,0 +1,62 @@
+package snapshot
+
+import (
+	"slices"
+	"time"
+)
+
+// Past is one row of the history.
+type Past struct {
+	UID        string
+	Namespace  string
+	Name       string
+	Repository string
+	Action     string
+	State      string
+	Message    string
+	Agent      string
+	Started    time.Time
+	Finished   time.Time
+	RefTo      string
+	Subject    string // of the commit; "" = not known
+	Attempts   int
+	Came       Came
+}
+
+// Came is what a job came to, in numbers. Zero = not known.
+type Came struct {
+	Errors, Warnings          int
+	Only                      string // the error or warning, where there is one
+	Created, Updated, Deleted int64
+	Counted                   bool // these three are known
+}
+
+// PastQuery selects rows of the history. Empty members select all.
+type PastQuery struct {
+	Namespace  string
+	Repository string
+	Action     string
+	States     []string
+	Since      time.Time // finished at or after
+	Until      time.Time // finished before
+	Ref        string    // how the commit begins
+	Words      []string  // each occurs somewhere in the row
+	Limit      int       // rows of a page
+	After      string    // Next of the page before
+}
+
+// EndsMeant are the states of rows that a person means with those words: a job that is
+// dead has ended as an error, and is one everywhere else.
+func EndsMeant(words []string) []string {
+	if slices.Contains(words, "error") && !slices.Contains(words, "dead") {
+		return append(slices.Clone(words), "dead")
+	}
+	return words
+}
+
+// PastPage is a piece of the history, the newest first.
+type PastPage struct {
+	Rows []Past
+	Next string // where the next page goes on; "" = there is none
+	All  int    // how many jobs the history has altogether
+}

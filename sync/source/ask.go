@@ -1,0 +1,84 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/api"
+)
+
+// ErrOther says that the source of that name is another one by now.
+var ErrOther = errors.New("it is another one by now: the one that was meant is gone")
+
+// Reconcile asks the controller for a look, and returns the object with the request.
+// A UID, where it is given, keeps a namesake out of it. To be asked twice is harmless.
+func Reconcile(ctx context.Context, client *api.Client, namespace, name, uid string) (*unstructured.Unstructured, error) {
+	return patch(ctx, client, namespace, name, uid, map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{annoRequested: time.Now().UTC().Format(time.RFC3339Nano)}}})
+}
+
+// Suspend has the controller leave a source alone, or take it up again. It is written
+// to the spec, so it holds until somebody undoes it.
+func Suspend(ctx context.Context, client *api.Client, namespace, name, uid string, on bool) (*unstructured.Unstructured, error) {
+	value := any(true)
+	if !on {
+		value = nil // as it was before anybody suspended it
+	}
+	return patch(ctx, client, namespace, name, uid, map[string]any{"spec": map[string]any{"suspend": value}})
+}
+
+// patch writes without a version, so that it never loses to the controller, which
+// writes to the same object all the time.
+func patch(ctx context.Context, client *api.Client, namespace, name, uid string, change map[string]any) (*unstructured.Unstructured, error) {
+	if uid != "" {
+		meta, _ := change["metadata"].(map[string]any)
+		if meta == nil {
+			meta = map[string]any{}
+			change["metadata"] = meta
+		}
+		meta["uid"] = uid
+	}
+	body, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	u, err := client.Resource(api.GitRepositories).Namespace(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "limpet"})
+	if uid != "" && (apierrors.IsConflict(err) || of(err, "metadata.uid")) {
+		return nil, ErrOther
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.SetManagedFields(nil)
+	return u, nil
+}
+
+// of says that an object was refused for one of its members.
+func of(err error, member string) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == member {
+			return true
+		}
+	}
+	return false
+}
+
+// Asked is the request that an object has; Handled says that its controller has
+// looked since then.
+func Asked(u *unstructured.Unstructured) string { return api.Annotation(u, annoRequested) }
+
+// Handled says whether the controller has done what was asked for.
+func Handled(u *unstructured.Unstructured, request string) bool {
+	return member(branch(u.Object, "status"), "lastHandledReconcileAt") == request
+}

@@ -1,0 +1,187 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+)
+
+const (
+	// MostArtifact bounds an artifact, in bytes. That of a repository of manifests has
+	// some hundred kilobytes.
+	MostArtifact = 1 << 30
+	// longestFetch bounds the whole, and silence how long nothing may come.
+	longestFetch = time.Hour
+	silence      = 30 * time.Second
+)
+
+// DigestError says that what was served is not what the status tells of. The
+// controller may have packed the same commit anew in between.
+type DigestError struct{ Want, Got string }
+
+func (e *DigestError) Error() string {
+	return fmt.Sprintf("the artifact that is served has the digest %s, its source tells of %s", e.Got, e.Want)
+}
+
+// AwayError says that the server of an artifact was not reached.
+type AwayError struct {
+	Host string // without port
+	Err  error
+}
+
+func (e *AwayError) Error() string {
+	return fmt.Sprintf("the server of the artifact, %s, is not reached from here: %v", e.Host, e.Err)
+}
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// Fetch writes an artifact to w, and returns its size. It is what it should be only if
+// the error is nil: until then the digest is not known. via takes the place of scheme
+// and host of the URL, for servers in a cluster that are reached by a way of their own;
+// "" = none. Nothing is sent that proves who asks, and no redirect leads to another
+// host.
+func Fetch(ctx context.Context, a *snapshot.Artifact, via string, w io.Writer) (n int64, err error) {
+	sum, want, err := digestOf(a.Digest)
+	if err != nil {
+		return 0, err
+	}
+	from, err := place(a.URL, via)
+	if err != nil {
+		return 0, err
+	}
+	most := int64(MostArtifact)
+	if a.Size > 0 {
+		if a.Size > most {
+			return 0, fmt.Errorf("the artifact has %s; the limit is %s", text.Size(a.Size), text.Size(most))
+		}
+		most = a.Size
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestFetch)
+	defer cancel()
+	ctx, hang := context.WithCancelCause(ctx)
+	defer hang(nil)
+	quiet := time.AfterFunc(silence, func() { hang(fmt.Errorf("nothing has come for %s", silence)) })
+	defer quiet.Stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the artifact: %w", err)
+	}
+	req.Header.Set("User-Agent", "limpet")
+	req.Header.Set("Accept-Encoding", "identity") // the digest is of the packed bytes
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: sameHost}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, &AwayError{Host: from.Hostname(), Err: because(ctx, err)}
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("the server of the artifact answers %s for %s", resp.Status, from.Path)
+	}
+	n, err = io.Copy(io.MultiWriter(w, sum), &lively{io.LimitReader(resp.Body, most+1), quiet})
+	switch {
+	case err != nil:
+		return n, fmt.Errorf("read the artifact: %w", because(ctx, err))
+	case n > most && a.Size > 0:
+		return n, fmt.Errorf("the artifact is larger than the %d bytes that its source tells of", a.Size)
+	case n > most:
+		return n, fmt.Errorf("the artifact is larger than %s, the limit", text.Size(most))
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
+		algorithm, _, _ := strings.Cut(a.Digest, ":")
+		return n, &DigestError{Want: a.Digest, Got: algorithm + ":" + got}
+	}
+	return n, nil
+}
+
+// digestOf takes a digest apart. One that cannot be checked here is refused: nobody
+// should find out later.
+func digestOf(digest string) (hash.Hash, string, error) {
+	algorithm, want, ok := strings.Cut(strings.ToLower(digest), ":")
+	var sum hash.Hash
+	switch algorithm {
+	case "sha256":
+		sum = sha256.New()
+	case "sha384":
+		sum = sha512.New384()
+	case "sha512":
+		sum = sha512.New()
+	}
+	switch {
+	case digest == "":
+		return nil, "", errors.New("its source tells no digest, so the artifact cannot be checked")
+	case sum == nil || !ok:
+		return nil, "", fmt.Errorf("the digest of the artifact, %s, is none that can be checked here (sha256, sha384, sha512)", text.Clean(digest))
+	case len(want) != 2*sum.Size():
+		return nil, "", fmt.Errorf("the digest of the artifact, %s, has the wrong length", text.Clean(digest))
+	}
+	return sum, want, nil
+}
+
+// place is where an artifact is had.
+func place(raw, via string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("the artifact has no address of http or https: %s", text.Clean(raw))
+	}
+	if via == "" {
+		return u, nil
+	}
+	by, err := url.Parse(via)
+	if err != nil || by.Scheme != "http" && by.Scheme != "https" || by.Host == "" {
+		return nil, fmt.Errorf("%s is no address of http or https", api.Redact(via))
+	}
+	u.Scheme, u.Host, u.User = by.Scheme, by.Host, nil
+	u.Path, u.RawPath = strings.TrimSuffix(by.Path, "/")+u.Path, ""
+	return u, nil
+}
+
+func sameHost(req *http.Request, before []*http.Request) error {
+	if len(before) > 5 {
+		return errors.New("too many redirects")
+	}
+	if req.URL.Host != before[0].URL.Host {
+		return fmt.Errorf("it leads to another host, %s", req.URL.Host)
+	}
+	return nil
+}
+
+// because is why a request has failed: what has ended it, if it was us, without
+// method and URL in front.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	var call *url.Error
+	if errors.As(err, &call) {
+		return call.Err
+	}
+	return err
+}
+
+// lively puts the end off while something comes.
+type lively struct {
+	io.Reader
+	quiet *time.Timer
+}
+
+func (l *lively) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p)
+	if n > 0 {
+		l.quiet.Reset(silence)
+	}
+	return n, err
+}

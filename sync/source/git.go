@@ -1,0 +1,96 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/git/gitref"
+)
+
+// Git is what a GitRepository asks its host for, and with what.
+type Git struct {
+	auth.GitRepository
+	Selector gitref.Selector
+	Timeout  time.Duration // of one question; 0 = the spec names none
+}
+
+// ReadGit reads the Git side of a GitRepository. An error is an *auth.SourceError: what a
+// person has to change. Nobody is asked.
+func ReadGit(u *unstructured.Unstructured) (Git, error) {
+	spec, ok := u.Object["spec"].(map[string]any)
+	if !ok {
+		return Git{}, &auth.SourceError{Field: "spec", Err: errNoObject}
+	}
+	from, err := auth.ReadGitRepository(u.GetNamespace(), u.GetName(), spec)
+	if err != nil {
+		return Git{}, err
+	}
+	g := Git{GitRepository: from}
+	if g.Selector, err = selected(spec["ref"]); err != nil {
+		return Git{}, &auth.SourceError{Reason: auth.ReasonOperation, Field: "spec.ref", Err: err}
+	}
+	if g.Verify.Tag() && g.Selector.Tag == "" && g.Selector.SemVer == "" && !strings.HasPrefix(g.Selector.Name, "refs/tags/") {
+		return Git{}, &auth.SourceError{Reason: auth.ReasonVerifyMode, Field: auth.FieldMode, Err: errNoTag}
+	}
+	if spec["timeout"] != nil {
+		if g.Timeout = duration(member(spec, "timeout")); g.Timeout == 0 {
+			return Git{}, &auth.SourceError{Field: "spec.timeout", Err: errNoTime}
+		}
+	}
+	return g, nil
+}
+
+var (
+	errNoObject = errors.New("it is missing, or no object with members")
+	errNoTag    = errors.New("a signed tag is asked for, and ref names none; give ref a tag or a semver, or verify the mode HEAD")
+	errNoTime   = errors.New("it is no time span such as 60s")
+	errNoTexts  = errors.New("its members are texts: branch, tag, semver, name or commit")
+)
+
+// selected reads a ref of Flux. Where that takes the first of several by an order that
+// its documentation and its code tell differently, this refuses; a commit may have the
+// branch beside it that it is on.
+func selected(ref any) (gitref.Selector, error) {
+	s := gitref.Selector{}
+	members, ok := ref.(map[string]any)
+	if ref != nil && !ok {
+		return s, errNoTexts
+	}
+	for name, to := range map[string]*string{"branch": &s.Branch, "tag": &s.Tag, "semver": &s.SemVer, "name": &s.Name, "commit": &s.Commit} {
+		if *to, ok = members[name].(string); !ok && members[name] != nil {
+			return s, errNoTexts
+		}
+	}
+	if s == (gitref.Selector{}) {
+		s.Branch = "master" // Source: Flux
+	}
+	s.Commit = strings.ToLower(s.Commit)
+	return s, s.Check()
+}
+
+// Remote is how the host is asked. from is a chain that ends with auth.NamedSecret. The
+// errors are those of auth.GitRepository.Asked.
+func (g Git) Remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
+	creds, err := g.Asked(ctx, from)
+	return git.Remote{URL: g.URL, Creds: creds, AllowInsecure: allowInsecure}, err
+}
+
+// Revision is a ref in the words of Flux, as in main@sha1:HASH: short for a branch and a
+// tag, in full where the spec names it in full, and none for a commit alone. Source:
+// RFC-0005 of Flux.
+func (g Git) Revision(ref git.Ref) string {
+	name := ref.Short() + "@"
+	switch {
+	case g.Selector.Name != "":
+		name = ref.Name + "@"
+	case g.Selector.Commit != "" && g.Selector.Branch == "":
+		name = ""
+	}
+	return name + "sha1:" + ref.Hash
+}

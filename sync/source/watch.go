@@ -1,0 +1,180 @@
+package source
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/sync/api"
+)
+
+const (
+	// askEvery is how often an API without Flux, or one that refuses, is asked whether
+	// that is still so: one request.
+	askEvery = 10 * time.Minute
+	// awayRest is the pause after an API that did not answer at all.
+	awayRest = time.Minute
+	// glanceEvery is how often the watch is asked whether it is refused now. It costs
+	// no request.
+	glanceEvery = 15 * time.Second
+)
+
+// Watcher keeps a picture of all sources where the API has such things and lets them
+// be read. Elsewhere it costs a request in ten minutes.
+type Watcher struct {
+	client    *api.Client
+	namespace string
+	log       *slog.Logger
+	changed   func()
+	glance    time.Duration
+
+	mu       sync.Mutex    // guards all below
+	informer *api.Informer // nil while nothing is watched
+	known    bool          // it is known whether there are any
+	refused  string        // why they may not be read
+}
+
+// NewWatcher makes one for a namespace, "" meaning all. changed is called at every
+// change and must be quick.
+func NewWatcher(client *api.Client, namespace string, log *slog.Logger, changed func()) *Watcher {
+	return &Watcher{client: client, namespace: namespace, log: log, changed: changed, glance: glanceEvery}
+}
+
+// Run watches until ctx ends, and returns nil then. Nothing that an API answers ends
+// it, and nothing else in the agent waits for it.
+func (w *Watcher) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		rest := askEvery
+		switch served, err := w.ask(ctx); {
+		case ctx.Err() != nil:
+			return nil
+		case served:
+			w.settle(w.follow(ctx))
+		case err != nil && !lasting(err):
+			rest = awayRest
+		case err != nil:
+			w.settle(err)
+		default:
+			w.settle(nil)
+		}
+		timer := time.NewTimer(rest + rand.N(rest/10))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+	return nil
+}
+
+// ask says whether the API has sources and shows them.
+func (w *Watcher) ask(ctx context.Context) (bool, error) {
+	served, err := w.client.Has(ctx, api.GitRepositories)
+	if !served || err != nil {
+		return false, err
+	}
+	_, err = w.client.Resource(api.GitRepositories).Namespace(w.namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	return err == nil, err
+}
+
+// lasting says that an answer will be the same in a minute.
+func lasting(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// settle notes that nothing is watched, and why if that is because it is refused.
+func (w *Watcher) settle(err error) {
+	why := ""
+	if err != nil && !apierrors.IsNotFound(err) {
+		why = api.Redact(err.Error()) + " (it takes get, list and watch of gitrepositories." + api.GitRepositories.Group + ")"
+	}
+	w.mu.Lock()
+	news := !w.known || why != w.refused
+	w.known, w.refused = true, why
+	w.mu.Unlock()
+	if news && why != "" {
+		w.log.Info("the sources of Flux are not shown: they may not be read", "err", why)
+	}
+	if news {
+		w.changed()
+	}
+}
+
+// follow watches until ctx ends, or the API does not have or show them any more: then
+// it returns what the API says.
+func (w *Watcher) follow(ctx context.Context) (refusal error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	informer := w.client.Informer(api.GitRepositories, w.namespace, api.InformerOptions{Packed: true})
+	informer.OnEvent(api.Handler{Any: w.changed})
+	w.mu.Lock()
+	w.informer = informer
+	w.mu.Unlock()
+	var running sync.WaitGroup
+	running.Go(func() { _ = informer.Run(ctx) }) // it returns nil when ctx ends, and only then
+	running.Go(func() {
+		if informer.WaitSynced(ctx) != nil {
+			return
+		}
+		w.mu.Lock()
+		w.known, w.refused = true, ""
+		w.mu.Unlock()
+		w.changed()
+	})
+	tick := time.NewTicker(w.glance)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			if err := informer.LastError(); err != nil && lasting(err) {
+				refusal = err
+				cancel()
+			}
+		}
+	}
+	running.Wait()
+	w.mu.Lock()
+	w.informer = nil
+	w.mu.Unlock()
+	w.changed()
+	return refusal
+}
+
+// Sights are the sources that are known, in no order. known is false until it is
+// known whether there are any.
+func (w *Watcher) Sights() (all []api.Sight, known bool) {
+	w.mu.Lock()
+	informer, known := w.informer, w.known
+	w.mu.Unlock()
+	if informer == nil {
+		return nil, known
+	}
+	return informer.Sights(), known
+}
+
+// Refused is why they may not be read; "" = they may, or there are none.
+func (w *Watcher) Refused() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
+}
+
+// Watch says how the watch does; nil = there is none, and nothing refuses it.
+func (w *Watcher) Watch() (synced bool, objects int, trouble string, on bool) {
+	w.mu.Lock()
+	informer, refused := w.informer, w.refused
+	w.mu.Unlock()
+	if informer == nil {
+		return false, 0, refused, refused != ""
+	}
+	if err := informer.LastError(); err != nil {
+		trouble = api.Redact(err.Error())
+	}
+	return informer.HasSynced(), len(informer.Sights()), trouble, true
+}

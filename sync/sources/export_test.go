@@ -1,6 +1,0 @@
-package sources
-
-import "time"
-
-// Glances has a Watcher look so often whether its watch is refused.
-func (w *Watcher) Glances(every time.Duration) { w.glance = every }

@@ -1,0 +1,147 @@
+package testenv
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// envBinaries names the directory that keeps built API servers; the default is
+// testdata/apiserver/.bin in the checkout.
+const envBinaries = "LIMPET_APISERVER_CACHE"
+
+// keepBinaries is how long the servers of older sources stay on disk. Another
+// checkout may share the directory.
+const keepBinaries = 24 * time.Hour
+
+// apiserver returns the path of the API server, built from the sources of this
+// checkout. One source is built once: its hash is the name of the file. With a
+// cold Go build cache that takes minutes, so "make test" does it beforehand.
+func apiserver(t testing.TB) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatalf("build API server: %v", err)
+	}
+	return path
+}
+
+var built = sync.OnceValues(func() (string, error) {
+	root, err := checkout()
+	if err != nil {
+		return "", err
+	}
+	return build(filepath.Join(root, "testdata", "apiserver"))
+})
+
+// checkout returns the top of the checkout: the directory above the working
+// directory whose go.mod declares module limpet.
+func checkout() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if bytes.HasPrefix(data, []byte("module limpet\n")) {
+			return dir, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("find checkout: no go.mod of module limpet above the working directory")
+		}
+		dir = up
+	}
+}
+
+func build(source string) (string, error) {
+	bin := os.Getenv(envBinaries)
+	if bin == "" {
+		bin = filepath.Join(source, ".bin")
+	}
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return "", err
+	}
+	sum, err := sourceHash(source)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(bin, "apiserver-"+sum)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	unlock, err := lock(filepath.Join(bin, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(path); err == nil {
+		return path, nil // another process built it while this one waited
+	}
+	// A half-written file never has the final name.
+	part := fmt.Sprintf("%s.%d", path, os.Getpid())
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", part, ".")
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build in %s: %w\n%s", source, err, out)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return "", err
+	}
+	return path, forget(bin, path)
+}
+
+// sourceHash names what a binary is made from: the sources, the locked
+// dependencies and the compiler.
+func sourceHash(source string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(source, "*.go"))
+	if err != nil {
+		return "", err
+	}
+	files = append(files, filepath.Join(source, "go.mod"), filepath.Join(source, "go.sum"))
+	slices.Sort(files)
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, filepath.Base(f), len(data))
+		h.Write(data)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+}
+
+// forget removes servers of older sources.
+func forget(bin, keep string) error {
+	old, err := filepath.Glob(filepath.Join(bin, "apiserver-*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range old {
+		info, err := os.Stat(path)
+		if err != nil || path == keep || time.Since(info.ModTime()) < keepBinaries {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

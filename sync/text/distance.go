@@ -1,0 +1,34 @@
+package text
+
+// longWord is longer than names are: the work grows with the product of two
+// lengths.
+const longWord = 100 // bytes
+
+// Distance is how many single bytes have to be changed, added, taken away or
+// swapped with their neighbour to make one word of the other, for "did you mean".
+// A word longer than names are is like no other.
+func Distance(a, b string) int {
+	if len(a) > longWord || len(b) > longWord {
+		return max(len(a), len(b))
+	}
+	// The rows of the table for the byte before the last, the last, and this one.
+	two, one, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		two, one, row = one, row, two
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := one[j]
+			if a[i] != b[j] {
+				cost++
+			}
+			row[j+1] = min(cost, row[j]+1, one[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], two[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,22 @@
+package text
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"same", "same", 0}, {"a", "", 1}, {"", "abc", 3}, {"main", "mian", 1}, {"erorr", "error", 1}, {"ab", "ba", 1}, {"abc", "cba", 2}, {"kitten", "sitting", 3},
+		{strings.Repeat("a", longWord), strings.Repeat("a", longWord-1), 1},
+		{strings.Repeat("a", 2*longWord), strings.Repeat("a", 2*longWord-1), 2 * longWord},
+	} {
+		if got := Distance(c.a, c.b); got != c.want {
+			t.Errorf("%q to %q: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,16 @@
+package text
+
+import "strings"
+
+// UTF8 says that the locale of an environment is one of UTF-8, so that its terminal
+// shows more than ASCII. Of the variables for it the first that is not empty counts.
+func UTF8(env func(string) string) bool {
+	locale := env("LC_ALL")
+	for _, name := range []string{"LC_CTYPE", "LANG"} {
+		if locale == "" {
+			locale = env(name)
+		}
+	}
+	locale = strings.ToUpper(locale)
+	return strings.Contains(locale, "UTF-8") || strings.Contains(locale, "UTF8")
+}

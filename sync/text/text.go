@@ -1,0 +1,111 @@
+// Package text formats text for people: terminal-safe strings, ages, sizes, and
+// the nearest known name.
+package text
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Hidden tells whether a rune steers a terminal or misleads the eye: controls
+// (C0, DEL, C1), marks of direction, separators of lines and paragraphs, blanks
+// without width, tags, the byte order mark, and what was not UTF-8. The two
+// joiners are not among them: scripts need them.
+func Hidden(r rune) bool {
+	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError ||
+		r == 0x200b || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f ||
+		r == 0x061c || r == 0xfeff || r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe007f
+}
+
+// Clean makes foreign text safe to show on one line: what is hidden goes, line
+// breaks and tabs become blanks. Names and messages come from Git and from the
+// API, and must not move the cursor of a terminal. Joiners go as well, because
+// terminals do not agree on the width of what they join.
+func Clean(s string) string {
+	safe := true
+	for i := 0; i < len(s); i++ {
+		if s[i] < 0x20 || s[i] >= 0x7f {
+			safe = false
+			break
+		}
+	}
+	if safe {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r' || r == '\t':
+			return ' '
+		case Hidden(r), r == 0x200c, r == 0x200d:
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// Age is a time span in its largest unit: 42s, 5m, 3h, 2d. Below zero is 0s.
+func Age(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// Size is a number of bytes in its largest unit: 512 B, 1.0 MiB, 61 MiB.
+func Size(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n)/(1<<10), "KiB"
+	for _, next := range []string{"MiB", "GiB"} {
+		if v >= 1<<10 {
+			v, unit = v/(1<<10), next
+		}
+	}
+	if v < 10 {
+		return fmt.Sprintf("%.1f %s", v, unit)
+	}
+	return fmt.Sprintf("%.0f %s", v, unit)
+}
+
+// ShortRef is a commit in the seven letters that people use; what is no commit
+// stays as it is.
+func ShortRef(ref string) string {
+	if len(ref) >= 40 && strings.Trim(ref, "0123456789abcdefABCDEF") == "" {
+		return ref[:7]
+	}
+	return ref
+}
+
+// OrDash shows an empty text as "-", so that a column is never blank.
+func OrDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// Plural is a count with its noun: "1 record", "3 records".
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Thousands is a number with a comma after each three digits: 41,288.
+func Thousands(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return Thousands(n/1000) + fmt.Sprintf(",%03d", n%1000)
+}

@@ -1,0 +1,65 @@
+package text
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestClean(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"":                                  "",
+		"plain text 1.0":                    "plain text 1.0",
+		"漢字 é 🙂 אב":                         "漢字 é 🙂 אב",
+		"a\nb\tc\rd":                        "a b c d",
+		"\x1b]0;pwn\x07\x1b[31mred":         "]0;pwn[31mred",
+		"c1 \u009b31m":                      "c1 31m",
+		"\u202eevil\u2066 \u200bhidden\xff": "evil hidden",
+		"tag \U000e0041":                    "tag ",
+		"join\u200der":                      "joiner",
+	} {
+		if got := Clean(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzClean(f *testing.F) {
+	f.Add("\x1b[2J\u202e\xff\x9b")
+	f.Fuzz(func(t *testing.T, in string) {
+		out := Clean(in)
+		if !utf8.ValidString(out) || Clean(out) != out {
+			t.Errorf("%q became %q", in, out)
+		}
+		for _, r := range out {
+			if r < 0x20 || r >= 0x7f && r < 0xa0 {
+				t.Errorf("%q still has %q", in, r)
+			}
+		}
+	})
+}
+
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{-time.Hour: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m", 59 * time.Minute: "59m", time.Hour: "1h", 47 * time.Hour: "47h", 48 * time.Hour: "2d"} {
+		if got := Age(d); got != want {
+			t.Errorf("age of %s: %s, want %s", d, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 28 << 10: "28 KiB", 1 << 20: "1.0 MiB", 61 << 20: "61 MiB", 3 << 30: "3.0 GiB", 5000 << 30: "5000 GiB"} {
+		if got := Size(n); got != want {
+			t.Errorf("size of %d: %s, want %s", n, got, want)
+		}
+	}
+	if Plural(1, "record") != "1 record" || Plural(0, "record") != "0 records" || OrDash("") != "-" || OrDash("x") != "x" {
+		t.Error("plural or dash")
+	}
+	if long := strings.Repeat("\u6f22", 40); ShortRef(long) != long {
+		t.Errorf("no commit is cut: %q", ShortRef(long))
+	}
+	if ShortRef("0123456789012345678901234567890123456789") != "0123456" || ShortRef("main") != "main" {
+		t.Error("short ref")
+	}
+}

@@ -1,0 +1,108 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/sync/api"
+)
+
+// Outcomes of requests, for counters.
+const (
+	Queued      = "queued"
+	Ignored     = "ignored"  // authentic, and nothing to do
+	Replayed    = "replayed" // served before
+	Exists      = "exists"   // there is such a job already
+	Mismatched  = "mismatched"
+	Unsupported = "unsupported"
+	Refused     = "refused" // the Repository takes none, or no POST
+	Invalid     = "invalid" // authentic, but not what the host documents
+	Forged      = "forged"
+	TooLarge    = "too_large"
+	Broken      = "broken" // the body ended early or took too long
+	Limited     = "limited"
+	Away        = "away" // the API or the room for bodies
+	NotFound    = "not_found"
+)
+
+// Outcomes are all of them.
+var Outcomes = []string{Queued, Ignored, Replayed, Exists, Mismatched, Unsupported, Refused, Invalid, Forged, TooLarge, Broken, Limited, Away, NotFound}
+
+// answer is what is sent back.
+type answer struct {
+	outcome string
+	code    int
+	body    any
+	after   time.Duration // Retry-After; 0 = none
+	alive   *Repository   // whose hook has shown that it works
+}
+
+// respond makes Grafana's WebhookResponse. Its message has an odd name there.
+func respond(outcome string, code int, message string) answer {
+	return answer{outcome: outcome, code: code, body: map[string]any{
+		"kind": "WebhookResponse", "apiVersion": api.ProvisioningGroup + "/v0alpha1", "code": code, "added": message}}
+}
+
+func refuse(outcome string, code int, reason metav1.StatusReason, format string, args ...any) answer {
+	return answer{outcome: outcome, code: code, body: metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: fmt.Sprintf(format, args...)}}
+}
+
+func away(why string) answer {
+	a := refuse(Away, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "%s", why)
+	a.after = comeAgain
+	return a
+}
+
+// unreadable is the answer to a body that cannot be had.
+func unreadable(err error) answer {
+	switch {
+	case errors.Is(err, errTooLarge):
+		return refuse(TooLarge, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "%v", err)
+	case errors.Is(err, errNoRoom):
+		return away(err.Error())
+	case errors.Is(err, errSlow):
+		return refuse(Broken, http.StatusRequestTimeout, metav1.StatusReasonTimeout, "%v", err)
+	}
+	return refuse(Broken, http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err)
+}
+
+func reasonOf(code int) metav1.StatusReason {
+	switch code {
+	case http.StatusConflict:
+		return metav1.StatusReasonConflict
+	case http.StatusFailedDependency:
+		return "FailedDependency"
+	}
+	return metav1.StatusReasonBadRequest
+}
+
+// answer counts and sends.
+func (r *Receiver) answer(w http.ResponseWriter, a answer) {
+	if r.o.Count != nil {
+		r.o.Count(a.outcome)
+	}
+	r.tally.add(a.outcome)
+	data, err := json.Marshal(a.body)
+	if err != nil {
+		http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(data)))
+	switch {
+	case a.code == http.StatusMethodNotAllowed:
+		h.Set("Allow", http.MethodPost)
+	case a.after > 0:
+		h.Set("Retry-After", strconv.Itoa(int(a.after/time.Second)))
+	}
+	w.WriteHeader(a.code)
+	_, _ = w.Write(data) // the host is gone: nobody is there to tell
+}

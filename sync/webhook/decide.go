@@ -1,0 +1,143 @@
+package webhook
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+)
+
+// Repository is what the answer to a webhook depends on.
+type Repository struct {
+	Namespace, Name string
+	// Secrets are those that its hook may be signed with: the present one and,
+	// while it is being replaced, the one before. None means that it has no hook.
+	Secrets [][]byte
+	// Given says that a person has given the secret and not limpet: then there is
+	// a hook, whatever the status says.
+	Given bool
+
+	URL       string // of the remote
+	Branch    string // "" = not known yet
+	Revision  string // that is pulled in place of the branch, and may be moved by any push
+	Sync      bool   // spec.sync.enabled
+	Disabled  bool   // spec.webhook.disabled
+	Suspended bool   // a person wants this agent to ask for nothing
+	Deleting  bool
+	Unhealthy []string // why not, never empty when it is; nil = healthy or not looked at yet
+	Hooked    bool     // status.webhook is there
+	LastEvent time.Time
+}
+
+// RepositoryOf reads a Repository object; its secrets are not in it.
+func RepositoryOf(u *unstructured.Unstructured) (*Repository, error) {
+	view, err := api.RepositoryView(u)
+	if err != nil {
+		return nil, err
+	}
+	r := &Repository{Namespace: u.GetNamespace(), Name: u.GetName(), Sync: view.Spec.Sync.Enabled, Deleting: u.GetDeletionTimestamp() != nil}
+	if block := view.Spec.Block(); block != nil {
+		r.URL, r.Branch = block.URL, block.Branch
+	}
+	if r.Revision = view.GitRef; r.Revision != "" {
+		r.Branch = ""
+	}
+	if health := view.Status.Health; health.Checked > 0 && !health.Healthy {
+		r.Unhealthy = append([]string{"the repository is not healthy"}, health.Message...)
+	}
+	r.Disabled, _, _ = unstructured.NestedBool(u.Object, "spec", "webhook", "disabled")
+	hook, ok, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "webhook")
+	fields, _ := hook.(map[string]any)
+	if r.Hooked = ok && fields != nil; r.Hooked {
+		if last, ok := fields["lastEvent"].(int64); ok && last > 0 {
+			r.LastEvent = time.UnixMilli(last)
+		}
+	}
+	return r, nil
+}
+
+// is says whether a full name that a host tells is that of the Repository: the
+// end of its URL's path. Hosts do not tell the directory that they are served from.
+func (r *Repository) is(fullName string) bool {
+	a, err := auth.ParseAddress(r.URL)
+	if err != nil {
+		return false
+	}
+	have := strings.ToLower(strings.TrimSuffix(strings.Trim(a.Path, "/"), ".git"))
+	told := strings.ToLower(strings.TrimSuffix(strings.Trim(fullName, "/"), ".git"))
+	return told != "" && (have == told || strings.HasSuffix(have, "/"+told))
+}
+
+// closed says why no webhook of this Repository is served, however it is signed;
+// 0 means that it is.
+func (r *Repository) closed() (code int, why string) {
+	switch {
+	case r.Deleting:
+		return http.StatusConflict, "the repository is being deleted"
+	case r.Disabled:
+		return http.StatusBadRequest, "webhook integration is disabled for this repository"
+	case !r.Hooked && !r.Given:
+		return http.StatusBadRequest, "unexpected webhook request"
+	case r.Unhealthy != nil:
+		return http.StatusFailedDependency, strings.Join(r.Unhealthy, ": ")
+	}
+	return 0, ""
+}
+
+// Verdict is what is done about an event.
+type Verdict struct {
+	Code    int
+	Message string
+	Job     map[string]any // spec of the job to queue, without the repository; nil = none
+}
+
+// Decide is the table of Grafana's endpoint, from an event to its answer. It is
+// pure.
+func Decide(r *Repository, e Event, policy Policy) Verdict {
+	nothing := func(format string, args ...any) Verdict {
+		return Verdict{http.StatusOK, fmt.Sprintf(format, args...), nil}
+	}
+	switch e.Kind {
+	case Ping:
+		return nothing("ping received")
+	case Push, PullRequest:
+	default:
+		return Verdict{Code: http.StatusNotImplemented, Message: "unsupported event: " + short(e.Name)}
+	}
+	ours := slices.Contains(e.Branches, r.Branch) && r.Branch != ""
+	switch {
+	case !r.is(e.Repository):
+		return Verdict{Code: http.StatusBadRequest, Message: "repository mismatch: the event is about " + short(e.Repository)}
+	case r.Suspended:
+		return nothing("ignoring the event: the repository is suspended on this agent")
+	case e.Kind == Push && !r.Sync:
+		return nothing("ignoring push event: sync is disabled")
+	case e.Kind == Push && !ours && r.Revision == "":
+		return nothing("ignoring push event: it is not about the configured branch")
+	case e.Kind == Push:
+		return Verdict{http.StatusAccepted, "push", map[string]any{"action": "pull", "pull": map[string]any{
+			"incremental": policy.Incremental(e)}}}
+	case !ours:
+		return nothing("ignoring pull request event as %s is not the configured branch", short(e.Branches[0]))
+	case e.Action != Opened && e.Action != Reopened && e.Action != Updated:
+		return nothing("ignore pull request event: %s", short(e.Action))
+	}
+	return Verdict{http.StatusAccepted, "pull request: " + e.Action, map[string]any{"action": "pr", "pr": map[string]any{
+		"url": e.URL, "pr": e.Number, "ref": e.HeadRef, "hash": e.Head}}}
+}
+
+// mostText bounds foreign text in an answer, in bytes.
+const mostText = 200
+
+func short(s string) string {
+	if len(s) > mostText {
+		s = strings.ToValidUTF8(s[:mostText], "") + "..."
+	}
+	return s
+}

@@ -1,0 +1,151 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Host is a kind of Git host, by the form of its webhooks.
+type Host string
+
+// The hosts that are understood. Forgejo speaks like Gitea.
+const (
+	GitHub    Host = "github"
+	GitLab    Host = "gitlab"
+	Bitbucket Host = "bitbucket"
+	Gitea     Host = "gitea"
+)
+
+// Kind is what an event is about.
+type Kind string
+
+// The kinds that lead to different answers.
+const (
+	Ping        Kind = "ping"
+	Push        Kind = "push"
+	PullRequest Kind = "pull_request"
+	Other       Kind = "other"
+)
+
+// Actions of a pull request that are worked on, in the words of GitHub. All
+// others stand in Event.Action as the host calls them.
+const (
+	Opened   = "opened"
+	Reopened = "reopened"
+	Updated  = "synchronize" // its head has moved
+)
+
+// Event is what one delivery tells, in the same words for all hosts.
+type Event struct {
+	Host       Host
+	Kind       Kind
+	Name       string   // of the event, as the host calls it
+	Repository string   // full name, such as ops/dashboards
+	Branches   []string // that a push has moved; of a pull request the one it goes to
+	// Deleted and Changes are the paths that the commits of a push delete and the
+	// number of paths that they touch. Partial says that the host has not told
+	// all of them.
+	Deleted []string
+	Changes int
+	Partial bool
+
+	// Of a pull request:
+	Action  string
+	Number  int64
+	URL     string // for people
+	HeadRef string
+	Head    string // commit
+}
+
+// errPayload says that a body is not what the host's documentation promises.
+var errPayload = errors.New("invalid payload")
+
+// Parse reads the JSON of a delivery. name is the event that its headers tell.
+// Events that nothing is done about are of kind Other, whatever the body holds.
+func Parse(host Host, name string, body []byte) (Event, error) {
+	var e Event
+	var err error
+	switch host {
+	case GitHub:
+		e, err = parseGitHub(name, body)
+	case Gitea:
+		e, err = parseGitea(name, body)
+	case GitLab:
+		e, err = parseGitLab(name, body)
+	case Bitbucket:
+		e, err = parseBitbucket(name, body)
+	default:
+		err = fmt.Errorf("host %q is not known", host)
+	}
+	if err != nil {
+		return Event{}, err
+	}
+	e.Host, e.Name = host, name
+	if (e.Kind == Push || e.Kind == PullRequest) && e.Repository == "" {
+		return Event{}, fmt.Errorf("%w: no repository in it", errPayload)
+	}
+	if e.Kind == PullRequest && (e.Number <= 0 || len(e.Branches) != 1 || e.Branches[0] == "") {
+		return Event{}, fmt.Errorf("%w: no number or no target branch of the pull request in it", errPayload)
+	}
+	return e, nil
+}
+
+// decode reads a body without its texts: an error may be logged.
+func decode(body []byte, into any) error {
+	err := json.Unmarshal(body, into)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		return fmt.Errorf("%w: %s is a %s", errPayload, wrong.Field, wrong.Value)
+	case err != nil:
+		return fmt.Errorf("%w: not JSON", errPayload)
+	}
+	return nil
+}
+
+// origin names the host and the event that the headers of a request tell, and
+// the id of the delivery, for logs. Gitea and Forgejo send GitHub's headers as well.
+func origin(h http.Header) (host Host, event, delivery string) {
+	for _, by := range []struct {
+		host     Host
+		event    string
+		delivery string
+	}{
+		{Gitea, "X-Forgejo-Event", "X-Forgejo-Delivery"},
+		{Gitea, "X-Gitea-Event", "X-Gitea-Delivery"},
+		{GitHub, "X-Github-Event", "X-Github-Delivery"},
+		{GitLab, "X-Gitlab-Event", "X-Gitlab-Event-Uuid"},
+		{Bitbucket, "X-Event-Key", "X-Request-Uuid"},
+	} {
+		if event := h.Get(by.event); event != "" {
+			return by.host, event, h.Get(by.delivery)
+		}
+	}
+	return "", "", ""
+}
+
+// branchOf returns the branch that a full reference names, or none.
+func branchOf(ref string) []string {
+	if branch, ok := strings.CutPrefix(ref, "refs/heads/"); ok && branch != "" {
+		return []string{branch}
+	}
+	return nil
+}
+
+// touched are the paths of one commit, as GitHub, GitLab and Gitea list them.
+type touched struct {
+	Added    []string `json:"added"`
+	Removed  []string `json:"removed"`
+	Modified []string `json:"modified"`
+}
+
+// add takes in the commits of a push.
+func (e *Event) add(commits []touched) {
+	for _, c := range commits {
+		e.Deleted = append(e.Deleted, c.Removed...)
+		e.Changes += len(c.Added) + len(c.Removed) + len(c.Modified)
+	}
+}

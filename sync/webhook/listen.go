@@ -1,0 +1,150 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// headerTimeout is how long a client may take to send its headers, and the
+	// handshake before them.
+	headerTimeout = 10 * time.Second
+	// idleTimeout closes connections that nobody uses.
+	idleTimeout = 30 * time.Second
+	// drainTimeout is how long running requests get once the server stops: longer
+	// than the API is asked for one of them.
+	drainTimeout = queueTimeout + 2*time.Second
+	// maxHeaderBytes is ample for what the hosts and a proxy send.
+	maxHeaderBytes = 16 << 10
+	// mostConnections bounds the open connections, and mostOfOne those of one
+	// address that is no trusted proxy.
+	mostConnections = 512
+	mostOfOne       = 64
+)
+
+// Serve answers webhooks from ln until ctx ends, and closes ln. Running requests
+// get 10 s to finish. It returns nil after such a stop, else why the listener
+// failed. ln should be a Gate, below TLS if there is any.
+func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler:           r,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout + drainTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(r.o.Logger.Handler(), slog.LevelDebug),
+		Protocols:         new(http.Protocols),
+	}
+	srv.Protocols.SetHTTP1(true) // one request at a time on a connection
+	var running sync.WaitGroup
+	defer running.Wait()
+	told, stop := context.WithCancel(ctx)
+	defer stop()
+	running.Go(func() { r.tally.run(told, r.o.Logger) })
+
+	stopped := make(chan error, 1) // the goroutine below sends once
+	go func() { stopped <- srv.Serve(ln) }()
+	select {
+	case err := <-stopped:
+		return fmt.Errorf("serve webhooks on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	err := srv.Shutdown(drain)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = srv.Close()
+	}
+	<-stopped
+	if err != nil {
+		return fmt.Errorf("stop serving webhooks on %s: %w", ln.Addr(), err)
+	}
+	return nil
+}
+
+// Gate keeps the number of open connections of a listener down. Beyond 512 a
+// connection waits for another to end; beyond 64 of one address, unless it is that
+// of a trusted proxy, it is closed.
+func Gate(ln net.Listener, trusted []netip.Prefix) net.Listener {
+	return &gate{Listener: ln, trusted: trusted, places: make(chan struct{}, mostConnections), closed: make(chan struct{}), open: map[netip.Addr]int{}}
+}
+
+type gate struct {
+	net.Listener
+	trusted []netip.Prefix
+	places  chan struct{} // one in it for each open connection
+	once    sync.Once
+	closed  chan struct{} // closed by Close
+
+	mu   sync.Mutex // guards open
+	open map[netip.Addr]int
+}
+
+// Accept implements net.Listener.
+func (g *gate) Accept() (net.Conn, error) {
+	select {
+	case g.places <- struct{}{}:
+	case <-g.closed:
+		return nil, net.ErrClosed
+	}
+	for {
+		conn, err := g.Listener.Accept()
+		if err != nil {
+			<-g.places
+			return nil, err
+		}
+		peer, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+		addr := peer.Addr().Unmap()
+		if g.enter(household(addr), isTrusted(addr, g.trusted)) {
+			return &guest{Conn: conn, gate: g, addr: household(addr)}, nil
+		}
+		_ = conn.Close() // nobody is there to tell
+	}
+}
+
+// Close implements net.Listener.
+func (g *gate) Close() error {
+	g.once.Do(func() { close(g.closed) })
+	return g.Listener.Close()
+}
+
+func (g *gate) enter(addr netip.Addr, trusted bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !trusted && g.open[addr] >= mostOfOne {
+		return false
+	}
+	g.open[addr]++
+	return true
+}
+
+func (g *gate) leave(addr netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open[addr]--; g.open[addr] == 0 {
+		delete(g.open, addr)
+	}
+	<-g.places
+}
+
+// guest is a connection that tells the gate when it closes.
+type guest struct {
+	net.Conn
+	gate *gate
+	addr netip.Addr
+	once sync.Once
+}
+
+// Close implements net.Conn.
+func (c *guest) Close() error {
+	c.once.Do(func() { c.gate.leave(c.addr) })
+	return c.Conn.Close()
+}

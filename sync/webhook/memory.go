@@ -1,0 +1,125 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// rememberFor is how long a delivery is known again. Hosts repeat theirs for
+	// hours; a copy that comes later causes one more look.
+	rememberFor = 24 * time.Hour
+	// mostRemembered bounds the memory; the oldest make room. Each is some 70
+	// bytes in the state file.
+	mostRemembered = 10_000
+	// forgetBatch bounds what one write forgets.
+	forgetBatch = 16
+	// memoryPrefix begins the keys of the facts: time in milliseconds, in hex, so
+	// that their order is that of time. The value is the digest.
+	memoryPrefix = "replay/"
+)
+
+// Facts is the part of the state file that keeps the memory.
+type Facts interface {
+	Facts(ctx context.Context, prefix string) (map[string][]byte, error)
+	// ChangeFacts writes and forgets facts in one transaction.
+	ChangeFacts(ctx context.Context, put map[string][]byte, forget []string) error
+}
+
+// memory knows the deliveries that were served, over restarts.
+type memory struct {
+	facts Facts
+
+	mu    sync.Mutex // guards what follows
+	known map[digest]int64
+	order []remembered // the oldest first
+	last  int64        // the newest time that was given
+}
+
+// remembered is one delivery and when it was served, in milliseconds; no two
+// have the same.
+type remembered struct {
+	at int64
+	digest
+}
+
+func (r remembered) key() string { return fmt.Sprintf("%s%012x", memoryPrefix, r.at) }
+
+// recall reads what the state file remembers.
+func recall(ctx context.Context, facts Facts) (*memory, error) {
+	m := &memory{facts: facts, known: map[digest]int64{}}
+	all, err := facts.Facts(ctx, memoryPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("read the deliveries that were served: %w", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		at, err := strconv.ParseInt(strings.TrimPrefix(key, memoryPrefix), 16, 64)
+		if err != nil || len(all[key]) != len(digest{}) {
+			continue
+		}
+		r := remembered{at, digest(all[key])}
+		m.known[r.digest], m.order, m.last = r.at, append(m.order, r), r.at
+	}
+	return m, nil
+}
+
+// has says whether a delivery was served.
+func (m *memory) has(d digest, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ok := m.known[d]
+	return ok && now.Sub(time.UnixMilli(at)) < rememberFor
+}
+
+// keep remembers a delivery. It is known from now on even when err says that the
+// state file could not take it. What is too old or too much goes in the same
+// write, a few at a time.
+func (m *memory) keep(ctx context.Context, d digest, now time.Time) error {
+	m.mu.Lock()
+	m.last = max(m.last+1, now.UnixMilli())
+	r := remembered{m.last, d}
+	m.known[d], m.order = r.at, append(m.order, r)
+	gone := 0
+	for gone < forgetBatch && (len(m.order)-gone > mostRemembered || now.Sub(time.UnixMilli(m.order[gone].at)) >= rememberFor) {
+		gone++
+	}
+	old := slices.Clone(m.order[:gone])
+	m.mu.Unlock()
+
+	forget := make([]string, len(old))
+	for i, r := range old {
+		forget[i] = r.key()
+	}
+	if err := m.facts.ChangeFacts(ctx, map[string][]byte{r.key(): d[:]}, forget); err != nil {
+		m.mu.Lock()
+		full := len(m.order) > 2*mostRemembered
+		m.mu.Unlock()
+		if full {
+			m.forget(old) // a start finds those that stay in the file, and forgets them then
+		}
+		return fmt.Errorf("remember a delivery: %w", err)
+	}
+	m.forget(old)
+	return nil
+}
+
+// forget drops what the state file has forgotten. Several may forget the same.
+func (m *memory) forget(old []remembered) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range old {
+		if len(m.order) == 0 || m.order[0] != r {
+			continue
+		}
+		m.order = m.order[1:]
+		if m.known[r.digest] == r.at {
+			delete(m.known, r.digest)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/text"
+)
+
+// Pattern is the path of the endpoint, for http.ServeMux. Source: Grafana.
+const Pattern = "/apis/" + api.ProvisioningGroup + "/v0alpha1/namespaces/{namespace}/repositories/{name}/webhook"
+
+const (
+	// requestTimeout bounds a request, its body included. Source: Grafana.
+	requestTimeout = 30 * time.Second
+	// queueTimeout bounds what is done with the API. It leaves time to tell the
+	// host to come again: GitHub waits 10 s for an answer.
+	queueTimeout = 8 * time.Second
+	// seenTimeout bounds the note in the status, which is made after the answer.
+	seenTimeout = 5 * time.Second
+	// seenEvery is how often the status of a Repository is told that its hook
+	// works. Source: Grafana.
+	seenEvery = time.Minute
+	// comeAgain is when a host that repeats by itself may do so.
+	comeAgain = 30 * time.Second
+)
+
+// ErrNotRun is returned by Desk.Queue when nobody would run the job.
+var ErrNotRun = errors.New("nobody here runs jobs of this kind")
+
+// Desk is what the receiver needs of the agent. Its methods may be called at once.
+type Desk interface {
+	// Repository returns the Repository as it was seen last, with its secrets,
+	// or nil.
+	Repository(ctx context.Context, namespace, name string) *Repository
+	// Blind says that Repositories or their secrets may be out of reach at the
+	// moment, so that nobody can be told that his signature is wrong.
+	Blind() bool
+	// Queue makes the job and returns it. The errors are those of the API, and
+	// ErrNotRun.
+	Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error)
+	// Seen notes in the status that the hook works.
+	Seen(ctx context.Context, r *Repository) error
+	// Now is the time; zero when the host's clock cannot be trusted.
+	Now() time.Time
+}
+
+// Options are what a Receiver is made of. Desk, Facts, Policy and Logger must be
+// set.
+type Options struct {
+	Desk    Desk
+	Facts   Facts
+	Policy  Policy
+	Trusted []netip.Prefix // proxies whose X-Forwarded-For counts
+	// Count is told the outcome of each request, one of Outcomes, and Processed the
+	// action of the job that an authentic event has led to, or "none".
+	Count     func(outcome string)
+	Processed func(job string)
+	// Accepted is told of each event that was served.
+	Accepted func(Accepted)
+	Logger   *slog.Logger
+}
+
+// Accepted is an event that was served.
+type Accepted struct {
+	Repository *Repository
+	Event      Event
+	Verdict    Verdict
+	Job        string // name of the job that was queued; "" = none
+}
+
+// Receiver answers webhooks. It is an http.Handler; Serve runs it on a listener.
+type Receiver struct {
+	o       Options
+	mux     *http.ServeMux
+	clients *clients
+	memory  *memory
+	room    *semaphore.Weighted
+	tally   tally
+
+	mu   sync.Mutex               // guards what follows
+	busy map[digest]chan struct{} // deliveries being served; closed at their end
+	seen map[string]time.Time     // by Repository: when its status was told last
+}
+
+// New reads which deliveries were served before.
+func New(ctx context.Context, o Options) (*Receiver, error) {
+	m, err := recall(ctx, o.Facts)
+	if err != nil {
+		return nil, err
+	}
+	r := &Receiver{o: o, mux: http.NewServeMux(), clients: newClients(), memory: m, room: semaphore.NewWeighted(bodyRoom),
+		busy: map[digest]chan struct{}{}, seen: map[string]time.Time{}}
+	r.mux.HandleFunc(Pattern, r.webhook)
+	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		r.answer(w, refuse(NotFound, http.StatusNotFound, metav1.StatusReasonNotFound, "this is the webhook endpoint of limpet: "+Pattern))
+	})
+	return r, nil
+}
+
+// ServeHTTP answers one request.
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if !r.clients.allow(clientOf(req, r.o.Trusted), time.Now()) {
+		a := refuse(Limited, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests: at most %d per second", requestRate)
+		a.after = time.Second
+		r.answer(w, a)
+		return
+	}
+	r.mux.ServeHTTP(w, req)
+}
+
+func (r *Receiver) webhook(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), requestTimeout)
+	defer cancel()
+	a := r.receive(ctx, req)
+	r.answer(w, a)
+	if a.alive != nil {
+		// The host has its answer; what follows is for people.
+		_ = http.NewResponseController(w).Flush() // a host that is gone needs none
+		r.noteSeen(ctx, a.alive)
+	}
+}
+
+// receive takes a request as far as its content is known to be authentic.
+func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
+	if req.Method != http.MethodPost {
+		return refuse(Refused, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "webhooks are sent by POST")
+	}
+	host, event, delivery := origin(req.Header)
+	proof, ok := proofOf(host, req.Header)
+	if !ok {
+		return r.unsigned()
+	}
+	b, release, err := readBody(req, r.room)
+	defer release()
+	if err != nil {
+		return unreadable(err)
+	}
+	namespace, name := req.PathValue("namespace"), req.PathValue("name")
+	repo := r.o.Desk.Repository(ctx, namespace, name)
+	secrets := [][]byte{nobody}
+	if repo != nil && len(repo.Secrets) > 0 {
+		secrets = repo.Secrets
+	}
+	now := r.o.Desk.Now()
+	for _, secret := range secrets {
+		if proof.proves(secret, b, now) && repo != nil {
+			return r.serve(ctx, repo, delivered{host, event, delivery, proof.digest(secret, namespace+"/"+name, b), b, req.Header.Get("Content-Type")})
+		}
+	}
+	return r.unsigned()
+}
+
+// unsigned is the one answer to a wrong signature, a missing one, and a
+// Repository that is not there.
+func (r *Receiver) unsigned() answer {
+	if r.o.Desk.Blind() {
+		return away("the API cannot be asked at the moment; deliver again later")
+	}
+	return refuse(Forged, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "invalid signature")
+}
+
+// delivered is a request whose signature is right.
+type delivered struct {
+	host        Host
+	event, id   string
+	digest      digest
+	body        body
+	contentType string
+}
+
+// serve serves each delivery once. Copies that come meanwhile wait for its end.
+func (r *Receiver) serve(ctx context.Context, repo *Repository, d delivered) answer {
+	for {
+		r.mu.Lock()
+		other, ok := r.busy[d.digest]
+		if !ok {
+			r.busy[d.digest] = make(chan struct{})
+		}
+		r.mu.Unlock()
+		if !ok {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return away("the same delivery is being served")
+		}
+	}
+	defer func() {
+		r.mu.Lock()
+		close(r.busy[d.digest])
+		delete(r.busy, d.digest)
+		r.mu.Unlock()
+	}()
+	if r.memory.has(d.digest, time.Now()) {
+		return respond(Replayed, http.StatusOK, "ok")
+	}
+	// From here on it is done whether the host waits for the answer or not.
+	ctx = context.WithoutCancel(ctx)
+	a := r.act(ctx, repo, d)
+	if a.code < 300 {
+		if err := r.memory.keep(ctx, d.digest, time.Now()); err != nil {
+			r.tally.trouble(r.o.Logger, "a webhook delivery is not remembered over a restart", err)
+		}
+	}
+	return a
+}
+
+// act does what an authentic delivery asks for.
+func (r *Receiver) act(ctx context.Context, repo *Repository, d delivered) answer {
+	if code, why := repo.closed(); code != 0 {
+		return refuse(Refused, code, reasonOf(code), "%s", why)
+	}
+	payload, err := d.body.payload(d.contentType)
+	var e Event
+	if err == nil {
+		e, err = Parse(d.host, d.event, payload)
+	}
+	if err != nil {
+		return refuse(Invalid, http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err)
+	}
+	v := Decide(repo, e, r.o.Policy)
+	if v.Code >= 400 && v.Code < 500 {
+		return refuse(Mismatched, v.Code, metav1.StatusReasonBadRequest, "%s", v.Message)
+	}
+	a := respond(Ignored, v.Code, v.Message)
+	if v.Code == http.StatusNotImplemented {
+		a.outcome = Unsupported
+	}
+	accepted, action := Accepted{Repository: repo, Event: e, Verdict: v}, "none"
+	if v.Job != nil {
+		ctx, cancel := context.WithTimeout(ctx, queueTimeout)
+		defer cancel()
+		job, err := r.o.Desk.Queue(ctx, repo, v.Job)
+		switch {
+		case errors.Is(err, ErrNotRun):
+			a = respond(Ignored, http.StatusOK, err.Error())
+			accepted.Verdict.Message += ": " + err.Error()
+		case err != nil:
+			return r.notQueued(repo, err)
+		default:
+			a = answer{outcome: Queued, code: v.Code, body: job.Object}
+			accepted.Job, action = job.GetName(), fmt.Sprint(v.Job["action"])
+		}
+	}
+	a.alive = repo
+	if r.o.Processed != nil {
+		r.o.Processed(action)
+	}
+	r.o.Logger.Info("webhook", "repo", repo.Name, "namespace", repo.Namespace, "host", d.host, "event", text.Clean(short(d.event)),
+		"delivery", text.Clean(short(d.id)), "answer", text.Clean(accepted.Verdict.Message), "job", accepted.Job)
+	if r.o.Accepted != nil {
+		r.o.Accepted(accepted)
+	}
+	return a
+}
+
+// notQueued is the answer when the API has not taken the job. What the API has
+// to say about this very job is handed on; everything else passes.
+func (r *Receiver) notQueued(repo *Repository, err error) answer {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		s := status.Status()
+		switch code := int(s.Code); {
+		case apierrors.IsAlreadyExists(err):
+			return refuse(Exists, http.StatusConflict, metav1.StatusReasonAlreadyExists, "%s", api.Redact(s.Message))
+		case code == http.StatusNotFound, code == http.StatusConflict, code == http.StatusFailedDependency, code == http.StatusUnprocessableEntity:
+			return refuse(Refused, code, s.Reason, "%s", api.Redact(s.Message))
+		}
+	}
+	r.tally.trouble(r.o.Logger, "a webhook has not led to a job: the host is told to come again", fmt.Errorf("%s/%s: %w", repo.Namespace, repo.Name, err))
+	return away("the job cannot be queued at the moment; deliver again later")
+}
+
+// noteSeen notes once a minute that the hook of a Repository works.
+func (r *Receiver) noteSeen(ctx context.Context, repo *Repository) {
+	if !repo.Hooked || !r.dueSeen(repo, time.Now()) {
+		return
+	}
+	// Hosts close the connection as soon as they have their answer.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenTimeout)
+	defer cancel()
+	if err := r.o.Desk.Seen(ctx, repo); err != nil {
+		r.o.Logger.Debug("the time of the last webhook is not noted", "repo", repo.Name, "namespace", repo.Namespace, "err", err)
+	}
+}
+
+func (r *Receiver) dueSeen(repo *Repository, now time.Time) bool {
+	key := repo.Namespace + "/" + repo.Name
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.seen[key]) < seenEvery || now.Sub(repo.LastEvent).Abs() < seenEvery {
+		return false
+	}
+	for other, at := range r.seen { // Repositories that are gone
+		if now.Sub(at) >= seenEvery {
+			delete(r.seen, other)
+		}
+	}
+	r.seen[key] = now
+	return true
+}

@@ -1,0 +1,390 @@
+package webhook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const boards = "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/repositories/boards/webhook"
+
+const hookSecret = "canary-3f1c-hook-secret"
+
+// desk is one Repository, default/boards, and the jobs that are asked for.
+type desk struct {
+	mu     sync.Mutex // guards what follows
+	repo   *Repository
+	blind  bool
+	err    error // of the next jobs
+	queued []map[string]any
+	seen   int
+	enter  chan struct{} // if not nil, told when Queue begins, which then waits for leave
+	leave  chan struct{}
+}
+
+func (d *desk) Repository(_ context.Context, namespace, name string) *Repository {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if namespace != "default" || name != "boards" {
+		return nil
+	}
+	return d.repo
+}
+
+func (d *desk) Blind() bool    { return d.blind }
+func (d *desk) Now() time.Time { return time.Now() }
+
+func (d *desk) Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error) {
+	if d.enter != nil {
+		d.enter <- struct{}{}
+		<-d.leave
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := cmp.Or(d.err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	d.queued = append(d.queued, spec)
+	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Job", "spec": spec}}
+	job.SetName(r.Name + "-sync")
+	return job, nil
+}
+
+func (d *desk) Seen(context.Context, *Repository) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen++
+	return nil
+}
+
+// rig is a Receiver with what it was asked to do.
+type rig struct {
+	*Receiver
+	desk     *desk
+	log      bytes.Buffer
+	counts   map[string]int
+	accepted []Accepted
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	g := &rig{counts: map[string]int{}, desk: &desk{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
+		URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
+	var mu sync.Mutex // guards counts and accepted
+	r, err := New(t.Context(), Options{Desk: g.desk, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Policy: Listed{Most: 100},
+		Logger:   slog.New(slog.NewTextHandler(&g.log, nil)),
+		Count:    func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
+		Accepted: func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Receiver = r
+	return g
+}
+
+// send has the receiver answer a request of a client of its own.
+func (g *rig) send(req *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, req)
+	return w
+}
+
+// signed is a delivery of GitHub.
+func signed(path, event string, body []byte) *http.Request {
+	req := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
+	req.Header = header("X-GitHub-Event", event, "X-GitHub-Delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958", "Content-Type", "application/json",
+		"X-Hub-Signature-256", "sha256="+hexMAC(hookSecret, string(body)))
+	return req
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	push, pull := payload(t, "github-push"), payload(t, "github-pull-request")
+	form := []byte("payload=" + url.QueryEscape(string(push)))
+	tests := []struct {
+		name    string
+		desk    func(*desk)
+		req     func() *http.Request
+		code    int
+		body    string // is in the body
+		outcome string
+		queued  bool
+		after   string
+	}{
+		{name: "ping", req: func() *http.Request { return signed(boards, "ping", payload(t, "github-ping")) }, code: 200, body: `"added":"ping received"`, outcome: Ignored},
+		{name: "push", req: func() *http.Request { return signed(boards, "push", push) }, code: 202, body: `"kind":"Job"`, outcome: Queued, queued: true},
+		{name: "push as a form", req: func() *http.Request {
+			req := signed(boards, "push", form)
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			return req
+		}, code: 202, body: `"incremental":false`, outcome: Queued, queued: true},
+		{name: "a form without a payload", req: func() *http.Request {
+			req := signed(boards, "push", []byte("x=1"))
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			return req
+		}, code: 400, body: "invalid payload", outcome: Invalid},
+		{name: "pull request", req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 202, body: `"pr":12`, outcome: Queued, queued: true},
+		{name: "pull request that nobody would run", desk: func(d *desk) { d.err = ErrNotRun }, req: func() *http.Request { return signed(boards, "pull_request", pull) }, code: 200, body: ErrNotRun.Error(), outcome: Ignored},
+		{name: "other event", req: func() *http.Request { return signed(boards, "star", []byte("{}")) }, code: 501, body: `"code":501`, outcome: Unsupported},
+		{name: "other repository", desk: func(d *desk) { d.repo.URL = "https://github.com/x/y" }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "mismatch", outcome: Mismatched},
+		{name: "not JSON", req: func() *http.Request { return signed(boards, "push", []byte("{")) }, code: 400, body: "invalid payload", outcome: Invalid},
+		{name: "the secret of before", desk: func(d *desk) { d.repo.Secrets = [][]byte{[]byte("new"), []byte(hookSecret)} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 202, outcome: Queued, queued: true},
+
+		{name: "wrong signature", desk: func(d *desk) { d.repo.Secrets = [][]byte{[]byte("other")} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "no signature", req: func() *http.Request {
+			req := signed(boards, "push", push)
+			req.Header.Del("X-Hub-Signature-256")
+			return req
+		}, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "no secret", desk: func(d *desk) { d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "no such repository", req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 401, body: `"message":"invalid signature"`, outcome: Forged},
+		{name: "wrong signature while the API is away", desk: func(d *desk) { d.blind = true; d.repo.Secrets = nil }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
+		{name: "no such repository while the API is away", desk: func(d *desk) { d.blind = true }, req: func() *http.Request { return signed(strings.Replace(boards, "/boards/", "/other/", 1), "push", push) }, code: 503, outcome: Away, after: "30"},
+
+		{name: "no hook", desk: func(d *desk) { d.repo.Hooked = false }, req: func() *http.Request { return signed(boards, "push", push) }, code: 400, body: "unexpected webhook request", outcome: Refused},
+		{name: "unhealthy", desk: func(d *desk) { d.repo.Unhealthy = []string{"not healthy"} }, req: func() *http.Request { return signed(boards, "push", push) }, code: 424, body: `"reason":"FailedDependency"`, outcome: Refused},
+
+		{name: "job exists", desk: func(d *desk) {
+			d.err = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "jobs"}, "boards-sync")
+		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 409, body: `"reason":"AlreadyExists"`, outcome: Exists},
+		{name: "repository is gone", desk: func(d *desk) {
+			d.err = apierrors.NewNotFound(schema.GroupResource{Resource: "repositories"}, "boards")
+		}, req: func() *http.Request { return signed(boards, "push", push) }, code: 404, outcome: Refused},
+		{name: "API busy", desk: func(d *desk) { d.err = apierrors.NewTooManyRequests("wait", 5) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
+		{name: "API away", desk: func(d *desk) { d.err = errors.New("no route to host") }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
+		{name: "may not make jobs", desk: func(d *desk) { d.err = apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "", nil) }, req: func() *http.Request { return signed(boards, "push", push) }, code: 503, outcome: Away, after: "30"},
+
+		{name: "GET", req: func() *http.Request { return httptest.NewRequest(http.MethodGet, boards, nil) }, code: 405, outcome: Refused},
+		{name: "another path", req: func() *http.Request { return httptest.NewRequest(http.MethodPost, "/metrics", nil) }, code: 404, outcome: NotFound},
+		{name: "too large", req: func() *http.Request {
+			req := signed(boards, "push", push)
+			req.ContentLength = mostBody + 1
+			return req
+		}, code: 413, outcome: TooLarge},
+		{name: "too large without saying so", req: func() *http.Request {
+			req := signed(boards, "push", push)
+			req.Body, req.ContentLength = io.NopCloser(io.LimitReader(zeros{}, mostBody+1)), -1
+			return req
+		}, code: 413, outcome: TooLarge},
+		{name: "cut short", req: func() *http.Request {
+			req := signed(boards, "push", push)
+			req.Body = io.NopCloser(io.MultiReader(bytes.NewReader(push[:100]), broken{}))
+			return req
+		}, code: 400, body: "ended early", outcome: Broken},
+	}
+	for _, tt := range tests {
+		g := newRig(t)
+		if tt.desk != nil {
+			tt.desk(g.desk)
+		}
+		w := g.send(tt.req())
+		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.body) || g.counts[tt.outcome] != 1 || len(g.counts) != 1 || (len(g.desk.queued) > 0) != tt.queued || w.Header().Get("Retry-After") != tt.after {
+			t.Errorf("%s: %d %s %v, %d queued, Retry-After %q; want %d %q %s", tt.name, w.Code, w.Body, g.counts, len(g.desk.queued), w.Header().Get("Retry-After"), tt.code, tt.body, tt.outcome)
+		}
+		var any map[string]any
+		if err := json.Unmarshal(w.Body.Bytes(), &any); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if strings.Contains(w.Body.String(), hookSecret) || strings.Contains(g.log.String(), hookSecret) {
+			t.Errorf("%s: the secret is told", tt.name)
+		}
+		if w.Code == 401 && g.log.Len() > 0 {
+			t.Errorf("%s: a forged request has a line of its own: %s", tt.name, &g.log)
+		}
+		if again := g.send(tt.req()); w.Code < 300 && (again.Code != 200 || !strings.Contains(again.Body.String(), `"added":"ok"`) || len(g.desk.queued) > 1) {
+			t.Errorf("%s again: %d %s", tt.name, again.Code, again.Body)
+		} else if w.Code >= 300 && again.Code != w.Code {
+			t.Errorf("%s again: %d, was %d", tt.name, again.Code, w.Code)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// broken is a connection that has ended.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// TestUnknownAndForgedAreOne compares all that a stranger can see.
+func TestUnknownAndForgedAreOne(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.desk.repo.Secrets = [][]byte{[]byte("other")}
+	known := g.send(signed(boards, "push", payload(t, "github-push")))
+	unknown := g.send(signed(strings.Replace(boards, "/boards/", "/nowhere/", 1), "push", payload(t, "github-push")))
+	if known.Code != unknown.Code || known.Body.String() != unknown.Body.String() || fmt.Sprint(known.Header()) != fmt.Sprint(unknown.Header()) {
+		t.Errorf("%d %v %s\n%d %v %s", known.Code, known.Header(), known.Body, unknown.Code, unknown.Header(), unknown.Body)
+	}
+}
+
+// TestFailedDeliveryMayComeAgain holds the order of a power cut: what was not
+// queued is not remembered, neither here nor after a restart.
+func TestFailedDeliveryMayComeAgain(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	push := payload(t, "github-push")
+	g.desk.err = errors.New("no route to host")
+	if w := g.send(signed(boards, "push", push)); w.Code != 503 {
+		t.Fatalf("%d", w.Code)
+	}
+	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 0 {
+		t.Errorf("%d facts, %v", len(facts), err)
+	}
+	g.desk.err = nil
+	if w := g.send(signed(boards, "push", push)); w.Code != 202 || len(g.desk.queued) != 1 {
+		t.Errorf("again: %d, %d queued", w.Code, len(g.desk.queued))
+	}
+	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 1 {
+		t.Errorf("%d facts, %v", len(facts), err)
+	}
+	again, err := New(t.Context(), g.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	again.ServeHTTP(w, signed(boards, "push", push))
+	if w.Code != 200 || len(g.desk.queued) != 1 {
+		t.Errorf("after a restart: %d, %d queued", w.Code, len(g.desk.queued))
+	}
+}
+
+// TestCopiesWaitForEachOther has a copy come while the first is served.
+func TestCopiesWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		g := newRig(t)
+		g.desk.enter, g.desk.leave = make(chan struct{}), make(chan struct{})
+		if fails {
+			g.desk.err = errors.New("no route to host")
+		}
+		codes := make(chan int, 2)
+		for range 2 {
+			go func() { codes <- g.send(signed(boards, "push", payload(t, "github-push"))).Code }()
+		}
+		<-g.desk.enter // one is at work; the other cannot be
+		g.desk.leave <- struct{}{}
+		want := map[int]int{202: 1, 200: 1}
+		if fails {
+			<-g.desk.enter // the other tries for itself
+			g.desk.leave <- struct{}{}
+			want = map[int]int{503: 2}
+		}
+		got := map[int]int{}
+		for range 2 {
+			got[<-codes]++
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("fails %v: %v, want %v", fails, got, want)
+		}
+		if len(g.busy) != 0 {
+			t.Errorf("%d are still busy", len(g.busy))
+		}
+	}
+}
+
+// TestHostThatDoesNotWait closes its connection while its job is queued: the job is
+// queued all the same, and the delivery is known again.
+func TestHostThatDoesNotWait(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	g.desk.enter, g.desk.leave = make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.send(signed(boards, "push", payload(t, "github-push")).WithContext(ctx))
+	}()
+	<-g.desk.enter
+	cancel()
+	g.desk.leave <- struct{}{}
+	<-done
+	if facts, err := g.o.Facts.Facts(t.Context(), memoryPrefix); err != nil || len(facts) != 1 || len(g.desk.queued) != 1 {
+		t.Errorf("%d deliveries are remembered, %d jobs queued, %v", len(facts), len(g.desk.queued), err)
+	}
+}
+
+func TestTooManyRequestsOfOneClient(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	codes := map[int]int{}
+	var last *httptest.ResponseRecorder
+	for range 3 * requestBurst {
+		last = g.send(httptest.NewRequest(http.MethodPost, boards, nil))
+		codes[last.Code]++
+	}
+	if codes[401] < requestBurst || codes[429] < requestBurst || last.Header().Get("Retry-After") != "1" {
+		t.Errorf("%v, Retry-After %q", codes, last.Header().Get("Retry-After"))
+	}
+	other := httptest.NewRequest(http.MethodPost, boards, nil)
+	other.RemoteAddr = "198.51.100.9:1"
+	if w := g.send(other); w.Code != 401 {
+		t.Errorf("another client: %d", w.Code)
+	}
+}
+
+// TestRoomForLargeBodies fills the common room: small deliveries still pass.
+func TestRoomForLargeBodies(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	if !g.room.TryAcquire(bodyRoom - bodyStep) {
+		t.Fatal("the room is not empty")
+	}
+	large := bytes.Repeat([]byte(" "), smallBody+2*bodyStep)
+	if w := g.send(signed(boards, "ping", large)); w.Code != 503 {
+		t.Errorf("large: %d %s", w.Code, w.Body)
+	}
+	if w := g.send(signed(boards, "push", payload(t, "github-push"))); w.Code != 202 {
+		t.Errorf("small: %d %s", w.Code, w.Body)
+	}
+	g.room.Release(bodyRoom - bodyStep)
+	if w := g.send(signed(boards, "ping", large)); w.Code != 200 {
+		t.Errorf("large, later: %d %s", w.Code, w.Body)
+	}
+	if !g.room.TryAcquire(bodyRoom) {
+		t.Error("the room is not given back")
+	}
+}
+
+// TestSeenOnceAMinute counts the notes in the status.
+func TestSeenOnceAMinute(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	for n := range 3 {
+		g.send(signed(boards, "ping", fmt.Appendf(nil, `{"n":%d}`, n)))
+	}
+	if g.desk.seen != 1 {
+		t.Errorf("the status was told %d times", g.desk.seen)
+	}
+	if now := time.Now(); g.dueSeen(g.desk.repo, now.Add(seenEvery-time.Second)) || !g.dueSeen(g.desk.repo, now.Add(seenEvery+time.Second)) {
+		t.Error("not once a minute")
+	}
+	g.seen = map[string]time.Time{}
+	g.desk.repo.Hooked, g.desk.repo.Given = false, true // its status has no place for the note
+	if w := g.send(signed(boards, "ping", []byte(`{"n":3}`))); w.Code != 200 || g.desk.seen != 1 {
+		t.Errorf("%d, the status was told %d times", w.Code, g.desk.seen)
+	}
+	g.desk.repo.LastEvent = time.Now().Add(-time.Second) // by another agent
+	if g.dueSeen(g.desk.repo, time.Now()) {
+		t.Error("what another agent has told is told again")
+	}
+}

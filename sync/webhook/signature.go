@@ -1,0 +1,164 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"hash"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// signedWindow is how far the time that a signature covers may be from now.
+// Source: the Standard Webhooks specification, which GitLab's signed form follows.
+const signedWindow = 5 * time.Minute
+
+// standardPrefix marks the secret of GitLab's signed form: base64 of the key
+// follows. Source: GitLab's webhook API, signing_token.
+const standardPrefix = "whsec_"
+
+// proof is what the headers of a request offer as proof that its sender knows
+// the secret. One of mac and token is set.
+type proof struct {
+	new    func() hash.Hash // of the MAC
+	mac    []byte
+	token  string
+	signed *signedHead // GitLab's signed form, nil = the MAC covers the body alone
+	id     string      // of the delivery, as far as the secret vouches for it
+}
+
+// signedHead is what GitLab's signed form covers besides the body.
+type signedHead struct {
+	id, timestamp string
+	macs          [][]byte // any of them
+}
+
+// proofOf reads the proof that a host sends; false when there is none.
+func proofOf(host Host, h http.Header) (proof, bool) {
+	switch host {
+	case GitHub:
+		return hubProof(h)
+	case Gitea:
+		for _, name := range []string{"X-Forgejo-Signature", "X-Gitea-Signature"} {
+			if text := h.Get(name); text != "" {
+				return macProof(sha256.New, text)
+			}
+		}
+		return hubProof(h)
+	case Bitbucket:
+		text, ok := strings.CutPrefix(h.Get("X-Hub-Signature"), "sha256=")
+		if !ok {
+			return proof{}, false
+		}
+		return macProof(sha256.New, text)
+	case GitLab:
+		return gitLabProof(h)
+	}
+	return proof{}, false
+}
+
+// hubProof reads GitHub's headers. The older one counts only where the newer
+// one is absent.
+func hubProof(h http.Header) (proof, bool) {
+	if text := h.Get("X-Hub-Signature-256"); text != "" {
+		text, ok := strings.CutPrefix(text, "sha256=")
+		if !ok {
+			return proof{}, false
+		}
+		return macProof(sha256.New, text)
+	}
+	text, ok := strings.CutPrefix(h.Get("X-Hub-Signature"), "sha1=")
+	if !ok {
+		return proof{}, false
+	}
+	return macProof(sha1.New, text)
+}
+
+func macProof(new func() hash.Hash, text string) (proof, bool) {
+	mac, err := hex.DecodeString(text)
+	return proof{new: new, mac: mac}, err == nil && len(mac) == new().Size()
+}
+
+// gitLabProof reads the token, and the signature if there is one: which of them
+// counts is decided by the form of the secret.
+func gitLabProof(h http.Header) (proof, bool) {
+	p := proof{token: h.Get("X-Gitlab-Token")}
+	for _, name := range []string{"Idempotency-Key", "X-Gitlab-Event-Uuid"} {
+		if p.id = h.Get(name); p.id != "" {
+			break
+		}
+	}
+	if text := h.Get("Webhook-Signature"); text != "" && len(text) <= 4096 {
+		s := signedHead{id: h.Get("Webhook-Id"), timestamp: h.Get("Webhook-Timestamp")}
+		for _, one := range strings.Fields(text) {
+			if text, ok := strings.CutPrefix(one, "v1,"); ok {
+				if mac, err := base64.StdEncoding.DecodeString(text); err == nil && len(mac) == sha256.Size {
+					s.macs = append(s.macs, mac)
+				}
+			}
+		}
+		if len(s.macs) > 0 && s.id != "" {
+			p.signed = &s
+		}
+	}
+	return p, p.token != "" || p.signed != nil
+}
+
+// proves says whether the sender knows the secret. It takes the same time for
+// every wrong proof of one length. now is zero when nobody knows the time; then
+// the age of a signature is not looked at.
+func (p proof) proves(secret []byte, b body, now time.Time) bool {
+	if len(secret) == 0 {
+		return false
+	}
+	if p.new != nil {
+		mac := hmac.New(p.new, secret)
+		b.writeTo(mac)
+		return hmac.Equal(mac.Sum(nil), p.mac)
+	}
+	if coded, ok := strings.CutPrefix(string(secret), standardPrefix); ok {
+		key, err := base64.StdEncoding.DecodeString(coded)
+		return err == nil && p.signed != nil && p.signed.proves(key, b, now)
+	}
+	want, got := sha256.Sum256(secret), sha256.Sum256([]byte(p.token))
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
+}
+
+func (s *signedHead) proves(key []byte, b body, now time.Time) bool {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(s.id + "." + s.timestamp + "."))
+	b.writeTo(mac)
+	want, right := mac.Sum(nil), 0
+	for _, got := range s.macs {
+		right |= subtle.ConstantTimeCompare(want, got)
+	}
+	seconds, err := strconv.ParseInt(s.timestamp, 10, 64)
+	fresh := err == nil && (now.IsZero() || now.Sub(time.Unix(seconds, 0)).Abs() <= signedWindow)
+	return right == 1 && fresh
+}
+
+// digest names a delivery for the memory of those that were served.
+type digest [16]byte
+
+// digest is the same for the same content whatever header carried its proof, so
+// that a copy of a delivery is known again without its stronger signature.
+func (p proof) digest(secret []byte, repository string, b body) digest {
+	mac := hmac.New(sha256.New, secret)
+	id := p.id
+	if p.signed != nil {
+		id = p.signed.id
+	}
+	mac.Write([]byte(repository + "\x00" + id + "\x00"))
+	b.writeTo(mac)
+	return digest(mac.Sum(nil)[:16])
+}
+
+// nobody stands in for the secret of a Repository that is not there or has none,
+// so that its requests take the same way as forged ones.
+var nobody = []byte(rand.Text() + rand.Text())

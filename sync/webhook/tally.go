@@ -1,0 +1,79 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// tallyEvery is how often what strangers do reaches the log, in one line.
+const tallyEvery = time.Minute
+
+// suspicious are the outcomes that have no line of their own.
+var suspicious = []string{Forged, Limited, TooLarge, Broken, NotFound}
+
+// tally counts the requests that are not worth a line each.
+type tally struct {
+	mu       sync.Mutex // guards what follows
+	counts   map[string]int
+	troubled time.Time // when trouble was told last
+}
+
+func (t *tally) add(outcome string) {
+	if !slices.Contains(suspicious, outcome) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts == nil {
+		t.counts = map[string]int{}
+	}
+	t.counts[outcome]++
+}
+
+// run tells what was counted, until ctx ends.
+func (t *tally) run(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(tallyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			t.tell(log)
+			return
+		case <-tick.C:
+			t.tell(log)
+		}
+	}
+}
+
+func (t *tally) tell(log *slog.Logger) {
+	t.mu.Lock()
+	counts := t.counts
+	t.counts = nil
+	t.mu.Unlock()
+	if len(counts) == 0 {
+		return
+	}
+	var attrs []any
+	for _, outcome := range suspicious {
+		if n := counts[outcome]; n > 0 {
+			attrs = append(attrs, outcome, n)
+		}
+	}
+	log.Warn("webhook requests were refused", attrs...)
+}
+
+// trouble tells of something that a person may have to look at, once a minute.
+func (t *tally) trouble(log *slog.Logger, what string, err error) {
+	t.mu.Lock()
+	quiet := time.Since(t.troubled) < tallyEvery
+	if !quiet {
+		t.troubled = time.Now()
+	}
+	t.mu.Unlock()
+	if !quiet {
+		log.Warn(what, "err", err)
+	}
+}

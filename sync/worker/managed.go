@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+	"limpet/sync/resources"
+)
+
+// What a repository manages. A Grafana has an index that answers for the whole
+// repository at once; elsewhere the objects are listed and their annotations
+// tell. Only the few fields of resources.Item stay in memory.
+
+// How much is asked for at a time. Objects have at most 1.5 MiB, so the first
+// page stays below what the client reads of one answer; the following ones grow
+// to pageBytes as far as the objects turn out to be small.
+const (
+	firstPage = 40
+	mostPage  = 500
+	pageBytes = 4 << 20
+)
+
+// metadataList and metadataOnly ask for objects without their content. A server
+// that cannot do that sends them whole.
+const (
+	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
+
+// managed lists everything that the repository manages.
+func (s *server) managed(ctx context.Context, client *api.Client, repository string) ([]resources.Item, error) {
+	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/resources", api.ProvisioningGroup, api.Repositories.Version, s.namespace, repository)
+	_, answer, err := client.Do(ctx, http.MethodGet, path, nil, "", nil)
+	if err == nil {
+		if items, err := resources.ParseManaged(answer); err == nil {
+			return items, nil
+		}
+	} else if !absent(err) {
+		return nil, fmt.Errorf("list resources of repository %s: %w", repository, api.Away(err))
+	}
+	folders, err := s.managedFolders(ctx, repository)
+	if err != nil {
+		return nil, err
+	}
+	dashboards, err := s.list(ctx, repository, resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource})
+	return append(folders, dashboards...), err
+}
+
+// managedFolders lists the folders that the repository manages.
+func (s *server) managedFolders(ctx context.Context, repository string) ([]resources.Item, error) {
+	return s.list(ctx, repository, resources.Ref{Group: api.FolderGroup, Resource: resources.FolderResource})
+}
+
+// absent reports whether the server does not have a route.
+func absent(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
+}
+
+// list lists one kind page by page. A list that expired on its way begins
+// again, once.
+func (s *server) list(ctx context.Context, repository string, ref resources.Ref) ([]resources.Item, error) {
+	items, err := s.pages(ctx, repository, ref)
+	if apierrors.IsResourceExpired(err) {
+		items, err = s.pages(ctx, repository, ref)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", ref.Resource, api.Away(err))
+	}
+	return items, nil
+}
+
+func (s *server) pages(ctx context.Context, repository string, ref resources.Ref) ([]resources.Item, error) {
+	version, err := s.version(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	accept := ""
+	if ref.Group == api.DashboardGroup {
+		accept = metadataList
+	}
+	var items []resources.Item
+	query := url.Values{"limit": {strconv.Itoa(firstPage)}}
+	for {
+		_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), query, accept, nil)
+		if err != nil {
+			return nil, err
+		}
+		page, err := resources.ParsePage(answer)
+		if err != nil {
+			return nil, err
+		}
+		for _, live := range page.Items {
+			if resources.Manages(repository, live.Annotations) {
+				items = append(items, live.Item(ref.Group, ref.Resource))
+			}
+		}
+		if page.Continue == "" {
+			return items, nil
+		}
+		each := len(answer)/max(len(page.Items), 1) + 1
+		query.Set("limit", strconv.Itoa(min(max(pageBytes/each, firstPage), mostPage)))
+		query.Set("continue", page.Continue)
+	}
+}

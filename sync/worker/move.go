@@ -1,0 +1,46 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+)
+
+// Move puts files and directories below another directory of a Repository, under the
+// same names.
+type Move struct{ writer }
+
+var _ jobs.Worker = (*Move)(nil)
+
+// NewMove returns the worker of move jobs. p pulls what it has changed; keys may be nil.
+func NewMove(p *Pull, keys *SigningKeys) *Move { return &Move{writer{p, keys}} }
+
+// Action implements jobs.Worker.
+func (m *Move) Action() string { return "move" }
+
+// Run implements jobs.Worker.
+func (m *Move) Run(ctx context.Context, t *jobs.Task) error {
+	o := t.Job.Spec.Move
+	target := ""
+	if o != nil {
+		target = strings.TrimPrefix(o.TargetPath, "/")
+		if o.TargetPath == "" || !resources.IsDir(target) {
+			return fmt.Errorf("spec.move.targetPath is %q: it has to be a directory, with a slash at its end", o.TargetPath)
+		}
+		if err := resources.CheckPath(target); err != nil {
+			return fmt.Errorf("spec.move.targetPath: %w", err)
+		}
+	}
+	return m.write(ctx, t, order{SelectionOptions: o, action: jobs.Renamed, verb: "move", message: "Move files from Grafana",
+		edit: func(dir, path string) git.Edit {
+			to := target + resources.Base(path)
+			if resources.IsDir(path) {
+				to += "/"
+			}
+			return git.Edit{Path: within(dir, path), To: within(dir, to)}
+		}})
+}

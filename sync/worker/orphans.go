@@ -1,0 +1,291 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sort"
+
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/resources"
+	"limpet/sync/worker/sink"
+)
+
+// Orphans deals with what a Repository leaves behind when it goes: the objects
+// that it manages, or the files of its directory. Both ways are harmless when
+// they are repeated, so that one which was cut off is simply begun again.
+type Orphans struct {
+	o      PullOptions
+	served served
+}
+
+// NewOrphans takes the options of the pulls that made the objects.
+func NewOrphans(o PullOptions) *Orphans {
+	o = NewPull(o).o
+	o.Parallel, o.ItemTimeout = cmp.Or(o.Parallel, orphanWriters), cmp.Or(o.ItemTimeout, orphanTimeout)
+	return &Orphans{o: o}
+}
+
+// How many objects are dealt with at a time, and the time of each. Source:
+// Grafana's orphan clean-up.
+const (
+	orphanWriters = 10
+	orphanTimeout = 15 * time.Second
+)
+
+// LeftError names what could not be deleted or released.
+type LeftError struct {
+	Verb  string // "deleted" or "released"
+	Total int    // what there was
+	Left  []string
+	Errs  []error // one for each of Left
+}
+
+// leftNames is how many objects an error names: it goes into a status.
+const leftNames = 10
+
+func (e *LeftError) Error() string {
+	var names []string
+	for i, name := range e.Left[:min(len(e.Left), leftNames)] {
+		names = append(names, fmt.Sprintf("%s: %v", name, e.Errs[i]))
+	}
+	text := fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Left), e.Total, e.Verb, strings.Join(names, "; "))
+	if more := len(e.Left) - leftNames; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
+// byName orders what is left.
+type byName LeftError
+
+func (l byName) Len() int           { return len(l.Left) }
+func (l byName) Less(i, j int) bool { return l.Left[i] < l.Left[j] }
+func (l byName) Swap(i, j int) {
+	l.Left[i], l.Left[j], l.Errs[i], l.Errs[j] = l.Left[j], l.Left[i], l.Errs[j], l.Errs[i]
+}
+
+// Unwrap lets a caller look for trouble of the server.
+func (e *LeftError) Unwrap() []error { return e.Errs }
+
+// Remove deletes everything that repo manages and returns how much that was:
+// objects side by side, then folders, the deepest first. A folder in which
+// something is left stays, and is named in the *LeftError with its reason.
+func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
+	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
+		return o.leaveSink(ctx, repo, true)
+	}
+	l, err := o.leave(ctx, repo, "deleted")
+	if err != nil {
+		return 0, err
+	}
+	l.each(ctx, l.objects, l.remove)
+	for _, folder := range l.folders {
+		if l.blocked[folder.Name] {
+			l.fail(folder, errors.New("something in it is left"))
+			continue
+		}
+		l.one(ctx, folder, l.remove)
+	}
+	return l.end(ctx)
+}
+
+// Release takes the marks of repo off everything that it manages, which stays
+// where it is and belongs to nobody then: folders from the top, then objects side
+// by side.
+func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
+	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
+		return o.leaveSink(ctx, repo, false)
+	}
+	l, err := o.leave(ctx, repo, "released")
+	if err != nil {
+		return 0, err
+	}
+	for _, folder := range slices.Backward(l.folders) {
+		l.one(ctx, folder, l.release)
+	}
+	l.each(ctx, l.objects, l.release)
+	return l.end(ctx)
+}
+
+// leaving is one run over what a repository manages.
+type leaving struct {
+	*Orphans
+	server     *server
+	repository string
+	objects    []resources.Item
+	folders    []resources.Item // deepest first
+
+	mu      sync.Mutex // guards what follows
+	left    LeftError
+	done    int
+	blocked map[string]bool // folders in which something is left
+}
+
+func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, verb string) (*leaving, error) {
+	l := &leaving{Orphans: o, repository: repo.GetName(), left: LeftError{Verb: verb}, blocked: map[string]bool{},
+		server: &server{namespace: repo.GetNamespace(), dashboards: o.o.Dashboards, folders: o.o.Folders, served: &o.served}}
+	items, err := l.server.managed(ctx, o.o.Client, l.repository)
+	if err != nil {
+		return nil, err
+	}
+	l.left.Total = len(items)
+	l.objects, l.folders = resources.Leaving(items)
+	return l, nil
+}
+
+// end sums up. An end of ctx says more than what it left.
+func (l *leaving) end(ctx context.Context) (int, error) {
+	if ctx.Err() != nil {
+		return l.done, context.Cause(ctx)
+	}
+	if len(l.left.Left) > 0 {
+		sort.Sort(byName(l.left)) // the same text each time: it goes into a status
+		return l.done, &l.left
+	}
+	return l.done, nil
+}
+
+func (l *leaving) each(ctx context.Context, items []resources.Item, do func(context.Context, resources.Item) error) {
+	var g errgroup.Group
+	g.SetLimit(l.o.Parallel)
+	for _, item := range items {
+		g.Go(func() error { l.one(ctx, item, do); return nil })
+	}
+	_ = g.Wait()
+}
+
+// one deals with one object within its time.
+func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.Context, resources.Item) error) {
+	if ctx.Err() != nil {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, l.o.ItemTimeout)
+	defer cancel()
+	if err := do(within, item); err != nil {
+		l.fail(item, err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done++
+}
+
+func (l *leaving) fail(item resources.Item, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left.Left = append(l.left.Left, item.Identity().String())
+	l.left.Errs = append(l.left.Errs, err)
+	l.blocked[item.Folder] = true
+}
+
+// takes is how often an object is looked at that changes meanwhile.
+const takes = 3
+
+// owned calls do with the object as it is now, and again when it has changed. An
+// object that is gone, or that has come to belong to somebody else, is done with.
+func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) error {
+	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
+	var err error
+	for range takes {
+		var live *resources.Live
+		live, err = l.server.Get(ctx, ref, false)
+		if err == nil {
+			if !resources.Manages(l.repository, live.Annotations) {
+				return nil
+			}
+			err = do(ref, live)
+		}
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		// A patch whose test fails is answered as invalid.
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (l *leaving) remove(ctx context.Context, item resources.Item) error {
+	return l.owned(ctx, item, func(ref resources.Ref, live *resources.Live) error {
+		return l.server.Delete(ctx, ref, live.UID, live.ResourceVersion)
+	})
+}
+
+// marks are the annotations by which an object belongs to a repository.
+var marks = []string{api.AnnoManagedBy, api.AnnoManagerID, api.AnnoSourcePath, api.AnnoSourceChecksum}
+
+func (l *leaving) release(ctx context.Context, item resources.Item) error {
+	return l.owned(ctx, item, func(ref resources.Ref, live *resources.Live) error {
+		ops := []op{{"test", "/metadata/annotations/" + pointer(api.AnnoManagerID), l.repository}}
+		for _, key := range marks {
+			if _, set := live.Annotations[key]; set {
+				ops = append(ops, op{"remove", "/metadata/annotations/" + pointer(key), nil})
+			}
+		}
+		return l.server.patch(ctx, ref, ops)
+	})
+}
+
+// pointer writes a member name as a part of a JSON pointer.
+func pointer(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
+// patch sends a JSON Patch.
+func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
+	version, err := s.version(ctx, ref)
+	if err != nil {
+		return s.judged(ref.Group, err)
+	}
+	data, err := json.Marshal(ops)
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	_, _, err = s.client(ref.Group).DoTwice(ctx, http.MethodPatch, s.path(version, ref), nil, "application/json-patch+json", data)
+	if err != nil {
+		return s.judged(ref.Group, fmt.Errorf("patch %s %s: %w", ref.Resource, ref.Name, err))
+	}
+	return nil
+}
+
+// leaveSink empties the directory of the repository, or leaves its files to
+// whoever owns the host, and takes its manifest away.
+func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
+	target, _, err := NewPull(o.o).sinkOf(repo)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := sink.Open(ctx, target, repo.GetNamespace()+"/"+repo.GetName())
+	if err != nil {
+		if foreign := new(sink.ForeignError); errors.As(err, &foreign) {
+			return 0, nil // never was the repository's, or has been left before
+		}
+		return 0, err
+	}
+	defer dir.Close()
+	files := dir.Files()
+	if remove && files > 0 {
+		plan, err := dir.Plan("", nil)
+		if err != nil {
+			return 0, err
+		}
+		if err := dir.Write(ctx, plan, nil, func(sink.File) {}); err != nil {
+			return 0, err
+		}
+	}
+	return files, dir.Release()
+}

@@ -1,0 +1,369 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/failpoint"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/text"
+)
+
+// maxErrors is how many errors a pull bears before it stops. Source: Grafana.
+const maxErrors = 20
+
+// PullOptions configure a Pull.
+type PullOptions struct {
+	Client *api.Client // of repositories and jobs
+	// Dashboards and Folders are the servers of those groups; nil means Client.
+	Dashboards, Folders *api.Client
+	Git                 Git
+	Credentials         auth.Source // nil = none
+	Signers             *Signers    // what has to be signed, and by whom; nil = no keys
+	// SinkPrefixes are the directories under which a Repository may have its
+	// tree written instead of the API.
+	SinkPrefixes []string
+	// MaxIncremental is the number of changes up to which a pull looks at nothing
+	// else; 0 = any number.
+	MaxIncremental int
+	// Parallel is how many dashboards are written at a time; 0 means 10.
+	Parallel int
+	// ItemTimeout bounds the calls for one dashboard or folder; 0 means 15 s.
+	ItemTimeout time.Duration
+	// AllowInsecure lets credentials travel over plain http.
+	AllowInsecure bool
+	Logger        *slog.Logger // nil = slog.Default()
+}
+
+// Pull makes the dashboards and folders of a Repository equal to its branch, or to
+// what it names in its place.
+type Pull struct {
+	o      PullOptions
+	served served
+}
+
+var _ jobs.Worker = (*Pull)(nil)
+
+// NewPull returns the worker of pull jobs.
+func NewPull(o PullOptions) *Pull {
+	if o.Dashboards == nil {
+		o.Dashboards = o.Client
+	}
+	if o.Folders == nil {
+		o.Folders = o.Client
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Pull{o: o}
+}
+
+// Action implements jobs.Worker.
+func (p *Pull) Action() string { return "pull" }
+
+// Ready implements jobs.Worker. A job that this agent cannot run is left to
+// others: it has no credentials for the repository, cannot read that type of
+// repository, or may not write to its directory. A job that nobody should run is
+// ready: it is claimed and ends as an error that says why.
+func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
+	if t.Repo == nil || !t.Repository.Spec.Sync.Enabled {
+		return nil
+	}
+	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
+	if err != nil {
+		return err
+	}
+	if _, err := src.credentials(ctx, p.o.Credentials); err != nil && !jobs.Transient(passing(err)) {
+		return err
+	}
+	_, _, err = p.sinkOf(t.Repo)
+	return err
+}
+
+// pull is one run of a pull job.
+type pull struct {
+	*Pull
+	*jobs.Task
+	log      *slog.Logger
+	src      source
+	remote   git.Remote
+	server   *server
+	target   resources.Target
+	status   *syncStatus
+	ref      git.Ref
+	counted  stats // of the repository when the run ended; nil = not known
+	partial  bool  // the run looked at changes only
+	large    *git.Large
+	small    map[string]bool       // blobs of the tree that may be pointers of Git LFS
+	homes    map[string]string     // blobs of submodules alone, and their URL
+	homeAt   map[string]string     // files of submodules, and their URL
+	inside   map[string]*git.Large // of submodules, by URL
+	leftOut  atomic.Int64
+	trust    *trust         // what has to be signed; nil = nothing
+	verified *api.Condition // what is to be told of it; nil = nothing new
+	after    *staged        // what the job has written to Git before; nil = nothing
+}
+
+// Run implements jobs.Worker.
+func (p *Pull) Run(ctx context.Context, t *jobs.Task) error { return p.run(ctx, t, nil) }
+
+// run is Run for a job that may have written to Git before.
+func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
+	if t.Repo == nil {
+		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
+	}
+	name := t.Repo.GetName()
+	if !t.Repository.Spec.Sync.Enabled {
+		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
+	}
+	r := &pull{Pull: p, Task: t, log: t.Log,
+		server: &server{namespace: t.Namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, served: &p.served, last: t.Last},
+		target: resources.Target{Repository: name},
+		status: newSyncStatus(p.o.Client, t.Namespace, name),
+		after:  after,
+	}
+	if r.log == nil {
+		r.log = p.o.Logger
+	}
+	if t.Repository.Spec.Sync.Target == "folder" {
+		r.target.Root, r.target.RootTitle = name, t.Repository.Spec.Title
+		if r.target.RootTitle == "" {
+			r.target.RootTitle = name
+		}
+	}
+	t.Progress.SetMessage(ctx, "update sync status at start")
+	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
+		return fmt.Errorf("update repository with job status at start: %w", err)
+	}
+	if err := r.refresh(); err != nil {
+		return err
+	}
+	t.Progress.SetMessage(ctx, "execute sync job")
+	t.Progress.StrictMaxErrors(maxErrors)
+	r.resume()
+	err := passing(r.sync(ctx))
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
+	return r.finish(ctx, err)
+}
+
+// refresh takes the Repository as it is now that the pull has been noted in it:
+// who changes it later sees that this pull began before.
+func (r *pull) refresh() error {
+	repo, err := api.RepositoryView(r.status.object)
+	if err != nil {
+		return err
+	}
+	task := *r.Task
+	task.Repo, task.Repository = r.status.object, repo
+	r.Task = &task
+	return nil
+}
+
+// finish writes the outcome to the Repository.
+func (r *pull) finish(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(context.Cause(ctx), jobs.ErrLost):
+		return err // somebody else has the job, and the status with it
+	case errors.Is(err, jobs.ErrShutdown):
+		r.status.queued(ctx)
+		return err
+	case jobs.Transient(err) && !r.Last:
+		// The pull is run again. Who is away now is not asked once more.
+		if since, _ := r.o.Client.Down(); since.IsZero() {
+			r.status.queued(ctx)
+		}
+		return err
+	}
+	r.Progress.SetMessage(ctx, "update status and stats")
+	if via := r.ref.Via.String(); via != "" && err == nil {
+		r.Progress.SetFinalMessage(r.Progress.Outcome(nil).Message + "; " + via)
+	}
+	end := syncEnd{outcome: r.Progress.Outcome(err), ref: r.ref.Hash, incremental: r.partial, stats: r.counted, leftOut: r.leftOut.Load(), verified: r.verified}
+	if failed := r.status.end(ctx, end); failed != nil {
+		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
+	}
+	return err
+}
+
+// sync does the work between the two status updates.
+func (r *pull) sync(ctx context.Context) error {
+	began := time.Now()
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	dir, sink, err := r.sinkOf(r.Repo)
+	if err != nil {
+		return err
+	}
+	if err := r.trusted(ctx); err != nil {
+		return err
+	}
+	if err := r.resolve(ctx); err != nil {
+		return err
+	}
+	last := r.status.lastRef
+	r.partial = r.incremental(last)
+	same := r.partial && r.ref.Hash == last
+	if !same {
+		defer func() {
+			kind := jobs.SyncFull
+			if r.partial {
+				kind = jobs.SyncIncremental
+			}
+			r.Progress.Phase(kind, "", time.Since(began))
+		}()
+	}
+	if !same || r.trust != nil {
+		if err := r.fetch(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.verify(ctx); err != nil {
+		return err
+	}
+	if same && r.ref.Hash == last { // it may have moved on before it was fetched
+		r.Progress.SetFinalMessage("same commit as last sync")
+		return nil
+	}
+	// What changed in a submodule is not among the changes of its commit.
+	r.partial = r.partial && !r.submodules()
+	r.large = r.o.Git.Large(r.remote, r.ref)
+	defer r.large.Close()
+	r.inside = map[string]*git.Large{}
+	defer func() {
+		for _, l := range r.inside {
+			l.Close()
+		}
+	}()
+	if sink {
+		r.partial = false
+		return r.writeSink(ctx, dir)
+	}
+	tree, err := r.tree(ctx)
+	if err != nil {
+		return err
+	}
+	if r.partial {
+		done, err := r.pullChanges(ctx, tree, last)
+		if done || err != nil {
+			return err
+		}
+		r.partial = false
+		r.Progress.ResetResults()
+	}
+	return r.pullAll(ctx, tree)
+}
+
+// prepare finds the remote and its credentials.
+func (r *pull) prepare(ctx context.Context) error {
+	src, err := sourceOf(r.Namespace, r.target.Repository, r.Repository)
+	if err = cmp.Or(err, src.wrong); err != nil {
+		return err
+	}
+	src.last = r.status.lastRef
+	remote, err := src.remote(ctx, r.o.Credentials, r.o.AllowInsecure)
+	if err != nil {
+		return err
+	}
+	r.src, r.remote = src, remote
+	return nil
+}
+
+// resolve asks the remote for the commit of the branch: the one request of a
+// pull that has nothing to do. A commit that is pulled by its hash needs none.
+func (r *pull) resolve(ctx context.Context) error {
+	r.Progress.Step("look up " + r.src.sel.String())
+	ref, err := r.o.Git.Resolve(ctx, r.remote, r.src.sel)
+	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
+		// A token from memory that was revoked: there may be a new one.
+		if err := r.prepare(ctx); err != nil {
+			return err
+		}
+		ref, err = r.o.Git.Resolve(ctx, r.remote, r.src.sel)
+	}
+	if err != nil {
+		return err
+	}
+	if via := ref.Via.String(); via != "" && via != r.ref.Via.String() {
+		r.log.Warn(via, "step", "fetch")
+	}
+	r.ref = ref
+	r.Progress.SetRefs(ref.Short(), r.status.lastRef, ref.Hash)
+	return nil
+}
+
+// moves is how often a branch may move on between its look-up and its fetch.
+const moves = 3
+
+func (r *pull) fetch(ctx context.Context) error {
+	var err error
+	spent := time.Duration(0) // it is one fetch, however many servers are asked
+	for range moves {
+		r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
+		var stats git.Stats
+		remote := r.remote
+		remote.Spent = spent
+		if stats, err = r.o.Git.Fetch(ctx, remote, r.ref); err == nil {
+			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
+			if stats.Bytes > 0 {
+				r.Progress.StepNote(text.Size(stats.Bytes))
+			}
+			r.tellCommit(ctx)
+			return failpoint.Pass(failpoint.Fetched)
+		}
+		if spent += stats.Asking; git.KindOf(err) != git.Moved {
+			return err
+		}
+		if err := r.resolve(ctx); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// tellCommit tells people what the commit says of itself. One that cannot be read is
+// for the steps behind this one to judge.
+func (r *pull) tellCommit(ctx context.Context) {
+	info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash)
+	if err != nil {
+		return
+	}
+	name, _, _ := strings.Cut(info.Author, " <")
+	r.Progress.SetCommit(state.Commit{Subject: api.Redact(info.Subject), Author: name, At: api.Moment(info.When)})
+}
+
+func short(hash string) string { return hash[:min(len(hash), 7)] }
+
+// mark is the resume mark of a pull. It is a hint: what is done already is seen
+// on the server, and costs no write the second time.
+type mark struct {
+	Ref    string  `json:"ref"`
+	Done   int     `json:"done"`
+	Staged *staged `json:"staged,omitempty"` // of a job that writes to Git
+}
+
+// resume begins anew after an interruption. The results so far are dropped,
+// because everything that is not right yet comes up again, and what was in the
+// way then may be gone.
+func (r *pull) resume() {
+	var m mark
+	if r.after != nil || len(r.Mark) == 0 || json.Unmarshal(r.Mark, &m) != nil {
+		return
+	}
+	r.log.Info("resuming after an interruption", "step", "plan", "ref", short(m.Ref), "done", m.Done)
+	r.Progress.ResetResults()
+}

@@ -1,0 +1,250 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+)
+
+// pullAll makes the server equal to the tree.
+func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
+	compared := r.timed(jobs.SyncFull, "compare")
+	r.Progress.SetMessage(ctx, "compare with the server")
+	live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
+	if err != nil {
+		return err
+	}
+	metas, err := r.folderFiles(ctx, tree, live)
+	if err != nil {
+		return err
+	}
+	plan := resources.Full(r.target, tree, live, metas)
+	r.counted = countItems(live)
+	if err := r.settle(ctx, plan); err != nil {
+		return err
+	}
+	if err := r.guard(plan.Deletions(r.after.meant()...), plan.Managed()); err != nil {
+		return err
+	}
+	compared()
+	if plan.Empty() {
+		r.Progress.SetFinalMessage("no changes to sync")
+		return nil
+	}
+	return r.apply(ctx, plan, int64(len(live)), func(phase string, took time.Duration) { r.Progress.Phase(jobs.SyncFull, phase, took) })
+}
+
+// pullChanges applies what changed since the last commit. It returns false when
+// that cannot be told, or is not enough to go by.
+func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
+	compared := r.timed(jobs.SyncIncremental, "compare")
+	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
+	switch {
+	case ctx.Err() != nil:
+		return false, err
+	case err != nil:
+		r.log.Info("the commits cannot be compared, comparing everything", "step", "plan", "ref", short(last), "err", err)
+		return false, nil
+	}
+	if why := wantsAll(diff, r.o.MaxIncremental); why != "" {
+		r.log.Info("the changes are not enough to go by, comparing everything", "step", "plan", "reason", why)
+		return false, nil
+	}
+	if len(diff) == 0 {
+		r.Progress.SetFinalMessage("no changes detected between commits")
+		return true, nil
+	}
+	r.Progress.SetMessage(ctx, "replicating versioned changes")
+	changes, err := r.changes(ctx, diff)
+	if err != nil {
+		return false, err
+	}
+	folders, err := r.server.managedFolders(ctx, r.target.Repository)
+	if err != nil {
+		return false, err
+	}
+	metas, err := r.folderFiles(ctx, tree, folders)
+	if err != nil {
+		return false, err
+	}
+	plan := resources.Increment(r.target, tree, folders, metas, changes)
+	if err := r.settle(ctx, plan); err != nil {
+		return false, err
+	}
+	r.counted = r.status.stats
+	uncounted := r.counted == nil && r.status.maxResources > 0
+	if n := plan.Deletions(); n > guardFew || uncounted {
+		live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
+		if err != nil {
+			return false, err
+		}
+		r.counted = countItems(live)
+		if err := r.guard(n, len(live)); err != nil {
+			return false, err
+		}
+	}
+	compared()
+	var writes, cleanup time.Duration
+	err = r.apply(ctx, plan, r.counted.total(), func(phase string, took time.Duration) {
+		if phase == "old_folder_cleanup" {
+			cleanup = took
+		} else {
+			writes += took
+		}
+	})
+	r.Progress.Phase(jobs.SyncIncremental, "apply", writes)
+	r.Progress.Phase(jobs.SyncIncremental, "cleanup", cleanup)
+	return true, err
+}
+
+// changes says what the differences are about on the old side.
+func (r *pull) changes(ctx context.Context, diff []git.Change) ([]resources.FileChange, error) {
+	actions := map[string]resources.Action{
+		git.ChangeAdded: resources.Created, git.ChangeModified: resources.Updated,
+		git.ChangeDeleted: resources.Deleted, git.ChangeRenamed: resources.Renamed,
+	}
+	out := make([]resources.FileChange, len(diff))
+	var old []wanted
+	var at []int
+	for i, d := range diff {
+		c := resources.FileChange{Action: actions[d.Type], Path: d.Path, From: d.From, Hash: d.Hash, FromHash: d.FromHash}
+		out[i] = c
+		if p := c.OldFile(); p != "" {
+			old, at = append(old, wanted{p, c.FromHash}), append(at, i)
+		}
+	}
+	ids, err := r.identities(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		out[at[i]].Previous = id
+	}
+	return out, nil
+}
+
+// settle finds the objects that move from one file to another.
+func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
+	unread := plan.Unread()
+	list := make([]wanted, len(unread))
+	for i, c := range unread {
+		list[i] = wanted{c.Path, c.Hash}
+	}
+	ids, err := r.identities(ctx, list)
+	if err != nil {
+		return err
+	}
+	found := map[string]resources.Identity{}
+	for i, id := range ids {
+		if id != nil {
+			found[list[i].path] = *id
+		}
+	}
+	plan.Settle(found)
+	return nil
+}
+
+// timed begins a phase of a sync and returns its end. One that is given up has no
+// end.
+func (r *pull) timed(sync, phase string) func() {
+	began := time.Now()
+	return func() { r.Progress.Phase(sync, phase, time.Since(began)) }
+}
+
+// apply carries the plan out and counts what the repository has then.
+func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phase func(string, time.Duration)) error {
+	if err := failpoint.Pass(failpoint.Planned); err != nil {
+		return err
+	}
+	r.Progress.SetTotal(ctx, plan.Len())
+	hashes := make([]string, len(plan.WriteFiles))
+	for i, c := range plan.WriteFiles {
+		hashes[i] = c.Hash
+	}
+	r.fetchLarge(ctx, hashes)
+	r.Progress.SetMessage(ctx, "replicating changes")
+	tally, err := resources.Apply{
+		Server: r.server, Reader: r, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
+		Parallel: r.o.Parallel, ItemTimeout: r.o.ItemTimeout,
+		MaxResources: r.status.maxResources, Count: have, Phase: phase,
+	}.Run(ctx, plan)
+	r.counted = r.counted.after(tally)
+	return err
+}
+
+// A pull that takes away more than guardShare of the objects, or more than
+// guardObjects of them, needs consent: it is more often an empty tree, a wrong
+// path or a wrong branch than a wish. guardFew may always go: their share says
+// little.
+const (
+	guardFew     = 10
+	guardShare   = 0.3
+	guardObjects = 50
+)
+
+// guard refuses a mass deletion without consent. Nothing has been changed then.
+func (r *pull) guard(deletions, managed int) error {
+	if deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed) {
+		return nil
+	}
+	if r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true" {
+		return nil
+	}
+	return fmt.Errorf("this pull would delete %d of the %d objects of repository %q, so nothing was changed; if that is meant, run: limpet repo pull %s --full --allow-mass-delete --namespace %s",
+		deletions, managed, r.target.Repository, r.target.Repository, r.Namespace)
+}
+
+// A resume mark is kept per batch, because each one costs a write to disk.
+const (
+	markChanges = 200
+	markEvery   = time.Second
+)
+
+// recorder tells the progress of a job what Apply does.
+type recorder struct {
+	pull *pull
+	done atomic.Int64
+	next time.Time // of the mark by time; read and written by the one that marks
+	busy atomic.Bool
+	lost atomic.Pointer[error]
+}
+
+// Record implements resources.Recorder.
+func (r *recorder) Record(ctx context.Context, res resources.Result) {
+	if errors.As(res.Warning, new(*resources.QuotaError)) {
+		r.pull.leftOut.Add(1)
+	}
+	r.pull.Progress.Record(ctx, jobs.Result{Action: string(res.Action), Group: res.Group, Kind: res.Kind, Name: res.Name,
+		Path: res.Path, PreviousPath: res.PreviousPath, Err: res.Err, Warning: res.Warning})
+	if err := failpoint.Pass(failpoint.Applying); err != nil {
+		r.lost.Store(&err)
+	}
+	n := r.done.Add(1)
+	if !r.busy.CompareAndSwap(false, true) {
+		return
+	}
+	defer r.busy.Store(false)
+	if n%markChanges != 0 && time.Now().Before(r.next) {
+		return
+	}
+	if err := r.pull.Progress.Mark(ctx, mark{Ref: r.pull.ref.Hash, Done: int(n), Staged: r.pull.after}); err != nil {
+		r.lost.Store(&err)
+	}
+	r.next = time.Now().Add(markEvery)
+}
+
+// TooManyErrors implements resources.Recorder.
+func (r *recorder) TooManyErrors() error {
+	if err := r.lost.Load(); err != nil {
+		return *err
+	}
+	return r.pull.Progress.TooManyErrors()
+}

@@ -1,0 +1,164 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/worker/sink"
+)
+
+// Files that Git LFS keeps: the tree has a pointer in their place. A pointer is never
+// taken for the content. What cannot be had is an error of its file, and the other
+// files go on; a directory is written whole or not at all.
+
+// errNoLFS is why a file in Git LFS is left out.
+var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS + " of the repository turns off; it is left out")
+
+// pointer reads the pointer in a file. The error is a warning about a file that is left
+// out.
+func (r *pull) pointer(hash string, data []byte) (p git.Pointer, is bool, err error) {
+	p, is, err = git.ParsePointer(data)
+	if is && err == nil && r.Repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
+		err = errNoLFS
+	}
+	if err != nil {
+		err = &resources.SkippedError{Reason: err.Error()}
+	}
+	return p, is, err
+}
+
+// largeOf is where the Git LFS of the repository is asked, or that of a submodule.
+func (r *pull) largeOf(home string) *git.Large {
+	if inside := r.inside[home]; inside != nil {
+		return inside
+	}
+	return r.large
+}
+
+// readLarge reads what Git LFS keeps for a resource of the repository, or of the
+// submodule at home.
+func (r *pull) readLarge(ctx context.Context, home string, p git.Pointer) ([]byte, error) {
+	if p.Size > resources.MaxFile {
+		return nil, &resources.TooLargeError{What: "the file in Git LFS", Size: p.Size, Limit: resources.MaxFile}
+	}
+	f, err := r.largeOf(home).Open(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// fetchLarge has what Git LFS keeps for some blobs brought in few requests. What fails
+// is told where it is read.
+func (r *pull) fetchLarge(ctx context.Context, hashes []string) {
+	want := map[string][]git.Pointer{}
+	for _, hash := range hashes {
+		if !r.small[hash] {
+			continue
+		}
+		data, err := r.blob(ctx, hash)
+		if err != nil {
+			continue
+		}
+		if p, is, err := r.pointer(hash, data); is && err == nil && p.Size <= resources.MaxFile {
+			want[r.homes[hash]] = append(want[r.homes[hash]], p)
+		}
+	}
+	r.bring(ctx, want)
+}
+
+// bring fetches what pointers stand for, by the home of their files.
+func (r *pull) bring(ctx context.Context, want map[string][]git.Pointer) {
+	for home, pointers := range want {
+		r.Progress.SetMessage(ctx, fmt.Sprintf("fetch %d files from Git LFS", len(pointers)))
+		r.largeOf(home).Fetch(ctx, pointers)
+	}
+}
+
+// largeHash begins the hash of a file in a directory that Git LFS keeps.
+const largeHash = "sha256:"
+
+// sinkFile is a file of the tree as it is written into a directory, false for one that
+// is left out, which is told about.
+func (r *pull) sinkFile(ctx context.Context, f git.File) (sink.File, bool, error) {
+	out := sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
+	if f.Size > git.MaxPointer {
+		return out, true, nil
+	}
+	data, err := r.blob(ctx, f.Hash)
+	if err != nil {
+		return out, false, err
+	}
+	p, is, err := r.pointer(f.Hash, data)
+	if !is {
+		return out, true, nil
+	}
+	if err == nil {
+		err = r.large.Fits(p)
+	}
+	if err != nil {
+		r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: leftOut(err)})
+		return out, false, nil
+	}
+	out.Hash, out.Size = largeHash+p.OID, p.Size
+	return out, true, nil
+}
+
+// leftOut makes a warning of a limit.
+func leftOut(err error) error {
+	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
+		return &resources.TooLargeError{What: "the file in Git LFS", Size: large.Size, Limit: large.Limit}
+	}
+	return err
+}
+
+// pointerOf is the pointer of a file that sinkFile has made.
+func pointerOf(f sink.File) (git.Pointer, bool) {
+	oid, is := strings.CutPrefix(f.Hash, largeHash)
+	return git.Pointer{OID: oid, Size: f.Size}, is
+}
+
+// bringFiles fetches what the files of a directory have in Git LFS.
+func (r *pull) bringFiles(ctx context.Context, files []sink.File) {
+	want := map[string][]git.Pointer{}
+	for _, f := range files {
+		if p, is := pointerOf(f); is {
+			want[r.homeAt[f.Path]] = append(want[r.homeAt[f.Path]], p)
+		}
+	}
+	r.bring(ctx, want)
+}
+
+// openFile opens what is written into a directory. Of what Git LFS keeps only a file
+// that may be a dashboard is held in memory: it is shown to judge first.
+func (r *pull) openFile(ctx context.Context, f sink.File, judge func([]byte)) (io.ReadCloser, error) {
+	p, is := pointerOf(f)
+	dashboard := strings.EqualFold(path.Ext(f.Path), ".json") && f.Size <= resources.MaxFile
+	var data []byte
+	var err error
+	switch {
+	case is && !dashboard:
+		return r.largeOf(r.homeAt[f.Path]).Open(ctx, p)
+	case is:
+		data, err = r.readLarge(ctx, r.homeAt[f.Path], p)
+	default:
+		data, err = r.blob(ctx, f.Hash)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if dashboard {
+		judge(data)
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}

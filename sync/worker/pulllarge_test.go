@@ -1,0 +1,102 @@
+package worker
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"limpet/sync/api"
+	"limpet/sync/resources"
+)
+
+// TestPullFromGitLFS: a dashboard that Git LFS keeps is applied, its pointer never is.
+func TestPullFromGitLFS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	one := r.git.KeepLFS(board("one", "1"))
+	r.commit("a/one.json", one, "a/two.json", r.git.KeepLFS(board("two", "2")), "a/three.json", board("three", "3"))
+	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two", "POST dashboards/three")
+	if c := r.git.Reset(); c.LFSBatches != 1 || c.LFSGets != 2 {
+		t.Errorf("git requests %+v", c)
+	}
+	r.expect("same commit, full", false, "success", "no changes to sync")
+	r.commit("a/three.json", "", "b/one.json", one, "a/one.json", "") // moved, with what it stands for
+	r.expect("moved", true, "success", "", "POST folders/"+folderID("b"), "PUT dashboards/one", "DELETE dashboards/three")
+	if c := r.git.Reset(); c.LFSGets != 0 {
+		t.Errorf("what is in the cache is fetched: %+v", c)
+	}
+	lost := r.git.KeepLFS(board("two", "lost"))
+	r.git.LoseLFS()
+	r.commit("a/two.json", lost, "b/four.json", board("four", "4"), "b/five.json", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n",
+		"b/six.json", strings.Replace(r.git.KeepLFS(strings.Repeat("x", 10)), "size 10\n", "size 99999999\n", 1))
+	status := r.expect("lost", true, "error", "", "POST dashboards/four")
+	has(t, status.Errors, "two.json", "git lfs push")
+	has(t, status.Warnings, "five.json", "unusable pointer of Git LFS")
+	has(t, status.Warnings, "six.json", "99999999")
+	if c := r.git.Reset(); c.LFSBatches != 1 {
+		t.Errorf("git requests %+v", c)
+	}
+}
+
+func TestPullWithoutGitLFS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, map[string]string{api.AnnoGitLFS: "false"})
+	r.commit("one.json", r.git.KeepLFS(board("one", "1")), "two.json", board("two", "2"))
+	status := r.expect("off", true, "warning", "", "POST folders/repo", "POST dashboards/two")
+	has(t, status.Warnings, "one.json", api.AnnoGitLFS)
+	if c := r.git.Reset(); c.LFSBatches+c.LFSGets != 0 {
+		t.Errorf("git requests %+v", c)
+	}
+}
+
+func TestGitLFSIntoADirectory(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	tree := map[string]string{"cpu.json": board("cpu", "CPU"), "logo.png": strings.Repeat("\x89PNG\x00", resources.MaxFile/4), "plain.txt": "plain\n"}
+	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "logo.png", r.git.KeepLFS(tree["logo.png"]), "plain.txt", tree["plain.txt"])
+	check := func(name string) {
+		t.Helper()
+		if got := files(t, dir); !maps.Equal(got, tree) {
+			for p, text := range got {
+				t.Errorf("%s: %s has %d bytes, want %d: %.100q", name, p, len(text), len(tree[p]), text)
+			}
+		}
+	}
+	if got := counts(r.expect("first", false, "success", "")); got != "File create 3" {
+		t.Errorf("summary %q", got)
+	}
+	check("first")
+	if c := r.git.Reset(); c.LFSBatches != 1 || c.LFSGets != 2 {
+		t.Errorf("git requests %+v", c)
+	}
+	r.expect("same commit, full", false, "success", "no changes to sync")
+	if c := r.git.Reset(); c.LFSBatches != 0 {
+		t.Errorf("git requests %+v", c)
+	}
+	// A file of the same size that somebody has changed comes back.
+	if err := os.WriteFile(filepath.Join(dir, "cpu.json"), []byte(strings.Repeat("x", len(tree["cpu.json"]))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := counts(r.expect("drift", false, "success", "")); got != "File update 1" {
+		t.Errorf("summary %q", got)
+	}
+	check("drift")
+	// What cannot be had leaves the directory as it is.
+	lost := r.git.KeepLFS(board("cpu", "lost"))
+	r.git.LoseLFS()
+	r.commit("cpu.json", lost, "plain.txt", "changed\n")
+	r.expect("lost", false, "error", "read cpu.json")
+	check("lost")
+	tree["cpu.json"], tree["plain.txt"] = board("cpu", "CPU 2"), "changed\n"
+	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "broken.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n")
+	status := r.expect("found", false, "warning", "")
+	has(t, status.Warnings, "broken.txt", "unusable pointer")
+	check("found")
+}

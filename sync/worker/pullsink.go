@@ -1,0 +1,158 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/worker/sink"
+)
+
+// A Repository that is annotated with a directory has its tree written there
+// instead of to the API: on the embedded API there is no Grafana behind the
+// dashboards, but there may be one on the host.
+
+// Files in a directory are counted under a group of our own.
+const (
+	sinkGroup    = "limpet"
+	sinkResource = "files"
+	sinkKind     = "File"
+)
+
+// sinkOf returns the directory that the Repository names, and whether it does.
+func (p *Pull) sinkOf(repo *unstructured.Unstructured) (sink.Target, bool, error) {
+	dir, named := repo.GetAnnotations()[api.AnnoSinkDir]
+	if !named {
+		return sink.Target{}, false, nil
+	}
+	t, err := sink.Permit(dir, p.o.SinkPrefixes)
+	if err != nil {
+		return t, true, fmt.Errorf("annotation %s of repository %s: %w", api.AnnoSinkDir, repo.GetName(), err)
+	}
+	return t, true, nil
+}
+
+// writeSink makes the directory equal to the tree.
+func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
+	tree, err := r.gitTree(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := sink.Open(ctx, target, r.Namespace+"/"+r.target.Repository)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	r.Progress.SetMessage(ctx, "compare with "+target.String())
+	var files []sink.File
+	for _, f := range tree.Files {
+		if !r.sinkable(ctx, f) {
+			continue
+		}
+		file, ok, err := r.sinkFile(ctx, f)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", f.Path, err)
+		}
+		if ok {
+			files = append(files, file)
+		}
+	}
+	for _, f := range tree.Refused {
+		if resources.IsResourceFile(f.Path) && !resources.IsHidden(resources.CheckPath(f.Path)) {
+			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.PathError{Path: f.Path, Reason: f.Reason}})
+		}
+	}
+	plan, err := dir.Plan(r.ref.Hash, files)
+	if err != nil {
+		return err
+	}
+	have := len(files)
+	if over := have - int(r.status.maxResources); r.status.maxResources > 0 && over > 0 {
+		for _, f := range plan.LeaveOut(over) {
+			have--
+			r.leftOut.Add(1)
+			r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.QuotaError{Path: f.Path, Max: r.status.maxResources}})
+		}
+	}
+	if err := r.guard(len(plan.Removed), dir.Files()); err != nil {
+		return err
+	}
+	if others := plan.Foreign(); others != "" {
+		r.log.Warn("files of others are kept", "step", "apply", "dir", target.String(), "files", others)
+	}
+	if plan.Empty() {
+		r.Progress.SetFinalMessage("no changes to sync")
+	} else {
+		r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
+		r.Progress.SetMessage(ctx, "write "+target.String())
+	}
+	r.bringFiles(ctx, slices.Concat(plan.Added, plan.Changed))
+	if err := r.fillSink(ctx, dir, plan); err != nil {
+		return err
+	}
+	r.counted = stats{sinkResource: int64(have)}
+	return nil
+}
+
+// sinkable reports whether a file of the tree is written. Those with a name that
+// is not allowed and those that are too large are told about.
+func (r *pull) sinkable(ctx context.Context, f git.File) bool {
+	err := resources.CheckPath(f.Path)
+	if resources.IsHidden(err) {
+		return false
+	}
+	if err == nil && f.Size > resources.MaxFile {
+		err = &resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile}
+	}
+	if err != nil {
+		r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: err})
+	}
+	return err == nil
+}
+
+// fillSink writes the directory and tells what changed. A dashboard that is no
+// JSON is written like the others, as it is in Git, and told about.
+func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) error {
+	changed := map[string]bool{}
+	for _, f := range plan.Changed {
+		changed[f.Path] = true
+	}
+	read := func(ctx context.Context, f sink.File) (io.ReadCloser, error) {
+		return r.openFile(ctx, f, func(data []byte) {
+			if !json.Valid(data) {
+				r.recordFile(ctx, jobs.Result{Action: jobs.Ignored, Path: f.Path, Warning: &resources.ParseError{Path: f.Path, Err: errNoJSON}})
+			}
+		})
+	}
+	done := func(f sink.File) {
+		action := jobs.Created
+		if changed[f.Path] {
+			action = jobs.Updated
+		}
+		r.recordFile(ctx, jobs.Result{Action: action, Path: f.Path})
+	}
+	if err := dir.Write(ctx, plan, read, done); err != nil {
+		return err
+	}
+	for _, p := range plan.Removed {
+		r.recordFile(ctx, jobs.Result{Action: jobs.Deleted, Path: p})
+	}
+	return nil
+}
+
+var errNoJSON = errors.New("the file is not JSON; it is written as it is")
+
+func (r *pull) recordFile(ctx context.Context, res jobs.Result) {
+	res.Group, res.Kind, res.Name = sinkGroup, sinkKind, path.Base(res.Path)
+	r.Progress.Record(ctx, res)
+}

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"limpet/sync/api"
+)
+
+// files reads the files of a directory, the manifest left out.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			if e != nil && strings.HasPrefix(e.Name(), ".limpet") {
+				return fs.SkipDir
+			}
+			return err
+		}
+		data, err := os.ReadFile(p)
+		rel, _ := filepath.Rel(dir, p)
+		out[rel] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestPullIntoADirectory(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(map[string]any{"git": map[string]any{"path": "grafana"}}, map[string]string{api.AnnoSinkDir: dir})
+	tree := map[string]string{"a/cpu.json": board("cpu", "CPU"), "a/b/mem.json": board("mem", "Mem"), "notes.md": "hello\n"}
+	commit := func(changes ...string) string {
+		for i := 0; i < len(changes); i += 2 {
+			tree[changes[i]] = changes[i+1]
+			if changes[i+1] == "" {
+				delete(tree, changes[i])
+			}
+			changes[i] = "grafana/" + changes[i]
+		}
+		return r.commit(changes...)
+	}
+	r.commit("elsewhere.json", board("e", "E"), "grafana/.hidden/x.json", "{}", "grafana/ümlaut.json", board("u", "U"))
+	first := commit("a/cpu.json", tree["a/cpu.json"], "a/b/mem.json", tree["a/b/mem.json"], "notes.md", tree["notes.md"])
+
+	status := r.expect("first", false, "warning", "completed with warnings")
+	has(t, status.Warnings, "ümlaut.json", "not allowed")
+	if got := counts(status); got != "File create 3, File warning 1" {
+		t.Errorf("summary %q", got)
+	}
+	if got := files(t, dir); !maps.Equal(got, tree) {
+		t.Errorf("directory holds %v, want %v", got, tree)
+	}
+	sync, u := r.sync()
+	if sync.LastRef != first || sync.State != "warning" {
+		t.Errorf("sync status %+v", sync)
+	}
+	if stats := fmt.Sprint(u.Object["status"].(map[string]any)["stats"]); stats != "[map[count:3 group:limpet resource:files]]" {
+		t.Errorf("stats %s", stats)
+	}
+	r.git.Reset()
+	r.expect("same commit", true, "success", "same commit as last sync")
+	r.expect("same commit, full", false, "warning", "no changes to sync")
+	if c := r.git.Reset(); c.UploadPack != 0 {
+		t.Errorf("git requests %+v", c)
+	}
+	second := commit("a/cpu.json", board("cpu", "CPU 2"), "a/b/mem.json", "", "c/new.json", "{ no JSON", "grafana.yaml", "a: b\n")
+	status = r.expect("changes", true, "warning", "")
+	has(t, status.Warnings, "c/new.json", "not JSON")
+	if got := files(t, dir); !maps.Equal(got, tree) {
+		t.Errorf("directory holds %v, want %v", got, tree)
+	}
+	if sync, _ := r.sync(); sync.LastRef != second {
+		t.Errorf("sync status %+v", sync)
+	}
+	// Somebody has changed a file: a full pull brings it back.
+	if err := os.WriteFile(filepath.Join(dir, "notes.md"), []byte("HELLO\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status = r.expect("drift", false, "warning", "")
+	if got := counts(status); got != "File update 1, File warning 1" {
+		t.Errorf("summary %q", got)
+	}
+	if got := files(t, dir); !maps.Equal(got, tree) {
+		t.Errorf("directory holds %v, want %v", got, tree)
+	}
+	r.commit("grafana/a/cpu.json", "", "grafana/notes.md", "", "grafana/c/new.json", "", "grafana/grafana.yaml", "", "grafana/ümlaut.json", "", "grafana/.hidden/x.json", "")
+	r.expect("path gone", true, "error", `spec.git.path: there is no directory "grafana"`)
+	if got := files(t, dir); !maps.Equal(got, tree) {
+		t.Errorf("a wrong path has changed the directory: %v", got)
+	}
+}
+
+func TestDirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mine.json"), []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	r.commit("a.json", board("a", "A"))
+	r.expect("not ours", false, "error", "was not made by limpet")
+	if got := files(t, dir); len(got) != 1 {
+		t.Errorf("directory holds %v", got)
+	}
+}
+
+func TestDirectoryMassDeletion(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	var add, remove []string
+	for i := range 80 {
+		name := fmt.Sprintf("d%02d.json", i)
+		add = append(add, name, board(name, name))
+		if i > 0 {
+			remove = append(remove, name, "")
+		}
+	}
+	r.commit(add...)
+	r.expect("first", false, "success", "")
+	r.commit(remove...)
+	r.expect("without consent", true, "error", "would delete 79 of the 80 objects")
+	if got := files(t, dir); len(got) != 80 {
+		t.Errorf("%d files are left", len(got))
+	}
+	if record, _ := r.pull(true, map[string]string{api.AnnoAllowMassDelete: "true"}); record.State != "success" || len(files(t, dir)) != 1 {
+		t.Errorf("with consent: %+v, %d files", record, len(files(t, dir)))
+	}
+}
+
+// TestDirectoryHasAQuota: what is there stays, and of what is new only what there is
+// room for is written.
+func TestDirectoryHasAQuota(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	r.state(`{"status":{"quota":{"maxResourcesPerRepository":2}}}`)
+	r.commit("b.json", board("b", "B"), "c.json", board("c", "C"))
+	r.expect("as many as there may be", false, "success", "")
+	r.commit("a.json", board("a", "A"), "b.json", board("b", "B2"))
+	has(t, r.expect("one more", true, "warning", "").Warnings, "resource quota of 2 exceeded, skipping creation of a.json")
+	if got := files(t, dir); len(got) != 2 || got["b.json"] != board("b", "B2") || got["c.json"] == "" {
+		t.Errorf("files %q", got)
+	}
+	_, u := r.sync()
+	if conditions := fmt.Sprint(u.Object["status"]); !strings.Contains(conditions, "Resource quota reached: 2/2 resources") || !strings.Contains(conditions, "Resource quota exceeded: 1 creations left out") {
+		t.Errorf("status %s", conditions)
+	}
+	r.commit("c.json", "")
+	r.expect("there is room again", true, "success", "")
+	if got := files(t, dir); len(got) != 2 || got["a.json"] == "" {
+		t.Errorf("files %q", got)
+	}
+}

@@ -1,0 +1,224 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/resources"
+	"limpet/sync/text"
+)
+
+// gitTree reads the tree of the commit below spec.path. A path that the commit
+// does not have is an error and never an empty tree.
+func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
+	read := r.o.Git.Tree
+	if r.submodules() {
+		r.Progress.SetMessage(ctx, "fetch submodules")
+		read = r.o.Git.WholeTree
+	}
+	t, err := read(ctx, r.remote, r.ref.Hash, r.src.dir)
+	r.homes, r.homeAt = map[string]string{}, map[string]string{}
+	for _, f := range t.Files {
+		if f.Home != "" {
+			r.homes[f.Hash], r.homeAt[f.Path] = f.Home, f.Home
+		}
+	}
+	for _, f := range t.Files {
+		if f.Home == "" { // what the repository has too is read there
+			delete(r.homes, f.Hash)
+		}
+	}
+	for home, at := range t.Homes {
+		if r.inside[home] == nil {
+			r.inside[home] = r.large.Within(home, at)
+		}
+	}
+	if git.KindOf(err) == git.PathNotFound {
+		err = r.wrongPath(ctx, err)
+	}
+	return t, err
+}
+
+// submodules says whether the Repository wants them.
+func (r *pull) submodules() bool { return r.Repo.GetAnnotations()[api.AnnoGitSubmodules] == "true" }
+
+// tree is gitTree as a plan takes it.
+func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
+	t, err := r.gitTree(ctx)
+	if err != nil {
+		return resources.Tree{}, err
+	}
+	tree := resources.Tree{Dirs: t.Dirs}
+	r.small = map[string]bool{}
+	for _, f := range t.Files {
+		if f.Size <= git.MaxPointer && resources.IsResourceFile(f.Path) {
+			r.small[f.Hash] = true
+		}
+		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash, Size: f.Size})
+	}
+	for _, f := range t.Refused {
+		tree.Refused = append(tree.Refused, resources.Refused{Path: f.Path, Reason: f.Reason})
+	}
+	return tree, nil
+}
+
+// wrongPath is the error for a spec.path that is not in the tree. It names the
+// directories that come close.
+func (r *pull) wrongPath(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*git.Error](err); ok {
+		err = e.Err // what is hinted at is found here
+	}
+	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed", r.Repository.Spec.Type, err, orWord(r.ref.Short(), "the branch"), short(r.ref.Hash))
+	root, failed := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
+	if failed != nil {
+		return err
+	}
+	if near := closest(r.src.dir, root.Dirs); len(near) > 0 {
+		return fmt.Errorf("%w; did you mean %s?", err, strings.Join(near, " or "))
+	}
+	if len(root.Dirs) == 0 {
+		return fmt.Errorf("%w; the repository has no directories, so leave the path empty", err)
+	}
+	var top []string
+	for _, dir := range root.Dirs {
+		if !strings.Contains(dir, "/") && len(top) < 5 {
+			top = append(top, fmt.Sprintf("%q", dir))
+		}
+	}
+	return fmt.Errorf("%w; the repository holds %s", err, strings.Join(top, ", "))
+}
+
+// closest returns up to three of dirs that a person may have meant by name,
+// quoted.
+func closest(name string, dirs []string) []string {
+	type scored struct {
+		dir  string
+		cost int
+	}
+	var near []scored
+	for _, dir := range dirs {
+		cost := text.Distance(strings.ToLower(name), strings.ToLower(dir))
+		if resources.Base(dir) == resources.Base(name) {
+			cost = min(cost, 2) // the right directory in another place
+		}
+		if cost <= 1+len(name)/4 {
+			near = append(near, scored{dir, cost})
+		}
+	}
+	sort.Slice(near, func(i, j int) bool {
+		a, b := near[i], near[j]
+		if a.cost != b.cost {
+			return a.cost-b.cost < 0
+		}
+		return strings.Compare(a.dir, b.dir) < 0
+	})
+	var out []string
+	for _, s := range near[:min(3, len(near))] {
+		out = append(out, fmt.Sprintf("%q", s.dir))
+	}
+	return out
+}
+
+// Read implements resources.Reader. What it reads is the content, also of a file that
+// Git LFS keeps.
+func (r *pull) Read(ctx context.Context, hash string) ([]byte, error) {
+	data, err := r.blob(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	p, is, err := r.pointer(hash, data)
+	switch {
+	case err != nil:
+		return nil, err
+	case is:
+		return r.readLarge(ctx, r.homes[hash], p)
+	}
+	return data, nil
+}
+
+// blob reads a file as it is in Git.
+func (r *pull) blob(ctx context.Context, hash string) ([]byte, error) {
+	from := r.remote
+	if home := r.homes[hash]; home != "" {
+		from.URL = home
+	}
+	data, err := r.o.Git.Blob(ctx, from, hash, resources.MaxFile)
+	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
+		return nil, &resources.TooLargeError{What: "the file", Size: large.Size, Limit: large.Limit}
+	}
+	return data, err
+}
+
+// readers is how many blobs are read at a time while a plan is made.
+const readers = 4
+
+// folderFiles reads the folder files that a plan needs, by directory.
+func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []resources.Item) (map[string]resources.FolderMeta, error) {
+	files := resources.FolderFilesToRead(tree, live)
+	metas := make([]resources.FolderMeta, len(files))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, f := range files {
+		g.Go(func() error {
+			data, err := r.Read(ctx, f.Hash)
+			switch {
+			case err == nil:
+				metas[i] = resources.ParseFolderFile(f.Path, f.Hash, data)
+			case resources.IsWarning(err):
+				metas[i] = resources.FolderMeta{Hash: f.Hash, Err: &resources.FolderFileError{Path: f.Path, Err: err}}
+			default:
+				return fmt.Errorf("read %s: %w", f.Path, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := make(map[string]resources.FolderMeta, len(files))
+	for i, f := range files {
+		out[resources.Parent(f.Path)] = metas[i]
+	}
+	return out, nil
+}
+
+// wanted is a blob that is read for what it is about.
+type wanted struct{ path, hash string }
+
+// identities reads what blobs are about, in the order of the list; nil for those
+// that are no resource.
+func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Identity, error) {
+	out := make([]*resources.Identity, len(list))
+	hashes := make([]string, len(list))
+	for i, w := range list {
+		hashes[i] = w.hash
+	}
+	r.fetchLarge(ctx, hashes)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, w := range list {
+		g.Go(func() error {
+			data, err := r.Read(ctx, w.hash)
+			if err != nil && !resources.IsWarning(err) {
+				return fmt.Errorf("read %s: %w", w.path, err)
+			}
+			if err != nil {
+				return nil
+			}
+			o, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: w.path}, data)
+			if err == nil {
+				id := o.Identity()
+				out[i] = &id
+			}
+			return nil // a file that is no resource is told about when it is written
+		})
+	}
+	return out, g.Wait()
+}

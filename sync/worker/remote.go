@@ -1,0 +1,237 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/forge"
+	"limpet/sync/git"
+	"limpet/sync/git/gitref"
+)
+
+// Git is what the workers need of the mirrors. See package git for what each
+// call promises.
+type Git interface {
+	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
+	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
+	Commit(ctx context.Context, r git.Remote, hash string) (git.CommitInfo, error)
+	Verify(ctx context.Context, r git.Remote, ref git.Ref, v git.Verification) ([]git.Verified, error)
+	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
+	WholeTree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
+	Changes(ctx context.Context, r git.Remote, from, to, dir string) ([]git.Change, error)
+	Blob(ctx context.Context, r git.Remote, hash string, max int64) ([]byte, error)
+	Large(r git.Remote, ref git.Ref) *git.Large
+	Contains(ctx context.Context, r git.Remote, tip git.Ref, commit string) (bool, error)
+	Compose(ctx context.Context, r git.Remote, base string, edits []git.Edit) (*git.Composition, error)
+	Push(ctx context.Context, r git.Remote, branch, old string, w *git.Written) error
+}
+
+var _ Git = (*git.Mirrors)(nil)
+
+// source is the Git side of a Repository object.
+type source struct {
+	url, dir string
+	mirrors  []string
+	last     string // commit that was pulled last
+	sel      gitref.Selector
+	wrong    error // what is wrong with sel, or with mirrors
+	lookup   auth.Lookup
+	// secret says that the object names credentials, so that going without
+	// them would only be refused.
+	secret bool
+}
+
+// sourceOf reads the Git side of a Repository. The error says what a person
+// has to change.
+func sourceOf(namespace, name string, repo api.Repository) (source, error) {
+	spec := repo.Spec
+	if spec.Type == "local" {
+		return source{}, fmt.Errorf(`repository %q is of type "local", which reads a directory of the Grafana server; give it type "git" with the URL of a repository`, name)
+	}
+	block := spec.Block()
+	if block == nil {
+		return source{}, fmt.Errorf("repository %q: spec.%s is missing", name, orWord(spec.Type, "type"))
+	}
+	if block.URL == "" {
+		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
+	}
+	s := source{url: cloneURL(spec.Type, block.URL), dir: strings.Trim(block.Path, "/")}
+	if s.sel, s.wrong = gitref.Of(repo.GitRef, block.Branch); s.wrong != nil && repo.GitRef != "" {
+		s.wrong = fmt.Errorf("annotation %s: %w", api.AnnoGitRef, s.wrong)
+	} else if s.wrong != nil {
+		s.wrong = fmt.Errorf("spec.%s.branch: %w", spec.Type, s.wrong)
+	}
+	s.lookup = auth.Lookup{Namespace: namespace, Repository: name, URL: s.url, TokenUser: tokenUser(spec.Type, block.TokenUser), Secure: map[string]string{}, Provider: repo.GitProvider, ProxySecret: repo.GitProxySecret}
+	for field, value := range repo.Secure {
+		if value.Name != "" {
+			s.lookup.Secure[field] = value.Name
+		}
+	}
+	if spec.Connection != nil {
+		s.lookup.Connection = spec.Connection.Name
+	}
+	var err error
+	if s.mirrors, err = auth.Mirrors(repo.GitMirrors, s.url); err != nil {
+		s.wrong = cmp.Or(s.wrong, fmt.Errorf("annotation %s: %w", api.AnnoGitMirrors, err))
+	}
+	s.last = repo.Status.Sync.LastRef
+	s.secret = s.lookup.Secure["token"] != "" || s.lookup.Connection != ""
+	return s, nil
+}
+
+// CloneURL is the URL that a pull of a Repository clones, and whether it has one.
+func CloneURL(repo api.Repository) (string, bool) {
+	s, err := sourceOf("", "", repo)
+	return s.url, err == nil
+}
+
+// URLs are all that a pull of a Repository may ask: CloneURL and the mirrors.
+func URLs(repo api.Repository) []string {
+	s, err := sourceOf("", "", repo)
+	if err != nil {
+		return nil
+	}
+	return append([]string{s.url}, s.mirrors...)
+}
+
+// Remote is how a pull of a Repository asks its Git host. Trouble with the
+// spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth,
+// or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is an *api.AwayError.
+func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
+	src, err := sourceOf(namespace, name, repo)
+	if err = cmp.Or(err, src.wrong); err != nil {
+		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
+	}
+	remote, err := src.remote(ctx, from, allowInsecure)
+	if _, away := errors.AsType[*api.AwayError](err); away || ctx.Err() != nil {
+		return git.Remote{}, err
+	}
+	if err != nil {
+		return git.Remote{}, without(err)
+	}
+	return remote, nil
+}
+
+// remote is how the source is asked. A host that makes the credentials and is away is
+// as good as the Git host itself being away, where there are mirrors.
+func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
+	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure}
+	r.Last = s.last
+	for _, url := range s.mirrors {
+		r.Servers = append(r.Servers, git.Server{URL: url, Credentials: s.of(url, from)})
+	}
+	var err error
+	if r.Creds, err = s.credentials(ctx, from); err == nil || len(s.mirrors) == 0 || ctx.Err() != nil {
+		return r, err
+	}
+	if _, away := errors.AsType[*api.AwayError](err); away {
+		return r, err
+	}
+	if down := without(err); down.Kind == git.Unreachable {
+		down.URL = api.Redact(s.url)
+		r.Down = down
+		return r, nil
+	}
+	return r, err
+}
+
+// of finds the credentials of a mirror. Those that belong to the Repository prove
+// something to its own host, and go to no other: what another is asked with, and by
+// which proxy, say the rules of the configuration.
+func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Credentials, error) {
+	l := auth.Lookup{Namespace: s.lookup.Namespace, URL: url}
+	if auth.SameHost(s.url, url) {
+		l = s.lookup
+		l.URL = url
+	}
+	return func(ctx context.Context) (*auth.Credentials, error) {
+		if from == nil {
+			return nil, nil
+		}
+		creds, err := from.Credentials(ctx, l)
+		if err != nil {
+			return nil, without(fmt.Errorf("look up credentials: %w", err))
+		}
+		return creds, nil
+	}
+}
+
+// without is what it means for a remote that its credentials cannot be had.
+func without(err error) *git.Error {
+	e := &git.Error{Kind: git.Auth, Op: "resolve", Err: err}
+	f, ok := errors.AsType[*forge.Error](err)
+	if !ok {
+		return e
+	}
+	switch e.RetryAfter = f.RetryAfter; f.Kind {
+	case forge.Unavailable, forge.Protocol:
+		e.Kind = git.Unreachable
+	case forge.RateLimited:
+		e.Kind = git.Throttled
+	case forge.NotFound:
+		e.Kind = git.NotFound
+	case forge.Invalid, forge.Refused:
+		e.Kind = git.Refused
+	}
+	return e
+}
+
+func orWord(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// cloneURL is the URL that is cloned. Hosting services are written without the
+// suffix, a plain repository as it is. Azure DevOps has no suffix.
+func cloneURL(kind, url string) string {
+	url = strings.TrimSuffix(url, "/")
+	if kind == "git" || strings.HasSuffix(url, ".git") || strings.Contains(url, "/_git/") {
+		return url
+	}
+	return url + ".git"
+}
+
+// tokenUser is the user name that a service wants beside a bare token.
+func tokenUser(kind, configured string) string {
+	switch {
+	case configured != "":
+		return configured
+	case kind == "gitlab":
+		return "oauth2"
+	case kind == "bitbucket":
+		return "x-token-auth"
+	}
+	return ""
+}
+
+// credentials looks up what the remote is asked with; nil is nothing.
+func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Credentials, error) {
+	if from == nil {
+		from = auth.Chain()
+	}
+	creds, err := from.Credentials(ctx, s.lookup)
+	if err != nil {
+		return nil, fmt.Errorf("look up credentials of %s: %w", s.lookup.Repository, err)
+	}
+	if creds.Empty() && s.secret {
+		return nil, fmt.Errorf("no credentials for repository %s: %s below --credentials-dir", s.lookup.Repository, s.named())
+	}
+	return creds, nil
+}
+
+// named says which credentials the object names, and where others can be put.
+func (s source) named() string {
+	if s.lookup.Connection != "" {
+		return fmt.Sprintf("it uses connection %q, of which this agent has neither the key nor a token; put it into the file %s.%s/privateKey or token",
+			s.lookup.Connection, s.lookup.Namespace, s.lookup.Connection)
+	}
+	return fmt.Sprintf("secure.token is the secret %q, which this agent cannot read; put the token into the file %s.%s/token",
+		s.lookup.Secure["token"], s.lookup.Namespace, s.lookup.Repository)
+}

@@ -1,0 +1,208 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/sync/api"
+	"limpet/sync/resources"
+)
+
+// server is resources.Server over the API, for one namespace. Each group may
+// have a server of its own.
+type server struct {
+	namespace  string
+	dashboards *api.Client
+	folders    *api.Client
+	served     *served
+	// last says that the job has no other attempt.
+	last bool
+}
+
+var _ resources.Server = (*server)(nil)
+
+// served remembers which versions of a group a server has. It is shared by all
+// pulls.
+type served struct {
+	mu       sync.Mutex // guards versions
+	versions map[*api.Client]map[string][]string
+}
+
+func (s *server) client(group string) *api.Client {
+	if group == api.FolderGroup {
+		return s.folders
+	}
+	return s.dashboards
+}
+
+// judged tells the trouble of a server from that of an object: with the former
+// the job is put back, with the latter the other objects go on. While a job has
+// attempts left, trouble that may be the server's is; in the last one it is the
+// object's as soon as the server answers to anybody.
+func (s *server) judged(group string, err error) error {
+	if since, _ := s.client(group).Down(); s.last && since.IsZero() {
+		return err
+	}
+	return api.Away(err)
+}
+
+// version returns the version of ref that the server is asked for: that of the
+// ref, or the preferred one for none and for classic dashboards on a server
+// that has no version without a schema.
+func (s *server) version(ctx context.Context, ref resources.Ref) (string, error) {
+	client := s.client(ref.Group)
+	preferred, err := client.Preferred(ctx, ref.Group)
+	if err != nil || ref.Version == "" || ref.Version == preferred {
+		return preferred, err
+	}
+	versions, err := s.served.of(ctx, client, ref.Group, ref.Version)
+	switch {
+	case err != nil:
+		return "", err
+	case slices.Contains(versions, ref.Version):
+		return ref.Version, nil
+	case ref.Version == resources.ClassicVersion:
+		return preferred, nil
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("the server has no %s/%s; it has %s", ref.Group, ref.Version, strings.Join(versions, ", ")))
+}
+
+// of returns the versions of a group, asking again when want is not among those
+// that are known.
+func (s *served) of(ctx context.Context, client *api.Client, group, want string) ([]string, error) {
+	s.mu.Lock()
+	known := s.versions[client][group]
+	s.mu.Unlock()
+	if slices.Contains(known, want) {
+		return known, nil
+	}
+	_, answer, err := client.Do(ctx, http.MethodGet, "/apis/"+group, nil, "", nil)
+	if err != nil {
+		return nil, fmt.Errorf("discover group %s: %w", group, err)
+	}
+	var found metav1.APIGroup
+	if err := json.Unmarshal(answer, &found); err != nil {
+		return nil, fmt.Errorf("discover group %s: %w", group, err)
+	}
+	known = nil
+	for _, v := range found.Versions {
+		known = append(known, v.Version)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.versions == nil {
+		s.versions = map[*api.Client]map[string][]string{}
+	}
+	if s.versions[client] == nil {
+		s.versions[client] = map[string][]string{}
+	}
+	s.versions[client][group] = known
+	return known, nil
+}
+
+func (s *server) path(version string, ref resources.Ref) string {
+	p := fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s", ref.Group, version, s.namespace, ref.Resource)
+	if ref.Name != "" {
+		p += "/" + ref.Name
+	}
+	return p
+}
+
+// Get implements resources.Server.
+func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resources.Live, error) {
+	version, err := s.version(ctx, ref)
+	if err != nil {
+		return nil, s.judged(ref.Group, err)
+	}
+	accept := metadataOnly
+	if whole {
+		accept = ""
+	}
+	_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), nil, accept, nil)
+	if err != nil {
+		return nil, s.judged(ref.Group, err)
+	}
+	live, err := resources.ParseLive(answer)
+	if whole && err == nil {
+		live.Raw = answer
+	}
+	return live, err
+}
+
+// Create implements resources.Server. A creation that was carried out although
+// its answer was lost shows up as AlreadyExists, which the caller looks into.
+func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
+	version, err := s.version(ctx, ref)
+	if err != nil {
+		return s.judged(ref.Group, err)
+	}
+	collection := ref
+	collection.Name = ""
+	path, data := s.path(version, collection), body(version)
+	_, _, err = s.client(ref.Group).DoTwice(ctx, http.MethodPost, path, validation(ref, strict), "application/json", data)
+	if err != nil {
+		return s.judged(ref.Group, fmt.Errorf("create %s %s: %w", ref.Resource, ref.Name, err))
+	}
+	return nil
+}
+
+// Update implements resources.Server.
+func (s *server) Update(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
+	version, err := s.version(ctx, ref)
+	if err != nil {
+		return s.judged(ref.Group, err)
+	}
+	_, _, err = s.client(ref.Group).Do(ctx, http.MethodPut, s.path(version, ref), validation(ref, strict), "application/json", body(version))
+	if err != nil {
+		return s.judged(ref.Group, fmt.Errorf("update %s %s: %w", ref.Resource, ref.Name, err))
+	}
+	return nil
+}
+
+// validation is what the server should do with members that it does not know.
+func validation(ref resources.Ref, strict bool) url.Values {
+	if ref.Group == api.FolderGroup {
+		return nil
+	}
+	if strict {
+		return url.Values{"fieldValidation": {metav1.FieldValidationStrict}}
+	}
+	return url.Values{"fieldValidation": {metav1.FieldValidationIgnore}}
+}
+
+// Delete implements resources.Server.
+func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVersion string) error {
+	version, err := s.version(ctx, ref)
+	if err != nil {
+		return s.judged(ref.Group, err)
+	}
+	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions"}
+	preconditions := map[string]string{}
+	if uid != "" {
+		preconditions["uid"] = uid
+	}
+	if resourceVersion != "" {
+		preconditions["resourceVersion"] = resourceVersion
+	}
+	if len(preconditions) > 0 {
+		options["preconditions"] = preconditions
+	}
+	data, err := json.Marshal(options)
+	if err != nil {
+		return fmt.Errorf("encode delete options: %w", err)
+	}
+	_, _, err = s.client(ref.Group).Do(ctx, http.MethodDelete, s.path(version, ref), nil, "application/json", data)
+	if err != nil {
+		return s.judged(ref.Group, fmt.Errorf("delete %s %s: %w", ref.Resource, ref.Name, err))
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/git"
+	"limpet/sync/git/gitref"
+	"limpet/sync/jobs"
+)
+
+// How a job writes to Git: what it names becomes one commit on top of the branch as it is
+// now, and the host takes it only if the branch is still that. When somebody was faster
+// the commit is made again, on top of his. Which commit is about to be pushed is noted
+// before it is: a job that is taken up again looks whether the branch has it, so that a
+// lost answer or a lost agent makes no second one. Its time is noted too, so that the
+// same commit is the same again.
+
+// writer is what the workers have in common that write to Git.
+type writer struct {
+	*Pull
+	keys *SigningKeys // nil = there are none
+}
+
+// Ready implements jobs.Worker, by the rules of Pull.Ready.
+func (w writer) Ready(ctx context.Context, t jobs.Task) error {
+	if t.Repo == nil {
+		return nil
+	}
+	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
+	if err != nil {
+		return err
+	}
+	if _, err := src.credentials(ctx, w.o.Credentials); err != nil && !jobs.Transient(passing(err)) {
+		return err
+	}
+	return nil
+}
+
+// order is what a job wants written.
+type order struct {
+	*api.SelectionOptions
+	action  string                              // of the results
+	verb    string                              // begins the errors
+	message string                              // of a commit whose job brings none
+	edit    func(dir, path string) (e git.Edit) // of a path, within the directory of the Repository
+}
+
+// staged is what is known of the writing of a job. It is kept with the resume mark.
+type staged struct {
+	When    int64    `json:"when"`              // of the commit, in seconds
+	Paths   []string `json:"paths"`             // what is changed, with that of resources
+	Commits []string `json:"commits,omitempty"` // that may have been pushed
+	Missing []string `json:"missing,omitempty"` // paths that were not there
+	Ended   bool     `json:"ended,omitempty"`   // nothing is left to be pushed
+	Hash    string   `json:"hash,omitempty"`    // of the commit that the branch has; "" = there was nothing to commit
+}
+
+// meant are the paths whose objects may go without more consent.
+func (s *staged) meant() []string {
+	if s == nil {
+		return nil
+	}
+	return s.Paths
+}
+
+// staging is one run of a job that writes.
+type staging struct {
+	writer
+	*jobs.Task
+	order  order
+	src    source
+	remote git.Remote
+	note   *staged
+	own    git.Ref // the branch of the Repository
+	base   git.Ref // what the commit is made on top of
+	trust  *trust  // judges what is pulled; nil = nothing has to be signed
+}
+
+// write runs a job.
+func (w writer) write(ctx context.Context, t *jobs.Task, o order) error {
+	r := &staging{writer: w, Task: t, order: o, note: &staged{}}
+	if err := r.check(); err != nil {
+		return err
+	}
+	t.Progress.StrictMaxErrors(1)
+	r.resume()
+	err := r.stage(ctx)
+	if ctx.Err() != nil && err != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return passing(err)
+	}
+	if o.Ref != "" {
+		t.Progress.SetURLs(refURLs(t.Repository, r.own.Branch(), o.Ref))
+		if r.note.Hash == "" {
+			t.Progress.SetFinalMessage("nothing to commit")
+		}
+		return nil
+	}
+	return r.pull(ctx)
+}
+
+// resume takes up what an earlier run has noted.
+func (r *staging) resume() {
+	var m mark
+	if len(r.Mark) > 0 && json.Unmarshal(r.Mark, &m) == nil && m.Staged != nil {
+		r.note = m.Staged
+		r.Log.Info("resuming after an interruption", "step", "push", "commits", r.note.Commits, "ended", r.note.Ended)
+	}
+}
+
+// keep notes how far the job is.
+func (r *staging) keep(ctx context.Context) error {
+	return r.Progress.Mark(ctx, mark{Staged: r.note})
+}
+
+// tries is how often a commit is made: once, and again while others are faster.
+const tries = 4
+
+// stage has the commit in its branch, once.
+func (r *staging) stage(ctx context.Context) error {
+	if r.note.Ended {
+		return nil
+	}
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	if r.note.Paths == nil {
+		paths, err := r.paths(ctx)
+		if err != nil {
+			return err
+		}
+		r.note.Paths, r.note.When = paths, r.now().Unix()
+	}
+	var err error
+	for range tries {
+		err = r.attempt(ctx)
+		if kind := git.KindOf(err); kind != git.Overtaken && kind != git.Moved {
+			break
+		}
+		r.Log.Info("the branch has moved on, the commit is made again", "step", "push", "err", err)
+	}
+	return err
+}
+
+// now is the time of the server of the jobs, as far as it is known.
+func (r *staging) now() time.Time {
+	if now, _, known := r.o.Client.Clock().Now(); known {
+		return now
+	}
+	return time.Now()
+}
+
+// prepare finds the remote and its credentials. Nothing is written to a mirror of the
+// repository, and nothing is built on what only a mirror has.
+func (r *staging) prepare(ctx context.Context) error {
+	src, err := sourceOf(r.Namespace, r.Repo.GetName(), r.Repository)
+	if err = cmp.Or(err, src.wrong); err != nil {
+		return err
+	}
+	src.mirrors = nil
+	r.src = src
+	r.remote, err = src.remote(ctx, r.o.Credentials, r.o.AllowInsecure)
+	return err
+}
+
+// attempt makes the commit on top of the branch as it is now and pushes it.
+func (r *staging) attempt(ctx context.Context) error {
+	r.Progress.SetMessage(ctx, "fetch the branch")
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	arrived, err := r.arrived(ctx)
+	if arrived || err != nil {
+		return err
+	}
+	if err := r.trusted(ctx); err != nil {
+		return err
+	}
+	made, err := r.compose(ctx)
+	if err != nil {
+		return err
+	}
+	if made.Empty() {
+		return r.ended(ctx, "")
+	}
+	commit, err := r.commit(ctx, made)
+	if err != nil {
+		return err
+	}
+	if err := failpoint.Pass(failpoint.Composed); err != nil {
+		return err
+	}
+	if !slices.Contains(r.note.Commits, commit.Hash) {
+		r.note.Commits = append(r.note.Commits, commit.Hash)
+	}
+	if err := r.keep(ctx); err != nil {
+		return err
+	}
+	if err := failpoint.Pass(failpoint.Noted); err != nil {
+		return err
+	}
+	r.Progress.SetMessage(ctx, "push "+short(commit.Hash))
+	if err := r.o.Git.Push(ctx, r.remote, r.branch(), r.old(), commit); err != nil {
+		return err
+	}
+	if err := failpoint.Pass(failpoint.Pushed); err != nil {
+		return err
+	}
+	r.Log.Info("pushed", "step", "push", "branch", r.branch(), "commit", commit.Hash)
+	return r.ended(ctx, commit.Hash)
+}
+
+// ended notes that nothing is left to be pushed.
+func (r *staging) ended(ctx context.Context, hash string) error {
+	r.note.Ended, r.note.Hash = true, hash
+	if hash != "" {
+		r.Progress.SetRefs(cmp.Or(r.order.Ref, r.base.Branch()), r.base.Hash, hash)
+	}
+	if err := r.keep(ctx); err != nil {
+		return err
+	}
+	return failpoint.Pass(failpoint.Published)
+}
+
+// branch is the full name of the branch that is written to.
+func (r *staging) branch() string {
+	if r.order.Ref != "" {
+		return "refs/heads/" + r.order.Ref
+	}
+	return r.base.Name
+}
+
+// old is the commit that the branch has; "" = it is to be made.
+func (r *staging) old() string {
+	if r.branch() != r.base.Name {
+		return ""
+	}
+	return r.base.Hash
+}
+
+// look finds the branch that is written to, or the one of the Repository where that is
+// to be made, and has its commit in the mirror.
+func (r *staging) look(ctx context.Context) (err error) {
+	if r.own, err = r.resolve(ctx, r.src.sel); err != nil {
+		return err
+	}
+	r.base = r.own
+	workflow := "write"
+	if ref := r.order.Ref; ref != "" && ref != r.own.Branch() {
+		workflow = "branch"
+		there, err := r.resolve(ctx, gitref.Branch(ref))
+		if err == nil {
+			r.base = there
+		} else if git.KindOf(err) != git.BranchNotFound {
+			return err
+		}
+	}
+	if err := r.mayWrite(workflow); err != nil {
+		return err
+	}
+	if _, err = r.o.Git.Fetch(ctx, r.remote, r.base); err != nil {
+		return err
+	}
+	return failpoint.Pass(failpoint.Fetched)
+}
+
+// resolve asks the host, with new credentials where it takes those from memory no more.
+func (r *staging) resolve(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
+	ref, err := r.o.Git.Resolve(ctx, r.remote, sel)
+	if git.KindOf(err) == git.Auth && r.remote.Creds != nil && r.remote.Creds.Forget != nil {
+		if err := r.prepare(ctx); err != nil {
+			return ref, err
+		}
+		ref, err = r.o.Git.Resolve(ctx, r.remote, sel)
+	}
+	return ref, err
+}
+
+// arrived says whether the branch has a commit already that this job has pushed.
+func (r *staging) arrived(ctx context.Context) (bool, error) {
+	if r.old() == "" {
+		return false, nil
+	}
+	for _, hash := range r.note.Commits {
+		there, err := r.o.Git.Contains(ctx, r.remote, r.base, hash)
+		if err != nil {
+			return false, err
+		}
+		if there {
+			r.Log.Info("the branch has the commit already", "step", "push", "commit", hash)
+			return true, r.ended(ctx, hash)
+		}
+	}
+	return false, nil
+}
+
+// trusted sees to it that nothing is built on a commit that a pull would not take: a
+// signature of ours on top of it would have it taken.
+func (r *staging) trusted(ctx context.Context) (err error) {
+	if r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup); err != nil || r.trust == nil {
+		return err
+	}
+	_, err = r.trust.verify(ctx, r.o.Git, r.remote, r.base, r.now())
+	return err
+}
+
+// compose makes the changes in memory, and records what becomes of each.
+func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
+	edits := make([]git.Edit, len(r.note.Paths))
+	for i, path := range r.note.Paths {
+		edits[i] = r.order.edit(r.src.dir, path)
+	}
+	made, err := r.o.Git.Compose(ctx, r.remote, r.base.Hash, edits)
+	if err != nil {
+		return nil, err
+	}
+	r.Progress.ResetResults()
+	r.Progress.SetTotal(ctx, len(edits))
+	r.note.Missing = nil
+	for i, path := range r.note.Paths {
+		switch err := made.Outcomes[i]; {
+		case errors.Is(err, fs.ErrNotExist):
+			r.note.Missing = append(r.note.Missing, path)
+			r.missing(ctx, path)
+		case err != nil:
+			r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Path: path, Err: fmt.Errorf("%s %s: %w", r.order.verb, path, err)})
+		default:
+			r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Path: path})
+		}
+		if err := r.Progress.TooManyErrors(); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+func (r *staging) missing(ctx context.Context, path string) {
+	r.Progress.Record(ctx, jobs.Result{Action: r.order.action, Path: path, Warning: fmt.Errorf("%s is not in the branch", path)})
+}
+
+// pull pulls what the commit has changed. The results are those of the pull, and what
+// was missing.
+func (r *staging) pull(ctx context.Context) error {
+	r.Progress.ResetResults()
+	for _, path := range r.note.Missing {
+		r.missing(ctx, path)
+	}
+	if !r.Repository.Spec.Sync.Enabled {
+		r.Progress.SetFinalMessage("committed; sync is not enabled, so nothing was pulled")
+		return nil
+	}
+	err := r.Pull.run(ctx, r.Task, r.note)
+	if err == nil && r.note.Hash == "" {
+		r.Progress.SetFinalMessage("nothing to commit")
+	}
+	return err
+}

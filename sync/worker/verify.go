@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/git"
+	"limpet/sync/signature"
+	"limpet/sync/text"
+)
+
+// A Repository may ask that what is pulled is signed. It is asked of every pull,
+// after the fetch and before anything is planned, also of one with nothing new: keys
+// may have been taken away since. What was judged by is written to the Repository
+// with the outcome, so that the next look sees when the keys are others now, or the
+// tag was made anew. A pull that is cut off between the two verifies again.
+
+// trusted reads what this pull asks for.
+func (r *pull) trusted(ctx context.Context) (err error) {
+	r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup)
+	switch {
+	case r.trust != nil && err != nil:
+		r.verified = r.trust.condition(r.ref, nil, err)
+	case err == nil && r.trust == nil:
+		r.verified = &api.Condition{Type: api.ConditionVerified} // nobody asks for it any more
+	}
+	return err
+}
+
+// verify verifies what was fetched, and notes the outcome for the status of the
+// Repository.
+func (r *pull) verify(ctx context.Context) error {
+	if r.trust == nil {
+		return nil
+	}
+	r.Progress.SetMessage(ctx, "verify "+short(r.ref.Hash))
+	found, err := r.trust.verify(ctx, r.o.Git, r.remote, r.ref, r.status.now())
+	if err == nil || git.KindOf(err) == git.Unverified {
+		r.verified = r.trust.condition(r.ref, found, err)
+	}
+	if err != nil {
+		return err
+	}
+	return failpoint.Pass(failpoint.Verified)
+}
+
+// verify says who has signed a ref that is in the mirror, as all who ask want it.
+func (t *trust) verify(ctx context.Context, g Git, remote git.Remote, ref git.Ref, now time.Time) (found []git.Verified, err error) {
+	for _, d := range t.demands {
+		d.Now = now
+		signed, err := g.Verify(ctx, remote, ref, d.Verification)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range signed {
+			if !slices.Contains(found, one) {
+				found = append(found, one)
+			}
+		}
+	}
+	return found, nil
+}
+
+// condition is the outcome for the status of the Repository.
+func (t *trust) condition(ref git.Ref, found []git.Verified, err error) *api.Condition {
+	c := &api.Condition{Type: api.ConditionVerified, Status: "True", Reason: "Verified"}
+	var texts []string
+	for _, one := range found {
+		texts = append(texts, fmt.Sprintf("%s is signed by %s", one.Object, one.Signer))
+	}
+	txt := strings.Join(texts, ", ")
+	if err != nil {
+		c.Status, c.Reason, txt = "False", reasonOf(signature.KindOf(err)), err.Error()
+		if e, ok := errors.AsType[*git.Error](err); ok {
+			txt = e.Err.Error()
+		}
+	}
+	for _, d := range t.demands {
+		if d.ruled {
+			txt += ", as " + d.by + " wants it"
+		}
+	}
+	verdict := api.Verdict{Trust: t.digest, Object: ref.Hash}
+	if t.tag() && ref.Tag != "" {
+		verdict.Object = ref.Tag
+	}
+	c.Message = verdict.Message(cut(text.Clean(txt)))
+	return c
+}
+
+// maxVerdict bounds the text of a condition: a key may have many owners. Unit: bytes.
+const maxVerdict = 1000
+
+func cut(txt string) string {
+	if len(txt) <= maxVerdict {
+		return txt
+	}
+	return strings.ToValidUTF8(txt[:maxVerdict], "") + "..."
+}
+
+// reasonOf is a kind as the reason of a condition: "unknown-key" is UnknownKey.
+func reasonOf(kind signature.Kind) string {
+	var out strings.Builder
+	for part := range strings.SplitSeq(string(kind), "-") {
+		if part != "" {
+			out.WriteString(strings.ToUpper(part[:1]) + part[1:])
+		}
+	}
+	return orWord(out.String(), "NotVerified")
+}
