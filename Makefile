@@ -19,10 +19,8 @@ FUZZTIME ?= 30s
 
 .PHONY: vuln build run test unit lint race fuzz fault soak bench release apiserver clean bench-jobs bench-repos bench-tui scale sim pictures
 
-# The program without methods that nobody calls; see .ci/lean.go. A plain 'go build'
-# makes the same, larger by 3 MiB.
 build:
-	CGO_ENABLED=0 $(GO) build -modfile "$$($(GO) run .ci/lean.go)" -trimpath -ldflags '$(LDFLAGS)' -o limpet .
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o limpet .
 
 run: build
 	@if [ -t 0 ] && [ -t 1 ]; then ./limpet demo; else ./limpet demo --once; fi
@@ -42,7 +40,6 @@ lint:
 	@files=$$(gofmt -l *.go state sync tui testdata .ci); if [ -n "$$files" ]; then echo "gofmt:"; echo "$$files"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet .ci/fault.go
-	$(GO) vet .ci/lean.go
 	$(GO) run $(STATICCHECK) ./...
 
 vuln:
@@ -63,16 +60,16 @@ define FAULT_PARTS
 damaged state files           | ./state | ^TestDamage$$ | -fault
 power cuts of an agent        | ./state | ^TestPowerCutOfAnAgent$$ | -fault
 kill -9 of a writer           | ./state | ^TestKill$$   | -fault
-kill -9 at 12 points          | ./tui/cli | ^TestKilledAtEveryPoint$$ | -fault -parallel 3
-disks full and read-only      | ./tui/cli | ^Test(FullStateDisk|FullMirrorDisk|ReadOnlyDisks)$$ | -fault -parallel 3
-kill -9 at any moment         | ./tui/cli | ^TestKilled(AtAnyMoment|WhileIt.*)$$ | -fault -parallel 5
-starts on torn and bad files  | ./tui/cli | Island$$ | -fault
-restarts, two on one file     | ./tui/cli | ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$ | -fault -parallel 6
-races of four agents          | ./tui/cli | ^TestRace$$ | -fault -races 3
-crowds of pending jobs        | ./tui/cli | ^TestCrowdEmbedded$$ | -crowd 100000 -crowd-repos 1000
-network, clocks, tokens       | ./tui/cli | ^TestNet | -fault -parallel 12 | waits
-five dashboards on one daemon | ./tui/cli | ^TestDashboards(OnOneDaemon|ComeAndGo)$$ | -fault | aside
-hostile Git hosts             | ./tui/cli | ^TestHostileHosts$$ | -fault
+kill -9 at 12 points          | ./tui/cli/e2e | ^TestKilledAtEveryPoint$$ | -fault -parallel 3
+disks full and read-only      | ./tui/cli/e2e | ^Test(FullStateDisk|FullMirrorDisk|ReadOnlyDisks)$$ | -fault -parallel 3
+kill -9 at any moment         | ./tui/cli/e2e | ^TestKilled(AtAnyMoment|WhileIt.*)$$ | -fault -parallel 5
+starts on torn and bad files  | ./tui/cli/e2e | Island$$ | -fault
+restarts, two on one file     | ./tui/cli/e2e | ^Test(Restarts|SecondAgentOnOneFile|UpgradeInFlight)$$ | -fault -parallel 6
+races of four agents          | ./tui/cli/e2e | ^TestRace$$ | -fault -races 3
+crowds of pending jobs        | ./tui/cli/e2e | ^TestCrowdEmbedded$$ | -crowd 100000 -crowd-repos 1000
+network, clocks, tokens       | ./tui/cli/e2e | ^TestNet | -fault -parallel 12 | waits
+five dashboards on one daemon | ./tui/cli/e2e | ^TestDashboards(OnOneDaemon|ComeAndGo)$$ | -fault | aside
+hostile Git hosts             | ./tui/cli/e2e | ^TestHostileHosts$$ | -fault
 beside another controller     | ./sync | ^TestNeighbours$$ | -fault | aside
 every screen in every state   | ./tui | ^Test(EveryState|Any(Sequence|Conversation)|LongSequence)$$ | -fault
 simulated worlds              | ./sync/jobs | ^TestSimulation | -seeds $(WORLDS)
@@ -99,7 +96,7 @@ fault: apiserver
 SOAK ?= 2h
 
 soak: apiserver
-	$(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -v ./tui/cli -soak $(SOAK) -seed $(SEED)
+	$(GO) test -count=1 -timeout 0 -run '^TestSoak$$' -v ./tui/cli/e2e -soak $(SOAK) -seed $(SEED)
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -108,20 +105,20 @@ bench:
 # one agent against the bare calls of the API machinery, claim latency, requests
 # of an idle agent, and 1 to 8 agents on one API.
 bench-jobs: apiserver
-	$(GO) test -count=1 -timeout 60m -v -run '^(TestThroughput|TestClaimLatency|TestIdleAgentIsQuiet|TestAgentsShareTheWork)' ./tui/cli -figures
+	$(GO) test -count=1 -timeout 60m -v -run '^(TestThroughput|TestClaimLatency|TestIdleAgentIsQuiet|TestAgentsShareTheWork)' ./tui/cli/e2e -figures
 
 # What a thousand Repositories cost that nobody changes: one agent, half an hour.
 bench-repos:
-	$(GO) test -count=1 -timeout 60m -v -run '^TestManyRepositories$$' ./tui/cli -figures
+	$(GO) test -count=1 -timeout 60m -v -run '^TestManyRepositories$$' ./tui/cli/e2e -figures
 
 # What the dashboard costs on a terminal and how quick it is: each figure five times.
 # On a machine that does nothing else; 35 minutes.
 bench-tui:
-	$(GO) test -count=1 -timeout 60m -v -run '^TestTerminalBudgets$$' ./tui/cli -budgets
+	$(GO) test -count=1 -timeout 60m -v -run '^TestTerminalBudgets$$' ./tui/cli/e2e -budgets
 
 # The pictures of the screens in README, of the demo as it is now.
 pictures:
-	$(GO) test -count=1 -run '^TestPictures$$' ./tui/cli -pictures
+	$(GO) test -count=1 -run '^TestPictures$$' ./tui/cli/e2e -pictures
 
 # The simulated fleet, with what the API costs here, measured anew.
 scale: apiserver
@@ -135,9 +132,9 @@ RELEASE_GO ?= go1.26.11
 release: export GOTOOLCHAIN = $(RELEASE_GO)
 release:
 	@mkdir -p dist
-	@mod=$$($(GO) run .ci/lean.go) && for p in $(PLATFORMS); do \
+	@for p in $(PLATFORMS); do \
 	  out=dist/limpet-$${p%/*}-$${p#*/}; echo $$out; \
-	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -modfile "$$mod" -trimpath -ldflags '$(LDFLAGS)' -o $$out . || exit 1; \
+	  CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$out . || exit 1; \
 	done
 	@$(GO) list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' . | sort -u | while read -r mod ver dir; do \
 	  [ -n "$$dir" ] || continue; \

@@ -1,0 +1,342 @@
+package e2e
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/testenv"
+)
+
+// TestAudit: the oracle of the tests with several agents sees what it is there
+// for.
+func TestAudit(t *testing.T) {
+	const base = "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/"
+	version := int64(0)
+	put := func(user, token string, claimed, at int64) testenv.Request {
+		version++
+		labels := "{}"
+		if token != "" {
+			labels = fmt.Sprintf(`{"provisioning.grafana.app/claim-owner":%q,"provisioning.grafana.app/claim":"%d"}`, token, claimed)
+		}
+		return testenv.Request{Method: "PUT", Path: base + "jobs/j", Code: 200, User: user, UID: "u", Version: version, At: at,
+			Body: []byte(`{"metadata":{"uid":"u","labels":` + labels + `}}`)}
+	}
+	post := func(user string) testenv.Request {
+		version++
+		return testenv.Request{Method: "POST", Path: base + "historicjobs", Code: 201, User: user, UID: "h", Version: version, At: 9,
+			Body: []byte(`{"metadata":{"labels":{"provisioning.grafana.app/original-uid":"u"}}}`)}
+	}
+	remove := func(user string) testenv.Request {
+		return testenv.Request{Method: "DELETE", Path: base + "jobs/j", Code: 200, User: user, At: 10, Body: []byte(`{"preconditions":{"uid":"u"}}`)}
+	}
+	half := func(r testenv.Request) testenv.Request {
+		r.Code = 504
+		return r
+	}
+	const one, two = "agent-1", "agent-2"
+	for _, c := range []struct {
+		name  string
+		log   []testenv.Request
+		wrong string // part of what it finds; "" = nothing
+	}{
+		{"claimed, renewed, done", []testenv.Request{put(one, "A", 1, 1), put(one, "A", 5, 5), post(one), remove(one)}, ""},
+		{"given back and taken", []testenv.Request{put(one, "A", 1, 1), put(one, "", 0, 2), put(two, "B", 3, 3), post(two), remove(two)}, ""},
+		{"taken from the dead", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001), post(two), remove(two)}, ""},
+		{"taken from the living", []testenv.Request{put(one, "A", 1, 1), put(two, "B", 2, 2), post(two), remove(two)}, "claimed job u, which agent-1 has had"},
+		{"given back, nobody knows, and taken", []testenv.Request{put(one, "A", 1, 1), half(put(one, "", 0, 2)), put(two, "B", 3, 3), post(two), remove(two)}, ""},
+		{"given back for another", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2), put(one, "C", 3, 3), post(one), remove(one)}, "gave back job u"},
+		{"renewed after it was taken", []testenv.Request{put(one, "A", 1, 1), put(two, "", 0, 2000), put(two, "B", 2001, 2001), put(one, "A", 2002, 2002)}, "agent-1 claimed job u, which agent-2 has had"},
+		{"archived by a loser", []testenv.Request{put(one, "A", 1, 1), put(one, "", 0, 2), put(two, "B", 3, 3), post(one), remove(two)}, "made the HistoricJob"},
+		{"deleted by a loser", []testenv.Request{put(one, "A", 1, 1), post(one), remove(two)}, "deleted job u"},
+		{"written after the end", []testenv.Request{put(one, "A", 1, 1), post(one), remove(one), remove(one)}, "after its end"},
+	} {
+		a := auditOf(t, c.log, time.Second)
+		if got := strings.Join(a.wrong, "\n"); (c.wrong == "") != (got == "") || !strings.Contains(got, c.wrong) {
+			t.Errorf("%s: found %q, want %q", c.name, got, c.wrong)
+		}
+	}
+}
+
+// audit is what the log of the API says about the jobs: who held which when,
+// and what was written without the right to. The versions of objects tell the
+// order in which writes took effect.
+type audit struct {
+	jobs   map[string]*trail // by UID
+	wrong  []string
+	claims int // that were made
+	// Of the requests that agents made about jobs: PUTs that met a newer
+	// version, those of them that were to claim, and reads.
+	conflicts, lostClaims, reads int
+	// Who has given a job back without hearing whether that was taken, by UID.
+	halfReturned map[string][]string
+}
+
+// trail is the life of one job.
+type trail struct {
+	holder, token      string // who has it now, under which token; "" = nobody
+	claimed            int64  // the label, server milliseconds
+	claims             int
+	archived, finished int // HistoricJobs made, DELETEs taken
+	// DELETEs and HistoricJobs whose client went, or was killed, before the answer.
+	perhaps, perhapsArchived int
+	last                     string
+}
+
+// event is one write that took effect, with what it says.
+type event struct {
+	testenv.Request
+	about             string // UID of the job
+	token             string // owner label in the body
+	claimed           int64
+	archive, deletion bool
+}
+
+// auditOf follows every job through the log since the mark. expiry is that of
+// the claims.
+func auditOf(t testing.TB, all []testenv.Request, expiry time.Duration) *audit {
+	t.Helper()
+	a := &audit{jobs: map[string]*trail{}, halfReturned: map[string][]string{}}
+	unanswered, halfArchived := map[string]int{}, map[string]int{} // DELETEs and HistoricJobs by UID
+	byJob, held := map[string][]event{}, map[string]bool{}
+	refused := map[string]int{}  // conflicts by token
+	names := map[string]string{} // name of a job to the UID that was seen last under it
+	for _, r := range all {
+		if !strings.Contains(r.Path, "/namespaces/") || !strings.HasPrefix(r.User, "agent-") && r.Method != http.MethodPost {
+			continue
+		}
+		kind := strings.Split(strings.SplitAfterN(r.Path, "/namespaces/", 2)[1], "/")[1]
+		if kind != "jobs" && kind != "historicjobs" {
+			continue
+		}
+		var body struct {
+			Metadata struct {
+				UID    string
+				Labels map[string]string
+			}
+			Preconditions struct{ UID string }
+			Status        struct{ State string }
+		}
+		if len(r.Body) > 0 {
+			if err := json.Unmarshal(r.Body, &body); err != nil {
+				t.Fatalf("%s: %v", r, err)
+			}
+		}
+		e := event{Request: r, about: r.UID, token: body.Metadata.Labels[api.LabelClaimOwner]}
+		e.claimed, _ = strconv.ParseInt(body.Metadata.Labels[api.LabelClaim], 10, 64)
+		name := path.Base(r.Path)
+		switch {
+		case kind == "jobs" && r.Method == http.MethodGet && name != "jobs":
+			a.reads++
+			continue
+		case kind == "jobs" && r.Method == http.MethodPut && r.Code == http.StatusConflict:
+			a.conflicts++
+			refused[e.token]++
+			continue
+		case kind == "jobs" && r.Method == http.MethodPut && r.Code >= 500 && e.token == "":
+			a.halfReturned[body.Metadata.UID] = append(a.halfReturned[body.Metadata.UID], r.User)
+			continue
+		case kind == "jobs" && r.Method == http.MethodDelete && r.Code >= 500:
+			unanswered[body.Preconditions.UID]++
+			continue
+		case kind == "historicjobs" && r.Method == http.MethodPost && r.Code >= 500:
+			halfArchived[body.Metadata.Labels[api.LabelOriginalUID]]++
+			continue
+		case r.Code >= 300:
+			continue
+		case kind == "jobs" && r.Method == http.MethodPost:
+			names[bodyName(r.Body)] = r.UID
+			continue
+		case kind == "jobs" && r.Method == http.MethodPut:
+			names[name] = r.UID
+		case kind == "jobs" && r.Method == http.MethodDelete:
+			e.deletion = true
+			if e.about = body.Preconditions.UID; e.about == "" {
+				a.wrong = append(a.wrong, fmt.Sprintf("%s deleted %s without its UID", r.User, name))
+				e.about = names[name]
+			}
+		case kind == "historicjobs" && r.Method == http.MethodPost:
+			e.archive, e.about = true, body.Metadata.Labels[api.LabelOriginalUID]
+		default:
+			continue
+		}
+		if e.deletion {
+			e.Version = math.MaxInt64 // the answer tells none, and nothing follows it
+		}
+		byJob[e.about] = append(byJob[e.about], e)
+	}
+	for _, events := range byJob {
+		// Answers may pass each other; versions cannot.
+		slices.SortStableFunc(events, func(x, y event) int { return cmp.Compare(x.Version, y.Version) })
+		for _, e := range events {
+			if e.token != "" {
+				held[e.token] = true
+			}
+			a.follow(e, expiry)
+		}
+	}
+	for uid, n := range unanswered {
+		if tr := a.jobs[uid]; tr != nil {
+			tr.perhaps = n
+		}
+	}
+	for uid, n := range halfArchived {
+		if tr := a.jobs[uid]; tr != nil {
+			tr.perhapsArchived = n
+		}
+	}
+	for token, n := range refused { // a token that never held anything was refused its claim
+		if token != "" && !held[token] {
+			a.lostClaims += n
+		}
+	}
+	return a
+}
+
+func (a *audit) follow(e event, expiry time.Duration) {
+	tr := a.jobs[e.about]
+	if tr == nil {
+		tr = &trail{}
+		a.jobs[e.about] = tr
+	}
+	expired := tr.claimed+expiry.Milliseconds() <= e.At
+	mine := tr.holder == e.User
+	wrong := func(what string) {
+		a.wrong = append(a.wrong, fmt.Sprintf("%s %s job %s, which %s has had since %s (last: %s)", e.User, what, e.about, tr.holder, time.UnixMilli(tr.claimed).Format("15:04:05.000"), tr.last))
+	}
+	switch {
+	case tr.finished > 0:
+		a.wrong = append(a.wrong, fmt.Sprintf("%s wrote job %s after its end", e.User, e.about))
+	case e.archive:
+		tr.archived++
+		if !mine {
+			wrong("made the HistoricJob of")
+		}
+	case e.deletion:
+		tr.finished++
+		if !mine && !expired {
+			wrong("deleted")
+		}
+	case e.token == tr.token: // renewal, progress, or an edit of a free job
+		if e.token != "" && !mine {
+			wrong("used the token of")
+		}
+		tr.claimed = max(tr.claimed, e.claimed)
+	case e.token == "": // given back, or taken from a dead owner
+		if !mine && !expired {
+			wrong("gave back")
+		}
+		tr.holder, tr.token, tr.claimed = "", "", 0
+	default: // claimed
+		a.claims++
+		tr.claims++
+		if tr.token != "" && !mine && !expired && !slices.Contains(a.halfReturned[e.about], tr.holder) {
+			wrong("claimed")
+		}
+		tr.holder, tr.token, tr.claimed = e.User, e.token, e.claimed
+	}
+	tr.last = fmt.Sprintf("%s %s by %s, version %d", e.Method, time.UnixMilli(e.At).Format("15:04:05.000"), e.User, e.Version)
+}
+
+func bodyName(body []byte) string {
+	var u struct{ Metadata struct{ Name string } }
+	_ = json.Unmarshal(body, &u) // "" when it is none
+	return u.Metadata.Name
+}
+
+// judge fails the test for every write without the right to it, and for every
+// job that has not ended exactly once.
+func (a *audit) judge(t testing.TB, uids ...string) {
+	t.Helper()
+	for _, w := range a.wrong {
+		t.Error(w)
+	}
+	for _, uid := range uids {
+		tr := a.jobs[uid]
+		switch {
+		case tr == nil:
+			t.Errorf("job %s was never touched", uid)
+		case tr.archived > 1 || tr.archived+tr.perhapsArchived == 0 || tr.finished > 1 || tr.finished+tr.perhaps == 0:
+			t.Errorf("job %s: %d HistoricJobs, deleted %d times, claimed %d times (last: %s)", uid, tr.archived, tr.finished, tr.claims, tr.last)
+		}
+	}
+}
+
+// evidence is what people and other processes see of an agent: the screens of a
+// dashboard on a terminal, what commands print of its objects, and the arguments
+// of its process and of what it has started. repo is opened on the dashboard.
+func (h *home) evidence(t *testing.T, d *daemon, repo string) string {
+	t.Helper()
+	var seen strings.Builder
+	for _, args := range [][]string{{"get", "repositories", "-o", "yaml"}, {"get", "connections", "-o", "yaml"}, {"get", "jobs", "-o", "yaml"}, {"history", "list", "-o", "json"},
+		{"repo", "list", "-o", "wide"}, {"repo", "list", "-o", "json"}, {"job", "list", "-o", "json"}, {"status"}, {"status", "-o", "json"}, {"repo", "show", repo}, {"doctor"}, {"config", "show"}} {
+		r := h.run(t, args...) // not all is well
+		seen.WriteString(r.out + r.err)
+	}
+	screen := h.terminal(t)
+	screen.shows(t, repo)
+	for _, keys := range []string{"1", "\t", "2", "\r", "\x1b", "3", "\r", "h", "\r", "?", "?"} {
+		screen.walk(t, keys)
+	}
+	screen.press(t, "q")
+	if err := screen.end(t); err != nil {
+		t.Error(err)
+	}
+	sent := screen.screen.String()
+	seen.WriteString(sent + controls.ReplaceAllString(sent, ""))
+	seen.WriteString(arguments(t, d.cmd.Process.Pid))
+	return seen.String()
+}
+
+// controls are what moves the cursor and changes colours.
+var controls = regexp.MustCompile(`\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])`)
+
+// walk presses keys and waits until something is drawn, if anything is.
+func (tt *terminal) walk(t *testing.T, keys string) {
+	t.Helper()
+	before := len(tt.screen.String())
+	tt.press(t, keys)
+	tick, enough := time.NewTicker(10*time.Millisecond), time.After(time.Second)
+	defer tick.Stop()
+	for len(tt.screen.String()) == before {
+		select {
+		case <-tick.C:
+		case <-enough:
+			return
+		}
+	}
+}
+
+// arguments are those of a process and of its children.
+func arguments(t *testing.T, pid int) string {
+	t.Helper()
+	if _, err := os.Stat("/proc/self/task"); err != nil {
+		return "" // not Linux
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(line) == 0 {
+		t.Errorf("the arguments of the agent: %q, %v", line, err)
+	}
+	text := string(line)
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		children, _ := os.ReadFile(list) // a thread may have ended
+		for child := range strings.FieldsSeq(string(children)) {
+			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
+			text += string(line)
+		}
+	}
+	return text
+}

@@ -1,0 +1,396 @@
+package e2e
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/testenv"
+)
+
+var kills = flag.Int("kills", 0, "how often TestKilledAtAnyMoment kills; 0 = 6, or 300 with -fault")
+
+// killPoints are the places where a job of every kind can be stopped.
+var killPoints = []string{failpoint.Seen, failpoint.Intent, failpoint.Claimed, failpoint.Confirmed, failpoint.Fetched, failpoint.Planned,
+	failpoint.Applying, failpoint.Marked, failpoint.Recorded, failpoint.Posted, failpoint.Deleted, failpoint.Ended}
+
+// few are Repositories of which each job writes a handful of objects.
+func few() map[string]int { return map[string]int{"a": small, "b": small, "c": small, "d": small} }
+
+// TestKilledAtEveryPoint: the process ends itself with SIGKILL at a point in the
+// life of a job and is started again, over and over. Then everything is as if it
+// had never been killed.
+func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	lives := [][]string{killPoints} // one agent for all points
+	if *long {
+		lives = nil
+		for _, p := range killPoints {
+			lives = append(lives, []string{p}) // one for each
+		}
+	}
+	each := times(1, 50)
+	t.Run("at", func(t *testing.T) {
+		for i, points := range lives {
+			name := "every-point"
+			if len(points) == 1 {
+				name = points[0]
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				sizes := few()
+				switch {
+				case name == failpoint.Marked:
+					sizes = map[string]int{"large": large}
+				case len(points) > 1:
+					sizes["large"] = large
+				}
+				m := newMortal(t, w, "kill-"+name, first+uint64(i), sizes)
+				kills := 0
+				for range each {
+					for _, p := range points {
+						m.killAt(p)
+						kills++
+					}
+				}
+				m.rest()
+				m.judge()
+				writes, again := m.rewritten()
+				if again > 0 {
+					t.Errorf("%d of %d writes wrote what was there already", again, writes)
+				}
+				t.Logf("fault: %s: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
+					name, kills, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
+			})
+		}
+	})
+}
+
+// killAt lets the agent live until a job comes to a point.
+func (m *mortal) killAt(point string) {
+	m.t.Helper()
+	passage, names := 1+m.rng.IntN(3), []string{"a", "b", "c", "d"}
+	switch point {
+	case failpoint.Marked:
+		passage, names = 1, []string{"large"}
+	case failpoint.Applying:
+		passage = 1 + m.rng.IntN(3*small)
+	}
+	m.feed(names...)
+	l := m.start(fmt.Sprintf("%s=kill@%d", point, passage))
+	hungry := time.NewTicker(300 * time.Millisecond)
+	defer hungry.Stop()
+	for deadline := time.After(callTimeout); ; {
+		select {
+		case <-l.done:
+			if !m.end(l) {
+				m.t.Fatalf("not killed at %s", point)
+			}
+			return
+		case <-hungry.C: // what earlier lives have left does not come to the point again
+			m.feed(names...)
+		case <-deadline:
+			m.t.Fatalf("still alive, no job has come to %s for the %d. time", point, passage)
+		}
+	}
+}
+
+// TestKilledAtAnyMoment is the same without points.
+func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	agents := times(1, 3)
+	each := cmp.Or(*kills, times(6, 300)) / agents
+	t.Run("agent", func(t *testing.T) {
+		for i := range agents {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				m := newMortal(t, w, fmt.Sprint("kill-anywhere-", i), first+uint64(i), few())
+				rng := rand.New(rand.NewPCG(first+uint64(i), 5))
+				for range each {
+					m.killWithin(rng)
+				}
+				m.rest()
+				m.judge()
+				writes, again := m.rewritten()
+				if again > 0 {
+					t.Errorf("%d of %d writes wrote what was there already", again, writes)
+				}
+				t.Logf("fault: at any moment: %d kills, %d jobs, %d objects written, %d again, claim taken up again after %s at most",
+					each, len(m.jobs), writes, again, m.slowest.Round(time.Millisecond))
+			})
+		}
+	})
+}
+
+// killWithin kills an agent some time after it has been started.
+func (m *mortal) killWithin(rng *rand.Rand) {
+	m.t.Helper()
+	m.feed("a", "b", "c", "d")
+	l := m.start("")
+	if rng.IntN(4) > 0 { // else it may die on the way to its feet
+		m.claims(l)
+	}
+	timer := time.AfterFunc(time.Duration(rng.IntN(400))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
+	defer timer.Stop()
+	if !m.end(l) {
+		m.t.Fatal("ended by itself")
+	}
+}
+
+// TestKilledWhileItStops: a job has been given back and the process dies before
+// it could note that.
+func TestKilledWhileItStops(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "kill-released", first, few())
+	want := times(1, 20)
+	kills := 0
+	for try := 0; kills < want; try++ {
+		if try > 20*want {
+			t.Fatalf("%d kills after %d tries", kills, try)
+		}
+		m.feed("a", "b", "c", "d")
+		l := m.start("released=kill")
+		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String()[m.logged:], `"step":"applied"`) })
+		_ = l.cmd.Process.Signal(syscall.SIGTERM)
+		if m.end(l) {
+			kills++
+		}
+	}
+	m.rest()
+	m.judge()
+	t.Logf("fault: released: %d kills, %d jobs", kills, len(m.jobs))
+}
+
+// TestKilledInAPackOfAMirror: the power goes while half of a pack of a mirror is on disk.
+// Afterwards the host is still away, or back: nothing is lost, nothing is done twice, and
+// nothing of the half pack stays.
+func TestKilledInAPackOfAMirror(t *testing.T) {
+	t.Parallel()
+	repo := testenv.Repo(t, 4, 40)
+	copied := filepath.Join(t.TempDir(), "copy.git")
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	run("clone", "-q", "--mirror", repo.Dir, copied)
+	one, two := testenv.Git(t, testenv.GitOptions{}), testenv.Git(t, testenv.GitOptions{})
+	one.Serve("boards.git", repo.Dir)
+	two.Serve("copy.git", copied)
+	own, other := newFacade(t, one), newFacade(t, two)
+	h := newHome(t)
+	d := h.daemon(t)
+	h.must(t, 0, "repo", "create", "site", "--url", own.URL+"/boards.git", "--branch", testenv.Branch, "--path", testenv.Directory, "--mirror", other.URL+"/copy.git", "--interval", "10s")
+	at := func(commit, words string) {
+		t.Helper()
+		until(t, "the pull of "+commit, func() bool {
+			got := h.must(t, 0, "repo", "show", "site").out
+			return strings.Contains(got, commit) && strings.Contains(got, words)
+		})
+	}
+	halves := func() []string {
+		found, err := filepath.Glob(filepath.Join(filepath.Dir(h.state()), "mirrors", "*", "objects", "pack", "tmp_*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	at(repo.Head(t), "Resource is available")
+	for _, back := range []bool{false, true} {
+		own.status.Store(http.StatusBadGateway)
+		other.half.Store(true)
+		var paths []string
+		for _, board := range repo.Dashboards() {
+			paths = append(paths, board.Path)
+		}
+		next := repo.Edit(t, paths...)
+		run("-C", copied, "fetch", "-q")
+		<-other.asked
+		until(t, "half of the pack is on disk", func() bool { return len(halves()) > 0 })
+		d.kill()
+		if len(halves()) == 0 {
+			t.Error("nothing of the half pack is on disk")
+		}
+		other.half.Store(false)
+		words := "fetched from mirror " + other.URL + "/copy.git; " + own.URL + "/boards.git is unreachable: it answers 502 Bad Gateway"
+		if back {
+			own.status.Store(0)
+			words = "Resource is available"
+		}
+		d = h.daemon(t)
+		at(next, words)
+		if left := halves(); len(left) > 0 {
+			t.Errorf("back %t: left behind: %q", back, left)
+		}
+		boardsMatch(t, h, "default", "site", repo)
+		times := 0
+		for _, r := range h.history(t) {
+			if r.RefTo == next {
+				times++
+			}
+		}
+		if times != 1 {
+			t.Errorf("back %t: %d jobs have pulled %s: %s", back, times, next, h.must(t, 0, "history", "list", "-o", "json").out)
+		}
+	}
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// TestKilledBetweenVerifyAndApply: an agent that verifies, by a rule of its config file, is
+// killed before, between and after verification and application, again and again. Nothing
+// that is not signed is ever written, and nothing that is signed is lost.
+func TestKilledBetweenVerifyAndApply(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "kill-verify", first, map[string]int{"a": small})
+	m.fails = true // what is not signed is refused
+	signer, public := sshSigner(t)
+	m.file(t, "allowed_signers", "ops@example.com "+public)
+	config := m.file(t, "limpet.yaml", fmt.Sprintf("git-verify:\n- url: \"*\"\n  mode: HEAD\n  principals: [ops@example.com]\n  files: {allowed_signers: %s/allowed_signers}\n", m.dir))
+	m.args = append(m.args, "--config", config)
+	mark := w.api.Mark(t)
+	evil := map[int]bool{} // revisions that are not signed
+	killedAt := func(point string) {
+		t.Helper()
+		m.pull("a", nil)
+		l := m.start(point + "=kill")
+		if !m.end(l) {
+			t.Fatalf("not killed at %s", point)
+		}
+	}
+	kills := 0
+	for range times(1, 10) {
+		for _, point := range []string{failpoint.Claimed, failpoint.Fetched, failpoint.Verified, failpoint.Planned, failpoint.Applying, failpoint.Worked, failpoint.Recorded} {
+			m.edit("a")
+			if point != failpoint.Verified && point != failpoint.Planned && point != failpoint.Applying { // to which nothing comes that is not signed
+				evil[m.revision["a"]] = true
+				killedAt(point)
+				kills++
+				m.rest()
+				m.edit("a")
+			}
+			signHead(t, m.repo, signer)
+			killedAt(point)
+			kills++
+			m.rest()
+			m.content()
+		}
+	}
+	m.edit("a")
+	evil[m.revision["a"]] = true
+	m.pull("a", nil)
+	m.rest()
+	m.edit("a")
+	evil[m.revision["a"]] = true
+	m.pull("a", nil)
+	m.rest()
+	signHead(t, m.repo, signer)
+	delete(evil, m.revision["a"]) // signed after all, and not applied before
+	m.pull("a", nil)
+	m.rest()
+	m.judge()
+	writes := 0
+	for _, q := range w.api.Requests(t, mark) {
+		if !strings.Contains(q.Path, "/namespaces/"+m.namespace+"/dashboards") || q.Method == "GET" {
+			continue
+		}
+		writes++
+		for revision := range evil {
+			if strings.Contains(string(q.Body), fmt.Sprintf(`"revision %d"`, revision)) {
+				t.Errorf("revision %d is not signed and was written: %s", revision, q)
+			}
+		}
+	}
+	refused := 0
+	for _, r := range m.history(t) {
+		if r.State == "error" {
+			refused++
+			if !strings.Contains(r.Message, "is not signed") {
+				t.Errorf("job %s: %s", r.Name, r.Message)
+			}
+		}
+	}
+	if refused != len(evil)+1 || writes == 0 {
+		t.Errorf("%d jobs were refused of %d, %d writes", refused, len(evil)+1, writes)
+	}
+	repo, err := api.RepositoryView(&m.list(api.Repositories)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range repo.Status.Conditions {
+		if c.Type == api.ConditionVerified && (c.Status != "True" || !strings.Contains(c.Message, "wants it")) {
+			t.Errorf("at the end: %+v", c)
+		}
+	}
+	t.Logf("fault: verification: %d kills, %d jobs, %d refused, %d writes", kills, len(m.jobs), refused, writes)
+}
+
+// TestKilledWhileItWrites kills the agent at each point of a delete and of a move: one
+// commit is made of each, and the API is as the branch.
+func TestKilledWhileItWrites(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "kill-write", first, map[string]int{"a": small})
+	m.repo.Git(t, "config", "http.receivepack", "true")
+	repo := m.list(api.Repositories)[0]
+	if err := unstructured.SetNestedSlice(repo.Object, []any{"write"}, "spec", "workflows"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.people.Resource(api.Repositories).Namespace(m.namespace).Update(t.Context(), &repo, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	type kill struct{ action, point string }
+	var kills []kill
+	for range times(1, 5) {
+		for _, point := range []string{failpoint.Fetched, failpoint.Composed, failpoint.Noted, failpoint.Pushed, failpoint.Published, failpoint.Planned, failpoint.Applying, failpoint.Worked, failpoint.Recorded} {
+			kills = append(kills, kill{"delete", point})
+		}
+		kills = append(kills, kill{"move", failpoint.Pushed}, kill{"move", failpoint.Applying})
+	}
+	var changes []testenv.Change
+	for i := range kills {
+		changes = append(changes, testenv.Change{Path: fmt.Sprintf("a/from/target-%d.json", i), Data: fmt.Appendf(nil, `{"uid":"target-%d","title":"Target","tags":[],"panels":[],"schemaVersion":41}`, i)})
+	}
+	m.repo.Commit(t, "targets", changes...)
+	m.pull("a", nil)
+	m.rest()
+	for i, k := range kills {
+		before := m.repo.Head(t)
+		options := map[string]any{"paths": []any{fmt.Sprintf("from/target-%d.json", i)}}
+		if k.action == "move" {
+			options["targetPath"] = "to/"
+		}
+		m.made++
+		job := m.create(api.Jobs, "Job", fmt.Sprintf("a-%s-%d", k.action, m.made), nil, map[string]any{"action": k.action, "repository": "a", k.action: options})
+		m.jobs[string(job.GetUID())] = true
+		if !m.end(m.start(k.point + "=kill")) {
+			t.Fatalf("%s: not killed at %s", k.action, k.point)
+		}
+		m.rest()
+		if got := m.repo.Git(t, "log", "--format=%s", before+"..main"); !strings.HasSuffix(got, " from Grafana "+job.GetName()) || strings.Contains(got, "\n") {
+			t.Errorf("%s, killed at %s: commits %q", k.action, k.point, got)
+		}
+	}
+	m.judge()
+	m.repo.Git(t, "fsck", "--full", "--strict")
+	t.Logf("%d kills", len(kills))
+}

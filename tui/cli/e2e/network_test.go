@@ -1,0 +1,425 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/testenv"
+)
+
+// What goes wrong between an agent and its API. Every agent is a process of the
+// built binary.
+
+// through makes an agent reach the API by a door.
+func (f *field) through(a *agent) *door {
+	f.t.Helper()
+	d := newDoor(f.t, f.api.URL)
+	a.args[slices.Index(a.args, "--provisioning-server-url")+1] = d.URL
+	return d
+}
+
+// lines returns what an agent has logged with that message or event.
+func (a *agent) lines(part string) []string {
+	var out []string
+	for line := range strings.Lines(a.log.String()) {
+		if strings.Contains(line, part) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// done waits until the queue is empty and every job has ended exactly once.
+func (f *field) done(patience time.Duration, uids ...string) *audit {
+	f.t.Helper()
+	within(f.t, patience, "all jobs have ended", func() bool { return f.waiting() == 0 })
+	a := auditOf(f.t, f.api.Requests(f.t, f.began), f.expiry)
+	a.judge(f.t, uids...)
+	return a
+}
+
+// TestNetServerAway: the API goes down in the middle of a backlog. The agent is
+// quiet meanwhile, and the work that it holds is safe; when the API is back, all
+// of it and what came meanwhile is done soon.
+func TestNetServerAway(t *testing.T) {
+	t.Parallel()
+	backlog := times(60, 200)
+	away := time.Duration(times(12, 300)) * time.Second
+	f := newField(t, testenv.Options{}, 1, fieldLease()...)
+	a := f.agents[0]
+	d := f.through(a)
+	g := newGate(t, 3)
+	f.repository("slow", g.URL)
+	f.repository("quick", "")
+	f.start()
+	uids := []string{string(f.job("slow-job", "slow"))}
+	until(t, "the job is claimed", func() bool { return f.owner("slow-job") != "" })
+	a.suspend(t)
+	for i := range backlog {
+		uids = append(uids, string(f.job(fmt.Sprintf("backlog-%03d", i), "quick")))
+	}
+	a.resume(t)
+	until(t, "some are done", func() bool { return f.waiting() < backlog-5 })
+	d.close()
+	within(t, 3*fieldExpiry, "the lease is given up", func() bool { return len(a.lines("lease lost")) > 0 })
+	d.knocks()
+	cpu, began := a.cpu(t), time.Now()
+	for i := range 20 {
+		uids = append(uids, string(f.job(fmt.Sprintf("meanwhile-%02d", i), "quick")))
+	}
+	g.open()
+	left := f.waiting()
+	<-time.After(away)
+	took := time.Since(began)
+	used, knocks := a.cpu(t)-cpu, d.knocks()
+	d.reopen()
+	began = time.Now()
+	f.done(time.Duration(times(3, 1))*time.Minute, uids...) // 'make test' may not be alone on the machine
+	t.Logf("fault: API away for %.0f s with %d jobs waiting: %d connections tried, %.2f %% CPU, all caught up after %.1f s", took.Seconds(), left, knocks,
+		100*used.Seconds()/took.Seconds(), time.Since(began).Seconds())
+	if most := 4*took.Minutes() + 3; float64(knocks) > most { // the first few are on their way already
+		t.Errorf("%d connections tried in %s, at most %.0f are allowed", knocks, took, most)
+	}
+	if used > took/100 {
+		t.Errorf("%s of CPU in %s", used, took)
+	}
+}
+
+// TestNetRenewalsStall: the calls that renew hang while all others are answered.
+// The work stops at two thirds of the expiry after the last renewal, in time
+// before others may take the job.
+func TestNetRenewalsStall(t *testing.T) {
+	t.Parallel()
+	const each = 10
+	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(each))...)
+	a := f.agents[0]
+	g := newGate(t, 3)
+	for i := range each {
+		f.repository(fmt.Sprintf("slow-%d", i), g.URL)
+	}
+	f.start()
+	var uids []string
+	for i := range each {
+		uids = append(uids, string(f.job(fmt.Sprintf("job-%d", i), fmt.Sprintf("slow-%d", i))))
+	}
+	lost := 0
+	for range times(1, 10) {
+		before := len(a.lines("lease lost"))
+		within(t, time.Minute, "all jobs are held", func() bool {
+			return f.held() == each && len(a.lines("own claim found again")) >= lost
+		})
+		f.api.Break(t, testenv.Fault{User: a.name, Agent: "(lease)", Hang: true})
+		within(t, 2*fieldExpiry, "all leases are given up", func() bool { return len(a.lines("lease lost"))-before >= each })
+		f.api.Break(t)
+		lost += len(a.lines("lease lost")) - before
+	}
+	g.open()
+	f.done(time.Minute, uids...)
+	waits := f.outlived(a)
+	if worst := slices.Max(waits); worst >= fieldExpiry {
+		t.Errorf("the work went on for %s after the last renewal", worst)
+	}
+	// On a busy machine the answer to one of the renewals may have come too late
+	// for the agent, or the agent may be late.
+	if usual := median(waits); (usual - fieldGivesUp).Abs() > time.Second {
+		t.Errorf("leases were given up %s after the last renewal, want %s", usual, fieldGivesUp)
+	}
+	t.Logf("fault: renewals alone stalled: %d leases given up %.1f to %.1f s after the last renewal, expiry %s", lost,
+		slices.Min(waits).Seconds(), slices.Max(waits).Seconds(), fieldExpiry)
+}
+
+// outlived returns for each lease that an agent has lost how long after the last
+// renewal that the API took the work ended.
+func (f *field) outlived(a *agent) []time.Duration {
+	f.t.Helper()
+	var waits []time.Duration
+	all := f.requestsOf(a, f.began)
+	for _, line := range a.lines("lease lost") {
+		var l struct {
+			Time time.Time
+			UID  string
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			f.t.Fatal(err)
+		}
+		// Other writes carry the claim of the last renewal too.
+		newest, sent := int64(0), int64(0)
+		for _, r := range all {
+			if r.UID != l.UID || r.Method != http.MethodPut || r.Code != http.StatusOK || r.Began > l.Time.UnixMilli() {
+				continue
+			}
+			if claim := claimOf(r.Body); claim > newest {
+				newest, sent = claim, r.Began
+			}
+		}
+		waits = append(waits, l.Time.Sub(time.UnixMilli(sent)))
+	}
+	return waits
+}
+
+// claimOf is the claim in the body of a write, 0 without one.
+func claimOf(body []byte) int64 {
+	var u struct {
+		Metadata struct{ Labels map[string]string }
+	}
+	_ = json.Unmarshal(body, &u) // no labels in what is no object
+	n, _ := strconv.ParseInt(u.Metadata.Labels[api.LabelClaim], 10, 64)
+	return n
+}
+
+// held is how many jobs of the queue are claimed.
+func (f *field) held() int {
+	f.t.Helper()
+	n := 0
+	for _, u := range f.queue() {
+		if u.GetLabels()[api.LabelClaimOwner] != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNetConflictStorm: somebody else writes the job every 50 ms. Every renewal
+// succeeds, and so does what the worker reports.
+func TestNetConflictStorm(t *testing.T) {
+	t.Parallel()
+	const renew = 2 * fieldRenew // a call may take as long, on a busy machine too
+	storm := time.Duration(times(15, 120)) * time.Second
+	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (2 * fieldExpiry).String(), "--lease-renewal-interval", renew.String())
+	f.expiry = 2 * fieldExpiry
+	a := f.agents[0]
+	g := newGate(t, 30)
+	f.repository("slow", g.URL)
+	f.start()
+	uid := string(f.job("job", "slow"))
+	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
+	owner := f.owner("job")
+	noise := f.noise(50 * time.Millisecond)
+	began := time.Now()
+	for end := time.After(storm); ; {
+		select {
+		case <-time.After(500 * time.Millisecond):
+			if now := f.owner("job"); now != owner {
+				t.Fatalf("the job is in the hands of %q, and was in those of %q", now, owner)
+			}
+			continue
+		case <-end:
+		}
+		break
+	}
+	g.open()
+	audit := f.done(time.Minute, uid)
+	edits := noise()
+	if failed := a.lines("lease not renewed"); len(failed) > 0 {
+		t.Errorf("%d renewals failed: %s", len(failed), failed[0])
+	}
+	renewals := 0
+	for _, r := range f.requestsOf(a, f.began) {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.Agent, "(lease)") && r.Code == http.StatusOK {
+			renewals++
+		}
+	}
+	if least := int(storm/renew) * 3 / 4; renewals < least {
+		t.Errorf("%d renewals in %s, want %d at least", renewals, storm, least)
+	}
+	var historic struct {
+		Items []struct{ Status api.JobStatus }
+	}
+	r := a.must(t, 0, "get", "historicjobs", "-n", "default", "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &historic); err != nil || len(historic.Items) != 1 {
+		t.Fatalf("%v: %s", err, r.out)
+	}
+	created := int64(0)
+	for _, s := range historic.Items[0].Status.Summary {
+		created += s.Create
+	}
+	if want := int64(len(g.Repo.Dashboards()) + len(g.Repo.Folders()) + 1); created != want {
+		t.Errorf("the HistoricJob tells of %d created resources, want %d", created, want)
+	}
+	t.Logf("fault: conflict storm of %.0f s: %d edits, %d conflicts, %d renewals, 0 failed", time.Since(began).Seconds(), edits, audit.conflicts, renewals)
+}
+
+// TestNetSlowServer: every answer comes late. As long as a renewal fits into the
+// margin of the lease, no lease is lost; beyond that the work is given up in time
+// and taken up again when the way is good. In 'make test' all times are a tenth.
+func TestNetSlowServer(t *testing.T) {
+	t.Parallel()
+	part := time.Duration(times(10, 1)) // of the times below
+	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval", (10 * time.Second / part).String())
+	a := f.agents[0]
+	g := newGate(t, 3)
+	f.repository("slow", g.URL)
+	f.start()
+	uid := string(f.job("job", "slow"))
+	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
+	owner := f.owner("job")
+	figures := ""
+	for _, c := range []struct {
+		trip time.Duration // there and back
+		keep bool
+	}{{5 * time.Second, true}, {10 * time.Second, false}, {30 * time.Second, false}} {
+		before := len(a.lines("lease lost"))
+		a.way.Set(t, testenv.Latency(c.trip/part/2, 0))
+		<-time.After(70 * time.Second / part)
+		lost := len(a.lines("lease lost")) - before
+		figures += fmt.Sprintf(" %d lost at %s,", lost, c.trip/part)
+		if c.keep && (lost > 0 || f.owner("job") != owner) {
+			t.Errorf("%d leases lost with answers after %s", lost, c.trip/part)
+		}
+		if !c.keep {
+			a.way.Set(t)
+			within(t, time.Minute, "the job is held", func() bool { return f.owner("job") != "" })
+		}
+	}
+	g.open()
+	within(t, 2*time.Minute, "the job has ended", func() bool { return f.waiting() == 0 })
+	auditOf(t, f.api.Requests(t, f.began), 60*time.Second/part).judge(t, uid)
+	t.Logf("fault: slow API, lease of %s:%s done once in the end", 60*time.Second/part, figures)
+}
+
+// TestNetServerClock: claims carry the time of the server, whatever the host
+// believes. To the agent there is no difference between a server that is ahead
+// and a host that is behind. When the clock of the server jumps by more than the
+// expiry, the claim as it stands counts as dead for everybody, so the lease is
+// given up and the job taken up again, each time as soon as the first time.
+func TestNetServerClock(t *testing.T) {
+	t.Parallel()
+	f := newField(t, testenv.Options{}, 1, fieldLease()...)
+	a := f.agents[0]
+	g := newGate(t, 1)
+	f.repository("slow", g.URL)
+	const decade = 10 * 365 * 24 * time.Hour
+	f.api.ShiftClock(t, decade)
+	f.start()
+	uid := string(f.job("job", "slow"))
+	until(t, "the job is claimed", func() bool { return f.owner("job") != "" })
+	owner := f.owner("job")
+	began := f.api.Mark(t)
+	shifts := []time.Duration{time.Hour, -time.Hour, -decade, time.Until(time.Unix(100, 0)), decade, 0, 3 * time.Second, 0}
+	for _, ahead := range shifts {
+		f.api.ShiftClock(t, ahead)
+		mark := f.api.Mark(t)
+		// The first may have been on its way with what the server said before.
+		within(t, fieldExpiry, "the lease is renewed twice", func() bool { return len(f.renewals(a, mark)) >= 2 })
+		for _, r := range f.renewals(a, mark)[1:] {
+			want := time.UnixMilli(r.At).Add(ahead)
+			if off := time.UnixMilli(claimOf(r.Body)).Sub(want); off.Abs() > fieldExpiry/6 {
+				t.Errorf("the clock of the server is ahead by %s: a claim is off by %s", ahead, off)
+			}
+		}
+		if now := f.owner("job"); now != owner {
+			t.Fatalf("ahead by %s: the job is in the hands of %q", ahead, now)
+		}
+	}
+	// Who goes by the time that has passed takes a claim for dead when it has not
+	// changed for the expiry.
+	var longest time.Duration
+	all := f.renewals(a, began)
+	for i, r := range all[1:] {
+		longest = max(longest, time.UnixMilli(r.At).Sub(time.UnixMilli(all[i].At)))
+	}
+	if longest >= fieldExpiry {
+		t.Errorf("the claim was not renewed for %s", longest)
+	}
+	g.open()
+	within(t, time.Minute, "the job has ended", func() bool { return f.waiting() == 0 })
+	auditOf(t, f.api.Requests(t, f.began), fieldExpiry).judge(t, uid)
+	t.Logf("fault: the clock of the server jumped %d times by up to 66 years: %d leases given up, at most %.1f s between two renewals, every claim within %s of its time",
+		len(shifts), len(a.lines("lease lost")), longest.Seconds(), fieldExpiry/6)
+}
+
+// renewals returns the writes of an agent that put a new claim into the job
+// "job" and were taken.
+func (f *field) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
+	f.t.Helper()
+	last := int64(0)
+	for _, r := range f.requestsOf(a, since) {
+		if claim := claimOf(r.Body); r.Method == http.MethodPut && r.Code == http.StatusOK && strings.HasSuffix(r.Path, "/jobs/job") && claim != last {
+			out = append(out, r)
+			last = claim
+		}
+	}
+	return out
+}
+
+// TestNetUnknownClock: a server whose answers have no date gets no claim, since
+// nobody could tell when that ends. As soon as its time is known the work begins.
+func TestNetUnknownClock(t *testing.T) {
+	t.Parallel()
+	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--job-interval", "1s")...)
+	a := f.agents[0]
+	f.repository("quick", "")
+	f.api.HideClock(t)
+	f.start()
+	uid := string(f.job("job", "quick"))
+	within(t, time.Minute, "it says that it does not claim", func() bool { return len(a.lines("no job is claimed")) > 0 })
+	for _, r := range f.requestsOf(a, f.began) {
+		if r.Method != http.MethodGet {
+			t.Errorf("it wrote %s %s", r.Method, r.Path)
+		}
+	}
+	f.api.ShiftClock(t, 0)
+	f.done(time.Minute, uid)
+}
+
+// TestNetExchangeAway: the token of an agent expires while the exchange that gives
+// new ones is down. It is asked at most once in 30 s, after five tries that follow
+// each other sooner; the job that is held is finished when the exchange is back, by
+// its claim or by a new one.
+func TestNetExchangeAway(t *testing.T) {
+	t.Parallel()
+	away := time.Duration(times(15, 180)) * time.Second
+	f := newField(t, testenv.Options{SignTTL: 20 * time.Second}, 1, fieldLease()...)
+	a := f.agents[0]
+	d := newDoor(t, f.api.SignURL)
+	a.args[slices.Index(a.args, "--token-file")+1] = a.file(t, "subject", testenv.SignToken+"\n")
+	a.args = append(a.args, "--token-exchange-url", d.URL)
+	g := newGate(t, 3)
+	f.repository("slow", g.URL)
+	f.repository("quick", "")
+	f.start()
+	uids := []string{string(f.job("held", "slow"))}
+	until(t, "the job is claimed", func() bool { return f.owner("held") != "" })
+
+	d.close()
+	within(t, time.Minute, "the lease is given up", func() bool { return len(a.lines("lease lost")) > 0 })
+	d.knocks()
+	mark, began := f.api.Mark(t), time.Now()
+	uids = append(uids, string(f.job("meanwhile", "quick")))
+	g.open()
+	<-time.After(away)
+	took, knocks := time.Since(began), d.knocks()
+	refused := 0
+	for _, r := range f.api.Requests(t, mark) {
+		if r.Code == http.StatusUnauthorized {
+			refused++
+		}
+	}
+	d.reopen()
+	began = time.Now()
+	within(t, time.Minute, "all jobs have ended", func() bool { return f.waiting() == 0 })
+	if most := int(took/(30*time.Second)) + 1 + 5; knocks > most {
+		t.Errorf("the exchange was asked %d times in %s, at most %d are allowed", knocks, took, most)
+	}
+	if refused > knocks {
+		t.Errorf("%d requests with an expired token", refused)
+	}
+	done := map[string]int{}
+	for _, uid := range f.historicJobs() {
+		done[uid]++
+	}
+	for _, uid := range uids {
+		if done[uid] != 1 {
+			t.Errorf("job %s has %d HistoricJobs", uid, done[uid])
+		}
+	}
+	t.Logf("fault: token exchange down for %.0f s with an expired token: asked %d times, %d requests were refused, all jobs done %.1f s after it came back",
+		took.Seconds(), knocks, refused, time.Since(began).Seconds())
+}

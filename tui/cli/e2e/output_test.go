@@ -1,0 +1,476 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"golang.org/x/sync/errgroup"
+
+	"limpet/state"
+	"limpet/sync/testenv"
+)
+
+// schemas are those of testdata/schema, by the name of their file. They are the
+// contract of -o json: a member that is not named there does not come, unless the
+// schema says that the object is open.
+type schemas map[string]*jsonschema.Resolved
+
+var schemaDir = filepath.Join("..", "..", "..", "testdata", "schema")
+
+func readSchemas(t *testing.T) schemas {
+	t.Helper()
+	read := func(name string) (*jsonschema.Schema, error) {
+		data, err := os.ReadFile(filepath.Join(schemaDir, name))
+		if err != nil {
+			return nil, err
+		}
+		s := new(jsonschema.Schema)
+		return s, json.Unmarshal(data, s)
+	}
+	files, err := os.ReadDir(schemaDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := schemas{}
+	for _, f := range files {
+		s, err := read(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resolved, err := s.Resolve(&jsonschema.ResolveOptions{BaseURI: "https://limpet.test/" + f.Name(), Loader: func(u *url.URL) (*jsonschema.Schema, error) {
+			return read(filepath.Base(u.Path))
+		}})
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name(), err)
+		}
+		out[strings.TrimSuffix(f.Name(), ".json")] = resolved
+	}
+	return out
+}
+
+// keeps fails the test unless text is one JSON value that keeps a schema.
+func (s schemas) keeps(t *testing.T, schema, text string) {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Errorf("not one document: %v\n%s", err, text)
+		return
+	}
+	one := s[schema]
+	if one == nil {
+		t.Errorf("there is no testdata/schema/%s.json", schema)
+		return
+	}
+	if err := one.Validate(v); err != nil {
+		t.Errorf("does not keep the schema %s: %v\n%s", schema, err, tail(text, 2_000))
+	}
+}
+
+// lines fails the test unless each line of text is a document that keeps the schema
+// of streams. It returns their types without repeats.
+func (s schemas) lines(t *testing.T, text string) (types []string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		s.keeps(t, "stream", line)
+		var one struct{ Type string }
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatal(err)
+		}
+		types = append(types, one.Type)
+	}
+	return slices.Compact(types)
+}
+
+// servers are the commands that print no document: they run until they are told
+// to end, or speak to a person.
+var servers = map[string]string{
+	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves", "dashboard": "is the screen; off a terminal it is status",
+}
+
+// TestEveryCommandKeepsItsSchema calls each command of the built program with -o
+// json, beside a daemon that works. A command that is not called here fails it.
+func TestEveryCommandKeepsItsSchema(t *testing.T) {
+	t.Parallel()
+	known := readSchemas(t)
+	h := newHome(t)
+	gate := newGate(t, 3)
+	objects := h.file(t, "objects.yaml", "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Connection\nmetadata: {name: lab, namespace: default}\n"+
+		"spec: {title: Lab, type: gitlab, url: 'https://127.0.0.1:1'}\nsecure: {token: {create: glpat-1}}\n---\n"+
+		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: near, namespace: default}\n"+
+		"spec: {title: Near, type: gitlab, gitlab: {url: 'https://127.0.0.1:1/ops/near', branch: main}, connection: {name: lab}, sync: {enabled: false, target: folder}}\n---\n"+
+		"apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: flux, namespace: default}\nspec: {url: 'https://127.0.0.1:1/ops/flux', interval: 5m}\n")
+	called := map[string]bool{}
+	call := func(code int, schema, command string, args ...string) string {
+		t.Helper()
+		called[command] = true
+		r := h.must(t, code, append(append(strings.Fields(command), args...), "-o", "json")...)
+		known.keeps(t, schema, r.out)
+		if code != 0 {
+			last := strings.Split(strings.TrimSpace(r.err), "\n")
+			known.keeps(t, "error", last[len(last)-1])
+		}
+		return r.out
+	}
+	call(0, "status", "status") // without a state file
+	call(0, "repository", "repo create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 3).Dir), "--branch", testenv.Branch, "--interval", "1h")
+	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
+	call(0, "resumed", "repo resume", "boards")
+	h.must(t, 0, "job", "create", "boards")
+	call(0, "status", "status") // a job waits and nobody is there yet
+	h.must(t, 0, "job", "cancel", "boards-sync")
+	call(0, "status", "status")
+	h.daemon(t, "--controllers", "off") // nobody but this test asks for jobs
+	call(0, "version", "version")
+	call(0, "objects", "crds")
+	call(0, "config-path", "config path")
+	call(0, "config-written", "config init")
+	call(0, "config-verdict", "config validate")
+	call(0, "settings", "config show")
+	units := filepath.Join(h.dir, "units")
+	call(0, "service-unit", "service print", "--user")
+	call(1, "service-state", "service status", "--unit-dir", units)
+	call(0, "service-change", "service install", "--user", "--unit-dir", units)
+	call(0, "service-state", "service status", "--unit-dir", units)
+	call(0, "service-change", "service uninstall", "--unit-dir", units)
+	call(0, "objects", "apply", "-f", objects)
+	call(0, "ended", "repo pull", "boards", "--full", "--wait")
+	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
+	call(0, "job", "job create", "gated")
+	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
+	call(0, "job", "job show", "gated-sync")
+	call(0, "log", "job logs", "gated-sync")
+	call(0, "jobs", "job list")
+	call(0, "cancelled", "job cancel", "gated-sync")
+	until(t, "the job is cancelled", func() bool { return !h.daemonWorks(t) })
+	uid := h.history(t)[0].UID
+	again := call(0, "job", "job retry", uid)
+	var job struct{ Metadata struct{ Name string } }
+	if err := json.Unmarshal([]byte(again), &job); err != nil {
+		t.Fatal(err)
+	}
+	called["job watch"] = true
+	for _, c := range []struct {
+		args  []string
+		first string
+		types []string
+	}{
+		{[]string{"job", "watch", job.Metadata.Name}, "job", []string{"job", "ended"}},
+		{[]string{"repo", "pull", "gated", "--full", "--follow"}, "log", []string{"job", "log", "ended"}},
+	} {
+		tt := h.terminal(t, append(c.args, "-q", "-o", "json")...)
+		tt.shows(t, `"type":"`+c.first+`"`)
+		gate.open()
+		if code := exitOf(tt.end(t)); code != exitPartial { // the boards are those of the other repository
+			t.Errorf("%v: exit %d", c.args, code)
+		}
+		gate.shut()
+		out, failure, _ := strings.Cut(tt.screen.String(), `{"type":"error"`)
+		known.keeps(t, "error", `{"type":"error"`+failure)
+		types := known.lines(t, out)
+		for _, want := range c.types {
+			if !slices.Contains(types, want) || types[len(types)-1] != "ended" {
+				t.Errorf("%v prints %v", c.args, types)
+			}
+		}
+	}
+	call(0, "log", "job logs", uid)
+	call(0, "records", "history list")
+	call(0, "records", "history export")
+	call(0, "record", "history show", uid)
+	call(0, "record", "job show", uid)
+	call(0, "repositories", "repo list")
+	call(0, "repository", "repo show", "boards")
+	call(0, "objects", "get", "repositories")
+	call(0, "object", "get", "repository", "boards")
+	call(0, "page", "repo open", "boards", "--print")
+	call(0, "trial", "repo test", "boards")
+	call(1, "trial", "repo test", "near")
+	call(0, "verdicts", "repo validate", objects)
+	call(0, "connections", "connection list")
+	call(0, "connection", "connection show", "lab")
+	call(1, "trial", "connection test", "lab")
+	call(0, "sources", "source list")
+	call(0, "source", "source show", "flux")
+	call(1, "trial", "source test", "flux")
+	call(0, "source", "source suspend", "flux")
+	call(0, "source", "source resume", "flux")
+	call(0, "source", "source reconcile", "flux")
+	call(0, "artifact", "source get", packed(t, h, "flux"), "--file", filepath.Join(h.dir, "flux.tar.gz"))
+	call(0, "drained", "drain")
+	call(0, "drained", "drain", "--off")
+	known.keeps(t, "status", h.run(t, "status", "-o", "json").out)
+	if err := os.Chmod(filepath.Dir(h.state()), 0o722); err != nil {
+		t.Fatal(err)
+	}
+	if out := call(1, "diagnosis", "doctor", "--fix"); !strings.Contains(out, `"before": "mode 0722"`) {
+		t.Errorf("doctor --fix: %s", out)
+	}
+	call(0, "store-info", "store info")
+	call(0, "store-check", "store check")
+	call(0, "store-compact", "store compact")
+	call(0, "store-backup", "store backup", filepath.Join(h.dir, "copy.db"))
+	call(0, "deleted", "delete", "connection", "lab")
+	call(0, "pruned", "history prune", "--keep", "0")
+	for command, schema := range map[string]string{"job list": "jobs", "history list": "records", "history export": "records", "get historicjobs": "objects", "connection list": "connections", "source list": "sources"} {
+		if out := call(0, schema, command, "-n", "nowhere"); strings.Join(strings.Fields(out), "") != `{"items":[]}` {
+			t.Errorf("%s of nothing: %s", command, out)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\\fBlimpet ([a-z -]+)\\fR`).FindAllStringSubmatch(h.must(t, 0, "man").out, -1) {
+		command := m[1]
+		if !called[command] && servers[command] == "" {
+			t.Errorf("limpet %s is called by no line of this test: give it one, and its output a schema in testdata/schema", command)
+		}
+	}
+}
+
+// daemonWorks says that the daemon of a home runs a job.
+func (h *home) daemonWorks(t *testing.T) bool {
+	t.Helper()
+	var rep struct {
+		Live struct{ Counts struct{ Working int } }
+	}
+	r := h.run(t, "status", "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &rep); err != nil {
+		t.Fatal(fmt.Errorf("%w: %s", err, r.out))
+	}
+	return rep.Live.Counts.Working > 0
+}
+
+// TestLongLists: what 10,000 jobs and 100,000 finished ones cost a person who lists
+// them; with -figures, else a tenth. README has the figures.
+func TestLongLists(t *testing.T) {
+	if !*figures {
+		t.Parallel()
+	}
+	jobs, records := 1_000, 10_000
+	if *figures {
+		jobs, records = 10_000, 100_000
+	}
+	h := newHome(t)
+	h.must(t, 0, "repo", "list")
+	store, _, err := state.Open(t.Context(), state.Options{Path: h.state(), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g errgroup.Group
+	g.SetLimit(500)
+	for i := range jobs {
+		g.Go(func() error {
+			key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
+			_, err := store.Mutate(context.Background(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
+				return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
+			})
+			return err
+		})
+	}
+	now := time.Now()
+	for i := range records {
+		g.Go(func() error {
+			at := now.Add(-time.Duration(i) * time.Second)
+			return store.PutRecord(context.Background(), state.Record{UID: fmt.Sprintf("h%d", i), Namespace: "default", Name: "r-sync", Repository: fmt.Sprintf("r%d", i%10), Action: "pull", State: "success",
+				Message: "no changes to sync", Started: at.Add(-time.Second), Finished: at, Status: []byte(`{"state":"success","summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","total":288,"noop":288}]}`),
+				RefTo: fmt.Sprintf("%040x", i), Created: at.Add(-2 * time.Second), Commit: &state.Commit{Subject: fmt.Sprint("change panel ", i), Author: "M. Ito", At: at.Add(-time.Minute)},
+				Steps: []state.Step{{Text: "look up branch:main", Seconds: 0.2}, {Text: fmt.Sprintf("fetch %07x", i), Seconds: 0.4}, {Text: "compare with the server", Seconds: 0.4}}})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args    []string
+		lines   int
+		most    time.Duration // of processor
+		mostMiB int64
+	}{
+		{[]string{"job", "list"}, jobs + 1, 3 * time.Second, 200},
+		{[]string{"job", "list", "-o", "jsonl"}, jobs, 3 * time.Second, 200},
+		{[]string{"history", "list"}, records + 1, 5 * time.Second, 400},
+		{[]string{"history", "list", "--limit", "100"}, 101, 3 * time.Second, 100},
+		{[]string{"history", "list", "-o", "jsonl"}, records, 5 * time.Second, 400},
+		{[]string{"history", "export"}, records, 3 * time.Second, 200},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		cmd := h.command(ctx, t, tt.args...)
+		out := &counter{}
+		cmd.Stdout = out
+		began := time.Now()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		most := peakOf(t, cmd.Process.Pid)
+		err := cmd.Wait()
+		wall, took, rss := time.Since(began), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), most()
+		cancel()
+		t.Logf("limpet %v: %d lines in %.2f s, %.2f s of processor, %d MiB at most", tt.args, out.lines, wall.Seconds(), took.Seconds(), rss)
+		if err != nil || out.lines != tt.lines || took > tt.most || rss > tt.mostMiB {
+			t.Errorf("%v: %v, %d lines, want %d; limits %s and %d MiB", tt.args, err, out.lines, tt.lines, tt.most, tt.mostMiB)
+		}
+	}
+}
+
+// counter counts the lines that are written to it.
+type counter struct{ lines int }
+
+func (c *counter) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if b == '\n' {
+			c.lines++
+		}
+	}
+	return len(p), nil
+}
+
+// peakOf looks at the memory of a process until the function that it returns is
+// called, which says how much it was at most, in MiB, as the system keeps it. What
+// the system says after the end of a process has that of its parent in it.
+func peakOf(t *testing.T, pid int) func() int64 {
+	t.Helper()
+	done, ended := make(chan struct{}), make(chan int64)
+	go func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		var most int64
+		for {
+			most = max(most, statusField(t, fmt.Sprintf("/proc/%d/status", pid), "VmHWM:")>>10)
+			select {
+			case <-done:
+				ended <- most
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() int64 { close(done); return <-ended }
+}
+
+// TestNamesakes: a name that is one of several namespaces is refused with the call that
+// means one, whether they are alive or have ended; nothing is done to either.
+func TestNamesakes(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	h.daemon(t, "--controllers", "off")
+	gate := newGate(t, 3)
+	gate.open()
+	for _, namespace := range []string{"one", "two"} {
+		h.must(t, 0, "-n", namespace, "repo", "create", "boards", "--url", gate.URL, "--branch", testenv.Branch)
+	}
+	refused := func(calls ...string) {
+		t.Helper()
+		for _, call := range calls {
+			r := h.run(t, strings.Fields(call)...)
+			if r.code != 2 || !strings.Contains(r.err, "in several namespaces: one, two") || !strings.Contains(r.err, "try: limpet "+call+" --namespace one") {
+				t.Errorf("limpet %s: exit %d: %s%s", call, r.code, r.out, r.err)
+			}
+		}
+	}
+	refused("repo show boards", "repo pull boards", "repo test boards", "repo suspend boards", "repo resume boards", "repo open boards",
+		"get repository boards", "delete repository boards", "delete repository boards --yes", "job create boards --action pull")
+
+	// Both have ended.
+	for _, namespace := range []string{"one", "two"} {
+		h.must(t, 0, "-n", namespace, "repo", "pull", "boards", "--wait", "-q")
+	}
+	refused("history show boards-sync", "job show boards-sync", "job logs boards-sync", "job retry boards-sync")
+	for _, call := range []string{"history show boards-sync", "job show boards-sync", "job logs boards-sync"} {
+		h.must(t, 0, append(strings.Fields(call), "-n", "one")...)
+	}
+
+	// One runs, and the other has ended.
+	h.must(t, 0, "-n", "two", "repo", "create", "slow", "--url", hang(t))
+	h.must(t, 0, "-n", "three", "repo", "create", "slow", "--url", gate.URL, "--branch", testenv.Branch)
+	h.must(t, 0, "-n", "three", "repo", "pull", "slow", "--wait", "-q")
+	h.must(t, 0, "-n", "two", "repo", "pull", "slow")
+	until(t, "the job is claimed", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
+	for _, call := range []string{"job logs slow-sync", "job retry slow-sync"} {
+		r := h.run(t, strings.Fields(call)...)
+		if r.code != 2 || !strings.Contains(r.err, "in several namespaces: three, two") {
+			t.Errorf("limpet %s: exit %d: %s%s", call, r.code, r.out, r.err)
+		}
+	}
+	// There is one to cancel.
+	if r := h.must(t, 0, "job", "cancel", "slow-sync"); r.out != "job/slow-sync in namespace two asked to stop\n" {
+		t.Errorf("cancel: %s", r.out)
+	}
+	if got := h.must(t, 0, "repo", "list", "-o", "name").out; len(strings.Fields(got)) != 4 {
+		t.Errorf("repositories: %s", got)
+	}
+	records := h.history(t)
+	if n := slices.IndexFunc(records, func(r state.Record) bool { return r.State != "success" && r.Name != "slow-sync" }); n >= 0 {
+		t.Errorf("%+v", records[n])
+	}
+}
+
+// TestDeleteNamesWhatGoes: the question and the answer name the object with its namespace
+// and what becomes of the rest; No is the default, and the file is free meanwhile.
+func TestDeleteNamesWhatGoes(t *testing.T) {
+	t.Parallel()
+	h := newHome(t, "--controllers", "off")
+	manifest := `
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: NAME, namespace: one, FINALIZERSannotations: {NOTES}}
+spec: {title: NAME, type: git, git: {url: "https://git.invalid/x.git", branch: main}, sync: {enabled: false, target: folder}}
+---`
+	objects := ""
+	for name, with := range map[string][2]string{
+		"plain":   {"", ""},
+		"removes": {"finalizers: [remove-pending-jobs, cleanup, remove-orphan-resources], ", ""},
+		"leaves":  {"finalizers: [release-orphan-resources], ", ""},
+		"sinks":   {"finalizers: [remove-orphan-resources], ", "limpet/sink-dir: /srv/boards"},
+	} {
+		objects += strings.NewReplacer("NAME", name, "FINALIZERS", with[0], "NOTES", with[1]).Replace(manifest)
+	}
+	h.must(t, 0, "apply", "-f", h.file(t, "objects.yaml", objects))
+	h.must(t, 0, "-n", "two", "repo", "create", "plain", "--url", "https://git.invalid/x.git")
+	h.must(t, 0, "-n", "two", "repo", "pull", "plain")
+	for _, c := range []struct{ call, what, fate string }{
+		{"-n one delete repository plain", "repository one/plain", "the folders and dashboards that it has made stay"},
+		{"delete repository removes", "repository one/removes", "the folders and dashboards that it has made are deleted too, its waiting jobs are deleted, one that runs is waited for"},
+		{"delete repository leaves", "repository one/leaves", "the folders and dashboards that it has made stay, and belong to nobody"},
+		{"delete repository sinks", "repository one/sinks", "the files that it has made in /srv/boards are deleted too"},
+		{"delete job plain-sync", "job two/plain-sync", "it is not run"},
+	} {
+		question := "This deletes " + c.what + " for good: " + c.fate + "."
+		for _, answer := range []string{"\r", "n\r"} {
+			tt := h.terminal(t, strings.Fields(c.call)...)
+			tt.shows(t, "Go on? [y/N]")
+			if pid := h.owner(); pid != 0 {
+				t.Errorf("%s: process %d holds the file while it asks", c.call, pid)
+			}
+			tt.press(t, answer)
+			if code := tt.exit(t); code != 5 {
+				t.Errorf("%s: exit %d", c.call, code)
+			}
+			said := strings.Join(strings.Fields(tt.screen.String()), " ")
+			if !strings.Contains(said, question) || !strings.Contains(said, "nothing was changed") || !strings.Contains(said, "--yes") {
+				t.Errorf("%s: no %q in: %s", c.call, question, said)
+			}
+		}
+		kind, name, _ := strings.Cut(c.what, " ")
+		namespace, name, _ := strings.Cut(name, "/")
+		r := h.must(t, 0, append(strings.Fields(c.call), "--yes")...)
+		if !strings.HasPrefix(r.out, kind+"/"+name+" ") || !strings.Contains(r.out, "deleted from namespace "+namespace+": "+c.fate) {
+			t.Errorf("%s --yes: %s", c.call, r.out)
+		}
+	}
+	h.must(t, 0, "repo", "show", "plain", "-n", "two")
+	for noun, kind := range map[string]string{"repo": "repository", "connection": "connection", "job": "job", "source": "gitrepository"} {
+		if r := h.must(t, 2, noun, "delete", "plain"); !strings.Contains(r.err, "try: limpet delete "+kind+" NAME") {
+			t.Errorf("%s delete: %s", noun, r.err)
+		}
+	}
+}

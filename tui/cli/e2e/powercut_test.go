@@ -1,0 +1,422 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"limpet/state"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/powercut"
+)
+
+// island is an agent with the embedded API: its state file holds the whole
+// world, Repositories, jobs and dashboards, and all but the Git host is lost with
+// it.
+type island struct {
+	*home
+	repo      *testenv.Repository
+	manifests string
+}
+
+func newIsland(t *testing.T, repo *testenv.Repository, url string) *island {
+	t.Helper()
+	i := &island{home: newHome(t), repo: repo}
+	i.manifests = filepath.Dir(i.file(t, "site/boards.yaml", fmt.Sprintf(`
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: boards, namespace: default}
+spec:
+  title: Boards
+  type: git
+  git: {url: %q, branch: %s, path: %s}
+  sync: {enabled: true, target: folder, intervalSeconds: 3600}
+`, url, testenv.Branch, testenv.Directory)))
+	return i
+}
+
+// live starts the agent and waits until it has pulled everything. A job that had
+// ended may come back out of a damaged file, claimed as it was then; it is made
+// eligible when that claim has expired, so the lease is short here.
+func (i *island) live(t *testing.T) *daemon {
+	t.Helper()
+	d := i.daemon(t, "--manifests", i.manifests, "--claim-expiry", mortalExpiry.String(), "--lease-renewal-interval", mortalRenew.String())
+	i.pull(t)
+	return d
+}
+
+func (i *island) pull(t *testing.T) {
+	t.Helper()
+	until(t, "everything is pulled", func() bool { return i.run(t, "repo", "pull", "boards", "--full", "--wait").code == 0 })
+}
+
+// leave stops the agent in order.
+func (i *island) leave(t *testing.T, d *daemon) {
+	t.Helper()
+	if code := d.stop(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+}
+
+// wake starts a new home with a state file that a power cut or a bad disk has
+// left, and asks for what every start has to lead to.
+func (i *island) wake(t *testing.T, image, key []byte, url string) *island {
+	t.Helper()
+	next := newIsland(t, i.repo, url)
+	next.file(t, "state/limpet.db", string(image))
+	next.file(t, "state/limpet.db.owner", `{"pid":1}`)
+	if key != nil {
+		next.file(t, "state/limpet.db.key", string(key))
+	}
+	next.leave(t, next.live(t))
+	boardsMatch(t, next.home, "default", "boards", i.repo)
+	if check := next.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
+		t.Errorf("store check: %s", check.out)
+	}
+	if left, err := filepath.Glob(next.state() + ".*ing"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q %v", left, err)
+	}
+	return next
+}
+
+// contents of a state file that matter to people: jobs that wait or run, by UID,
+// and jobs that have ended.
+type contents struct{ jobs, ended map[string]bool }
+
+func contentsOf(t *testing.T, path string) contents {
+	t.Helper()
+	s, _, err := state.Open(t.Context(), state.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	page, err := s.Objects(ctx, state.ObjectQuery{Resource: "provisioning.grafana.app/jobs"})
+	records, historyErr := s.History(ctx, state.Query{})
+	if err := errors.Join(err, historyErr, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := contents{map[string]bool{}, map[string]bool{}}
+	for _, o := range page.Items {
+		var job struct{ Metadata struct{ UID string } }
+		if err := json.Unmarshal(o.Data, &job); err != nil {
+			t.Fatal(err)
+		}
+		c.jobs[job.Metadata.UID] = true
+	}
+	for _, r := range records {
+		c.ended[r.UID] = true
+	}
+	return c
+}
+
+// TestPowerCutOfAnIsland cuts the power in the transactions of an agent at work,
+// and starts the real program on what is left, without its mirrors: no job is
+// lost or done twice, and the dashboards are those of the branch.
+func TestPowerCutOfAnIsland(t *testing.T) {
+	t.Parallel()
+	first := seeded(t)
+	rng := rand.New(rand.NewPCG(first, 23))
+	program, err := mortalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo := testenv.Repo(t, 3, large)
+	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
+	i, journal := newIsland(t, repo, url), t.TempDir()
+	i.program, i.env = program, append(i.env, "LIMPET_STATE_JOURNAL="+journal)
+	d := i.live(t)
+	for round := range 3 {
+		repo.Edit(t, repo.Dashboards()[round].Path, repo.Dashboards()[round+9].Path)
+		i.must(t, 0, "delete", "dashboard", repo.Dashboards()[20+round].UID, "-n", "default")
+		i.pull(t)
+	}
+	i.must(t, 0, "store", "compact")
+	i.pull(t)
+	i.leave(t, d)
+	all, err := powercut.Read(journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(i.state() + ".key")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	cuts := times(2, 40)
+	picks := map[int]bool{}
+	for len(picks) < cuts {
+		picks[1+rng.IntN(len(all)-1)] = true
+	}
+	var before []byte
+	jobs, ended := 0, 0
+	for at, tx := range all {
+		if at > 0 && tx.Inode != all[at-1].Inode {
+			before = nil
+		}
+		after := tx.After(before)
+		if picks[at] {
+			image := after
+			if before != nil {
+				image, _ = powercut.Tear(rng, before, after)
+			}
+			probe := filepath.Join(t.TempDir(), "limpet.db")
+			if err := os.WriteFile(probe, image, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			was := contentsOf(t, probe)
+			now := i.wake(t, image, key, url)
+			records := map[string]int{}
+			for _, r := range now.history(t) {
+				records[r.UID]++
+				if r.State != "success" {
+					t.Errorf("cut at %d, seed %d: job %s ended as %s: %s", at, first, r.Name, r.State, r.Message)
+				}
+			}
+			for _, uids := range []map[string]bool{was.jobs, was.ended} {
+				for uid := range uids {
+					if records[uid] != 1 {
+						t.Errorf("cut at %d, seed %d: job %s has %d records", at, first, uid, records[uid])
+					}
+				}
+			}
+			jobs, ended = jobs+len(was.jobs), ended+len(was.ended)
+		}
+		before = after
+	}
+	t.Logf("fault: %d power cuts in %d transactions, each followed by a start of the program: %d jobs at work and %d ended, none lost", cuts, len(all), jobs, ended)
+}
+
+// spoilt are ways in which a disk spoils a file. The state has a test with all of
+// them; these go through the start of the program and a whole pull.
+var spoilt = map[string]func(rng *rand.Rand, data []byte) []byte{
+	"flipped bits": func(rng *rand.Rand, data []byte) []byte {
+		for range 40 {
+			data[rng.IntN(len(data))] ^= 1 << rng.IntN(8)
+		}
+		return data
+	},
+	"a page of zeros": func(rng *rand.Rand, data []byte) []byte {
+		clear(data[rng.IntN(len(data)/4096)*4096:][:4096])
+		return data
+	},
+	"cut off": func(rng *rand.Rand, data []byte) []byte { return data[:rng.IntN(len(data))] },
+	"garbage at the end": func(rng *rand.Rand, data []byte) []byte {
+		for i := rng.IntN(len(data)); i < len(data); i++ {
+			data[i] = byte(rng.Uint32())
+		}
+		return data
+	},
+	"other values": func(rng *rand.Rand, data []byte) []byte {
+		for at := rng.IntN(len(data) / 2); ; {
+			next := bytes.Index(data[at:], []byte("board-"))
+			if next < 0 {
+				return data
+			}
+			data[at+next]++
+			at += next + 1 + rng.IntN(64<<10)
+			if at >= len(data) {
+				return data
+			}
+		}
+	},
+}
+
+// TestDamagedIsland starts the program on a damaged file. It comes up, says what
+// it has put aside, and a pull brings everything back that the branch has.
+func TestDamagedIsland(t *testing.T) {
+	t.Parallel()
+	first := seeded(t)
+	rng := rand.New(rand.NewPCG(first, 29))
+	repo := testenv.Repo(t, 2, 40)
+	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
+	i := newIsland(t, repo, url)
+	i.leave(t, i.live(t))
+	data, err := os.ReadFile(i.state())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := make([]string, 0, len(spoilt))
+	for kind := range spoilt {
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	files, aside := times(2, 60), 0
+	for n := range files {
+		kind := kinds[(n+int(first))%len(kinds)]
+		t.Logf("file %d: %s", n, kind)
+		next := i.wake(t, spoilt[kind](rng, slices.Clone(data)), nil, url)
+		found, err := filepath.Glob(next.state() + ".corrupt-*")
+		if err != nil || len(found) > 1 {
+			t.Errorf("file %d, seed %d, %s: put aside %q %v", n, first, kind, found, err)
+		}
+		aside += len(found)
+	}
+	t.Logf("fault: %d damaged files started, %d put aside and built anew, all dashboards back each time", files, aside)
+}
+
+// What goes wrong around a running agent: it goes on by itself.
+
+// TestDamageIsMendedWhileTheAgentRuns: a large state file that was closed in
+// order is opened at once, so that damage shows later, when a record is read.
+func TestDamageIsMendedWhileTheAgentRuns(t *testing.T) {
+	repo := testenv.Repo(t, 2, 320)
+	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
+	h := newHome(t)
+	site := h.file(t, "site/boards.yaml", fmt.Sprintf(`
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: boards, namespace: default}
+spec:
+  title: Boards
+  type: git
+  git: {url: %q, branch: %s, path: %s}
+  sync: {enabled: true, target: folder, intervalSeconds: 3600}
+`, url, testenv.Branch, testenv.Directory))
+	pulled := func() bool { return h.run(t, "repo", "pull", "boards", "--full", "--wait").code == 0 }
+	d := h.daemon(t, "--manifests", filepath.Dir(site))
+	until(t, "the first pull is done", pulled) // until then there is one already
+	if code := d.stop(t); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	data, err := os.ReadFile(h.state())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) <= 4<<20 {
+		t.Fatalf("the state file has %d bytes only, so it is looked through before it is opened", len(data))
+	}
+	for _, record := range []string{url, `"board-0100"`} {
+		hits := 0
+		for at := bytes.Index(data, []byte(record)); at >= 0; at = bytes.Index(data, []byte(record)) {
+			data[at]++
+			hits++
+		}
+		if hits == 0 {
+			t.Fatalf("no %s in the state file", record)
+		}
+	}
+	if err := os.WriteFile(h.state(), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.daemon(t, "--manifests", filepath.Dir(site))
+	until(t, "the lost dashboard is back", func() bool { return h.run(t, "get", "dashboard", "board-0100", "-n", "default").code == 0 })
+	until(t, "the repository can be pulled", pulled)
+	h.must(t, 0, "store", "check")
+	aside, err := filepath.Glob(h.state() + ".corrupt-*")
+	if err != nil || len(aside) != 1 {
+		t.Errorf("put aside: %q %v", aside, err)
+	}
+}
+
+// TestCheckOfADamagedFile: whoever finds the state file damaged says what is wrong with it,
+// where the old one is kept and what to do, and is no success.
+func TestCheckOfADamagedFile(t *testing.T) {
+	t.Parallel()
+	sound := newHome(t)
+	sound.must(t, 0, "repo", "create", "boards", "--url", "https://git.invalid/boards.git")
+	good, err := os.ReadFile(sound.state())
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := bytes.Clone(good)
+	for at := 2 * 4096; at < min(9*4096, len(broken)); at++ {
+		broken[at] ^= 0xa5
+	}
+	for name, data := range map[string][]byte{
+		"garbage":      bytes.Repeat([]byte("no state\x00\xff\xfe"), 9000),
+		"broken pages": broken,
+		"cut off":      good[:9000],
+		"a beginning":  good[:100],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			damaged := func() *home {
+				h := newHome(t)
+				h.file(t, "state/limpet.db", string(data))
+				return h
+			}
+			// kept finds the old file, which has to be named in what was said.
+			kept := func(h *home, said string) {
+				t.Helper()
+				old, err := filepath.Glob(h.state() + ".corrupt-*")
+				if err != nil || len(old) != 1 {
+					t.Fatalf("set aside: %v %v", old, err)
+				}
+				if is, err := os.ReadFile(old[0]); err != nil || !bytes.Equal(is, data) {
+					t.Errorf("what was set aside is another file: %v", err)
+				}
+				for _, text := range []string{"damaged", old[0], "limpet repo list"} {
+					if !strings.Contains(said, text) {
+						t.Errorf("no %q in: %s", text, said)
+					}
+				}
+			}
+
+			h := damaged()
+			r := h.must(t, 9, "store", "check")
+			kept(h, r.out+r.err)
+			if strings.Contains(r.out, " 0 problems") || !strings.Contains(r.err, "try: limpet repo list") {
+				t.Errorf("store check: %s%s", r.out, r.err)
+			}
+			if n := strings.Count(r.err, ".corrupt-"); n != 1 {
+				t.Errorf("the warnings name the old file %d times: %s", n, r.err)
+			}
+			if r := h.must(t, 0, "store", "check"); !strings.Contains(r.out, " 0 problems") {
+				t.Errorf("the new file: %s", r.out)
+			}
+
+			h = damaged()
+			var report struct{ Problems []string }
+			r = h.must(t, 9, "store", "check", "-o", "json")
+			if err := json.Unmarshal([]byte(r.out), &report); err != nil || len(report.Problems) == 0 || !strings.Contains(report.Problems[0], ".corrupt-") {
+				t.Errorf("%v: %s", err, r.out)
+			}
+
+			h = damaged()
+			kept(h, h.must(t, 1, "status").out)
+			h.must(t, 0, "status")
+
+			h = damaged()
+			kept(h, h.must(t, 1, "doctor").out)
+
+			h = damaged()
+			d := h.daemon(t)
+			kept(h, d.log.String())
+			if code := d.stop(t); code != 0 {
+				t.Errorf("the daemon: exit %d", code)
+			}
+		})
+	}
+}
+
+// TestTextInPlaceOfAStateFile: a slip on the command line does not move a person's file.
+func TestTextInPlaceOfAStateFile(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	notes := h.file(t, "notes/notes.txt", "milk\nbread\n")
+	if err := os.Chmod(notes, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"--daemon"}, {"status"}, {"store", "check"}, {"repo", "list"}, {"--accessible"}, {"doctor"}, {"doctor", "--fix"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
+		r, code := h.run(t, append([]string{"--state", notes}, args...)...), 9
+		if args[0] == "doctor" {
+			code = 1
+		}
+		if r.code != code || !strings.Contains(r.err, notes+" is a text file") || !strings.Contains(r.err, "--state FILE") {
+			t.Errorf("%v: exit %d: %s", args, r.code, r.err)
+		}
+	}
+	text, err := os.ReadFile(notes)
+	info, _ := os.Stat(notes)
+	left, _ := os.ReadDir(filepath.Dir(notes))
+	if err != nil || string(text) != "milk\nbread\n" || info.Mode().Perm() != 0o644 || len(left) != 1 {
+		t.Errorf("%v: %q, mode %s, %v beside it", err, text, info.Mode(), left)
+	}
+}

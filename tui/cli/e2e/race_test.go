@@ -1,0 +1,557 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	crand "crypto/rand"
+	"encoding/json"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/testenv"
+)
+
+var races = flag.Int("races", 3, "how many runs TestRace has with -fault")
+
+// TestRace: agents on different hosts find a full queue at the same moment, while
+// somebody edits its jobs all the time. Every job is done once: one HistoricJob, one
+// DELETE, one record in one history, and no write by an agent that did not hold
+// the job. In every second run one agent is killed halfway and does not come
+// back before the end: others take over what it held.
+func TestRace(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seeded(t), 8))
+	jobs := times(120, 1000)
+	for run := range times(1, *races) {
+		t.Run(fmt.Sprint(run+1), func(t *testing.T) { race(t, rng, jobs, 20, run%2 == 1) })
+	}
+}
+
+func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
+	f := newField(t, testenv.Options{}, 4, fieldLease()...)
+	for i := range repositories {
+		f.repository(fmt.Sprintf("repo-%02d", i), "")
+	}
+	f.start()
+	for _, a := range f.agents {
+		a.suspend(t)
+	}
+	uids := map[string]bool{}
+	for i := range jobs {
+		uids[string(f.job(fmt.Sprintf("job-%04d", i), fmt.Sprintf("repo-%02d", rng.IntN(repositories))))] = true
+	}
+	noise := f.noise(50 * time.Millisecond)
+	began := time.Now()
+	for _, a := range f.agents {
+		a.resume(t)
+	}
+	if kill {
+		within(t, 5*time.Minute, "half of the jobs are done", func() bool { return f.waiting() <= jobs/2 })
+		f.agents[rng.IntN(len(f.agents))].kill()
+	}
+	within(t, 5*time.Minute, "the queue is empty", func() bool { return f.waiting() == 0 })
+	took := time.Since(began)
+	edits := noise()
+
+	a := auditOf(t, f.api.Requests(t, f.began), fieldExpiry)
+	list := make([]string, 0, len(uids))
+	for uid := range uids {
+		list = append(list, uid)
+	}
+	historic := map[string]int{}
+	for _, uid := range f.historicJobs() {
+		historic[uid]++
+		if kill { // the answer to who made it may have come to nobody
+			a.jobs[uid].perhapsArchived++
+		}
+	}
+	a.judge(t, list...)
+	records, share := map[string]int{}, []string{}
+	for _, agent := range f.agents {
+		n := 0
+		for _, r := range agent.history(t) {
+			records[r.UID]++
+			n++
+		}
+		share = append(share, fmt.Sprint(n))
+	}
+	for _, uid := range list {
+		if historic[uid] != 1 {
+			t.Errorf("job %s has %d HistoricJobs", uid, historic[uid])
+		}
+		// Who is killed between its record and the HistoricJob has a record, and so has who did it again.
+		if n := records[uid]; n != 1 && !(kill && n == 2) {
+			t.Errorf("job %s has %d records", uid, n)
+		}
+	}
+	slices.Sort(share)
+	t.Logf("fault: race: %d jobs, 4 agents, %d edits between, killed %v, %.1f s: %d claims, %d lost claims (%.3f conflicts per claim), %d conflicts in all, %.2f reads per job, shares %s",
+		jobs, edits, kill, took.Seconds(), a.claims, a.lostClaims, float64(a.lostClaims)/float64(a.claims), a.conflicts, float64(a.reads)/float64(jobs), strings.Join(share, " "))
+}
+
+// TestAgentsShareTheWork runs no-op jobs through 1, 2, 4 and 8 agents on one API
+// and counts what they ask of it: requests and conflicts for each job, and how
+// the total rate compares with that of one agent. All processes share the
+// machine, so the rates tell what more agents cost, not what they gain.
+func TestAgentsShareTheWork(t *testing.T) {
+	const (
+		mostRequests  = 4.0 // for each job of an agent that is alone
+		mostConflicts = 0.1 // for each claim, 8 agents that know each other
+		leastTotal    = 0.7 // 8 agents over 1
+	)
+	counts := []int{1, 2, 4, 8}
+	if !*figures {
+		counts = []int{1, 4}
+	}
+	server := testenv.Start(t, testenv.Options{})
+	y, flags := realYard(t, server)
+	y.repositories(20)
+	s := y.look()
+	n, rounds := size(60, 600), size(1, 3)
+	rate := map[int]float64{}
+	for _, agents := range counts {
+		t.Run(fmt.Sprint(agents, " agents"), func(t *testing.T) {
+			for range agents {
+				newHome(t, flags...).daemon(t, "--log-level", "warn")
+			}
+			y.drain(s, n/4, 8) // warm
+			since := server.Mark(t)
+			var took []time.Duration
+			for range rounds {
+				took = append(took, y.drain(s, n, 8))
+			}
+			rate[agents] = perSecond(n, median(took))
+			total, lost := 0.0, 0.0
+			asked := counted(server.Requests(t, since))
+			var parts []string
+			for _, kind := range kinds(asked) {
+				each := float64(asked[kind]) / float64(n*rounds)
+				total += each
+				parts = append(parts, fmt.Sprintf("%s %.3f", kind, each))
+			}
+			lost = float64(asked["PUT jobs "+http.StatusText(http.StatusConflict)]) / float64(n*rounds)
+			t.Logf("%d agents: %.0f jobs/s, %.2f times one agent; %.2f requests a job (%s); %.3f conflicts a claim (n=%d)",
+				agents, rate[agents], rate[agents]/rate[1], total, strings.Join(parts, ", "), lost, n*rounds)
+			if removed := asked["DELETE jobs"]; removed != n*rounds {
+				t.Errorf("%d removals of %d jobs", removed, n*rounds)
+			}
+			if posted := asked["POST historicjobs"]; posted != n*rounds {
+				t.Errorf("%d HistoricJobs of %d jobs", posted, n*rounds)
+			}
+			if agents == 1 && total > mostRequests+0.1 {
+				t.Errorf("%.2f requests a job, goal %.0f", total, mostRequests)
+			}
+			if agents == 8 && lost > mostConflicts {
+				t.Errorf("%.3f conflicts a claim, goal %.1f", lost, mostConflicts)
+			}
+			if agents == 8 && rate[8] < leastTotal*rate[1] {
+				t.Errorf("8 agents do %.2f times the jobs of one, goal %.1f", rate[8]/rate[1], leastTotal)
+			}
+		})
+	}
+}
+
+// TestAgentsShareRepositories: two agents look after the Repositories of one API.
+// Each Repository is checked by one of them, and when that one dies the other goes
+// on with its share.
+func TestAgentsShareRepositories(t *testing.T) {
+	t.Parallel()
+	server := testenv.Start(t, testenv.Options{Leases: true})
+	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})
+	people, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(people.Close)
+	ca, err := os.ReadFile(host.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo := testenv.Repo(t, 2, 2)
+	url := host.Serve("boards.git", repo.Dir)
+	const count = 12
+	var agents []*home
+	for i := range 2 {
+		h := newHome(t)
+		for n := range count {
+			h.file(t, fmt.Sprintf("credentials/default.repo-%d/token", n), gitToken)
+			h.file(t, fmt.Sprintf("credentials/default.repo-%d/ca.crt", n), string(ca))
+		}
+		h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf(fmt.Sprint("agent-", i))+"\n")}
+		agents = append(agents, h)
+	}
+	run := func(h *home) *daemon {
+		return h.daemon(t, "--controllers", "on", "--credentials-dir", h.dir+"/credentials", "--claim-expiry", "6s", "--lease-renewal-interval", "2s")
+	}
+	first, second := run(agents[0]), run(agents[1])
+	until(t, "both are members", func() bool {
+		return strings.Contains(first.log.String(), "2 agents") && strings.Contains(second.log.String(), "2 agents")
+	})
+	mark := server.Mark(t)
+	res := people.Resource(api.Repositories).Namespace("default")
+	for n := range count {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []any{},
+			"git":  map[string]any{"url": url, "branch": testenv.Branch, "path": testenv.Directory},
+			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}
+		u.SetAPIVersion(api.Repositories.GroupVersion().String())
+		u.SetKind("Repository")
+		u.SetName(fmt.Sprintf("repo-%d", n))
+		if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	observed := func(generation int64) func() bool {
+		return func() bool {
+			list, err := res.List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for i := range list.Items {
+				if view, err := api.RepositoryView(&list.Items[i]); err == nil && view.Status.ObservedGeneration >= generation && view.Status.Health.Healthy {
+					n++
+				}
+			}
+			return n == count
+		}
+	}
+	until(t, "all are looked after", observed(1))
+	// Each was checked once, by one agent.
+	keeper := map[string]string{}
+	for _, r := range server.Requests(t, mark) {
+		var ops []struct{ Op, Path string }
+		if r.Method != "PATCH" || !strings.HasSuffix(r.Path, "/status") || json.Unmarshal(r.Body, &ops) != nil || r.Code != 200 {
+			continue
+		}
+		name := path.Base(path.Dir(r.Path))
+		for _, o := range ops {
+			if o.Path != "/status/health" {
+				continue
+			}
+			if who := keeper[name]; who != "" {
+				t.Errorf("%s was checked by %s and again by %s", name, who, r.User)
+			}
+			keeper[name] = r.User
+		}
+	}
+	share := map[string]int{}
+	for _, who := range keeper {
+		share[who]++
+	}
+	if len(keeper) != count || share["agent-0"] == 0 || share["agent-1"] == 0 {
+		t.Errorf("shares %v of %d", share, count)
+	}
+	first.kill()
+	for n := range count {
+		patch := []byte(`{"spec":{"title":"Other"}}`)
+		if _, err := res.Patch(t.Context(), fmt.Sprintf("repo-%d", n), "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "the second looks after all of them", observed(2))
+	if code := second.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	leases, err := people.Resource(testenv.Leases).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(leases.Items) != 1 {
+		t.Errorf("%d leases are left, want that of the killed one; %v", len(leases.Items), err)
+	}
+}
+
+// TestStatusTellsTheNeighbour: where Grafana looks after a Repository, the agent
+// says so and leaves it alone.
+func TestStatusTellsTheNeighbour(t *testing.T) {
+	t.Parallel()
+	server := testenv.Start(t, testenv.Options{})
+	grafana, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(grafana.Close)
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Boards", "type": "git", "workflows": []any{},
+		"git": map[string]any{"url": "https://git.example.com/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder"}}}}
+	u.SetAPIVersion(api.Repositories.GroupVersion().String())
+	u.SetKind("Repository")
+	u.SetName("boards")
+	res := grafana.Resource(api.Repositories).Namespace("default")
+	if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	checked := fmt.Appendf(nil, `{"status":{"health":{"healthy":true,"checked":%d}}}`, time.Now().UnixMilli())
+	if _, err := res.Patch(t.Context(), "boards", "application/merge-patch+json", checked, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	mark := server.Mark(t)
+	h := newHome(t)
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent")+"\n")}
+	d := h.daemon(t)
+	until(t, "status tells the neighbour", func() bool {
+		return strings.Contains(h.run(t, "status").out, "looked after by grafana; it wrote the health of default/boards")
+	})
+	if shown := h.must(t, 0, "repo", "show", "boards").out; !strings.Contains(shown, "looked after by grafana; it wrote the health of default/boards") {
+		t.Errorf("repo show: %s", shown)
+	}
+	if !strings.Contains(d.log.String(), "looked after by another controller") {
+		t.Errorf("the log says nothing: %s", d.log.String())
+	}
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	if writes := server.Writes(t, mark); len(writes) > 0 {
+		t.Errorf("the agent has written %v", writes)
+	}
+}
+
+// How much an agent weighs while a crowd of jobs waits. Its drivers are busy
+// all the time with a Git host that never answers.
+//
+//	go test ./tui/cli -run Crowd -v -crowd 100000 -crowd-repos 1000
+
+var (
+	crowdSize  = flag.Int("crowd", 0, "pending jobs of TestCrowd; 0 = a few thousand")
+	crowdRepos = flag.Int("crowd-repos", 200, "repositories of TestCrowd")
+	crowdWatch = flag.Duration("crowd-watch", 3*time.Second, "how long TestCrowd looks at the idle agent")
+)
+
+// What an agent may weigh at most in front of n pending jobs, in KiB: 100 MiB for
+// a hundred thousand. Pages of a list cost more for a moment than events do,
+// however many jobs there are.
+func streamLimit(n int) int { return 55<<10 + n*45/100 }
+func listLimit(n int) int   { return 75<<10 + n/4 }
+
+// crowd is how many jobs a test has that has so many without the flag.
+func crowd(usual int) int {
+	if *crowdSize > 0 {
+		return *crowdSize
+	}
+	return usual
+}
+
+func TestCrowdEmbedded(t *testing.T) {
+	t.Parallel()
+	h, n := newHome(t), crowd(10_000)
+	store, _, err := state.Open(t.Context(), state.Options{Path: h.state()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillCrowd(t, n, func(plural, name, object string) error {
+		key := state.ObjectKey{Resource: "provisioning.grafana.app/" + plural, Namespace: "default", Name: name}
+		_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
+			return state.Mutation{Data: bytes.Replace([]byte(object), []byte(`"0"`), fmt.Appendf(nil, `"%d"`, rev), 1)}, nil
+		})
+		return err
+	})
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	weigh(t, h, n, streamLimit(n))
+}
+
+// TestCrowdReal has the jobs in the API machinery, which streams them to the
+// agent. TestCrowdReal/list has them behind something that does not know of
+// such streams, so that the agent lists them page by page.
+func TestCrowdReal(t *testing.T) {
+	t.Parallel()
+	server, n := testenv.Start(t, testenv.Options{}), crowd(2_000)
+	client := server.Client(t)
+	fillCrowd(t, n, func(plural, name, object string) error {
+		url := server.URL + "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/" + plural
+		resp, err := client.Post(url, "application/json", strings.NewReader(object))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusCreated {
+			return fmt.Errorf("POST %s: %s %s %w", url, resp.Status, answer, err)
+		}
+		return nil
+	})
+	for _, way := range []string{"stream", "list"} {
+		t.Run(way, func(t *testing.T) {
+			h := newHome(t)
+			url, ca, limit := server.URL, server.CAFile, streamLimit(n)
+			if way == "list" {
+				url, ca = listsOnly(t, h, server)
+				limit = listLimit(n)
+			}
+			h.args = []string{"--provisioning-server-url", url, "--tls-ca-file", ca, "--token-file", h.file(t, "token", server.Token+"\n"), "--controllers", "off"}
+			weigh(t, h, n, limit)
+		})
+	}
+}
+
+// listsOnly is a way to a server that refuses watches with initial events.
+func listsOnly(t *testing.T, h *home, s *testenv.Server) (address, caFile string) {
+	t.Helper()
+	target, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.Transport, forward.FlushInterval = s.Client(t).Transport, -1
+	forward.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("sendInitialEvents") {
+			http.Error(w, "sendInitialEvents is not known here", http.StatusUnprocessableEntity)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	front.Config.ErrorLog, front.EnableHTTP2 = forward.ErrorLog, true
+	front.StartTLS()
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})
+	return front.URL, h.file(t, "ca.crt", string(ca))
+}
+
+// fillCrowd makes the repositories and the jobs.
+func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error) {
+	t.Helper()
+	url := strings.TrimSuffix(hang(t), "/x.git")
+	start := time.Now()
+	var g errgroup.Group
+	g.SetLimit(64)
+	meta := func(name, labels string) string {
+		var id [16]byte
+		_, _ = crand.Read(id[:])
+		return fmt.Sprintf(`"metadata":{"name":%q,"namespace":"default","uid":"%x-%x-%x-%x-%x","resourceVersion":"0","generation":1,"creationTimestamp":%q,"labels":{%s}}`,
+			name, id[:4], id[4:6], id[6:8], id[8:10], id[10:], start.Add(-time.Hour).UTC().Format(time.RFC3339), labels)
+	}
+	for i := range *crowdRepos {
+		name := fmt.Sprintf("repository-%04d", i)
+		g.Go(func() error {
+			return put("repositories", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository",%s,"spec":{"title":%q,"type":"git","git":{"url":"%s/%s.git","branch":"main","path":"/"},"sync":{"enabled":true,"target":"folder","intervalSeconds":3600},"workflows":[]},"status":{"observedGeneration":1,"health":{"healthy":true,"checked":1},"sync":{"state":"success","message":[],"finished":%d}}}`,
+				meta(name, ""), name, url, name, time.Now().UnixMilli()))
+		})
+	}
+	for i := range n {
+		repo := fmt.Sprintf("repository-%04d", i%*crowdRepos)
+		name := fmt.Sprintf("%s-pull-%06d", repo, i)
+		g.Go(func() error {
+			return put("jobs", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",%s,"spec":{"action":"pull","repository":%q,"pull":{"incremental":true}},"status":{"state":"pending"}}`,
+				meta(name, fmt.Sprintf(`"provisioning.grafana.app/repository":%q`, repo)), repo))
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d jobs of %d repositories made in %s", n, *crowdRepos, time.Since(start).Round(time.Millisecond))
+}
+
+// weigh starts an agent, waits until it works, looks at it for a while, and
+// stops it. limit is in KiB.
+func weigh(t *testing.T, h *home, n, limit int) {
+	t.Helper()
+	limpetBinary(t)
+	began := time.Now()
+	d := h.daemon(t)
+	desk, err := control.Attach(t.Context(), filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer desk.Close()
+	var snap *snapshot.Snapshot
+	until(t, "the drivers are busy and the crowd is seen", func() bool {
+		if snap, err = desk.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return snap.Counts.Working > 0 && snap.Counts.All() >= n
+	})
+	first := readWeight(t, d.cmd.Process.Pid)
+	t.Logf("after %s, of which %s until the first claim: %s", time.Since(began).Round(time.Millisecond), firstClaim(t, d, began), first)
+	ctx, cancel := context.WithTimeout(t.Context(), *crowdWatch)
+	<-ctx.Done()
+	cancel()
+	last := readWeight(t, d.cmd.Process.Pid)
+	cpu := (last.cpu - first.cpu).Seconds() / crowdWatch.Seconds() * 100
+	t.Logf("fault: crowd: %s, %d jobs: %s later %s; %.1f %% of a core since", t.Name(), n, *crowdWatch, last, cpu)
+	if last.peak > limit {
+		t.Errorf("%d MiB at most, want %d", last.peak>>10, limit>>10)
+	}
+	d.kill()
+}
+
+// firstClaim is when the agent claimed its first job.
+func firstClaim(t *testing.T, d *daemon, began time.Time) time.Duration {
+	t.Helper()
+	for line := range strings.Lines(d.log.String()) {
+		var e struct {
+			Time time.Time `json:"time"`
+			Step string    `json:"step"`
+		}
+		if json.Unmarshal([]byte(line), &e) == nil && e.Step == "claimed" {
+			return e.Time.Sub(began).Round(time.Millisecond)
+		}
+	}
+	t.Error("no job was claimed")
+	return 0
+}
+
+// weight is what a process holds, in KiB, and the processor time it has used.
+type weight struct {
+	peak, rss, anon, file int
+	cpu                   time.Duration
+}
+
+func (w weight) String() string {
+	mib := func(kib int) string { return fmt.Sprintf("%.1f", float64(kib)/1024) }
+	return fmt.Sprintf("VmHWM %s MiB, VmRSS %s (RssAnon %s, RssFile %s), %s of processor time",
+		mib(w.peak), mib(w.rss), mib(w.anon), mib(w.file), w.cpu)
+}
+
+func readWeight(t *testing.T, pid int) weight {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	figure := func(name string) int {
+		_, rest, _ := strings.Cut(string(text), name+":")
+		fields := strings.Fields(rest)
+		if len(fields) == 0 {
+			t.Fatalf("no %s in %s", name, text)
+		}
+		n, err := strconv.Atoi(fields[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	w := weight{peak: figure("VmHWM"), rss: figure("VmRSS"), anon: figure("RssAnon"), file: figure("RssFile")}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(stat, []byte(") "))
+	for _, n := range []int{11, 12} { // utime and stime in hundredths of a second
+		ticks, err := strconv.Atoi(string(bytes.Fields(rest)[n]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.cpu += time.Duration(ticks) * 10 * time.Millisecond
+	}
+	return w
+}

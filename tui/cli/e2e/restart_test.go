@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+)
+
+// TestKilledWhileItTakesFromTheDead: a job whose owner is gone has been made
+// eligible again, and the agent that did so dies then.
+func TestKilledWhileItTakesFromTheDead(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "kill-requeued", first, few())
+	kills := times(1, 10)
+	for range kills {
+		for _, name := range m.names() {
+			m.edit(name)
+			m.pull(name, map[string]string{api.LabelClaim: strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10), api.LabelClaimOwner: "somebody-gone"})
+		}
+		l := m.start(fmt.Sprintf("%s=kill@%d", failpoint.Requeued, 1+m.rng.IntN(len(m.sizes))))
+		if !m.end(l) {
+			t.Fatal("not killed")
+		}
+	}
+	m.rest()
+	m.judge()
+	t.Logf("fault: requeued: %d kills, %d jobs of an owner that is gone", kills, len(m.jobs))
+}
+
+// TestSecondAgentOnOneFile: an agent that finds its state file in use ends at
+// once and says by whom; a kill frees the file.
+func TestSecondAgentOnOneFile(t *testing.T) {
+	t.Parallel()
+	files, rounds := times(1, 5), times(3, 20)
+	slowest := make([]time.Duration, files)
+	t.Run("files", func(t *testing.T) { // ends when all have
+		for i := range files {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				h := newHome(t)
+				for range rounds {
+					slowest[i] = max(slowest[i], h.twice(t))
+				}
+				h.must(t, 0, "store", "check")
+			})
+		}
+	})
+	// One second is what people are promised; this machine may be busy.
+	if worst := slices.Max(slowest); worst > 10*time.Second {
+		t.Errorf("the second agent took %s to say so", worst)
+	}
+	t.Logf("fault: %d times two agents on one file and a kill: the second ended after %s at most", files*rounds, slices.Max(slowest).Round(time.Millisecond))
+}
+
+// twice starts two agents on one file, returns how long the second lived, and
+// kills the first.
+func (h *home) twice(t *testing.T) time.Duration {
+	t.Helper()
+	out := &log{}
+	first := tied(exec.Command(limpetBinary(t), "--daemon"))
+	first.Env, first.Dir, first.Stdout, first.Stderr = h.env, h.dir, out, out
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = first.Process.Kill()
+		_ = first.Wait()
+	}()
+	until(t, "the agent has started", func() bool { return strings.Contains(out.String(), "agent started") })
+	began := time.Now()
+	second := h.run(t, "--daemon")
+	took := time.Since(began)
+	if second.code != 9 || !strings.Contains(second.err, fmt.Sprint("in use by process ", first.Process.Pid)) || !strings.Contains(second.err, "try: limpet") {
+		t.Fatalf("the second agent: code %d, %s", second.code, second.err)
+	}
+	if strings.Contains(out.String(), "damaged") {
+		t.Fatalf("log: %s", out)
+	}
+	return took
+}
+
+// TestRestarts: an agent that is restarted all the time, in order or not, leaves
+// no claim behind, does not make its file grow, and asks the API for no more
+// than it needs.
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	first, w := seeded(t), newWorld(t)
+	m := newMortal(t, w, "restarts", first, few())
+	m.feed(m.names()...)
+	m.rest()
+	size := func() int64 {
+		info, err := os.Stat(m.state())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before, since := size(), w.api.Mark(t)
+	restarts := times(4, 100)
+	for i := range restarts {
+		m.feed(m.names()...)
+		l := m.start("")
+		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[i%2]
+		if m.rng.IntN(4) > 0 {
+			m.claims(l)
+		}
+		timer := time.AfterFunc(time.Duration(m.rng.IntN(300))*time.Millisecond, func() { _ = l.cmd.Process.Signal(signal) })
+		m.end(l)
+		timer.Stop()
+	}
+	lists := map[string]int{}
+	for _, r := range w.api.Requests(t, since) {
+		if dir, kind := filepath.Split(r.Path); r.Method == "GET" && !strings.Contains(r.Query, "watch=") && r.Agent != "people" &&
+			strings.HasSuffix(dir, "/namespaces/"+m.namespace+"/") && (kind == "jobs" || kind == "repositories") {
+			lists[kind]++
+		}
+	}
+	for kind, n := range lists {
+		if n > 3*restarts {
+			t.Errorf("%d lists of %s for %d starts", n, kind, restarts)
+		}
+	}
+	m.rest()
+	m.judge()
+	grown := size() - before
+	if grown >= 1<<20 {
+		t.Errorf("the state file has grown by %d bytes", grown)
+	}
+	store, _, err := state.Open(context.Background(), state.Options{Path: m.state()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := store.Claims(context.Background())
+	if err != nil || len(claims) != 0 {
+		t.Errorf("%d claims are left, %v", len(claims), err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("fault: %d restarts, %d jobs, no claim left, state file %+d KiB, lists %v", restarts, len(m.jobs), grown>>10, lists)
+}
+
+// previous is the commit of the last release.
+const previous = "32cc732"
+
+// TestUpgradeInFlight: an agent of the last release is killed at its work, and
+// one of this build goes on with the file that it finds. It needs the history of
+// the checkout and a build of the old sources, so it is part of the long form.
+func TestUpgradeInFlight(t *testing.T) {
+	t.Parallel()
+	if !*long {
+		return
+	}
+	first, w := seeded(t), newWorld(t)
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old", "limpet")
+	build := exec.Command("sh", "-ec", `mkdir "$1/old"; git -C "$(go env GOMOD | xargs dirname)" archive "$2" | tar -x -C "$1/old"; cd "$1/old"; go build -o limpet .`, "sh", dir, previous)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var slowest time.Duration
+	rounds, made, taken := 10, 0, 0
+	for i := range rounds {
+		m := newMortal(t, w, fmt.Sprint("upgrade-", i), first+uint64(i), few())
+		m.feed(m.names()...)
+		l := m.startAs(old, "")
+		until(t, "a job is at work", func() bool { return strings.Contains(m.log.String(), `"step":"claimed"`) })
+		timer := time.AfterFunc(time.Duration(m.rng.IntN(150))*time.Millisecond, func() { _ = l.cmd.Process.Kill() })
+		m.end(l)
+		timer.Stop()
+		m.rest()
+		m.judge()
+		slowest, made = max(slowest, m.slowest), made+len(m.jobs)
+		taken += strings.Count(m.log.String(), `"step":"resumed"`)
+	}
+	if taken == 0 {
+		t.Error("no claim of the old agent was left to take up")
+	}
+	t.Logf("fault: %d upgrades in flight, %d jobs, %d claims of the old agent taken up, after %s at most", rounds, made, taken, slowest.Round(time.Millisecond))
+}
+
+// TestHandedOverBySystemd: a daemon that is started with the words of its unit reads
+// config and token where systemd has put them: files that nobody may write, in a
+// directory that nobody may write.
+func TestHandedOverBySystemd(t *testing.T) {
+	t.Parallel()
+	var sent atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer handed-canary-token" {
+			sent.Store(true)
+		}
+		http.Error(w, "later", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(server.Close)
+	h := newHome(t)
+	config := h.file(t, "etc/config.yaml", "drivers: 7\ngit-credentials:\n- url: https://git.example.com\n  values: {token: handed-canary-git}\n")
+	token := h.file(t, "etc/token", "handed-canary-token\n")
+	given, kept := filepath.Join(h.dir, "credentials"), filepath.Join(h.dir, "sd")
+	h.env = without(h.env, "LIMPET_STATE")
+	unit := h.must(t, 0, "service", "print", "--config", config, "--token-file", token, "--provisioning-server-url", server.URL).out
+	_, line, _ := strings.Cut(unit, "\nExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	// What systemd does with the unit.
+	loaded := 0
+	for text := range strings.Lines(unit) {
+		rest, ok := strings.CutPrefix(text, "LoadCredential=")
+		if !ok {
+			continue
+		}
+		name, path, _ := strings.Cut(strings.TrimSpace(rest), ":")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(h.file(t, "credentials/"+name, string(data)), 0o400); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil { // the user of the service may not look there
+			t.Fatal(err)
+		}
+		loaded++
+	}
+	if err := os.Chmod(given, 0o500); err != nil || loaded != 2 {
+		t.Fatalf("%v: %d files are handed over by\n%s", err, loaded, unit)
+	}
+	t.Cleanup(func() { os.Chmod(given, 0o700) })
+	h.env = append(h.env, "CREDENTIALS_DIRECTORY="+given, "STATE_DIRECTORY="+kept)
+	words := strings.Fields(strings.NewReplacer("${CREDENTIALS_DIRECTORY}", given, "${STATE_DIRECTORY}", kept).Replace(line))[1:]
+	cmd, said := h.command(context.WithoutCancel(t.Context()), t, words...), &log{}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	until(t, "the token is sent", sent.Load)
+	until(t, "the daemon says how many drivers it has", func() bool { return strings.Contains(said.String(), `"drivers":7`) })
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || strings.Contains(said.String(), "canary") {
+		t.Errorf("the daemon ends with %v\n%s", err, said)
+	}
+	if _, err := os.Stat(filepath.Join(kept, "limpet.db")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,282 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/testenv"
+)
+
+// sshSigner makes a key of ssh and returns the options of git that sign with it, and
+// its public half.
+func sshSigner(t *testing.T) (options []string, public string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "key")
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", file).CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v\n%s", err, out)
+	}
+	data, err := os.ReadFile(file + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"-c", "gpg.format=ssh", "-c", "user.signingKey=" + file}, string(data)
+}
+
+// signHead puts a signed commit with the same content in the place of the newest.
+func signHead(t *testing.T, repo *testenv.Repository, options []string) string {
+	t.Helper()
+	id := repo.Git(t, append(options, "commit-tree", "-S", "-m", "signed", "HEAD^{tree}")...)
+	repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch, id)
+	return id
+}
+
+// TestSignedSite: a site that pulls what is signed by its keys and nothing else, and
+// looks again within seconds when the keys change.
+func TestSignedSite(t *testing.T) {
+	t.Parallel()
+	repo := testenv.EmptyRepo(t)
+	board := repo.Add(t, "one.json")
+	signer, public := sshSigner(t)
+	other, otherPublic := sshSigner(t)
+	good := signHead(t, repo, signer)
+	host := testenv.Git(t, testenv.GitOptions{})
+	url := host.Serve("boards.git", repo.Dir)
+	h := newHome(t)
+	dir := filepath.Join(h.dir, "credentials")
+	keys := func(text string) { h.file(t, "credentials/default.site/allowed_signers", text) }
+	d := h.daemon(t, "--credentials-dir", dir)
+	h.must(t, 0, "repo", "create", "site", "--url", url, "--verify", "HEAD")
+
+	var object api.Repository
+	told := func(what, status, reason string) api.Condition {
+		t.Helper()
+		began := time.Now()
+		var found api.Condition
+		until(t, what, func() bool {
+			object = api.Repository{}
+			if err := json.Unmarshal([]byte(h.must(t, 0, "get", "repository", "site", "-o", "json").out), &object); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range object.Status.Conditions {
+				if c.Type == api.ConditionVerified {
+					found = c
+				}
+			}
+			return found.Status == status && found.Reason == reason
+		})
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("%s: after %s", what, took)
+		}
+		return found
+	}
+	titles := func() string { return h.must(t, 0, "get", "dashboards", "-o", "json").out }
+
+	told("no keys", "False", "NoKeys")
+	if strings.Contains(titles(), board.UID) {
+		t.Error("something was pulled without keys")
+	}
+	keys("ops@example.com " + public)
+	first := told("the keys", "True", "Verified")
+	if object.Status.Sync.LastRef != good || !strings.Contains(titles(), board.UID) {
+		t.Errorf("pulled %+v", object.Status.Sync)
+	}
+
+	evil := repo.Add(t, "two.json")
+	h.must(t, 7, "repo", "pull", "site", "--wait")
+	told("an unsigned commit", "False", "Unsigned")
+	if object.Status.Sync.LastRef != good || object.Status.Sync.State != api.StateError {
+		t.Errorf("after an unsigned commit: %+v", object.Status.Sync)
+	}
+	if got := titles(); strings.Contains(got, evil.UID) || !strings.Contains(got, board.UID) {
+		t.Errorf("dashboards after an unsigned commit:\n%s", got)
+	}
+	better := signHead(t, repo, signer)
+	h.must(t, 0, "repo", "pull", "site", "--wait")
+	told("signed after all", "True", "Verified")
+	if object.Status.Sync.LastRef != better || !strings.Contains(titles(), evil.UID) {
+		t.Errorf("after it was signed: %+v", object.Status.Sync)
+	}
+
+	keys("ops@example.com " + otherPublic)
+	if now := told("the key was rotated, the commit is the same", "False", "UnknownKey"); now.Message == first.Message {
+		t.Error("nothing else is said")
+	}
+	if object.Status.Sync.LastRef != better || !strings.Contains(titles(), evil.UID) {
+		t.Errorf("after the key was rotated: %+v", object.Status.Sync)
+	}
+	keys("ops@example.com " + otherPublic + "ops@example.com " + public)
+	told("both keys", "True", "Verified")
+	signHead(t, repo, other)
+	h.must(t, 0, "repo", "pull", "site", "--wait")
+	told("signed by the new one", "True", "Verified")
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// TestSignersOfSecretsAndRules: the keys of a Repository are in a Secret, and a rule of the
+// config file asks besides. All that shows it says so, before keys end and afterwards; and
+// who edits the Repository takes nothing away.
+func TestSignersOfSecretsAndRules(t *testing.T) {
+	t.Parallel()
+	repo := testenv.EmptyRepo(t)
+	board := repo.Add(t, "one.json")
+	signer, public := sshSigner(t)
+	_, otherPublic := sshSigner(t)
+	signed := signHead(t, repo, signer)
+	host := testenv.Git(t, testenv.GitOptions{})
+	url := host.Serve("boards.git", repo.Dir)
+	h := newHome(t)
+	list := func(text string) { h.file(t, "allowed_signers", text) }
+	list("ops@example.com " + otherPublic)
+	config := h.file(t, "limpet.yaml", fmt.Sprintf("git-verify:\n- repositories: [default/free]\n  mode: none\n- url: \"*\"\n  mode: HEAD\n  files: {allowed_signers: %s}\n", filepath.Join(h.dir, "allowed_signers")))
+	h.args = append(h.args, "--config", config)
+	d := h.daemon(t)
+	secret := func(key string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: signers, namespace: default}\nstringData:\n  ops.sshpub: %q\n", key)
+	}
+	object := func(name, annotations string) string {
+		return fmt.Sprintf("---\napiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata:\n  name: %s\n  namespace: default\n  annotations: {%s}\nspec:\n  title: Site\n  type: git\n  workflows: []\n  git: {url: %q, branch: %s}\n  sync: {enabled: true, target: folder, intervalSeconds: 3600}\nsecure:\n  verify: {name: signers}\n",
+			name, annotations, url, testenv.Branch)
+	}
+	apply := func(text string) { h.must(t, 0, "apply", "-f", h.file(t, "objects.yaml", text)) }
+	apply(secret(public) + object("site", `limpet/git-verify: HEAD`))
+
+	told := func(what, name, status, reason string) api.Repository {
+		t.Helper()
+		var found api.Repository
+		until(t, what, func() bool {
+			found = api.Repository{}
+			if err := json.Unmarshal([]byte(h.must(t, 0, "get", "repository", name, "-o", "json").out), &found); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range found.Status.Conditions {
+				if c.Type == api.ConditionVerified && c.Status == status && c.Reason == reason {
+					return true
+				}
+			}
+			return false
+		})
+		return found
+	}
+	says := func(text string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%q is not in:\n%s", w, text)
+			}
+		}
+	}
+	told("the rule has another key", "site", "False", "UnknownKey")
+	if strings.Contains(h.must(t, 0, "get", "dashboards", "-o", "json").out, board.UID) {
+		t.Error("what the rule refuses was written")
+	}
+	soon := time.Now().AddDate(0, 0, 9).UTC().Format("20060102150405Z")
+	list(`ops@example.com valid-before="` + soon + `" ` + public)
+	if got := told("the file of the rule has changed", "site", "True", "Verified"); got.Status.Sync.LastRef != signed {
+		t.Errorf("pulled %+v", got.Status.Sync)
+	}
+	says(h.must(t, 0, "repo", "show", "site").out, "signatures", "HEAD, by annotation limpet/git-verify; HEAD, by rule for all repositories of "+config, "as rule for all repositories of the configuration wants it")
+	says(h.must(t, 0, "repo", "test", "site").out, "signers", "by annotation limpet/git-verify: SHA256:", "by rule for all repositories of the configuration: SHA256:", "(ops@example.com) until "+soon[:4]+"-"+soon[4:6], "to be replaced: SHA256:", "ends in 8d")
+	says(h.run(t, "doctor").out, "warn", "signers", "keys end within 14 days, or have ended, for 2 of 2 that ask", "limpet config show")
+
+	// The editor takes out what is his.
+	apply(object("site", ""))
+	// The agent asks for pulls too; one at a time is taken.
+	pulls := func(code int) {
+		t.Helper()
+		until(t, fmt.Sprintf("a pull ends with %d", code), func() bool { return h.run(t, "repo", "pull", "site", "--wait").code == code })
+	}
+	pulls(0)
+	repo.Add(t, "two.json")
+	pulls(7)
+	told("an unsigned commit, and the repository does not ask", "site", "False", "Unsigned")
+	apply(strings.Replace(object("free", ""), "target: folder", "target: folder", 1))
+	until(t, "the exception is pulled", func() bool {
+		return strings.Contains(h.must(t, 0, "repo", "show", "free").out, "success")
+	})
+	signHead(t, repo, signer)
+
+	// A Secret with the wrong key.
+	apply(secret(otherPublic) + object("site", `limpet/git-verify: HEAD`))
+	told("the secret has another key", "site", "False", "UnknownKey")
+	apply(secret(public))
+	told("and the right one", "site", "True", "Verified")
+
+	past := time.Now().AddDate(0, 0, -1).UTC().Format("20060102150405Z")
+	list(`ops@example.com valid-before="` + past + `" ` + public)
+	told("the key has ended", "site", "False", "Expired")
+	says(h.run(t, "repo", "test", "site").out, "failed", "none of its 1 key is of use")
+	says(h.run(t, "doctor").out, "fail", "have no keys of use here, the first is verification rule for all repositories")
+	if err := os.Remove(filepath.Join(h.dir, "allowed_signers")); err != nil {
+		t.Fatal(err)
+	}
+	told("the file of the rule is gone", "site", "False", "NoKeys")
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// TestRevisionsOfASite: a site that follows a tag, and then a range of versions, on
+// the embedded API.
+func TestRevisionsOfASite(t *testing.T) {
+	t.Parallel()
+	repo := testenv.Repo(t, 1, 2)
+	one := repo.Head(t)
+	repo.Git(t, "-c", "user.name=u", "-c", "user.email=u@x", "tag", "-a", "-m", "release", "v1.0.0")
+	repo.Add(t, "later.json")
+	two := repo.Head(t)
+	host := testenv.Git(t, testenv.GitOptions{})
+	url := host.Serve("boards.git", repo.Dir)
+	h := newHome(t)
+	d := h.daemon(t)
+	if got := h.must(t, 2, "repo", "create", "site", "--url", url, "--branch", "main", "--ref", "tag:v1.0.0"); !strings.Contains(got.err, "--ref") {
+		t.Errorf("%s", got.err)
+	}
+	if got := h.must(t, 1, "repo", "create", "site", "--url", url, "--ref", "v1.0.0"); !strings.Contains(got.err, "write tag:NAME") {
+		t.Errorf("%s", got.err)
+	}
+	h.must(t, 0, "repo", "create", "site", "--url", url, "--ref", "tag:v1.0.0")
+	var object struct {
+		api.Repository
+		Metadata struct{ Annotations map[string]string }
+	}
+	pulled := func(commit string) {
+		t.Helper()
+		until(t, "the pull of "+commit, func() bool {
+			if err := json.Unmarshal([]byte(h.must(t, 0, "get", "repository", "site", "-o", "json").out), &object); err != nil {
+				t.Fatal(err)
+			}
+			return object.Status.Sync.LastRef == commit && object.Status.Sync.State == api.StateSuccess
+		})
+	}
+	pulled(one)
+	shows := func(texts ...string) {
+		t.Helper()
+		for _, command := range []string{"show", "test"} {
+			got := h.must(t, 0, "repo", command, "site").out
+			for _, text := range texts {
+				if !strings.Contains(got, text) {
+					t.Errorf("repo %s does not tell %q:\n%s", command, text, got)
+				}
+			}
+		}
+	}
+	shows("tag:v1.0.0 is v1.0.0, commit "+one, "tag object ")
+	repo.Git(t, "tag", "v1.1.0", two)
+	file := h.must(t, 0, "get", "repository", "site", "-o", "yaml").out
+	h.file(t, "site.yaml", strings.Replace(file, "tag:v1.0.0", "semver:1.x", 1))
+	h.must(t, 0, "apply", "-f", h.dir+"/site.yaml")
+	pulled(two)
+	shows("semver:1.x is v1.1.0, commit " + two)
+	if code := d.stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}

@@ -1,0 +1,396 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/source"
+	"limpet/sync/testenv"
+)
+
+// artifactBytes are what is served as an artifact: nobody here unpacks it.
+var artifactBytes = []byte(strings.Repeat("a tree, packed\n", 1000))
+
+// serveArtifacts serves them under any path, and something else under /other.
+func serveArtifacts(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/other") {
+			_, _ = w.Write([]byte("something else"))
+			return
+		}
+		_, _ = w.Write(artifactBytes)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// statusWith is a status with an artifact at a URL.
+func statusWith(url string) string {
+	sum := sha256.Sum256(artifactBytes)
+	return `{"observedGeneration":9,"conditions":[{"type":"Ready","status":"True","reason":"Succeeded","message":"stored artifact","observedGeneration":9,"lastTransitionTime":"2026-11-20T12:00:00Z"}],"artifact":{"url":"` + url +
+		`","revision":"main@sha1:` + testenv.SourceCommit + `","digest":"sha256:` + hex.EncodeToString(sum[:]) + `","lastUpdateTime":"2026-11-20T12:00:00Z"}}`
+}
+
+// packed gives a source of a daemon's own API an artifact, and returns its name.
+func packed(t *testing.T, h *home, name string) string {
+	t.Helper()
+	resource := embeddedYard(t, h).client.Resource(api.GitRepositories).Namespace("default")
+	u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		_, err = resource.UpdateStatus(t.Context(), testenv.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u), metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestSources: the commands and the dashboard of the built program on the API
+// machinery with the definitions of Flux, whose controller writes statuses.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	server := testenv.Start(t, testenv.Options{})
+	yard, _ := realYard(t, server)
+	resource := yard.client.Resource(api.GitRepositories).Namespace("flux-system")
+	base := serveArtifacts(t)
+	const spec = `{"url":"https://git.example.com/x.git","interval":"5m"}`
+	for _, s := range append(testenv.Sources(),
+		testenv.Source{Name: "served", Spec: spec, Status: statusWith(base + "/served.tar.gz")},
+		testenv.Source{Name: "swapped", Spec: spec, Status: statusWith(base + "/other.tar.gz")},
+		testenv.Source{Name: "inside", Spec: spec, Status: statusWith("http://source-controller.flux-system.svc.cluster.local./x.tar.gz")},
+	) {
+		s.Put(t, resource, "flux-system")
+	}
+	h := newHome(t)
+	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.Token), "--controllers", "off"}
+	read := func(name string) sourceSeen {
+		u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sourceSeen{u}
+	}
+
+	t.Run("list and show", func(t *testing.T) {
+		var list struct {
+			Items []unstructured.Unstructured
+		}
+		r := h.must(t, 0, "source", "list", "-o", "json")
+		if err := json.Unmarshal([]byte(r.out), &list); err != nil || len(list.Items) != len(testenv.Sources())+3 {
+			t.Errorf("%d sources, %v", len(list.Items), err)
+		}
+		wide := h.must(t, 0, "source", "list", "-o", "wide").out
+		for _, s := range testenv.Sources() {
+			row := ""
+			for line := range strings.Lines(wide) {
+				if fields := strings.Fields(line); len(fields) > 2 && fields[1] == s.Name {
+					row = fields[2]
+				}
+			}
+			if want := map[string]string{"suspended": "suspended"}[s.Name]; row != s.Want && row != want {
+				t.Errorf("%s is %q, want %s", s.Name, row, s.Want)
+			}
+			h.must(t, 0, "source", "show", s.Name)
+		}
+		if text := r.out + wide + h.must(t, 0, "source", "show", "whole").out; strings.Contains(text, "s3cret") {
+			t.Errorf("a secret of a URL is shown:\n%s", text)
+		}
+		if got := h.must(t, 0, "source", "list", "-o", "name").out; !strings.Contains(got, "gitrepository/served\n") {
+			t.Errorf("names: %s", got)
+		}
+		if got := h.must(t, exitError, "source", "show", "nobody").err; !strings.Contains(got, `source "nobody" not found`) {
+			t.Errorf("nobody: %s", got)
+		}
+	})
+	t.Run("get", func(t *testing.T) {
+		file := filepath.Join(h.dir, "served.tar.gz")
+		h.must(t, 0, "source", "get", "served", "--file", file)
+		if got, err := os.ReadFile(file); err != nil || string(got) != string(artifactBytes) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		if got := h.must(t, 0, "source", "get", "served", "--file", "-").out; got != string(artifactBytes) {
+			t.Errorf("%d bytes on stdout", len(got))
+		}
+		if got := h.must(t, 0, "source", "get", "inside", "--via", base, "--file", "-").out; got != string(artifactBytes) {
+			t.Errorf("%d bytes by another way", len(got))
+		}
+		for name, c := range map[string]struct {
+			code int
+			says string
+		}{
+			"swapped": {exitError, "has the digest"},
+			"inside":  {exitUnreachable, "kubectl -n flux-system port-forward svc/source-controller 8080:80"},
+			"empty":   {exitError, "has no artifact: it is failed"},
+			"nobody":  {exitError, "not found"},
+		} {
+			target := filepath.Join(h.dir, name+".tgz")
+			if r := h.must(t, c.code, "source", "get", name, "--file", target); !strings.Contains(r.err, c.says) {
+				t.Errorf("%s: %s", name, r.err)
+			}
+			if r := h.run(t, "source", "get", name, "--file", "-"); r.code != c.code || r.out != "" {
+				t.Errorf("%s to stdout: exit %d, %d bytes", name, r.code, len(r.out))
+			}
+			left, err := filepath.Glob(filepath.Join(h.dir, ".limpet-*"))
+			if _, stat := os.Stat(target); stat == nil || err != nil || len(left) > 0 {
+				t.Errorf("%s has left %q, %v", name, left, err)
+			}
+		}
+	})
+	t.Run("suspend, resume, reconcile", func(t *testing.T) {
+		h.must(t, 0, "source", "suspend", "served")
+		if !read("served").suspended() {
+			t.Error("not suspended")
+		}
+		if r := h.must(t, exitError, "source", "reconcile", "served"); !strings.Contains(r.err, "limpet source resume served") {
+			t.Errorf("%s", r.err)
+		}
+		h.must(t, 0, "source", "resume", "served")
+		if read("served").suspended() {
+			t.Error("still suspended")
+		}
+		h.must(t, 0, "source", "reconcile", "served")
+		if read("served").request() == "" {
+			t.Error("nothing was asked for")
+		}
+		if r := h.must(t, exitUsage, "--read-only", "source", "suspend", "served"); !strings.Contains(r.err, "--read-only") {
+			t.Errorf("%s", r.err)
+		}
+		// Its controller answers: of "ready" well, of "auth" as before.
+		before := read("ready").request()
+		yard.answers(resource)
+		if r := h.must(t, 0, "source", "reconcile", "ready", "--wait"); !strings.Contains(r.out, "has ended well: main@sha1:") {
+			t.Errorf("%s", r.out)
+		}
+		if read("ready").request() == before {
+			t.Error("nothing was asked for")
+		}
+		if r := h.must(t, exitError, "source", "reconcile", "auth", "--wait"); !strings.Contains(r.err, "AuthenticationFailed") {
+			t.Errorf("%s", r.err)
+		}
+	})
+	t.Run("the agent", func(t *testing.T) {
+		h.daemon(t)
+		var r result
+		until(t, "status tells of sources", func() bool {
+			r = h.run(t, "status")
+			return strings.Contains(r.out, "source auth is not ready: AuthenticationFailed")
+		})
+		if r.code != exitError || !strings.Contains(r.out, "1 suspended") || strings.Contains(r.out, "source ready is") {
+			t.Errorf("exit %d\n%s", r.code, r.out)
+		}
+		tt := h.terminal(t)
+		tt.shows(t, "6 Sources")
+		tt.press(t, "6")
+		tt.shows(t, "REVISION, OR WHY NOT")
+		tt.press(t, "/source:outdated\r")
+		tt.shows(t, "1 of 24 sources")
+		before := read("outdated").request()
+		tt.press(t, "p")
+		until(t, "the dashboard has asked for a look", func() bool { return read("outdated").request() != before })
+		tt.press(t, "sy")
+		until(t, "the dashboard has suspended it", func() bool { return read("outdated").suspended() })
+		tt.shows(t, "paused")
+		tt.press(t, "q")
+		if err := tt.end(t); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// sourceSeen is a source as the API has it.
+type sourceSeen struct{ *unstructured.Unstructured }
+
+func (s sourceSeen) suspended() bool { return source.Picture(s.Unstructured).Suspended }
+func (s sourceSeen) request() string { return source.Asked(s.Unstructured) }
+
+// answers does what the controller of Flux does with a request for a look: it writes
+// that it has handled it, until the test ends.
+func (y *yard) answers(resource testenv.Resource) {
+	t := y.t
+	t.Helper()
+	inf := y.client.Informer(api.GitRepositories, "flux-system", api.InformerOptions{})
+	requests := make(chan *unstructured.Unstructured, 100)
+	note := func(u *unstructured.Unstructured) {
+		if asked := source.Asked(u); asked != "" && !source.Handled(u, asked) && slices.Contains([]string{"ready", "auth"}, u.GetName()) {
+			requests <- u.DeepCopy()
+		}
+	}
+	inf.OnEvent(api.Handler{Add: note, Update: func(_, u *unstructured.Unstructured) { note(u) }})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for u := range requests {
+			if err := unstructured.SetNestedField(u.Object, source.Asked(u), "status", "lastHandledReconcileAt"); err != nil {
+				t.Error(err)
+			}
+			// A conflict comes again with the change that has made it.
+			_, _ = resource.UpdateStatus(t.Context(), u, metav1.UpdateOptions{})
+		}
+	}()
+	t.Cleanup(func() { close(requests); <-done })
+	y.run(inf)
+}
+
+// TestConfigThatIsNotMine: a config file that cannot be read, or that others write to, is
+// told of by all commands; none passes it over, and help needs none.
+func TestConfigThatIsNotMine(t *testing.T) {
+	t.Parallel()
+	const other = 12345
+	me, strangers := os.Getuid(), os.Getuid() == 0 // who alone can make files of theirs
+	if strangers {
+		me = 65534
+	}
+	h := newHome(t)
+	path := filepath.Join(h.dir, ".config", "limpet", "config.yaml")
+	h.program = filepath.Join(h.dir, "limpet")
+	program, err := os.ReadFile(limpetBinary(t))
+	err = errors.Join(err, os.WriteFile(h.program, program, 0o755), os.MkdirAll(filepath.Dir(path), 0o755), os.Chmod(h.dir, 0o755), os.Chmod(filepath.Dir(h.dir), 0o711),
+		os.Mkdir(filepath.Join(h.dir, "state"), 0o700), os.Chown(filepath.Join(h.dir, "state"), me, -1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(args ...string) result {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
+		cmd := h.command(ctx, t, args...)
+		if strangers {
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(me), Gid: uint32(me)}
+		}
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); cmd.ProcessState == nil || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+	}
+	file := func(text string, owner int, mode os.FileMode) func() error {
+		return func() error {
+			return errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chown(path, owner, -1), os.Chmod(path, mode))
+		}
+	}
+	type fault struct {
+		make        func() error
+		says, tries string // "" = it is taken
+	}
+	cases := map[string]fault{
+		"unreadable":                {file("drivers: 2\n", me, 0), "permission denied", "sudo -u USER"},
+		"a directory":               {func() error { return os.Mkdir(path, 0o755) }, "is a directory", "--config FILE"},
+		"a link to nothing":         {func() error { return os.Symlink("/nowhere/config.yaml", path) }, "leads to no file", "ls -l " + path},
+		"everybody writes":          {file("drivers: 2\n", me, 0o666), "can be written by everybody (mode 0666)", "try: chmod o-w " + path},
+		"mine, and my group writes": {file("drivers: 2\n", me, 0o664), "", ""},
+	}
+	if strangers {
+		cases["everybody writes, of root"] = fault{file("drivers: 2\n", 0, 0o646), "can be written by everybody (mode 0646)", "try: sudo chmod o-w " + path}
+		cases["a strange group writes"] = fault{file("drivers: 2\n", other, 0o664), "the group of user 12345", "try: sudo chmod go-w " + path}
+		cases["a token that others read"] = fault{file("token: secret\n", other, 0o644), "may be read by others", "try: sudo chown 65534 " + path + " && sudo chmod 600 " + path}
+		cases["of another, who alone writes"] = fault{file("drivers: 2\n", other, 0o644), "", ""}
+	}
+	for name, c := range cases {
+		if err := errors.Join(os.RemoveAll(path), c.make()); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"--help"}, {"job", "--help"}, {"help", "repo", "pull"}, {"version"}} {
+			if r := call(args...); r.code != 0 || r.out == "" {
+				t.Errorf("%s: limpet %v: exit %d: %s", name, args, r.code, r.err)
+			}
+		}
+		if r := call("config", "path"); r.code != 0 || r.out != path+"\n" || r.err != "" {
+			t.Errorf("%s: config path: exit %d: %s%s", name, r.code, r.out, r.err)
+		}
+		doctor, verdict := call("doctor"), call("config", "validate")
+		if c.says == "" {
+			if r := call("status"); r.code != 0 || !strings.Contains(verdict.out, path+" is good") || !strings.Contains(doctor.out, path+", 1 setting") {
+				t.Errorf("%s: exit %d: %s\n%s%s", name, r.code, r.err, verdict.out, doctor.out)
+			}
+			continue
+		}
+		for _, args := range [][]string{nil, {"status"}, {"job", "list"}, {"--daemon"}, {"--accessible"}, {"config", "show"}} {
+			r := call(args...)
+			if r.code != 2 || !strings.Contains(r.err, path) || !strings.Contains(r.err, c.says) || !strings.Contains(r.err, c.tries) {
+				t.Errorf("%s: limpet %v: exit %d: %s", name, args, r.code, r.err)
+			}
+		}
+		if r := verdict; r.code != 2 || !strings.Contains(r.out, path+": ") || !strings.Contains(r.out, c.says) || !strings.Contains(r.err, "1 problem in config file "+path) || strings.Contains(r.out, "no config file") {
+			t.Errorf("%s: config validate: exit %d: %s%s", name, r.code, r.out, r.err)
+		}
+		if r := doctor; r.code != 1 || !strings.Contains(r.out, c.says) || !strings.Contains(r.err, c.tries) {
+			t.Errorf("%s: doctor: exit %d: %s%s", name, r.code, r.out, r.err)
+		}
+	}
+}
+
+// keepers are the files and directories of a home that have to hold secrets.
+var keepers = []string{"token", "subject", "credentials", "tls"}
+
+// noSecret looks for secrets in everything else below a home, and in a log.
+func (h *home) noSecret(t *testing.T, log string, secrets ...string) {
+	t.Helper()
+	if found := holds([]byte(log), secrets...); found != "" {
+		t.Errorf("the log has the secret %s", found)
+	}
+	err := filepath.WalkDir(h.dir, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case slices.Contains(keepers, d.Name()) && d.IsDir():
+			return filepath.SkipDir
+		case slices.Contains(keepers, d.Name()) || !d.Type().IsRegular():
+			return nil
+		}
+		data, err := os.ReadFile(file)
+		if found := holds(data, secrets...); found != "" {
+			t.Errorf("%s has the secret %s", file, found)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// holds returns the first secret that a text has, plain or as in an
+// Authorization header of the user git; "" when there is none.
+func holds(text []byte, secrets ...string) string {
+	for _, secret := range secrets {
+		basic := base64.StdEncoding.EncodeToString([]byte("git:" + secret))
+		for _, form := range []string{secret, strings.TrimRight(basic, "=")} {
+			if bytes.Contains(text, []byte(form)) {
+				return form
+			}
+		}
+	}
+	return ""
+}
+
+func TestSecretsAreSeen(t *testing.T) {
+	h := newHome(t)
+	h.file(t, "token", gitToken)
+	h.file(t, "credentials/default.boards/token", gitToken)
+	h.noSecret(t, "nothing", gitToken)
+	for text, want := range map[string]bool{"": false, "git": false, "x" + gitToken + "y": true,
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("git:"+gitToken)): true} {
+		if got := holds([]byte(text), "another", gitToken) != ""; got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}

@@ -1,0 +1,448 @@
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/api"
+	"limpet/sync/testenv"
+)
+
+// What happens to watches: agents learn of every job, whatever becomes of the
+// connection that was to tell them.
+
+// TestNetHalfOpenWatch: a device on the way forgets the connections, and nobody
+// hears of it. A job that is made then is found within a minute, although the
+// watch is silent and does not break.
+func TestNetHalfOpenWatch(t *testing.T) {
+	t.Parallel()
+	agents := times(1, 12)
+	f := newField(t, testenv.Options{}, agents)
+	doors := make([]*door, agents)
+	for i, a := range f.agents {
+		doors[i] = f.through(a)
+		a.flags = append(a.flags, "--repository-selector", "site="+a.name)
+		f.labelled("repo-"+a.name, "", map[string]string{"site": a.name})
+	}
+	f.start()
+	var took []time.Duration
+	for round := range times(1, 3) {
+		for _, d := range doors {
+			d.freeze()
+		}
+		began := time.Now()
+		for _, a := range f.agents {
+			f.job(fmt.Sprintf("job-%d-%s", round, a.name), "repo-"+a.name)
+		}
+		for left := agents; left > 0; {
+			within(t, 70*time.Second, "the next job is done", func() bool { return f.waiting() < left })
+			for now := f.waiting(); left > now; left-- {
+				took = append(took, time.Since(began))
+			}
+		}
+	}
+	if worst := slices.Max(took); worst > time.Minute {
+		t.Errorf("a job was done after %s", worst)
+	}
+	t.Logf("fault: connections half open %d times: jobs done after %.1f to %.1f s", len(took), slices.Min(took).Seconds(), slices.Max(took).Seconds())
+}
+
+// TestNetForgottenVersions: while the watches are cut, jobs and repositories come
+// and go, and the server forgets the versions in which they did. No job is missed
+// and none is done twice; the pictures of bare informers, which share the code of
+// the agents, are those of the server.
+func TestNetForgottenVersions(t *testing.T) {
+	t.Parallel()
+	agents := times(2, 4)
+	f := newField(t, testenv.Options{NoWatchCache: true}, agents, append(fieldLease(), "--job-interval", "1h")...)
+	doors := make([]*door, agents)
+	for i, a := range f.agents {
+		doors[i] = f.through(a)
+		a.flags = append(slices.Clone(a.flags), "--repository-selector", "site="+a.name)
+		f.labelled("repo-"+a.name, "", map[string]string{"site": a.name})
+	}
+	f.start()
+	var pictures []*api.Informer
+	for range times(2, 36) {
+		d := newDoor(t, f.api.URL)
+		doors = append(doors, d)
+		pictures = append(pictures, f.picture(d.URL))
+	}
+	var uids []string
+	rounds := times(2, 5)
+	for round := range rounds {
+		for _, d := range doors {
+			d.close()
+		}
+		for _, a := range f.agents {
+			for n := range 2 {
+				uids = append(uids, string(f.job(fmt.Sprintf("job-%d-%d-%s", round, n, a.name), "repo-"+a.name)))
+			}
+			f.remove(f.job("short-"+a.name, "repo-"+a.name)) // nobody can know that it was there
+		}
+		f.repository(fmt.Sprintf("new-%d", round), "")
+		if round > 0 {
+			f.drop(fmt.Sprintf("new-%d", round-1))
+		}
+		f.api.Compact(t)
+		for _, d := range doors {
+			d.reopen()
+		}
+		within(t, time.Minute, "all jobs have ended", func() bool { return f.waiting() == 0 })
+		within(t, time.Minute, "all pictures are right", func() bool {
+			for _, p := range pictures {
+				_, now := p.Get("default", fmt.Sprintf("new-%d", round))
+				_, before := p.Get("default", fmt.Sprintf("new-%d", round-1))
+				if !now || before || len(p.List()) != agents+1 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	f.done(time.Minute, uids...)
+	relists := 0
+	for _, r := range f.api.Requests(t, f.began) {
+		if r.User == "picture" || strings.HasPrefix(r.User, "agent-") && strings.HasSuffix(r.Path, "/jobs") && r.Method == "GET" &&
+			(strings.Contains(r.Query, "sendInitialEvents=true") || !strings.Contains(r.Query, "watch=")) {
+			relists++
+		}
+	}
+	forgotten := (agents + len(pictures)) * rounds
+	if least := forgotten; relists < least {
+		t.Errorf("the jobs were listed %d times, so versions were not forgotten; want %d at least", relists, least)
+	}
+	t.Logf("fault: versions forgotten between disconnect and reconnect: %d times, %d lists, %d jobs, none missed or doubled", forgotten, relists, len(uids))
+}
+
+// picture runs an informer of the repositories over a way of its own until the
+// end of the test.
+func (f *field) picture(url string) *api.Informer {
+	f.t.Helper()
+	client, err := api.Connect(f.t.Context(), api.Config{Server: url, TLS: api.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("picture"), UserAgent: "picture"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	i := client.Informer(api.Repositories, "default", api.InformerOptions{})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = i.Run(ctx) })
+	f.t.Cleanup(func() { cancel(); running.Wait(); client.Close() })
+	if err := i.WaitSynced(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	return i
+}
+
+// drop deletes a Repository.
+func (f *field) drop(name string) {
+	f.t.Helper()
+	if err := f.people.Resource(api.Repositories).Namespace("default").Delete(f.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// identity is one generation of certificates: an authority, and what it signed
+// for the server and for the agent.
+type identity struct {
+	name           string // of the agent in its certificate
+	server         tls.Certificate
+	trust          *x509.CertPool
+	ca, cert, priv []byte // PEM
+}
+
+func newIdentity(t *testing.T, name string) *identity {
+	t.Helper()
+	sign := func(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) []byte {
+		template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der
+	}
+	keys := make([]*ecdsa.PrivateKey, 3)
+	for i := range keys {
+		var err error
+		if keys[i], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "authority of " + name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	caDER := sign(ca, ca, keys[0], keys[0])
+	ca, err := x509.ParseCertificate(caDER)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := sign(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ca, keys[1], keys[0])
+	client := sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, keys[2], keys[0])
+	key, err := x509.MarshalPKCS8PrivateKey(keys[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	i := &identity{name: name, trust: x509.NewCertPool(), server: tls.Certificate{Certificate: [][]byte{server}, PrivateKey: keys[1]},
+		ca: block("CERTIFICATE", caDER), cert: block("CERTIFICATE", client), priv: block("PRIVATE KEY", key)}
+	i.trust.AddCert(ca)
+	return i
+}
+
+// front stands before the API and takes nobody without a certificate of the
+// present authority.
+type front struct {
+	*httptest.Server
+
+	mu      sync.Mutex // guards the fields below
+	now     *identity
+	watches map[string]int // open ones by the name that they came with
+}
+
+func newFront(t *testing.T, s *testenv.Server) *front {
+	t.Helper()
+	target, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &front{now: newIdentity(t, "agent-0"), watches: map[string]int{}}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.Transport, forward.FlushInterval = s.Client(t).Transport, -1
+	forward.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "" {
+			name := r.TLS.PeerCertificates[0].Subject.CommonName
+			f.count(name, 1)
+			defer f.count(name, -1)
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	f.Config.ErrorLog, f.EnableHTTP2 = forward.ErrorLog, true
+	f.TLS = &tls.Config{NextProtos: []string{"h2"}, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return &tls.Config{NextProtos: []string{"h2"}, Certificates: []tls.Certificate{f.now.server},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: f.now.trust}, nil
+	}}
+	f.StartTLS()
+	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
+	return f
+}
+
+func (f *front) count(name string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.watches[name] += n; f.watches[name] == 0 {
+		delete(f.watches, name)
+	}
+}
+
+// rotate begins a new generation, at the front and in the files of an agent.
+func (f *front) rotate(t *testing.T, a *agent, name string) {
+	t.Helper()
+	next := newIdentity(t, name)
+	f.mu.Lock()
+	f.now = next
+	f.mu.Unlock()
+	f.write(t, a)
+}
+
+// write puts the files in place as a secret mount does: by rename.
+func (f *front) write(t *testing.T, a *agent) (ca, cert, key string) {
+	t.Helper()
+	put := func(name string, data []byte) string {
+		part := a.file(t, "tls/"+name+".new", string(data))
+		path := part[:len(part)-len(".new")]
+		if err := os.Rename(part, path); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return put("ca", f.now.ca), put("cert", f.now.cert), put("key", f.now.priv)
+}
+
+// TestNetRotation: authority and certificates of both sides are replaced again
+// and again. The agent works on without a restart, and soon nothing of it is
+// left that came with what was replaced, open watches included.
+func TestNetRotation(t *testing.T) {
+	t.Parallel()
+	f := newField(t, testenv.Options{}, 1, fieldLease()...)
+	a, fr := f.agents[0], newFront(t, f.api)
+	ca, cert, key := fr.write(t, a)
+	a.args = []string{"--provisioning-server-url", fr.URL, "--tls-ca-file", ca, "--tls-cert-file", cert, "--tls-key-file", key,
+		"--token-file", a.file(t, "token", f.api.TokenOf(a.name)+"\n")}
+	f.repository("quick", "")
+	f.start()
+	var uids []string
+	rounds := times(5, 100)
+	began := time.Now()
+	for i := range rounds {
+		fr.rotate(t, a, fmt.Sprintf("agent-%d", i+1))
+		uids = append(uids, string(f.job(fmt.Sprintf("job-%03d", i), "quick")))
+		within(t, time.Minute, "the job is done with the new certificates", func() bool { return f.waiting() == 0 })
+	}
+	took := time.Since(began)
+	began = time.Now()
+	within(t, time.Minute, "the watches came with the last certificate", func() bool {
+		fr.mu.Lock()
+		defer fr.mu.Unlock()
+		return len(fr.watches) == 1 && fr.watches[fr.now.name] > 0
+	})
+	f.done(time.Minute, uids...)
+	t.Logf("fault: authority and certificates rotated %d times in %.0f s, a job done after each, no watch of before after %.1f s",
+		rounds, took.Seconds(), time.Since(began).Seconds())
+}
+
+// An agent that was away for longer than its leases, and jobs that are not any
+// more what an agent holds them for.
+
+// crew is an agent that holds many jobs at once, one per repository, which all
+// wait at the same gate.
+type crew struct {
+	*field
+	*agent
+	gate *gate
+	jobs []string
+}
+
+func newCrew(t *testing.T, jobs int) *crew {
+	t.Helper()
+	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(jobs), "--job-interval", "1s", "--cleanup", "off")...)
+	c := &crew{field: f, agent: f.agents[0], gate: newGate(t, 1)}
+	for i := range jobs {
+		f.repository(fmt.Sprintf("repo-%02d", i), c.gate.URL)
+		c.jobs = append(c.jobs, fmt.Sprintf("job-%02d", i))
+	}
+	f.start()
+	return c
+}
+
+// fill makes all jobs of the crew and waits until they are held. It returns
+// their UIDs by name.
+func (c *crew) fill() map[string]string {
+	c.t.Helper()
+	uids := map[string]string{}
+	for i, name := range c.jobs {
+		uids[name] = string(c.job(name, fmt.Sprintf("repo-%02d", i)))
+	}
+	within(c.t, time.Minute, "all jobs are held", func() bool { return c.held() == len(c.jobs) })
+	return uids
+}
+
+// wrote returns what the agent began to write about jobs since then, taken or
+// not, and what was taken of what it had begun before.
+func (c *crew) wrote(since testenv.Mark, begin time.Time) []testenv.Request {
+	c.t.Helper()
+	var out []testenv.Request
+	for _, r := range c.requestsOf(c.agent, since) {
+		if r.Method != http.MethodGet && (r.Code < 300 || r.Began >= begin.UnixMilli()) && (strings.Contains(r.Path, "/jobs/") || strings.Contains(r.Path, "/historicjobs")) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// TestNetSuspendedAgent: a host sleeps for longer than its leases last, while the
+// work that it holds could go on, and others take its jobs. When it wakes it
+// writes nothing about them: it looks first.
+func TestNetSuspendedAgent(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t, times(6, 30))
+	thief, err := api.Connect(t.Context(), api.Config{Server: c.field.api.URL, TLS: api.TLS{CAFile: c.field.api.CAFile}, Token: c.field.api.TokenOf("agent-thief"), UserAgent: "thief"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(thief.Close)
+	jobs := thief.Resource(api.Jobs).Namespace("default")
+	stolen := 0
+	for round := range times(1, 10) {
+		uids := c.fill()
+		c.suspend(t)
+		<-time.After(fieldExpiry + time.Second)
+		if round%2 == 0 {
+			c.gate.open() // the work is done at the moment of waking
+		}
+		for _, name := range c.jobs {
+			u, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			labels := u.GetLabels()
+			labels[api.LabelClaim], labels[api.LabelClaimOwner] = fmt.Sprint(time.Now().UnixMilli()), fmt.Sprintf("thief-%d", round)
+			u.SetLabels(labels)
+			if _, err := jobs.Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			stolen++
+		}
+		mark, before, begin := c.field.api.Mark(t), len(c.lines(`"step":"lost"`)), time.Now()
+		c.resume(t)
+		within(t, time.Minute, "all jobs are known to be lost", func() bool { return len(c.lines(`"step":"lost"`))-before >= len(c.jobs) })
+		if wrote := c.wrote(mark, begin); len(wrote) > 0 {
+			t.Errorf("round %d: on waking it wrote %s %s, answered with %d, and %d more", round, wrote[0].Method, wrote[0].Path, wrote[0].Code, len(wrote)-1)
+		}
+		for _, name := range c.jobs {
+			if u := c.look(name); u == nil || u.GetLabels()[api.LabelClaimOwner] != fmt.Sprintf("thief-%d", round) {
+				t.Errorf("round %d: %s is not any more in the hands of who took it", round, name)
+			}
+			c.remove(types.UID(uids[name]))
+		}
+		if round%2 == 0 {
+			c.gate.shut()
+		}
+	}
+	for _, w := range auditOf(t, c.field.api.Requests(t, c.began), fieldExpiry).wrong {
+		t.Error(w)
+	}
+	t.Logf("fault: suspended for longer than the expiry: %d jobs taken meanwhile, 0 writes about them after waking", stolen)
+}
+
+// TestNetReusedName: a job is deleted, and another one made under its name at
+// once, while an agent works on the first. The second is a job of its own.
+func TestNetReusedName(t *testing.T) {
+	t.Parallel()
+	c := newCrew(t, times(6, 25))
+	reused := 0
+	uids := c.fill()
+	for range times(2, 20) {
+		old := uids
+		uids = map[string]string{}
+		for i, name := range c.jobs {
+			c.remove(types.UID(old[name]))
+			uids[name] = string(c.job(name, fmt.Sprintf("repo-%02d", i)))
+			reused++
+		}
+		within(t, time.Minute, "all jobs are held again", func() bool { return c.held() == len(c.jobs) })
+	}
+	c.gate.open()
+	list := make([]string, 0, len(uids))
+	for _, uid := range uids {
+		list = append(list, uid)
+	}
+	a := c.done(time.Minute, list...)
+	if n := len(c.historicJobs()); n != len(list) {
+		t.Errorf("%d HistoricJobs, want those of the last %d jobs", n, len(list))
+	}
+	t.Logf("fault: jobs deleted and made again under the agent: %d, %d claims, every namesake done once", reused, a.claims)
+}
