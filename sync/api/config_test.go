@@ -14,6 +14,9 @@ import (
 	"testing"
 )
 
+// testToken is registered as a secret: no output may hold it.
+const testToken = "canary-7b1f6c2e"
+
 func TestParseBase(t *testing.T) {
 	for in, want := range map[string]string{
 		"https://host":                      "https://host",
@@ -30,15 +33,15 @@ func TestParseBase(t *testing.T) {
 		"//host":                            "error",
 		"ftp://host":                        "error",
 		"https://":                          "error",
-		"https://user:" + canary + "@host/": "error",
-		"https://us er:" + canary + "@%zz":  "error",
+		"https://user:" + testToken + "@host/": "error",
+		"https://us er:" + testToken + "@%zz":  "error",
 		"":                                  "error",
 	} {
 		u, err := parseBase(in)
 		got := "error"
 		if err == nil {
 			got = u.String()
-		} else if strings.Contains(err.Error(), canary) {
+		} else if strings.Contains(err.Error(), testToken) {
 			t.Errorf("%q: error tells the password: %v", in, err)
 		}
 		if got != want {
@@ -64,7 +67,7 @@ func FuzzParseBase(f *testing.F) {
 
 func TestConnectRefusesBadConfig(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string][]byte{"token": []byte("tok-" + canary), "empty": []byte(" \n"), "two": []byte("a\nb"), "kube": []byte("not: [yaml")})
+	write(t, dir, map[string][]byte{"token": []byte("tok-" + testToken), "empty": []byte(" \n"), "two": []byte("a\nb"), "kube": []byte("not: [yaml")})
 	f := func(name string) string { return filepath.Join(dir, name) }
 	for name, tc := range map[string]struct {
 		config Config
@@ -76,9 +79,9 @@ func TestConnectRefusesBadConfig(t *testing.T) {
 		"no token file":     {Config{Server: "https://h", TokenFile: f("none")}, []string{"--token-file", "no such file"}},
 		"empty token file":  {Config{Server: "https://h", TokenFile: f("empty")}, []string{"--token-file", "is empty"}},
 		"two lines":         {Config{Server: "https://h", TokenFile: f("two")}, []string{"--token-file", "line break"}},
-		"token with space":  {Config{Server: "https://h", Token: "a " + canary}, []string{"--token", "space"}},
+		"token with space":  {Config{Server: "https://h", Token: "a " + testToken}, []string{"--token", "space"}},
 		"exchange, no url":  {Config{Server: "https://h", Token: "abc", TokenExchangeURL: "sign/access-token"}, []string{"--token-exchange-url"}},
-		"exchange, user":    {Config{Server: "https://h", Token: "abc", TokenExchangeURL: "https://u:" + canary + "@h"}, []string{"--token-exchange-url"}},
+		"exchange, user":    {Config{Server: "https://h", Token: "abc", TokenExchangeURL: "https://u:" + testToken + "@h"}, []string{"--token-exchange-url"}},
 		"exchange, token":   {Config{Server: "https://h", TokenExchangeURL: "https://h/sign"}, []string{"--token-exchange-url", "--token"}},
 		"kubeconfig absent": {Config{Kubeconfig: f("none")}, []string{"--kubeconfig", "no such file"}},
 		"kubeconfig broken": {Config{Kubeconfig: f("kube")}, []string{"--kubeconfig"}},
@@ -94,7 +97,7 @@ func TestConnectRefusesBadConfig(t *testing.T) {
 				t.Errorf("%s: error %q lacks %q", name, err, part)
 			}
 		}
-		if strings.Contains(err.Error(), canary) {
+		if strings.Contains(err.Error(), testToken) {
 			t.Errorf("%s: error tells a secret: %v", name, err)
 		}
 		if Hint(err) == "" {
@@ -104,9 +107,9 @@ func TestConnectRefusesBadConfig(t *testing.T) {
 }
 
 func TestConfigKeepsTokenOutOfText(t *testing.T) {
-	c := Config{Server: "https://u:" + canary + "@h", Token: canary, TokenExchangeURL: "https://h/?token=" + canary}
+	c := Config{Server: "https://u:" + testToken + "@h", Token: testToken, TokenExchangeURL: "https://h/?token=" + testToken}
 	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprint(c.LogValue())} {
-		if strings.Contains(text, canary) {
+		if strings.Contains(text, testToken) {
 			t.Errorf("told: %s", text)
 		}
 	}
@@ -235,7 +238,7 @@ func TestRedirectElsewhereIsRefused(t *testing.T) {
 		}
 		to := "/moved"
 		if r.URL.Path == "/apis" {
-			to = elsewhere.URL + "/login?from=" + canary
+			to = elsewhere.URL + "/login?from=" + testToken
 		}
 		http.Redirect(w, r, to, http.StatusFound)
 	}))
@@ -243,7 +246,7 @@ func TestRedirectElsewhereIsRefused(t *testing.T) {
 	client := connect(t, Config{Server: here.URL, Token: "some-token"})
 	err := client.Check(t.Context())
 	var stranger *NotKubernetesError
-	if !errors.As(err, &stranger) || reached || !strings.Contains(err.Error(), "redirect to "+elsewhere.URL+"/login") || strings.Contains(err.Error(), canary) {
+	if !errors.As(err, &stranger) || reached || !strings.Contains(err.Error(), "redirect to "+elsewhere.URL+"/login") || strings.Contains(err.Error(), testToken) {
 		t.Errorf("error %v, reached %v", err, reached)
 	}
 	if Retryable(err) {

@@ -113,11 +113,11 @@ func statusError(resp *http.Response, method string, answer []byte) error {
 		return apierrors.FromObject(&status)
 	}
 	after, _ := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-	text := ""
+	message := ""
 	if !isHTML(resp) {
-		text = Redact(string(answer[:min(len(answer), 512)]))
+		message = Redact(string(answer[:min(len(answer), 512)]))
 	}
-	return apierrors.NewGenericServerResponse(resp.StatusCode, method, schema.GroupResource{}, "", strings.TrimSpace(text), int(after/time.Second), true)
+	return apierrors.NewGenericServerResponse(resp.StatusCode, method, schema.GroupResource{}, "", strings.TrimSpace(message), int(after/time.Second), true)
 }
 
 // neverSent says that a call cannot have reached the server.

@@ -302,12 +302,12 @@ func (x *exchanger) once(ctx context.Context, subject string) (string, time.Dura
 }
 
 // exchangeRefusal makes an error of an answer that is not 200.
-func exchangeRefusal(resp *http.Response, text string) error {
-	text = strings.TrimSpace(Redact(text))
-	if text == "" {
-		text = http.StatusText(resp.StatusCode)
+func exchangeRefusal(resp *http.Response, answer string) error {
+	answer = strings.TrimSpace(Redact(answer))
+	if answer == "" {
+		answer = http.StatusText(resp.StatusCode)
 	}
-	err := fmt.Errorf("status %d: %s", resp.StatusCode, text)
+	err := fmt.Errorf("status %d: %s", resp.StatusCode, answer)
 	if after, ok := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
 		return &retryAfterError{err: err, after: after}
 	}

@@ -46,7 +46,10 @@ func TestTags(t *testing.T) {
 
 func TestMetaAndSpec(t *testing.T) {
 	t.Parallel()
-	u := decoded(t, `{"metadata":{"uid":"u","generation":3},"spec":{"action":"pull","pull":{}}}`)
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"uid": "u", "generation": int64(3)},
+		"spec":     map[string]any{"action": "pull", "pull": map[string]any{}},
+	}}
 	for member, want := range map[string]string{"uid": "u", "generation": "", "name": ""} {
 		if got := Meta(u, member); got != want {
 			t.Errorf("metadata %s: %q", member, got)

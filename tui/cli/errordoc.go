@@ -36,9 +36,9 @@ var reasons = map[int]string{
 	ExitJobFailed: "jobFailed", ExitUnreachable: "unreachable", ExitStore: "store", ExitTimeout: "timeout",
 }
 
-func newErrorDocument(code int, text, hint string, err error) errorDocument {
-	d := errorDetail{Code: code, Reason: reasons[code], Message: text, Try: hint}
-	if why := api.Redact(root(err).Error()); len(why) < len(text) {
+func newErrorDocument(code int, message, hint string, err error) errorDocument {
+	d := errorDetail{Code: code, Reason: reasons[code], Message: message, Try: hint}
+	if why := api.Redact(root(err).Error()); len(why) < len(message) {
 		d.Cause = why
 	}
 	return errorDocument{"error", schemaVersion, d}

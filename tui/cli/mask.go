@@ -10,11 +10,11 @@ import (
 // maskText takes secrets out of a text that somebody else wrote. Agents write none, but
 // a history may hold what another program has written to a job. Only a text with a
 // URL is looked at: that is where they come from, and lists are long.
-func maskText(text string) string {
-	if !strings.Contains(text, "://") {
-		return text
+func maskText(s string) string {
+	if !strings.Contains(s, "://") {
+		return s
 	}
-	return api.Redact(text)
+	return api.Redact(s)
 }
 
 // maskRecord does so with what a record tells in words.
