@@ -67,7 +67,7 @@ func TestDoors(t *testing.T) {
 		rooms      []string
 	}{
 		{"go.etcd.io/bbolt", []string{"limpet/state"}},
-		{"k8s.io/client-go", []string{"limpet/sync/api"}},
+		{"k8s.io/client-go", []string{"limpet/sync/kube"}},
 		{"github.com/go-git/", []string{"limpet/sync/git"}},
 		{"charm.land/", []string{"limpet/tui"}},
 		{"github.com/charmbracelet/", []string{"limpet/tui"}},

@@ -26,6 +26,7 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/metrics"
 	"limpet/sync/neighbour"
 	"limpet/sync/netx"
@@ -53,7 +54,7 @@ type Config struct {
 
 	// API is the server to watch. An empty Server and Kubeconfig mean the
 	// embedded API, served from Store.
-	API        api.Config
+	API        kube.Config
 	Dashboards string // base URL for dashboards; "" = the server of API
 	Folders    string // base URL for folders; "" = the server of API
 	Namespace  string // "" = all
@@ -91,11 +92,11 @@ type Agent struct {
 
 	embedded    *apiserver.Server // nil when a server is configured
 	manifests   *apiserver.Manifests
-	client      *api.Client
-	dashboards  *api.Client
-	folders     *api.Client
-	jobs        *api.Informer
-	repos       *api.Informer
+	client      *kube.Client
+	dashboards  *kube.Client
+	folders     *kube.Client
+	jobs        *kube.Informer
+	repos       *kube.Informer
 	mirrors     *git.Mirrors
 	signers     *worker.Signers
 	controller  *jobs.Controller
@@ -106,7 +107,7 @@ type Agent struct {
 	keeper      *repos.Controller   // nil where this agent does not look after Repositories
 	suspensions *repos.Suspensions  // with keeper
 	links       *repos.Connections  // with keeper
-	linked      *api.Informer       // of Connections, with keeper
+	linked      *kube.Informer      // of Connections, with keeper
 	references  *dependency.Watcher // with keeper
 	shares      *shares             // nil on the embedded API
 	sources     *source.Watcher     // of Flux, to be shown
@@ -142,7 +143,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, api.InformerOptions{Packed: true})
+	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Packed: true})
 	if a.shares, err = a.newShares(ctx); err != nil {
 		return nil, err
 	}
@@ -196,7 +197,7 @@ func (a *Agent) connect(ctx context.Context) (err error) {
 			}
 		}
 	}
-	if a.client, err = api.Connect(ctx, cfg); err != nil {
+	if a.client, err = kube.Connect(ctx, cfg); err != nil {
 		return err
 	}
 	if a.dashboards, err = a.alias(ctx, cfg, a.cfg.Dashboards, api.DashboardGroup); err != nil {
@@ -209,7 +210,7 @@ func (a *Agent) connect(ctx context.Context) (err error) {
 // alias is the client for one more group: the same server and token unless a
 // URL of its own is given. A token from an exchange must name that group and
 // the provisioning group as its audiences.
-func (a *Agent) alias(ctx context.Context, cfg api.Config, server, group string) (*api.Client, error) {
+func (a *Agent) alias(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
 	if server != "" {
 		cfg.Server = server
 	}
@@ -217,7 +218,7 @@ func (a *Agent) alias(ctx context.Context, cfg api.Config, server, group string)
 		return a.client, nil
 	}
 	cfg.Audiences = []string{group, api.ProvisioningGroup}
-	return api.Connect(ctx, cfg)
+	return kube.Connect(ctx, cfg)
 }
 
 // credentials chains the places where credentials for Git are looked up, in
@@ -238,7 +239,7 @@ func (a *Agent) credentials() auth.Source {
 
 // Close releases the connections. It may be called without Run and twice.
 func (a *Agent) Close() {
-	for _, c := range []*api.Client{a.client, a.dashboards, a.folders} {
+	for _, c := range []*kube.Client{a.client, a.dashboards, a.folders} {
 		if c != nil {
 			c.Close()
 		}
@@ -316,10 +317,10 @@ func (a *Agent) sound(ctx context.Context) error {
 
 // listen has the watches wake who works on what they show.
 func (a *Agent) listen() {
-	a.jobs.OnEvent(api.Handler{Any: a.board.touch})
-	a.repos.OnEvent(api.Handler{Any: a.board.touch})
+	a.jobs.OnEvent(kube.Handler{Any: a.board.touch})
+	a.repos.OnEvent(kube.Handler{Any: a.board.touch})
 	if a.linked != nil {
-		a.linked.OnEvent(api.Handler{Any: a.board.touch})
+		a.linked.OnEvent(kube.Handler{Any: a.board.touch})
 	}
 }
 
@@ -388,7 +389,7 @@ func (a *Agent) Hurry() {
 func (a *Agent) Draining() (since time.Time, busy int) { return a.controller.Draining() }
 
 // Client is the agent's own way to the API.
-func (a *Agent) Client() *api.Client { return a.client }
+func (a *Agent) Client() *kube.Client { return a.client }
 
 // Desk is the agent's own state file.
 func (a *Agent) Desk() control.Desk { return a.cfg.Store }

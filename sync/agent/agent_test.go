@@ -23,6 +23,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/jobs"
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 func TestMain(m *testing.M) {
@@ -187,7 +188,7 @@ func TestServerThatIsAwayAndComes(t *testing.T) {
 	t.Cleanup(server.Close)
 	const token = "canary-token-of-the-agent"
 	a, log := newAgent(t, func(c *Config) { c.API.Server, c.API.Token = server.URL, token })
-	api.RegisterSecret([]byte(token))
+	text.RegisterSecret([]byte(token))
 	start(t, a.Run)
 	eventually(t, "the picture says that the server is away", func() bool { s := a.board.snapshot(); return !s.API.Up && s.API.Error != "" && s.Problem != "" })
 	if a.notReady() == "" {

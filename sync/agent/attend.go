@@ -6,7 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 // attendEvery is how soon a person sees that the API has gone or come back. A
@@ -60,7 +61,7 @@ func (a *Agent) attend(ctx context.Context) error {
 // it can. A picture that is not complete yet is no trouble by itself.
 func (a *Agent) trouble() string {
 	_, err := a.client.Down()
-	for _, inf := range []*api.Informer{a.jobs, a.repos} {
+	for _, inf := range []*kube.Informer{a.jobs, a.repos} {
 		if err == nil {
 			err = inf.LastError()
 		}
@@ -68,8 +69,8 @@ func (a *Agent) trouble() string {
 	if err == nil {
 		return ""
 	}
-	text := api.Redact(err.Error())
-	if hint := api.Hint(err); hint != "" {
+	text := text.Redact(err.Error())
+	if hint := kube.Hint(err); hint != "" {
 		text += " (" + hint + ")"
 	}
 	return text
@@ -81,5 +82,5 @@ func (a *Agent) misread() string {
 	if a.manifests == nil {
 		return ""
 	}
-	return api.Redact(a.manifests.Problem())
+	return text.Redact(a.manifests.Problem())
 }

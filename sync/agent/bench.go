@@ -13,6 +13,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/control"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/source"
 	"limpet/sync/worker"
@@ -125,7 +126,7 @@ func (b *Bench) Test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 }
 
 // Client is the way to the API. It is good until Close.
-func (b *Bench) Client() *api.Client { return b.agent.client }
+func (b *Bench) Client() *kube.Client { return b.agent.client }
 
 // Close ends the connections.
 func (b *Bench) Close() error {

@@ -10,9 +10,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/api"
 	"limpet/sync/control"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -35,7 +35,7 @@ func TestBench(t *testing.T) {
 	a, log := newAgent(t, func(c *Config) { c.AllowInsecureGit = true })
 	// Nobody is at that address: the API is not needed for this.
 	cfg := Config{StatePath: filepath.Join(dir, "none", "limpet.db"), Version: "test", AllowInsecureGit: true, Logger: slog.New(slog.DiscardHandler),
-		API: api.Config{Server: "http://127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}, Jobs: jobs.Options{Agent: "test"}}
+		API: kube.Config{Server: "http://127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}, Jobs: jobs.Options{Agent: "test"}}
 	bench, err := OpenBench(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

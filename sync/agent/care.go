@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"limpet/state"
-	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // Care implements socket.Agent: it reads the sizes of the state file and of the
@@ -24,14 +25,14 @@ func (a *Agent) Care(ctx context.Context) (snapshot.Care, error) {
 	}
 	for _, w := range []struct {
 		kind string
-		inf  *api.Informer
+		inf  *kube.Informer
 	}{{"jobs", a.jobs}, {"repositories", a.repos}, {"connections", a.linked}} {
 		if w.inf == nil {
 			continue
 		}
 		seen := snapshot.Watch{Kind: w.kind, Synced: w.inf.HasSynced(), Objects: len(w.inf.Sights())}
 		if err := w.inf.LastError(); err != nil {
-			seen.Error = api.Redact(err.Error())
+			seen.Error = text.Redact(err.Error())
 		}
 		c.Watches = append(c.Watches, seen)
 	}

@@ -3,7 +3,7 @@ package agent
 import (
 	"time"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/metrics"
 	"limpet/sync/repos"
 )
@@ -11,13 +11,13 @@ import (
 // Members of Repositories and Connections that the gauges tell of: they are read one
 // by one, because a scrape must not decode a thousand objects.
 var (
-	pathType       = api.PathTo("spec", "type")
-	pathTarget     = api.PathTo("spec", "sync", "target")
-	pathConnection = api.PathTo("spec", "connection", "name")
-	pathChecked    = api.PathTo("status", "health", "checked")
-	pathHealthy    = api.PathTo("status", "health", "healthy")
-	pathPulled     = api.PathTo("status", "sync", "finished")
-	pathPull       = api.PathTo("status", "sync", "state")
+	pathType       = kube.PathTo("spec", "type")
+	pathTarget     = kube.PathTo("spec", "sync", "target")
+	pathConnection = kube.PathTo("spec", "connection", "name")
+	pathChecked    = kube.PathTo("status", "health", "checked")
+	pathHealthy    = kube.PathTo("status", "health", "healthy")
+	pathPulled     = kube.PathTo("status", "sync", "finished")
+	pathPull       = kube.PathTo("status", "sync", "state")
 )
 
 // countRepositories is what there is of Repositories.

@@ -14,6 +14,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/identity"
+	"limpet/sync/kube"
 )
 
 // remotes are those who speak with Git hosts, and with who vouches for an
@@ -81,7 +82,7 @@ func (a *Agent) connection(ctx context.Context, namespace, name string) (*unstru
 		return nil, nil
 	}
 	if err != nil {
-		return nil, api.Away(err)
+		return nil, kube.Away(err)
 	}
 	a.sawConnection(namespace, name, u)
 	return u, nil

@@ -6,20 +6,21 @@ import (
 	"strings"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // Where in a job the members stand that its place in the list depends on.
 var (
-	pathState      = api.PathTo("status", "state")
-	pathFinished   = api.PathTo("status", "finished")
-	pathClaim      = api.PathTo("metadata", "labels", api.LabelClaim)
-	pathClaimOwner = api.PathTo("metadata", "labels", api.LabelClaimOwner)
-	pathNotBefore  = api.PathTo("metadata", "annotations", api.AnnoNotBefore)
+	pathState      = kube.PathTo("status", "state")
+	pathFinished   = kube.PathTo("status", "finished")
+	pathClaim      = kube.PathTo("metadata", "labels", api.LabelClaim)
+	pathClaimOwner = kube.PathTo("metadata", "labels", api.LabelClaimOwner)
+	pathNotBefore  = kube.PathTo("metadata", "annotations", api.AnnoNotBefore)
 )
 
 // brief is what the place of a job in the list depends on.
 type brief struct {
-	seen     api.Sight
+	seen     kube.Sight
 	state    string
 	owner    string
 	finished int64 // Unix milliseconds, 0 = not yet
@@ -28,12 +29,12 @@ type brief struct {
 
 // ours says that the claim of a job is one of adrift: in no other hands, although
 // nobody works on it.
-func ours(seen api.Sight, adrift map[string]string) bool {
+func ours(seen kube.Sight, adrift map[string]string) bool {
 	token := adrift[seen.UID()]
 	return token != "" && seen.Text(pathClaimOwner) == token
 }
 
-func briefly(seen api.Sight, adrift map[string]string) brief {
+func briefly(seen kube.Sight, adrift map[string]string) brief {
 	j := brief{seen: seen, state: seen.Text(pathState), finished: max(seen.Number(pathFinished), 0), created: seen.Created().Unix()}
 	switch {
 	case ours(seen, adrift):

@@ -7,6 +7,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // illLinksMost bounds the failing Connections of a picture: a few explain what
@@ -25,7 +26,7 @@ func (a *Agent) illLinks() (out []snapshot.Connection) {
 		}
 		ill := snapshot.Connection{Namespace: s.Namespace(), Name: s.Name(), Checked: api.MomentOfMillis(s.Number(pathChecked))}
 		if seen, err := api.ConnectionView(s.Object()); err == nil { // else it is ill all the same
-			ill.Message = api.Redact(strings.Join(seen.Status.Health.Message, "; "))
+			ill.Message = text.Redact(strings.Join(seen.Status.Health.Message, "; "))
 		}
 		out = append(out, ill)
 	}

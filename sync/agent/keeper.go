@@ -14,6 +14,7 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/worker"
@@ -28,7 +29,7 @@ func (a *Agent) keeps() bool { return a.cfg.Controllers != "off" }
 // selected narrows the picture of Repositories to what is for this agent: every pull
 // writes the status of its Repository twice, and what is not for this agent should
 // not travel to it. The embedded API is not far.
-func (a *Agent) selected() (o api.InformerOptions) {
+func (a *Agent) selected() (o kube.InformerOptions) {
 	if a.cfg.Jobs.Selector != nil && a.embedded == nil {
 		o.LabelSelector = a.cfg.Jobs.Selector.String()
 	}
@@ -94,9 +95,9 @@ func (a *Agent) hooksToMake() *repos.Hooks {
 
 // newLinks makes the controller of Connections, the picture that it works on, and
 // who watches what Connections and Repositories use.
-func (a *Agent) newLinks() (*api.Informer, *repos.Connections) {
+func (a *Agent) newLinks() (*kube.Informer, *repos.Connections) {
 	a.references = dependency.New(dependency.Options{Tell: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
-	objects := a.client.Informer(api.Connections, a.cfg.Namespace, a.shares.watched(repos.Connection, api.InformerOptions{}))
+	objects := a.client.Informer(api.Connections, a.cfg.Namespace, a.shares.watched(repos.Connection, kube.InformerOptions{}))
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
 		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(dependency.Connection), Tenure: linkTenure{a}, Neighbour: a.shares.rival(), Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 	})

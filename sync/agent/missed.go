@@ -11,10 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 )
 
-var pathRepository = api.PathTo("spec", "repository")
+var pathRepository = kube.PathTo("spec", "repository")
 
 // A push that comes while a pull of its Repository runs is refused: there is such
 // a job already, and it may have read the branch before the push. GitHub does not
@@ -68,7 +69,7 @@ func (m *missed) drop(key repoKey) {
 
 // lookAgain asks for the pulls of missed pushes until ctx ends.
 func (d *hookDesk) lookAgain(ctx context.Context) {
-	d.agent.jobs.OnEvent(api.Handler{Any: d.missed.touch})
+	d.agent.jobs.OnEvent(kube.Handler{Any: d.missed.touch})
 	for {
 		var later <-chan time.Time
 		for _, key := range d.missed.keys() {
@@ -115,6 +116,6 @@ func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
 
 // mayPass says that a pull which was not taken may be taken later.
 func mayPass(err error) bool {
-	_, away := errors.AsType[*api.AwayError](api.Away(err))
+	_, away := errors.AsType[*kube.AwayError](kube.Away(err))
 	return away || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err)
 }

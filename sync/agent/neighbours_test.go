@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/neighbour"
 	"limpet/sync/repos"
 	"limpet/sync/testenv"
@@ -31,7 +32,7 @@ var (
 type street struct {
 	t       *testing.T
 	server  *testenv.Server
-	people  *api.Client
+	people  *kube.Client
 	other   *other
 	agents  []*Agent
 	times   neighbour.Times
@@ -44,8 +45,8 @@ const agentCount = 2
 
 func newStreet(t *testing.T, count int, times neighbour.Times, period time.Duration) *street {
 	s := &street{t: t, server: testenv.Start(t, testenv.Options{Leases: true}), times: times}
-	connect := func(user, agent string) *api.Client {
-		c, err := api.Connect(t.Context(), api.Config{Server: s.server.URL, TLS: api.TLS{CAFile: s.server.CAFile}, Token: s.server.TokenOf(user), UserAgent: agent})
+	connect := func(user, agent string) *kube.Client {
+		c, err := kube.Connect(t.Context(), kube.Config{Server: s.server.URL, TLS: kube.TLS{CAFile: s.server.CAFile}, Token: s.server.TokenOf(user), UserAgent: agent})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +83,7 @@ func newStreet(t *testing.T, count int, times neighbour.Times, period time.Durat
 	}
 	for n := range agentCount {
 		a, _ := newAgent(t, func(c *Config) {
-			c.API = api.Config{Server: s.server.URL, TLS: api.TLS{CAFile: s.server.CAFile}, Token: s.server.TokenOf(fmt.Sprint("agent-", n)), UserAgent: "limpet/test", Logger: c.Logger}
+			c.API = kube.Config{Server: s.server.URL, TLS: kube.TLS{CAFile: s.server.CAFile}, Token: s.server.TokenOf(fmt.Sprint("agent-", n)), UserAgent: "limpet/test", Logger: c.Logger}
 			c.CredentialsDir, c.AllowInsecureGit, c.Neighbour = secrets, true, times
 			c.Jobs.Agent = fmt.Sprint("agent-", n)
 		})

@@ -13,7 +13,9 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 // mostJobs bounds the job rows of a picture. Nobody scrolls through more, and a
@@ -96,7 +98,7 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 	adrift := p.controller.Adrift()
 	counts := snapshot.Counts{Done: done.count}
 	first := newFront(max(mostJobs-len(done.rows)-len(mine)-len(unsent), 0))
-	chosen := make([]api.Sight, 0, mostJobs)
+	chosen := make([]kube.Sight, 0, mostJobs)
 	for _, seen := range p.jobs.Sights() {
 		if u, ok := unsent[seen.Key()]; ok && u.UID == seen.UID() {
 			chosen = append(chosen, seen)
@@ -176,7 +178,7 @@ func readRepo(u *object) *api.Repository {
 		return nil
 	}
 	if b := repo.Spec.Block(); b != nil {
-		b.URL = api.Redact(b.URL)
+		b.URL = text.Redact(b.URL)
 	}
 	return &repo
 }
@@ -249,7 +251,7 @@ func hostName() string {
 func (a *Agent) paintAPI() snapshot.API {
 	v := snapshot.API{Server: a.serverName(), Embedded: a.embedded != nil, Synced: a.synced(), Up: true, Since: a.started}
 	if since, err := a.client.Down(); err != nil {
-		v.Up, v.Since, v.Error = false, since, api.Redact(err.Error())
+		v.Up, v.Since, v.Error = false, since, text.Redact(err.Error())
 		v.Next, v.Tries = a.client.Turn()
 		v.Next = v.Next.Round(0) // the time of a moment, not of this process
 	}
@@ -323,7 +325,7 @@ func Links(urls map[string]string) []snapshot.Link {
 	var out []snapshot.Link
 	for _, l := range []snapshot.Link{{Name: "new pull request", URL: "newPullRequestURL"}, {Name: "compare", URL: "compareURL"}, {Name: "source", URL: "sourceURL"}, {Name: "repository", URL: "repositoryURL"}} {
 		if u := urls[l.URL]; strings.HasPrefix(u, "https://") || strings.HasPrefix(u, "http://") {
-			out = append(out, snapshot.Link{Name: l.Name, URL: api.Redact(u)})
+			out = append(out, snapshot.Link{Name: l.Name, URL: text.Redact(u)})
 		}
 	}
 	return out

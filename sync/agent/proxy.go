@@ -11,11 +11,13 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 // proxy sends each API group to the server that has it, with a token for it.
 func (a *Agent) proxy() http.Handler {
-	handler := func(c *api.Client) http.Handler {
+	handler := func(c *kube.Client) http.Handler {
 		base, transport := c.Endpoint()
 		return control.Proxy(base, transport, unanswered, slog.NewLogLogger(a.log.With("room", "proxy").Handler(), slog.LevelDebug))
 	}
@@ -49,8 +51,8 @@ func unanswered(w http.ResponseWriter, r *http.Request, err error) {
 		return // nobody listens
 	}
 	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
-		Message: "the agent gets no answer from its server: " + api.Redact(err.Error())}
-	var exchange *api.ExchangeError
+		Message: "the agent gets no answer from its server: " + text.Redact(err.Error())}
+	var exchange *kube.ExchangeError
 	if errors.As(err, &exchange) && (exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden) {
 		status.Code, status.Reason = http.StatusUnauthorized, metav1.StatusReasonUnauthorized
 	}

@@ -12,6 +12,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 )
 
 // proxySecret reads the Secret of a proxy, or the files of the credentials directory
@@ -48,7 +49,7 @@ func secretData(namespace, name string, u *unstructured.Unstructured, err error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, api.Away(err)
+		return nil, kube.Away(err)
 	}
 	data, _, err := unstructured.NestedStringMap(u.Object, "data")
 	if err != nil {

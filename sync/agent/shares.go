@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/members"
 	"limpet/sync/neighbour"
 	"limpet/sync/repos"
@@ -64,7 +65,7 @@ func (a *Agent) newShares(ctx context.Context) (*shares, error) {
 const grafanasOwn = "repositories/webhook"
 
 // watched are the options of an informer of objects that are looked after.
-func (s *shares) watched(kind string, o api.InformerOptions) api.InformerOptions {
+func (s *shares) watched(kind string, o kube.InformerOptions) kube.InformerOptions {
 	if s != nil {
 		o.Seen = func(u *unstructured.Unstructured) { s.neighbour.Saw(kind, u) }
 	}
@@ -72,8 +73,8 @@ func (s *shares) watched(kind string, o api.InformerOptions) api.InformerOptions
 }
 
 // gone has the neighbour's Watch forget what is deleted.
-func (s *shares) gone(kind string, objects *api.Informer) {
-	objects.OnEvent(api.Handler{Delete: func(u *unstructured.Unstructured) {
+func (s *shares) gone(kind string, objects *kube.Informer) {
+	objects.OnEvent(kube.Handler{Delete: func(u *unstructured.Unstructured) {
 		s.neighbour.Gone(kind, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 	}})
 }

@@ -1,13 +1,15 @@
 package agent
 
-import "limpet/sync/api"
+import (
+	"limpet/sync/kube"
+)
 
 // shelf keeps what was made of each object until the object changes. A picture
 // of a thousand jobs of which one has moved costs one, not a thousand. A sight
 // never changes, another one takes its place, so it says which version it is of.
 // A shelf belongs to one goroutine.
 type shelf[T any] struct {
-	made map[api.Sight]shelved[T]
+	made map[kube.Sight]shelved[T]
 	turn uint64
 }
 
@@ -16,10 +18,10 @@ type shelved[T any] struct {
 	turn  uint64 // in which it was asked for last
 }
 
-func newShelf[T any]() *shelf[T] { return &shelf[T]{made: map[api.Sight]shelved[T]{}} }
+func newShelf[T any]() *shelf[T] { return &shelf[T]{made: map[kube.Sight]shelved[T]{}} }
 
 // of returns what form makes of the object that is seen.
-func (s *shelf[T]) of(seen api.Sight, form func(*object) T) T {
+func (s *shelf[T]) of(seen kube.Sight, form func(*object) T) T {
 	e, ok := s.made[seen]
 	if ok && e.turn == s.turn {
 		return e.value

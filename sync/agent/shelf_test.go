@@ -4,16 +4,16 @@ import (
 	"context"
 	"testing"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 func TestShelf(t *testing.T) {
 	t.Parallel()
 	s := newShelf[int]()
-	a, b, c := api.SightOf(new(object)), api.SightOf(new(object)), api.SightOf(new(object))
+	a, b, c := kube.SightOf(new(object)), kube.SightOf(new(object)), kube.SightOf(new(object))
 	made := 0
 	form := func(*object) int { made++; return made }
-	turn := func(objects ...api.Sight) (out []int) {
+	turn := func(objects ...kube.Sight) (out []int) {
 		for _, u := range objects {
 			out = append(out, s.of(u, form), s.of(u, form))
 		}

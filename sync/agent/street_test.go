@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -26,14 +27,14 @@ import (
 // and again, and writes what it found as JSON patches of their status.
 type other struct {
 	t      testing.TB
-	client *api.Client
+	client *kube.Client
 	period time.Duration // age of a check that is made again
 	atWork atomic.Bool
 }
 
 func newOther(t testing.TB, server *testenv.Server, period time.Duration) *other {
 	t.Helper()
-	client, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.TokenOf("grafana"), UserAgent: "grafana/13.1.0 (linux/amd64)"})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.TokenOf("grafana"), UserAgent: "grafana/13.1.0 (linux/amd64)"})
 	if err != nil {
 		t.Fatal(err)
 	}

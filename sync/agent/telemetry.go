@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/metrics"
 	"limpet/sync/text"
@@ -55,10 +54,10 @@ func (a *Agent) notReady() string {
 		return "watches have not synced"
 	}
 	if err := a.controller.Ready(); err != nil {
-		return api.Redact(err.Error())
+		return text.Redact(err.Error())
 	}
 	if since, err := a.client.Down(); err != nil {
-		return fmt.Sprintf("the API has not answered for %s: %s", text.Age(time.Since(since)), api.Redact(err.Error()))
+		return fmt.Sprintf("the API has not answered for %s: %s", text.Age(time.Since(since)), text.Redact(err.Error()))
 	}
 	return ""
 }

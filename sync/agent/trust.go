@@ -9,6 +9,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/worker"
 )
@@ -107,7 +108,7 @@ func lookText(look worker.SignersLook) string {
 
 // SignersAt are the signers of an agent as another program sees them, with its own rights
 // to Secrets and files.
-func SignersAt(client *api.Client, dir string, rules []auth.Rule, demands []auth.Demand) *worker.Signers {
+func SignersAt(client *kube.Client, dir string, rules []auth.Rule, demands []auth.Demand) *worker.Signers {
 	sources := []auth.TrustSource{auth.TrustRules(rules)}
 	if dir != "" {
 		sources = append([]auth.TrustSource{auth.TrustDir(dir)}, sources...)
@@ -120,7 +121,7 @@ func SignersAt(client *api.Client, dir string, rules []auth.Rule, demands []auth
 
 // SigningAt is the same for the keys that commits are signed with. Those that the
 // embedded API keeps are seen by its own agent only.
-func SigningAt(client *api.Client, dir string, rules []auth.Rule) *worker.SigningKeys {
+func SigningAt(client *kube.Client, dir string, rules []auth.Rule) *worker.SigningKeys {
 	sources := []auth.SigningSource{auth.SigningRules(rules)}
 	if dir != "" {
 		sources = append([]auth.SigningSource{auth.SigningDir(dir)}, sources...)
@@ -132,7 +133,7 @@ func SigningAt(client *api.Client, dir string, rules []auth.Rule) *worker.Signin
 }
 
 // secretsOf reads Secrets.
-func secretsOf(client *api.Client) func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+func secretsOf(client *kube.Client) func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	return func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 		u, err := client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		return secretData(namespace, name, u, err)

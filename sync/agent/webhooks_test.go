@@ -27,6 +27,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/kube"
 	"limpet/sync/repos"
 )
 
@@ -70,7 +71,7 @@ func deliver(t *testing.T, url, secret, id string) *http.Response {
 }
 
 // hookedRepository creates a Repository that may have a hook.
-func hookedRepository(t *testing.T, client *api.Client, name string, secure, status map[string]any) {
+func hookedRepository(t *testing.T, client *kube.Client, name string, secure, status map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git",
 		"git": map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main"}, "sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}

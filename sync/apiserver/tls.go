@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 )
 
 const (
@@ -136,7 +136,7 @@ type certificateFiles struct {
 }
 
 func (c *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	stamp := api.FileStamp(c.cert) + "|" + api.FileStamp(c.key)
+	stamp := kube.FileStamp(c.cert) + "|" + kube.FileStamp(c.key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.loaded != nil && stamp == c.stamp {

@@ -362,7 +362,7 @@ func TestProxyUsesTheAgentsCredentials(t *testing.T) {
 	}
 }
 
-// bearer stands for the transport of an api.Client.
+// bearer stands for the transport of a kube.Client.
 type bearer struct{}
 
 func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -27,6 +27,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -41,7 +42,7 @@ type rig struct {
 	t         *testing.T
 	resource  schema.GroupVersionResource
 	namespace string
-	client    *api.Client // of the test
+	client    *kube.Client // of the test
 	w         *Watcher
 	told      chan Thing
 	wire      *wiretap
@@ -135,8 +136,8 @@ func newRig(t *testing.T, server string, change func(*rig)) *rig {
 		s := testenv.Start(t, testenv.Options{Deny: []string{"watch connections *"}})
 		r.resource, base, transport = api.Connections, s.URL, s.Client(t).Transport
 	}
-	connect := func(next http.RoundTripper) *api.Client {
-		c, err := api.Connect(t.Context(), api.Config{Server: base, Transport: next, Logger: slog.New(slog.DiscardHandler)})
+	connect := func(next http.RoundTripper) *kube.Client {
+		c, err := kube.Connect(t.Context(), kube.Config{Server: base, Transport: next, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,6 +244,6 @@ func (r *rig) read(name string) {
 	case err != nil:
 		r.t.Fatal(err)
 	default:
-		r.w.Saw(r.thing(Secret, name), api.MarkOf(u).Version)
+		r.w.Saw(r.thing(Secret, name), kube.MarkOf(u).Version)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 const (
@@ -138,7 +138,7 @@ func isDenied(err error) bool {
 // followOnce opens a stream and reads it to its end.
 func (w *Watcher) followOnce(ctx context.Context, s scope) error {
 	there := map[string]bool{}
-	return w.o.Client.Follow(ctx, w.resource, s.namespace, s.name, func(m api.Mark) {
+	return w.o.Client.Follow(ctx, w.resource, s.namespace, s.name, func(m kube.Mark) {
 		if there != nil && m.Version != "" {
 			there[m.Name] = true
 		}

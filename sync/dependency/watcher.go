@@ -41,6 +41,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 const (
@@ -57,8 +58,8 @@ type Options struct {
 	// Tell is called for each that has to look again, one after another. It must not
 	// block.
 	Tell   func(user Thing)
-	Dir    string      // with credential files; "" = none
-	Client *api.Client // of the API that has the Secrets; nil = none
+	Dir    string       // with credential files; "" = none
+	Client *kube.Client // of the API that has the Secrets; nil = none
 	Logger *slog.Logger
 }
 
@@ -95,7 +96,7 @@ func (w *Watcher) Use(user Thing, wants ...Want) {
 }
 
 // Saw notes which version of a thing somebody has read or seen, "" for none. Of
-// Secrets it is that of api.MarkOf.
+// Secrets it is that of kube.MarkOf.
 func (w *Watcher) Saw(t Thing, version string) { w.saw(t, version, nil) }
 
 // Changed says that those who use a thing have to look again, whatever its version.

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/netx"
 	"limpet/sync/text"
@@ -263,7 +262,7 @@ func (c *caller) clean(txt string) string {
 	for _, s := range c.secrets {
 		txt = strings.ReplaceAll(txt, s, "[redacted]")
 	}
-	txt = strings.TrimSpace(api.Redact(txt))
+	txt = strings.TrimSpace(text.Redact(txt))
 	if runes := []rune(txt); len(runes) > mostSaid {
 		txt = string(runes[:mostSaid]) + "…"
 	}

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"limpet/state"
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // TestServerAway: a worker that cannot reach the server that it writes to has
 // nothing to say about its job.
 func TestServerAway(t *testing.T) {
-	away := func() error { return &api.AwayError{Err: errors.New("connection refused")} }
+	away := func() error { return &kube.AwayError{Err: errors.New("connection refused")} }
 	t.Run("the API is away for minutes", func(t *testing.T) {
 		bubble(t, func(r *rig) {
 			var a *agent

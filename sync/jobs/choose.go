@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // candidate is a job that nobody has claimed, on its way into the queue. There
@@ -37,7 +37,7 @@ type laneView struct {
 // picture shows to be so comes last, and of what turns out to be so when a driver
 // looks (a credential is missing) the oldest would come in again and again, so a
 // part is picked by turn, through all that there are. It is called by list alone.
-func (c *Controller) choose(all []api.Sight, limit int) (picked []candidate, outside map[lane]struct{}) {
+func (c *Controller) choose(all []kube.Sight, limit int) (picked []candidate, outside map[lane]struct{}) {
 	now, err := c.millis()
 	if err != nil {
 		now = 0 // then nothing is claimed anyway
@@ -107,7 +107,7 @@ func (c *Controller) choose(all []api.Sight, limit int) (picked []candidate, out
 const turnShare = 4
 
 // chooseByTurn picks up to n of the candidates that follow those of the last time.
-func (c *Controller) chooseByTurn(found []candidate, all []api.Sight, n int) (picked int) {
+func (c *Controller) chooseByTurn(found []candidate, all []kube.Sight, n int) (picked int) {
 	at, _ := slices.BinarySearchFunc(found, c.turn, func(x candidate, t turn) int {
 		return cmp.Or(cmp.Compare(x.created, t.created), strings.Compare(all[x.job].Key(), t.key))
 	})

@@ -12,16 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // sights is a picture that does not change.
-type sights []api.Sight
+type sights []kube.Sight
 
-func (s sights) Sights() []api.Sight              { return s }
+func (s sights) Sights() []kube.Sight             { return s }
 func (s sights) WaitSynced(context.Context) error { return nil }
 func (s sights) HasSynced() bool                  { return true }
 func (s sights) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	i := slices.IndexFunc(s, func(x api.Sight) bool { return x.Key() == namespace+"/"+name })
+	i := slices.IndexFunc(s, func(x kube.Sight) bool { return x.Key() == namespace+"/"+name })
 	if i < 0 {
 		return nil, false
 	}
@@ -41,7 +42,7 @@ func with(annotation, value string) jobOption {
 }
 
 // waitingJob is a job that was made so many seconds after the epoch.
-func waitingJob(name, repository string, created int64, o ...jobOption) api.Sight {
+func waitingJob(name, repository string, created int64, o ...jobOption) kube.Sight {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"namespace": "ns", "name": name, "uid": "uid-" + name,
 			"creationTimestamp": time.Unix(created, 0).UTC().Format(time.RFC3339)},
@@ -50,7 +51,7 @@ func waitingJob(name, repository string, created int64, o ...jobOption) api.Sigh
 	for _, change := range o {
 		change(u)
 	}
-	return api.SightOf(u)
+	return kube.SightOf(u)
 }
 
 func chooser(o Options, jobs, repos sights) *Controller {
@@ -181,11 +182,11 @@ func TestFillsThatBringNothing(t *testing.T) {
 // last, and priorities of repositories count.
 func TestSelectorDecidesWhoComesIn(t *testing.T) {
 	t.Parallel()
-	repo := func(name, label, priority string) api.Sight {
+	repo := func(name, label, priority string) kube.Sight {
 		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "ns", "name": name}}}
 		u.SetLabels(map[string]string{"site": label})
 		api.SetAnnotation(u, api.AnnoPriority, priority)
-		return api.SightOf(u)
+		return kube.SightOf(u)
 	}
 	repos := sights{repo("mine", "here", ""), repo("better", "here", "8"), repo("theirs", "there", "9")}
 	var crowd sights

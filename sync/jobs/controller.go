@@ -54,6 +54,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
+	"limpet/sync/kube"
 )
 
 // ledger is what this room needs of the state file.
@@ -76,12 +77,12 @@ var _ ledger = (*state.Store)(nil)
 // lister is what this room needs of an informer.
 type lister interface {
 	Get(namespace, name string) (*unstructured.Unstructured, bool)
-	Sights() []api.Sight
+	Sights() []kube.Sight
 	WaitSynced(ctx context.Context) error
 	HasSynced() bool
 }
 
-var _ lister = (*api.Informer)(nil)
+var _ lister = (*kube.Informer)(nil)
 
 // Controller works on the queue. Make it with New before the informers run.
 type Controller struct {
@@ -125,7 +126,7 @@ type Controller struct {
 // New makes a controller. It registers its handlers with the informers, which
 // must not run yet, and starts nothing. Both informers are run by the caller and
 // may be shared. It returns an error when o is not safe.
-func New(c *api.Client, jobs, repos *api.Informer, store *state.Store, workers []Worker, o Options) (*Controller, error) {
+func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers []Worker, o Options) (*Controller, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err

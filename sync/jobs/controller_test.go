@@ -11,6 +11,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -28,7 +29,7 @@ func TestNewRefuses(t *testing.T) {
 		{"an action that nobody can do", Options{Actions: []string{"pull", "psuh"}}, []Worker{quick(), push}, `no worker for action "psuh"`},
 	}
 	for _, c := range cases {
-		jobs, repos := e.client.Informer(api.Jobs, "", api.InformerOptions{}), e.client.Informer(api.Repositories, "", api.InformerOptions{})
+		jobs, repos := e.client.Informer(api.Jobs, "", kube.InformerOptions{}), e.client.Informer(api.Repositories, "", kube.InformerOptions{})
 		if _, err := New(e.client, jobs, repos, nil, c.workers, c.o); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", c.name, err)
 		}

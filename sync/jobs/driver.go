@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/failpoint"
+	"limpet/sync/kube"
 )
 
 // youth is how long a job waits for a repository that does not exist yet: both
@@ -129,7 +129,7 @@ func (c *Controller) unwanted(k key) bool {
 // asked is how long the server wants to be left alone, and up to a tenth more:
 // agents that were told the same must not come back together.
 func (c *Controller) asked(err error) time.Duration {
-	after, ok := api.RetryAfter(err)
+	after, ok := kube.RetryAfter(err)
 	if !ok || after == 0 {
 		return 0
 	}

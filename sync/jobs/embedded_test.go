@@ -15,6 +15,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/kube"
 )
 
 // embedded is the real embedded API on its own state file, with real goroutines
@@ -22,7 +23,7 @@ import (
 type embedded struct {
 	t      testing.TB
 	server *apiserver.Server
-	client *api.Client
+	client *kube.Client
 }
 
 func newEmbedded(t testing.TB) *embedded {
@@ -59,9 +60,9 @@ func openStore(t testing.TB) *state.Store {
 	return store
 }
 
-func (e *embedded) connect() *api.Client {
+func (e *embedded) connect() *kube.Client {
 	e.t.Helper()
-	c, err := api.Connect(e.t.Context(), api.Config{Server: "http://embedded", Transport: e.server.Transport(), Logger: slog.New(slog.DiscardHandler)})
+	c, err := kube.Connect(e.t.Context(), kube.Config{Server: "http://embedded", Transport: e.server.Transport(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func (e *embedded) agent(store *state.Store, o Options, w Worker) *Controller {
 	e.t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
 	client := e.connect()
-	jobs, repos := client.Informer(api.Jobs, "", api.InformerOptions{}), client.Informer(api.Repositories, "", api.InformerOptions{})
+	jobs, repos := client.Informer(api.Jobs, "", kube.InformerOptions{}), client.Informer(api.Repositories, "", kube.InformerOptions{})
 	c, err := New(client, jobs, repos, store, []Worker{w}, o)
 	if err != nil {
 		e.t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -94,14 +95,14 @@ func TestCostsOfTheAPI(t *testing.T) {
 type bench struct {
 	t      *testing.T
 	server *testenv.Server
-	client *api.Client
+	client *kube.Client
 	http   *http.Client
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	s := testenv.Start(t, testenv.Options{})
-	client, err := api.Connect(t.Context(), api.Config{Server: s.URL, TLS: api.TLS{CAFile: s.CAFile}, Token: s.Token, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // Handlers of the watch do nothing but put names into the queue and pass on the
 // wish to stop. Whatever they miss the periodic list brings.
 
-func (c *Controller) handler() api.Handler {
-	return api.Handler{Add: c.added, Update: c.updated, Delete: c.deleted, Listing: c.listing}
+func (c *Controller) handler() kube.Handler {
+	return kube.Handler{Add: c.added, Update: c.updated, Delete: c.deleted, Listing: c.listing}
 }
 
 func (c *Controller) added(job *unstructured.Unstructured) {
@@ -164,14 +165,14 @@ func (c *Controller) lookAgain() {
 // repoHandler has the jobs looked at again when a Repository has changed in what
 // decides about them: it came or went, is about to be deleted, or its labels or
 // its priority are others.
-func (c *Controller) repoHandler() api.Handler {
+func (c *Controller) repoHandler() kube.Handler {
 	look := func(*unstructured.Unstructured) {
 		if !c.jobs.HasSynced() || !c.repos.HasSynced() {
 			return // the first look is still to come
 		}
 		c.lookAgain()
 	}
-	return api.Handler{Add: look, Delete: look, Update: func(old, repo *unstructured.Unstructured) {
+	return kube.Handler{Add: look, Delete: look, Update: func(old, repo *unstructured.Unstructured) {
 		if api.Meta(old, "uid") != api.Meta(repo, "uid") || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
 			api.Annotation(old, api.AnnoPriority) != api.Annotation(repo, api.AnnoPriority) ||
 			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {

@@ -5,7 +5,7 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // serverClock is the time of the API server, as far as it is known.
@@ -17,7 +17,7 @@ type serverClock interface {
 	Millis(maxError time.Duration) (int64, error)
 }
 
-var _ serverClock = (*api.Clock)(nil)
+var _ serverClock = (*kube.Clock)(nil)
 
 // host is the machine that the agent runs on, as far as leases and claims depend
 // on it. Pauses that decide nothing go by package time.

@@ -6,7 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // keep renews the lease until the job is done or lost. It is the only goroutine
@@ -42,7 +42,7 @@ func (h *held) renew() {
 	}
 	h.mu.Lock()
 	if err != nil {
-		after, _ := api.RetryAfter(err)
+		after, _ := kube.RetryAfter(err)
 		h.lease.failed(h.host.now().Time, after)
 	}
 	next := h.lease.next

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // Priorities of jobs, in the annotation limpet/priority of the Job or, for all
@@ -36,7 +37,7 @@ func (c *Controller) priorityOf(job *unstructured.Unstructured) int {
 }
 
 // priorityOfSight is the same for a job as the watch keeps it.
-func (c *Controller) priorityOfSight(job api.Sight) int {
+func (c *Controller) priorityOfSight(job kube.Sight) int {
 	return c.priority(job.Text(pathPriority), laneOfSight(job), func() about { return aboutOf(job.Object()) })
 }
 

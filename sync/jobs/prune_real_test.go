@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -25,8 +26,8 @@ func TestPruneOnTheRealAPI(t *testing.T) {
 	const old, young, namespace = 2500, 40, "prune"
 	server := testenv.Start(t, testenv.Options{})
 	quiet := slog.New(slog.DiscardHandler)
-	connect := func() *api.Client {
-		c, err := api.Connect(t.Context(), api.Config{Server: server.URL, Token: server.Token, TLS: api.TLS{CAFile: server.CAFile}, Logger: quiet})
+	connect := func() *kube.Client {
+		c, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, Token: server.Token, TLS: kube.TLS{CAFile: server.CAFile}, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestPruneOnTheRealAPI(t *testing.T) {
 	var pruned counted
 	for i := range 2 {
 		c := connect()
-		jobs, repos := c.Informer(api.Jobs, namespace, api.InformerOptions{}), c.Informer(api.Repositories, namespace, api.InformerOptions{})
+		jobs, repos := c.Informer(api.Jobs, namespace, kube.InformerOptions{}), c.Informer(api.Repositories, namespace, kube.InformerOptions{})
 		k, err := New(c, jobs, repos, openStore(t), []Worker{quick()}, Options{Namespace: namespace, HistoryExpiration: 8 * time.Second, Agent: fmt.Sprint("a", i), Logger: quiet, Meter: &pruned})
 		if err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 func uidOf(n int64) types.UID       { return types.UID(fmt.Sprintf("uid-%d", n)) }
@@ -114,7 +115,7 @@ type agent struct {
 	cancel context.CancelFunc
 	done   chan error
 	parts  sync.WaitGroup
-	client *api.Client
+	client *kube.Client
 	once   sync.Once
 	log    bytes.Buffer // what slog wrote; read only after stop
 
@@ -139,13 +140,13 @@ func (r *rig) startOn(store *state.Store, name string, o Options, workers ...Wor
 		defer a.mu.Unlock()
 		a.events = append(a.events, e)
 	}
-	client, err := api.Connect(ctx, api.Config{Server: "http://model", Transport: a.link, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(ctx, kube.Config{Server: "http://model", Transport: a.link, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	a.client = client
-	jobs := client.Informer(api.Jobs, o.Namespace, api.InformerOptions{})
-	repos := client.Informer(api.Repositories, o.Namespace, api.InformerOptions{})
+	jobs := client.Informer(api.Jobs, o.Namespace, kube.InformerOptions{})
+	repos := client.Informer(api.Repositories, o.Namespace, kube.InformerOptions{})
 	a.Controller, err = New(client, jobs, repos, store, workers, o)
 	if err != nil {
 		r.t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // nowhere is a network that is not there.
@@ -23,12 +24,12 @@ func TestAgentsOfOneName(t *testing.T) {
 	var orders [][]uint64
 	var names []string
 	for range 2 {
-		c, err := api.Connect(t.Context(), api.Config{Transport: nowhere{}, Logger: slog.New(slog.DiscardHandler)})
+		c, err := kube.Connect(t.Context(), kube.Config{Transport: nowhere{}, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		informer := func() *api.Informer { return c.Informer(api.Jobs, "", api.InformerOptions{}) }
+		informer := func() *kube.Informer { return c.Informer(api.Jobs, "", kube.InformerOptions{}) }
 		k, err := New(c, informer(), informer(), nil, nil, Options{Agent: "host"})
 		if err != nil {
 			t.Fatal(err)

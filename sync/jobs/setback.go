@@ -11,6 +11,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // A setback ends an attempt without a result and without fault of the job: the
@@ -32,10 +33,10 @@ func (e *TransientError) Error() string { return e.Err.Error() }
 func (e *TransientError) Unwrap() error { return e.Err }
 
 // Transient says whether err gives the job back for another attempt, if there
-// is one left: it is a *TransientError or an *api.AwayError, or the run took
+// is one left: it is a *TransientError or an *kube.AwayError, or the run took
 // longer than it may. Workers that tell the state of a job elsewhere ask it.
 func Transient(err error) bool {
-	return errors.As(err, new(*TransientError)) || errors.As(err, new(*api.AwayError)) || errors.As(err, new(tooLong))
+	return errors.As(err, new(*TransientError)) || errors.As(err, new(*kube.AwayError)) || errors.As(err, new(tooLong))
 }
 
 // tooLong is the cause of a context whose job has run longer than this.
@@ -63,8 +64,8 @@ func setbackOf(err, cause error) (setback, bool) {
 		return setback{reason: attemptTimeout, err: late}, true
 	case errors.As(err, &passing):
 		return setback{reason: attemptTransient, err: err, after: passing.After}, true
-	case errors.As(err, new(*api.AwayError)):
-		after, _ := api.RetryAfter(err)
+	case errors.As(err, new(*kube.AwayError)):
+		after, _ := kube.RetryAfter(err)
 		return setback{reason: attemptTransient, err: err, after: after, away: true}, true
 	}
 	return setback{}, false

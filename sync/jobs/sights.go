@@ -1,22 +1,25 @@
 package jobs
 
-import "limpet/sync/api"
+import (
+	"limpet/sync/api"
+	"limpet/sync/kube"
+)
 
 // What the picture of the watch tells of a job without making an object of it.
 var (
-	pathClaim      = api.PathTo("metadata", "labels", api.LabelClaim)
-	pathClaimOwner = api.PathTo("metadata", "labels", api.LabelClaimOwner)
-	pathRepository = api.PathTo("spec", "repository")
-	pathPriority   = api.PathTo("metadata", "annotations", api.AnnoPriority)
-	pathAction     = api.PathTo("spec", "action")
-	pathNotBefore  = api.PathTo("metadata", "annotations", api.AnnoNotBefore)
+	pathClaim      = kube.PathTo("metadata", "labels", api.LabelClaim)
+	pathClaimOwner = kube.PathTo("metadata", "labels", api.LabelClaimOwner)
+	pathRepository = kube.PathTo("spec", "repository")
+	pathPriority   = kube.PathTo("metadata", "annotations", api.AnnoPriority)
+	pathAction     = kube.PathTo("spec", "action")
+	pathNotBefore  = kube.PathTo("metadata", "annotations", api.AnnoNotBefore)
 )
 
 // claimedSight is claimed for a sight.
-func claimedSight(job api.Sight) bool {
+func claimedSight(job kube.Sight) bool {
 	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
 }
 
-func keyOfSight(job api.Sight) key { return key{job.Namespace(), job.Name()} }
+func keyOfSight(job kube.Sight) key { return key{job.Namespace(), job.Name()} }
 
-func laneOfSight(job api.Sight) lane { return lane{job.Namespace(), job.Text(pathRepository)} }
+func laneOfSight(job kube.Sight) lane { return lane{job.Namespace(), job.Text(pathRepository)} }

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // simWorker works as long and ends as the seed says for the job and the attempt.
@@ -51,7 +51,7 @@ func (s simWorker) Run(ctx context.Context, t *Task) error {
 	case 1:
 		panic("worse luck")
 	case 2:
-		return &api.AwayError{Err: errNoWay}
+		return &kube.AwayError{Err: errNoWay}
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // simWatch is a process's picture of the jobs. Events of one object come in
@@ -18,7 +18,7 @@ import (
 // not at all until the next list.
 type simWatch struct {
 	p       *simProcess
-	handler api.Handler
+	handler kube.Handler
 	synced  chan struct{}
 
 	gaps map[key]bool      // jobs of which nothing is shown until the next list, the empty name is for all; under the lock of the world
@@ -203,10 +203,10 @@ func (s *simWatch) List() []*unstructured.Unstructured {
 	return out
 }
 
-func (s *simWatch) Sights() []api.Sight {
-	var out []api.Sight
+func (s *simWatch) Sights() []kube.Sight {
+	var out []kube.Sight
 	for _, u := range s.List() {
-		out = append(out, api.SightOf(u))
+		out = append(out, kube.SightOf(u))
 	}
 	return out
 }
@@ -241,9 +241,9 @@ func (s simRepos) List() (out []*unstructured.Unstructured) {
 	return out
 }
 
-func (s simRepos) Sights() (out []api.Sight) {
+func (s simRepos) Sights() (out []kube.Sight) {
 	for _, u := range s.List() {
-		out = append(out, api.SightOf(u))
+		out = append(out, kube.SightOf(u))
 	}
 	return out
 }

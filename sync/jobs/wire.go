@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // server is what this room needs of an API server. Every call has a deadline of
@@ -36,9 +37,9 @@ type server interface {
 // cleanup.
 const pageSize = 100
 
-// wire is the server behind an api.Client.
+// wire is the server behind a kube.Client.
 type wire struct {
-	client  *api.Client
+	client  *kube.Client
 	timeout time.Duration // of one call
 }
 

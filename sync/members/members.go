@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 var leases = schema.GroupVersionResource{Group: api.CoordinationGroup, Version: "v1", Resource: "leases"}
@@ -90,7 +91,7 @@ type Members struct {
 
 // New returns the members as an agent with these options sees them. It asks
 // nobody.
-func New(c *api.Client, o Options) *Members {
+func New(c *kube.Client, o Options) *Members {
 	now := func() time.Time {
 		if t, _, ok := c.Clock().Now(); ok {
 			return t

@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -22,12 +22,12 @@ func TestMembersOfAnAPI(t *testing.T) {
 	server := testenv.Start(t, testenv.Options{Leases: true})
 	type one struct {
 		*Members
-		client  *api.Client
+		client  *kube.Client
 		changed chan struct{}
 		stop    func()
 	}
 	begin := func(id string) *one {
-		client, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, Logger: slog.New(slog.DiscardHandler)})
+		client, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestMembersOfAnAPI(t *testing.T) {
 func TestMembersWhereNoneAreServed(t *testing.T) {
 	t.Parallel()
 	server := testenv.Real(t)
-	client, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

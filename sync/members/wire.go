@@ -6,12 +6,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // wire is the API as a store.
 type wire struct {
-	client    *api.Client
+	client    *kube.Client
 	namespace string
 }
 
@@ -33,8 +33,8 @@ func (w wire) remove(ctx context.Context, u *unstructured.Unstructured) error {
 }
 
 func (w wire) watch(ctx context.Context, seen, gone func(*unstructured.Unstructured), synced func()) error {
-	i := w.client.Informer(leases, w.namespace, api.InformerOptions{LabelSelector: selectRole})
-	i.OnEvent(api.Handler{Add: seen, Update: func(_, u *unstructured.Unstructured) { seen(u) }, Delete: gone})
+	i := w.client.Informer(leases, w.namespace, kube.InformerOptions{LabelSelector: selectRole})
+	i.OnEvent(kube.Handler{Add: seen, Update: func(_, u *unstructured.Unstructured) { seen(u) }, Delete: gone})
 	told := make(chan struct{})
 	go func() {
 		defer close(told)

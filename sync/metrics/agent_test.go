@@ -21,13 +21,14 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 )
 
 // site is a real controller on the real embedded API and a real state file.
 type site struct {
 	t       *testing.T
 	store   *state.Store
-	client  *api.Client
+	client  *kube.Client
 	metrics *Metrics
 	control *jobs.Controller
 }
@@ -66,12 +67,12 @@ func newSite(t *testing.T, drivers int) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: server.Transport(), Logger: quiet})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &site{t: t, store: store, client: client, metrics: New("test", drivers, quiet)}
-	list, repos := client.Informer(api.Jobs, "", api.InformerOptions{}), client.Informer(api.Repositories, "", api.InformerOptions{})
+	list, repos := client.Informer(api.Jobs, "", kube.InformerOptions{}), client.Informer(api.Repositories, "", kube.InformerOptions{})
 	s.control, err = jobs.New(client, list, repos, store, []jobs.Worker{worker{}}, jobs.Options{Drivers: drivers, Logger: quiet, Observe: s.metrics.Observe, Meter: s.metrics})
 	if err != nil {
 		t.Fatal(err)

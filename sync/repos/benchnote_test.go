@@ -10,6 +10,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/kube"
 )
 
 // BenchmarkNote is what it costs that a Repository is well, from the controller
@@ -26,12 +27,12 @@ func BenchmarkNote(b *testing.B) {
 	}
 	defer server.Close()
 	c := &crowded{t: b, store: store}
-	if c.client, err = api.Connect(b.Context(), api.Config{Server: "http://embedded", Transport: server.Transport(), Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if c.client, err = kube.Connect(b.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		b.Fatal(err)
 	}
 	defer c.client.Close()
 	c.fill(1)
-	objects := c.client.Informer(api.Repositories, "", api.InformerOptions{})
+	objects := c.client.Informer(api.Repositories, "", kube.InformerOptions{})
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- objects.Run(ctx) }()
@@ -40,7 +41,7 @@ func BenchmarkNote(b *testing.B) {
 	}
 	w := wire{client: c.client, plural: "repositories"}
 	seen := make(chan struct{}, 1)
-	objects.OnEvent(api.Handler{Any: func() { seen <- struct{}{} }})
+	objects.OnEvent(kube.Handler{Any: func() { seen <- struct{}{} }})
 	<-seen // as it is
 	k := Key{"default", "r0000"}
 	b.ReportAllocs()

@@ -19,13 +19,14 @@ import (
 	"limpet/sync/apiserver"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/kube"
 )
 
 // crowded is a controller with many Repositories on the embedded API, in virtual
 // time. Their remotes are not asked for real: what is tested is when they are.
 type crowded struct {
 	t      testing.TB
-	client *api.Client
+	client *kube.Client
 	store  *state.Store
 	wire   *recording
 	urls   []string   // of the Repositories; nil = a host for each
@@ -102,7 +103,7 @@ func (c *crowded) make(i int) error {
 // run runs a controller for a time.
 func (c *crowded) run(d time.Duration) {
 	c.t.Helper()
-	objects, queue := c.client.Informer(api.Repositories, "", api.InformerOptions{}), c.client.Informer(api.Jobs, "", api.InformerOptions{Packed: true})
+	objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Packed: true})
 	k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler),
 		Remote: func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 			return git.Remote{URL: repo.Spec.Git.URL}, nil
@@ -148,7 +149,7 @@ func TestBursts(t *testing.T) {
 		}
 		defer server.Close()
 		c := &crowded{t: t, store: store, wire: &recording{next: server.Transport()}}
-		if c.client, err = api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		if c.client, err = kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(err)
 		}
 		defer c.client.Close()

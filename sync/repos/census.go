@@ -3,7 +3,7 @@ package repos
 import (
 	"sync"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // census says how many Repositories there are. It counts all of them at the first
@@ -25,7 +25,7 @@ func (c *census) came() {
 
 // count counts the Repositories of a namespace that are here to stay. The counting is
 // outside of the lock: who changes the picture may wait in came.
-func (c *census) count(namespace string, sights func() []api.Sight) int64 {
+func (c *census) count(namespace string, sights func() []kube.Sight) int64 {
 	c.mu.Lock()
 	counted, changes := c.counted, c.changes
 	c.mu.Unlock()

@@ -5,23 +5,23 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // TestCensus: those are counted that stay, once for each change, also for one that
 // comes while others are counted.
 func TestCensus(t *testing.T) {
-	made := func(namespace, name string, goes bool) api.Sight {
+	made := func(namespace, name string, goes bool) kube.Sight {
 		meta := map[string]any{"namespace": namespace, "name": name}
 		if goes {
 			meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		}
-		return api.SightOf(&unstructured.Unstructured{Object: map[string]any{"metadata": meta}})
+		return kube.SightOf(&unstructured.Unstructured{Object: map[string]any{"metadata": meta}})
 	}
-	all, asked := []api.Sight{made("a", "1", false), made("a", "2", true), made("b", "1", false)}, 0
+	all, asked := []kube.Sight{made("a", "1", false), made("a", "2", true), made("b", "1", false)}, 0
 	var c census
 	meanwhile := func() {}
-	sights := func() []api.Sight {
+	sights := func() []kube.Sight {
 		asked++
 		seen := all
 		meanwhile()

@@ -12,6 +12,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/kube"
 )
 
 // Tester asks the host of a Connection whether it takes its identity.
@@ -55,7 +56,7 @@ const connectionWorkers = 8
 
 // NewConnections makes the controller and registers its handlers with the
 // informer, which must not run yet. It starts nothing.
-func NewConnections(c *api.Client, objects *api.Informer, o ConnectionOptions) *Connections {
+func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions) *Connections {
 	if o.Resync <= 0 {
 		o.Resync = time.Minute
 	}
@@ -64,7 +65,7 @@ func NewConnections(c *api.Client, objects *api.Informer, o ConnectionOptions) *
 	k.await = c.Await
 	wake := func(u *unstructured.Unstructured) { k.Wake(u.GetNamespace(), u.GetName()) }
 	used := func(u *unstructured.Unstructured) { wake(u); o.Repositories.connectionChanged(u) }
-	objects.OnEvent(api.Handler{Add: used, Delete: used, Update: func(old, u *unstructured.Unstructured) {
+	objects.OnEvent(kube.Handler{Add: used, Delete: used, Update: func(old, u *unstructured.Unstructured) {
 		if old.GetGeneration() != u.GetGeneration() || healthy(old) != healthy(u) {
 			used(u)
 			return
@@ -80,7 +81,7 @@ func healthy(u *unstructured.Unstructured) bool {
 	return is
 }
 
-var pathConnection = api.PathTo("spec", "connection", "name")
+var pathConnection = kube.PathTo("spec", "connection", "name")
 
 // connectionChanged has the Repositories looked into that use a Connection.
 func (c *Controller) connectionChanged(u *unstructured.Unstructured) {

@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -33,12 +34,12 @@ func TestConnection(t *testing.T) {
 	minter := forge.NewMinter(hosts, func(context.Context, auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
 		return &auth.ConnectionSecret{Token: token, Source: "the test"}, nil
 	}, auth.NewTokens(0))
-	mine, err := api.Connect(t.Context(), api.Config{Server: base(r), Transport: r.writes, Logger: slog.New(slog.DiscardHandler)})
+	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(r), Transport: r.writes, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(mine.Close)
-	objects := mine.Informer(api.Connections, r.namespace, api.InformerOptions{})
+	objects := mine.Informer(api.Connections, r.namespace, kube.InformerOptions{})
 	k := NewConnections(mine, objects, ConnectionOptions{Tester: minter, Repositories: r.controller, Alone: true, Logger: slog.New(slog.DiscardHandler)})
 	now := k.now
 	k.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }
@@ -115,12 +116,12 @@ func (others) Mine(Key) bool { return false }
 func TestConnectionOfAnotherAgent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
-	mine, err := api.Connect(t.Context(), api.Config{Server: base(r), Transport: r.writes, Logger: slog.New(slog.DiscardHandler)})
+	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(r), Transport: r.writes, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(mine.Close)
-	objects := mine.Informer(api.Connections, r.namespace, api.InformerOptions{})
+	objects := mine.Informer(api.Connections, r.namespace, kube.InformerOptions{})
 	k := NewConnections(mine, objects, ConnectionOptions{Tester: agreeable{}, Repositories: r.controller, Tenure: others{}, Logger: slog.New(slog.DiscardHandler)})
 	now := k.now
 	k.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }

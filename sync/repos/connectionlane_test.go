@@ -19,6 +19,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/forge"
+	"limpet/sync/kube"
 )
 
 // silentTester asks hosts of which one never answers.
@@ -54,7 +55,7 @@ func TestSilentHostOfConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer server.Close()
-		client, err := api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
+		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,8 +73,8 @@ func TestSilentHostOfConnections(t *testing.T) {
 			}
 		}
 		tester := &silentTester{asked: map[string]int{}}
-		objects := client.Informer(api.Connections, "", api.InformerOptions{})
-		repositories, queue := client.Informer(api.Repositories, "", api.InformerOptions{}), client.Informer(api.Jobs, "", api.InformerOptions{Packed: true})
+		objects := client.Informer(api.Connections, "", kube.InformerOptions{})
+		repositories, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Packed: true})
 		k := NewConnections(client, objects, ConnectionOptions{Tester: tester, Repositories: New(client, repositories, queue, Options{Logger: log}), Alone: true, Logger: log})
 		ctx, cancel := context.WithCancel(t.Context())
 		var g errgroup.Group

@@ -58,6 +58,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/kube"
 )
 
 // Kinds that are looked after.
@@ -135,12 +136,12 @@ type Options struct {
 // lister is what this room needs of an informer.
 type lister interface {
 	Get(namespace, name string) (*unstructured.Unstructured, bool)
-	Sight(namespace, name string) (api.Sight, bool)
-	Sights() []api.Sight
+	Sight(namespace, name string) (kube.Sight, bool)
+	Sights() []kube.Sight
 	WaitSynced(ctx context.Context) error
 }
 
-var _ lister = (*api.Informer)(nil)
+var _ lister = (*kube.Informer)(nil)
 
 // Controller looks after the Repositories of an API. Make it with New before the
 // informers run.
@@ -195,10 +196,10 @@ type note struct {
 
 // New makes a controller and registers its handlers with the informers, which
 // must not run yet. It starts nothing.
-func New(c *api.Client, repos, jobs *api.Informer, o Options) *Controller {
+func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	k := newController(wire{c, "repositories"}, serverTime(c), repos, jobs, o)
 	k.await = c.Await
-	repos.OnEvent(api.Handler{Add: k.came, Delete: k.came, Update: func(old, u *unstructured.Unstructured) {
+	repos.OnEvent(kube.Handler{Add: k.came, Delete: k.came, Update: func(old, u *unstructured.Unstructured) {
 		if (old.GetDeletionTimestamp() == nil) != (u.GetDeletionTimestamp() == nil) {
 			k.came(u)
 			return
@@ -206,7 +207,7 @@ func New(c *api.Client, repos, jobs *api.Informer, o Options) *Controller {
 		k.Wake(u.GetNamespace(), u.GetName())
 	}})
 	// The end of a job may be what a Repository waits for.
-	jobs.OnEvent(api.Handler{Delete: func(u *unstructured.Unstructured) {
+	jobs.OnEvent(kube.Handler{Delete: func(u *unstructured.Unstructured) {
 		if name := u.GetLabels()[api.LabelRepository]; name != "" {
 			k.Wake(u.GetNamespace(), name)
 		}
@@ -215,7 +216,7 @@ func New(c *api.Client, repos, jobs *api.Informer, o Options) *Controller {
 }
 
 // serverTime is the time of the server, as far as it is known.
-func serverTime(c *api.Client) func() time.Time {
+func serverTime(c *kube.Client) func() time.Time {
 	return func() time.Time {
 		if t, _, ok := c.Clock().Now(); ok {
 			return t
@@ -243,7 +244,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	return c
 }
 
-var pathMostRepositories = api.PathTo("status", "quota", "maxRepositories")
+var pathMostRepositories = kube.PathTo("status", "quota", "maxRepositories")
 
 // came takes in a Repository that has come or goes. Where their number is limited
 // that is news for all of the namespace.

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 )
 
 // TestCostOfALook: a look at a Repository that has nothing new reads nothing again
@@ -37,13 +38,13 @@ func TestCostOfALook(t *testing.T) {
 		}
 		defer server.Close()
 		c := &crowded{t: t, store: store, wire: &recording{next: server.Transport()}}
-		if c.client, err = api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		if c.client, err = kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: c.wire, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(err)
 		}
 		defer c.client.Close()
 		c.fill(1)
 		c.wire.take()
-		objects, queue := c.client.Informer(api.Repositories, "", api.InformerOptions{}), c.client.Informer(api.Jobs, "", api.InformerOptions{Packed: true})
+		objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Packed: true})
 		k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler),
 			Remote: func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				return git.Remote{URL: repo.Spec.Git.URL}, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // at is the present of the tables.
@@ -299,7 +300,7 @@ func TestTurnsAfterADayOff(t *testing.T) {
 // nothing is a watch that shows no object.
 type nothing struct{ lister }
 
-func (nothing) Sight(string, string) (api.Sight, bool) { return api.Sight{}, false }
+func (nothing) Sight(string, string) (kube.Sight, bool) { return kube.Sight{}, false }
 
 // TestLostJobAfterAWrongClock: a job that was missed first by a clock of years ahead
 // is given up for lost when the clock is right.

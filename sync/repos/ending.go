@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 // Leaver deals with the objects that a Repository has made. Each call may be
@@ -97,7 +99,7 @@ func (c *Controller) end(ctx context.Context, k Key, obj *unstructured.Unstructu
 // tellDeleteError notes what is in the way, unless that is what the status says,
 // and returns the Repository as it is then.
 func (c *Controller) tellDeleteError(ctx context.Context, k Key, obj *unstructured.Unstructured, cause error) (*unstructured.Unstructured, error) {
-	text := api.Redact(cause.Error())
+	text := text.Redact(cause.Error())
 	if len(text) > maxDeleteError {
 		text = strings.ToValidUTF8(text[:maxDeleteError-len("…")], "") + "…"
 	}
@@ -117,7 +119,7 @@ func (c *Controller) tellDeleteError(ctx context.Context, k Key, obj *unstructur
 // orphanActions are the jobs that want their Repository to be gone.
 var orphanActions = []string{"releaseResources", "deleteResources"}
 
-var pathAction = api.PathTo("spec", "action")
+var pathAction = kube.PathTo("spec", "action")
 
 // dropJobs deletes the jobs that nobody has claimed yet, and waits for the others.
 func (c *Controller) dropJobs(ctx context.Context, k Key, obj *unstructured.Unstructured) error {

@@ -18,6 +18,7 @@ import (
 	"limpet/sync/apiserver"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/kube"
 )
 
 // street is a controller whose Repositories are at hosts that answer as the test
@@ -75,14 +76,14 @@ func onStreet(t *testing.T, urls []string, s *street, f func()) {
 			t.Fatal(err)
 		}
 		defer server.Close()
-		client, err := api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
+		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer client.Close()
 		s.crowded, s.asked, s.held = &crowded{t: t, store: store, client: client, urls: urls}, map[string]int{}, make(chan struct{})
 		s.fill(len(urls))
-		objects, queue := client.Informer(api.Repositories, "", api.InformerOptions{}), client.Informer(api.Jobs, "", api.InformerOptions{Packed: true})
+		objects, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Packed: true})
 		s.controller = New(client, objects, queue, Options{Git: s, Tenure: s, Logger: log,
 			Remote: func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				if s.token != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // loop is the part of a controller that takes names off a queue, has each looked
@@ -117,7 +117,7 @@ func (l *loop) handle(ctx context.Context, k Key) {
 
 // passes says that an error is of a service that is away.
 func passes(err error) bool {
-	_, away := errors.AsType[*api.AwayError](api.Away(err))
+	_, away := errors.AsType[*kube.AwayError](kube.Away(err))
 	return away
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // Phases of a reconcile, as Grafana's metrics name them.
@@ -170,7 +171,7 @@ func (r *reconciling) gather(repo api.Repository) {
 	f.job, f.gone = r.sight(repo.Status.Sync)
 }
 
-var pathRepository = api.PathTo("spec", "repository")
+var pathRepository = kube.PathTo("spec", "repository")
 
 // sight says whether a sync job is there, and whether one that ought to be there
 // has been missed for long enough.

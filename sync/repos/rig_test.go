@@ -28,6 +28,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
 )
@@ -38,8 +39,8 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 type rig struct {
 	t          *testing.T
 	namespace  string
-	client     *api.Client // of the test and of the puller
-	writes     *recording  // of the controller
+	client     *kube.Client // of the test and of the puller
+	writes     *recording   // of the controller
 	git        *testenv.GitServer
 	repo       *testenv.Repository
 	url        string
@@ -137,8 +138,8 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	t.Cleanup(func() { store.Close() })
 	r.store = store
 	base, transport := apitestServer(t, server, store)
-	connect := func(next http.RoundTripper) *api.Client {
-		c, err := api.Connect(context.Background(), api.Config{Server: base, Transport: next, Logger: slog.New(slog.DiscardHandler)})
+	connect := func(next http.RoundTripper) *kube.Client {
+		c, err := kube.Connect(context.Background(), kube.Config{Server: base, Transport: next, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	}
 	r.url = r.git.Serve("ops/dashboards.git", r.repo.Dir)
 	mine := connect(r.writes)
-	queue, objects := mine.Informer(api.Jobs, r.namespace, api.InformerOptions{Packed: true}), mine.Informer(api.Repositories, r.namespace, api.InformerOptions{})
+	queue, objects := mine.Informer(api.Jobs, r.namespace, kube.InformerOptions{Packed: true}), mine.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	r.controller = New(mine, objects, queue, o)
 	now := r.controller.now
 	r.controller.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }
@@ -212,7 +213,7 @@ func apitestServer(t *testing.T, kind string, store *state.Store) (string, http.
 func (r *rig) pulls() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	queue, objects := r.client.Informer(api.Jobs, r.namespace, api.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace, api.InformerOptions{})
+	queue, objects := r.client.Informer(api.Jobs, r.namespace, kube.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	worker := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Signers: worker.NewSigners(r.trust, nil, nil), Logger: log})
 	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log, Grace: 50 * time.Millisecond})
 	if err != nil {

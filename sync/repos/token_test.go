@@ -23,6 +23,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/worker"
@@ -614,12 +615,12 @@ func TestRepoID(t *testing.T) {
 func TestProof(t *testing.T) {
 	t.Parallel()
 	m := newMinting(t, "embedded", nil)
-	mine, err := api.Connect(t.Context(), api.Config{Server: base(m.rig), Transport: m.writes, Logger: slog.New(slog.DiscardHandler)})
+	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(m.rig), Transport: m.writes, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(mine.Close)
-	objects := mine.Informer(api.Connections, m.namespace, api.InformerOptions{})
+	objects := mine.Informer(api.Connections, m.namespace, kube.InformerOptions{})
 	k := NewConnections(mine, objects, ConnectionOptions{Tester: m.minter, Repositories: m.controller, Alone: true, Logger: slog.New(slog.DiscardHandler)})
 	m.run(objects.Run, k.Run)
 	eventually(t, "it is told", func() bool {

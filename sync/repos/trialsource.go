@@ -16,7 +16,9 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/kube"
 	"limpet/sync/source"
+	"limpet/sync/text"
 )
 
 // SourceOptions are what TrySource needs of an agent.
@@ -99,7 +101,7 @@ func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructu
 func untold(ctx context.Context, obj *unstructured.Unstructured, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
-	} else if _, away := errors.AsType[*api.AwayError](err); !away {
+	} else if _, away := errors.AsType[*kube.AwayError](err); !away {
 		return nil
 	}
 	return fmt.Errorf("test source %s: %w", obj.GetName(), err)
@@ -141,7 +143,7 @@ func (t *TestResults) refuse(err error, step string, missed ...string) TestResul
 
 // blamed is the finding for one member.
 func blamed(code int, at string, err error) finding {
-	return finding{code: code, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: at, Detail: at + ": " + api.Redact(err.Error())}}}
+	return finding{code: code, errors: []api.FieldError{{Type: string(field.ErrorTypeInvalid), Field: at, Detail: at + ": " + text.Redact(err.Error())}}}
 }
 
 // identityText says who asks the host, by whom that is made, where it was found, and by

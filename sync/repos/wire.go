@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // server is what this room needs of the API.
@@ -36,7 +37,7 @@ const callTimeout = 5 * time.Second
 
 // wire is the API as a server, for one kind of object.
 type wire struct {
-	client *api.Client
+	client *kube.Client
 	plural string
 }
 

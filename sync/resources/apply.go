@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // Defaults of Apply. Source: Grafana's sync worker.
@@ -204,7 +205,7 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 	if err != nil && item.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(item), err)
 	}
-	if errors.As(err, new(*api.AwayError)) {
+	if errors.As(err, new(*kube.AwayError)) {
 		r.stopFor(err)
 		return
 	}

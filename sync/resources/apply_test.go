@@ -16,7 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // TestFaults: whatever fails on the way, a later run without faults ends where
@@ -265,7 +265,7 @@ func TestServerAway(t *testing.T) {
 				return nil
 			}
 			late.Add(1)
-			return &api.AwayError{Err: errors.New("connection refused")}
+			return &kube.AwayError{Err: errors.New("connection refused")}
 		}
 		const parallel = 3
 		l := &log{max: 20}
@@ -276,7 +276,7 @@ func TestServerAway(t *testing.T) {
 				t.Errorf("seed=%d: %s is blamed: %v", seed, r.Path, r.Err)
 			}
 		}
-		if n := late.Load(); n > 0 && !errors.As(err, new(*api.AwayError)) || n > parallel {
+		if n := late.Load(); n > 0 && !errors.As(err, new(*kube.AwayError)) || n > parallel {
 			t.Errorf("seed=%d: %d calls to a server that is away; %v", seed, n, err)
 		}
 		m.fault = nil

@@ -18,6 +18,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // embedded is a client of the embedded API.
-func embedded(t *testing.T) *api.Client {
+func embedded(t *testing.T) *kube.Client {
 	t.Helper()
 	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db"), Version: "test"})
 	if err != nil {
@@ -43,18 +44,18 @@ func embedded(t *testing.T) *api.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	return connected(t, api.Config{Server: "http://embedded", Transport: server.Transport()})
+	return connected(t, kube.Config{Server: "http://embedded", Transport: server.Transport()})
 }
 
 // real is a client of the API machinery.
-func real(t *testing.T, s *testenv.Server) *api.Client {
-	return connected(t, api.Config{Server: s.URL, TLS: api.TLS{CAFile: s.CAFile}, Token: s.Token})
+func real(t *testing.T, s *testenv.Server) *kube.Client {
+	return connected(t, kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token})
 }
 
-func connected(t *testing.T, cfg api.Config) *api.Client {
+func connected(t *testing.T, cfg kube.Config) *kube.Client {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	c, err := api.Connect(t.Context(), cfg)
+	c, err := kube.Connect(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func connected(t *testing.T, cfg api.Config) *api.Client {
 }
 
 // onEach runs a test on both APIs.
-func onEach(t *testing.T, test func(t *testing.T, c *api.Client, namespace string)) {
+func onEach(t *testing.T, test func(t *testing.T, c *kube.Client, namespace string)) {
 	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, embedded(t), "flux-system") })
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
@@ -75,7 +76,7 @@ func onEach(t *testing.T, test func(t *testing.T, c *api.Client, namespace strin
 // source that was meant alone.
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, c *api.Client, namespace string) {
+	onEach(t, func(t *testing.T, c *kube.Client, namespace string) {
 		resource := c.Resource(api.GitRepositories).Namespace(namespace)
 		u := named(t, "whole").Put(t, resource, namespace)
 		uid := string(u.GetUID())
@@ -132,7 +133,7 @@ func TestAsk(t *testing.T) {
 }
 
 // watching runs a watcher, and says when it has changed.
-func watching(t *testing.T, c *api.Client, namespace string, glance time.Duration) (*source.Watcher, <-chan struct{}) {
+func watching(t *testing.T, c *kube.Client, namespace string, glance time.Duration) (*source.Watcher, <-chan struct{}) {
 	t.Helper()
 	changed := make(chan struct{}, 1)
 	w := source.NewWatcher(c, namespace, slog.New(slog.DiscardHandler), func() {
@@ -169,7 +170,7 @@ func until(t *testing.T, what string, changed <-chan struct{}, holds func() bool
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, c *api.Client, namespace string) {
+	onEach(t, func(t *testing.T, c *kube.Client, namespace string) {
 		resource := c.Resource(api.GitRepositories).Namespace(namespace)
 		all := testenv.Sources()
 		for _, s := range all[1:] {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // ErrOther says that the source of that name is another one by now.
@@ -19,14 +20,14 @@ var ErrOther = errors.New("it is another one by now: the one that was meant is g
 
 // Reconcile asks the controller for a look, and returns the object with the request.
 // A UID, where it is given, keeps a namesake out of it. To be asked twice is harmless.
-func Reconcile(ctx context.Context, client *api.Client, namespace, name, uid string) (*unstructured.Unstructured, error) {
+func Reconcile(ctx context.Context, client *kube.Client, namespace, name, uid string) (*unstructured.Unstructured, error) {
 	return patch(ctx, client, namespace, name, uid, map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{annoRequested: time.Now().UTC().Format(time.RFC3339Nano)}}})
 }
 
 // Suspend has the controller leave a source alone, or take it up again. It is written
 // to the spec, so it holds until somebody undoes it.
-func Suspend(ctx context.Context, client *api.Client, namespace, name, uid string, on bool) (*unstructured.Unstructured, error) {
+func Suspend(ctx context.Context, client *kube.Client, namespace, name, uid string, on bool) (*unstructured.Unstructured, error) {
 	value := any(true)
 	if !on {
 		value = nil // as it was before anybody suspended it
@@ -36,7 +37,7 @@ func Suspend(ctx context.Context, client *api.Client, namespace, name, uid strin
 
 // patch writes without a version, so that it never loses to the controller, which
 // writes to the same object all the time.
-func patch(ctx context.Context, client *api.Client, namespace, name, uid string, change map[string]any) (*unstructured.Unstructured, error) {
+func patch(ctx context.Context, client *kube.Client, namespace, name, uid string, change map[string]any) (*unstructured.Unstructured, error) {
 	if uid != "" {
 		meta, _ := change["metadata"].(map[string]any)
 		if meta == nil {

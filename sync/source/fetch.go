@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/api"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
@@ -142,7 +141,7 @@ func place(raw, via string) (*url.URL, error) {
 	}
 	by, err := url.Parse(via)
 	if err != nil || by.Scheme != "http" && by.Scheme != "https" || by.Host == "" {
-		return nil, fmt.Errorf("%s is no address of http or https", api.Redact(via))
+		return nil, fmt.Errorf("%s is no address of http or https", text.Redact(via))
 	}
 	u.Scheme, u.Host, u.User = by.Scheme, by.Host, nil
 	u.Path, u.RawPath = strings.TrimSuffix(by.Path, "/")+u.Path, ""

@@ -13,6 +13,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 )
 
 const (
@@ -178,7 +179,7 @@ func short(s string) string {
 	if len(s) > longest {
 		s = strings.ToValidUTF8(s[:longest], "") + "..."
 	}
-	return api.Redact(s)
+	return text.Redact(s)
 }
 
 func branch(m map[string]any, name string) map[string]any {

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 const (
@@ -27,21 +29,21 @@ const (
 // Watcher keeps a picture of all sources where the API has such things and lets them
 // be read. Elsewhere it costs a request in ten minutes.
 type Watcher struct {
-	client    *api.Client
+	client    *kube.Client
 	namespace string
 	log       *slog.Logger
 	changed   func()
 	glance    time.Duration
 
-	mu       sync.Mutex    // guards all below
-	informer *api.Informer // nil while nothing is watched
-	known    bool          // it is known whether there are any
-	refused  string        // why they may not be read
+	mu       sync.Mutex     // guards all below
+	informer *kube.Informer // nil while nothing is watched
+	known    bool           // it is known whether there are any
+	refused  string         // why they may not be read
 }
 
 // NewWatcher makes one for a namespace, "" meaning all. changed is called at every
 // change and must be quick.
-func NewWatcher(client *api.Client, namespace string, log *slog.Logger, changed func()) *Watcher {
+func NewWatcher(client *kube.Client, namespace string, log *slog.Logger, changed func()) *Watcher {
 	return &Watcher{client: client, namespace: namespace, log: log, changed: changed, glance: glanceEvery}
 }
 
@@ -91,7 +93,7 @@ func lasting(err error) bool {
 func (w *Watcher) settle(err error) {
 	why := ""
 	if err != nil && !apierrors.IsNotFound(err) {
-		why = api.Redact(err.Error()) + " (it takes get, list and watch of gitrepositories." + api.GitRepositories.Group + ")"
+		why = text.Redact(err.Error()) + " (it takes get, list and watch of gitrepositories." + api.GitRepositories.Group + ")"
 	}
 	w.mu.Lock()
 	news := !w.known || why != w.refused
@@ -110,8 +112,8 @@ func (w *Watcher) settle(err error) {
 func (w *Watcher) follow(ctx context.Context) (refusal error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	informer := w.client.Informer(api.GitRepositories, w.namespace, api.InformerOptions{Packed: true})
-	informer.OnEvent(api.Handler{Any: w.changed})
+	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{Packed: true})
+	informer.OnEvent(kube.Handler{Any: w.changed})
 	w.mu.Lock()
 	w.informer = informer
 	w.mu.Unlock()
@@ -148,7 +150,7 @@ func (w *Watcher) follow(ctx context.Context) (refusal error) {
 
 // Sights are the sources that are known, in no order. known is false until it is
 // known whether there are any.
-func (w *Watcher) Sights() (all []api.Sight, known bool) {
+func (w *Watcher) Sights() (all []kube.Sight, known bool) {
 	w.mu.Lock()
 	informer, known := w.informer, w.known
 	w.mu.Unlock()
@@ -174,7 +176,7 @@ func (w *Watcher) Watch() (synced bool, objects int, trouble string, on bool) {
 		return false, 0, refused, refused != ""
 	}
 	if err := informer.LastError(); err != nil {
-		trouble = api.Redact(err.Error())
+		trouble = text.Redact(err.Error())
 	}
 	return informer.HasSynced(), len(informer.Sights()), trouble, true
 }

@@ -276,9 +276,9 @@ func (r *Receiver) notQueued(repo *Repository, err error) answer {
 		s := status.Status()
 		switch code := int(s.Code); {
 		case apierrors.IsAlreadyExists(err):
-			return refuse(Exists, http.StatusConflict, metav1.StatusReasonAlreadyExists, "%s", api.Redact(s.Message))
+			return refuse(Exists, http.StatusConflict, metav1.StatusReasonAlreadyExists, "%s", text.Redact(s.Message))
 		case code == http.StatusNotFound, code == http.StatusConflict, code == http.StatusFailedDependency, code == http.StatusUnprocessableEntity:
-			return refuse(Refused, code, s.Reason, "%s", api.Redact(s.Message))
+			return refuse(Refused, code, s.Reason, "%s", text.Redact(s.Message))
 		}
 	}
 	r.tally.trouble(r.o.Logger, "a webhook has not led to a job: the host is told to come again", fmt.Errorf("%s/%s: %w", repo.Namespace, repo.Name, err))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/resources"
 )
 
@@ -68,7 +69,7 @@ const benchBoards = 1000
 // stamped.
 func BenchmarkWriteChanged(b *testing.B) {
 	web := quick(b)
-	client, err := api.Connect(b.Context(), api.Config{Server: web.URL, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(b.Context(), kube.Config{Server: web.URL, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/resources"
 )
 
@@ -34,7 +35,7 @@ const (
 )
 
 // managed lists everything that the repository manages.
-func (s *server) managed(ctx context.Context, client *api.Client, repository string) ([]resources.Item, error) {
+func (s *server) managed(ctx context.Context, client *kube.Client, repository string) ([]resources.Item, error) {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/resources", api.ProvisioningGroup, api.Repositories.Version, s.namespace, repository)
 	_, answer, err := client.Do(ctx, http.MethodGet, path, nil, "", nil)
 	if err == nil {
@@ -42,7 +43,7 @@ func (s *server) managed(ctx context.Context, client *api.Client, repository str
 			return items, nil
 		}
 	} else if !absent(err) {
-		return nil, fmt.Errorf("list resources of repository %s: %w", repository, api.Away(err))
+		return nil, fmt.Errorf("list resources of repository %s: %w", repository, kube.Away(err))
 	}
 	folders, err := s.managedFolders(ctx, repository)
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *server) list(ctx context.Context, repository string, ref resources.Ref)
 		items, err = s.pages(ctx, repository, ref)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", ref.Resource, api.Away(err))
+		return nil, fmt.Errorf("list %s: %w", ref.Resource, kube.Away(err))
 	}
 	return items, nil
 }

@@ -17,6 +17,7 @@ import (
 	"limpet/sync/failpoint"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/resources"
 	"limpet/sync/text"
 )
@@ -26,9 +27,9 @@ const maxErrors = 20
 
 // PullOptions configure a Pull.
 type PullOptions struct {
-	Client *api.Client // of repositories and jobs
+	Client *kube.Client // of repositories and jobs
 	// Dashboards and Folders are the servers of those groups; nil means Client.
-	Dashboards, Folders *api.Client
+	Dashboards, Folders *kube.Client
 	Git                 Git
 	Credentials         auth.Source // nil = none
 	Signers             *Signers    // what has to be signed, and by whom; nil = no keys
@@ -343,7 +344,7 @@ func (r *pull) tellCommit(ctx context.Context) {
 		return
 	}
 	name, _, _ := strings.Cut(info.Author, " <")
-	r.Progress.SetCommit(state.Commit{Subject: api.Redact(info.Subject), Author: name, At: api.Moment(info.When)})
+	r.Progress.SetCommit(state.Commit{Subject: text.Redact(info.Subject), Author: name, At: api.Moment(info.When)})
 }
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }

@@ -12,6 +12,8 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 // Git is what the workers need of the mirrors. See package git for what each
@@ -101,14 +103,14 @@ func URLs(repo api.Repository) []string {
 
 // Remote is how a pull of a Repository asks its Git host. Trouble with the
 // spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth,
-// or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is an *api.AwayError.
+// or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is an *kube.AwayError.
 func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err = cmp.Or(err, src.wrong); err != nil {
 		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 	}
 	remote, err := src.remote(ctx, from, allowInsecure)
-	if _, away := errors.AsType[*api.AwayError](err); away || ctx.Err() != nil {
+	if _, away := errors.AsType[*kube.AwayError](err); away || ctx.Err() != nil {
 		return git.Remote{}, err
 	}
 	if err != nil {
@@ -129,11 +131,11 @@ func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool
 	if r.Creds, err = s.credentials(ctx, from); err == nil || len(s.mirrors) == 0 || ctx.Err() != nil {
 		return r, err
 	}
-	if _, away := errors.AsType[*api.AwayError](err); away {
+	if _, away := errors.AsType[*kube.AwayError](err); away {
 		return r, err
 	}
 	if down := without(err); down.Kind == git.Unreachable {
-		down.URL = api.Redact(s.url)
+		down.URL = text.Redact(s.url)
 		r.Down = down
 		return r, nil
 	}

@@ -31,6 +31,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/resources"
 	"limpet/sync/testenv"
 )
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 type rig struct {
 	t          *testing.T
 	namespace  string
-	client     *api.Client
+	client     *kube.Client
 	store      *state.Store
 	controller *jobs.Controller
 	wire       *recording
@@ -183,7 +184,7 @@ func newRig(t *testing.T, server string, change func(*PullOptions)) *rig {
 	url, transport := serverOf(t, server, store)
 	r.wire = &recording{next: transport}
 	log := slog.New(slog.DiscardHandler)
-	if r.client, err = api.Connect(context.Background(), api.Config{Server: url, Transport: r.wire, Logger: log}); err != nil {
+	if r.client, err = kube.Connect(context.Background(), kube.Config{Server: url, Transport: r.wire, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.client.Close)
@@ -209,8 +210,8 @@ func newRig(t *testing.T, server string, change func(*PullOptions)) *rig {
 func (r *rig) start() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	queue := r.client.Informer(api.Jobs, r.namespace, api.InformerOptions{})
-	repos := r.client.Informer(api.Repositories, r.namespace, api.InformerOptions{})
+	queue := r.client.Informer(api.Jobs, r.namespace, kube.InformerOptions{})
+	repos := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	var err error
 	o := r.terms
 	o.Namespace, o.Logger, o.Grace = r.namespace, log, 50*time.Millisecond

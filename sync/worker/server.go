@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/resources"
 )
 
@@ -21,8 +22,8 @@ import (
 // have a server of its own.
 type server struct {
 	namespace  string
-	dashboards *api.Client
-	folders    *api.Client
+	dashboards *kube.Client
+	folders    *kube.Client
 	served     *served
 	// last says that the job has no other attempt.
 	last bool
@@ -34,10 +35,10 @@ var _ resources.Server = (*server)(nil)
 // pulls.
 type served struct {
 	mu       sync.Mutex // guards versions
-	versions map[*api.Client]map[string][]string
+	versions map[*kube.Client]map[string][]string
 }
 
-func (s *server) client(group string) *api.Client {
+func (s *server) client(group string) *kube.Client {
 	if group == api.FolderGroup {
 		return s.folders
 	}
@@ -52,7 +53,7 @@ func (s *server) judged(group string, err error) error {
 	if since, _ := s.client(group).Down(); s.last && since.IsZero() {
 		return err
 	}
-	return api.Away(err)
+	return kube.Away(err)
 }
 
 // version returns the version of ref that the server is asked for: that of the
@@ -78,7 +79,7 @@ func (s *server) version(ctx context.Context, ref resources.Ref) (string, error)
 
 // of returns the versions of a group, asking again when want is not among those
 // that are known.
-func (s *served) of(ctx context.Context, client *api.Client, group, want string) ([]string, error) {
+func (s *served) of(ctx context.Context, client *kube.Client, group, want string) ([]string, error) {
 	s.mu.Lock()
 	known := s.versions[client][group]
 	s.mu.Unlock()
@@ -100,7 +101,7 @@ func (s *served) of(ctx context.Context, client *api.Client, group, want string)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.versions == nil {
-		s.versions = map[*api.Client]map[string][]string{}
+		s.versions = map[*kube.Client]map[string][]string{}
 	}
 	if s.versions[client] == nil {
 		s.versions[client] = map[string][]string{}

@@ -14,6 +14,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/signature"
 )
 
@@ -108,7 +109,7 @@ func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup)
 	var found *auth.Trust
 	if s != nil && s.from != nil {
 		if found, err = s.from(ctx, l); err != nil {
-			if _, away := errors.AsType[*api.AwayError](err); away || ctx.Err() != nil {
+			if _, away := errors.AsType[*kube.AwayError](err); away || ctx.Err() != nil {
 				return d, err
 			}
 			return wrong(signature.NoKeys, fmt.Errorf("the keys that may sign cannot be read: %w", err))

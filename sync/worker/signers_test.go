@@ -11,6 +11,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/kube"
 	"limpet/sync/signature"
 )
 
@@ -175,7 +176,7 @@ func TestJudge(t *testing.T) {
 		"no keys":     {mode: "HEAD"},
 		"not asked":   {key: public},
 		"bad keys":    {key: "x", mode: "HEAD"},
-		"keys afield": {mode: "HEAD", away: &api.AwayError{}},
+		"keys afield": {mode: "HEAD", away: &kube.AwayError{}},
 	} {
 		var place trusting
 		var list []string

@@ -9,6 +9,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 	"limpet/sync/signature"
 	"limpet/sync/text"
 )
@@ -116,6 +117,6 @@ func (d demand) wanted() string {
 
 // Passing says that an error of a look is one of the moment.
 func Passing(err error) bool {
-	_, away := errors.AsType[*api.AwayError](err)
+	_, away := errors.AsType[*kube.AwayError](err)
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

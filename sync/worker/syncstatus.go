@@ -13,6 +13,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 )
 
 // syncStatus writes the sync fields of one Repository's status, which a pull
@@ -20,7 +21,7 @@ import (
 // member that may be absent is written with "add", a list entry is guarded with
 // "test", and a patch that does not fit is made again from the object as it is.
 type syncStatus struct {
-	client          *api.Client
+	client          *kube.Client
 	namespace, name string
 
 	// What the Repository said when the pull began.
@@ -38,7 +39,7 @@ const endTime = 10 * time.Second
 // patchTries is how often a patch is made anew when it does not fit.
 const patchTries = 4
 
-func newSyncStatus(client *api.Client, namespace, name string) *syncStatus {
+func newSyncStatus(client *kube.Client, namespace, name string) *syncStatus {
 	return &syncStatus{client: client, namespace: namespace, name: name}
 }
 
@@ -179,11 +180,11 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 			return s.keep(answer)
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsConflict(err) && !isUnprocessable(err) {
-			return api.Away(err)
+			return kube.Away(err)
 		}
 		_, answer, getErr := s.client.Do(ctx, http.MethodGet, path, nil, "", nil)
 		if getErr != nil {
-			return errors.Join(err, api.Away(getErr))
+			return errors.Join(err, kube.Away(getErr))
 		}
 		if keepErr := s.keep(answer); keepErr != nil {
 			return keepErr

@@ -17,6 +17,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/signature"
 	"limpet/sync/testenv"
 )
@@ -253,7 +254,7 @@ func TestTrustDigest(t *testing.T) {
 		seen[d] = name
 	}
 	away := &trusting{}
-	away.set(&api.AwayError{})
+	away.set(&kube.AwayError{})
 	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: "HEAD"}
 	if d, err := digestBy(t, repo, away); err == nil || d != "" {
 		t.Errorf("an API that is away is taken for no keys: %q", d)

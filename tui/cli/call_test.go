@@ -20,6 +20,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 )
 
 // These tests call commands in this process, on the embedded API of a state
@@ -221,8 +222,8 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", usage("h", "bad")), ExitUsage, "h"},
 		{hinted(apierrors.NewUnauthorized("no"), "h"), ExitAuth, "h"},
 		{apierrors.NewForbidden(group, "x", errors.New("no")), ExitAuth, "--namespace"},
-		{&api.ExchangeError{Status: 401, Err: errors.New("no")}, ExitAuth, "--token"},
-		{&api.NotKubernetesError{URL: "u", Got: "a web page"}, ExitVersion, "--provisioning-server-url"},
+		{&kube.ExchangeError{Status: 401, Err: errors.New("no")}, ExitAuth, "--token"},
+		{&kube.NotKubernetesError{URL: "u", Got: "a web page"}, ExitVersion, "--provisioning-server-url"},
 		{&state.SchemaError{Have: 9, Want: 1}, ExitVersion, "newer"},
 		{&url.Error{Op: "Get", URL: "https://h/x", Err: syscall.ECONNREFUSED}, ExitUnreachable, "--provisioning-server-url"},
 		{apierrors.NewServiceUnavailable("away"), ExitUnreachable, "limpet status"},

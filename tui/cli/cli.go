@@ -164,7 +164,7 @@ func (r *run) execute(ctx context.Context, args []string) (err error) {
 	if out, ok := world.Out.(*stdout); ok {
 		out.labels, out.ink = r.readOut(out), r.ink(out)
 	}
-	api.RegisterSecret([]byte(c.Token))
+	text.RegisterSecret([]byte(c.Token))
 	r.noteGrafana(call)
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc

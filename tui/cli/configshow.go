@@ -13,7 +13,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"limpet/sync/api"
 	"limpet/sync/text"
 )
 
@@ -114,7 +113,7 @@ func mask(name string, v any) any {
 		if name == "token" && value != "" {
 			return masked
 		}
-		return api.Redact(value)
+		return text.Redact(value)
 	case []any:
 		out := make([]any, len(value))
 		for i, part := range value {

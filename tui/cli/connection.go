@@ -53,7 +53,7 @@ func (c connectionListCmd) Run(ctx context.Context, r *run) error {
 		ready := conditionOf(one.Status.Conditions, "Ready")
 		t.add(u.GetNamespace(), "connection/"+u.GetName(),
 			u.GetName(), text.OrDash(one.Spec.Type), healthText(one.Status.Health), text.OrDash(ready.Reason), using.count(u), expiryText(now, one.Status.Token), since(now, u.GetCreationTimestamp().Time),
-			text.OrDash(one.Spec.Title), text.OrDash(api.Redact(connectionHost(one.Spec))), text.OrDash(troubleOf(ready)))
+			text.OrDash(one.Spec.Title), text.OrDash(text.Redact(connectionHost(one.Spec))), text.OrDash(troubleOf(ready)))
 		objects = append(objects, u.Object)
 	}
 	return r.g.printList(r.world.Out, objects, t)
@@ -170,7 +170,7 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 	f.add("title", text.OrDash(one.Spec.Title))
 	f.add("type", one.Spec.Type)
 	if host := connectionHost(one.Spec); host != "" {
-		f.add("host", api.Redact(host))
+		f.add("host", text.Redact(host))
 	}
 	for _, app := range []*api.GitHubApp{one.Spec.GitHub, one.Spec.GitHubEnterprise} {
 		if app != nil {

@@ -14,8 +14,8 @@ import (
 
 	"limpet/state"
 	"limpet/sync/agent"
-	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
@@ -126,9 +126,9 @@ type patient struct {
 	info   *state.Info
 
 	s      *session
-	client *api.Client // nil when there is nothing to ask
-	direct bool        // the client goes to a server, and not through the daemon
-	wrong  error       // why there is no client
+	client *kube.Client // nil when there is nothing to ask
+	direct bool         // the client goes to a server, and not through the daemon
+	wrong  error        // why there is no client
 }
 
 // examine makes all checks. It returns an error only for a call that cannot be
@@ -162,7 +162,7 @@ func (r *run) examine(ctx context.Context, mend bool) (*diagnosis, error) {
 			limited, cancel := context.WithTimeout(ctx, askFor)
 			defer cancel()
 			d.Checks[i] = part(limited)
-			d.Checks[i].Found, d.Checks[i].Next = text.Clean(api.Redact(d.Checks[i].Found)), text.Clean(d.Checks[i].Next)
+			d.Checks[i].Found, d.Checks[i].Next = text.Clean(text.Redact(d.Checks[i].Found)), text.Clean(d.Checks[i].Next)
 			return nil
 		})
 	}

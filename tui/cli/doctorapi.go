@@ -18,6 +18,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/text"
 )
 
@@ -59,7 +60,7 @@ func (p *patient) checkAPI(ctx context.Context) check {
 		if ctx.Err() != nil {
 			c.Found = p.server() + ": no answer within " + askFor.String()
 		}
-		if c.Next = api.Hint(err); c.Next == "" {
+		if c.Next = kube.Hint(err); c.Next == "" {
 			_, c.Next = classify(err)
 		}
 		if c.Next == "" {
@@ -249,7 +250,7 @@ func (p *patient) checkResources(ctx context.Context) check {
 	for _, name := range []string{"repositories", "jobs", "historicjobs", "connections"} {
 		is, err := p.client.Serves(ctx, name)
 		if err != nil {
-			return check{c.Name, checkFail, errorText(err), api.Hint(err)}
+			return check{c.Name, checkFail, errorText(err), kube.Hint(err)}
 		}
 		if is {
 			served = append(served, name)
@@ -281,7 +282,7 @@ func (p *patient) checkPermissions(ctx context.Context) check {
 		case apierrors.IsForbidden(err):
 			not = append(not, res.Resource)
 		case !apierrors.IsNotFound(err):
-			return check{c.Name, checkFail, res.Resource + ": " + errorText(err), api.Hint(err)}
+			return check{c.Name, checkFail, res.Resource + ": " + errorText(err), kube.Hint(err)}
 		}
 	}
 	where := "in namespace " + p.g.listNamespace()

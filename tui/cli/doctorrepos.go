@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -47,7 +48,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 		defer cancel()
 		items, err := p.s.selected(ctx, api.Repositories, p.g.listNamespace(), "", nil, mostRepositories)
 		if err != nil {
-			return nil, check{c.Name, checkFail, errorText(err), api.Hint(err)}
+			return nil, check{c.Name, checkFail, errorText(err), kube.Hint(err)}
 		}
 		for i := range items {
 			repo, err := api.RepositoryView(&items[i])

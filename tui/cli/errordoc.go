@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/sync/api"
+	"limpet/sync/text"
 )
 
 // schemaVersion is that of the documents that only limpet prints: errors and the
@@ -38,7 +38,7 @@ var reasons = map[int]string{
 
 func newErrorDocument(code int, message, hint string, err error) errorDocument {
 	d := errorDetail{Code: code, Reason: reasons[code], Message: message, Try: hint}
-	if why := api.Redact(root(err).Error()); len(why) < len(message) {
+	if why := text.Redact(root(err).Error()); len(why) < len(message) {
 		d.Cause = why
 	}
 	return errorDocument{"error", schemaVersion, d}

@@ -14,8 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 // Exit codes. 0 to 6 mean what they mean in Grafana's own command line tool.
@@ -69,8 +70,8 @@ func (r *run) report(w io.Writer, form string, err error) int {
 	if hint == "" && code == ExitUsage {
 		hint = "limpet --help"
 	}
-	hint = api.Redact(r.aim.into(hint))
-	text := api.Redact(errorText(err))
+	hint = text.Redact(r.aim.into(hint))
+	text := text.Redact(errorText(err))
 	if machine(form) {
 		reportDocument(w, form, newErrorDocument(code, text, hint, err))
 		return code
@@ -113,12 +114,12 @@ func classify(err error) (code int, hint string) {
 	if hint, ok := storeHint(err); ok {
 		return storeCode(err), hint
 	}
-	hint = api.Hint(err)
+	hint = kube.Hint(err)
 	var (
-		foreign  *api.NotKubernetesError
-		flag     *api.FlagError
-		exchange *api.ExchangeError
-		away     *api.UnreachableError
+		foreign  *kube.NotKubernetesError
+		flag     *kube.FlagError
+		exchange *kube.ExchangeError
+		away     *kube.UnreachableError
 		network  *url.Error
 	)
 	switch {

@@ -13,6 +13,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
@@ -158,21 +159,21 @@ func rest(ctx context.Context, d time.Duration) {
 // wait lets some time pass after an error, and says whether it is one that can
 // pass away.
 func (f *follower) wait(ctx context.Context, err error) bool {
-	if !api.Retryable(err) {
+	if !kube.Retryable(err) {
 		return false
 	}
 	if !f.away {
 		f.away = true
 		f.say("%s", noAnswer(f.seen, err))
 	}
-	after, _ := api.RetryAfter(err)
+	after, _ := kube.RetryAfter(err)
 	rest(ctx, max(after, awayPause))
 	return true
 }
 
 // noAnswer says that whoever tells of a job is away and waited for.
 func noAnswer(job *unstructured.Unstructured, err error) string {
-	return fmt.Sprintf("%s %s: no answer, still trying: %s", stamp(), job.GetName(), text.Clean(api.Redact(errorText(err))))
+	return fmt.Sprintf("%s %s: no answer, still trying: %s", stamp(), job.GetName(), text.Clean(text.Redact(errorText(err))))
 }
 
 // watchOnce follows one watch of the job and reports whether it is gone. A

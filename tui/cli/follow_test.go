@@ -26,6 +26,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 )
 
@@ -155,7 +156,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, store: store, errs: &lockedBuffer{}, out: &bytes.Buffer{}, wire: &wire{next: server.Transport(), cuts: make(chan struct{})}}
-	client, err := api.Connect(t.Context(), api.Config{Server: "http://embedded", Transport: b.wire, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: b.wire, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 )
 
@@ -43,7 +44,7 @@ func (s *remoteSource) Manifest(ctx context.Context, of snapshot.Subject) (out s
 
 // through has use work with the API of the daemon.
 func (s *remoteSource) through(ctx context.Context, use func(*session) error) error {
-	client, err := api.Connect(ctx, api.Config{Server: control.BaseURL, Transport: control.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.client.Path()), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // A repository has one job of a kind at a time, and its agent asks for pulls too. Who
@@ -85,10 +86,10 @@ func (s *session) over(ctx context.Context, job *unstructured.Unstructured) erro
 		switch {
 		case apierrors.IsNotFound(err), err == nil && now.GetUID() != job.GetUID():
 			return nil
-		case err != nil && !api.Retryable(err):
+		case err != nil && !kube.Retryable(err):
 			return err
 		}
-		after, _ := api.RetryAfter(err)
+		after, _ := kube.RetryAfter(err)
 		if rest(ctx, max(after, awayPause)); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

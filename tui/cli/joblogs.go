@@ -17,6 +17,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
@@ -101,7 +102,7 @@ func (l *jobLog) print(ctx context.Context, r *run, s *session, u *unstructured.
 			return context.Cause(ctx)
 		case err == nil:
 			continue
-		case !errors.Is(err, control.ErrNoDaemon) && !api.Retryable(err):
+		case !errors.Is(err, control.ErrNoDaemon) && !kube.Retryable(err):
 			return err
 		case !away:
 			away = true
@@ -186,7 +187,7 @@ func (r *run) printLogLines(lines []snapshot.Event) error {
 			}
 			continue
 		}
-		if _, err := fmt.Fprintf(r.world.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(api.Redact(l.Text))); err != nil {
+		if _, err := fmt.Fprintf(r.world.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(text.Redact(l.Text))); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"limpet/sync/api"
 	"limpet/sync/text"
 )
 
@@ -19,7 +18,7 @@ func newLogger(g *Globals, w io.Writer, daemon bool) *slog.Logger {
 	var level slog.Level
 	// The flag's enum admits only names that UnmarshalText knows.
 	_ = level.UnmarshalText([]byte(g.LogLevel))
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: api.RedactAttr}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: text.RedactAttr}
 	switch logFormat(g, w, daemon) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts))
@@ -81,10 +80,10 @@ func (h *personHandler) Handle(_ context.Context, rec slog.Record) error {
 	case rec.Level >= slog.LevelWarn:
 		b.WriteString(inkOf(h.out.w).paint("warning", "warning:") + " ")
 	}
-	b.WriteString(text.Clean(api.Redact(rec.Message)))
+	b.WriteString(text.Clean(text.Redact(rec.Message)))
 	var notes []string
 	note := func(a slog.Attr) bool {
-		a = api.RedactAttr(nil, a)
+		a = text.RedactAttr(nil, a)
 		// The rooms of the house mean nothing to the person.
 		if a.Key != "room" && a.Key != "" {
 			notes = append(notes, fmt.Sprintf("%s %s", strings.ReplaceAll(a.Key, "_", " "), text.Clean(a.Value.String())))

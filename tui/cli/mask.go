@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"limpet/state"
-	"limpet/sync/api"
+	"limpet/sync/text"
 )
 
 // maskText takes secrets out of a text that somebody else wrote. Agents write none, but
@@ -14,7 +14,7 @@ func maskText(s string) string {
 	if !strings.Contains(s, "://") {
 		return s
 	}
-	return api.Redact(s)
+	return text.Redact(s)
 }
 
 // maskRecord does so with what a record tells in words.

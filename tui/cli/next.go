@@ -7,7 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"limpet/sync/api"
+	"limpet/sync/text"
 )
 
 // next is the command line about an object of a namespace, for a person who is told
@@ -154,7 +154,7 @@ func (f *aim) without(flag string, takes int) string {
 			i += takes
 		case strings.HasPrefix(arg, flag+"="):
 		default:
-			words = append(words, shellWord(api.Redact(arg)))
+			words = append(words, shellWord(text.Redact(arg)))
 		}
 	}
 	return strings.Join(words, " ")

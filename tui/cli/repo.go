@@ -84,7 +84,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 		if err != nil {
 			return usage("limpet repo create "+shellWord(c.Name)+" --url "+shellWord(c.URL)+" --git-token-file FILE    # - is stdin", "read the token: %w", err)
 		}
-		api.RegisterSecret(data)
+		text.RegisterSecret(data)
 		u.Object["secure"] = map[string]any{"token": map[string]any{"create": strings.TrimSpace(string(data))}}
 	}
 	s, err := r.open(ctx, need{API: true})
@@ -140,7 +140,7 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 		t.add(u.GetNamespace(), "repository/"+u.GetName(),
 			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), text.OrDash(repo.Status.Sync.State),
 			text.OrDash(text.ShortRef(repo.Status.Sync.LastRef)), since(now, api.MomentOfMillis(repo.Status.Sync.Finished)), text.OrDash(repo.Spec.Sync.Target),
-			repo.Spec.Title, api.Redact(block.URL), text.OrDash(cmp.Or(repo.GitRef, block.Branch)), text.OrDash(block.Path))
+			repo.Spec.Title, text.Redact(block.URL), text.OrDash(cmp.Or(repo.GitRef, block.Branch)), text.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
 	return r.g.printList(r.world.Out, objects, t)
@@ -216,9 +216,9 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	f.add("title", repo.Spec.Title)
 	f.add("type", repo.Spec.Type)
 	if b := repo.Spec.Block(); b != nil {
-		f.add("url", api.Redact(b.URL))
+		f.add("url", text.Redact(b.URL))
 		if repo.GitMirrors != "" {
-			f.add("mirrors", api.Redact(repo.GitMirrors))
+			f.add("mirrors", text.Redact(repo.GitMirrors))
 		}
 		if repo.GitRef != "" {
 			f.add("revision", repo.GitRef)

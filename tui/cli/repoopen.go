@@ -81,7 +81,7 @@ func (c repoOpenCmd) find(ctx context.Context, r *run) (repoPage, error) {
 	if err != nil {
 		return repoPage{}, fail(ExitError, next(u.GetNamespace(), "repo show "+u.GetName()), "repository %s cannot be shown in a browser: %w", u.GetName(), err)
 	}
-	return repoPage{u.GetNamespace(), u.GetName(), text.Clean(api.Redact(address)), false}, nil
+	return repoPage{u.GetNamespace(), u.GetName(), text.Clean(text.Redact(address)), false}, nil
 }
 
 // browser is the program that opens addresses here, nil where there is no graphical

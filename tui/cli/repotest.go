@@ -11,6 +11,7 @@ import (
 	"limpet/sync/admission"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/text"
 )
 
 type repoTestCmd struct {
@@ -94,7 +95,7 @@ func (r *run) objectIn(file, name, command, noun, kind string) (*unstructured.Un
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
 	for field := range secure {
 		value, _, _ := unstructured.NestedString(u.Object, "secure", field, "create")
-		api.RegisterSecret([]byte(value))
+		text.RegisterSecret([]byte(value))
 	}
 	admission.Default(u)
 	return u, nil

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/admission"
-	"limpet/sync/api"
+	"limpet/sync/text"
 )
 
 type repoValidateCmd struct {
@@ -91,7 +91,7 @@ func (v verdict) rows(t *table) {
 		t.add(v.u.GetNamespace(), v.name(), v.name(), "-", "ok", "-")
 	}
 	for _, cause := range v.causes {
-		t.add(v.u.GetNamespace(), v.name(), v.name(), cause.Field, string(cause.Type), api.Redact(cause.ErrorBody()))
+		t.add(v.u.GetNamespace(), v.name(), v.name(), cause.Field, string(cause.Type), text.Redact(cause.ErrorBody()))
 	}
 	for _, warning := range v.warnings {
 		t.add(v.u.GetNamespace(), v.name(), v.name(), "-", "warning", warning)
@@ -102,7 +102,7 @@ func (v verdict) rows(t *table) {
 func (v verdict) object() map[string]any {
 	causes, warnings := []any{}, []any{}
 	for _, cause := range v.causes {
-		causes = append(causes, map[string]any{"field": cause.Field, "reason": string(cause.Type), "message": api.Redact(cause.ErrorBody())})
+		causes = append(causes, map[string]any{"field": cause.Field, "reason": string(cause.Type), "message": text.Redact(cause.ErrorBody())})
 	}
 	for _, warning := range v.warnings {
 		warnings = append(warnings, warning)

@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/text"
 )
 
@@ -20,7 +21,7 @@ import (
 // daemon holds the file it goes over the daemon's socket; else the command
 // opens what it needs itself.
 type session struct {
-	Client *api.Client     // nil without need.API
+	Client *kube.Client    // nil without need.API
 	Desk   control.Desk    // nil when the command has no use for the file
 	Daemon *control.Client // nil when no daemon runs
 
@@ -68,14 +69,14 @@ func (r *run) open(ctx context.Context, n need) (*session, error) {
 // connect makes the client of a session: of the server that the flags name,
 // else of the embedded API. A daemon that works on that server, or on any when
 // none is named, passes the calls on with its own credentials.
-func (r *run) connect(ctx context.Context, s *session, group string) (*api.Client, error) {
+func (r *run) connect(ctx context.Context, s *session, group string) (*kube.Client, error) {
 	if s.Daemon != nil {
 		same, err := r.serves(ctx, s.Daemon)
 		if err != nil {
 			return nil, err
 		}
 		if same {
-			return api.Connect(ctx, api.Config{Server: control.BaseURL, Transport: control.Transport(s.Daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
+			return kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.Daemon.Path()), Logger: r.log, Timeout: r.callTimeout()})
 		}
 	} else if r.embedded() {
 		var err error
@@ -86,14 +87,14 @@ func (r *run) connect(ctx context.Context, s *session, group string) (*api.Clien
 		if s.server, err = apiserver.New(s.store, o); err != nil {
 			return nil, err
 		}
-		return api.Connect(ctx, api.Config{Server: agent.EmbeddedURL, Transport: s.server.Transport(), Logger: r.log})
+		return kube.Connect(ctx, kube.Config{Server: agent.EmbeddedURL, Transport: s.server.Transport(), Logger: r.log})
 	}
 	cfg, err := r.apiConfig()
 	if err != nil {
 		return nil, err
 	}
 	r.forGroup(&cfg, group)
-	return api.Connect(ctx, cfg)
+	return kube.Connect(ctx, cfg)
 }
 
 // serves says whether a daemon works on what the flags mean.
@@ -107,7 +108,7 @@ func (r *run) serves(ctx context.Context, daemon *control.Client) (bool, error) 
 	}
 	// The address of a kubeconfig is known to a client only.
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	client, err := api.Connect(ctx, cfg)
+	client, err := kube.Connect(ctx, cfg)
 	if err != nil {
 		return false, err
 	}
@@ -118,7 +119,7 @@ func (r *run) serves(ctx context.Context, daemon *control.Client) (bool, error) 
 
 // forGroup points the configuration at the server of an API group and asks for
 // a token that this server takes.
-func (r *run) forGroup(cfg *api.Config, group string) {
+func (r *run) forGroup(cfg *kube.Config, group string) {
 	server := ""
 	switch group {
 	case api.DashboardGroup:
@@ -244,18 +245,18 @@ func (r *run) embedded() bool {
 }
 
 // apiConfig is the connection to the configured server.
-func (r *run) apiConfig() (api.Config, error) {
+func (r *run) apiConfig() (kube.Config, error) {
 	g := r.g
 	if g.Token != "" && g.TokenFile != "" {
-		return api.Config{}, usage("", "--token and --token-file are given both; keep one")
+		return kube.Config{}, usage("", "--token and --token-file are given both; keep one")
 	}
 	if g.ProvisioningServerURL != "" && g.Kubeconfig != "" {
-		return api.Config{}, usage("", "--provisioning-server-url and --kubeconfig are given both; keep one")
+		return kube.Config{}, usage("", "--provisioning-server-url and --kubeconfig are given both; keep one")
 	}
-	return api.Config{
+	return kube.Config{
 		Server: g.ProvisioningServerURL, Kubeconfig: g.Kubeconfig,
 		Token: g.Token, TokenFile: g.TokenFile, TokenExchangeURL: g.TokenExchangeURL,
-		TLS:       api.TLS{Insecure: g.TLSInsecure, CertFile: g.TLSCertFile, KeyFile: g.TLSKeyFile, CAFile: g.TLSCAFile},
+		TLS:       kube.TLS{Insecure: g.TLSInsecure, CertFile: g.TLSCertFile, KeyFile: g.TLSKeyFile, CAFile: g.TLSCAFile},
 		UserAgent: "limpet/" + Version, Logger: r.log, Timeout: r.callTimeout(),
 	}, nil
 }

@@ -12,7 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
+	"limpet/sync/text"
 	"limpet/tui"
 )
 
@@ -50,8 +51,8 @@ func (r *run) trySettings(ctx context.Context, s tui.Settings) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	api.RegisterSecret([]byte(s.Token))
-	client, err := api.Connect(ctx, api.Config{Server: s.Server, Token: s.Token, TokenFile: file, UserAgent: "limpet/" + Version, Logger: slog.New(slog.DiscardHandler)})
+	text.RegisterSecret([]byte(s.Token))
+	client, err := kube.Connect(ctx, kube.Config{Server: s.Server, Token: s.Token, TokenFile: file, UserAgent: "limpet/" + Version, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/text"
@@ -71,7 +72,7 @@ func (s *session) looked(ctx context.Context, asked *unstructured.Unstructured) 
 		switch {
 		case apierrors.IsNotFound(err), err == nil && u.GetUID() != asked.GetUID():
 			return nil, fail(ExitError, "limpet source list", "%s is gone", name)
-		case err != nil && !api.Retryable(err):
+		case err != nil && !kube.Retryable(err):
 			return nil, err
 		case err == nil && source.Handled(u, request):
 			if from := source.Picture(u); from.State != snapshot.SourceWorking && from.State != snapshot.SourcePending {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 func (k kind) resource() schema.GroupVersionResource {
@@ -28,7 +28,7 @@ func unstructuredOf(o object) *unstructured.Unstructured {
 }
 
 // follow runs an informer until the end of the case and returns it synced.
-func (e *env) follow(k kind, o api.InformerOptions, h api.Handler) *api.Informer {
+func (e *env) follow(k kind, o kube.InformerOptions, h kube.Handler) *kube.Informer {
 	e.Helper()
 	inf := e.target.Client.Informer(k.resource(), e.ns, o)
 	inf.OnEvent(h)
@@ -153,7 +153,7 @@ var clientCases = []testCase{
 	{"has an informer that follows", func(e *env) {
 		e.create(repositories, repositories.named("before"))
 		events := make(chan string, 100)
-		inf := e.follow(repositories, api.InformerOptions{}, api.Handler{
+		inf := e.follow(repositories, kube.InformerOptions{}, kube.Handler{
 			Add:    func(u *unstructured.Unstructured) { events <- "add " + u.GetName() },
 			Update: func(_, u *unstructured.Unstructured) { events <- "update " + u.GetName() },
 			Delete: func(u *unstructured.Unstructured) { events <- "delete " + u.GetName() },
@@ -178,7 +178,7 @@ var clientCases = []testCase{
 	{"has an informer of a selection", func(e *env) {
 		e.create(folders, labeled(folders.named("a"), "x", "1"))
 		b := e.create(folders, folders.named("b"))
-		inf := e.follow(folders, api.InformerOptions{LabelSelector: "x=1"}, api.Handler{})
+		inf := e.follow(folders, kube.InformerOptions{LabelSelector: "x=1"}, kube.Handler{})
 		names := func() []string {
 			var out []string
 			for _, u := range inf.List() {
@@ -196,7 +196,7 @@ var clientCases = []testCase{
 		until(e.T, "a leaves", func() bool { return slices.Equal(names(), []string{"b"}) })
 	}},
 	{"has an informer that keeps up with 500 quick writes", func(e *env) {
-		inf := e.follow(folders, api.InformerOptions{}, api.Handler{})
+		inf := e.follow(folders, kube.InformerOptions{}, kube.Handler{})
 		const writers, each = 10, 50
 		last := make([]string, writers)
 		var wg sync.WaitGroup

@@ -13,14 +13,14 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // target is one server under contract.
 type target struct {
 	URL    string       // without a slash at the end
 	HTTP   *http.Client // lets every request in
-	Client *api.Client  // the same server through limpet's own client
+	Client *kube.Client // the same server through limpet's own client
 }
 
 // testCase is one promise. It has a namespace of its own.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/kube"
 )
 
 // The embedded API keeps the contract in process, as the agent uses it, ...
@@ -17,7 +17,7 @@ func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T) target {
 		s := embedded(t)
-		c, err := api.Connect(t.Context(), api.Config{Server: "http://limpet", Transport: s.Transport()})
+		c, err := kube.Connect(t.Context(), kube.Config{Server: "http://limpet", Transport: s.Transport()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestEmbeddedOverHTTP(t *testing.T) {
 	run(t, func(t *testing.T) target {
 		h := httptest.NewServer(embedded(t))
 		t.Cleanup(h.Close)
-		c, err := api.Connect(t.Context(), api.Config{Server: h.URL})
+		c, err := kube.Connect(t.Context(), kube.Config{Server: h.URL})
 		if err != nil {
 			t.Fatal(err)
 		}

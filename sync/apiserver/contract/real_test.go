@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -19,16 +19,16 @@ func TestRealMachinery(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T) target {
 		s := testenv.Real(t)
-		return target{URL: s.URL, HTTP: s.Client(t), Client: connect(t, s, api.Config{Token: s.Token})}
+		return target{URL: s.URL, HTTP: s.Client(t), Client: connect(t, s, kube.Config{Token: s.Token})}
 	})
 }
 
 // connect makes limpet's own client of a real server, which it trusts by its CA.
-func connect(t *testing.T, s *testenv.Server, c api.Config) *api.Client {
+func connect(t *testing.T, s *testenv.Server, c kube.Config) *kube.Client {
 	t.Helper()
 	checked := false
-	c.Server, c.TLS = s.URL, api.TLS{CAFile: s.CAFile, Insecure: &checked}
-	client, err := api.Connect(t.Context(), c)
+	c.Server, c.TLS = s.URL, kube.TLS{CAFile: s.CAFile, Insecure: &checked}
+	client, err := kube.Connect(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,24 +41,24 @@ func connect(t *testing.T, s *testenv.Server, c api.Config) *api.Client {
 func TestTokenExchange(t *testing.T) {
 	t.Parallel()
 	s := testenv.Real(t)
-	list := func(c *api.Client, k kind) error {
+	list := func(c *kube.Client, k kind) error {
 		_, err := c.Resource(k.resource()).List(t.Context(), metav1.ListOptions{Limit: 1})
 		return err
 	}
-	c := connect(t, s, api.Config{Token: testenv.SignToken, TokenExchangeURL: s.SignURL})
+	c := connect(t, s, kube.Config{Token: testenv.SignToken, TokenExchangeURL: s.SignURL})
 	if err := list(c, jobs); err != nil {
 		t.Errorf("jobs with the default audience: %v", err)
 	}
 	if err := list(c, folders); !apierrors.IsUnauthorized(err) {
 		t.Errorf("folders with the audience of jobs: %v, want 401", err)
 	}
-	c = connect(t, s, api.Config{Token: testenv.SignToken, TokenExchangeURL: s.SignURL, Audiences: []string{folders.group, jobs.group}})
+	c = connect(t, s, kube.Config{Token: testenv.SignToken, TokenExchangeURL: s.SignURL, Audiences: []string{folders.group, jobs.group}})
 	for _, k := range []kind{jobs, folders} {
 		if err := list(c, k); err != nil {
 			t.Errorf("%s with both audiences: %v", k.plural, err)
 		}
 	}
-	if err := list(connect(t, s, api.Config{Token: "wrong", TokenExchangeURL: s.SignURL}), jobs); err == nil {
+	if err := list(connect(t, s, kube.Config{Token: "wrong", TokenExchangeURL: s.SignURL}), jobs); err == nil {
 		t.Error("a wrong token was exchanged")
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -41,7 +42,7 @@ func size(small, full int) int {
 // what becomes of them.
 type yard struct {
 	t      *testing.T
-	client *api.Client
+	client *kube.Client
 	repos  int
 	posted atomic.Int64
 }
@@ -50,7 +51,7 @@ type yard struct {
 func realYard(t *testing.T, s *testenv.Server) (*yard, []string) {
 	t.Helper()
 	token := (&home{dir: t.TempDir()}).file(t, "token", s.Token)
-	client, err := api.Connect(t.Context(), api.Config{Server: s.URL, TLS: api.TLS{CAFile: s.CAFile}, Token: s.Token, UserAgent: "yard"})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token, UserAgent: "yard"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func embeddedYard(t *testing.T, h *home) *yard {
 	t.Helper()
 	tr := control.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
 	t.Cleanup(tr.CloseIdleConnections)
-	client, err := api.Connect(t.Context(), api.Config{Server: control.BaseURL, Transport: tr, UserAgent: "yard"})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: tr, UserAgent: "yard"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,9 +128,9 @@ type sight struct {
 func (y *yard) look() sight {
 	y.t.Helper()
 	s := sight{claimed: make(chan string, 1<<16), gone: make(chan string, 1<<16)}
-	inf := y.client.Informer(api.Jobs, "default", api.InformerOptions{})
+	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
 	claimed := func(u *unstructured.Unstructured) bool { return u.GetLabels()[api.LabelClaim] != "" }
-	inf.OnEvent(api.Handler{
+	inf.OnEvent(kube.Handler{
 		Update: func(old, now *unstructured.Unstructured) {
 			if !claimed(old) && claimed(now) {
 				s.claimed <- now.GetName()
@@ -142,7 +143,7 @@ func (y *yard) look() sight {
 }
 
 // run keeps an informer until the test ends and waits for its first picture.
-func (y *yard) run(inf *api.Informer) {
+func (y *yard) run(inf *kube.Informer) {
 	y.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -368,8 +369,8 @@ const bareAction = "fixFolderMetadata"
 // the test ends.
 func (y *yard) claimBare() {
 	y.t.Helper()
-	inf := y.client.Informer(api.Jobs, "default", api.InformerOptions{})
-	inf.OnEvent(api.Handler{Add: func(u *unstructured.Unstructured) {
+	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
+	inf.OnEvent(kube.Handler{Add: func(u *unstructured.Unstructured) {
 		if action, _, _ := unstructured.NestedString(u.Object, "spec", "action"); action != bareAction {
 			return
 		}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -31,7 +32,7 @@ import (
 type field struct {
 	t      *testing.T
 	api    *testenv.Server
-	people *api.Client
+	people *kube.Client
 	agents []*agent
 	began  testenv.Mark
 	expiry time.Duration // of the claims
@@ -64,7 +65,7 @@ func newField(t *testing.T, o testenv.Options, n int, flags ...string) *field {
 	t.Helper()
 	f := &field{t: t, api: testenv.Start(t, o), expiry: fieldExpiry}
 	var err error
-	f.people, err = api.Connect(t.Context(), api.Config{Server: f.api.URL, TLS: api.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("people"), UserAgent: "people"})
+	f.people, err = kube.Connect(t.Context(), kube.Config{Server: f.api.URL, TLS: kube.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("people"), UserAgent: "people"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func within(t *testing.T, patience time.Duration, what string, ok func() bool) {
 // taken.
 func (f *field) noise(pause time.Duration) func() int {
 	f.t.Helper()
-	client, err := api.Connect(f.t.Context(), api.Config{Server: f.api.URL, TLS: api.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("noise"), UserAgent: "noise"})
+	client, err := kube.Connect(f.t.Context(), kube.Config{Server: f.api.URL, TLS: kube.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("noise"), UserAgent: "noise"})
 	if err != nil {
 		f.t.Fatal(err)
 	}

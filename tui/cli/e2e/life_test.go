@@ -22,6 +22,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -37,7 +38,7 @@ type lived struct {
 	*home
 	t      *testing.T
 	api    *testenv.Server
-	people *api.Client
+	people *kube.Client
 	forge  *forgetest.Host
 	git    *testenv.GitServer
 	repo   *testenv.Repository
@@ -59,7 +60,7 @@ func newLived(t *testing.T) *lived {
 	l.file(t, "credentials/default.boards/ca.crt", string(l.forge.CA))
 	l.args = []string{"--provisioning-server-url", l.api.URL, "--tls-ca-file", l.api.CAFile, "--token-file", l.file(t, "token", l.api.TokenOf("agent-0")+"\n")}
 	var err error
-	if l.people, err = api.Connect(t.Context(), api.Config{Server: l.api.URL, TLS: api.TLS{CAFile: l.api.CAFile}, Token: l.api.Token, UserAgent: "people"}); err != nil {
+	if l.people, err = kube.Connect(t.Context(), kube.Config{Server: l.api.URL, TLS: kube.TLS{CAFile: l.api.CAFile}, Token: l.api.Token, UserAgent: "people"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.people.Close)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -38,14 +39,14 @@ var mortalBinary = sync.OnceValues(func() (string, error) {
 type world struct {
 	api    *testenv.Server
 	host   *testenv.GitServer
-	people *api.Client
+	people *kube.Client
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{api: testenv.Start(t, testenv.Options{}), host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})}
 	var err error
-	w.people, err = api.Connect(t.Context(), api.Config{Server: w.api.URL, TLS: api.TLS{CAFile: w.api.CAFile}, Token: w.api.Token, UserAgent: "people"})
+	w.people, err = kube.Connect(t.Context(), kube.Config{Server: w.api.URL, TLS: kube.TLS{CAFile: w.api.CAFile}, Token: w.api.Token, UserAgent: "people"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/testenv"
 )
@@ -181,7 +182,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{Leases: true})
 	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})
-	people, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
+	people, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 func TestStatusTellsTheNeighbour(t *testing.T) {
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
-	grafana, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
+	grafana, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
 	if err != nil {
 		t.Fatal(err)
 	}

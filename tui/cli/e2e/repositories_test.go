@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -239,7 +240,7 @@ type ill struct {
 func TestIllRepositories(t *testing.T) {
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
-	people, err := api.Connect(t.Context(), api.Config{Server: server.URL, TLS: api.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
+	people, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})
 	if err != nil {
 		t.Fatal(err)
 	}

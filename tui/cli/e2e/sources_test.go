@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
 )
@@ -227,14 +228,14 @@ func (s sourceSeen) request() string { return source.Asked(s.Unstructured) }
 func (y *yard) answers(resource testenv.Resource) {
 	t := y.t
 	t.Helper()
-	inf := y.client.Informer(api.GitRepositories, "flux-system", api.InformerOptions{})
+	inf := y.client.Informer(api.GitRepositories, "flux-system", kube.InformerOptions{})
 	requests := make(chan *unstructured.Unstructured, 100)
 	note := func(u *unstructured.Unstructured) {
 		if asked := source.Asked(u); asked != "" && !source.Handled(u, asked) && slices.Contains([]string{"ready", "auth"}, u.GetName()) {
 			requests <- u.DeepCopy()
 		}
 	}
-	inf.OnEvent(api.Handler{Add: note, Update: func(_, u *unstructured.Unstructured) { note(u) }})
+	inf.OnEvent(kube.Handler{Add: note, Update: func(_, u *unstructured.Unstructured) { note(u) }})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

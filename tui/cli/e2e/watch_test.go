@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -85,7 +86,7 @@ func TestNetForgottenVersions(t *testing.T) {
 		f.labelled("repo-"+a.name, "", map[string]string{"site": a.name})
 	}
 	f.start()
-	var pictures []*api.Informer
+	var pictures []*kube.Informer
 	for range times(2, 36) {
 		d := newDoor(t, f.api.URL)
 		doors = append(doors, d)
@@ -140,13 +141,13 @@ func TestNetForgottenVersions(t *testing.T) {
 
 // picture runs an informer of the repositories over a way of its own until the
 // end of the test.
-func (f *field) picture(url string) *api.Informer {
+func (f *field) picture(url string) *kube.Informer {
 	f.t.Helper()
-	client, err := api.Connect(f.t.Context(), api.Config{Server: url, TLS: api.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("picture"), UserAgent: "picture"})
+	client, err := kube.Connect(f.t.Context(), kube.Config{Server: url, TLS: kube.TLS{CAFile: f.api.CAFile}, Token: f.api.TokenOf("picture"), UserAgent: "picture"})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	i := client.Informer(api.Repositories, "default", api.InformerOptions{})
+	i := client.Informer(api.Repositories, "default", kube.InformerOptions{})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = i.Run(ctx) })
@@ -369,7 +370,7 @@ func (c *crew) wrote(since testenv.Mark, begin time.Time) []testenv.Request {
 func TestNetSuspendedAgent(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, times(6, 30))
-	thief, err := api.Connect(t.Context(), api.Config{Server: c.field.api.URL, TLS: api.TLS{CAFile: c.field.api.CAFile}, Token: c.field.api.TokenOf("agent-thief"), UserAgent: "thief"})
+	thief, err := kube.Connect(t.Context(), kube.Config{Server: c.field.api.URL, TLS: kube.TLS{CAFile: c.field.api.CAFile}, Token: c.field.api.TokenOf("agent-thief"), UserAgent: "thief"})
 	if err != nil {
 		t.Fatal(err)
 	}

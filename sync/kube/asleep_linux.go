@@ -1,0 +1,43 @@
+package kube
+
+import (
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// readingSlack is how far two clocks that are read one after the other may
+// seem apart for that reason alone.
+const readingSlack = time.Millisecond
+
+// slept is the last known result of asleep, in nanoseconds.
+var slept atomic.Int64
+
+// asleep is how long the host has been suspended since it was booted: the boot
+// clock counts that time, the monotonic clock does not. The result is stable:
+// it changes only by a suspend, not by the scheduler coming between two readings.
+func asleep() time.Duration {
+	for range 4 {
+		before, boot, after := clockGet(unix.CLOCK_MONOTONIC), clockGet(unix.CLOCK_BOOTTIME), clockGet(unix.CLOCK_MONOTONIC)
+		if after-before > readingSlack {
+			continue
+		}
+		known, now := time.Duration(slept.Load()), boot-before
+		if (now - known).Abs() > 2*readingSlack {
+			slept.Store(int64(now))
+			return now
+		}
+		return known
+	}
+	return time.Duration(slept.Load())
+}
+
+// clockGet reads a clock of the kernel, 0 where it has none.
+func clockGet(clock int32) time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(clock, &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}

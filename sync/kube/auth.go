@@ -1,0 +1,195 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+
+	"limpet/sync/text"
+)
+
+// tokenSource gives the value that authenticates a request.
+type tokenSource interface {
+	// token returns the current one.
+	token(ctx context.Context) (string, error)
+	// refused is told that the server answered 401 to used. It returns another
+	// token to try once, or "".
+	refused(ctx context.Context, used string) string
+	// accepted is told that the server took used.
+	accepted(used string)
+}
+
+// staticToken never changes.
+type staticToken string
+
+func (s staticToken) token(context.Context) (string, error)  { return string(s), nil }
+func (s staticToken) refused(context.Context, string) string { return "" }
+func (s staticToken) accepted(string)                        {}
+
+// mostToken bounds a token file, in bytes.
+const mostToken = 1 << 20
+
+// fileToken reads its file again when that changes. While the file cannot be
+// read the former token is used.
+type fileToken struct {
+	path string
+	log  *slog.Logger
+
+	mu    sync.Mutex // guards the fields below
+	stamp string     // of the file that was tried last, good or bad
+	value string
+}
+
+func (f *fileToken) token(context.Context) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.read(false)
+}
+
+func (f *fileToken) read(again bool) (string, error) {
+	stamp := FileStamp(f.path)
+	if stamp == f.stamp && !again && f.value != "" {
+		return f.value, nil
+	}
+	value, err := readToken(f.path)
+	switch {
+	case err == nil:
+		f.value = value
+	case f.value == "":
+		return "", &FlagError{Flag: "--token-file", Err: err}
+	case stamp != f.stamp:
+		f.log.Warn("keep the former token", "err", err)
+	}
+	f.stamp = stamp
+	return f.value, nil
+}
+
+func (f *fileToken) refused(_ context.Context, used string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	value, err := f.read(true)
+	if err != nil || value == used {
+		return ""
+	}
+	return value
+}
+
+func (f *fileToken) accepted(string) {}
+
+// readToken returns the trimmed content of a token file.
+func readToken(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, mostToken))
+	if err != nil {
+		return "", err
+	}
+	value := string(bytes.TrimSpace(data))
+	if value == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	if err := checkToken(value); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	text.RegisterSecret([]byte(value))
+	return value, nil
+}
+
+// authTransport adds the token to requests for its own host and asks for
+// another one, once, when the server answers 401.
+type authTransport struct {
+	next   http.RoundTripper
+	source tokenSource
+	host   string
+	header string // Authorization or X-Access-Token
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host != a.host { // a redirect elsewhere takes no token along
+		return a.next.RoundTrip(req)
+	}
+	ctx := req.Context()
+	token, err := a.source.token(ctx)
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	resp, err := a.next.RoundTrip(a.with(req, token))
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode != http.StatusUnauthorized:
+		a.source.accepted(token)
+		return resp, nil
+	case req.Body != nil && req.GetBody == nil:
+		return resp, nil
+	}
+	fresh := a.source.refused(ctx, token)
+	if fresh == "" || fresh == token {
+		return resp, nil
+	}
+	again := a.with(req, fresh)
+	if req.GetBody != nil {
+		if again.Body, err = req.GetBody(); err != nil {
+			return resp, nil // the 401 says more
+		}
+	}
+	drain(resp)
+	resp, err = a.next.RoundTrip(again)
+	if err == nil && resp.StatusCode != http.StatusUnauthorized {
+		a.source.accepted(fresh)
+	}
+	return resp, err
+}
+
+func (a *authTransport) with(req *http.Request, token string) *http.Request {
+	clone := req.Clone(req.Context())
+	clone.Header.Set(a.header, "Bearer "+token)
+	return clone
+}
+
+// closeBody keeps the promise of a RoundTripper that fails before sending.
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+}
+
+// drain reads a little of an answer that nobody wants, so that its connection
+// can be used again.
+func drain(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
+	resp.Body.Close()
+}
+
+// redirectError says that a server sent the request elsewhere.
+type redirectError struct{ from, to string }
+
+func (e *redirectError) Error() string {
+	return fmt.Sprintf("%s redirects to %s", e.from, e.to)
+}
+
+// sameHostOnly lets redirects stay on the server. Others lead to login pages
+// and captive portals, and would take what the request says along.
+func sameHostOnly(req *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
+		to := url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path}
+		return &redirectError{from: first.Scheme + "://" + first.Host, to: text.Redact(to.String())}
+	}
+	if len(via) >= 5 {
+		return errors.New("stopped after 5 redirects")
+	}
+	return nil
+}

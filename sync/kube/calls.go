@@ -1,0 +1,289 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"limpet/sync/text"
+)
+
+// What every call of a Client goes through, from the outside in: callTransport
+// (deadline, reachability, foreign answers), authTransport, wireTransport (server
+// clock, user agent), what a kubeconfig adds, and the pool of connections.
+
+const (
+	// watchHeader bounds the wait for the header of a watch, which has no
+	// other deadline.
+	watchHeader = 45 * time.Second
+	// mostBody bounds the answer to a call, in bytes: far above any list of
+	// ours, far below what would take the host down.
+	mostBody = 256 << 20
+	// mostStatus bounds the answers that are read to add Retry-After to them.
+	mostStatus = 64 << 10
+)
+
+type callKey struct{}
+
+// call changes how one call is made and takes a note of how it ended. It
+// travels in the context, because client-go stands between.
+type call struct {
+	timeout time.Duration // 0 = that of the client
+	err     error         // of the last round trip; client-go hides some
+}
+
+// withTimeout returns a context whose calls may take d, their answers
+// included, instead of Config.Timeout: for long lists over slow links.
+func withTimeout(ctx context.Context, d time.Duration) context.Context {
+	return withCall(ctx, &call{timeout: d})
+}
+
+func withCall(ctx context.Context, c *call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// callTransport gives each call its deadline and keeps the health of the server.
+type callTransport struct {
+	next    http.RoundTripper
+	timeout time.Duration
+	health  *health
+	missing func(req *http.Request, resp *http.Response) // is told of every 404
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *callTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	note, _ := req.Context().Value(callKey{}).(*call)
+	resp, err := t.within(req, note)
+	if note != nil {
+		note.err = err
+	}
+	return resp, err
+}
+
+func (t *callTransport) within(req *http.Request, note *call) (*http.Response, error) {
+	parent := req.Context()
+	limit := t.timeout
+	if note != nil && note.timeout > 0 {
+		limit = note.timeout
+	}
+	watch := isWatch(req)
+	if watch {
+		limit = watchHeader
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := time.AfterFunc(limit, func() { cancel(&timeoutError{After: limit}) })
+	begin := time.Now()
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		timer.Stop()
+		err = causeOf(ctx, parent, err)
+		cancel(nil)
+		if parent.Err() == nil {
+			t.failed(err)
+		}
+		return nil, err
+	}
+	if watch { // its head comes when the server sees fit
+		timer.Stop()
+	} else {
+		t.health.took(time.Since(begin))
+	}
+	body := &callBody{ReadCloser: resp.Body, ctx: ctx, parent: parent, done: func() {
+		timer.Stop()
+		cancel(nil)
+	}}
+	if !watch {
+		body.failed, body.left = t.failed, mostBody
+	}
+	resp.Body = body
+	return t.answered(req, resp)
+}
+
+// causeOf names our own deadline, which net/http reports as a cancellation.
+func causeOf(ctx, parent context.Context, err error) error {
+	var timeout *timeoutError
+	if parent.Err() == nil && errors.As(context.Cause(ctx), &timeout) {
+		return timeout
+	}
+	return err
+}
+
+func (t *callTransport) failed(err error) {
+	after, _ := RetryAfter(err)
+	t.health.fail(err, after)
+}
+
+// answered judges an answer by its status.
+func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.Response, error) {
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests: // it answers; only this call has to wait
+		return resp, passRetryAfter(resp)
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		after, _ := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+		t.health.fail(fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)), after)
+		return resp, passRetryAfter(resp)
+	case http.StatusNotFound:
+		t.missing(req, resp)
+	default: // an answer like any other
+	}
+	if resp.StatusCode < 300 && isHTML(resp) {
+		resp.Body.Close()
+		err := &NotKubernetesError{URL: placeOf(req), Status: resp.StatusCode, Got: "a web page"}
+		t.health.fail(err, 0)
+		return nil, err
+	}
+	t.health.ok()
+	return resp, nil
+}
+
+// passRetryAfter lets the Retry-After header survive client-go, which reads
+// seconds only and forgets them when the body is a Status without them.
+func passRetryAfter(resp *http.Response) error {
+	after, ok := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+	if !ok {
+		resp.Header.Del("Retry-After")
+		return nil
+	}
+	seconds := int64((after + time.Second - 1) / time.Second)
+	resp.Header.Set("Retry-After", strconv.FormatInt(seconds, 10))
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/json" {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostStatus))
+	if err != nil {
+		resp.Body.Close()
+		return err
+	}
+	resp.Body = &joinedBody{Reader: io.MultiReader(bytes.NewReader(withRetryAfter(body, seconds)), resp.Body), Closer: resp.Body}
+	resp.ContentLength = -1
+	resp.Header.Del("Content-Length")
+	return nil
+}
+
+// withRetryAfter adds the seconds to a Status that lacks them; anything else
+// comes back as it was.
+func withRetryAfter(body []byte, seconds int64) []byte {
+	var status map[string]any
+	if json.Unmarshal(body, &status) != nil || status["kind"] != "Status" {
+		return body
+	}
+	details, _ := status["details"].(map[string]any)
+	if details == nil {
+		details = map[string]any{}
+	}
+	if _, has := details["retryAfterSeconds"]; !has {
+		details["retryAfterSeconds"] = seconds
+	}
+	status["details"] = details
+	if changed, err := json.Marshal(status); err == nil {
+		return changed
+	}
+	return body
+}
+
+type joinedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// callBody ends the deadline of a call with its body and names it when it was
+// the reason of a broken one.
+type callBody struct {
+	io.ReadCloser
+	ctx, parent context.Context
+	failed      func(error) // nil for watches, whose end is normal
+	left        int64       // bytes, but for watches
+	once        sync.Once
+	done        func()
+}
+
+func (b *callBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 && b.failed != nil {
+		return 0, errTooLarge
+	}
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	err = causeOf(b.ctx, b.parent, err)
+	if b.failed != nil && b.parent.Err() == nil {
+		b.failed(err)
+	}
+	return n, err
+}
+
+// errTooLarge ends an answer of more than mostBody.
+var errTooLarge = fmt.Errorf("the answer is larger than %d MiB", mostBody>>20)
+
+func (b *callBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.once.Do(b.done)
+	return err
+}
+
+// wireTransport stands next to the network: round trips that it measures hold
+// no wait for a token.
+type wireTransport struct {
+	next  http.RoundTripper
+	clock *Clock
+	agent string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Header.Get("User-Agent") == "" {
+		req = req.Clone(req.Context())
+		req.Header.Set("User-Agent", t.agent)
+	}
+	sent := monotonic()
+	resp, err := t.next.RoundTrip(req)
+	if err == nil && fromServer(resp) {
+		t.clock.observe(resp.Header, sent, monotonic())
+	}
+	return resp, err
+}
+
+// fromServer says that an answer is the server's own, as far as can be told,
+// and not that of a proxy or a captive portal, whose clock is not its clock.
+func fromServer(resp *http.Response) bool {
+	redirect := resp.StatusCode >= 300 && resp.StatusCode < 400
+	return !redirect && resp.StatusCode < 500 && !isHTML(resp)
+}
+
+// splitTransport keeps watches on connections of their own: a proxy that
+// resets long ones takes everything on the same connection with it.
+type splitTransport struct{ calls, watches http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t splitTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if isWatch(req) {
+		return t.watches.RoundTrip(req)
+	}
+	return t.calls.RoundTrip(req)
+}
+
+func isWatch(req *http.Request) bool {
+	if req.Method != http.MethodGet || req.URL.RawQuery == "" {
+		return false
+	}
+	value := req.URL.Query().Get("watch")
+	return value == "true" || value == "1"
+}
+
+func isHTML(resp *http.Response) bool {
+	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Type"))), "text/html")
+}
+
+// placeOf is the URL of a request without its query.
+func placeOf(req *http.Request) string {
+	return text.Redact(req.URL.Scheme + "://" + req.URL.Host + req.URL.Path)
+}

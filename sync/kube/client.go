@@ -1,0 +1,286 @@
+// Package kube is limpet's one door to client-go: it speaks to one
+// Kubernetes-style API server, Grafana's, a cluster's or the embedded one.
+//
+// A Client authenticates, keeps deadlines, tells the server's time, watches
+// (Informer) and knows whether the server answers. It never retries by itself,
+// so that every caller decides with Retry, and it never limits the rate: limits
+// belong to the purpose of the calls.
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"limpet/sync/netx"
+	"limpet/sync/text"
+)
+
+// leaseAgent ends the User-Agent of a lease client, so that the log of a server
+// and what stands before it can tell renewals from other requests.
+const leaseAgent = " (lease)"
+
+// Client speaks to one API server. It is safe for concurrent use.
+type Client struct {
+	shared  *shared
+	http    *http.Client
+	dynamic dynamic.Interface
+	pools   []*pool
+	lease   *Client // the same server over its own connections; nil in a lease client
+}
+
+// shared is what a Client and its lease client have in common.
+type shared struct {
+	target   *target
+	log      *slog.Logger
+	clock    Clock
+	health   health
+	versions versions
+	served   served
+	source   tokenSource // nil = no token of ours
+	exchange *exchanger  // nil = none
+	stop     context.CancelFunc
+	pools    []*pool // of the exchange
+}
+
+// Connect checks the configuration and every file that it names, and returns
+// a Client. It sends nothing: the server need not be up. Close the Client when
+// it is no longer needed.
+func Connect(ctx context.Context, c Config) (*Client, error) {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.UserAgent == "" {
+		c.UserAgent = "limpet"
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = defaultTimeout
+	}
+	klogSink.Store(c.Logger)
+	t, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &shared{target: t, log: c.Logger, stop: stop}
+	text.RegisterSecret([]byte(t.token))
+	if err := s.authenticate(life, c); err != nil {
+		stop()
+		return nil, err
+	}
+	client, err := s.client(c)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	c.UserAgent += leaseAgent
+	if client.lease, err = s.client(c); err != nil {
+		client.Close()
+		return nil, err
+	}
+	s.warn(c)
+	return client, nil
+}
+
+// authenticate makes the source of tokens.
+func (s *shared) authenticate(life context.Context, c Config) error {
+	t := s.target
+	switch {
+	case t.tokenFile != "":
+		s.source = &fileToken{path: t.tokenFile, log: c.Logger}
+	case t.token != "":
+		s.source = staticToken(t.token)
+	}
+	if t.exchange == nil {
+		return nil
+	}
+	p, err := newPool(t.filesFor(t.exchange), netx.FromEnvironment, c.Logger)
+	if err != nil {
+		return err
+	}
+	s.pools = append(s.pools, p)
+	s.exchange = newExchanger(life, t.exchange, t.audiences, s.source, p)
+	s.source = s.exchange
+	return nil
+}
+
+// client makes a Client with connections of its own.
+func (s *shared) client(c Config) (*Client, error) {
+	client := &Client{shared: s}
+	base, err := client.connections(c)
+	if err != nil {
+		return nil, err
+	}
+	var rt http.RoundTripper = &wireTransport{next: base, clock: &s.clock, agent: c.UserAgent}
+	if s.source != nil {
+		header := "Authorization"
+		if s.exchange != nil {
+			header = "X-Access-Token"
+		}
+		rt = &authTransport{next: rt, source: s.source, host: s.target.base.Host, header: header}
+	}
+	rt = &callTransport{next: rt, timeout: c.Timeout, health: &s.health, missing: s.versions.missing}
+	client.http = &http.Client{Transport: rt, CheckRedirect: sameHostOnly}
+
+	cfg := dynamic.ConfigFor(&rest.Config{Host: s.target.base.String(), QPS: -1, UserAgent: c.UserAgent})
+	cfg.APIPath = "/"
+	restClient, err := rest.UnversionedRESTClientForConfigAndClient(cfg, client.http)
+	if err != nil {
+		return nil, fmt.Errorf("make a REST client: %w", err)
+	}
+	client.dynamic = dynamic.New(onceOnly{restClient})
+	return client, nil
+}
+
+// connections makes the pools, and around them what a kubeconfig asks for:
+// basic authentication, exec plugins, impersonation.
+func (c *Client) connections(cfg Config) (http.RoundTripper, error) {
+	var conf *transport.Config
+	files, proxy := c.shared.target.filesFor(c.shared.target.base), netx.FromEnvironment
+	if kube := c.shared.target.rest; kube != nil {
+		var err error
+		if conf, err = kube.TransportConfig(); err != nil {
+			return nil, flagErrorf("--kubeconfig", "%w", err)
+		}
+		if conf.Proxy != nil {
+			proxy = conf.Proxy
+		}
+		if conf.TLS.GetCertHolder != nil {
+			files.certificate = conf.TLS.GetCertHolder.GetCert
+		}
+	}
+	base := cfg.Transport
+	if base == nil {
+		split := splitTransport{}
+		for _, side := range []*http.RoundTripper{&split.calls, &split.watches} {
+			p, err := newPool(files, proxy, cfg.Logger)
+			if err != nil {
+				return nil, err
+			}
+			c.pools = append(c.pools, p)
+			*side = p
+		}
+		base = split
+	}
+	if conf == nil {
+		return base, nil
+	}
+	conf.UserAgent = ""
+	wrapped, err := transport.HTTPWrappersForConfig(conf, base)
+	if err != nil {
+		return nil, flagErrorf("--kubeconfig", "%w", err)
+	}
+	return wrapped, nil
+}
+
+// warn says once what a person should know about the safety of the connection.
+func (s *shared) warn(c Config) {
+	t := s.target
+	if c.Transport != nil {
+		return
+	}
+	for _, u := range []*url.URL{t.base, t.exchange} {
+		switch {
+		case u == nil:
+		case u.Scheme == "https" && t.filesFor(u).insecure:
+			warnOnce(s.log, "the certificate of the server is not checked (--tls-insecure)", u.Host)
+			return
+		case u.Scheme == "http" && s.source != nil && !loopback(u.Hostname()):
+			warnOnce(s.log, "the token travels without TLS", u.Host)
+			return
+		}
+	}
+}
+
+// warned holds what warnOnce has said. It belongs to the process because an
+// agent has several Clients for one server, and the person one question.
+var warned sync.Map
+
+func warnOnce(log *slog.Logger, text, host string) {
+	if _, known := warned.LoadOrStore(text+host, true); !known {
+		log.Warn(text, "server", host)
+	}
+}
+
+// Resource returns client-go's dynamic client for one resource. Its calls have
+// the deadline of Config.Timeout and are made once.
+func (c *Client) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return c.dynamic.Resource(gvr)
+}
+
+// Lease returns a Client for the same server over connections of its own, so
+// that the renewal of a lease never waits behind other traffic. Clock and
+// health are shared. Closing it closes nothing.
+func (c *Client) Lease() *Client {
+	if c.lease == nil {
+		return c
+	}
+	return c.lease
+}
+
+// Clock returns the clock of the server, as far as its answers have told it.
+func (c *Client) Clock() *Clock { return &c.shared.clock }
+
+// Down returns since when the server has not answered, and the last error. The
+// time is zero while it answers or before the first call.
+func (c *Client) Down() (since time.Time, err error) { return c.shared.health.down() }
+
+// Await blocks while the server is known to be down, until it is this caller's
+// turn to ask again or somebody had an answer. Loops that ask by themselves call
+// it first: so all of them together ask at most four times a minute. It returns
+// the cause of ctx when that ends first.
+func (c *Client) Await(ctx context.Context) error { return c.shared.health.wait(ctx) }
+
+// Turn returns when a server that is down is asked next and how often it was asked in
+// vain; zero while it answers.
+func (c *Client) Turn() (next time.Time, tries int) { return c.shared.health.turn() }
+
+// Hurry has a server that is down asked now, unless it has asked for time itself.
+func (c *Client) Hurry() { c.shared.health.hurry() }
+
+// Latency returns how long the last call waited for the head of its answer, 0
+// before the first. Watches do not count.
+func (c *Client) Latency() time.Duration { return c.shared.health.lastWait() }
+
+// url is the base URL of the server, without a trailing slash.
+func (c *Client) url() string { return c.shared.target.base.String() }
+
+// Close ends what the Client runs and drops its idle connections. Informers
+// end with the context of their Run.
+func (c *Client) Close() {
+	if c.lease == nil {
+		return
+	}
+	c.shared.stop()
+	if c.shared.exchange != nil {
+		c.shared.exchange.running.Wait()
+	}
+	for _, pools := range [][]*pool{c.pools, c.lease.pools, c.shared.pools} {
+		for _, p := range pools {
+			p.close()
+		}
+	}
+}
+
+// onceOnly switches client-go's own repetitions off. They know no deadline over
+// all attempts and no bound for Retry-After.
+type onceOnly struct{ rest.Interface }
+
+func (o onceOnly) Verb(verb string) *rest.Request { return o.Interface.Verb(verb).MaxRetries(0) }
+func (o onceOnly) Post() *rest.Request            { return o.Interface.Post().MaxRetries(0) }
+func (o onceOnly) Put() *rest.Request             { return o.Interface.Put().MaxRetries(0) }
+func (o onceOnly) Get() *rest.Request             { return o.Interface.Get().MaxRetries(0) }
+func (o onceOnly) Delete() *rest.Request          { return o.Interface.Delete().MaxRetries(0) }
+func (o onceOnly) Patch(pt types.PatchType) *rest.Request {
+	return o.Interface.Patch(pt).MaxRetries(0)
+}

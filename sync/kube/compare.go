@@ -1,0 +1,139 @@
+package kube
+
+import (
+	"context"
+	"hash/maphash"
+	"math/rand/v2"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// The net below the watch. Resource versions are opaque, so a list and the
+// picture cannot be ordered; instead a difference counts only when the watch
+// has not resolved it a while later:
+//
+//	before: the versions in the picture
+//	listed: the versions in a consistent list, made after "before"
+//	later:  the versions in the picture, some seconds after that
+//
+// An object whose version in the picture did not move, although the list knew
+// another one or none, was missed. So was one that the list has and the
+// picture still has not; that may also be one that came and went meanwhile, and
+// then the picture is made anew for nothing, which is harmless.
+
+const (
+	// compareGrace is how long the watch has to deliver what a list has shown.
+	compareGrace = 5 * time.Second
+)
+
+// compareEvery compares until ctx ends, up to a tenth later each time.
+func (i *Informer) compareEvery(ctx context.Context) {
+	for {
+		timer := time.NewTimer(i.relists + rand.N(i.relists/10+1))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		if since, _ := i.client.Down(); !since.IsZero() || !i.HasSynced() {
+			continue // the watch itself is waiting for the server
+		}
+		missed, err := i.compare(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil: // the watch meets the same error and keeps it
+			i.client.shared.log.Debug("compare with a full list", "resource", i.gvr.Resource, "err", err)
+		case missed > 0:
+			i.fixes.Add(1)
+			i.client.shared.log.Warn("the watch had missed changes; list again", "resource", i.gvr.Resource, "objects", missed)
+			i.fresh.Store(true)
+			select {
+			case i.relist <- struct{}{}:
+			default: // one is under way
+			}
+		}
+	}
+}
+
+// compare returns how many objects the watch has missed.
+func (i *Informer) compare(ctx context.Context) (int, error) {
+	before := i.versions()
+	listed, err := i.listVersions(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if len(differing(before, listed, i.versions())) == 0 {
+		return 0, nil
+	}
+	timer := time.NewTimer(compareGrace)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case <-timer.C:
+	}
+	return len(differing(before, listed, i.versions())), nil
+}
+
+// compareSeed is that of the hashes which stand for keys and versions while
+// they are compared. That two of a million objects are taken for each other has
+// a chance of one in thirty million, and hides a difference between those two.
+var compareSeed = maphash.MakeSeed()
+
+func digest(text string) uint64 { return maphash.String(compareSeed, text) }
+
+// versions returns the versions of all objects in the picture by key.
+func (i *Informer) versions() map[uint64]uint64 {
+	all := i.picture.all()
+	versions := make(map[uint64]uint64, len(all))
+	for _, s := range all {
+		versions[digest(s.Key())] = digest(s.identity())
+	}
+	return versions
+}
+
+// differing returns the keys that the watch has missed.
+func differing[K, V comparable](before, listed, later map[K]V) []K {
+	var missed []K
+	for key, now := range listed {
+		was, had := before[key]
+		is, has := later[key]
+		if had && has && was == is && is != now || !had && !has {
+			missed = append(missed, key)
+		}
+	}
+	for key, was := range before {
+		_, inList := listed[key]
+		if is, has := later[key]; !inList && has && is == was {
+			missed = append(missed, key)
+		}
+	}
+	return missed
+}
+
+// listVersions reads a full list, page by page, and keeps the versions only.
+func (i *Informer) listVersions(ctx context.Context) (map[uint64]uint64, error) {
+	versions := map[uint64]uint64{}
+	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
+	for {
+		var page *unstructured.UnstructuredList
+		err := Retry(ctx, func(ctx context.Context) (err error) {
+			page, err = i.client.Resource(i.gvr).Namespace(i.namespace).List(withTimeout(ctx, listTimeout), o)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for n := range page.Items {
+			s := SightOf(&page.Items[n])
+			versions[digest(s.Key())] = digest(s.identity())
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			return versions, nil
+		}
+	}
+}

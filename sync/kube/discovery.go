@@ -1,0 +1,136 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"limpet/sync/text"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// versions remembers the preferred version of each group.
+type versions struct {
+	mu    sync.Mutex // guards known
+	known map[string]string
+}
+
+func (v *versions) get(group string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.known[group]
+}
+
+func (v *versions) put(group, version string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.known == nil {
+		v.known = map[string]string{}
+	}
+	v.known[group] = version
+}
+
+// missing forgets the version of a group when the server does not know the
+// path of a call. An object that is not there is told by a Status in JSON.
+func (v *versions) missing(req *http.Request, resp *http.Response) {
+	_, path, found := strings.Cut(req.URL.Path, "/apis/")
+	if !found {
+		return
+	}
+	parts := strings.Split(strings.Trim(path, "/"), "/") // GROUP VERSION [namespaces NS] RESOURCE [NAME ...]
+	collection := 3
+	if len(parts) > 4 && parts[2] == "namespaces" {
+		collection = 5
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if len(parts) > collection && err == nil && media == "application/json" {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.known, parts[0])
+}
+
+// Preferred returns the version of the group that the server prefers. It asks
+// once and again after a call to the group was answered with 404. A group that
+// is not served gives an error for which apierrors.IsNotFound holds.
+func (c *Client) Preferred(ctx context.Context, group string) (version string, err error) {
+	if version := c.shared.versions.get(group); version != "" {
+		return version, nil
+	}
+	path := "/apis/" + url.PathEscape(group)
+	_, answer, err := c.Do(ctx, http.MethodGet, path, nil, "", nil)
+	if err != nil {
+		return "", fmt.Errorf("discover group %s: %w", group, err)
+	}
+	var found metav1.APIGroup
+	if json.Unmarshal(answer, &found) != nil || found.Kind != "APIGroup" || found.PreferredVersion.Version == "" {
+		return "", fmt.Errorf("discover group %s: %w", group, &NotKubernetesError{URL: c.url() + path, Status: http.StatusOK, Got: "no APIGroup"})
+	}
+	c.shared.versions.put(group, found.PreferredVersion.Version)
+	return found.PreferredVersion.Version, nil
+}
+
+// Check asks the server whether it is a Kubernetes-style API. Its errors tell
+// apart: *UnreachableError (no answer), *NotKubernetesError (something else
+// answers), *ExchangeError (no access token), and API status errors
+// (apierrors.IsUnauthorized, IsForbidden). Hint has a sentence for each.
+func (c *Client) Check(ctx context.Context) error {
+	status, answer, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil)
+	stranger := &NotKubernetesError{URL: c.url() + "/apis", Status: status, Got: describe(answer)}
+	var groups metav1.APIGroupList
+	switch {
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		stranger.Got = fmt.Sprintf("status %d", status)
+		return stranger
+	case err != nil:
+		return c.explain(err)
+	case json.Unmarshal(answer, &groups) != nil || groups.Kind != "APIGroupList":
+		return stranger
+	}
+	return nil
+}
+
+// describe says in a few words what a foreign answer is.
+func describe(answer []byte) string {
+	var object map[string]any
+	switch {
+	case len(answer) == 0:
+		return "an empty answer"
+	case json.Unmarshal(answer, &object) == nil:
+		if kind, ok := object["kind"].(string); ok && len(kind) < 64 {
+			return fmt.Sprintf("a JSON object of kind %q", text.Redact(kind))
+		}
+		return "a JSON object that is no discovery answer"
+	case strings.HasPrefix(strings.TrimSpace(string(answer)), "<"):
+		return "a web page"
+	}
+	return "text that is no JSON"
+}
+
+// explain gives an error of the transport its type.
+func (c *Client) explain(err error) error {
+	var (
+		notKubernetes *NotKubernetesError
+		exchange      *ExchangeError
+		redirect      *redirectError
+	)
+	switch {
+	case errors.As(err, &notKubernetes):
+		return notKubernetes
+	case errors.As(err, &exchange):
+		return exchange
+	case errors.As(err, &redirect):
+		return &NotKubernetesError{URL: redirect.from, Got: "a redirect to " + redirect.to}
+	case statusOf(err) != nil, errors.Is(err, context.Canceled):
+		return err
+	}
+	return &UnreachableError{Server: c.url(), Err: text.RedactError(transportCause(err))}
+}

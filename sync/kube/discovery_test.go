@@ -1,0 +1,138 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"limpet/sync/api"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestCheck(t *testing.T) {
+	groups := `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"provisioning.grafana.app","versions":[{"groupVersion":"provisioning.grafana.app/v0alpha1","version":"v0alpha1"}],"preferredVersion":{"groupVersion":"provisioning.grafana.app/v0alpha1","version":"v0alpha1"}}]}`
+	deny := func(code int, reason string) string {
+		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, code)
+	}
+	for name, tc := range map[string]struct {
+		apis func(http.ResponseWriter, *http.Request)
+		want string // part of the error; "" = none
+		hint string
+	}{
+		"an API":           {reply(200, jsonType, groups), "", ""},
+		"a web page":       {reply(200, "text/html; charset=utf-8", "<html>Sign in</html>"), "got a web page", "APIGroupList"},
+		"a page as text":   {reply(200, "text/plain", "<!doctype html>"), "got a web page", "APIGroupList"},
+		"other JSON":       {reply(200, jsonType, `{"database":"ok"}`), "no discovery answer", "--provisioning-server-url"},
+		"other kind":       {reply(200, jsonType, `{"kind":"Pod"}`), `kind "Pod"`, "--provisioning-server-url"},
+		"text":             {reply(200, "text/plain", "hello"), "text that is no JSON", "--provisioning-server-url"},
+		"nothing":          {reply(200, jsonType, ""), "an empty answer", "--provisioning-server-url"},
+		"404":              {reply(404, "text/html", "<html>"), "got status 404", "--provisioning-server-url"},
+		"401":              {reply(401, jsonType, deny(401, "Unauthorized")), "", "--token"},
+		"401 without body": {reply(401, "text/plain", ""), "", "--token"},
+		"403":              {reply(403, jsonType, deny(403, "Forbidden")), "", "--namespace"},
+		"503":              {reply(503, "text/plain", "starting"), "", "busy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("/sub/apis", tc.apis)
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			err := connect(t, Config{Server: server.URL + "/sub/apis"}).Check(t.Context())
+			if name == "an API" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var stranger *NotKubernetesError
+			if err == nil || errors.As(err, &stranger) != (tc.want != "") || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v", err)
+			}
+			if hint := Hint(err); !strings.Contains(hint, tc.hint) {
+				t.Errorf("hint %q for %v", hint, err)
+			}
+		})
+	}
+}
+
+func TestCheckUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	plain := httptest.NewServer(okHandler)
+	defer plain.Close()
+	listener.Close()
+	for server, hint := range map[string]string{
+		"http://" + address: "check the port",
+		"https://" + strings.TrimPrefix(plain.URL, "http://"): "does not speak TLS",
+	} {
+		err := connect(t, Config{Server: server, Logger: slog.New(slog.DiscardHandler)}).Check(t.Context())
+		var unreachable *UnreachableError
+		if !errors.As(err, &unreachable) || unreachable.Server != server || !strings.Contains(Hint(err), hint) {
+			t.Errorf("%s: %v, hint %q", server, err, Hint(err))
+		}
+	}
+}
+
+func TestPreferred(t *testing.T) {
+	version := "v1beta1"
+	asked := 0
+	mux := http.NewServeMux()
+	mux.HandleFunc("/apis/dashboard.grafana.app", func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		reply(200, jsonType, `{"kind":"APIGroup","name":"dashboard.grafana.app","preferredVersion":{"version":"`+version+`"}}`)(w, r)
+	})
+	mux.HandleFunc("/apis/dashboard.grafana.app/v1/namespaces/default/dashboards/none", func(w http.ResponseWriter, _ *http.Request) {
+		status(w, 404, "NotFound", "no such object")
+	})
+	mux.HandleFunc("/apis/dashboard.grafana.app/v4/namespaces/default/dashboards", func(w http.ResponseWriter, _ *http.Request) {
+		status(w, 404, "NotFound", "the server could not find the requested resource")
+	})
+	mux.HandleFunc("/apis/odd.test", reply(200, jsonType, `{"kind":"Thing"}`))
+	synctest.Test(t, func(t *testing.T) {
+		c := connect(t, Config{Transport: &wire{handler: mux}, Logger: slog.New(slog.DiscardHandler)})
+		want := func(version string, times int) {
+			t.Helper()
+			if got, err := c.Preferred(t.Context(), api.DashboardGroup); err != nil || got != version || asked != times {
+				t.Errorf("version %s, %v, asked %d times; want %s, %d", got, err, asked, version, times)
+			}
+		}
+		get := func(version, name string) {
+			gvr := things
+			gvr.Group, gvr.Version, gvr.Resource = api.DashboardGroup, version, "dashboards"
+			if name == "" {
+				_, _ = c.Resource(gvr).Namespace("default").List(t.Context(), metav1.ListOptions{})
+			} else {
+				_, _ = c.Resource(gvr).Namespace("default").Get(t.Context(), name, metav1.GetOptions{})
+			}
+		}
+		want("v1beta1", 1)
+		want("v1beta1", 1)
+		version = "v2"
+		get("v1", "none") // the object is missing, not the version
+		want("v1beta1", 1)
+		get("v1beta1", "none") // text/plain: the path is unknown
+		want("v2", 2)
+		get("v2", "")
+		want("v2", 3)
+		get("v4", "") // a Status, but of a collection: the version is unknown
+		want("v2", 4)
+		if _, err := c.Preferred(t.Context(), "none.test"); !apierrors.IsNotFound(err) {
+			t.Errorf("a group that is not served: %v", err)
+		}
+		var stranger *NotKubernetesError
+		if _, err := c.Preferred(t.Context(), "odd.test"); !errors.As(err, &stranger) {
+			t.Errorf("an odd answer: %v", err)
+		}
+	})
+}

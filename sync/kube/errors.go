@@ -1,0 +1,206 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NotKubernetesError says that something answers, but not a Kubernetes-style
+// API: another program, a login page, a captive portal.
+type NotKubernetesError struct {
+	URL    string // without secrets
+	Status int
+	Got    string // what was found instead, in a few words
+}
+
+func (e *NotKubernetesError) Error() string {
+	return fmt.Sprintf("%s is not a Kubernetes-style API: got %s", e.URL, e.Got)
+}
+
+// UnreachableError says that no answer could be had from the server: no route,
+// no name, refused, an untrusted certificate, no answer in time.
+type UnreachableError struct {
+	Server string
+	Err    error
+}
+
+func (e *UnreachableError) Error() string { return fmt.Sprintf("reach %s: %v", e.Server, e.Err) }
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// timeoutError says that a call had no complete answer in time.
+type timeoutError struct{ After time.Duration }
+
+func (e *timeoutError) Error() string { return fmt.Sprintf("no complete answer within %v", e.After) }
+
+// Timeout makes it one for net.Error.
+func (e *timeoutError) Timeout() bool { return true }
+
+// Temporary is the rest of net.Error.
+func (e *timeoutError) Temporary() bool { return true }
+
+var _ net.Error = (*timeoutError)(nil)
+
+// retryAfterError carries the wish of a server that has no Status object.
+type retryAfterError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// Retryable says whether the same call may succeed a little later: the server
+// is busy or in trouble (429, 500, 502, 503, 504), the call took too long, or
+// the connection broke. It does not say whether the call was carried out.
+func Retryable(err error) bool {
+	var (
+		notKubernetes *NotKubernetesError
+		flag          *FlagError
+		redirect      *redirectError
+		exchange      *ExchangeError
+		last          final
+	)
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &last),
+		errors.As(err, &notKubernetes), errors.As(err, &flag), errors.As(err, &redirect), isCertificate(err), errors.Is(err, errTooLarge):
+		return false
+	case errors.As(err, &exchange):
+		return exchangeRetryable(exchange)
+	}
+	if status := statusOf(err); status != nil {
+		switch status.Code {
+		case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
+			http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true
+		}
+		return false
+	}
+	return isTransport(err)
+}
+
+// AwayError says that a call ended for a reason that is not its object's: no
+// answer was had, the server cannot work at the moment (429, 502, 503, 504), a
+// stranger answered in its place, or the token of the moment is not taken
+// (401). The same call may succeed when that is over, whatever it was about.
+type AwayError struct{ Err error }
+
+func (e *AwayError) Error() string { return "the API cannot be worked with now: " + e.Err.Error() }
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// Away wraps the error of a call in an *AwayError when it is one, and returns
+// any other as it is. err must be of a call, not of a disk.
+func Away(err error) error {
+	var (
+		already       *AwayError
+		notKubernetes *NotKubernetesError
+		exchange      *ExchangeError
+	)
+	switch {
+	case err == nil, errors.As(err, &already), errors.Is(err, context.Canceled), errors.Is(err, errTooLarge):
+		return err
+	case errors.As(err, &notKubernetes), errors.As(err, &exchange):
+		return &AwayError{Err: err}
+	}
+	if status := statusOf(err); status != nil {
+		switch status.Code {
+		case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway,
+			http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return &AwayError{Err: err}
+		}
+		return err
+	}
+	if isTransport(err) {
+		return &AwayError{Err: err}
+	}
+	return err
+}
+
+// isTransport says that no answer was had: the network, the peer or time.
+func isTransport(err error) bool {
+	var (
+		netErr net.Error
+		urlErr *url.Error
+		after  *retryAfterError
+	)
+	return errors.As(err, &netErr) || errors.As(err, &urlErr) || errors.As(err, &after) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "stream error") || strings.Contains(err.Error(), "http2: ")
+}
+
+// transportCause drops the method and the URL that net/http puts in front.
+func transportCause(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+func isCertificate(err error) bool {
+	var (
+		verify    *tls.CertificateVerificationError
+		authority x509.UnknownAuthorityError
+		host      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+	)
+	return errors.As(err, &verify) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
+}
+
+func statusOf(err error) *metav1.Status {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return nil
+	}
+	s := status.Status()
+	return &s
+}
+
+// RetryAfter returns how long the server asked to wait, at most 5 minutes.
+func RetryAfter(err error) (time.Duration, bool) {
+	var after *retryAfterError
+	if errors.As(err, &after) {
+		return min(after.after, longestRetryAfter), true
+	}
+	var exchange *ExchangeError
+	if errors.As(err, &exchange) && !exchange.Next.IsZero() {
+		return min(max(time.Until(exchange.Next), 0), longestRetryAfter), true
+	}
+	if status := statusOf(err); status != nil && status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		return min(time.Duration(status.Details.RetryAfterSeconds)*time.Second, longestRetryAfter), true
+	}
+	return 0, false
+}
+
+// parseRetryAfter reads the header: seconds or a date.
+func parseRetryAfter(value string, now time.Time) (time.Duration, bool) {
+	value = strings.TrimSpace(value)
+	if value == "" {
+		return 0, false
+	}
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
+		if seconds < 0 {
+			return 0, false
+		}
+		return min(time.Duration(min(seconds, 1<<30))*time.Second, longestRetryAfter), true
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0, false
+	}
+	return min(max(at.Sub(now), 0), longestRetryAfter), true
+}

@@ -1,0 +1,170 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"limpet/sync/text"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// followFor is how long a stream of Follow lasts, up to twice it.
+	followFor = 10 * time.Minute
+	// mostMark bounds one event of it, in bytes: metadata of Kubernetes is at most
+	// 256 KiB of annotations and as much again of the rest, and a server that knows
+	// no metadata alone sends all of an object.
+	mostMark = 4 << 20
+	// onlyMetadata asks a server to leave out all but the metadata.
+	onlyMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
+
+// Mark is which version there is of an object. It holds nothing of its content.
+type Mark struct {
+	Namespace, Name string
+	Version         string // changes with every write of the object; "" = it is gone
+	Labels          map[string]string
+}
+
+// MarkOf is the Mark of an object that was read.
+func MarkOf(u *unstructured.Unstructured) Mark {
+	return Mark{u.GetNamespace(), u.GetName(), versionMark(string(u.GetUID()), u.GetResourceVersion()), u.GetLabels()}
+}
+
+func versionMark(uid, resource string) string { return uid + " " + resource }
+
+// Follow watches which versions there are of the objects of a namespace, or of
+// the only one of that name, and keeps nothing. It calls see for those that there
+// are, then whole, when the server tells that these were all, and then see for
+// every change. It returns nil when the stream has ended, which it does every 10
+// to 20 minutes, and otherwise why there is none; objects may have changed between
+// two streams, so the next one tells all of them again.
+func (c *Client) Follow(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(Mark), whole func()) error {
+	lasts := followFor + rand.N(followFor)
+	ctx, cancel := context.WithTimeout(ctx, lasts+watchOvertime)
+	defer cancel()
+	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(int(lasts / time.Second))}}
+	if name != "" {
+		query.Set("fieldSelector", "metadata.name="+name)
+	}
+	initial := url.Values{"sendInitialEvents": {"true"}, "resourceVersionMatch": {string(metav1.ResourceVersionMatchNotOlderThan)}}
+	for key, value := range query {
+		initial[key] = value
+	}
+	path := "/api/" + gvr.Version
+	if gvr.Group != "" {
+		path = "/apis/" + gvr.Group + "/" + gvr.Version
+	}
+	path += "/namespaces/" + namespace + "/" + gvr.Resource
+	body, err := c.stream(ctx, path, initial)
+	if isRefusal(err) {
+		// It sends those that there are all the same, but no end of them.
+		body, err = c.stream(ctx, path, query)
+	}
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	err = marks(body, see, whole)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// stream opens a watch of metadata.
+func (c *Client) stream(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	u := *c.shared.target.base
+	u.Path += path
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("make a request for %s: %w", path, err)
+	}
+	req.Header.Set("Accept", onlyMetadata)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, text.RedactError(err)
+	}
+	if resp.StatusCode < 400 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostStatus))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer to GET %s: %w", path, err)
+	}
+	return nil, statusError(resp, http.MethodGet, answer)
+}
+
+// marks reads the events of a watch to its end.
+func marks(body io.Reader, see func(Mark), whole func()) error {
+	bounded := &bounded{Reader: body}
+	in := json.NewDecoder(bounded)
+	for {
+		var event struct {
+			Type   watch.EventType `json:"type"`
+			Object struct {
+				Metadata struct {
+					Namespace       string            `json:"namespace"`
+					Name            string            `json:"name"`
+					UID             string            `json:"uid"`
+					ResourceVersion string            `json:"resourceVersion"`
+					Labels          map[string]string `json:"labels"`
+					Annotations     map[string]string `json:"annotations"`
+				} `json:"metadata"`
+				Code    int32               `json:"code"`
+				Reason  metav1.StatusReason `json:"reason"`
+				Message string              `json:"message"`
+			} `json:"object"`
+		}
+		bounded.left = mostMark
+		switch err := in.Decode(&event); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read a watch: %w", text.RedactError(err))
+		}
+		o, meta := &event.Object, &event.Object.Metadata
+		mark := Mark{meta.Namespace, meta.Name, versionMark(meta.UID, meta.ResourceVersion), meta.Labels}
+		switch event.Type {
+		case watch.Error:
+			return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: o.Code, Reason: o.Reason, Message: text.Redact(o.Message)}}
+		case watch.Bookmark:
+			if meta.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
+				whole()
+			}
+			continue
+		case watch.Deleted:
+			mark.Version = ""
+		}
+		see(mark)
+	}
+}
+
+// bounded ends a stream one of whose events is too large.
+type bounded struct {
+	io.Reader
+	left int // bytes until the next event
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.left -= n; b.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}

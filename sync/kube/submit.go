@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+
+	"limpet/sync/api"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Submit queues a job of a Repository and returns it. spec is the job's own, with
+// its action and without the repository. It goes through the Repository's own
+// route, which names the job so that a repeat is refused (see apierrors.IsAlreadyExists).
+// A plain Kubernetes API has no such route, and the route takes neither annotations
+// nor jobs for pull requests: then the job is made directly, under the same name.
+func (c *Client) Submit(ctx context.Context, namespace, repository string, spec map[string]any, notes map[string]string) (*unstructured.Unstructured, error) {
+	action, _ := spec["action"].(string)
+	below := fmt.Sprintf("/apis/%s/%s/namespaces/%s", api.ProvisioningGroup, api.Jobs.Version, namespace)
+	if len(notes) == 0 && action != "pr" {
+		job, err := c.post(ctx, below+"/repositories/"+repository+"/jobs", spec)
+		if err == nil || !c.noSuchRoute(ctx, namespace, repository, err) {
+			return job, err
+		}
+	}
+	spec = maps.Clone(spec)
+	spec["repository"] = repository
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	job.SetAPIVersion(api.Jobs.GroupVersion().String())
+	job.SetKind("Job")
+	job.SetName(api.JobName(repository, action))
+	if pr, ok := spec["pr"].(map[string]any); ok && action == "pr" {
+		job.SetName(fmt.Sprintf("%s-%v", api.JobName(repository, action), pr["pr"]))
+	}
+	job.SetLabels(map[string]string{api.LabelRepository: repository})
+	if len(notes) > 0 {
+		job.SetAnnotations(notes)
+	}
+	return c.post(ctx, below+"/jobs", job.Object)
+}
+
+func (c *Client) post(ctx context.Context, path string, body map[string]any) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	_, answer, err := c.Do(ctx, http.MethodPost, path, nil, "application/json", data)
+	if err != nil {
+		return nil, err
+	}
+	u := new(unstructured.Unstructured)
+	return u, u.UnmarshalJSON(answer)
+}
+
+// noSuchRoute tells the 404 or 405 of a server without the route from that of a
+// Repository that is not there: some servers answer both alike.
+func (c *Client) noSuchRoute(ctx context.Context, namespace, repository string, err error) bool {
+	if apierrors.IsMethodNotSupported(err) {
+		return true
+	}
+	if !apierrors.IsNotFound(err) {
+		return false
+	}
+	_, err = c.Resource(api.Repositories).Namespace(namespace).Get(ctx, repository, metav1.GetOptions{})
+	return err == nil
+}

@@ -1,0 +1,228 @@
+package text
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// This file is the one place where secrets are taken out of text. Two nets lie
+// over each other: the values that the program knows to be secret
+// (RegisterSecret), and the shapes in which secrets travel (authorization
+// headers, user information in URLs, JSON web tokens, PEM blocks). The second
+// net is there for what came from elsewhere, such as the message of a server.
+
+// redacted stands where a secret was.
+const redacted = "[redacted]"
+
+const (
+	// shortestSecret is the length in bytes below which a value is not
+	// registered: replacing it would eat harmless words and hide nothing.
+	shortestSecret = 6
+	// mostSecrets bounds the registered values; the oldest make room. A
+	// process knows a handful of them at a time, rotation adds some.
+	mostSecrets = 512
+	// mostFleeting bounds the access tokens among them.
+	mostFleeting = 16
+)
+
+var shapes = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|$)`), redacted},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), redacted},
+	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + redacted},
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + redacted},
+	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + redacted},
+	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), redacted},
+}
+
+var (
+	// ofURL is the user information of a URL, with its scheme.
+	ofURL = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`)
+	// ofSSH is such a one that is the name of a user and nothing else. Over ssh that is
+	// no secret, and which user is meant matters; over http a token may stand there.
+	ofSSH = regexp.MustCompile(`(?i)^ssh://[a-z0-9_][a-z0-9_.-]{0,31}@$`)
+)
+
+// withoutUser takes out of what ofURL has found what may be a secret.
+func withoutUser(found string) string {
+	if ofSSH.MatchString(found) {
+		return found
+	}
+	scheme, _, _ := strings.Cut(found, "://")
+	return scheme + "://" + redacted + "@"
+}
+
+// secretSet is the registered values and the replacer made of them. Both
+// lists are in the order of registration.
+type secretSet struct {
+	lasting  []string
+	fleeting []string
+	replacer *strings.Replacer
+}
+
+var (
+	secretsMu sync.Mutex // serialises writers of secrets
+	secrets   atomic.Pointer[secretSet]
+)
+
+// RegisterSecret makes Redact replace the value wherever it appears, as it is
+// and percent-encoded, for the life of the process. Values of fewer than 6
+// bytes are not registered. Safe for concurrent use.
+func RegisterSecret(value []byte) {
+	register(strings.TrimSpace(string(value)), func(s *secretSet, text string) {
+		s.lasting = appendBounded(s.lasting, text, mostSecrets)
+	})
+}
+
+// registerFleeting is RegisterSecret for access tokens, of which there may be
+// many: only the newest are kept, and they never push a lasting one out.
+func RegisterToken(value string) {
+	register(value, func(s *secretSet, text string) {
+		s.fleeting = appendBounded(s.fleeting, text, mostFleeting)
+	})
+}
+
+func register(text string, add func(*secretSet, string)) {
+	if len(text) < shortestSecret || secrets.Load().holds(text) {
+		return
+	}
+	secretsMu.Lock()
+	defer secretsMu.Unlock()
+	known := secrets.Load()
+	if known.holds(text) {
+		return
+	}
+	var next secretSet
+	if known != nil {
+		next = *known
+	}
+	add(&next, text)
+	next.replacer = replacerFor(slices.Concat(next.lasting, next.fleeting))
+	secrets.Store(&next)
+}
+
+func (s *secretSet) holds(text string) bool {
+	return s != nil && (slices.Contains(s.lasting, text) || slices.Contains(s.fleeting, text))
+}
+
+// appendBounded copies, because readers hold the former slice.
+func appendBounded(values []string, text string, most int) []string {
+	values = append(slices.Clone(values), text)
+	return values[max(0, len(values)-most):]
+}
+
+// replacerFor puts longer values first, so that a secret which begins with
+// another one is replaced whole.
+func replacerFor(values []string) *strings.Replacer {
+	var all []string
+	for _, v := range values {
+		all = append(all, v)
+		for _, form := range []string{url.QueryEscape(v), url.PathEscape(v)} {
+			if form != v {
+				all = append(all, form)
+			}
+		}
+	}
+	sort.SliceStable(all, func(i, j int) bool { return len(all[j]) < len(all[i]) })
+	pairs := make([]string, 0, 2*len(all))
+	for _, v := range all {
+		pairs = append(pairs, v, redacted)
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// Redact returns the text without secrets: registered values, authorization
+// headers, user information in URLs but the name of a user of ssh, tokens in query strings, JSON web tokens,
+// well-known token formats and PEM blocks.
+func Redact(s string) string {
+	if len(s) < shortestSecret {
+		return s
+	}
+	if known := secrets.Load(); known != nil {
+		s = known.replacer.Replace(s)
+	}
+	s = ofURL.ReplaceAllStringFunc(s, withoutUser)
+	for _, shape := range shapes {
+		s = shape.pattern.ReplaceAllString(s, shape.with)
+	}
+	return s
+}
+
+// redactError returns err with a redacted message, or err itself when there is
+// nothing to take out. The chain below stays reachable for errors.Is and
+// errors.As; print only the outermost error.
+func RedactError(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	clean := Redact(text)
+	if clean == text {
+		return err
+	}
+	return &redactedError{text: clean, err: err}
+}
+
+type redactedError struct {
+	text string
+	err  error
+}
+
+func (e *redactedError) Error() string { return e.text }
+func (e *redactedError) Unwrap() error { return e.err }
+
+// secretKeys are attribute names whose values never reach a log, whatever they
+// look like.
+var secretKeys = map[string]bool{
+	"token": true, "password": true, "secret": true, "authorization": true, "bearer": true,
+	"privatekey": true, "private_key": true, "clientsecret": true, "client_secret": true, "passphrase": true,
+}
+
+// RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte
+// slices, errors and everything else that is printed as text, and drops the
+// values of attributes that are named like a secret.
+func RedactAttr(_ []string, a slog.Attr) slog.Attr {
+	if secretKeys[strings.ToLower(a.Key)] {
+		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
+			return a
+		}
+		return slog.String(a.Key, redacted)
+	}
+	switch a.Value.Kind() {
+	case slog.KindString:
+		a.Value = slog.StringValue(Redact(a.Value.String()))
+	case slog.KindAny:
+		a.Value = redactAny(a.Value)
+	default: // numbers, times and durations carry no secrets; groups come apart
+	}
+	return a
+}
+
+func redactAny(v slog.Value) slog.Value {
+	var text string
+	switch x := v.Any().(type) {
+	case nil, *slog.Source:
+		return v
+	case error:
+		text = x.Error()
+	case []byte:
+		text = string(x)
+	case fmt.Stringer:
+		text = x.String()
+	default:
+		text = fmt.Sprintf("%+v", x)
+		if clean := Redact(text); clean == text {
+			return v // the handler prints it in its own way
+		}
+	}
+	return slog.StringValue(Redact(text))
+}
