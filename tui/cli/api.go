@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"path/filepath"
 
@@ -147,10 +146,4 @@ func hostOf(addr string) string {
 		return addr
 	}
 	return host
-}
-
-func trimLine(data []byte) string {
-	var s string
-	fmt.Sscan(string(data), &s)
-	return s
 }

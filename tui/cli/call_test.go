@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,73 +21,6 @@ import (
 	"limpet/sync/kube"
 )
 
-// These tests call commands in this process, on the embedded API of a state
-// file of their own. What needs a process, a terminal or a real server is in
-// the tests of the built binary.
-
-// site is an empty place with a state file.
-type site struct {
-	dir string
-	env map[string]string
-}
-
-func newSite(t *testing.T) *site {
-	t.Helper()
-	dir := t.TempDir()
-	return &site{dir: dir, env: map[string]string{"HOME": dir, "LIMPET_STATE": filepath.Join(dir, "limpet.db"), "LIMPET_TELEMETRY_LISTEN": ""}}
-}
-
-func (s *site) world(in string, out, errs io.Writer) World {
-	return World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.lookup}
-}
-
-func (s *site) lookup(name string) (string, bool) {
-	v, ok := s.env[name]
-	return v, ok
-}
-
-// call runs one command.
-func (s *site) call(args ...string) (code int, out, errs string) {
-	var o, e bytes.Buffer
-	code = Main(args, s.world("", &o, &e))
-	return code, o.String(), e.String()
-}
-
-// must fails the test unless the command ends with code.
-func (s *site) must(t *testing.T, code int, args ...string) (out, errs string) {
-	t.Helper()
-	got, out, errs := s.call(args...)
-	if got != code {
-		t.Fatalf("limpet %s: exit %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, errs)
-	}
-	return out, errs
-}
-
-// store lets fn work on the state file.
-func (s *site) store(t *testing.T, fn func(*state.Store)) {
-	t.Helper()
-	store, _, err := state.Open(context.Background(), state.Options{Path: s.env["LIMPET_STATE"], Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	fn(store)
-	if rep, err := store.Check(context.Background()); err != nil || len(rep.Problems) > 0 {
-		t.Errorf("state file: %v %v", err, rep.Problems)
-	}
-}
-
-func (s *site) record(t *testing.T, records ...state.Record) {
-	t.Helper()
-	s.store(t, func(store *state.Store) {
-		for _, rec := range records {
-			if err := store.PutRecord(context.Background(), rec); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-}
-
 // brokenPipe refuses every write.
 type refusing struct{ err error }
 
@@ -101,10 +32,10 @@ func TestLostOutput(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"version"}, {"version", "-o", "json"}, {"crds"}, {"repo", "list"}, {"--help"}, {"history", "list", "-o", "yaml"}, {"store", "info"}, {"doctor"}} {
 		s := newSite(t)
 		var errs bytes.Buffer
-		if code := Main(args, s.world("", refusing{syscall.EPIPE}, &errs)); code != exitPipe || errs.Len() > 0 {
+		if code := s.main(args, s.world("", refusing{syscall.EPIPE}, &errs)); code != exitPipe || errs.Len() > 0 {
 			t.Errorf("%v into a pipe without a reader: exit %d, %s", args, code, &errs)
 		}
-		if code := Main(args, s.world("", refusing{syscall.ENOSPC}, &errs)); code != ExitError || !strings.Contains(errs.String(), "write the result: no space left") {
+		if code := s.main(args, s.world("", refusing{syscall.ENOSPC}, &errs)); code != ExitError || !strings.Contains(errs.String(), "write the result: no space left") {
 			t.Errorf("%v onto a full disk: exit %d, %s", args, code, &errs)
 		}
 	}

@@ -9,16 +9,13 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
-	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"limpet/sync/api"
 	"limpet/sync/text"
 	"limpet/tui"
 )
@@ -26,57 +23,36 @@ import (
 // Version is the version of the binary. The Makefile sets it from the tag.
 var Version = "dev"
 
-// cli is the whole command line: the flags of Globals and one field a command.
-type cli struct {
-	Globals
-
-	Dashboard dashboardCmd `cmd:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
-	Demo      demoCmd      `cmd:"" writes:"" help:"Show everything on this machine: a sample repository, pull jobs, the dashboard."`
-	API       apiCmd       `cmd:"" writes:"" name:"api" help:"Serve the embedded API over TLS, with a token-exchange endpoint."`
-
-	Doctor     doctorCmd     `cmd:"" help:"Look at host, state file, API and Git hosts, and say what to do next."`
-	Status     statusCmd     `cmd:"" help:"What runs, what failed, and what to do."`
-	Job        jobCmd        `cmd:"" help:"Jobs: list, show, watch, create, cancel, retry."`
-	Repo       repoCmd       `cmd:"" help:"Repositories: create, list, show, pull, test, open, suspend, validate."`
-	Connection connectionCmd `cmd:"" help:"Connections to Git hosts: list, show, test."`
-	Source     sourceCmd     `cmd:"" help:"Sources of Flux: list, show, get, test, reconcile, suspend, resume."`
-	Drain      drainCmd      `cmd:"" writes:"" help:"Have the agent finish what runs and claim nothing new."`
-	History    historyCmd    `cmd:"" help:"Finished jobs: list, show, prune."`
-	Store      storeCmd      `cmd:"" help:"The state file: info, check, compact, backup."`
-
-	Settings configCmd  `cmd:"" name:"config" help:"The config file and the settings: show, path, init, validate."`
-	Service  serviceCmd `cmd:"" help:"The daemon under systemd: print, install, uninstall, status."`
-
-	Apply  applyCmd  `cmd:"" writes:"" help:"Create or change objects from a file."`
-	Get    getCmd    `cmd:"" help:"Show objects of any kind."`
-	Delete deleteCmd `cmd:"" writes:"" help:"Delete an object."`
-
-	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
-	Man        manCmd        `cmd:"" help:"Print the manual as a man page."`
-
-	Crds    crdsCmd    `cmd:"" name:"crds" help:"Print the CustomResourceDefinitions for a Kubernetes API."`
-	Version versionCmd `cmd:"" help:"Print the version; --version does too."`
+// tree is the command line as kong reads it: the flags of every command, and a field a command.
+type tree interface {
+	// common returns the flags that every command takes.
+	common() *Globals
+	// headless reports whether the call runs the agent without a screen.
+	headless() bool
 }
 
-// run is one call of the program: the parsed flags and the world around it.
+// run is what a command works with: the streams and the environment of the call, its flags and settings.
 type run struct {
+	World
+
 	g      *Globals
 	config *configFile
-	world  World
 	log    *slog.Logger
 	// signals are those that end this call.
 	signals *signals
-	// aim is what this call means; what a person is told to run next means it too.
+	// aim is what this call refers to; the hints of its errors refer to the same.
 	aim *aim
-	// asks has the dashboard ask for the settings instead of showing anything.
+	// asks has the dashboard open the set-up form.
 	asks bool
+	// newTree returns an empty command line.
+	newTree func() tree
 }
 
-// Main parses args, runs the command and returns the exit code. Around the set-up
-// it does so again, with the settings as they are then.
-func Main(args []string, world World) int {
+// Main parses args, runs the command and returns the exit code. After the set-up form it starts
+// over with the settings that were written.
+func mainOf(args []string, world World, newTree func() tree) int {
 	for asks := false; ; {
-		code, err := once(args, world, asks)
+		code, err := once(args, world, newTree, asks)
 		switch {
 		case errors.Is(err, tui.ErrSetUp):
 			asks = true
@@ -88,17 +64,17 @@ func Main(args []string, world World) int {
 	}
 }
 
-// once is Main without set-up. The error is one of those that have it called again.
-func once(args []string, world World, asks bool) (int, error) {
+// once runs the command one time. It returns tui.ErrSetUp or errAgain where it has to run again.
+func once(args []string, world World, newTree func() tree, asks bool) (int, error) {
 	ctx, signals := untilSignal(context.Background())
 	defer signals.stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &stdout{w: world.Out, end: cancel}
-	errs := &stderr{w: world.Err, ink: errorInk(world.Err, args, world.Env)}
+	errs := &stderr{w: world.Err, ink: errorInk(world.Err, args, world.Getenv)}
 	defer errs.end()
 	world.Out, world.Err = out, errs
-	r := &run{world: world, signals: signals, asks: asks}
+	r := &run{World: world, signals: signals, asks: asks, newTree: newTree}
 	err := r.execute(ctx, helpWords(args))
 	if lost := out.failure(); lost != nil {
 		err = lost
@@ -110,8 +86,11 @@ func once(args []string, world World, asks bool) (int, error) {
 	if errors.As(err, &exit) {
 		return int(exit), nil
 	}
-	return r.report(world.Err, outputFlag(args, world.Env), err), nil
+	return r.report(world.Err, outputFlag(args, world.Getenv), err), nil
 }
+
+// errAgain reports that the settings have changed, or may have: the call starts over.
+var errAgain = errors.New("begin anew")
 
 // exitNow ends the program with a code and without a word: help was printed, or
 // nobody listens any more.
@@ -121,7 +100,6 @@ func (e exitNow) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 // execute parses args and runs the command.
 func (r *run) execute(ctx context.Context, args []string) (err error) {
-	world := r.world
 	// Kong has no other way out of --help than its exit function.
 	defer func() {
 		switch r := recover().(type) {
@@ -133,68 +111,70 @@ func (r *run) execute(ctx context.Context, args []string) (err error) {
 		}
 	}()
 	if len(args) > 1 && args[0] == completeWord {
-		offerNames(ctx, args[1:], world)
+		r.offerNames(ctx, args[1:])
 		return nil
 	}
 	if slices.Equal(args, []string{"exit-codes", "--help"}) {
-		_, err := io.WriteString(world.Out, exitCodes)
+		_, err := io.WriteString(r.Out, exitCodes)
 		return err
 	}
-	c, config, call, err := parse(args, world)
+	call, headless, err := r.parse(args)
 	if err != nil {
 		return err
 	}
-	if c.FPS < 0 || c.FPS > 60 {
-		return usage("limpet --fps 10", "--fps %d is not between 0 and 60", c.FPS)
+	g := r.g
+	if g.FPS < 0 || g.FPS > 60 {
+		return usage("limpet --fps 10", "--fps %d is not between 0 and 60", g.FPS)
 	}
-	r.aim = aimOf(call, &c.Globals, args)
-	if err := c.settleOutput(world.Err); err != nil {
+	r.aim = aimOf(call, g, args)
+	if err := g.settleOutput(r.Err); err != nil {
 		return err
 	}
-	if err := c.mayRun(call.Selected(), r.aim); err != nil {
+	if err := r.mayRun(call.Selected()); err != nil {
 		return err
 	}
-	r.g, r.config, r.log = &c.Globals, config, newLogger(&c.Globals, world.Err, c.Dashboard.Daemon)
-	if errs, ok := world.Err.(*stderr); ok {
+	r.log = newLogger(g, r.Err, headless)
+	if errs, ok := r.Err.(*stderr); ok {
 		errs.ink = r.ink(errs)
-		if c.Dashboard.Daemon || callText(call.Selected()) == "limpet api" {
-			errs.aside(lostLines(&c.Globals, logFormat(&c.Globals, errs, c.Dashboard.Daemon)))
+		if headless || callText(call.Selected()) == "limpet api" {
+			errs.aside(lostLines(g, logFormat(g, errs, headless)))
 		}
 	}
-	if out, ok := world.Out.(*stdout); ok {
+	if out, ok := r.Out.(*stdout); ok {
 		out.labels, out.ink = r.readOut(out), r.ink(out)
 	}
-	text.RegisterSecret([]byte(c.Token))
+	text.RegisterSecret([]byte(g.Token))
 	r.noteGrafana(call)
-	if c.Timeout > 0 {
+	if g.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, timedOut{c.Timeout})
+		ctx, cancel = context.WithTimeoutCause(ctx, g.Timeout, timedOut{g.Timeout})
 		defer cancel()
 	}
 	call.BindTo(ctx, (*context.Context)(nil))
 	return r.settle(ctx, callText(call.Selected()), call.Run(r))
 }
 
-// parse reads the config file, the environment and the arguments.
-func parse(args []string, world World) (*cli, *configFile, *kong.Context, error) {
-	config, unread := readConfig(configFlag(args, world.Env), world.Env)
+// parse reads the config file, the environment and the arguments into r, and reports whether the
+// call runs the agent without a screen.
+func (r *run) parse(args []string) (call *kong.Context, headless bool, err error) {
+	config, unread := readConfig(configFlag(args, r.Getenv), r.Getenv)
 	if unread != nil {
 		config = noConfig()
 	}
-	c := new(cli)
-	parser, err := kong.New(c,
+	t := r.newTree()
+	parser, err := kong.New(t,
 		kong.Name("limpet"),
 		kong.Description(description),
-		kong.Resolvers(config.resolver(world.Lookup)),
+		kong.Resolvers(config.resolver(r.Lookup)),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(mapDuration)),
-		kong.Writers(world.Out, world.Err),
+		kong.Writers(r.Out, r.Err),
 		kong.Exit(func(code int) { panic(exitNow(code)) }),
 		kong.Help(printHelp),
 		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 	)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, false, err
 	}
 	traced, untraced := kong.Trace(parser, args)
 	if unread == nil {
@@ -203,18 +183,26 @@ func parse(args []string, world World) (*cli, *configFile, *kong.Context, error)
 	switch {
 	case untraced == nil && (fileless(traced.Selected()) || unread != nil && helped(traced)):
 		*config = *noConfig()
-	case untraced == nil && callText(traced.Selected()) == "limpet doctor" && unread != nil: // it tells of the file
+	case untraced == nil && callText(traced.Selected()) == "limpet doctor" && unread != nil: // it reports the error
 		*config = *noConfig()
 		config.bad = unread
 	case unread != nil:
-		return nil, nil, nil, unread
+		return nil, false, unread
 	}
-	call, err := parser.Parse(args)
-	if err != nil {
-		return nil, nil, nil, usageError(parser, config, err)
+	if call, err = parser.Parse(args); err != nil {
+		return nil, false, usageError(parser, config, err)
 	}
-	c.takeGrafana(world.Env, config, call)
-	return c, config, call, nil
+	t.common().takeGrafana(r.Getenv, config, call)
+	r.g, r.config = t.common(), config
+	return call, t.headless(), nil
+}
+
+// parsed returns the run of another call with the same tree, which prints nothing and does nothing.
+func (r *run) parsed(world World, args ...string) (*run, *kong.Context, error) {
+	world.Out, world.Err = io.Discard, io.Discard
+	other := &run{World: world, newTree: r.newTree, log: slog.New(slog.DiscardHandler)}
+	call, _, err := other.parse(args)
+	return other, call, err
 }
 
 // settle gives the error of a command what only its caller knows: that the
@@ -330,15 +318,10 @@ func usageError(k *kong.Kong, config *configFile, err error) error {
 // deletable are the nouns whose objects 'limpet delete' deletes by a kind.
 var deletable = map[string]string{"limpet repo": "repository", "limpet connection": "connection", "limpet job": "job", "limpet source": "gitrepository"}
 
-func isTerminal(w any) bool {
-	f, ok := outFile(w)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
 // onScreen says that a dashboard can be shown: both ends are a terminal, and it
 // is one that can move its cursor. One that is read out needs neither.
 func (r *run) onScreen() bool {
-	return r.g.Accessible || isTerminal(r.world.Out) && isTerminal(r.world.In) && !printsOnly(r.world.Env)
+	return r.g.Accessible || isTerminal(r.Out) && isTerminal(r.In) && !printsOnly(r.Getenv)
 }
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a
@@ -350,36 +333,6 @@ func (r *run) callTimeout() time.Duration {
 // note writes a line for the person, unless --quiet.
 func (r *run) note(format string, args ...any) {
 	if !r.g.Quiet {
-		fmt.Fprintln(r.world.Err, text.Clean(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(r.Err, text.Clean(fmt.Sprintf(format, args...)))
 	}
-}
-
-type versionCmd struct{}
-
-func (versionCmd) Run(r *run) error {
-	v := map[string]string{"version": Version, "go": "unknown"}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		v["go"] = info.GoVersion
-	}
-	return r.g.printOne(r.world.Out, v, Version, func(w io.Writer) { fmt.Fprintf(w, "limpet %s (%s)\n", v["version"], v["go"]) })
-}
-
-type crdsCmd struct{}
-
-func (crdsCmd) Run(r *run) error {
-	if r.g.Output == "table" || r.g.Output == "wide" {
-		_, err := r.world.Out.Write(api.CRDs()) // the form that kubectl apply takes
-		return err
-	}
-	documents, err := readDocuments("crds", api.CRDs())
-	if err != nil {
-		return err
-	}
-	var items []any
-	var t table
-	for _, d := range documents {
-		items = append(items, d.u.Object)
-		t.add("", "customresourcedefinition/"+d.u.GetName())
-	}
-	return r.g.printList(r.world.Out, items, t)
 }

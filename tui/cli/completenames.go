@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,17 +39,16 @@ const mostNames = 1000
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
 // offerNames does what completeWord says.
-func offerNames(ctx context.Context, args []string, world World) {
+func (r *run) offerNames(ctx context.Context, args []string) {
 	kind, prefix, words := args[0], "", []string{}
 	if len(args) > 1 {
 		// No name begins with a point. PowerShell, which drops empty words, puts one in front.
 		prefix, words = strings.TrimPrefix(args[1], "."), args[2:]
 	}
-	quiet := world
-	quiet.Out, quiet.Err = io.Discard, io.Discard
-	c, config, call, err := parse([]string{"version"}, quiet)
+	world := r.World
+	r, call, err := r.parsed(world, "version")
 	if err == nil {
-		c, config, _, err = parse(append(commonFlags(call.Model.Node, words), "version"), quiet)
+		r, _, err = r.parsed(world, append(commonFlags(call.Model.Node, words), "version")...)
 	}
 	if err != nil {
 		return
@@ -59,7 +56,6 @@ func offerNames(ctx context.Context, args []string, world World) {
 	if kind == fillObject {
 		kind += " " + argumentOf(call.Model.Node, words)
 	}
-	r := &run{g: &c.Globals, config: config, world: quiet, log: slog.New(slog.DiscardHandler)}
 	limited, cancel := context.WithTimeout(ctx, completeFor)
 	defer cancel()
 	kept := r.keptNames()
@@ -188,9 +184,9 @@ type nameCache struct{ path string }
 // keptNames is the cache of what this call means: a state file, a server, a
 // namespace. Without a place for it there is none.
 func (r *run) keptNames() nameCache {
-	dir := r.world.Env("XDG_CACHE_HOME")
+	dir := r.Getenv("XDG_CACHE_HOME")
 	if !filepath.IsAbs(dir) {
-		if dir = r.world.Env("HOME"); !filepath.IsAbs(dir) {
+		if dir = r.Getenv("HOME"); !filepath.IsAbs(dir) {
 			return nameCache{}
 		}
 		dir = filepath.Join(dir, ".cache")

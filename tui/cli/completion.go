@@ -25,7 +25,7 @@ func (completionCmd) Help() string {
 func (c completionCmd) Run(r *run, call *kong.Context) error {
 	model := completions(call.Model.Node)
 	script := map[string]func([]node) string{"bash": bashScript, "zsh": zshScript, "fish": fishScript, "powershell": powershellScript}[c.Shell](model)
-	_, err := io.WriteString(r.world.Out, script)
+	_, err := io.WriteString(r.Out, script)
 	return err
 }
 

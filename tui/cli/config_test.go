@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -74,12 +73,12 @@ func TestPrecedence(t *testing.T) {
 					args = append(args, "--"+flag+"="+text(v[3]))
 				}
 			}
-			c, _, call, err := parse(append(args, "status"), s.world("", io.Discard, io.Discard))
+			_, call, err := s.parse(append(args, "status")...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for flag, v := range values {
-				if got := flagText(t, c, call.Model.Node.Flags, flag); got != v[level] {
+				if got := flagText(t, call.Model.Node.Flags, flag); got != v[level] {
 					t.Errorf("--%s is %s, want %s", flag, got, v[level])
 				}
 			}
@@ -97,11 +96,11 @@ func TestConfigPlaces(t *testing.T) {
 		}
 	}
 	drivers := func() int {
-		c, _, _, err := parse([]string{"status"}, s.world("", io.Discard, io.Discard))
+		r, _, err := s.parse("status")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.Drivers
+		return r.g.Drivers
 	}
 	write(".config", "drivers: 11\n")
 	if got := drivers(); got != 11 {
@@ -188,7 +187,7 @@ func FuzzParseDuration(f *testing.F) {
 }
 
 // flagText is the value of a flag after the parse, as text.
-func flagText(t *testing.T, _ *cli, flags []*kong.Flag, name string) string {
+func flagText(t *testing.T, flags []*kong.Flag, name string) string {
 	t.Helper()
 	for _, f := range flags {
 		if f.Name == name {

@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -41,7 +40,7 @@ func someValues(flag *kong.Flag) (values [4]string, ok bool) {
 // file, the file beats the default, whatever the flag and its command.
 func TestPrecedenceOfEveryFlag(t *testing.T) {
 	t.Parallel()
-	_, _, call, err := parse([]string{"status"}, newSite(t).world("", io.Discard, io.Discard))
+	_, call, err := newSite(t).parse("status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +101,12 @@ func TestPrecedenceOfEveryFlag(t *testing.T) {
 						call[len(call)-1] = "--" + flag.Name
 					}
 				}
-				_, config, made, err := parse(call, s.world("", io.Discard, io.Discard))
+				r, made, err := s.parse(call...)
 				if err != nil {
 					t.Errorf("%v: %v", call, err)
 					continue
 				}
-				got := flagText(t, nil, append(made.Model.Node.Flags, made.Selected().Flags...), flag.Name)
+				got := flagText(t, append(made.Model.Node.Flags, made.Selected().Flags...), flag.Name)
 				want := reflect.New(flag.Target.Type()).Elem()
 				if values[level] != "" && (level > 0 || flag.HasDefault) {
 					if err := flag.Parse(kong.Scan().PushTyped(values[level], kong.FlagValueToken), want); err != nil {
@@ -117,7 +116,7 @@ func TestPrecedenceOfEveryFlag(t *testing.T) {
 				if want := plainText(want); got != want {
 					t.Errorf("%v at level %d: --%s is %s, want %s", words, level, flag.Name, got, want)
 				}
-				if o, ok := config.from[flag.Name]; level < 3 && (ok != (level > 0) || ok && o != source) {
+				if o, ok := r.config.from[flag.Name]; level < 3 && (ok != (level > 0) || ok && o != source) {
 					t.Errorf("--%s at level %d comes from %v, want %v", flag.Name, level, o, source)
 				}
 				tried++
@@ -139,10 +138,11 @@ func TestConfigValues(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, _, _, err := parse([]string{"--config", path, "status"}, s.world("", io.Discard, io.Discard))
+	r, _, err := s.parse("--config", path, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := r.g
 	if c.Controllers != "on" || c.Cleanup != "off" || c.HistoryMaxRecords != 1000000 || *c.MaxRepositories != 12345678 || c.Namespace != "12" {
 		t.Errorf("%+v", c.AgentFlags)
 	}

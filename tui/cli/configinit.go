@@ -25,7 +25,7 @@ func (c configInitCmd) Run(r *run, call *kong.Context) error {
 		path = r.g.Config
 	}
 	if path == "" {
-		path = configPaths(r.world.Env)[0]
+		path = configPaths(r.Getenv)[0]
 	}
 	_, err := os.Lstat(path)
 	switch {
@@ -48,7 +48,7 @@ func (c configInitCmd) Run(r *run, call *kong.Context) error {
 		return fail(ExitError, "limpet config init FILE    # another place", "write config file: %w", err)
 	}
 	out := map[string]string{"path": path}
-	return r.g.printOne(r.world.Out, out, path, func(w io.Writer) {
+	return r.printOne(out, path, func(w io.Writer) {
 		show := "config show"
 		if c.File != "" {
 			show += " --config " + shellWord(path)

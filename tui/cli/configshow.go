@@ -43,7 +43,7 @@ func (configShowCmd) Run(r *run, call *kong.Context) error {
 	root := len(items)
 	for name, flag := range flagsOf(call.Model.Node) {
 		key, inFile := r.config.key(name)
-		value, inEnv := r.world.Lookup(variable(name))
+		value, inEnv := r.Lookup(variable(name))
 		switch {
 		case name == "help" || hasFlag(call.Model.Node, name):
 		case inEnv && value != "":
@@ -63,7 +63,7 @@ func (configShowCmd) Run(r *run, call *kong.Context) error {
 	for _, s := range items {
 		t.add("", s.Name, s.Name, valueText(s.Value), s.String())
 	}
-	return r.g.printList(r.world.Out, items, t)
+	return r.printList(items, t)
 }
 
 // setting reads the value of a flag of every command after the parse.
@@ -97,7 +97,7 @@ func (r *run) otherwise(s *setting) {
 			s.Value, s.origin = path, origin{Kind: fromDefault, Name: "default, from $" + place}
 		}
 	case "credentials-dir":
-		if dir := r.world.Env("CREDENTIALS_DIRECTORY"); dir != "" {
+		if dir := r.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
 			s.Value, s.origin = dir, origin{Kind: fromEnv, Name: "CREDENTIALS_DIRECTORY"}
 		}
 	}
@@ -183,16 +183,16 @@ func (configPathCmd) Run(r *run) error {
 		Path   string   `json:"path"`
 		Exists bool     `json:"exists"`
 		Places []string `json:"places"` // where it is looked for, the first found wins
-	}{path, there, configPaths(r.world.Env)}
+	}{path, there, configPaths(r.Getenv)}
 	if !there {
 		r.note("it is not there; write it with: limpet config init")
 	}
-	return r.g.printOne(r.world.Out, out, path, func(w io.Writer) { fmt.Fprintln(w, path) })
+	return r.printOne(out, path, func(w io.Writer) { fmt.Fprintln(w, path) })
 }
 
 // configPath finds the config file in use, or the place where it would be.
 func (r *run) configPath() (path string, there bool) {
-	places := configPaths(r.world.Env)
+	places := configPaths(r.Getenv)
 	if r.g.Config != "" {
 		places = []string{r.g.Config}
 	}

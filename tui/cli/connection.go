@@ -56,7 +56,7 @@ func (c connectionListCmd) Run(ctx context.Context, r *run) error {
 			text.OrDash(one.Spec.Title), text.OrDash(text.Redact(connectionHost(one.Spec))), text.OrDash(troubleOf(ready)))
 		objects = append(objects, u.Object)
 	}
-	return r.g.printList(r.world.Out, objects, t)
+	return r.printList(objects, t)
 }
 
 // conditionOf is the condition of a type, an empty one when there is none.
@@ -100,36 +100,6 @@ func expiryText(now time.Time, token api.TokenStatus) string {
 	return "ends in " + text.Age(at.Sub(now))
 }
 
-// users are the Repositories that name a Connection, by the namespace and the name
-// of that; nil where they may not be read.
-type users map[string][]string
-
-func (s *session) users(ctx context.Context, namespace string) (users, error) {
-	items, err := s.selected(ctx, api.Repositories, namespace, "", nil, 0)
-	if apierrors.IsForbidden(err) {
-		return nil, nil
-	}
-	out := users{}
-	for i := range items {
-		if name, _, _ := unstructured.NestedString(items[i].Object, "spec", "connection", "name"); name != "" {
-			key := items[i].GetNamespace() + "/" + name
-			out[key] = append(out[key], items[i].GetName())
-		}
-	}
-	return out, err
-}
-
-func (u users) of(connection *unstructured.Unstructured) []string {
-	return u[connection.GetNamespace()+"/"+connection.GetName()]
-}
-
-func (u users) count(connection *unstructured.Unstructured) string {
-	if u == nil {
-		return "-"
-	}
-	return fmt.Sprint(len(u.of(connection)))
-}
-
 type connectionShowCmd struct {
 	Name string `arg:"" help:"Name of the connection."`
 }
@@ -152,7 +122,7 @@ func (c connectionShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "connection/"+u.GetName(), func(w io.Writer) { showConnection(w, u, one, using, time.Now()) })
+	return r.printOne(u.Object, "connection/"+u.GetName(), func(w io.Writer) { showConnection(w, u, one, using, time.Now()) })
 }
 
 // findConnection reads one Connection.

@@ -15,13 +15,12 @@ import (
 	"limpet/tui"
 )
 
-// mayRun refuses a command that changes anything when --read-only is given. Such
-// commands have the tag "writes".
-func (c *cli) mayRun(n *kong.Node, meant *aim) error {
-	if !c.ReadOnly || n == nil || n.Tag == nil || !n.Tag.Has("writes") {
+// mayRun refuses a command that changes anything when --read-only is given. Such commands have the tag "writes".
+func (r *run) mayRun(n *kong.Node) error {
+	if !r.g.ReadOnly || n == nil || n.Tag == nil || !n.Tag.Has("writes") {
 		return nil
 	}
-	return usage(meant.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that", callText(n))
+	return usage(r.aim.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that", callText(n))
 }
 
 // guarded is a source whose dashboard does nothing when --read-only is given.
@@ -45,18 +44,18 @@ func (r *run) confirm(ctx context.Context, consequence string) error {
 	if !r.mayAsk() {
 		return nil
 	}
-	numbered := r.readOut(r.world.Err)
+	numbered := r.readOut(r.Err)
 	if numbered {
-		fmt.Fprintf(r.world.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", text.Clean(consequence))
+		fmt.Fprintf(r.Err, "%s\n1: go on\n2: change nothing\nType yes or 1 to go on; anything else changes nothing.\n", text.Clean(consequence))
 	} else {
-		fmt.Fprintf(r.world.Err, "%s Go on? [y/N] ", text.Clean(consequence))
+		fmt.Fprintf(r.Err, "%s Go on? [y/N] ", text.Clean(consequence))
 	}
 	answer := make(chan string, 1)
 	// Nothing can end a read of a terminal: after Ctrl-C it ends with the process.
-	go func() { answer <- firstLine(r.world.In) }()
+	go func() { answer <- firstLine(r.In) }()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(r.world.Err)
+		fmt.Fprintln(r.Err)
 		return context.Cause(ctx)
 	case txt := <-answer:
 		if txt == "y" || txt == "yes" || numbered && txt == "1" {
@@ -68,7 +67,7 @@ func (r *run) confirm(ctx context.Context, consequence string) error {
 
 // mayAsk says that confirm asks.
 func (r *run) mayAsk() bool {
-	return !r.g.Yes && isTerminal(r.world.In) && isTerminal(r.world.Err)
+	return !r.g.Yes && isTerminal(r.In) && isTerminal(r.Err)
 }
 
 // firstLine reads the answer to a question, in lower case.

@@ -108,7 +108,7 @@ func (r *run) attach(ctx context.Context, daemon *control.Client, path string) e
 	}
 	// Nothing but a screen is here. On more than one processor each message of it wakes
 	// another for a moment, which finds nothing to do: at rest that is most of what it takes.
-	if r.world.Env("GOMAXPROCS") == "" {
+	if r.Getenv("GOMAXPROCS") == "" {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	return r.show(ctx, attached(ctx, daemon))

@@ -79,7 +79,7 @@ func (r *run) plainDemo(ctx context.Context, store *state.Store, path string, g 
 	if level == "info" {
 		level = "error" // the lines of the demo say what info would
 	}
-	log := newLogger(&Globals{LogLevel: level, LogFormat: r.g.LogFormat}, r.world.Err, false)
+	log := newLogger(&Globals{LogLevel: level, LogFormat: r.g.LogFormat}, r.Err, false)
 	cfg, err := r.agentConfig(store, path, log)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (r *run) plainDemo(ctx context.Context, store *state.Store, path string, g 
 		return err
 	}
 	defer a.Close()
-	fmt.Fprintf(r.world.Out, "limpet %s demo: everything on this machine, state in %s\n", Version, path)
+	fmt.Fprintf(r.Out, "limpet %s demo: everything on this machine, state in %s\n", Version, path)
 	succeeded := false
 	err = together(ctx, a.Run,
 		func(ctx context.Context) error { return g.grow(ctx, a) },
@@ -122,13 +122,13 @@ func (r *run) printDemo(ctx context.Context, a *agent.Agent, once bool) (succeed
 				continue
 			}
 			told[j.UID] = line
-			fmt.Fprintf(r.world.Out, "%s %s\n", snap.At.UTC().Format(time.RFC3339), line)
+			fmt.Fprintf(r.Out, "%s %s\n", snap.At.UTC().Format(time.RFC3339), line)
 			if !once || j.Finished.IsZero() {
 				continue
 			}
 			switch j.State {
 			case api.StateSuccess:
-				fmt.Fprintln(r.world.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
+				fmt.Fprintln(r.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
 				return true, nil
 			case api.StateError, stateDead:
 				return false, fail(ExitJobFailed, "limpet demo --once --log-level debug", "the first pull ended in error: %s", text.Clean(j.Message))

@@ -80,7 +80,7 @@ func (c doctorCmd) Run(ctx context.Context, r *run) error {
 		}
 	}
 	d.OK = len(failed) == 0
-	err = r.g.printOne(r.world.Out, d, "", func(w io.Writer) { d.write(w) })
+	err = r.printOne(d, "", func(w io.Writer) { d.write(w) })
 	if err != nil || d.OK {
 		return err
 	}
@@ -235,4 +235,18 @@ func (p *patient) approach(ctx context.Context) (err error) {
 		p.direct = !p.embedded()
 	}
 	return ctx.Err()
+}
+
+// tryServer checks the API behind a client: that it answers, serves the resources, and lets them be read.
+func (r *run) tryServer(ctx context.Context, client *kube.Client, began time.Time) (string, error) {
+	p := &patient{run: r, now: began, client: client, direct: true}
+	found := ""
+	for _, look := range []func(context.Context) check{p.checkAPI, p.checkResources, p.checkPermissions} {
+		c := look(ctx)
+		if c.Result == checkFail {
+			return "", fmt.Errorf("%s: %s", c.Name, c.Found)
+		}
+		found += c.Found + ". "
+	}
+	return strings.TrimSpace(found), nil
 }

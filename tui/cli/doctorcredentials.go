@@ -54,7 +54,7 @@ func (p *patient) checkCredentials(ctx context.Context) check {
 	c := check{"credentials", checkOK, "no --credentials-dir; credentials come from Secrets, Connections or the config file", ""}
 	dir := p.g.CredentialsDir
 	if dir == "" {
-		dir = p.world.Env("CREDENTIALS_DIRECTORY")
+		dir = p.Getenv("CREDENTIALS_DIRECTORY")
 	}
 	if dir == "" {
 		return c

@@ -57,7 +57,7 @@ func TestDoctorTimesSafeWrites(t *testing.T) {
 		t.Errorf("%v %v: %q", took, err, calls)
 	}
 	s := newSite(t)
-	p := &patient{run: &run{g: &Globals{}, world: s.world("", io.Discard, io.Discard)}, path: filepath.Join(s.dir, "limpet.db"), made: true}
+	p := &patient{run: &run{g: &Globals{}, World: s.world("", io.Discard, io.Discard)}, path: filepath.Join(s.dir, "limpet.db"), made: true}
 	for errno, want := range map[syscall.Errno]check{
 		syscall.EIO:   {"writes", checkFail, "input/output error", "df -h " + s.dir},
 		syscall.EROFS: {"writes", checkFail, s.dir + " is on a file system that is read-only", "limpet --state FILE    # on a disk that can be written to"},

@@ -33,7 +33,7 @@ func (p *patient) checkConfig(context.Context) check {
 	}
 	var proxies []string
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} {
-		if p.world.Env(name) != "" || p.world.Env(strings.ToLower(name)) != "" {
+		if p.Getenv(name) != "" || p.Getenv(strings.ToLower(name)) != "" {
 			proxies = append(proxies, name)
 		}
 	}
@@ -41,7 +41,7 @@ func (p *patient) checkConfig(context.Context) check {
 		c.Found += "; through a proxy: " + strings.Join(proxies, ", ")
 	}
 	// Faults of proxies come before those of NO_PROXY, and weigh more.
-	if faults := netx.ReadEnvironment(p.world.Env).Faults(); len(faults) > 0 {
+	if faults := netx.ReadEnvironment(p.Getenv).Faults(); len(faults) > 0 {
 		c.Result, c.Found, c.Next = checkFail, faults[0].Error(), "correct "+faults[0].Name+" here, and for the daemon: systemctl edit limpet"
 		if strings.EqualFold(faults[0].Name, "NO_PROXY") {
 			c.Result = checkWarn
@@ -209,8 +209,8 @@ func (p *patient) checkDaemon(context.Context) check {
 
 func (p *patient) checkTerminal(context.Context) check {
 	c := check{"terminal", checkOK, "", ""}
-	f, ok := p.world.In.(*os.File)
-	if !isTerminal(p.world.Out) || !ok || !term.IsTerminal(int(f.Fd())) {
+	f, ok := p.In.(*os.File)
+	if !isTerminal(p.Out) || !ok || !term.IsTerminal(int(f.Fd())) {
 		c.Found = "none: without one 'limpet' prints the status"
 		return c
 	}
@@ -219,9 +219,9 @@ func (p *patient) checkTerminal(context.Context) check {
 		c.Result, c.Found = checkWarn, "its size is not known: "+err.Error()
 		return c
 	}
-	c = terminalText(c, w, h, p.world.Env)
-	out, ok := outFile(p.world.Out)
-	if printsOnly(p.world.Env) || !ok {
+	c = terminalText(c, w, h, p.Getenv)
+	out, ok := outFile(p.Out)
+	if printsOnly(p.Getenv) || !ok {
 		return c
 	}
 	if answered, known := answers(f, out, answerWithin); known && !answered {

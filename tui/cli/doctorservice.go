@@ -8,7 +8,7 @@ func (p *patient) checkService(ctx context.Context) check {
 	c := check{"service", checkSkipped, "no systemd unit is installed", ""}
 	for _, user := range []bool{true, false} {
 		var place servicePlace
-		path, err := place.path(user, p.world.Env)
+		path, err := place.path(user, p.Getenv)
 		if err != nil || !exists(path) {
 			continue
 		}

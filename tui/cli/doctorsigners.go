@@ -23,7 +23,7 @@ func (p *patient) checkSigners(ctx context.Context, repos []patientRepo) check {
 	}
 	dir := p.g.CredentialsDir
 	if dir == "" {
-		dir = p.world.Env("CREDENTIALS_DIRECTORY")
+		dir = p.Getenv("CREDENTIALS_DIRECTORY")
 	}
 	signers := agent.SignersAt(p.client, dir, rules, demands)
 	var found signersFound

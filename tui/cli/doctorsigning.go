@@ -22,7 +22,7 @@ func (p *patient) checkSigning(ctx context.Context, repos []patientRepo) check {
 	}
 	dir := p.g.CredentialsDir
 	if dir == "" {
-		dir = p.world.Env("CREDENTIALS_DIRECTORY")
+		dir = p.Getenv("CREDENTIALS_DIRECTORY")
 	}
 	keys, signers := agent.SigningAt(p.client, dir, rules), agent.SignersAt(p.client, dir, rules, demands)
 	var found signingFound

@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"limpet/sync/agent"
 	"limpet/sync/control"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -43,7 +39,7 @@ func (c drainCmd) Run(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	return r.g.printOne(r.world.Out, out, "", func(w io.Writer) {
+	return r.printOne(out, "", func(w io.Writer) {
 		switch {
 		case out.Since.IsZero():
 			fmt.Fprintln(w, "the agent claims jobs again")
@@ -89,27 +85,6 @@ func (r *run) drained(ctx context.Context, path string, daemon *control.Client, 
 
 // drainedStart is the call of an agent that claims nothing.
 const drainedStart = "limpet --daemon --drain    # starts one that claims nothing"
-
-// drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one which comes
-// while the agent starts is not lost and does not end the process.
-func drainSignals() (got chan os.Signal, stop func()) {
-	got = make(chan os.Signal, 2)
-	signal.Notify(got, syscall.SIGUSR1, syscall.SIGUSR2)
-	return got, func() { signal.Stop(got) }
-}
-
-// heedDrain lets SIGUSR1 drain an agent and SIGUSR2 have it claim again, until
-// ctx ends. Each may come twice: a script that is run again undoes nothing.
-func heedDrain(ctx context.Context, got <-chan os.Signal, a *agent.Agent) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case s := <-got:
-			a.Drain(s == syscall.SIGUSR1)
-		}
-	}
-}
 
 // drainText tells a person of an agent that claims nothing new.
 func drainText(r *run, a snapshot.Agent, now time.Time) string {

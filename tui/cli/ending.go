@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,13 +25,6 @@ const outcomeWait = 15 * time.Second
 // deletedWait is the same for a job that nobody had claimed when it was seen
 // last. It may have been claimed, run and ended between two looks.
 const deletedWait = time.Second
-
-// stateCancelled is what the local history calls a job that a person has
-// stopped. The wire has no such state.
-const stateCancelled = "cancelled"
-
-// stateDead is what it calls a job whose attempts are used up.
-const stateDead = "dead"
 
 // ending is how a job has ended.
 type ending struct {
@@ -185,12 +177,12 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool
 	st := end.status
 	result := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "uid": u.GetUID(), "state": end.state, "status": st}
 	if stream {
-		if err := r.g.printStream(r.world.Out, streamLine{Type: "ended", Ended: result}); err != nil {
+		if err := r.printStream(streamLine{Type: "ended", Ended: result}); err != nil {
 			return err
 		}
 		return end.failure(recordHint(string(u.GetUID())))
 	}
-	err := r.g.printOne(r.world.Out, result, "job/"+u.GetName(), func(w io.Writer) {
+	err := r.printOne(result, "job/"+u.GetName(), func(w io.Writer) {
 		took := api.MomentOfMillis(st.Finished).Sub(api.MomentOfMillis(st.Started)).Round(10 * time.Millisecond)
 		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), text.Clean(end.state), took, text.Clean(st.Message))
 		for _, sum := range st.Summary {
@@ -228,6 +220,3 @@ func (e *ending) failure(hint string) error {
 	}
 	return fail(ExitJobFailed, hint, "the job ended in %s", text.Clean(e.state))
 }
-
-// kindText names a line of a summary. What could not be read has no kind.
-func kindText(kind string) string { return cmp.Or(kind, "unread files") }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/term"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
@@ -216,8 +217,13 @@ type World struct {
 	Lookup func(name string) (value string, set bool)
 }
 
-// Env is the value of a variable, "" when it is not set.
-func (w World) Env(name string) string {
+// Getenv returns the value of a variable, "" when it is not set.
+func (w World) Getenv(name string) string {
 	value, _ := w.Lookup(name)
 	return value
+}
+
+func isTerminal(w any) bool {
+	f, ok := outFile(w)
+	return ok && term.IsTerminal(int(f.Fd()))
 }

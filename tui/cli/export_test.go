@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"io"
-
 	"github.com/alecthomas/kong"
 )
 
 // Commands lists the commands of limpet as they are called, without the program,
 // and says of each whether it changes anything.
 func Commands() (map[string]bool, error) {
-	none := func(string) (string, bool) { return "", false }
-	_, _, call, err := parse([]string{"status"}, World{Out: io.Discard, Err: io.Discard, Lookup: none})
+	_, call, err := (&site{tree: func() tree { return new(cli) }}).parse("status")
 	if err != nil {
 		return nil, err
 	}

@@ -22,8 +22,6 @@ const (
 	// beat is the longest time without a progress line, so that a log shows
 	// that the job still works.
 	beat = 30 * time.Second
-	// awayPause lies between tries while the API does not answer.
-	awayPause = time.Second
 	// askEvery is how often a daemon is asked why it does not take the job.
 	askEvery = 2 * time.Second
 )
@@ -119,14 +117,6 @@ func (f *follower) detached(ctx context.Context) error {
 	return fail(waitCode(ctx), next(f.seen.GetNamespace(), "job watch "+f.seen.GetName()), "stopped waiting; the job goes on")
 }
 
-// waitCode is the exit code of a wait that ctx has ended: by the person or by --timeout.
-func waitCode(ctx context.Context) int {
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return ExitTimeout
-	}
-	return ExitCancelled
-}
-
 // watch returns nil when the job is gone, else the error that makes waiting
 // pointless.
 func (f *follower) watch(ctx context.Context) error {
@@ -143,16 +133,6 @@ func (f *follower) watch(ctx context.Context) error {
 		case err == nil:
 			rest(ctx, awayPause-time.Since(began)) // some servers and proxies end every watch at once
 		}
-	}
-}
-
-// rest lets some time pass, unless ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	pause := time.NewTimer(d)
-	defer pause.Stop()
-	select {
-	case <-ctx.Done():
-	case <-pause.C:
 	}
 }
 
@@ -332,7 +312,7 @@ func (f *follower) show(anyway bool) {
 	f.last, f.printed = key, time.Now()
 	if f.stream && changed {
 		// A stdout that takes nothing ends the command by itself.
-		_ = f.run.g.printStream(f.run.world.Out, streamLine{Type: "job", Job: newJobMark(f.seen, job)})
+		_ = f.run.printStream(streamLine{Type: "job", Job: newJobMark(f.seen, job)})
 	}
 	if f.silent || f.bar.w != nil {
 		return
@@ -353,4 +333,21 @@ func (f *follower) show(anyway bool) {
 	f.say("%s", line)
 }
 
-func stamp() string { return time.Now().UTC().Format(time.RFC3339) }
+// jobMark is how far a job is.
+type jobMark struct {
+	Name      string  `json:"name"`
+	Namespace string  `json:"namespace"`
+	UID       string  `json:"uid"`
+	State     string  `json:"state"`
+	Progress  float64 `json:"progress"` // 0 to 100
+	Done      int64   `json:"done"`
+	Total     int64   `json:"total"` // 0 = not known
+	Errors    int     `json:"errors"`
+	Message   string  `json:"message,omitempty"`
+}
+
+func newJobMark(u *unstructured.Unstructured, job api.Job) *jobMark {
+	done, total := counts(job.Status)
+	return &jobMark{Name: u.GetName(), Namespace: u.GetNamespace(), UID: string(u.GetUID()), State: stateText(job.Status.State),
+		Progress: min(max(job.Status.Progress, 0), 100), Done: done, Total: total, Errors: len(job.Status.Errors), Message: job.Status.Message}
+}

@@ -169,7 +169,7 @@ func newBench(t *testing.T) *bench {
 		store.Close()
 	})
 	b.s = &session{Client: client, Desk: store}
-	b.r = &run{g: &Globals{Output: "table"}, world: World{Out: b.out, Err: b.errs, Lookup: func(string) (string, bool) { return "", false }}}
+	b.r = &run{g: &Globals{Output: "table"}, World: World{Out: b.out, Err: b.errs, Lookup: func(string) (string, bool) { return "", false }}}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
 	u.SetAPIVersion(api.Jobs.GroupVersion().String())
 	u.SetKind("Job")

@@ -1,15 +1,9 @@
 package cli
 
 import (
-	"strings"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/text"
-	"limpet/sync/worker"
 )
 
 // gitVerifyKey holds rules of what has to be signed in Repositories, whatever those ask
@@ -40,21 +34,4 @@ func (r *run) gitVerify() ([]auth.Demand, error) {
 		}
 	}
 	return rules, nil
-}
-
-// signatures says what has to be signed in a repository: as it asks itself, and as the
-// config file of this call wants it. Which keys were good is told by its condition.
-func (r *run) signatures(u *unstructured.Unstructured, repo api.Repository) string {
-	var parts []string
-	if repo.GitVerify != "" {
-		parts = append(parts, repo.GitVerify+", by annotation "+api.AnnoGitVerify)
-	}
-	rules, err := r.gitVerify()
-	if err != nil {
-		parts = append(parts, "the rules of the config file cannot be read: "+err.Error())
-	}
-	for _, rule := range auth.DemandsFor(rules, u.GetNamespace(), u.GetName(), worker.URLs(repo)...) {
-		parts = append(parts, rule.Mode+", by rule "+rule.Name()+" of "+r.config.Path)
-	}
-	return text.Clean(strings.Join(parts, "; "))
 }

@@ -18,7 +18,7 @@ var grafanaSet = []struct{ variable, flag string }{
 // limpet names a server or a token. They are taken together or not at all: a token
 // goes to no other server than the one it was set with, and no such server gets a
 // certificate that was meant for another.
-func (c *cli) takeGrafana(env func(string) string, config *configFile, call *kong.Context) {
+func (c *Globals) takeGrafana(env func(string) string, config *configFile, call *kong.Context) {
 	if env("GRAFANA_SERVER") == "" || ownServer(call) {
 		return
 	}
@@ -47,7 +47,7 @@ func (c *cli) takeGrafana(env func(string) string, config *configFile, call *kon
 }
 
 // named is the text that a flag of grafanaSet fills.
-func (c *cli) named(flag string) *string {
+func (c *Globals) named(flag string) *string {
 	switch flag {
 	case "provisioning-server-url":
 		return &c.ProvisioningServerURL
@@ -73,7 +73,7 @@ func ownServer(call *kong.Context) bool {
 
 // noteGrafana tells of a token that goes nowhere, where somebody may wonder.
 func (r *run) noteGrafana(call *kong.Context) {
-	if r.embedded() && !ownServer(call) && !fileless(call.Selected()) && r.world.Env("GRAFANA_TOKEN") != "" && r.world.Env("GRAFANA_SERVER") == "" {
+	if r.embedded() && !ownServer(call) && !fileless(call.Selected()) && r.Getenv("GRAFANA_TOKEN") != "" && r.Getenv("GRAFANA_SERVER") == "" {
 		r.note("GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for")
 	}
 }

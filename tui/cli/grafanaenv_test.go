@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,10 +54,11 @@ func TestGrafanaVariables(t *testing.T) {
 			}
 			args = append(args, "--config="+file)
 		}
-		c, _, _, err := parse(args, s.world("", io.Discard, io.Discard))
+		r, _, err := s.parse(args...)
 		if err != nil {
 			t.Fatal(err)
 		}
+		c := r.g
 		if got := (made{c.ProvisioningServerURL, c.Token, c.TLSCertFile, c.TLSKeyFile, c.TLSCAFile}); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
@@ -68,7 +68,7 @@ func TestGrafanaVariables(t *testing.T) {
 		s.env[name] = value
 	}
 	for _, own := range []string{"api", "demo"} {
-		if c, _, _, err := parse([]string{own}, s.world("", io.Discard, io.Discard)); err != nil || c.Token+c.ProvisioningServerURL+c.TLSCertFile != "" {
+		if r, _, err := s.parse(own); err != nil || r.g.Token+r.g.ProvisioningServerURL+r.g.TLSCertFile != "" {
 			t.Errorf("limpet %s, which is a server itself, takes them: %v", own, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,7 +94,7 @@ func (c historyListCmd) Run(ctx context.Context, r *run) error {
 	if records == nil {
 		records = []state.Record{}
 	}
-	return r.g.printList(r.world.Out, records, t)
+	return r.printList(records, t)
 }
 
 // noteDead tells who asks for errors alone of the jobs that have failed to the last
@@ -139,7 +140,7 @@ func (c historyShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(r, w, rec) })
+	return r.printOne(rec, rec.UID, func(w io.Writer) { printRecord(r, w, rec) })
 }
 
 // errNoRecord says that the history has no such job.
@@ -285,3 +286,13 @@ func spanText(a state.Attempt) string {
 	}
 	return txt
 }
+
+// stateCancelled is what the local history calls a job that a person has
+// stopped. The wire has no such state.
+const stateCancelled = "cancelled"
+
+// stateDead is what it calls a job whose attempts are used up.
+const stateDead = "dead"
+
+// kindText names a line of a summary. What could not be read has no kind.
+func kindText(kind string) string { return cmp.Or(kind, "unread files") }

@@ -44,7 +44,7 @@ func (c historyExportCmd) Run(ctx context.Context, r *run) error {
 	form.pick = r.g.pickEach
 	read := func(q state.Query) ([]state.Record, error) { return s.Desk.History(ctx, q) }
 	if c.File == "" {
-		_, err := form.export(r.world.Out, q, read)
+		_, err := form.export(r.Out, q, read)
 		return err
 	}
 	n := 0

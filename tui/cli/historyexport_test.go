@@ -135,7 +135,7 @@ func TestExportIsCut(t *testing.T) {
 	s := newSite(t)
 	s.record(t, full("u1", "default", "boards", "success", time.Hour))
 	var errs bytes.Buffer
-	if code := Main([]string{"history", "export"}, s.world("", refusing{syscall.EPIPE}, &errs)); code != exitPipe || errs.Len() > 0 {
+	if code := s.main([]string{"history", "export"}, s.world("", refusing{syscall.EPIPE}, &errs)); code != exitPipe || errs.Len() > 0 {
 		t.Errorf("exit %d, %s", code, &errs)
 	}
 }

@@ -64,7 +64,7 @@ func (c historyPruneCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
+	return r.printOne(map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
 		fmt.Fprintf(w, "%s removed\n", text.Plural(n, "record"))
 	})
 }

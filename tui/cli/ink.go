@@ -16,10 +16,10 @@ type ink func(state, text string) string
 // ink is that of what is written to w: for a person at a terminal, or where
 // --color always wants it.
 func (r *run) ink(w io.Writer) ink {
-	if r.g.Accessible || r.g.Output != "table" && r.g.Output != "wide" || r.color() != "always" && (!isTerminal(w) || printsOnly(r.world.Env)) {
+	if r.g.Accessible || r.g.Output != "table" && r.g.Output != "wide" || r.color() != "always" && (!isTerminal(w) || printsOnly(r.Getenv)) {
 		return nil
 	}
-	return tui.Ink(tui.Options{Color: r.color(), Theme: r.g.Theme, Env: r.world.Env})
+	return tui.Ink(tui.Options{Color: r.color(), Theme: r.g.Theme, Env: r.Getenv})
 }
 
 // inkOf is the ink of an output, nil where it has none.
@@ -47,12 +47,12 @@ func errorInk(w io.Writer, args []string, env func(string) string) ink {
 	g := Globals{Output: "table", Color: cmp.Or(flagValue(args, "color", env), "auto"), Theme: flagValue(args, "theme", env)}
 	read := flagValue(args, "accessible", env)
 	g.Accessible = read != "" && read != "false" || slices.Contains(args, "--accessible")
-	return (&run{g: &g, world: World{Lookup: func(name string) (string, bool) { return env(name), true }}}).ink(w)
+	return (&run{g: &g, World: World{Lookup: func(name string) (string, bool) { return env(name), true }}}).ink(w)
 }
 
 // color is --color; where that does not decide CLICOLOR_FORCE does.
 func (r *run) color() string {
-	if force := r.world.Env("CLICOLOR_FORCE"); r.g.Color == "auto" && force != "" && force != "0" && r.world.Env("NO_COLOR") == "" {
+	if force := r.Getenv("CLICOLOR_FORCE"); r.g.Color == "auto" && force != "" && force != "0" && r.Getenv("NO_COLOR") == "" {
 		return "always"
 	}
 	return r.g.Color

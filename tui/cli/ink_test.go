@@ -162,7 +162,7 @@ func TestNoColours(t *testing.T) {
 		ways["-o "+form] = way{args: "--color always -o " + form}
 	}
 	for name, how := range ways {
-		of := &site{dir: s.dir, env: maps.Clone(s.env)}
+		of := &site{tree: func() tree { return new(cli) }, dir: s.dir, env: maps.Clone(s.env)}
 		of.env["TERM"] = "xterm-256color"
 		maps.Copy(of.env, how.env)
 		for call := range tables {
@@ -213,7 +213,7 @@ func TestErrorsAreColoured(t *testing.T) {
 		"accessible, by its variable": {env: "LIMPET_ACCESSIBLE=1", want: "limpet:"},
 	} {
 		for call, text := range map[string]string{"stauts": plain, "job show nothing": "limpet: no job \"nothing\", neither live nor finished\n"} {
-			of := &site{dir: s.dir, env: maps.Clone(s.env)}
+			of := &site{tree: func() tree { return new(cli) }, dir: s.dir, env: maps.Clone(s.env)}
 			of.env["TERM"] = "xterm-256color"
 			if k, v, ok := strings.Cut(c.env, "="); ok {
 				of.env[k] = v
@@ -230,7 +230,7 @@ func TestErrorsAreColoured(t *testing.T) {
 				var screen bytes.Buffer
 				read := make(chan struct{})
 				go func() { defer close(read); _, _ = io.Copy(&screen, keyboard) }()
-				Main(args, of.world("", io.Discard, tty))
+				of.main(args, of.world("", io.Discard, tty))
 				tty.Close()
 				<-read
 				keyboard.Close()
@@ -269,7 +269,7 @@ func TestInkOfThemes(t *testing.T) {
 func TestNoColorWins(t *testing.T) {
 	t.Parallel()
 	for _, tt := range [][4]string{{"auto", "", "1", "always"}, {"auto", "", "0", "auto"}, {"auto", "1", "1", "auto"}, {"always", "1", "", "always"}, {"never", "", "1", "never"}} {
-		r := &run{g: &Globals{Color: tt[0]}, world: World{Lookup: func(name string) (string, bool) {
+		r := &run{g: &Globals{Color: tt[0]}, World: World{Lookup: func(name string) (string, bool) {
 			value := map[string]string{"NO_COLOR": tt[1], "CLICOLOR_FORCE": tt[2]}[name]
 			return value, value != ""
 		}}}

@@ -66,7 +66,7 @@ func (c jobListCmd) Run(ctx context.Context, r *run) error {
 			u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status), since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job, unsent)),
 			string(u.GetUID()), claimed, text.OrDash(u.GetAnnotations()[api.AnnoAttempt]), text.OrDash(u.GetAnnotations()[api.AnnoPriority]))
 	}
-	return r.g.printList(r.world.Out, objects, t)
+	return r.printList(objects, t)
 }
 
 // unsent asks the daemon which results wait for the API. Without one, or when it
@@ -132,7 +132,7 @@ func (c jobListCmd) known(r *run, snap *snapshot.Snapshot, now time.Time, err er
 		}
 		t.add(j.Namespace, "job/"+j.Name, j.Name, j.Repository, strings.TrimSpace(j.Action+" "+j.Detail), stateText(j.State), since(now, j.Created), text.OrDash(txt), j.UID, fmt.Sprint(j.Attempt))
 	}
-	if err := r.g.printList(r.world.Out, nil, t); err != nil {
+	if err := r.printList(nil, t); err != nil {
 		return err
 	}
 	asOf := snap.AsOf
@@ -191,13 +191,13 @@ func (c jobShowCmd) Run(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		return r.g.printOne(r.world.Out, rec, rec.UID, func(w io.Writer) { printRecord(r, w, rec) })
+		return r.printOne(rec, rec.UID, func(w io.Writer) { printRecord(r, w, rec) })
 	}
 	job, err := api.JobView(u)
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) {
+	return r.printOne(u.Object, "job/"+u.GetName(), func(w io.Writer) {
 		var f fields
 		f.add("job", u.GetNamespace()+"/"+u.GetName())
 		f.add("uid", string(u.GetUID()))
@@ -236,4 +236,10 @@ func attempts(u *unstructured.Unstructured) []state.Attempt {
 		return nil
 	}
 	return out
+}
+
+// unsentText tells of a job that is done and whose result is kept until the API
+// takes it.
+func unsentText(now time.Time, job snapshot.Job) string {
+	return "done, waiting for the API " + text.Age(now.Sub(job.Unsent))
 }

@@ -128,5 +128,5 @@ func (r *run) createJob(ctx context.Context, repository string, spec map[string]
 		r.note("no agent runs on this state file; start one with: %s", r.next("", "--daemon"))
 	}
 	u.SetManagedFields(nil)
-	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })
+	return r.printOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })
 }

@@ -173,7 +173,7 @@ func recordLog(rec state.Record) []snapshot.Event {
 // printLog prints all lines of a log as one list.
 func (r *run) printLog(lines []snapshot.Event) error {
 	if r.g.data() {
-		return r.g.printList(r.world.Out, lines, table{})
+		return r.printList(lines, table{})
 	}
 	return r.printLogLines(lines)
 }
@@ -182,12 +182,12 @@ func (r *run) printLog(lines []snapshot.Event) error {
 func (r *run) printLogLines(lines []snapshot.Event) error {
 	for _, l := range lines {
 		if r.g.data() {
-			if err := r.g.printStream(r.world.Out, streamLine{Type: "log", Log: &l}); err != nil {
+			if err := r.printStream(streamLine{Type: "log", Log: &l}); err != nil {
 				return err
 			}
 			continue
 		}
-		if _, err := fmt.Fprintf(r.world.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(text.Redact(l.Text))); err != nil {
+		if _, err := fmt.Fprintf(r.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(text.Redact(l.Text))); err != nil {
 			return err
 		}
 	}

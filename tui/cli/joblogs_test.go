@@ -90,7 +90,7 @@ func TestLogsFollowToTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	show, out := b.album(), &lockedBuffer{}
-	b.r.world.Out = out
+	b.r.Out = out
 	ended := make(chan error, 1)
 	go func() {
 		ended <- (&jobLog{uid: string(b.job.GetUID())}).print(t.Context(), b.r, b.s, b.job)
@@ -172,7 +172,7 @@ func TestLogsFollowEndsLikeTheJob(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	show, out := b.album(), &lockedBuffer{}
-	b.r.world.Out = out
+	b.r.Out = out
 	b.claim("begun")
 	ended := make(chan error, 1)
 	go func() {
@@ -192,7 +192,7 @@ func TestFollowPrintsTheLastLines(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	show, out := b.album(), &lockedBuffer{}
-	b.r.world.Out, b.how.Follow = out, true
+	b.r.Out, b.how.Follow = out, true
 	b.claim("begun")
 	ended := b.follow(t.Context())
 	b.says("begun")
@@ -221,7 +221,7 @@ func TestWatchOfTheStatus(t *testing.T) {
 	} {
 		b := newBench(t)
 		show, out := b.album(), &lockedBuffer{}
-		b.r.world.Out, b.r.g.Output, b.r.g.NoHeaders = out, tt.form, tt.noHead
+		b.r.Out, b.r.g.Output, b.r.g.NoHeaders = out, tt.form, tt.noHead
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.r.watchStatus(ctx) }()

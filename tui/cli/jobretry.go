@@ -49,7 +49,7 @@ func (c jobRetryCmd) Run(ctx context.Context, r *run) error {
 			return r.follow(ctx, s, u, c.following)
 		}
 		u.SetManagedFields(nil)
-		return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s does not rest any more\n", u.GetName()) })
+		return r.printOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s does not rest any more\n", u.GetName()) })
 	}
 	if err := r.desk(ctx, s); err != nil {
 		return err
@@ -230,7 +230,7 @@ func (c jobRetryCmd) repeat(ctx context.Context, r *run, s *session, p past) err
 		r.note("no agent runs on this state file; start one with: %s", r.next("", "--daemon"))
 	}
 	u.SetManagedFields(nil)
-	return r.g.printOne(r.world.Out, u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created, again for %s\n", u.GetName(), p.uid) })
+	return r.printOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created, again for %s\n", u.GetName(), p.uid) })
 }
 
 // nameAgain is the name of the new job: that under which the repository's route

@@ -17,7 +17,7 @@ func (manCmd) Help() string {
 }
 
 func (manCmd) Run(r *run, call *kong.Context) error {
-	_, err := io.WriteString(r.world.Out, manPage(call.Model.Node))
+	_, err := io.WriteString(r.Out, manPage(call.Model.Node))
 	return err
 }
 

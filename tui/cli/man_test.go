@@ -17,7 +17,7 @@ func TestManPage(t *testing.T) {
 	if errs != "" || strings.ContainsRune(page, '\x1b') {
 		t.Errorf("%q", errs)
 	}
-	_, _, call, err := parse([]string{"status"}, s.world("", nil, nil))
+	_, call, err := s.parse("status")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,20 +33,20 @@ func TestNextCall(t *testing.T) {
 		{"--provisioning-server-url https://h --token s3cret --no-tls-insecure --tls-ca-file /c job list", "limpet status", "limpet status --provisioning-server-url https://h --no-tls-insecure --tls-ca-file /c"},
 		{"--kubeconfig /k job list", "limpet doctor --kubeconfig FILE", "limpet doctor --kubeconfig FILE"},
 	} {
-		g, _, call, err := parse(strings.Fields(c.call), s.world("", nil, nil))
+		r, call, err := s.parse(strings.Fields(c.call)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := aimOf(call, &g.Globals, nil).into(c.hint); got != c.want {
+		if got := aimOf(call, r.g, nil).into(c.hint); got != c.want {
 			t.Errorf("%s: %q, want %q", c.call, got, c.want)
 		}
 	}
 	s.env["LIMPET_NAMESPACE"], s.env["LIMPET_STATE"] = "edge", "/x.db"
-	g, _, call, err := parse([]string{"job", "list"}, s.world("", nil, nil))
+	r, call, err := s.parse("job", "list")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := aimOf(call, &g.Globals, nil)
+	f := aimOf(call, r.g, nil)
 	if got := f.into(next("default", "repo show a") + "; limpet repo list"); got != "limpet repo show a -n default; limpet repo list" {
 		t.Errorf("with the namespace and the file of the environment: %q", got)
 	}

@@ -89,7 +89,7 @@ func (c getCmd) Run(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		return r.g.printOne(r.world.Out, u.Object, k.Singular+"/"+u.GetName(), func(w io.Writer) {
+		return r.printOne(u.Object, k.Singular+"/"+u.GetName(), func(w io.Writer) {
 			_ = kindTable(k, []unstructured.Unstructured{*u}).write(w, r.g.Output == "wide", !r.g.NoHeaders)
 		})
 	}
@@ -101,7 +101,7 @@ func (c getCmd) Run(ctx context.Context, r *run) error {
 	for i := range items {
 		objects[i] = items[i].Object
 	}
-	return r.g.printList(r.world.Out, objects, kindTable(k, items))
+	return r.printList(objects, kindTable(k, items))
 }
 
 // kindTable shows objects in the printer columns of their kind.

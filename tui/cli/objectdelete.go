@@ -64,7 +64,7 @@ func (c deleteCmd) Run(ctx context.Context, r *run) error {
 		result = "deleting"
 		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), s.fate(ctx, k, u), r.next(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
 	}
-	return r.g.printOne(r.world.Out, map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result}, k.Singular+"/"+c.Name, func(w io.Writer) {
+	return r.printOne(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result}, k.Singular+"/"+c.Name, func(w io.Writer) {
 		fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text)
 	})
 }
@@ -105,4 +105,34 @@ func repositoryFate(u *unstructured.Unstructured) string {
 		return what + " " + stay + ", its waiting jobs are deleted, one that runs is waited for"
 	}
 	return what + " " + stay
+}
+
+// users are the Repositories that name a Connection, by the namespace and the name
+// of that; nil where they may not be read.
+type users map[string][]string
+
+func (s *session) users(ctx context.Context, namespace string) (users, error) {
+	items, err := s.selected(ctx, api.Repositories, namespace, "", nil, 0)
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	out := users{}
+	for i := range items {
+		if name, _, _ := unstructured.NestedString(items[i].Object, "spec", "connection", "name"); name != "" {
+			key := items[i].GetNamespace() + "/" + name
+			out[key] = append(out[key], items[i].GetName())
+		}
+	}
+	return out, err
+}
+
+func (u users) of(connection *unstructured.Unstructured) []string {
+	return u[connection.GetNamespace()+"/"+connection.GetName()]
+}
+
+func (u users) count(connection *unstructured.Unstructured) string {
+	if u == nil {
+		return "-"
+	}
+	return fmt.Sprint(len(u.of(connection)))
 }

@@ -46,7 +46,8 @@ func (t *table) spread() bool {
 
 // printList writes items in the format that was asked for. JSON and YAML of a list
 // are always {"items": [...]}, also when it is empty.
-func (g *Globals) printList(w io.Writer, list any, t table) error {
+func (r *run) printList(list any, t table) error {
+	g, w := r.g, r.Out
 	var items []any
 	if g.data() {
 		var err error
@@ -62,8 +63,8 @@ func (g *Globals) printList(w io.Writer, list any, t table) error {
 	case "yaml":
 		return printYAML(w, map[string]any{"items": items})
 	case "name":
-		for _, r := range t.rows {
-			fmt.Fprintln(w, r.name)
+		for _, row := range t.rows {
+			fmt.Fprintln(w, row.name)
 		}
 		return nil
 	}
@@ -72,7 +73,8 @@ func (g *Globals) printList(w io.Writer, list any, t table) error {
 
 // printOne writes one object; text is its form for a person. What has no name
 // prints nothing with -o name.
-func (g *Globals) printOne(w io.Writer, item any, name string, txt func(io.Writer)) error {
+func (r *run) printOne(item any, name string, txt func(io.Writer)) error {
+	g, w := r.g, r.Out
 	if g.data() && len(g.JSON) > 0 {
 		picked, err := g.pickEach([]any{item})
 		if err != nil {

@@ -14,12 +14,13 @@ func TestJSONIsAsWritten(t *testing.T) {
 	const url = "https://git.example.com/x?a=1&b=<2>"
 	item := map[string]string{"url": url}
 	for _, form := range []string{"json", "jsonl"} {
-		g := &Globals{Output: form}
 		var one, many bytes.Buffer
-		if err := g.printOne(&one, item, "", func(io.Writer) {}); err != nil {
+		r := &run{g: &Globals{Output: form}, World: World{Out: &one}}
+		if err := r.printOne(item, "", func(io.Writer) {}); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.printList(&many, []map[string]string{item}, table{}); err != nil {
+		r.Out = &many
+		if err := r.printList([]map[string]string{item}, table{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, out := range []string{one.String(), many.String()} {

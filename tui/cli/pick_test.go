@@ -52,7 +52,7 @@ func TestFieldsOfAStream(t *testing.T) {
 		g := &Globals{JSON: []string{"type", "job.name"}, notes: &notes}
 		g.Output = form
 		for _, line := range []streamLine{{Type: "job", Job: &jobMark{Name: "a"}}, {Type: "ended", Ended: 1}} {
-			if err := g.printStream(&out, line); err != nil {
+			if err := (&run{g: g, World: World{Out: &out}}).printStream(line); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestFieldsOfAStream(t *testing.T) {
 		g = &Globals{JSON: []string{"tpye", "job.name"}, notes: &notes}
 		g.Output = form
 		for range 2 {
-			if err := g.printStream(io.Discard, streamLine{Type: "job"}); err != nil {
+			if err := (&run{g: g, World: World{Out: io.Discard}}).printStream(streamLine{Type: "job"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -49,19 +49,19 @@ type barMark struct {
 
 // newBar returns the bar that mode asks for.
 func (r *run) newBar(mode string) *bar {
-	onTerminal := isTerminal(r.world.Err) && !printsOnly(r.world.Env)
-	if r.g.Quiet || r.g.Accessible || mode != "bar" && (mode != "auto" || !onTerminal || r.world.Env("CI") != "") {
+	onTerminal := isTerminal(r.Err) && !printsOnly(r.Getenv)
+	if r.g.Quiet || r.g.Accessible || mode != "bar" && (mode != "auto" || !onTerminal || r.Getenv("CI") != "") {
 		return &bar{}
 	}
 	width := func() int {
-		if f, ok := outFile(r.world.Err); ok {
+		if f, ok := outFile(r.Err); ok {
 			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 				return w
 			}
 		}
 		return 80
 	}
-	return &bar{w: r.world.Err, width: width, utf8: text.UTF8(r.world.Env)}
+	return &bar{w: r.Err, width: width, utf8: text.UTF8(r.Getenv)}
 }
 
 // draw replaces the line on the terminal.

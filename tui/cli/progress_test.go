@@ -74,7 +74,7 @@ func TestWhoGetsABar(t *testing.T) {
 	}{{"auto", false, false}, {"plain", false, false}, {"none", false, false}, {"bar", false, true}, {"bar", true, false}} {
 		s := newSite(t)
 		var out, errs bytes.Buffer
-		r := &run{g: &Globals{Quiet: tt.quiet}, world: s.world("", &out, &errs)}
+		r := &run{g: &Globals{Quiet: tt.quiet}, World: s.world("", &out, &errs)}
 		if got := r.newBar(tt.mode).w != nil; got != tt.want {
 			t.Errorf("--progress %s, quiet %v: %v", tt.mode, tt.quiet, got)
 		}
@@ -97,7 +97,7 @@ func TestWhoGetsABarOnATerminal(t *testing.T) {
 	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "", "", false}, {"auto", "unknown", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"bar", "dumb", "true", true}} {
 		s := newSite(t)
 		s.env["TERM"], s.env["CI"] = tt.term, tt.ci
-		r := &run{g: &Globals{}, world: s.world("", io.Discard, tty)}
+		r := &run{g: &Globals{}, World: s.world("", io.Discard, tty)}
 		b := r.newBar(tt.mode)
 		due, stop := b.ticks()
 		if (b.w != nil) != tt.want || (due != nil) != tt.want {
@@ -107,7 +107,7 @@ func TestWhoGetsABarOnATerminal(t *testing.T) {
 	}
 	s := newSite(t)
 	s.env["TERM"] = "xterm"
-	r := &run{g: &Globals{Accessible: true}, world: s.world("", io.Discard, tty)}
+	r := &run{g: &Globals{Accessible: true}, World: s.world("", io.Discard, tty)}
 	if r.newBar("auto").w != nil {
 		t.Error("who has the screen read out is drawn a bar")
 	}
@@ -194,7 +194,7 @@ func TestLogOfARecord(t *testing.T) {
 		}
 	}
 	var live bytes.Buffer
-	r := &run{g: &Globals{}, world: s.world("", &live, io.Discard)}
+	r := &run{g: &Globals{}, World: s.world("", &live, io.Discard)}
 	if err := r.printLogLines([]snapshot.Event{{Level: "info", Text: "fetch https://ann:hunter22@git.example.com"}}); err != nil || strings.Contains(live.String(), "hunter22") {
 		t.Errorf("a line of a job that runs: %q %v", &live, err)
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,7 +19,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, call, err := parse([]string{"status"}, newSite(t).world("", io.Discard, io.Discard))
+	_, call, err := newSite(t).parse("status")
 	if err != nil {
 		t.Fatal(err)
 	}

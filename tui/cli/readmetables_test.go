@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,7 +17,7 @@ func TestReadmeTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	_, _, call, err := parse([]string{"status"}, newSite(t).world("", io.Discard, io.Discard))
+	_, call, err := newSite(t).parse("status")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
+	"limpet/sync/worker"
 )
 
 type repoCmd struct {
@@ -103,7 +105,7 @@ func (c repoCreateCmd) Run(ctx context.Context, r *run) error {
 		r.note("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
 	}
 	made.SetManagedFields(nil)
-	return r.g.printOne(r.world.Out, made.Object, "repository/"+made.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
+	return r.printOne(made.Object, "repository/"+made.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
 }
 
 type repoListCmd struct {
@@ -143,7 +145,7 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 			repo.Spec.Title, text.Redact(block.URL), text.OrDash(cmp.Or(repo.GitRef, block.Branch)), text.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
-	return r.g.printList(r.world.Out, objects, t)
+	return r.printList(objects, t)
 }
 
 func healthText(h api.HealthState) string {
@@ -185,7 +187,7 @@ func (c repoShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(r, u), r.signatures(u, repo), by, time.Now()) })
+	return r.printOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(w, u, repo, paused.text(r, u), r.signatures(u, repo), by, time.Now()) })
 }
 
 // controllers is who looks after repositories as the daemon sees it, the zero value
@@ -289,4 +291,21 @@ type repoPullCmd struct {
 
 func (c repoPullCmd) Run(ctx context.Context, r *run) error {
 	return r.createJob(ctx, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}}, massDeleteNote(c.MassDelete), c.following)
+}
+
+// signatures says what has to be signed in a repository: as it asks itself, and as the
+// config file of this call wants it. Which keys were good is told by its condition.
+func (r *run) signatures(u *unstructured.Unstructured, repo api.Repository) string {
+	var parts []string
+	if repo.GitVerify != "" {
+		parts = append(parts, repo.GitVerify+", by annotation "+api.AnnoGitVerify)
+	}
+	rules, err := r.gitVerify()
+	if err != nil {
+		parts = append(parts, "the rules of the config file cannot be read: "+err.Error())
+	}
+	for _, rule := range auth.DemandsFor(rules, u.GetNamespace(), u.GetName(), worker.URLs(repo)...) {
+		parts = append(parts, rule.Mode+", by rule "+rule.Name()+" of "+r.config.Path)
+	}
+	return text.Clean(strings.Join(parts, "; "))
 }

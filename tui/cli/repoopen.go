@@ -47,7 +47,7 @@ func (c repoOpenCmd) Run(ctx context.Context, r *run) error {
 			page.Opened = true
 		}
 	}
-	return r.g.printOne(r.world.Out, page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
+	return r.printOne(page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
 }
 
 // find reads the repository and works out its address. The API is let go before a
@@ -87,14 +87,14 @@ func (c repoOpenCmd) find(ctx context.Context, r *run) (repoPage, error) {
 // browser is the program that opens addresses here, nil where there is no graphical
 // session, or none in front of this person.
 func (r *run) browser(find func(string) (string, error)) []string {
-	if r.world.Env("SSH_TTY") != "" || r.world.Env("SSH_CONNECTION") != "" {
+	if r.Getenv("SSH_TTY") != "" || r.Getenv("SSH_CONNECTION") != "" {
 		return nil
 	}
 	calls := [][]string{{"xdg-open"}, {"gio", "open"}, {"wslview"}}
 	switch {
 	case runtime.GOOS == "darwin":
 		calls = [][]string{{"open"}}
-	case r.world.Env("DISPLAY") == "" && r.world.Env("WAYLAND_DISPLAY") == "":
+	case r.Getenv("DISPLAY") == "" && r.Getenv("WAYLAND_DISPLAY") == "":
 		return nil
 	}
 	for _, call := range calls {

@@ -47,7 +47,7 @@ func (c repoValidateCmd) Run(_ context.Context, r *run) error {
 		v.rows(&t)
 		items = append(items, v.object())
 	}
-	if err := r.g.printList(r.world.Out, items, t); err != nil {
+	if err := r.printList(items, t); err != nil {
 		return err
 	}
 	if faulty > 0 {

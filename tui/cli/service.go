@@ -106,7 +106,7 @@ func (c servicePrintCmd) Run(r *run, call *kong.Context) error {
 		return err
 	}
 	text := u.text()
-	return r.g.printOne(r.world.Out, map[string]string{"name": unitName, "text": text}, unitName, func(w io.Writer) { io.WriteString(w, text) })
+	return r.printOne(map[string]string{"name": unitName, "text": text}, unitName, func(w io.Writer) { io.WriteString(w, text) })
 }
 
 type serviceInstallCmd struct {
@@ -130,7 +130,7 @@ func (c serviceInstallCmd) Run(ctx context.Context, r *run, call *kong.Context) 
 	if err != nil {
 		return err
 	}
-	path, err := c.path(c.User, r.world.Env)
+	path, err := c.path(c.User, r.Getenv)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (c serviceInstallCmd) Run(ctx context.Context, r *run, call *kong.Context) 
 	text := u.text()
 	out := installed{Unit: path, Changed: old != text, Diff: diffLines(old, text), DryRun: c.DryRun, Ran: []string{}}
 	if !r.g.data() && r.g.Output != "name" {
-		out.show(r.world.Out)
+		out.show(r.Out)
 	}
 	if out.Changed && !c.DryRun {
 		if err := writeUnit(path, text); err != nil {
@@ -166,7 +166,7 @@ func (c serviceInstallCmd) Run(ctx context.Context, r *run, call *kong.Context) 
 			}
 		}
 	}
-	return r.g.printOne(r.world.Out, out, path, func(w io.Writer) {
+	return r.printOne(out, path, func(w io.Writer) {
 		for _, line := range out.Ran {
 			fmt.Fprintf(w, "%s %s\n", map[bool]string{true: "would run:", false: "ran:"}[c.DryRun], line)
 		}
@@ -256,7 +256,7 @@ type serviceUninstallCmd struct {
 }
 
 func (c serviceUninstallCmd) Run(ctx context.Context, r *run) error {
-	path, err := c.path(c.User, r.world.Env)
+	path, err := c.path(c.User, r.Getenv)
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (c serviceUninstallCmd) Run(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	return r.g.printOne(r.world.Out, out, path, func(w io.Writer) {
+	return r.printOne(out, path, func(w io.Writer) {
 		switch {
 		case !out.Changed:
 			fmt.Fprintf(w, "%s is not there\n", path)

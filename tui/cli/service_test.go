@@ -15,12 +15,20 @@ import (
 // unitOf is the unit that a call of 'service print' makes.
 func unitOf(t *testing.T, s *site, args ...string) unit {
 	t.Helper()
-	c, config, call, err := parse(append([]string{"service", "print"}, args...), s.world("", io.Discard, io.Discard))
+	r, call, err := s.parse(append([]string{"service", "print"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{g: &c.Globals, config: config, world: s.world("", io.Discard, io.Discard)}
-	u, err := r.newUnit(call, c.Service.Print.unitOptions)
+	var o unitOptions
+	for _, p := range call.Path {
+		if p.Flag != nil && p.Flag.Name == "user" {
+			o.User = true
+		}
+		if p.Flag != nil && p.Flag.Name == "run-as" {
+			o.RunAs = p.Flag.Target.String()
+		}
+	}
+	u, err := r.newUnit(call, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,16 +178,16 @@ func TestUnitKeepsSettings(t *testing.T) {
 	s := newSite(t)
 	given := []string{"--drivers=5", "--tls-insecure=false", "--no-headers", "--sink-prefix=/a,b", "--sink-prefix=/c d", "--actions=pull,push", "--telemetry-listen=", "--history-expiration=2d", "--history-max-bytes=1MiB", "--max-repositories=0", "--controllers=off", "--allow-insecure-git", "--provisioning-server-url=https://h", "--tls-ca-file=/x/ca.pem"}
 	u := unitOf(t, s, append([]string{"--user"}, given...)...)
-	want, _, _, err := parse(append([]string{"--daemon"}, given...), s.world("", io.Discard, io.Discard))
+	want, _, err := s.parse(append([]string{"--daemon"}, given...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, _, _, err := parse(append([]string{"--daemon"}, u.args...), s.world("", io.Discard, io.Discard))
+	got, _, err := s.parse(append([]string{"--daemon"}, u.args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.NoHeaders = false // shapes a call
-	if a, b := printed(t, got.Globals), printed(t, want.Globals); a != b {
+	want.g.NoHeaders = false // shapes a call
+	if a, b := printed(t, got.g), printed(t, want.g); a != b {
 		t.Errorf("the daemon gets\n%s\nwant\n%s", a, b)
 	}
 }
@@ -369,7 +377,7 @@ func TestDoctorLooksAtTheService(t *testing.T) {
 	if err := os.WriteFile(other, data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := &patient{run: &run{world: s.world("", io.Discard, io.Discard)}}
+	p := &patient{run: &run{World: s.world("", io.Discard, io.Discard)}}
 	for _, tt := range []struct{ binary, result, found, next string }{
 		{self, checkOK, "starts this program", ""}, {same, checkOK, "starts this program", ""},
 		{other, checkWarn, "another version than this", "limpet service install --user --now"},

@@ -30,7 +30,7 @@ type serviceState struct {
 }
 
 func (c serviceStatusCmd) Run(ctx context.Context, r *run) error {
-	path, err := c.path(c.User, r.world.Env)
+	path, err := c.path(c.User, r.Getenv)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (c serviceStatusCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	err = r.g.printOne(r.world.Out, s, s.Unit, func(w io.Writer) {
+	err = r.printOne(s, s.Unit, func(w io.Writer) {
 		var f fields
 		f.add("unit", s.Unit)
 		f.add("installed", map[bool]string{true: "yes", false: "no"}[s.Installed])

@@ -232,7 +232,7 @@ func (r *run) usualState() (path, from string, err error) {
 	for _, place := range []struct{ env, below string }{
 		{"STATE_DIRECTORY", ""}, {"XDG_STATE_HOME", "limpet"}, {"HOME", ".local/state/limpet"},
 	} {
-		if dir := r.world.Env(place.env); filepath.IsAbs(dir) {
+		if dir := r.Getenv(place.env); filepath.IsAbs(dir) {
 			return filepath.Join(dir, place.below, stateName), place.env, nil
 		}
 	}
@@ -286,4 +286,12 @@ func hostname() string {
 		return fmt.Sprintf("pid-%d", os.Getpid())
 	}
 	return name
+}
+
+func (r *run) stateText() string {
+	path, err := r.statePath()
+	if err != nil {
+		return "the state file"
+	}
+	return fmt.Sprintf("the state file %s", path)
 }

@@ -146,7 +146,7 @@ func TestApplyPrintsOneDocument(t *testing.T) {
 	objects := "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {k: v}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n"
 	for i, format := range []string{"table", "name", "json", "yaml"} {
 		var out, errs bytes.Buffer
-		if code := Main([]string{"apply", "-f", "-", "-o", format}, s.world(objects, &out, &errs)); code != 0 {
+		if code := s.main([]string{"apply", "-f", "-", "-o", format}, s.world(objects, &out, &errs)); code != 0 {
 			t.Fatalf("-o %s: exit %d: %s", format, code, &errs)
 		}
 		verb := [...]string{" created", "", "", ""}[i]

@@ -21,9 +21,6 @@ import (
 // server and the token and writes the config file. Then everything begins anew, as
 // if limpet were started again.
 
-// errAgain says that the settings have changed, or may have: all begins anew.
-var errAgain = errors.New("begin anew")
-
 // maySetUp says that there are no settings that the set-up would be beside: no
 // config file, and no server from elsewhere.
 func (r *run) maySetUp() bool {
@@ -33,8 +30,8 @@ func (r *run) maySetUp() bool {
 
 // setUp asks for the settings.
 func (r *run) setUp(ctx context.Context) error {
-	file := configPaths(r.world.Env)[0]
-	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file, Try: r.trySettings, Save: func(s tui.Settings) error { return saveSettings(file, r.world.Env("HOME"), s) }}, r.tuiOptions())
+	file := configPaths(r.Getenv)[0]
+	_, err := tui.RunSetUp(ctx, tui.SetUp{File: file, Try: r.trySettings, Save: func(s tui.Settings) error { return saveSettings(file, r.Getenv("HOME"), s) }}, r.tuiOptions())
 	if err != nil {
 		return err
 	}
@@ -47,7 +44,7 @@ func (r *run) setUp(ctx context.Context) error {
 // trySettings asks the server as the doctor does.
 func (r *run) trySettings(ctx context.Context, s tui.Settings) (string, error) {
 	began := time.Now()
-	file, err := homePath(s.TokenFile, r.world.Env("HOME"))
+	file, err := homePath(s.TokenFile, r.Getenv("HOME"))
 	if err != nil {
 		return "", err
 	}
@@ -57,16 +54,7 @@ func (r *run) trySettings(ctx context.Context, s tui.Settings) (string, error) {
 		return "", err
 	}
 	defer client.Close()
-	p := &patient{run: r, now: began, client: client, direct: true}
-	found := ""
-	for _, look := range []func(context.Context) check{p.checkAPI, p.checkResources, p.checkPermissions} {
-		c := look(ctx)
-		if c.Result == checkFail {
-			return "", fmt.Errorf("%s: %s", c.Name, c.Found)
-		}
-		found += c.Found + ". "
-	}
-	return strings.TrimSpace(found), nil
+	return r.tryServer(ctx, client, began)
 }
 
 // homePath is a path with the home of the person in the place of ~.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -85,3 +86,26 @@ type timedOut struct{ after time.Duration }
 func (t timedOut) Error() string { return fmt.Sprintf("gave up after %s (--timeout)", t.after) }
 
 func (t timedOut) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// rest lets some time pass, unless ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+	case <-pause.C:
+	}
+}
+
+// waitCode is the exit code of a wait that ctx has ended: by the person or by --timeout.
+func waitCode(ctx context.Context) int {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return ExitTimeout
+	}
+	return ExitCancelled
+}
+
+func stamp() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// awayPause lies between tries while the API does not answer.
+const awayPause = time.Second

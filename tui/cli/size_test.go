@@ -27,11 +27,11 @@ func TestHistoryLimits(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	read := func(args ...string) (AgentFlags, error) {
-		c, _, _, err := parse(append([]string{"status"}, args...), s.world("", nil, nil))
+		r, _, err := s.parse(append([]string{"status"}, args...)...)
 		if err != nil {
 			return AgentFlags{}, err
 		}
-		return c.AgentFlags, nil
+		return r.g.AgentFlags, nil
 	}
 	if f, err := read(); err != nil || f.HistoryMaxRecords != 50_000 || f.HistoryMaxBytes != 64<<20 {
 		t.Errorf("by default %d and %d, %v", f.HistoryMaxRecords, f.HistoryMaxBytes, err)

@@ -55,7 +55,7 @@ func (c sourceReconcileCmd) Run(ctx context.Context, r *run) error {
 			}
 			txt = "has ended well: " + text.OrDash(artifactOf(from).Revision)
 		}
-		return r.g.printOne(r.world.Out, source.Shown(asked), "gitrepository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
+		return r.printOne(source.Shown(asked), "gitrepository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s a look %s\n", u.GetName(), txt) })
 	})
 }
 
@@ -117,7 +117,7 @@ func (r *run) suspendSource(ctx context.Context, name string, on bool) error {
 				return mayNot(err)
 			}
 		}
-		return r.g.printOne(r.world.Out, source.Shown(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
+		return r.printOne(source.Shown(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
 	})
 }
 

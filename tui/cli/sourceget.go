@@ -59,7 +59,7 @@ func (c sourceGetCmd) Run(ctx context.Context, r *run) error {
 			return fetchFailure(err, from, c.Via)
 		}
 		got := map[string]any{"source": from.Name, "namespace": from.Namespace, "file": file, "bytes": n, "revision": from.Artifact.Revision, "digest": from.Artifact.Digest}
-		return r.g.printOne(r.world.Out, got, file, func(w io.Writer) {
+		return r.printOne(got, file, func(w io.Writer) {
 			fmt.Fprintf(w, "%s: %s, %s, %s verified\n", file, text.OrDash(from.Artifact.Revision), text.Size(n), from.Artifact.Digest)
 		})
 	})
@@ -88,7 +88,7 @@ func (s *session) artifact(ctx context.Context, r *run, from snapshot.Source, fe
 
 // streamArtifact writes an artifact to stdout once it is known to be right.
 func (r *run) streamArtifact(ctx context.Context, s *session, from snapshot.Source, via string) error {
-	if isTerminal(r.world.Out) {
+	if isTerminal(r.Out) {
 		return usage(next(from.Namespace, "source get "+from.Name+" --file -")+" | tar tz", "an artifact is no text for a terminal")
 	}
 	tmp, err := os.CreateTemp("", "limpet-artifact-*")
@@ -116,7 +116,7 @@ func (r *run) streamArtifact(ctx context.Context, s *session, from snapshot.Sour
 	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err = io.Copy(r.world.Out, tmp)
+	_, err = io.Copy(r.Out, tmp)
 	return err
 }
 

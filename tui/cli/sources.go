@@ -59,7 +59,7 @@ func (c sourceListCmd) Run(ctx context.Context, r *run) error {
 			from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason))
 		objects = append(objects, source.Shown(u))
 	}
-	return r.g.printList(r.world.Out, objects, t)
+	return r.printList(objects, t)
 }
 
 // sourceWord is the state of a source; that somebody has suspended it comes first.
@@ -125,7 +125,7 @@ func (c sourceShowCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, source.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(r, w, source.Picture(u), time.Now()) })
+	return r.printOne(source.Shown(u), "gitrepository/"+u.GetName(), func(w io.Writer) { showSource(r, w, source.Picture(u), time.Now()) })
 }
 
 func showSource(r *run, w io.Writer, from snapshot.Source, now time.Time) {

@@ -41,7 +41,7 @@ func (c statusCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	err = r.g.printOne(r.world.Out, rep, "", func(w io.Writer) { printStatus(r, w, rep) })
+	err = r.printOne(rep, "", func(w io.Writer) { printStatus(r, w, rep) })
 	if err == nil && !rep.OK {
 		err = fail(ExitError, "", "not all is well: %s", text.Plural(len(rep.Why), "reason"))
 	}
@@ -238,21 +238,6 @@ func sourcesText(live *snapshot.Snapshot) string {
 		}
 	}
 	return fmt.Sprintf("%d: %d not ready, %d suspended", len(live.Sources), bad, suspended)
-}
-
-// controllersText tells who looks after the repositories and what shows it.
-func controllersText(c snapshot.Controllers, now time.Time) string {
-	txt := c.Text(now)
-	if _, there := c.Other(now); there && !c.Seen.IsZero() {
-		txt += fmt.Sprintf("; it wrote the %s %s ago", text.Clean(c.Wrote), text.Age(now.Sub(c.Seen)))
-	}
-	return txt
-}
-
-// unsentText tells of a job that is done and whose result is kept until the API
-// takes it.
-func unsentText(now time.Time, job snapshot.Job) string {
-	return "done, waiting for the API " + text.Age(now.Sub(job.Unsent))
 }
 
 func apiText(a snapshot.API) string {

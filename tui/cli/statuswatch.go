@@ -35,10 +35,10 @@ func (r *run) watchStatus(ctx context.Context) error {
 	defer daemon.Close()
 	if !r.g.data() && r.g.Output != "name" && !r.g.NoHeaders {
 		head := statusHead
-		if labelled(r.world.Out) {
+		if labelled(r.Out) {
 			head = statusGreeting
 		}
-		fmt.Fprint(r.world.Out, head)
+		fmt.Fprint(r.Out, head)
 	}
 	pictures, last := daemon.Watch(ctx), ""
 	for {
@@ -119,13 +119,13 @@ func (s *statusReport) word() string {
 
 func (r *run) printStatusChange(rep *statusReport) error {
 	if r.g.data() {
-		return r.g.printStream(r.world.Out, streamLine{Type: "status", Status: rep})
+		return r.printStream(streamLine{Type: "status", Status: rep})
 	}
-	if labelled(r.world.Out) {
-		_, err := fmt.Fprintln(r.world.Out, rep.sentence(time.Now()))
+	if labelled(r.Out) {
+		_, err := fmt.Fprintln(r.Out, rep.sentence(time.Now()))
 		return err
 	}
-	_, err := io.WriteString(r.world.Out, inkOf(r.world.Out).word(rep.line(time.Now()), rep.word(), rep.word()))
+	_, err := io.WriteString(r.Out, inkOf(r.Out).word(rep.line(time.Now()), rep.word(), rep.word()))
 	return err
 }
 

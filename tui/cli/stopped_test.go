@@ -34,7 +34,7 @@ func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
 		if err := os.WriteFile(s.env["LIMPET_STATE"]+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := (&run{world: s.world("", &out, &errs)}).execute(ctx, []string{"--daemon"})
+		err := (&run{World: s.world("", &out, &errs), newTree: s.tree}).execute(ctx, []string{"--daemon"})
 		if code := new(run).report(&errs, "table", err); code != c.code {
 			t.Errorf("%s: exit %d, want %d\n%s", c.name, code, c.code, errs.String())
 		}
@@ -95,7 +95,7 @@ func TestSignalWhileItStarts(t *testing.T) {
 					started = f.left > 0
 					f.end(signalled{syscall.SIGTERM})
 				}}
-				err := (&run{world: World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}}).execute(f, tt.args)
+				err := (&run{World: World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}, newTree: func() tree { return new(cli) }}).execute(f, tt.args)
 				if code := new(run).report(said, "table", err); code != ExitOK {
 					t.Errorf("a signal at look %d: exit code %d\n%s", look, code, said.all.String())
 				}

@@ -29,7 +29,7 @@ func (storeInfoCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, info, info.Path, func(w io.Writer) {
+	return r.printOne(info, info.Path, func(w io.Writer) {
 		history := strconv.Itoa(info.History)
 		if info.History > 0 {
 			history += fmt.Sprintf(" (%s to %s)", info.Oldest.UTC().Format(time.RFC3339), info.Newest.UTC().Format(time.RFC3339))
@@ -66,7 +66,7 @@ func (storeCheckCmd) Run(ctx context.Context, r *run) error {
 	if mended != "" {
 		report.Problems = append([]string{mended}, report.Problems...)
 	}
-	err = r.g.printOne(r.world.Out, report, "", func(w io.Writer) {
+	err = r.printOne(report, "", func(w io.Writer) {
 		for _, p := range report.Problems {
 			fmt.Fprintln(w, text.Clean(p))
 		}
@@ -93,7 +93,7 @@ func (storeCompactCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
+	return r.printOne(map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
 		fmt.Fprintf(w, "%s -> %s\n", text.Size(before), text.Size(after))
 	})
 }
@@ -114,7 +114,7 @@ func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
 	}
 	defer s.Close()
 	if c.File == "-" {
-		_, err = s.Desk.Backup(ctx, r.world.Out)
+		_, err = s.Desk.Backup(ctx, r.Out)
 		return err
 	}
 	// The copy is 0600, as the file is: it holds sealed secrets.
@@ -122,7 +122,7 @@ func (c storeBackupCmd) Run(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return r.g.printOne(r.world.Out, map[string]any{"file": c.File, "bytes": n}, c.File, func(w io.Writer) {
+	return r.printOne(map[string]any{"file": c.File, "bytes": n}, c.File, func(w io.Writer) {
 		fmt.Fprintf(w, "%s written to %s\n", text.Size(n), c.File)
 	})
 }

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"limpet/sync/api"
 	"limpet/sync/snapshot"
 )
 
@@ -19,10 +16,10 @@ type streamLine struct {
 	Type          string          `json:"type"`
 	SchemaVersion int             `json:"schemaVersion"`
 	Time          time.Time       `json:"time"`
-	Job           *jobMark        `json:"job,omitempty"`
+	Job           any             `json:"job,omitempty"`
 	Log           *snapshot.Event `json:"log,omitempty"`
 	Ended         any             `json:"ended,omitempty"`
-	Status        *statusReport   `json:"status,omitempty"`
+	Status        any             `json:"status,omitempty"`
 }
 
 // noteStrangers tells once of fields of --json that no line of a stream has.
@@ -43,29 +40,11 @@ func (g *Globals) noteStrangers() {
 	g.noteUnmet(met, whole)
 }
 
-// jobMark is how far a job is.
-type jobMark struct {
-	Name      string  `json:"name"`
-	Namespace string  `json:"namespace"`
-	UID       string  `json:"uid"`
-	State     string  `json:"state"`
-	Progress  float64 `json:"progress"` // 0 to 100
-	Done      int64   `json:"done"`
-	Total     int64   `json:"total"` // 0 = not known
-	Errors    int     `json:"errors"`
-	Message   string  `json:"message,omitempty"`
-}
-
-func newJobMark(u *unstructured.Unstructured, job api.Job) *jobMark {
-	done, total := counts(job.Status)
-	return &jobMark{Name: u.GetName(), Namespace: u.GetNamespace(), UID: string(u.GetUID()), State: stateText(job.Status.State),
-		Progress: min(max(job.Status.Progress, 0), 100), Done: done, Total: total, Errors: len(job.Status.Errors), Message: job.Status.Message}
-}
-
 // printStream writes one document of a stream: a line of JSON, or a document of YAML
 // behind "---". With --json it has those fields alone; that a document of one type lacks
 // those of another is no typing error.
-func (g *Globals) printStream(w io.Writer, line streamLine) error {
+func (r *run) printStream(line streamLine) error {
+	g, w := r.g, r.Out
 	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()
 	var document any = line
 	if len(g.JSON) > 0 {

@@ -33,7 +33,7 @@ func (c repoSuspendCmd) Run(ctx context.Context, r *run) error {
 		if err := who.Suspend(ctx, one); err != nil {
 			return err
 		}
-		return r.g.printOne(r.world.Out, one, "repository/"+one.Repository, func(w io.Writer) {
+		return r.printOne(one, "repository/"+one.Repository, func(w io.Writer) {
 			fmt.Fprintf(w, "repository/%s suspended on this agent %s\n", one.Repository, text)
 		})
 	})
@@ -53,7 +53,7 @@ func (c repoResumeCmd) Run(ctx context.Context, r *run) error {
 		if was {
 			text = "resumed"
 		}
-		return r.g.printOne(r.world.Out, map[string]any{"repository": u.GetName(), "namespace": u.GetNamespace(), "resumed": was},
+		return r.printOne(map[string]any{"repository": u.GetName(), "namespace": u.GetNamespace(), "resumed": was},
 			"repository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s %s\n", u.GetName(), text) })
 	})
 }

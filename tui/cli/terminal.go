@@ -16,5 +16,5 @@ func printsOnly(env func(string) string) bool {
 // is asked for, or because w is a terminal that can only print. A pipe has no TERM
 // either; what reads it wants columns.
 func (r *run) readOut(w io.Writer) bool {
-	return r.g.Accessible || isTerminal(w) && printsOnly(r.world.Env)
+	return r.g.Accessible || isTerminal(w) && printsOnly(r.Getenv)
 }

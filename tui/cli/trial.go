@@ -73,7 +73,7 @@ func (r *run) printResults(results repos.TestResults, name, again string) error 
 	for _, step := range results.Steps {
 		t.add("", name, step.Name, step.Result, step.Detail)
 	}
-	err := r.g.printOne(r.world.Out, results, name, func(w io.Writer) { _ = t.write(w, false, !r.g.NoHeaders) })
+	err := r.printOne(results, name, func(w io.Writer) { _ = t.write(w, false, !r.g.NoHeaders) })
 	if err != nil || results.Success {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"limpet/sync/text"
 )
 
 // writable refuses a path that writeAtomic cannot or must not take the place of:
@@ -157,4 +160,31 @@ func removeLeft(parts string) {
 			_ = os.Remove(filepath.Join(filepath.Dir(parts), e.Name()))
 		}
 	}
+}
+
+// maxManifest bounds a file of objects; the API takes 3 MiB an object.
+const maxManifest = 32 << 20
+
+// readFile reads a file or, for "-", stdin, up to maxManifest.
+func (r *run) readFile(path string) ([]byte, error) {
+	in := r.In
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
+	if err == nil && len(data) > maxManifest {
+		err = fmt.Errorf("%s is larger than %s", path, text.Size(maxManifest))
+	}
+	return data, err
+}
+
+func trimLine(data []byte) string {
+	var s string
+	fmt.Sscan(string(data), &s)
+	return s
 }
