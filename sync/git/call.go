@@ -24,8 +24,7 @@ type call struct {
 	remote   Remote
 	addr     auth.Address // of the server that is asked
 	home     auth.Address // of Remote.URL, which names the directory
-	past     string       // Alternates.Last
-	mirrored bool         // the server is an alternate
+	fallback bool         // the server is a fallback
 	limits   Limits
 	pushes   bool            // it is about a push
 	command  string          // that the host runs for it over ssh; "" = that of service
@@ -65,7 +64,7 @@ var (
 // begin checks the remote and starts the clock. end must follow.
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
 	c := &call{m: m, op: op, remote: r, limits: r.Limits.or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
-	c.most = m.options.Whole - r.Spent
+	c.most = m.options.Whole
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.watchdog = time.AfterFunc(m.options.Stall, func() { c.cancel(errStalled) })
 	c.whole = time.AfterFunc(m.options.Whole, func() { c.cancel(errLong) })
@@ -231,7 +230,7 @@ func (c *call) url() string {
 
 // stats is what the call has cost so far.
 func (c *call) stats(s Stats) Stats {
-	s.Bytes, s.Requests, s.Elapsed, s.Asking = c.received.Load(), int(c.requests.Load()), time.Since(c.started), c.asking()
+	s.Bytes, s.Requests, s.Elapsed = c.received.Load(), int(c.requests.Load()), time.Since(c.started)
 	return s
 }
 

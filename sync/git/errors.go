@@ -29,7 +29,6 @@ const (
 	Corrupt        Kind = "corrupt"          // damaged pack or mirror; a mirror is rebuilt by the next Fetch
 	Protocol       Kind = "protocol"         // the server does not speak Git's smart protocol as it should
 	Refused        Kind = "refused"          // this package will not do it: URL, insecure credentials, path
-	Stale          Kind = "stale"            // a mirror is behind what is here, or has another history
 	Unverified     Kind = "unverified"       // not signed as it has to be; wraps a *signature.Error
 	Unknown        Kind = "unknown"          // anything else, such as a full disk
 )

@@ -45,41 +45,33 @@ var errNotWhole = errors.New("objects are missing from what was sent")
 // silence, or Options.Whole, of which each server that is asked has its share. One fetch runs at a time per mirror; others wait for it. Every error is
 // an *Error, after which the mirror is sound and has at least what it had.
 //
-// What an alternate has told is fetched from there and held against what is here. One
-// of kind Moved says to resolve again: the alternate leads nowhere, or went away. The
-// rest is had from whoever answers, since the hash says what it is.
+// What a fallback announced is fetched from there. An error of kind Moved says to resolve
+// again: the fallback may not serve it, or did not answer. Anything else is fetched from
+// any server that answers, since the hash says what it is.
 func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, err error) {
-	one := func(c *call) error {
-		var err error
-		before := stats.Asking
+	f := &failover{m: m, op: "fetch", remote: r, do: func(c *call) (err error) {
 		stats, err = m.fetch(c, ref)
-		stats.Asking += before
 		return err
-	}
-	t := &tour{m: m, op: "fetch", remote: r, f: one}
-	i := r.server(ref.Via)
-	if i == 0 || ref.Pinned || ref.Via.Kept != "" {
-		return stats, t.run(ctx)
-	}
-	if i < 0 {
+	}}
+	server := r.server(ref.Via)
+	if server < 0 {
 		return stats, &Error{Kind: Moved, Op: "fetch", URL: ref.Via.URL, Err: errors.New("it is no mirror of the repository any more"), Hint: "resolve again"}
 	}
-	others := 0 // that are asked after it
-	for j := range 1 + len(r.Servers) {
-		if j != i && m.resting(r.shownAt(j)) == nil {
-			others++
-		}
+	if server == 0 || ref.Pinned {
+		_, err = f.run(ctx)
+		return stats, err
 	}
-	if err = t.ask(ctx, i, 1+others); ctx.Err() == nil && (away(err) || KindOf(err) == Stale) {
-		if away(err) {
-			m.rested(r.shownAt(i), err)
-		}
-		e, _ := errors.AsType[*Error](err)
-		moved := *e
-		moved.Kind = Moved
-		return stats, &moved
+	err = f.ask(ctx, server, 1+len(r.Fallbacks))
+	rejected := ref.Via.Base != "" && KindOf(err) == Refused
+	if unreachable(err) && ctx.Err() == nil {
+		m.trip(r.serverURL(server), err)
+	} else if !rejected {
+		return stats, err
 	}
-	return stats, err
+	e, _ := errors.AsType[*Error](err)
+	moved := *e
+	moved.Kind = Moved
+	return stats, &moved
 }
 
 // fetch is Fetch from one server. The error is for call.fail.
@@ -104,17 +96,12 @@ func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 	}
 	defer mi.give()
 	f := fetch{call: c, mirror: mi, id: id, tag: tag, name: name}
-	for text := range strings.FieldsSeq(ref.Via.After) {
-		if after, ok := parseID(text); ok {
-			f.after = append(f.after, after)
-		}
-	}
 	var err error
 	switch {
 	case ref.Pinned:
 		err = f.pin()
-	case c.mirrored:
-		err = f.onward()
+	case c.fallback:
+		err = f.fromFallback(ref)
 	default:
 		err = f.run()
 	}
@@ -129,11 +116,9 @@ type fetch struct {
 	*call
 	mirror *mirror
 	id     objectID
-	tag    objectID   // the annotated tag that points to id; zero = none
-	name   string     // full name of the ref, "" for a bare commit
-	after  []objectID // commits that id has to come after; see onward.go
-	kin    bool       // the server is to know one of the haves
-	depth  int        // of the history that is wanted; 0 = what costs least
+	tag    objectID // the annotated tag that points to id; zero = none
+	name   string   // full name of the ref, "" for a bare commit
+	depth  int      // of the history that is wanted; 0 = what costs least
 	stats  Stats
 	first  int64 // size of the mirror's first pack
 }
@@ -164,7 +149,7 @@ func (f *fetch) run() error {
 	if err != nil {
 		return f.rebuild(err)
 	}
-	if f.first = first; old.bytes() > growthFactor*first+growthFree || len(shallows) > maxShallows {
+	if f.first = first; !f.fallback && (old.bytes() > growthFactor*first+growthFree || len(shallows) > maxShallows) {
 		return f.rebuild(nil)
 	}
 	err = f.difference(old, refs, shallows)
@@ -229,29 +214,29 @@ func (f *fetch) remember() error {
 	if err != nil {
 		return f.rebuild(err)
 	}
-	news, err := f.note(f.mirror.dir, refs)
-	if err != nil {
-		return f.rebuild(err)
-	}
-	if !news {
+	if !f.note(refs) {
 		return nil
 	}
 	return writeRefs(f.mirror.dir, refs)
 }
 
-// note puts what was fetched under its name. It says whether that is news.
-func (f *fetch) note(dir string, refs map[string]objectID) (news bool, err error) {
+// ownPrefix begins the names of refs that no server has.
+const ownPrefix = "refs/limpet/"
+
+// tagNote is the name under which a mirror keeps an annotated tag, the commit of which
+// stands under the name of the tag.
+func tagNote(name string) string { return ownPrefix + "tags/" + name }
+
+// note puts what was fetched under its name. It reports whether that changes refs.
+func (f *fetch) note(refs map[string]objectID) bool {
 	if f.name == "" || refs[f.name] == f.id && refs[tagNote(f.name)] == f.tag {
-		return false, nil
-	}
-	if err := f.withdraw(dir, refs, refs[f.name]); err != nil {
-		return false, err
+		return false
 	}
 	refs[f.name] = f.id
 	if delete(refs, tagNote(f.name)); !f.tag.IsZero() {
 		refs[tagNote(f.name)] = f.tag
 	}
-	return true, nil
+	return true
 }
 
 // difference fetches what is new against the mirror.
@@ -318,8 +303,11 @@ func haves(s *store, refs map[string]objectID, name string) []objectID {
 }
 
 // rebuild throws the mirror away and clones afresh. why is nil when it only has
-// grown too large.
+// grown too large. For a fallback only a damaged mirror is thrown away.
 func (f *fetch) rebuild(why error) error {
+	if f.fallback && errors.Is(why, errNotWhole) {
+		return why
+	}
 	if cerr := f.ctx.Err(); cerr != nil {
 		return context.Cause(f.ctx)
 	}
@@ -346,9 +334,6 @@ func (f *fetch) afresh() error {
 		if errors.Is(err, errNotWhole) {
 			err = fmt.Errorf("%w: %w", errBadPack, err)
 		}
-		return err
-	}
-	if err := f.follows(dir); err != nil {
 		return err
 	}
 	head := "refs/heads/main"

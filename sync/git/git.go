@@ -29,8 +29,13 @@ type Remote struct {
 	Creds         *auth.Credentials // nil = ask without credentials
 	AllowInsecure bool              // credentials may go over plain http
 	Limits        Limits            // zero fields take the defaults of Options
-	Spent         time.Duration     // of Options.Whole, by calls before this one for the same: Stats.Asking
-	Alternates                      // other servers of the same repository; none by default
+	// Fallbacks are other servers of the same repository, see fallback.go.
+	Fallbacks []Fallback
+	// Down is why the server of URL cannot be asked now although nothing was sent to it:
+	// its credentials could not be made. Nil is the rule.
+	Down *Error
+	// LastSynced is the commit that was synced last, "" if none.
+	LastSynced string
 }
 
 // Ref is a name on the remote and what it stood for when it was resolved.
@@ -42,7 +47,7 @@ type Ref struct {
 	// that it has to be on, if one was given, whose tip may be another.
 	Pinned bool
 	Stored bool // a pinned commit that is in the mirror: nobody was asked
-	Via    Via  // the server that has told it; zero = the one of Remote.URL
+	Via    Via  // the fallback that announced it; zero = the server of Remote.URL
 }
 
 // Branch is the name without "refs/heads/"; other names are returned whole.
@@ -60,7 +65,6 @@ type Stats struct {
 	Full     bool          // a first clone, nothing older was of use
 	Rebuilt  bool          // the mirror was thrown away first: older commits may be gone
 	Elapsed  time.Duration // wall time, waiting for the mirror's turn included
-	Asking   time.Duration // what it takes of Options.Whole, at all servers that were asked
 }
 
 // Tree is the content of a directory at a commit, recursively.
@@ -75,8 +79,8 @@ type Tree struct {
 
 // Home is a submodule of a Tree.
 type Home struct {
-	Commit  string
-	servers []Server // its alternates
+	Commit    string
+	fallbacks []Fallback
 }
 
 // File is a regular file of a Tree or a Change.
@@ -187,7 +191,7 @@ type Options struct {
 	AllowLocal []string      // directories under which a Remote may be a local path; none by default
 	Limits     Limits        // defaults for remotes; zero fields take DefaultLimits
 	PerHost    int           // requests at one host at a time; 0 = 2
-	Rest       time.Duration // first pause of a server that was away, where another has the same; 0 = 15 s
+	Pause      time.Duration // first pause of a server that did not answer, where there are fallbacks; 0 = 15 s
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
 	Whole      time.Duration // longest time of one call at all servers together, from its first turn at each; 0 = DefaultWhole

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
@@ -91,12 +92,15 @@ func (f *fetch) install(dir string, old *store, got download) error {
 	if err != nil {
 		return err
 	}
-	if !f.mirrored { // what an alternate has not got may be there all the same
-		f.gone(refs, func(name string) bool { _, still := got.refs[name]; return still })
+	if !f.fallback { // the first URL may have what a fallback has not
+		for name := range refs {
+			if _, still := got.refs[name]; !still && !strings.HasPrefix(name, ownPrefix) {
+				delete(refs, name)
+				delete(refs, tagNote(name))
+			}
+		}
 	}
-	if _, err := f.note(dir, refs); err != nil {
-		return err
-	}
+	f.note(refs)
 	if err := writeRefs(dir, refs); err != nil {
 		return err
 	}

@@ -17,8 +17,9 @@ import (
 // may be deleted: nothing of it is held in memory.
 //
 // The host of the repository gets the credentials of the repository. Another host gets
-// what the answer says for it, and nothing else. Alternates are asked ahead of it where
-// one has told the commit, and else while it is away: the pointer says what comes.
+// what the answer says for it, and nothing else. A fallback is asked first where
+// it announced the commit, and else while the host is unreachable: the pointer says
+// what comes.
 
 // Large brings the contents that one pull needs. It is safe for concurrent use; Close
 // it, so that its files may leave the cache.
@@ -50,7 +51,7 @@ func (m *Mirrors) Large(r Remote, ref Ref) *Large {
 // and they fetch in turn. Close it too.
 func (l *Large) Within(home string, at Home) *Large {
 	r := l.remote
-	r.URL, r.Servers, r.Last = home, at.servers, ""
+	r.URL, r.Fallbacks, r.LastSynced = home, at.fallbacks, ""
 	return &Large{m: l.m, remote: r, ref: Ref{Hash: at.Commit}, turn: l.turn, spent: l.spent, known: map[string]error{}}
 }
 

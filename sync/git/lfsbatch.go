@@ -86,13 +86,13 @@ type lfsObject struct {
 // places asks where the contents are. Every error is an *Error.
 func (l *Large) places(ctx context.Context, want []Pointer) (lfsPlaces, error) {
 	var out lfsPlaces
-	t := &tour{m: l.m, op: largeOp, remote: l.remote, first: max(l.remote.server(l.ref.Via), 0), aside: true, f: func(c *call) (err error) {
+	f := &failover{m: l.m, op: largeOp, remote: l.remote, first: max(l.remote.server(l.ref.Via), 0), quiet: true, do: func(c *call) (err error) {
 		out, err = l.ask(c, want)
 		return err
 	}}
-	err := t.run(ctx)
+	served, err := f.run(ctx)
 	for oid, place := range out.at {
-		place.server = t.served
+		place.server = served
 		out.at[oid] = place
 	}
 	return out, err

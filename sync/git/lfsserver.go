@@ -45,7 +45,7 @@ func (l *Large) serverOverHTTP(c *call) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if named == "" || c.mirrored { // it names the one of the repository's own host
+	if named == "" || c.fallback { // it names the one of the repository's own host
 		return &url.URL{Scheme: c.addr.Scheme, Host: c.addr.HostPort(), Path: strings.TrimSuffix(c.addr.Path, ".git") + ".git/info/lfs"}, nil
 	}
 	u, err := url.Parse(named)

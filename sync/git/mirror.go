@@ -28,10 +28,49 @@ type mirror struct {
 	idle    *time.Timer
 	closed  bool
 	damaged bool
-	age     int                // how often the mirror was made anew
-	last    Ref                // what was fetched last, for healing; the zero Ref at first
-	listed  *listing           // the last answer to ls-remote, for the fetch that follows
-	refused map[string]refusal // tips that other servers have told, by URL
+	age     int      // how often the mirror was made anew
+	last    Ref      // what was fetched last, for healing; the zero Ref at first
+	listed  *listing // the last answer to ls-remote, for the fetch that follows
+	// announced are the commits that the first URL announced last, by ref.
+	announced map[string]string
+	// rejected are the last tips of fallbacks that may not be served, by URL.
+	rejected map[string]string
+}
+
+func (m *mirror) announce(r Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.announced == nil {
+		m.announced = map[string]string{}
+	}
+	m.announced[r.Name] = r.Hash
+}
+
+// announcedCommit is the commit that the first URL announced last for a ref; after a
+// restart it is the one that was fetched last.
+func (m *mirror) announcedCommit(name string) string {
+	m.mu.Lock()
+	hash := m.announced[name]
+	m.mu.Unlock()
+	if refs, err := readRefs(m.dir); hash == "" && err == nil && !refs[name].IsZero() {
+		hash = refs[name].String()
+	}
+	return hash
+}
+
+func (m *mirror) reject(url, hash string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rejected == nil {
+		m.rejected = map[string]string{}
+	}
+	m.rejected[url] = hash
+}
+
+func (m *mirror) isRejected(url, hash string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rejected[url] == hash
 }
 
 // take waits for the turn.
@@ -178,7 +217,7 @@ func (m *mirror) replaceBy(dir string) error {
 func (m *mirror) fetched(r Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.Via = Via{} // it was judged
+	r.Via = Via{}
 	m.last = r
 }
 

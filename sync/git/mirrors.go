@@ -26,15 +26,15 @@ type Mirrors struct {
 	log     *slog.Logger
 	asked   netx.Asked
 
-	mu      sync.Mutex // guards all below; never held while something waits
-	mirrors map[string]*mirror
-	holders []*mirror                // of the listings that are kept, oldest first
-	hosts   map[string]chan struct{} // tokens: requests that run at a host
-	pins    map[string]int           // how many use a file of the cache of Git LFS
-	gates   map[string]time.Time     // of identities at hosts: asked too often, closed until then
-	dear    map[string]time.Time     // hosts that give out whole commits only, and until when
-	rests   map[string]rest          // of URLs that were away
-	clients map[string]*http.Client  // by auth.Credentials.Line
+	mu       sync.Mutex // guards all below; never held while something waits
+	mirrors  map[string]*mirror
+	holders  []*mirror                // of the listings that are kept, oldest first
+	hosts    map[string]chan struct{} // tokens: requests that run at a host
+	pins     map[string]int           // how many use a file of the cache of Git LFS
+	gates    map[string]time.Time     // of identities at hosts: asked too often, closed until then
+	dear     map[string]time.Time     // hosts that give out whole commits only, and until when
+	breakers map[string]breaker       // by URL, of servers that did not answer
+	clients  map[string]*http.Client  // by auth.Credentials.Line
 }
 
 // mirrorName is the length of the name of a mirror's directory.
@@ -51,8 +51,8 @@ func Open(dir string, o Options) (*Mirrors, error) {
 	if o.Refs <= 0 {
 		o.Refs = listTime
 	}
-	if o.Rest <= 0 {
-		o.Rest = leastRest
+	if o.Pause <= 0 {
+		o.Pause = leastPause
 	}
 	if o.Stall <= 0 {
 		o.Stall = 2 * time.Minute
@@ -70,7 +70,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
 	return &Mirrors{dir: dir, options: o, log: o.Logger, mirrors: make(map[string]*mirror),
-		hosts: make(map[string]chan struct{}), pins: make(map[string]int), gates: make(map[string]time.Time), dear: make(map[string]time.Time), rests: make(map[string]rest), clients: make(map[string]*http.Client)}, nil
+		hosts: make(map[string]chan struct{}), pins: make(map[string]int), gates: make(map[string]time.Time), dear: make(map[string]time.Time), breakers: make(map[string]breaker), clients: make(map[string]*http.Client)}, nil
 }
 
 // Close closes files and idle connections. Calls that still run end with an

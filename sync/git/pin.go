@@ -1,11 +1,9 @@
 package git
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
@@ -155,70 +153,68 @@ func (f *fetch) isCommit() error {
 	return &Error{Kind: Refused, Err: fmt.Errorf("%s is not the hash of a commit", f.id), Hint: "of a tag give the commit that it points to"}
 }
 
-// search fetches more and more of a branch until the commit is among its commits.
+// search fetches more and more of a branch until the commit is among its commits. A
+// fallback may put any commit on a branch, so that one has to contain the commit that was
+// synced last.
 func (f *fetch) search(branch string, tip objectID) error {
-	refs, err := readRefs(f.mirror.dir)
-	if err != nil { // none can be read, or the fetch makes the mirror
-		refs = nil
+	name := branch
+	if f.fallback {
+		name = ""
 	}
-	for _, depth := range growth {
-		seen, err := f.sight(refs, branch, tip)
-		switch {
-		case err != nil:
-			return err
-		case seen.found && !seen.open:
-			return f.found(branch)
-		case seen.whole && !seen.found:
-			return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, clean(branch, 100)))
-		}
-		if tip == f.id && !seen.open {
-			depth = 1
-		}
-		step := fetch{call: f.call, mirror: f.mirror, id: tip, name: branch, depth: depth, stats: f.stats}
-		if f.mirrored { // its tip is nobody's yet
-			step.name = ""
-		}
-		err = step.run()
-		f.stats = step.stats
-		if large, ok := errors.AsType[*TooLargeError](err); ok {
-			return &Error{Kind: TooLarge, Hint: "the limits protect this host; a commit that is nearer to the tip is found",
-				Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits, clean(branch, 100), large)}
-		}
-		if err != nil {
-			return err
-		}
+	seen, err := f.deepen(tip, name, f.id)
+	if large, ok := errors.AsType[*TooLargeError](err); ok {
+		return &Error{Kind: TooLarge, Hint: "the limits protect this host; a commit that is nearer to the tip is found",
+			Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits, clean(branch, 100), large)}
 	}
-	seen, err := f.sight(refs, branch, tip)
 	switch {
 	case err != nil:
 		return err
-	case seen.open:
-		return (&knowledge{call: f.call, refs: refs}).refuse(kinLacking, Ref{Name: branch, Hash: tip.String()}, refs[branch])
-	case seen.found:
-		return f.found(branch)
+	case !seen.found && seen.whole:
+		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, clean(branch, 100)))
+	case !seen.found:
+		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, clean(branch, 100)))
 	}
-	return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, clean(branch, 100)))
+	last, known := parseID(f.remote.LastSynced)
+	if !f.fallback || !known {
+		return f.noteBranch(branch)
+	}
+	if seen, err = f.deepen(f.id, "", last); err != nil {
+		return err
+	}
+	if !seen.found {
+		return notServed(Ref{Name: branch, Hash: f.id.String()}, f.remote.LastSynced)
+	}
+	return f.noteBranch(branch)
 }
 
 // sighting is what a look through the history in the mirror has shown.
 type sighting struct {
 	found   bool
 	whole   bool // all of the history is there
-	open    bool // it was found, and more of the history is needed to tell whether that counts
 	commits int  // that were looked at
 }
 
-// sight is among, and for an alternate vouched.
-func (f *fetch) sight(refs map[string]objectID, branch string, tip objectID) (sighting, error) {
-	seen, err := f.among(tip)
-	if err == nil && seen.found && f.mirrored && f.name != "" {
-		seen.open, err = f.vouched(refs, branch, tip)
+// deepen fetches tip with more and more of its history until that contains the commit, or
+// is there as a whole. name is the ref that leads to tip, "" for none.
+func (f *fetch) deepen(tip objectID, name string, commit objectID) (seen sighting, err error) {
+	for _, depth := range growth {
+		if seen, err = f.look(tip, commit); err != nil || seen.found || seen.whole {
+			return seen, err
+		}
+		if tip == commit {
+			depth = 1
+		}
+		step := fetch{call: f.call, mirror: f.mirror, id: tip, name: name, depth: depth, stats: f.stats}
+		err = step.run()
+		if f.stats = step.stats; err != nil {
+			return seen, err
+		}
 	}
-	return seen, err
+	return f.look(tip, commit)
 }
 
-// among looks for the commit in the history of tip, as far as it is in the mirror.
-func (f *fetch) among(tip objectID) (seen sighting, err error) {
+// look looks for a commit in the history of tip, as far as that is in the mirror.
+func (f *fetch) look(tip, commit objectID) (seen sighting, err error) {
 	s, err := f.mirror.use(f.limits.ObjectBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
 		return seen, nil // it is made by the fetch
@@ -227,50 +223,18 @@ func (f *fetch) among(tip objectID) (seen sighting, err error) {
 		return seen, err
 	}
 	defer f.mirror.release(s)
-	ends, err := readShallow(f.mirror.dir)
-	if err != nil {
-		return seen, nil
+	seen.commits, seen.whole, err = s.history(f.ctx, tip, func(id objectID) bool {
+		seen.found = seen.found || id == commit
+		return !seen.found
+	})
+	if seen.found && err == nil { // a commit may name it, and it is not there yet
+		seen.found, err = s.has(commit)
+		seen.whole = seen.whole && seen.found
 	}
-	seen.whole = true
-	queue, met := []objectID{tip}, map[objectID]bool{tip: true}
-	for ; len(queue) > 0; seen.commits++ {
-		if seen.commits&0x3ff == 0 && f.ctx.Err() != nil {
-			return seen, context.Cause(f.ctx)
-		}
-		id := queue[0]
-		queue = queue[1:]
-		data, err := s.readKind(id, commitKind, s.limit)
-		if errors.Is(err, errMissing) {
-			seen.whole = false
-			seen.commits--
-			continue
-		}
-		if errors.Is(err, errDamaged) {
-			f.mirror.markDamaged(s.age)
-		}
-		if err != nil {
-			return seen, err
-		}
-		if id == f.id {
-			seen.found = true
-			return seen, nil
-		}
-		if slices.Contains(ends, id) {
-			seen.whole = false
-			continue
-		}
-		c, err := parseCommit(data)
-		if err != nil {
-			return seen, err
-		}
-		for _, p := range c.parents {
-			if !met[p] {
-				met[p] = true
-				queue = append(queue, p)
-			}
-		}
+	if errors.Is(err, errDamaged) {
+		f.mirror.markDamaged(s.age)
 	}
-	return seen, nil
+	return seen, err
 }
 
 // noteBranch notes that the commit is on a branch.

@@ -48,7 +48,7 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 		defer l.session.Close()
 	}
 	got.refs = l.refs.References
-	if _, named := got.refs[f.name]; f.name != "" && !named && !f.mirrored {
+	if _, named := got.refs[f.name]; f.name != "" && !named && !f.fallback {
 		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", clean(f.name, 100)), Hint: "resolve the branch again"}
 	}
 	answer, pack, err := f.ask(l, w, budget)
@@ -56,9 +56,6 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 		return got, err
 	}
 	defer answer.Close()
-	if f.kin && len(answer.ACKs) == 0 {
-		return got, errLacking
-	}
 	if got.pack, err = f.spool(dir, pack); err != nil {
 		return got, err
 	}

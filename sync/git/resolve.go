@@ -13,24 +13,21 @@ import (
 // exist main, master, or the first branch by name.
 // A commit that is in the mirror needs none: what it holds does not change. Where a
 // branch was given with it, that it is on that branch was seen when it was fetched.
-// Where the server of r.URL is away, its alternates are asked; see Alternates.
+// Where the server of r.URL does not answer, its fallbacks are asked; see fallback.go.
 // It blocks until the answer, the end of ctx, or Options.Stall of silence. Every
 // error is an *Error.
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (Ref, error) {
 	var ref Ref
-	t := &tour{m: m, op: "resolve", remote: r, shares: true, f: func(c *call) (err error) {
+	f := &failover{m: m, op: "resolve", remote: r, do: func(c *call) (err error) {
 		ref, err = c.resolve(sel)
 		return err
 	}}
-	err := t.run(ctx)
-	if kept, ok := t.kept(); err != nil && ok {
-		return kept, nil
-	}
+	server, err := f.run(ctx)
 	if err != nil {
 		return Ref{}, err
 	}
 	if !ref.Stored {
-		ref.Via = t.via(t.served, ref.Via)
+		ref.Via = f.via(server, ref.Via.Base)
 	}
 	return ref, nil
 }
@@ -45,11 +42,11 @@ func (c *call) resolve(sel gitref.Selector) (Ref, error) {
 			return ref, nil
 		}
 	}
-	return c.asked(sel)
+	return c.askRef(sel)
 }
 
-// asked is resolve for what the server has to be asked about.
-func (c *call) asked(sel gitref.Selector) (Ref, error) {
+// askRef is resolve for what the server has to be asked about.
+func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	leave, err := c.visit()
 	if err != nil {
 		return Ref{}, err
@@ -60,11 +57,15 @@ func (c *call) asked(sel gitref.Selector) (Ref, error) {
 		return Ref{}, err
 	}
 	c.keep(l)
-	if c.mirrored {
-		return c.told(l.refs, sel)
+	ref, err := choose(c.ctx, l.refs, sel)
+	switch {
+	case err != nil:
+	case c.fallback:
+		ref.Via.Base, err = c.base(ref)
+	case len(c.remote.Fallbacks) > 0:
+		c.m.mirror(c.home).announce(ref)
 	}
-	c.notice(l.refs)
-	return choose(c.ctx, l.refs, sel)
+	return ref, err
 }
 
 // refsKept is how long a list of refs may be to be kept for the next fetch.

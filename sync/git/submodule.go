@@ -230,7 +230,7 @@ func (g *grafting) submodule(ctx context.Context, l level, name, at, url string)
 	if g.whole.Homes == nil {
 		g.whole.Homes = map[string]Home{}
 	}
-	g.whole.Homes[sub.URL] = Home{commit, sub.Servers}
+	g.whole.Homes[sub.URL] = Home{commit, sub.Fallbacks}
 	below := level{remote: sub, commit: commit, prefix: l.prefix + name + "/", refused: inner.Refused, above: above}
 	g.whole.Dirs = append(g.whole.Dirs, l.prefix+name)
 	for _, d := range inner.Dirs {
@@ -338,18 +338,18 @@ func (r Remote) submodule(url string) (Remote, string, error) {
 		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", clean(withoutUserInfo(a.String()), 200)),
 			Hint: "write its url relative, such as ../other.git"}
 	}
-	r.URL, r.Last, r.Servers = text, "", r.beside(url)
+	r.URL, r.LastSynced, r.Fallbacks = text, "", r.beside(url)
 	return r, a.Key(), nil
 }
 
-// beside are the alternates of a submodule: only a relative URL says where it is there.
-func (r Remote) beside(url string) (out []Server) {
+// beside are the fallbacks of a submodule: only a relative URL says where it is there.
+func (r Remote) beside(url string) (out []Fallback) {
 	if !strings.HasPrefix(url, "./") && !strings.HasPrefix(url, "../") {
 		return nil
 	}
-	for _, s := range r.Servers {
+	for _, s := range r.Fallbacks {
 		if at, _, err := (Remote{URL: s.URL}).submodule(url); err == nil {
-			out = append(out, Server{at.URL, s.Credentials})
+			out = append(out, Fallback{at.URL, s.Credentials})
 		}
 	}
 	return out

@@ -41,9 +41,9 @@ func TestWrongClockAtCodeCommit(t *testing.T) {
 			}
 			defer m.Close()
 			r := git.Remote{URL: "http://127.0.0.1:1/x", AllowInsecure: true}
-			r.Servers = []git.Server{{URL: url, Credentials: func(context.Context) (*auth.Credentials, error) { return p.must(t), nil }}}
+			r.Fallbacks = []git.Fallback{{URL: url, Credentials: func(context.Context) (*auth.Credentials, error) { return p.must(t), nil }}}
 			for want := 2; want < 4; want++ {
-				if got := m.Each(t.Context(), r, gitref.Branch("main"))[0]; git.KindOf(got.Err) != git.NotFound || asked != want {
+				if got := m.CheckFallbacks(t.Context(), r, gitref.Branch("main"))[0]; git.KindOf(got.Err) != git.NotFound || asked != want {
 					t.Errorf("%s, %d: %v after %d requests", skew, status, got.Err, asked)
 				}
 			}

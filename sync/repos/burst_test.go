@@ -44,8 +44,10 @@ func (c *crowded) Resolve(context.Context, git.Remote, gitref.Selector) (git.Ref
 	return git.Ref{Name: "refs/heads/main", Hash: headOfAll}, nil
 }
 
-// Each implements Prober. These Repositories have no mirrors.
-func (c *crowded) Each(context.Context, git.Remote, gitref.Selector) []git.Answer { return nil }
+// CheckFallbacks implements Prober. These Repositories have no mirrors.
+func (c *crowded) CheckFallbacks(context.Context, git.Remote, gitref.Selector) []git.FallbackResult {
+	return nil
+}
 
 // Pushable implements Prober. Nobody writes to these Repositories.
 func (c *crowded) Pushable(context.Context, git.Remote) error {

@@ -76,8 +76,8 @@ func (k Key) String() string { return k.Namespace + "/" + k.Name }
 type Prober interface {
 	// Resolve asks what is selected stands for now; see git.Mirrors.
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
-	// Each is Resolve at every mirror of the remote; see git.Mirrors.
-	Each(ctx context.Context, r git.Remote, sel gitref.Selector) []git.Answer
+	// CheckFallbacks is Resolve at every fallback of the remote; see git.Mirrors.
+	CheckFallbacks(ctx context.Context, r git.Remote, sel gitref.Selector) []git.FallbackResult
 	// Pushable asks whether a push is taken; see git.Mirrors.
 	Pushable(ctx context.Context, r git.Remote) error
 }

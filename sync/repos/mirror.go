@@ -58,10 +58,10 @@ func (r *reconciling) reportMirror(before api.HealthState, found finding) bool {
 // mirrors adds a step for each mirror. One that does not serve makes no Repository ill.
 func (t *TestResults) mirrors(ctx context.Context, p *probe) {
 	sel, err := p.selected()
-	if err != nil || len(p.remote.Servers) == 0 {
+	if err != nil || len(p.remote.Fallbacks) == 0 {
 		return
 	}
-	for _, a := range p.c.o.Git.Each(ctx, p.remote, sel) {
+	for _, a := range p.c.o.Git.CheckFallbacks(ctx, p.remote, sel) {
 		step := Step{"mirror " + a.URL, StepOK, answeredIn(a.Took) + ", " + standsFor(a.Ref)}
 		switch {
 		case a.Err != nil:

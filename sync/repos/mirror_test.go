@@ -22,7 +22,7 @@ func TestMirrorServes(t *testing.T) {
 			t.Parallel()
 			var away atomic.Bool
 			r := newRig(t, server, func(r *rig, o *Options) {
-				m, err := git.Open(t.TempDir(), git.Options{Rest: time.Millisecond})
+				m, err := git.Open(t.TempDir(), git.Options{Pause: time.Millisecond})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -29,11 +29,11 @@ func TestLookupsOfMirrors(t *testing.T) {
 		return &auth.Credentials{Username: "u", Password: "p"}, nil
 	})
 	r, err := Remote(t.Context(), "ns", "site", repo, from, false)
-	if err != nil || len(r.Servers) != 3 || len(seen) != 1 || r.Last != repo.Status.Sync.LastRef || r.Down != nil {
+	if err != nil || len(r.Fallbacks) != 3 || len(seen) != 1 || r.LastSynced != repo.Status.Sync.LastRef || r.Down != nil {
 		t.Fatalf("%+v, %v, %d look-ups", r, err, len(seen))
 	}
 	own := seen[0]
-	for _, s := range r.Servers {
+	for _, s := range r.Fallbacks {
 		if _, err := s.Credentials(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -312,13 +312,10 @@ const moves = 3
 
 func (r *pull) fetch(ctx context.Context) error {
 	var err error
-	spent := time.Duration(0) // it is one fetch, however many servers are asked
 	for range moves {
 		r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
 		var stats git.Stats
-		remote := r.remote
-		remote.Spent = spent
-		if stats, err = r.o.Git.Fetch(ctx, remote, r.ref); err == nil {
+		if stats, err = r.o.Git.Fetch(ctx, r.remote, r.ref); err == nil {
 			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
 			if stats.Bytes > 0 {
 				r.Progress.StepNote(text.Size(stats.Bytes))
@@ -326,7 +323,7 @@ func (r *pull) fetch(ctx context.Context) error {
 			r.tellCommit(ctx)
 			return failpoint.Pass(failpoint.Fetched)
 		}
-		if spent += stats.Asking; git.KindOf(err) != git.Moved {
+		if git.KindOf(err) != git.Moved {
 			return err
 		}
 		if err := r.resolve(ctx); err != nil {

@@ -123,9 +123,9 @@ func Remote(ctx context.Context, namespace, name string, repo api.Repository, fr
 // as good as the Git host itself being away, where there are mirrors.
 func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure}
-	r.Last = s.last
+	r.LastSynced = s.last
 	for _, url := range s.mirrors {
-		r.Servers = append(r.Servers, git.Server{URL: url, Credentials: s.of(url, from)})
+		r.Fallbacks = append(r.Fallbacks, git.Fallback{URL: url, Credentials: s.of(url, from)})
 	}
 	var err error
 	if r.Creds, err = s.credentials(ctx, from); err == nil || len(s.mirrors) == 0 || ctx.Err() != nil {

@@ -11,10 +11,10 @@ import (
 	"limpet/sync/auth"
 )
 
-// TestLargeOfAMirror: what Git LFS keeps comes from the mirror that has told the commit,
+// TestLargeOfAFallback: what Git LFS keeps comes from the mirror that has told the commit,
 // from another one while the own host is away, and each is asked with what is its own.
 // So it is with the submodules.
-func TestLargeOfAMirror(t *testing.T) {
+func TestLargeOfAFallback(t *testing.T) {
 	quiet(t)
 	one, two := newLFSHost(t), newLFSHost(t)
 	lib := newOrigin(t, one.git.root, "lib.git")
@@ -25,10 +25,10 @@ func TestLargeOfAMirror(t *testing.T) {
 	for _, name := range []string{"site.git", "lib.git"} {
 		gitIn(t, two.git.root, nil, "clone", "-q", "--mirror", filepath.Join(one.git.root, name), filepath.Join(two.git.root, name))
 	}
-	m := openMirrors(t, Options{Rest: time.Hour})
+	m := openMirrors(t, Options{Pause: time.Hour})
 	r := one.remote
 	theirs := &auth.Credentials{CA: two.ca, Username: "bob", Password: "mirror-secret"}
-	r.Servers = []Server{{URL: two.front + "/site.git", Credentials: func(context.Context) (*auth.Credentials, error) { return theirs, nil }}}
+	r.Fallbacks = []Fallback{{URL: two.front + "/site.git", Credentials: func(context.Context) (*auth.Credentials, error) { return theirs, nil }}}
 	down := func(h *lfsHost) {
 		h.during(func(w http.ResponseWriter, _ *http.Request) bool {
 			http.Error(w, "", http.StatusBadGateway)
@@ -82,12 +82,12 @@ func TestLargeOfAMirror(t *testing.T) {
 
 	// Only its Git LFS is away.
 	one.git.fails(0)
-	m.back(r.shown())
-	m.back(home)
+	m.reset(r.shown())
+	m.reset(home)
 	own := m.Large(r, Ref{Name: ref.Name, Hash: commit})
 	defer own.Close()
 	asks(own, "while Git LFS is away", two, "/site.git", other)
-	if m.resting(r.shown()) != nil {
+	if m.tripped(r.shown()) != nil {
 		t.Error("the own host is taken to be away, because its Git LFS is")
 	}
 	one.during(nil, nil)

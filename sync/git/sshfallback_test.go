@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/git/gitref"
 	"limpet/sync/testenv"
 )
 
-// TestMirrorOverSSH: while a host of http is away, its mirror is asked over ssh, at a real
+// TestFallbackOverSSH: while a host of http is away, its mirror is asked over ssh, at a real
 // sshd, with what is configured for that and with nothing of the host's own.
-func TestMirrorOverSSH(t *testing.T) {
+func TestFallbackOverSSH(t *testing.T) {
 	t.Parallel()
 	host, other, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
@@ -25,7 +24,7 @@ func TestMirrorOverSSH(t *testing.T) {
 	p.copy()
 	p.one.fails(http.StatusBadGateway)
 	mirror := func(creds *auth.Credentials) {
-		p.r.Servers = []Server{{URL: s.URL(p.copied), Credentials: func(context.Context) (*auth.Credentials, error) { return creds, nil }}}
+		p.r.Fallbacks = []Fallback{{URL: s.URL(p.copied), Credentials: func(context.Context) (*auth.Credentials, error) { return creds, nil }}}
 	}
 	refuses := func(says ...string) {
 		t.Helper()
@@ -54,26 +53,19 @@ func TestMirrorOverSSH(t *testing.T) {
 	if log := s.Log(); strings.Contains(log, "ann-of-the-host") || strings.Contains(log, secret) || !strings.Contains(log, "Accepted publickey for "+s.User) {
 		t.Errorf("sshd says %s", log)
 	}
-	// A commit that is asked for by itself is looked for on the branch of the mirror, which
-	// says nothing about that of the host.
-	aside := gitIn(t, p.copied, nil, "commit-tree", "-m", "aside", "-p", next+"^", next+"^{tree}")
-	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", gitIn(t, p.copied, nil, "commit-tree", "-m", "top", "-p", aside, aside+"^{tree}"))
-	p.pulled(gitref.Selector{Commit: aside}, aside)
-	p.refused(onMain(aside), "it has another history")
-	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", next)
 	// What logs leave out of a URL is said behind it where it is the difference.
 	p.m = openMirrors(t, Options{})
-	nobody := Server{URL: strings.Replace(s.URL(p.copied), s.User+"@", "nobody-of-that-name@", 1), Credentials: p.r.Servers[0].Credentials}
-	p.r.Servers = []Server{nobody, p.r.Servers[0]}
+	nobody := Fallback{URL: strings.Replace(s.URL(p.copied), s.User+"@", "nobody-of-that-name@", 1), Credentials: p.r.Fallbacks[0].Credentials}
+	p.r.Fallbacks = []Fallback{nobody, p.r.Fallbacks[0]}
 	for i, user := range []string{"", "nobody-of-that-name", s.User} {
-		if name := p.r.nameAt(i); strings.HasSuffix(name, " as "+user) != (i > 0) || i == 0 && name != p.one.URL+"/site.git" {
+		if name := p.r.serverName(i); strings.HasSuffix(name, " as "+user) != (i > 0) || i == 0 && name != p.one.URL+"/site.git" {
 			t.Errorf("server %d is %q", i, name)
 		}
 	}
 	_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
 	told(t, err, Unreachable, " as nobody-of-that-name: the server refuses the ssh key")
-	for i, a := range p.m.Each(t.Context(), p.r, mainBranch) {
-		if (a.Err == nil) != (i == 1) || a.URL != p.r.nameAt(i+1) {
+	for i, a := range p.m.CheckFallbacks(t.Context(), p.r, mainBranch) {
+		if (a.Err == nil) != (i == 1) || a.URL != p.r.serverName(i+1) {
 			t.Errorf("%+v", a)
 		}
 	}

@@ -1,0 +1,65 @@
+package git
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// leastPause is the first pause of a server that did not answer, longestPause the last:
+// each is twice as long as the one before. A host that is down costs a caller up to
+// netx.DialTimeout; one that is back is to be used again within minutes.
+const (
+	leastPause   = 15 * time.Second
+	longestPause = 5 * time.Minute
+)
+
+// breaker is an open circuit: a URL is not asked until a time. It is in memory only:
+// after a restart every server is asked again.
+type breaker struct {
+	until time.Time
+	pause time.Duration
+	err   error // why it is open
+}
+
+// trip opens the breaker of a URL after a server did not answer.
+func (m *Mirrors) trip(url string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	before, known := m.breakers[url]
+	if known && now.Before(before.until) {
+		return // of a request that began before
+	}
+	pause := m.options.Pause
+	if known {
+		pause = min(2*before.pause, max(longestPause, m.options.Pause))
+	}
+	wait := pause*3/4 + rand.N(pause/2+1)
+	if e, ok := errors.AsType[*Error](err); ok {
+		wait = max(wait, min(e.RetryAfter, longestPause))
+	}
+	for k, b := range m.breakers { // of Repositories that are gone
+		if now.Sub(b.until) > 2*longestPause {
+			delete(m.breakers, k)
+		}
+	}
+	m.breakers[url] = breaker{now.Add(wait), pause, err}
+}
+
+// tripped returns why the breaker of a URL is open, nil when it is closed.
+func (m *Mirrors) tripped(url string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b, ok := m.breakers[url]; ok && time.Now().Before(b.until) {
+		return b.err
+	}
+	return nil
+}
+
+// reset closes the breaker of a URL whose server has answered.
+func (m *Mirrors) reset(url string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.breakers, url)
+}

@@ -1,0 +1,345 @@
+package git
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"limpet/sync/auth"
+	"limpet/sync/git/gitref"
+)
+
+// Fallback URLs are other servers of the repository of a Remote. They are asked in order,
+// and only while the server of Remote.URL is unreachable or does not answer in time. Any
+// other answer of that server counts, a refusal included.
+//
+// A fallback gets no credentials but its own. It may serve the commit that the first URL
+// announced last, or one whose history contains the commit that was synced last: a copy
+// that lags must not undo what was synced, and one with another history must not replace
+// it. History is read from the commits themselves, which name their parents by hash;
+// where too little of it is in the mirror, the fetch brings more.
+
+// Fallback is another server of the repository of a Remote.
+type Fallback struct {
+	URL string
+	// Credentials returns the credentials for URL; it is called when the server is asked.
+	// Nil means none. An error that is no *Error is one of kind Auth.
+	Credentials func(context.Context) (*auth.Credentials, error)
+}
+
+// Via names the fallback that announced a Ref. It is plain text, free of secrets.
+type Via struct {
+	URL  string // of the server; "" = the one of Remote.URL
+	Name string // of the server, for people: URL, with the user where another has the same
+	Home string // Remote.URL, for people
+	Why  string // what is wrong with that
+	Base string // the commit that Fetch has to find in the history of Ref.Hash; "" = it was found
+}
+
+// String is a sentence for people, "" for the zero Via.
+func (v Via) String() string {
+	if v.URL == "" {
+		return ""
+	}
+	return fmt.Sprintf("fetched from mirror %s; %s is unreachable: %s", v.Name, v.Home, v.Why)
+}
+
+// serverURL is the URL of server i without user and password; 0 is the one of Remote.URL.
+func (r Remote) serverURL(i int) string {
+	if i == 0 {
+		return r.shown()
+	}
+	return Remote{URL: r.Fallbacks[i-1].URL}.shown()
+}
+
+// serverName is a server for people. Logs and statuses show no user of a URL, so servers
+// that differ in it alone get it as a suffix.
+func (r Remote) serverName(i int) string {
+	own, err := auth.ParseAddress(r.serverURL(i))
+	if own.Scheme != "ssh" || err != nil {
+		return r.serverURL(i)
+	}
+	user := own.User
+	for j := range 1 + len(r.Fallbacks) {
+		other, err := auth.ParseAddress(r.serverURL(j))
+		if other.User = user; j != i && err == nil && other == own {
+			return fmt.Sprintf("%s as %s", own, cmp.Or(user, "git"))
+		}
+	}
+	return own.String()
+}
+
+// server is the index of the server of a Via, -1 when it is no server of r any more.
+func (r Remote) server(v Via) int {
+	if v.URL == "" {
+		return 0
+	}
+	for i := range r.Fallbacks {
+		if r.serverURL(i+1) == v.URL {
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// beginAt is begin for server i of a Remote.
+func (m *Mirrors) beginAt(ctx context.Context, op string, r Remote, i int) (*call, error) {
+	if i == 0 {
+		return m.begin(ctx, op, r)
+	}
+	home, err := auth.ParseAddress(r.URL)
+	if err != nil {
+		return nil, &Error{Kind: Refused, Op: op, Err: err}
+	}
+	at := r.Fallbacks[i-1]
+	one := Remote{URL: at.URL, AllowInsecure: r.AllowInsecure, Limits: r.Limits, LastSynced: r.LastSynced}
+	if at.Credentials != nil {
+		if one.Creds, err = at.Credentials(ctx); err != nil {
+			e := &Error{Kind: Auth, Err: err}
+			if known, ok := errors.AsType[*Error](err); ok {
+				*e = *known
+			}
+			e.Op, e.URL = op, one.shown()
+			return nil, e
+		}
+	}
+	c, err := m.begin(ctx, op, one)
+	if err == nil {
+		c.home, c.fallback = home, true
+	}
+	return c, err
+}
+
+// unreachable reports whether another server may answer in place of one with this error.
+func unreachable(err error) bool {
+	k := KindOf(err)
+	return k == Unreachable || k == Timeout
+}
+
+// failover asks the servers of a Remote, one after the other.
+type failover struct {
+	m      *Mirrors
+	op     string
+	remote Remote
+	first  int  // the server that is asked before the others
+	quiet  bool // it says nothing about whether a Git server is reachable: breakers stay
+	do     func(*call) error
+
+	errs  []error       // by server; nil = it was not asked
+	spent time.Duration // of Options.Whole
+}
+
+// run asks until one server answers, and returns its index. The error is that of the
+// first URL, with what became of the fallbacks.
+func (f *failover) run(ctx context.Context) (server int, err error) {
+	f.errs = make([]error, 1+len(f.remote.Fallbacks))
+	order, closed := f.order()
+	answered := false
+	for at, i := range order {
+		if at >= closed && answered {
+			break
+		}
+		left := len(order) - at
+		if at < closed { // those with an open breaker are most likely not asked
+			left = closed - at
+		}
+		err := f.ask(ctx, i, left)
+		if err == nil {
+			return i, nil
+		}
+		f.errs[i] = err
+		switch {
+		case ctx.Err() != nil:
+			return i, err
+		case unreachable(err) && !f.quiet:
+			f.m.trip(f.remote.serverURL(i), err)
+		case unreachable(err):
+		case i == 0:
+			return i, f.failed()
+		default:
+			answered = true
+		}
+	}
+	return 0, f.failed()
+}
+
+// order lists the servers whose breaker is closed, and then the others, for the case
+// that none of the first answers.
+func (f *failover) order() (order []int, closed int) {
+	var open []int
+	if f.first > 0 {
+		order = append(order, f.first)
+	}
+	for i := range f.errs {
+		if i == f.first && i > 0 {
+			continue
+		}
+		if err := f.m.tripped(f.remote.serverURL(i)); err != nil && len(f.errs) > 1 {
+			f.errs[i], open = err, append(open, i)
+			continue
+		}
+		order = append(order, i)
+	}
+	return append(order, open...), len(order)
+}
+
+// ask asks one server. It and those after it, left in all, get equal shares of the time.
+func (f *failover) ask(ctx context.Context, i, left int) error {
+	if i == 0 && f.remote.Down != nil {
+		return f.remote.Down
+	}
+	for again := false; ; again = true {
+		c, err := f.m.beginAt(ctx, f.op, f.remote, i)
+		if err != nil {
+			return err
+		}
+		c.most -= f.spent
+		if end, ok := ctx.Deadline(); ok && left > 1 {
+			c.most = min(c.most, time.Until(end))
+		}
+		c.most /= time.Duration(max(left, 1))
+		err = c.fail(f.do(c))
+		f.spent += c.asking()
+		if err == nil && c.requests.Load() > 0 && !f.quiet {
+			f.m.reset(f.remote.serverURL(i))
+		}
+		c.end()
+		// A token of a fallback may have been revoked: there may be a new one.
+		if i == 0 || again || KindOf(err) != Auth || c.remote.Creds == nil || c.remote.Creds.Forget == nil {
+			return err
+		}
+	}
+}
+
+// failed is the error of all servers.
+func (f *failover) failed() error {
+	first, ok := errors.AsType[*Error](f.errs[0])
+	if !ok {
+		return f.errs[0]
+	}
+	e := *first
+	e.Op = f.op
+	var others []string
+	for i, err := range f.errs[1:] {
+		if err != nil {
+			others = append(others, "mirror "+f.remote.serverName(i+1)+": "+reason(err))
+		}
+	}
+	if len(others) > 0 {
+		e.Err = &plain{e.Err.Error() + "; " + strings.Join(others, "; "), first.Err}
+	}
+	return &e
+}
+
+// reason is an error without operation and URL. A time that differs with every attempt
+// is left out.
+func reason(err error) string {
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case e.Kind == Timeout:
+		return "no answer in time"
+	}
+	return e.Err.Error()
+}
+
+// via describes the server that has answered; base is what is left to check.
+func (f *failover) via(i int, base string) Via {
+	if i == 0 {
+		return Via{}
+	}
+	v := Via{URL: f.remote.serverURL(i), Name: f.remote.serverName(i), Home: f.remote.serverName(0), Why: "it was not asked", Base: base}
+	if f.errs[0] != nil {
+		v.Why = reason(f.errs[0])
+	}
+	return v
+}
+
+// base returns the commit that the history of a tip of a fallback still has to be seen
+// to contain, "" for none. The error says that the tip may not be served.
+func (c *call) base(ref Ref) (string, error) {
+	mi := c.m.mirror(c.home)
+	last := cmp.Or(c.remote.LastSynced, mi.announcedCommit(ref.Name))
+	if last == "" || ref.Pinned || ref.Hash == last || ref.Hash == mi.announcedCommit(ref.Name) {
+		return "", nil
+	}
+	tip, _ := parseID(ref.Hash)
+	id, ok := parseID(last)
+	if !ok {
+		return "", nil
+	}
+	f := fetch{call: c, mirror: mi, id: tip}
+	ahead, err := f.look(tip, id)
+	if err != nil || ahead.found {
+		return "", err
+	}
+	behind, err := f.look(id, tip)
+	if err != nil {
+		return "", err
+	}
+	if behind.found || ahead.whole || mi.isRejected(c.url(), ref.Hash) {
+		return "", notServed(ref, last)
+	}
+	return last, nil
+}
+
+func notServed(ref Ref, last string) error {
+	err := fmt.Errorf("its %s at %.7s does not contain commit %.7s, which was synced last", clean(ref.Short(), 80), ref.Hash, last)
+	return &Error{Kind: Refused, Err: err, Hint: "nothing is taken from it until it has that commit"}
+}
+
+// fromFallback fetches a tip whose history has to contain base. Objects go into the
+// mirror as they come, since their names are their content; a ref leads to the tip only
+// after base was found.
+func (f *fetch) fromFallback(ref Ref) error {
+	base, ok := parseID(ref.Via.Base)
+	if !ok {
+		return f.run()
+	}
+	seen, err := f.deepen(f.id, "", base)
+	if large, ok := errors.AsType[*TooLargeError](err); ok {
+		f.m.log.Warn("history of fallback exceeds the limits", "url", f.url(), "err", large)
+	} else if err != nil {
+		return err
+	}
+	if !seen.found {
+		f.mirror.reject(f.url(), ref.Hash)
+		return notServed(ref, ref.Via.Base)
+	}
+	return f.run() // all is there, but maybe a tag
+}
+
+// FallbackResult is what one fallback of a Remote answers.
+type FallbackResult struct {
+	URL  string // of the server, for people, without a password
+	Ref  Ref
+	Err  error // *Error
+	Took time.Duration
+}
+
+// CheckFallbacks is Resolve at each fallback of r by itself. It blocks as that many calls
+// of Resolve do, one after the other.
+func (m *Mirrors) CheckFallbacks(ctx context.Context, r Remote, sel gitref.Selector) []FallbackResult {
+	var out []FallbackResult
+	for i := range r.Fallbacks {
+		began := time.Now()
+		result := FallbackResult{URL: r.serverName(i + 1)}
+		f := &failover{m: m, op: "resolve", remote: r, quiet: true, do: func(c *call) (err error) {
+			result.Ref, err = c.askRef(sel)
+			return err
+		}}
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		result.Err = f.ask(limited, i+1, 1)
+		cancel()
+		result.Took = time.Since(began)
+		out = append(out, result)
+	}
+	return out
+}
+
+// checkTimeout is how long CheckFallbacks waits for one server.
+const checkTimeout = 10 * time.Second
