@@ -54,7 +54,7 @@ func BenchmarkMutate1(b *testing.B) {
 // BenchmarkOpen100MB opens a cleanly closed file with 100 MB of history and reads its claims. Goal: 25 ms.
 func BenchmarkOpen100MB(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "limpet.db")
-	fillHistory(b, path, 100<<20)
+	FillHistory(b, path, 100<<20)
 	for b.Loop() {
 		s, _, err := Open(context.Background(), Options{Path: path})
 		if err != nil {
@@ -71,8 +71,8 @@ func BenchmarkOpen100MB(b *testing.B) {
 	}
 }
 
-// fillHistory makes a state file with records of 770 bytes each until it has about that many bytes.
-func fillHistory(t testing.TB, path string, size int) {
+// FillHistory makes a state file with records of 770 bytes each until it has about that many bytes.
+func FillHistory(t testing.TB, path string, size int) {
 	t.Helper()
 	s, _, err := Open(context.Background(), Options{Path: path})
 	if err != nil {

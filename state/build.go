@@ -3,6 +3,8 @@ package state
 import (
 	"bytes"
 
+	"limpet/state/frame"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -13,19 +15,19 @@ const copyBatch = 4 << 20
 // never finished.
 type builder struct {
 	f     *file
-	m     meta
+	m     frame.Meta
 	tx    *bbolt.Tx
 	bytes int
 }
 
 // newBuilder takes schema and revision from m.
-func newBuilder(f *file, m meta) *builder {
-	m.Tallies = map[bucket]tally{}
+func newBuilder(f *file, m frame.Meta) *builder {
+	m.Counters = map[frame.Bucket]frame.Counter{}
 	return &builder{f: f, m: m}
 }
 
 // add copies one record; the first of two under one key stays. Keys should come in order, then pages are filled.
-func (b *builder) add(name bucket, key []byte, f frame) error {
+func (b *builder) add(name frame.Bucket, key []byte, f frame.Frame) error {
 	if err := b.begin(); err != nil {
 		return err
 	}
@@ -37,13 +39,13 @@ func (b *builder) add(name bucket, key []byte, f frame) error {
 		return nil
 	}
 	bk.FillPercent = 0.9
-	raw := encodeFrame(name, key, f.body, f.stamp)
+	raw := frame.Encode(name, key, f.Body, f.Stamp)
 	if err := bk.Put(bytes.Clone(key), raw); err != nil {
 		return err
 	}
-	count := b.m.Tallies[name]
-	count.add(key, raw)
-	b.m.Tallies[name] = count
+	count := b.m.Counters[name]
+	count.Add(key, raw)
+	b.m.Counters[name] = count
 	if b.bytes += len(key) + len(raw); b.bytes < copyBatch {
 		return nil
 	}

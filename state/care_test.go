@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"limpet/state/repair"
 )
 
 func TestInfo(t *testing.T) {
@@ -54,7 +56,7 @@ func TestCompactLive(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	path := filepath.Join(quickDir(t), "limpet.db")
-	fillHistory(t, path, 4<<20)
+	FillHistory(t, path, 4<<20)
 	s := opened(t, Options{Path: path})
 	if _, err := s.TrimHistory(ctx, 100); err != nil {
 		t.Fatal(err)
@@ -146,7 +148,7 @@ func TestCompactAtStart(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	path := filepath.Join(quickDir(t), "limpet.db")
-	fillHistory(t, path, 2*compactAbove)
+	FillHistory(t, path, 2*compactAbove)
 	s, r := reopened(t, Options{Path: path})
 	if r.Compacted {
 		t.Errorf("a full file was compacted: %+v", r)
@@ -158,13 +160,13 @@ func TestCompactAtStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	s, r = reopened(t, Options{Path: path})
 	after, err := s.Info(ctx)
 	if err != nil || !r.Compacted || after.Bytes > before.Bytes/2 || after.History != 1000 || after.Revision != before.Revision {
 		t.Errorf("report %+v, %d -> %d bytes, %v", r, before.Bytes, after.Bytes, err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	if _, r = reopened(t, Options{Path: path}); r.Compacted {
 		t.Errorf("compacted again: %+v", r)
 	}
@@ -309,7 +311,7 @@ func TestGuard(t *testing.T) {
 		{"fault", faultInMap(t), ErrCorrupt},
 	}
 	for _, c := range cases {
-		if err := guard(c.fn); !errors.Is(err, c.want) || c.want == nil && err != nil {
+		if err := repair.Guard(c.fn); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -21,12 +24,12 @@ func (s *Store) Check(ctx context.Context) (CheckReport, error) {
 	if err != nil {
 		return CheckReport{}, err
 	}
-	r := CheckReport{Frames: found.frames, Problems: found.problems}
+	r := CheckReport{Frames: found.Frames, Problems: found.Problems}
 	if len(r.Problems) > 0 {
 		return r, nil
 	}
 	err = s.submit(ctx, &request{done: make(chan struct{}), alone: func() error {
-		err := guard(func() error { return s.cur.db.View(checkPages) })
+		err := repair.Guard(func() error { return s.cur.db.View(repair.CheckPages) })
 		if err != nil {
 			r.Problems = append(r.Problems, err.Error())
 			_ = s.noted(err)
@@ -37,23 +40,23 @@ func (s *Store) Check(ctx context.Context) (CheckReport, error) {
 }
 
 // verifyNow walks the open file in a read transaction, without bbolt's own reading.
-func (s *Store) verifyNow(ctx context.Context) (findings, error) {
+func (s *Store) verifyNow(ctx context.Context) (repair.Findings, error) {
 	f, err := s.acquire()
 	if err != nil {
-		return findings{}, err
+		return repair.Findings{}, err
 	}
 	defer s.release(f)
-	var found findings
-	err = guard(func() error {
+	var found repair.Findings
+	err = repair.Guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) (err error) {
 			page := f.db.Info().PageSize
-			p := &pages{r: f.handle, size: tx.Size(), page: page, high: uint64(tx.Size()) / uint64(page)}
-			found, _, err = p.verify(ctx, uint64(tx.Cursor().Bucket().Root()))
+			p := &repair.Pages{R: f.handle, Size: tx.Size(), Page: page, High: uint64(tx.Size()) / uint64(page)}
+			found, _, err = p.Verify(ctx, uint64(tx.Cursor().Bucket().Root()))
 			return err
 		})
 	})
-	if err == nil && len(found.problems) > 0 {
-		_ = s.noted(corrupt("%s", found.problems[0]))
+	if err == nil && len(found.Problems) > 0 {
+		_ = s.noted(frame.Corrupt("%s", found.Problems[0]))
 	}
 	return found, err
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // Phase is how far a claim has come.
@@ -58,7 +60,7 @@ func (s *Store) Claims(ctx context.Context) ([]Claim, error) {
 	var out []Claim
 	err := s.view(ctx, func(v view) error {
 		out = nil
-		return v.whole(ctx, claimBucket, func(_ []byte, f frame) error {
+		return v.whole(ctx, frame.Claims, func(_ []byte, f frame.Frame) error {
 			var c Claim
 			if err := decodeJSON(f, &c); err != nil {
 				return err
@@ -95,7 +97,7 @@ func (s *Store) PutMark(ctx context.Context, uid string, mark json.RawMessage) e
 // DropClaim forgets a claim; one that is not there is no error.
 func (s *Store) DropClaim(ctx context.Context, uid string) error {
 	return s.write(ctx, func(t *txn) error {
-		_, err := t.remove(claimBucket, []byte(uid))
+		_, err := t.remove(frame.Claims, []byte(uid))
 		return err
 	})
 }
@@ -131,7 +133,7 @@ func (s *Store) EndClaim(ctx context.Context, uid string, historicJob string) er
 				return err
 			}
 		}
-		_, err = t.remove(claimBucket, []byte(uid))
+		_, err = t.remove(frame.Claims, []byte(uid))
 		return err
 	})
 }
@@ -140,21 +142,21 @@ func (s *Store) EndClaim(ctx context.Context, uid string, historicJob string) er
 func (t *txn) putClaim(c Claim) error {
 	var old []byte
 	// A damaged one is replaced as if there were none: a job that runs must be able to go on.
-	if f, ok, err := t.get(claimBucket, []byte(c.UID)); ok && err == nil {
+	if f, ok, err := t.get(frame.Claims, []byte(c.UID)); ok && err == nil {
 		var was Claim
 		if decodeJSON(f, &was) == nil && was.Token == c.Token {
-			old = f.body
+			old = f.Body
 		}
 	}
 	body, err := encodeClaim(c, old)
 	if err != nil {
 		return err
 	}
-	return t.put(claimBucket, []byte(c.UID), body)
+	return t.put(frame.Claims, []byte(c.UID), body)
 }
 
 func (v view) claim(uid string) (Claim, error) {
-	f, ok, err := v.get(claimBucket, []byte(uid))
+	f, ok, err := v.get(frame.Claims, []byte(uid))
 	if err != nil {
 		return Claim{}, err
 	}
@@ -166,9 +168,9 @@ func (v view) claim(uid string) (Claim, error) {
 }
 
 // decodeJSON decodes a body. An error here means that the record was written wrong, for the checksum was right.
-func decodeJSON(f frame, into any) error {
-	if err := json.Unmarshal(f.body, into); err != nil {
-		return corrupt("record is not what was written: %s", err)
+func decodeJSON(f frame.Frame, into any) error {
+	if err := json.Unmarshal(f.Body, into); err != nil {
+		return frame.Corrupt("record is not what was written: %s", err)
 	}
 	return nil
 }

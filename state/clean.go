@@ -7,6 +7,9 @@ import (
 	"io"
 	"os"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -25,22 +28,22 @@ const (
 )
 
 // sealBytes are the contents of the seal for the heads of a file.
-func sealBytes(r io.ReaderAt, newest boltMeta) ([]byte, error) {
-	out := native.AppendUint64([]byte(sealMagic), newest.txid)
-	for _, off := range []int64{0, int64(newest.page)} {
-		head := make([]byte, pageHeader+metaLen)
+func sealBytes(r io.ReaderAt, newest repair.Head) ([]byte, error) {
+	out := repair.Native.AppendUint64([]byte(sealMagic), newest.Txid)
+	for _, off := range []int64{0, int64(newest.Page)} {
+		head := make([]byte, repair.PageHeader+repair.MetaLen)
 		if _, err := r.ReadAt(head, off); err != nil {
 			return nil, fmt.Errorf("read head: %w", err)
 		}
-		out = native.AppendUint32(out, crc32.Checksum(head, castagnoli))
+		out = repair.Native.AppendUint32(out, crc32.Checksum(head, frame.Castagnoli))
 	}
-	p := &pages{r: r, page: newest.page, high: newest.high}
-	list, err := p.read(newest.freelist)
+	p := &repair.Pages{R: r, Page: newest.Page, High: newest.High}
+	list, err := p.Read(newest.Freelist)
 	if err != nil {
 		return nil, fmt.Errorf("read list of free pages: %w", err)
 	}
-	out = native.AppendUint32(out, crc32.Checksum(list.data, castagnoli))
-	return native.AppendUint32(out, crc32.Checksum(out, castagnoli)), nil
+	out = repair.Native.AppendUint32(out, crc32.Checksum(list.Data, frame.Castagnoli))
+	return repair.Native.AppendUint32(out, crc32.Checksum(out, frame.Castagnoli)), nil
 }
 
 // sealed says whether the file was closed cleanly by this program and its heads are what they were then.
@@ -54,11 +57,11 @@ func isSealed(path string) bool {
 	if err != nil {
 		return false
 	}
-	metas := readMetas(f)
-	if len(metas) == 0 || metas[0].freelist == noFreelist {
+	metas := repair.ReadHeads(f)
+	if len(metas) == 0 || metas[0].Freelist == repair.NoFreelist {
 		return false
 	}
-	end := int64(metas[0].high) * int64(metas[0].page)
+	end := int64(metas[0].High) * int64(metas[0].Page)
 	want, err := sealBytes(f, metas[0])
 	have := make([]byte, sealLen)
 	if _, readErr := f.ReadAt(have, end); err != nil || readErr != nil || info.Size() < end {
@@ -69,7 +72,7 @@ func isSealed(path string) bool {
 
 // syncFree writes the list of free pages with one last transaction.
 func (f *file) syncFree() error {
-	return guard(func() error {
+	return repair.Guard(func() error {
 		f.db.NoFreelistSync = false
 		return f.db.Update(func(*bbolt.Tx) error { return nil })
 	})
@@ -82,15 +85,15 @@ func writeSeal(path string) (err error) {
 		return fmt.Errorf("seal state: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	metas := readMetas(f)
-	if len(metas) == 0 || metas[0].freelist == noFreelist {
-		return corrupt("no list of free pages to seal")
+	metas := repair.ReadHeads(f)
+	if len(metas) == 0 || metas[0].Freelist == repair.NoFreelist {
+		return frame.Corrupt("no list of free pages to seal")
 	}
 	seal, err := sealBytes(f, metas[0])
 	if err != nil {
 		return fmt.Errorf("seal state: %w", err)
 	}
-	if _, err := f.WriteAt(seal, int64(metas[0].high)*int64(metas[0].page)); err != nil {
+	if _, err := f.WriteAt(seal, int64(metas[0].High)*int64(metas[0].Page)); err != nil {
 		return fmt.Errorf("seal state: %w", err)
 	}
 	if err := f.Sync(); err != nil {

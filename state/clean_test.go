@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"limpet/state/frame"
+	"limpet/state/repair"
 )
 
 // TestSeal: only what the last owner sealed is opened without verification.
@@ -19,7 +22,7 @@ func TestSeal(t *testing.T) {
 	if isSealed(path) {
 		t.Error("sealed while in use")
 	}
-	closed(t, s)
+	Closed(t, s)
 	if !isSealed(path) {
 		t.Error("not sealed after a clean close")
 	}
@@ -27,10 +30,10 @@ func TestSeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metas := readMetas(bytesAt(sealed))
-	end := metas[0].high * uint64(metas[0].page)
+	metas := repair.ReadHeads(bytesAt(sealed))
+	end := metas[0].High * uint64(metas[0].Page)
 	for name, at := range map[string]uint64{
-		"first head": 20, "second head": 4096 + 40, "list of free pages": metas[0].freelist*4096 + 10, "seal": end + 3,
+		"first head": 20, "second head": 4096 + 40, "list of free pages": metas[0].Freelist*4096 + 10, "seal": end + 3,
 	} {
 		spoilt := append([]byte{}, sealed...)
 		spoilt[at] ^= 4
@@ -45,7 +48,7 @@ func TestSeal(t *testing.T) {
 		if err != nil || len(facts) != 300 || r.Lost != 0 {
 			t.Errorf("flipped bit in the %s: %d facts, %v, %+v", name, len(facts), err, r)
 		}
-		closed(t, s)
+		Closed(t, s)
 	}
 	if isSealed(path + ".absent") {
 		t.Error("an absent file is sealed")
@@ -64,18 +67,18 @@ func (b bytesAt) ReadAt(p []byte, off int64) (int, error) {
 // TestScrub: damage to a large file, which a clean start does not look for, is found later and mended at the next start.
 func TestScrub(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
-	fillHistory(t, path, inlineCheck+4<<20)
+	FillHistory(t, path, inlineCheck+4<<20)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	metas := readMetas(bytesAt(data))
-	walk := newWalk(&pages{r: bytesAt(data), size: int64(len(data)), page: 4096, high: metas[0].high}, func(bucket, []byte, []byte) error { return nil })
-	if err := walk.run(metas[0].root); err != nil {
+	metas := repair.ReadHeads(bytesAt(data))
+	walk := repair.NewWalk(&repair.Pages{R: bytesAt(data), Size: int64(len(data)), Page: 4096, High: metas[0].High}, func(frame.Bucket, []byte, []byte) error { return nil })
+	if err := walk.Run(metas[0].Root); err != nil {
 		t.Fatal(err)
 	}
-	for id := metas[0].high / 2; ; id++ {
-		if p, err := parsePage(data[id*4096 : id*4096+4096]); walk.seen.has(id) && err == nil && p.id == id && p.flags == leafPage {
+	for id := metas[0].High / 2; ; id++ {
+		if p, err := repair.ParsePage(data[id*4096 : id*4096+4096]); walk.Seen.Has(id) && err == nil && p.Id == id && p.Flags == repair.LeafPage {
 			clear(data[id*4096 : id*4096+4096])
 			break
 		}
@@ -114,7 +117,7 @@ func TestRestartStorm(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s := opened(t, Options{Path: path})
 	hourly(t, s, 50)
-	closed(t, s)
+	Closed(t, s)
 	before, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,9 @@ import (
 	"io/fs"
 	"os"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -42,12 +45,12 @@ func wasteful(f *file) bool {
 func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*file, error) {
 	name := path + compacting
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, classify(err)
+		return nil, frame.Classify(err)
 	}
 	dst, err := openBolt(name, boltOptions(maxSize))
 	if err == nil {
 		if err = src.copyTo(ctx, dst); err == nil {
-			err = classify(os.Rename(name, path))
+			err = frame.Classify(os.Rename(name, path))
 		}
 		if err != nil {
 			err = errors.Join(err, dst.close())
@@ -66,7 +69,7 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*f
 
 // copyTo copies all records, verifying each frame and tally.
 func (f *file) copyTo(ctx context.Context, dst *file) error {
-	return guard(func() error {
+	return repair.Guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) error {
 			v := view{tx: tx}
 			m, err := v.meta()
@@ -74,8 +77,8 @@ func (f *file) copyTo(ctx context.Context, dst *file) error {
 				return err
 			}
 			b := newBuilder(dst, m)
-			for _, name := range dataBuckets {
-				err := v.whole(ctx, name, func(k []byte, f frame) error { return b.add(name, k, f) })
+			for _, name := range frame.DataBuckets {
+				err := v.whole(ctx, name, func(k []byte, f frame.Frame) error { return b.add(name, k, f) })
 				if err != nil {
 					return errors.Join(err, b.abort())
 				}
@@ -103,7 +106,7 @@ func (f *file) free() int64 {
 // replaceFile renames a durable file over another and makes the rename durable.
 func replaceFile(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
-		return classify(err)
+		return frame.Classify(err)
 	}
 	return syncDir(to)
 }

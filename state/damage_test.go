@@ -13,6 +13,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"limpet/state/repair"
 )
 
 // contents is everything a store holds, by bucket and key, as text.
@@ -73,9 +75,9 @@ func asJSON(v any) string {
 	return string(out)
 }
 
-// sample fills a store with records of all kinds, some of them changed and deleted, and returns what is in it and every
+// Sample fills a store with records of all kinds, some of them changed and deleted, and returns what is in it and every
 // value that any key ever had.
-func sample(t testing.TB, s *Store, rng *rand.Rand, n int) (now contents, ever map[string][]string) {
+func Sample(t testing.TB, s *Store, rng *rand.Rand, n int) (now contents, ever map[string][]string) {
 	t.Helper()
 	ctx := context.Background()
 	must := func(err error) {
@@ -137,7 +139,7 @@ var damages = map[string]func(rng *rand.Rand, data, older []byte) []byte{
 		return data
 	},
 	"head flip": func(rng *rand.Rand, data, _ []byte) []byte {
-		data[rng.IntN(2)*4096+rng.IntN(pageHeader+metaLen)] ^= 1 << rng.IntN(8)
+		data[rng.IntN(2)*4096+rng.IntN(repair.PageHeader+repair.MetaLen)] ^= 1 << rng.IntN(8)
 		return data
 	},
 	"page header flip": func(rng *rand.Rand, data, _ []byte) []byte {
@@ -182,12 +184,12 @@ var damages = map[string]func(rng *rand.Rand, data, older []byte) []byte{
 		return data
 	},
 	"lost root": func(_ *rand.Rand, data, _ []byte) []byte {
-		clear(data[readMetas(bytes.NewReader(data))[0].root*4096:][:4096])
+		clear(data[repair.ReadHeads(bytes.NewReader(data))[0].Root*4096:][:4096])
 		return data
 	},
 	"entry flip": func(rng *rand.Rand, data, _ []byte) []byte {
 		page := 2 + rng.IntN(len(data)/4096-2)
-		data[page*4096+pageHeader+rng.IntN(2*pageElement)] ^= 1 << rng.IntN(8)
+		data[page*4096+repair.PageHeader+rng.IntN(2*repair.PageElement)] ^= 1 << rng.IntN(8)
 		return data
 	},
 	"swapped pages": func(rng *rand.Rand, data, _ []byte) []byte {
@@ -209,12 +211,12 @@ func TestDamage(t *testing.T) {
 	}
 	first := seeded(t)
 	rng := rand.New(rand.NewPCG(first, 2))
-	_, before := sample(t, s, rng, 150)
+	_, before := Sample(t, s, rng, 150)
 	older, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, ever := sample(t, s, rng, 250)
+	want, ever := Sample(t, s, rng, 250)
 	for k, values := range before { // a page of before may come back
 		ever[k] = append(ever[k], values...)
 	}
@@ -222,7 +224,7 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	clean, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -264,11 +266,11 @@ func TestDamage(t *testing.T) {
 // inUse returns the length of a file up to the end of its last used page: damage behind it would go unnoticed.
 func inUse(t *testing.T, data []byte) int {
 	t.Helper()
-	metas := readMetas(bytes.NewReader(data))
+	metas := repair.ReadHeads(bytes.NewReader(data))
 	if len(metas) != 2 {
 		t.Fatal("sample file has no two sound heads")
 	}
-	return int(metas[0].high) * metas[0].page
+	return int(metas[0].High) * metas[0].Page
 }
 
 type damagedCase struct {
@@ -357,7 +359,7 @@ func TestNewestRootInTheWrongPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sample(t, s, rand.New(rand.NewPCG(3, 4)), 60)
+	Sample(t, s, rand.New(rand.NewPCG(3, 4)), 60)
 	if err := s.PutFact(context.Background(), "last", []byte("of all")); err != nil {
 		t.Fatal(err)
 	}
@@ -369,16 +371,16 @@ func TestNewestRootInTheWrongPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	key, err := os.ReadFile(path + ".key")
 	if err != nil {
 		t.Fatal(err)
 	}
-	heads := readMetas(bytes.NewReader(data))
+	heads := repair.ReadHeads(bytes.NewReader(data))
 	if len(heads) != 2 {
 		t.Fatalf("%d sound heads", len(heads))
 	}
-	head, root := int(heads[0].txid%2)*4096, int(heads[0].root)*4096
+	head, root := int(heads[0].Txid%2)*4096, int(heads[0].Root)*4096
 	spoilt := slices.Clone(data)
 	copy(spoilt[head:][:4096], data[root:])
 	copy(spoilt[root:][:4096], data[head:])

@@ -24,14 +24,14 @@ func TestEveryCommitIsSynced(t *testing.T) {
 	if err := s.PutFact(context.Background(), "agent", []byte("edge-07")); err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	s, _ = reopened(t, Options{Path: path})
 	waits("opened again", s.cur)
 	if _, _, err := s.Compact(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	waits("compacted", s.cur)
-	closed(t, s)
+	Closed(t, s)
 	f, err := openBolt(filepath.Join(t.TempDir(), "rebuilt.db"), boltOptions(0))
 	if err != nil {
 		t.Fatal(err)

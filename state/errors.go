@@ -3,36 +3,29 @@ package state
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
-	"syscall"
 	"time"
 
-	bolterrors "go.etcd.io/bbolt/errors"
+	"limpet/state/frame"
 )
 
+// Errors of the file's format; package frame documents them.
 var (
-	// ErrFull is returned by writes that would take the file beyond its size cap. Prune or trim the history and write again.
-	ErrFull = errors.New("state file has reached its size limit")
+	ErrFull     = frame.ErrFull
+	ErrReadOnly = frame.ErrReadOnly
+	ErrClosed   = frame.ErrClosed
+	ErrCorrupt  = frame.ErrCorrupt
+	ErrForeign  = frame.ErrForeign
+)
 
-	// ErrReadOnly is returned when the file system or its permissions forbid writing (EROFS, EACCES, EPERM).
-	ErrReadOnly = errors.New("state cannot be written")
+// SchemaError reports that a newer program wrote the file. The file was not touched.
+type SchemaError = frame.SchemaError
 
-	// ErrClosed is returned by every call after Close.
-	ErrClosed = errors.New("state is closed")
-
+var (
 	// ErrNotFound is returned when there is no record under the key.
 	ErrNotFound = errors.New("not in the state file")
 
-	// ErrCorrupt is returned when a record or page does not carry the checksum it was written with. The file is
-	// verified and rebuilt at the next start.
-	ErrCorrupt = errors.New("state file is damaged")
-
 	// ErrSealed is returned when a secret cannot be opened with the key at hand.
 	ErrSealed = errors.New("secret was sealed with another key")
-
-	// ErrForeign is returned by Open when the file is a sound bbolt file of some other program, or text. It is not touched.
-	ErrForeign = errors.New("not a limpet state file")
 )
 
 // LockedError says which process holds the file. Fields are zero when the holder left no note.
@@ -49,43 +42,4 @@ func (e *LockedError) Error() string {
 		return fmt.Sprintf("state file %s is in use by another process", e.Path)
 	}
 	return fmt.Sprintf("state file %s is in use by process %d (since %s)", e.Path, e.PID, e.Since.Format(time.RFC3339))
-}
-
-// SchemaError says that the file was written by a newer program. The file has not been touched.
-type SchemaError struct {
-	Have int // of the file
-	Want int // newest that this program knows
-	Path string
-}
-
-func (e *SchemaError) Error() string {
-	return fmt.Sprintf("state file %s has schema %d, this program knows up to %d", e.Path, e.Have, e.Want)
-}
-
-// corrupt makes an ErrCorrupt with its reason.
-func corrupt(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
-}
-
-// classify gives the errors of the operating system and of bbolt the sentinel that callers decide by.
-func classify(err error) error {
-	switch {
-	case err == nil, errors.Is(err, ErrReadOnly), errors.Is(err, ErrFull), errors.Is(err, ErrCorrupt), errors.Is(err, syscall.ENOSPC):
-		return err
-	case errors.Is(err, bolterrors.ErrMaxSizeReached):
-		return fmt.Errorf("%w: %w", ErrFull, err)
-	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %w", ErrReadOnly, err)
-	case errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG): // a quota and a limit of file sizes are a small disk
-		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
-	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		return ErrClosed
-	}
-	// bbolt flattens the error of a failed growth into text.
-	for _, known := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EFBIG} {
-		if !errors.Is(err, known) && strings.Contains(err.Error(), known.Error()) {
-			return classify(fmt.Errorf("%w (%s)", known, err))
-		}
-	}
-	return err
 }

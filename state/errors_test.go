@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
@@ -36,7 +39,7 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 	sentinels := []error{ErrFull, ErrReadOnly, ErrClosed, ErrCorrupt, syscall.ENOSPC}
 	for _, c := range cases {
-		got := classify(classify(c.err))
+		got := frame.Classify(frame.Classify(c.err))
 		if (got == nil) != (c.err == nil) {
 			t.Errorf("%s: %v", c.name, got)
 		}
@@ -66,8 +69,8 @@ func TestErrorsNameWhatIsNeeded(t *testing.T) {
 		{&LockedError{Path: "/p"}, []string{"/p", "in use"}},
 		{&LockedError{Path: "/p", PID: 4121, Since: noon}, []string{"/p", "4121", "2026-11-20"}},
 		{&SchemaError{Have: 3, Want: 1, Path: "/p"}, []string{"/p", "3", "1"}},
-		{corrupt("page %d", 7), []string{"damaged", "page 7"}},
-		{&faultError{"index out of range"}, []string{"damaged", "index out of range"}},
+		{frame.Corrupt("page %d", 7), []string{"damaged", "page 7"}},
+		{&repair.FaultError{Cause: "index out of range"}, []string{"damaged", "index out of range"}},
 	}
 	for _, c := range cases {
 		for _, want := range c.want {

@@ -86,7 +86,7 @@ func TestSecretsAreSealed(t *testing.T) {
 	if _, err := s.Secret(ctx, "repo/a"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted secret: %v", err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestSecretsNeedTheirKey(t *testing.T) {
 			if err := s.PutSecret(ctx, "old", []byte("text")); err != nil {
 				t.Fatal(err)
 			}
-			closed(t, s)
+			Closed(t, s)
 			c.change(path)
 			s = opened(t, Options{Path: path})
 			plain, err := s.Secret(ctx, "old")

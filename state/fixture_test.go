@@ -19,6 +19,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"limpet/state/frame"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -139,7 +141,7 @@ func makeFixture(t *testing.T) (path string) {
 		if err := fillFixture(context.Background(), s); err != nil {
 			t.Error(err)
 		}
-		closed(t, s)
+		Closed(t, s)
 	})
 	return path
 }
@@ -270,7 +272,7 @@ func TestFixtures(t *testing.T) {
 			if n, err := s.TrimHistoryBytes(ctx, 1000); err != nil || n == 0 {
 				t.Errorf("trimmed %d, %v", n, err)
 			}
-			closed(t, s)
+			Closed(t, s)
 			s, r = reopened(t, Options{Path: path})
 			if left, err := s.Claims(ctx); err != nil || len(left) != 0 || r.Quarantined != "" {
 				t.Errorf("claims left %v, %v, report %+v", left, err, r)
@@ -296,7 +298,7 @@ func TestFixturesAreMigrated(t *testing.T) {
 			if err != nil || !maps.Equal(got, fixtureContents()) || r.Migrated == "" {
 				t.Errorf("read %v, %v; report %+v", got, err, r)
 			}
-			closed(t, s)
+			Closed(t, s)
 			var newer *SchemaError
 			if _, _, err := Open(ctx, Options{Path: path}); !errors.As(err, &newer) || newer.Have != current.version+1 {
 				t.Errorf("the raised file: %v", err)
@@ -330,9 +332,9 @@ func TestOlderProgramWroteSince(t *testing.T) {
 		t.Fatalf("%d bytes, %v", want, err)
 	}
 	err = s.write(ctx, func(t *txn) error {
-		for b, have := range t.m.Tallies {
+		for b, have := range t.m.Counters {
 			have.Bytes = 0
-			t.m.Tallies[b] = have
+			t.m.Counters[b] = have
 		}
 		t.puts++
 		return nil
@@ -340,7 +342,7 @@ func TestOlderProgramWroteSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	s, _ = reopened(t, Options{Path: path})
 	if got, err := s.HistoryBytes(ctx); err != nil || got != want {
 		t.Errorf("%d bytes, %v; want %d", got, err, want)
@@ -358,9 +360,9 @@ func TestWrongBytesAreFound(t *testing.T) {
 	}
 	hourly(t, s, 5)
 	err = s.write(ctx, func(t *txn) error {
-		have := t.m.Tallies[recordBucket]
+		have := t.m.Counters[frame.History]
 		have.Bytes++
-		t.m.Tallies[recordBucket] = have
+		t.m.Counters[frame.History] = have
 		t.puts++
 		return nil
 	})

@@ -42,7 +42,7 @@ func TestTextIsNoStateFile(t *testing.T) {
 			if err != nil || r.Quarantined == "" || r.Damage == "" {
 				t.Fatalf("%s: %v, %+v", name, err, r)
 			}
-			closed(t, s)
+			Closed(t, s)
 			continue
 		}
 		if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), path) {

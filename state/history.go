@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // Attempt is one try of a job.
@@ -94,7 +96,7 @@ func (s *Store) HistoryCount(ctx context.Context) (int, error) {
 	n := 0
 	err := s.view(ctx, func(v view) error {
 		m, err := v.meta()
-		n = m.Tallies[recordBucket].N
+		n = m.Counters[frame.History].N
 		return err
 	})
 	return n, err
@@ -109,19 +111,19 @@ const pruneBatch = 250
 // the end of ctx the batches before it stay removed.
 func (s *Store) PruneHistory(ctx context.Context, before time.Time) (removed int, err error) {
 	end := recordKey(before, "")
-	return s.dropOldest(ctx, func(key []byte, _ tally) bool { return bytes.Compare(key, end) < 0 })
+	return s.dropOldest(ctx, func(key []byte, _ frame.Counter) bool { return bytes.Compare(key, end) < 0 })
 }
 
 // TrimHistory removes the oldest records until at most maxRecords are left, and says how many were removed.
 func (s *Store) TrimHistory(ctx context.Context, maxRecords int) (removed int, err error) {
-	return s.dropOldest(ctx, func(_ []byte, left tally) bool { return left.N > max(maxRecords, 0) })
+	return s.dropOldest(ctx, func(_ []byte, left frame.Counter) bool { return left.N > max(maxRecords, 0) })
 }
 
 // TrimHistoryBytes removes the oldest records until those that are left, with their keys and frames, have at most
 // maxBytes, and says how many were removed. It knows the sum without reading the records. The file itself does not
 // shrink by that: its free pages are used again, and Compact gives them back.
 func (s *Store) TrimHistoryBytes(ctx context.Context, maxBytes int64) (removed int, err error) {
-	return s.dropOldest(ctx, func(_ []byte, left tally) bool { return left.Bytes > max(maxBytes, 0) })
+	return s.dropOldest(ctx, func(_ []byte, left frame.Counter) bool { return left.Bytes > max(maxBytes, 0) })
 }
 
 // HistoryBytes returns how many bytes the records have, with their keys and frames, without reading them.
@@ -129,7 +131,7 @@ func (s *Store) HistoryBytes(ctx context.Context) (int64, error) {
 	var n int64
 	err := s.view(ctx, func(v view) error {
 		m, err := v.meta()
-		n = m.Tallies[recordBucket].Bytes
+		n = m.Counters[frame.History].Bytes
 		return err
 	})
 	return n, err
@@ -138,7 +140,7 @@ func (s *Store) HistoryBytes(ctx context.Context) (int64, error) {
 // dropOldest removes records from the old end while drop says so of the key and the tally of those that are left. The
 // record of a job that is still claimed stays: it is the only copy of a result that the API has not taken yet. On a full
 // disk it goes on in smaller steps, which need fewer new pages.
-func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left tally) bool) (removed int, err error) {
+func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left frame.Counter) bool) (removed int, err error) {
 	for step := pruneBatch; ; {
 		n := 0
 		err := s.write(ctx, func(t *txn) error {
@@ -162,12 +164,12 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left tally
 // fewer is the next smaller step of a prune. None is below 1: a step that removes nothing never ends.
 func fewer(step int) int { return max(step/4, 1) }
 
-func (t *txn) dropOldest(step int, drop func(key []byte, left tally) bool) (int, error) {
-	bk, claims := t.tx.Bucket([]byte(recordBucket)), t.tx.Bucket([]byte(claimBucket))
+func (t *txn) dropOldest(step int, drop func(key []byte, left frame.Counter) bool) (int, error) {
+	bk, claims := t.tx.Bucket([]byte(frame.History)), t.tx.Bucket([]byte(frame.Claims))
 	if bk == nil || claims == nil {
-		return 0, corrupt("bucket %s or %s is missing", recordBucket, claimBucket)
+		return 0, frame.Corrupt("bucket %s or %s is missing", frame.History, frame.Claims)
 	}
-	left := t.m.Tallies[recordBucket]
+	left := t.m.Counters[frame.History]
 	var keys [][]byte
 	c := bk.Cursor()
 	for k, raw := c.First(); k != nil && len(keys) < step && drop(k, left); k, raw = c.Next() {
@@ -175,16 +177,16 @@ func (t *txn) dropOldest(step int, drop func(key []byte, left tally) bool) (int,
 			continue
 		}
 		keys = append(keys, bytes.Clone(k))
-		left.remove(k, raw)
+		left.Remove(k, raw)
 	}
 	for _, k := range keys {
-		if _, err := t.remove(recordBucket, k); err != nil {
+		if _, err := t.remove(frame.History, k); err != nil {
 			return 0, err
 		}
 		if len(k) <= 8 {
 			continue
 		}
-		if _, err := t.remove(uidBucket, k[8:]); err != nil {
+		if _, err := t.remove(frame.UIDs, k[8:]); err != nil {
 			return 0, err
 		}
 	}
@@ -199,8 +201,8 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	old, oldKey, ok, err := t.record(r.UID)
 	var oldBody []byte
 	if ok && err == nil {
-		f, _, _ := t.get(recordBucket, oldKey)
-		oldBody = bytes.Clone(f.body) // the record may move, and its old place goes first
+		f, _, _ := t.get(frame.History, oldKey)
+		oldBody = bytes.Clone(f.Body) // the record may move, and its old place goes first
 	}
 	if err != nil {
 		return err
@@ -217,7 +219,7 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	}
 	key := recordKey(r.Finished, r.UID)
 	if ok && !bytes.Equal(key, oldKey) {
-		if _, err := t.remove(recordBucket, oldKey); err != nil {
+		if _, err := t.remove(frame.History, oldKey); err != nil {
 			return err
 		}
 	}
@@ -225,13 +227,13 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	if err != nil {
 		return err
 	}
-	if err := t.put(recordBucket, key, body); err != nil {
+	if err := t.put(frame.History, key, body); err != nil {
 		return err
 	}
 	if ok && bytes.Equal(key, oldKey) {
 		return nil
 	}
-	return t.putJSON(uidBucket, []byte(r.UID), key)
+	return t.putJSON(frame.UIDs, []byte(r.UID), key)
 }
 
 // soberTimes makes times zero that have no form in JSON. They come from objects and commits that anybody may write, and
@@ -259,19 +261,19 @@ func (r *Record) soberTimes() {
 
 // record returns the record of a job and its key.
 func (v view) record(uid string) (r Record, key []byte, ok bool, err error) {
-	f, ok, err := v.get(uidBucket, []byte(uid))
+	f, ok, err := v.get(frame.UIDs, []byte(uid))
 	if err != nil || !ok {
 		return Record{}, nil, false, err
 	}
 	if err := decodeJSON(f, &key); err != nil {
 		return Record{}, nil, false, err
 	}
-	f, ok, err = v.get(recordBucket, key)
+	f, ok, err = v.get(frame.History, key)
 	if err != nil {
 		return Record{}, nil, false, err
 	}
 	if !ok {
-		return Record{}, nil, false, corrupt("history of job %s is missing", uid)
+		return Record{}, nil, false, frame.Corrupt("history of job %s is missing", uid)
 	}
 	if err := decodeJSON(f, &r); err != nil {
 		return Record{}, nil, false, err

@@ -241,7 +241,7 @@ func TestPruneLeavesUnsentResults(t *testing.T) {
 func TestPruneInBatches(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/limpet.db"
-	fillHistory(t, path, 8*pruneBatch*900)
+	FillHistory(t, path, 8*pruneBatch*900)
 	s := opened(t, Options{Path: path})
 	before, err := s.transactions()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"os"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // Info describes the file.
@@ -39,13 +41,13 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 		}
 		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
 		i.Resting = v.resting()
-		i.Claims = m.Tallies[claimBucket].N - i.Resting
-		i.History, i.HistoryBytes = m.Tallies[recordBucket].N, m.Tallies[recordBucket].Bytes
-		i.Objects, i.Facts, i.Secrets = m.Tallies[objectBucket].N, m.Tallies[factBucket].N, m.Tallies[secretBucket].N
+		i.Claims = m.Counters[frame.Claims].N - i.Resting
+		i.History, i.HistoryBytes = m.Counters[frame.History].N, m.Counters[frame.History].Bytes
+		i.Objects, i.Facts, i.Secrets = m.Counters[frame.Objects].N, m.Counters[frame.Facts].N, m.Counters[frame.Secrets].N
 		i.FreeBytes = (&file{db: v.tx.DB()}).free()
-		bk := v.tx.Bucket([]byte(recordBucket))
+		bk := v.tx.Bucket([]byte(frame.History))
 		if bk == nil {
-			return corrupt("bucket %s is missing", recordBucket)
+			return frame.Corrupt("bucket %s is missing", frame.History)
 		}
 		first, _ := bk.Cursor().First()
 		last, _ := bk.Cursor().Last()
@@ -63,7 +65,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 
 // resting counts the claims that are none any more. A damaged one is not among them: to find damage is the duty of others.
 func (v view) resting() (n int) {
-	bk := v.tx.Bucket([]byte(claimBucket))
+	bk := v.tx.Bucket([]byte(frame.Claims))
 	if bk == nil {
 		return 0
 	}
@@ -72,7 +74,7 @@ func (v view) resting() (n int) {
 		var claim struct {
 			Phase Phase `json:"phase"`
 		}
-		if frameShape(raw) == nil && json.Unmarshal(raw[frameHeader:], &claim) == nil && claim.Phase == PhaseResting {
+		if frame.Shape(raw) == nil && json.Unmarshal(raw[frame.HeaderSize:], &claim) == nil && claim.Phase == PhaseResting {
 			n++
 		}
 	}

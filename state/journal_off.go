@@ -2,10 +2,12 @@
 
 package state
 
+import "limpet/state/frame"
+
 // journal keeps nothing: see journal_on.go.
 type journal struct{}
 
-func (journal) begin() error               { return nil }
-func (journal) put(bucket, []byte, []byte) {}
-func (journal) remove(bucket, []byte)      {}
-func (journal) commit(string) error        { return nil }
+func (journal) begin() error                     { return nil }
+func (journal) put(frame.Bucket, []byte, []byte) {}
+func (journal) remove(frame.Bucket, []byte)      {}
+func (journal) commit(string) error              { return nil }

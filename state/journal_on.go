@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // A binary for crash tests writes down, in the directory that this variable
@@ -58,10 +60,10 @@ func (*journal) begin() error {
 	return nil
 }
 
-func (j *journal) put(b bucket, key, body []byte) {
+func (j *journal) put(b frame.Bucket, key, body []byte) {
 	j.add(journalOp{string(b), bytes.Clone(key), bytes.Clone(body), false})
 }
-func (j *journal) remove(b bucket, key []byte) {
+func (j *journal) remove(b frame.Bucket, key []byte) {
 	j.add(journalOp{string(b), bytes.Clone(key), nil, true})
 }
 

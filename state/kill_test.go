@@ -113,7 +113,7 @@ func TestKill(t *testing.T) {
 				t.Errorf("round %d: %s is %d, acknowledged was %d, %v", round, what, got, n, err)
 			}
 		}
-		closed(t, s)
+		Closed(t, s)
 	}
 	if len(acked) < 50 {
 		t.Errorf("only %d values were written", len(acked))
@@ -219,6 +219,6 @@ func TestLockedByProcess(t *testing.T) {
 		if r.Unclean != (end == "kill") || r.Quarantined != "" {
 			t.Errorf("after %s: %+v", end, r)
 		}
-		closed(t, s)
+		Closed(t, s)
 	}
 }

@@ -3,6 +3,8 @@ package state
 import (
 	"context"
 
+	"limpet/state/frame"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -11,12 +13,12 @@ import (
 
 // measure counts the bytes of the buckets that have none counted. It reads those buckets whole.
 func (f *file) measure(ctx context.Context) error {
-	var m meta
+	var m frame.Meta
 	err := f.db.View(func(tx *bbolt.Tx) (err error) {
 		m, err = view{tx: tx}.meta()
 		return err
 	})
-	if err != nil || !m.unmeasured() {
+	if err != nil || !m.Unmeasured() {
 		return err
 	}
 	return f.db.Update(func(tx *bbolt.Tx) error {
@@ -31,31 +33,22 @@ func (f *file) measure(ctx context.Context) error {
 	})
 }
 
-func (m meta) unmeasured() bool {
-	for _, have := range m.Tallies {
-		if have.unmeasured() {
-			return true
-		}
-	}
-	return false
-}
-
 // measure puts the bytes into the tallies of this transaction. ErrCorrupt when a bucket does not hold what its tally says.
 func (t *txn) measure(ctx context.Context) error {
-	for b, have := range t.m.Tallies {
-		if !have.unmeasured() {
+	for b, have := range t.m.Counters {
+		if !have.Unmeasured() {
 			continue
 		}
 		var bytes int64
-		err := t.whole(ctx, b, func(k []byte, f frame) error {
-			bytes += int64(len(k) + frameHeader + len(f.body))
+		err := t.whole(ctx, b, func(k []byte, f frame.Frame) error {
+			bytes += int64(len(k) + frame.HeaderSize + len(f.Body))
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 		have.Bytes = bytes
-		t.m.Tallies[b] = have
+		t.m.Counters[b] = have
 	}
 	return nil
 }

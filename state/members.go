@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"limpet/state/frame"
 )
 
 // A record that a newer program of the same schema has written may have members that this one does not know. They stay
@@ -67,7 +69,7 @@ func encodeClaim(c Claim, old []byte) ([]byte, error) {
 		body, err = withMembers(body, unknown(old, claimMembers))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("encode %s record: %w", claimBucket, err)
+		return nil, fmt.Errorf("encode %s record: %w", frame.Claims, err)
 	}
 	return body, nil
 }
@@ -79,7 +81,7 @@ func encodeRecord(r Record, old []byte) ([]byte, error) {
 		body, err = withMembers(body, unknown(old, recordMembers))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("encode %s record: %w", recordBucket, err)
+		return nil, fmt.Errorf("encode %s record: %w", frame.History, err)
 	}
 	return body, nil
 }

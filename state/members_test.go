@@ -4,18 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+
+	"limpet/state/frame"
 )
 
 // rawBody returns what stands under a key.
-func rawBody(t *testing.T, s *Store, b bucket, key []byte) map[string]any {
+func rawBody(t *testing.T, s *Store, b frame.Bucket, key []byte) map[string]any {
 	t.Helper()
 	f, err := s.copyOf(context.Background(), b, string(key))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out map[string]any
-	if err := json.Unmarshal(f.body, &out); err != nil {
-		t.Fatalf("%v: %s", err, f.body)
+	if err := json.Unmarshal(f.Body, &out); err != nil {
+		t.Fatalf("%v: %s", err, f.Body)
 	}
 	return out
 }
@@ -27,11 +29,11 @@ func TestUnknownMembersSurvive(t *testing.T) {
 	ctx := context.Background()
 	s := opened(t, Options{})
 	newer := []struct {
-		b         bucket
+		b         frame.Bucket
 		key, body string
 	}{
-		{claimBucket, "u", `{"uid":"u","namespace":"default","name":"j","token":"T","attempt":1,"phase":"intent","priority":7,"route":{"site":"east"}}`},
-		{recordBucket, string(recordKey(noon, "u")), `{"uid":"u","namespace":"default","name":"j","finished":"2026-11-20T12:00:00Z","cost":1.50,"attempts":[{"n":1,"state":"lost","host":{"cpu":2}},{"n":2,"state":"lost"}]}`},
+		{frame.Claims, "u", `{"uid":"u","namespace":"default","name":"j","token":"T","attempt":1,"phase":"intent","priority":7,"route":{"site":"east"}}`},
+		{frame.History, string(recordKey(noon, "u")), `{"uid":"u","namespace":"default","name":"j","finished":"2026-11-20T12:00:00Z","cost":1.50,"attempts":[{"n":1,"state":"lost","host":{"cpu":2}},{"n":2,"state":"lost"}]}`},
 	}
 	err := s.write(ctx, func(t *txn) error {
 		for _, w := range newer {
@@ -39,7 +41,7 @@ func TestUnknownMembersSurvive(t *testing.T) {
 				return err
 			}
 		}
-		return t.putJSON(uidBucket, []byte("u"), []byte(newer[1].key))
+		return t.putJSON(frame.UIDs, []byte("u"), []byte(newer[1].key))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +62,7 @@ func TestUnknownMembersSurvive(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		c := rawBody(t, s, claimBucket, []byte("u"))
+		c := rawBody(t, s, frame.Claims, []byte("u"))
 		if route, ok := c["route"].(map[string]any); !ok || route["site"] != "east" || c["priority"] != 7.0 {
 			t.Errorf("after %s the claim is %v", step.name, c)
 		}
@@ -68,7 +70,7 @@ func TestUnknownMembersSurvive(t *testing.T) {
 	if err := s.EndClaim(ctx, "u", "posted"); err != nil {
 		t.Fatal(err)
 	}
-	r := rawBody(t, s, recordBucket, recordKey(noon.Add(1e9), "u"))
+	r := rawBody(t, s, frame.History, recordKey(noon.Add(1e9), "u"))
 	attempts, _ := r["attempts"].([]any)
 	if r["cost"] != 1.5 || r["state"] != "success" || r["historicJob"] != "posted" || len(attempts) != 2 {
 		t.Fatalf("the record is %v", r)
@@ -91,14 +93,14 @@ func TestUnknownMembersSurvive(t *testing.T) {
 		}
 	}
 	if err := s.write(ctx, func(t *txn) error {
-		return t.put(claimBucket, []byte("v"), []byte(`{"uid":"v","token":"A","priority":1}`))
+		return t.put(frame.Claims, []byte("v"), []byte(`{"uid":"v","token":"A","priority":1}`))
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.PutClaim(ctx, Claim{UID: "v", Token: "B"}); err != nil {
 		t.Fatal(err)
 	}
-	if c := rawBody(t, s, claimBucket, []byte("v")); c["priority"] != nil {
+	if c := rawBody(t, s, frame.Claims, []byte("v")); c["priority"] != nil {
 		t.Errorf("the claim of another token is %v", c)
 	}
 }

@@ -7,12 +7,34 @@ import (
 	"os"
 	"strconv"
 
+	"limpet/state/frame"
+
 	"go.etcd.io/bbolt"
 )
 
+// format is a schema and the way to it from older ones.
+type format struct {
+	version int
+	steps   map[int]func(*txn) error // from that schema to the next
+}
+
+// current is the schema of this program. A step is added here when it is raised; each runs inside the one transaction
+// that also writes the new number.
+//
+// The number is raised only for what an older program would get wrong. A new member of a record is no such thing, as
+// long as it keeps to these rules:
+//
+//   - It may be absent, and its absence means what it meant before there was the member.
+//   - In a Claim, a Record or an Attempt an older program keeps it as it is while it changes the other members (see
+//     members.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
+//   - In the meta record an older program drops it with its next write. So it must be possible to make it anew from the
+//     records, and its absence must be seen (see tally.Bytes and measure).
+//   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.
+var current = format{version: 1}
+
 // apply gives a new file its layout and raises an older schema, keeping a copy from before.
 func (f format) apply(op *opening, file *file) error {
-	var m meta
+	var m frame.Meta
 	fresh := false
 	err := file.db.View(func(tx *bbolt.Tx) (err error) {
 		if k, _ := tx.Cursor().First(); k == nil {
@@ -27,7 +49,7 @@ func (f format) apply(op *opening, file *file) error {
 		return err
 	case fresh:
 		op.report.Created = true
-		err := file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, newMeta(f.version, 0, now()), now()) })
+		err := file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, frame.NewMeta(f.version, 0, now()), now()) })
 		if err != nil {
 			return err
 		}
@@ -76,14 +98,14 @@ func (f format) raise(tx *bbolt.Tx, maxSize int64) error {
 func (f *file) saveAs(name string) (err error) {
 	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return classify(err)
+		return frame.Classify(err)
 	}
 	err = f.db.View(func(tx *bbolt.Tx) error {
 		_, err := tx.WriteTo(out)
 		return err
 	})
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
-		return classify(errors.Join(err, os.Remove(name)))
+		return frame.Classify(errors.Join(err, os.Remove(name)))
 	}
 	return syncDir(name)
 }

@@ -7,19 +7,21 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"limpet/state/frame"
 )
 
 // nextFormat is a schema after the present one, whose step moves a fact.
 var nextFormat = format{version: current.version + 1, steps: map[int]func(*txn) error{
 	current.version: func(t *txn) error {
-		f, ok, err := t.get(factBucket, []byte("old"))
+		f, ok, err := t.get(frame.Facts, []byte("old"))
 		if err != nil || !ok {
 			return err
 		}
-		if err := t.put(factBucket, []byte("new"), f.body); err != nil {
+		if err := t.put(frame.Facts, []byte("new"), f.Body); err != nil {
 			return err
 		}
-		_, err = t.remove(factBucket, []byte("old"))
+		_, err = t.remove(frame.Facts, []byte("old"))
 		return err
 	},
 }}
@@ -35,7 +37,7 @@ func written(t *testing.T, f format, key string) string {
 	if err := s.PutFact(context.Background(), key, []byte("kept")); err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	return path
 }
 
@@ -83,7 +85,7 @@ func TestOlderSchemaIsMigrated(t *testing.T) {
 	if i, err := s.Info(ctx); err != nil || i.Schema != nextFormat.version || i.Facts != 1 {
 		t.Errorf("info %+v, %v", i, err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	if info, err := os.Stat(r.Migrated); err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("copy %q: %v", r.Migrated, err)
 	}
@@ -95,7 +97,7 @@ func TestOlderSchemaIsMigrated(t *testing.T) {
 	if err != nil || r.Migrated != "" {
 		t.Fatalf("second open: %+v, %v", r, err)
 	}
-	closed(t, s)
+	Closed(t, s)
 }
 
 // TestFailedMigration: the file stays what it was.
@@ -105,7 +107,7 @@ func TestFailedMigration(t *testing.T) {
 	path := written(t, current, "old")
 	refused := errors.New("refused")
 	broken := format{version: current.version + 1, steps: map[int]func(*txn) error{
-		current.version: func(t *txn) error { return errors.Join(t.put(factBucket, []byte("half"), nil), refused) },
+		current.version: func(t *txn) error { return errors.Join(t.put(frame.Facts, []byte("half"), nil), refused) },
 	}}
 	for _, f := range []format{broken, {version: current.version + 2}} {
 		if _, _, err := openAs(ctx, Options{Path: path}, f); err == nil || f.steps != nil && !errors.Is(err, refused) {
@@ -139,5 +141,5 @@ func TestDamagedOlderFile(t *testing.T) {
 	if v, err := s.Fact(ctx, "new"); err != nil || string(v) != "kept" || r.Quarantined == "" || r.Migrated == "" {
 		t.Errorf("fact %q, %v, report %+v", v, err, r)
 	}
-	closed(t, s)
+	Closed(t, s)
 }

@@ -73,7 +73,7 @@ func TestModel(t *testing.T) {
 				}
 				switch rng.IntN(3) {
 				case 0:
-					closed(t, s)
+					Closed(t, s)
 					var r Report
 					if s, r = reopened(t, Options{Path: path}); r.Unclean || r.Quarantined != "" {
 						t.Fatalf("step %d: report %+v", step, r)

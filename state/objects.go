@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+
+	"limpet/state/frame"
 )
 
 // ObjectKey names an object of the embedded API. Resource is "group/plural", for the core group "/plural". No part may
@@ -112,11 +114,11 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 	case "":
 		return change.Object, nil
 	case EventDeleted:
-		if _, err := t.remove(objectBucket, k); err != nil {
+		if _, err := t.remove(frame.Objects, k); err != nil {
 			return Object{}, err
 		}
 	default:
-		if err := t.putStamped(objectBucket, k, m.Data, rev); err != nil {
+		if err := t.putStamped(frame.Objects, k, m.Data, rev); err != nil {
 			return Object{}, err
 		}
 	}
@@ -167,11 +169,11 @@ func (s *Store) Object(ctx context.Context, key ObjectKey) (Object, error) {
 }
 
 func (v view) object(key ObjectKey, k []byte) (*Object, error) {
-	f, ok, err := v.get(objectBucket, k)
+	f, ok, err := v.get(frame.Objects, k)
 	if err != nil || !ok {
 		return nil, err
 	}
-	return &Object{Key: key, Revision: f.stamp, Data: bytes.Clone(f.body)}, nil
+	return &Object{Key: key, Revision: f.Stamp, Data: bytes.Clone(f.Body)}, nil
 }
 
 // ObjectQuery selects objects of one resource.
@@ -202,7 +204,7 @@ func (s *Store) Objects(ctx context.Context, q ObjectQuery) (ObjectPage, error) 
 			return err
 		}
 		page = ObjectPage{Revision: m.Revision}
-		return v.scan(ctx, objectBucket, prefix, from, func(k []byte, f frame) (bool, error) {
+		return v.scan(ctx, frame.Objects, prefix, from, func(k []byte, f frame.Frame) (bool, error) {
 			if q.Limit > 0 && len(page.Items) == q.Limit {
 				last, err := page.Items[q.Limit-1].Key.bytes()
 				page.Next = base64.RawURLEncoding.EncodeToString(last)
@@ -212,7 +214,7 @@ func (s *Store) Objects(ctx context.Context, q ObjectQuery) (ObjectPage, error) 
 			if err != nil {
 				return false, err
 			}
-			page.Items = append(page.Items, Object{Key: key, Revision: f.stamp, Data: bytes.Clone(f.body)})
+			page.Items = append(page.Items, Object{Key: key, Revision: f.Stamp, Data: bytes.Clone(f.Body)})
 			return true, nil
 		})
 	})
@@ -265,7 +267,7 @@ func (k ObjectKey) bytes() ([]byte, error) {
 func parseObjectKey(raw []byte) (ObjectKey, error) {
 	parts := bytes.SplitN(raw, []byte{0}, 3)
 	if len(parts) != 3 {
-		return ObjectKey{}, corrupt("object key %q", raw)
+		return ObjectKey{}, frame.Corrupt("object key %q", raw)
 	}
 	return ObjectKey{Resource: string(parts[0]), Namespace: string(parts[1]), Name: string(parts[2])}, nil
 }

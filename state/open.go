@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
@@ -29,7 +32,7 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 		return nil, Report{}, errors.New("open state: no path")
 	}
 	// A probe process whose main did not call RunProbe gets here: without this it would start a child of its own.
-	RunProbe()
+	repair.RunProbe()
 	path, err := preparePath(o.Path)
 	if err != nil {
 		return nil, Report{}, err
@@ -90,7 +93,7 @@ func (op *opening) open() (*file, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		op.report.Created = true
 	case err != nil:
-		return nil, classify(err)
+		return nil, frame.Classify(err)
 	case info.Size() == 0:
 		op.report.Created = true
 	default:
@@ -124,22 +127,22 @@ func (op *opening) open() (*file, error) {
 func (op *opening) verify(size int64) error {
 	if !op.owner.unclean && isSealed(op.path) {
 		if size <= inlineCheck {
-			return inspectFile(op.ctx, op.path, op.format.version)
+			return repair.Inspect(op.ctx, op.path, op.format.version)
 		}
 		op.unverified = true
 		return nil
 	}
 	probe := op.o.probe
 	if probe == nil {
-		probe = func(ctx context.Context, path string) error { return probeInChild(ctx, path, op.format.version) }
+		probe = func(ctx context.Context, path string) error { return repair.Check(ctx, path, op.format.version) }
 	}
 	err := probe(op.ctx, op.path)
-	if errors.Is(err, errNoChild) {
+	if errors.Is(err, repair.ErrNoChild) {
 		if op.ctx.Err() != nil {
 			return context.Cause(op.ctx) // what may crash the reader is not read in here for nobody
 		}
 		op.log.Info("no child process for the verification, reading the state file here", "path", op.path, "err", err)
-		err = inspectFile(op.ctx, op.path, op.format.version)
+		err = repair.Inspect(op.ctx, op.path, op.format.version)
 	}
 	return err
 }
@@ -161,9 +164,9 @@ func (op *opening) use() (*file, error) {
 
 // ready lays out, migrates and compacts; after an error f is closed.
 func (op *opening) ready(f *file) (*file, error) {
-	err := guard(func() error { return op.format.apply(op, f) })
+	err := repair.Guard(func() error { return op.format.apply(op, f) })
 	if err != nil {
-		if errors.As(err, new(*faultError)) {
+		if errors.As(err, new(*repair.FaultError)) {
 			f.broken = true
 		}
 		return nil, errors.Join(err, f.close())
@@ -197,14 +200,14 @@ func preparePath(path string) (string, error) {
 		path = real
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("make state directory: %w", classify(err))
+		return "", fmt.Errorf("make state directory: %w", frame.Classify(err))
 	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return path, nil
 	case err != nil:
-		return "", fmt.Errorf("open state: %w", classify(err))
+		return "", fmt.Errorf("open state: %w", frame.Classify(err))
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("open state: %s is not a regular file", path)
 	}
@@ -221,7 +224,11 @@ func narrow(name string) error {
 		err = os.Chmod(name, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("narrow permissions: %w", classify(err))
+		return fmt.Errorf("narrow permissions: %w", frame.Classify(err))
 	}
 	return nil
 }
+
+// RunProbe is called first in main. In a child process that Open has started to verify or salvage a damaged file it
+// does that work and ends the process; in every other process it returns false at once.
+func RunProbe() bool { return repair.RunProbe() }

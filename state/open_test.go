@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -75,7 +78,7 @@ func TestPermissionsAreRepaired(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "new", "limpet.db")
 	s := opened(t, Options{Path: path})
-	closed(t, s)
+	Closed(t, s)
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory %v, %v", info.Mode(), err)
 	}
@@ -95,7 +98,7 @@ func TestLinkIsFollowed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	real, link := filepath.Join(t.TempDir(), "real.db"), filepath.Join(t.TempDir(), "limpet.db")
-	closed(t, opened(t, Options{Path: real}))
+	Closed(t, opened(t, Options{Path: real}))
 	if err := os.Symlink(real, link); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +151,7 @@ func TestHeldBy(t *testing.T) {
 			t.Errorf("held by %+v", l)
 		}
 	}
-	closed(t, s)
+	Closed(t, s)
 	if l := held(); l != nil {
 		t.Errorf("a closed file is held by %+v", l)
 	}
@@ -169,14 +172,14 @@ func TestHeldBy(t *testing.T) {
 	if !report.Unclean {
 		t.Errorf("the mark is gone: %+v", report)
 	}
-	closed(t, s)
+	Closed(t, s)
 }
 
 // TestLockedByAnotherProgram: bbolt's own lock counts too.
 func TestLockedByAnotherProgram(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
-	closed(t, opened(t, Options{Path: path}))
+	Closed(t, opened(t, Options{Path: path}))
 	db, err := bbolt.Open(path, 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +198,7 @@ func TestLockedByAnotherProgram(t *testing.T) {
 func TestOwnerFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
-	closed(t, opened(t, Options{Path: path}))
+	Closed(t, opened(t, Options{Path: path}))
 	if names := beside(t, path); len(names) > 0 {
 		t.Errorf("a clean close left %v", names)
 	}
@@ -215,13 +218,13 @@ func TestOwnerFile(t *testing.T) {
 		if text, err := os.ReadFile(path + ".owner"); err != nil || strings.Count(string(text), "\n") != 1 {
 			t.Errorf("owner file %q, %v", text, err)
 		}
-		closed(t, s)
+		Closed(t, s)
 	}
 	s, r := reopened(t, Options{Path: path})
 	if r.Unclean {
 		t.Errorf("report after a clean close: %+v", r)
 	}
-	closed(t, s)
+	Closed(t, s)
 }
 
 // TestCopyIsVerified: a file without the seal of a clean close is verified even when nothing says that it was unclean.
@@ -246,7 +249,7 @@ func TestCopyIsVerified(t *testing.T) {
 	probed := 0
 	probe := func(ctx context.Context, path string) error {
 		probed++
-		return probeInChild(ctx, path, current.version)
+		return repair.Check(ctx, path, current.version)
 	}
 	s2, r := reopened(t, Options{Path: path + "2", probe: probe})
 	if r.Unclean || probed != 1 {
@@ -255,7 +258,7 @@ func TestCopyIsVerified(t *testing.T) {
 	if v, err := s2.Fact(ctx, "k"); err != nil || string(v) != "v" {
 		t.Errorf("fact %q, %v", v, err)
 	}
-	closed(t, s2)
+	Closed(t, s2)
 	if _, r = reopened(t, Options{Path: path + "2", probe: probe}); probed != 1 {
 		t.Errorf("a clean close was followed by a probe: %+v", r)
 	}
@@ -270,7 +273,7 @@ func TestInterruptedRebuild(t *testing.T) {
 	if err := s.PutFact(ctx, "k", []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	for _, suffix := range []string{building, compacting} {
 		if err := os.WriteFile(path+suffix, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
@@ -286,7 +289,7 @@ func TestInterruptedRebuild(t *testing.T) {
 	if names := beside(t, path); !slices.Equal(names, []string{".owner"}) {
 		t.Errorf("left %v", names)
 	}
-	closed(t, s)
+	Closed(t, s)
 	if err := os.WriteFile(path+rebuilt, []byte("superfluous"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +345,7 @@ func TestRevisionNeverGoesBack(t *testing.T) {
 	ahead := uint64(time.Now().Add(1000 * time.Hour).UnixMicro())
 	err := s.write(ctx, func(t *txn) error {
 		t.m.Revision = ahead
-		return t.put(factBucket, []byte("k"), nil)
+		return t.put(frame.Facts, []byte("k"), nil)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +353,7 @@ func TestRevisionNeverGoesBack(t *testing.T) {
 	if _, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put("{}")); err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +384,7 @@ func TestOldDamagedFilesGo(t *testing.T) {
 		if r.Quarantined == "" || r.Lost == 0 {
 			t.Errorf("report %+v", r)
 		}
-		closed(t, s)
+		Closed(t, s)
 	}
 	if names := beside(t, path); len(names) != maxAside {
 		t.Errorf("left %v", names)

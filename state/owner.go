@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // The owner file, `<path>.owner`, is two things: the note for whoever finds the state locked, and the mark of an unclean
@@ -40,7 +42,7 @@ func takeOwner(path string) (*ownerFile, error) {
 	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, classify(fmt.Errorf("open owner file: %w", err))
+			return nil, frame.Classify(fmt.Errorf("open owner file: %w", err))
 		}
 		held, err := tryLock(f)
 		if err != nil {
@@ -72,7 +74,7 @@ func HeldBy(path string) (*LockedError, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, classify(fmt.Errorf("open owner file: %w", err))
+		return nil, frame.Classify(fmt.Errorf("open owner file: %w", err))
 	}
 	defer func() { _ = f.Close() }()
 	free, err := tryLock(f)
@@ -114,13 +116,13 @@ func (o *ownerFile) write(n ownerNote) error {
 	}
 	text = append(text, '\n')
 	if _, err := o.f.WriteAt(text, 0); err != nil {
-		return classify(fmt.Errorf("write owner file: %w", err))
+		return frame.Classify(fmt.Errorf("write owner file: %w", err))
 	}
 	if err := o.f.Truncate(int64(len(text))); err != nil {
-		return classify(fmt.Errorf("write owner file: %w", err))
+		return frame.Classify(fmt.Errorf("write owner file: %w", err))
 	}
 	if err := o.f.Sync(); err != nil {
-		return classify(fmt.Errorf("write owner file: %w", err))
+		return frame.Classify(fmt.Errorf("write owner file: %w", err))
 	}
 	return syncDir(o.f.Name())
 }
@@ -138,7 +140,7 @@ func (o *ownerFile) release(clean bool) error {
 	if err := o.f.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("close owner file: %w", err))
 	}
-	return classify(errors.Join(errs...))
+	return frame.Classify(errors.Join(errs...))
 }
 
 // syncDir makes the directory entry of name durable.

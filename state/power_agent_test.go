@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state/frame"
 	"limpet/sync/testenv/powercut"
 )
 
@@ -124,9 +125,9 @@ func apply(r powercut.Transaction, before image, sameFile bool) image {
 func rawRecords(s *Store) (contents, error) {
 	out := contents{}
 	err := s.view(context.Background(), func(v view) error {
-		for _, b := range dataBuckets {
-			err := v.whole(context.Background(), b, func(k []byte, f frame) error {
-				out[string(b)+" "+string(k)] = string(f.body)
+		for _, b := range frame.DataBuckets {
+			err := v.whole(context.Background(), b, func(k []byte, f frame.Frame) error {
+				out[string(b)+" "+string(k)] = string(f.Body)
 				return nil
 			})
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"limpet/state/repair"
 	"limpet/sync/testenv/powercut"
 )
 
@@ -68,7 +69,7 @@ func TestPowerCut(t *testing.T) {
 		if err := os.WriteFile(path, img.data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := inspectFile(ctx, path, current.version); err != nil {
+		if err := repair.Inspect(ctx, path, current.version); err != nil {
 			t.Fatalf("cut %d between writes %d and %d: %v", n, i, i+1, err)
 		}
 		if n >= cuts {
@@ -82,7 +83,7 @@ func TestPowerCut(t *testing.T) {
 		if err != nil || r.Quarantined != "" || !r.Unclean || !maps.Equal(got, img.want) {
 			t.Errorf("cut %d between writes %d and %d: report %+v, %v, %s", n, i, i+1, r, err, differ(got, img.want))
 		}
-		closed(t, s)
+		Closed(t, s)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"limpet/state/repair"
 )
 
 // TestProbeIsStopped: a signal that goes to the child as well, as Ctrl-C in a
@@ -29,13 +31,13 @@ func TestProbeIsStopped(t *testing.T) {
 			if err := syscall.Mkfifo(path, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := runChild(context.Background(), "check", path, current.version, func(r *bufio.Reader) error {
+			err := repair.RunChild(context.Background(), "check", path, current.version, func(r *bufio.Reader) error {
 				if err := syscall.Kill(probeOf(t, path), signal); err != nil {
 					t.Error(err)
 				}
-				return json.NewDecoder(r).Decode(new(probeAnswer))
+				return json.NewDecoder(r).Decode(new(repair.ProbeAnswer))
 			})
-			if damage := signal == syscall.SIGSEGV; errors.Is(err, ErrCorrupt) != damage || errors.Is(err, errNoChild) == damage {
+			if damage := signal == syscall.SIGSEGV; errors.Is(err, ErrCorrupt) != damage || errors.Is(err, repair.ErrNoChild) == damage {
 				t.Errorf("the verdict is %v", err)
 			}
 		})
@@ -51,7 +53,7 @@ func probeOf(t *testing.T, path string) int {
 	}
 	for _, dir := range list {
 		env, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if pid, bad := strconv.Atoi(filepath.Base(dir)); err == nil && bad == nil && bytes.Contains(env, []byte(probePathEnv+"="+path+"\x00")) {
+		if pid, bad := strconv.Atoi(filepath.Base(dir)); err == nil && bad == nil && bytes.Contains(env, []byte(repair.ProbePathEnv+"="+path+"\x00")) {
 			return pid
 		}
 	}

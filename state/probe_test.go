@@ -11,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"limpet/state/frame"
+	"limpet/state/repair"
 )
 
 // stop leaves the file of a store as a killed process does and returns its path.
@@ -44,24 +47,24 @@ func TestProbeInChild(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	sound := stop(t, someFacts)
-	if err := probeInChild(ctx, sound, current.version); err != nil {
+	if err := repair.Check(ctx, sound, current.version); err != nil {
 		t.Errorf("sound file: %v", err)
 	}
-	if err := probeInChild(ctx, sound, current.version-1); !errors.As(err, new(*SchemaError)) {
+	if err := repair.Check(ctx, sound, current.version-1); !errors.As(err, new(*SchemaError)) {
 		t.Errorf("newer file: %v", err)
 	}
-	if err := probeInChild(ctx, sound+".absent", current.version); err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, errNoChild) {
+	if err := repair.Check(ctx, sound+".absent", current.version); err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, repair.ErrNoChild) {
 		t.Errorf("absent file: %v", err)
 	}
 	if err := os.WriteFile(sound, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := probeInChild(ctx, sound, current.version); !errors.Is(err, ErrCorrupt) {
+	if err := repair.Check(ctx, sound, current.version); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("damaged file: %v", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := probeInChild(ended, sound, current.version); err == nil || errors.Is(err, ErrCorrupt) {
+	if err := repair.Check(ended, sound, current.version); err == nil || errors.Is(err, ErrCorrupt) {
 		t.Errorf("ended context: %v", err)
 	}
 }
@@ -70,18 +73,18 @@ func TestProbeInChild(t *testing.T) {
 func TestChildThatDies(t *testing.T) {
 	t.Parallel()
 	path := stop(t, someFacts)
-	drain := func(r *bufio.Reader) error { return json.NewDecoder(r).Decode(&probeAnswer{}) }
-	if err := runChild(context.Background(), "die", path, 1, drain); !errors.Is(err, ErrCorrupt) {
+	drain := func(r *bufio.Reader) error { return json.NewDecoder(r).Decode(&repair.ProbeAnswer{}) }
+	if err := repair.RunChild(context.Background(), "die", path, 1, drain); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("unknown work, exit code 1 after the greeting: %v", err)
 	}
-	refused := &buildError{syscall.ENOSPC}
-	err := runChild(context.Background(), "salvage", path, 1, func(*bufio.Reader) error { return refused })
+	refused := &repair.BuildError{Err: syscall.ENOSPC}
+	err := repair.RunChild(context.Background(), "salvage", path, 1, func(*bufio.Reader) error { return refused })
 	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("failure of the reader: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("shutdown")
-	err = runChild(ctx, "salvage", path, 1, func(*bufio.Reader) error { cancel(cause); return cause })
+	err = repair.RunChild(ctx, "salvage", path, 1, func(*bufio.Reader) error { cancel(cause); return cause })
 	if !errors.Is(err, cause) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("ended context: %v", err)
 	}
@@ -98,8 +101,8 @@ func TestProbeVerdicts(t *testing.T) {
 		quarantined bool
 	}{
 		{"sound", nil, nil, false},
-		{"damaged", corrupt("page 3"), nil, true},
-		{"no child process", errNoChild, nil, false},
+		{"damaged", frame.Corrupt("page 3"), nil, true},
+		{"no child process", repair.ErrNoChild, nil, false},
 		{"newer", &SchemaError{Have: 9, Want: 1}, nil, false},
 		{"foreign", ErrForeign, ErrForeign, false},
 		{"no verdict", other, other, false},
@@ -121,7 +124,7 @@ func TestProbeVerdicts(t *testing.T) {
 				}
 				return
 			}
-			defer closed(t, s)
+			defer Closed(t, s)
 			facts, err := s.Facts(context.Background(), "")
 			if err != nil || len(facts) != 300 {
 				t.Errorf("%d facts, %v", len(facts), err)
@@ -138,15 +141,15 @@ func TestSalvageWithoutChild(t *testing.T) {
 	t.Parallel()
 	path := stop(t, someFacts)
 	var carried []string
-	sum, err := salvageFile(path, func(r salvaged) error { carried = append(carried, string(r.key)); return nil })
+	sum, err := repair.Salvage(path, func(r repair.Record) error { carried = append(carried, string(r.Key)); return nil })
 	if err != nil || sum.Lost != 0 || len(carried) != 300 {
 		t.Errorf("%d records, %+v, %v", len(carried), sum, err)
 	}
 	refused := errors.New("refused")
-	if _, err := salvageFile(path, func(salvaged) error { return refused }); !errors.Is(err, refused) {
+	if _, err := repair.Salvage(path, func(repair.Record) error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := salvageFile(path+".absent", nil); err == nil {
+	if _, err := repair.Salvage(path+".absent", nil); err == nil {
 		t.Error("an absent file was salvaged")
 	}
 }
@@ -156,9 +159,9 @@ func TestProbeByOpen(t *testing.T) {
 	t.Parallel()
 	path := stop(t, someFacts)
 	cmd := child("late", "")
-	cmd.Env = append(cmd.Env, probeEnv+"=check", probePathEnv+"="+path, probeWantEnv+"=1")
+	cmd.Env = append(cmd.Env, repair.ProbeEnv+"=check", repair.ProbePathEnv+"="+path, repair.ProbeWantEnv+"=1")
 	out, err := cmd.Output()
-	if err != nil || string(out) != probeGreeting+`{"verdict":"sound"}`+"\n" {
+	if err != nil || string(out) != repair.ProbeGreeting+`{"verdict":"sound"}`+"\n" {
 		t.Errorf("%q, %v", out, err)
 	}
 }
@@ -177,7 +180,7 @@ func TestRebuildThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := func(context.Context, string) error { return corrupt("page 3") }
+	damaged := func(context.Context, string) error { return frame.Corrupt("page 3") }
 	if _, _, err := Open(context.Background(), Options{Path: path, probe: damaged}); err == nil {
 		t.Error("opened")
 	}
@@ -209,7 +212,7 @@ func TestLostBranch(t *testing.T) {
 	}
 	hit := 0
 	for at := 2 * 4096; at < len(data); at += 4096 {
-		if p, err := parsePage(data[at : at+4096]); err == nil && p.flags == branchPage && p.id == uint64(at/4096) {
+		if p, err := repair.ParsePage(data[at : at+4096]); err == nil && p.Flags == repair.BranchPage && p.Id == uint64(at/4096) {
 			clear(data[at : at+4096])
 			hit++
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // Query selects records of the history; zero fields select everything.
@@ -78,8 +80,8 @@ func (s *Store) History(ctx context.Context, q Query) ([]Record, error) {
 		if q.UID != "" {
 			return v.oneRecord(q, low, high, &out)
 		}
-		return v.scanBack(ctx, recordBucket, low, high, func(_ []byte, f frame) (bool, error) {
-			if sieve.drops(f.body) {
+		return v.scanBack(ctx, frame.History, low, high, func(_ []byte, f frame.Frame) (bool, error) {
+			if sieve.drops(f.Body) {
 				return true, nil
 			}
 			var r Record
@@ -127,10 +129,10 @@ func (v view) oneRecord(q Query, low, high []byte, out *[]Record) error {
 }
 
 // scanBack calls fn for the records from below high down to low, until fn returns false or an error.
-func (v view) scanBack(ctx context.Context, b bucket, low, high []byte, fn func(key []byte, f frame) (bool, error)) error {
+func (v view) scanBack(ctx context.Context, b frame.Bucket, low, high []byte, fn func(key []byte, f frame.Frame) (bool, error)) error {
 	bk := v.tx.Bucket([]byte(b))
 	if bk == nil {
-		return corrupt("bucket %s is missing", b)
+		return frame.Corrupt("bucket %s is missing", b)
 	}
 	c := bk.Cursor()
 	k, raw := c.Last()
@@ -145,7 +147,7 @@ func (v view) scanBack(ctx context.Context, b bucket, low, high []byte, fn func(
 		if n++; n%checkEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		f, err := decodeFrame(b, k, raw)
+		f, err := frame.Decode(b, k, raw)
 		if err != nil {
 			return err
 		}

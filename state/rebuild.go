@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -28,17 +31,11 @@ const (
 	maxAside = 5
 )
 
-// buildError is a failure of the new file, as opposed to damage of the old one.
-type buildError struct{ err error }
-
-func (e *buildError) Error() string { return "build new state file: " + e.err.Error() }
-func (e *buildError) Unwrap() error { return e.err }
-
 // tidy ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
 func (op *opening) tidy() error {
 	for _, suffix := range []string{building, compacting} {
 		if err := os.Remove(op.path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return classify(fmt.Errorf("remove unfinished file: %w", err))
+			return frame.Classify(fmt.Errorf("remove unfinished file: %w", err))
 		}
 	}
 	_, err := os.Stat(op.path + rebuilt)
@@ -48,7 +45,7 @@ func (op *opening) tidy() error {
 	if _, err := os.Stat(op.path); errors.Is(err, fs.ErrNotExist) {
 		return replaceFile(op.path+rebuilt, op.path)
 	}
-	return classify(os.Remove(op.path + rebuilt))
+	return frame.Classify(os.Remove(op.path + rebuilt))
 }
 
 // rebuild sets the damaged file aside and puts a new one with its readable records in its place. The new file is whole
@@ -103,21 +100,21 @@ func globQuote(path string) string {
 
 // salvageInto reads the damaged file in a child process, or here when there can be none, and writes its records to a
 // new file at path.
-func (op *opening) salvageInto(path string) (salvageSum, int, error) {
-	sum, carried, err := op.salvageBy(path, func(emit func(salvaged) error) (sum salvageSum, err error) {
-		err = runChild(op.ctx, "salvage", op.path, op.format.version, func(r *bufio.Reader) error {
-			sum, err = readSalvaged(r, emit)
+func (op *opening) salvageInto(path string) (repair.Summary, int, error) {
+	sum, carried, err := op.salvageBy(path, func(emit func(repair.Record) error) (sum repair.Summary, err error) {
+		err = repair.RunChild(op.ctx, "salvage", op.path, op.format.version, func(r *bufio.Reader) error {
+			sum, err = repair.ReadRecords(r, emit)
 			return err
 		})
 		return sum, err
 	})
-	if err == nil || errors.As(err, new(*buildError)) || op.ctx.Err() != nil {
+	if err == nil || errors.As(err, new(*repair.BuildError)) || op.ctx.Err() != nil {
 		return sum, carried, err
 	}
 	op.log.Info("no child process for the salvage, reading the damaged file here", "path", op.path, "err", err)
-	return op.salvageBy(path, func(emit func(salvaged) error) (sum salvageSum, err error) {
-		err = guard(func() error {
-			sum, err = salvageFile(op.path, emit)
+	return op.salvageBy(path, func(emit func(repair.Record) error) (sum repair.Summary, err error) {
+		err = repair.Guard(func() error {
+			sum, err = repair.Salvage(op.path, emit)
 			return err
 		})
 		return sum, err
@@ -125,23 +122,23 @@ func (op *opening) salvageInto(path string) (salvageSum, int, error) {
 }
 
 // salvageBy builds the new file from the records that source emits.
-func (op *opening) salvageBy(path string, source func(emit func(salvaged) error) (salvageSum, error)) (sum salvageSum, carried int, err error) {
+func (op *opening) salvageBy(path string, source func(emit func(repair.Record) error) (repair.Summary, error)) (sum repair.Summary, carried int, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return sum, 0, &buildError{classify(err)}
+		return sum, 0, &repair.BuildError{Err: frame.Classify(err)}
 	}
 	// No cap: what was readable is carried, and the cap refuses the next growth.
 	f, err := openBolt(path, boltOptions(0))
 	if err != nil {
-		return sum, 0, &buildError{err}
+		return sum, 0, &repair.BuildError{Err: err}
 	}
-	b := newBuilder(f, newMeta(op.format.version, 0, now()))
-	sum, err = source(func(r salvaged) error {
-		frame, err := decodeFrame(r.bucket, r.key, r.raw)
-		if err != nil || !slices.Contains(dataBuckets, r.bucket) {
+	b := newBuilder(f, frame.NewMeta(op.format.version, 0, now()))
+	sum, err = source(func(r repair.Record) error {
+		rec, err := frame.Decode(r.Bucket, r.Key, r.Raw)
+		if err != nil || !slices.Contains(frame.DataBuckets, r.Bucket) {
 			return nil
 		}
-		if err := b.add(r.bucket, r.key, frame); err != nil {
-			return &buildError{classify(err)}
+		if err := b.add(r.Bucket, r.Key, rec); err != nil {
+			return &repair.BuildError{Err: frame.Classify(err)}
 		}
 		carried++
 		return nil
@@ -154,7 +151,7 @@ func (op *opening) salvageBy(path string, source func(emit func(salvaged) error)
 		b.m.Schema = min(sum.Schema, op.format.version)
 	}
 	if err := errors.Join(b.index(op.ctx), b.finish(), f.close()); err != nil {
-		return sum, 0, &buildError{classify(err)}
+		return sum, 0, &repair.BuildError{Err: frame.Classify(err)}
 	}
 	return sum, carried, nil
 }
@@ -164,7 +161,7 @@ func (b *builder) index(ctx context.Context) error {
 	if err := b.commit(); err != nil {
 		return err
 	}
-	return guard(func() error {
+	return repair.Guard(func() error {
 		return b.f.db.Update(func(tx *bbolt.Tx) error {
 			if err := layout(tx, b.m, now()); err != nil {
 				return err
@@ -172,14 +169,14 @@ func (b *builder) index(ctx context.Context) error {
 			t := &txn{view: view{tx: tx}, m: b.m, now: now(), room: 1 << 62}
 			stamps := map[string]uint64{}
 			var drop [][]byte
-			err := t.scan(ctx, recordBucket, nil, nil, func(k []byte, f frame) (bool, error) {
+			err := t.scan(ctx, frame.History, nil, nil, func(k []byte, f frame.Frame) (bool, error) {
 				return true, t.indexOne(slices.Clone(k), f, stamps, &drop)
 			})
 			if err != nil {
 				return err
 			}
 			for _, k := range drop {
-				if _, err := t.remove(recordBucket, k); err != nil {
+				if _, err := t.remove(frame.History, k); err != nil {
 					return err
 				}
 			}
@@ -189,28 +186,28 @@ func (b *builder) index(ctx context.Context) error {
 	})
 }
 
-func (t *txn) indexOne(key []byte, f frame, stamps map[string]uint64, drop *[][]byte) error {
+func (t *txn) indexOne(key []byte, f frame.Frame, stamps map[string]uint64, drop *[][]byte) error {
 	if len(key) <= 8 {
 		*drop = append(*drop, key)
 		return nil
 	}
 	uid := string(key[8:])
 	was, have := stamps[uid]
-	if have && was > f.stamp {
+	if have && was > f.Stamp {
 		*drop = append(*drop, key)
 		return nil
 	}
 	if have {
-		old, ok, err := t.get(uidBucket, []byte(uid))
+		old, ok, err := t.get(frame.UIDs, []byte(uid))
 		if err != nil || !ok {
 			return err
 		}
 		var oldKey []byte
-		if err := json.Unmarshal(old.body, &oldKey); err != nil {
+		if err := json.Unmarshal(old.Body, &oldKey); err != nil {
 			return err
 		}
 		*drop = append(*drop, oldKey)
 	}
-	stamps[uid] = f.stamp
-	return t.putJSON(uidBucket, []byte(uid), key)
+	stamps[uid] = f.Stamp
+	return t.putJSON(frame.UIDs, []byte(uid), key)
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // A full disk must not keep the store from getting smaller: bbolt writes new pages even for a delete. The reserve is a
@@ -80,4 +82,4 @@ func (b *ballast) write() (err error) {
 }
 
 // noSpace says whether an error is want of space, which classify has named so, or the file system itself.
-func noSpace(err error) bool { return errors.Is(classify(err), syscall.ENOSPC) }
+func noSpace(err error) bool { return errors.Is(frame.Classify(err), syscall.ENOSPC) }

@@ -66,7 +66,7 @@ func TestReserveIsMadeByWriting(t *testing.T) {
 	if err := s.PutFact(context.Background(), "k", nil); err != nil {
 		t.Fatal(err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	if info, err := os.Stat(path + reserve); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("after a write: %v", err)
 	}

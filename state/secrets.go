@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"limpet/state/frame"
 )
 
 // Secrets are sealed with AES-256-GCM; the name of the secret is the additional data, so that one cannot be put in
@@ -55,7 +57,7 @@ func (s *Store) DeleteSecret(ctx context.Context, name string) error {
 
 // Secret returns the plain value. ErrNotFound when there is none, ErrSealed when the key does not fit.
 func (s *Store) Secret(ctx context.Context, name string) ([]byte, error) {
-	f, err := s.copyOf(ctx, secretBucket, name)
+	f, err := s.copyOf(ctx, frame.Secrets, name)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func (s *Store) SecretNames(ctx context.Context, prefix string) ([]string, error
 	var out []string
 	err := s.view(ctx, func(v view) error {
 		out = nil
-		return v.scan(ctx, secretBucket, []byte(prefix), nil, func(k []byte, _ frame) (bool, error) {
+		return v.scan(ctx, frame.Secrets, []byte(prefix), nil, func(k []byte, _ frame.Frame) (bool, error) {
 			out = append(out, string(k))
 			return true, nil
 		})
@@ -81,14 +83,14 @@ func (s *Store) SecretNames(ctx context.Context, prefix string) ([]string, error
 
 func (t *txn) putSecret(s *Store, w SecretWrite) error {
 	if w.Delete {
-		_, err := t.remove(secretBucket, []byte(w.Name))
+		_, err := t.remove(frame.Secrets, []byte(w.Name))
 		return err
 	}
-	body, err := s.seal.close(w.Name, w.Plain, t.m.Tallies[secretBucket].N > 0)
+	body, err := s.seal.close(w.Name, w.Plain, t.m.Counters[frame.Secrets].N > 0)
 	if err != nil {
 		return err
 	}
-	return t.putJSON(secretBucket, []byte(w.Name), body)
+	return t.putJSON(frame.Secrets, []byte(w.Name), body)
 }
 
 // close seals plain. have says that sealed secrets exist already: then a missing key is an error and not a reason to
@@ -180,7 +182,7 @@ func (s *sealer) make() ([]byte, error) {
 	}
 	text = []byte(hex.EncodeToString(text))
 	if err := writeDurable(s.path+".key", text); err != nil {
-		return nil, classify(fmt.Errorf("write key file: %w", err))
+		return nil, frame.Classify(fmt.Errorf("write key file: %w", err))
 	}
 	return text, nil
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"limpet/state/repair"
 )
 
 // TestSeparatorIsTheFirstKey: a key in a branch that is lower than the first key
@@ -21,7 +23,7 @@ func TestSeparatorIsTheFirstKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	closed(t, s)
+	Closed(t, s)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -29,11 +31,11 @@ func TestSeparatorIsTheFirstKey(t *testing.T) {
 	lowered := 0
 	for page := 2 * 4096; page+4096 <= len(data); page += 4096 {
 		flags, count := binary.LittleEndian.Uint16(data[page+8:]), int(binary.LittleEndian.Uint16(data[page+10:]))
-		if flags != branchPage || count < 2 {
+		if flags != repair.BranchPage || count < 2 {
 			continue
 		}
 		for i := 1; i < count; i++ { // the first one has nothing before it
-			element := page + pageHeader + i*pageElement
+			element := page + repair.PageHeader + i*repair.PageElement
 			key := element + int(binary.LittleEndian.Uint32(data[element:]))
 			last := key + int(binary.LittleEndian.Uint32(data[element+4:])) - 1
 			data[last]-- // odd numbers only: no fact has this key

@@ -104,7 +104,7 @@ func TestSieveOfOtherHands(t *testing.T) {
 // history.
 func BenchmarkLookForWords(b *testing.B) {
 	path := b.TempDir() + "/limpet.db"
-	fillHistory(b, path, 90_000_000)
+	FillHistory(b, path, 90_000_000)
 	s := opened(b, Options{Path: path})
 	for _, word := range []string{"no such word", "0099"} {
 		b.Run(word, func(b *testing.B) {

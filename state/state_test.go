@@ -34,12 +34,12 @@ func reopened(t testing.TB, o Options) (*Store, Report) {
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	t.Cleanup(func() { closed(t, s) })
+	t.Cleanup(func() { Closed(t, s) })
 	return s, r
 }
 
-// closed checks and closes a store; once closed it does nothing.
-func closed(t testing.TB, s *Store) {
+// Closed checks and closes a store; once closed it does nothing.
+func Closed(t testing.TB, s *Store) {
 	t.Helper()
 	r, err := s.Check(context.Background())
 	if errors.Is(err, ErrClosed) {
@@ -81,7 +81,7 @@ func TestFirstUse(t *testing.T) {
 	if err != nil || o.Revision == 0 {
 		t.Fatal(o, err)
 	}
-	closed(t, s)
+	Closed(t, s)
 	s, r = reopened(t, Options{Path: path})
 	if r.Created || r.Unclean {
 		t.Errorf("report of an old file: %+v", r)

@@ -6,10 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"limpet/state/repair"
 
 	"go.etcd.io/bbolt"
 )
@@ -91,28 +92,10 @@ func (s *Store) view(ctx context.Context, fn func(view) error) error {
 		return err
 	}
 	defer s.release(f)
-	return s.noted(guard(func() error {
+	return s.noted(repair.Guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) error { return fn(view{tx, &f.touched}) })
 	}))
 }
-
-// guard is the border of the room: whatever bbolt does with a damaged page, a panic or a fault in the memory map, leaves
-// as ErrCorrupt.
-func guard(fn func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			err = &faultError{r}
-		}
-	}()
-	return classify(fn())
-}
-
-// faultError is a panic or memory fault that was caught at the border. It is an ErrCorrupt.
-type faultError struct{ cause any }
-
-func (e *faultError) Error() string        { return fmt.Sprintf("%s: %v", ErrCorrupt, e.cause) }
-func (e *faultError) Is(target error) bool { return target == ErrCorrupt }
 
 // OnObjects sets the function that is called after each commit that changed objects, in commit order, before the
 // writers of that commit hear of it. It is set once, before the first use, and must not block.
@@ -182,9 +165,9 @@ func openBolt(path string, o *bbolt.Options) (*file, error) {
 		f.handle = h
 		return h, err
 	}
-	err := guard(func() (err error) {
+	err := repair.Guard(func() (err error) {
 		f.db, err = bbolt.Open(path, 0o600, o)
-		return openFault(err)
+		return repair.OpenError(err)
 	})
 	if err != nil {
 		if f.handle != nil {
@@ -202,5 +185,5 @@ func (f *file) close() error {
 	if f.broken {
 		return f.handle.Close()
 	}
-	return guard(f.db.Close)
+	return repair.Guard(f.db.Close)
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // naive is a history as a list of records in the order of their keys, with no count kept of anything.
@@ -28,7 +30,7 @@ func (m *naive) drop(uid string) {
 // size is what the records have as frames.
 func (m *naive) size() (n int64) {
 	for _, r := range *m {
-		n += int64(8 + len(r.UID) + frameHeader + len(asJSON(r)))
+		n += int64(8 + len(r.UID) + frame.HeaderSize + len(asJSON(r)))
 	}
 	return n
 }
@@ -84,7 +86,7 @@ func TestTrimLikeNaive(t *testing.T) {
 					got, err = s.TrimHistoryBytes(ctx, n)
 				case 7:
 					did = "again"
-					closed(t, s)
+					Closed(t, s)
 					s = opened(t, Options{Path: path})
 					_, _, err = s.Compact(ctx)
 				}
@@ -118,7 +120,7 @@ func BenchmarkCompleteBesideTrim(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				path := filepath.Join(b.TempDir(), "limpet.db")
-				fillHistory(b, path, 100_000*900)
+				FillHistory(b, path, 100_000*900)
 				s, _, err := Open(ctx, Options{Path: path})
 				if err != nil {
 					b.Fatal(err)

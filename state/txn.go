@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"limpet/state/frame"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -19,17 +21,17 @@ type view struct {
 }
 
 // get returns the frame under key, ok = false when there is none.
-func (v view) get(b bucket, key []byte) (f frame, ok bool, err error) {
+func (v view) get(b frame.Bucket, key []byte) (f frame.Frame, ok bool, err error) {
 	bk := v.tx.Bucket([]byte(b))
 	if bk == nil {
-		return frame{}, false, corrupt("bucket %s is missing", b)
+		return frame.Frame{}, false, frame.Corrupt("bucket %s is missing", b)
 	}
 	raw := bk.Get(key)
 	if raw == nil {
-		return frame{}, false, nil
+		return frame.Frame{}, false, nil
 	}
 	v.touched.add(v.tx, max(len(raw), pageOfRecord))
-	f, err = decodeFrame(b, key, raw)
+	f, err = frame.Decode(b, key, raw)
 	return f, err == nil, err
 }
 
@@ -38,10 +40,10 @@ const checkEvery = 256
 
 // scan calls fn for every record whose key begins with prefix and is not below from, in key order, until fn returns
 // false or an error.
-func (v view) scan(ctx context.Context, b bucket, prefix, from []byte, fn func(key []byte, f frame) (bool, error)) error {
+func (v view) scan(ctx context.Context, b frame.Bucket, prefix, from []byte, fn func(key []byte, f frame.Frame) (bool, error)) error {
 	bk := v.tx.Bucket([]byte(b))
 	if bk == nil {
-		return corrupt("bucket %s is missing", b)
+		return frame.Corrupt("bucket %s is missing", b)
 	}
 	if bytes.Compare(from, prefix) < 0 {
 		from = prefix
@@ -52,7 +54,7 @@ func (v view) scan(ctx context.Context, b bucket, prefix, from []byte, fn func(k
 		if n++; n%checkEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		f, err := decodeFrame(b, k, raw)
+		f, err := frame.Decode(b, k, raw)
 		if err != nil {
 			return err
 		}
@@ -66,22 +68,22 @@ func (v view) scan(ctx context.Context, b bucket, prefix, from []byte, fn func(k
 }
 
 // meta reads the meta record.
-func (v view) meta() (meta, error) {
-	bk := v.tx.Bucket([]byte(metaBucket))
+func (v view) meta() (frame.Meta, error) {
+	bk := v.tx.Bucket([]byte(frame.MetaBucket))
 	if bk == nil {
-		return meta{}, corrupt("bucket %s is missing", metaBucket)
+		return frame.Meta{}, frame.Corrupt("bucket %s is missing", frame.MetaBucket)
 	}
-	raw := bk.Get(metaKey)
+	raw := bk.Get(frame.MetaKey)
 	if raw == nil {
-		return meta{}, corrupt("meta record is missing")
+		return frame.Meta{}, frame.Corrupt("meta record is missing")
 	}
-	return decodeMeta(raw)
+	return frame.DecodeMeta(raw)
 }
 
 // txn writes records inside the writer's transaction and keeps the tallies.
 type txn struct {
 	view
-	m      meta
+	m      frame.Meta
 	puts   int           // puts and deletes so far
 	room   int64         // bytes that may still be added below the size cap
 	grown  int64         // bytes that were added, less those removed; without those of jobs that run or end
@@ -104,12 +106,12 @@ func beginTxn(tx *bbolt.Tx, limit int64, now time.Time) (*txn, error) {
 }
 
 // put writes body under key with the time as its stamp.
-func (t *txn) put(b bucket, key, body []byte) error {
+func (t *txn) put(b frame.Bucket, key, body []byte) error {
 	return t.putStamped(b, key, body, uint64(t.now.UnixMilli()))
 }
 
 // putJSON writes v as JSON under key.
-func (t *txn) putJSON(b bucket, key []byte, v any) error {
+func (t *txn) putJSON(b frame.Bucket, key []byte, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode %s record: %w", b, err)
@@ -119,32 +121,32 @@ func (t *txn) putJSON(b bucket, key []byte, v any) error {
 
 // putStamped writes body under key with the given stamp. ErrFull when the file's cap does not allow it; records of
 // claims have the reserve to themselves, because a job that runs must be able to end.
-func (t *txn) putStamped(b bucket, key, body []byte, stamp uint64) error {
-	if len(body) > maxBody {
-		return fmt.Errorf("write %s record of %d bytes: larger than %d", b, len(body), maxBody)
+func (t *txn) putStamped(b frame.Bucket, key, body []byte, stamp uint64) error {
+	if len(body) > frame.MaxBody {
+		return fmt.Errorf("write %s record of %d bytes: larger than %d", b, len(body), frame.MaxBody)
 	}
 	if len(key) == 0 || len(key) > bbolt.MaxKeySize {
 		return fmt.Errorf("write %s record: key of %d bytes", b, len(key))
 	}
 	bk := t.tx.Bucket([]byte(b))
 	if bk == nil {
-		return corrupt("bucket %s is missing", b)
+		return frame.Corrupt("bucket %s is missing", b)
 	}
 	old := bk.Get(key)
-	grown := int64(frameHeader + len(body) - len(old))
+	grown := int64(frame.HeaderSize + len(body) - len(old))
 	if old == nil {
 		grown += int64(len(key))
 	}
-	if grown > 0 && grown > t.room && b != claimBucket && !t.ending {
+	if grown > 0 && grown > t.room && b != frame.Claims && !t.ending {
 		return ErrFull
 	}
-	raw := encodeFrame(b, key, body, stamp)
-	count := t.m.Tallies[b]
+	raw := frame.Encode(b, key, body, stamp)
+	count := t.m.Counters[b]
 	if old != nil {
-		count.remove(key, old)
+		count.Remove(key, old)
 	}
-	count.add(key, raw)
-	if b == recordBucket {
+	count.Add(key, raw)
+	if b == frame.History {
 		// Keys grow with time, so that a full page is never written to again.
 		bk.FillPercent = 0.9
 	}
@@ -153,33 +155,33 @@ func (t *txn) putStamped(b bucket, key, body []byte, stamp uint64) error {
 		return fmt.Errorf("write %s record: %w", b, err)
 	}
 	t.log.put(b, key, body)
-	t.m.Tallies[b] = count
+	t.m.Counters[b] = count
 	t.room -= grown
-	if b != claimBucket && !t.ending {
+	if b != frame.Claims && !t.ending {
 		t.grown += grown
 	}
 	return nil
 }
 
 // remove deletes key and says whether it was there. The record itself may be damaged.
-func (t *txn) remove(b bucket, key []byte) (bool, error) {
+func (t *txn) remove(b frame.Bucket, key []byte) (bool, error) {
 	bk := t.tx.Bucket([]byte(b))
 	if bk == nil {
-		return false, corrupt("bucket %s is missing", b)
+		return false, frame.Corrupt("bucket %s is missing", b)
 	}
 	old := bk.Get(key)
 	if old == nil {
 		return false, nil
 	}
-	count := t.m.Tallies[b]
-	count.remove(key, old)
+	count := t.m.Counters[b]
+	count.Remove(key, old)
 	freed := int64(len(key) + len(old)) // old is gone after the delete
 	t.puts++
 	if err := bk.Delete(key); err != nil {
 		return false, fmt.Errorf("delete %s record: %w", b, err)
 	}
 	t.log.remove(b, key)
-	t.m.Tallies[b] = count
+	t.m.Counters[b] = count
 	t.grown -= freed
 	return true, nil
 }
@@ -187,16 +189,16 @@ func (t *txn) remove(b bucket, key []byte) (bool, error) {
 // finish writes the meta record; nothing may be written after it.
 func (t *txn) finish() error {
 	t.m.Seq++
-	raw, err := t.m.encode(t.now)
+	raw, err := t.m.Encode(t.now)
 	if err != nil {
 		return err
 	}
-	return t.tx.Bucket([]byte(metaBucket)).Put(metaKey, raw)
+	return t.tx.Bucket([]byte(frame.MetaBucket)).Put(frame.MetaKey, raw)
 }
 
 // layout makes all buckets and the meta record of a new file.
-func layout(tx *bbolt.Tx, m meta, now time.Time) error {
-	for _, b := range append([]bucket{metaBucket}, dataBuckets...) {
+func layout(tx *bbolt.Tx, m frame.Meta, now time.Time) error {
+	for _, b := range append([]frame.Bucket{frame.MetaBucket}, frame.DataBuckets...) {
 		if _, err := tx.CreateBucketIfNotExists([]byte(b)); err != nil {
 			return fmt.Errorf("create bucket %s: %w", b, err)
 		}
@@ -206,18 +208,18 @@ func layout(tx *bbolt.Tx, m meta, now time.Time) error {
 
 // whole calls fn for every record of a bucket and compares what it met with the tally, so that a record that damage hid
 // is an error and not an absence.
-func (v view) whole(ctx context.Context, b bucket, fn func(key []byte, f frame) error) error {
+func (v view) whole(ctx context.Context, b frame.Bucket, fn func(key []byte, f frame.Frame) error) error {
 	m, err := v.meta()
 	if err != nil {
 		return err
 	}
-	var met tally
-	err = v.scan(ctx, b, nil, nil, func(k []byte, f frame) (bool, error) {
-		met.meet(k, f)
+	var met frame.Counter
+	err = v.scan(ctx, b, nil, nil, func(k []byte, f frame.Frame) (bool, error) {
+		met.AddFrame(k, f)
 		return true, fn(k, f)
 	})
-	if err == nil && !m.Tallies[b].covers(met) {
-		return corrupt("bucket %s has %d records and another checksum than the %d that were written", b, met.N, m.Tallies[b].N)
+	if err == nil && !m.Counters[b].Covers(met) {
+		return frame.Corrupt("bucket %s has %d records and another checksum than the %d that were written", b, met.N, m.Counters[b].N)
 	}
 	return err
 }

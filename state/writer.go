@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"limpet/state/frame"
+	"limpet/state/repair"
+
 	"go.etcd.io/bbolt"
 )
 
@@ -103,7 +106,7 @@ var errAgain = errors.New("try one by one")
 func (s *Store) commit(group []*request) bool {
 	if s.cur.broken {
 		for _, r := range group {
-			r.finish(corrupt("it takes no more writes until it is rebuilt at the next start"))
+			r.finish(frame.Corrupt("it takes no more writes until it is rebuilt at the next start"))
 		}
 		return true
 	}
@@ -112,7 +115,7 @@ func (s *Store) commit(group []*request) bool {
 		out = s.transact(group)
 	}
 	switch {
-	case errors.As(out.err, new(*faultError)):
+	case errors.As(out.err, new(*repair.FaultError)):
 		// bbolt may hold its own locks after a panic in a write transaction, so that the next one would wait for ever.
 		s.cur.broken = true
 	case out.err != nil && len(group) > 1:
@@ -126,7 +129,7 @@ func (s *Store) commit(group []*request) bool {
 		if err == nil {
 			err = out.err
 		}
-		r.finish(s.noted(classify(err)))
+		r.finish(s.noted(frame.Classify(err)))
 	}
 	if out.err == nil {
 		s.ballast.restore(now())
@@ -146,7 +149,7 @@ type outcome struct {
 func (s *Store) transact(group []*request) outcome {
 	out := outcome{refused: make([]error, len(group))}
 	var written journal
-	out.err = guard(func() error {
+	out.err = repair.Guard(func() error {
 		return s.cur.db.Update(func(tx *bbolt.Tx) error {
 			t, err := beginTxn(tx, s.maxSize, now())
 			if err == nil {

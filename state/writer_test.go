@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"limpet/state/frame"
 )
 
 // TestGroupCommit: requests that wait while the writer is busy share one transaction, and one that is refused does not
@@ -30,7 +32,7 @@ func TestGroupCommit(t *testing.T) {
 				close(busy)
 			}
 			<-goOn
-			return t.put(factBucket, []byte("first"), nil)
+			return t.put(frame.Facts, []byte("first"), nil)
 		})
 		if err != nil {
 			t.Error(err)
@@ -49,9 +51,9 @@ func TestGroupCommit(t *testing.T) {
 				case 7:
 					return refused
 				case 8:
-					return errors.Join(t.put(factBucket, []byte("half"), nil), refused)
+					return errors.Join(t.put(frame.Facts, []byte("half"), nil), refused)
 				}
-				return t.put(factBucket, fmt.Append(nil, "f", i), nil)
+				return t.put(frame.Facts, fmt.Append(nil, "f", i), nil)
 			})
 		})
 	}
@@ -210,7 +212,7 @@ func TestRecordsThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := opened(t, Options{})
-	if err := s.PutFact(ctx, "big", make([]byte, maxBody+1)); err == nil {
+	if err := s.PutFact(ctx, "big", make([]byte, frame.MaxBody+1)); err == nil {
 		t.Error("a body beyond the limit was taken")
 	}
 	if err := s.PutFact(ctx, strings.Repeat("k", 40_000), nil); err == nil {

@@ -1,9 +1,11 @@
-package state
+package repair
 
 import (
 	"bytes"
 	"fmt"
 	"slices"
+
+	"limpet/state/frame"
 )
 
 // A walk goes through the tree of a bbolt file from a root page and meets every record once. What is damaged becomes a
@@ -11,8 +13,8 @@ import (
 
 // problem is one damaged place.
 type problem struct {
-	bucket    bucket // empty above the buckets
-	low, high []byte // keys that are hidden: low <= key < high; nil = open
+	bucket    frame.Bucket // empty above the buckets
+	low, high []byte       // keys that are hidden: low <= key < high; nil = open
 	text      string
 }
 
@@ -25,10 +27,10 @@ func (p problem) String() string {
 
 // walk is one passage. visit sees each record; its slices are only valid during the call.
 type walk struct {
-	p        *pages
-	visit    func(b bucket, key, raw []byte) error
-	seen     bitset // pages that were met
-	buckets  []bucket
+	p        *Pages
+	visit    func(b frame.Bucket, key, raw []byte) error
+	Seen     bitset // pages that were met
+	buckets  []frame.Bucket
 	problems []problem
 	stopped  error // of visit
 }
@@ -36,12 +38,12 @@ type walk struct {
 // maxDepth is deeper than any tree of 2^40 pages.
 const maxDepth = 64
 
-func newWalk(p *pages, visit func(b bucket, key, raw []byte) error) *walk {
-	return &walk{p: p, visit: visit, seen: newBitset(p.high)}
+func NewWalk(p *Pages, visit func(b frame.Bucket, key, raw []byte) error) *walk {
+	return &walk{p: p, visit: visit, Seen: newBitset(p.High)}
 }
 
-// run walks from a root page. The error is visit's; damage is in problems.
-func (w *walk) run(root uint64) error {
+// Run walks from a root page. The error is visit's; damage is in problems.
+func (w *walk) Run(root uint64) error {
 	w.tree("", root, nil, nil, 0)
 	return w.stopped
 }
@@ -49,7 +51,7 @@ func (w *walk) run(root uint64) error {
 // maxPlaces bounds the list of problems; beyond it a bucket counts as hidden from end to end.
 const maxPlaces = 1000
 
-func (w *walk) note(b bucket, low, high []byte, format string, args ...any) {
+func (w *walk) note(b frame.Bucket, low, high []byte, format string, args ...any) {
 	if len(w.problems) >= maxPlaces {
 		if !slices.ContainsFunc(w.problems[maxPlaces:], func(p problem) bool { return p.bucket == b }) {
 			w.problems = append(w.problems, problem{bucket: b, text: "and more"})
@@ -60,21 +62,21 @@ func (w *walk) note(b bucket, low, high []byte, format string, args ...any) {
 }
 
 // tree walks the page id, which holds keys from low up to high (nil = open) of bucket b.
-func (w *walk) tree(b bucket, id uint64, low, high []byte, depth int) {
+func (w *walk) tree(b frame.Bucket, id uint64, low, high []byte, depth int) {
 	if w.stopped != nil {
 		return
 	}
-	if w.seen.has(id) {
+	if w.Seen.Has(id) {
 		w.note(b, low, high, "page %d: used twice", id)
 		return
 	}
-	page, err := w.p.read(id)
+	page, err := w.p.Read(id)
 	if err != nil {
 		w.note(b, low, high, "%s", err)
 		return
 	}
 	for n := range page.overflow + 1 {
-		if w.seen.set(id + n) {
+		if w.Seen.set(id + n) {
 			w.note(b, low, high, "page %d: used twice", id+n)
 			return
 		}
@@ -82,18 +84,18 @@ func (w *walk) tree(b bucket, id uint64, low, high []byte, depth int) {
 	switch {
 	case depth > maxDepth:
 		w.note(b, low, high, "page %d: tree too deep", id)
-	case page.flags == leafPage:
+	case page.Flags == LeafPage:
 		w.leaf(b, page, low, high)
-	case page.flags == branchPage:
+	case page.Flags == BranchPage:
 		w.branch(b, page, low, high, depth)
 	default:
-		w.note(b, low, high, "page %d: unexpected type %#x", id, page.flags)
+		w.note(b, low, high, "page %d: unexpected type %#x", id, page.Flags)
 	}
 }
 
-func (w *walk) branch(b bucket, page pageOf, low, high []byte, depth int) {
+func (w *walk) branch(b frame.Bucket, page pageOf, low, high []byte, depth int) {
 	if page.count == 0 {
-		w.note(b, low, high, "page %d: branch without children", page.id)
+		w.note(b, low, high, "page %d: branch without children", page.Id)
 		return
 	}
 	// All entries first: the key of the next is the end of this child's range.
@@ -102,7 +104,7 @@ func (w *walk) branch(b bucket, page pageOf, low, high []byte, depth int) {
 	for i := range page.count {
 		e, err := page.element(i)
 		if err == nil && !inOrder(last, e.key, high, i == 0) {
-			err = fmt.Errorf("page %d: entry %d out of order", page.id, i)
+			err = fmt.Errorf("page %d: entry %d out of order", page.Id, i)
 		}
 		if err != nil {
 			w.note(b, last, high, "%s", err)
@@ -137,7 +139,7 @@ func inOrder(last, key, high []byte, first bool) bool {
 
 // leaf visits the entries of a leaf. One that stands in the wrong place is a problem, but is visited all the same: its
 // frame tells whether it is sound.
-func (w *walk) leaf(b bucket, page pageOf, low, high []byte) {
+func (w *walk) leaf(b frame.Bucket, page pageOf, low, high []byte) {
 	last := low
 	for i := range page.count {
 		e, err := page.element(i)
@@ -146,7 +148,7 @@ func (w *walk) leaf(b bucket, page pageOf, low, high []byte) {
 			w.note(b, last, high, "%s", err)
 			continue
 		case !inOrder(last, e.key, high, i == 0):
-			w.note(b, last, high, "page %d: entry %d out of order", page.id, i)
+			w.note(b, last, high, "page %d: entry %d out of order", page.Id, i)
 		default:
 			last = e.key
 		}
@@ -154,7 +156,7 @@ func (w *walk) leaf(b bucket, page pageOf, low, high []byte) {
 		case e.bucket && b == "":
 			w.bucket(e)
 		case e.bucket || b == "":
-			w.note(b, e.key, append(bytes.Clone(e.key), 0), "page %d: entry %d of the wrong kind", page.id, i)
+			w.note(b, e.key, append(bytes.Clone(e.key), 0), "page %d: entry %d of the wrong kind", page.Id, i)
 		default:
 			w.stopped = w.visit(b, e.key, e.value)
 		}
@@ -165,7 +167,7 @@ func (w *walk) leaf(b bucket, page pageOf, low, high []byte) {
 }
 
 func (w *walk) bucket(e element) {
-	b := bucket(e.key)
+	b := frame.Bucket(e.key)
 	w.buckets = append(w.buckets, b)
 	root, inline, err := e.bucketRoot()
 	switch {
@@ -185,11 +187,11 @@ func newBitset(n uint64) bitset { return make(bitset, n/64+1) }
 
 // set marks i and says whether it was marked before.
 func (s bitset) set(i uint64) bool {
-	was := s.has(i)
+	was := s.Has(i)
 	if i/64 < uint64(len(s)) {
 		s[i/64] |= 1 << (i % 64)
 	}
 	return was
 }
 
-func (s bitset) has(i uint64) bool { return i/64 < uint64(len(s)) && s[i/64]&(1<<(i%64)) != 0 }
+func (s bitset) Has(i uint64) bool { return i/64 < uint64(len(s)) && s[i/64]&(1<<(i%64)) != 0 }

@@ -1,39 +1,69 @@
-package state
+package repair
 
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
+
+	"limpet/state/frame"
 
 	"go.etcd.io/bbolt"
 )
 
-// smallFile returns the bytes of a closed file with some records of all kinds.
-func smallFile(t testing.TB) []byte {
+// newFile writes a bbolt file with n records in every bucket and a meta record that counts them.
+func newFile(t testing.TB, n int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limpet.db")
-	s, _, err := Open(context.Background(), Options{Path: path})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoFreelistSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sample(t, s, rand.New(rand.NewPCG(3, 4)), 40)
-	closed(t, s)
-	data, err := os.ReadFile(path)
-	if err != nil {
+	rng := rand.New(rand.NewPCG(3, 4))
+	m := frame.NewMeta(1, 0, time.UnixMilli(1_700_000_000_000))
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range frame.DataBuckets {
+			b, err := tx.CreateBucket([]byte(name))
+			if err != nil {
+				return err
+			}
+			c := m.Counters[name]
+			for i := range n {
+				key := fmt.Appendf(nil, "key-%06d", i)
+				raw := frame.Encode(name, key, bytes.Repeat([]byte{'x'}, rng.IntN(900)), uint64(i))
+				c.Add(key, raw)
+				if err := b.Put(key, raw); err != nil {
+					return err
+				}
+			}
+			m.Counters[name] = c
+		}
+		b, err := tx.CreateBucket([]byte(frame.MetaBucket))
+		if err != nil {
+			return err
+		}
+		raw, err := m.Encode(time.UnixMilli(1_700_000_000_000))
+		if err != nil {
+			return err
+		}
+		return b.Put(frame.MetaKey, raw)
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return data
+	return path
 }
 
 // TestWalkMeetsWhatBboltMeets holds our reading of the pages against bbolt's own.
 func TestWalkMeetsWhatBboltMeets(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "limpet.db")
-	fillHistory(t, path, 3<<20)
+	path := newFile(t, 1000)
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -60,12 +90,12 @@ func TestWalkMeetsWhatBboltMeets(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := bytes.NewReader(data)
-	head := readMetas(r)[0]
-	w := newWalk(&pages{r: r, size: int64(len(data)), page: head.page, high: head.high}, func(b bucket, k, v []byte) error {
+	head := ReadHeads(r)[0]
+	w := NewWalk(&Pages{R: r, Size: int64(len(data)), Page: head.Page, High: head.High}, func(b frame.Bucket, k, v []byte) error {
 		got = append(got, [2]string{string(b) + "/" + string(k), string(v)})
 		return nil
 	})
-	if err := w.run(head.root); err != nil {
+	if err := w.Run(head.Root); err != nil {
 		t.Fatal(err)
 	}
 	if len(w.problems) > 0 {
@@ -78,7 +108,10 @@ func TestWalkMeetsWhatBboltMeets(t *testing.T) {
 
 // FuzzPages patches a sound file; no patch may make the reader fault, panic or run without end.
 func FuzzPages(f *testing.F) {
-	data := smallFile(f)
+	data, err := os.ReadFile(newFile(f, 10))
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Add(uint32(0), []byte{1, 2, 3}, uint32(4096), []byte{0xFF, 0xFF, 0xFF, 0xFF})
 	f.Add(uint32(3*4096+10), []byte{0xFF, 0xFF, 0xFF}, uint32(2*4096+8), []byte{1})
 	f.Add(uint32(5*4096+16), []byte{0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, uint32(0), []byte(nil))
@@ -87,18 +120,18 @@ func FuzzPages(f *testing.F) {
 		copy(spoilt[int(at)%len(spoilt):], patch)
 		copy(spoilt[int(at2)%len(spoilt):], patch2)
 		r := bytes.NewReader(spoilt)
-		p := &pages{r: r, size: int64(len(spoilt)), page: 4096, high: uint64(len(spoilt) / 4096)}
-		for _, m := range readMetas(r) {
-			p.page, p.high = m.page, m.high
-			found, w, err := p.verify(context.Background(), m.root)
+		p := &Pages{R: r, Size: int64(len(spoilt)), Page: 4096, High: uint64(len(spoilt) / 4096)}
+		for _, m := range ReadHeads(r) {
+			p.Page, p.High = m.Page, m.High
+			found, w, err := p.Verify(context.Background(), m.Root)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.freelist != noFreelist {
-				p.verifyFree(m.freelist, w.seen, &found)
+			if m.Freelist != NoFreelist {
+				p.verifyFree(m.Freelist, w.Seen, &found)
 			}
 		}
-		s := newSalvage(r, int64(len(spoilt)), func(salvaged) error { return nil })
+		s := newSalvage(r, int64(len(spoilt)), func(Record) error { return nil })
 		if _, err := s.run(); err != nil {
 			t.Fatal(err)
 		}

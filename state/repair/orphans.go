@@ -1,8 +1,10 @@
-package state
+package repair
 
 import (
 	"bytes"
 	"slices"
+
+	"limpet/state/frame"
 )
 
 // Orphans are records that no tree leads to any more: in leaves whose branch is destroyed, in pages that were given up
@@ -14,15 +16,15 @@ func (s *salvage) orphans() error {
 	if len(s.gaps) == 0 {
 		return nil
 	}
-	found := map[bucket]map[string][]byte{}
-	for id := uint64(2); id < s.p.high; id++ {
-		page, err := s.p.read(id)
-		if err != nil || page.flags != leafPage {
+	found := map[frame.Bucket]map[string][]byte{}
+	for id := uint64(2); id < s.p.High; id++ {
+		page, err := s.p.Read(id)
+		if err != nil || page.Flags != LeafPage {
 			continue
 		}
 		s.sift(page, "", found)
 	}
-	for _, b := range dataBuckets {
+	for _, b := range frame.DataBuckets {
 		keys := make([]string, 0, len(found[b]))
 		for k := range found[b] {
 			keys = append(keys, k)
@@ -38,7 +40,7 @@ func (s *salvage) orphans() error {
 }
 
 // sift collects from a leaf page the records that fit a gap. in is the bucket of an inline page, else empty.
-func (s *salvage) sift(page pageOf, in bucket, found map[bucket]map[string][]byte) {
+func (s *salvage) sift(page pageOf, in frame.Bucket, found map[frame.Bucket]map[string][]byte) {
 	for i := range page.count {
 		e, err := page.element(i)
 		if err != nil {
@@ -46,7 +48,7 @@ func (s *salvage) sift(page pageOf, in bucket, found map[bucket]map[string][]byt
 		}
 		if e.bucket {
 			if _, inline, err := e.bucketRoot(); err == nil && inline != nil && in == "" {
-				s.sift(*inline, bucket(e.key), found)
+				s.sift(*inline, frame.Bucket(e.key), found)
 			}
 			continue
 		}
@@ -58,7 +60,7 @@ func (s *salvage) sift(page pageOf, in bucket, found map[bucket]map[string][]byt
 			found[b] = map[string][]byte{}
 		}
 		if old, ok := found[b][string(e.key)]; ok {
-			if was, err := decodeFrame(b, e.key, old); err == nil && was.stamp >= f.stamp {
+			if was, err := frame.Decode(b, e.key, old); err == nil && was.Stamp >= f.Stamp {
 				continue
 			}
 		}
@@ -67,22 +69,22 @@ func (s *salvage) sift(page pageOf, in bucket, found map[bucket]map[string][]byt
 }
 
 // belongs finds the bucket of a record by its checksum.
-func (s *salvage) belongs(e element, in bucket) (bucket, frame, bool) {
-	if frameShape(e.value) != nil {
-		return "", frame{}, false
+func (s *salvage) belongs(e element, in frame.Bucket) (frame.Bucket, frame.Frame, bool) {
+	if frame.Shape(e.value) != nil {
+		return "", frame.Frame{}, false
 	}
-	sum := content(e.value)
-	for _, b := range dataBuckets {
-		if in != "" && b != in || place(sum, b, e.key) != frameSum(e.value) {
+	sum := frame.ContentSum(e.value)
+	for _, b := range frame.DataBuckets {
+		if in != "" && b != in || frame.KeySum(sum, b, e.key) != frame.Checksum(e.value) {
 			continue
 		}
-		f, err := decodeFrame(b, e.key, e.value)
+		f, err := frame.Decode(b, e.key, e.value)
 		return b, f, err == nil
 	}
-	return "", frame{}, false
+	return "", frame.Frame{}, false
 }
 
-func (s *salvage) inGap(b bucket, key []byte) bool {
+func (s *salvage) inGap(b frame.Bucket, key []byte) bool {
 	return slices.ContainsFunc(s.gaps, func(p problem) bool {
 		return (p.bucket == "" || p.bucket == b) && bytes.Compare(key, p.low) >= 0 && (p.high == nil || bytes.Compare(key, p.high) < 0)
 	})

@@ -1,4 +1,4 @@
-package state
+package repair
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"sort"
+
+	"limpet/state/frame"
 )
 
 // Salvage reads what can be verified out of a damaged file.
@@ -19,62 +21,62 @@ import (
 // When a head is gone, the root is searched for in the same way: each copy of it holds the meta record with the number
 // of its transaction.
 
-// salvaged is one record that was verified.
-type salvaged struct {
-	bucket bucket
-	key    []byte
-	raw    []byte // the frame
+// Record is one record that was verified.
+type Record struct {
+	Bucket frame.Bucket
+	Key    []byte
+	Raw    []byte // the frame
 }
 
-// salvageSum is the end of a salvage.
-type salvageSum struct {
+// Summary is the end of a salvage.
+type Summary struct {
 	Schema   int    `json:"schema"`   // of the file; 0 = unknown
 	Revision uint64 `json:"revision"` // highest that was seen
 	Lost     int    `json:"lost"`     // records known to be missing or uncertain
 }
 
-// salvageFile emits every record of the file at path that can be verified, each key once, ordered by key within a
+// Salvage emits every record of the file at path that can be verified, each key once, ordered by key within a
 // bucket except for those that were found outside the tree. The index of history by UID is left out; it is made anew.
-func salvageFile(path string, emit func(salvaged) error) (salvageSum, error) {
+func Salvage(path string, emit func(Record) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return salvageSum{}, fmt.Errorf("salvage: %w", err)
+		return Summary{}, fmt.Errorf("salvage: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return salvageSum{}, fmt.Errorf("salvage: %w", err)
+		return Summary{}, fmt.Errorf("salvage: %w", err)
 	}
 	return newSalvage(f, info.Size(), emit).run()
 }
 
 type salvage struct {
-	p     *pages
-	heads []boltMeta // sound ones, the newest first
-	emit  func(salvaged) error
-	sum   salvageSum
+	p     *Pages
+	heads []Head // sound ones, the newest first
+	emit  func(Record) error
+	sum   Summary
 
-	carried map[bucket]*tally          // what was emitted
-	keys    map[bucket]map[string]bool // emitted keys
-	gaps    []problem                  // where records are hidden
-	m       *meta                      // of the tree that was walked
+	carried map[frame.Bucket]*frame.Counter  // what was emitted
+	keys    map[frame.Bucket]map[string]bool // emitted keys
+	gaps    []problem                        // where records are hidden
+	m       *frame.Meta                      // of the tree that was walked
 }
 
 // newSalvage reads the heads of a file of that size.
-func newSalvage(r io.ReaderAt, size int64, emit func(salvaged) error) *salvage {
-	s := &salvage{emit: emit, p: &pages{r: r, size: size, page: os.Getpagesize()}, heads: readMetas(r)}
+func newSalvage(r io.ReaderAt, size int64, emit func(Record) error) *salvage {
+	s := &salvage{emit: emit, p: &Pages{R: r, Size: size, Page: os.Getpagesize()}, heads: ReadHeads(r)}
 	if len(s.heads) > 0 {
-		s.p.page = s.heads[0].page
+		s.p.Page = s.heads[0].Page
 	}
-	s.p.high = uint64(size) / uint64(s.p.page)
+	s.p.High = uint64(size) / uint64(s.p.Page)
 	return s
 }
 
-func (s *salvage) run() (salvageSum, error) {
-	s.carried = map[bucket]*tally{}
-	s.keys = map[bucket]map[string]bool{}
-	for _, b := range dataBuckets {
-		s.carried[b] = &tally{}
+func (s *salvage) run() (Summary, error) {
+	s.carried = map[frame.Bucket]*frame.Counter{}
+	s.keys = map[frame.Bucket]map[string]bool{}
+	for _, b := range frame.DataBuckets {
+		s.carried[b] = &frame.Counter{}
 		s.keys[b] = map[string]bool{}
 	}
 	root, sure := s.choose()
@@ -96,7 +98,7 @@ func (s *salvage) run() (salvageSum, error) {
 func (s *salvage) choose() (root uint64, sure bool) {
 	var named uint64
 	if len(s.heads) > 0 {
-		named = s.heads[0].root
+		named = s.heads[0].Root
 	}
 	readable := named != 0 && s.readable(named)
 	if readable && twins(s.heads) {
@@ -119,18 +121,18 @@ func (s *salvage) choose() (root uint64, sure bool) {
 
 // perfect says whether everything under a root is as it was written.
 func (s *salvage) perfect(root uint64) bool {
-	r, _, err := s.p.verify(context.Background(), root)
-	return err == nil && len(r.problems) == 0 && r.schema > 0
+	r, _, err := s.p.Verify(context.Background(), root)
+	return err == nil && len(r.Problems) == 0 && r.schema > 0
 }
 
 // readable says whether a page leads to at least one of our buckets.
 func (s *salvage) readable(root uint64) bool {
-	page, err := s.p.read(root)
-	if err != nil || page.flags != leafPage {
+	page, err := s.p.Read(root)
+	if err != nil || page.Flags != LeafPage {
 		return false
 	}
 	for i := range page.count {
-		if e, err := page.element(i); err == nil && e.bucket && slices.Contains(dataBuckets, bucket(e.key)) {
+		if e, err := page.element(i); err == nil && e.bucket && slices.Contains(frame.DataBuckets, frame.Bucket(e.key)) {
 			return true
 		}
 	}
@@ -144,12 +146,12 @@ func (s *salvage) outdated(root uint64) bool {
 	if !ok {
 		return false
 	}
-	buf := make([]byte, s.p.page)
-	for id := range s.p.high {
-		if _, err := s.p.r.ReadAt(buf, int64(id)*int64(s.p.page)); err != nil {
+	buf := make([]byte, s.p.Page)
+	for id := range s.p.High {
+		if _, err := s.p.R.ReadAt(buf, int64(id)*int64(s.p.Page)); err != nil {
 			return false
 		}
-		page, err := parsePage(buf)
+		page, err := ParsePage(buf)
 		if err != nil {
 			continue
 		}
@@ -161,39 +163,39 @@ func (s *salvage) outdated(root uint64) bool {
 }
 
 // rootMeta reads the meta record of a root page.
-func (s *salvage) rootMeta(root uint64) (meta, bool) {
-	page, err := s.p.read(root)
+func (s *salvage) rootMeta(root uint64) (frame.Meta, bool) {
+	page, err := s.p.Read(root)
 	if err != nil {
-		return meta{}, false
+		return frame.Meta{}, false
 	}
 	return metaOf(page)
 }
 
 // metaOf reads the meta record in a root page; it is small enough to always stand in the page itself.
-func metaOf(page pageOf) (meta, bool) {
-	if page.flags != leafPage {
-		return meta{}, false
+func metaOf(page pageOf) (frame.Meta, bool) {
+	if page.Flags != LeafPage {
+		return frame.Meta{}, false
 	}
 	for i := range page.count {
 		e, err := page.element(i)
-		if err != nil || !e.bucket || bucket(e.key) != metaBucket {
+		if err != nil || !e.bucket || frame.Bucket(e.key) != frame.MetaBucket {
 			continue
 		}
 		if _, inline, err := e.bucketRoot(); err == nil && inline != nil && inline.count > 0 {
-			if e, err := inline.element(0); err == nil && bytes.Equal(e.key, metaKey) {
-				m, err := decodeMeta(e.value)
+			if e, err := inline.element(0); err == nil && bytes.Equal(e.key, frame.MetaKey) {
+				m, err := frame.DecodeMeta(e.value)
 				return m, err == nil
 			}
 		}
 	}
-	return meta{}, false
+	return frame.Meta{}, false
 }
 
 // findRoots looks through the file for copies of the root page and returns them, that of the newest transaction first.
 func (s *salvage) findRoots() []uint64 {
 	seq := map[uint64]uint64{}
 	var roots []uint64
-	for id := uint64(2); id < s.p.high; id++ {
+	for id := uint64(2); id < s.p.High; id++ {
 		if m, ok := s.rootMeta(id); ok {
 			roots = append(roots, id)
 			seq[id] = m.Seq
@@ -205,9 +207,9 @@ func (s *salvage) findRoots() []uint64 {
 
 // tree emits what a walk from root meets and collects the gaps.
 func (s *salvage) tree(root uint64) error {
-	w := newWalk(s.p, func(b bucket, key, raw []byte) error {
-		if b == metaBucket {
-			if m, err := decodeMeta(raw); err == nil {
+	w := NewWalk(s.p, func(b frame.Bucket, key, raw []byte) error {
+		if b == frame.MetaBucket {
+			if m, err := frame.DecodeMeta(raw); err == nil {
 				s.m = &m
 			}
 			return nil
@@ -218,42 +220,42 @@ func (s *salvage) tree(root uint64) error {
 		}
 		return err
 	})
-	err := w.run(root)
+	err := w.Run(root)
 	s.gaps = append(s.gaps, w.problems...)
-	for _, b := range dataBuckets {
+	for _, b := range frame.DataBuckets {
 		// A bucket that lost its place in the root, or records without a visible reason, are a gap from end to end.
-		if !slices.Contains(w.buckets, b) || s.m != nil && !s.m.Tallies[b].covers(*s.carried[b]) && !s.hasGap(b) {
+		if !slices.Contains(w.buckets, b) || s.m != nil && !s.m.Counters[b].Covers(*s.carried[b]) && !s.hasGap(b) {
 			s.gaps = append(s.gaps, problem{bucket: b})
 		}
 	}
 	return err
 }
 
-func (s *salvage) hasGap(b bucket) bool {
+func (s *salvage) hasGap(b frame.Bucket) bool {
 	return slices.ContainsFunc(s.gaps, func(p problem) bool { return p.bucket == b })
 }
 
 // take emits a record when it is sound and new; ok = it is sound.
-func (s *salvage) take(b bucket, key, raw []byte) (ok bool, err error) {
+func (s *salvage) take(b frame.Bucket, key, raw []byte) (ok bool, err error) {
 	if s.keys[b] == nil {
 		return true, nil
 	}
-	f, err := decodeFrame(b, key, raw)
+	f, err := frame.Decode(b, key, raw)
 	if err != nil {
 		return false, nil
 	}
-	if b == objectBucket {
-		s.sum.Revision = max(s.sum.Revision, f.stamp)
+	if b == frame.Objects {
+		s.sum.Revision = max(s.sum.Revision, f.Stamp)
 	}
 	if s.keys[b][string(key)] {
 		return true, nil
 	}
 	s.keys[b][string(key)] = true
-	s.carried[b].meet(key, f)
-	if b == uidBucket {
+	s.carried[b].AddFrame(key, f)
+	if b == frame.UIDs {
 		return true, nil
 	}
-	return true, s.emit(salvaged{b, key, raw})
+	return true, s.emit(Record{b, key, raw})
 }
 
 // count finds how many records are lost. sure = the tree was that of the last transaction.
@@ -264,9 +266,9 @@ func (s *salvage) count(sure bool) {
 	}
 	s.sum.Schema = s.m.Schema
 	s.sum.Revision = max(s.sum.Revision, s.m.Revision)
-	for _, b := range dataBuckets {
-		want, have := s.m.Tallies[b], *s.carried[b]
-		if b == uidBucket || want.covers(have) {
+	for _, b := range frame.DataBuckets {
+		want, have := s.m.Counters[b], *s.carried[b]
+		if b == frame.UIDs || want.Covers(have) {
 			continue
 		}
 		s.sum.Lost += max(want.N-have.N, 1)

@@ -1,4 +1,4 @@
-package state
+package repair
 
 import (
 	"bufio"
@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"limpet/state/frame"
+
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
@@ -28,52 +30,55 @@ import (
 // that died of damage.
 
 const (
-	probeEnv      = "LIMPET_STATE_PROBE" // check or salvage
-	probePathEnv  = "LIMPET_STATE_PROBE_PATH"
-	probeWantEnv  = "LIMPET_STATE_PROBE_SCHEMA"
-	probeGreeting = "limpet state probe 1\n"
+	ProbeEnv      = "LIMPET_STATE_PROBE" // check or salvage
+	ProbePathEnv  = "LIMPET_STATE_PROBE_PATH"
+	ProbeWantEnv  = "LIMPET_STATE_PROBE_SCHEMA"
+	ProbeGreeting = "limpet state probe 1\n"
 
 	// probeGrace and probePace bound the child's time: start, and a slow SD card's 2 MB/s. bbolt can loop for ever on
 	// damaged pages.
 	probeGrace = 20 * time.Second
 	probePace  = 2 << 20
 
+	// openWait bounds the wait for the lock of bbolt: the parent holds the owner lock, so it is free.
+	openWait = 800 * time.Millisecond
+
 	// probeStack keeps a recursion without end from filling the memory of a small board before it ends the child.
 	probeStack = 32 << 20
 )
 
-// probeAnswer is the child's last line.
-type probeAnswer struct {
+// ProbeAnswer is the child's last line.
+type ProbeAnswer struct {
 	Verdict string `json:"verdict"` // sound, damaged, newer, foreign, error
 	Text    string `json:"text,omitempty"`
 	Schema  int    `json:"schema,omitempty"`
 }
 
-func answerOf(err error) probeAnswer {
-	var newer *SchemaError
+func answerOf(err error) ProbeAnswer {
+	var newer *frame.SchemaError
 	switch {
 	case err == nil:
-		return probeAnswer{Verdict: "sound"}
+		return ProbeAnswer{Verdict: "sound"}
 	case errors.As(err, &newer):
-		return probeAnswer{Verdict: "newer", Schema: newer.Have}
-	case errors.Is(err, ErrForeign):
-		return probeAnswer{Verdict: "foreign"}
-	case errors.Is(err, ErrCorrupt):
-		return probeAnswer{Verdict: "damaged", Text: strings.TrimPrefix(err.Error(), ErrCorrupt.Error()+": ")}
+		return ProbeAnswer{Verdict: "newer", Schema: newer.Have}
+	case errors.Is(err, frame.ErrForeign):
+		return ProbeAnswer{Verdict: "foreign"}
+	case errors.Is(err, frame.ErrCorrupt):
+		return ProbeAnswer{Verdict: "damaged", Text: strings.TrimPrefix(err.Error(), frame.ErrCorrupt.Error()+": ")}
 	}
-	return probeAnswer{Verdict: "error", Text: err.Error()}
+	return ProbeAnswer{Verdict: "error", Text: err.Error()}
 }
 
-func (a probeAnswer) err(path string, want int) error {
+func (a ProbeAnswer) err(path string, want int) error {
 	switch a.Verdict {
 	case "sound":
 		return nil
 	case "newer":
-		return &SchemaError{Have: a.Schema, Want: want, Path: path}
+		return &frame.SchemaError{Have: a.Schema, Want: want, Path: path}
 	case "foreign":
-		return fmt.Errorf("%s: %w", path, ErrForeign)
+		return fmt.Errorf("%s: %w", path, frame.ErrForeign)
 	case "damaged":
-		return corrupt("%s", a.Text)
+		return frame.Corrupt("%s", a.Text)
 	}
 	return fmt.Errorf("verify state in a child process: %s", a.Text)
 }
@@ -82,23 +87,23 @@ func (a probeAnswer) err(path string, want int) error {
 // process it returns false at once. Where main does not call it, Open does, which works as long as nothing was printed
 // before.
 func RunProbe() bool {
-	mode := os.Getenv(probeEnv)
+	mode := os.Getenv(ProbeEnv)
 	if mode == "" {
 		return false
 	}
 	debug.SetMaxStack(probeStack)
 	debug.SetPanicOnFault(true)
-	path := os.Getenv(probePathEnv)
-	want, _ := strconv.Atoi(os.Getenv(probeWantEnv))
+	path := os.Getenv(ProbePathEnv)
+	want, _ := strconv.Atoi(os.Getenv(ProbeWantEnv))
 	out := bufio.NewWriterSize(os.Stdout, 64<<10)
-	_, _ = out.WriteString(probeGreeting)
+	_, _ = out.WriteString(ProbeGreeting)
 	_ = out.Flush()
 	var last any
 	switch mode {
 	case "check":
 		last = answerOf(checkClosed(context.Background(), path, want))
 	case "salvage":
-		sum, err := salvageFile(path, func(r salvaged) error { return r.write(out) })
+		sum, err := Salvage(path, func(r Record) error { return r.Write(out) })
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -118,49 +123,49 @@ func RunProbe() bool {
 
 // checkClosed verifies a file that nobody has open, first without and then with bbolt.
 func checkClosed(ctx context.Context, path string, want int) error {
-	if err := inspectFile(ctx, path, want); err != nil {
+	if err := Inspect(ctx, path, want); err != nil {
 		return err
 	}
-	return guard(func() error { return checkBolt(path) })
+	return Guard(func() error { return checkBolt(path) })
 }
 
 // checkBolt lets bbolt open the file and check its pages.
 func checkBolt(path string) (err error) {
-	o := &bbolt.Options{Timeout: lockWait, ReadOnly: true, PreLoadFreelist: true, FreelistType: bbolt.FreelistMapType}
+	o := &bbolt.Options{Timeout: openWait, ReadOnly: true, PreLoadFreelist: true, FreelistType: bbolt.FreelistMapType}
 	db, err := bbolt.Open(path, 0o600, o)
 	if err != nil {
-		return openFault(err)
+		return OpenError(err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return db.View(func(tx *bbolt.Tx) error { return checkPages(tx) })
+	return db.View(func(tx *bbolt.Tx) error { return CheckPages(tx) })
 }
 
-// checkPages is bbolt's own check of its pages. It must only run where a fault may end the process, or on pages that
+// CheckPages is bbolt's own check of its pages. It must only run where a fault may end the process, or on pages that
 // were verified before.
-func checkPages(tx *bbolt.Tx) error {
+func CheckPages(tx *bbolt.Tx) error {
 	var first error
 	for err := range tx.Check() {
 		if first == nil {
-			first = corrupt("%s", err)
+			first = frame.Corrupt("%s", err)
 		}
 	}
 	return first
 }
 
-// openFault gives an error of bbolt.Open its meaning: what is neither the system's nor the lock's is damage.
-func openFault(err error) error {
-	if err == nil || errors.Is(err, bolterrors.ErrTimeout) || errors.As(err, new(syscall.Errno)) || errors.Is(err, ErrCorrupt) {
-		return classify(err)
+// OpenError gives an error of bbolt.Open its meaning: what is neither the system's nor the lock's is damage.
+func OpenError(err error) error {
+	if err == nil || errors.Is(err, bolterrors.ErrTimeout) || errors.As(err, new(syscall.Errno)) || errors.Is(err, frame.ErrCorrupt) {
+		return frame.Classify(err)
 	}
-	return corrupt("bbolt: %s", err)
+	return frame.Corrupt("bbolt: %s", err)
 }
 
-// probeInChild verifies a state file, which nobody may have open, in a child process, for a program that knows schemas up
+// Check verifies a state file, which nobody may have open, in a child process, for a program that knows schemas up
 // to want. nil means sound; errors are ErrCorrupt, a *SchemaError or ErrForeign when they are about the file, and others
 // when no verdict was reached.
-func probeInChild(ctx context.Context, path string, want int) error {
-	var a probeAnswer
-	err := runChild(ctx, "check", path, want, func(r *bufio.Reader) error {
+func Check(ctx context.Context, path string, want int) error {
+	var a ProbeAnswer
+	err := RunChild(ctx, "check", path, want, func(r *bufio.Reader) error {
 		return json.NewDecoder(r).Decode(&a)
 	})
 	if err != nil {
@@ -169,15 +174,21 @@ func probeInChild(ctx context.Context, path string, want int) error {
 	return a.err(path, want)
 }
 
-// errNoChild says that this program could not be started as its own child.
-var errNoChild = errors.New("no child process")
+// BuildError is a failure of the new file, as opposed to damage of the old one.
+type BuildError struct{ Err error }
 
-// runChild starts the child and lets read take its answer. Death of the child after its greeting, by a panic, a fault
+func (e *BuildError) Error() string { return "build new state file: " + e.Err.Error() }
+func (e *BuildError) Unwrap() error { return e.Err }
+
+// ErrNoChild says that this program could not be started as its own child.
+var ErrNoChild = errors.New("no child process")
+
+// RunChild starts the child and lets read take its answer. Death of the child after its greeting, by a panic, a fault
 // or its time limit, is ErrCorrupt; everything before is errNoChild.
-func runChild(ctx context.Context, mode, path string, want int, read func(*bufio.Reader) error) error {
+func RunChild(ctx context.Context, mode, path string, want int, read func(*bufio.Reader) error) error {
 	exe, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNoChild, err)
+		return fmt.Errorf("%w: %w", ErrNoChild, err)
 	}
 	limit := probeGrace
 	if info, err := os.Stat(path); err == nil {
@@ -186,24 +197,24 @@ func runChild(ctx context.Context, mode, path string, want int, read func(*bufio
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(limited, exe)
-	cmd.Env = []string{probeEnv + "=" + mode, probePathEnv + "=" + path, probeWantEnv + "=" + strconv.Itoa(want), "GOTRACEBACK=none"}
+	cmd.Env = []string{ProbeEnv + "=" + mode, ProbePathEnv + "=" + path, ProbeWantEnv + "=" + strconv.Itoa(want), "GOTRACEBACK=none"}
 	complaint := &firstBytes{max: 4 << 10}
 	cmd.Stderr = complaint
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNoChild, err)
+		return fmt.Errorf("%w: %w", ErrNoChild, err)
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("%w: %w", errNoChild, err)
+		return fmt.Errorf("%w: %w", ErrNoChild, err)
 	}
 	r := bufio.NewReaderSize(stdout, 64<<10)
-	greeting := make([]byte, len(probeGreeting))
+	greeting := make([]byte, len(ProbeGreeting))
 	greet := time.AfterFunc(probeGrace, cancel)
 	_, err = io.ReadFull(r, greeting)
 	greet.Stop()
-	if err != nil || string(greeting) != probeGreeting {
+	if err != nil || string(greeting) != ProbeGreeting {
 		cancel()
-		return fmt.Errorf("%w: %w", errNoChild, errors.Join(errors.New("no greeting"), cmd.Wait()))
+		return fmt.Errorf("%w: %w", ErrNoChild, errors.Join(errors.New("no greeting"), cmd.Wait()))
 	}
 	readErr := read(r)
 	inTime := limited.Err() == nil
@@ -217,12 +228,12 @@ func runChild(ctx context.Context, mode, path string, want int, read func(*bufio
 		return context.Cause(ctx)
 	case readErr == nil:
 		return nil
-	case errors.As(readErr, new(*buildError)):
+	case errors.As(readErr, new(*BuildError)):
 		return readErr
 	case inTime && ended(waitErr):
-		return fmt.Errorf("%w: %w", errNoChild, waitErr)
+		return fmt.Errorf("%w: %w", ErrNoChild, waitErr)
 	}
-	return corrupt("child process: %s", childDeath(waitErr, readErr, complaint.String()))
+	return frame.Corrupt("child process: %s", childDeath(waitErr, readErr, complaint.String()))
 }
 
 // ended says that somebody else has ended the child, which says nothing about the file: the system when memory is short,

@@ -1,4 +1,4 @@
-package state
+package repair
 
 import (
 	"bufio"
@@ -6,27 +6,29 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"limpet/state/frame"
 )
 
 // The child sends what it salvages as: one byte length and name of the bucket, two bytes length and key, four bytes
 // length and frame. A length of zero for the bucket ends the records; the sum follows as JSON.
 const salvageEnd = 0
 
-func (r salvaged) write(w io.Writer) error {
-	head := append([]byte{byte(len(r.bucket))}, r.bucket...)
-	head = binary.BigEndian.AppendUint16(head, uint16(len(r.key)))
-	head = append(head, r.key...)
-	head = binary.BigEndian.AppendUint32(head, uint32(len(r.raw)))
+func (r Record) Write(w io.Writer) error {
+	head := append([]byte{byte(len(r.Bucket))}, r.Bucket...)
+	head = binary.BigEndian.AppendUint16(head, uint16(len(r.Key)))
+	head = append(head, r.Key...)
+	head = binary.BigEndian.AppendUint32(head, uint32(len(r.Raw)))
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	_, err := w.Write(r.raw)
+	_, err := w.Write(r.Raw)
 	return err
 }
 
-// readSalvaged calls emit for each record of the stream and returns the sum at its end.
-func readSalvaged(r *bufio.Reader, emit func(salvaged) error) (salvageSum, error) {
-	var sum salvageSum
+// ReadRecords calls emit for each record of the stream and returns the sum at its end.
+func ReadRecords(r *bufio.Reader, emit func(Record) error) (Summary, error) {
+	var sum Summary
 	for {
 		name, err := readPart(r, 1)
 		if err != nil {
@@ -43,7 +45,7 @@ func readSalvaged(r *bufio.Reader, emit func(salvaged) error) (salvageSum, error
 		if err != nil {
 			return sum, err
 		}
-		if err := emit(salvaged{bucket(name), key, raw}); err != nil {
+		if err := emit(Record{frame.Bucket(name), key, raw}); err != nil {
 			return sum, err
 		}
 	}
@@ -56,7 +58,7 @@ func readPart(r io.Reader, size int) ([]byte, error) {
 		return nil, err
 	}
 	n := binary.BigEndian.Uint32(head[:])
-	if n > maxBody+frameHeader {
+	if n > frame.MaxBody+frame.HeaderSize {
 		return nil, fmt.Errorf("part of %d bytes", n)
 	}
 	out := make([]byte, n)

@@ -1,124 +1,129 @@
-package state
+package repair
 
 import (
 	"context"
 	"fmt"
 	"os"
 	"slices"
+
+	"limpet/state/frame"
 )
 
-// findings are what a verification of a whole file brought up.
-type findings struct {
+// Findings are what a verification of a whole file brought up.
+type Findings struct {
 	empty    bool // a bbolt file without buckets: its maker was stopped before the first write
 	foreign  bool // sound, but of another program
 	schema   int  // 0 when the meta record cannot be read
-	frames   int
-	problems []string
+	Frames   int
+	Problems []string
 }
+
+// ctxEvery is how many records are read between two looks at the context.
+const ctxEvery = 256
 
 // maxProblems bounds a report; one bad page can hide thousands of records.
 const maxProblems = 50
 
-func (r *findings) note(text string) {
-	if len(r.problems) < maxProblems {
-		r.problems = append(r.problems, text)
+func (r *Findings) note(text string) {
+	if len(r.Problems) < maxProblems {
+		r.Problems = append(r.Problems, text)
 	}
 }
 
 // verdict turns findings into the error that Open decides by, for a program that knows schemas up to want.
-func (r findings) verdict(path string, want int) error {
+func (r Findings) verdict(path string, want int) error {
 	switch {
 	case r.schema > want:
-		return &SchemaError{Have: r.schema, Want: want, Path: path}
-	case len(r.problems) > 0:
-		return corrupt("%s", r.problems[0])
+		return &frame.SchemaError{Have: r.schema, Want: want, Path: path}
+	case len(r.Problems) > 0:
+		return frame.Corrupt("%s", r.Problems[0])
 	case r.foreign:
-		return fmt.Errorf("%s: %w", path, ErrForeign)
+		return fmt.Errorf("%s: %w", path, frame.ErrForeign)
 	}
 	return nil
 }
 
-// inspectFile verifies a closed file without bbolt.
-func inspectFile(ctx context.Context, path string, want int) error {
+// Inspect verifies a closed file without bbolt.
+func Inspect(ctx context.Context, path string, want int) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return classify(fmt.Errorf("verify state: %w", err))
+		return frame.Classify(fmt.Errorf("verify state: %w", err))
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("verify state: %w", err)
 	}
-	p := &pages{r: f, size: info.Size()}
-	metas := readMetas(f)
+	p := &Pages{R: f, Size: info.Size()}
+	metas := ReadHeads(f)
 	if len(metas) == 0 {
-		return corrupt("neither head of the file is sound")
+		return frame.Corrupt("neither head of the file is sound")
 	}
 	head := metas[0]
 	if !twins(metas) && head.version == boltVersion {
 		// bbolt would go on with the other and so, half of the time, without the last transaction. A head lies inside one
 		// sector, an interrupted write does not explain it.
-		return corrupt("one of the two heads is damaged")
+		return frame.Corrupt("one of the two heads is damaged")
 	}
 	if head.version != boltVersion {
 		return fmt.Errorf("verify state: %s has version %d of the bbolt format, this program knows %d", path, head.version, boltVersion)
 	}
-	p.page, p.high = head.page, head.high
-	if p.size < int64(p.high)*int64(p.page) {
-		return corrupt("file has %d bytes of %d", p.size, int64(p.high)*int64(p.page))
+	p.Page, p.High = head.Page, head.High
+	if p.Size < int64(p.High)*int64(p.Page) {
+		return frame.Corrupt("file has %d bytes of %d", p.Size, int64(p.High)*int64(p.Page))
 	}
-	r, w, err := p.verify(ctx, head.root)
+	r, w, err := p.Verify(ctx, head.Root)
 	if err != nil {
 		return err
 	}
-	if head.freelist != noFreelist {
-		p.verifyFree(head.freelist, w.seen, &r)
+	if head.Freelist != NoFreelist {
+		p.verifyFree(head.Freelist, w.Seen, &r)
 	}
 	return r.verdict(path, want)
 }
 
-// verify walks the tree and checks every frame and tally. The error is the context's.
-func (p *pages) verify(ctx context.Context, root uint64) (findings, *walk, error) {
+// Verify walks the tree and checks every frame and tally. The error is the context's.
+func (p *Pages) Verify(ctx context.Context, root uint64) (Findings, *walk, error) {
 	var (
-		r    findings
-		m    *meta
-		met  = map[bucket]*tally{}
+		r    Findings
+		m    *frame.Meta
+		met  = map[frame.Bucket]*frame.Counter{}
 		bad  []string
 		seen int
 	)
-	w := newWalk(p, func(b bucket, key, raw []byte) error {
-		if seen++; seen%checkEvery == 0 && ctx.Err() != nil {
+	w := NewWalk(p, func(b frame.Bucket, key, raw []byte) error {
+		if seen++; seen%ctxEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		f, err := decodeFrame(b, key, raw)
+		f, err := frame.Decode(b, key, raw)
 		switch {
 		case err != nil && len(bad) < maxProblems:
 			bad = append(bad, err.Error())
-		case err == nil && b == metaBucket:
-			if got, err := decodeMeta(raw); err == nil {
+		case err == nil && b == frame.MetaBucket:
+			if got, err := frame.DecodeMeta(raw); err == nil {
 				m = &got
 			}
 		case err == nil:
-			r.frames++
+			r.Frames++
 			if met[b] == nil {
-				met[b] = &tally{}
+				met[b] = &frame.Counter{}
 			}
-			met[b].meet(key, f)
+			met[b].AddFrame(key, f)
 		}
 		return nil
 	})
-	if err := w.run(root); err != nil {
+	if err := w.Run(root); err != nil {
 		return r, w, err
 	}
 	for _, problem := range w.problems {
 		r.note(problem.String())
 	}
-	ours := slices.ContainsFunc(w.buckets, func(b bucket) bool { return b == metaBucket || slices.Contains(dataBuckets, b) })
+	ours := slices.ContainsFunc(w.buckets, func(b frame.Bucket) bool { return b == frame.MetaBucket || slices.Contains(frame.DataBuckets, b) })
 	switch {
-	case len(r.problems) == 0 && len(w.buckets) == 0:
+	case len(r.Problems) == 0 && len(w.buckets) == 0:
 		r.empty = true
 		return r, w, nil
-	case len(r.problems) == 0 && !ours:
+	case len(r.Problems) == 0 && !ours:
 		r.foreign = true
 		return r, w, nil
 	case m == nil:
@@ -130,15 +135,15 @@ func (p *pages) verify(ctx context.Context, root uint64) (findings, *walk, error
 		r.note(text)
 	}
 	if m != nil {
-		r.compare(m.Tallies, met)
+		r.compare(m.Counters, met)
 	}
 	return r, w, nil
 }
 
 // compare holds what was met against what was written.
-func (r *findings) compare(want map[bucket]tally, met map[bucket]*tally) {
-	for _, b := range dataBuckets {
-		var have tally
+func (r *Findings) compare(want map[frame.Bucket]frame.Counter, met map[frame.Bucket]*frame.Counter) {
+	for _, b := range frame.DataBuckets {
+		var have frame.Counter
 		if met[b] != nil {
 			have = *met[b]
 		}
@@ -147,14 +152,14 @@ func (r *findings) compare(want map[bucket]tally, met map[bucket]*tally) {
 			r.note(fmt.Sprintf("%s: %d records of %d", b, have.N, want[b].N))
 		case have.Sum != want[b].Sum:
 			r.note(fmt.Sprintf("%s: a record is not the last that was written", b))
-		case !want[b].covers(have):
+		case !want[b].Covers(have):
 			r.note(fmt.Sprintf("%s: %d bytes of %d", b, have.Bytes, want[b].Bytes))
 		}
 	}
 }
 
 // verifyFree holds the list of free pages against the pages in use: each page is one or the other.
-func (p *pages) verifyFree(id uint64, used bitset, r *findings) {
+func (p *Pages) verifyFree(id uint64, used bitset, r *Findings) {
 	ids, list, err := p.freeIDs(id)
 	if err != nil {
 		r.note(err.Error())
@@ -162,20 +167,20 @@ func (p *pages) verifyFree(id uint64, used bitset, r *findings) {
 	}
 	all := slices.Clone(used)
 	mark := func(id uint64, what string) {
-		if id < 2 || id >= p.high {
+		if id < 2 || id >= p.High {
 			r.note(fmt.Sprintf("page %d: %s, outside of the file", id, what))
 		} else if all.set(id) {
 			r.note(fmt.Sprintf("page %d: %s, but in use or listed twice", id, what))
 		}
 	}
 	for n := range list.overflow + 1 {
-		mark(list.id+n, "free list")
+		mark(list.Id+n, "free list")
 	}
 	for _, id := range ids {
 		mark(id, "free")
 	}
-	for id := uint64(2); id < p.high; id++ {
-		if !all.has(id) {
+	for id := uint64(2); id < p.High; id++ {
+		if !all.Has(id) {
 			r.note(fmt.Sprintf("page %d: neither used nor free", id))
 		}
 	}

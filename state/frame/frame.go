@@ -1,0 +1,99 @@
+package frame
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// A frame is what stands under every key:
+//
+//	offset 0   1 byte   version of the frame, 1
+//	       1   4 bytes  length of the body, big endian
+//	       5   8 bytes  stamp, big endian: revision of an object, else milliseconds since 1970 of the write
+//	      13   4 bytes  CRC-32C, big endian, of bytes 0-12, the body, the bucket's name, a zero byte and the key
+//	      17            body, JSON or the caller's own bytes
+//
+// The checksum covers bucket and key because damage to a page can put a sound value under a wrong key. The body comes
+// before them so that a reader that does not know the bucket can try each at little cost.
+const (
+	FrameVersion = 1
+	HeaderSize   = 17
+	frameCRC     = 13
+
+	// MaxBody is the largest body that is written, and so the largest length that is believed when reading.
+	MaxBody = 64 << 20
+)
+
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+type Frame struct {
+	Stamp uint64
+	Sum   uint32
+	Body  []byte // aliases the encoded bytes
+}
+
+// Encode returns the frame of a body that stands under key in bucket b.
+func Encode(b Bucket, key, body []byte, stamp uint64) []byte {
+	raw := make([]byte, HeaderSize+len(body))
+	raw[0] = FrameVersion
+	binary.BigEndian.PutUint32(raw[1:], uint32(len(body)))
+	binary.BigEndian.PutUint64(raw[5:], stamp)
+	copy(raw[HeaderSize:], body)
+	binary.BigEndian.PutUint32(raw[frameCRC:], KeySum(ContentSum(raw), b, key))
+	return raw
+}
+
+// Decode verifies a frame that was found under key in bucket b. Any error is ErrCorrupt.
+func Decode(b Bucket, key, raw []byte) (Frame, error) {
+	if err := Shape(raw); err != nil {
+		return Frame{}, Corrupt("%s %q: %s", b, key, err)
+	}
+	f := Frame{
+		Stamp: binary.BigEndian.Uint64(raw[5:]),
+		Sum:   Checksum(raw),
+		Body:  raw[HeaderSize:],
+	}
+	if KeySum(ContentSum(raw), b, key) != f.Sum {
+		return Frame{}, Corrupt("%s %q: checksum differs", b, key)
+	}
+	return f, nil
+}
+
+// ShapeError is why bytes cannot be a frame at all.
+type ShapeError string
+
+func (e ShapeError) Error() string { return string(e) }
+
+func Shape(raw []byte) error {
+	switch {
+	case len(raw) < HeaderSize:
+		return ShapeError("shorter than a frame")
+	case raw[0] != FrameVersion:
+		return ShapeError("unknown frame version")
+	}
+	if n := binary.BigEndian.Uint32(raw[1:]); n > MaxBody || int(n) != len(raw)-HeaderSize {
+		return ShapeError("length differs")
+	}
+	return nil
+}
+
+// Checksum returns the checksum that a frame claims, 0 for what is too short to be one.
+func Checksum(raw []byte) uint32 {
+	if len(raw) < HeaderSize {
+		return 0
+	}
+	return binary.BigEndian.Uint32(raw[frameCRC:])
+}
+
+// ContentSum is the part of the checksum that does not depend on where the frame stands.
+func ContentSum(raw []byte) uint32 {
+	sum := crc32.Update(0, Castagnoli, raw[:frameCRC])
+	return crc32.Update(sum, Castagnoli, raw[HeaderSize:])
+}
+
+// KeySum carries the checksum over the bucket and key.
+func KeySum(sum uint32, b Bucket, key []byte) uint32 {
+	sum = crc32.Update(sum, Castagnoli, []byte(b))
+	sum = crc32.Update(sum, Castagnoli, []byte{0})
+	return crc32.Update(sum, Castagnoli, key)
+}
