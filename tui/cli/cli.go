@@ -110,10 +110,6 @@ func (r *run) execute(ctx context.Context, args []string) (err error) {
 			panic(r)
 		}
 	}()
-	if len(args) > 1 && args[0] == completeWord {
-		r.offerNames(ctx, args[1:])
-		return nil
-	}
 	if slices.Equal(args, []string{"exit-codes", "--help"}) {
 		_, err := io.WriteString(r.Out, exitCodes)
 		return err
@@ -197,10 +193,15 @@ func (r *run) parse(args []string) (call *kong.Context, headless bool, err error
 	return call, t.headless(), nil
 }
 
-// parsed returns the run of another call with the same tree, which prints nothing and does nothing.
+// parsed returns the run of a call with the same tree, which prints nothing and does nothing.
 func (r *run) parsed(world World, args ...string) (*run, *kong.Context, error) {
+	return parsed(world, r.newTree, args...)
+}
+
+// parsed parses a call. Its run prints nothing.
+func parsed(world World, newTree func() tree, args ...string) (*run, *kong.Context, error) {
 	world.Out, world.Err = io.Discard, io.Discard
-	other := &run{World: world, newTree: r.newTree, log: slog.New(slog.DiscardHandler)}
+	other := &run{World: world, newTree: newTree, log: slog.New(slog.DiscardHandler)}
 	call, _, err := other.parse(args)
 	return other, call, err
 }

@@ -84,16 +84,6 @@ func TestDoctorFixes(t *testing.T) {
 	}
 }
 
-// secret writes a file with an object that holds one.
-func (s *site) secret(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(s.dir, "secret.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {token: hunter2}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 // TestDoctorLeavesALivingSocket: somebody listens there.
 func TestDoctorLeavesALivingSocket(t *testing.T) {
 	t.Parallel()

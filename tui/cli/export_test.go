@@ -7,7 +7,7 @@ import (
 // Commands lists the commands of limpet as they are called, without the program,
 // and says of each whether it changes anything.
 func Commands() (map[string]bool, error) {
-	_, call, err := (&site{tree: func() tree { return new(cli) }}).parse("status")
+	_, call, err := parsed(World{Lookup: func(string) (string, bool) { return "", false }}, func() tree { return new(cli) }, "status")
 	if err != nil {
 		return nil, err
 	}

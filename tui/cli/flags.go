@@ -55,6 +55,12 @@ type Globals struct {
 	streams bool
 }
 
+// common implements tree.
+func (g *Globals) common() *Globals { return g }
+
+// headless implements tree: no command but the daemon runs without a screen.
+func (g *Globals) headless() bool { return false }
+
 // AgentFlags shape the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.
 type AgentFlags struct {
 	Drivers              int           `help:"Jobs that may run at once." default:"3"`

@@ -89,7 +89,7 @@ func (s *site) onTerminal(t *testing.T, args ...string) (out string) {
 		_, _ = io.Copy(&screen, keyboard) // until nobody has it open
 	}()
 	world := s.world("", tty, &errs)
-	Main(args, world)
+	s.main(args, world)
 	tty.Close()
 	<-read
 	return strings.ReplaceAll(screen.String(), "\r\n", "\n")
@@ -162,7 +162,8 @@ func TestNoColours(t *testing.T) {
 		ways["-o "+form] = way{args: "--color always -o " + form}
 	}
 	for name, how := range ways {
-		of := &site{tree: func() tree { return new(cli) }, dir: s.dir, env: maps.Clone(s.env)}
+		of := newSite(t)
+		of.dir, of.env = s.dir, maps.Clone(s.env)
 		of.env["TERM"] = "xterm-256color"
 		maps.Copy(of.env, how.env)
 		for call := range tables {
@@ -213,7 +214,8 @@ func TestErrorsAreColoured(t *testing.T) {
 		"accessible, by its variable": {env: "LIMPET_ACCESSIBLE=1", want: "limpet:"},
 	} {
 		for call, text := range map[string]string{"stauts": plain, "job show nothing": "limpet: no job \"nothing\", neither live nor finished\n"} {
-			of := &site{tree: func() tree { return new(cli) }, dir: s.dir, env: maps.Clone(s.env)}
+			of := newSite(t)
+			of.dir, of.env = s.dir, maps.Clone(s.env)
 			of.env["TERM"] = "xterm-256color"
 			if k, v, ok := strings.Cut(c.env, "="); ok {
 				of.env[k] = v

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -14,51 +13,7 @@ import (
 	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/apiserver"
-	"limpet/sync/control"
-	"limpet/sync/jobs"
 )
-
-// daemon runs an agent on the state file of a site, in this process, until the
-// test ends.
-func (s *site) daemon(t *testing.T, change func(*agent.Config)) {
-	t.Helper()
-	path := s.env["LIMPET_STATE"]
-	store, _, err := state.Open(t.Context(), state.Options{Path: path, Version: "test", Socket: agent.SocketPath(path)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.DiscardHandler)
-	cfg := agent.Config{Store: store, StatePath: path, Version: "test", Logger: log, Socket: true, Jobs: jobs.Options{Agent: "test", Logger: log}}
-	cfg.API.Logger = log
-	if change != nil {
-		change(&cfg)
-	}
-	a, err := agent.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("agent: %v", err)
-		}
-		a.Close()
-		store.Close()
-	})
-	for {
-		c, err := control.Attach(t.Context(), agent.SocketPath(path))
-		if err == nil {
-			c.Close()
-			return
-		}
-		if t.Context().Err() != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // server is an embedded API behind a URL, with one repository of that name.
 func server(t *testing.T, repository string) string {

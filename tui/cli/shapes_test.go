@@ -21,18 +21,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// full is a record with all its members.
-func full(uid, namespace, repository, end string, ago time.Duration) state.Record {
-	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).Add(-ago)
-	return state.Record{UID: uid, Namespace: namespace, Name: repository + "-sync", Repository: repository, Action: "pull", State: end, Message: "said so", Agent: "edge-07",
-		Started: at.Add(-1500 * time.Millisecond), Finished: at, RefFrom: strings.Repeat("a", 40), RefTo: strings.Repeat("b", 40), HistoricJob: "posted",
-		Created: at.Add(-2 * time.Second), Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at.Add(-time.Minute)}, Steps: []state.Step{{Text: "fetch bbbbbbb", Seconds: 0.412}},
-		Attempts: []state.Attempt{{N: 1, Agent: "edge-06", State: "lost", Message: "gone", Started: at.Add(-time.Minute), Finished: at.Add(-30 * time.Second)}, {N: 2, Agent: "edge-07", State: end}},
-		Spec:     json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
-		Status:   json.RawMessage(`{"state":"` + end + `","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
-		Labels:   map[string]string{"provisioning.grafana.app/repository": repository}}
-}
-
 // seeded is a site with something of everything.
 func seeded(t *testing.T) *site {
 	t.Helper()
@@ -46,16 +34,6 @@ func seeded(t *testing.T) *site {
 		"spec":{"title":"Near","type":"gitlab","gitlab":{"url":"https://127.0.0.1:1/ops/near","branch":"main"},"connection":{"name":"lab"},"sync":{"enabled":false,"target":"folder"}}}`)
 	s.record(t, full("u1", "default", "boards", "success", time.Hour), full("u2", "default", "boards", "error", 2*time.Hour))
 	return s
-}
-
-// apply writes one object.
-func (s *site) apply(t *testing.T, object string) {
-	t.Helper()
-	file := filepath.Join(s.dir, "object.json")
-	if err := os.WriteFile(file, []byte(object), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.must(t, 0, "apply", "-f", file)
 }
 
 // TestShapes keeps the members of all that is printed as JSON, and that YAML

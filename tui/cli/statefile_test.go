@@ -41,7 +41,7 @@ func TestStatePath(t *testing.T) {
 		{"directory", dir, nil, ""},
 	}
 	for _, tt := range tests {
-		r := &run{g: &Globals{State: tt.flag}, World: World{Lookup: (&site{tree: func() tree { return new(cli) }, env: tt.env}).lookup}}
+		r := &run{g: &Globals{State: tt.flag}, World: World{Lookup: func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok }}}
 		got, err := r.statePath()
 		var f *Failure
 		if got != tt.want || (err != nil) != (tt.want == "") || err != nil && (!errors.As(err, &f) || f.Code != ExitUsage || f.Hint == "") {

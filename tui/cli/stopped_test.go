@@ -34,7 +34,7 @@ func TestDaemonIsToldToEndBeforeItBegins(t *testing.T) {
 		if err := os.WriteFile(s.env["LIMPET_STATE"]+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := (&run{World: s.world("", &out, &errs), newTree: s.tree}).execute(ctx, []string{"--daemon"})
+		err := (&run{World: s.world("", &out, &errs), newTree: s.newTree}).execute(ctx, []string{"--daemon"})
 		if code := new(run).report(&errs, "table", err); code != c.code {
 			t.Errorf("%s: exit %d, want %d\n%s", c.name, code, c.code, errs.String())
 		}

@@ -70,8 +70,7 @@ func (crdsCmd) Run(r *run) error {
 	return r.printList(items, t)
 }
 
-func (c *cli) common() *Globals { return &c.Globals }
-func (c *cli) headless() bool   { return c.Dashboard.Daemon }
+func (c *cli) headless() bool { return c.Dashboard.Daemon }
 
 // Main parses args, runs the command and returns the exit code.
 func Main(args []string, world World) int {
