@@ -24,6 +24,7 @@ import (
 
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
+	"limpet/sync/testenv/suite"
 )
 
 // pkg is what go list says of one package.
@@ -171,7 +172,8 @@ func TestMain(m *testing.M) {
 //	until [!] COMMAND...    repeats the command until it ends well, or with ! badly
 //	post URL FILE HEADER... sends FILE; the body of the answer is the stdout
 //
-// and have two free ports of loopback in $API_PORT and $SIGN_PORT.
+// and have two free ports of loopback in $API_PORT and $SIGN_PORT. The condition
+// [full] holds in the full lane, where alone there is a real API server.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	repos := map[string]*testenv.Repository{}
@@ -180,6 +182,12 @@ func TestScripts(t *testing.T) {
 	var mu sync.Mutex // guards repos, hosts and busy
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
+		Condition: func(name string) (bool, error) {
+			if name != "full" {
+				return false, fmt.Errorf("condition %q is not known", name)
+			}
+			return suite.IsFull(), nil
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("LANG", "C.UTF-8")

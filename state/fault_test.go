@@ -1,31 +1,14 @@
 package state
 
 import (
-	"flag"
 	"testing"
-	"time"
+
+	"limpet/sync/testenv/suite"
 )
 
-var (
-	long = flag.Bool("fault", false, "raise the counts of the fault tests, as 'make fault' does")
-	seed = flag.Uint64("seed", 0, "seed of the fault tests; 0 = another one each time")
-)
-
-// seeded returns the seed of a randomised test and says it, so that a run can be repeated with -seed.
 func seeded(t *testing.T) uint64 {
 	t.Helper()
-	n := *seed
-	if n == 0 {
-		n = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed=%d", n)
-	return n
+	return suite.Seed(t)
 }
 
-// times is how often a test does something: in 'make test', and with -fault.
-func times(short, fault int) int {
-	if *long {
-		return fault
-	}
-	return short
-}
+func times(fast, full int) int { return suite.Count(fast, full) }

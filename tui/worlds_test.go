@@ -14,25 +14,20 @@ import (
 	"time"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/testenv/suite"
 )
 
 // The worlds of the randomised tests: pictures, histories and answers of which
 // every member may be anything, so that one that is added later is tried at once.
 
 var (
-	fault = flag.Bool("fault", false, "the long form: 100,000 states, 1,000,000 sequences")
-	seed  = flag.Uint64("seed", 0, "seed of the random states and sequences; 0 = another one each time")
+	fault = flag.Bool("fault", suite.IsFull(), "the long form: 100,000 states, 1,000,000 sequences")
 )
 
 // seeded is the seed of a test, which tells it.
 func seeded(t *testing.T) uint64 {
 	t.Helper()
-	n := *seed
-	if n == 0 {
-		n = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed=%d", n)
-	return n
+	return suite.Seed(t)
 }
 
 // worlds makes them.

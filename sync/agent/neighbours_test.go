@@ -21,12 +21,10 @@ import (
 	"limpet/sync/repos"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
+	"limpet/sync/testenv/suite"
 )
 
-var (
-	long = flag.Bool("fault", false, "run the long forms, as 'make fault' does")
-	_    = flag.Uint64("seed", 0, "not used: nothing is drawn here")
-)
+var long = flag.Bool("fault", suite.IsFull(), "run the long forms, as 'make full' does")
 
 // street is two agents and another controller on one API, and what they look after.
 type street struct {

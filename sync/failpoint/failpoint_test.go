@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"limpet/sync/testenv/suite"
 )
 
 // program passes the points that are its arguments.
@@ -42,6 +44,7 @@ func build(t *testing.T, tags string) string {
 }
 
 func TestPass(t *testing.T) {
+	suite.Full(t) // it takes a second variant of the program
 	on, off := build(t, "failpoints"), build(t, "")
 	for _, c := range []struct {
 		name, program, env string
@@ -78,6 +81,7 @@ func TestPass(t *testing.T) {
 // TestNoTraceWithoutTheTag: the released binary has no failpoints, and no journal
 // of its state file.
 func TestNoTraceWithoutTheTag(t *testing.T) {
+	suite.Full(t)
 	on, off := symbols(t, "failpoints"), symbols(t, "")
 	for _, trace := range []string{"limpet/sync/failpoint.", "limpet/state.journal", "limpet/state.(*journal)"} {
 		if !strings.Contains(on, trace) {

@@ -2,5 +2,5 @@
 
 package jobs
 
-// simDefault worlds take about a quarter of a minute of processor time.
-const simDefault = 10_000
+// simDefault worlds take about a few seconds of processor time.
+const simDefault = 2_000

@@ -27,7 +27,7 @@ const keepBinaries = 24 * time.Hour
 
 // apiserver returns the path of the API server, built from the sources of this
 // checkout. One source is built once: its hash is the name of the file. With a
-// cold Go build cache that takes minutes, so "make test" does it beforehand.
+// cold Go build cache that takes minutes, so "make full" does it beforehand.
 func apiserver(t testing.TB) string {
 	t.Helper()
 	path, err := built()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/testenv/suite"
 )
 
 const (
@@ -69,10 +70,11 @@ var shared struct {
 }
 
 // Real returns the server that all tests of the package share; the first call
-// starts it. Tests keep apart by their namespaces. The server ends with Main, at
+// starts it, in the full lane only. Tests keep apart by their namespaces. The server ends with Main, at
 // the latest with the test process.
 func Real(t testing.TB) *Server {
 	t.Helper()
+	suite.Full(t)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server != nil {
@@ -106,9 +108,10 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Start runs a server for one test and stops it at the end of that test.
+// Start runs a server for one test, in the full lane only, and stops it at the end of that test.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
+	suite.Full(t)
 	var args []string
 	for _, rule := range o.Deny {
 		args = append(args, "--deny", rule)

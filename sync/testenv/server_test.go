@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"limpet/sync/testenv/suite"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
@@ -126,8 +128,9 @@ func between(s, from, to string) string {
 	return s
 }
 
-// TestBinary is what "make test" runs first, with time for a cold compile.
+// TestBinary is what "make full" runs first, with time for a cold compile.
 func TestBinary(t *testing.T) {
+	suite.Full(t)
 	info, err := os.Stat(apiserver(t))
 	if err != nil || info.Mode()&0o111 == 0 {
 		t.Fatalf("binary %s: %v", apiserver(t), err)

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/ptytest"
 )
@@ -26,6 +28,7 @@ func readable(t *testing.T, out string) {
 // TestAccessibleOnATerminal: a person hears a real pull and asks about it; SIGTERM
 // leaves the one last line. A dumb terminal will do.
 func TestAccessibleOnATerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	s := newSite(t, 3, 20)
 	tt := s.dumb(t, "--accessible")
@@ -66,6 +69,7 @@ func TestAccessibleOnATerminal(t *testing.T) {
 // TestAccessibleOnAPipe: lines come from a pipe, are answered in their order, and the
 // end quits: attached, with the agent inside, and from what the last one has left.
 func TestAccessibleOnAPipe(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	for _, with := range []string{"a daemon", "the agent inside", "the file alone"} {
 		t.Run(with, func(t *testing.T) {
@@ -106,6 +110,7 @@ func TestAccessibleOnAPipe(t *testing.T) {
 // TestAccessibleInterrupt: Ctrl-C on a terminal asks where jobs run in this process,
 // and leaves at once where none do.
 func TestAccessibleInterrupt(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	tt := h.dumb(t, "--accessible")
@@ -123,6 +128,7 @@ func TestAccessibleInterrupt(t *testing.T) {
 // TestAccessibleBlocked: a file that another process has open is told of in words, and
 // a number decides.
 func TestAccessibleBlocked(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git", "--disabled")
@@ -170,6 +176,7 @@ func TestAccessibleBlocked(t *testing.T) {
 // TestAccessibleCommands: what other commands print has names before values, no
 // columns and no bar.
 func TestAccessibleCommands(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/boards.git", "--disabled")
@@ -219,6 +226,7 @@ func TestAccessibleCommands(t *testing.T) {
 // them, writes them, and works with them. A token that was typed is in a file of its
 // own and nowhere else.
 func TestSetUpOnATerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Real(t)
 	h := newHome(t)
@@ -278,6 +286,7 @@ func TestSetUpOnATerminal(t *testing.T) {
 // print and on a pipe that brings all answers at once. Nothing is written before the
 // person says so, and a token itself is never taken.
 func TestSetUpAccessible(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Real(t)
 	limpetBinary(t)

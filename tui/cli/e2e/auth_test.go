@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/nettest"
 )
@@ -23,6 +25,7 @@ import (
 // TestUnreadableProxy: an agent whose proxy of the environment cannot be read says so
 // at its start, starts all the same, and goes around that proxy for nobody.
 func TestUnreadableProxy(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const canary = "s3cr3t-canary-of-the-environment"
 	h := newHome(t)
@@ -56,6 +59,7 @@ func TestUnreadableProxy(t *testing.T) {
 // knows, through each kind of proxy, which the annotation of a Repository names. Then
 // the proxies take another password. It is nowhere but in its file.
 func TestProxyOfARepository(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const canary = "s3cr3t-canary-of-a-proxy"
 	h := newHome(t)
@@ -148,6 +152,7 @@ spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled
 // anywhere, neither before nor afterwards. The secrets of providers have
 // TestIdentities, those of proxies TestProxyOfARepository.
 func TestCredentialKinds(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const canary = "s3cr3t-canary-kinds"
 	repo := testenv.Repo(t, 2, 2)
@@ -265,6 +270,7 @@ func (h *home) sshPulls(t *testing.T, s *testenv.SSHServer, dir, canary string, 
 // wrong, then right, then wrong again. Each has effect within seconds, and not at
 // the next check, which is a minute or five away.
 func TestCredentialsAreCorrected(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})
 	url := host.Serve("boards.git", testenv.Repo(t, 1, 1).Dir)

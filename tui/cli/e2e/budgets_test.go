@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"golang.org/x/sync/errgroup"
 
 	"limpet/state"
@@ -171,6 +173,7 @@ func percentile(values []float64, p float64) float64 {
 }
 
 func TestTerminalBudgets(t *testing.T) {
+	suite.Full(t)
 	l := &ledger{t: t}
 	defer l.print()
 	t.Run("quiet", func(t *testing.T) { l.t = t; l.quiet() })

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"github.com/creack/pty"
 
 	"limpet/sync/testenv"
@@ -132,6 +134,7 @@ func (s schemas) says(t *testing.T, r result, try string) {
 // TestAskedOnATerminal: on a terminal a person is asked before something is gone
 // for good; Enter alone keeps it, and so does Ctrl-C. Nobody else is asked.
 func TestAskedOnATerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -209,6 +212,7 @@ func try(t *testing.T, r result) []string {
 // what it says, also for an object of another namespace, for one whose name two of them
 // have, and for a state file that a flag names.
 func TestWhatIsNextCanBeRun(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	other := filepath.Join(h.dir, "it's another.db")
@@ -265,6 +269,7 @@ func (h *home) shell(t *testing.T, line string) result {
 // TestWhatIsNextIsForAShell: a path with a blank in it is one word, and what stands
 // behind the pipe gets no flags.
 func TestWhatIsNextIsForAShell(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.daemon(t)
@@ -322,6 +327,7 @@ func (h *home) offered(t *testing.T, args ...string) string {
 
 // TestCompletion asks real shells what they offer, with and without a daemon.
 func TestCompletion(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	for _, name := range []string{"boards", "beta", "alpha"} {

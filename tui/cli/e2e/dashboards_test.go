@@ -22,6 +22,7 @@ import (
 	"limpet/sync/control"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/ptytest"
+	"limpet/sync/testenv/suite"
 	"limpet/sync/text"
 )
 
@@ -31,12 +32,13 @@ import (
 // new, and so does the fifth when it goes on. After a kill of the daemon and a new
 // one all are there again.
 func TestDashboardsOnOneDaemon(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--repository-selector", "site=here")...)
 	a := f.agents[0]
 	g := newGate(t, 1)
 	f.labelled("slow", g.URL, map[string]string{"site": "here"})
-	others := times(30, 1000)
+	others := suite.Count(30, 1000)
 	f.repository("elsewhere", "") // whose jobs wait for another agent
 	for i := range others {
 		name := fmt.Sprintf("other-%04d", i)
@@ -64,8 +66,8 @@ func TestDashboardsOnOneDaemon(t *testing.T) {
 	began := time.Now()
 	// The connection of the one that is stopped ends after 10 s. A host that is
 	// silent for two minutes ends a job, so the long form has several.
-	hold, rounds := 12*time.Second, times(1, 6)
-	if *long {
+	hold, rounds := 12*time.Second, suite.Count(1, 6)
+	if suite.IsFull() {
 		hold = 50 * time.Second
 	}
 	var uids []string
@@ -169,6 +171,7 @@ func (a *agent) count(t *testing.T) func() sent {
 // TestDashboardsComeAndGo: a thousand of them leave a daemon with the goroutines
 // and descriptors that it had.
 func TestDashboardsComeAndGo(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	d := h.daemon(t)
@@ -232,6 +235,7 @@ func TestDashboardsComeAndGo(t *testing.T) {
 // finish first. Nothing new is claimed from then on, and the dashboard ends by itself
 // when the job has come to its end.
 func TestDashboardFinishesFirst(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	silent := listenSilently(t)
@@ -298,6 +302,7 @@ func (s *silence) hangUp() {
 // one of them old against new, out of the mirror of a real Git repository, attached
 // to a daemon.
 func TestDashboardShowsWhatAPullHasChanged(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	s := newSite(t, 2, 2)
 	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
@@ -331,6 +336,7 @@ func TestDashboardShowsWhatAPullHasChanged(t *testing.T) {
 // TestDashboardTestsAndShowsAnObject: t asks the daemon, which has the credentials, for
 // a test against the real Git host; y shows what the API has, and copies it.
 func TestDashboardTestsAndShowsAnObject(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	s := newSite(t, 1, 1)
 	s.must(t, 0, "repo", "pull", "boards", "--wait")

@@ -20,6 +20,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 // An agent on small disks: another process of this test mounts memory file
@@ -172,7 +173,7 @@ func (m *mortal) settle(path string, env ...string) (*keeper, bool) {
 // has to pass also where containers must not mount.
 func (m *mortal) noDisks(err error) (*keeper, bool) {
 	m.t.Helper()
-	if *long {
+	if suite.IsFull() {
 		m.t.Fatalf("no mount namespace: %v", err)
 	}
 	m.t.Logf("no small disks on this system: %v", err)
@@ -238,8 +239,9 @@ func pause(rng *rand.Rand, most time.Duration) { <-time.After(time.Duration(rng.
 // TestFullStateDisk: the disk of the state file is full, again and again, while
 // jobs come in. The agent lives on, and every job gets its result.
 func TestFullStateDisk(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	path, err := mortalBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +253,7 @@ func TestFullStateDisk(t *testing.T) {
 		return
 	}
 	m.waitsForRoom(flag)
-	cycles := times(2, 100)
+	cycles := suite.Count(2, 100)
 	for range cycles {
 		m.feed(m.names()...)
 		pause(m.rng, 200*time.Millisecond)
@@ -265,7 +267,7 @@ func TestFullStateDisk(t *testing.T) {
 	m.forgets = true // history makes room
 	m.judge()
 	hits := strings.Count(m.log.String(), noSpace)
-	if hits == 0 && *long {
+	if hits == 0 && suite.IsFull() {
 		t.Error("the disk was never full for the agent")
 	}
 	t.Logf("fault: state disk full %d times: %d jobs, none lost; the agent met a full disk %d times", cycles, len(m.jobs), hits)
@@ -311,8 +313,9 @@ func (m *mortal) waitsForRoom(flag string) {
 // TestFullMirrorDisk: the same with the disk of the mirrors. A fetch that finds
 // no room fails and leaves nothing behind.
 func TestFullMirrorDisk(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	m := newMortal(t, w, "full-mirrors", first, few())
 	m.attempts = 2 // the rest before a third is longer than the test
 	k, ok := m.settle(limpetBinary(t))
@@ -321,7 +324,7 @@ func TestFullMirrorDisk(t *testing.T) {
 	}
 	m.feed(m.names()...)
 	m.idle()
-	cycles := times(2, 100)
+	cycles := suite.Count(2, 100)
 	for cycle := range cycles {
 		k.tell("fill", "mirrors")
 		m.feed(m.names()...)
@@ -353,8 +356,9 @@ func TestFullMirrorDisk(t *testing.T) {
 // read-only only by an error of its disk, so for the state file that is done
 // inside of the agent.
 func TestReadOnlyDisks(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	path, err := mortalBinary()
 	if err != nil {
 		t.Fatal(err)
@@ -368,7 +372,7 @@ func TestReadOnlyDisks(t *testing.T) {
 	}
 	m.feed(m.names()...)
 	m.idle()
-	flips, refused := times(2, 50), 0
+	flips, refused := suite.Count(2, 50), 0
 	for flip := range flips {
 		m.feed(m.names()...)
 		pause(m.rng, 100*time.Millisecond)

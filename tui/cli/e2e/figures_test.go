@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -236,6 +238,7 @@ func quantile[T float64 | time.Duration](v []T, q float64) T {
 // TestThroughputEmbedded: one agent, its embedded API and its history in one
 // durable file, jobs posted over the socket while it works.
 func TestThroughputEmbedded(t *testing.T) {
+	suite.Full(t)
 	const (
 		goal       = 150  // jobs/s
 		leastRatio = 0.35 // of bare lives; a job is 8 durable writes, 7 of them one after the other, a bare life 5
@@ -274,6 +277,7 @@ func TestThroughputEmbedded(t *testing.T) {
 // TestThroughputReal compares one agent with the bare calls that the life of a
 // job costs at least, in turn, at the same concurrency, on the API machinery.
 func TestThroughputReal(t *testing.T) {
+	suite.Full(t)
 	const goal, at = 0.70, 16
 	y, flags := realYard(t, testenv.Start(t, testenv.Options{}))
 	y.repositories(32)
@@ -310,6 +314,7 @@ func (y *yard) warm(s sight, n, at int) time.Duration {
 // In turn with it the same is measured for the least that anybody can do: a
 // client that writes the claim as soon as its watch shows the job.
 func TestClaimLatency(t *testing.T) {
+	suite.Full(t)
 	const half, most = 20 * time.Millisecond, 150 * time.Millisecond
 	measure := func(t *testing.T, y *yard) {
 		y.repositories(8)
@@ -390,6 +395,7 @@ func ms(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) 
 // TestIdleAgentIsQuiet counts what an agent that waits for jobs asks of its
 // server. Goal: at most one request in 30 s.
 func TestIdleAgentIsQuiet(t *testing.T) {
+	suite.Full(t)
 	server := testenv.Start(t, testenv.Options{})
 	y, flags := realYard(t, server)
 	y.repositories(20)

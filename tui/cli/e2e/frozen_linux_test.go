@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"github.com/creack/pty"
 )
 
@@ -19,6 +21,7 @@ import (
 // when the link of ssh is dead and nobody knows it yet. It ends within seconds, the
 // file is sound and free, and the terminal is given back as soon as it takes again.
 func TestFrozenTerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args             []string

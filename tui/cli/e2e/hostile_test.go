@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 // hostilePeak is what the agent may hold at most while hosts are hostile. Unit: KiB.
@@ -24,6 +25,7 @@ const hostilePeak = 256 << 10
 // while a repository of a good host is changed. Every one of them is refused in
 // words, the good one goes on, and the process stays small.
 func TestHostileHosts(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const token = "canary-77aa-hostile"
 	good, damaged := testenv.Repo(t, 2, 5), testenv.Repo(t, 5, 40)
@@ -53,7 +55,7 @@ func TestHostileHosts(t *testing.T) {
 		create(strings.TrimSuffix(path, ".git"), evil.URL+"/"+path, dir)
 	}
 	rounds := 1
-	if *long {
+	if suite.IsFull() {
 		rounds = 20
 	}
 	pulls := 0
@@ -67,7 +69,7 @@ func TestHostileHosts(t *testing.T) {
 				turns <- struct{}{}
 				defer func() { <-turns }()
 				patience := "60s"
-				if path == testenv.HostileCut && !*long { // it is tried three times within half a minute
+				if path == testenv.HostileCut && !suite.IsFull() { // it is tried three times within half a minute
 					patience = "4s"
 				}
 				r := result{err: "already exists"} // the pull that the agent itself begins
@@ -139,6 +141,7 @@ func TestHostileHosts(t *testing.T) {
 // TestSlowFetch: a host that sends its pack in drops is left after --git-timeout,
 // and told; it is asked again later, and another one is pulled meanwhile.
 func TestSlowFetch(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	evil := testenv.Hostile(t, testenv.Repo(t, 1, 1).Dir)
 	h := newHome(t)
@@ -373,6 +376,7 @@ func TestStateFileTroubles(t *testing.T) {
 }
 
 func TestRefusalsOfTheServer(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{Deny: []string{"list jobs *"}})
 	h := newHome(t)
@@ -405,6 +409,7 @@ func TestRefusalsOfTheServer(t *testing.T) {
 
 // TestJobsThatCannotBeDone asks a running agent for what it cannot do.
 func TestJobsThatCannotBeDone(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	host := testenv.Git(t, testenv.GitOptions{})
 	full, empty := testenv.Repo(t, 2, 3), testenv.EmptyRepo(t)

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/testenv"
 )
 
@@ -163,6 +165,7 @@ func (v *vouchers) revoke(refuse bool) {
 // end, are revoked, and are refused. No job fails for a token that has ended, and
 // no secret is anywhere afterwards.
 func TestIdentities(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	v, h := newVouchers(t), newHome(t)
 	repo := testenv.Repo(t, 2, 2)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/control"
 	"limpet/sync/testenv"
 )
@@ -20,6 +22,7 @@ import (
 // TestProgressOnATerminal: a bar that is gone at the end; Ctrl-C leaves the job at
 // work and says how to see it again.
 func TestProgressOnATerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	gate := newGate(t, 3)
@@ -62,6 +65,7 @@ func TestProgressOnATerminal(t *testing.T) {
 // another person has asked for, when that does what was asked and has not begun. After
 // one that has begun comes the own one, since that may not have seen the last commit.
 func TestWaitForAJobThatIsThere(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	gate := newGate(t, 3)
@@ -121,6 +125,7 @@ func TestWaitForAJobThatIsThere(t *testing.T) {
 
 // TestFollowPrintsTheWholeLog: all lines that the agent has of the job, to the last one.
 func TestFollowPrintsTheWholeLog(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	known := readSchemas(t)
 	h := newHome(t)
@@ -175,6 +180,7 @@ func TestFollowPrintsTheWholeLog(t *testing.T) {
 
 // TestStatusWatch: a line for each change, also when the daemon goes.
 func TestStatusWatch(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	if r := h.must(t, 1, "status", "--watch"); !strings.Contains(r.err, "nothing to watch") {
@@ -211,6 +217,7 @@ func TestStatusWatch(t *testing.T) {
 // TestStatusWatchReadOut: who has it read out is told sentences, on a terminal with
 // colours and on a pipe, also that the daemon goes.
 func TestStatusWatchReadOut(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	d := h.daemon(t)
@@ -311,6 +318,7 @@ func (w *waiter) ends(t *testing.T) int {
 // TestLogsOutliveTheDaemon: who follows the log of a job is told that the daemon is away,
 // sees how the job goes on and ends with the next one, and ends as the job does.
 func TestLogsOutliveTheDaemon(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	d := h.daemon(t, "--controllers", "off")
@@ -331,6 +339,7 @@ func TestLogsOutliveTheDaemon(t *testing.T) {
 // stops waiting is told that the agent goes on draining, and that it ended before it was
 // drained is another end than that somebody has it claim again.
 func TestDrainWaits(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	d := h.daemon(t, "--controllers", "off")
@@ -370,6 +379,7 @@ func TestDrainWaits(t *testing.T) {
 
 // TestRetryOfARunningJob is refused, and changes nothing.
 func TestRetryOfARunningJob(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h, _ := working(t)
 	r := h.must(t, 1, "job", "retry", "slow-sync")
@@ -384,6 +394,7 @@ func TestRetryOfARunningJob(t *testing.T) {
 // TestDrainWhileAJobRuns: the job goes on, the wait lasts as long, readiness and
 // the list of results say so, and a second signal undoes nothing.
 func TestDrainWhileAJobRuns(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	d := h.daemon(t, "--controllers", "off")
@@ -438,6 +449,7 @@ func TestDrainWhileAJobRuns(t *testing.T) {
 // TestDashboardRetriesAndCancels: r ends the rest of a job and runs a dead one
 // again, x deletes a job that an agent which drains would never look at.
 func TestDashboardRetriesAndCancels(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.daemon(t, "--controllers", "off", "--max-attempts", "2")

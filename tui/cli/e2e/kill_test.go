@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"cmp"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -19,9 +17,8 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
-
-var kills = flag.Int("kills", 0, "how often TestKilledAtAnyMoment kills; 0 = 6, or 300 with -fault")
 
 // killPoints are the places where a job of every kind can be stopped.
 var killPoints = []string{failpoint.Seen, failpoint.Intent, failpoint.Claimed, failpoint.Confirmed, failpoint.Fetched, failpoint.Planned,
@@ -34,16 +31,17 @@ func few() map[string]int { return map[string]int{"a": small, "b": small, "c": s
 // life of a job and is started again, over and over. Then everything is as if it
 // had never been killed.
 func TestKilledAtEveryPoint(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	lives := [][]string{killPoints} // one agent for all points
-	if *long {
+	if suite.IsFull() {
 		lives = nil
 		for _, p := range killPoints {
 			lives = append(lives, []string{p}) // one for each
 		}
 	}
-	each := times(1, 50)
+	each := suite.Count(1, 50)
 	t.Run("at", func(t *testing.T) {
 		for i, points := range lives {
 			name := "every-point"
@@ -111,10 +109,11 @@ func (m *mortal) killAt(point string) {
 
 // TestKilledAtAnyMoment is the same without points.
 func TestKilledAtAnyMoment(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
-	agents := times(1, 3)
-	each := cmp.Or(*kills, times(6, 300)) / agents
+	first, w := suite.Seed(t), newWorld(t)
+	agents := suite.Count(1, 3)
+	each := suite.Count(6, 300) / agents
 	t.Run("agent", func(t *testing.T) {
 		for i := range agents {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -155,10 +154,11 @@ func (m *mortal) killWithin(rng *rand.Rand) {
 // TestKilledWhileItStops: a job has been given back and the process dies before
 // it could note that.
 func TestKilledWhileItStops(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	m := newMortal(t, w, "kill-released", first, few())
-	want := times(1, 20)
+	want := suite.Count(1, 20)
 	kills := 0
 	for try := 0; kills < want; try++ {
 		if try > 20*want {
@@ -181,6 +181,7 @@ func TestKilledWhileItStops(t *testing.T) {
 // Afterwards the host is still away, or back: nothing is lost, nothing is done twice, and
 // nothing of the half pack stays.
 func TestKilledInAPackOfAMirror(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	repo := testenv.Repo(t, 4, 40)
 	copied := filepath.Join(t.TempDir(), "copy.git")
@@ -259,8 +260,9 @@ func TestKilledInAPackOfAMirror(t *testing.T) {
 // killed before, between and after verification and application, again and again. Nothing
 // that is not signed is ever written, and nothing that is signed is lost.
 func TestKilledBetweenVerifyAndApply(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	m := newMortal(t, w, "kill-verify", first, map[string]int{"a": small})
 	m.fails = true // what is not signed is refused
 	signer, public := sshSigner(t)
@@ -278,7 +280,7 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 		}
 	}
 	kills := 0
-	for range times(1, 10) {
+	for range suite.Count(1, 10) {
 		for _, point := range []string{failpoint.Claimed, failpoint.Fetched, failpoint.Verified, failpoint.Planned, failpoint.Applying, failpoint.Worked, failpoint.Recorded} {
 			m.edit("a")
 			if point != failpoint.Verified && point != failpoint.Planned && point != failpoint.Applying { // to which nothing comes that is not signed
@@ -347,8 +349,9 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 // TestKilledWhileItWrites kills the agent at each point of a delete and of a move: one
 // commit is made of each, and the API is as the branch.
 func TestKilledWhileItWrites(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	m := newMortal(t, w, "kill-write", first, map[string]int{"a": small})
 	m.repo.Git(t, "config", "http.receivepack", "true")
 	repo := m.list(api.Repositories)[0]
@@ -360,7 +363,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 	}
 	type kill struct{ action, point string }
 	var kills []kill
-	for range times(1, 5) {
+	for range suite.Count(1, 5) {
 		for _, point := range []string{failpoint.Fetched, failpoint.Composed, failpoint.Noted, failpoint.Pushed, failpoint.Published, failpoint.Planned, failpoint.Applying, failpoint.Worked, failpoint.Recorded} {
 			kills = append(kills, kill{"delete", point})
 		}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -189,6 +191,7 @@ func (l *lived) push(secret, after string) (code int, answer string) {
 // about it. Nothing is left of it, neither on the API nor at the host nor in the
 // state file.
 func TestLife(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	l := newLived(t)
 	compare := func(what string, want ...string) {

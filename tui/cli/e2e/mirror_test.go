@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/state"
 	"limpet/sync/testenv"
 )
@@ -76,6 +78,7 @@ func (f *facade) take() []string {
 // power cut in the middle of that; it goes back to nothing, says who serves it, and
 // each host sees what is meant for it.
 func TestMirroredSite(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const first, second = "canary-41-first", "canary-42-second"
 	repo := testenv.Repo(t, 2, 3)

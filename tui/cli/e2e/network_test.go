@@ -12,6 +12,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 // What goes wrong between an agent and its API. Every agent is a process of the
@@ -49,9 +50,10 @@ func (f *field) done(patience time.Duration, uids ...string) *audit {
 // quiet meanwhile, and the work that it holds is safe; when the API is back, all
 // of it and what came meanwhile is done soon.
 func TestNetServerAway(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	backlog := times(60, 200)
-	away := time.Duration(times(12, 300)) * time.Second
+	backlog := suite.Count(60, 200)
+	away := time.Duration(suite.Count(12, 300)) * time.Second
 	f := newField(t, testenv.Options{}, 1, fieldLease()...)
 	a := f.agents[0]
 	d := f.through(a)
@@ -81,7 +83,7 @@ func TestNetServerAway(t *testing.T) {
 	used, knocks := a.cpu(t)-cpu, d.knocks()
 	d.reopen()
 	began = time.Now()
-	f.done(time.Duration(times(3, 1))*time.Minute, uids...) // 'make test' may not be alone on the machine
+	f.done(time.Duration(suite.Count(3, 1))*time.Minute, uids...) // 'make test' may not be alone on the machine
 	t.Logf("fault: API away for %.0f s with %d jobs waiting: %d connections tried, %.2f %% CPU, all caught up after %.1f s", took.Seconds(), left, knocks,
 		100*used.Seconds()/took.Seconds(), time.Since(began).Seconds())
 	if most := 4*took.Minutes() + 3; float64(knocks) > most { // the first few are on their way already
@@ -96,6 +98,7 @@ func TestNetServerAway(t *testing.T) {
 // The work stops at two thirds of the expiry after the last renewal, in time
 // before others may take the job.
 func TestNetRenewalsStall(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const each = 10
 	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--drivers", fmt.Sprint(each))...)
@@ -110,7 +113,7 @@ func TestNetRenewalsStall(t *testing.T) {
 		uids = append(uids, string(f.job(fmt.Sprintf("job-%d", i), fmt.Sprintf("slow-%d", i))))
 	}
 	lost := 0
-	for range times(1, 10) {
+	for range suite.Count(1, 10) {
 		before := len(a.lines("lease lost"))
 		within(t, time.Minute, "all jobs are held", func() bool {
 			return f.held() == each && len(a.lines("own claim found again")) >= lost
@@ -189,9 +192,10 @@ func (f *field) held() int {
 // TestNetConflictStorm: somebody else writes the job every 50 ms. Every renewal
 // succeeds, and so does what the worker reports.
 func TestNetConflictStorm(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const renew = 2 * fieldRenew // a call may take as long, on a busy machine too
-	storm := time.Duration(times(15, 120)) * time.Second
+	storm := time.Duration(suite.Count(15, 120)) * time.Second
 	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (2 * fieldExpiry).String(), "--lease-renewal-interval", renew.String())
 	f.expiry = 2 * fieldExpiry
 	a := f.agents[0]
@@ -250,8 +254,9 @@ func TestNetConflictStorm(t *testing.T) {
 // margin of the lease, no lease is lost; beyond that the work is given up in time
 // and taken up again when the way is good. In 'make test' all times are a tenth.
 func TestNetSlowServer(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	part := time.Duration(times(10, 1)) // of the times below
+	part := time.Duration(suite.Count(10, 1)) // of the times below
 	f := newField(t, testenv.Options{}, 1, "--claim-expiry", (60 * time.Second / part).String(), "--lease-renewal-interval", (10 * time.Second / part).String())
 	a := f.agents[0]
 	g := newGate(t, 3)
@@ -290,6 +295,7 @@ func TestNetSlowServer(t *testing.T) {
 // expiry, the claim as it stands counts as dead for everybody, so the lease is
 // given up and the job taken up again, each time as soon as the first time.
 func TestNetServerClock(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	f := newField(t, testenv.Options{}, 1, fieldLease()...)
 	a := f.agents[0]
@@ -352,6 +358,7 @@ func (f *field) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
 // TestNetUnknownClock: a server whose answers have no date gets no claim, since
 // nobody could tell when that ends. As soon as its time is known the work begins.
 func TestNetUnknownClock(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	f := newField(t, testenv.Options{}, 1, append(fieldLease(), "--job-interval", "1s")...)
 	a := f.agents[0]
@@ -374,8 +381,9 @@ func TestNetUnknownClock(t *testing.T) {
 // each other sooner; the job that is held is finished when the exchange is back, by
 // its claim or by a new one.
 func TestNetExchangeAway(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	away := time.Duration(times(15, 180)) * time.Second
+	away := time.Duration(suite.Count(15, 180)) * time.Second
 	f := newField(t, testenv.Options{SignTTL: 20 * time.Second}, 1, fieldLease()...)
 	a := f.agents[0]
 	d := newDoor(t, f.api.SignURL)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"github.com/google/jsonschema-go/jsonschema"
 	"golang.org/x/sync/errgroup"
 
@@ -100,6 +102,7 @@ var servers = map[string]string{
 // TestEveryCommandKeepsItsSchema calls each command of the built program with -o
 // json, beside a daemon that works. A command that is not called here fails it.
 func TestEveryCommandKeepsItsSchema(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	known := readSchemas(t)
 	h := newHome(t)
@@ -250,6 +253,7 @@ func (h *home) daemonWorks(t *testing.T) bool {
 // TestLongLists: what 10,000 jobs and 100,000 finished ones cost a person who lists
 // them; with -figures, else a tenth. README has the figures.
 func TestLongLists(t *testing.T) {
+	suite.Full(t)
 	if !*figures {
 		t.Parallel()
 	}
@@ -360,6 +364,7 @@ func peakOf(t *testing.T, pid int) func() int64 {
 // TestNamesakes: a name that is one of several namespaces is refused with the call that
 // means one, whether they are alive or have ended; nothing is done to either.
 func TestNamesakes(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.daemon(t, "--controllers", "off")
@@ -417,6 +422,7 @@ func TestNamesakes(t *testing.T) {
 // TestDeleteNamesWhatGoes: the question and the answer name the object with its namespace
 // and what becomes of the rest; No is the default, and the file is free meanwhile.
 func TestDeleteNamesWhatGoes(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t, "--controllers", "off")
 	manifest := `

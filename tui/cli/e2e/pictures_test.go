@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/testenv/ptytest"
 )
 
@@ -64,6 +66,7 @@ var heads = regexp.MustCompile(`(?m)^╭ ([A-Z][a-z]+)`)
 // pictures of README are those of the present screens: the same boxes, in files
 // that are XML and small. With -pictures it makes them.
 func TestPictures(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	host, err := os.Hostname()

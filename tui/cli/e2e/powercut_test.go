@@ -16,6 +16,7 @@ import (
 	"limpet/state"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/powercut"
+	"limpet/sync/testenv/suite"
 )
 
 // island is an agent with the embedded API: its state file holds the whole
@@ -121,8 +122,9 @@ func contentsOf(t *testing.T, path string) contents {
 // and starts the real program on what is left, without its mirrors: no job is
 // lost or done twice, and the dashboards are those of the branch.
 func TestPowerCutOfAnIsland(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first := seeded(t)
+	first := suite.Seed(t)
 	rng := rand.New(rand.NewPCG(first, 23))
 	program, err := mortalBinary()
 	if err != nil {
@@ -149,7 +151,7 @@ func TestPowerCutOfAnIsland(t *testing.T) {
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	cuts := times(2, 40)
+	cuts := suite.Count(2, 40)
 	picks := map[int]bool{}
 	for len(picks) < cuts {
 		picks[1+rng.IntN(len(all)-1)] = true
@@ -231,8 +233,9 @@ var spoilt = map[string]func(rng *rand.Rand, data []byte) []byte{
 // TestDamagedIsland starts the program on a damaged file. It comes up, says what
 // it has put aside, and a pull brings everything back that the branch has.
 func TestDamagedIsland(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first := seeded(t)
+	first := suite.Seed(t)
 	rng := rand.New(rand.NewPCG(first, 29))
 	repo := testenv.Repo(t, 2, 40)
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
@@ -247,7 +250,7 @@ func TestDamagedIsland(t *testing.T) {
 		kinds = append(kinds, kind)
 	}
 	slices.Sort(kinds)
-	files, aside := times(2, 60), 0
+	files, aside := suite.Count(2, 60), 0
 	for n := range files {
 		kind := kinds[(n+int(first))%len(kinds)]
 		t.Logf("file %d: %s", n, kind)
@@ -266,6 +269,7 @@ func TestDamagedIsland(t *testing.T) {
 // TestDamageIsMendedWhileTheAgentRuns: a large state file that was closed in
 // order is opened at once, so that damage shows later, when a record is read.
 func TestDamageIsMendedWhileTheAgentRuns(t *testing.T) {
+	suite.Full(t)
 	repo := testenv.Repo(t, 2, 320)
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
 	h := newHome(t)
@@ -318,6 +322,7 @@ spec:
 // TestCheckOfADamagedFile: whoever finds the state file damaged says what is wrong with it,
 // where the old one is kept and what to do, and is no success.
 func TestCheckOfADamagedFile(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	sound := newHome(t)
 	sound.must(t, 0, "repo", "create", "boards", "--url", "https://git.invalid/boards.git")
@@ -398,6 +403,7 @@ func TestCheckOfADamagedFile(t *testing.T) {
 
 // TestTextInPlaceOfAStateFile: a slip on the command line does not move a person's file.
 func TestTextInPlaceOfAStateFile(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	notes := h.file(t, "notes/notes.txt", "milk\nbread\n")

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/state"
 	"limpet/sync/testenv"
 )
@@ -163,6 +165,7 @@ func (s *site) matches(t *testing.T) {
 // in nested folders, then all that can happen to them, with the exact writes of
 // every step.
 func TestPullJourney(t *testing.T) {
+	suite.Full(t)
 	s := newSite(t, 300, 100)
 	s.before = s.api.Mark(t)
 
@@ -338,6 +341,7 @@ func (s *site) noSecrets(t *testing.T, secret string) {
 // TestBadFilesDoNotStopGoodOnes commits what goes wrong in real repositories
 // beside what is right.
 func TestBadFilesDoNotStopGoodOnes(t *testing.T) {
+	suite.Full(t)
 	s := newSite(t, 5, 10)
 	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
 	board := s.repo.Dashboards()[0]
@@ -380,6 +384,7 @@ func TestBadFilesDoNotStopGoodOnes(t *testing.T) {
 }
 
 func TestMassDeletionIsGuarded(t *testing.T) {
+	suite.Full(t)
 	s := newSite(t, 2, 60)
 	s.must(t, 0, "repo", "pull", "boards", "--full", "--wait")
 	var most []string
@@ -400,6 +405,7 @@ func TestMassDeletionIsGuarded(t *testing.T) {
 
 // TestKilledAgentResumes cuts the power in the middle of a pull.
 func TestKilledAgentResumes(t *testing.T) {
+	suite.Full(t)
 	s := newSite(t, 2, 300, "--max-sync-workers", "1")
 	r := s.must(t, 0, "repo", "pull", "boards", "--full", "-o", "name")
 	job := strings.TrimPrefix(strings.TrimSpace(r.out), "job/")
@@ -431,6 +437,7 @@ func brief(records []state.Record) []string {
 // TestLargeFiles: a dashboard and a picture that Git LFS keeps arrive with their bytes in
 // a directory, from a host that wants credentials, and the agent holds none of them.
 func TestLargeFiles(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const token = "canary-51ef-large"
 	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "ann", Password: token})

@@ -6,7 +6,6 @@ import (
 	crand "crypto/rand"
 	"encoding/json"
 	"encoding/pem"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,9 +33,8 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/snapshot"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
-
-var races = flag.Int("races", 3, "how many runs TestRace has with -fault")
 
 // TestRace: agents on different hosts find a full queue at the same moment, while
 // somebody edits its jobs all the time. Every job is done once: one HistoricJob, one
@@ -44,9 +42,10 @@ var races = flag.Int("races", 3, "how many runs TestRace has with -fault")
 // the job. In every second run one agent is killed halfway and does not come
 // back before the end: others take over what it held.
 func TestRace(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seeded(t), 8))
-	jobs := times(120, 1000)
-	for run := range times(1, *races) {
+	suite.Full(t)
+	rng := rand.New(rand.NewPCG(suite.Seed(t), 8))
+	jobs := suite.Count(120, 1000)
+	for run := range suite.Count(1, 3) {
 		t.Run(fmt.Sprint(run+1), func(t *testing.T) { race(t, rng, jobs, 20, run%2 == 1) })
 	}
 }
@@ -118,6 +117,7 @@ func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
 // the total rate compares with that of one agent. All processes share the
 // machine, so the rates tell what more agents cost, not what they gain.
 func TestAgentsShareTheWork(t *testing.T) {
+	suite.Full(t)
 	const (
 		mostRequests  = 4.0 // for each job of an agent that is alone
 		mostConflicts = 0.1 // for each claim, 8 agents that know each other
@@ -179,6 +179,7 @@ func TestAgentsShareTheWork(t *testing.T) {
 // Each Repository is checked by one of them, and when that one dies the other goes
 // on with its share.
 func TestAgentsShareRepositories(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{Leases: true})
 	host := testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken})
@@ -285,6 +286,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 // TestStatusTellsTheNeighbour: where Grafana looks after a Repository, the agent
 // says so and leaves it alone.
 func TestStatusTellsTheNeighbour(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
 	grafana, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
@@ -328,13 +330,11 @@ func TestStatusTellsTheNeighbour(t *testing.T) {
 
 // How much an agent weighs while a crowd of jobs waits. Its drivers are busy
 // all the time with a Git host that never answers.
-//
-//	go test ./tui/cli -run Crowd -v -crowd 100000 -crowd-repos 1000
+// With -figures there are a hundred thousand.
 
-var (
-	crowdSize  = flag.Int("crowd", 0, "pending jobs of TestCrowd; 0 = a few thousand")
-	crowdRepos = flag.Int("crowd-repos", 200, "repositories of TestCrowd")
-	crowdWatch = flag.Duration("crowd-watch", 3*time.Second, "how long TestCrowd looks at the idle agent")
+const (
+	crowdRepos = 200
+	crowdWatch = 3 * time.Second
 )
 
 // What an agent may weigh at most in front of n pending jobs, in KiB: 100 MiB for
@@ -343,17 +343,10 @@ var (
 func streamLimit(n int) int { return 55<<10 + n*45/100 }
 func listLimit(n int) int   { return 75<<10 + n/4 }
 
-// crowd is how many jobs a test has that has so many without the flag.
-func crowd(usual int) int {
-	if *crowdSize > 0 {
-		return *crowdSize
-	}
-	return usual
-}
-
 func TestCrowdEmbedded(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	h, n := newHome(t), crowd(10_000)
+	h, n := newHome(t), size(10_000, 100_000)
 	store, _, err := state.Open(t.Context(), state.Options{Path: h.state()})
 	if err != nil {
 		t.Fatal(err)
@@ -375,8 +368,9 @@ func TestCrowdEmbedded(t *testing.T) {
 // agent. TestCrowdReal/list has them behind something that does not know of
 // such streams, so that the agent lists them page by page.
 func TestCrowdReal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	server, n := testenv.Start(t, testenv.Options{}), crowd(2_000)
+	server, n := testenv.Start(t, testenv.Options{}), size(2_000, 100_000)
 	client := server.Client(t)
 	fillCrowd(t, n, func(plural, name, object string) error {
 		url := server.URL + "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/" + plural
@@ -441,7 +435,7 @@ func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error)
 		return fmt.Sprintf(`"metadata":{"name":%q,"namespace":"default","uid":"%x-%x-%x-%x-%x","resourceVersion":"0","generation":1,"creationTimestamp":%q,"labels":{%s}}`,
 			name, id[:4], id[4:6], id[6:8], id[8:10], id[10:], start.Add(-time.Hour).UTC().Format(time.RFC3339), labels)
 	}
-	for i := range *crowdRepos {
+	for i := range crowdRepos {
 		name := fmt.Sprintf("repository-%04d", i)
 		g.Go(func() error {
 			return put("repositories", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository",%s,"spec":{"title":%q,"type":"git","git":{"url":"%s/%s.git","branch":"main","path":"/"},"sync":{"enabled":true,"target":"folder","intervalSeconds":3600},"workflows":[]},"status":{"observedGeneration":1,"health":{"healthy":true,"checked":1},"sync":{"state":"success","message":[],"finished":%d}}}`,
@@ -449,7 +443,7 @@ func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error)
 		})
 	}
 	for i := range n {
-		repo := fmt.Sprintf("repository-%04d", i%*crowdRepos)
+		repo := fmt.Sprintf("repository-%04d", i%crowdRepos)
 		name := fmt.Sprintf("%s-pull-%06d", repo, i)
 		g.Go(func() error {
 			return put("jobs", name, fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",%s,"spec":{"action":"pull","repository":%q,"pull":{"incremental":true}},"status":{"state":"pending"}}`,
@@ -459,7 +453,7 @@ func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error)
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d jobs of %d repositories made in %s", n, *crowdRepos, time.Since(start).Round(time.Millisecond))
+	t.Logf("%d jobs of %d repositories made in %s", n, crowdRepos, time.Since(start).Round(time.Millisecond))
 }
 
 // weigh starts an agent, waits until it works, looks at it for a while, and
@@ -483,12 +477,12 @@ func weigh(t *testing.T, h *home, n, limit int) {
 	})
 	first := readWeight(t, d.cmd.Process.Pid)
 	t.Logf("after %s, of which %s until the first claim: %s", time.Since(began).Round(time.Millisecond), firstClaim(t, d, began), first)
-	ctx, cancel := context.WithTimeout(t.Context(), *crowdWatch)
+	ctx, cancel := context.WithTimeout(t.Context(), crowdWatch)
 	<-ctx.Done()
 	cancel()
 	last := readWeight(t, d.cmd.Process.Pid)
 	cpu := (last.cpu - first.cpu).Seconds() / crowdWatch.Seconds() * 100
-	t.Logf("fault: crowd: %s, %d jobs: %s later %s; %.1f %% of a core since", t.Name(), n, *crowdWatch, last, cpu)
+	t.Logf("fault: crowd: %s, %d jobs: %s later %s; %.1f %% of a core since", t.Name(), n, crowdWatch, last, cpu)
 	if last.peak > limit {
 		t.Errorf("%d MiB at most, want %d", last.peak>>10, limit>>10)
 	}

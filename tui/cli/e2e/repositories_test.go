@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -90,6 +92,7 @@ func (h *hosts) reset() (sum testenv.GitCounts) {
 // changes, and asks what that costs. Goal: 1,000 Repositories each minute for 2 %
 // of a core and 80 MiB, and never at twice the mean rate.
 func TestManyRepositories(t *testing.T) {
+	suite.Full(t)
 	if !*figures {
 		t.Parallel()
 	}
@@ -238,6 +241,7 @@ type ill struct {
 // when it is put right the agent finds out by itself: within the minute of the next
 // check, and at once where credentials have changed.
 func TestIllRepositories(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
 	people, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "people"})

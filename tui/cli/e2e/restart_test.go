@@ -19,15 +19,17 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
+	"limpet/sync/testenv/suite"
 )
 
 // TestKilledWhileItTakesFromTheDead: a job whose owner is gone has been made
 // eligible again, and the agent that did so dies then.
 func TestKilledWhileItTakesFromTheDead(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	m := newMortal(t, w, "kill-requeued", first, few())
-	kills := times(1, 10)
+	kills := suite.Count(1, 10)
 	for range kills {
 		for _, name := range m.names() {
 			m.edit(name)
@@ -46,8 +48,9 @@ func TestKilledWhileItTakesFromTheDead(t *testing.T) {
 // TestSecondAgentOnOneFile: an agent that finds its state file in use ends at
 // once and says by whom; a kill frees the file.
 func TestSecondAgentOnOneFile(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	files, rounds := times(1, 5), times(3, 20)
+	files, rounds := suite.Count(1, 5), suite.Count(3, 20)
 	slowest := make([]time.Duration, files)
 	t.Run("files", func(t *testing.T) { // ends when all have
 		for i := range files {
@@ -99,8 +102,9 @@ func (h *home) twice(t *testing.T) time.Duration {
 // no claim behind, does not make its file grow, and asks the API for no more
 // than it needs.
 func TestRestarts(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	m := newMortal(t, w, "restarts", first, few())
 	m.feed(m.names()...)
 	m.rest()
@@ -112,7 +116,7 @@ func TestRestarts(t *testing.T) {
 		return info.Size()
 	}
 	before, since := size(), w.api.Mark(t)
-	restarts := times(4, 100)
+	restarts := suite.Count(4, 100)
 	for i := range restarts {
 		m.feed(m.names()...)
 		l := m.start("")
@@ -163,11 +167,12 @@ const previous = "32cc732"
 // one of this build goes on with the file that it finds. It needs the history of
 // the checkout and a build of the old sources, so it is part of the long form.
 func TestUpgradeInFlight(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	if !*long {
+	if !suite.IsFull() {
 		return
 	}
-	first, w := seeded(t), newWorld(t)
+	first, w := suite.Seed(t), newWorld(t)
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old", "limpet")
 	build := exec.Command("sh", "-ec", `mkdir "$1/old"; git -C "$(go env GOMOD | xargs dirname)" archive "$2" | tar -x -C "$1/old"; cd "$1/old"; go build -o limpet .`, "sh", dir, previous)

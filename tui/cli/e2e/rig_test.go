@@ -6,13 +6,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,14 +35,6 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	binary.path = filepath.Join(dir, "limpet")
-	flag.Parse()
-	if p := flag.Lookup("test.parallel"); p.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		// Tests that run side by side wait for processes, most of the time for
-		// one that is meant to do nothing.
-		if err := p.Value.Set("6"); err != nil {
-			panic(err)
-		}
-	}
 	code := testenv.Main(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -345,29 +334,4 @@ func daemonPID(status string) int {
 		return 0
 	}
 	return rep.Daemon.PID
-}
-
-var (
-	long = flag.Bool("fault", false, "raise the counts of the fault tests, as 'make fault' does")
-	seed = flag.Uint64("seed", 0, "seed of the fault tests; 0 = another one each time")
-)
-
-// seeded returns the seed of a randomised test and says it, so that a run can be
-// repeated with -seed.
-func seeded(t *testing.T) uint64 {
-	t.Helper()
-	n := *seed
-	if n == 0 {
-		n = uint64(time.Now().UnixNano())
-	}
-	t.Logf("seed=%d", n)
-	return n
-}
-
-// times is how often a test does something: in 'make test', and with -fault.
-func times(short, fault int) int {
-	if *long {
-		return fault
-	}
-	return short
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/api"
 	"limpet/sync/testenv"
 )
@@ -40,6 +42,7 @@ func signHead(t *testing.T, repo *testenv.Repository, options []string) string {
 // TestSignedSite: a site that pulls what is signed by its keys and nothing else, and
 // looks again within seconds when the keys change.
 func TestSignedSite(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	repo := testenv.EmptyRepo(t)
 	board := repo.Add(t, "one.json")
@@ -125,6 +128,7 @@ func TestSignedSite(t *testing.T) {
 // config file asks besides. All that shows it says so, before keys end and afterwards; and
 // who edits the Repository takes nothing away.
 func TestSignersOfSecretsAndRules(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	repo := testenv.EmptyRepo(t)
 	board := repo.Add(t, "one.json")
@@ -227,6 +231,7 @@ func TestSignersOfSecretsAndRules(t *testing.T) {
 // TestRevisionsOfASite: a site that follows a tag, and then a range of versions, on
 // the embedded API.
 func TestRevisionsOfASite(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	repo := testenv.Repo(t, 1, 2)
 	one := repo.Head(t)

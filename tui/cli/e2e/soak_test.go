@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 var soakFor = flag.Duration("soak", 8*time.Second, "how long TestSoak works before it judges")
@@ -62,6 +63,7 @@ type soaker struct {
 // every state file is sound, no secret is anywhere, and the agent that ran all the
 // time has not grown.
 func TestSoak(t *testing.T) {
+	suite.Full(t)
 	s := newSoak(t)
 	const samples = 60
 	every := max(*soakFor/samples, 200*time.Millisecond)
@@ -86,7 +88,7 @@ func TestSoak(t *testing.T) {
 }
 
 func newSoak(t *testing.T) *soak {
-	n := seeded(t)
+	n := suite.Seed(t)
 	s := &soak{t: t, seed: n, rng: rand.New(rand.NewPCG(n, 11)), jobs: map[string]bool{}, counts: map[string]int{}, ill: map[string]bool{},
 		api:  testenv.Start(t, testenv.Options{}),
 		host: testenv.Git(t, testenv.GitOptions{TLS: true, User: "git", Password: gitToken}),

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 
+	"limpet/sync/testenv/suite"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -68,6 +70,7 @@ func packed(t *testing.T, h *home, name string) string {
 // TestSources: the commands and the dashboard of the built program on the API
 // machinery with the definitions of Flux, whose controller writes statuses.
 func TestSources(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
 	yard, _ := realYard(t, server)
@@ -254,6 +257,7 @@ func (y *yard) answers(resource testenv.Resource) {
 // TestConfigThatIsNotMine: a config file that cannot be read, or that others write to, is
 // told of by all commands; none passes it over, and help needs none.
 func TestConfigThatIsNotMine(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const other = 12345
 	me, strangers := os.Getuid(), os.Getuid() == 0 // who alone can make files of theirs

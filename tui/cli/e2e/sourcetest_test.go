@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/api"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/nettest"
@@ -136,6 +138,7 @@ func (h *home) examine(t *testing.T, known schemas, objects string, rows map[str
 // http-backend behind a private authority for what a GitRepository names, with each kind
 // of Secret, good and bad. No secret is told, logged or kept unsealed.
 func TestSourceTest(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const canary = "s3cr3t-canary-source"
 	repo := testenv.Repo(t, 3, 2)
@@ -233,6 +236,7 @@ func TestSourceTest(t *testing.T) {
 
 // TestSourceTestOverSSH: the same at a real sshd.
 func TestSourceTestOverSSH(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const canary = "s3cr3t-canary-source-ssh"
 	repo := testenv.Repo(t, 1, 1)
@@ -264,6 +268,7 @@ func TestSourceTestOverSSH(t *testing.T) {
 // credentials directory stand for them, by the name of the Secret; and who names no Secret
 // has the rules of the config file.
 func TestSourceTestOnTheAPI(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	const canary = "s3cr3t-canary-files"
 	server := testenv.Start(t, testenv.Options{Deny: []string{"get secrets *"}})
@@ -354,6 +359,7 @@ func issuer(token string) string {
 // TestSourceTestOfProviders: each provider makes what its Git host is asked with, by way
 // of the proxy that the source names, with the requests of its documentation and no other.
 func TestSourceTestOfProviders(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	c, ca, repo := &clouds{git: testenv.Git(t, testenv.GitOptions{})}, nettest.NewAuthority(t), testenv.Repo(t, 1, 1)
 	names := map[string]string{}

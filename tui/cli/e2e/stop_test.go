@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"golang.org/x/sys/unix"
 
 	"limpet/state"
@@ -209,6 +211,7 @@ const cancelWithin = time.Second
 // other is where a person cancels the job, or deletes it; in the middle of a
 // fetch, and in the middle of writes.
 func TestCancelReachesWhoeverRunsTheJob(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
 	server.Break(t, testenv.Fault{Method: http.MethodPost, Path: "/dashboards", Delay: 150 * time.Millisecond})
@@ -314,6 +317,7 @@ func claimsOf(t *testing.T, h *home) int {
 // command ends, says who it is and what to do, and none takes it for one that is not
 // there. When it goes on it still has its claim.
 func TestDaemonThatHangs(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h, d := working(t)
 	pid := d.cmd.Process.Pid

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/api"
 	"limpet/sync/testenv"
 )
@@ -94,6 +96,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 
 // TestOnlyTheDaemonSpeaksToItsManager: a command of the same environment says nothing.
 func TestOnlyTheDaemonSpeaksToItsManager(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	path := filepath.Join(h.dir, "notify")
@@ -204,6 +207,7 @@ var leased = []string{"--daemon", "--controllers", "off", "--log-format", "text"
 // TestDaemonWhoseLogNobodyReads: its log is a pipe that takes nothing from the first
 // line on. It does its work, and what it had to say comes once somebody reads.
 func TestDaemonWhoseLogNobodyReads(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	read, write, held := fullPipe(t)
@@ -240,6 +244,7 @@ func TestDaemonWhoseLogNobodyReads(t *testing.T) {
 // TestDaemonEndsUnheard: who is told to end while nobody takes its log ends in order,
 // within seconds.
 func TestDaemonEndsUnheard(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	for _, args := range [][]string{{"--daemon"}, {"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}, {"--daemon", "--state", "/proc/none/limpet.db"}} {
 		h := newHome(t)
@@ -286,6 +291,7 @@ func TestDaemonEndsUnheard(t *testing.T) {
 // TestDaemonOnAStoppedTerminal: Ctrl-S stops what is printed and nothing else. After
 // Ctrl-Q all of it is there.
 func TestDaemonOnAStoppedTerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	tt := h.terminal(t, leased...)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"github.com/creack/pty"
 )
 
@@ -150,6 +152,7 @@ func TestDashboardAttachesToTheDaemon(t *testing.T) {
 // TestDashboardSuspends: s has the agent leave a repository alone after a yes, and
 // take it up again, attached to a daemon and with the agent inside.
 func TestDashboardSuspends(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	for _, with := range []string{"a daemon", "the agent inside"} {
 		t.Run(with, func(t *testing.T) {
@@ -215,6 +218,7 @@ var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // TestDashboardRestoresTheTerminal: whatever ends it, the screen is given back
 // and the state file is sound.
 func TestDashboardRestoresTheTerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(sig) {
@@ -244,6 +248,7 @@ func TestDashboardRestoresTheTerminal(t *testing.T) {
 // TestPanicGivesTheTerminalBack: what a panic says stays on the screen of the shell,
 // wherever it happens, and keys are typed and seen there again.
 func TestPanicGivesTheTerminalBack(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
@@ -274,6 +279,7 @@ func TestPanicGivesTheTerminalBack(t *testing.T) {
 
 // TestDumbTerminal: where no cursor can be moved there is no dashboard.
 func TestDumbTerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	for _, args := range [][]string{{}, {"demo", "--once"}} {
@@ -290,6 +296,7 @@ func TestDumbTerminal(t *testing.T) {
 // TestDashboardAndTheShell: Ctrl-Z gives the screen back to the shell, fg takes it
 // again, with the mouse if it was asked for and without where not.
 func TestDashboardAndTheShell(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	for _, flag := range []string{"", "--mouse"} {
 		h := newHome(t)
@@ -331,6 +338,7 @@ func TestDashboardAndTheShell(t *testing.T) {
 // TestTerminalThatCanOnlyPrint: where TERM says so, or nothing, what a command shows and
 // asks is what --accessible has it be, without an escape byte; a pipe keeps its columns.
 func TestTerminalThatCanOnlyPrint(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.must(t, 0, "repo", "create", "boards", "--url", "https://127.0.0.1:1/x.git", "--disabled")
@@ -361,6 +369,7 @@ func TestTerminalThatCanOnlyPrint(t *testing.T) {
 // TestTablesOnATerminal: a repository whose host is away is told in red on a terminal,
 // and without any escape byte where there are no colours.
 func TestTablesOnATerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.daemon(t)
@@ -404,6 +413,7 @@ func TestTablesOnATerminal(t *testing.T) {
 // TestDoctorAsksTheTerminal: one that says nothing holds it up for 200 ms, and its
 // answer does not end up on the screen.
 func TestDoctorAsksTheTerminal(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	silent := h.terminal(t, "doctor")
@@ -468,6 +478,7 @@ func (tt *terminal) exit(t *testing.T) int {
 // TestBlockedByADaemonThatHangs: who holds the file is named, nothing is opened
 // beside it, and when it answers it is shown.
 func TestBlockedByADaemonThatHangs(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	d := h.daemon(t)
@@ -506,6 +517,7 @@ func TestBlockedByADaemonThatHangs(t *testing.T) {
 // TestBlockedByAnAPIAlone: a holder without a socket can be waited for; who waits
 // gets in when it ends, and nobody else.
 func TestBlockedByAnAPIAlone(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	api := tied(exec.Command(limpetBinary(t), "--state", h.state(), "api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"))
@@ -547,6 +559,7 @@ func TestBlockedByAnAPIAlone(t *testing.T) {
 // TestOnlyLooking: without a daemon a dashboard shows what the last agent has left,
 // and neither works nor is in the way of one that starts; then it shows that.
 func TestOnlyLooking(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	if tt := h.terminal(t, "--read-only"); tt.exit(t) != 9 || !strings.Contains(tt.screen.String(), "there is no state file") {

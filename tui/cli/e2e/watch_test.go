@@ -30,6 +30,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/kube"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 // What happens to watches: agents learn of every job, whatever becomes of the
@@ -39,8 +40,9 @@ import (
 // hears of it. A job that is made then is found within a minute, although the
 // watch is silent and does not break.
 func TestNetHalfOpenWatch(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	agents := times(1, 12)
+	agents := suite.Count(1, 12)
 	f := newField(t, testenv.Options{}, agents)
 	doors := make([]*door, agents)
 	for i, a := range f.agents {
@@ -50,7 +52,7 @@ func TestNetHalfOpenWatch(t *testing.T) {
 	}
 	f.start()
 	var took []time.Duration
-	for round := range times(1, 3) {
+	for round := range suite.Count(1, 3) {
 		for _, d := range doors {
 			d.freeze()
 		}
@@ -76,8 +78,9 @@ func TestNetHalfOpenWatch(t *testing.T) {
 // and none is done twice; the pictures of bare informers, which share the code of
 // the agents, are those of the server.
 func TestNetForgottenVersions(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	agents := times(2, 4)
+	agents := suite.Count(2, 4)
 	f := newField(t, testenv.Options{NoWatchCache: true}, agents, append(fieldLease(), "--job-interval", "1h")...)
 	doors := make([]*door, agents)
 	for i, a := range f.agents {
@@ -87,13 +90,13 @@ func TestNetForgottenVersions(t *testing.T) {
 	}
 	f.start()
 	var pictures []*kube.Informer
-	for range times(2, 36) {
+	for range suite.Count(2, 36) {
 		d := newDoor(t, f.api.URL)
 		doors = append(doors, d)
 		pictures = append(pictures, f.picture(d.URL))
 	}
 	var uids []string
-	rounds := times(2, 5)
+	rounds := suite.Count(2, 5)
 	for round := range rounds {
 		for _, d := range doors {
 			d.close()
@@ -287,6 +290,7 @@ func (f *front) write(t *testing.T, a *agent) (ca, cert, key string) {
 // and again. The agent works on without a restart, and soon nothing of it is
 // left that came with what was replaced, open watches included.
 func TestNetRotation(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	f := newField(t, testenv.Options{}, 1, fieldLease()...)
 	a, fr := f.agents[0], newFront(t, f.api)
@@ -296,7 +300,7 @@ func TestNetRotation(t *testing.T) {
 	f.repository("quick", "")
 	f.start()
 	var uids []string
-	rounds := times(5, 100)
+	rounds := suite.Count(5, 100)
 	began := time.Now()
 	for i := range rounds {
 		fr.rotate(t, a, fmt.Sprintf("agent-%d", i+1))
@@ -368,8 +372,9 @@ func (c *crew) wrote(since testenv.Mark, begin time.Time) []testenv.Request {
 // work that it holds could go on, and others take its jobs. When it wakes it
 // writes nothing about them: it looks first.
 func TestNetSuspendedAgent(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	c := newCrew(t, times(6, 30))
+	c := newCrew(t, suite.Count(6, 30))
 	thief, err := kube.Connect(t.Context(), kube.Config{Server: c.field.api.URL, TLS: kube.TLS{CAFile: c.field.api.CAFile}, Token: c.field.api.TokenOf("agent-thief"), UserAgent: "thief"})
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +382,7 @@ func TestNetSuspendedAgent(t *testing.T) {
 	t.Cleanup(thief.Close)
 	jobs := thief.Resource(api.Jobs).Namespace("default")
 	stolen := 0
-	for round := range times(1, 10) {
+	for round := range suite.Count(1, 10) {
 		uids := c.fill()
 		c.suspend(t)
 		<-time.After(fieldExpiry + time.Second)
@@ -422,11 +427,12 @@ func TestNetSuspendedAgent(t *testing.T) {
 // TestNetReusedName: a job is deleted, and another one made under its name at
 // once, while an agent works on the first. The second is a job of its own.
 func TestNetReusedName(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
-	c := newCrew(t, times(6, 25))
+	c := newCrew(t, suite.Count(6, 25))
 	reused := 0
 	uids := c.fill()
-	for range times(2, 20) {
+	for range suite.Count(2, 20) {
 		old := uids
 		uids = map[string]string{}
 		for i, name := range c.jobs {

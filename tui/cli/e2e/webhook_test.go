@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"limpet/sync/testenv"
 )
 
@@ -105,6 +107,7 @@ func (h *hooked) deliver(t *testing.T, event string, body []byte) (code int, ans
 
 // TestWebhookPull: a signed push is pulled at once, and once.
 func TestWebhookPull(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHooked(t)
 	if code, answer := h.deliver(t, "ping", []byte(`{"zen":"x"}`)); code != 200 || !strings.Contains(answer, "ping received") {
@@ -166,6 +169,7 @@ func TestWebhookPull(t *testing.T) {
 // forged, replayed, truncated and oversized requests from many clients. It makes
 // no job, breaks nothing, and each has its right answer.
 func TestWebhookFlood(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	requests := 10_000
 	h := newHooked(t)
@@ -376,6 +380,7 @@ func ended(c net.Conn) (int, error) {
 // TestWebhookOnAPlainAPI: on Kubernetes' own machinery, which has neither a route
 // for jobs nor a webhook endpoint, a push makes the job itself.
 func TestWebhookOnAPlainAPI(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	s := newSite(t, 5, 4, "--webhook-listen", "127.0.0.1:0")
 	h := &hooked{home: s.home, repo: s.repo, agent: s.agent}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -27,6 +29,7 @@ import (
 // TestWritesOfASite: files are deleted and moved from the command line, at the remote and
 // in the API, on a site where every commit has to be signed.
 func TestWritesOfASite(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	repo := testenv.EmptyRepo(t)
 	repo.Git(t, "config", "http.receivepack", "true")
@@ -103,6 +106,7 @@ secure: {token: {create: "`+gitToken+`"}}
 // does not answer at all, then the power goes. Every screen says so all the time,
 // and the result is sent once when the API is back.
 func TestResultWaitsForTheRealAPI(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
 	way := server.Proxy(t, "agent", server.URL)
@@ -217,6 +221,7 @@ func (g *gate) shut() {
 // repositories of others nor asks about them or their jobs; one that gets the
 // label later is served at once.
 func TestSelectorNarrowsTheWatch(t *testing.T) {
+	suite.Full(t)
 	server := testenv.Start(t, testenv.Options{})
 	y, flags := realYard(t, server)
 	y.repositories(2)

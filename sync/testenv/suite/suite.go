@@ -1,0 +1,48 @@
+// Package suite tells tests in which of the two lanes they run. The fast lane is
+// 'make test' and a plain 'go test'. The full lane is 'make full', which sets
+// LIMPET_TESTS=full: it adds what is long and what needs the API machinery, and
+// raises the counts of randomised tests.
+package suite
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+const (
+	envLane = "LIMPET_TESTS"
+	envSeed = "LIMPET_SEED"
+)
+
+// IsFull reports whether this is the full lane.
+func IsFull() bool { return os.Getenv(envLane) == "full" }
+
+// Full leaves a test to the full lane.
+func Full(t testing.TB) {
+	t.Helper()
+	if !IsFull() {
+		t.Skip("only in 'make full'")
+	}
+}
+
+// Count returns how often a test does something in each lane.
+func Count(fast, full int) int {
+	if IsFull() {
+		return full
+	}
+	return fast
+}
+
+// Seed returns the seed of a randomised test and logs it. LIMPET_SEED repeats a run;
+// without it each run has another seed.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed, err := strconv.ParseUint(os.Getenv(envSeed), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("%s=%d", envSeed, seed)
+	return seed
+}
