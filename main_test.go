@@ -77,6 +77,8 @@ func TestDoors(t *testing.T) {
 		{"github.com/fsnotify/", []string{"limpet/sync/dependency"}},
 		{"github.com/prometheus/", []string{"limpet/sync/metrics"}},
 		{"golang.org/x/oauth2", []string{"limpet/sync/identity"}},
+		{"github.com/ProtonMail/", []string{"limpet/sync/signature"}},
+		{"github.com/hiddeco/sshsig", []string{"limpet/sync/signature"}},
 	}
 	for _, p := range packages(t, "./...") {
 		for _, imp := range p.Imports {

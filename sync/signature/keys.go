@@ -10,38 +10,39 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 )
 
 // AllowedSigners is the name of the file with principals and validity.
 const AllowedSigners = "allowed_signers"
 
-// Bounds of all files of keys together: reading the dearest takes about a second on a
-// common processor, whoever has written them.
+// Bounds of all files of keys together. They keep the time to read them at about a
+// second on a common processor.
 const (
-	maxBytes  = 1 << 20
-	maxFiles  = 256
-	maxKeys   = 1000     // keys, subkeys and names
-	maxProofs = 1000     // signatures of OpenPGP that keys have made about themselves; one of RSA 8192 takes as long as four
-	maxHashed = 32 << 20 // bytes that those are of
+	maxBytes = 1 << 20
+	maxFiles = 256
+	maxKeys  = 1000 // keys, subkeys and user IDs
 )
 
-// IsKeys says that a file, or a key of a Secret, of this name holds public keys:
+// IsKeys reports whether a file, or a key of a Secret, of this name holds public keys:
 // *.asc, *.sshpub and allowed_signers. Source: Flux, but for the last.
 func IsKeys(name string) bool {
 	return name == AllowedSigners || strings.HasSuffix(name, ".asc") && name != ".asc" || strings.HasSuffix(name, ".sshpub") && name != ".sshpub"
 }
 
-// Keys are those that may sign. A nil *Keys has none.
+// Keys are the keys that may sign. A nil *Keys is empty.
 type Keys struct {
-	pgp    []*pgpOwner
-	ssh    []sshEntry
+	pgp    []*pgpKey
+	ssh    []sshKey
+	parts  int // keys, subkeys and user IDs
 	place  string
 	digest string
 }
 
-// ParseKeys reads files of public keys by name. What cannot be read fails all of it:
-// a key that is left out would be missed much later. Errors name the file. place is
-// where they were found, for people. A Cache reads the same files once.
+// ParseKeys parses files of public keys by name. It fails when any of them cannot be
+// read: a key that is left out would be noticed much later. Errors name the file. place
+// is where the files were found, for messages. A Cache parses the same files once.
 func ParseKeys(files map[string][]byte, place string) (*Keys, error) {
 	k, err := parse(files)
 	if err != nil {
@@ -51,7 +52,7 @@ func ParseKeys(files map[string][]byte, place string) (*Keys, error) {
 	return k, nil
 }
 
-// digestOf changes when any byte of the files does, or a name of them.
+// digestOf returns a hash of the names and contents of the files.
 func digestOf(files map[string][]byte) string {
 	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -74,38 +75,36 @@ func parse(files map[string][]byte) (*Keys, error) {
 	case len(files) > maxFiles:
 		return nil, fmt.Errorf("there are more than %d files of keys", maxFiles)
 	}
-	k, ring := &Keys{}, ringReader{}
+	k := &Keys{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := k.read(name, files[name], &ring); err != nil {
+		if err := k.read(name, files[name]); err != nil {
 			return nil, fmt.Errorf("keys in %s: %w", name, err)
 		}
-		if len(k.ssh)+ring.parts > maxKeys {
-			return nil, fmt.Errorf("keys in %s: %w", name, errMany)
-		}
 	}
-	k.pgp = ring.owners
 	return k, nil
 }
 
-var errMany = fmt.Errorf("there are more than %d keys, subkeys and names", maxKeys)
-
-func (k *Keys) read(name string, data []byte, ring *ringReader) error {
-	if bytes.Contains(data, []byte("PRIVATE KEY")) {
+func (k *Keys) read(name string, data []byte) error {
+	switch {
+	case bytes.Contains(data, []byte("PRIVATE KEY")):
 		return errors.New("it holds a private key; public ones are wanted")
+	case strings.HasSuffix(name, ".asc"):
+		return k.readPGP(data)
+	case name == AllowedSigners:
+		return k.readSSH(data, parseAllowedSigner)
 	}
-	if strings.HasSuffix(name, ".asc") {
-		return ring.read(data)
-	}
-	read := readAuthorized
-	if name == AllowedSigners {
-		read = readAllowed
-	}
-	entries, err := read(data)
-	k.ssh = append(k.ssh, entries...)
-	return err
+	return k.readSSH(data, parseAuthorizedKey)
 }
 
-// Len is how many keys there are, subkeys not counted.
+// count adds to the number of keys, subkeys and user IDs.
+func (k *Keys) count(n int) error {
+	if k.parts += n; k.parts > maxKeys {
+		return fmt.Errorf("there are more than %d keys, subkeys and names", maxKeys)
+	}
+	return nil
+}
+
+// Len returns the number of keys without subkeys.
 func (k *Keys) Len() int {
 	if k == nil {
 		return 0
@@ -113,7 +112,7 @@ func (k *Keys) Len() int {
 	return len(k.pgp) + len(k.ssh)
 }
 
-// Digest is that of the files: it changes when any byte of them does, or a name.
+// Digest returns a hash of the files: it changes with any byte of them and any name.
 func (k *Keys) Digest() string {
 	if k == nil {
 		return ""
@@ -121,14 +120,88 @@ func (k *Keys) Digest() string {
 	return k.digest
 }
 
-// others says, after "which", that a key is none of these.
-func (k *Keys) others() string {
-	text := "is not among the " + fmt.Sprint(k.Len()) + " keys"
+// unknown is the error about a key that is not one of these.
+func (k *Keys) unknown(name string) *Error {
+	listed, place := fmt.Sprintf("among the %d keys", k.Len()), "that may sign"
 	if k.Len() == 1 {
-		text = "is not the one key"
+		listed = "the one key"
 	}
-	if k.place == "" {
-		return text + " that may sign"
+	if k.place != "" {
+		place = "of " + k.place
 	}
-	return text + " of " + k.place
+	return refuse(UnknownKey, "is signed by %s, which is not %s %s", name, listed, place)
+}
+
+// Holder is the state of a key that may sign, or of an entry about one.
+type Holder struct {
+	Key        string    // as of a Signer
+	Principals []string  // its owners; empty = unknown
+	Expires    time.Time // from when on its signatures are refused; zero = never
+	Err        error     // why its signatures are refused now; nil = they are not
+}
+
+// Holders returns the states of all keys at a time, those of OpenPGP first.
+func (k *Keys) Holders(now time.Time) []Holder {
+	if k == nil {
+		return nil
+	}
+	var all []Holder
+	for _, key := range k.pgp {
+		all = append(all, key.holder(now))
+	}
+	for _, key := range k.ssh {
+		all = append(all, key.holder(now))
+	}
+	return all
+}
+
+// aboutKey strips the error about a signature down to what it says about the key.
+func aboutKey(e *Error) *Error {
+	return &Error{e.Kind, errors.New(strings.TrimPrefix(e.Error(), "is signed by "))}
+}
+
+// Bounds of a Cache.
+const (
+	maxCached      = 1024    // sets of files
+	maxCachedBytes = 4 << 20 // of the files; the parsed keys take up to three times as much
+)
+
+// Cache parses keys once for as long as their files do not change, also those that
+// cannot be parsed. It forgets everything when it is full. Safe for concurrent use; the
+// zero Cache is empty.
+type Cache struct {
+	mu     sync.Mutex // guards what follows
+	byHash map[string]func() (*Keys, error)
+	size   int // bytes of the files
+}
+
+// Keys is ParseKeys.
+func (c *Cache) Keys(files map[string][]byte, place string) (*Keys, error) {
+	digest := digestOf(files)
+	k, err := c.entry(digest, files)()
+	if err != nil {
+		return nil, err
+	}
+	found := *k
+	found.place, found.digest = place, digest
+	return &found, nil
+}
+
+func (c *Cache) entry(digest string, files map[string][]byte) func() (*Keys, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if entry := c.byHash[digest]; entry != nil {
+		return entry
+	}
+	size := 0
+	for name, data := range files {
+		size += len(name) + len(data)
+	}
+	if c.byHash == nil || len(c.byHash) >= maxCached || c.size+size > maxCachedBytes {
+		c.byHash, c.size = map[string]func() (*Keys, error){}, 0
+	}
+	entry := sync.OnceValues(func() (*Keys, error) { return parse(files) })
+	c.byHash[digest] = entry
+	c.size += size
+	return entry
 }

@@ -2,6 +2,7 @@ package signature
 
 import (
 	"bytes"
+	"crypto"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ const (
 	smime Method = "smime" // known by name only
 )
 
-// ParseMethod reads a method; "" is any.
+// ParseMethod parses a method; "" is any.
 func ParseMethod(s string) (Method, error) {
 	switch m := Method(s); m {
 	case "", GPG, SSH:
@@ -33,7 +34,7 @@ func ParseMethod(s string) (Method, error) {
 	return "", fmt.Errorf("unknown method %q, known are %s and %s", s, GPG, SSH)
 }
 
-// The names under which a key to sign with is kept, and its passphrase.
+// The names under which a signing key and its passphrase are stored.
 const (
 	SigningKeyName        = "commitSigningKey"
 	SigningPassphraseName = "commitSigningPassphrase"
@@ -44,22 +45,23 @@ const (
 type SigningKey struct {
 	method  Method
 	key     string // fingerprint, as of a Signer
-	part    string // the subkey that signs; "" = the key itself
+	subkey  string // the subkey that signs; "" = the key itself
 	expires time.Time
-	maker   maker
+	// sign makes an armored signature of a text that was made at a time, and verifies it.
+	sign func(text []byte, made time.Time) ([]byte, error)
 }
 
-// maker makes an armored signature of a text that says when it was made. It verifies
-// what it has made.
-type maker interface {
-	sign(text []byte, made time.Time) ([]byte, error)
-}
+// Errors that both kinds of keys have in common.
+var (
+	errLocked     = errors.New("it has a passphrase, and none is given: put it into " + SigningPassphraseName + " beside the key")
+	errPassphrase = errors.New("the passphrase does not open it: put the one of this key into " + SigningPassphraseName + " beside the key")
+	errMismatch   = errors.New("its private part is not that of its public part: export it again")
+)
 
-// ParseSigningKey reads a private key: one of OpenPGP, armored, as
-// "gpg --armor --export-secret-keys" writes it, or one of ssh, of a kind that may sign
-// now. The passphrase is that of the key; it is left unused where the key has none. Reading
-// a key with a passphrase takes as long as its writer wanted, at most some seconds of a
-// small processor. Errors say what to do next and hold nothing of either.
+// ParseSigningKey parses a private key that may sign now: one of OpenPGP, armored, as
+// "gpg --armor --export-secret-keys" writes it, or one of SSH. The passphrase is not used
+// when the key has none. Opening a key with a passphrase takes as long as the key says,
+// at most some seconds. Errors say what to do next and contain no secret.
 func ParseSigningKey(key, passphrase []byte, now time.Time) (*SigningKey, error) {
 	key = bytes.TrimSpace(key)
 	passphrase = bytes.TrimRight(passphrase, "\r\n") // editors and echo leave one
@@ -70,9 +72,9 @@ func ParseSigningKey(key, passphrase []byte, now time.Time) (*SigningKey, error)
 		return nil, errors.New("the key is empty")
 	case len(key) > maxBytes:
 		return nil, fmt.Errorf("the key is longer than %d bytes", maxBytes)
-	case bytes.HasPrefix(key, []byte(pgpPrivate)):
+	case begins(key, pgpPrivate):
 		k, err = parseSigningPGP(key, passphrase, now)
-	case bytes.HasPrefix(key, []byte("-----BEGIN "+pgpPublic)):
+	case begins(key, pgpPublic):
 		err = errors.New("it is a public key; the private one signs: gpg --armor --export-secret-keys FINGERPRINT")
 	case bytes.HasPrefix(key, []byte("ssh-")), bytes.HasPrefix(key, []byte("ecdsa-")), bytes.HasPrefix(key, []byte("sk-")):
 		err = errors.New("it is a public key; the private one signs, which is in the file without .pub")
@@ -84,7 +86,7 @@ func ParseSigningKey(key, passphrase []byte, now time.Time) (*SigningKey, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := k.maker.sign([]byte("tried"), now); err != nil { // its private part may be that of another
+	if _, err := k.sign([]byte("test"), now); err != nil { // its private part may be that of another key
 		return nil, err
 	}
 	return k, nil
@@ -97,26 +99,26 @@ func (k *SigningKey) Sign(text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.maker.sign(text, made)
+	return k.sign(text, made)
 }
 
-// Method is how k signs.
+// Method returns the kind of signatures that k makes.
 func (k *SigningKey) Method() Method { return k.method }
 
-// Key is the fingerprint of k, as that of a Signer.
+// Key returns the fingerprint of k, as that of a Signer.
 func (k *SigningKey) Key() string { return k.key }
 
-// Expires is from when on k signs nothing any more; zero = never.
+// Expires returns when k expires; zero = never.
 func (k *SigningKey) Expires() time.Time { return k.expires }
 
-// String says who signs: the method and the fingerprint.
+// String returns the method and the fingerprint.
 func (k *SigningKey) String() string {
 	if k == nil {
 		return "signing key(none)"
 	}
 	text := string(k.method) + " key " + k.key
-	if k.part != "" {
-		text += " by its subkey " + k.part
+	if k.subkey != "" {
+		text += " by its subkey " + k.subkey
 	}
 	return text
 }
@@ -130,7 +132,7 @@ func (k SigningKey) LogValue() slog.Value { return slog.StringValue(k.String()) 
 // MarshalJSON writes String, so that an accidental dump holds no secret.
 func (k SigningKey) MarshalJSON() ([]byte, error) { return json.Marshal(k.String()) }
 
-// madeAt is when a commit or tag says that it was made.
+// madeAt returns when a commit or tag says that it was made.
 func madeAt(text []byte) (time.Time, error) {
 	head, _, _ := bytes.Cut(text, []byte("\n\n"))
 	for l := range strings.SplitSeq(string(head), "\n") {
@@ -151,13 +153,10 @@ func madeAt(text []byte) (time.Time, error) {
 	return time.Time{}, errors.New("a text that does not say when it was made cannot be signed")
 }
 
-// rearm puts a signature into its armor, with lines of a length.
-func rearm(what, encoded string, width int, head, tail string) []byte {
-	var out strings.Builder
-	out.WriteString("-----BEGIN " + what + "-----\n" + head)
-	for ; len(encoded) > width; encoded = encoded[width:] {
-		out.WriteString(encoded[:width] + "\n")
-	}
-	out.WriteString(encoded + "\n" + tail + "-----END " + what + "-----\n")
-	return []byte(out.String())
+// repeatable signs without randomness (RFC 6979 for ECDSA), so that the same text has the
+// same signature.
+type repeatable struct{ crypto.Signer }
+
+func (r repeatable) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	return r.Signer.Sign(nil, digest, opts)
 }

@@ -2,7 +2,13 @@ package signature
 
 import (
 	"bytes"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,31 +18,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+	"github.com/ProtonMail/go-crypto/openpgp/s2k"
+	"golang.org/x/crypto/ssh"
 )
 
 const canaryPassphrase = "canary passphrase\twith ümlaut" // as a person might choose one
-
-// run runs gpg now, with a passphrase for the keys.
-func (g gpgHome) run(passphrase string, args ...string) ([]byte, error) {
-	cmd := exec.Command("gpg", append([]string{"--batch", "--quiet", "--no-tty", "--yes", "--pinentry-mode", "loopback", "--passphrase", passphrase}, args...)...)
-	cmd.Env = append(os.Environ(), "GNUPGHOME="+g.dir, "TZ=UTC", "LC_ALL=C.UTF-8")
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("gpg %s: %w\n%s", strings.Join(args, " "), err, errs.String())
-	}
-	return out, err
-}
-
-func (g gpgHome) must(passphrase string, args ...string) []byte {
-	g.t.Helper()
-	out, err := g.run(passphrase, args...)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return out
-}
 
 // repo is a repository of git with a commit and a tag that nobody has signed.
 type repo struct {
@@ -247,7 +236,7 @@ func TestSignedWithGPG(t *testing.T) {
 					args = append([]string{"--faked-system-time", time.Now().UTC().Format("20060102T150405")}, args[2:]...)
 				}
 				g.must(passphrase, args...)
-				fpr := fingerprintOf(g, "limpet@example.com")
+				fpr := g.fingerprint("limpet@example.com")
 				if c.change != nil {
 					c.change(g, passphrase, fpr)
 				}
@@ -299,10 +288,244 @@ func TestSignedWithGPG(t *testing.T) {
 // interact edits a key.
 func (g gpgHome) interact(in, passphrase, fpr string) {
 	g.t.Helper()
-	cmd := exec.Command("gpg", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase", passphrase, "--command-fd", "0", "--edit-key", fpr)
-	cmd.Env = append(os.Environ(), "GNUPGHOME="+g.dir, "LC_ALL=C.UTF-8")
-	cmd.Stdin = strings.NewReader(in)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		g.t.Fatalf("gpg --edit-key: %v\n%s", err, out)
+	if _, err := g.run(in, passphrase, "--command-fd", "0", "--edit-key", fpr); err != nil {
+		g.t.Fatal(err)
 	}
+}
+
+// TestSSHRefused: what cannot sign is refused with what to do.
+func TestSSHRefused(t *testing.T) {
+	dir := t.TempDir()
+	made := func(args ...string) []byte {
+		t.Helper()
+		file := filepath.Join(dir, "k"+strings.Join(args, ""))
+		if out, err := exec.Command("ssh-keygen", append(args, "-q", "-C", "x", "-f", file)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	plain := made("-t", "ed25519", "-N", "")
+	public, _ := os.ReadFile(filepath.Join(dir, "k-ted25519-N.pub"))
+	rounds := edited(t, made("-t", "ed25519", "-N", "canary"), func(body []byte) {
+		at := bytes.Index(body, []byte("bcrypt")) + 6 + 4 + 4 + 16
+		binary.BigEndian.PutUint32(body[at:], 1<<31)
+	})
+	other := edited(t, plain, func(body []byte) { body[len(body)-60] ^= 1 })
+	for name, c := range map[string]struct {
+		key  []byte
+		want string
+	}{
+		"nothing":       {nil, "empty"},
+		"words":         {[]byte("hello"), "no private key"},
+		"long":          {bytes.Repeat([]byte("a"), maxBytes+1), "longer than"},
+		"public":        {public, "public key"},
+		"public PEM":    {[]byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), "public key"},
+		"X.509":         {[]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "smime"},
+		"something":     {[]byte("-----BEGIN RECORD-----\nAAAA\n-----END RECORD-----\n"), "something else"},
+		"two":           {append(bytes.Clone(plain), plain...), "something follows"},
+		"half":          {plain[:len(plain)/2], "damaged"},
+		"weak":          {made("-t", "rsa", "-b", "1024", "-N", ""), "1024 bits"},
+		"dsa":           {made("-t", "dsa", "-N", ""), "ed25519, ecdsa and rsa are"},
+		"a cipher":      {made("-t", "ed25519", "-N", "canary", "-Z", "aes256-gcm@openssh.com"), "aes256-ctr"},
+		"PKCS8":         {made("-t", "rsa", "-b", "2048", "-N", "canary", "-m", "PKCS8"), "PKCS8"},
+		"rounds":        {rounds, "ssh-keygen -p -a 24"},
+		"not of itself": {other, "private part"},
+	} {
+		k, err := ParseSigningKey(c.key, []byte("canary"), time.Now())
+		if err == nil || k != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		silent(t, c.key, nil, err)
+	}
+}
+
+// edited changes what is in the armor of a key of ssh.
+func edited(t *testing.T, armored []byte, change func([]byte)) []byte {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(string(armored)), "\n")
+	body, err := base64.StdEncoding.DecodeString(strings.Join(lines[1:len(lines)-1], ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(body)
+	return []byte(lines[0] + "\n" + base64.StdEncoding.EncodeToString(body) + "\n" + lines[len(lines)-1] + "\n")
+}
+
+// TestGPGRefused: a key with which gpg does not sign is refused here too, and so is what
+// is no key that could be used, each with what to do.
+func TestGPGRefused(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := newGPG(t)
+	made := func(name string, args ...string) string {
+		t.Helper()
+		mail := name + "@example.com"
+		g.must("", append([]string{"--faked-system-time", "20230101T000000", "--quick-generate-key", mail}, args...)...)
+		return g.fingerprint(mail)
+	}
+	private := func(fpr string) []byte { return g.must("", "--armor", "--export-secret-keys", fpr) }
+	ended := made("ended", "ed25519", "sign,cert", "30d")
+	revoked := made("revoked", "ed25519", "sign,cert", "never")
+	certificate, err := os.ReadFile(filepath.Join(g.dir, "openpgp-revocs.d", revoked+".rev"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.at("20230501T120000", strings.ReplaceAll(string(certificate), ":-----BEGIN", "-----BEGIN"), "--batch", "--import")
+	certifies := made("certifies", "ed25519", "cert", "never")
+	encrypts := made("encrypts", "ed25519", "cert", "never")
+	g.must("", "--quick-add-key", encrypts, "cv25519", "encr")
+	lapsed := made("lapsed", "ed25519", "cert", "never")
+	g.must("", "--faked-system-time", "20230101T000000", "--quick-add-key", lapsed, "ed25519", "sign", "30d")
+	good := made("good", "ed25519", "sign,cert", "never")
+	dummy := g.must("", "--armor", "--export-secret-subkeys", lapsed)
+	alone := g.must("", "--armor", "--export-secret-subkeys", good)
+	for name, c := range map[string]struct {
+		key  []byte
+		uid  string // with which gpg does not sign; "" = that is not asked
+		want string
+	}{
+		"ended":           {private(ended), "ended", "expired on 2023-01-31: extend it"},
+		"revoked":         {private(revoked), "revoked", "is revoked: use another key"},
+		"only certifies":  {private(certifies), "certifies", "not for signing: add a subkey"},
+		"only encrypts":   {private(encrypts), "encrypts", "add a subkey"},
+		"a lapsed subkey": {private(lapsed), "lapsed", "expired on 2023-01-31"},
+		"without itself":  {dummy, "", "expired on 2023-01-31"},
+		"left out":        {alone, "", "gnu-dummy"},
+		"on a card":       {rearmed(t, alone, func(b []byte) { b[bytes.Index(b, []byte("GNU"))+3] = 2 }), "", "on a card"},
+		"elsewhere":       {rearmed(t, alone, func(b []byte) { b[bytes.Index(b, []byte("GNU"))+3] = 9 }), "", "on a card"},
+		"public":          {g.must("", "--armor", "--export", good), "", "--export-secret-keys"},
+		"several":         {g.must("", "--armor", "--export-secret-keys", good, certifies), "", "several keys"},
+		"twice":           {append(private(good), private(good)...), "", "something follows"},
+		"half":            {private(good)[:300], "", "damaged"},
+	} {
+		k, err := ParseSigningKey(c.key, nil, time.Now())
+		if err == nil || k != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		silent(t, c.key, nil, err)
+		if c.uid != "" {
+			if _, err := g.run("", "", "--batch", "--detach-sign", "-u", c.uid+"@example.com", "-o", text+".sig", text); err == nil {
+				t.Errorf("%s: gpg signs with it", name)
+			}
+		}
+	}
+	young, err := ParseSigningKey(private(good), nil, time.Date(2022, 12, 1, 0, 0, 0, 0, time.UTC))
+	if err == nil || young != nil || !strings.Contains(err.Error(), "set the clock right") {
+		t.Errorf("before it was made: %v", err)
+	}
+	k, err := ParseSigningKey(private(ended), nil, time.Date(2023, 1, 15, 0, 0, 0, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for when, want := range map[string]string{"1672000000": "later than", "1673000000": "", "1680000000": "expired on"} {
+		_, err := k.Sign([]byte("tree x\ncommitter a <b> " + when + " +0000\n\ntext"))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("signed at %s: %v, want %q", when, err, want)
+		}
+	}
+	for _, text := range []string{"", "text", "tree x\n\ncommitter a <b> 1673000000 +0000", "committer a <b> x\n", "committer <"} {
+		if _, err := k.Sign([]byte(text)); err == nil || !strings.Contains(err.Error(), "does not say when") {
+			t.Errorf("%q is signed: %v", text, err)
+		}
+	}
+}
+
+// rearmed changes what is in the armor of a private key of OpenPGP.
+func rearmed(t testing.TB, secret []byte, change func([]byte)) []byte {
+	t.Helper()
+	body, _, err := unarmor(secret, pgpPrivate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(body)
+	return armored(pgpPrivate, body)
+}
+
+// secretOf makes a private key that the gpg of today does not write.
+func secretOf(t testing.TB, config *packet.Config, passphrase string) []byte {
+	t.Helper()
+	e, err := openpgp.NewEntity("new", "", "new@example.com", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if passphrase != "" {
+		if err := e.EncryptPrivateKeys([]byte(passphrase), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	if err := e.SerializePrivateWithoutSigning(&out, config); err != nil {
+		t.Fatal(err)
+	}
+	return armored(pgpPrivate, out.Bytes())
+}
+
+// TestSecretForms: forms of private keys that the gpg of today does not write.
+func TestSecretForms(t *testing.T) {
+	for name, c := range map[string]struct {
+		config     packet.Config
+		passphrase string
+		change     func([]byte)
+		want       string
+	}{
+		"Ed25519":            {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}},
+		"with a passphrase":  {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, passphrase: "canary"},
+		"AES-128":            {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, DefaultCipher: packet.CipherAES128}, passphrase: "canary"},
+		"version 6":          {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, V6Keys: true}},
+		"wrong":              {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, passphrase: "other", want: SigningPassphraseName},
+		"AEAD":               {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519, AEADConfig: &packet.AEADConfig{}}, passphrase: "canary", want: "AEAD"},
+		"Argon2":             {config: packet.Config{AEADConfig: &packet.AEADConfig{}, S2KConfig: &s2k.Config{S2KMode: s2k.Argon2S2K}}, passphrase: "canary", want: "AEAD"},
+		"Argon2, version 6":  {config: packet.Config{V6Keys: true, AEADConfig: &packet.AEADConfig{}, S2KConfig: &s2k.Config{S2KMode: s2k.Argon2S2K}}, passphrase: "canary", want: "AEAD"},
+		"that of another":    {config: packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, change: swapSeed, want: "damaged"},
+		"RSA of 16,384 bits": {config: packet.Config{RSABits: 2048, Algorithm: packet.PubKeyAlgoRSA}, change: func(b []byte) { b[3+6] = 0x40 }, want: "more than 8192 bits"},
+	} {
+		c.config.DefaultHash = crypto.SHA256
+		key := secretOf(t, &c.config, c.passphrase)
+		if c.change != nil {
+			key = rearmed(t, key, c.change)
+		}
+		k, err := ParseSigningKey(key, []byte("canary"), time.Now().Add(time.Second))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		silent(t, key, []byte(c.passphrase), k, err)
+	}
+}
+
+// swapSeed damages the first byte of a seed and leaves its checksum as it is.
+func swapSeed(b []byte) { b[2+6+32+1] ^= 1 }
+
+// FuzzSigningKey: no private key that is foreign or damaged makes this room fail, shows
+// its passphrase, or signs what it does not verify.
+func FuzzSigningKey(f *testing.F) {
+	f.Add(secretOf(f, &packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, "canary"), []byte("canary"))
+	f.Add(secretOf(f, &packet.Config{Algorithm: packet.PubKeyAlgoEd25519}, ""), []byte(""))
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "x")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(pem.EncodeToMemory(block), []byte("canary"))
+	now := time.Unix(1_700_000_100, 0)
+	f.Fuzz(func(t *testing.T, key, passphrase []byte) {
+		k, err := ParseSigningKey(key, passphrase, now)
+		if err != nil {
+			if len(passphrase) > 8 && bytes.Contains([]byte(err.Error()), passphrase) || len(err.Error()) > 400 {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		if _, err := k.Sign([]byte("committer a <b> 1700000100 +0000\n\ntext")); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
