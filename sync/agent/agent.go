@@ -143,7 +143,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Packed: true})
+	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
 	if a.shares, err = a.newShares(ctx); err != nil {
 		return nil, err
 	}
@@ -317,10 +317,10 @@ func (a *Agent) sound(ctx context.Context) error {
 
 // listen has the watches wake who works on what they show.
 func (a *Agent) listen() {
-	a.jobs.OnEvent(kube.Handler{Any: a.board.touch})
-	a.repos.OnEvent(kube.Handler{Any: a.board.touch})
+	a.jobs.AddHandler(kube.Handler{Any: a.board.touch})
+	a.repos.AddHandler(kube.Handler{Any: a.board.touch})
 	if a.linked != nil {
-		a.linked.OnEvent(kube.Handler{Any: a.board.touch})
+		a.linked.AddHandler(kube.Handler{Any: a.board.touch})
 	}
 }
 
@@ -381,7 +381,7 @@ func (a *Agent) Drain(on bool) (since time.Time, busy int) {
 
 // Hurry has an API that does not answer asked now and not at the next turn.
 func (a *Agent) Hurry() {
-	a.client.Hurry()
+	a.client.RetryNow()
 	a.board.touch()
 }
 

@@ -30,7 +30,7 @@ func (a *Agent) Care(ctx context.Context) (snapshot.Care, error) {
 		if w.inf == nil {
 			continue
 		}
-		seen := snapshot.Watch{Kind: w.kind, Synced: w.inf.HasSynced(), Objects: len(w.inf.Sights())}
+		seen := snapshot.Watch{Kind: w.kind, Synced: w.inf.HasSynced(), Objects: len(w.inf.Objects())}
 		if err := w.inf.LastError(); err != nil {
 			seen.Error = text.Redact(err.Error())
 		}

@@ -22,12 +22,12 @@ var (
 
 // countRepositories is what there is of Repositories.
 func (a *Agent) countRepositories() []metrics.Repository {
-	sights := a.repos.Sights()
+	sights := a.repos.Objects()
 	out := make([]metrics.Repository, len(sights))
 	for i, s := range sights {
 		k := repos.Key{Namespace: s.Namespace(), Name: s.Name()}
 		out[i] = metrics.Repository{Namespace: k.Namespace, Name: k.Name, Type: s.Text(pathType), Target: s.Text(pathTarget), Connection: s.Text(pathConnection),
-			Checked: s.Number(pathChecked) > 0, Healthy: s.Flag(pathHealthy), Pull: s.Text(pathPull)}
+			Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy), Pull: s.Text(pathPull)}
 		if at := s.Number(pathPulled); at > 0 {
 			out[i].Pulled = time.UnixMilli(at)
 		}
@@ -43,10 +43,10 @@ func (a *Agent) countConnections() []metrics.Connection {
 	if a.linked == nil {
 		return nil
 	}
-	sights := a.linked.Sights()
+	sights := a.linked.Objects()
 	out := make([]metrics.Connection, len(sights))
 	for i, s := range sights {
-		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType), Checked: s.Number(pathChecked) > 0, Healthy: s.Flag(pathHealthy)}
+		out[i] = metrics.Connection{Namespace: s.Namespace(), Name: s.Name(), Type: s.Text(pathType), Checked: s.Number(pathChecked) > 0, Healthy: s.Bool(pathHealthy)}
 	}
 	return out
 }

@@ -82,7 +82,7 @@ func (a *Agent) connection(ctx context.Context, namespace, name string) (*unstru
 		return nil, nil
 	}
 	if err != nil {
-		return nil, kube.Away(err)
+		return nil, kube.AsUnavailable(err)
 	}
 	a.sawConnection(namespace, name, u)
 	return u, nil

@@ -20,7 +20,7 @@ var (
 
 // brief is what the place of a job in the list depends on.
 type brief struct {
-	seen     kube.Sight
+	seen     kube.Object
 	state    string
 	owner    string
 	finished int64 // Unix milliseconds, 0 = not yet
@@ -29,12 +29,12 @@ type brief struct {
 
 // ours says that the claim of a job is one of adrift: in no other hands, although
 // nobody works on it.
-func ours(seen kube.Sight, adrift map[string]string) bool {
+func ours(seen kube.Object, adrift map[string]string) bool {
 	token := adrift[seen.UID()]
 	return token != "" && seen.Text(pathClaimOwner) == token
 }
 
-func briefly(seen kube.Sight, adrift map[string]string) brief {
+func briefly(seen kube.Object, adrift map[string]string) brief {
 	j := brief{seen: seen, state: seen.Text(pathState), finished: max(seen.Number(pathFinished), 0), created: seen.Created().Unix()}
 	switch {
 	case ours(seen, adrift):

@@ -20,12 +20,12 @@ func (a *Agent) illLinks() (out []snapshot.Connection) {
 	if a.linked == nil {
 		return nil
 	}
-	for _, s := range a.linked.Sights() {
-		if s.Number(pathChecked) <= 0 || s.Flag(pathHealthy) {
+	for _, s := range a.linked.Objects() {
+		if s.Number(pathChecked) <= 0 || s.Bool(pathHealthy) {
 			continue
 		}
-		ill := snapshot.Connection{Namespace: s.Namespace(), Name: s.Name(), Checked: api.MomentOfMillis(s.Number(pathChecked))}
-		if seen, err := api.ConnectionView(s.Object()); err == nil { // else it is ill all the same
+		ill := snapshot.Connection{Namespace: s.Namespace(), Name: s.Name(), Checked: api.TimeOfMillis(s.Number(pathChecked))}
+		if seen, err := api.ConnectionView(s.Unstructured()); err == nil { // else it is ill all the same
 			ill.Message = text.Redact(strings.Join(seen.Status.Health.Message, "; "))
 		}
 		out = append(out, ill)

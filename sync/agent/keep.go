@@ -52,7 +52,7 @@ func (a *Agent) keep(ctx context.Context) error {
 
 // gone says that a job is not there any more.
 func (a *Agent) gone(namespace, name, uid string) bool {
-	seen, ok := a.jobs.Sight(namespace, name)
+	seen, ok := a.jobs.Lookup(namespace, name)
 	return !ok || seen.UID() != uid
 }
 

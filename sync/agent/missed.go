@@ -69,11 +69,11 @@ func (m *missed) drop(key repoKey) {
 
 // lookAgain asks for the pulls of missed pushes until ctx ends.
 func (d *hookDesk) lookAgain(ctx context.Context) {
-	d.agent.jobs.OnEvent(kube.Handler{Any: d.missed.touch})
+	d.agent.jobs.AddHandler(kube.Handler{Any: d.missed.touch})
 	for {
 		var later <-chan time.Time
 		for _, key := range d.missed.keys() {
-			if seen, ok := d.agent.jobs.Sight(key.namespace, api.JobName(key.name, "pull")); ok && seen.Text(pathRepository) == key.name {
+			if seen, ok := d.agent.jobs.Lookup(key.namespace, api.JobName(key.name, "pull")); ok && seen.Text(pathRepository) == key.name {
 				continue // its end wakes us
 			}
 			if !d.catchUp(ctx, key) {
@@ -116,6 +116,6 @@ func (d *hookDesk) catchUp(ctx context.Context, key repoKey) bool {
 
 // mayPass says that a pull which was not taken may be taken later.
 func mayPass(err error) bool {
-	_, away := errors.AsType[*kube.AwayError](kube.Away(err))
+	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
 	return away || apierrors.IsAlreadyExists(err) || apierrors.IsInternalError(err)
 }

@@ -69,10 +69,10 @@ func (p *painter) paint() *snapshot.Snapshot {
 	p.paintSources(s)
 	s.IllConnections = p.illLinks()
 	s.Jobs, s.Counts = p.rows(running, done, !s.API.Up, now)
-	objects := p.repos.Sights()
+	objects := p.repos.Objects()
 	for _, seen := range objects {
 		if repo := p.repoRead.of(seen, readRepo); repo != nil {
-			s.Repos = append(s.Repos, p.paintRepo(seen.Object(), *repo, now))
+			s.Repos = append(s.Repos, p.paintRepo(seen.Unstructured(), *repo, now))
 		}
 	}
 	p.repoRead.end(len(objects))
@@ -98,8 +98,8 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 	adrift := p.controller.Adrift()
 	counts := snapshot.Counts{Done: done.count}
 	first := newFront(max(mostJobs-len(done.rows)-len(mine)-len(unsent), 0))
-	chosen := make([]kube.Sight, 0, mostJobs)
-	for _, seen := range p.jobs.Sights() {
+	chosen := make([]kube.Object, 0, mostJobs)
+	for _, seen := range p.jobs.Objects() {
 		if u, ok := unsent[seen.Key()]; ok && u.UID == seen.UID() {
 			chosen = append(chosen, seen)
 			continue
@@ -109,7 +109,7 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 			continue
 		}
 		j := briefly(seen, adrift)
-		counts.Add(&snapshot.Job{Finished: api.MomentOfMillis(j.finished), Owner: j.owner, State: j.state, RestsUntil: millisOf(seen.Text(pathNotBefore))}, now)
+		counts.Add(&snapshot.Job{Finished: api.TimeOfMillis(j.finished), Owner: j.owner, State: j.state, RestsUntil: millisOf(seen.Text(pathNotBefore))}, now)
 		first.offer(j)
 	}
 	own := len(chosen)
@@ -252,7 +252,7 @@ func (a *Agent) paintAPI() snapshot.API {
 	v := snapshot.API{Server: a.serverName(), Embedded: a.embedded != nil, Synced: a.synced(), Up: true, Since: a.started}
 	if since, err := a.client.Down(); err != nil {
 		v.Up, v.Since, v.Error = false, since, text.Redact(err.Error())
-		v.Next, v.Tries = a.client.Turn()
+		v.Next, v.Tries = a.client.NextTry()
 		v.Next = v.Next.Round(0) // the time of a moment, not of this process
 	}
 	v.Insecure, v.Latency = a.client.Insecure(), a.client.Latency()
@@ -264,7 +264,7 @@ func (a *Agent) paintJob(u *object, job api.Job) snapshot.Job {
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
 		Repository: job.Spec.Repository, Action: job.Spec.Action, Detail: JobDetail(u.GetName(), job.Spec),
 		State: job.Status.State, Message: job.Status.Message, Progress: min(job.Status.Progress, 100),
-		Created: api.Moment(u.GetCreationTimestamp().Time), Started: api.MomentOfMillis(job.Status.Started), Finished: api.MomentOfMillis(job.Status.Finished),
+		Created: api.Time(u.GetCreationTimestamp().Time), Started: api.TimeOfMillis(job.Status.Started), Finished: api.TimeOfMillis(job.Status.Finished),
 		Errors: job.Status.Errors, Warnings: job.Status.Warnings, Attempt: attempt(u), MaxAttempt: a.cfg.Jobs.MaxAttempts,
 		Summary: Summaries(job.Status.Summary), URLs: Links(job.Status.URLs),
 	}
@@ -280,7 +280,7 @@ func (a *Agent) paintJob(u *object, job api.Job) snapshot.Job {
 	if u.GetLabels()[api.LabelClaim] != "" {
 		row.Owner = "other"
 		if ms, err := strconv.ParseInt(u.GetLabels()[api.LabelClaim], 10, 64); err == nil {
-			row.LeaseUntil = api.Moment(time.UnixMilli(ms).Add(a.cfg.Jobs.Expiry))
+			row.LeaseUntil = api.Time(time.UnixMilli(ms).Add(a.cfg.Jobs.Expiry))
 		}
 	}
 	return row
@@ -365,8 +365,8 @@ func (a *Agent) paintRepo(u *object, repo api.Repository, now time.Time) snapsho
 	row := snapshot.Repo{
 		Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type,
 		Target: repo.Spec.Sync.Target, Enabled: repo.Spec.Sync.Enabled,
-		Healthy: repo.Status.Health.Healthy, Checked: api.MomentOfMillis(repo.Status.Health.Checked), Health: strings.Join(repo.Status.Health.Message, "; "),
-		SyncState: repo.Status.Sync.State, SyncJob: repo.Status.Sync.Job, LastRef: repo.Status.Sync.LastRef, Synced: api.MomentOfMillis(repo.Status.Sync.Finished),
+		Healthy: repo.Status.Health.Healthy, Checked: api.TimeOfMillis(repo.Status.Health.Checked), Health: strings.Join(repo.Status.Health.Message, "; "),
+		SyncState: repo.Status.Sync.State, SyncJob: repo.Status.Sync.Job, LastRef: repo.Status.Sync.LastRef, Synced: api.TimeOfMillis(repo.Status.Sync.Finished),
 		Runs: a.runs.line(u.GetNamespace()+"/"+u.GetName(), now),
 	}
 	if b := repo.Spec.Block(); b != nil {
@@ -390,5 +390,5 @@ func millisOf(text string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return api.MomentOfMillis(ms)
+	return api.TimeOfMillis(ms)
 }

@@ -29,7 +29,7 @@ func crowd(t testing.TB, a *Agent, n int) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the agent sees the crowd", func() bool { return len(a.jobs.Sights()) == n })
+	eventually(t, "the agent sees the crowd", func() bool { return len(a.jobs.Objects()) == n })
 }
 
 func BenchmarkPaint10kJobs(b *testing.B) {

@@ -17,19 +17,19 @@ func paintStatus(row *snapshot.Repo, u *object, repo api.Repository) {
 		row.Connection = c.Name
 	}
 	if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
-		row.Webhook = &snapshot.Webhook{ID: cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10)), LastEvent: api.MomentOfMillis(h.LastEvent)}
+		row.Webhook = &snapshot.Webhook{ID: cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10)), LastEvent: api.TimeOfMillis(h.LastEvent)}
 	}
-	row.TokenEnds = api.MomentOfMillis(repo.Status.Token.Expiration)
+	row.TokenEnds = api.TimeOfMillis(repo.Status.Token.Expiration)
 	row.MaxResources = repo.Status.Quota.MaxResourcesPerRepository
 	for _, c := range repo.Status.Conditions {
 		shown := snapshot.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason}
 		if c.Status != "True" {
 			shown.Message = c.Message
-			shown.Since = api.MomentOfText(c.LastTransitionTime)
+			shown.Since = api.TimeOfText(c.LastTransitionTime)
 		}
 		row.Conditions = append(row.Conditions, shown)
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
-		row.Deleting, row.InTheWay = api.Moment(at.Time), repo.Status.DeleteError
+		row.Deleting, row.InTheWay = api.Time(at.Time), repo.Status.DeleteError
 	}
 }

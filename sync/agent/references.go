@@ -93,7 +93,7 @@ func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, 
 	switch {
 	case a.references == nil:
 	case err == nil:
-		a.references.Saw(dependency.Thing{Kind: dependency.Secret, Namespace: namespace, Name: name}, kube.MarkOf(u).Version)
+		a.references.Saw(dependency.Thing{Kind: dependency.Secret, Namespace: namespace, Name: name}, kube.ObjectVersionOf(u).Version)
 	case apierrors.IsNotFound(err):
 		a.references.Saw(dependency.Thing{Kind: dependency.Secret, Namespace: namespace, Name: name}, "")
 	}

@@ -49,7 +49,7 @@ func secretData(namespace, name string, u *unstructured.Unstructured, err error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, kube.Away(err)
+		return nil, kube.AsUnavailable(err)
 	}
 	data, _, err := unstructured.NestedStringMap(u.Object, "data")
 	if err != nil {

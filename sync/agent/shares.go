@@ -74,7 +74,7 @@ func (s *shares) watched(kind string, o kube.InformerOptions) kube.InformerOptio
 
 // gone has the neighbour's Watch forget what is deleted.
 func (s *shares) gone(kind string, objects *kube.Informer) {
-	objects.OnEvent(kube.Handler{Delete: func(u *unstructured.Unstructured) {
+	objects.AddHandler(kube.Handler{Delete: func(u *unstructured.Unstructured) {
 		s.neighbour.Gone(kind, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 	}})
 }
@@ -117,10 +117,10 @@ func (s *shares) turn(state neighbour.State) {
 // wake has all that is looked after looked into.
 func (s *shares) wake() {
 	a := s.agent
-	for _, o := range a.repos.Sights() {
+	for _, o := range a.repos.Objects() {
 		a.keeper.Wake(o.Namespace(), o.Name())
 	}
-	for _, o := range a.linked.Sights() {
+	for _, o := range a.linked.Objects() {
 		a.links.Wake(o.Namespace(), o.Name())
 	}
 }
@@ -165,7 +165,7 @@ func (a *Agent) paintControllers() snapshot.Controllers {
 	}
 	if a.shares != nil {
 		s := a.shares.neighbour.State()
-		v.By, v.Wrote, v.Seen = s.By, s.What, api.Moment(s.Seen)
+		v.By, v.Wrote, v.Seen = s.By, s.What, api.Time(s.Seen)
 		if a.shares.rival() != nil {
 			v.Phase, v.Since, v.Until = s.Phase.String(), s.Since, s.Until
 		}

@@ -9,7 +9,7 @@ import (
 // never changes, another one takes its place, so it says which version it is of.
 // A shelf belongs to one goroutine.
 type shelf[T any] struct {
-	made map[kube.Sight]shelved[T]
+	made map[kube.Object]shelved[T]
 	turn uint64
 }
 
@@ -18,16 +18,16 @@ type shelved[T any] struct {
 	turn  uint64 // in which it was asked for last
 }
 
-func newShelf[T any]() *shelf[T] { return &shelf[T]{made: map[kube.Sight]shelved[T]{}} }
+func newShelf[T any]() *shelf[T] { return &shelf[T]{made: map[kube.Object]shelved[T]{}} }
 
 // of returns what form makes of the object that is seen.
-func (s *shelf[T]) of(seen kube.Sight, form func(*object) T) T {
+func (s *shelf[T]) of(seen kube.Object, form func(*object) T) T {
 	e, ok := s.made[seen]
 	if ok && e.turn == s.turn {
 		return e.value
 	}
 	if !ok {
-		e.value = form(seen.Object())
+		e.value = form(seen.Unstructured())
 	}
 	e.turn = s.turn
 	s.made[seen] = e

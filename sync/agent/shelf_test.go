@@ -10,10 +10,10 @@ import (
 func TestShelf(t *testing.T) {
 	t.Parallel()
 	s := newShelf[int]()
-	a, b, c := kube.SightOf(new(object)), kube.SightOf(new(object)), kube.SightOf(new(object))
+	a, b, c := kube.ObjectOf(new(object)), kube.ObjectOf(new(object)), kube.ObjectOf(new(object))
 	made := 0
 	form := func(*object) int { made++; return made }
-	turn := func(objects ...kube.Sight) (out []int) {
+	turn := func(objects ...kube.Object) (out []int) {
 		for _, u := range objects {
 			out = append(out, s.of(u, form), s.of(u, form))
 		}

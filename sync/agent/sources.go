@@ -22,7 +22,7 @@ func (a *Agent) watchSources(ctx context.Context) error {
 // paintSources adds the sources to a picture. Until it is known what there is, those
 // of before are shown.
 func (p *painter) paintSources(s *snapshot.Snapshot) {
-	objects, known := p.sources.Sights()
+	objects, known := p.sources.Objects()
 	if !known {
 		s.Sources = p.sourcesBefore
 		return

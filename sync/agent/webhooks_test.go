@@ -320,11 +320,11 @@ func TestPushDuringAPull(t *testing.T) {
 		return err == nil && second != first.GetUID()
 	})
 	eventually(t, "the agent sees that pull", func() bool {
-		seen, ok := a.jobs.Sight("default", "x-sync")
+		seen, ok := a.jobs.Lookup("default", "x-sync")
 		return ok && seen.UID() == string(second)
 	})
 	end(second)
-	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Sight("default", "x-sync"); return !ok })
+	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Lookup("default", "x-sync"); return !ok })
 	if resp := deliver(t, url, hookSecret, "4"); resp.StatusCode != 202 {
 		t.Errorf("a third pull was made for two pushes: %s", resp.Status)
 	}

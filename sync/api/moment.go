@@ -9,29 +9,29 @@ import "time"
 // lastYear is the last one that has a form in JSON. Source: RFC 3339.
 const lastYear = 9999
 
-// Moment is t in UTC; zero where it has no form in JSON.
-func Moment(t time.Time) time.Time {
+// Time is t in UTC; zero where it has no form in JSON.
+func Time(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() < 1 || t.Year() > lastYear {
 		return time.Time{}
 	}
 	return t
 }
 
-// MomentOfMillis is the Moment of so many milliseconds since the epoch, as Grafana's
+// TimeOfMillis is the Moment of so many milliseconds since the epoch, as Grafana's
 // objects have them; zero for none and for those below none.
-func MomentOfMillis(ms int64) time.Time {
+func TimeOfMillis(ms int64) time.Time {
 	if ms <= 0 {
 		return time.Time{}
 	}
-	return Moment(time.UnixMilli(ms))
+	return Time(time.UnixMilli(ms))
 }
 
-// MomentOfText is the Moment of a text of RFC 3339, fractions of a second included; zero
+// TimeOfText is the Moment of a text of RFC 3339, fractions of a second included; zero
 // for what is none.
-func MomentOfText(text string) time.Time {
+func TimeOfText(text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return time.Time{}
 	}
-	return Moment(t)
+	return Time(t)
 }

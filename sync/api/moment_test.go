@@ -12,7 +12,7 @@ import (
 func TestMoment(t *testing.T) {
 	t.Parallel()
 	for _, ms := range []int64{math.MinInt64, -1, 0, 1, 1_700_000_000_123, 253_402_300_799_999, 253_402_300_800_000, math.MaxInt64} {
-		got, good := MomentOfMillis(ms), ms > 0 && ms <= 253_402_300_799_999
+		got, good := TimeOfMillis(ms), ms > 0 && ms <= 253_402_300_799_999
 		if data, err := json.Marshal(got); err != nil || got.IsZero() == good || good && got.UnixMilli() != ms {
 			t.Errorf("%d: %s %s %v", ms, got, data, err)
 		}
@@ -30,13 +30,13 @@ func TestMoment(t *testing.T) {
 		"":                              "",
 		"2026-11-20T12:00:00Z and more": "",
 	} {
-		got := MomentOfText(text)
+		got := TimeOfText(text)
 		data, err := json.Marshal(got)
 		if want == "" && !got.IsZero() || err != nil || want != "" && string(data) != `"`+want+`"` {
 			t.Errorf("%s: %s %s %v", text, got, data, err)
 		}
 	}
-	if got := Moment(time.Unix(1<<40, 0)); !got.IsZero() {
+	if got := Time(time.Unix(1<<40, 0)); !got.IsZero() {
 		t.Errorf("%s", got)
 	}
 }

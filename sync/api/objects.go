@@ -11,20 +11,20 @@ import (
 // Labels and annotations of the wire. Source: Grafana's job store and its
 // resource metadata; the limpet/ ones are ours.
 const (
-	LabelClaim       = "provisioning.grafana.app/claim"
-	LabelClaimOwner  = "provisioning.grafana.app/claim-owner"
-	LabelRepository  = "provisioning.grafana.app/repository"
-	LabelOriginalUID = "provisioning.grafana.app/original-uid"
-	LabelPendingGone = "cloud.grafana.com/pending-delete"
+	LabelClaim         = "provisioning.grafana.app/claim"
+	LabelClaimOwner    = "provisioning.grafana.app/claim-owner"
+	LabelRepository    = "provisioning.grafana.app/repository"
+	LabelOriginalUID   = "provisioning.grafana.app/original-uid"
+	LabelPendingDelete = "cloud.grafana.com/pending-delete"
 
-	AnnoManagedBy        = "grafana.app/managedBy"
-	AnnoManagerID        = "grafana.app/managerId"
-	AnnoManagerAllowsEdt = "grafana.app/managerAllowsEdits"
-	AnnoSourcePath       = "grafana.app/sourcePath"
-	AnnoSourceChecksum   = "grafana.app/sourceChecksum"
-	AnnoFolder           = "grafana.app/folder"
-	AnnoGrantPermissions = "grafana.app/grant-permissions"
-	LabelDeprecatedID    = "grafana.app/deprecatedInternalID"
+	AnnoManagedBy          = "grafana.app/managedBy"
+	AnnoManagerID          = "grafana.app/managerId"
+	AnnoManagerAllowsEdits = "grafana.app/managerAllowsEdits"
+	AnnoSourcePath         = "grafana.app/sourcePath"
+	AnnoSourceChecksum     = "grafana.app/sourceChecksum"
+	AnnoFolder             = "grafana.app/folder"
+	AnnoGrantPermissions   = "grafana.app/grant-permissions"
+	LabelDeprecatedID      = "grafana.app/deprecatedInternalID"
 
 	// AnnoSinkDir names a directory under a --sink-prefix that receives the
 	// tree of the Repository instead of the API.
@@ -179,16 +179,16 @@ type Repository struct {
 
 // RepositorySpec holds the fields that limpet acts on.
 type RepositorySpec struct {
-	Title      string    `json:"title"`
-	Type       string    `json:"type"`
-	Sync       SyncSpec  `json:"sync"`
-	Local      *GitBlock `json:"local,omitempty"`
-	GitHub     *GitBlock `json:"github,omitempty"`
-	GitHubEnt  *GitBlock `json:"githubEnterprise,omitempty"`
-	Git        *GitBlock `json:"git,omitempty"`
-	Bitbucket  *GitBlock `json:"bitbucket,omitempty"`
-	GitLab     *GitBlock `json:"gitlab,omitempty"`
-	Connection *struct {
+	Title            string    `json:"title"`
+	Type             string    `json:"type"`
+	Sync             SyncSpec  `json:"sync"`
+	Local            *GitBlock `json:"local,omitempty"`
+	GitHub           *GitBlock `json:"github,omitempty"`
+	GitHubEnterprise *GitBlock `json:"githubEnterprise,omitempty"`
+	Git              *GitBlock `json:"git,omitempty"`
+	Bitbucket        *GitBlock `json:"bitbucket,omitempty"`
+	GitLab           *GitBlock `json:"gitlab,omitempty"`
+	Connection       *struct {
 		Name string `json:"name"`
 	} `json:"connection,omitempty"`
 	// Workflows are the ways in which changes may be written back; none = the
@@ -313,7 +313,7 @@ func (s RepositorySpec) Block() *GitBlock {
 	case "github":
 		return s.GitHub
 	case "githubEnterprise":
-		return s.GitHubEnt
+		return s.GitHubEnterprise
 	case "git":
 		return s.Git
 	case "bitbucket":

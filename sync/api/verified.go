@@ -6,9 +6,9 @@ import "strings"
 // is limpet's own, and there only while a Repository asks for it (AnnoGitVerify).
 const ConditionVerified = "limpet/SourceVerified"
 
-// Verdict is what the condition was judged by. Its words are part of the message, the
+// Verification is what the condition was judged by. Its words are part of the message, the
 // only place of a status that is kept by all who write conditions.
-type Verdict struct {
+type Verification struct {
 	Trust  string // digest of mode, principals and keys
 	Object string // hash of the tag object, or of the commit
 }
@@ -21,7 +21,7 @@ const (
 )
 
 // Message is text with the verdict behind it.
-func (v Verdict) Message(text string) string {
+func (v Verification) Message(text string) string {
 	text += verdictTrust + v.Trust
 	if v.Object != "" {
 		text += verdictObject + v.Object
@@ -29,9 +29,9 @@ func (v Verdict) Message(text string) string {
 	return text + verdictEnd
 }
 
-// VerdictOf reads the verdict from the conditions of a status, the zero Verdict when
+// VerificationOf reads the verdict from the conditions of a status, the zero Verdict when
 // there is none.
-func VerdictOf(conditions []Condition) (v Verdict) {
+func VerificationOf(conditions []Condition) (v Verification) {
 	for _, c := range conditions {
 		at := strings.LastIndex(c.Message, verdictTrust)
 		if c.Type != ConditionVerified || at < 0 {

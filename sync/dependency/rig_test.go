@@ -244,6 +244,6 @@ func (r *rig) read(name string) {
 	case err != nil:
 		r.t.Fatal(err)
 	default:
-		r.w.Saw(r.thing(Secret, name), kube.MarkOf(u).Version)
+		r.w.Saw(r.thing(Secret, name), kube.ObjectVersionOf(u).Version)
 	}
 }

@@ -98,7 +98,7 @@ func (w *Watcher) follow(ctx context.Context) {
 // stream follows the Secrets of a scope until ctx ends.
 func (w *Watcher) stream(ctx context.Context, s scope) {
 	pause := firstPause
-	for w.o.Client.Await(ctx) == nil {
+	for w.o.Client.WaitAvailable(ctx) == nil {
 		began := time.Now()
 		err := w.followOnce(ctx, s)
 		if ctx.Err() != nil {
@@ -138,7 +138,7 @@ func isDenied(err error) bool {
 // followOnce opens a stream and reads it to its end.
 func (w *Watcher) followOnce(ctx context.Context, s scope) error {
 	there := map[string]bool{}
-	return w.o.Client.Follow(ctx, w.resource, s.namespace, s.name, func(m kube.Mark) {
+	return w.o.Client.WatchVersions(ctx, w.resource, s.namespace, s.name, func(m kube.ObjectVersion) {
 		if there != nil && m.Version != "" {
 			there[m.Name] = true
 		}

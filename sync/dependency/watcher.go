@@ -96,7 +96,7 @@ func (w *Watcher) Use(user Thing, wants ...Want) {
 }
 
 // Saw notes which version of a thing somebody has read or seen, "" for none. Of
-// Secrets it is that of kube.MarkOf.
+// Secrets it is that of kube.ObjectVersionOf.
 func (w *Watcher) Saw(t Thing, version string) { w.saw(t, version, nil) }
 
 // Changed says that those who use a thing have to look again, whatever its version.

@@ -64,10 +64,10 @@ func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
 func crashedAttempt(job *unstructured.Unstructured, n int, message string) state.Attempt {
 	a := state.Attempt{N: n, Agent: api.Annotation(job, api.AnnoAgent), State: attemptCrashed, Message: message}
 	if view, err := api.JobView(job); err == nil {
-		a.Started = api.MomentOfMillis(view.Status.Started)
+		a.Started = api.TimeOfMillis(view.Status.Started)
 	}
 	if at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64); err == nil {
-		a.Finished = api.MomentOfMillis(at)
+		a.Finished = api.TimeOfMillis(at)
 	}
 	return a
 }

@@ -14,7 +14,7 @@ import (
 // TestServerAway: a worker that cannot reach the server that it writes to has
 // nothing to say about its job.
 func TestServerAway(t *testing.T) {
-	away := func() error { return &kube.AwayError{Err: errors.New("connection refused")} }
+	away := func() error { return &kube.UnavailableError{Err: errors.New("connection refused")} }
 	t.Run("the API is away for minutes", func(t *testing.T) {
 		bubble(t, func(r *rig) {
 			var a *agent
@@ -68,7 +68,7 @@ func TestServerAway(t *testing.T) {
 			r.start("a", Options{}, w)
 			r.job("r1", "r1-sync")
 			pass(10 * time.Minute)
-			r.done("dead", "the API cannot be worked with now: connection refused (3 attempts)")
+			r.done("dead", "API unavailable: connection refused (3 attempts)")
 			if n := len(w.seen()); n != DefaultMaxAttempts {
 				t.Errorf("%d runs", n)
 			}

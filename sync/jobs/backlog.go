@@ -22,7 +22,7 @@ type Backlog struct {
 func (c *Controller) Backlog() Backlog {
 	b := Backlog{Unclaimed: map[string]int{}}
 	c.queue.census(&b)
-	for _, job := range c.jobs.Sights() {
+	for _, job := range c.jobs.Objects() {
 		if claimedSight(job) {
 			b.Claimed++
 			continue

@@ -37,7 +37,7 @@ type laneView struct {
 // picture shows to be so comes last, and of what turns out to be so when a driver
 // looks (a credential is missing) the oldest would come in again and again, so a
 // part is picked by turn, through all that there are. It is called by list alone.
-func (c *Controller) choose(all []kube.Sight, limit int) (picked []candidate, outside map[lane]struct{}) {
+func (c *Controller) choose(all []kube.Object, limit int) (picked []candidate, outside map[lane]struct{}) {
 	now, err := c.millis()
 	if err != nil {
 		now = 0 // then nothing is claimed anyway
@@ -107,7 +107,7 @@ func (c *Controller) choose(all []kube.Sight, limit int) (picked []candidate, ou
 const turnShare = 4
 
 // chooseByTurn picks up to n of the candidates that follow those of the last time.
-func (c *Controller) chooseByTurn(found []candidate, all []kube.Sight, n int) (picked int) {
+func (c *Controller) chooseByTurn(found []candidate, all []kube.Object, n int) (picked int) {
 	at, _ := slices.BinarySearchFunc(found, c.turn, func(x candidate, t turn) int {
 		return cmp.Or(cmp.Compare(x.created, t.created), strings.Compare(all[x.job].Key(), t.key))
 	})
@@ -166,7 +166,7 @@ const fillPause = 2 * time.Second
 // fill brings the jobs that come next into the queue.
 func (c *Controller) fill() {
 	c.queue.beginFilling()
-	all := c.jobs.Sights()
+	all := c.jobs.Objects()
 	picked, outside := c.choose(all, queueLimit)
 	picks := make([]pick, 0, len(picked))
 	for _, x := range picked {

@@ -16,17 +16,17 @@ import (
 )
 
 // sights is a picture that does not change.
-type sights []kube.Sight
+type sights []kube.Object
 
-func (s sights) Sights() []kube.Sight             { return s }
+func (s sights) Objects() []kube.Object           { return s }
 func (s sights) WaitSynced(context.Context) error { return nil }
 func (s sights) HasSynced() bool                  { return true }
 func (s sights) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	i := slices.IndexFunc(s, func(x kube.Sight) bool { return x.Key() == namespace+"/"+name })
+	i := slices.IndexFunc(s, func(x kube.Object) bool { return x.Key() == namespace+"/"+name })
 	if i < 0 {
 		return nil, false
 	}
-	return s[i].Object(), true
+	return s[i].Unstructured(), true
 }
 
 // stopped is a clock of the server.
@@ -42,7 +42,7 @@ func with(annotation, value string) jobOption {
 }
 
 // waitingJob is a job that was made so many seconds after the epoch.
-func waitingJob(name, repository string, created int64, o ...jobOption) kube.Sight {
+func waitingJob(name, repository string, created int64, o ...jobOption) kube.Object {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"namespace": "ns", "name": name, "uid": "uid-" + name,
 			"creationTimestamp": time.Unix(created, 0).UTC().Format(time.RFC3339)},
@@ -51,7 +51,7 @@ func waitingJob(name, repository string, created int64, o ...jobOption) kube.Sig
 	for _, change := range o {
 		change(u)
 	}
-	return kube.SightOf(u)
+	return kube.ObjectOf(u)
 }
 
 func chooser(o Options, jobs, repos sights) *Controller {
@@ -62,7 +62,7 @@ func chooser(o Options, jobs, repos sights) *Controller {
 }
 
 func (c *Controller) choice(limit int) (names []string, outside map[lane]struct{}) {
-	all := c.jobs.Sights()
+	all := c.jobs.Objects()
 	picked, outside := c.choose(all, limit)
 	for _, x := range picked {
 		names = append(names, all[x.job].Name())
@@ -182,11 +182,11 @@ func TestFillsThatBringNothing(t *testing.T) {
 // last, and priorities of repositories count.
 func TestSelectorDecidesWhoComesIn(t *testing.T) {
 	t.Parallel()
-	repo := func(name, label, priority string) kube.Sight {
+	repo := func(name, label, priority string) kube.Object {
 		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"namespace": "ns", "name": name}}}
 		u.SetLabels(map[string]string{"site": label})
 		api.SetAnnotation(u, api.AnnoPriority, priority)
-		return kube.SightOf(u)
+		return kube.ObjectOf(u)
 	}
 	repos := sights{repo("mine", "here", ""), repo("better", "here", "8"), repo("theirs", "there", "9")}
 	var crowd sights

@@ -200,7 +200,7 @@ func TestTwoAgentsRace(t *testing.T) {
 }
 
 func TestEligibility(t *testing.T) {
-	pending := func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelPendingGone: "true"}) }
+	pending := func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelPendingDelete: "true"}) }
 	going := func(u *unstructured.Unstructured) {
 		now := stamp(time.Now())
 		u.SetDeletionTimestamp(&now)

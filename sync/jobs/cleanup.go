@@ -138,11 +138,11 @@ func (k *cleaner) candidates(ctx context.Context, now int64) (map[string]*unstru
 			break
 		}
 	}
-	for _, seen := range c.jobs.Sights() {
+	for _, seen := range c.jobs.Objects() {
 		if !claimedSight(seen) {
 			continue
 		}
-		if job := seen.Object(); !readable(job, now+c.o.Expiry.Milliseconds()) {
+		if job := seen.Unstructured(); !readable(job, now+c.o.Expiry.Milliseconds()) {
 			consider(job)
 		}
 	}

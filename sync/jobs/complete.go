@@ -200,14 +200,14 @@ func (c *Controller) newRecord(h *held, out Outcome, status map[string]any, fini
 	data, _ := json.Marshal(status) // plain data
 	r := state.Record{UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action,
 		State: out.shown(), Message: out.Message, Agent: c.o.Agent,
-		Started: api.MomentOfMillis(h.started), Finished: time.UnixMilli(finished),
+		Started: api.TimeOfMillis(h.started), Finished: time.UnixMilli(finished),
 		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
-		RefFrom: refs.RefFrom, RefTo: refs.RefTo, Created: api.Moment(h.created), Commit: refs.Commit, Steps: stepsTold(refs.Steps, time.Now()),
+		RefFrom: refs.RefFrom, RefTo: refs.RefTo, Created: api.Time(h.created), Commit: refs.Commit, Steps: stepsTold(refs.Steps, time.Now()),
 	}
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)
 	r.Attempts, r.DeadLetter = h.before, out.dead
-	began := api.MomentOfMillis(h.run)
+	began := api.TimeOfMillis(h.run)
 	switch {
 	case out.dead != nil && out.dead.Reason == attemptCrashed: // nobody has worked in this one
 	case out.dead != nil:

@@ -77,7 +77,7 @@ var _ ledger = (*state.Store)(nil)
 // lister is what this room needs of an informer.
 type lister interface {
 	Get(namespace, name string) (*unstructured.Unstructured, bool)
-	Sights() []kube.Sight
+	Objects() []kube.Object
 	WaitSynced(ctx context.Context) error
 	HasSynced() bool
 }
@@ -135,7 +135,7 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 	o.self = rand.Text()[:12]
 	t := o.terms()
 	k := newController(wire{client: c, timeout: t.callTimeout()}, wire{client: c.Lease(), timeout: t.callTimeout()}, c.Clock(), jobs, repos, store, o)
-	k.await = c.Await
+	k.await = c.WaitAvailable
 	for _, w := range workers {
 		if k.workers[w.Action()] != nil {
 			return nil, fmt.Errorf("two workers for action %q", w.Action())
@@ -147,8 +147,8 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 			return nil, fmt.Errorf("no worker for action %q", action)
 		}
 	}
-	jobs.OnEvent(k.handler())
-	repos.OnEvent(k.repoHandler())
+	jobs.AddHandler(k.handler())
+	repos.AddHandler(k.repoHandler())
 	return k, nil
 }
 

@@ -90,7 +90,7 @@ func (c *Controller) judge(job, repo *unstructured.Unstructured) judgement {
 		return endAs(api.StateError, "repository %q does not exist in namespace %q", a.repository, a.Namespace)
 	case repo != nil && !orphan && api.Meta(repo, "deletionTimestamp") != "":
 		return endAs(api.StateWarning, "repository %q is being deleted: nothing was done", a.repository)
-	case repo != nil && !orphan && api.Label(repo, api.LabelPendingGone) == "true":
+	case repo != nil && !orphan && api.Label(repo, api.LabelPendingDelete) == "true":
 		return endAs(api.StateWarning, "repository %q is about to be deleted: nothing was done", a.repository)
 	case repo != nil && orphan && api.Meta(repo, "deletionTimestamp") == "":
 		return endAs(api.StateError, "%s needs repository %q to be deleted first, but it exists", a.action, a.repository)

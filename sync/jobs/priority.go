@@ -37,8 +37,8 @@ func (c *Controller) priorityOf(job *unstructured.Unstructured) int {
 }
 
 // priorityOfSight is the same for a job as the watch keeps it.
-func (c *Controller) priorityOfSight(job kube.Sight) int {
-	return c.priority(job.Text(pathPriority), laneOfSight(job), func() about { return aboutOf(job.Object()) })
+func (c *Controller) priorityOfSight(job kube.Object) int {
+	return c.priority(job.Text(pathPriority), laneOfSight(job), func() about { return aboutOf(job.Unstructured()) })
 }
 
 func (c *Controller) priority(text string, l lane, of func() about) int {

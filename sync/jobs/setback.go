@@ -33,10 +33,10 @@ func (e *TransientError) Error() string { return e.Err.Error() }
 func (e *TransientError) Unwrap() error { return e.Err }
 
 // Transient says whether err gives the job back for another attempt, if there
-// is one left: it is a *TransientError or an *kube.AwayError, or the run took
+// is one left: it is a *TransientError or a *kube.UnavailableError, or the run took
 // longer than it may. Workers that tell the state of a job elsewhere ask it.
 func Transient(err error) bool {
-	return errors.As(err, new(*TransientError)) || errors.As(err, new(*kube.AwayError)) || errors.As(err, new(tooLong))
+	return errors.As(err, new(*TransientError)) || errors.As(err, new(*kube.UnavailableError)) || errors.As(err, new(tooLong))
 }
 
 // tooLong is the cause of a context whose job has run longer than this.
@@ -64,7 +64,7 @@ func setbackOf(err, cause error) (setback, bool) {
 		return setback{reason: attemptTimeout, err: late}, true
 	case errors.As(err, &passing):
 		return setback{reason: attemptTransient, err: err, after: passing.After}, true
-	case errors.As(err, new(*kube.AwayError)):
+	case errors.As(err, new(*kube.UnavailableError)):
 		after, _ := kube.RetryAfter(err)
 		return setback{reason: attemptTransient, err: err, after: after, away: true}, true
 	}
@@ -90,7 +90,7 @@ func (c *Controller) postpone(ctx context.Context, h *held, p *Progress, s setba
 	now := c.nowMillis()
 	v, given := c.giveBack(h, func(job *unstructured.Unstructured) {
 		endAttempt(job, state.Attempt{N: h.attempt, Agent: c.o.Agent, State: s.reason, Message: s.err.Error(),
-			Started: api.MomentOfMillis(h.run), Finished: time.UnixMilli(now)})
+			Started: api.TimeOfMillis(h.run), Finished: time.UnixMilli(now)})
 		api.SetAnnotation(job, api.AnnoNotBefore, strconv.FormatInt(now+rest.Milliseconds(), 10))
 		setMessage(job, text)
 	})

@@ -16,10 +16,10 @@ var (
 )
 
 // claimedSight is claimed for a sight.
-func claimedSight(job kube.Sight) bool {
+func claimedSight(job kube.Object) bool {
 	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
 }
 
-func keyOfSight(job kube.Sight) key { return key{job.Namespace(), job.Name()} }
+func keyOfSight(job kube.Object) key { return key{job.Namespace(), job.Name()} }
 
-func laneOfSight(job kube.Sight) lane { return lane{job.Namespace(), job.Text(pathRepository)} }
+func laneOfSight(job kube.Object) lane { return lane{job.Namespace(), job.Text(pathRepository)} }

@@ -51,7 +51,7 @@ func (s simWorker) Run(ctx context.Context, t *Task) error {
 	case 1:
 		panic("worse luck")
 	case 2:
-		return &kube.AwayError{Err: errNoWay}
+		return &kube.UnavailableError{Err: errNoWay}
 	}
 	return nil
 }

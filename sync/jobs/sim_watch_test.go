@@ -203,10 +203,10 @@ func (s *simWatch) List() []*unstructured.Unstructured {
 	return out
 }
 
-func (s *simWatch) Sights() []kube.Sight {
-	var out []kube.Sight
+func (s *simWatch) Objects() []kube.Object {
+	var out []kube.Object
 	for _, u := range s.List() {
-		out = append(out, kube.SightOf(u))
+		out = append(out, kube.ObjectOf(u))
 	}
 	return out
 }
@@ -241,9 +241,9 @@ func (s simRepos) List() (out []*unstructured.Unstructured) {
 	return out
 }
 
-func (s simRepos) Sights() (out []kube.Sight) {
+func (s simRepos) Objects() (out []kube.Object) {
 	for _, u := range s.List() {
-		out = append(out, kube.SightOf(u))
+		out = append(out, kube.ObjectOf(u))
 	}
 	return out
 }

@@ -37,7 +37,7 @@ type Worker interface {
 	// harmless when written twice. It ends soon after ctx, whose cause is
 	// ErrLost, ErrCancelled, ErrShutdown or wraps context.DeadlineExceeded. A
 	// returned error makes the job end as error, unless it is a *TransientError
-	// or an *kube.AwayError: then the job rests and is tried again, and ends as
+	// or a *kube.UnavailableError: then the job rests and is tried again, and ends as
 	// error when no attempt is left. Single resources that went wrong are
 	// recorded in Progress instead. A panic ends the job as error.
 	Run(ctx context.Context, t *Task) error

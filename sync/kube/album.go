@@ -7,23 +7,23 @@ import "iter"
 type album struct {
 	from   *origin           // of the packed ones
 	packed map[string]string // by key, which is a part of it
-	whole  map[string]Sight
+	whole  map[string]Object
 }
 
 func newAlbum(from *origin) *album {
-	return &album{from: from, packed: map[string]string{}, whole: map[string]Sight{}}
+	return &album{from: from, packed: map[string]string{}, whole: map[string]Object{}}
 }
 
-func (a *album) get(key string) (Sight, bool) {
+func (a *album) get(key string) (Object, bool) {
 	if packed, ok := a.packed[key]; ok {
-		return Sight{packed: packed, from: a.from}, true
+		return Object{packed: packed, from: a.from}, true
 	}
 	s, ok := a.whole[key]
 	return s, ok
 }
 
 // put keeps a sight and returns the one before.
-func (a *album) put(s Sight) (old Sight, had bool) {
+func (a *album) put(s Object) (old Object, had bool) {
 	key := s.Key()
 	old, had = a.get(key)
 	if s.packed != "" {
@@ -35,7 +35,7 @@ func (a *album) put(s Sight) (old Sight, had bool) {
 }
 
 // drop forgets an object and returns it.
-func (a *album) drop(key string) (old Sight, had bool) {
+func (a *album) drop(key string) (old Object, had bool) {
 	old, had = a.get(key)
 	delete(a.packed, key)
 	delete(a.whole, key)
@@ -45,10 +45,10 @@ func (a *album) drop(key string) (old Sight, had bool) {
 func (a *album) count() int { return len(a.packed) + len(a.whole) }
 
 // each yields all sights, in no order. The one that is yielded may be dropped.
-func (a *album) each() iter.Seq[Sight] {
-	return func(yield func(Sight) bool) {
+func (a *album) each() iter.Seq[Object] {
+	return func(yield func(Object) bool) {
 		for _, packed := range a.packed {
-			if !yield(Sight{packed: packed, from: a.from}) {
+			if !yield(Object{packed: packed, from: a.from}) {
 				return
 			}
 		}

@@ -47,14 +47,14 @@ func TestAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := Away(c.err)
-			if away := errors.As(got, new(*AwayError)); away != c.away {
+			got := AsUnavailable(c.err)
+			if away := errors.As(got, new(*UnavailableError)); away != c.away {
 				t.Errorf("away %v, want %v: %v", away, c.away, got)
 			}
 			if !errors.Is(got, c.err) {
 				t.Errorf("%v does not wrap %v", got, c.err)
 			}
-			if Away(got) != got {
+			if AsUnavailable(got) != got {
 				t.Error("wrapped twice")
 			}
 		})

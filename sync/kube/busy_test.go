@@ -86,7 +86,7 @@ func TestFleetSparesABusyServer(t *testing.T) {
 
 // ask reads an object again and again, as a driver does whose queue is full.
 func ask(ctx context.Context, c *Client) {
-	for n := 0; c.Await(ctx) == nil; n++ {
+	for n := 0; c.WaitAvailable(ctx) == nil; n++ {
 		_, err := c.Resource(things).Namespace("default").Get(ctx, "a", metav1.GetOptions{})
 		wait := 30 * time.Second
 		if after, ok := RetryAfter(err); ok {

@@ -235,18 +235,18 @@ func (c *Client) Clock() *Clock { return &c.shared.clock }
 // time is zero while it answers or before the first call.
 func (c *Client) Down() (since time.Time, err error) { return c.shared.health.down() }
 
-// Await blocks while the server is known to be down, until it is this caller's
+// WaitAvailable blocks while the server is known to be down, until it is this caller's
 // turn to ask again or somebody had an answer. Loops that ask by themselves call
 // it first: so all of them together ask at most four times a minute. It returns
 // the cause of ctx when that ends first.
-func (c *Client) Await(ctx context.Context) error { return c.shared.health.wait(ctx) }
+func (c *Client) WaitAvailable(ctx context.Context) error { return c.shared.health.wait(ctx) }
 
-// Turn returns when a server that is down is asked next and how often it was asked in
+// NextTry returns when a server that is down is asked next and how often it was asked in
 // vain; zero while it answers.
-func (c *Client) Turn() (next time.Time, tries int) { return c.shared.health.turn() }
+func (c *Client) NextTry() (next time.Time, tries int) { return c.shared.health.turn() }
 
-// Hurry has a server that is down asked now, unless it has asked for time itself.
-func (c *Client) Hurry() { c.shared.health.hurry() }
+// RetryNow has a server that is down asked now, unless it has asked for time itself.
+func (c *Client) RetryNow() { c.shared.health.hurry() }
 
 // Latency returns how long the last call waited for the head of its answer, 0
 // before the first. Watches do not count.

@@ -107,7 +107,7 @@ func TestDoTwice(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodPatch, http.MethodGet} {
 		for _, status := range []int{429, 500, 503} {
 			inBubble(t, Config{}, func(t *testing.T, c *Client, s *script) {
-				got, _, err := c.DoTwice(t.Context(), method, "/apis/x", nil, jsonType, []byte(`{}`))
+				got, _, err := c.DoIdempotent(t.Context(), method, "/apis/x", nil, jsonType, []byte(`{}`))
 				if got != status || err == nil || s.calls() != retryAttempts {
 					t.Errorf("%s %d: status %d after %d calls, %v", method, status, got, s.calls(), err)
 				}

@@ -129,7 +129,7 @@ func (i *Informer) listVersions(ctx context.Context) (map[uint64]uint64, error) 
 			return nil, err
 		}
 		for n := range page.Items {
-			s := SightOf(&page.Items[n])
+			s := ObjectOf(&page.Items[n])
 			versions[digest(s.Key())] = digest(s.identity())
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {

@@ -58,10 +58,10 @@ func (v *versions) missing(req *http.Request, resp *http.Response) {
 	delete(v.known, parts[0])
 }
 
-// Preferred returns the version of the group that the server prefers. It asks
+// PreferredVersion returns the version of the group that the server prefers. It asks
 // once and again after a call to the group was answered with 404. A group that
 // is not served gives an error for which apierrors.IsNotFound holds.
-func (c *Client) Preferred(ctx context.Context, group string) (version string, err error) {
+func (c *Client) PreferredVersion(ctx context.Context, group string) (version string, err error) {
 	if version := c.shared.versions.get(group); version != "" {
 		return version, nil
 	}

@@ -103,7 +103,7 @@ func TestPreferred(t *testing.T) {
 		c := connect(t, Config{Transport: &wire{handler: mux}, Logger: slog.New(slog.DiscardHandler)})
 		want := func(version string, times int) {
 			t.Helper()
-			if got, err := c.Preferred(t.Context(), api.DashboardGroup); err != nil || got != version || asked != times {
+			if got, err := c.PreferredVersion(t.Context(), api.DashboardGroup); err != nil || got != version || asked != times {
 				t.Errorf("version %s, %v, asked %d times; want %s, %d", got, err, asked, version, times)
 			}
 		}
@@ -127,11 +127,11 @@ func TestPreferred(t *testing.T) {
 		want("v2", 3)
 		get("v4", "") // a Status, but of a collection: the version is unknown
 		want("v2", 4)
-		if _, err := c.Preferred(t.Context(), "none.test"); !apierrors.IsNotFound(err) {
+		if _, err := c.PreferredVersion(t.Context(), "none.test"); !apierrors.IsNotFound(err) {
 			t.Errorf("a group that is not served: %v", err)
 		}
 		var stranger *NotKubernetesError
-		if _, err := c.Preferred(t.Context(), "odd.test"); !errors.As(err, &stranger) {
+		if _, err := c.PreferredVersion(t.Context(), "odd.test"); !errors.As(err, &stranger) {
 			t.Errorf("an odd answer: %v", err)
 		}
 	})

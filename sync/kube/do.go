@@ -37,9 +37,9 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	return c.do(ctx, method, path, query, contentType, body, repeatable)
 }
 
-// DoTwice is Do for a call that is harmless when it is carried out twice,
+// DoIdempotent is Do for a call that is harmless when it is carried out twice,
 // whatever its method: POST and PATCH are repeated like the others.
-func (c *Client) DoTwice(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int, answer []byte, err error) {
+func (c *Client) DoIdempotent(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int, answer []byte, err error) {
 	return c.do(ctx, method, path, query, contentType, body, func(string, int, error) bool { return true })
 }
 

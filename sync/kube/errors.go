@@ -92,20 +92,22 @@ func Retryable(err error) bool {
 	return isTransport(err)
 }
 
-// AwayError says that a call ended for a reason that is not its object's: no
+// UnavailableError says that a call ended for a reason that is not its object's: no
 // answer was had, the server cannot work at the moment (429, 502, 503, 504), a
 // stranger answered in its place, or the token of the moment is not taken
 // (401). The same call may succeed when that is over, whatever it was about.
-type AwayError struct{ Err error }
+type UnavailableError struct{ Err error }
 
-func (e *AwayError) Error() string { return "the API cannot be worked with now: " + e.Err.Error() }
-func (e *AwayError) Unwrap() error { return e.Err }
+func (e *UnavailableError) Error() string {
+	return "API unavailable: " + e.Err.Error()
+}
+func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Away wraps the error of a call in an *AwayError when it is one, and returns
+// AsUnavailable wraps the error of a call in an *UnavailableError when it is one, and returns
 // any other as it is. err must be of a call, not of a disk.
-func Away(err error) error {
+func AsUnavailable(err error) error {
 	var (
-		already       *AwayError
+		already       *UnavailableError
 		notKubernetes *NotKubernetesError
 		exchange      *ExchangeError
 	)
@@ -113,18 +115,18 @@ func Away(err error) error {
 	case err == nil, errors.As(err, &already), errors.Is(err, context.Canceled), errors.Is(err, errTooLarge):
 		return err
 	case errors.As(err, &notKubernetes), errors.As(err, &exchange):
-		return &AwayError{Err: err}
+		return &UnavailableError{Err: err}
 	}
 	if status := statusOf(err); status != nil {
 		switch status.Code {
 		case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway,
 			http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-			return &AwayError{Err: err}
+			return &UnavailableError{Err: err}
 		}
 		return err
 	}
 	if isTransport(err) {
-		return &AwayError{Err: err}
+		return &UnavailableError{Err: err}
 	}
 	return err
 }

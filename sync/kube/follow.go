@@ -32,27 +32,27 @@ const (
 	onlyMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// Mark is which version there is of an object. It holds nothing of its content.
-type Mark struct {
+// ObjectVersion is which version there is of an object. It holds nothing of its content.
+type ObjectVersion struct {
 	Namespace, Name string
 	Version         string // changes with every write of the object; "" = it is gone
 	Labels          map[string]string
 }
 
-// MarkOf is the Mark of an object that was read.
-func MarkOf(u *unstructured.Unstructured) Mark {
-	return Mark{u.GetNamespace(), u.GetName(), versionMark(string(u.GetUID()), u.GetResourceVersion()), u.GetLabels()}
+// ObjectVersionOf is the Mark of an object that was read.
+func ObjectVersionOf(u *unstructured.Unstructured) ObjectVersion {
+	return ObjectVersion{u.GetNamespace(), u.GetName(), versionMark(string(u.GetUID()), u.GetResourceVersion()), u.GetLabels()}
 }
 
 func versionMark(uid, resource string) string { return uid + " " + resource }
 
-// Follow watches which versions there are of the objects of a namespace, or of
+// WatchVersions watches which versions there are of the objects of a namespace, or of
 // the only one of that name, and keeps nothing. It calls see for those that there
 // are, then whole, when the server tells that these were all, and then see for
 // every change. It returns nil when the stream has ended, which it does every 10
 // to 20 minutes, and otherwise why there is none; objects may have changed between
 // two streams, so the next one tells all of them again.
-func (c *Client) Follow(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(Mark), whole func()) error {
+func (c *Client) WatchVersions(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(ObjectVersion), whole func()) error {
 	lasts := followFor + rand.N(followFor)
 	ctx, cancel := context.WithTimeout(ctx, lasts+watchOvertime)
 	defer cancel()
@@ -111,7 +111,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values) (io.
 }
 
 // marks reads the events of a watch to its end.
-func marks(body io.Reader, see func(Mark), whole func()) error {
+func marks(body io.Reader, see func(ObjectVersion), whole func()) error {
 	bounded := &bounded{Reader: body}
 	in := json.NewDecoder(bounded)
 	for {
@@ -139,7 +139,7 @@ func marks(body io.Reader, see func(Mark), whole func()) error {
 			return fmt.Errorf("read a watch: %w", text.RedactError(err))
 		}
 		o, meta := &event.Object, &event.Object.Metadata
-		mark := Mark{meta.Namespace, meta.Name, versionMark(meta.UID, meta.ResourceVersion), meta.Labels}
+		mark := ObjectVersion{meta.Namespace, meta.Name, versionMark(meta.UID, meta.ResourceVersion), meta.Labels}
 		switch event.Type {
 		case watch.Error:
 			return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: o.Code, Reason: o.Reason, Message: text.Redact(o.Message)}}

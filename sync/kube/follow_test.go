@@ -30,23 +30,23 @@ func TestFollow(t *testing.T) {
 		refusal = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"}`
 		denial  = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"no"}`
 	)
-	a1 := Mark{"ns", "a", "u 1", map[string]string{"x": "y"}}
+	a1 := ObjectVersion{"ns", "a", "u 1", map[string]string{"x": "y"}}
 	for _, c := range []struct {
 		what    string
 		old     bool // a server that knows no initial events
 		code    int
 		answer  string
-		want    []Mark
+		want    []ObjectVersion
 		whole   int
 		failure func(error) bool
 	}{
-		{what: "all, and its end", answer: added + end + mark + deleted, want: []Mark{a1, {"ns", "a", "", nil}}, whole: 1},
-		{what: "an older server", old: true, answer: added, want: []Mark{a1}},
-		{what: "one that knows no metadata alone", answer: whole + end, want: []Mark{{"ns", "a", "u 1", nil}}, whole: 1},
-		{what: "an error in the stream", answer: added + expired, want: []Mark{a1}, failure: apierrors.IsResourceExpired},
-		{what: "a broken stream", answer: added + added[:20], want: []Mark{a1}, failure: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
+		{what: "all, and its end", answer: added + end + mark + deleted, want: []ObjectVersion{a1, {"ns", "a", "", nil}}, whole: 1},
+		{what: "an older server", old: true, answer: added, want: []ObjectVersion{a1}},
+		{what: "one that knows no metadata alone", answer: whole + end, want: []ObjectVersion{{"ns", "a", "u 1", nil}}, whole: 1},
+		{what: "an error in the stream", answer: added + expired, want: []ObjectVersion{a1}, failure: apierrors.IsResourceExpired},
+		{what: "a broken stream", answer: added + added[:20], want: []ObjectVersion{a1}, failure: func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) }},
 		{what: "an event without end", answer: `{"type":"ADDED","object":{"data":"` + strings.Repeat("x", mostMark), failure: func(err error) bool { return errors.Is(err, errTooLarge) }},
-		{what: "a long stream", answer: strings.Repeat(mark, 2*mostMark/len(mark)) + added, want: []Mark{a1}},
+		{what: "a long stream", answer: strings.Repeat(mark, 2*mostMark/len(mark)) + added, want: []ObjectVersion{a1}},
 		{what: "not allowed", code: 403, answer: denial, failure: apierrors.IsForbidden},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -73,9 +73,9 @@ func TestFollow(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(client.Close)
-			var got []Mark
+			var got []ObjectVersion
 			wholes := 0
-			err = client.Follow(t.Context(), api.Secrets, "ns", "a", func(m Mark) { got = append(got, m) }, func() { wholes++ })
+			err = client.WatchVersions(t.Context(), api.Secrets, "ns", "a", func(m ObjectVersion) { got = append(got, m) }, func() { wholes++ })
 			if (err != nil) != (c.failure != nil) || err != nil && !c.failure(err) {
 				t.Errorf("error %v", err)
 			}

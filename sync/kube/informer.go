@@ -57,33 +57,33 @@ func (h Handler) any() {
 	}
 }
 
-func (h Handler) added(s Sight) {
+func (h Handler) added(s Object) {
 	h.any()
 	if h.Add != nil {
-		h.Add(s.Object())
+		h.Add(s.Unstructured())
 	}
 }
 
-func (h Handler) updated(old, s Sight) {
+func (h Handler) updated(old, s Object) {
 	h.any()
 	if h.Update != nil {
-		h.Update(old.Object(), s.Object())
+		h.Update(old.Unstructured(), s.Unstructured())
 	}
 }
 
-func (h Handler) deleted(s Sight) {
+func (h Handler) deleted(s Object) {
 	h.any()
 	if h.Delete != nil {
-		h.Delete(s.Object())
+		h.Delete(s.Unstructured())
 	}
 }
 
 // InformerOptions narrow an Informer.
 type InformerOptions struct {
 	LabelSelector string
-	// Packed keeps some hundred bytes of each object instead of some thousand.
+	// Compact keeps some hundred bytes of each object instead of some thousand.
 	// Get and Handlers then make an object anew each time.
-	Packed bool
+	Compact bool
 	// Seen is shown each object as the server has sent it, with its managedFields,
 	// before the picture has it without them. It must be quick and safe for
 	// concurrent use, and must not change or keep the object. An object may be shown
@@ -125,7 +125,7 @@ type Informer struct {
 // does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
 	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1),
-		picture: newPicture(o.Packed)}
+		picture: newPicture(o.Compact)}
 	i.picture.seen = o.Seen
 	i.reflector = cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}, nil, i.picture,
@@ -133,9 +133,9 @@ func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o I
 	return i
 }
 
-// OnEvent adds a handler; before Run or later, in which case it first receives
+// AddHandler adds a handler; before Run or later, in which case it first receives
 // the picture as it is, as Add calls.
-func (i *Informer) OnEvent(h Handler) { i.picture.join(h) }
+func (i *Informer) AddHandler(h Handler) { i.picture.join(h) }
 
 // How long an Informer rests before it makes its picture anew. Source: the
 // reflector of client-go, whose own loop would log what is kept for LastError.
@@ -197,28 +197,28 @@ func (i *Informer) WaitSynced(ctx context.Context) error {
 
 // Get returns an object of the picture, which must not be changed.
 func (i *Informer) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	s, ok := i.Sight(namespace, name)
+	s, ok := i.Lookup(namespace, name)
 	if !ok {
 		return nil, false
 	}
-	return s.Object(), true
+	return s.Unstructured(), true
 }
 
-// Sight returns what is known of one object.
-func (i *Informer) Sight(namespace, name string) (Sight, bool) {
+// Lookup returns what is known of one object.
+func (i *Informer) Lookup(namespace, name string) (Object, bool) {
 	return i.picture.get(objectKey(namespace, name))
 }
 
-// Sights returns what is known of all objects, in no order.
-func (i *Informer) Sights() []Sight { return i.picture.all() }
+// Objects returns what is known of all objects, in no order.
+func (i *Informer) Objects() []Object { return i.picture.all() }
 
 // List returns all objects of the picture, in no order. They must not be
-// changed. It is for resources with few objects; see Sights.
+// changed. It is for resources with few objects; see Objects.
 func (i *Informer) List() []*unstructured.Unstructured {
 	all := i.picture.all()
 	list := make([]*unstructured.Unstructured, len(all))
 	for n, s := range all {
-		list[n] = s.Object()
+		list[n] = s.Unstructured()
 	}
 	return list
 }
@@ -280,7 +280,7 @@ func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Obje
 		i.alive()
 		i.failures.Store(0)
 		for n := range page.Items {
-			next.album.put(i.picture.hold(&page.Items[n]).Sight)
+			next.album.put(i.picture.hold(&page.Items[n]).obj)
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
 			i.fresh.Store(false)

@@ -74,7 +74,7 @@ func bubble(t *testing.T, prepare func(*shelf), o InformerOptions, test func(t *
 		client := connect(t, Config{Transport: pipe, Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &watched{Informer: client.Informer(things, "", o), shelf: s, wire: pipe, log: &eventLog{}}
-		w.OnEvent(w.log.handler())
+		w.AddHandler(w.log.handler())
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
 		w.stop = sync.OnceFunc(func() {
@@ -129,7 +129,7 @@ func TestInformerSelectorAndLateHandler(t *testing.T) {
 	bubble(t, nil, InformerOptions{LabelSelector: "x=y"}, func(t *testing.T, w *watched) {
 		w.want(t, "default/a=1 other/b=1")
 		late := &eventLog{}
-		w.OnEvent(late.handler())
+		w.AddHandler(late.handler())
 		synctest.Wait()
 		if got := late.take(); got != "+a +b" && got != "+b +a" {
 			t.Errorf("late handler saw %q", got)
@@ -142,7 +142,7 @@ func TestInformerSelectorAndLateHandler(t *testing.T) {
 			t.Error("a second Run does not fail")
 		}
 		w.stop()
-		w.OnEvent(Handler{}) // of no use any more, but no harm
+		w.AddHandler(Handler{}) // of no use any more, but no harm
 	})
 }
 
@@ -276,7 +276,7 @@ func TestInformerFramesLists(t *testing.T) {
 		log := &eventLog{}
 		h := log.handler()
 		h.Listing = func(on bool) { log.add(map[bool]string{true: "[", false: "]"}[on]) }
-		w.OnEvent(h)
+		w.AddHandler(h)
 		if got := log.take(); got != "[ +a +b ]" && got != "[ +b +a ]" {
 			t.Errorf("late handler saw %q", got)
 		}

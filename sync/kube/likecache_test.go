@@ -89,8 +89,8 @@ func TestInformerLikeClientGo(t *testing.T) {
 			books := map[string]*ledgerOf{}
 			pictures := map[string]func() string{}
 			for _, packed := range []bool{false, true} {
-				i, book := client.Informer(things, "", InformerOptions{Packed: packed}), &ledgerOf{told: map[string][]string{}}
-				i.OnEvent(book.handler())
+				i, book := client.Informer(things, "", InformerOptions{Compact: packed}), &ledgerOf{told: map[string][]string{}}
+				i.AddHandler(book.handler())
 				group.Go(func() { _ = i.Run(ctx) })
 				name := fmt.Sprint("packed ", packed)
 				books[name], pictures[name] = book, func() string { return contents(i) }

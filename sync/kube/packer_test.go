@@ -77,9 +77,9 @@ func FuzzPacking(f *testing.F) {
 		if !reflect.DeepEqual(again.Object, u.Object) {
 			t.Errorf("%s became %v", text, again.Object)
 		}
-		s := Sight{packed: packed, from: &origin{packer: p}}
-		if whole := SightOf(u); s.UID() != whole.UID() || s.Version() != whole.Version() || !s.Created().Equal(whole.Created()) {
-			t.Errorf("%s: seen as %s, %s, %s", text, s.UID(), s.Version(), s.Created())
+		s := Object{packed: packed, from: &origin{packer: p}}
+		if whole := ObjectOf(u); s.UID() != whole.UID() || s.ResourceVersion() != whole.ResourceVersion() || !s.Created().Equal(whole.Created()) {
+			t.Errorf("%s: seen as %s, %s, %s", text, s.UID(), s.ResourceVersion(), s.Created())
 		}
 	})
 }
@@ -101,13 +101,13 @@ func TestSightOfBothForms(t *testing.T) {
 	for _, text := range append(samples, job(7)) {
 		u := decoded(t, text)
 		packed := p.pack(u)
-		s, whole := Sight{packed: packed, from: &origin{packer: p}}, SightOf(u)
+		s, whole := Object{packed: packed, from: &origin{packer: p}}, ObjectOf(u)
 		if s.Namespace() != whole.Namespace() || s.Name() != whole.Name() {
 			t.Errorf("%s: %s, %s", text, s.Namespace(), s.Name())
 		}
 		walk(nil, u.Object, func(names []string) {
 			for _, path := range []Path{PathTo(names...), PathTo(append(names[:len(names):len(names)], "none")...)} {
-				if s.Text(path) != whole.Text(path) || s.Number(path) != whole.Number(path) || s.Flag(path) != whole.Flag(path) {
+				if s.Text(path) != whole.Text(path) || s.Number(path) != whole.Number(path) || s.Bool(path) != whole.Bool(path) {
 					t.Errorf("%s at %q: %q %d, want %q %d", text, names, s.Text(path), s.Number(path), whole.Text(path), whole.Number(path))
 				}
 			}
@@ -123,9 +123,9 @@ func TestShapesAreBounded(t *testing.T) {
 	for i := range 3 * mostShapes {
 		text := fmt.Sprintf(`{"metadata":{"name":"a","uid":"u%d","labels":{"label-%d":"x"}}}`, i, i)
 		packed := p.pack(decoded(t, text))
-		s := Sight{packed: packed, from: &origin{packer: p}}
-		if !reflect.DeepEqual(s.Object(), decoded(t, text)) || s.UID() != "u"+strconv.Itoa(i) {
-			t.Fatalf("%s became %v", text, s.Object())
+		s := Object{packed: packed, from: &origin{packer: p}}
+		if !reflect.DeepEqual(s.Unstructured(), decoded(t, text)) || s.UID() != "u"+strconv.Itoa(i) {
+			t.Fatalf("%s became %v", text, s.Unstructured())
 		}
 	}
 	packed := p.pack(decoded(t, `{"x":"`+strings.Repeat("x", mostShape)+`","`+strings.Repeat("n", mostShape)+`":1}`))
@@ -187,9 +187,9 @@ func BenchmarkUnpack(b *testing.B) {
 	}
 }
 
-// BenchmarkSights looks at the members of ten thousand jobs that decide about
+// BenchmarkObjects looks at the members of ten thousand jobs that decide about
 // their place in a queue.
-func BenchmarkSights(b *testing.B) {
+func BenchmarkObjects(b *testing.B) {
 	const n = 10_000
 	p := newPicture(true)
 	for i := range n {
@@ -202,7 +202,7 @@ func BenchmarkSights(b *testing.B) {
 	for b.Loop() {
 		for _, s := range p.all() {
 			if s.Text(claim) != "" || s.Text(repository) == "" || s.Created().IsZero() {
-				b.Fatal(s.Object())
+				b.Fatal(s.Unstructured())
 			}
 		}
 	}

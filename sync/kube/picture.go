@@ -44,12 +44,12 @@ func newPicture(packs bool) *picture {
 // an object than what is defined below.
 type held struct {
 	metav1.Object // nil
-	Sight
+	obj           Object
 }
 
-func (h *held) GetNamespace() string              { return h.Namespace() }
-func (h *held) GetName() string                   { return h.Name() }
-func (h *held) GetResourceVersion() string        { return h.Version() }
+func (h *held) GetNamespace() string              { return h.obj.Namespace() }
+func (h *held) GetName() string                   { return h.obj.Name() }
+func (h *held) GetResourceVersion() string        { return h.obj.ResourceVersion() }
 func (h *held) GetAnnotations() map[string]string { return nil }
 func (h *held) GetObjectKind() schema.ObjectKind  { return schema.EmptyObjectKind }
 func (h *held) DeepCopyObject() runtime.Object    { return new(*h) }
@@ -86,9 +86,9 @@ func (d *draft) takes(e watch.Event) bool {
 	}
 	switch e.Type {
 	case watch.Added, watch.Modified:
-		d.album.put(h.Sight)
+		d.album.put(h.obj)
 	case watch.Deleted:
-		d.album.drop(h.Key())
+		d.album.drop(h.obj.Key())
 	}
 	return true
 }
@@ -103,38 +103,38 @@ func (p *picture) hold(u *unstructured.Unstructured) *held {
 	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
 	if p.from == nil {
-		return &held{Sight: SightOf(u)}
+		return &held{obj: ObjectOf(u)}
 	}
-	s := Sight{packed: p.from.packer.pack(u), from: p.from}
+	s := Object{packed: p.from.packer.pack(u), from: p.from}
 	if known, _ := p.get(s.Key()); known.packed == s.packed {
-		return &held{Sight: known}
+		return &held{obj: known}
 	}
-	return &held{Sight: s}
+	return &held{obj: s}
 }
 
-func (p *picture) get(key string) (Sight, bool) {
+func (p *picture) get(key string) (Object, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.now.get(key)
 }
 
-func (p *picture) put(s Sight) (old Sight, had bool) {
+func (p *picture) put(s Object) (old Object, had bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now.put(s)
 }
 
-func (p *picture) drop(key string) (old Sight, had bool) {
+func (p *picture) drop(key string) (old Object, had bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.now.drop(key)
 }
 
 // all returns every sight. The cost is a slice; what it refers to is shared.
-func (p *picture) all() []Sight {
+func (p *picture) all() []Object {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return slices.AppendSeq(make([]Sight, 0, p.now.count()), p.now.each())
+	return slices.AppendSeq(make([]Object, 0, p.now.count()), p.now.each())
 }
 
 // join adds a handler, which first receives the picture as it is.
@@ -157,13 +157,13 @@ func (p *picture) Update(obj any) error {
 	p.tell.Lock()
 	defer p.tell.Unlock()
 	if h, ok := obj.(*held); ok {
-		p.set(h.Sight)
+		p.set(h.obj)
 	}
 	return nil
 }
 
 // set is called with tell held. What is known already is told to nobody.
-func (p *picture) set(s Sight) {
+func (p *picture) set(s Object) {
 	old, had := p.put(s)
 	switch {
 	case !had:
@@ -182,15 +182,15 @@ func (p *picture) Delete(obj any) error {
 	p.tell.Lock()
 	defer p.tell.Unlock()
 	if h, ok := obj.(*held); ok {
-		if _, had := p.drop(h.Key()); had {
-			p.removed(h.Sight)
+		if _, had := p.drop(h.obj.Key()); had {
+			p.removed(h.obj)
 		}
 	}
 	return nil
 }
 
 // removed is called with tell held.
-func (p *picture) removed(s Sight) {
+func (p *picture) removed(s Object) {
 	for _, h := range p.handlers {
 		h.deleted(s)
 	}

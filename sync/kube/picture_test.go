@@ -38,7 +38,7 @@ func TestDraft(t *testing.T) {
 		if err := p.Replace([]any{d}, ""); err != nil {
 			t.Fatal(err)
 		}
-		if all := p.all(); len(all) != 1 || all[0].Version() != "13" || told != 1 {
+		if all := p.all(); len(all) != 1 || all[0].ResourceVersion() != "13" || told != 1 {
 			t.Errorf("packed %v: %d objects, %d calls, want one of version 13", packed, len(all), told)
 		}
 	}
@@ -52,7 +52,7 @@ func TestSeenBeforeThePicture(t *testing.T) {
 		p.seen = func(u *unstructured.Unstructured) { seen += len(u.GetManagedFields()) }
 		u := decoded(t, job(1))
 		u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "a", Operation: metav1.ManagedFieldsOperationUpdate}})
-		if kept := p.hold(u).Sight.Object(); seen != 1 || len(kept.GetManagedFields()) != 0 {
+		if kept := p.hold(u).obj.Unstructured(); seen != 1 || len(kept.GetManagedFields()) != 0 {
 			t.Errorf("packed %v: %d were seen, %d are kept", packed, seen, len(kept.GetManagedFields()))
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Sight is an object as an Informer saw it last: a small value that does not
+// Object is an object as an Informer saw it last: a small value that does not
 // change. To look at a member of a hundred thousand of them costs milliseconds;
 // to make objects of them all would cost hundreds of megabytes.
-type Sight struct {
+type Object struct {
 	packed string // "" when the object is kept whole
 	from   *origin
 }
@@ -24,9 +24,9 @@ type origin struct {
 	whole  *unstructured.Unstructured // nil when the object is packed
 }
 
-// SightOf is the sight of a whole object, which must not be changed any more.
-func SightOf(u *unstructured.Unstructured) Sight {
-	return Sight{from: &origin{whole: u}}
+// ObjectOf is the sight of a whole object, which must not be changed any more.
+func ObjectOf(u *unstructured.Unstructured) Object {
+	return Object{from: &origin{whole: u}}
 }
 
 // Path is the way to a member of an object.
@@ -70,7 +70,7 @@ var (
 )
 
 // Key is namespace/name, or the name alone where there are no namespaces.
-func (s Sight) Key() string {
+func (s Object) Key() string {
 	switch {
 	case s.packed != "":
 		return keyIn(s.packed)
@@ -81,40 +81,40 @@ func (s Sight) Key() string {
 }
 
 // Namespace is the namespace of the object, "" for one that has none.
-func (s Sight) Namespace() string {
+func (s Object) Namespace() string {
 	namespace, _ := splitKey(s.Key())
 	return namespace
 }
 
 // Name is the name of the object.
-func (s Sight) Name() string {
+func (s Object) Name() string {
 	_, name := splitKey(s.Key())
 	return name
 }
 
 // UID is the identity of the object.
-func (s Sight) UID() string { return s.Text(pathUID) }
+func (s Object) UID() string { return s.Text(pathUID) }
 
-// Version is the resource version of the object.
-func (s Sight) Version() string { return s.Text(pathVersion) }
+// ResourceVersion is the resource version of the object.
+func (s Object) ResourceVersion() string { return s.Text(pathVersion) }
 
 // Created is when the object was made by the server's clock.
-func (s Sight) Created() time.Time {
+func (s Object) Created() time.Time {
 	v := s.member(pathCreated)
 	switch v.tag {
 	case tagTime:
 		return time.Unix(v.number, 0)
 	case tagText:
-		return api.MomentOfText(v.text)
+		return api.TimeOfText(v.text)
 	}
 	return time.Time{}
 }
 
 // Text is the string at a path, "" when there is none.
-func (s Sight) Text(p Path) string { return s.member(p).String() }
+func (s Object) Text(p Path) string { return s.member(p).String() }
 
 // Number is the number at a path, its fraction cut off, 0 when there is none.
-func (s Sight) Number(p Path) int64 {
+func (s Object) Number(p Path) int64 {
 	switch v := s.member(p); v.tag {
 	case tagInt:
 		return v.number
@@ -124,12 +124,12 @@ func (s Sight) Number(p Path) int64 {
 	return 0
 }
 
-// Flag is the truth at a path, false when there is none.
-func (s Sight) Flag(p Path) bool { return s.member(p).tag == tagTrue }
+// Bool is the truth at a path, false when there is none.
+func (s Object) Bool(p Path) bool { return s.member(p).tag == tagTrue }
 
-// Object is the whole object. It must not be changed: it may be that of the
+// Unstructured is the whole object. It must not be changed: it may be that of the
 // Informer.
-func (s Sight) Object() *unstructured.Unstructured {
+func (s Object) Unstructured() *unstructured.Unstructured {
 	switch {
 	case s.packed != "":
 		return s.from.packer.unpack(s.packed)
@@ -140,7 +140,7 @@ func (s Sight) Object() *unstructured.Unstructured {
 }
 
 // member finds the value at a path that is neither an object nor a list.
-func (s Sight) member(p Path) scalar {
+func (s Object) member(p Path) scalar {
 	switch {
 	case s.packed != "":
 		return s.from.packer.find(s.packed, p)
@@ -176,7 +176,7 @@ func memberOf(object map[string]any, p Path) scalar {
 }
 
 // identity tells one state of one object from all others.
-func (s Sight) identity() string { return s.UID() + " " + s.Version() }
+func (s Object) identity() string { return s.UID() + " " + s.ResourceVersion() }
 
 func splitKey(key string) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(key, "/"); ok {

@@ -34,7 +34,7 @@ func (w wire) remove(ctx context.Context, u *unstructured.Unstructured) error {
 
 func (w wire) watch(ctx context.Context, seen, gone func(*unstructured.Unstructured), synced func()) error {
 	i := w.client.Informer(leases, w.namespace, kube.InformerOptions{LabelSelector: selectRole})
-	i.OnEvent(kube.Handler{Add: seen, Update: func(_, u *unstructured.Unstructured) { seen(u) }, Delete: gone})
+	i.AddHandler(kube.Handler{Add: seen, Update: func(_, u *unstructured.Unstructured) { seen(u) }, Delete: gone})
 	told := make(chan struct{})
 	go func() {
 		defer close(told)

@@ -163,7 +163,7 @@ func TestPushIsAskedForWithTheHealth(t *testing.T) {
 	r.create(map[string]any{"workflows": []any{"branch"}}, nil)
 	r.pulls()
 	r.until("the first pull has ended", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
-	eventually(t, "its job is gone", func() bool { return len(r.controller.jobs.Sights()) == 0 })
+	eventually(t, "its job is gone", func() bool { return len(r.controller.jobs.Objects()) == 0 })
 	looks, pushes := 0, r.git.Reset().PushRefs
 	eventually(t, "the remote is looked at", func() bool {
 		n := r.git.Reset()

@@ -41,7 +41,7 @@ func BenchmarkNote(b *testing.B) {
 	}
 	w := wire{client: c.client, plural: "repositories"}
 	seen := make(chan struct{}, 1)
-	objects.OnEvent(kube.Handler{Any: func() { seen <- struct{}{} }})
+	objects.AddHandler(kube.Handler{Any: func() { seen <- struct{}{} }})
 	<-seen // as it is
 	k := Key{"default", "r0000"}
 	b.ReportAllocs()

@@ -96,7 +96,7 @@ func (c *crowded) make(i int) error {
 	}
 	now := time.Now().UnixMilli()
 	made.Object["status"] = map[string]any{"observedGeneration": int64(1), "health": map[string]any{"healthy": true, "checked": now, "message": []any{}},
-		"conditions": []any{(&facts{}).namespaceQuota().Wire(time.Now(), 1, nil)},
+		"conditions": []any{(&facts{}).namespaceQuota().Map(time.Now(), 1, nil)},
 		"sync":       map[string]any{"state": "success", "job": u.GetName() + "-sync", "started": now, "finished": now, "message": []any{}, "lastRef": headOfAll}}
 	_, err = res.UpdateStatus(c.t.Context(), made, metav1.UpdateOptions{})
 	return err
@@ -105,7 +105,7 @@ func (c *crowded) make(i int) error {
 // run runs a controller for a time.
 func (c *crowded) run(d time.Duration) {
 	c.t.Helper()
-	objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Packed: true})
+	objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
 	k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler),
 		Remote: func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 			return git.Remote{URL: repo.Spec.Git.URL}, nil

@@ -25,14 +25,14 @@ func (c *census) came() {
 
 // count counts the Repositories of a namespace that are here to stay. The counting is
 // outside of the lock: who changes the picture may wait in came.
-func (c *census) count(namespace string, sights func() []kube.Sight) int64 {
+func (c *census) count(namespace string, sights func() []kube.Object) int64 {
 	c.mu.Lock()
 	counted, changes := c.counted, c.changes
 	c.mu.Unlock()
 	if counted == nil {
 		counted = map[string]int64{}
 		for _, s := range sights() {
-			if s.Object().GetDeletionTimestamp() == nil {
+			if s.Unstructured().GetDeletionTimestamp() == nil {
 				counted[s.Namespace()]++
 			}
 		}

@@ -11,17 +11,17 @@ import (
 // TestCensus: those are counted that stay, once for each change, also for one that
 // comes while others are counted.
 func TestCensus(t *testing.T) {
-	made := func(namespace, name string, goes bool) kube.Sight {
+	made := func(namespace, name string, goes bool) kube.Object {
 		meta := map[string]any{"namespace": namespace, "name": name}
 		if goes {
 			meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		}
-		return kube.SightOf(&unstructured.Unstructured{Object: map[string]any{"metadata": meta}})
+		return kube.ObjectOf(&unstructured.Unstructured{Object: map[string]any{"metadata": meta}})
 	}
-	all, asked := []kube.Sight{made("a", "1", false), made("a", "2", true), made("b", "1", false)}, 0
+	all, asked := []kube.Object{made("a", "1", false), made("a", "2", true), made("b", "1", false)}, 0
 	var c census
 	meanwhile := func() {}
-	sights := func() []kube.Sight {
+	sights := func() []kube.Object {
 		asked++
 		seen := all
 		meanwhile()

@@ -62,10 +62,10 @@ func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions)
 	}
 	k := &Connections{o: o, server: politely(wire{c, "connections"}, o.Neighbour, Connection), now: serverTime(c), objects: objects}
 	k.loop = newLoop("connection", o.Uses, k.reconcile, o.Resync, func(time.Duration) {}, o.Logger)
-	k.await = c.Await
+	k.await = c.WaitAvailable
 	wake := func(u *unstructured.Unstructured) { k.Wake(u.GetNamespace(), u.GetName()) }
 	used := func(u *unstructured.Unstructured) { wake(u); o.Repositories.connectionChanged(u) }
-	objects.OnEvent(kube.Handler{Add: used, Delete: used, Update: func(old, u *unstructured.Unstructured) {
+	objects.AddHandler(kube.Handler{Add: used, Delete: used, Update: func(old, u *unstructured.Unstructured) {
 		if old.GetGeneration() != u.GetGeneration() || healthy(old) != healthy(u) {
 			used(u)
 			return
@@ -85,7 +85,7 @@ var pathConnection = kube.PathTo("spec", "connection", "name")
 
 // connectionChanged has the Repositories looked into that use a Connection.
 func (c *Controller) connectionChanged(u *unstructured.Unstructured) {
-	for _, s := range c.repos.Sights() {
+	for _, s := range c.repos.Objects() {
 		if s.Namespace() == u.GetNamespace() && s.Text(pathConnection) == u.GetName() {
 			c.Recheck(s.Namespace(), s.Name())
 		}

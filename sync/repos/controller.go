@@ -136,8 +136,8 @@ type Options struct {
 // lister is what this room needs of an informer.
 type lister interface {
 	Get(namespace, name string) (*unstructured.Unstructured, bool)
-	Sight(namespace, name string) (kube.Sight, bool)
-	Sights() []kube.Sight
+	Lookup(namespace, name string) (kube.Object, bool)
+	Objects() []kube.Object
 	WaitSynced(ctx context.Context) error
 }
 
@@ -198,8 +198,8 @@ type note struct {
 // must not run yet. It starts nothing.
 func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	k := newController(wire{c, "repositories"}, serverTime(c), repos, jobs, o)
-	k.await = c.Await
-	repos.OnEvent(kube.Handler{Add: k.came, Delete: k.came, Update: func(old, u *unstructured.Unstructured) {
+	k.await = c.WaitAvailable
+	repos.AddHandler(kube.Handler{Add: k.came, Delete: k.came, Update: func(old, u *unstructured.Unstructured) {
 		if (old.GetDeletionTimestamp() == nil) != (u.GetDeletionTimestamp() == nil) {
 			k.came(u)
 			return
@@ -207,7 +207,7 @@ func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 		k.Wake(u.GetNamespace(), u.GetName())
 	}})
 	// The end of a job may be what a Repository waits for.
-	jobs.OnEvent(kube.Handler{Delete: func(u *unstructured.Unstructured) {
+	jobs.AddHandler(kube.Handler{Delete: func(u *unstructured.Unstructured) {
 		if name := u.GetLabels()[api.LabelRepository]; name != "" {
 			k.Wake(u.GetNamespace(), name)
 		}
@@ -254,7 +254,7 @@ func (c *Controller) came(u *unstructured.Unstructured) {
 	if c.o.Quota.Repositories == 0 {
 		return
 	}
-	for _, s := range c.repos.Sights() {
+	for _, s := range c.repos.Objects() {
 		if s.Namespace() == u.GetNamespace() && (c.o.Quota.Repositories != Stated || s.Number(pathMostRepositories) > 0) {
 			c.Wake(s.Namespace(), s.Name())
 		}
@@ -287,7 +287,7 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.start, c.notes = start{c.now(), len(c.repos.Sights())}, map[Key]*note{}
+	c.start, c.notes = start{c.now(), len(c.repos.Objects())}, map[Key]*note{}
 }
 
 // began is when that was.

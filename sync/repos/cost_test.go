@@ -44,7 +44,7 @@ func TestCostOfALook(t *testing.T) {
 		defer c.client.Close()
 		c.fill(1)
 		c.wire.take()
-		objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Packed: true})
+		objects, queue := c.client.Informer(api.Repositories, "", kube.InformerOptions{}), c.client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
 		k := New(c.client, objects, queue, Options{Git: c, Logger: slog.New(slog.DiscardHandler),
 			Remote: func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				return git.Remote{URL: repo.Spec.Git.URL}, nil

@@ -300,7 +300,7 @@ func TestTurnsAfterADayOff(t *testing.T) {
 // nothing is a watch that shows no object.
 type nothing struct{ lister }
 
-func (nothing) Sight(string, string) (kube.Sight, bool) { return kube.Sight{}, false }
+func (nothing) Lookup(string, string) (kube.Object, bool) { return kube.Object{}, false }
 
 // TestLostJobAfterAWrongClock: a job that was missed first by a clock of years ahead
 // is given up for lost when the clock is right.

@@ -124,11 +124,11 @@ var pathAction = kube.PathTo("spec", "action")
 // dropJobs deletes the jobs that nobody has claimed yet, and waits for the others.
 func (c *Controller) dropJobs(ctx context.Context, k Key, obj *unstructured.Unstructured) error {
 	busy := false
-	for _, s := range c.jobs.Sights() {
+	for _, s := range c.jobs.Objects() {
 		if s.Namespace() != k.Namespace || s.Text(pathRepository) != k.Name || slices.Contains(orphanActions, s.Text(pathAction)) {
 			continue
 		}
-		job := s.Object()
+		job := s.Unstructured()
 		if job.GetLabels()[api.LabelClaim] != "" {
 			busy = true
 			continue

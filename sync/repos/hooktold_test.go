@@ -43,7 +43,7 @@ func TestHookCondition(t *testing.T) {
 		if got.Type != "limpet/Webhook" || (got.Status == "True") != (c.err == nil) || got.Reason != c.reason || !strings.HasPrefix(got.Message, c.words) {
 			t.Errorf("%v: %+v", c.err, got)
 		}
-		wellFormed(t, map[string]any{"status": map[string]any{"conditions": []any{got.Wire(at, 1, nil)}}})
+		wellFormed(t, map[string]any{"status": map[string]any{"conditions": []any{got.Map(at, 1, nil)}}})
 	}
 }
 

@@ -83,7 +83,7 @@ func onStreet(t *testing.T, urls []string, s *street, f func()) {
 		defer client.Close()
 		s.crowded, s.asked, s.held = &crowded{t: t, store: store, client: client, urls: urls}, map[string]int{}, make(chan struct{})
 		s.fill(len(urls))
-		objects, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Packed: true})
+		objects, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
 		s.controller = New(client, objects, queue, Options{Git: s, Tenure: s, Logger: log,
 			Remote: func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				if s.token != nil {

@@ -67,7 +67,7 @@ func TestLife(t *testing.T) {
 			}
 
 			// A changed spec is pulled whole, once.
-			eventually(t, "the job is gone", func() bool { return len(r.controller.jobs.Sights()) == 0 })
+			eventually(t, "the job is gone", func() bool { return len(r.controller.jobs.Objects()) == 0 })
 			r.merge(`{"spec":{"title":"Other"}}`)
 			r.until("the change is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 3 })
 			r.until("and pulled", func(repo api.Repository) bool {

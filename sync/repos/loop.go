@@ -117,7 +117,7 @@ func (l *loop) handle(ctx context.Context, k Key) {
 
 // passes says that an error is of a service that is away.
 func passes(err error) bool {
-	_, away := errors.AsType[*kube.AwayError](kube.Away(err))
+	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
 	return away
 }
 

@@ -125,9 +125,9 @@ func TestOtherKeysElsewhere(t *testing.T) {
 				o.Meter = &looked
 				o.Trust, o.Judged = trusting{worker.NewSigners(mine.find, nil, nil), r}, r.store
 			})
-			verdict := func() (api.Condition, api.Verdict) {
+			verdict := func() (api.Condition, api.Verification) {
 				repo, _ := r.get()
-				return condition(repo, api.ConditionVerified), api.VerdictOf(repo.Status.Conditions)
+				return condition(repo, api.ConditionVerified), api.VerificationOf(repo.Status.Conditions)
 			}
 			r.repo.Add(t, "a.json")
 			first := r.signHead(key1)
@@ -188,10 +188,10 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			if err := r.store.PutFact(t.Context(), JudgedKey(Key{r.namespace, "site"}), fmt.Appendf(nil, `{"uid":%q,"trust":%q}`, u.GetUID(), digest)); err != nil {
 				t.Fatal(err)
 			}
-			refused := api.Condition{Type: api.ConditionVerified, Status: "False", Reason: "UnknownKey", Message: api.Verdict{Trust: "feed", Object: second}.Message("refused")}
+			refused := api.Condition{Type: api.ConditionVerified, Status: "False", Reason: "UnknownKey", Message: api.Verification{Trust: "feed", Object: second}.Message("refused")}
 			for i, c := range repo.Status.Conditions {
 				if c.Type == api.ConditionVerified {
-					body, err := json.Marshal([]op{{"replace", fmt.Sprintf("/status/conditions/%d", i), refused.Wire(time.Now(), u.GetGeneration(), nil)}})
+					body, err := json.Marshal([]op{{"replace", fmt.Sprintf("/status/conditions/%d", i), refused.Map(time.Now(), u.GetGeneration(), nil)}})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -107,7 +107,7 @@ func (c *change) conditions(wanted ...api.Condition) {
 	changed := false
 	for _, want := range wanted {
 		at, old := api.FindCondition(stored, want.Type)
-		value := want.Wire(c.now, c.obj.GetGeneration(), old)
+		value := want.Map(c.now, c.obj.GetGeneration(), old)
 		switch {
 		case want.Status == "" && at >= 0:
 			stored, changed = slices.Delete(stored, at, at+1), true

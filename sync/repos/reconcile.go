@@ -38,7 +38,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 		c.unused(k)
 		return time.Time{}, 0, errors.Join(c.unsuspend(ctx, k, ""), c.forgetJudged(ctx, k))
 	}
-	if obj.GetLabels()[api.LabelPendingGone] != "" || idle(c.o.Neighbour) || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+	if obj.GetLabels()[api.LabelPendingDelete] != "" || idle(c.o.Neighbour) || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
 		c.unused(k)
 		return time.Time{}, 0, nil
 	}
@@ -156,7 +156,7 @@ func (r *reconciling) gather(repo api.Repository) {
 	f := &r.facts
 	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), late: late(r.o.Neighbour), quota: r.o.Quota.over(repo.Status.Quota), start: r.began()}
 	if f.quota.Repositories > 0 {
-		f.count = r.census.count(r.key.Namespace, r.repos.Sights)
+		f.count = r.census.count(r.key.Namespace, r.repos.Objects)
 	}
 	n := r.note
 	if n.generation != f.generation {
@@ -177,7 +177,7 @@ var pathRepository = kube.PathTo("spec", "repository")
 // has been missed for long enough.
 func (r *reconciling) sight(sync api.SyncStatus) (job, gone bool) {
 	for _, name := range []string{api.JobName(r.key.Name, "pull"), sync.Job} {
-		if s, ok := r.jobs.Sight(r.key.Namespace, name); ok && s.Text(pathRepository) == r.key.Name {
+		if s, ok := r.jobs.Lookup(r.key.Namespace, name); ok && s.Text(pathRepository) == r.key.Name {
 			r.note.missing = time.Time{}
 			return true, false
 		}

@@ -81,7 +81,7 @@ func (r *reconciling) gatherRevision() {
 	now := r.facts.asks()
 	if r.note.asks == nil {
 		before := now
-		if r.facts.repo.GitVerify != "" && r.facts.repo.Status.Sync.LastRef != "" && api.VerdictOf(r.facts.repo.Status.Conditions).Trust == "" {
+		if r.facts.repo.GitVerify != "" && r.facts.repo.Status.Sync.LastRef != "" && api.VerificationOf(r.facts.repo.Status.Conditions).Trust == "" {
 			before = "nothing of that"
 		}
 		r.note.asks = &before

@@ -165,7 +165,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	}
 	r.url = r.git.Serve("ops/dashboards.git", r.repo.Dir)
 	mine := connect(r.writes)
-	queue, objects := mine.Informer(api.Jobs, r.namespace, kube.InformerOptions{Packed: true}), mine.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
+	queue, objects := mine.Informer(api.Jobs, r.namespace, kube.InformerOptions{Compact: true}), mine.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	r.controller = New(mine, objects, queue, o)
 	now := r.controller.now
 	r.controller.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }

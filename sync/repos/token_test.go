@@ -326,7 +326,7 @@ func TestNoToken(t *testing.T) {
 		var mine atomic.Bool
 		m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.Tenure = tenureOf(mine.Load) })
 		m.use(nil)
-		eventually(t, "it was looked into", func() bool { return m.controller.queue.Len() == 0 && len(m.controller.repos.Sights()) == 1 })
+		eventually(t, "it was looked into", func() bool { return m.controller.queue.Len() == 0 && len(m.controller.repos.Objects()) == 1 })
 		if asked(m) || len(m.writes.take()) > 0 {
 			t.Error("a token was minted for the Repository of another")
 		}

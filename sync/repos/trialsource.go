@@ -101,7 +101,7 @@ func TrySource(ctx context.Context, o SourceOptions, obj *unstructured.Unstructu
 func untold(ctx context.Context, obj *unstructured.Unstructured, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
-	} else if _, away := errors.AsType[*kube.AwayError](err); !away {
+	} else if _, away := errors.AsType[*kube.UnavailableError](err); !away {
 		return nil
 	}
 	return fmt.Errorf("test source %s: %w", obj.GetName(), err)

@@ -111,7 +111,7 @@ func TestTrySourceInTime(t *testing.T) {
 		code   int
 		at     string
 	}{
-		"away":      {&kube.AwayError{Err: errors.New("no route")}, "", 0, ""},
+		"away":      {&kube.UnavailableError{Err: errors.New("no route")}, "", 0, ""},
 		"a secret":  {errors.New("secret apps/x is not there"), auth.ReasonAuthentication, 401, "spec.secretRef"},
 		"provider":  {&forge.Error{Kind: forge.Invalid, Op: "use it", Err: errors.New("no key")}, auth.ReasonProvider, 400, "spec.provider"},
 		"refused":   {&forge.Error{Kind: forge.Unauthorized, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 401, "spec.secretRef"},
@@ -124,7 +124,7 @@ func TestTrySourceInTime(t *testing.T) {
 		}
 	}
 	o.Signers = func(context.Context, source.Git) (string, error) {
-		return "", &kube.AwayError{Err: errors.New("no route")}
+		return "", &kube.UnavailableError{Err: errors.New("no route")}
 	}
 	o.Remote = given(token).Remote
 	if got, err := TrySource(t.Context(), o, object(link, `,"verify":{"secretRef":{"name":"s"}}`)); err == nil {

@@ -55,7 +55,7 @@ var _ FactStore = (*state.Store)(nil)
 func (r *reconciling) gatherTrust(ctx context.Context) {
 	f := &r.facts
 	f.rekeyed, f.retagged, f.unjudged = false, false, false
-	before := api.VerdictOf(f.repo.Status.Conditions)
+	before := api.VerificationOf(f.repo.Status.Conditions)
 	if r.o.Trust == nil {
 		return
 	}
@@ -134,7 +134,7 @@ func (r *reconciling) tagMoved() bool {
 	if !f.signedTag {
 		return false
 	}
-	verdict := api.VerdictOf(f.repo.Status.Conditions)
+	verdict := api.VerificationOf(f.repo.Status.Conditions)
 	if verdict.Trust != f.trust { // by another agent, which may have judged something else of it
 		return false
 	}

@@ -68,7 +68,7 @@ func (w wire) patch(ctx context.Context, k Key, status bool, ops []op) (*unstruc
 	}
 	// A patch that was carried out although its answer was lost does not fit
 	// again: it names the version that it was made for.
-	code, answer, err := w.client.DoTwice(ctx, http.MethodPatch, at, nil, "application/json-patch+json", body)
+	code, answer, err := w.client.DoIdempotent(ctx, http.MethodPatch, at, nil, "application/json-patch+json", body)
 	switch {
 	case code == http.StatusConflict || code == http.StatusUnprocessableEntity && moved(err):
 		return nil, fmt.Errorf("%w: %w", errMoved, err)

@@ -205,7 +205,7 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 	if err != nil && item.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(item), err)
 	}
-	if errors.As(err, new(*kube.AwayError)) {
+	if errors.As(err, new(*kube.UnavailableError)) {
 		r.stopFor(err)
 		return
 	}

@@ -265,7 +265,7 @@ func TestServerAway(t *testing.T) {
 				return nil
 			}
 			late.Add(1)
-			return &kube.AwayError{Err: errors.New("connection refused")}
+			return &kube.UnavailableError{Err: errors.New("connection refused")}
 		}
 		const parallel = 3
 		l := &log{max: 20}
@@ -276,7 +276,7 @@ func TestServerAway(t *testing.T) {
 				t.Errorf("seed=%d: %s is blamed: %v", seed, r.Path, r.Err)
 			}
 		}
-		if n := late.Load(); n > 0 && !errors.As(err, new(*kube.AwayError)) || n > parallel {
+		if n := late.Load(); n > 0 && !errors.As(err, new(*kube.UnavailableError)) || n > parallel {
 			t.Errorf("seed=%d: %d calls to a server that is away; %v", seed, n, err)
 		}
 		m.fault = nil

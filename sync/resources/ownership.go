@@ -34,7 +34,7 @@ func Manages(repository string, annotations map[string]string) bool {
 // it returns an *OwnershipError.
 func CheckOwner(repository string, id Identity, annotations map[string]string) error {
 	managed := annotations[api.AnnoManagedBy] != "" || annotations[api.AnnoManagerID] != ""
-	if managed && annotations[api.AnnoManagerAllowsEdt] == "true" {
+	if managed && annotations[api.AnnoManagerAllowsEdits] == "true" {
 		return nil
 	}
 	return checkManaged(repository, id, annotations)

@@ -177,11 +177,11 @@ func TestWatch(t *testing.T) {
 			s.Put(t, resource, namespace)
 		}
 		w, changed := watching(t, c, namespace, time.Minute)
-		until(t, "all sources", changed, func() bool { rows, known := w.Sights(); return known && len(rows) == len(all)-1 })
-		rows, _ := w.Sights()
+		until(t, "all sources", changed, func() bool { rows, known := w.Objects(); return known && len(rows) == len(all)-1 })
+		rows, _ := w.Objects()
 		states := map[string]string{}
 		for _, seen := range rows {
-			from := source.Picture(seen.Object())
+			from := source.Picture(seen.Unstructured())
 			states[from.Name] = from.State
 		}
 		for _, s := range all[1:] {
@@ -190,11 +190,11 @@ func TestWatch(t *testing.T) {
 			}
 		}
 		all[0].Put(t, resource, namespace)
-		until(t, "a new one", changed, func() bool { rows, _ := w.Sights(); return len(rows) == len(all) })
+		until(t, "a new one", changed, func() bool { rows, _ := w.Objects(); return len(rows) == len(all) })
 		if err := resource.Delete(t.Context(), all[0].Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "one less", changed, func() bool { rows, _ := w.Sights(); return len(rows) == len(all)-1 })
+		until(t, "one less", changed, func() bool { rows, _ := w.Objects(); return len(rows) == len(all)-1 })
 		if synced, n, trouble, on := w.Watch(); !synced || n != len(all)-1 || trouble != "" || !on || w.Refused() != "" {
 			t.Errorf("the watch: %v %d %q %v", synced, n, trouble, on)
 		}
@@ -220,11 +220,15 @@ func TestWatchWithoutFlux(t *testing.T) {
 			server.Settle(t)
 			since := server.Mark(t)
 			w, changed := watching(t, client, "", 20*time.Millisecond)
-			until(t, "that there is nothing", changed, func() bool { _, known := w.Sights(); _, _, _, on := w.Watch(); return known && on == (c.refused != "") })
+			until(t, "that there is nothing", changed, func() bool {
+				_, known := w.Objects()
+				_, _, _, on := w.Watch()
+				return known && on == (c.refused != "")
+			})
 			if c.refused != "" {
 				until(t, "why", changed, func() bool { return strings.Contains(w.Refused(), c.refused) })
 			}
-			if rows, _ := w.Sights(); len(rows) > 0 {
+			if rows, _ := w.Objects(); len(rows) > 0 {
 				t.Errorf("%d sources", len(rows))
 			}
 			server.Settle(t)

@@ -40,12 +40,12 @@ func Picture(u *unstructured.Unstructured) snapshot.Source {
 		s.Verify = cmp.Or(member(verify, "mode"), "HEAD")
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
-		s.Deleting = api.Moment(at.Time)
+		s.Deleting = api.Time(at.Time)
 	}
 	asked, handled := api.Annotation(u, annoRequested), member(status, "lastHandledReconcileAt")
-	s.Handled = api.MomentOfText(handled)
+	s.Handled = api.TimeOfText(handled)
 	if asked != "" && asked != handled {
-		s.Waiting, s.Asked = true, api.MomentOfText(asked)
+		s.Waiting, s.Asked = true, api.TimeOfText(asked)
 	}
 	judge(&s, u, status)
 	return s
@@ -65,7 +65,7 @@ func judge(s *snapshot.Source, u *unstructured.Unstructured, status map[string]a
 		all[kind] = c
 		seen = max(seen, number(c, "observedGeneration"))
 		s.Conditions = append(s.Conditions, snapshot.Condition{Type: short(kind), Status: short(member(c, "status")), Reason: short(member(c, "reason")), Message: short(member(c, "message"))})
-		if at := api.MomentOfText(member(c, "lastTransitionTime")); at.After(s.Looked) {
+		if at := api.TimeOfText(member(c, "lastTransitionTime")); at.After(s.Looked) {
 			s.Looked = at
 		}
 	}
@@ -96,13 +96,13 @@ func judge(s *snapshot.Source, u *unstructured.Unstructured, status map[string]a
 	default:
 		s.State = snapshot.SourceUnknown
 	}
-	s.Reason, s.Message, s.Since = short(member(all[from], "reason")), short(member(all[from], "message")), api.MomentOfText(member(all[from], "lastTransitionTime"))
+	s.Reason, s.Message, s.Since = short(member(all[from], "reason")), short(member(all[from], "message")), api.TimeOfText(member(all[from], "lastTransitionTime"))
 	if s.State == snapshot.SourcePending {
 		s.Reason, s.Message = "", "its controller has not seen its last change yet"
 		if seen <= 0 {
 			s.Message = "no controller has looked at it yet; is source-controller at work?"
 		}
-		s.Since = api.Moment(u.GetCreationTimestamp().Time)
+		s.Since = api.Time(u.GetCreationTimestamp().Time)
 	}
 }
 
@@ -129,7 +129,7 @@ func refText(ref map[string]any) string {
 }
 
 func artifact(a map[string]any) *snapshot.Artifact {
-	out := snapshot.Artifact{Revision: short(member(a, "revision")), Digest: short(member(a, "digest")), URL: CleanURL(member(a, "url")), Size: number(a, "size"), Updated: api.MomentOfText(member(a, "lastUpdateTime"))}
+	out := snapshot.Artifact{Revision: short(member(a, "revision")), Digest: short(member(a, "digest")), URL: CleanURL(member(a, "url")), Size: number(a, "size"), Updated: api.TimeOfText(member(a, "lastUpdateTime"))}
 	if out.URL == "" && out.Revision == "" && out.Digest == "" {
 		return nil
 	}

@@ -112,8 +112,8 @@ func (w *Watcher) settle(err error) {
 func (w *Watcher) follow(ctx context.Context) (refusal error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{Packed: true})
-	informer.OnEvent(kube.Handler{Any: w.changed})
+	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{Compact: true})
+	informer.AddHandler(kube.Handler{Any: w.changed})
 	w.mu.Lock()
 	w.informer = informer
 	w.mu.Unlock()
@@ -148,16 +148,16 @@ func (w *Watcher) follow(ctx context.Context) (refusal error) {
 	return refusal
 }
 
-// Sights are the sources that are known, in no order. known is false until it is
+// Objects are the sources that are known, in no order. known is false until it is
 // known whether there are any.
-func (w *Watcher) Sights() (all []kube.Sight, known bool) {
+func (w *Watcher) Objects() (all []kube.Object, known bool) {
 	w.mu.Lock()
 	informer, known := w.informer, w.known
 	w.mu.Unlock()
 	if informer == nil {
 		return nil, known
 	}
-	return informer.Sights(), known
+	return informer.Objects(), known
 }
 
 // Refused is why they may not be read; "" = they may, or there are none.
@@ -178,5 +178,5 @@ func (w *Watcher) Watch() (synced bool, objects int, trouble string, on bool) {
 	if err := informer.LastError(); err != nil {
 		trouble = text.Redact(err.Error())
 	}
-	return informer.HasSynced(), len(informer.Sights()), trouble, true
+	return informer.HasSynced(), len(informer.Objects()), trouble, true
 }

@@ -45,7 +45,7 @@ func conditionOps(now time.Time, repo *unstructured.Unstructured, wanted ...api.
 			}
 			continue
 		}
-		switch value := want.Wire(now, repo.GetGeneration(), old); {
+		switch value := want.Map(now, repo.GetGeneration(), old); {
 		case at < 0:
 			ops = append(ops, op{"add", "/status/conditions/-", value})
 		case !api.SameCondition(old, value):

@@ -43,7 +43,7 @@ func (s *server) managed(ctx context.Context, client *kube.Client, repository st
 			return items, nil
 		}
 	} else if !absent(err) {
-		return nil, fmt.Errorf("list resources of repository %s: %w", repository, kube.Away(err))
+		return nil, fmt.Errorf("list resources of repository %s: %w", repository, kube.AsUnavailable(err))
 	}
 	folders, err := s.managedFolders(ctx, repository)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) list(ctx context.Context, repository string, ref resources.Ref)
 		items, err = s.pages(ctx, repository, ref)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", ref.Resource, kube.Away(err))
+		return nil, fmt.Errorf("list %s: %w", ref.Resource, kube.AsUnavailable(err))
 	}
 	return items, nil
 }

@@ -70,7 +70,7 @@ func TestNoTokenAndMirrors(t *testing.T) {
 		{&forge.Error{Kind: forge.Unauthorized, Err: errors.New("401")}, false},
 		{&forge.Error{Kind: forge.RateLimited, Err: errors.New("429")}, false},
 		{errors.New("the file is open to all"), false},
-		{&kube.AwayError{Err: errors.New("no route")}, false},
+		{&kube.UnavailableError{Err: errors.New("no route")}, false},
 	} {
 		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, c.why })
 		for _, mirrors := range []string{"", repo.GitMirrors} {

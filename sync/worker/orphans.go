@@ -255,7 +255,7 @@ func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
 	}
-	_, _, err = s.client(ref.Group).DoTwice(ctx, http.MethodPatch, s.path(version, ref), nil, "application/json-patch+json", data)
+	_, _, err = s.client(ref.Group).DoIdempotent(ctx, http.MethodPatch, s.path(version, ref), nil, "application/json-patch+json", data)
 	if err != nil {
 		return s.judged(ref.Group, fmt.Errorf("patch %s %s: %w", ref.Resource, ref.Name, err))
 	}

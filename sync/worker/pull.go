@@ -341,7 +341,7 @@ func (r *pull) tellCommit(ctx context.Context) {
 		return
 	}
 	name, _, _ := strings.Cut(info.Author, " <")
-	r.Progress.SetCommit(state.Commit{Subject: text.Redact(info.Subject), Author: name, At: api.Moment(info.When)})
+	r.Progress.SetCommit(state.Commit{Subject: text.Redact(info.Subject), Author: name, At: api.Time(info.When)})
 }
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }

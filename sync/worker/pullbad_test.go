@@ -123,7 +123,7 @@ func TestOwnership(t *testing.T) {
 		r.foreign(dashboards, "Dashboard", "free", nil)
 		r.foreign(dashboards, "Dashboard", "theirs", map[string]string{api.AnnoManagedBy: "repo", api.AnnoManagerID: "another"})
 		r.foreign(dashboards, "Dashboard", "terra", map[string]string{api.AnnoManagedBy: "terraform", api.AnnoManagerID: "repo"})
-		r.foreign(dashboards, "Dashboard", "open", map[string]string{api.AnnoManagedBy: "plugin", api.AnnoManagerID: "p", api.AnnoManagerAllowsEdt: "true"})
+		r.foreign(dashboards, "Dashboard", "open", map[string]string{api.AnnoManagedBy: "plugin", api.AnnoManagerID: "p", api.AnnoManagerAllowsEdits: "true"})
 		r.foreign(folders, "Folder", folderID("taken"), map[string]string{"note": "mine"})
 		r.commit("free.json", board("free", "F"), "theirs.json", board("theirs", "T"), "terra.json", board("terra", "T"),
 			"open.json", board("open", "O"), "taken/a.json", board("a", "A"), "taken/sub/b.json", board("b", "B"), "ok.json", board("ok", "OK"))

@@ -103,14 +103,14 @@ func URLs(repo api.Repository) []string {
 
 // Remote is how a pull of a Repository asks its Git host. Trouble with the
 // spec is a *git.Error of kind Refused, trouble with credentials one of kind Auth,
-// or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is an *kube.AwayError.
+// or of the kind that the host of a Connection has when it is asked for a token; an API that is away while they are looked up is a *kube.UnavailableError.
 func Remote(ctx context.Context, namespace, name string, repo api.Repository, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err = cmp.Or(err, src.wrong); err != nil {
 		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 	}
 	remote, err := src.remote(ctx, from, allowInsecure)
-	if _, away := errors.AsType[*kube.AwayError](err); away || ctx.Err() != nil {
+	if _, away := errors.AsType[*kube.UnavailableError](err); away || ctx.Err() != nil {
 		return git.Remote{}, err
 	}
 	if err != nil {
@@ -131,7 +131,7 @@ func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool
 	if r.Creds, err = s.credentials(ctx, from); err == nil || len(s.mirrors) == 0 || ctx.Err() != nil {
 		return r, err
 	}
-	if _, away := errors.AsType[*kube.AwayError](err); away {
+	if _, away := errors.AsType[*kube.UnavailableError](err); away {
 		return r, err
 	}
 	if down := without(err); down.Kind == git.Unreachable {

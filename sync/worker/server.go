@@ -53,7 +53,7 @@ func (s *server) judged(group string, err error) error {
 	if since, _ := s.client(group).Down(); s.last && since.IsZero() {
 		return err
 	}
-	return kube.Away(err)
+	return kube.AsUnavailable(err)
 }
 
 // version returns the version of ref that the server is asked for: that of the
@@ -61,7 +61,7 @@ func (s *server) judged(group string, err error) error {
 // that has no version without a schema.
 func (s *server) version(ctx context.Context, ref resources.Ref) (string, error) {
 	client := s.client(ref.Group)
-	preferred, err := client.Preferred(ctx, ref.Group)
+	preferred, err := client.PreferredVersion(ctx, ref.Group)
 	if err != nil || ref.Version == "" || ref.Version == preferred {
 		return preferred, err
 	}
@@ -149,7 +149,7 @@ func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, bod
 	collection := ref
 	collection.Name = ""
 	path, data := s.path(version, collection), body(version)
-	_, _, err = s.client(ref.Group).DoTwice(ctx, http.MethodPost, path, validation(ref, strict), "application/json", data)
+	_, _, err = s.client(ref.Group).DoIdempotent(ctx, http.MethodPost, path, validation(ref, strict), "application/json", data)
 	if err != nil {
 		return s.judged(ref.Group, fmt.Errorf("create %s %s: %w", ref.Resource, ref.Name, err))
 	}

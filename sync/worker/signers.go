@@ -109,7 +109,7 @@ func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup)
 	var found *auth.Trust
 	if s != nil && s.from != nil {
 		if found, err = s.from(ctx, l); err != nil {
-			if _, away := errors.AsType[*kube.AwayError](err); away || ctx.Err() != nil {
+			if _, away := errors.AsType[*kube.UnavailableError](err); away || ctx.Err() != nil {
 				return d, err
 			}
 			return wrong(signature.NoKeys, fmt.Errorf("the keys that may sign cannot be read: %w", err))

@@ -176,7 +176,7 @@ func TestJudge(t *testing.T) {
 		"no keys":     {mode: "HEAD"},
 		"not asked":   {key: public},
 		"bad keys":    {key: "x", mode: "HEAD"},
-		"keys afield": {mode: "HEAD", away: &kube.AwayError{}},
+		"keys afield": {mode: "HEAD", away: &kube.UnavailableError{}},
 	} {
 		var place trusting
 		var list []string

@@ -117,6 +117,6 @@ func (d demand) wanted() string {
 
 // Passing says that an error of a look is one of the moment.
 func Passing(err error) bool {
-	_, away := errors.AsType[*kube.AwayError](err)
+	_, away := errors.AsType[*kube.UnavailableError](err)
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -175,16 +175,16 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 			return fmt.Errorf("encode status patch: %w", encodeErr)
 		}
 		var answer []byte
-		_, answer, err = s.client.DoTwice(ctx, http.MethodPatch, path+"/status", nil, "application/json-patch+json", body)
+		_, answer, err = s.client.DoIdempotent(ctx, http.MethodPatch, path+"/status", nil, "application/json-patch+json", body)
 		if err == nil {
 			return s.keep(answer)
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsConflict(err) && !isUnprocessable(err) {
-			return kube.Away(err)
+			return kube.AsUnavailable(err)
 		}
 		_, answer, getErr := s.client.Do(ctx, http.MethodGet, path, nil, "", nil)
 		if getErr != nil {
-			return errors.Join(err, kube.Away(getErr))
+			return errors.Join(err, kube.AsUnavailable(getErr))
 		}
 		if keepErr := s.keep(answer); keepErr != nil {
 			return keepErr

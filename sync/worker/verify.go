@@ -86,7 +86,7 @@ func (t *trust) condition(ref git.Ref, found []git.Verified, err error) *api.Con
 			txt += ", as " + d.by + " wants it"
 		}
 	}
-	verdict := api.Verdict{Trust: t.digest, Object: ref.Hash}
+	verdict := api.Verification{Trust: t.digest, Object: ref.Hash}
 	if t.tag() && ref.Tag != "" {
 		verdict.Object = ref.Tag
 	}

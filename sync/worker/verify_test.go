@@ -89,7 +89,7 @@ func (r *rig) annotate(name, value string) {
 }
 
 // verified checks the condition about signatures and returns what was judged by.
-func (r *rig) verified(status, reason string) api.Verdict {
+func (r *rig) verified(status, reason string) api.Verification {
 	r.t.Helper()
 	_, u := r.sync()
 	repo, err := api.RepositoryView(u)
@@ -101,7 +101,7 @@ func (r *rig) verified(status, reason string) api.Verdict {
 	if got, _ := c["status"].(string); got != status || status != "" && c["reason"] != reason {
 		r.t.Errorf("condition %v, want %s %s", c, status, reason)
 	}
-	return api.VerdictOf(repo.Status.Conditions)
+	return api.VerificationOf(repo.Status.Conditions)
 }
 
 // TestVerifiedPulls: nothing of what is not signed is applied, and what was pulled
@@ -181,7 +181,7 @@ func TestVerifiedPulls(t *testing.T) {
 		r.annotate(api.AnnoGitVerify, "")
 		r.commit("cpu.json", board("cpu", "Free"))
 		r.expect("not asked for any more", true, "success", "", "PUT dashboards/cpu")
-		if v := r.verified("", ""); v != (api.Verdict{}) {
+		if v := r.verified("", ""); v != (api.Verification{}) {
 			t.Errorf("judged by %+v", v)
 		}
 	})
@@ -254,7 +254,7 @@ func TestTrustDigest(t *testing.T) {
 		seen[d] = name
 	}
 	away := &trusting{}
-	away.set(&kube.AwayError{})
+	away.set(&kube.UnavailableError{})
 	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}, GitVerify: "HEAD"}
 	if d, err := digestBy(t, repo, away); err == nil || d != "" {
 		t.Errorf("an API that is away is taken for no keys: %q", d)

@@ -90,7 +90,7 @@ func connectionHost(spec api.ConnectionSpec) string {
 
 // expiryText says when a token ends, "-" when that is not known or never.
 func expiryText(now time.Time, token api.TokenStatus) string {
-	at := api.MomentOfMillis(token.Expiration)
+	at := api.TimeOfMillis(token.Expiration)
 	switch {
 	case at.IsZero():
 		return "-"
@@ -153,10 +153,10 @@ func showConnection(w io.Writer, u *unstructured.Unstructured, one api.Connectio
 		}
 	}
 	f.addState("health", healthText(one.Status.Health), strings.TrimSuffix(healthText(one.Status.Health)+": "+strings.Join(one.Status.Health.Message, "; "), ": "))
-	if at := api.MomentOfMillis(one.Status.Health.Checked); !at.IsZero() {
+	if at := api.TimeOfMillis(one.Status.Health.Checked); !at.IsZero() {
 		f.add("checked", at.UTC().Format(time.RFC3339))
 	}
-	if at := api.MomentOfMillis(one.Status.Token.Expiration); !at.IsZero() {
+	if at := api.TimeOfMillis(one.Status.Token.Expiration); !at.IsZero() {
 		f.addState("token", expiryText(now, one.Status.Token), expiryText(now, one.Status.Token)+", "+at.UTC().Format(time.RFC3339))
 	}
 	addConditions(&f, one.Status.Conditions, one.Status.FieldErrors)

@@ -55,7 +55,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 			if err != nil {
 				continue
 			}
-			one := patientRepo{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled, checked: api.MomentOfMillis(repo.Status.Health.Checked)}
+			one := patientRepo{namespace: items[i].GetNamespace(), name: items[i].GetName(), enabled: repo.Spec.Sync.Enabled, checked: api.TimeOfMillis(repo.Status.Health.Checked)}
 			one.ill = !one.checked.IsZero() && !repo.Status.Health.Healthy
 			one.object = &repo
 			if b := repo.Spec.Block(); b != nil && repo.Spec.Type != "local" {
@@ -65,7 +65,7 @@ func (p *patient) repositories(ctx context.Context, reach check) ([]patientRepo,
 				}
 			}
 			if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
-				one.hooked, one.event = true, api.MomentOfMillis(h.LastEvent)
+				one.hooked, one.event = true, api.TimeOfMillis(h.LastEvent)
 			}
 			repos = append(repos, one)
 		}

@@ -146,7 +146,7 @@ func (s *session) ended(ctx context.Context, namespace, job string) (*unstructur
 	if err == nil && kept != nil {
 		past, err = api.JobView(kept)
 	}
-	if known && (err != nil || kept == nil || !api.MomentOfMillis(past.Status.Finished).After(rec.Finished)) {
+	if known && (err != nil || kept == nil || !api.TimeOfMillis(past.Status.Finished).After(rec.Finished)) {
 		u.SetName(rec.Name)
 		u.SetNamespace(rec.Namespace)
 		u.SetUID(types.UID(rec.UID))
@@ -158,7 +158,7 @@ func (s *session) ended(ctx context.Context, namespace, job string) (*unstructur
 	u.SetName(archivedName(kept))
 	u.SetNamespace(kept.GetNamespace())
 	u.SetUID(types.UID(kept.GetLabels()[api.LabelOriginalUID]))
-	return u, &ending{past.Status.State, past.Status}, api.MomentOfMillis(past.Status.Finished), nil
+	return u, &ending{past.Status.State, past.Status}, api.TimeOfMillis(past.Status.Finished), nil
 }
 
 // endingOf is how a record tells the end.
@@ -183,7 +183,7 @@ func (r *run) printEnding(u *unstructured.Unstructured, end *ending, stream bool
 		return end.failure(recordHint(string(u.GetUID())))
 	}
 	err := r.printOne(result, "job/"+u.GetName(), func(w io.Writer) {
-		took := api.MomentOfMillis(st.Finished).Sub(api.MomentOfMillis(st.Started)).Round(10 * time.Millisecond)
+		took := api.TimeOfMillis(st.Finished).Sub(api.TimeOfMillis(st.Started)).Round(10 * time.Millisecond)
 		fmt.Fprintf(w, "job/%s %s in %s: %s\n", u.GetName(), text.Clean(end.state), took, text.Clean(st.Message))
 		for _, sum := range st.Summary {
 			fmt.Fprintf(w, "  %s: %d created, %d updated, %d deleted, %d warnings, %d errors\n", kindText(sum.Kind), sum.Create, sum.Update, sum.Delete, sum.Warning, sum.Error)

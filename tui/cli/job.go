@@ -111,7 +111,7 @@ func restOf(u *unstructured.Unstructured) time.Time {
 	if err != nil || ms <= 0 {
 		return time.Time{}
 	}
-	return api.MomentOfMillis(ms)
+	return api.TimeOfMillis(ms)
 }
 
 // known shows what the daemon knows while the API does not answer. The exit code

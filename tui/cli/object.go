@@ -48,7 +48,7 @@ func kindNamed(word string) (api.Kind, error) {
 func (s *session) resource(ctx context.Context, k api.Kind) (gvr, error) {
 	version := k.Versions[0]
 	if k.Group == api.DashboardGroup || k.Group == api.FolderGroup {
-		v, err := s.Client.Preferred(ctx, k.Group)
+		v, err := s.Client.PreferredVersion(ctx, k.Group)
 		if err != nil {
 			return gvr{}, err
 		}

@@ -141,7 +141,7 @@ func (c repoListCmd) Run(ctx context.Context, r *run) error {
 		}
 		t.add(u.GetNamespace(), "repository/"+u.GetName(),
 			u.GetName(), repo.Spec.Type, cmp.Or(paused.word(u), healthText(repo.Status.Health)), text.OrDash(repo.Status.Sync.State),
-			text.OrDash(text.ShortRef(repo.Status.Sync.LastRef)), since(now, api.MomentOfMillis(repo.Status.Sync.Finished)), text.OrDash(repo.Spec.Sync.Target),
+			text.OrDash(text.ShortRef(repo.Status.Sync.LastRef)), since(now, api.TimeOfMillis(repo.Status.Sync.Finished)), text.OrDash(repo.Spec.Sync.Target),
 			repo.Spec.Title, text.Redact(block.URL), text.OrDash(cmp.Or(repo.GitRef, block.Branch)), text.OrDash(block.Path))
 		objects = append(objects, u.Object)
 	}
@@ -206,7 +206,7 @@ func (s *session) controllers(ctx context.Context) (snapshot.Controllers, error)
 // webhookText tells of the webhook that was made at the host.
 func webhookText(h api.WebhookStatus, now time.Time) string {
 	txt := "registered, id " + cmp.Or(h.UUID, strconv.FormatInt(h.ID, 10))
-	if at := api.MomentOfMillis(h.LastEvent); !at.IsZero() {
+	if at := api.TimeOfMillis(h.LastEvent); !at.IsZero() {
 		txt += ", last event " + since(now, at) + " ago"
 	}
 	return txt
@@ -250,7 +250,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	st := repo.Status.Sync
 	f.addState("last pull", st.State, text.OrDash(st.State))
 	if st.Finished > 0 {
-		f.add("finished", api.MomentOfMillis(st.Finished).UTC().Format(time.RFC3339))
+		f.add("finished", api.TimeOfMillis(st.Finished).UTC().Format(time.RFC3339))
 	}
 	f.add("last ref", text.OrDash(st.LastRef))
 	if c := repo.Spec.Connection; c != nil {
@@ -259,7 +259,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 	if h := repo.Status.Webhook; h != nil && (h.ID != 0 || h.UUID != "") {
 		f.add("webhook", webhookText(*h, now))
 	}
-	if at := api.MomentOfMillis(repo.Status.Token.Expiration); !at.IsZero() {
+	if at := api.TimeOfMillis(repo.Status.Token.Expiration); !at.IsZero() {
 		f.addState("token", expiryText(now, repo.Status.Token), expiryText(now, repo.Status.Token)+", "+at.UTC().Format(time.RFC3339))
 	}
 	if q := repo.Status.Quota; q.MaxRepositories > 0 || q.MaxResourcesPerRepository > 0 {

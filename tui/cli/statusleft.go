@@ -67,7 +67,7 @@ func (r *run) left(ctx context.Context, store *state.Store) (*leftReport, error)
 }
 
 func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
-	if at := api.Moment(u.GetCreationTimestamp().Time); !at.IsZero() && (l.Oldest.IsZero() || at.Before(l.Oldest)) {
+	if at := api.Time(u.GetCreationTimestamp().Time); !at.IsZero() && (l.Oldest.IsZero() || at.Before(l.Oldest)) {
 		l.Oldest = at
 	}
 	switch {
@@ -83,7 +83,7 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 func leftRepo(u *unstructured.Unstructured, repo api.Repository) snapshot.Repo {
 	h := repo.Status.Health
 	return snapshot.Repo{UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(), Title: repo.Spec.Title, Type: repo.Spec.Type, Enabled: repo.Spec.Sync.Enabled,
-		Healthy: h.Healthy, Checked: api.MomentOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.MomentOfMillis(repo.Status.Sync.Finished)}
+		Healthy: h.Healthy, Checked: api.TimeOfMillis(h.Checked), Health: strings.Join(h.Message, "; "), SyncState: repo.Status.Sync.State, Synced: api.TimeOfMillis(repo.Status.Sync.Finished)}
 }
 
 // judgeLeft says that nobody runs what waits, which is a reason to fail where an agent

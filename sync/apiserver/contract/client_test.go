@@ -31,7 +31,7 @@ func unstructuredOf(o object) *unstructured.Unstructured {
 func (e *env) follow(k kind, o kube.InformerOptions, h kube.Handler) *kube.Informer {
 	e.Helper()
 	inf := e.target.Client.Informer(k.resource(), e.ns, o)
-	inf.OnEvent(h)
+	inf.AddHandler(h)
 	ctx, cancel := context.WithCancel(e.Context())
 	done := make(chan error, 1)
 	go func() { done <- inf.Run(ctx) }()

@@ -132,7 +132,7 @@ func (y *yard) look() sight {
 	s := sight{claimed: make(chan string, 1<<16), gone: make(chan string, 1<<16)}
 	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
 	claimed := func(u *unstructured.Unstructured) bool { return u.GetLabels()[api.LabelClaim] != "" }
-	inf.OnEvent(kube.Handler{
+	inf.AddHandler(kube.Handler{
 		Update: func(old, now *unstructured.Unstructured) {
 			if !claimed(old) && claimed(now) {
 				s.claimed <- now.GetName()
@@ -375,7 +375,7 @@ const bareAction = "fixFolderMetadata"
 func (y *yard) claimBare() {
 	y.t.Helper()
 	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
-	inf.OnEvent(kube.Handler{Add: func(u *unstructured.Unstructured) {
+	inf.AddHandler(kube.Handler{Add: func(u *unstructured.Unstructured) {
 		if action, _, _ := unstructured.NestedString(u.Object, "spec", "action"); action != bareAction {
 			return
 		}

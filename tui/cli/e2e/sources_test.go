@@ -238,7 +238,7 @@ func (y *yard) answers(resource testenv.Resource) {
 			requests <- u.DeepCopy()
 		}
 	}
-	inf.OnEvent(kube.Handler{Add: note, Update: func(_, u *unstructured.Unstructured) { note(u) }})
+	inf.AddHandler(kube.Handler{Add: note, Update: func(_, u *unstructured.Unstructured) { note(u) }})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
