@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,61 +58,37 @@ func packages(t *testing.T, args ...string) []pkg {
 	}
 }
 
-// TestDoors keeps each heavy dependency behind one room, and the direction of
-// imports between the rooms.
+// TestDoors keeps each heavy dependency behind one package and those below it.
+// TestSize keeps the direction of the imports.
 func TestDoors(t *testing.T) {
 	t.Parallel()
-	doors := []struct {
-		dependency string
-		rooms      []string
-	}{
-		{"go.etcd.io/bbolt", []string{"limpet/state"}},
-		{"k8s.io/client-go", []string{"limpet/sync/kube"}},
-		{"github.com/go-git/", []string{"limpet/sync/git"}},
-		{"charm.land/", []string{"limpet/tui"}},
-		{"github.com/charmbracelet/", []string{"limpet/tui"}},
-		{"github.com/charmbracelet/", []string{"limpet/tui"}},
-		{"github.com/alecthomas/kong", []string{"limpet/tui/cli"}},
-		{"github.com/fsnotify/", []string{"limpet/sync/dependency"}},
-		{"github.com/prometheus/", []string{"limpet/sync/metrics"}},
-		{"golang.org/x/oauth2", []string{"limpet/sync/identity"}},
-		{"github.com/ProtonMail/", []string{"limpet/sync/signature"}},
-		{"github.com/hiddeco/sshsig", []string{"limpet/sync/signature"}},
+	doors := []struct{ dependency, door string }{
+		{"go.etcd.io/bbolt", "limpet/state"},
+		{"k8s.io/client-go", "limpet/sync/kube"},
+		{"github.com/go-git/", "limpet/sync/git"},
+		{"charm.land/", "limpet/tui"},
+		{"github.com/charmbracelet/", "limpet/tui"},
+		{"github.com/alecthomas/kong", "limpet/tui/cli"},
+		{"github.com/prometheus/", "limpet/sync/metrics"},
+		{"golang.org/x/oauth2", "limpet/sync/identity"},
+		{"github.com/Azure/", "limpet/sync/identity"},
+		{"github.com/google/go-github", "limpet/sync/forge"},
+		{"github.com/ProtonMail/go-crypto", "limpet/sync/signature"},
+		{"github.com/hiddeco/sshsig", "limpet/sync/signature"},
+		{"code.dny.dev/ssrf", "limpet/sync/netx"},
+		{"github.com/aymanbagabas/go-udiff", "limpet/sync/snapshot"},
 	}
+	behind := func(path, door string) bool { return path == door || strings.HasPrefix(path, door+"/") }
 	for _, p := range packages(t, "./...") {
 		for _, imp := range p.Imports {
 			for _, d := range doors {
 				// The work queue of client-go may stand where it is used.
-				if strings.HasPrefix(imp, d.dependency) && !slices.Contains(d.rooms, p.ImportPath) && imp != "k8s.io/client-go/util/workqueue" {
-					t.Errorf("%s imports %s; its door is %v", p.ImportPath, imp, d.rooms)
+				if strings.HasPrefix(imp, d.dependency) && !behind(p.ImportPath, d.door) && imp != "k8s.io/client-go/util/workqueue" {
+					t.Errorf("%s imports %s, whose door is %s", p.ImportPath, imp, d.door)
 				}
 			}
-			if why := wrongWay(p.ImportPath, imp); why != "" {
-				t.Errorf("%s imports %s: %s", p.ImportPath, imp, why)
-			}
 		}
 	}
-}
-
-// wrongWay says what is wrong with an import between rooms; "" = nothing.
-func wrongWay(from, to string) string {
-	if !strings.HasPrefix(to, "limpet") {
-		if from == "limpet/state" && strings.Contains(strings.Split(to, "/")[0], ".") && !strings.HasPrefix(to, "go.etcd.io/bbolt") {
-			return "state imports bbolt and the standard library only"
-		}
-		return ""
-	}
-	switch {
-	case from == "limpet/state":
-		return "state is at the bottom"
-	case to == "limpet/sync/agent" && from != "limpet" && from != "limpet/tui/cli":
-		return "only main and the command line know the Agent"
-	case strings.HasPrefix(to, "limpet/tui") && from != "limpet" && from != "limpet/tui/cli":
-		return "nothing below reads the terminal"
-	case from == "limpet/tui" && to != "limpet/sync/snapshot" && to != "limpet/sync/text":
-		return "the dashboard knows pictures only"
-	}
-	return ""
 }
 
 // TestLean keeps out of the binary what makes it heavy.
