@@ -119,7 +119,7 @@ func (p *painter) agentSheet() (out sheet) {
 	out.fact(rolePlain, "pid", fmt.Sprintf("%d, version %s%s, memory %s%s", a.PID, text.OrDash(a.Version), up, text.Size(a.RSS), cpuText(a, ", processor ", "")))
 	out.fact(rolePlain, "watches", namespaces(a.Namespace))
 	if a.Controllers.Mode != "" { // else the daemon is of an older version
-		out.fact(rolePlain, "controllers", a.Controllers.Text(p.s.Now))
+		out.fact(rolePlain, "controllers", a.Controllers.Text())
 	}
 	if !a.Draining.IsZero() {
 		out.fact(roleWarn, "draining", drainText(a)+", "+text.Age(p.s.Now.Sub(a.Draining))+" so far")
@@ -286,7 +286,7 @@ func (p *painter) agentBox(x, y, w, h int) {
 		"api " + text.OrDash(p.s.Snap.API.Server),
 	}
 	if a.Controllers.Mode != "" { // else the daemon is of an older version
-		rows = append(rows, "repositories: "+a.Controllers.Text(p.s.Now))
+		rows = append(rows, "repositories: "+a.Controllers.Text())
 	}
 	for i, t := range rows {
 		if i < h-2 {

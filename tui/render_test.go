@@ -65,7 +65,7 @@ func lives() snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	s := *picture()
 	s.Agent.Draining, s.Agent.Busy, s.Agent.Claims = at(4*time.Minute), 1, 1
-	s.Agent.Controllers = snapshot.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: at(time.Minute)}
+	s.Agent.Controllers = snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab-b_X"}
 	s.Jobs = []snapshot.Job{
 		{UID: "5c1e9c54", Namespace: "default", Name: "team-dash-sync", Repository: "team-dash", Action: "pull", Detail: "full", State: "success", Message: "replicating changes", Progress: 100, Created: at(5 * time.Minute), Started: at(4 * time.Minute), Unsent: at(3 * time.Minute), Owner: "this", Attempt: 1, MaxAttempt: 3},
 		{UID: "z8z8", Namespace: "default", Name: "lab-east-sync", Repository: "lab-east", Action: "pull", Detail: "incr", State: "pending", Message: "attempt 1 of 3: the git host does not answer; tried again in 20s", Created: at(30 * time.Second), RestsUntil: noon.Add(18 * time.Second), Attempt: 2, MaxAttempt: 3},
@@ -167,7 +167,7 @@ func TestGoldenScreens(t *testing.T) {
 	crowded := shown(crowd, plain)
 	crowded.Snap.Counts.Pending += 1999
 	paused := picture()
-	paused.Agent.Controllers = snapshot.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Seen: noon.Add(-time.Minute)}
+	paused.Agent.Controllers = snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab-b_X"}
 	east := &paused.Repos[1]
 	east.Suspended, east.Next, east.Webhook, east.TokenEnds = true, noon.Add(23*time.Hour), nil, noon.Add(-time.Hour)
 	east.Deleting, east.InTheWay = noon.Add(-time.Minute), "a job is running"

@@ -179,7 +179,7 @@ func (p *painter) factsOf(r snapshot.Repo, live, tight bool) (out []fact) {
 	fact(rolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
 	fact(rolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+contentsText(r))
 	if c := p.s.Snap.Agent.Controllers; c.Mode != "" {
-		fact(rolePlain, "controller", c.Text(p.s.Now))
+		fact(rolePlain, "controller", c.Text())
 	}
 	ro, token := p.tokenText(r)
 	if tight {

@@ -157,8 +157,6 @@ func (h *worlds) named(name string) string {
 		return h.word("", "ssssssssssssssssssseeeee", "....s...s.c.w...s...w..s", "s", strings.Repeat("e", 200))
 	case "Mode":
 		return h.word("on", "off", "auto", "")
-	case "Phase":
-		return h.word("active", "passive", "waiting", "off")
 	case "Repository", "Repo":
 		return h.word(fmt.Sprintf("r%06d", h.IntN(8)), "lab-east", "")
 	case "URL":

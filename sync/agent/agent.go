@@ -28,9 +28,9 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/metrics"
-	"limpet/sync/neighbour"
 	"limpet/sync/netx"
 	"limpet/sync/repos"
+	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/worker"
@@ -63,10 +63,9 @@ type Config struct {
 	Jobs   jobs.Options
 	Resync time.Duration // rest of a Repository after something failed that has to do with it
 	Limits Limits
-	// Controllers says whether this agent looks after Repositories: "on", "off", or
-	// "auto", which is as long as nobody else does. "" = "auto".
+	// Controllers is whether this agent manages Repositories and Connections: "on",
+	// "off", or "auto": on the embedded API only. "" = "auto".
 	Controllers string
-	Neighbour   neighbour.Times // how long somebody else has time to be seen
 
 	CredentialsDir   string
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
@@ -109,7 +108,7 @@ type Agent struct {
 	links       *repos.Connections  // with keeper
 	linked      *kube.Informer      // of Connections, with keeper
 	references  *dependency.Watcher // with keeper
-	shares      *shares             // nil on the embedded API
+	lease       *lease.Lease        // of the controllers; nil = none is needed
 	sources     *source.Watcher     // of Flux, to be shown
 	lost        atomic.Int64        // leases
 
@@ -144,9 +143,6 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
-	if a.shares, err = a.newShares(ctx); err != nil {
-		return nil, err
-	}
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, a.selected())
 	credentials := a.credentials()
 	pulls := worker.PullOptions{
@@ -170,11 +166,14 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, crew, options); err != nil {
 		return nil, err
 	}
-	if a.keeps() {
+	if a.reconciles() {
 		if a.keeper, err = a.newKeeper(ctx, pulls); err != nil {
 			return nil, err
 		}
 		a.linked, a.links = a.newLinks()
+		if a.lease, err = a.newLease(ctx); err != nil {
+			return nil, err
+		}
 	}
 	a.sources = source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("room", "sources"), a.board.touch)
 	a.metrics.Read(a.measured())
@@ -278,11 +277,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.sound(ctx) })
 	g.Go(func() error { return a.watchSources(ctx) })
 	if a.keeper != nil {
-		g.Go(func() error { return a.keeper.Run(ctx) })
-		g.Go(func() error { return a.runLinks(ctx) })
-	}
-	if a.shares != nil {
-		g.Go(func() error { return a.shares.Run(ctx) })
+		g.Go(func() error { return a.linked.Run(ctx) })
+		g.Go(func() error { return a.runLeader(ctx) })
 	}
 	if a.manifests != nil {
 		g.Go(func() error { return a.manifests.Run(ctx) })

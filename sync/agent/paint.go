@@ -237,7 +237,7 @@ func (p *painter) paintAgent(claims int, now time.Time) snapshot.Agent {
 	draining, busy := a.controller.Draining()
 	return snapshot.Agent{Draining: draining, Busy: busy, Host: hostName(), PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
 		Claims: claims, LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
-		RSS: residentBytes(), CPU: p.load.share(now, processorTime()), Kept: a.cfg.Jobs.LocalHistory, Namespace: a.cfg.Namespace, Controllers: a.paintControllers()}
+		RSS: residentBytes(), CPU: p.load.share(now, processorTime()), Kept: a.cfg.Jobs.LocalHistory, Namespace: a.cfg.Namespace, Controllers: a.controllers()}
 }
 
 func hostName() string {

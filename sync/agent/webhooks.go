@@ -313,13 +313,13 @@ func (d *hookDesk) runsPullRequests(ctx context.Context) (bool, error) {
 	if a.embedded != nil {
 		return false, nil
 	}
-	return a.client.Serves(ctx, grafanasOwn)
+	return a.client.Serves(ctx, "repositories/webhook")
 }
 
 // Seen implements hooks.Desk.
 func (d *hookDesk) Seen(ctx context.Context, r *webhook.Repository) error {
-	if d.agent.passive() {
-		return nil // the status is another's
+	if !d.agent.reconciles() {
+		return nil // another controller owns the status
 	}
 	now := d.Now()
 	if now.IsZero() {

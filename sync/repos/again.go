@@ -43,7 +43,7 @@ func (f *facts) nextLook() (at time.Time, period time.Duration) {
 	sync := f.repo.Status.Sync
 	period = window(health)
 	if health.Checked > 0 {
-		at = time.UnixMilli(health.Checked).Add(window(health) + f.late + time.Millisecond)
+		at = time.UnixMilli(health.Checked).Add(window(health) + time.Millisecond)
 		if first := f.start.first(f.uid, f.interval); at.Before(first) {
 			at = first
 		}

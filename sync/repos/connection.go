@@ -29,14 +29,9 @@ type ConnectionOptions struct {
 	// Repositories have their health checked when a Connection that they use has
 	// changed.
 	Repositories *Controller
-	// Alone says that no other agent works on this API: who has no secret of a
-	// Connection then tells so, and otherwise leaves the judgement to others.
-	Alone     bool
-	Tenure    Tenure    // nil = all are this controller's
-	Neighbour Neighbour // see Options
-	Uses      Uses      // nil = nobody wants to know
-	Resync    time.Duration
-	Logger    *slog.Logger
+	Uses         Uses // nil = nobody wants to know
+	Resync       time.Duration
+	Logger       *slog.Logger
 }
 
 // Connections looks after Connections: it checks whether their hosts take their
@@ -60,7 +55,7 @@ func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions)
 	if o.Resync <= 0 {
 		o.Resync = time.Minute
 	}
-	k := &Connections{o: o, server: politely(wire{c, "connections"}, o.Neighbour, Connection), now: serverTime(c), objects: objects}
+	k := &Connections{o: o, server: wire{c, "connections"}, now: serverTime(c), objects: objects}
 	k.loop = newLoop("connection", o.Uses, k.reconcile, o.Resync, func(time.Duration) {}, o.Logger)
 	k.await = c.WaitAvailable
 	wake := func(u *unstructured.Unstructured) { k.Wake(u.GetNamespace(), u.GetName()) }
@@ -93,23 +88,22 @@ func (c *Controller) connectionChanged(u *unstructured.Unstructured) {
 }
 
 // Wake has a Connection looked into now. It never blocks.
-func (c *Connections) Wake(namespace, name string) { c.queue.Add(Key{namespace, name}) }
+func (c *Connections) Wake(namespace, name string) { c.add(Key{namespace, name}) }
 
-// Run works until ctx ends, and returns when nothing of it runs any more. It is
-// run once.
+// Run works until ctx ends, and returns when nothing of it runs any more. It may be
+// run again.
 func (c *Connections) Run(ctx context.Context) error {
-	if c.objects.WaitSynced(ctx) == nil {
-		return c.run(ctx, connectionWorkers)
+	if c.objects.WaitSynced(ctx) != nil {
+		return nil
 	}
-	c.queue.ShutDown()
-	return nil
+	return c.run(ctx, connectionWorkers, func() []Key { return keysOf(c.objects) })
 }
 
 // reconcile looks into one Connection. One that is being deleted is left alone.
 func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, period time.Duration, err error) {
 	defer c.pass(k)
 	obj, ok := c.objects.Get(k.Namespace, k.Name)
-	if !ok || obj.GetDeletionTimestamp() != nil || idle(c.o.Neighbour) {
+	if !ok || obj.GetDeletionTimestamp() != nil {
 		c.unused(k)
 		return time.Time{}, 0, nil
 	}
@@ -120,21 +114,13 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 	}
 	now, status := c.now(), view.Status
 	wish := c.wished(k)
-	last, changed, lag := status.Health, obj.GetGeneration() != status.ObservedGeneration, late(c.o.Neighbour)
-	if c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
-		// The agent whose it is may have no secret of it.
-		wish, changed, lag = 0, false, lag+standIn
-		if last.Checked == 0 {
-			last.Checked = obj.GetCreationTimestamp().UnixMilli()
-		}
-	}
 	defer func() {
 		if err != nil {
 			c.wish(k, wish)
 		}
 	}()
-	if !wish.due(status.Health) && !healthDue(last, changed, now, lag) {
-		return c.later(last, now, lag), window(last), nil
+	if !wish.due(status.Health) && !healthDue(status.Health, obj.GetGeneration() != status.ObservedGeneration, now) {
+		return c.later(status.Health, now), window(status.Health), nil
 	}
 	if at, err := auth.ParseServer(view.Spec.Server()); err == nil { // else nobody is asked
 		if !c.lanes.enter(at.HostPort(), k) {
@@ -143,9 +129,6 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 		defer c.leave(at.HostPort())
 	}
 	found, err := c.examine(ctx, obj)
-	if errors.Is(err, errNotOurs) {
-		return time.Now().Add(healthyFor), healthyFor, nil
-	}
 	if err != nil {
 		return time.Time{}, 0, err
 	}
@@ -170,7 +153,7 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (next time.Time, per
 	if !found.ok() && (status.Health.Healthy || status.Health.Checked == 0) {
 		c.log.Warn("connection is not healthy", "connection", k.Name, "namespace", k.Namespace, "reason", found.ready().Reason, "err", found.ready().Message)
 	}
-	return c.later(h, now, lag), window(h), nil
+	return c.later(h, now), window(h), nil
 }
 
 // proof is status.token of a Connection that proves its identity with what it makes
@@ -185,17 +168,10 @@ func proof(obj *unstructured.Unstructured, found finding, h api.HealthState) map
 	return map[string]any{"lastUpdated": h.Checked, "expiration": h.Checked + forge.ProofLife.Milliseconds()}
 }
 
-// standIn is how long a check may be overdue before an agent makes it whose
-// Connection it is not.
-const standIn = time.Minute
-
 // later is when the next check is due, by the local clock.
-func (c *Connections) later(h api.HealthState, now time.Time, lag time.Duration) time.Time {
-	return time.Now().Add(time.UnixMilli(h.Checked).Add(window(h) + lag + time.Millisecond).Sub(now))
+func (c *Connections) later(h api.HealthState, now time.Time) time.Time {
+	return time.Now().Add(time.UnixMilli(h.Checked).Add(window(h) + time.Millisecond).Sub(now))
 }
-
-// errNotOurs says that this agent cannot judge a Connection.
-var errNotOurs = errors.New("this agent has no secret of it")
 
 // testTimeout bounds one test of a Connection.
 const testTimeout = 20 * time.Second
@@ -216,8 +192,6 @@ func (c *Connections) examine(ctx context.Context, obj *unstructured.Unstructure
 	switch {
 	case ctx.Err() != nil:
 		return finding{}, context.Cause(ctx)
-	case errors.Is(err, forge.ErrNoSecret) && !c.o.Alone:
-		return finding{}, errNotOurs
 	case err != nil && !asked && !errors.Is(err, forge.ErrNoSecret):
 		return finding{}, err // of the moment: the API where secrets are
 	}

@@ -40,7 +40,7 @@ func TestConnection(t *testing.T) {
 	}
 	t.Cleanup(mine.Close)
 	objects := mine.Informer(api.Connections, r.namespace, kube.InformerOptions{})
-	k := NewConnections(mine, objects, ConnectionOptions{Tester: minter, Repositories: r.controller, Alone: true, Logger: slog.New(slog.DiscardHandler)})
+	k := NewConnections(mine, objects, ConnectionOptions{Tester: minter, Repositories: r.controller, Logger: slog.New(slog.DiscardHandler)})
 	now := k.now
 	k.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }
 	r.run(objects.Run, k.Run)
@@ -105,53 +105,3 @@ func base(r *rig) string {
 	u, _ := r.client.Endpoint()
 	return u.String()
 }
-
-// others says that all objects are other agents'.
-type others struct{}
-
-func (others) Mine(Key) bool { return false }
-
-// TestConnectionOfAnotherAgent: the agent whose a Connection is may have no secret
-// of it. Who has one makes the check when it is overdue by a minute.
-func TestConnectionOfAnotherAgent(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "embedded", nil)
-	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(r), Transport: r.writes, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(mine.Close)
-	objects := mine.Informer(api.Connections, r.namespace, kube.InformerOptions{})
-	k := NewConnections(mine, objects, ConnectionOptions{Tester: agreeable{}, Repositories: r.controller, Tenure: others{}, Logger: slog.New(slog.DiscardHandler)})
-	now := k.now
-	k.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }
-	r.run(objects.Run, k.Run)
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Lab", "type": "gitlab", "url": "https://gitlab.example.com"},
-		"secure": map[string]any{"token": map[string]any{"create": "glpat-of-the-connection"}}}}
-	u.SetAPIVersion(api.Connections.GroupVersion().String())
-	u.SetKind("Connection")
-	u.SetName("lab")
-	if _, err := r.client.Resource(api.Connections).Namespace(r.namespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	waits := func(least, most time.Duration) {
-		t.Helper()
-		eventually(t, "it waits for its next look", func() bool {
-			next := time.Until(k.times.next(Key{r.namespace, "lab"}))
-			return k.queue.Len() == 0 && next > least && next <= most
-		})
-	}
-	waits(unhealthyFor, unhealthyFor+standIn+2*time.Second)
-	if got := r.writes.take(); len(got) > 0 {
-		t.Errorf("it writes at once: %q", got)
-	}
-	r.ahead.Add(int64(unhealthyFor + standIn + 5*time.Second))
-	k.Wake(r.namespace, "lab")
-	waits(healthyFor, healthyFor+standIn+2*time.Second)
-	r.wrote(1)
-}
-
-// agreeable is a host that takes every identity.
-type agreeable struct{}
-
-func (agreeable) Test(context.Context, forge.Connection) error { return nil }

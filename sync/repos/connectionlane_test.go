@@ -75,7 +75,7 @@ func TestSilentHostOfConnections(t *testing.T) {
 		tester := &silentTester{asked: map[string]int{}}
 		objects := client.Informer(api.Connections, "", kube.InformerOptions{})
 		repositories, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
-		k := NewConnections(client, objects, ConnectionOptions{Tester: tester, Repositories: New(client, repositories, queue, Options{Logger: log}), Alone: true, Logger: log})
+		k := NewConnections(client, objects, ConnectionOptions{Tester: tester, Repositories: New(client, repositories, queue, Options{Logger: log}), Logger: log})
 		ctx, cancel := context.WithCancel(t.Context())
 		var g errgroup.Group
 		for _, part := range []func(context.Context) error{objects.Run, repositories.Run, k.Run} {

@@ -33,7 +33,6 @@
 //	trial.go       the same look at one of them, step by step, for a person
 //	verify.go      that what was pulled has to be verified anew
 //	renewed.go     that what they use has changed
-//	neighbour.go   nothing of all this where another program does it
 //
 // # Promises
 //
@@ -52,6 +51,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
@@ -84,12 +84,6 @@ type Prober interface {
 
 var _ Prober = (*git.Mirrors)(nil)
 
-// Tenure says which Repositories are this controller's: others may look after the
-// same ones.
-type Tenure interface {
-	Mine(k Key) bool
-}
-
 // Options of a Controller. Remote, Git and Logger must be set.
 type Options struct {
 	// Remote says how the remote of a Repository is asked. What is wrong with the
@@ -119,11 +113,10 @@ type Options struct {
 	Hooks  *Hooks  // nil = no webhooks are made
 	Tokens *Tokens // nil = none are minted
 	// Facts asks the host of a Repository what it knows of it; nil = nobody is asked.
-	Facts  func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error)
-	Tenure Tenure // nil = all are this controller's
-	// Neighbour is another program that may look after them; nil = there is none.
-	Neighbour Neighbour
-	Uses      Uses // nil = nobody wants to know
+	Facts func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (forge.Facts, error)
+	// Selector chooses the Repositories of this controller; nil = all.
+	Selector labels.Selector
+	Uses     Uses // nil = nobody wants to know
 	// Since says that what was pulled before may have been lost; zero = nothing was.
 	Since   time.Time
 	Resync  time.Duration // the rest after something failed; 0 = 60 s
@@ -238,7 +231,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	if o.Meter == nil {
 		o.Meter = nobody{}
 	}
-	c := &Controller{o: o, server: politely(s, o.Neighbour, Repository), now: now, repos: repos, jobs: jobs, interval: intervalOf, notes: map[Key]*note{}}
+	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, notes: map[Key]*note{}}
 	c.loop = newLoop("repository", o.Uses, c.reconcile, o.Resync, o.Meter.Worked, o.Logger)
 	c.say = c.tell
 	return c
@@ -263,31 +256,43 @@ func (c *Controller) came(u *unstructured.Unstructured) {
 
 // Wake has a Repository looked into now, because something that it depends on has
 // changed. It never blocks.
-func (c *Controller) Wake(namespace, name string) { c.queue.Add(Key{namespace, name}) }
+func (c *Controller) Wake(namespace, name string) { c.add(Key{namespace, name}) }
 
 // Next is when a Repository is looked into without any event; zero = not known.
 func (c *Controller) Next(namespace, name string) time.Time {
 	return c.times.next(Key{namespace, name})
 }
 
-// Run works until ctx ends, and returns when nothing of it runs any more. It is
-// run once.
+// Run works until ctx ends, and returns when nothing of it runs any more. It may be
+// run again: it begins with no memory of what came before, and what became due meanwhile
+// is spread.
 func (c *Controller) Run(ctx context.Context) error {
-	if c.repos.WaitSynced(ctx) == nil && c.jobs.WaitSynced(ctx) == nil {
-		c.Begin()
-		c.recall()
-		return c.run(ctx, c.o.Workers)
+	if c.repos.WaitSynced(ctx) != nil || c.jobs.WaitSynced(ctx) != nil {
+		return nil
 	}
-	c.queue.ShutDown()
-	return nil
+	c.restart()
+	return c.run(ctx, c.o.Workers, func() []Key {
+		keys := keysOf(c.repos)
+		if c.o.Suspensions != nil { // some Repositories may have gone meanwhile
+			keys = append(keys, c.o.Suspensions.names()...)
+		}
+		return keys
+	})
 }
 
-// Begin has the controller look after its Repositories as one that has just been
-// started: nobody knows what came before, and what became due meanwhile is spread.
-func (c *Controller) Begin() {
+// restart forgets what is known of Repositories, as a new process does.
+func (c *Controller) restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.start, c.notes = start{c.now(), len(c.repos.Objects())}, map[Key]*note{}
+}
+
+func keysOf(objects lister) []Key {
+	var keys []Key
+	for _, s := range objects.Objects() {
+		keys = append(keys, Key{s.Namespace(), s.Name()})
+	}
+	return keys
 }
 
 // began is when that was.

@@ -87,7 +87,7 @@ func TestHealthIsDue(t *testing.T) {
 		{"health.error == hook: with the next try at the webhook", api.HealthState{Error: "hook", Checked: ago(time.Minute + time.Millisecond)}, false, true},
 		{"a stamp of the future is no age", api.HealthState{Healthy: true, Checked: ago(-24 * time.Hour)}, false, true},
 	} {
-		if got := healthDue(c.health, c.spec, at, 0); got != c.want {
+		if got := healthDue(c.health, c.spec, at); got != c.want {
 			t.Errorf("%s: %t", c.rule, got)
 		}
 	}

@@ -18,7 +18,6 @@ type facts struct {
 	generation int64
 	repo       api.Repository
 	interval   time.Duration // of pulls
-	late       time.Duration // of checks
 	quota      Quota         // that holds
 	count      int64         // Repositories of the namespace that are not being deleted
 
@@ -132,7 +131,7 @@ func (f *facts) healthDue() bool {
 	if h.Checked > 0 && !f.specChanged() && f.now.Before(f.start.first(f.uid, f.interval)) {
 		return false
 	}
-	return healthDue(h, f.specChanged(), f.now, f.late)
+	return healthDue(h, f.specChanged(), f.now)
 }
 
 // trigger chooses the first reason. One that is blocked already has its status

@@ -40,17 +40,17 @@ func window(h api.HealthState) time.Duration {
 }
 
 // healthDue says that a check is due: never made, the spec is another, or it is
-// too old by more than late. Where another controller tells that a webhook could not
+// too old. Where another controller tells that a webhook could not
 // be made, the check comes with the next try at the webhook, by whoever looks after
 // it now.
-func healthDue(h api.HealthState, specChanged bool, now time.Time, late time.Duration) bool {
+func healthDue(h api.HealthState, specChanged bool, now time.Time) bool {
 	switch {
 	case h.Checked == 0 || specChanged:
 		return true
 	case h.Error == errorHook:
-		return age(h.Checked, now) > hookCooldown+late
+		return age(h.Checked, now) > hookCooldown
 	}
-	return age(h.Checked, now) > window(h)+late
+	return age(h.Checked, now) > window(h)
 }
 
 // noted is the health to write after a check, and whether it is to be written:

@@ -71,8 +71,7 @@ func TestHookErrorOfOthers(t *testing.T) {
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
-			mine := new(turnOf)
-			r := newRig(t, server, func(_ *rig, o *Options) { o.Tenure = mine })
+			r := newRig(t, server, func(r *rig, _ *Options) { r.hold = make(chan struct{}) })
 			r.repo.Add(t, "a.json")
 			r.create(nil, nil)
 			r.state(fmt.Sprintf(`{"status":{"observedGeneration":1,"health":{"healthy":false,"error":"hook","checked":%d,"message":["no right to webhooks"]},
@@ -80,7 +79,7 @@ func TestHookErrorOfOthers(t *testing.T) {
 				"conditions":[{"type":"NamespaceQuota","status":"True","reason":"QuotaUnlimited","message":"No quota limits configured","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"},
 					{"type":"Ready","status":"False","reason":"AuthenticationFailed","message":"no right to webhooks","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
 				time.Now().UnixMilli(), time.Now().Add(-time.Hour).UnixMilli()))
-			r.begin(mine)
+			r.begin()
 			r.later(hookCooldown / 2)
 			eventually(t, "it was looked at, and has its next time", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
 			if next := time.Until(r.controller.Next(r.namespace, "site")); next < 20*time.Second {

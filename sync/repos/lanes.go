@@ -30,6 +30,13 @@ type lane struct {
 
 func newLanes() *lanes { return &lanes{hosts: map[string]*lane{}, called: map[Key]string{}} }
 
+// reset forgets all.
+func (l *lanes) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hosts, l.called = map[string]*lane{}, map[Key]string{}
+}
+
 // enter says whether the host may be asked now; leave must follow then. Otherwise
 // the key is given back by the leave of another.
 func (l *lanes) enter(host string, k Key) bool {

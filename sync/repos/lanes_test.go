@@ -30,10 +30,10 @@ type street struct {
 	token      func(ctx context.Context, url string) // by Remote; nil = at once
 	held       chan struct{}                         // of the bubble, for ask
 
-	gate   sync.Mutex // guards what follows
-	asked  map[string]int
-	others bool // whether all but mine are another agent's
-	mine   Key
+	suspensions *Suspensions
+
+	gate  sync.Mutex // guards asked
+	asked map[string]int
 }
 
 // Resolve implements Prober.
@@ -45,13 +45,6 @@ func (s *street) Resolve(ctx context.Context, r git.Remote, _ gitref.Selector) (
 		s.ask(ctx, r.URL)
 	}
 	return git.Ref{Name: "refs/heads/main", Hash: headOfAll}, ctx.Err()
-}
-
-// Mine implements Tenure.
-func (s *street) Mine(k Key) bool {
-	s.gate.Lock()
-	defer s.gate.Unlock()
-	return !s.others || k == s.mine
 }
 
 // times is how often a URL was asked.
@@ -83,8 +76,11 @@ func onStreet(t *testing.T, urls []string, s *street, f func()) {
 		defer client.Close()
 		s.crowded, s.asked, s.held = &crowded{t: t, store: store, client: client, urls: urls}, map[string]int{}, make(chan struct{})
 		s.fill(len(urls))
+		if s.suspensions, err = OpenSuspensions(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
 		objects, queue := client.Informer(api.Repositories, "", kube.InformerOptions{}), client.Informer(api.Jobs, "", kube.InformerOptions{Compact: true})
-		s.controller = New(client, objects, queue, Options{Git: s, Tenure: s, Logger: log,
+		s.controller = New(client, objects, queue, Options{Git: s, Suspensions: s.suspensions, Logger: log,
 			Remote: func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				if s.token != nil {
 					s.token(ctx, repo.Spec.Git.URL)
@@ -157,18 +153,24 @@ func TestTurnThatIsNotUsed(t *testing.T) {
 		for len(line()) < 6 {
 			time.Sleep(time.Second)
 		}
-		s.gate.Lock()
-		s.others, s.mine = true, line()[5]
-		s.gate.Unlock()
+		mine := line()[5]
+		for _, o := range s.controller.repos.Objects() {
+			if o.Name() == mine.Name {
+				continue
+			}
+			if err := s.suspensions.Suspend(context.Background(), Suspension{Namespace: o.Namespace(), Repository: o.Name(), UID: o.UID()}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		var last int
-		if _, err := fmt.Sscanf(s.mine.Name, "r%d", &last); err != nil {
+		if _, err := fmt.Sscanf(mine.Name, "r%d", &last); err != nil {
 			t.Fatal(err)
 		}
 		before := s.times(urls[last])
 		close(s.held)
 		time.Sleep(5 * time.Second)
 		if s.times(urls[last]) == before {
-			t.Errorf("%s still waits for its turn behind %d that have none any more", s.mine, len(line()))
+			t.Errorf("%s still waits for its turn behind %d that have none any more", mine, len(line()))
 		}
 		time.Sleep(time.Minute)
 		l := s.controller.lanes

@@ -22,12 +22,14 @@ type loop struct {
 	worked func(took time.Duration)
 	log    *slog.Logger
 	await  func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
-	queue  *workqueue.Typed[Key]
 	times  *timetable
 	lanes  *lanes
 	told   Uses // nil = nobody
 
 	say func(k Key, level, text string) // what a person may want to know; nil = nobody
+
+	queueMu sync.Mutex            // guards queue
+	queue   *workqueue.Typed[Key] // nil while the loop does not run
 
 	failMu   sync.Mutex // guards what follows
 	failures map[Key]int
@@ -39,32 +41,60 @@ type loop struct {
 
 func newLoop(what string, told Uses, look func(context.Context, Key) (time.Time, time.Duration, error), resync time.Duration, worked func(time.Duration), log *slog.Logger) *loop {
 	return &loop{what: what, told: told, look: look, resync: resync, worked: worked, log: log, await: context.Cause,
-		queue: workqueue.NewTyped[Key](), times: newTimetable(), lanes: newLanes(), failures: map[Key]int{}, unreads: map[Key]string{}, wishes: map[Key]wish{}}
+		times: newTimetable(), lanes: newLanes(), failures: map[Key]int{}, unreads: map[Key]string{}, wishes: map[Key]wish{}}
 }
 
-// run works until ctx ends, and returns when all workers have.
-func (l *loop) run(ctx context.Context, workers int) error {
+// run works until ctx ends, and returns when all workers have. It begins with keys and
+// with nothing from an earlier run.
+func (l *loop) run(ctx context.Context, workers int, keys func() []Key) error {
+	queue := workqueue.NewTyped[Key]()
+	l.times.reset()
+	l.lanes.reset()
+	l.failMu.Lock()
+	l.failures, l.unreads = map[Key]int{}, map[Key]string{}
+	l.failMu.Unlock()
+	l.setQueue(queue)
+	for _, k := range keys() {
+		queue.Add(k)
+	}
 	var g errgroup.Group
 	for range workers {
-		g.Go(func() error { l.work(ctx); return nil })
+		g.Go(func() error { l.work(ctx, queue); return nil })
 	}
-	g.Go(func() error { l.times.run(ctx, l.queue.Add); return nil })
+	g.Go(func() error { l.times.run(ctx, queue.Add); return nil })
 	<-ctx.Done()
-	l.queue.ShutDown()
+	l.setQueue(nil)
+	queue.ShutDown()
 	return g.Wait()
 }
 
+func (l *loop) setQueue(q *workqueue.Typed[Key]) {
+	l.queueMu.Lock()
+	defer l.queueMu.Unlock()
+	l.queue = q
+}
+
+// add has an object looked into now. It does nothing while the loop does not run: a run
+// begins with all objects.
+func (l *loop) add(k Key) {
+	l.queueMu.Lock()
+	defer l.queueMu.Unlock()
+	if l.queue != nil {
+		l.queue.Add(k)
+	}
+}
+
 // work takes names off the queue. One name is with one worker at a time.
-func (l *loop) work(ctx context.Context) {
+func (l *loop) work(ctx context.Context, queue *workqueue.Typed[Key]) {
 	for {
-		k, over := l.queue.Get()
+		k, over := queue.Get()
 		if over {
 			return
 		}
 		if l.await(ctx) == nil && ctx.Err() == nil {
 			l.handle(ctx, k)
 		}
-		l.queue.Done(k)
+		queue.Done(k)
 	}
 }
 

@@ -24,8 +24,7 @@ func TestPatchThatNeverFits(t *testing.T) {
 		}, time.Minute, func(time.Duration) {}, slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second)
 		defer cancel()
-		l.queue.Add(Key{"ns", "site"})
-		if err := l.run(ctx, 1); err != nil {
+		if err := l.run(ctx, 1, func() []Key { return []Key{{"ns", "site"}} }); err != nil {
 			t.Fatal(err)
 		}
 		if told := strings.Count(log.String(), "cannot look after"); looks != mostMoves+11 || told != 11 {

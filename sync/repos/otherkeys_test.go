@@ -142,7 +142,7 @@ func TestOtherKeysElsewhere(t *testing.T) {
 			if got := r.looks(&looked, 4); len(got) == 0 || got[0] != "first pull" || len(got) > 2 { // that one may be from before the annotation
 				t.Errorf("asked for pulls %q", got)
 			}
-			r.controller.Begin() // as if it were started anew
+			r.controller.restart() // as if it were started anew
 			if got := r.looks(&looked, 3); len(got) > 1 || len(got) == 1 && got[0] != "the last pull was lost" {
 				t.Errorf("asked again for pulls %q", got)
 			}
@@ -201,7 +201,7 @@ func TestOtherKeysElsewhere(t *testing.T) {
 				}
 			}
 			r.until("the refusal", func(repo api.Repository) bool { return condition(repo, api.ConditionVerified).Reason == "UnknownKey" })
-			r.controller.Begin()
+			r.controller.restart()
 			if got := r.looks(&looked, 3); len(got) != 0 {
 				t.Errorf("asked for pulls %q", got)
 			}
@@ -259,7 +259,7 @@ func TestAskedAnew(t *testing.T) {
 	told(api.AnnoGitVerifyPrincipals, "", "True", "Verified")
 	told(api.AnnoGitVerify, "", "", "")
 	// Nobody looks while it is written; the next process sees that it was never judged.
-	r.controller.Begin()
+	r.controller.restart()
 	told(api.AnnoGitVerify, "HEAD", "True", "Verified")
 	if got, err := r.store.Fact(t.Context(), JudgedKey(Key{r.namespace, "site"})); err != nil || !strings.Contains(string(got), `"trust":`) {
 		t.Errorf("kept %s, %v", got, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,13 +118,12 @@ func blockedStatus(repositories, resources int64) string {
 // TestQuotaIsRaised: a higher limit lets a blocked Repository go on by itself.
 func TestQuotaIsRaised(t *testing.T) {
 	t.Parallel()
-	mine := new(turnOf)
-	r := newRig(t, "embedded", func(_ *rig, o *Options) { o.Quota, o.Tenure = Quota{Repositories: 3, Resources: 0}, mine })
+	r := newRig(t, "embedded", func(r *rig, o *Options) { o.Quota, r.hold = Quota{Repositories: 3, Resources: 0}, make(chan struct{}) })
 	r.repo.Add(t, "a.json")
 	r.create(nil, nil)
 	r.second()
 	r.state(blockedStatus(1, 7))
-	r.begin(mine)
+	r.begin()
 	repo := r.until("it is well", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	if c := condition(repo, "NamespaceQuota"); c.Status != "True" || c.Reason != "WithinQuota" || c.Message != "within quota: 2/3 repositories" || c.LastTransitionTime == "2026-01-01T00:00:00Z" {
 		t.Errorf("condition %+v", c)
@@ -139,13 +137,12 @@ func TestQuotaIsRaised(t *testing.T) {
 // written.
 func TestQuotaOfOthers(t *testing.T) {
 	t.Parallel()
-	mine := new(turnOf)
-	r := newRig(t, "real", func(_ *rig, o *Options) { o.Quota, o.Tenure = Quota{Stated, Stated}, mine })
+	r := newRig(t, "real", func(r *rig, o *Options) { o.Quota, r.hold = Quota{Stated, Stated}, make(chan struct{}) })
 	r.repo.Add(t, "a.json")
 	r.create(nil, nil)
 	r.second()
 	r.state(blockedStatus(1, 7))
-	r.begin(mine)
+	r.begin()
 	r.later(unhealthyFor + time.Second)
 	eventually(t, "it is looked at", func() bool {
 		repo, _ := r.get()
@@ -177,19 +174,13 @@ func TestQuotaOfOthers(t *testing.T) {
 	}
 }
 
-// turnOf is whether the controller has its turn.
-type turnOf struct{ atomic.Bool }
-
-func (o *turnOf) Mine(Key) bool { return o.Load() }
-
 // begin lets the controller look at "site" as it is now.
-func (r *rig) begin(mine *turnOf) {
+func (r *rig) begin() {
 	r.t.Helper()
 	_, now := r.get()
 	eventually(r.t, "the watch shows it", func() bool {
 		seen, ok := r.controller.repos.Get(r.namespace, "site")
 		return ok && seen.GetResourceVersion() == now.GetResourceVersion()
 	})
-	mine.Store(true)
-	r.controller.Wake(r.namespace, "site")
+	close(r.hold)
 }

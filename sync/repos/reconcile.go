@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/admission"
 	"limpet/sync/api"
@@ -38,7 +39,7 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (next time.Time, peri
 		c.unused(k)
 		return time.Time{}, 0, errors.Join(c.unsuspend(ctx, k, ""), c.forgetJudged(ctx, k))
 	}
-	if obj.GetLabels()[api.LabelPendingDelete] != "" || idle(c.o.Neighbour) || c.o.Tenure != nil && !c.o.Tenure.Mine(k) {
+	if obj.GetLabels()[api.LabelPendingDelete] != "" || c.o.Selector != nil && !c.o.Selector.Matches(labels.Set(obj.GetLabels())) {
 		c.unused(k)
 		return time.Time{}, 0, nil
 	}
@@ -154,7 +155,7 @@ func (r *reconciling) gatherHook(ctx context.Context) {
 // gather finds out what is known. It asks nobody.
 func (r *reconciling) gather(repo api.Repository) {
 	f := &r.facts
-	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), late: late(r.o.Neighbour), quota: r.o.Quota.over(repo.Status.Quota), start: r.began()}
+	*f = facts{now: r.now(), uid: string(r.obj.GetUID()), generation: r.obj.GetGeneration(), repo: repo, interval: r.interval(repo), quota: r.o.Quota.over(repo.Status.Quota), start: r.began()}
 	if f.quota.Repositories > 0 {
 		f.count = r.census.count(r.key.Namespace, r.repos.Objects)
 	}

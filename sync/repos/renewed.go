@@ -54,7 +54,7 @@ func (c *Controller) Renewed(namespace, name string) {
 func (c *Connections) Recheck(namespace, name string) {
 	k := Key{namespace, name}
 	c.wish(k, ifIll)
-	c.queue.Add(k)
+	c.add(k)
 }
 
 // Renewed has a Connection checked now, because its credentials are not what they
@@ -62,7 +62,7 @@ func (c *Connections) Recheck(namespace, name string) {
 func (c *Connections) Renewed(namespace, name string) {
 	k := Key{namespace, name}
 	c.wish(k, anyway)
-	c.queue.Add(k)
+	c.add(k)
 }
 
 // wish notes that the health of an object is to be checked. It is taken by the next

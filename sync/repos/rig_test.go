@@ -49,7 +49,8 @@ type rig struct {
 	mirrors    *git.Mirrors
 	creds      atomic.Pointer[auth.Credentials]
 	controller *Controller
-	ahead      atomic.Int64 // how far the controller's clock of the server is ahead, in ns
+	hold       chan struct{} // the controller begins when it is closed; nil = at once
+	ahead      atomic.Int64  // how far the controller's clock of the server is ahead, in ns
 	events     chan Event
 	trust      auth.TrustSource // of the puller
 }
@@ -169,7 +170,12 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	r.controller = New(mine, objects, queue, o)
 	now := r.controller.now
 	r.controller.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }
-	r.run(queue.Run, objects.Run, r.controller.Run)
+	r.run(queue.Run, objects.Run, func(ctx context.Context) error {
+		if r.hold != nil {
+			<-r.hold
+		}
+		return r.controller.Run(ctx)
+	})
 	return r
 }
 

@@ -188,17 +188,6 @@ func (s *Suspensions) names() []Key {
 	return slices.Collect(maps.Keys(s.all))
 }
 
-// recall has those looked into that the file knows: some may have gone while nobody
-// looked.
-func (c *Controller) recall() {
-	if c.o.Suspensions == nil {
-		return
-	}
-	for _, k := range c.o.Suspensions.names() {
-		c.Wake(k.Namespace, k.Name)
-	}
-}
-
 // unsuspend drops what is kept for a Repository that is gone, and what is over.
 // seen is the UID that the watch shows, "" for none; it may be late, so the server
 // is asked.

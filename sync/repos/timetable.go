@@ -51,6 +51,13 @@ func newTimetable() *timetable {
 	return &timetable{changed: make(chan struct{}, 1), known: map[Key]*entry{}}
 }
 
+// reset forgets all.
+func (t *timetable) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entries, t.known, t.often = nil, map[Key]*entry{}, 0
+}
+
 // set has a Repository looked at at a time, in place of the time before; the
 // zero time is never. period is how often that is going to happen.
 func (t *timetable) set(k Key, at time.Time, period time.Duration) {

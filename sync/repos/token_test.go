@@ -321,28 +321,14 @@ func TestNoToken(t *testing.T) {
 		}
 		m.wrote(1)
 	})
-	t.Run("left alone", func(t *testing.T) {
-		t.Parallel()
-		var mine atomic.Bool
-		m := newMinting(t, "embedded", func(_ *rig, o *Options) { o.Tenure = tenureOf(mine.Load) })
-		m.use(nil)
-		eventually(t, "it was looked into", func() bool { return m.controller.queue.Len() == 0 && len(m.controller.repos.Objects()) == 1 })
-		if asked(m) || len(m.writes.take()) > 0 {
-			t.Error("a token was minted for the Repository of another")
-		}
-		mine.Store(true)
-		m.controller.Wake(m.namespace, "site")
-		m.until("it is mine", func(repo api.Repository) bool { return repo.Status.Token.LastUpdated > 0 })
-	})
 	t.Run("suspended", func(t *testing.T) {
 		t.Parallel()
-		var mine atomic.Bool
 		m := newMinting(t, "embedded", func(r *rig, o *Options) {
+			r.hold = make(chan struct{})
 			var err error
 			if o.Suspensions, err = OpenSuspensions(t.Context(), r.store); err != nil {
 				t.Fatal(err)
 			}
-			o.Tenure = tenureOf(mine.Load)
 		})
 		m.use(nil)
 		_, u := m.get()
@@ -350,8 +336,7 @@ func TestNoToken(t *testing.T) {
 		if err := m.controller.o.Suspensions.Suspend(t.Context(), Suspension{Namespace: m.namespace, Repository: "site", UID: string(u.GetUID()), Until: until}); err != nil {
 			t.Fatal(err)
 		}
-		mine.Store(true)
-		m.controller.Wake(m.namespace, "site")
+		m.begin()
 		eventually(t, "it rests", func() bool { return m.controller.Next(m.namespace, "site").Equal(until) })
 		if asked(m) || len(m.writes.take()) > 0 {
 			t.Error("a token was minted for a Repository that is suspended")
@@ -395,10 +380,6 @@ func TestNoToken(t *testing.T) {
 		}
 	})
 }
-
-type tenureOf func() bool
-
-func (t tenureOf) Mine(Key) bool { return t() }
 
 // TestTokenRefused: an installation that was suspended is told as the fault of the
 // Connection, in one patch, and when it is over the Repository is well by itself.
@@ -621,7 +602,7 @@ func TestProof(t *testing.T) {
 	}
 	t.Cleanup(mine.Close)
 	objects := mine.Informer(api.Connections, m.namespace, kube.InformerOptions{})
-	k := NewConnections(mine, objects, ConnectionOptions{Tester: m.minter, Repositories: m.controller, Alone: true, Logger: slog.New(slog.DiscardHandler)})
+	k := NewConnections(mine, objects, ConnectionOptions{Tester: m.minter, Repositories: m.controller, Logger: slog.New(slog.DiscardHandler)})
 	m.run(objects.Run, k.Run)
 	eventually(t, "it is told", func() bool {
 		u, err := m.client.Resource(api.Connections).Namespace(m.namespace).Get(t.Context(), "app", metav1.GetOptions{})

@@ -190,7 +190,7 @@ func TryConnection(ctx context.Context, who Identities, obj *unstructured.Unstru
 		return TestResults{}, fmt.Errorf("test connection %s: %w", obj.GetName(), err)
 	}
 	place, missing := who.Place(ctx, connection)
-	c := &Connections{o: ConnectionOptions{Tester: who, Alone: true}}
+	c := &Connections{o: ConnectionOptions{Tester: who}}
 	found, err := c.examine(ctx, obj)
 	switch {
 	case err != nil:

@@ -1,54 +1,43 @@
 package snapshot
 
 import (
-	"time"
+	"strings"
 
 	"limpet/sync/text"
 )
 
-// Controllers tells who looks after Repositories and Connections.
+// States of the controllers of an agent.
+const (
+	ControllersActive  = "active"  // they work
+	ControllersStandby = "standby" // another agent holds the Lease
+	ControllersOff     = "off"
+)
+
+// Controllers is the role of an agent for Repositories and Connections.
 type Controllers struct {
-	Mode  string    `json:"mode"`           // on, off or auto: what this agent was told
-	Phase string    `json:"phase"`          // active: this agent does; passive: another program does; waiting: to see whether one does; off
-	Since time.Time `json:"since,omitzero"` // of the phase
-	// By is the field manager of the other program that wrote last, Wrote what that
-	// was, and Seen when; zero = there was none. By is empty where the server does not
-	// keep it.
-	By    string    `json:"by,omitempty"`
-	Wrote string    `json:"wrote,omitempty"`
-	Seen  time.Time `json:"seen,omitzero"`
-	Until time.Time `json:"until,omitzero"` // when this agent takes over, if nothing is written
+	Mode   string `json:"mode"`             // on, off or auto, as configured
+	State  string `json:"state"`            // ControllersActive, ControllersStandby or ControllersOff
+	Holder string `json:"holder,omitempty"` // identity of the agent that holds the Lease; "" = no Lease, or none known
 }
 
-// lately is how long another program that wrote counts as there.
-const lately = 11 * time.Minute
-
-// Other says that another program looks after Repositories and Connections, also
-// when this agent does the same, and names it.
-func (c Controllers) Other(now time.Time) (name string, there bool) {
-	name = text.Clean(c.By)
-	if name == "" {
-		name = "another controller"
+// HolderName returns the name of the agent that holds the Lease, for people.
+func (c Controllers) HolderName() string {
+	name := c.Holder
+	if i := strings.LastIndexByte(name, '_'); i > 0 {
+		name = name[:i]
 	}
-	return name, c.Phase == "passive" || !c.Seen.IsZero() && now.Sub(c.Seen) < lately
+	return text.Clean(name)
 }
 
-// Text says it in a few words that go on after "repositories: ".
-func (c Controllers) Text(now time.Time) string {
-	other, there := c.Other(now)
+// Text describes the role in a few words that follow "repositories: ".
+func (c Controllers) Text() string {
 	switch {
-	case c.Phase == "passive":
-		return "looked after by " + other
-	case c.Phase == "off" && there:
-		return "looked after by " + other + " (--controllers off)"
-	case c.Phase == "off":
-		return "not looked after by this agent (--controllers off)"
-	case c.Phase == "waiting" && c.Until.IsZero():
-		return "nobody looks after them yet"
-	case c.Phase == "waiting":
-		return "nobody looks after them yet, this agent does in " + text.Age(c.Until.Sub(now))
-	case there && c.Mode == "on":
-		return "looked after by this agent (--controllers on), and by " + other + " too"
+	case c.State == ControllersOff:
+		return "not managed by this agent (--controllers " + text.Clean(c.Mode) + ")"
+	case c.State == ControllersStandby && c.Holder == "":
+		return "waiting for the controller lease"
+	case c.State == ControllersStandby:
+		return "standby; active: " + c.HolderName()
 	}
-	return "looked after by this agent"
+	return "managed by this agent"
 }

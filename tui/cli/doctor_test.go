@@ -96,11 +96,9 @@ func TestDoctorJudges(t *testing.T) {
 		{"nobody looked", judgeControllers(c, snapshot.Controllers{}, one(time.Time{}), now), checkWarn, "ever checked", "limpet --daemon"},
 		{"nobody looks any more", judgeControllers(c, snapshot.Controllers{}, one(now.Add(-16*time.Minute)), now), checkWarn, "16m old", "limpet --daemon"},
 		{"somebody looks", judgeControllers(c, snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...), now), checkOK, "1m ago", ""},
-		{"nothing to look after", judgeControllers(c, snapshot.Controllers{}, []patientRepo{{}}, now), checkOK, "no repository wants", ""},
-		{"another looks", judgeControllers(c, snapshot.Controllers{Mode: "auto", Phase: "passive", By: "grafana", Wrote: "health", Seen: now}, one(now), now), checkOK, "looked after by grafana; it wrote the health", ""},
-		{"two look", judgeControllers(c, snapshot.Controllers{Mode: "on", Phase: "active", By: "grafana", Wrote: "health", Seen: now}, one(now), now), checkWarn, "two at once", "--controllers auto"},
-		{"it waits", judgeControllers(c, snapshot.Controllers{Mode: "auto", Phase: "waiting"}, one(time.Time{}), now), checkOK, "waits to see", ""},
-		{"it is off, and nobody looks", judgeControllers(c, snapshot.Controllers{Mode: "off", Phase: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers auto"},
+		{"nothing to look after", judgeControllers(c, snapshot.Controllers{}, []patientRepo{{}}, now), checkOK, "no repository has sync enabled", ""},
+		{"another agent is active", judgeControllers(c, snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab_X"}, one(now), now), checkOK, "standby; active: lab", ""},
+		{"it is off, and nobody looks", judgeControllers(c, snapshot.Controllers{Mode: "off", State: "off"}, one(time.Time{}), now), checkWarn, "--controllers off", "--controllers on"},
 	} {
 		if tt.got.Result != tt.result || !strings.Contains(tt.got.Found, tt.says) || !strings.Contains(tt.got.Next, tt.next) || (tt.next == "") != (tt.got.Next == "") {
 			t.Errorf("%s: %+v, want %s %q %q", tt.what, tt.got, tt.result, tt.says, tt.next)

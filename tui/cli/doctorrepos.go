@@ -215,18 +215,12 @@ func judgeControllers(c check, seen snapshot.Controllers, repos []patientRepo, n
 	}
 	start := "limpet --daemon"
 	if seen.Mode != "" {
-		c.Found = controllersText(seen, now) + "; "
-		start = "limpet --daemon --controllers auto"
+		c.Found = seen.Text() + "; "
+		start = "limpet --daemon --controllers on"
 	}
-	_, other := seen.Other(now)
 	switch {
-	case seen.Phase == "active" && other:
-		c.Result, c.Next = checkWarn, start
-		c.Found += "two at once undo each other's work"
 	case enabled == 0:
-		c.Found += "no repository wants to be looked after"
-	case seen.Phase == "waiting":
-		c.Found += "it waits to see whether another program does"
+		c.Found += "no repository has sync enabled"
 	case newest.IsZero():
 		c.Result, c.Next = checkWarn, start
 		c.Found += "no repository was ever checked"

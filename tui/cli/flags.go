@@ -70,7 +70,7 @@ type AgentFlags struct {
 	ClaimExpiry          time.Duration `name:"claim-expiry" help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
 	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
 	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a repository is looked into again after something failed." default:"60s"`
-	Controllers          string        `help:"Look after repositories: health, conditions, interval pulls. on, off or auto: as long as no other controller, such as Grafana's, is seen to do it." enum:"auto,on,off" default:"auto"`
+	Controllers          string        `help:"Manage repositories and connections: health, conditions, interval pulls. on, off or auto: on for the embedded API, off elsewhere. Several agents with on share one Lease." enum:"auto,on,off" default:"auto"`
 	MaxRepositories      *int64        `name:"max-repositories" help:"Repositories that a namespace may have; with more, none of them is pulled. 0 = any number. Default: any number on the embedded API, elsewhere what status.quota says."`
 	MaxResources         *int64        `name:"max-resources-per-repository" help:"Objects that a repository may have; what goes beyond is left out. 0 = any number. Default: as for --max-repositories."`
 	MaxIncremental       int           `name:"max-incremental-changes" help:"Changes beyond which a pull compares everything. 0 = no limit." default:"1000"`

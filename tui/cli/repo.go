@@ -245,7 +245,7 @@ func showRepo(w io.Writer, u *unstructured.Unstructured, repo api.Repository, pa
 		f.add("suspended", paused)
 	}
 	if by.Mode != "" {
-		f.add("controller", controllersText(by, now))
+		f.add("controller", by.Text())
 	}
 	st := repo.Status.Sync
 	f.addState("last pull", st.State, text.OrDash(st.State))

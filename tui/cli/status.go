@@ -201,7 +201,7 @@ func (s *statusReport) printLive(f *fields) {
 	}
 	f.addRepos(s.Live.Repos)
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
-		f.add("", controllersText(c, time.Now()))
+		f.add("", c.Text())
 	}
 	if txt := sourcesText(s.Live); txt != "" {
 		f.add("sources", txt)

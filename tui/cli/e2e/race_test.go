@@ -175,9 +175,8 @@ func TestAgentsShareTheWork(t *testing.T) {
 	}
 }
 
-// TestAgentsShareRepositories: two agents look after the Repositories of one API.
-// Each Repository is checked by one of them, and when that one dies the other goes
-// on with its share.
+// TestAgentsShareRepositories: of two agents with --controllers on one manages the
+// Repositories of an API, and when that one dies the other takes over.
 func TestAgentsShareRepositories(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -208,10 +207,10 @@ func TestAgentsShareRepositories(t *testing.T) {
 	run := func(h *home) *daemon {
 		return h.daemon(t, "--controllers", "on", "--credentials-dir", h.dir+"/credentials", "--claim-expiry", "6s", "--lease-renewal-interval", "2s")
 	}
-	first, second := run(agents[0]), run(agents[1])
-	until(t, "both are members", func() bool {
-		return strings.Contains(first.log.String(), "2 agents") && strings.Contains(second.log.String(), "2 agents")
-	})
+	first := run(agents[0])
+	until(t, "the first is active", func() bool { return strings.Contains(agents[0].run(t, "status").out, "managed by this agent") })
+	second := run(agents[1])
+	until(t, "the second is standby", func() bool { return strings.Contains(agents[1].run(t, "status").out, "standby; active: ") })
 	mark := server.Mark(t)
 	res := people.Resource(api.Repositories).Namespace("default")
 	for n := range count {
@@ -240,9 +239,9 @@ func TestAgentsShareRepositories(t *testing.T) {
 			return n == count
 		}
 	}
-	until(t, "all are looked after", observed(1))
-	// Each was checked once, by one agent.
-	keeper := map[string]string{}
+	until(t, "all are managed", observed(1))
+	// Each was checked once, by the active agent.
+	checkedBy := map[string]string{}
 	for _, r := range server.Requests(t, mark) {
 		var ops []struct{ Op, Path string }
 		if r.Method != "PATCH" || !strings.HasSuffix(r.Path, "/status") || json.Unmarshal(r.Body, &ops) != nil || r.Code != 200 {
@@ -253,18 +252,19 @@ func TestAgentsShareRepositories(t *testing.T) {
 			if o.Path != "/status/health" {
 				continue
 			}
-			if who := keeper[name]; who != "" {
+			if who := checkedBy[name]; who != "" {
 				t.Errorf("%s was checked by %s and again by %s", name, who, r.User)
 			}
-			keeper[name] = r.User
+			checkedBy[name] = r.User
 		}
 	}
-	share := map[string]int{}
-	for _, who := range keeper {
-		share[who]++
+	for name, user := range checkedBy {
+		if user != "agent-0" {
+			t.Errorf("%s was checked by %s", name, user)
+		}
 	}
-	if len(keeper) != count || share["agent-0"] == 0 || share["agent-1"] == 0 {
-		t.Errorf("shares %v of %d", share, count)
+	if len(checkedBy) != count {
+		t.Errorf("%d were checked, want %d", len(checkedBy), count)
 	}
 	first.kill()
 	for n := range count {
@@ -273,20 +273,22 @@ func TestAgentsShareRepositories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "the second looks after all of them", observed(2))
+	until(t, "the second manages all of them", observed(2))
 	if code := second.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 	leases, err := people.Resource(testenv.Leases).Namespace("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(leases.Items) != 1 {
-		t.Errorf("%d leases are left, want that of the killed one; %v", len(leases.Items), err)
+		t.Fatalf("%d leases, %v", len(leases.Items), err)
+	}
+	if holder, held, _ := unstructured.NestedString(leases.Items[0].Object, "spec", "holderIdentity"); held {
+		t.Errorf("the lease is still held by %s", holder)
 	}
 }
 
-// TestStatusTellsTheNeighbour: where Grafana looks after a Repository, the agent
-// says so and leaves it alone.
-func TestStatusTellsTheNeighbour(t *testing.T) {
-	suite.Full(t)
+// TestControllersAutoElsewhere: on an API that is not the embedded one an agent leaves
+// the Repositories to their controller unless --controllers on is given.
+func TestControllersAutoElsewhere(t *testing.T) {
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
 	grafana, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
@@ -303,22 +305,15 @@ func TestStatusTellsTheNeighbour(t *testing.T) {
 	if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	checked := fmt.Appendf(nil, `{"status":{"health":{"healthy":true,"checked":%d}}}`, time.Now().UnixMilli())
-	if _, err := res.Patch(t.Context(), "boards", "application/merge-patch+json", checked, metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
 	mark := server.Mark(t)
 	h := newHome(t)
 	h.args = []string{"--provisioning-server-url", server.URL, "--tls-ca-file", server.CAFile, "--token-file", h.file(t, "token", server.TokenOf("agent")+"\n")}
 	d := h.daemon(t)
-	until(t, "status tells the neighbour", func() bool {
-		return strings.Contains(h.run(t, "status").out, "looked after by grafana; it wrote the health of default/boards")
+	until(t, "status shows the role", func() bool {
+		return strings.Contains(h.run(t, "status").out, "not managed by this agent (--controllers auto)")
 	})
-	if shown := h.must(t, 0, "repo", "show", "boards").out; !strings.Contains(shown, "looked after by grafana; it wrote the health of default/boards") {
+	if shown := h.must(t, 0, "repo", "show", "boards").out; !strings.Contains(shown, "not managed by this agent") {
 		t.Errorf("repo show: %s", shown)
-	}
-	if !strings.Contains(d.log.String(), "looked after by another controller") {
-		t.Errorf("the log says nothing: %s", d.log.String())
 	}
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -22,10 +21,6 @@ import (
 
 type object = unstructured.Unstructured
 
-// keeps says whether this agent looks after Repositories, at least while nobody
-// else does.
-func (a *Agent) keeps() bool { return a.cfg.Controllers != "off" }
-
 // selected narrows the picture of Repositories to what is for this agent: every pull
 // writes the status of its Repository twice, and what is not for this agent should
 // not travel to it. The embedded API is not far.
@@ -33,7 +28,7 @@ func (a *Agent) selected() (o kube.InformerOptions) {
 	if a.cfg.Jobs.Selector != nil && a.embedded == nil {
 		o.LabelSelector = a.cfg.Jobs.Selector.String()
 	}
-	return a.shares.watched(repos.Repository, o)
+	return o
 }
 
 // newKeeper makes the controller of Repositories.
@@ -57,7 +52,7 @@ func (a *Agent) newKeeper(ctx context.Context, pulls worker.PullOptions) (*repos
 			return worker.Remote(ctx, namespace, name, repo, pulls.Credentials, pulls.AllowInsecure)
 		},
 		Trust: trusting{a}, Judged: a.cfg.Store,
-		Git: a.mirrors, Since: since, Tenure: tenure{a}, Neighbour: a.shares.rival(), Uses: a.uses(dependency.Repository), Suspensions: a.suspensions, Leaver: worker.NewOrphans(pulls),
+		Git: a.mirrors, Since: since, Selector: a.cfg.Jobs.Selector, Uses: a.uses(dependency.Repository), Suspensions: a.suspensions, Leaver: worker.NewOrphans(pulls),
 		Unhook: func(ctx context.Context, u *unstructured.Unstructured) error {
 			return a.unhook(ctx, u, pulls.Credentials)
 		},
@@ -97,31 +92,22 @@ func (a *Agent) hooksToMake() *repos.Hooks {
 // who watches what Connections and Repositories use.
 func (a *Agent) newLinks() (*kube.Informer, *repos.Connections) {
 	a.references = dependency.New(dependency.Options{Tell: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
-	objects := a.client.Informer(api.Connections, a.cfg.Namespace, a.shares.watched(repos.Connection, kube.InformerOptions{}))
+	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
-		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(dependency.Connection), Tenure: linkTenure{a}, Neighbour: a.shares.rival(), Alone: a.embedded != nil, Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
+		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(dependency.Connection), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),
 	})
 }
 
-// runLinks runs what newLinks made.
-func (a *Agent) runLinks(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.linked.Run(ctx) })
-	g.Go(func() error { return a.links.Run(ctx) })
-	g.Go(func() error { return a.references.Run(ctx) })
-	return g.Wait()
-}
-
 // errNotKept says that there is nothing to suspend.
-var errNotKept = errors.New("this agent does not look after repositories (--controllers), so there is nothing to suspend")
+var errNotKept = errors.New("this agent does not manage repositories (--controllers), so there is nothing to suspend")
 
 // Suspend implements socket.Suspender.
 func (a *Agent) Suspend(ctx context.Context, s repos.Suspension) error {
 	if a.keeper == nil {
 		return errNotKept
 	}
-	if c := a.paintControllers(); a.passive() {
-		return fmt.Errorf("repositories are %s, which would not know of it", c.Text(time.Now()))
+	if c := a.controllers(); c.State != snapshot.ControllersActive {
+		return fmt.Errorf("this agent cannot suspend a repository: repositories are %s", c.Text())
 	}
 	if err := a.suspensions.Suspend(ctx, s); err != nil {
 		return err

@@ -1,0 +1,312 @@
+// Package lease elects one of several agents by a Lease of coordination.k8s.io: the
+// holder works, the others stand by and take over when the Lease expires.
+//
+// A holder stops at two thirds of the expiry without a renewal, counted from when the
+// last successful renewal was sent, on its own clock. A standby takes over when it has
+// seen no renewal for the whole expiry, also on its own clock. So the clocks of hosts
+// need not agree. A Lease fences nobody: every write of the holder must name the
+// resourceVersion that it was made for.
+package lease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is the resource of Leases.
+var Resource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+
+// DefaultExpiry is how long a Lease is valid without a renewal.
+const DefaultExpiry = time.Minute
+
+const (
+	// renewals is how many renewals there are in an expiry: the holder may fail two in a
+	// row before it stops.
+	renewals = 4
+	// maxExpiry bounds what the Lease of another agent may claim.
+	maxExpiry = 10 * time.Minute
+)
+
+// Client reads and writes the Leases of one namespace. A dynamic.ResourceInterface is one.
+type Client interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Create(ctx context.Context, u *unstructured.Unstructured, o metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Update(ctx context.Context, u *unstructured.Unstructured, o metav1.UpdateOptions, subresources ...string) (*unstructured.Unstructured, error)
+}
+
+// Options of a Lease. Client, Name, Holder, Work and Logger must be set.
+type Options struct {
+	Client Client
+	Name   string // of the Lease
+	// Holder identifies this agent; it stays the same after a restart, so that a new
+	// process takes over at once from the one before it.
+	Holder string
+	Expiry time.Duration // 0 = DefaultExpiry
+	// Work runs while this agent holds the Lease. Its context ends with the Lease.
+	Work func(ctx context.Context) error
+	// Changed is called when the holder changes. It must not block; nil = no call.
+	Changed func(State)
+	Logger  *slog.Logger
+}
+
+// State is the role of this agent.
+type State struct {
+	Active bool   // it holds the Lease, or the API has none
+	Holder string // of the Lease; "" = none known
+}
+
+// Lease takes part in the election. Use New, then Run once.
+type Lease struct {
+	o Options
+
+	stamp    string    // renewTime of the last write of this process; "" = none
+	observed string    // holder and renewTime of another process, as seen last
+	since    time.Time // when that was seen first
+	renewed  time.Time // when the last successful write was sent; zero = not held
+	known    bool      // the API has Leases
+
+	mu    sync.Mutex // guards state
+	state State
+}
+
+// New returns a Lease that is not held. It makes no request.
+func New(o Options) *Lease {
+	o.Expiry = cmp.Or(o.Expiry, DefaultExpiry)
+	if o.Changed == nil {
+		o.Changed = func(State) {}
+	}
+	return &Lease{o: o}
+}
+
+// State returns the role of this agent.
+func (l *Lease) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state
+}
+
+func (l *Lease) setState(s State) {
+	l.mu.Lock()
+	changed := l.state != s
+	l.state = s
+	l.mu.Unlock()
+	if changed {
+		l.o.Logger.Info("controllers", "active", s.Active, "lease", l.o.Name, "holder", s.Holder)
+		l.o.Changed(s)
+	}
+}
+
+// Run works whenever this agent holds the Lease, until ctx ends or the work fails; then
+// it releases the Lease. On an API without Leases it works all the time.
+func (l *Lease) Run(ctx context.Context) error {
+	failed := ""
+	for ctx.Err() == nil {
+		err := l.acquire(ctx)
+		switch {
+		case err == nil && l.holds(time.Now()):
+			if err := l.work(ctx); err != nil {
+				return err
+			}
+			continue // without a pause: it was lost, or ctx has ended
+		case !l.known && unserved(err):
+			l.o.Logger.Warn("this API serves no leases: only one agent may run with --controllers on", "err", err)
+			l.setState(State{Active: true})
+			return l.o.Work(ctx)
+		case err != nil && err.Error() != failed && ctx.Err() == nil:
+			failed = err.Error()
+			l.o.Logger.Warn("cannot acquire the lease, retrying", "lease", l.o.Name, "err", err)
+		}
+		pause(ctx, l.interval())
+	}
+	return nil
+}
+
+// work runs the work and renews the Lease until it is lost or ctx ends.
+func (l *Lease) work(ctx context.Context) error {
+	term, stop := context.WithCancel(ctx)
+	defer stop()
+	l.setState(State{Active: true, Holder: l.o.Holder})
+	done := make(chan error, 1)
+	go func() { done <- l.o.Work(term) }()
+	var err error
+	for ended := false; !ended; {
+		timer := time.NewTimer(l.interval())
+		select {
+		case err = <-done:
+			timer.Stop()
+			l.release(ctx)
+			return err
+		case <-ctx.Done():
+			ended = true
+		case <-timer.C:
+			if renewErr := l.acquire(ctx); renewErr != nil && ctx.Err() == nil {
+				l.o.Logger.Warn("cannot renew the lease", "lease", l.o.Name, "err", renewErr)
+			}
+			ended = !l.holds(time.Now())
+		}
+		timer.Stop()
+	}
+	stop()
+	err = <-done
+	if ctx.Err() != nil {
+		l.release(ctx)
+	} else if l.State().Active {
+		l.setState(State{})
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// holds reports whether this agent may work. The monotonic clock stands still while a
+// host sleeps, so the wall clock is compared too.
+func (l *Lease) holds(now time.Time) bool {
+	limit := l.o.Expiry * 2 / 3
+	return !l.renewed.IsZero() && now.Sub(l.renewed) < limit && now.Round(0).Sub(l.renewed.Round(0)) < limit
+}
+
+// interval is the pause between two requests, with jitter. It ends no later than the
+// time at which a holder has to stop.
+func (l *Lease) interval() time.Duration {
+	d := l.o.Expiry / renewals
+	d -= rand.N(d/10 + 1)
+	if left := l.o.Expiry*2/3 - time.Since(l.renewed); !l.renewed.IsZero() && left > 0 {
+		d = min(d, left)
+	}
+	return d
+}
+
+// acquire takes or renews the Lease if no other agent holds it.
+func (l *Lease) acquire(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.o.Expiry/renewals/2)
+	defer cancel()
+	sent := time.Now()
+	u, err := l.o.Client.Get(ctx, l.o.Name, metav1.GetOptions{})
+	created := apierrors.IsNotFound(err)
+	switch {
+	case created: // an API without Leases says so when one is created
+		u = l.newLease()
+	case err != nil:
+		return fmt.Errorf("read lease %s: %w", l.o.Name, err)
+	case !l.free(u, sent):
+		l.known = true
+		l.renewed = time.Time{}
+		l.setState(State{Holder: specText(u, "holderIdentity")})
+		return nil
+	}
+	l.fill(u, sent)
+	if created {
+		_, err = l.o.Client.Create(ctx, u, metav1.CreateOptions{})
+	} else {
+		_, err = l.o.Client.Update(ctx, u, metav1.UpdateOptions{})
+	}
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		return nil // another agent was faster; the next read shows which
+	case err != nil:
+		return fmt.Errorf("write lease %s: %w", l.o.Name, err)
+	}
+	l.renewed, l.known = sent, true
+	return nil
+}
+
+// free reports whether this process may write the Lease: it holds it, has inherited it
+// from the process before it, or nobody has renewed it for its whole expiry.
+func (l *Lease) free(u *unstructured.Unstructured, now time.Time) bool {
+	holder, stamp := specText(u, "holderIdentity"), specText(u, "renewTime")
+	if holder == "" || holder == l.o.Holder && (l.stamp == "" || l.stamp == stamp) {
+		return true
+	}
+	if id := holder + " " + stamp; id != l.observed {
+		l.observed, l.since = id, now
+	}
+	seconds, _, _ := unstructured.NestedInt64(u.Object, "spec", "leaseDurationSeconds")
+	expiry := min(time.Duration(seconds)*time.Second, maxExpiry)
+	return now.Sub(l.since) >= expiry
+}
+
+func (l *Lease) newLease() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	u.SetAPIVersion(Resource.GroupVersion().String())
+	u.SetKind("Lease")
+	u.SetName(l.o.Name)
+	return u
+}
+
+// fill writes this agent into the Lease.
+func (l *Lease) fill(u *unstructured.Unstructured, now time.Time) {
+	l.stamp = now.UTC().Format(metav1.RFC3339Micro)
+	spec, _ := u.Object["spec"].(map[string]any)
+	if spec == nil {
+		spec = map[string]any{}
+		u.Object["spec"] = spec
+	}
+	if spec["holderIdentity"] != l.o.Holder {
+		if spec["acquireTime"] != nil {
+			n, _ := spec["leaseTransitions"].(int64)
+			spec["leaseTransitions"] = n + 1
+		}
+		spec["holderIdentity"], spec["acquireTime"] = l.o.Holder, l.stamp
+	}
+	spec["renewTime"] = l.stamp
+	spec["leaseDurationSeconds"] = max(1, int64(l.o.Expiry/time.Second))
+}
+
+// release takes this agent off the Lease, so that another one need not wait for its
+// expiry.
+func (l *Lease) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.Expiry/renewals/2)
+	defer cancel()
+	l.setState(State{})
+	l.renewed = time.Time{}
+	u, err := l.o.Client.Get(ctx, l.o.Name, metav1.GetOptions{})
+	if err == nil && specText(u, "holderIdentity") == l.o.Holder && specText(u, "renewTime") == l.stamp {
+		unstructured.RemoveNestedField(u.Object, "spec", "holderIdentity")
+		_, err = l.o.Client.Update(ctx, u, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		l.o.Logger.Warn("cannot release the lease, it expires", "lease", l.o.Name, "err", err)
+	}
+}
+
+func specText(u *unstructured.Unstructured, name string) string {
+	text, _, _ := unstructured.NestedString(u.Object, "spec", name)
+	return text
+}
+
+// unserved reports whether an API has no Leases for this agent, which a retry does not
+// change.
+func unserved(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusNotFound, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotAcceptable:
+		return true
+	}
+	return false
+}
+
+// pause waits for d or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
