@@ -36,7 +36,7 @@ func (a *Agent) connections() remotes {
 		sources = append(sources, a.connectionFiles(auth.ConnectionDir(a.cfg.CredentialsDir)))
 	}
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version})
-	o := identity.Options{Hosts: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
+	o := identity.Options{Apps: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
 	if a.client != nil {
 		o.Now = a.serverTime
 	}

@@ -202,3 +202,12 @@ func (s ConnectionSecret) LogValue() slog.Value { return slog.StringValue(s.Stri
 
 // MarshalJSON writes String.
 func (s ConnectionSecret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+
+// AppIdentity is a GitHub App as a secret describes it, without a Connection.
+type AppIdentity struct {
+	AppID        string
+	Installation string            // id; "" = the one of Owner
+	Owner        string            // organization or user that has installed it
+	API          string            // base URL of the REST, as it is; "" = GitHub's own
+	Secret       *ConnectionSecret // private key, and the TLS side
+}

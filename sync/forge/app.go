@@ -68,7 +68,7 @@ func (h *Hosts) app(c Connection, spec *api.GitHubApp, base string, secret *auth
 	key, err := privateKey(secret.PrivateKey)
 	if err != nil {
 		e := invalid("use "+c.String(), "the private key from %s cannot be used: %w", secret.Source, err)
-		e.Fields = []Field{{"FieldValueInvalid", "secure.privateKey", err.Error()}}
+		e.Fields = []Field{{Type: "FieldValueInvalid", Field: "secure.privateKey", Detail: err.Error()}}
 		return nil, e
 	}
 	a := &app{h: h, c: c, base: base, id: spec.AppID, install: spec.InstallationID, key: key, secret: secret,
@@ -210,9 +210,9 @@ func (a *app) test(ctx context.Context) error {
 	c, got, err := a.call(ctx, r)
 	if err != nil {
 		return blame(err, map[ErrorKind][]Field{
-			Unauthorized: {{"FieldValueInvalid", block + ".appID", "verify that the App has this id"},
-				{"FieldValueInvalid", "secure.privateKey", "verify that it is a key of this App"}},
-			NotFound: {{"FieldValueNotFound", block + ".appID", "there is no App with this id"}},
+			Unauthorized: {{Type: "FieldValueInvalid", Field: block + ".appID", Detail: "verify that the App has this id"},
+				{Type: "FieldValueInvalid", Field: "secure.privateKey", Detail: "verify that it is a key of this App"}},
+			NotFound: {{Type: "FieldValueNotFound", Field: block + ".appID", Detail: "there is no App with this id"}},
 		})
 	}
 	self, err := into[struct {
@@ -223,15 +223,15 @@ func (a *app) test(ctx context.Context) error {
 	}
 	if fmt.Sprint(self.ID) != a.id {
 		e := c.fail(r, Invalid, 0, fmt.Errorf("the private key is that of App %d", self.ID))
-		e.Fields = []Field{{"FieldValueInvalid", block + ".appID", e.Err.Error()}}
+		e.Fields = []Field{{Type: "FieldValueInvalid", Field: block + ".appID", Detail: e.Err.Error()}}
 		return e
 	}
 	i, err := a.installation(ctx)
 	if err != nil {
 		return blame(err, map[ErrorKind][]Field{
-			NotFound:     {{"FieldValueInvalid", block + ".installationID", "the App has no installation with this id"}},
-			Unauthorized: {{"FieldValueInvalid", block + ".installationID", "GitHub does not let the App see it"}},
-			Forbidden:    {{"FieldValueForbidden", block + ".installationID", "the installation is suspended"}},
+			NotFound:     {{Type: "FieldValueInvalid", Field: block + ".installationID", Detail: "the App has no installation with this id"}},
+			Unauthorized: {{Type: "FieldValueInvalid", Field: block + ".installationID", Detail: "GitHub does not let the App see it"}},
+			Forbidden:    {{Type: "FieldValueForbidden", Field: block + ".installationID", Detail: "the installation is suspended"}},
 		})
 	}
 	a.forgetGrants() // the next token is made with what was seen now
@@ -239,8 +239,7 @@ func (a *app) test(ctx context.Context) error {
 	need := needed(a.hooks)
 	for _, name := range sortedKeys(need) {
 		if have := i.Permissions[name]; levels[have] < levels[need[name]] {
-			e.Fields = append(e.Fields, Field{"FieldValueForbidden", block + ".appID",
-				fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))})
+			e.Fields = append(e.Fields, Field{Type: "FieldValueForbidden", Field: block + ".appID", Detail: fmt.Sprintf("the App needs permission %s: %s, it has %s", name, need[name], cmp.Or(have, "none"))})
 		}
 	}
 	if len(e.Fields) == 0 {

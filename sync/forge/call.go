@@ -2,13 +2,11 @@ package forge
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,13 +15,9 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/netx"
-	"limpet/sync/text"
 )
 
-const (
-	mostRedirects = 3
-	mostSaid      = 300 // runes of a host's message that are repeated
-)
+const mostRedirects = 3
 
 // caller asks one API with one identity.
 type caller struct {
@@ -190,35 +184,12 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 		err = u.Err
 	}
 	if errors.Is(err, netx.ErrForbidden) {
-		return c.fail(r, Invalid, 0, errors.New(steady(err)))
+		return c.fail(r, Invalid, 0, errors.New(netx.SteadyText(err)))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)
 	}
-	return c.fail(r, Unavailable, 0, errors.New(c.clean(noAnswer(err, c.origin, c.certificate()))))
-}
-
-// noAnswer tells why there was none from a URL, in words that stay the same, and the
-// next step where it is a matter of certificates. asked is what is known of a client
-// certificate there.
-func noAnswer(err error, from *url.URL, asked string) string {
-	if fault, ok := netx.TLSFaultOf(err, dialled(from)); ok {
-		next := fault.Next
-		if fault.Client {
-			next = cmp.Or(asked, next)
-		}
-		return fault.Why + " (" + next + ")"
-	}
-	txt := steady(err)
-	if asked != "" && !errors.Is(err, context.DeadlineExceeded) { // an alert may be lost on the way
-		txt += " (" + asked + ")"
-	}
-	return txt
-}
-
-// dialled is the host of a URL with its port.
-func dialled(u *url.URL) string {
-	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme]))
+	return c.fail(r, Unavailable, 0, errors.New(c.clean(netx.NoAnswer(err, c.origin, c.certificate()))))
 }
 
 // asks is who asks a host, for reach.Asked.
@@ -227,17 +198,6 @@ func (c *caller) asks() string { return c.creds.Line() + " " + c.origin.Host }
 // certificate is what to do about the client certificate that the API asks for, "" if
 // there is nothing to do.
 func (c *caller) certificate() string { return c.h.asked.Hint(c.asks()) }
-
-// steady is the text of an error of the network without what is another each
-// time, such as a port or the hour: it is written to statuses, which are to
-// change only when something has changed.
-func steady(err error) string {
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return op.Op + ": " + op.Err.Error()
-	}
-	txt, _, _ := strings.Cut(err.Error(), ": current time ")
-	return txt
-}
 
 // hiding is c for a call whose body holds one more secret.
 func (c *caller) hiding(s Secret) *caller {
@@ -254,20 +214,8 @@ func (c *caller) fail(r request, kind ErrorKind, status int, err error) *Error {
 	return &Error{Kind: kind, Op: r.op, Identity: c.identity, Endpoint: r.method + " " + c.api + r.path, Status: status, Err: err}
 }
 
-// clean makes a foreign text safe to repeat: without this call's secrets and
-// what looks like one, on one line, and short. It is cut last, because half a
-// secret is none that could be found.
-func (c *caller) clean(txt string) string {
-	txt = text.Clean(txt)
-	for _, s := range c.secrets {
-		txt = strings.ReplaceAll(txt, s, "[redacted]")
-	}
-	txt = strings.TrimSpace(text.Redact(txt))
-	if runes := []rune(txt); len(runes) > mostSaid {
-		txt = string(runes[:mostSaid]) + "…"
-	}
-	return txt
-}
+// clean makes a foreign text safe to repeat, without this call's secrets.
+func (c *caller) clean(txt string) string { return netx.SafeText(txt, c.secrets...) }
 
 // token is the secret that a host's API takes.
 func token(creds *auth.Credentials) string {

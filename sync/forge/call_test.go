@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 	"limpet/sync/testenv/forgetest"
 )
 
@@ -462,7 +463,7 @@ func TestSteadyErrors(t *testing.T) {
 		t.Errorf("%v", texts)
 	}
 	expired := fmt.Errorf("tls: %w", errors.New("x509: certificate has expired or is not yet valid: current time 2026-11-20T22:10:00Z is after 2026-01-01T00:00:00Z"))
-	if got := steady(expired); got != "tls: x509: certificate has expired or is not yet valid" {
+	if got := netx.SteadyText(expired); got != "tls: x509: certificate has expired or is not yet valid" {
 		t.Errorf("%q", got)
 	}
 }

@@ -106,7 +106,7 @@ func (c Connection) check(app *api.GitHubApp) error {
 	for name, value := range map[string]string{"appID": app.AppID, "installationID": app.InstallationID} {
 		if value == "" || strings.Trim(value, "0123456789") != "" {
 			e := invalid("use "+c.String(), "%s is not a number, written as text", name)
-			e.Fields = []Field{{"FieldValueInvalid", "spec." + c.Spec.Type + "." + name, "must be a number, written as text"}}
+			e.Fields = []Field{{Type: "FieldValueInvalid", Field: "spec." + c.Spec.Type + "." + name, Detail: "must be a number, written as text"}}
 			return e
 		}
 	}

@@ -7,26 +7,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"limpet/sync/auth"
 )
 
-// AppIdentity is a GitHub App as a secret describes it, without a Connection.
-type AppIdentity struct {
-	AppID        string
-	Installation string                 // id; "" = the one of Owner
-	Owner        string                 // organization or user that has installed it
-	API          string                 // base URL of the REST, as it is; "" = GitHub's own
-	Secret       *auth.ConnectionSecret // private key, and the TLS side
-}
-
 // InstallationToken makes a token for all that an installation may do: one for
 // all of its repositories. It asks for the installation of an owner first where
 // that is all that is known.
-func (h *Hosts) InstallationToken(ctx context.Context, i AppIdentity) (auth.Token, error) {
+func (h *Hosts) InstallationToken(ctx context.Context, i auth.AppIdentity) (auth.Token, error) {
 	who := Connection{Name: i.Secret.Source}
 	for name, value := range map[string]string{"githubAppID": i.AppID, "githubAppInstallationID": cmp.Or(i.Installation, "0")} {
 		if value == "" || strings.Trim(value, "0123456789") != "" {
@@ -98,24 +88,4 @@ func (a *app) make(ctx context.Context, r request) (auth.Token, error) {
 		return auth.Token{}, c.fail(r, Protocol, http.StatusCreated, errors.New("the token that it makes has ended already"))
 	}
 	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, longestLife)}, nil
-}
-
-// SafeText makes a foreign text safe to repeat in an error: without the secrets
-// that are given and what looks like one, on one line, and short.
-func SafeText(text string, secrets ...string) string {
-	return (&caller{secrets: slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" })}).clean(text)
-}
-
-// NoAnswer tells why there was no answer from a URL, in words that stay the same, and
-// the next step where it is a matter of certificates. asked is what a reach.Asked says.
-func NoAnswer(err error, from *url.URL, asked string) string { return noAnswer(err, from, asked) }
-
-// SteadyText is the text of an error of the network without what is another each
-// time: statuses repeat it.
-func SteadyText(err error) string { return steady(err) }
-
-// RetryAfter is how long a host wants to be left alone; 0 = it does not say.
-func RetryAfter(h http.Header) time.Duration {
-	wait, _ := retryAfter(h.Get("Retry-After"), time.Now())
-	return wait
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"limpet/sync/netx"
 )
 
 // Waits that a host may ask for.
@@ -40,7 +42,7 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 	}
 	text := said(data)
 	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), c.quoted(text))
-	if asked := c.certificate(); asked != "" && MayWantCertificate(status) {
+	if asked := c.certificate(); asked != "" && netx.MayWantCertificate(status) {
 		what = fmt.Errorf("%w (%s)", what, asked)
 	}
 	wait, limited := rateLimit(status, res.Header, text, date)
@@ -69,12 +71,6 @@ func (c *caller) judge(r request, res *http.Response, data []byte) (answer, erro
 	return answer{}, e
 }
 
-// MayWantCertificate says that an answer of this status may be what a host says to
-// who shows no client certificate; nginx says 400.
-func MayWantCertificate(status int) bool {
-	return status == http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden
-}
-
 func (c *caller) quoted(text string) string {
 	if text = c.clean(text); text == "" {
 		return ""
@@ -85,7 +81,7 @@ func (c *caller) quoted(text string) string {
 // rateLimit tells how long a host wants to be left alone, and whether it refuses
 // because it was asked too often. GitHub does that with 403 as well.
 func rateLimit(status int, h http.Header, text string, date time.Time) (wait time.Duration, limited bool) {
-	wait, stated := retryAfter(h.Get("Retry-After"), date)
+	wait, stated := netx.RetryAfter(h, date)
 	spent := ""
 	for _, prefix := range []string{"X-RateLimit-", "RateLimit-"} {
 		if h.Get(prefix+"Remaining") == "0" {
@@ -111,18 +107,6 @@ func rateLimit(status int, h http.Header, text string, date time.Time) (wait tim
 		wait = unsaidWait
 	}
 	return wait, limited
-}
-
-// retryAfter reads the header in both its forms.
-func retryAfter(value string, now time.Time) (time.Duration, bool) {
-	value = strings.TrimSpace(value)
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
-		return time.Duration(min(max(seconds, 1), int64(longestWait/time.Second))) * time.Second, true
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return min(max(at.Sub(now), time.Second), longestWait), true
-	}
-	return 0, false
 }
 
 // gate is what a host said when it wanted to be left alone.

@@ -161,8 +161,8 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 		return nil // the host knows the token, which may do other things
 	}
 	return blame(err, map[ErrorKind][]Field{
-		Unauthorized: {{"FieldValueInvalid", "secure.token", "the host does not take it"}},
-		Forbidden:    {{"FieldValueForbidden", "secure.token", "the host does not let it in"}},
+		Unauthorized: {{Type: "FieldValueInvalid", Field: "secure.token", Detail: "the host does not take it"}},
+		Forbidden:    {{Type: "FieldValueForbidden", Field: "secure.token", Detail: "the host does not let it in"}},
 	})
 }
 

@@ -52,7 +52,7 @@ func TestSlowGitHub(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), test.patience)
 			defer cancel()
 			begin := time.Now()
-			token, err := hosts.InstallationToken(ctx, AppIdentity{AppID: "12", Installation: "34", API: "http://ghe.example.com/api/v3", Secret: &auth.ConnectionSecret{PrivateKey: text, Source: "secret a/b"}})
+			token, err := hosts.InstallationToken(ctx, auth.AppIdentity{AppID: "12", Installation: "34", API: "http://ghe.example.com/api/v3", Secret: &auth.ConnectionSecret{PrivateKey: text, Source: "secret a/b"}})
 			if took := time.Since(begin); took != test.ends {
 				t.Errorf("it ends after %v, want %v: %v", took, test.ends, err)
 			}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // TestKeysAreNotMixed: what belongs to one identity is not completed with what the
@@ -27,7 +27,7 @@ func TestKeysAreNotMixed(t *testing.T) {
 	if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SECRET_ACCESS_KEY", canary).must(t); got.Username != "AKIDRULE" {
 		t.Errorf("the session of the environment goes with the keys of a rule: %s", got.Username)
 	}
-	p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").refuses(t, forge.Invalid, "AWS_SECRET_ACCESS_KEY")
+	p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 	// Also where the environment names nobody, and where it names the same one.
 	for _, env := range [][]string{{"AWS_SESSION_TOKEN", "of-the-environment"}, {"AWS_ACCESS_KEY_ID", "AKIDRULE", "AWS_SESSION_TOKEN", "of-the-environment"}} {
 		p = here(t, "aws", codecommit, env...)
@@ -41,7 +41,7 @@ func TestKeysAreNotMixed(t *testing.T) {
 	if got := p.with("AWS_ACCESS_KEY_ID", "AKIDRULE").must(t); got.Username != "AKIDRULE" { // a secret that is kept out of the file
 		t.Errorf("user %s", got.Username)
 	}
-	here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, forge.Invalid, "AWS_SECRET_ACCESS_KEY")
+	here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 
 	c.on("POST /tenant/oauth2/v2.0/token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
 		w.Header().Set("Content-Type", "application/json")
@@ -64,11 +64,11 @@ func TestKeysAreNotMixed(t *testing.T) {
 func TestRestsOfSeveral(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		away := &forge.Error{Kind: forge.Unavailable, Op: "x", Endpoint: "GET http://169.254.169.254/", Err: errors.New("away")}
+		away := &netx.Error{Kind: netx.Unavailable, Op: "x", Endpoint: "GET http://169.254.169.254/", Err: errors.New("away")}
 		p := &provider{err: together("get a token", Request{}, []error{invalid("read", "no such file"), away})}
 		d := &desk{tokens: auth.NewTokens(0)}
 		for begin := time.Now(); time.Since(begin) < 100*time.Second; time.Sleep(500 * time.Millisecond) {
-			if _, err := d.token(t.Context(), one, p.mint); forge.KindOf(err) != forge.Invalid {
+			if _, err := d.token(t.Context(), one, p.mint); netx.KindOf(err) != netx.Invalid {
 				t.Fatalf("%v", err)
 			}
 		}
@@ -171,7 +171,7 @@ func TestLeaderGoes(t *testing.T) {
 			defer func() { mu.Lock(); now--; mu.Unlock() }()
 			select {
 			case <-ctx.Done():
-				return auth.Token{}, &forge.Error{Kind: forge.Cancelled, Op: "x", Err: context.Cause(ctx)}
+				return auth.Token{}, &netx.Error{Kind: netx.Cancelled, Op: "x", Err: context.Cause(ctx)}
 			case <-time.After(20 * time.Second):
 				made++
 				return auth.Token{Value: "t", Life: time.Hour}, nil

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 const codecommit = "https://git-codecommit.eu-west-1.amazonaws.com/v1/repos/site"
@@ -150,7 +150,7 @@ func TestAWSBorders(t *testing.T) {
 		"https://git-codecommit.eu-west-1.amazonaws.com.example.com/v1/repos/x", "https://s3.eu-west-1.amazonaws.com/v1/repos/x",
 		"https://x.git-codecommit.eu-west-1.amazonaws.com/v1/repos/x", "https://git.example.com/x", "http://git-codecommit.eu-west-1.amazonaws.com/v1/repos/x",
 	} {
-		here(t, "aws", bad, env...).refuses(t, forge.Invalid)
+		here(t, "aws", bad, env...).refuses(t, netx.Invalid)
 	}
 	for good, region := range map[string]string{
 		"https://git-codecommit-fips.us-east-2.amazonaws.com/v1/repos/x":          "us-east-2",
@@ -170,14 +170,14 @@ func TestAWSBorders(t *testing.T) {
 	p.owner = true
 	p.must(t)
 	p = here(t, "aws", codecommit, env...).with("AWS_ACCESS_KEY_ID", "AKIDOTHER") // the environment does not complete it
-	p.refuses(t, forge.Invalid, "AWS_SECRET_ACCESS_KEY")
-	here(t, "aws", codecommit, "AWS_EC2_METADATA_DISABLED", "true").refuses(t, forge.Invalid, "no identity of AWS")
-	here(t, "aws", codecommit, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://metadata.example.com/x").refuses(t, forge.Invalid, "neither https nor")
+	p.refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
+	here(t, "aws", codecommit, "AWS_EC2_METADATA_DISABLED", "true").refuses(t, netx.Invalid, "no identity of AWS")
+	here(t, "aws", codecommit, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://metadata.example.com/x").refuses(t, netx.Invalid, "neither https nor")
 	home := t.TempDir()
 	mkdir(t, filepath.Join(home, ".aws"))
 	write(t, filepath.Join(home, ".aws", "config"), "[profile a]\ncredential_process = /bin/true\n[profile b]\nsso_session = x\n[profile c]\nrole_arn = x\n[profile d]\nrole_arn = x\nsource_profile = a\n[profile e]\nregion = x\n")
 	for name, want := range map[string]string{"a": "starts none", "b": "sso", "c": "source_profile", "d": "has no keys", "e": "neither keys nor a role", "f": "in none of"} {
-		here(t, "aws", codecommit, "HOME", home, "AWS_PROFILE", name).refuses(t, forge.Invalid, "profile "+name, want)
+		here(t, "aws", codecommit, "HOME", home, "AWS_PROFILE", name).refuses(t, netx.Invalid, "profile "+name, want)
 	}
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
@@ -190,10 +190,10 @@ func TestAWSBorders(t *testing.T) {
 	file := filepath.Join(home, "token")
 	write(t, file, canary)
 	here(t, "aws", codecommit, "AWS_WEB_IDENTITY_TOKEN_FILE", file, "AWS_ROLE_ARN", "arn:aws:iam::1:role/site", "AWS_ENDPOINT_URL_STS", c.URL).
-		refuses(t, forge.Forbidden, "AccessDenied: Not authorized with [redacted]", "role arn:aws:iam::1:role/site", "POST "+c.URL)
+		refuses(t, netx.Forbidden, "AccessDenied: Not authorized with [redacted]", "role arn:aws:iam::1:role/site", "POST "+c.URL)
 	// The machine answers keys that have ended.
 	c.says("PUT /latest/api/token", "x", "Content-Type", "text/plain")
 	c.says("GET /latest/meta-data/iam/security-credentials/", "r", "Content-Type", "text/plain")
 	c.says("GET /latest/meta-data/iam/security-credentials/r", lentJSON(time.Now().Add(-time.Minute)))
-	here(t, "aws", codecommit, "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, forge.Protocol, "role of this machine", "have ended")
+	here(t, "aws", codecommit, "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, netx.Protocol, "role of this machine", "have ended")
 }

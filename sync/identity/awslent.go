@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // Where machines and containers get keys. Source: AWS' guides of EC2, ECS and
@@ -43,9 +43,9 @@ func (c call) lend(k awsKeys, until, at time.Time) (lent, error) {
 	l := lent{awsKeys: k, until: until, life: until.Sub(at)}
 	switch {
 	case !printable(k.ID) || !printable(k.Secret) || k.Session != "" && !printable(k.Session):
-		return lent{}, c.fail(forge.Protocol, 0, errors.New("the answer holds no keys"))
+		return lent{}, c.fail(netx.Protocol, 0, errors.New("the answer holds no keys"))
 	case l.life <= 0:
-		return lent{}, c.fail(forge.Protocol, 0, errors.New("the answer does not say how long the keys live, or they have ended already"))
+		return lent{}, c.fail(netx.Protocol, 0, errors.New("the answer does not say how long the keys live, or they have ended already"))
 	}
 	return l, nil
 }
@@ -102,7 +102,7 @@ func (p *aws) sts(ctx context.Context, r Request, region string, c call, form ur
 	}
 	keysOf, until, err := readSTS(got.body)
 	if err != nil {
-		return lent{}, c.fail(forge.Protocol, 0, err)
+		return lent{}, c.fail(netx.Protocol, 0, err)
 	}
 	return c.lend(keysOf, until, got.at)
 }
@@ -190,7 +190,7 @@ func (p *aws) lentBy(ctx context.Context, c call) (lent, error) {
 	}
 	keys, until, err := readLent(got.body)
 	if err != nil {
-		return lent{}, c.fail(forge.Protocol, 0, err)
+		return lent{}, c.fail(netx.Protocol, 0, err)
 	}
 	return c.lend(keys, until, got.at)
 }
@@ -210,7 +210,7 @@ func (p *aws) machine(ctx context.Context, r Request) (lent, error) {
 	}
 	token := strings.TrimSpace(string(got.body))
 	if !printable(token) {
-		return lent{}, c.fail(forge.Protocol, 0, errors.New("the answer holds no token"))
+		return lent{}, c.fail(netx.Protocol, 0, errors.New("the answer holds no token"))
 	}
 	c.op, c.method, c.secrets = "find the role of this machine", http.MethodGet, []string{token}
 	c.url, c.header = base+"/latest/meta-data/iam/security-credentials/", map[string]string{"X-Aws-Ec2-Metadata-Token": token}
@@ -219,7 +219,7 @@ func (p *aws) machine(ctx context.Context, r Request) (lent, error) {
 	}
 	name, _, _ := strings.Cut(strings.TrimSpace(string(got.body)), "\n")
 	if !printable(name) || strings.Contains(name, "/") {
-		return lent{}, c.fail(forge.Protocol, 0, errors.New("the answer names no role"))
+		return lent{}, c.fail(netx.Protocol, 0, errors.New("the answer names no role"))
 	}
 	c.op, c.url = "get the keys of this machine", c.url+url.PathEscape(name)
 	return p.lentBy(ctx, c)

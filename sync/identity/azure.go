@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // azureDevOps is the application that tokens for Git are made for. Source:
@@ -81,8 +81,8 @@ func together(op string, r Request, failed []error) error {
 	for _, err := range failed[1:] {
 		all = fmt.Errorf("%w; %w", all, err)
 	}
-	e := &forge.Error{Kind: forge.KindOf(failed[0]), Op: op, Err: all}
-	if first, ok := errors.AsType[*forge.Error](failed[0]); ok {
+	e := &netx.Error{Kind: netx.KindOf(failed[0]), Op: op, Err: all}
+	if first, ok := errors.AsType[*netx.Error](failed[0]); ok {
 		e.RetryAfter = first.RetryAfter
 	}
 	return e
@@ -185,7 +185,7 @@ func (d *desk) granted(ctx context.Context, c call) (auth.Token, error) {
 func (c call) token(got answer) (auth.Token, error) {
 	_, token, err := grant(got.body, got.at)
 	if err != nil {
-		return auth.Token{}, c.fail(forge.Protocol, 0, err)
+		return auth.Token{}, c.fail(netx.Protocol, 0, err)
 	}
 	return token, nil
 }

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 const devops = "https://dev.azure.com/contoso/site/_git/site"
@@ -97,7 +97,7 @@ func TestAzure(t *testing.T) {
 		// When none does, all are told, with their identity and endpoint.
 		c.fails("GET /metadata/identity/oauth2/token", 400, `{"error":"invalid_request","error_description":"Identity not found"}`)
 		p.restart(t)
-		p.refuses(t, forge.Unauthorized, "service principal "+client+" of tenant "+tenant, "AADSTS7000215: Invalid client secret [redacted]", "POST "+c.URL+tenantPath,
+		p.refuses(t, netx.Unauthorized, "service principal "+client+" of tenant "+tenant, "AADSTS7000215: Invalid client secret [redacted]", "POST "+c.URL+tenantPath,
 			"workload identity of client", "managed identity "+client, "Identity not found", "/metadata/identity/oauth2/token")
 		if _, err := p.credentials(t.Context()); strings.Contains(err.Error(), "Trace ID") {
 			t.Errorf("it is another text each time: %v", err)
@@ -126,16 +126,16 @@ func TestAzure(t *testing.T) {
 		p.env["AZURE_CLIENT_ID"] = "another"
 		p.restart(t)
 		p.arc(dir)
-		p.refuses(t, forge.Protocol, "managed identity another", "that of another identity")
+		p.refuses(t, netx.Protocol, "managed identity another", "that of another identity")
 		for _, file = range []string{filepath.Join(dir, "1.txt"), "/etc/shadow.key", filepath.Join(dir, "..", "1.key"), ""} {
 			p.restart(t)
 			p.arc(dir)
-			p.refuses(t, forge.Protocol, "names no key file")
+			p.refuses(t, netx.Protocol, "names no key file")
 		}
 		file = filepath.Join(dir, "none.key")
 		p.restart(t)
 		p.arc(dir)
-		p.refuses(t, forge.Invalid, "himds")
+		p.refuses(t, netx.Invalid, "himds")
 	})
 	t.Run("certificate", func(t *testing.T) {
 		text, certificate := certificate(t)
@@ -178,23 +178,23 @@ func TestAzureBorders(t *testing.T) {
 	write(t, file, canary)
 	p := here(t, "azure", "https://git.example.com/x", "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL, "AZURE_CLIENT_SECRET", canary, "AZURE_AUTHORITY_HOST", c.URL,
 		"AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_FEDERATED_TOKEN_FILE", file)
-	p.refuses(t, forge.Invalid, "dev.azure.com", "git-credentials", "git.example.com")
+	p.refuses(t, netx.Invalid, "dev.azure.com", "git-credentials", "git.example.com")
 	p.lookup.URL = devops
 	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary, "AZURE_AUTHORITY_HOST", c.URL)
-	p.refuses(t, forge.Invalid, "AZURE_AUTHORITY_HOST of a Secret is one of login.microsoftonline.com")
+	p.refuses(t, netx.Invalid, "AZURE_AUTHORITY_HOST of a Secret is one of login.microsoftonline.com")
 	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c") // the secret of the environment does not complete it
-	p.refuses(t, forge.Invalid, "secret default/keys has no identity of azure")
+	p.refuses(t, netx.Invalid, "secret default/keys has no identity of azure")
 	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_FEDERATED_TOKEN_FILE", file, "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com")
-	p.refuses(t, forge.Invalid, "may name a file")
+	p.refuses(t, netx.Invalid, "may name a file")
 	p.with("AZURE_TENANT_ID", "../x", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary)
-	p.refuses(t, forge.Invalid, "AZURE_TENANT_ID is neither")
+	p.refuses(t, netx.Invalid, "AZURE_TENANT_ID is neither")
 	p.with("ca.crt", "-----BEGIN CERTIFICATE-----")
-	p.refuses(t, forge.Invalid, "ca.crt and tls.crt have no meaning")
+	p.refuses(t, netx.Invalid, "ca.crt and tls.crt have no meaning")
 	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary)
 	p.lookup.URL = "https://evil.example.com/contoso/site"
-	p.refuses(t, forge.Invalid, "evil.example.com")
+	p.refuses(t, netx.Invalid, "evil.example.com")
 	p.lookup.URL = strings.Replace(devops, "https", "http", 1)
-	p.refuses(t, forge.Invalid, "https only")
+	p.refuses(t, netx.Invalid, "https only")
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
 	}

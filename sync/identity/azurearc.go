@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // A machine of one's own that is registered with Azure Arc has a managed identity
@@ -50,14 +50,14 @@ func (p *azure) arc(ctx context.Context, r Request, client, who string) (auth.To
 	}
 	_, file, ok := strings.Cut(got.header.Get("Www-Authenticate"), "Basic realm=")
 	if !ok || filepath.Ext(file) != ".key" || filepath.Dir(file) != p.arcTokens {
-		return auth.Token{}, c.fail(forge.Protocol, 0, errors.New("the answer names no key file below "+p.arcTokens))
+		return auth.Token{}, c.fail(netx.Protocol, 0, errors.New("the answer names no key file below "+p.arcTokens))
 	}
 	secret, err := r.file(file)
 	switch {
 	case err != nil:
 		return auth.Token{}, invalid(c.op, "%w (who runs limpet has to be in the group himds)", err)
 	case len(secret) > arcMost || !printable(string(secret)):
-		return auth.Token{}, c.fail(forge.Protocol, 0, errors.New("the key file is none"))
+		return auth.Token{}, c.fail(netx.Protocol, 0, errors.New("the key file is none"))
 	}
 	c.also, c.secrets = 0, []string{string(secret)}
 	c.header = map[string]string{"Metadata": "true", "Authorization": "Basic " + string(secret)}
@@ -70,7 +70,7 @@ func (p *azure) arc(ctx context.Context, r Request, client, who string) (auth.To
 		err = errors.New("the token is that of another identity")
 	}
 	if err != nil {
-		return auth.Token{}, c.fail(forge.Protocol, 0, err)
+		return auth.Token{}, c.fail(netx.Protocol, 0, err)
 	}
 	return token, nil
 }

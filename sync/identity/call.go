@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
 	"limpet/sync/netx"
 )
 
@@ -95,22 +94,22 @@ type answer struct {
 func (d *desk) do(parent context.Context, c call) (answer, error) {
 	at, err := url.Parse(c.url)
 	if err != nil || at.Host == "" || at.User != nil || at.Scheme != "https" && at.Scheme != "http" {
-		return answer{}, c.fail(forge.Invalid, 0, errors.New("its URL is not an http or https URL"))
+		return answer{}, c.fail(netx.Invalid, 0, errors.New("its URL is not an http or https URL"))
 	} else if at.Scheme == "http" && !c.near && !d.o.AllowInsecure {
-		return answer{}, c.fail(forge.Invalid, 0, errors.New("a secret would go over plain http"))
+		return answer{}, c.fail(netx.Invalid, 0, errors.New("a secret would go over plain http"))
 	} else if err := d.o.Guard.Host(at.Hostname()); err != nil && !c.near {
-		return answer{}, c.fail(forge.Invalid, 0, err)
+		return answer{}, c.fail(netx.Invalid, 0, err)
 	}
 	transport, err := d.lines.to(c, d.o.Guard)
 	if err != nil {
-		return answer{}, c.fail(forge.Invalid, 0, err)
+		return answer{}, c.fail(netx.Invalid, 0, err)
 	}
 	var asked netx.Asked // there is a handshake for each call
 	ctx, cancel := context.WithTimeout(asked.Watch(parent, ""), callTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))
 	if err != nil {
-		return answer{}, c.fail(forge.Invalid, 0, errors.New("its URL cannot be asked"))
+		return answer{}, c.fail(netx.Invalid, 0, errors.New("its URL cannot be asked"))
 	}
 	req.Header.Set("User-Agent", d.o.UserAgent)
 	if c.body != "" {
@@ -132,7 +131,7 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 	case err != nil:
 		return answer{}, c.unanswered(parent, err, at, asked.Hint(""))
 	case len(data) > maxAnswer:
-		return answer{}, c.fail(forge.Protocol, res.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
+		return answer{}, c.fail(netx.Protocol, res.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
 	}
 	return c.judge(res, data, asked.Hint(""))
 }
@@ -148,42 +147,42 @@ func (c call) judge(res *http.Response, data []byte, asked string) (answer, erro
 	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
 	switch {
 	case status >= 200 && status < 300 && strings.TrimSpace(media) == "text/html":
-		return answer{}, c.fail(forge.Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page"))
+		return answer{}, c.fail(netx.Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page"))
 	case status >= 200 && status < 300, status == c.also:
 		return answer{res.Header, data, at}, nil
 	case status >= 300 && status < 400:
-		return answer{}, c.fail(forge.Protocol, status, errors.New("it redirects, and an identity is not sent elsewhere"))
+		return answer{}, c.fail(netx.Protocol, status, errors.New("it redirects, and an identity is not sent elsewhere"))
 	}
 	text := c.clean(said(data))
 	if text != "" {
 		text = ": " + text
 	}
 	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), text)
-	if asked != "" && forge.MayWantCertificate(status) {
+	if asked != "" && netx.MayWantCertificate(status) {
 		what = fmt.Errorf("%w (%s)", what, asked)
 	}
-	kind := forge.Refused
+	kind := netx.Refused
 	switch {
 	case status == http.StatusTooManyRequests:
-		kind = forge.RateLimited
+		kind = netx.RateLimited
 	case status >= 500 || status == http.StatusRequestTimeout || status == http.StatusProxyAuthRequired:
-		kind = forge.Unavailable
+		kind = netx.Unavailable
 	case status == http.StatusForbidden:
-		kind = forge.Forbidden
+		kind = netx.Forbidden
 	case status == http.StatusNotFound || status == http.StatusGone:
-		kind = forge.NotFound
+		kind = netx.NotFound
 	case status == http.StatusUnauthorized || status == http.StatusBadRequest:
 		// OAuth tells wrong secrets and ended grants with 400. Source: RFC 6749 §5.2.
-		kind = forge.Unauthorized
+		kind = netx.Unauthorized
 	}
-	if kind == forge.Unauthorized || kind == forge.Forbidden {
+	if kind == netx.Unauthorized || kind == netx.Forbidden {
 		if at.Sub(now).Abs() > clockOff { // proofs hold for minutes; how far off it is changes, the text does not
 			what = fmt.Errorf("%w (the clock of this host is off by more than %v)", what, clockOff)
 		}
 	}
 	e := c.fail(kind, status, what)
-	if kind == forge.RateLimited || kind == forge.Unavailable {
-		e.RetryAfter = forge.RetryAfter(res.Header)
+	if kind == netx.RateLimited || kind == netx.Unavailable {
+		e.RetryAfter, _ = netx.RetryAfter(res.Header, at)
 	}
 	return answer{}, e
 }
@@ -232,23 +231,23 @@ func said(body []byte) string {
 }
 
 // unanswered says why no answer was had.
-func (c call) unanswered(parent context.Context, err error, at *url.URL, asked string) *forge.Error {
+func (c call) unanswered(parent context.Context, err error, at *url.URL, asked string) *netx.Error {
 	if parent.Err() != nil {
-		return c.fail(forge.Cancelled, 0, context.Cause(parent))
+		return c.fail(netx.Cancelled, 0, context.Cause(parent))
 	}
 	if errors.Is(err, netx.ErrForbidden) {
-		return c.fail(forge.Invalid, 0, errors.New(c.clean(forge.SteadyText(err))))
+		return c.fail(netx.Invalid, 0, errors.New(c.clean(netx.SteadyText(err))))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no complete answer within %v", callTimeout)
 	}
-	return c.fail(forge.Unavailable, 0, errors.New(c.clean(forge.NoAnswer(err, at, asked))))
+	return c.fail(netx.Unavailable, 0, errors.New(c.clean(netx.NoAnswer(err, at, asked))))
 }
 
 // fail makes an error of this call. A query is no part of its endpoint.
-func (c call) fail(kind forge.ErrorKind, status int, err error) *forge.Error {
+func (c call) fail(kind netx.ErrorKind, status int, err error) *netx.Error {
 	endpoint, _, _ := strings.Cut(c.url, "?")
-	return &forge.Error{Kind: kind, Op: c.op, Identity: c.identity, Endpoint: c.method + " " + forge.SafeText(endpoint), Status: status, Err: err}
+	return &netx.Error{Kind: kind, Op: c.op, Identity: c.identity, Endpoint: c.method + " " + netx.SafeText(endpoint), Status: status, Err: err}
 }
 
-func (c call) clean(text string) string { return forge.SafeText(text, c.secrets...) }
+func (c call) clean(text string) string { return netx.SafeText(text, c.secrets...) }

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // through has the calls of a desk end at a function, without a network.
@@ -53,7 +53,7 @@ func TestDeadline(t *testing.T) {
 				through(d, serve)
 				begin := time.Now()
 				_, err := d.do(t.Context(), call{op: "ask", identity: "somebody", method: http.MethodPost, url: "http://tokens.example.com/x?secret=" + canary, body: "a=b"})
-				if took := time.Since(begin); took != callTimeout || forge.KindOf(err) != forge.Unavailable || !strings.Contains(err.Error(), "within 10s, asked by somebody at POST http://tokens.example.com/x") ||
+				if took := time.Since(begin); took != callTimeout || netx.KindOf(err) != netx.Unavailable || !strings.Contains(err.Error(), "within 10s, asked by somebody at POST http://tokens.example.com/x") ||
 					strings.Contains(err.Error(), canary) {
 					t.Errorf("after %v: %v", took, err)
 				}
@@ -72,7 +72,7 @@ func TestCancelled(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(lost) })
 		_, err := d.do(ctx, call{op: "ask", method: http.MethodGet, url: "https://tokens.example.com/x"})
-		if forge.KindOf(err) != forge.Cancelled || !errors.Is(err, lost) {
+		if netx.KindOf(err) != netx.Cancelled || !errors.Is(err, lost) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -85,7 +85,7 @@ func TestRefusedCalls(t *testing.T) {
 	d := &desk{}
 	through(d, func(net.Conn) { t.Error("somebody was asked") })
 	for _, url := range []string{"", "x", "ftp://h/x", "https://user:" + canary + "@h/x", "http://tokens.example.com/x", "https://[::1/x"} {
-		if _, err := d.do(t.Context(), call{op: "ask", method: http.MethodGet, url: url}); forge.KindOf(err) != forge.Invalid {
+		if _, err := d.do(t.Context(), call{op: "ask", method: http.MethodGet, url: url}); netx.KindOf(err) != netx.Invalid {
 			t.Errorf("%s: %v", url, err)
 		} else if strings.Contains(err.Error(), canary) {
 			t.Errorf("a password is told: %v", err)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // What is signed carries a time, which the other side compares with its own within
@@ -56,7 +56,7 @@ func (d *desk) timely(ctx context.Context, at func(now time.Time) (call, error))
 		}
 		began := time.Now()
 		got, err := d.do(ctx, c)
-		refused := forge.KindOf(err) == forge.Unauthorized || forge.KindOf(err) == forge.Forbidden || forge.KindOf(err) == forge.Refused
+		refused := netx.KindOf(err) == netx.Unauthorized || netx.KindOf(err) == netx.Forbidden || netx.KindOf(err) == netx.Refused
 		if !refused || tried || d.now().Add(-time.Since(began)).Sub(now).Abs() <= learnedSkew {
 			return got, err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // canary is in every secret of these tests.
@@ -141,7 +142,7 @@ func here(t testing.TB, provider, repository string, env ...string) *place {
 func (p *place) restart(t testing.TB) {
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
-	p.Identities = New(Options{Hosts: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }, Vault: p.vault})
+	p.Identities = New(Options{Apps: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }, Vault: p.vault})
 }
 
 // arc says where the key files of Azure Arc are.
@@ -200,13 +201,13 @@ func (p *place) must(t *testing.T) *auth.Credentials {
 }
 
 // refuses wants an error of a kind with all the texts, and without a secret.
-func (p *place) refuses(t *testing.T, kind forge.ErrorKind, texts ...string) {
+func (p *place) refuses(t *testing.T, kind netx.ErrorKind, texts ...string) {
 	t.Helper()
 	c, err := p.credentials(t.Context())
 	if err == nil {
 		t.Fatalf("it gives %v", c)
 	}
-	if got := forge.KindOf(err); got != kind {
+	if got := netx.KindOf(err); got != kind {
 		t.Errorf("the kind is %q, want %q: %v", got, kind, err)
 	}
 	for _, text := range texts {

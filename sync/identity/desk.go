@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // Rests of a provider that has failed: the first, doubled each time, and the
@@ -63,7 +63,7 @@ func (d *desk) resting(key auth.TokenKey) error {
 	if !ok || left <= 0 {
 		return nil
 	}
-	e, typed := errors.AsType[*forge.Error](r.err)
+	e, typed := errors.AsType[*netx.Error](r.err)
 	if !typed {
 		return told{r.err}
 	}
@@ -90,10 +90,10 @@ func (d *desk) note(key auth.TokenKey, err error) {
 		return // nobody was
 	}
 	wait := min(max(firstRest, 2*d.rests[key].wait), longestRest)
-	if kind != forge.Unavailable {
+	if kind != netx.Unavailable {
 		wait = longestRest
 	}
-	if e, ok := errors.AsType[*forge.Error](err); ok {
+	if e, ok := errors.AsType[*netx.Error](err); ok {
 		wait = max(wait, e.RetryAfter)
 	}
 	if d.rests == nil {
@@ -107,7 +107,7 @@ func (d *desk) note(key auth.TokenKey, err error) {
 
 // asked is the kind of the first failure in an error that somebody was asked for, ""
 // when nobody was.
-func asked(err error) forge.ErrorKind {
+func asked(err error) netx.ErrorKind {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, each := range several.Unwrap() {
 			if kind := asked(each); kind != "" {
@@ -116,14 +116,14 @@ func asked(err error) forge.ErrorKind {
 		}
 		return ""
 	}
-	e, ok := errors.AsType[*forge.Error](err)
+	e, ok := errors.AsType[*netx.Error](err)
 	if !ok {
-		return forge.KindOf(err)
+		return netx.KindOf(err)
 	}
 	if _, ok := e.Err.(interface{ Unwrap() []error }); ok {
 		return asked(e.Err)
 	}
-	if e.Kind == forge.Cancelled || e.Kind == forge.Invalid {
+	if e.Kind == netx.Cancelled || e.Kind == netx.Invalid {
 		return ""
 	}
 	return e.Kind

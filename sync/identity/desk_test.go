@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 var one = auth.TokenKey{Owner: "secret default/keys", Secret: "fp", Scope: "x"}
@@ -55,7 +55,7 @@ func TestOutage(t *testing.T) {
 		if token, err := ask(); err != nil || token.Value != "token 1" {
 			t.Fatal(token.Value, err)
 		}
-		out := &forge.Error{Kind: forge.Unavailable, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://metadata", Err: errors.New("no answer")}
+		out := &netx.Error{Kind: netx.Unavailable, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://metadata", Err: errors.New("no answer")}
 		p.is(out)
 		for time.Since(begin) < 59*time.Minute {
 			if token, err := ask(); err != nil || token.Value != "token 1" {
@@ -73,12 +73,12 @@ func TestOutage(t *testing.T) {
 		for time.Since(ended) < 3*time.Minute {
 			before := p.count()
 			_, err := ask()
-			if forge.KindOf(err) != forge.Unavailable || err.Error() != out.Error() {
+			if netx.KindOf(err) != netx.Unavailable || err.Error() != out.Error() {
 				t.Fatalf("after the end: %v", err)
 			}
 			if p.count() > before {
 				asked = append(asked, time.Since(ended))
-			} else if e, _ := errors.AsType[*forge.Error](err); e.RetryAfter <= 0 || e.RetryAfter > longestRest {
+			} else if e, _ := errors.AsType[*netx.Error](err); e.RetryAfter <= 0 || e.RetryAfter > longestRest {
 				t.Fatalf("it says to come again after %v", e.RetryAfter)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -104,10 +104,10 @@ func TestRests(t *testing.T) {
 		err  error
 		want []time.Duration
 	}{
-		"away":    {&forge.Error{Kind: forge.Unavailable, Err: errors.New("x")}, []time.Duration{0, 1, 3, 7, 15, 31, 61, 91}},
-		"refused": {&forge.Error{Kind: forge.Unauthorized, Err: errors.New("x")}, []time.Duration{0, 30, 60, 90}},
-		"busy":    {&forge.Error{Kind: forge.RateLimited, Err: errors.New("x"), RetryAfter: 45 * time.Second}, []time.Duration{0, 45, 90}},
-		"invalid": {&forge.Error{Kind: forge.Invalid, Err: errors.New("x")}, nil},
+		"away":    {&netx.Error{Kind: netx.Unavailable, Err: errors.New("x")}, []time.Duration{0, 1, 3, 7, 15, 31, 61, 91}},
+		"refused": {&netx.Error{Kind: netx.Unauthorized, Err: errors.New("x")}, []time.Duration{0, 30, 60, 90}},
+		"busy":    {&netx.Error{Kind: netx.RateLimited, Err: errors.New("x"), RetryAfter: 45 * time.Second}, []time.Duration{0, 45, 90}},
+		"invalid": {&netx.Error{Kind: netx.Invalid, Err: errors.New("x")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestRests(t *testing.T) {
 func TestRestsBeginAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, away := &desk{}, &forge.Error{Kind: forge.Unavailable, Err: errors.New("x")}
+		d, away := &desk{}, &netx.Error{Kind: netx.Unavailable, Err: errors.New("x")}
 		for range 10 {
 			d.note(one, away)
 		}
@@ -180,7 +180,7 @@ func TestOneFlight(t *testing.T) {
 			if _, err := d.token(t.Context(), key, func(context.Context) (auth.Token, error) { return auth.Token{Value: "x", Life: time.Hour}, nil }); err != nil {
 				t.Fatal(err)
 			}
-			d.note(auth.TokenKey{Scope: fmt.Sprint(i)}, &forge.Error{Kind: forge.Unavailable, Err: errors.New("x")})
+			d.note(auth.TokenKey{Scope: fmt.Sprint(i)}, &netx.Error{Kind: netx.Unavailable, Err: errors.New("x")})
 		}
 		time.Sleep(time.Minute)
 		if c := d.tokens.Counts(); c.Held != DefaultTokens || c.Hits != 49 || c.Minted != 501 || c.Oldest < time.Minute || c.Oldest > time.Hour {

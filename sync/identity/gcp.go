@@ -14,7 +14,7 @@ import (
 	"golang.org/x/oauth2/google/externalaccount"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // Where Google makes tokens, and what they are good for: the one scope that
@@ -91,7 +91,7 @@ const (
 func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (auth.Token, error) {
 	c := call{op: "get a token for a service account", identity: "service account " + a.Email + " from " + r.Place, method: http.MethodPost, url: a.TokenURI, tls: r.TLS}
 	refuse := func(err error) error {
-		return &forge.Error{Kind: forge.Invalid, Op: c.op, Identity: c.identity, Err: err}
+		return &netx.Error{Kind: netx.Invalid, Op: c.op, Identity: c.identity, Err: err}
 	}
 	key, err := rsaKey([]byte(a.PrivateKey))
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 	}
 	_, made, err := grant(token.body, token.at)
 	if err != nil {
-		return auth.Token{}, c.fail(forge.Protocol, 0, err)
+		return auth.Token{}, c.fail(netx.Protocol, 0, err)
 	}
 	c.op, c.url = "get its address from the metadata server", strings.TrimSuffix(c.url, "token")+"email"
 	email, err := p.flavoured(ctx, c)
@@ -166,7 +166,7 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 	}
 	made.User = strings.TrimSpace(string(email.body))
 	if !printable(made.User) || strings.Contains(made.User, ":") {
-		return auth.Token{}, c.fail(forge.Protocol, 0, errors.New("the answer is no e-mail address"))
+		return auth.Token{}, c.fail(netx.Protocol, 0, errors.New("the answer is no e-mail address"))
 	}
 	return made, nil
 }
@@ -176,7 +176,7 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 func (p *gcp) flavoured(ctx context.Context, c call) (answer, error) {
 	got, err := p.do(ctx, c)
 	if err == nil && got.header.Get("Metadata-Flavor") != "Google" {
-		err = c.fail(forge.Unavailable, 0, errors.New("something else answers in its place: the header Metadata-Flavor is missing"))
+		err = c.fail(netx.Unavailable, 0, errors.New("something else answers in its place: the header Metadata-Flavor is missing"))
 	}
 	return got, err
 }
@@ -190,7 +190,7 @@ func (p *gcp) library(ctx context.Context, c call, obtain func(context.Context, 
 	case b.failed != nil:
 		return auth.Token{}, b.failed
 	case err != nil && b.asked == "":
-		return auth.Token{}, &forge.Error{Kind: forge.Invalid, Op: c.op, Identity: c.identity, Err: errors.New(c.clean(err.Error()))}
+		return auth.Token{}, &netx.Error{Kind: netx.Invalid, Op: c.op, Identity: c.identity, Err: errors.New(c.clean(err.Error()))}
 	}
 	var token auth.Token
 	if err == nil {
@@ -200,7 +200,7 @@ func (p *gcp) library(ctx context.Context, c call, obtain func(context.Context, 
 	}
 	if err != nil {
 		c.method, c.url = http.MethodPost, b.asked
-		return auth.Token{}, c.fail(forge.Protocol, 0, err)
+		return auth.Token{}, c.fail(netx.Protocol, 0, err)
 	}
 	return token, nil
 }

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 const sourceRepo = "https://source.developers.google.com/p/project/r/site"
@@ -53,9 +53,9 @@ func TestServiceAccount(t *testing.T) {
 	c := newCloud(t)
 	c.says("POST /token", googleToken)
 	p := here(t, "", sourceRepo).with("gcpServiceAccount", serviceAccount(t, c.URL+"/token"))
-	p.refuses(t, forge.Invalid, "not below https://*.googleapis.com") // a Secret sends proofs to Google alone
+	p.refuses(t, netx.Invalid, "not below https://*.googleapis.com") // a Secret sends proofs to Google alone
 	p.lookup.URL = c.URL + "/p/project/r/site"
-	p.refuses(t, forge.Invalid, "https only")
+	p.refuses(t, netx.Invalid, "https only")
 	p.owner, p.lookup.Provider = true, "gcp"
 	got := p.must(t)
 	if got.Username != "site@project.iam.gserviceaccount.com" || got.Password != "ya29."+canary {
@@ -106,28 +106,28 @@ func TestServiceAccountErrors(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request, url.Values)
-		kind   forge.ErrorKind
+		kind   netx.ErrorKind
 		text   string
 	}{
-		"refused": {echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT Signature %s"}`), forge.Unauthorized, "400 Bad Request: invalid_grant: Invalid JWT Signature [redacted]"},
+		"refused": {echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT Signature %s"}`), netx.Unauthorized, "400 Bad Request: invalid_grant: Invalid JWT Signature [redacted]"},
 		"late": {func(w http.ResponseWriter, r *http.Request, f url.Values) {
 			w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 			echo(400, `{"error":"invalid_grant","error_description":"Invalid JWT %s"}`)(w, r, f)
-		}, forge.Unauthorized, "the clock of this host is off by more than 4m0s"},
-		"busy":     {echo(503, `{"error":{"code":503,"message":"try later %s","status":"UNAVAILABLE"}}`), forge.Unavailable, "UNAVAILABLE: try later"},
-		"often":    {echo(429, `{}%s`), forge.RateLimited, "429"},
-		"no token": {echo(200, `{"expires_in":3599,"x":"%s"}`), forge.Protocol, "no token"},
-		"no life":  {echo(200, `{"access_token":"x","y":"%s"}`), forge.Protocol, "how long"},
-		"no json":  {echo(200, `ok %s`), forge.Protocol, "not that of a token endpoint"},
-		"long":     {echo(200, strings.Repeat(" ", maxAnswer)+"%s"), forge.Protocol, "more than"},
+		}, netx.Unauthorized, "the clock of this host is off by more than 4m0s"},
+		"busy":     {echo(503, `{"error":{"code":503,"message":"try later %s","status":"UNAVAILABLE"}}`), netx.Unavailable, "UNAVAILABLE: try later"},
+		"often":    {echo(429, `{}%s`), netx.RateLimited, "429"},
+		"no token": {echo(200, `{"expires_in":3599,"x":"%s"}`), netx.Protocol, "no token"},
+		"no life":  {echo(200, `{"access_token":"x","y":"%s"}`), netx.Protocol, "how long"},
+		"no json":  {echo(200, `ok %s`), netx.Protocol, "not that of a token endpoint"},
+		"long":     {echo(200, strings.Repeat(" ", maxAnswer)+"%s"), netx.Protocol, "more than"},
 		"redirected": {func(w http.ResponseWriter, r *http.Request, _ url.Values) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-		}, forge.Protocol, "redirects"},
+		}, netx.Protocol, "redirects"},
 		"portal": {func(w http.ResponseWriter, _ *http.Request, _ url.Values) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, "<html>log in</html>")
-		}, forge.Unavailable, "web page"},
-		"silent": {func(w http.ResponseWriter, _ *http.Request, _ url.Values) { panic(http.ErrAbortHandler) }, forge.Unavailable, "EOF"},
+		}, netx.Unavailable, "web page"},
+		"silent": {func(w http.ResponseWriter, _ *http.Request, _ url.Values) { panic(http.ErrAbortHandler) }, netx.Unavailable, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCloud(t)
@@ -165,7 +165,7 @@ func TestFederation(t *testing.T) {
 	impersonate := "POST /v1/projects/-/serviceAccounts/site@project.iam.gserviceaccount.com:generateAccessToken\nContent-Type: application/json\nAuthorization: Bearer sts-" + canary +
 		"\n" + `{"lifetime":"3600s","scope":["https://www.googleapis.com/auth/cloud-platform"]}`
 	p := here(t, "gcp", sourceRepo).with("gcpServiceAccount", text())
-	p.refuses(t, forge.Invalid, "external_account")
+	p.refuses(t, netx.Invalid, "external_account")
 	p.lookup.URL = c.URL + "/p/project/r/site"
 	p.owner = true
 	got := p.must(t)
@@ -191,14 +191,14 @@ func TestFederation(t *testing.T) {
 	equal(t, "requests with a URL", c.requests(), []string{"GET /subject\nMetadata: true", exchange("url-" + canary)})
 	c.fails("GET /subject", 500, "{}")
 	p.restart(t)
-	p.refuses(t, forge.Unavailable, "the token of the other party", "GET "+c.URL+"/subject", audience)
+	p.refuses(t, netx.Unavailable, "the token of the other party", "GET "+c.URL+"/subject", audience)
 
 	// A Secret may hold none: it names files and hosts. A program is never started.
 	p = here(t, "", sourceRepo).with("gcpServiceAccount", text())
-	p.refuses(t, forge.Invalid, "external_account names files and hosts")
+	p.refuses(t, netx.Invalid, "external_account names files and hosts")
 	config["credential_source"] = map[string]any{"executable": map[string]any{"command": "/bin/true"}}
 	write(t, account, text())
-	here(t, "gcp", sourceRepo, "GOOGLE_APPLICATION_CREDENTIALS", account).refuses(t, forge.Invalid, "limpet starts none")
+	here(t, "gcp", sourceRepo, "GOOGLE_APPLICATION_CREDENTIALS", account).refuses(t, netx.Invalid, "limpet starts none")
 }
 
 func TestGoogleMetadata(t *testing.T) {
@@ -216,9 +216,9 @@ func TestGoogleMetadata(t *testing.T) {
 	p.must(t)
 	equal(t, "another repository asks", c.requests(), nil)
 	p.lookup.URL = "https://evil.example.com/p/project/r/site"
-	p.refuses(t, forge.Invalid, "source.developers.google.com")
+	p.refuses(t, netx.Invalid, "source.developers.google.com")
 	// Something else that answers in a strange network is not believed.
 	c.says("GET "+at+"token", googleToken)
 	p = here(t, "gcp", sourceRepo, "GCE_METADATA_HOST", strings.TrimPrefix(c.URL, "http://"))
-	p.refuses(t, forge.Unavailable, "Metadata-Flavor", "service account of this host")
+	p.refuses(t, netx.Unavailable, "Metadata-Flavor", "service account of this host")
 }

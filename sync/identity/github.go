@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
 )
 
 // github makes installation tokens of GitHub Apps. Over Git the token is the
@@ -21,7 +20,7 @@ func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 		return nil, err
 	}
 	key := r.key("installation")
-	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.o.Hosts.InstallationToken(ctx, app) })
+	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.o.Apps.InstallationToken(ctx, app) })
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +28,9 @@ func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 }
 
 // app reads the keys: Flux's as shipped, and those of its RFC.
-func (r Request) app() (forge.AppIdentity, error) {
+func (r Request) app() (auth.AppIdentity, error) {
 	op := "use the GitHub App of " + r.Place
-	app := forge.AppIdentity{
+	app := auth.AppIdentity{
 		AppID:        r.Text("githubAppID"),
 		Installation: cmp.Or(r.Text("githubAppInstallationID"), r.Text("githubInstallationID")),
 		Owner:        r.Text("githubAppInstallationOwner"),

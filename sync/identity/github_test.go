@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 	"limpet/sync/testenv/forgetest"
 )
 
@@ -45,21 +45,21 @@ func TestGitHubApp(t *testing.T) {
 	}
 	ok := []string{"githubAppID", "12", "githubAppInstallationID", "34", "githubAppPrivateKey", key, "githubAppBaseURL", base}
 	at := host.URL + "/team/site.git"
-	here(t, "", at).with(append(ok, "githubAppInstallationOwner", "team")...).refuses(t, forge.Invalid, "exactly one of")
-	here(t, "", at).with("githubAppID", "12", "githubAppPrivateKey", key).refuses(t, forge.Invalid, "exactly one of")
-	here(t, "", at).with("githubAppID", "12", "githubAppInstallationID", "34").refuses(t, forge.Invalid, "githubAppPrivateKey is missing")
-	here(t, "", at).with(append(ok[:8:8], "githubAppPrivateKey", canary)...).refuses(t, forge.Invalid, "githubAppPrivateKey cannot be used")
-	here(t, "", at).with(ok[:6]...).refuses(t, forge.Invalid, "api.github.com", "githubAppBaseURL")
-	here(t, "", "https://evil.example.com/team/site.git").with(ok...).refuses(t, forge.Invalid, "evil.example.com")
+	here(t, "", at).with(append(ok, "githubAppInstallationOwner", "team")...).refuses(t, netx.Invalid, "exactly one of")
+	here(t, "", at).with("githubAppID", "12", "githubAppPrivateKey", key).refuses(t, netx.Invalid, "exactly one of")
+	here(t, "", at).with("githubAppID", "12", "githubAppInstallationID", "34").refuses(t, netx.Invalid, "githubAppPrivateKey is missing")
+	here(t, "", at).with(append(ok[:8:8], "githubAppPrivateKey", canary)...).refuses(t, netx.Invalid, "githubAppPrivateKey cannot be used")
+	here(t, "", at).with(ok[:6]...).refuses(t, netx.Invalid, "api.github.com", "githubAppBaseURL")
+	here(t, "", "https://evil.example.com/team/site.git").with(ok...).refuses(t, netx.Invalid, "evil.example.com")
 	here(t, "", at).with("githubAppID", "12", "githubAppInstallationOwner", "nobody", "githubAppPrivateKey", key, "githubAppBaseURL", base).
-		refuses(t, forge.NotFound, "/orgs/nobody/installation", "/users/nobody/installation", "GitHub App 12 of secret default/keys")
+		refuses(t, netx.NotFound, "/orgs/nobody/installation", "/users/nobody/installation", "GitHub App 12 of secret default/keys")
 	here(t, "", at).with("githubAppID", "13", "githubAppInstallationID", "34", "githubAppPrivateKey", key, "githubAppBaseURL", base).
-		refuses(t, forge.Unauthorized, "GitHub App 13, installation 34, of secret default/keys", "/app/installations/34/access_tokens")
+		refuses(t, netx.Unauthorized, "GitHub App 13, installation 34, of secret default/keys", "/app/installations/34/access_tokens")
 	if _, err := here(t, "azure", devops).with(ok...).credentials(t.Context()); err == nil || !strings.Contains(err.Error(), "githubAppID is a key of provider github, and the provider is azure") {
 		t.Errorf("keys of another provider: %v", err)
 	}
 	if _, err := here(t, "generic", at).with(ok...).credentials(t.Context()); err == nil || !strings.Contains(err.Error(), "the provider is generic") {
 		t.Errorf("keys of a provider where none is wanted: %v", err)
 	}
-	here(t, "githup", at).with(ok...).refuses(t, forge.Invalid, `did you mean "github"`)
+	here(t, "githup", at).with(ok...).refuses(t, netx.Invalid, `did you mean "github"`)
 }

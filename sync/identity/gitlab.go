@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // gitlab gives the tokens of GitLab the user names that they want: deploy tokens
@@ -102,7 +102,7 @@ func (p *gitlab) refresh(ctx context.Context, r Request, app application) (auth.
 		p.save(context.WithoutCancel(ctx), name)
 	}
 	if err != nil {
-		return auth.Token{}, c.fail(forge.Protocol, 0, err)
+		return auth.Token{}, c.fail(netx.Protocol, 0, err)
 	}
 	return token, nil
 }

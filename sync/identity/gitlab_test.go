@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/forge"
+	"limpet/sync/netx"
 )
 
 // full is a vault that may have no room.
@@ -39,8 +39,8 @@ func TestGitLabTokens(t *testing.T) {
 			t.Errorf("%s: user %q, password %q, bearer %q", name, got.Username, got.Password, got.Bearer)
 		}
 	}
-	here(t, "gitlab", "https://gitlab.com/team/site.git").refuses(t, forge.Invalid, "has no such identity")
-	here(t, "gitlab", "https://gitlab.com/team/site.git").with("gitlabAppID", "1").refuses(t, forge.Invalid, "gitlabAppRefreshToken")
+	here(t, "gitlab", "https://gitlab.com/team/site.git").refuses(t, netx.Invalid, "has no such identity")
+	here(t, "gitlab", "https://gitlab.com/team/site.git").with("gitlabAppID", "1").refuses(t, netx.Invalid, "gitlabAppRefreshToken")
 }
 
 // TestGitLabRefresh: each refresh token is good once, and the next one outlives a
@@ -104,8 +104,8 @@ func TestGitLabRefresh(t *testing.T) {
 	equal(t, "requests with another token", c.requests(), []string{request(9)})
 	valid = "revoked"
 	p.restart(t)
-	p.refuses(t, forge.Unauthorized, "GitLab application app-1", "invalid_grant", "[redacted]")
+	p.refuses(t, netx.Unauthorized, "GitLab application app-1", "invalid_grant", "[redacted]")
 	p.vault = nil
 	p.restart(t)
-	p.refuses(t, forge.Invalid, "no place to keep")
+	p.refuses(t, netx.Invalid, "no place to keep")
 }

@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
 	"limpet/sync/netx"
 )
 
@@ -97,10 +96,15 @@ type Vault interface {
 	PutSecret(ctx context.Context, name string, plain []byte) error
 }
 
-// Options of New. Hosts must be set.
+// Apps makes installation tokens of GitHub Apps.
+type Apps interface {
+	InstallationToken(ctx context.Context, app auth.AppIdentity) (auth.Token, error)
+}
+
+// Options of New. Apps must be set.
 type Options struct {
-	Hosts     *forge.Hosts // speaks with GitHub
-	UserAgent string       // "" = limpet
+	Apps      Apps
+	UserAgent string // "" = limpet
 	// AllowInsecure lets secrets travel to token endpoints over plain http.
 	AllowInsecure bool
 	// Guard judges each address that is dialled, but for metadata servers.
@@ -160,7 +164,7 @@ func (i *Identities) Counts() map[string]auth.TokenCounts {
 
 // Source completes what from finds: an identity becomes a token. Where from has
 // nothing and the Repository asks for a provider, the identity of this host is
-// used. Errors of providers are of type *forge.Error.
+// used. Errors of providers are of type *netx.Error.
 func (i *Identities) Source(from auth.Source) auth.Source {
 	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if err := auth.CheckProvider(l.Provider); err != nil {
@@ -241,5 +245,5 @@ func (r Request) mayGo() error {
 
 // invalid is a refusal of this side.
 func invalid(op, format string, args ...any) error {
-	return &forge.Error{Kind: forge.Invalid, Op: op, Err: fmt.Errorf(format, args...)}
+	return &netx.Error{Kind: netx.Invalid, Op: op, Err: fmt.Errorf(format, args...)}
 }

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"limpet/sync/netx"
+
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google/externalaccount"
-
-	"limpet/sync/forge"
 )
 
 // subjectSource says where the token of the other party is. A program is not
@@ -69,7 +69,7 @@ func (s *subject) SubjectToken(ctx context.Context, _ externalaccount.SupplierOp
 		got, err = s.p.do(ctx, c)
 		text = got.body
 	}
-	if e, ok := errors.AsType[*forge.Error](err); ok {
+	if e, ok := errors.AsType[*netx.Error](err); ok {
 		s.b.failed = e // the library tells it as text
 	}
 	if err != nil {

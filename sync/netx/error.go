@@ -1,0 +1,167 @@
+package netx
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"limpet/sync/text"
+)
+
+// ErrorKind is the class of an Error: what the caller decides by.
+type ErrorKind string
+
+// The kinds of errors.
+const (
+	Unauthorized ErrorKind = "unauthorized" // 401: the identity is not accepted
+	Forbidden    ErrorKind = "forbidden"    // 403, and 404 for lists with limited access: a right is missing
+	NotFound     ErrorKind = "not-found"    // 404, 410
+	RateLimited  ErrorKind = "rate-limited" // not before RetryAfter
+	Unavailable  ErrorKind = "unavailable"  // no answer, 5xx, TLS, or a web page in place of an answer: later
+	Refused      ErrorKind = "refused"      // the host understands and does not do it: 400, 409, 422
+	Protocol     ErrorKind = "protocol"     // the answer is not one of this API
+	Invalid      ErrorKind = "invalid"      // nothing was sent: URL, key, insecure credentials
+	Cancelled    ErrorKind = "cancelled"    // the context of the caller has ended; its cause is wrapped
+	Unknown      ErrorKind = "unknown"      // not an Error
+)
+
+// Reasons of the condition Ready. Source: Grafana's health.go.
+const (
+	ReasonInvalidSpec          = "InvalidSpec"
+	ReasonAuthenticationFailed = "AuthenticationFailed"
+	ReasonServiceUnavailable   = "ServiceUnavailable"
+	ReasonRateLimited          = "RateLimited"
+)
+
+// Error is a call over HTTP that has failed, or was not made. Neither its text nor what
+// it wraps holds a secret.
+type Error struct {
+	Kind       ErrorKind
+	Op         string        // "list webhooks of team/site"
+	Identity   string        // for people: "GitHub App 12, installation 34"; "" = none
+	Endpoint   string        // method and URL, without query
+	Status     int           // of the answer; 0 = there was none
+	Err        error         // what is wrong
+	RetryAfter time.Duration // RateLimited and Unavailable: what the host asked for; 0 = it did not
+	Fields     []Field       // members of the Connection that are wrong, if that is known
+}
+
+// Field is a member of an object that is the reason of an Error.
+type Field struct {
+	Type   string // of a cause of Kubernetes, such as FieldValueInvalid
+	Field  string // such as spec.github.appID
+	Detail string
+}
+
+func (e *Error) Error() string {
+	s := e.Op + ": " + e.Err.Error()
+	if e.Identity != "" {
+		s += ", asked by " + e.Identity
+	}
+	if e.Endpoint != "" {
+		s += " at " + e.Endpoint
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Reason returns the reason of a condition for this error.
+func (e *Error) Reason() string {
+	switch e.Kind {
+	case Unauthorized, Forbidden:
+		return ReasonAuthenticationFailed
+	case RateLimited:
+		return ReasonRateLimited
+	case Unavailable, Protocol, Cancelled, Unknown:
+		return ReasonServiceUnavailable
+	}
+	return ReasonInvalidSpec
+}
+
+// KindOf returns the Kind of the first Error in err's chain, Unknown when there is none,
+// and "" for nil.
+func KindOf(err error) ErrorKind {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return Unknown
+}
+
+// longestWait bounds what a host may ask for: the window of the request limits of all
+// hosts.
+const longestWait = time.Hour
+
+// RetryAfter parses the header of that name in both its forms.
+func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
+		return time.Duration(min(max(seconds, 1), int64(longestWait/time.Second))) * time.Second, true
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), time.Second), longestWait), true
+	}
+	return 0, false
+}
+
+// MayWantCertificate reports whether a status may be the answer to a client without a
+// certificate; nginx says 400.
+func MayWantCertificate(status int) bool {
+	return status == http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
+// mostSaid bounds the text of a host that is repeated. Unit: runes.
+const mostSaid = 300
+
+// SafeText makes the text of a host safe to repeat in an error: without the secrets
+// that are given and what looks like one, on one line, and short. It is cut last,
+// because half a secret could not be found.
+func SafeText(s string, secrets ...string) string {
+	s = text.Clean(s)
+	for _, secret := range secrets {
+		if secret != "" {
+			s = strings.ReplaceAll(s, secret, "[redacted]")
+		}
+	}
+	s = strings.TrimSpace(text.Redact(s))
+	if runes := []rune(s); len(runes) > mostSaid {
+		s = string(runes[:mostSaid]) + "…"
+	}
+	return s
+}
+
+// NoAnswer says why there was no answer from a URL, in words that stay the same, and
+// the next step when certificates are the reason. hint is that of an Asked.
+func NoAnswer(err error, from *url.URL, hint string) string {
+	address := net.JoinHostPort(from.Hostname(), cmp.Or(from.Port(), map[string]string{"https": "443", "http": "80"}[from.Scheme]))
+	if fault, ok := TLSFaultOf(err, address); ok {
+		if fault.Client {
+			fault.Next = cmp.Or(hint, fault.Next)
+		}
+		return fault.Why + " (" + fault.Next + ")"
+	}
+	if hint != "" && !errors.Is(err, context.DeadlineExceeded) { // an alert may be lost on the way
+		return SteadyText(err) + " (" + hint + ")"
+	}
+	return SteadyText(err)
+}
+
+// SteadyText returns the text of an error of the network without what differs each
+// time, such as a port or the hour: statuses repeat it, and change only when something
+// has changed.
+func SteadyText(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op + ": " + op.Err.Error()
+	}
+	s, _, _ := strings.Cut(err.Error(), ": current time ")
+	return s
+}
