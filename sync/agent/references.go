@@ -18,22 +18,22 @@ import (
 	"limpet/sync/worker"
 )
 
-// uses is how the controller of a kind tells what its objects use. The values that
-// the embedded API keeps of an object change with the object.
+// uses declares for the controller of a kind what its objects use. The values that the
+// embedded API keeps of an object change with the object.
 func (a *Agent) uses(kind string) repos.Uses {
 	return func(k repos.Key, obj *unstructured.Unstructured) {
-		user := dependency.Thing{Kind: kind, Namespace: k.Namespace, Name: k.Name}
+		user := dependency.Ref{Kind: kind, Namespace: k.Namespace, Name: k.Name}
 		if obj == nil {
 			a.references.Use(user)
 			return
 		}
-		wants := slices.DeleteFunc(dependency.Of(obj), func(w dependency.Want) bool {
-			return a.embedded != nil && w.Kind == dependency.Secret && apiserver.IsSealed(w.Name)
+		refs := slices.DeleteFunc(dependency.Of(obj), func(r dependency.Ref) bool {
+			return a.embedded != nil && r.Kind == dependency.Secret && apiserver.IsSealed(r.Name)
 		})
 		for _, path := range a.ruled(obj) {
-			wants = append(wants, dependency.Want{Thing: dependency.Thing{Kind: dependency.Path, Name: path}})
+			refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
 		}
-		a.references.Use(user, wants...)
+		a.references.Use(user, refs...)
 	}
 }
 
@@ -60,7 +60,7 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 // renewed has an object looked into whose credentials are not what they were, and
 // the Repositories that use a Connection. Tokens that were made with those of before
 // are not used again.
-func (a *Agent) renewed(user dependency.Thing) {
+func (a *Agent) renewed(user dependency.Ref) {
 	switch user.Kind {
 	case dependency.Repository:
 		a.keeper.Renewed(user.Namespace, user.Name)
@@ -75,36 +75,32 @@ func (a *Agent) renewed(user dependency.Thing) {
 	}
 }
 
-// sawConnection tells which version of a Connection there is: it changes with what
-// it is to be, and with what became of that. nil is none.
+// sawConnection observes a Connection: its version changes with its spec and with its
+// health. nil = it does not exist.
 func (a *Agent) sawConnection(namespace, name string, u *unstructured.Unstructured) {
 	version := ""
 	if u != nil {
 		healthy, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
 		version = fmt.Sprint(u.GetUID(), " ", u.GetGeneration(), " ", healthy)
 	}
-	if a.references != nil {
-		a.references.Saw(dependency.Thing{Kind: dependency.Connection, Namespace: namespace, Name: name}, version)
-	}
+	a.references.Observe(dependency.Ref{Kind: dependency.Connection, Namespace: namespace, Name: name}, version)
 }
 
-// sawSecret tells which version of a Secret was read.
+// sawSecret observes a Secret that was read.
 func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, err error) {
+	ref := dependency.Ref{Kind: dependency.Secret, Namespace: namespace, Name: name}
 	switch {
-	case a.references == nil:
 	case err == nil:
-		a.references.Saw(dependency.Thing{Kind: dependency.Secret, Namespace: namespace, Name: name}, kube.ObjectVersionOf(u).Version)
+		a.references.Observe(ref, kube.ObjectVersionOf(u).Version)
 	case apierrors.IsNotFound(err):
-		a.references.Saw(dependency.Thing{Kind: dependency.Secret, Namespace: namespace, Name: name}, "")
+		a.references.Observe(ref, "")
 	}
 }
 
-// sawFiles tells that the files of objects are about to be read.
+// sawFiles observes the files of objects before they are read.
 func (a *Agent) sawFiles(namespace string, names ...string) {
 	for _, name := range names {
-		if a.references != nil && name != "" {
-			a.references.SawFiles(namespace, name)
-		}
+		a.references.ObserveFiles(namespace, name)
 	}
 }
 
@@ -131,11 +127,7 @@ func (a *Agent) sawPaths(url string) {
 	}
 }
 
-func (a *Agent) sawPath(path string) {
-	if a.references != nil {
-		a.references.SawPath(path)
-	}
-}
+func (a *Agent) sawPath(path string) { a.references.ObservePath(path) }
 
 // connectionFiles is the same for Connections.
 func (a *Agent) connectionFiles(from auth.ConnectionSource) auth.ConnectionSource {

@@ -91,7 +91,7 @@ func (a *Agent) hooksToMake() *repos.Hooks {
 // newLinks makes the controller of Connections, the picture that it works on, and
 // who watches what Connections and Repositories use.
 func (a *Agent) newLinks() (*kube.Informer, *repos.Connections) {
-	a.references = dependency.New(dependency.Options{Tell: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
+	a.references = dependency.New(dependency.Options{Wake: a.renewed, Dir: a.cfg.CredentialsDir, Client: a.client, Logger: a.log.With("room", "refs")})
 	objects := a.client.Informer(api.Connections, a.cfg.Namespace, kube.InformerOptions{})
 	return objects, repos.NewConnections(a.client, objects, repos.ConnectionOptions{
 		Tester: a.minter, Repositories: a.keeper, Uses: a.uses(dependency.Connection), Resync: a.cfg.Resync, Logger: a.log.With("room", "repos"),

@@ -57,7 +57,7 @@ func (p place) old() {
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	const sameTime = "another value of the same length at the same time"
-	site, other := thing(File, "site"), thing(File, "other")
+	site, other := ref(File, "site"), ref(File, "other")
 	for _, c := range []struct {
 		what   string
 		before func(p place)
@@ -118,7 +118,7 @@ func TestFiles(t *testing.T) {
 				t.Parallel()
 				p := place{t, filepath.Join(t.TempDir(), "git")}
 				f := newFiles(p.dir)
-				if got := f.lookAt(site); got != "" {
+				if got := f.versionOf(site); got != "" {
 					t.Fatalf("version %q without a directory", got)
 				}
 				p.write("ns.site/token", "first")
@@ -129,15 +129,15 @@ func TestFiles(t *testing.T) {
 				if aged {
 					p.old()
 				}
-				before := f.look([]Thing{site, other}, nil)
+				before := f.versions([]Ref{site, other})
 				if before[site] == "" || before[other] == "" || before[site] == before[other] {
 					t.Fatalf("versions %q", before)
 				}
-				if got := f.lookAt(site); got != before[site] {
+				if got := f.versionOf(site); got != before[site] {
 					t.Errorf("another look has version %q, not %q", got, before[site])
 				}
 				c.change(p)
-				after := f.look([]Thing{site, other}, nil)
+				after := f.versions([]Ref{site, other})
 				if (after[site] != before[site]) != c.news || (after[site] == "") != c.absent {
 					t.Errorf("version %q, before %q", after[site], before[site])
 				}
@@ -156,7 +156,7 @@ func TestPath(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
 		p := place{t, t.TempDir()}
 		f := newFiles(dir)
-		file := Thing{Kind: Path, Name: p.path("token")}
+		file := Ref{Kind: Path, Name: p.path("token")}
 		last := ""
 		for n, step := range []struct {
 			change func()
@@ -168,8 +168,8 @@ func TestPath(t *testing.T) {
 			{func() { p.write("token", "third") }, false},
 		} {
 			step.change()
-			version := f.look([]Thing{file, thing(File, "token")}, nil)
-			if version[file] == last || (version[file] == "") != step.absent || version[thing(File, "token")] != "" || f.lookAt(file) != version[file] {
+			version := f.versions([]Ref{file, ref(File, "token")})
+			if version[file] == last || (version[file] == "") != step.absent || version[ref(File, "token")] != "" || f.versionOf(file) != version[file] {
 				t.Errorf("step %d: versions %q, before %q", n+1, version, last)
 			}
 			last = version[file]
@@ -185,39 +185,16 @@ func TestFilesForget(t *testing.T) {
 	p.write("in/ns.site/token", "x")
 	p.write("x/token", "x")
 	f := newFiles(p.path("in"))
-	f.look([]Thing{thing(File, "site")}, nil)
-	if len(f.content) != 1 || len(f.listed) != 2 {
-		t.Errorf("kept %d files, %d directories", len(f.content), len(f.listed))
+	f.versions([]Ref{ref(File, "site")})
+	if len(f.sums) != 1 {
+		t.Errorf("kept %d files", len(f.sums))
 	}
-	for _, out := range []Thing{{File, "ns/..", "./x"}, {File, ".", "/x"}, {File, "", "/x"}, {File, "..", ""}} {
-		if got := f.look([]Thing{out}, nil); got[out] != "" {
+	for _, out := range []Ref{{File, "ns/..", "./x"}, {File, ".", "/x"}, {File, "", "/x"}, {File, "..", ""}} {
+		if got := f.versions([]Ref{out}); got[out] != "" {
 			t.Errorf("%v has version %q", out, got[out])
 		}
 	}
-	if len(f.content) != 0 || len(f.listed) != 1 {
-		t.Errorf("kept %d files, %d directories", len(f.content), len(f.listed))
-	}
-}
-
-// BenchmarkLook is one look at the unchanged files of a thousand Repositories.
-func BenchmarkLook(b *testing.B) {
-	for _, with := range []int{0, 1000} {
-		b.Run(fmt.Sprintf("directories=%d", with), func(b *testing.B) {
-			p := place{b, b.TempDir()}
-			var things []Thing
-			for n := range 1000 {
-				things = append(things, thing(File, fmt.Sprint("r", n)))
-				if n < with {
-					p.write(fmt.Sprintf("ns.r%d/token", n), "x")
-					p.write(fmt.Sprintf("ns.r%d/username", n), "x")
-				}
-			}
-			p.old()
-			f := newFiles(p.dir)
-			f.look(things, nil)
-			for b.Loop() {
-				f.look(things, nil)
-			}
-		})
+	if len(f.sums) != 0 {
+		t.Errorf("kept %d files", len(f.sums))
 	}
 }

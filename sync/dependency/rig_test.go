@@ -44,7 +44,7 @@ type rig struct {
 	namespace string
 	client    *kube.Client // of the test
 	w         *Watcher
-	told      chan Thing
+	told      chan Ref
 	wire      *wiretap
 	log       *logText
 	idle      bool // do not Run
@@ -112,7 +112,7 @@ var namespaces atomic.Int64
 
 func newRig(t *testing.T, server string, change func(*rig)) *rig {
 	t.Helper()
-	r := &rig{t: t, resource: api.Secrets, namespace: fmt.Sprintf("refs-%d", namespaces.Add(1)), told: make(chan Thing, 64), log: &logText{}}
+	r := &rig{t: t, resource: api.Secrets, namespace: fmt.Sprintf("refs-%d", namespaces.Add(1)), told: make(chan Ref, 64), log: &logText{}}
 	var base string
 	var transport http.RoundTripper
 	switch server {
@@ -145,7 +145,7 @@ func newRig(t *testing.T, server string, change func(*rig)) *rig {
 		return c
 	}
 	r.client, r.wire = connect(transport), &wiretap{next: transport}
-	r.w = New(Options{Tell: func(user Thing) { r.told <- user }, Client: connect(r.wire), Logger: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.w = New(Options{Wake: func(user Ref) { r.told <- user }, Client: connect(r.wire), Logger: slog.New(slog.NewTextHandler(r.log, nil))})
 	r.w.resource = r.resource
 	if change != nil {
 		change(r)
@@ -168,7 +168,7 @@ func newRig(t *testing.T, server string, change func(*rig)) *rig {
 	return r
 }
 
-func (r *rig) thing(kind, name string) Thing { return Thing{kind, r.namespace, name} }
+func (r *rig) ref(kind, name string) Ref { return Ref{kind, r.namespace, name} }
 
 // put creates or changes a Secret.
 func (r *rig) put(name, value string) {
@@ -206,7 +206,7 @@ func (r *rig) knows(names ...string) {
 	defer tick.Stop()
 	for {
 		r.w.registry.mu.Lock()
-		known := !slices.ContainsFunc(names, func(name string) bool { _, ok := r.w.registry.seen[r.thing(Secret, name)]; return !ok })
+		known := !slices.ContainsFunc(names, func(name string) bool { _, ok := r.w.registry.seen[r.ref(Secret, name)]; return !ok })
 		r.w.registry.mu.Unlock()
 		if known {
 			return
@@ -220,7 +220,7 @@ func (r *rig) knows(names ...string) {
 }
 
 // tells waits until these are told, in order, and nobody else is meanwhile.
-func (r *rig) tells(what string, want ...Thing) {
+func (r *rig) tells(what string, want ...Ref) {
 	r.t.Helper()
 	for _, user := range want {
 		select {
@@ -240,10 +240,10 @@ func (r *rig) read(name string) {
 	u, err := r.client.Resource(r.resource).Namespace(r.namespace).Get(r.t.Context(), name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		r.w.Saw(r.thing(Secret, name), "")
+		r.w.Observe(r.ref(Secret, name), "")
 	case err != nil:
 		r.t.Fatal(err)
 	default:
-		r.w.Saw(r.thing(Secret, name), kube.ObjectVersionOf(u).Version)
+		r.w.Observe(r.ref(Secret, name), kube.ObjectVersionOf(u).Version)
 	}
 }

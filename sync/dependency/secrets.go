@@ -15,55 +15,49 @@ import (
 )
 
 const (
-	// few is how many Secrets of a namespace are watched one by one, which needs no
+	// maxNamed is how many Secrets of a namespace are watched one by one, which needs no
 	// right but for these. More are watched together: metadata of all of the namespace.
-	few = 3
-	// mostStreams bounds the watches that are open at once.
-	mostStreams = 100
-	// denied is the rest after a server has said that it has no Secrets, or none to
-	// watch for us.
-	denied = 30 * time.Minute
-	// The rest after other trouble, doubled each time, and the life of a stream after
-	// which it is forgotten.
+	maxNamed = 3
+	// maxStreams bounds the watches that are open at once.
+	maxStreams = 100
+	// deniedPause is the pause after a server has said that it has no Secrets, or that
+	// this agent may not watch them.
+	deniedPause = 30 * time.Minute
+	// The pause after other failures, doubled each time, and the life of a stream after
+	// which it starts again.
 	firstPause, lastPause, steady = time.Second, time.Minute, time.Minute
 )
 
-// scope is what one stream watches: a Secret or, without a name, those of a
-// namespace. Never those of all namespaces.
+// scope is what one stream watches: a Secret or, without a name, those of a namespace.
+// Never those of all namespaces.
 type scope struct{ namespace, name string }
 
-// scopes are the streams that show all that is used, and how many are too many.
-// things are in order.
-func scopes(things []Thing, namespaces []string) (out []scope, over int) {
+// scopes returns the streams that show all Secrets that are used, and how many more
+// there would be than maxStreams. refs are in order.
+func scopes(refs []Ref) (out []scope, over int) {
 	count := map[string]int{}
-	for _, t := range things {
-		count[t.Namespace]++
+	for _, ref := range refs {
+		count[ref.Namespace]++
 	}
-	for _, ns := range namespaces {
-		count[ns] = few + 1
-	}
-	for _, ns := range namespaces {
-		out = append(out, scope{namespace: ns})
-	}
-	for _, t := range things {
-		s := scope{namespace: t.Namespace}
-		if count[t.Namespace] <= few {
-			s.name = t.Name
+	for _, ref := range refs {
+		s := scope{namespace: ref.Namespace}
+		if count[ref.Namespace] <= maxNamed {
+			s.name = ref.Name
 		}
 		if !slices.Contains(out, s) {
 			out = append(out, s)
 		}
 	}
-	over = max(0, len(out)-mostStreams)
+	over = max(0, len(out)-maxStreams)
 	return out[:len(out)-over], over
 }
 
-// follow keeps the streams open that show what is used.
-func (w *Watcher) follow(ctx context.Context) {
+// watchSecrets keeps the streams open that show what is used, until ctx ends.
+func (w *Watcher) watchSecrets(ctx context.Context) {
 	running := map[scope]context.CancelFunc{}
 	var all sync.WaitGroup
 	defer all.Wait()
-	told := false
+	warned := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,13 +65,13 @@ func (w *Watcher) follow(ctx context.Context) {
 		case <-w.used:
 		}
 		// At the start each object adds its own: one plan for all of them.
-		if !rest(ctx, settle) {
+		if !pause(ctx, settle) {
 			return
 		}
-		wanted, over := scopes(w.registry.Used(Secret))
-		if over > 0 && !told {
-			w.o.Logger.Warn("too many namespaces to watch the Secrets of all of them; a change elsewhere has effect at the next check", "watched", mostStreams, "not_watched", over)
-			told = true
+		wanted, over := scopes(w.registry.used(Secret))
+		if over > 0 && !warned {
+			w.o.Logger.Warn("too many namespaces to watch the Secrets of all; a change in the others is found at the next check", "watched", maxStreams, "not_watched", over)
+			warned = true
 		}
 		for s, stop := range running {
 			if !slices.Contains(wanted, s) {
@@ -97,36 +91,35 @@ func (w *Watcher) follow(ctx context.Context) {
 
 // stream follows the Secrets of a scope until ctx ends.
 func (w *Watcher) stream(ctx context.Context, s scope) {
-	pause := firstPause
+	next := firstPause
 	for w.o.Client.WaitAvailable(ctx) == nil {
 		began := time.Now()
-		err := w.followOnce(ctx, s)
+		err := w.streamOnce(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) >= steady {
-			pause = firstPause
+			next = firstPause
 		}
-		wait := pause
-		switch {
-		case isDenied(err):
-			wait = denied
-			if _, said := w.said.LoadOrStore(s.namespace, true); !said && apierrors.IsForbidden(err) {
-				w.o.Logger.Info("Secrets may not be watched here: one that changes has effect at the next check, within a minute where something is wrong", "namespace", s.namespace, "err", err)
+		wait := next
+		if isDenied(err) {
+			wait = deniedPause
+			if _, logged := w.denied.LoadOrStore(s.namespace, true); !logged && apierrors.IsForbidden(err) {
+				w.o.Logger.Info("Secrets may not be watched; a change is found at the next check, within a minute for an unhealthy object", "namespace", s.namespace, "err", err)
 			}
-		case err != nil:
-			w.o.Logger.Debug("cannot watch Secrets", "namespace", s.namespace, "err", err, "next_try_in", wait)
-			fallthrough
-		default:
-			pause = min(2*pause, lastPause)
+		} else {
+			if err != nil {
+				w.o.Logger.Debug("cannot watch Secrets", "namespace", s.namespace, "err", err, "retry_in", wait)
+			}
+			next = min(2*next, lastPause)
 		}
-		if !rest(ctx, wait+rand.N(wait/10+1)) {
+		if !pause(ctx, wait+rand.N(wait/10+1)) {
 			return
 		}
 	}
 }
 
-// isDenied says that a server has answered what it will answer next time.
+// isDenied reports whether a server has answered what it will answer next time.
 func isDenied(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -135,20 +128,21 @@ func isDenied(err error) bool {
 	return slices.Contains([]int32{http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable}, status.Status().Code)
 }
 
-// followOnce opens a stream and reads it to its end.
-func (w *Watcher) followOnce(ctx context.Context, s scope) error {
-	there := map[string]bool{}
-	return w.o.Client.WatchVersions(ctx, w.resource, s.namespace, s.name, func(m kube.ObjectVersion) {
-		if there != nil && m.Version != "" {
-			there[m.Name] = true
+// streamOnce opens a stream and reads it to its end. Secrets that it does not list have
+// been deleted.
+func (w *Watcher) streamOnce(ctx context.Context, s scope) error {
+	listed := map[string]bool{}
+	return w.o.Client.WatchVersions(ctx, w.resource, s.namespace, s.name, func(v kube.ObjectVersion) {
+		if listed != nil && v.Version != "" {
+			listed[v.Name] = true
 		}
-		w.saw(Thing{Secret, m.Namespace, m.Name}, m.Version, m.Labels)
+		w.Observe(Ref{Secret, v.Namespace, v.Name}, v.Version)
 	}, func() {
-		for _, t := range w.registry.Absent(Secret, s.namespace, there) {
-			if s.name == "" || s.name == t.Name {
-				w.saw(t, "", nil)
+		for _, ref := range w.registry.used(Secret) {
+			if ref.Namespace == s.namespace && !listed[ref.Name] && (s.name == "" || s.name == ref.Name) {
+				w.Observe(ref, "")
 			}
 		}
-		there = nil
+		listed = nil
 	})
 }

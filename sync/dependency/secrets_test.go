@@ -14,21 +14,21 @@ import (
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	for _, server := range []string{"embedded", "real"} {
-		for _, number := range []int{1, few + 2} {
+		for _, number := range []int{1, maxNamed + 2} {
 			t.Run(fmt.Sprintf("%s %d", server, number), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, server, nil)
-				site, link := r.thing(Repository, "site"), r.thing(Connection, "link")
+				site, link := r.ref(Repository, "site"), r.ref(Connection, "link")
 				r.put("s0", "1")
 				r.put("stranger", "1")
 				var names []string
-				var wants []Want
+				var refs []Ref
 				for n := range number {
 					names = append(names, fmt.Sprint("s", n))
-					wants = append(wants, byName(r.thing(Secret, names[n])))
+					refs = append(refs, r.ref(Secret, names[n]))
 				}
-				r.w.Use(site, wants...)
-				r.w.Use(link, wants[0])
+				r.w.Use(site, refs...)
+				r.w.Use(link, refs[0])
 				r.knows(names...)
 				asked := r.wire.requests()
 				at := "/namespaces/" + r.namespace + "/" + r.resource.Resource + " "
@@ -69,16 +69,16 @@ func TestReadBeforeTheWatch(t *testing.T) {
 					r.put(name, "1")
 				}
 				for _, name := range []string{"changed", "created", "deleted", "same"} {
-					r.w.Use(r.thing(Repository, name), byName(r.thing(Secret, name)))
+					r.w.Use(r.ref(Repository, name), r.ref(Secret, name))
 					r.read(name)
 				}
 				r.put("changed", "2")
 				r.put("created", "1")
 				r.remove("deleted")
 			})
-			r.tells("between", r.thing(Repository, "changed"), r.thing(Repository, "created"), r.thing(Repository, "deleted"))
+			r.tells("between", r.ref(Repository, "changed"), r.ref(Repository, "created"), r.ref(Repository, "deleted"))
 			r.put("same", "2")
-			r.tells("afterwards", r.thing(Repository, "same"))
+			r.tells("afterwards", r.ref(Repository, "same"))
 		})
 	}
 }
@@ -92,7 +92,7 @@ func TestBetweenStreams(t *testing.T) {
 			r := newRig(t, server, func(r *rig) { r.idle = true })
 			all := []string{"changed", "created", "deleted", "same"}
 			for _, name := range all {
-				r.w.Use(r.thing(Repository, name), byName(r.thing(Secret, name)))
+				r.w.Use(r.ref(Repository, name), r.ref(Secret, name))
 				if name != "created" {
 					r.put(name, "1")
 				}
@@ -100,7 +100,7 @@ func TestBetweenStreams(t *testing.T) {
 			once := func() {
 				ctx, stop := context.WithCancel(t.Context())
 				done := make(chan error, 1)
-				go func() { done <- r.w.followOnce(ctx, scope{namespace: r.namespace}) }()
+				go func() { done <- r.w.streamOnce(ctx, scope{namespace: r.namespace}) }()
 				r.knows(all...)
 				stop()
 				if err := <-done; err != nil {
@@ -114,11 +114,11 @@ func TestBetweenStreams(t *testing.T) {
 			r.put("changed", "2")
 			r.put("created", "1")
 			r.remove("deleted")
-			r.w.Use(r.thing(Repository, "last"), byName(r.thing(Secret, "last"))) // it is known at the end
+			r.w.Use(r.ref(Repository, "last"), r.ref(Secret, "last")) // it is known at the end
 			all = append(all, "last")
 			once()
 			for _, name := range []string{"changed", "created", "deleted"} {
-				if user, _ := r.w.next(); user != r.thing(Repository, name) {
+				if user, _ := r.w.next(); user != r.ref(Repository, name) {
 					t.Errorf("told %v, want %s", user, name)
 				}
 			}
@@ -134,11 +134,11 @@ func TestBetweenStreams(t *testing.T) {
 func TestSecretsThatMayNotBeWatched(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "denied", nil)
-	site, other := r.thing(Repository, "site"), r.thing(Repository, "other")
+	site, other := r.ref(Repository, "site"), r.ref(Repository, "other")
 	r.put("a", "1")
-	r.w.Use(site, byName(r.thing(Secret, "a")), byName(r.thing(Secret, "b")))
+	r.w.Use(site, r.ref(Secret, "a"), r.ref(Secret, "b"))
 	r.read("a")
-	r.w.Use(other, byName(r.thing(Secret, "a")))
+	r.w.Use(other, r.ref(Secret, "a"))
 	deadline, tick := time.After(10*time.Second), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
 	for len(r.wire.requests()) < 2 || r.log.count("may not be watched") == 0 {

@@ -1,32 +1,21 @@
-// Package dependency knows which objects use which others, and has those look again that
-// use what has changed: Repositories and Connections (any object can) that use
-// Secrets and credential files (anything can be used).
+// Package dependency knows which objects use which others, and wakes the users of what
+// has changed: Repositories and Connections that use Secrets, Connections and files.
 //
-//	of.go        what an object uses, as it says itself (pure)
-//	registry.go  who uses what, and which version of it there was (pure)
-//	files.go     which version there is of credential files
-//	notify.go    when to look for another one
-//	secrets.go   which version there is of Secrets
-//	watcher.go   that those who use it are told, once for a burst of changes
+// # No change is missed
 //
-// # Nothing is missed
+// A user declares what it uses (Use) before it reads any of it, each time, all at once
+// and in place of what it declared before. And a reader reports which version it has read
+// (Observe), since a watch may only show the next one: whichever comes first, the reader
+// or the watch, the other one then shows another version, and all users are woken. A
+// change that is seen twice, or in the wrong order, wakes once too often and does nothing
+// else.
 //
-// Who uses something says so (Use) before reading any of it, each time it looks,
-// all at once and in place of what it said before, so at no time is a thing in use
-// that nobody watches for it. And who reads something tells which version that was
-// (Saw, SawFiles), since a watch may show the next one only: whoever comes
-// first, the reader or the watch, the other one then shows another version, and all
-// users look again. A change that was seen twice, or in the wrong order, is one look
-// too many and nothing else.
+// Nothing is kept over a restart. The first reconcile of each object declares its uses
+// again; what has changed meanwhile is found like any other change outside: every health
+// check reads the credentials anew. That is also how a change is found where Secrets may
+// be read but not watched, and then the one that reads it wakes all others.
 //
-// Nothing is kept over a restart. The first look at each object says again what it
-// uses; what has changed while nobody watched is found like any other change of the
-// world outside: nobody is taken for healthy, or ill, for longer than a check is
-// good for, and every check reads the credentials anew. That is also how a change
-// is found where Secrets may be read but not watched, and then one who reads it
-// tells all others.
-//
-// Nothing of what Secrets and files hold is kept, only which version there was.
+// Nothing of what Secrets and files hold is kept, only which version was observed.
 package dependency
 
 import (
@@ -38,6 +27,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
@@ -45,85 +35,131 @@ import (
 )
 
 const (
-	// settle is how long changes are gathered: what replaces credentials touches
-	// several files, and Secrets one after another.
+	// settle is how long changes are gathered: what replaces credentials touches several
+	// files, and Secrets one after another.
 	settle = time.Second
-	// gap is the least time between two that are told: a Secret of a thousand
-	// Repositories has fifty of them look each second.
-	gap = 20 * time.Millisecond
+	// wakeGap is the least time between two wake-ups: a Secret of a thousand Repositories
+	// has fifty of them reconcile each second.
+	wakeGap = 20 * time.Millisecond
+
+	// The pause between two polls of the files is pollFactor times as long as a poll
+	// takes, so that it costs half a hundredth of a core at most: two files of each of a
+	// thousand Repositories take 16 ms on a small busy host.
+	pollFactor = 200
+	pollMin    = 2 * time.Second
+	pollMax    = 10 * time.Second
 )
 
-// Options of a Watcher. Tell and Logger must be set.
+// webhookSecret proves nothing to the host of a Repository, and is looked up anew for
+// each delivery.
+const webhookSecret = "webhookSecret"
+
+// Of returns all that the credentials of a Repository or a Connection may come from, as
+// the object names them: its Secrets, its files, its Connection and the files of that.
+// The Secrets of a Connection are used by the Connection.
+func Of(u *unstructured.Unstructured) (refs []Ref) {
+	add := func(kind, name string) {
+		if ref := (Ref{kind, u.GetNamespace(), name}); name != "" && !slices.Contains(refs, ref) {
+			refs = append(refs, ref)
+		}
+	}
+	add(File, u.GetName())
+	connection, _, _ := unstructured.NestedString(u.Object, "spec", "connection", "name")
+	add(File, connection)
+	add(Connection, connection)
+	if name := api.Annotation(u, api.AnnoGitProxySecret); name != "" {
+		add(File, name)
+		add(Secret, name)
+	}
+	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
+	for _, field := range slices.Sorted(maps.Keys(secure)) {
+		if field == webhookSecret {
+			continue
+		}
+		name, _, _ := unstructured.NestedString(secure, field, "name")
+		add(Secret, name)
+	}
+	return refs
+}
+
+// Options of a Watcher. Wake and Logger must be set.
 type Options struct {
-	// Tell is called for each that has to look again, one after another. It must not
+	// Wake is called for each user of what has changed, one after another. It must not
 	// block.
-	Tell   func(user Thing)
+	Wake   func(user Ref)
 	Dir    string       // with credential files; "" = none
 	Client *kube.Client // of the API that has the Secrets; nil = none
 	Logger *slog.Logger
 }
 
-// Watcher tells those who use something that it has changed. Safe for concurrent
-// use.
+// Watcher wakes the users of what has changed. Safe for concurrent use. A nil Watcher
+// observes nothing.
 type Watcher struct {
 	o        Options
-	registry Registry
+	registry *registry
 	files    *files
 	resource schema.GroupVersionResource // of Secrets
-	used     chan struct{}               // capacity 1: what is used is not what it was
-	touched  chan struct{}               // capacity 1: files may not be what they were, or others are used
+	used     chan struct{}               // capacity 1: the Secrets that are used are others
 	changed  chan struct{}               // capacity 1: due is not empty
-	may      func(dir string) error      // why changes in a directory are not told; tells
-	said     sync.Map                    // namespaces whose Secrets are not watched
+	denied   sync.Map                    // namespaces whose Secrets may not be watched
 
 	mu  sync.Mutex // guards due
-	due map[Thing]bool
+	due map[Ref]bool
 }
 
-// New makes a Watcher. It starts nothing.
+// New returns a Watcher that does not run yet.
 func New(o Options) *Watcher {
-	return &Watcher{o: o, files: newFiles(o.Dir), resource: api.Secrets, may: tells, due: map[Thing]bool{},
-		used: make(chan struct{}, 1), touched: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	return &Watcher{
+		o:        o,
+		registry: newRegistry(),
+		files:    newFiles(o.Dir),
+		resource: api.Secrets,
+		used:     make(chan struct{}, 1),
+		changed:  make(chan struct{}, 1),
+		due:      map[Ref]bool{},
+	}
 }
 
-// Use notes all that a user uses, in place of what it used before; nothing when it
-// is gone.
-func (w *Watcher) Use(user Thing, wants ...Want) {
-	if w.registry.Use(user, wants...) {
+// Use declares all that a user uses, in place of what it used before; nothing when it is
+// gone.
+func (w *Watcher) Use(user Ref, refs ...Ref) {
+	if w != nil && w.registry.use(user, refs) {
 		signal(w.used)
-		signal(w.touched)
 	}
 }
 
-// Saw notes which version of a thing somebody has read or seen, "" for none. Of
-// Secrets it is that of kube.ObjectVersionOf.
-func (w *Watcher) Saw(t Thing, version string) { w.saw(t, version, nil) }
-
-// Changed says that those who use a thing have to look again, whatever its version.
-func (w *Watcher) Changed(t Thing) { w.again(w.registry.Users(t)) }
-
-// SawFiles notes that somebody is about to read the files of an object.
-func (w *Watcher) SawFiles(namespace, name string) {
-	t := Thing{File, namespace, name}
-	w.saw(t, w.files.lookAt(t), nil)
-}
-
-// SawPath is the same for a single file.
-func (w *Watcher) SawPath(path string) {
-	t := Thing{Kind: Path, Name: path}
-	w.saw(t, w.files.lookAt(t), nil)
-}
-
-func (w *Watcher) saw(t Thing, version string, labels map[string]string) {
-	again := w.registry.Saw(t, version, labels)
-	if len(again) > 0 {
-		w.o.Logger.Debug("has changed", "kind", t.Kind, "namespace", t.Namespace, "name", t.Name, "users", len(again))
-		w.again(again)
+// Observe reports the version of a ref that was read or watched, "" when it does not
+// exist. Of Secrets it is that of kube.ObjectVersionOf.
+func (w *Watcher) Observe(ref Ref, version string) {
+	if w == nil {
+		return
+	}
+	if users := w.registry.observe(ref, version); len(users) > 0 {
+		w.o.Logger.Debug("dependency changed", "kind", ref.Kind, "namespace", ref.Namespace, "name", ref.Name, "users", len(users))
+		w.wake(users)
 	}
 }
 
-// again has users told.
-func (w *Watcher) again(users []Thing) {
+// ObserveFiles reports that the files of an object are about to be read.
+func (w *Watcher) ObserveFiles(namespace, name string) {
+	if w != nil && name != "" {
+		ref := Ref{File, namespace, name}
+		w.Observe(ref, w.files.versionOf(ref))
+	}
+}
+
+// ObservePath reports that a file is about to be read.
+func (w *Watcher) ObservePath(path string) {
+	if w != nil {
+		ref := Ref{Kind: Path, Name: path}
+		w.Observe(ref, w.files.versionOf(ref))
+	}
+}
+
+// Changed wakes the users of a ref, whatever its version.
+func (w *Watcher) Changed(ref Ref) { w.wake(w.registry.usersOf(ref)) }
+
+func (w *Watcher) wake(users []Ref) {
 	w.mu.Lock()
 	for _, user := range users {
 		w.due[user] = true
@@ -139,50 +175,67 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run watches until ctx ends, and returns when nothing of it runs any more.
+// Run watches until ctx ends, and returns when nothing of it runs any more. It may be
+// run again.
 func (w *Watcher) Run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { w.tell(ctx); return nil })
+	g.Go(func() error { w.wakeUsers(ctx); return nil })
 	g.Go(func() error { w.poll(ctx); return nil })
 	if w.o.Client != nil {
-		g.Go(func() error { w.follow(ctx); return nil })
+		signal(w.used)
+		g.Go(func() error { w.watchSecrets(ctx); return nil })
 	}
 	return g.Wait()
 }
 
-// tell tells those who have to look again.
-func (w *Watcher) tell(ctx context.Context) {
+// wakeUsers wakes the users that are due, until ctx ends.
+func (w *Watcher) wakeUsers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.changed:
 		}
-		for pause := settle; rest(ctx, pause); pause = gap {
+		for d := settle; pause(ctx, d); d = wakeGap {
 			user, ok := w.next()
 			if !ok {
 				break
 			}
-			w.o.Tell(user)
+			w.o.Wake(user)
 		}
 	}
 }
 
-// next takes the first of those who have to look again. Connections come before
-// the Repositories that use them.
-func (w *Watcher) next() (user Thing, ok bool) {
+// next takes the first user that is due. Connections come before the Repositories that
+// use them.
+func (w *Watcher) next() (user Ref, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.due) == 0 {
-		return Thing{}, false
+		return Ref{}, false
 	}
 	user = slices.MinFunc(slices.Collect(maps.Keys(w.due)), compare)
 	delete(w.due, user)
 	return user, true
 }
 
-// rest waits; false means that ctx has ended.
-func rest(ctx context.Context, d time.Duration) bool {
+// poll looks for changed files until ctx ends.
+func (w *Watcher) poll(ctx context.Context) {
+	for d := pollMin; pause(ctx, d); {
+		began := time.Now()
+		w.pollOnce()
+		d = min(max(pollMin, pollFactor*time.Since(began)), pollMax)
+	}
+}
+
+func (w *Watcher) pollOnce() {
+	for ref, version := range w.files.versions(w.registry.used(File, Path)) {
+		w.Observe(ref, version)
+	}
+}
+
+// pause waits for d, and reports whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

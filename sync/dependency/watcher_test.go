@@ -2,10 +2,9 @@ package dependency
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,22 +13,20 @@ import (
 // told collects who was told, and when.
 type told struct {
 	began time.Time
-	users []Thing
+	users []Ref
 	at    []time.Duration
 }
 
-func (o *told) note(user Thing) {
+func (o *told) note(user Ref) {
 	o.users = append(o.users, user)
 	o.at = append(o.at, time.Since(o.began))
 }
 
-// bubble runs a Watcher in the time of a bubble. The kernel, which has a time of its
-// own, tells it nothing.
+// bubble runs a Watcher in virtual time.
 func bubble(t *testing.T, dir string, test func(w *Watcher, o *told)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &told{began: time.Now()}
-		w := New(Options{Tell: o.note, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-		w.may = func(string) error { return errors.ErrUnsupported }
+		w := New(Options{Wake: o.note, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
@@ -52,23 +49,23 @@ func pass(d time.Duration) {
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(w *Watcher, o *told) {
-		w.Use(a, byName(s1), byName(s2))
-		w.Use(conn, byName(s2))
-		w.Saw(s1, "1")
-		w.Saw(s2, "1")
+		w.Use(a, s1, s2)
+		w.Use(conn, s2)
+		w.Observe(s1, "1")
+		w.Observe(s2, "1")
 		synctest.Wait()
 		for n := range 9 {
 			pass(100 * time.Millisecond)
-			w.Saw(s1, fmt.Sprint("burst ", n))
-			w.Saw(s2, fmt.Sprint("burst ", n))
+			w.Observe(s1, fmt.Sprint("burst ", n))
+			w.Observe(s2, fmt.Sprint("burst ", n))
 		}
 		pass(time.Minute)
-		if !reflect.DeepEqual(o.users, []Thing{conn, a}) || o.at[0] != 100*time.Millisecond+settle || o.at[1] != o.at[0]+gap {
+		if !slices.Equal(o.users, []Ref{conn, a}) || o.at[0] != 100*time.Millisecond+settle || o.at[1] != o.at[0]+wakeGap {
 			t.Errorf("told %v at %v", o.users, o.at)
 		}
-		w.Saw(s1, "later")
+		w.Observe(s1, "later")
 		pass(time.Minute)
-		if !reflect.DeepEqual(o.users, []Thing{conn, a, a}) {
+		if !slices.Equal(o.users, []Ref{conn, a, a}) {
 			t.Errorf("told %v", o.users)
 		}
 	})
@@ -80,11 +77,11 @@ func TestCrowd(t *testing.T) {
 	bubble(t, "", func(w *Watcher, o *told) {
 		const crowd = 1000
 		for n := range crowd {
-			w.Use(thing(Repository, fmt.Sprint(n)), byName(s1))
+			w.Use(ref(Repository, fmt.Sprint(n)), s1)
 		}
-		w.Saw(s1, "1")
-		w.Saw(s1, "2")
-		pass(settle + crowd*gap)
+		w.Observe(s1, "1")
+		w.Observe(s1, "2")
+		pass(settle + crowd*wakeGap)
 		if len(o.users) != crowd {
 			t.Fatalf("told %d", len(o.users))
 		}
@@ -102,35 +99,35 @@ func TestPoll(t *testing.T) {
 	t.Parallel()
 	p := place{t, t.TempDir()}
 	bubble(t, p.path("later"), func(w *Watcher, o *told) {
-		w.Use(a, byName(thing(File, "a")), byName(thing(File, "c")))
-		w.Use(b, byName(thing(File, "b")))
-		w.Use(conn, byName(thing(File, "c")))
-		pass(time.Minute + pollLeast/4) // not while it polls
+		w.Use(a, ref(File, "a"), ref(File, "c"))
+		w.Use(b, ref(File, "b"))
+		w.Use(conn, ref(File, "c"))
+		pass(time.Minute + pollMin/4) // not while it polls
 		for n, step := range []struct {
 			change func()
-			want   []Thing
+			want   []Ref
 		}{
-			{func() { p.write("later/ns.a/token", "1") }, []Thing{a}},
-			{func() { p.write("later/ns.c/token", "1") }, []Thing{conn, a}},
+			{func() { p.write("later/ns.a/token", "1") }, []Ref{a}},
+			{func() { p.write("later/ns.c/token", "1") }, []Ref{conn, a}},
 			{func() { p.write("later/ns.d/token", "1") }, nil},
-			{func() { p.write("later/ns.b/token", "1"); p.write("later/ns.b/username", "1") }, []Thing{b}},
+			{func() { p.write("later/ns.b/token", "1"); p.write("later/ns.b/username", "1") }, []Ref{b}},
 			{func() {
-				w.Use(b, byName(thing(File, "d")))
-				w.SawFiles("ns", "d")
+				w.Use(b, ref(File, "d"))
+				w.ObserveFiles("ns", "d")
 				p.write("later/ns.d/token", "2") // after it was read for the first time
 				p.write("later/ns.b/token", "2")
-			}, []Thing{b}},
+			}, []Ref{b}},
 			{func() {
 				p.write("later/ns.d/token", "3")
-				w.SawFiles("ns", "d")
+				w.ObserveFiles("ns", "d")
 				p.write("later/ns.d/token", "2") // what was read is there for no poll
-			}, []Thing{b}},
+			}, []Ref{b}},
 			{func() { w.Use(b); p.write("later/ns.d/token", "3") }, nil},
 		} {
 			o.users = nil
 			step.change()
-			pass(pollLeast + settle + 2*gap)
-			if !reflect.DeepEqual(o.users, step.want) {
+			pass(pollMin + settle + 2*wakeGap)
+			if !slices.Equal(o.users, step.want) {
 				t.Errorf("step %d: told %v, want %v", n+1, o.users, step.want)
 			}
 			pass(time.Minute)
@@ -140,26 +137,23 @@ func TestPoll(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	some := func(namespace string, n int) (out []Thing) {
+	some := func(namespace string, n int) (out []Ref) {
 		for i := range n {
-			out = append(out, Thing{Secret, namespace, fmt.Sprint("s", i)})
+			out = append(out, Ref{Secret, namespace, fmt.Sprint("s", i)})
 		}
 		return out
 	}
-	if got, over := scopes(some("a", few), nil); len(got) != few || got[0] != (scope{"a", "s0"}) || over != 0 {
+	if got, over := scopes(some("a", maxNamed)); len(got) != maxNamed || got[0] != (scope{"a", "s0"}) || over != 0 {
 		t.Errorf("few: %v, %d over", got, over)
 	}
-	if got, over := scopes(append(some("a", few+1), some("b", 1)...), nil); !reflect.DeepEqual(got, []scope{{"a", ""}, {"b", "s0"}}) || over != 0 {
+	if got, over := scopes(append(some("a", maxNamed+1), some("b", 1)...)); !slices.Equal(got, []scope{{"a", ""}, {"b", "s0"}}) || over != 0 {
 		t.Errorf("many and one: %v, %d over", got, over)
 	}
-	if got, _ := scopes(some("a", 1), []string{"a", "b"}); !reflect.DeepEqual(got, []scope{{"a", ""}, {"b", ""}}) {
-		t.Errorf("by labels: %v", got)
+	var many []Ref
+	for n := range maxStreams + 7 {
+		many = append(many, some(fmt.Sprintf("ns%03d", n), maxNamed+1)...)
 	}
-	var many []Thing
-	for n := range mostStreams + 7 {
-		many = append(many, some(fmt.Sprintf("ns%03d", n), few+1)...)
-	}
-	if got, over := scopes(many, nil); len(got) != mostStreams || over != 7 {
+	if got, over := scopes(many); len(got) != maxStreams || over != 7 {
 		t.Errorf("too many: %d, %d over", len(got), over)
 	}
 }
