@@ -2,12 +2,15 @@ package state
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/json"
+	"os"
 	"time"
+
+	"go.etcd.io/bbolt"
 
 	"limpet/state/frame"
 	"limpet/state/repair"
-
-	"go.etcd.io/bbolt"
 )
 
 // CheckReport is what Check found. No problems means that pages, frames and tallies are right.
@@ -74,4 +77,83 @@ func (s *Store) scrub() {
 	if _, err := s.verifyNow(s.life); err != nil && s.life.Err() == nil {
 		s.log.Warn("verify state file", "path", s.path, "err", err)
 	}
+}
+
+// Info describes the file.
+type Info struct {
+	Path      string    `json:"path"`
+	Bytes     int64     `json:"bytes"`     // size of the file
+	FreeBytes int64     `json:"freeBytes"` // of them free for new records
+	Schema    int       `json:"schema"`
+	Created   time.Time `json:"created"` // when the file was first made, or rebuilt after damage
+	Claims    int       `json:"claims"`  // jobs that this agent wants, holds or completes
+	Resting   int       `json:"resting"` // jobs that it has given back and remembers
+	History   int       `json:"history"`
+
+	HistoryBytes int64 `json:"historyBytes"` // of the records with their keys and frames
+
+	Objects  int       `json:"objects"`
+	Facts    int       `json:"facts"`
+	Secrets  int       `json:"secrets"`
+	Oldest   time.Time `json:"oldest,omitzero"` // finish of the oldest record of the history; zero when there is none
+	Newest   time.Time `json:"newest,omitzero"`
+	Revision uint64    `json:"revision"`
+}
+
+// Info returns counts and sizes without reading more records than those of claims, which are few.
+func (s *Store) Info(ctx context.Context) (Info, error) {
+	i := Info{Path: s.path}
+	err := s.view(ctx, func(v view) error {
+		m, err := v.meta()
+		if err != nil {
+			return err
+		}
+		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
+		i.Resting = v.resting()
+		i.Claims = m.Counters[frame.Claims].N - i.Resting
+		i.History, i.HistoryBytes = m.Counters[frame.History].N, m.Counters[frame.History].Bytes
+		i.Objects, i.Facts, i.Secrets = m.Counters[frame.Objects].N, m.Counters[frame.Facts].N, m.Counters[frame.Secrets].N
+		i.FreeBytes = (&file{db: v.tx.DB()}).free()
+		bk := v.tx.Bucket([]byte(frame.History))
+		if bk == nil {
+			return frame.Corrupt("bucket %s is missing", frame.History)
+		}
+		first, _ := bk.Cursor().First()
+		last, _ := bk.Cursor().Last()
+		i.Oldest, i.Newest = finishOf(first), finishOf(last)
+		return nil
+	})
+	if err != nil {
+		return Info{}, err
+	}
+	if st, err := os.Stat(s.path); err == nil {
+		i.Bytes = st.Size()
+	}
+	return i, nil
+}
+
+// resting counts the claims that are none any more. A damaged one is not among them: to find damage is the duty of others.
+func (v view) resting() (n int) {
+	bk := v.tx.Bucket([]byte(frame.Claims))
+	if bk == nil {
+		return 0
+	}
+	c := bk.Cursor()
+	for k, raw := c.First(); k != nil; k, raw = c.Next() {
+		var claim struct {
+			Phase Phase `json:"phase"`
+		}
+		if frame.Shape(raw) == nil && json.Unmarshal(raw[frame.HeaderSize:], &claim) == nil && claim.Phase == PhaseResting {
+			n++
+		}
+	}
+	return n
+}
+
+// finishOf reads the time of a history key.
+func finishOf(key []byte) time.Time {
+	if len(key) < 8 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(key)))
 }

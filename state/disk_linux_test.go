@@ -1,17 +1,24 @@
 package state
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	ossignal "os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+
+	"limpet/state/repair"
 )
 
 // Full and read-only disks are small memory file systems in a mount namespace of a child process. Where the system does
@@ -238,4 +245,156 @@ func readOnlyDisk(dir string, set func(on bool) error) error {
 		return fmt.Errorf("fact %q, %w", v, err)
 	}
 	return s.Close()
+}
+
+// TestProbeIsStopped: a signal that goes to the child as well, as Ctrl-C in a
+// terminal and the stop of a systemd unit do, says nothing about the file.
+func TestProbeIsStopped(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL, syscall.SIGSEGV} {
+		if ossignal.Ignored(signal) {
+			continue // as SIGHUP below nohup: it stops neither of them
+		}
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			// A pipe that nobody writes to keeps the child where it is.
+			path := filepath.Join(t.TempDir(), "limpet.db")
+			if err := syscall.Mkfifo(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := repair.RunChild(context.Background(), "check", path, current.version, func(r *bufio.Reader) error {
+				if err := syscall.Kill(probeOf(t, path), signal); err != nil {
+					t.Error(err)
+				}
+				return json.NewDecoder(r).Decode(new(repair.ProbeAnswer))
+			})
+			if damage := signal == syscall.SIGSEGV; errors.Is(err, ErrCorrupt) != damage || errors.Is(err, repair.ErrNoChild) == damage {
+				t.Errorf("the verdict is %v", err)
+			}
+		})
+	}
+}
+
+// probeOf finds the child that probes a file.
+func probeOf(t *testing.T, path string) int {
+	t.Helper()
+	list, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range list {
+		env, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if pid, bad := strconv.Atoi(filepath.Base(dir)); err == nil && bad == nil && bytes.Contains(env, []byte(repair.ProbePathEnv+"="+path+"\x00")) {
+			return pid
+		}
+	}
+	t.Fatal("no child")
+	return 0
+}
+
+// TestReadingAllIsNotHoldingAll: after a look at every record the file is not in the memory of the process.
+func TestReadingAllIsNotHoldingAll(t *testing.T) {
+	s := opened(t, Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	const objects, size = 8 * 1024, 4 << 10 // 32 MiB
+	ctx := context.Background()
+	var g sync.WaitGroup
+	for w := range 64 {
+		g.Go(func() {
+			for i := w; i < objects; i += 64 {
+				key := ObjectKey{Resource: "g/things", Name: fmt.Sprintf("%06d", i)}
+				_, err := s.Mutate(ctx, key, func(*Object, uint64) (Mutation, error) {
+					return Mutation{Data: bytes.Repeat([]byte{byte(i)}, size)}, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	most := 0
+	before := mappedPages(t)
+	for after, n := "", 0; ; {
+		page, err := s.Objects(ctx, ObjectQuery{Resource: "g/things", After: after, Limit: 500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, mappedPages(t)-before)
+		for _, o := range page.Items {
+			if want := bytes.Repeat([]byte{byte(n)}, size); !bytes.Equal(o.Data, want) {
+				t.Fatalf("object %d is wrong", n)
+			}
+			n++
+		}
+		if after = page.Next; after == "" {
+			if n != objects {
+				t.Errorf("%d objects, want %d", n, objects)
+			}
+			break
+		}
+	}
+	t.Logf("%.1f MiB mapped at most", float64(most)/1024)
+	if limit := 12 << 10; most > limit {
+		t.Errorf("%d KiB of the file in memory, want %d at most", most, limit)
+	}
+}
+
+// mappedPages is RssFile in KiB.
+func mappedPages(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "RssFile:")
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// faultInMap returns a function that reads behind the end of a mapped file, which the kernel answers with SIGBUS.
+func faultInMap(t *testing.T) func() error {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "map"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	data, err := syscall.Mmap(int(f.Fd()), 0, 1<<16, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Munmap(data); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() error {
+		if data[1<<15] == 1 {
+			return nil
+		}
+		return nil
+	}
+}
+
+// quickDir returns a directory in memory where there is room, so that hundreds of small cases do not wait for the disk.
+func quickDir(t testing.TB) string {
+	t.Helper()
+	const shm, room = "/dev/shm", 256 << 20
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(shm, &fs); err != nil || fs.Bavail*uint64(fs.Bsize) < room {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp(shm, "limpet-state-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }

@@ -1,20 +1,23 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
+	"unicode/utf8"
+
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"limpet/state/frame"
 	"limpet/state/repair"
-
-	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Open opens the state file of o, making, rebuilding, migrating or compacting it as needed; the report says what was
@@ -232,3 +235,39 @@ func narrow(name string) error {
 // RunProbe is called first in main. In a child process that Open has started to verify or salvage a damaged file it
 // does that work and ends the process; in every other process it returns false at once.
 func RunProbe() bool { return repair.RunProbe() }
+
+// Foreign returns an ErrForeign for a file that is a person's text, and so no state file, however damaged: the first
+// page of one has zeros in it. A file that is named as state files are, or has the mark of an owner beside it, was one.
+// It writes nothing.
+func Foreign(path string) error {
+	if filepath.Ext(path) == ".db" {
+		return nil
+	}
+	if _, err := os.Lstat(path + ".owner"); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil // whoever opens it in earnest says so
+	}
+	defer func() { _ = f.Close() }()
+	head := make([]byte, 4<<10)
+	n, err := io.ReadFull(f, head)
+	if n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	if head = head[:n]; !isText(head) {
+		return nil
+	}
+	return fmt.Errorf("%s is a text file: %w; it was not touched", path, ErrForeign)
+}
+
+// isText says that the beginning of a file is text. Its end may cut a character.
+func isText(head []byte) bool {
+	for cut := range min(utf8.UTFMax, len(head)) {
+		if utf8.Valid(head[:len(head)-cut]) {
+			return bytes.IndexByte(head, 0) < 0
+		}
+	}
+	return false
+}

@@ -1,0 +1,500 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"limpet/state/frame"
+	"limpet/state/repair"
+)
+
+func TestMain(m *testing.M) {
+	if beChild() || RunProbe() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// opened returns a store in a directory of its own. When the test ends it is checked and closed.
+func opened(t testing.TB, o Options) *Store {
+	t.Helper()
+	s, _ := reopened(t, o)
+	return s
+}
+
+// reopened is opened with the report.
+func reopened(t testing.TB, o Options) (*Store, Report) {
+	t.Helper()
+	if o.Path == "" {
+		o.Path = filepath.Join(t.TempDir(), "limpet.db")
+	}
+	s, r, err := Open(context.Background(), o)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() { Closed(t, s) })
+	return s, r
+}
+
+// Closed checks and closes a store; once closed it does nothing.
+func Closed(t testing.TB, s *Store) {
+	t.Helper()
+	r, err := s.Check(context.Background())
+	if errors.Is(err, ErrClosed) {
+		return
+	}
+	if err != nil {
+		t.Errorf("check: %v", err)
+	}
+	if len(r.Problems) > 0 {
+		t.Errorf("check: %s", strings.Join(r.Problems, "; "))
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestFirstUse(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "a", "b", "limpet.db")
+	s, r := reopened(t, Options{Path: path})
+	if !r.Created || r.Unclean {
+		t.Errorf("report of a new file: %+v", r)
+	}
+	if err := s.PutClaim(ctx, Claim{UID: "u1", Name: "job", Phase: PhaseIntent}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Complete(ctx, "u1", Record{State: "success", Finished: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.EndClaim(ctx, "u1", "posted"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutSecret(ctx, "a", []byte("hidden")); err != nil {
+		t.Fatal(err)
+	}
+	o, err := s.Mutate(ctx, ObjectKey{"/secrets", "ns", "n"}, func(cur *Object, rev uint64) (Mutation, error) {
+		return Mutation{Data: []byte(`{}`)}, nil
+	})
+	if err != nil || o.Revision == 0 {
+		t.Fatal(o, err)
+	}
+	Closed(t, s)
+	s, r = reopened(t, Options{Path: path})
+	if r.Created || r.Unclean {
+		t.Errorf("report of an old file: %+v", r)
+	}
+	rs, err := s.History(ctx, Query{})
+	if err != nil || len(rs) != 1 || rs[0].HistoricJob != "posted" || rs[0].UID != "u1" {
+		t.Errorf("history %+v, %v", rs, err)
+	}
+	if p, err := s.Secret(ctx, "a"); err != nil || string(p) != "hidden" {
+		t.Errorf("secret %q, %v", p, err)
+	}
+	if _, err := s.Claim(ctx, "u1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("claim: %v", err)
+	}
+	_, _, err = Open(ctx, Options{Path: path})
+	var l *LockedError
+	if !errors.As(err, &l) || l.PID != os.Getpid() {
+		t.Errorf("second open: %v", err)
+	}
+}
+
+// transactions is how many transactions wrote to the file.
+func (s *Store) transactions() (seq uint64, err error) {
+	err = s.view(context.Background(), func(v view) error {
+		m, err := v.meta()
+		seq = m.Seq
+		return err
+	})
+	return seq, err
+}
+
+// TestGroupCommit: requests that wait while the writer is busy share one transaction, and one that is refused does not
+// disturb the others.
+func TestGroupCommit(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	before, err := s.transactions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers = 20
+	busy, goOn := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		err := s.write(ctx, func(t *txn) error {
+			select {
+			case <-busy:
+			default:
+				close(busy)
+			}
+			<-goOn
+			return t.put(frame.Facts, []byte("first"), nil)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-busy
+	refused := errors.New("refused")
+	results := make([]error, writers)
+	var ready sync.WaitGroup
+	ready.Add(writers)
+	for i := range writers {
+		all.Go(func() {
+			ready.Done()
+			results[i] = s.write(ctx, func(t *txn) error {
+				switch i {
+				case 7:
+					return refused
+				case 8:
+					return errors.Join(t.put(frame.Facts, []byte("half"), nil), refused)
+				}
+				return t.put(frame.Facts, fmt.Append(nil, "f", i), nil)
+			})
+		})
+	}
+	ready.Wait()
+	close(goOn)
+	all.Wait()
+	for i, err := range results {
+		if want := i == 7 || i == 8; want != errors.Is(err, refused) || !want && err != nil {
+			t.Errorf("writer %d: %v", i, err)
+		}
+	}
+	facts, err := s.Facts(ctx, "")
+	if err != nil || len(facts) != writers-1 || facts["half"] != nil {
+		t.Errorf("%d facts, %v", len(facts), err)
+	}
+	after, err := s.transactions()
+	if err != nil || after-before > writers {
+		t.Errorf("%d transactions for %d writers, %v", after-before, writers+1, err)
+	}
+}
+
+func TestNothingToWriteIsNoTransaction(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	before, err := s.transactions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(s.DropClaim(ctx, "x"), s.DeleteFact(ctx, "x"), s.DeleteSecret(ctx, "x"), s.EndClaim(ctx, "x", "posted"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PruneHistory(ctx, noon); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := s.transactions(); after != before || err != nil {
+		t.Errorf("%d transactions, %v", after-before, err)
+	}
+}
+
+func TestContextEndsWaiting(t *testing.T) {
+	t.Parallel()
+	s := opened(t, Options{})
+	busy, goOn := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		err := s.write(context.Background(), func(t *txn) error { close(busy); <-goOn; return nil })
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-busy
+	lost := errors.New("lease lost")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	all.Go(func() {
+		if err := s.PutFact(ctx, "late", nil); !errors.Is(err, lost) {
+			t.Errorf("error %v, want the cause", err)
+		}
+		close(goOn)
+	})
+	cancel(lost)
+	all.Wait()
+	if _, err := s.Fact(context.Background(), "late"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a write whose context had ended: %v", err)
+	}
+	if _, err := s.Fact(ctx, "late"); !errors.Is(err, lost) {
+		t.Errorf("read with an ended context: %v", err)
+	}
+}
+
+func TestClosedStore(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for {
+				if err := s.PutFact(ctx, "k", []byte("v")); err != nil {
+					if !errors.Is(err, ErrClosed) {
+						t.Errorf("write while closing: %v", err)
+					}
+					return
+				}
+				if _, err := s.Facts(ctx, ""); err != nil && !errors.Is(err, ErrClosed) {
+					t.Errorf("read while closing: %v", err)
+				}
+			}
+		})
+	}
+	for range 3 {
+		all.Go(func() {
+			if err := s.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if _, err := s.Info(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("info: %v", err)
+	}
+	if _, _, err := s.Compact(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("compact: %v", err)
+	}
+	if _, err := s.Backup(ctx, &strings.Builder{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("backup: %v", err)
+	}
+}
+
+// TestSizeCap: at the cap writes are refused, but jobs can end, old history can go, and then there is room again.
+func TestSizeCap(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{maxSize: 1 << 20})
+	if err := s.PutClaim(ctx, Claim{UID: "running", Phase: PhaseHeld}); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("x", 5000)
+	n := 0
+	for ; n < 1000; n++ {
+		if err := s.PutRecord(ctx, Record{UID: fmt.Sprint("u", n), Message: text, Finished: noon}); err != nil {
+			if !errors.Is(err, ErrFull) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if n < 50 || n == 1000 {
+		t.Fatalf("cap of 1 MiB was reached after %d records of 5 kB", n)
+	}
+	if _, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put(strings.Repeat(text, 10))); !errors.Is(err, ErrFull) {
+		t.Errorf("object beyond the cap: %v", err)
+	}
+	if err := s.PutMark(ctx, "running", []byte(`{"done":1}`)); err != nil {
+		t.Errorf("mark beyond the cap: %v", err)
+	}
+	if err := s.Complete(ctx, "running", Record{Message: text, Finished: noon}); err != nil {
+		t.Errorf("end of a job beyond the cap: %v", err)
+	}
+	if err := s.EndClaim(ctx, "running", "posted"); err != nil {
+		t.Errorf("end of a claim beyond the cap: %v", err)
+	}
+	if removed, err := s.TrimHistory(ctx, 10); err != nil || removed == 0 {
+		t.Errorf("trim beyond the cap: %d, %v", removed, err)
+	}
+	if _, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put(text)); err != nil {
+		t.Errorf("object after the trim: %v", err)
+	}
+	if i, err := s.Info(ctx); err != nil || i.Bytes > hardLimit(1<<20) {
+		t.Errorf("file of %d bytes, %v", i.Bytes, err)
+	}
+}
+
+func TestRecordsThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	if err := s.PutFact(ctx, "big", make([]byte, frame.MaxBody+1)); err == nil {
+		t.Error("a body beyond the limit was taken")
+	}
+	if err := s.PutFact(ctx, strings.Repeat("k", 40_000), nil); err == nil {
+		t.Error("a key beyond the limit was taken")
+	}
+	if err := s.PutFact(ctx, "big", make([]byte, 5<<20)); err != nil {
+		t.Errorf("a body of 5 MiB: %v", err)
+	}
+}
+
+// TestEveryCommitIsSynced: what the tests of power cuts take for granted, that
+// bbolt waits for the disk twice in each transaction, is on in every file that the
+// store works with: a new one, one that is opened again, one that was compacted,
+// one that was rebuilt.
+func TestEveryCommitIsSynced(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	waits := func(what string, f *file) {
+		t.Helper()
+		if f.db.NoSync || f.db.NoGrowSync {
+			t.Errorf("%s: a commit does not wait for the disk", what)
+		}
+	}
+	s := opened(t, Options{Path: path})
+	waits("a new file", s.cur)
+	if err := s.PutFact(context.Background(), "agent", []byte("edge-07")); err != nil {
+		t.Fatal(err)
+	}
+	Closed(t, s)
+	s, _ = reopened(t, Options{Path: path})
+	waits("opened again", s.cur)
+	if _, _, err := s.Compact(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	waits("compacted", s.cur)
+	Closed(t, s)
+	f, err := openBolt(filepath.Join(t.TempDir(), "rebuilt.db"), boltOptions(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits("rebuilt", f)
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestErrorsAreClassified(t *testing.T) {
+	t.Parallel()
+	flat := func(err error) error { return fmt.Errorf("file resize error: %s", err) }
+	cases := []struct {
+		name string
+		err  error
+		want []error
+	}{
+		{"none", nil, nil},
+		{"disk full", &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, []error{syscall.ENOSPC}},
+		{"disk full, flattened", flat(syscall.ENOSPC), []error{syscall.ENOSPC}},
+		{"quota", syscall.EDQUOT, []error{syscall.ENOSPC, syscall.EDQUOT}},
+		{"quota, flattened", flat(syscall.EDQUOT), []error{syscall.ENOSPC, syscall.EDQUOT}},
+		{"limit, flattened", flat(syscall.EFBIG), []error{syscall.ENOSPC, syscall.EFBIG}},
+		{"read-only", &fs.PathError{Op: "open", Path: "x", Err: syscall.EROFS}, []error{ErrReadOnly, syscall.EROFS}},
+		{"read-only, flattened", flat(syscall.EROFS), []error{ErrReadOnly, syscall.EROFS}},
+		{"forbidden", syscall.EACCES, []error{ErrReadOnly, syscall.EACCES}},
+		{"not permitted", syscall.EPERM, []error{ErrReadOnly}},
+		{"cap", bolterrors.ErrMaxSizeReached, []error{ErrFull}},
+		{"closed", bolterrors.ErrDatabaseNotOpen, []error{ErrClosed}},
+		{"other", context.Canceled, []error{context.Canceled}},
+	}
+	sentinels := []error{ErrFull, ErrReadOnly, ErrClosed, ErrCorrupt, syscall.ENOSPC}
+	for _, c := range cases {
+		got := frame.Classify(frame.Classify(c.err))
+		if (got == nil) != (c.err == nil) {
+			t.Errorf("%s: %v", c.name, got)
+		}
+		for _, want := range c.want {
+			if !errors.Is(got, want) {
+				t.Errorf("%s: %v is not %v", c.name, got, want)
+			}
+		}
+		for _, other := range sentinels {
+			listed := false
+			for _, want := range c.want {
+				listed = listed || want == other
+			}
+			if !listed && errors.Is(got, other) {
+				t.Errorf("%s: %v is also %v", c.name, got, other)
+			}
+		}
+	}
+}
+
+func TestErrorsNameWhatIsNeeded(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		err  error
+		want []string
+	}{
+		{&LockedError{Path: "/p"}, []string{"/p", "in use"}},
+		{&LockedError{Path: "/p", PID: 4121, Since: noon}, []string{"/p", "4121", "2026-11-20"}},
+		{&SchemaError{Have: 3, Want: 1, Path: "/p"}, []string{"/p", "3", "1"}},
+		{frame.Corrupt("page %d", 7), []string{"damaged", "page 7"}},
+		{&repair.FaultError{Cause: "index out of range"}, []string{"damaged", "index out of range"}},
+	}
+	for _, c := range cases {
+		for _, want := range c.want {
+			if !strings.Contains(c.err.Error(), want) {
+				t.Errorf("%q does not say %q", c.err, want)
+			}
+		}
+	}
+}
+
+func TestReserve(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	size := func() int64 {
+		info, err := os.Stat(path + reserve)
+		if errors.Is(err, os.ErrNotExist) {
+			return -1
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	at := time.Now()
+	b := newBallast(path)
+	steps := []struct {
+		name string
+		do   func() bool
+		ok   bool
+		size int64
+	}{
+		{"nothing yet", func() bool { return b.release(at.Add(-time.Hour)) }, false, -1},
+		{"made", func() bool { b.restore(at); return b.have }, true, reserveSize},
+		{"kept", func() bool { b.restore(at); return b.have }, true, reserveSize},
+		{"found by the next owner", func() bool { b = newBallast(path); return b.have }, true, reserveSize},
+		{"given up", func() bool { return b.release(at) }, true, -1},
+		{"not at once again", func() bool { b.restore(at.Add(reserveRetry / 2)); return b.have }, false, -1},
+		{"later again", func() bool { b.restore(at.Add(reserveRetry)); return b.have }, true, reserveSize},
+		{"cut short", func() bool { return os.Truncate(path+reserve, 3) != nil }, false, 3},
+		{"found short", func() bool { b = newBallast(path); return b.have }, false, 3},
+		{"mended", func() bool { b.restore(at); return b.have }, true, reserveSize},
+	}
+	for _, step := range steps {
+		if got := step.do(); got != step.ok || size() != step.size {
+			t.Errorf("%s: %v and %d bytes, want %v and %d", step.name, got, size(), step.ok, step.size)
+		}
+	}
+	gone := newBallast(filepath.Join(t.TempDir(), "no", "such", "limpet.db"))
+	if gone.restore(at); gone.have {
+		t.Error("a reserve in a directory that is not there")
+	}
+}
+
+// TestReserveIsMadeByWriting: a command that only reads leaves nothing behind.
+func TestReserveIsMadeByWriting(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	s := opened(t, Options{Path: path})
+	if _, err := s.Claims(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + reserve); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after a read: %v", err)
+	}
+	if err := s.PutFact(context.Background(), "k", nil); err != nil {
+		t.Fatal(err)
+	}
+	Closed(t, s)
+	if info, err := os.Stat(path + reserve); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("after a write: %v", err)
+	}
+}
