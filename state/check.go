@@ -35,7 +35,7 @@ func (s *Store) Check(ctx context.Context) (CheckReport, error) {
 		err := repair.Guard(func() error { return s.cur.db.View(repair.CheckPages) })
 		if err != nil {
 			r.Problems = append(r.Problems, err.Error())
-			_ = s.noted(err)
+			_ = s.reportDamage(err)
 		}
 		return nil
 	}})
@@ -59,15 +59,15 @@ func (s *Store) verifyNow(ctx context.Context) (repair.Findings, error) {
 		})
 	})
 	if err == nil && len(found.Problems) > 0 {
-		_ = s.noted(frame.Corrupt("%s", found.Problems[0]))
+		_ = s.reportDamage(frame.Corrupt("%s", found.Problems[0]))
 	}
 	return found, err
 }
 
-// scrub verifies a file that was opened on the word of its seal, once and later, so that damage to a page that nobody
+// verifyLater verifies a file that was opened on the word of its seal, once and later, so that damage to a page that nobody
 // reads, or to a key, does not stay hidden for long.
-func (s *Store) scrub() {
-	timer := time.NewTimer(scrubAfter)
+func (s *Store) verifyLater() {
+	timer := time.NewTimer(verifyAfter)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -109,7 +109,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 			return err
 		}
 		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
-		i.Resting = v.resting()
+		i.Resting = v.countResting()
 		i.Claims = m.Counters[frame.Claims].N - i.Resting
 		i.History, i.HistoryBytes = m.Counters[frame.History].N, m.Counters[frame.History].Bytes
 		i.Objects, i.Facts, i.Secrets = m.Counters[frame.Objects].N, m.Counters[frame.Facts].N, m.Counters[frame.Secrets].N
@@ -132,8 +132,8 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	return i, nil
 }
 
-// resting counts the claims that are none any more. A damaged one is not among them: to find damage is the duty of others.
-func (v view) resting() (n int) {
+// countResting counts the claims that are none any more. A damaged one is not among them: to find damage is the duty of others.
+func (v view) countResting() (n int) {
 	bk := v.tx.Bucket([]byte(frame.Claims))
 	if bk == nil {
 		return 0

@@ -400,7 +400,7 @@ func TestScrub(t *testing.T) {
 		if err := s.PutFact(context.Background(), "k", []byte("v")); err != nil || s.damaged.Load() {
 			t.Errorf("use before the verification: %v", err)
 		}
-		<-time.After(scrubAfter + time.Second)
+		<-time.After(verifyAfter + time.Second)
 		synctest.Wait()
 		if !s.damaged.Load() {
 			t.Error("damage was not found")

@@ -60,7 +60,7 @@ func (s *Store) Claims(ctx context.Context) ([]Claim, error) {
 	var out []Claim
 	err := s.view(ctx, func(v view) error {
 		out = nil
-		return v.whole(ctx, frame.Claims, func(_ []byte, f frame.Frame) error {
+		return v.scanVerified(ctx, frame.Claims, func(_ []byte, f frame.Frame) error {
 			var c Claim
 			if err := decodeJSON(f, &c); err != nil {
 				return err

@@ -35,8 +35,8 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	return before, after, err
 }
 
-// wasteful says whether so much of the file is free that a start should rewrite it.
-func wasteful(f *file) bool {
+// worthCompacting says whether so much of the file is free that a start should rewrite it.
+func worthCompacting(f *file) bool {
 	size, free := f.size(), f.free()
 	return free > compactAbove && free*100 > size*compactShare
 }
@@ -44,7 +44,7 @@ func wasteful(f *file) bool {
 // compactInto writes the records of src into a new file that takes the place of the one at path, and returns it open.
 // src stays open. Nobody may write to it meanwhile.
 func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*file, error) {
-	name := path + compacting
+	name := path + suffixCompacting
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, frame.Classify(err)
 	}
@@ -79,7 +79,7 @@ func (f *file) copyTo(ctx context.Context, dst *file) error {
 			}
 			b := newBuilder(dst, m)
 			for _, name := range frame.DataBuckets {
-				err := v.whole(ctx, name, func(k []byte, f frame.Frame) error { return b.add(name, k, f) })
+				err := v.scanVerified(ctx, name, func(k []byte, f frame.Frame) error { return b.add(name, k, f) })
 				if err != nil {
 					return errors.Join(err, b.abort())
 				}

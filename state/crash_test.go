@@ -421,7 +421,7 @@ func rawRecords(s *Store) (contents, error) {
 	out := contents{}
 	err := s.view(context.Background(), func(v view) error {
 		for _, b := range frame.DataBuckets {
-			err := v.whole(context.Background(), b, func(k []byte, f frame.Frame) error {
+			err := v.scanVerified(context.Background(), b, func(k []byte, f frame.Frame) error {
 				out[string(b)+" "+string(k)] = string(f.Body)
 				return nil
 			})
@@ -516,7 +516,7 @@ func (i image) survives(dir string, key, other []byte) error {
 		err = errors.Join(err, os.WriteFile(path+".key", key, 0o600))
 	}
 	if other != nil {
-		err = errors.Join(err, os.WriteFile(path+compacting, other, 0o600))
+		err = errors.Join(err, os.WriteFile(path+suffixCompacting, other, 0o600))
 	}
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ type Record struct {
 	Spec       json.RawMessage   `json:"spec,omitempty"`
 	Status     json.RawMessage   `json:"status,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	Tally      *Tally            `json:"tally,omitempty"` // of the Status, in the answer to a brief Query; never in the file
+	Tally      *Totals           `json:"tally,omitempty"` // of the Status, in the answer to a brief Query; never in the file
 	RefFrom    string            `json:"refFrom,omitempty"`
 	RefTo      string            `json:"refTo,omitempty"`
 	DeadLetter *DeadLetter       `json:"deadLetter,omitempty"` // nil unless the attempts were used up
@@ -150,7 +150,7 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left frame
 		})
 		switch {
 		case noSpace(err) && step > 1:
-			step = fewer(step)
+			step = smallerBatch(step)
 		case err != nil:
 			return removed, err
 		case n < step:
@@ -161,8 +161,8 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left frame
 	}
 }
 
-// fewer is the next smaller step of a prune. None is below 1: a step that removes nothing never ends.
-func fewer(step int) int { return max(step/4, 1) }
+// smallerBatch is the next smaller step of a prune. None is below 1: a step that removes nothing never ends.
+func smallerBatch(step int) int { return max(step/4, 1) }
 
 func (t *txn) dropOldest(step int, drop func(key []byte, left frame.Counter) bool) (int, error) {
 	bk, claims := t.tx.Bucket([]byte(frame.History)), t.tx.Bucket([]byte(frame.Claims))
@@ -207,7 +207,7 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	if err != nil {
 		return err
 	}
-	r.soberTimes()
+	r.dropInvalidTimes()
 	if r.Finished.IsZero() {
 		r.Finished = t.now
 	}
@@ -236,9 +236,9 @@ func (t *txn) putRecord(r Record, ending bool) error {
 	return t.putJSON(frame.UIDs, []byte(r.UID), key)
 }
 
-// soberTimes makes times zero that have no form in JSON. They come from objects and commits that anybody may write, and
+// dropInvalidTimes makes times zero that have no form in JSON. They come from objects and commits that anybody may write, and
 // a result that could not be kept for one of them would be tried for ever.
-func (r *Record) soberTimes() {
+func (r *Record) dropInvalidTimes() {
 	sober := func(t *time.Time) {
 		if _, err := t.MarshalText(); err != nil {
 			*t = time.Time{}

@@ -76,7 +76,7 @@ func TestHistoryQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := all[4]
-	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`), []byte(`{"errors":["`+strings.Repeat("é", onlyMost)+`"],"summary":[{"create":1,"delete":4,"noop":9},{"create":2,"update":3}]}`), map[string]string{"c": "d"}
+	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`), []byte(`{"errors":["`+strings.Repeat("é", maxOnly)+`"],"summary":[{"create":1,"delete":4,"noop":9},{"create":2,"update":3}]}`), map[string]string{"c": "d"}
 	if err := s.PutRecord(ctx, third); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestHistoryQueries(t *testing.T) {
 		q.Brief = true
 		if brief, err := s.History(ctx, q); err != nil || len(brief) != 1 || brief[0].Spec != nil || brief[0].Status != nil || brief[0].Labels != nil || brief[0].RefTo != "abcdef" {
 			t.Errorf("brief: %+v, %v", brief, err)
-		} else if want := (Tally{Create: 3, Update: 3, Delete: 4, Counted: true, Errors: 1, Only: strings.Repeat("é", onlyMost/2)}); brief[0].Tally == nil || *brief[0].Tally != want || whole[0].Tally != nil {
+		} else if want := (Totals{Create: 3, Update: 3, Delete: 4, Counted: true, Errors: 1, Only: strings.Repeat("é", maxOnly/2)}); brief[0].Tally == nil || *brief[0].Tally != want || whole[0].Tally != nil {
 			t.Errorf("tally: %+v, want %+v", brief[0].Tally, want)
 		}
 	}
@@ -278,7 +278,7 @@ func TestPruneInBatches(t *testing.T) {
 func TestStepsOfAPrune(t *testing.T) {
 	t.Parallel()
 	for step := pruneBatch; step > 1; {
-		next := fewer(step)
+		next := smallerBatch(step)
 		if next < 1 || next >= step {
 			t.Fatalf("%d after %d", next, step)
 		}

@@ -59,7 +59,7 @@ func (f format) apply(op *opening, file *file) error {
 	case m.Schema == f.version:
 		return file.measure(op.ctx)
 	}
-	name := op.path + kept + strconv.Itoa(m.Schema) + "-" + now().UTC().Format(timeForm)
+	name := op.path + suffixSchemaCopy + strconv.Itoa(m.Schema) + "-" + now().UTC().Format(timeForm)
 	if err := file.saveAs(name); err != nil {
 		return fmt.Errorf("keep a copy before migration: %w", err)
 	}
@@ -142,7 +142,7 @@ func (t *txn) measure(ctx context.Context) error {
 			continue
 		}
 		var bytes int64
-		err := t.whole(ctx, b, func(k []byte, f frame.Frame) error {
+		err := t.scanVerified(ctx, b, func(k []byte, f frame.Frame) error {
 			bytes += int64(len(k) + frame.HeaderSize + len(f.Body))
 			return nil
 		})

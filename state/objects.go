@@ -67,11 +67,11 @@ func (s *Store) Mutate(ctx context.Context, key ObjectKey, fn func(cur *Object, 
 		return Object{}, err
 	}
 	var out Object
-	var refusal *callerError
+	var refusal *mutateError
 	err = s.write(ctx, func(t *txn) (err error) {
 		out, err = t.mutate(s, key, k, fn)
 		refusal = nil
-		if e, ok := err.(*callerError); ok {
+		if e, ok := err.(*mutateError); ok {
 			refusal = e
 		}
 		return err
@@ -97,7 +97,7 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 	if cur != nil {
 		seen = new(*cur)
 	}
-	m, err := contained(func() (Mutation, error) { return fn(seen, rev) })
+	m, err := recovered(func() (Mutation, error) { return fn(seen, rev) })
 	if err != nil {
 		return Object{}, err
 	}

@@ -62,13 +62,13 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 func newStore(op *opening, f *file) *Store {
 	s := &Store{
 		path: op.path, maxSize: op.maxSize, log: op.log, owner: op.owner,
-		requests: make(chan *request), hurt: make(chan struct{}), cur: f, seal: sealer{path: op.path}, ballast: newBallast(op.path),
+		requests: make(chan *request), damagedC: make(chan struct{}), cur: f, seal: sealer{path: op.path}, reserve: newReserve(op.path),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.files.Add(1)
 	s.done.Go(s.runWriter)
 	if op.unverified {
-		s.done.Go(s.scrub)
+		s.done.Go(s.verifyLater)
 	}
 	return s
 }
@@ -88,7 +88,7 @@ type opening struct {
 }
 
 func (op *opening) open() (*file, error) {
-	if err := op.tidy(); err != nil {
+	if err := op.finishInterrupted(); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(op.path)
@@ -113,7 +113,7 @@ func (op *opening) open() (*file, error) {
 		return nil, err
 	}
 	if damage == nil {
-		f, err := op.use()
+		f, err := op.openVerified()
 		if !errors.Is(err, ErrCorrupt) {
 			return f, err
 		}
@@ -122,7 +122,7 @@ func (op *opening) open() (*file, error) {
 	if err := op.rebuild(damage); err != nil {
 		return nil, err
 	}
-	return op.use()
+	return op.openVerified()
 }
 
 // verify looks at the file before bbolt does: whole and in a child process after an unclean stop, whole when it is
@@ -150,8 +150,8 @@ func (op *opening) verify(size int64) error {
 	return err
 }
 
-// use opens the file with bbolt and brings it to the present form. ErrCorrupt means that it has to be rebuilt.
-func (op *opening) use() (*file, error) {
+// openVerified opens the file with bbolt and brings it to the present form. ErrCorrupt means that it has to be rebuilt.
+func (op *opening) openVerified() (*file, error) {
 	f, err := openBolt(op.path, boltOptions(op.maxSize))
 	if err != nil {
 		if errors.Is(err, bolterrors.ErrTimeout) {
@@ -159,14 +159,14 @@ func (op *opening) use() (*file, error) {
 		}
 		return nil, err
 	}
-	if f, err = op.ready(f); err != nil {
+	if f, err = op.migrateAndCompact(f); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// ready lays out, migrates and compacts; after an error f is closed.
-func (op *opening) ready(f *file) (*file, error) {
+// migrateAndCompact lays out, migrates and compacts; after an error f is closed.
+func (op *opening) migrateAndCompact(f *file) (*file, error) {
 	err := repair.Guard(func() error { return op.format.apply(op, f) })
 	if err != nil {
 		if errors.As(err, new(*repair.FaultError)) {
@@ -174,7 +174,7 @@ func (op *opening) ready(f *file) (*file, error) {
 		}
 		return nil, errors.Join(err, f.close())
 	}
-	if op.report.Created || !wasteful(f) {
+	if op.report.Created || !worthCompacting(f) {
 		return f, nil
 	}
 	small, err := compactInto(op.ctx, f, op.path, op.maxSize)
@@ -217,11 +217,11 @@ func preparePath(path string) (string, error) {
 	if err := Foreign(path); err != nil {
 		return "", fmt.Errorf("open state: %w", err)
 	}
-	return path, narrow(path)
+	return path, restrictMode(path)
 }
 
-// narrow takes the rights of group and others from one of our files.
-func narrow(name string) error {
+// restrictMode takes the rights of group and others from one of our files.
+func restrictMode(name string) error {
 	info, err := os.Stat(name)
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
 		err = os.Chmod(name, 0o600)

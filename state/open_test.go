@@ -275,12 +275,12 @@ func TestInterruptedRebuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	Closed(t, s)
-	for _, suffix := range []string{building, compacting} {
+	for _, suffix := range []string{suffixBuilding, suffixCompacting} {
 		if err := os.WriteFile(path+suffix, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Rename(path, path+rebuilt); err != nil {
+	if err := os.Rename(path, path+suffixRebuilt); err != nil {
 		t.Fatal(err)
 	}
 	s, r := reopened(t, Options{Path: path})
@@ -291,7 +291,7 @@ func TestInterruptedRebuild(t *testing.T) {
 		t.Errorf("left %v", names)
 	}
 	Closed(t, s)
-	if err := os.WriteFile(path+rebuilt, []byte("superfluous"), 0o600); err != nil {
+	if err := os.WriteFile(path+suffixRebuilt, []byte("superfluous"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = opened(t, Options{Path: path})
@@ -377,7 +377,7 @@ func TestRevisionNeverGoesBack(t *testing.T) {
 func TestOldDamagedFilesGo(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "li[m]pet.db")
-	for range maxAside + 2 {
+	for range maxCorruptFiles + 2 {
 		if err := os.WriteFile(path, []byte("garbage\x00that is no state"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -387,7 +387,7 @@ func TestOldDamagedFilesGo(t *testing.T) {
 		}
 		Closed(t, s)
 	}
-	if names := beside(t, path); len(names) != maxAside {
+	if names := beside(t, path); len(names) != maxCorruptFiles {
 		t.Errorf("left %v", names)
 	}
 }

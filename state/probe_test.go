@@ -170,10 +170,10 @@ func TestProbeByOpen(t *testing.T) {
 func TestRebuildThatFails(t *testing.T) {
 	t.Parallel()
 	path := stop(t, someFacts)
-	if err := os.Mkdir(path+building, 0o700); err != nil {
+	if err := os.Mkdir(path+suffixBuilding, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(path+building, "x"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(path+suffixBuilding, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(path)

@@ -38,11 +38,11 @@ func (q Query) matches(r Record) bool {
 		(q.Action == "" || q.Action == r.Action) &&
 		(len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
 		(q.Ref == "" || strings.HasPrefix(r.RefTo, q.Ref) || strings.HasPrefix(r.RefFrom, q.Ref)) &&
-		q.says(r)
+		q.matchesWords(r)
 }
 
-// says looks for the words.
-func (q Query) says(r Record) bool {
+// matchesWords looks for the words.
+func (q Query) matchesWords(r Record) bool {
 	if len(q.Words) == 0 {
 		return true
 	}
@@ -62,7 +62,7 @@ func (q Query) says(r Record) bool {
 // add appends a record that matches.
 func (q Query) add(out []Record, r Record) []Record {
 	if q.Brief {
-		r.Tally = tallyOf(r.Status)
+		r.Tally = totalsOf(r.Status)
 		r.Spec, r.Status, r.Labels, r.Steps = nil, nil, nil, nil
 	}
 	return append(out, r)
@@ -78,7 +78,7 @@ func (s *Store) History(ctx context.Context, q Query) ([]Record, error) {
 	err = s.view(ctx, func(v view) error {
 		out = nil
 		if q.UID != "" {
-			return v.oneRecord(q, low, high, &out)
+			return v.recordByUID(q, low, high, &out)
 		}
 		return v.scanBack(ctx, frame.History, low, high, func(_ []byte, f frame.Frame) (bool, error) {
 			var r Record
@@ -114,7 +114,7 @@ func (q Query) bounds() (low, high []byte, err error) {
 	return low, high, nil
 }
 
-func (v view) oneRecord(q Query, low, high []byte, out *[]Record) error {
+func (v view) recordByUID(q Query, low, high []byte, out *[]Record) error {
 	r, key, ok, err := v.record(q.UID)
 	if err != nil || !ok {
 		return err
@@ -157,9 +157,9 @@ func (v view) scanBack(ctx context.Context, b frame.Bucket, low, high []byte, fn
 	return nil
 }
 
-// Tally is what a job came to, as the Status of its record tells it: so much of it a row
+// Totals is what a job came to, as the Status of its record tells it: so much of it a row
 // of a list has room for.
-type Tally struct {
+type Totals struct {
 	Create   int64  `json:"create,omitempty"`
 	Update   int64  `json:"update,omitempty"`
 	Delete   int64  `json:"delete,omitempty"`
@@ -169,26 +169,26 @@ type Tally struct {
 	Only     string `json:"only,omitempty"` // the error or warning, where there is one; of a long one the beginning
 }
 
-// onlyMost bounds Only, in bytes: a row is a line of a terminal, a long path and a reason.
-const onlyMost = 400
+// maxOnly bounds Only, in bytes: a row is a line of a terminal, a long path and a reason.
+const maxOnly = 400
 
-// tallyOf counts. nil = the status tells nothing.
-func tallyOf(status []byte) *Tally {
+// totalsOf counts. nil = the status tells nothing.
+func totalsOf(status []byte) *Totals {
 	var s struct {
-		Summary          []Tally // of which it has the first three
+		Summary          []Totals // of which it has the first three
 		Errors, Warnings []string
 	}
 	if len(status) == 0 || json.Unmarshal(status, &s) != nil {
 		return nil
 	}
-	t := Tally{Counted: len(s.Summary) > 0, Errors: len(s.Errors), Warnings: len(s.Warnings)}
+	t := Totals{Counted: len(s.Summary) > 0, Errors: len(s.Errors), Warnings: len(s.Warnings)}
 	for _, k := range s.Summary {
 		t.Create, t.Update, t.Delete = t.Create+k.Create, t.Update+k.Update, t.Delete+k.Delete
 	}
 	if all := append(s.Errors, s.Warnings...); len(all) == 1 {
 		t.Only = all[0]
-		if len(t.Only) > onlyMost {
-			t.Only = strings.ToValidUTF8(t.Only[:onlyMost], "")
+		if len(t.Only) > maxOnly {
+			t.Only = strings.ToValidUTF8(t.Only[:maxOnly], "")
 		}
 	}
 	if !t.Counted && t.Errors+t.Warnings == 0 {

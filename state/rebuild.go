@@ -21,48 +21,48 @@ import (
 
 // Suffixes of what may stand beside the state file.
 const (
-	building   = ".building"   // a rebuilt file in the making; worthless
-	rebuilt    = ".rebuilt"    // a rebuilt file, whole and durable, on its way to its place
-	compacting = ".compacting" // a compacted file in the making; worthless
-	aside      = ".corrupt-"   // + time: a damaged file
-	kept       = ".schema-"    // + schema and time: a copy from before a migration
-	timeForm   = "20060102T150405.000Z"
+	suffixBuilding   = ".building"   // a rebuilt file in the making; worthless
+	suffixRebuilt    = ".rebuilt"    // a rebuilt file, whole and durable, on its way to its place
+	suffixCompacting = ".compacting" // a compacted file in the making; worthless
+	suffixCorrupt    = ".corrupt-"   // + time: a damaged file
+	suffixSchemaCopy = ".schema-"    // + schema and time: a copy from before a migration
+	timeForm         = "20060102T150405.000Z"
 
-	// maxAside is how many damaged files are kept, so that a dying disk does not fill itself with them.
-	maxAside = 5
+	// maxCorruptFiles is how many damaged files are kept, so that a dying disk does not fill itself with them.
+	maxCorruptFiles = 5
 )
 
-// tidy ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
-func (op *opening) tidy() error {
-	for _, suffix := range []string{building, compacting} {
+// finishInterrupted ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
+func (op *opening) finishInterrupted() error {
+	for _, suffix := range []string{suffixBuilding, suffixCompacting} {
 		if err := os.Remove(op.path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return frame.Classify(fmt.Errorf("remove unfinished file: %w", err))
 		}
 	}
-	_, err := os.Stat(op.path + rebuilt)
+	_, err := os.Stat(op.path + suffixRebuilt)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if _, err := os.Stat(op.path); errors.Is(err, fs.ErrNotExist) {
-		return replaceFile(op.path+rebuilt, op.path)
+		return replaceFile(op.path+suffixRebuilt, op.path)
 	}
-	return frame.Classify(os.Remove(op.path + rebuilt))
+	return frame.Classify(os.Remove(op.path + suffixRebuilt))
 }
 
 // rebuild sets the damaged file aside and puts a new one with its readable records in its place. The new file is whole
 // and durable before the old one is moved, and a crash between the two renames is mended by tidy.
 func (op *opening) rebuild(why error) error {
 	op.log.Warn("state file is damaged; building a new one from its readable records", "path", op.path, "err", why)
-	sum, carried, err := op.salvageInto(op.path + building)
+	sum, carried, err := op.salvageInto(op.path + suffixBuilding)
 	if err != nil {
-		_ = os.Remove(op.path + building)
+		_ = os.Remove(op.path + suffixBuilding)
 		return fmt.Errorf("rebuild state %s (%w): %w", op.path, why, err)
 	}
-	name := op.path + aside + now().UTC().Format(timeForm)
+	name := op.path + suffixCorrupt + now().UTC().Format(timeForm)
 	err = errors.Join(
-		replaceFile(op.path+building, op.path+rebuilt),
+		replaceFile(op.path+suffixBuilding, op.path+suffixRebuilt),
 		replaceFile(op.path, name),
-		replaceFile(op.path+rebuilt, op.path),
+		replaceFile(op.path+suffixRebuilt, op.path),
 	)
 	if err != nil {
 		return fmt.Errorf("rebuild state %s: %w", op.path, err)
@@ -75,12 +75,12 @@ func (op *opening) rebuild(why error) error {
 
 // dropOldest removes the oldest damaged files.
 func (op *opening) dropOldest() {
-	names, err := filepath.Glob(globQuote(op.path) + aside + "*")
-	if err != nil || len(names) <= maxAside {
+	names, err := filepath.Glob(globQuote(op.path) + suffixCorrupt + "*")
+	if err != nil || len(names) <= maxCorruptFiles {
 		return
 	}
 	slices.Sort(names)
-	for _, name := range names[:len(names)-maxAside] {
+	for _, name := range names[:len(names)-maxCorruptFiles] {
 		if err := os.Remove(name); err != nil {
 			op.log.Warn("remove an old damaged state file", "path", name, "err", err)
 		}

@@ -26,23 +26,23 @@ const (
 	reserveRetry = time.Minute
 )
 
-// ballast is the writer's view of the reserve. Only the writer, and Open before it, use it.
-type ballast struct {
+// reserveFile is the writer's view of the reserve. Only the writer, and Open before it, use it.
+type reserveFile struct {
 	name string
 	have bool
 	next time.Time // of the next attempt to make it
 }
 
-// newBallast looks for the reserve of a state file. It is made after the first write.
-func newBallast(path string) *ballast {
-	b := &ballast{name: path + reserve}
+// newReserve looks for the reserve of a state file. It is made after the first write.
+func newReserve(path string) *reserveFile {
+	b := &reserveFile{name: path + reserve}
 	info, err := os.Stat(b.name)
 	b.have = err == nil && info.Size() == reserveSize
 	return b
 }
 
 // release gives the blocks of the reserve to the file system and says whether there were any.
-func (b *ballast) release(at time.Time) bool {
+func (b *reserveFile) release(at time.Time) bool {
 	b.next = at.Add(reserveRetry)
 	if !b.have {
 		return false
@@ -52,7 +52,7 @@ func (b *ballast) release(at time.Time) bool {
 }
 
 // restore makes the reserve when it is time and there is space. Without one the store works, only not as long.
-func (b *ballast) restore(at time.Time) {
+func (b *reserveFile) restore(at time.Time) {
 	if b.have || at.Before(b.next) {
 		return
 	}
@@ -64,7 +64,7 @@ func (b *ballast) restore(at time.Time) {
 	b.have = true
 }
 
-func (b *ballast) write() (err error) {
+func (b *reserveFile) write() (err error) {
 	f, err := os.OpenFile(b.name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

@@ -167,7 +167,7 @@ func (s *sealer) material(create bool) ([]byte, error) {
 	text, err := os.ReadFile(s.path + ".key")
 	switch {
 	case err == nil:
-		return text, narrow(s.path + ".key")
+		return text, restrictMode(s.path + ".key")
 	case errors.Is(err, fs.ErrNotExist) && create:
 		return s.make()
 	}

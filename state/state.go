@@ -45,9 +45,9 @@ const (
 	// the background.
 	inlineCheck = 4 << 20
 
-	// scrubAfter is how long after a clean open of a larger file the background verification begins: late enough to
+	// verifyAfter is how long after a clean open of a larger file the background verification begins: late enough to
 	// stay out of the way of the first claims, and short commands never pay for it.
-	scrubAfter = 30 * time.Second
+	verifyAfter = 30 * time.Second
 )
 
 // Options say which file to open and how.

@@ -30,14 +30,14 @@ type Store struct {
 
 	// damaged is set, and hurt closed, when a record or page was found damaged: the unclean marker then stays, so that
 	// the next Open verifies the file and rebuilds it.
-	damaged atomic.Bool
-	hurt    chan struct{}
+	damaged  atomic.Bool
+	damagedC chan struct{}
 
 	// publish is called by the writer after each commit that changed objects.
 	publish atomic.Pointer[func([]ObjectEvent)]
 
 	seal    sealer
-	ballast *ballast // of the writer
+	reserve *reserveFile // of the writer
 
 	// mu guards cur and closed.
 	mu     sync.Mutex
@@ -92,7 +92,7 @@ func (s *Store) view(ctx context.Context, fn func(view) error) error {
 		return err
 	}
 	defer s.release(f)
-	return s.noted(repair.Guard(func() error {
+	return s.reportDamage(repair.Guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) error { return fn(view{tx, &f.touched}) })
 	}))
 }
@@ -103,7 +103,7 @@ func (s *Store) OnObjects(fn func([]ObjectEvent)) { s.publish.Store(&fn) }
 
 // Damaged returns a channel that is closed when a record or page of the open file was found damaged. Then what is not
 // damaged can still be read, and Close and Open rebuild the file.
-func (s *Store) Damaged() <-chan struct{} { return s.hurt }
+func (s *Store) Damaged() <-chan struct{} { return s.damagedC }
 
 // Close ends the writer, makes the file ready for a quick open and removes the unclean marker. It waits for reads in
 // flight, Backup included. Later calls return the first result.

@@ -450,7 +450,7 @@ func TestReserve(t *testing.T) {
 		return info.Size()
 	}
 	at := time.Now()
-	b := newBallast(path)
+	b := newReserve(path)
 	steps := []struct {
 		name string
 		do   func() bool
@@ -460,12 +460,12 @@ func TestReserve(t *testing.T) {
 		{"nothing yet", func() bool { return b.release(at.Add(-time.Hour)) }, false, -1},
 		{"made", func() bool { b.restore(at); return b.have }, true, reserveSize},
 		{"kept", func() bool { b.restore(at); return b.have }, true, reserveSize},
-		{"found by the next owner", func() bool { b = newBallast(path); return b.have }, true, reserveSize},
+		{"found by the next owner", func() bool { b = newReserve(path); return b.have }, true, reserveSize},
 		{"given up", func() bool { return b.release(at) }, true, -1},
 		{"not at once again", func() bool { b.restore(at.Add(reserveRetry / 2)); return b.have }, false, -1},
 		{"later again", func() bool { b.restore(at.Add(reserveRetry)); return b.have }, true, reserveSize},
 		{"cut short", func() bool { return os.Truncate(path+reserve, 3) != nil }, false, 3},
-		{"found short", func() bool { b = newBallast(path); return b.have }, false, 3},
+		{"found short", func() bool { b = newReserve(path); return b.have }, false, 3},
 		{"mended", func() bool { b.restore(at); return b.have }, true, reserveSize},
 	}
 	for _, step := range steps {
@@ -473,7 +473,7 @@ func TestReserve(t *testing.T) {
 			t.Errorf("%s: %v and %d bytes, want %v and %d", step.name, got, size(), step.ok, step.size)
 		}
 	}
-	gone := newBallast(filepath.Join(t.TempDir(), "no", "such", "limpet.db"))
+	gone := newReserve(filepath.Join(t.TempDir(), "no", "such", "limpet.db"))
 	if gone.restore(at); gone.have {
 		t.Error("a reserve in a directory that is not there")
 	}

@@ -206,9 +206,9 @@ func layout(tx *bbolt.Tx, m frame.Meta, now time.Time) error {
 	return (&txn{view: view{tx: tx}, m: m, now: now}).finish()
 }
 
-// whole calls fn for every record of a bucket and compares what it met with the tally, so that a record that damage hid
+// scanVerified calls fn for every record of a bucket and compares what it met with the tally, so that a record that damage hid
 // is an error and not an absence.
-func (v view) whole(ctx context.Context, b frame.Bucket, fn func(key []byte, f frame.Frame) error) error {
+func (v view) scanVerified(ctx context.Context, b frame.Bucket, fn func(key []byte, f frame.Frame) error) error {
 	m, err := v.meta()
 	if err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 // A record that a newer program of the same schema has written may have members that this one does not know. They stay
 // when this program writes the record again: whoever goes back to the newer program finds them.
 
-// membersOf are the names under which a type is written as JSON.
-func membersOf[T any]() map[string]bool {
+// fieldsOf are the names under which a type is written as JSON.
+func fieldsOf[T any]() map[string]bool {
 	names := map[string]bool{}
 	for f := range reflect.TypeFor[T]().Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -24,13 +24,13 @@ func membersOf[T any]() map[string]bool {
 }
 
 var (
-	claimMembers   = membersOf[Claim]()
-	recordMembers  = membersOf[Record]()
-	attemptMembers = membersOf[Attempt]()
+	claimFields   = fieldsOf[Claim]()
+	recordFields  = fieldsOf[Record]()
+	attemptFields = fieldsOf[Attempt]()
 )
 
-// unknown returns the members of a JSON object that are not among those known; nil when there are none.
-func unknown(body []byte, known map[string]bool) map[string]json.RawMessage {
+// unknownFields returns the members of a JSON object that are not among those known; nil when there are none.
+func unknownFields(body []byte, known map[string]bool) map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(body, &all) != nil {
 		return nil
@@ -46,8 +46,8 @@ func unknown(body []byte, known map[string]bool) map[string]json.RawMessage {
 	return all
 }
 
-// withMembers appends members to a JSON object that has none of them.
-func withMembers(body []byte, extra map[string]json.RawMessage) ([]byte, error) {
+// withFields appends members to a JSON object that has none of them.
+func withFields(body []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	if len(extra) == 0 {
 		return body, nil
 	}
@@ -66,7 +66,7 @@ func withMembers(body []byte, extra map[string]json.RawMessage) ([]byte, error) 
 func encodeClaim(c Claim, old []byte) ([]byte, error) {
 	body, err := json.Marshal(c)
 	if err == nil && old != nil {
-		body, err = withMembers(body, unknown(old, claimMembers))
+		body, err = withFields(body, unknownFields(old, claimFields))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %s record: %w", frame.Claims, err)
@@ -78,7 +78,7 @@ func encodeClaim(c Claim, old []byte) ([]byte, error) {
 func encodeRecord(r Record, old []byte) ([]byte, error) {
 	body, err := encodeRecordPlain(r, old)
 	if err == nil && old != nil {
-		body, err = withMembers(body, unknown(old, recordMembers))
+		body, err = withFields(body, unknownFields(old, recordFields))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %s record: %w", frame.History, err)
@@ -88,7 +88,7 @@ func encodeRecord(r Record, old []byte) ([]byte, error) {
 
 // encodeRecordPlain takes care of the attempts: one that is kept keeps its unknown members.
 func encodeRecordPlain(r Record, old []byte) ([]byte, error) {
-	extra := attemptExtras(old)
+	extra := unknownAttemptFields(old)
 	if extra == nil {
 		return json.Marshal(r)
 	}
@@ -96,7 +96,7 @@ func encodeRecordPlain(r Record, old []byte) ([]byte, error) {
 	for i, a := range r.Attempts {
 		text, err := json.Marshal(a)
 		if err == nil {
-			text, err = withMembers(text, extra[a.N])
+			text, err = withFields(text, extra[a.N])
 		}
 		if err != nil {
 			return nil, err
@@ -110,8 +110,8 @@ func encodeRecordPlain(r Record, old []byte) ([]byte, error) {
 	}{plain(r), attempts})
 }
 
-// attemptExtras are the unknown members of the attempts of a record by their number; nil when no attempt has any.
-func attemptExtras(body []byte) map[int]map[string]json.RawMessage {
+// unknownAttemptFields are the unknown members of the attempts of a record by their number; nil when no attempt has any.
+func unknownAttemptFields(body []byte) map[int]map[string]json.RawMessage {
 	var old struct {
 		Attempts []json.RawMessage `json:"attempts"`
 	}
@@ -120,7 +120,7 @@ func attemptExtras(body []byte) map[int]map[string]json.RawMessage {
 	}
 	var out map[int]map[string]json.RawMessage
 	for _, text := range old.Attempts {
-		extra := unknown(text, attemptMembers)
+		extra := unknownFields(text, attemptFields)
 		var a Attempt
 		if extra == nil || json.Unmarshal(text, &a) != nil {
 			continue

@@ -89,7 +89,7 @@ func (s *Store) serve(group []*request) {
 		}
 	}
 	if last != nil {
-		last.finish(s.noted(last.alone()))
+		last.finish(s.reportDamage(last.alone()))
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *Store) commit(group []*request) bool {
 		return true
 	}
 	out := s.transact(group)
-	if noSpace(out.err) && len(group) == 1 && out.grown <= 0 && s.ballast.release(now()) {
+	if noSpace(out.err) && len(group) == 1 && out.grown <= 0 && s.reserve.release(now()) {
 		out = s.transact(group)
 	}
 	switch {
@@ -129,10 +129,10 @@ func (s *Store) commit(group []*request) bool {
 		if err == nil {
 			err = out.err
 		}
-		r.finish(s.noted(frame.Classify(err)))
+		r.finish(s.reportDamage(frame.Classify(err)))
 	}
 	if out.err == nil {
-		s.ballast.restore(now())
+		s.reserve.restore(now())
 	}
 	return true
 }
@@ -187,36 +187,36 @@ func (s *Store) transact(group []*request) outcome {
 // errNothing ends a transaction in which nothing was written without an fsync.
 var errNothing = errors.New("nothing to write")
 
-// noted remembers that damage was seen and returns err.
-func (s *Store) noted(err error) error {
+// reportDamage remembers that damage was seen and returns err.
+func (s *Store) reportDamage(err error) error {
 	if err != nil && errors.Is(err, ErrCorrupt) && !s.damaged.Swap(true) {
 		s.log.Error("state file is damaged; it is verified and rebuilt when it is opened again", "path", s.path, "err", err)
-		close(s.hurt)
+		close(s.damagedC)
 	}
 	return err
 }
 
-// callerError carries the error or the panic of a caller's function from the writer's goroutine back to the caller's, so
+// mutateError carries the error or the panic of a caller's function from the writer's goroutine back to the caller's, so
 // that neither looks like one of the store's own. It hides what it wraps.
-type callerError struct {
+type mutateError struct {
 	err   error
 	stack []byte // of the panic
 }
 
-func (e *callerError) Error() string {
+func (e *mutateError) Error() string {
 	if e.stack == nil {
 		return e.err.Error()
 	}
 	return fmt.Sprintf("%v\n\n%s", e.err, e.stack)
 }
 
-// contained calls fn, which a caller supplied. Its error is a *callerError.
-func contained[T any](fn func() (T, error)) (v T, err error) {
+// recovered calls fn, which a caller supplied. Its error is a *callerError.
+func recovered[T any](fn func() (T, error)) (v T, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &callerError{fmt.Errorf("panic: %v", r), debug.Stack()}
+			err = &mutateError{fmt.Errorf("panic: %v", r), debug.Stack()}
 		} else if err != nil {
-			err = &callerError{err: err}
+			err = &mutateError{err: err}
 		}
 	}()
 	return fn()
