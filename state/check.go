@@ -13,13 +13,13 @@ import (
 	"limpet/state/repair"
 )
 
-// CheckReport is what Check found. No problems means that pages, frames and tallies are right.
+// CheckReport is what Check found. No problems means that pages, frames and counters are right.
 type CheckReport struct {
 	Frames   int      `json:"frames"` // records that were read and are sound
 	Problems []string `json:"problems"`
 }
 
-// Check verifies the structure of the file, every frame and the tallies, then lets bbolt check its pages; writers wait
+// Check verifies the structure of the file, every frame and the counters, then lets bbolt check its pages; writers wait
 // for that last part only. What is found does not change the file: it is rebuilt at the next start. The error is that of
 // a check that could not be done, ErrClosed or the context's.
 func (s *Store) Check(ctx context.Context) (CheckReport, error) {
@@ -64,7 +64,7 @@ func (s *Store) verifyNow(ctx context.Context) (repair.Findings, error) {
 	return found, err
 }
 
-// verifyLater verifies a file that was opened on the word of its seal, once and later, so that damage to a page that nobody
+// verifyLater verifies a file whose seal was trusted at open, once, in the background, so that damage to a page that nothing
 // reads, or to a key, does not stay hidden for long.
 func (s *Store) verifyLater() {
 	timer := time.NewTimer(verifyAfter)

@@ -21,7 +21,7 @@ const (
 
 // PhaseResting is that of a job that was given back, for another attempt or for another agent. It is no claim any more and
 // has no token; it keeps the mark for the case that this agent gets the job again, and what there is to tell of the
-// attempts for the case that nobody ever does.
+// attempts in case that never happens.
 const PhaseResting Phase = "resting"
 
 // Claim is a job that this agent wants, holds or completes. Its identity is the job's UID and the owner token, never the
@@ -41,9 +41,9 @@ type Claim struct {
 	Began           time.Time       `json:"began,omitzero"`   // the present attempt, where that was later; by the server's clock
 	Mark            json.RawMessage `json:"mark,omitempty"`   // where a resumed worker goes on
 	Status          json.RawMessage `json:"status,omitempty"` // last known status of the job
-	Spec            json.RawMessage `json:"spec,omitempty"`   // of the job, while it rests
+	Spec            json.RawMessage `json:"spec,omitempty"`   // of the job, during backoff
 
-	Attempts []Attempt `json:"attempts,omitempty"` // of a job that rests: those that have ended without a result
+	Attempts []Attempt `json:"attempts,omitempty"` // during backoff: those that ended without a result
 	Doomed   bool      `json:"doomed,omitempty"`   // taken from an agent that has died, to be failed and not to be run
 }
 

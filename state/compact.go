@@ -35,7 +35,7 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	return before, after, err
 }
 
-// worthCompacting says whether so much of the file is free that a start should rewrite it.
+// worthCompacting reports whether so much of the file is free that a start should rewrite it.
 func worthCompacting(f *file) bool {
 	size, free := f.size(), f.free()
 	return free > compactAbove && free*100 > size*compactShare
@@ -68,7 +68,7 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*f
 	return dst, nil
 }
 
-// copyTo copies all records, verifying each frame and tally.
+// copyTo copies all records, verifying each frame and counter.
 func (f *file) copyTo(ctx context.Context, dst *file) error {
 	return repair.Guard(func() error {
 		return f.db.View(func(tx *bbolt.Tx) error {

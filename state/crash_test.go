@@ -29,7 +29,7 @@ import (
 // childEnv tells the test binary to be another process of a test: "mode argument".
 const childEnv = "STATE_TEST_CHILD"
 
-// beChild does what another process of a test has to do and says whether this is one.
+// beChild does what another process of a test has to do and reports whether this is one.
 func beChild() bool {
 	mode, arg, _ := strings.Cut(os.Getenv(childEnv), " ")
 	var err error

@@ -29,14 +29,14 @@ type Step struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Commit is what a person tells of a commit in Git.
+// Commit identifies a Git commit for people: subject, author, time.
 type Commit struct {
 	Subject string    `json:"subject,omitempty"`
 	Author  string    `json:"author,omitempty"`
 	At      time.Time `json:"at,omitzero"`
 }
 
-// DeadLetter tells of a job whose attempts were used up before one of them came to a result.
+// DeadLetter marks a job whose attempts were used up without a result.
 type DeadLetter struct {
 	Reason    string `json:"reason"` // what ended the last attempt: crashed, transient, timeout
 	Attempts  int    `json:"attempts"`
@@ -59,7 +59,7 @@ type Record struct {
 	Spec       json.RawMessage   `json:"spec,omitempty"`
 	Status     json.RawMessage   `json:"status,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	Tally      *Totals           `json:"tally,omitempty"` // of the Status, in the answer to a brief Query; never in the file
+	Tally      *Totals           `json:"counter,omitempty"` // of the Status, in the answer to a brief Query; never in the file
 	RefFrom    string            `json:"refFrom,omitempty"`
 	RefTo      string            `json:"refTo,omitempty"`
 	DeadLetter *DeadLetter       `json:"deadLetter,omitempty"` // nil unless the attempts were used up
@@ -107,7 +107,7 @@ func (s *Store) HistoryCount(ctx context.Context) (int, error) {
 // takes 4.2 ms at the median instead of 1.3 (BenchmarkCompleteBesideTrim).
 const pruneBatch = 250
 
-// PruneHistory removes the records that finished before that time, oldest first, and says how many. After an error or
+// PruneHistory removes the records that finished before that time, oldest first, and returns their number. After an error or
 // the end of ctx the batches before it stay removed.
 func (s *Store) PruneHistory(ctx context.Context, before time.Time) (removed int, err error) {
 	end := recordKey(before, "")
@@ -120,7 +120,7 @@ func (s *Store) TrimHistory(ctx context.Context, maxRecords int) (removed int, e
 }
 
 // TrimHistoryBytes removes the oldest records until those that are left, with their keys and frames, have at most
-// maxBytes, and says how many were removed. It knows the sum without reading the records. The file itself does not
+// maxBytes, and returns the number removed. It knows the sum without reading the records. The file itself does not
 // shrink by that: its free pages are used again, and Compact gives them back.
 func (s *Store) TrimHistoryBytes(ctx context.Context, maxBytes int64) (removed int, err error) {
 	return s.dropOldest(ctx, func(_ []byte, left frame.Counter) bool { return left.Bytes > max(maxBytes, 0) })
@@ -137,7 +137,7 @@ func (s *Store) HistoryBytes(ctx context.Context) (int64, error) {
 	return n, err
 }
 
-// dropOldest removes records from the old end while drop says so of the key and the tally of those that are left. The
+// dropOldest removes records from the old end while drop accepts the key and the counter of the remaining ones. The
 // record of a job that is still claimed stays: it is the only copy of a result that the API has not taken yet. On a full
 // disk it goes on in smaller steps, which need fewer new pages.
 func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left frame.Counter) bool) (removed int, err error) {

@@ -323,7 +323,7 @@ const (
 )
 
 // TestTrimLikeNaive does random writes and trims by age, count and bytes on a store and on a list, with crashes and
-// compactions in between, and compares records and tallies after each step.
+// compactions in between, and compares records and counters after each step.
 func TestTrimLikeNaive(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

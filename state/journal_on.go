@@ -22,7 +22,7 @@ const journalEnv = "LIMPET_STATE_JOURNAL"
 
 // As long as the file that one of these variables names exists, transactions fail
 // as they do on a file system that an error of its disk has made read-only, or on
-// one that has no room for the pages of any transaction.
+// one without space for the pages of any transaction.
 var diskFaults = map[string]error{"LIMPET_STATE_READONLY": syscall.EROFS, "LIMPET_STATE_FULL": syscall.ENOSPC}
 
 // Names and members of these types are the form of the journal.
@@ -81,8 +81,7 @@ var journalFile struct {
 	last  []byte
 }
 
-// commit writes the entry of a transaction that is durable and that nobody has
-// been told of.
+// commit writes the entry of a transaction that is durable and not yet acknowledged.
 func (j *journal) commit(path string) error {
 	dir := os.Getenv(journalEnv)
 	if dir == "" {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// tryLock takes the exclusive lock of an open file and says whether it got it.
+// tryLock takes the exclusive lock of an open file and reports whether it got it.
 func tryLock(f *os.File) (bool, error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

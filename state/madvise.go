@@ -6,9 +6,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Pages of the file that were read through the memory map count as memory of this process until somebody asks for them
-// back: after one look at everything that is the size of the file. They are given back now and then while reading. That
-// costs nothing that was not there before: the system keeps what it has room for, and maps it again without a read.
+// Pages of the file that were read through the memory map count as memory of this process until they are
+// released: after one full read that is the size of the file. They are released now and then while reading. The page
+// cache keeps what it has memory for, and a later access maps it again without a read from disk.
 
 const (
 	// releaseAfter is how many bytes of records are read between two releases. Reading one maps its page and those

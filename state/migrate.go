@@ -27,8 +27,8 @@ type format struct {
 //   - It may be absent, and its absence means what it meant before there was the member.
 //   - In a Claim, a Record or an Attempt an older program keeps it as it is while it changes the other members (see
 //     members.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
-//   - In the meta record an older program drops it with its next write. So it must be possible to make it anew from the
-//     records, and its absence must be seen (see tally.Bytes and measure).
+//   - In the meta record an older program drops it with its next write. So it must be possible to compute it again from the
+//     records, and its absence must be seen (see counter.Bytes and measure).
 //   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.
 var current = format{version: 1}
 
@@ -110,8 +110,8 @@ func (f *file) saveAs(name string) (err error) {
 	return syncDir(name)
 }
 
-// A file of before, and one that a program of before has written to since, has no count of bytes beside its records. It
-// is made anew when the file is opened, once: from then on every write keeps it.
+// A file that an older program has written has no byte counts. They are computed once, when the file is opened; from
+// then on every write keeps them.
 
 // measure counts the bytes of the buckets that have none counted. It reads those buckets whole.
 func (f *file) measure(ctx context.Context) error {
@@ -135,7 +135,7 @@ func (f *file) measure(ctx context.Context) error {
 	})
 }
 
-// measure puts the bytes into the tallies of this transaction. ErrCorrupt when a bucket does not hold what its tally says.
+// measure sets the byte counts of this transaction. ErrCorrupt when a bucket does not match its counter.
 func (t *txn) measure(ctx context.Context) error {
 	for b, have := range t.m.Counters {
 		if !have.Unmeasured() {

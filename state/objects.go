@@ -34,12 +34,12 @@ type SecretWrite struct {
 	Delete bool
 }
 
-// Mutation is what is to become of an object. Exactly one of Data, Delete and Keep is given. Secrets are written in the
+// Mutation is the change of one object. Exactly one of Data, Delete and Keep is given. Secrets are written in the
 // same transaction.
 type Mutation struct {
 	Data    []byte
 	Delete  bool
-	Keep    bool // nothing to write: the object keeps its revision and nobody hears of it
+	Keep    bool // nothing to write: the object keeps its revision and no event is published
 	Secrets []SecretWrite
 }
 
@@ -127,7 +127,7 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 	return change.Object, nil
 }
 
-// change says what a mutation of cur means: an event, or one without a type when nothing changes.
+// change returns the event of a mutation of cur; its type is empty when nothing changes.
 func (m Mutation) change(cur *Object, next Object) (ObjectEvent, error) {
 	switch {
 	case m.Keep && cur == nil:

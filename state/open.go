@@ -20,7 +20,7 @@ import (
 	"limpet/state/repair"
 )
 
-// Open opens the state file of o, making, rebuilding, migrating or compacting it as needed; the report says what was
+// Open opens the state file of o, making, rebuilding, migrating or compacting it as needed; the report lists what was
 // done. It waits for less than a second when another process holds the file, and takes longer than a few milliseconds
 // only when the file has to be verified, rebuilt, migrated or compacted. Errors: *LockedError, *SchemaError,
 // ErrReadOnly, ErrForeign, errors that are syscall.ENOSPC, and plain ones of the operating system. A damaged file is no
@@ -125,7 +125,7 @@ func (op *opening) open() (*file, error) {
 	return op.openVerified()
 }
 
-// verify looks at the file before bbolt does: whole and in a child process after an unclean stop, whole when it is
+// verify checks the file before bbolt opens it: whole and in a child process after an unclean stop, whole when it is
 // small, and only its heads when the last owner sealed it.
 func (op *opening) verify(size int64) error {
 	if !op.owner.unclean && isSealed(op.path) {
@@ -142,7 +142,7 @@ func (op *opening) verify(size int64) error {
 	err := probe(op.ctx, op.path)
 	if errors.Is(err, repair.ErrNoChild) {
 		if op.ctx.Err() != nil {
-			return context.Cause(op.ctx) // what may crash the reader is not read in here for nobody
+			return context.Cause(op.ctx) // the caller is gone: do not risk a crash in this process
 		}
 		op.log.Info("no child process for the verification, reading the state file here", "path", op.path, "err", err)
 		err = repair.Inspect(op.ctx, op.path, op.format.version)
@@ -237,7 +237,7 @@ func restrictMode(name string) error {
 func RunProbe() bool { return repair.RunProbe() }
 
 // Foreign returns an ErrForeign for a file that is a person's text, and so no state file, however damaged: the first
-// page of one has zeros in it. A file that is named as state files are, or has the mark of an owner beside it, was one.
+// page of one has zeros in it. A file with the extension .db or an owner file is taken for a state file.
 // It writes nothing.
 func Foreign(path string) error {
 	if filepath.Ext(path) == ".db" {
@@ -248,7 +248,7 @@ func Foreign(path string) error {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil // whoever opens it in earnest says so
+		return nil // the real open reports it
 	}
 	defer func() { _ = f.Close() }()
 	head := make([]byte, 4<<10)
@@ -262,7 +262,7 @@ func Foreign(path string) error {
 	return fmt.Errorf("%s is a text file: %w; it was not touched", path, ErrForeign)
 }
 
-// isText says that the beginning of a file is text. Its end may cut a character.
+// isText reports that the beginning of a file is text. Its end may cut a character.
 func isText(head []byte) bool {
 	for cut := range min(utf8.UTFMax, len(head)) {
 		if utf8.Valid(head[:len(head)-cut]) {

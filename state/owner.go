@@ -12,9 +12,9 @@ import (
 	"limpet/state/frame"
 )
 
-// The owner file, `<path>.owner`, is two things: the note for whoever finds the state locked, and the mark of an unclean
+// The owner file, `<path>.owner`, has two uses: it names the holder to a process that finds the state locked, and it marks an unclean
 // stop. It is locked from Open to Close and holds text from before the first write until a clean Close removes it.
-// Whoever gets the lock and finds text in it follows an owner that did not close.
+// A process that gets the lock and finds text in it follows an owner that did not close.
 //
 // Holding this lock, and not only bbolt's, keeps a second process away while the file is set aside, rebuilt or replaced.
 
@@ -66,8 +66,8 @@ func takeOwner(path string) (*ownerFile, error) {
 	}
 }
 
-// HeldBy says which process has the state file at path open, nil when none has. It does not wait, changes nothing, and
-// what it says may be over when it has said it.
+// HeldBy returns the process that has the state file at path open, nil when none has. It does not wait and changes
+// nothing; the answer may be outdated when it returns.
 func HeldBy(path string) (*LockedError, error) {
 	f, err := os.OpenFile(path+".owner", os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -87,7 +87,7 @@ func HeldBy(path string) (*LockedError, error) {
 	return lockedBy(path, f), nil
 }
 
-// sameFile says whether name still leads to the open file: the owner before may have removed it.
+// sameFile reports whether name still leads to the open file: the owner before may have removed it.
 func sameFile(f *os.File, name string) bool {
 	have, err := f.Stat()
 	if err != nil {

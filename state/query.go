@@ -41,7 +41,7 @@ func (q Query) matches(r Record) bool {
 		q.matchesWords(r)
 }
 
-// matchesWords looks for the words.
+// matchesWords reports whether every word occurs in the record.
 func (q Query) matchesWords(r Record) bool {
 	if len(q.Words) == 0 {
 		return true
@@ -157,8 +157,7 @@ func (v view) scanBack(ctx context.Context, b frame.Bucket, low, high []byte, fn
 	return nil
 }
 
-// Totals is what a job came to, as the Status of its record tells it: so much of it a row
-// of a list has room for.
+// Totals summarizes the Status of a record for one row of a list.
 type Totals struct {
 	Create   int64  `json:"create,omitempty"`
 	Update   int64  `json:"update,omitempty"`
@@ -172,7 +171,7 @@ type Totals struct {
 // maxOnly bounds Only, in bytes: a row is a line of a terminal, a long path and a reason.
 const maxOnly = 400
 
-// totalsOf counts. nil = the status tells nothing.
+// totalsOf sums up a job status; nil when it has no counts.
 func totalsOf(status []byte) *Totals {
 	var s struct {
 		Summary          []Totals // of which it has the first three

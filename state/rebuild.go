@@ -19,7 +19,7 @@ import (
 	"limpet/state/repair"
 )
 
-// Suffixes of what may stand beside the state file.
+// Suffixes of the files beside the state file.
 const (
 	suffixBuilding   = ".building"   // a rebuilt file in the making; worthless
 	suffixRebuilt    = ".rebuilt"    // a rebuilt file, whole and durable, on its way to its place

@@ -14,15 +14,15 @@ import (
 // A full disk must not keep the store from getting smaller: bbolt writes new pages even for a delete. The reserve is a
 // file of real blocks beside the state file, `<path>.reserve`. When a transaction that does not grow the records fails
 // for want of space, the writer gives the reserve up and tries once more; later, when there is space again, it is made
-// anew. Transactions that grow never touch it.
+// again. Transactions that grow never touch it.
 
 const (
 	reserve = ".reserve"
 
-	// reserveSize is enough for the pages of a delete in the largest file, and little beside the smallest disk.
+	// reserveSize is enough for the pages of a delete in the largest file, and small for the smallest disk.
 	reserveSize = 512 << 10
 
-	// reserveRetry is the least time between two attempts to make the reserve anew.
+	// reserveRetry is the least time between two attempts to make the reserve again.
 	reserveRetry = time.Minute
 )
 
@@ -33,7 +33,7 @@ type reserveFile struct {
 	next time.Time // of the next attempt to make it
 }
 
-// newReserve looks for the reserve of a state file. It is made after the first write.
+// newReserve finds the reserve of a state file. It is made after the first write.
 func newReserve(path string) *reserveFile {
 	b := &reserveFile{name: path + reserve}
 	info, err := os.Stat(b.name)
@@ -41,7 +41,7 @@ func newReserve(path string) *reserveFile {
 	return b
 }
 
-// release gives the blocks of the reserve to the file system and says whether there were any.
+// release gives the blocks of the reserve to the file system and reports whether there were any.
 func (b *reserveFile) release(at time.Time) bool {
 	b.next = at.Add(reserveRetry)
 	if !b.have {
@@ -81,5 +81,5 @@ func (b *reserveFile) write() (err error) {
 	return nil
 }
 
-// noSpace says whether an error is want of space, which classify has named so, or the file system itself.
+// noSpace reports whether an error is want of space, which classify has named so, or the file system itself.
 func noSpace(err error) bool { return errors.Is(frame.Classify(err), syscall.ENOSPC) }

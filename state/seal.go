@@ -46,7 +46,7 @@ func sealBytes(r io.ReaderAt, newest repair.Head) ([]byte, error) {
 	return repair.Native.AppendUint32(out, crc32.Checksum(out, frame.Castagnoli)), nil
 }
 
-// sealed says whether the file was closed cleanly by this program and its heads are what they were then.
+// sealed reports whether the file was closed cleanly by this program and its heads are what they were then.
 func isSealed(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -93,7 +93,7 @@ func (t *txn) putSecret(s *Store, w SecretWrite) error {
 	return t.putJSON(frame.Secrets, []byte(w.Name), body)
 }
 
-// close seals plain. have says that sealed secrets exist already: then a missing key is an error and not a reason to
+// close seals plain. have reports that sealed secrets exist already: then a missing key is an error and not a reason to
 // make a new one, which would hide the loss until a secret is needed.
 func (s *sealer) close(name string, plain []byte, have bool) (sealed, error) {
 	aead, id, err := s.key(!have)

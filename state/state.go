@@ -1,7 +1,7 @@
 // Package state keeps limpet's one local file: claims, progress marks, history, snapshots for the offline dashboard,
 // small facts, sealed secrets and the objects of the embedded API.
 //
-// The law of the room:
+// Invariants:
 //   - one bbolt file, opened by one process at a time; transactions never leave the package;
 //   - every value is a frame that carries its own checksum, bound to the bucket and key where it belongs, and every
 //     transaction carries the count and the sum of all frames, because bbolt itself returns damaged, stale and missing
@@ -22,9 +22,9 @@ import (
 	"limpet/state/frame"
 )
 
-// Sizes and waits of the room. Bytes and durations.
+// Sizes and waits. Bytes and durations.
 const (
-	// defaultMaxSize is the size cap of the file where Options does not say: room for about 200,000 records of 770
+	// defaultMaxSize is the size cap of the file where Options sets none: space for about 200,000 records of 770
 	// bytes, and little enough for a small board.
 	defaultMaxSize = 256 << 20
 
@@ -32,7 +32,7 @@ const (
 	// It stays below the second that users were promised, the rest is for reading the owner's note.
 	lockWait = 800 * time.Millisecond
 
-	// growStep is how much the file grows at a time. bbolt's own 16 MiB would make a fresh file look large.
+	// growStep is how much the file grows at a time. bbolt's own 16 MiB would make a fresh file large.
 	growStep = 1 << 20
 
 	// compactAbove and compactShare: a file is rewritten at start when it has more free bytes than the first, and they
@@ -73,7 +73,7 @@ type Options struct {
 	probe func(ctx context.Context, path string) error
 }
 
-// Report says what Open found and did.
+// Report lists what Open found and did.
 type Report struct {
 	Created     bool   // there was no file
 	Unclean     bool   // the last process did not close it
@@ -106,7 +106,7 @@ var (
 	ErrSealed = errors.New("secret was sealed with another key")
 )
 
-// LockedError says which process holds the file. Fields are zero when the holder left no note.
+// LockedError names the process that holds the file. Fields are zero when the holder left no note.
 type LockedError struct {
 	Path    string
 	PID     int

@@ -54,7 +54,7 @@ type file struct {
 	db      *bbolt.DB
 	handle  *os.File // the one inside db
 	users   int      // guarded by Store.mu; the store itself is one
-	broken  bool     // a write transaction died in bbolt; only the writer and, after it, the closer look at this
+	broken  bool     // a write transaction died in bbolt; only the writer and, after it, Close read this
 	touched touched  // by reads
 }
 
@@ -141,7 +141,7 @@ func (s *Store) close() error {
 func now() time.Time { return time.Now() }
 
 // boltOptions are the ones every file of limpet is opened with. The map reserves address space for the whole size cap,
-// so that bbolt never has to wait for readers in order to map anew. maxSize 0 means no cap.
+// so that bbolt never waits for readers to map again. maxSize 0 means no cap.
 func boltOptions(maxSize int64) *bbolt.Options {
 	o := &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 	if maxSize > 0 {
@@ -171,7 +171,7 @@ func openBolt(path string, o *bbolt.Options) (*file, error) {
 	})
 	if err != nil {
 		if f.handle != nil {
-			// After a panic nobody else closes it, and with it the lock. A second close is harmless.
+			// After a panic bbolt does not close it, nor release its lock. A second close is harmless.
 			_ = f.handle.Close()
 		}
 		return nil, fmt.Errorf("open %s: %w", path, err)

@@ -13,7 +13,7 @@ import (
 )
 
 // view reads verified records inside one bbolt transaction. What it returns aliases the file's memory map and is only
-// valid inside that transaction, unless a method says that it copies.
+// valid inside that transaction, unless a method is documented to copy.
 type view struct {
 	tx *bbolt.Tx
 	// touched is nil in transactions that end with their file.
@@ -35,7 +35,7 @@ func (v view) get(b frame.Bucket, key []byte) (f frame.Frame, ok bool, err error
 	return f, err == nil, err
 }
 
-// checkEvery is how many records are read between two looks at the context.
+// checkEvery is how many records are read between two checks of the context.
 const checkEvery = 256
 
 // scan calls fn for every record whose key begins with prefix and is not below from, in key order, until fn returns
@@ -80,7 +80,7 @@ func (v view) meta() (frame.Meta, error) {
 	return frame.DecodeMeta(raw)
 }
 
-// txn writes records inside the writer's transaction and keeps the tallies.
+// txn writes records inside the writer's transaction and keeps the counters.
 type txn struct {
 	view
 	m      frame.Meta
@@ -163,7 +163,7 @@ func (t *txn) putStamped(b frame.Bucket, key, body []byte, stamp uint64) error {
 	return nil
 }
 
-// remove deletes key and says whether it was there. The record itself may be damaged.
+// remove deletes key and reports whether it was there. The record itself may be damaged.
 func (t *txn) remove(b frame.Bucket, key []byte) (bool, error) {
 	bk := t.tx.Bucket([]byte(b))
 	if bk == nil {
@@ -206,7 +206,7 @@ func layout(tx *bbolt.Tx, m frame.Meta, now time.Time) error {
 	return (&txn{view: view{tx: tx}, m: m, now: now}).finish()
 }
 
-// scanVerified calls fn for every record of a bucket and compares what it met with the tally, so that a record that damage hid
+// scanVerified calls fn for every record of a bucket and compares what it met with the counter, so that a record that damage hid
 // is an error and not an absence.
 func (v view) scanVerified(ctx context.Context, b frame.Bucket, fn func(key []byte, f frame.Frame) error) error {
 	m, err := v.meta()

@@ -11,7 +11,7 @@ import (
 )
 
 // A record that a newer program of the same schema has written may have members that this one does not know. They stay
-// when this program writes the record again: whoever goes back to the newer program finds them.
+// when this program writes the record again, so that a later upgrade finds them.
 
 // fieldsOf are the names under which a type is written as JSON.
 func fieldsOf[T any]() map[string]bool {

@@ -101,7 +101,7 @@ func (r *request) finish(err error) {
 // errAgain rolls a group back so that its requests are tried one by one.
 var errAgain = errors.New("try one by one")
 
-// commit applies a group in one transaction and answers its requests. It returns false, and has answered nobody, when
+// commit applies a group in one transaction and answers its requests. It returns false, without any answer, when
 // they should be tried one by one.
 func (s *Store) commit(group []*request) bool {
 	if s.cur.broken {

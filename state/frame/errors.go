@@ -28,7 +28,7 @@ var (
 	ErrForeign = errors.New("not a limpet state file")
 )
 
-// SchemaError says that the file was written by a newer program. The file has not been touched.
+// SchemaError reports that the file was written by a newer program. The file has not been touched.
 type SchemaError struct {
 	Have int // of the file
 	Want int // newest that this program knows

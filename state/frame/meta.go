@@ -10,7 +10,7 @@ import (
 type Bucket string
 
 const (
-	MetaBucket Bucket = "limpet"   // one record: schema, revision, tallies
+	MetaBucket Bucket = "limpet"   // one record: schema, revision, counters
 	Claims     Bucket = "claims"   // job UID -> Claim
 	History    Bucket = "history"  // 8-byte big-endian finish in ms + job UID -> Record
 	UIDs       Bucket = "uids"     // job UID -> key of its record
@@ -32,7 +32,7 @@ var MetaKey = []byte("meta")
 type Counter struct {
 	N     int    `json:"n"`
 	Sum   uint64 `json:"sum"`
-	Bytes int64  `json:"bytes,omitempty"` // of keys and frames; absent beside records in a file of before there was this member
+	Bytes int64  `json:"bytes,omitempty"` // of keys and frames; absent in files of programs that did not count them
 }
 
 // Add takes in the frame raw under key, and remove takes it out again.
@@ -55,10 +55,10 @@ func (t *Counter) AddFrame(key []byte, f Frame) {
 	t.Bytes += int64(len(key) + HeaderSize + len(f.Body))
 }
 
-// Unmeasured says that the bytes were not counted yet.
+// Unmeasured reports that the bytes were not counted yet.
 func (t Counter) Unmeasured() bool { return t.N > 0 && t.Bytes == 0 }
 
-// Covers says that met, the tally of all that was found, is what t promises.
+// Covers reports that met, the counter of all that was found, is what t promises.
 func (t Counter) Covers(met Counter) bool {
 	return t.N == met.N && t.Sum == met.Sum && (t.Bytes == met.Bytes || t.Unmeasured())
 }

@@ -7,7 +7,7 @@ import (
 	"limpet/state/frame"
 )
 
-// Guard is the border of the room: whatever bbolt does with a damaged page, a panic or a fault in the memory map, leaves
+// Guard is the border of the package: whatever bbolt does with a damaged page, a panic or a fault in the memory map, leaves
 // as ErrCorrupt.
 func Guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

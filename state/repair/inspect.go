@@ -18,7 +18,7 @@ type Findings struct {
 	Problems []string
 }
 
-// ctxEvery is how many records are read between two looks at the context.
+// ctxEvery is how many records are read between two checks of the context.
 const ctxEvery = 256
 
 // maxProblems bounds a report; one bad page can hide thousands of records.
@@ -82,7 +82,7 @@ func Inspect(ctx context.Context, path string, want int) error {
 	return r.verdict(path, want)
 }
 
-// Verify walks the tree and checks every frame and tally. The error is the context's.
+// Verify walks the tree and checks every frame and counter. The error is the context's.
 func (p *Pages) Verify(ctx context.Context, root uint64) (Findings, *walk, error) {
 	var (
 		r    Findings

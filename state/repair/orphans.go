@@ -8,8 +8,8 @@ import (
 )
 
 // Orphans are records that no tree leads to any more: in leaves whose branch is destroyed, in pages that were given up
-// when their records were written anew, in older copies of a bucket that stood inside the root. The checksum of a frame
-// tells the bucket that it belongs to.
+// when their records were rewritten, in older copies of a bucket that stood inside the root. The checksum of a frame
+// identifies its bucket.
 
 // orphans searches all pages for records that belong into the gaps and takes the newest copy of each.
 func (s *salvage) orphans() error {

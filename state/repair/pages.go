@@ -93,7 +93,7 @@ func ReadHeads(r io.ReaderAt) []Head {
 	return out
 }
 
-// twins says whether the heads are those of two transactions in a row, as bbolt always leaves them. An older head in the
+// twins reports whether the heads are those of two transactions in a row, as bbolt always leaves them. An older head in the
 // place of the newest would hide the last transaction.
 func twins(metas []Head) bool {
 	return len(metas) == 2 && metas[0].Txid == metas[1].Txid+1

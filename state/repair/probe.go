@@ -22,7 +22,7 @@ import (
 )
 
 // After an unclean stop a file is first opened by a child process: bbolt panics or faults on most kinds of damage, in
-// goroutines of its own too, where nothing can catch it. The child is this program again, told by its environment; it
+// goroutines of its own too, where nothing can catch it. The child is this program again, selected by its environment; it
 // verifies the file page by page, then lets bbolt open and check it. What it salvages from a damaged file it sends as
 // frames over its standard output.
 //
@@ -121,7 +121,7 @@ func RunProbe() bool {
 	return true
 }
 
-// checkClosed verifies a file that nobody has open, first without and then with bbolt.
+// checkClosed verifies a closed file, first without and then with bbolt.
 func checkClosed(ctx context.Context, path string, want int) error {
 	if err := Inspect(ctx, path, want); err != nil {
 		return err
@@ -152,7 +152,7 @@ func CheckPages(tx *bbolt.Tx) error {
 	return first
 }
 
-// OpenError gives an error of bbolt.Open its meaning: what is neither the system's nor the lock's is damage.
+// OpenError classifies an error of bbolt.Open: what comes neither from the system nor from the lock is damage.
 func OpenError(err error) error {
 	if err == nil || errors.Is(err, bolterrors.ErrTimeout) || errors.As(err, new(syscall.Errno)) || errors.Is(err, frame.ErrCorrupt) {
 		return frame.Classify(err)
@@ -160,7 +160,7 @@ func OpenError(err error) error {
 	return frame.Corrupt("bbolt: %s", err)
 }
 
-// Check verifies a state file, which nobody may have open, in a child process, for a program that knows schemas up
+// Check verifies a closed state file in a child process, for a program that knows schemas up
 // to want. nil means sound; errors are ErrCorrupt, a *SchemaError or ErrForeign when they are about the file, and others
 // when no verdict was reached.
 func Check(ctx context.Context, path string, want int) error {
@@ -180,7 +180,7 @@ type BuildError struct{ Err error }
 func (e *BuildError) Error() string { return "build new state file: " + e.Err.Error() }
 func (e *BuildError) Unwrap() error { return e.Err }
 
-// ErrNoChild says that this program could not be started as its own child.
+// ErrNoChild reports that this program could not be started as its own child.
 var ErrNoChild = errors.New("no child process")
 
 // RunChild starts the child and lets read take its answer. Death of the child after its greeting, by a panic, a fault
@@ -236,7 +236,7 @@ func RunChild(ctx context.Context, mode, path string, want int, read func(*bufio
 	return frame.Corrupt("child process: %s", childDeath(waitErr, readErr, complaint.String()))
 }
 
-// ended says that somebody else has ended the child, which says nothing about the file: the system when memory is short,
+// ended reports whether the child was stopped from outside, which proves nothing about the file: by the system when memory is short,
 // Ctrl-C in a terminal or the stop of a systemd unit, both of which reach the child as well as its parent.
 func ended(err error) bool {
 	var exit *exec.ExitError

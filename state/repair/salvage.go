@@ -14,7 +14,7 @@ import (
 
 // Salvage reads what can be verified out of a damaged file.
 //
-// It walks the tree of the newest transaction. Where that is broken it looks through all pages of the file for records
+// It walks the tree of the newest transaction. Where that is broken it searches all pages of the file for records
 // of the broken place: pages that lost the branch above them, and older copies of overwritten ones. A record that was
 // deleted or changed shortly before may so come back as it was, which is why the search stays inside the ranges of keys
 // that the damage hides, and why Lost is 0 only when number and checksums of the result are those that were written.
@@ -36,7 +36,7 @@ type Summary struct {
 }
 
 // Salvage emits every record of the file at path that can be verified, each key once, ordered by key within a
-// bucket except for those that were found outside the tree. The index of history by UID is left out; it is made anew.
+// bucket except for those that were found outside the tree. The index of history by UID is left out; it is rebuilt.
 func Salvage(path string, emit func(Record) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -119,13 +119,13 @@ func (s *salvage) choose() (root uint64, sure bool) {
 	return 0, false
 }
 
-// perfect says whether everything under a root is as it was written.
+// perfect reports whether everything under a root is as it was written.
 func (s *salvage) perfect(root uint64) bool {
 	r, _, err := s.p.Verify(context.Background(), root)
 	return err == nil && len(r.Problems) == 0 && r.schema > 0
 }
 
-// readable says whether a page leads to at least one of our buckets.
+// readable reports whether a page leads to at least one of our buckets.
 func (s *salvage) readable(root uint64) bool {
 	page, err := s.p.Read(root)
 	if err != nil || page.Flags != LeafPage {
@@ -139,7 +139,7 @@ func (s *salvage) readable(root uint64) bool {
 	return false
 }
 
-// outdated says that the file holds a root of a later transaction, wherever it stands: a page that was written to the
+// outdated reports that the file holds a root of a later transaction, wherever it stands: a page that was written to the
 // wrong place leads nowhere, but it proves that something came after the tree that is left.
 func (s *salvage) outdated(root uint64) bool {
 	m, ok := s.rootMeta(root)
@@ -191,7 +191,7 @@ func metaOf(page pageOf) (frame.Meta, bool) {
 	return frame.Meta{}, false
 }
 
-// findRoots looks through the file for copies of the root page and returns them, that of the newest transaction first.
+// findRoots searches the file for copies of the root page and returns them, that of the newest transaction first.
 func (s *salvage) findRoots() []uint64 {
 	seq := map[uint64]uint64{}
 	var roots []uint64

@@ -127,7 +127,7 @@ func (w *walk) branch(b frame.Bucket, page pageOf, low, high []byte, depth int) 
 	}
 }
 
-// inOrder says whether key follows last and stays below high. The first key of a page is the separator above it: bbolt
+// inOrder reports whether key follows last and stays below high. The first key of a page is the separator above it: bbolt
 // finds a page in its parent by that key when it writes, and where they differ it puts the page in twice.
 func inOrder(last, key, high []byte, first bool) bool {
 	switch c := bytes.Compare(last, key); {
@@ -185,7 +185,7 @@ type bitset []uint64
 
 func newBitset(n uint64) bitset { return make(bitset, n/64+1) }
 
-// set marks i and says whether it was marked before.
+// set marks i and reports whether it was marked before.
 func (s bitset) set(i uint64) bool {
 	was := s.Has(i)
 	if i/64 < uint64(len(s)) {
