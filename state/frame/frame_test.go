@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"testing"
-
 )
 
 func TestFrameIsBoundToItsPlace(t *testing.T) {
