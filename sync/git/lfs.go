@@ -226,17 +226,11 @@ func (l *Large) lfsConfig(ctx context.Context) (string, error) {
 	if err != nil || data == nil {
 		return "", err
 	}
-	settings, err := parseConfig(data)
+	cfg, err := parseConfig(data)
 	if err != nil {
 		return "", &Error{Kind: Refused, Err: fmt.Errorf(".lfsconfig of the repository: %w", err)}
 	}
-	server := ""
-	for _, s := range settings {
-		if s.section == "lfs" && s.sub == "" && s.key == "url" {
-			server = s.value
-		}
-	}
-	return server, nil
+	return cfg.Section("lfs").Option("url"), nil
 }
 
 // rootFile reads a file of configuration in the root of a commit; nil for none.

@@ -269,46 +269,32 @@ func (m *Mirrors) submodules(ctx context.Context, r Remote, commit string) (map[
 
 // parseModules reads a .gitmodules. What cannot be meant is an error of the whole.
 func parseModules(data []byte) (map[string]string, error) {
-	settings, err := parseConfig(data)
+	cfg, err := parseConfig(data)
 	if err != nil {
 		return nil, err
 	}
-	type module struct{ path, url string }
-	modules := map[string]*module{}
-	var names []string
-	for _, s := range settings {
-		if s.section != "submodule" || s.sub == "" {
-			continue
-		}
-		at := modules[s.sub]
-		if at == nil {
-			at = &module{}
-			modules[s.sub] = at
-			names = append(names, s.sub)
-		}
-		switch field := map[string]*string{"path": &at.path, "url": &at.url}[s.key]; {
-		case field == nil:
-		case *field != "":
-			return nil, fmt.Errorf("submodule %q has two of %s", clean(s.sub, 100), s.key)
-		default:
-			*field = s.value
-		}
-	}
 	out, folded := map[string]string{}, map[string]bool{}
-	for _, name := range names {
-		s := modules[name]
-		for part := range strings.SplitSeq(s.path, "/") {
-			if why := badName(part); why != "" || strings.HasPrefix(s.path, "-") {
-				return nil, fmt.Errorf("submodule %q has the path %q: %s", clean(name, 100), clean(s.path, 100), cmp.Or(why, "it looks like an option"))
+	for _, s := range cfg.Section("submodule").Subsections {
+		name, paths, urls := clean(s.Name, 100), s.OptionAll("path"), s.OptionAll("url")
+		switch {
+		case len(paths) > 1:
+			return nil, fmt.Errorf("submodule %q has two of path", name)
+		case len(urls) > 1:
+			return nil, fmt.Errorf("submodule %q has two of url", name)
+		}
+		at, url := s.Option("path"), s.Option("url")
+		for part := range strings.SplitSeq(at, "/") {
+			if why := badName(part); why != "" || strings.HasPrefix(at, "-") {
+				return nil, fmt.Errorf("submodule %q has the path %q: %s", name, clean(at, 100), cmp.Or(why, "it looks like an option"))
 			}
 		}
-		if s.url == "" || strings.HasPrefix(s.url, "-") {
-			return nil, fmt.Errorf("submodule %q has the url %q, which is none", clean(name, 100), clean(s.url, 100))
+		if url == "" || strings.HasPrefix(url, "-") {
+			return nil, fmt.Errorf("submodule %q has the url %q, which is none", name, clean(url, 100))
 		}
-		if folded[fold(s.path)] {
-			return nil, fmt.Errorf("two submodules have the path %q", clean(s.path, 100))
+		if folded[fold(at)] {
+			return nil, fmt.Errorf("two submodules have the path %q", clean(at, 100))
 		}
-		folded[fold(s.path)], out[s.path] = true, s.url
+		folded[fold(at)], out[at] = true, url
 	}
 	return out, nil
 }
