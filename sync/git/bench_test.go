@@ -3,34 +3,21 @@ package git
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 )
-
-// many fills a repository with n files in directories of 50.
-func (o *origin) many(n int) {
-	o.t.Helper()
-	var in strings.Builder
-	in.WriteString("commit refs/heads/main\ncommitter Carl <carl@example.com> 1800000000 +0000\ndata 4\nmany\n")
-	for i := range n {
-		data := dashboard(fmt.Sprint(i), i, 3)
-		fmt.Fprintf(&in, "M 100644 inline team-%d/folder-%d/board-%d.json\ndata %d\n%s\n", i/2500, i/50, i, len(data), data)
-	}
-	gitIn(o.t, o.bare, []byte(in.String()), "fast-import", "--quiet", "--force")
-	gitIn(o.t, o.bare, nil, "repack", "-adq", "--depth=20", "--window=10")
-}
 
 // BenchmarkSite measures what a job does: LIMPET_BENCH_FILES, default 1000.
 func BenchmarkSite(b *testing.B) {
 	n := 1000
 	fmt.Sscan(os.Getenv("LIMPET_BENCH_FILES"), &n)
-	s := newServer(b)
-	o := newOrigin(b, s.root, "site.git")
-	o.many(n)
+	s := gittest.NewServer(b)
+	o := gittest.NewOrigin(b, s.Root, "site.git")
+	o.Many(n)
 	m := openMirrors(b, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, err := m.Resolve(b.Context(), r, gitref.Branch(""))
 	if err != nil {
 		b.Fatal(err)

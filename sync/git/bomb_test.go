@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 // Small packs that describe a great deal. Each is fetched by a process of its
@@ -42,7 +44,7 @@ func TestMain(m *testing.M) {
 	began := time.Now()
 	err := func() error {
 		packBytes, _ := strconv.ParseInt(os.Getenv("LIMPET_TEST_PACK_BYTES"), 10, 64)
-		mirrors, err := Open(os.Getenv("LIMPET_TEST_DIR"), Options{Limits: Limits{PackBytes: packBytes}})
+		mirrors, err := Open(os.Getenv("LIMPET_TEST_DIR"), Options{Limits: pack.Limits{PackBytes: packBytes}})
 		if err != nil {
 			return err
 		}
@@ -75,7 +77,7 @@ func TestMain(m *testing.M) {
 }
 
 // serveRaw is a server whose only commit and whose packs are given.
-func serveRaw(commit objectID, pack func(io.Writer)) *httptest.Server {
+func serveRaw(commit pack.ID, pack func(io.Writer)) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 		if r.Method == http.MethodGet {
@@ -91,7 +93,7 @@ func serveRaw(commit objectID, pack func(io.Writer)) *httptest.Server {
 }
 
 // explode fetches a pack in a child. commit is the tip that is advertised.
-func explode(t *testing.T, commit objectID, packBytes int, pack func(io.Writer)) bombReport {
+func explode(t *testing.T, commit pack.ID, packBytes int, pack func(io.Writer)) bombReport {
 	t.Helper()
 	s := serveRaw(commit, pack)
 	defer s.Close()
@@ -114,7 +116,7 @@ func fetchInChild(t *testing.T, url string, packBytes int) bombReport {
 	if err := json.Unmarshal(out, &rep); err != nil {
 		t.Fatalf("%v in %q", err, out)
 	}
-	if left := globbed(t, dir, "tmp_*"); len(left) > 0 {
+	if left := gittest.Glob(t, dir, "tmp_*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	t.Logf("%s: kind %q in %s, peak %d MiB: %s", t.Name(), rep.Kind, rep.Took.Round(time.Millisecond), rep.Peak>>20, rep.Err)
@@ -124,62 +126,34 @@ func fetchInChild(t *testing.T, url string, packBytes int) bombReport {
 	return rep
 }
 
-// zeros is n zero bytes, deflated.
-func zeros(n int) []byte {
-	var b bytes.Buffer
-	z, _ := zlib.NewWriterLevel(&b, zlib.BestSpeed)
-	chunk := make([]byte, 1<<20)
-	for ; n > 0; n -= len(chunk) {
-		z.Write(chunk[:min(n, len(chunk))])
-	}
-	z.Close()
-	return b.Bytes()
-}
-
-// entryOf is an entry whose stream is given.
-func entryOf(k kind, size int, extra, stream []byte) []byte {
-	e := rawEntry(k, size, extra, nil)
-	return append(e[:len(e)-len(deflated(nil))], stream...)
-}
-
-// packOfMany is packOf for more than 255 entries.
-func packOfMany(entries ...[]byte) []byte {
-	out := []byte{'P', 'A', 'C', 'K', 0, 0, 0, 2, byte(len(entries) >> 24), byte(len(entries) >> 16), byte(len(entries) >> 8), byte(len(entries))}
-	out = append(out, bytes.Join(entries, nil)...)
-	h := newIDHasher()
-	h.h.Write(out)
-	sum := h.id()
-	return append(out, sum[:]...)
-}
-
 // history is a commit and a tree with these entries, as entries of a pack.
-func history(files ...treeEntry) (commit objectID, entries [][]byte) {
-	tree := treeText(files)
-	text := commitText(nameOf(treeKind, tree), nil, "bomb", time.Unix(1800000000, 0))
-	return nameOf(commitKind, text), [][]byte{rawEntry(commitKind, len(text), nil, text), rawEntry(treeKind, len(tree), nil, tree)}
+func history(files ...pack.TreeEntry) (commit pack.ID, entries [][]byte) {
+	tree := pack.TreeText(files)
+	text := commitText(pack.IDOf(pack.TreeKind, tree), nil, "bomb", time.Unix(1800000000, 0))
+	return pack.IDOf(pack.CommitKind, text), [][]byte{gittest.Entry(pack.CommitKind, len(text), nil, text), gittest.Entry(pack.TreeKind, len(tree), nil, tree)}
 }
 
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	const gib, mib = 1 << 30, 1 << 20
 	t.Run("zeros", func(t *testing.T) {
-		huge := entryOf(blobKind, gib, nil, zeros(64*mib)) // what follows the header is never looked at
-		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
-		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(entries, huge)...)) })
+		huge := gittest.EntryOf(pack.BlobKind, gib, nil, gittest.Zeros(64*mib)) // what follows the header is never looked at
+		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(append(entries, huge)...)) })
 		if rep.Kind != TooLarge || rep.Took > 2*time.Second || !strings.Contains(rep.Err, "1073741824") {
 			t.Errorf("%+v", rep)
 		}
 	})
 	t.Run("a header that lies", func(t *testing.T) {
-		huge := entryOf(blobKind, 1000, nil, zeros(gib/4))
-		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
-		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(entries, huge)...)) })
+		huge := gittest.EntryOf(pack.BlobKind, 1000, nil, gittest.Zeros(gib/4))
+		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(append(entries, huge)...)) })
 		if rep.Kind != Corrupt || rep.Took > 2*time.Second {
 			t.Errorf("%+v", rep)
 		}
 	})
 	base := make([]byte, 16*mib)
-	id := nameOf(blobKind, base)
+	id := pack.IDOf(pack.BlobKind, base)
 	// copies makes a delta of n copies of the whole base.
 	copies := func(n int, tail byte) []byte {
 		put := func(v int) (out []byte) {
@@ -196,28 +170,28 @@ func TestBombs(t *testing.T) {
 	}
 	t.Run("one delta makes much", func(t *testing.T) {
 		d := copies(64, 'x')
-		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
-		entries = append(entries, entryOf(blobKind, len(base), nil, zeros(len(base))), rawEntry(refDeltaKind, len(d), id[:], d))
-		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(entries...)) })
+		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
+		entries = append(entries, gittest.EntryOf(pack.BlobKind, len(base), nil, gittest.Zeros(len(base))), gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(entries...)) })
 		if rep.Kind != TooLarge || rep.Took > 2*time.Second {
 			t.Errorf("%+v", rep)
 		}
 	})
 	t.Run("many deltas make much", func(t *testing.T) {
-		commit, entries := history(treeEntry{modeFile, "a.json", objectID{1}})
-		entries = append(entries, entryOf(blobKind, len(base), nil, zeros(len(base))))
+		commit, entries := history(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}})
+		entries = append(entries, gittest.EntryOf(pack.BlobKind, len(base), nil, gittest.Zeros(len(base))))
 		for i := range 1000 {
 			d := copies(1, byte(i))
-			entries = append(entries, rawEntry(refDeltaKind, len(d), id[:], d))
+			entries = append(entries, gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
 		}
-		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(entries...)) })
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(entries...)) })
 		if rep.Kind != TooLarge || rep.Took > 2*time.Second {
 			t.Errorf("%+v", rep)
 		}
 	})
 	t.Run("as much as is allowed", func(t *testing.T) {
-		var files []treeEntry
-		entries := [][]byte{entryOf(blobKind, len(base), nil, zeros(len(base)))}
+		var files []pack.TreeEntry
+		entries := [][]byte{gittest.EntryOf(pack.BlobKind, len(base), nil, gittest.Zeros(len(base)))}
 		// A chain, each link 31 MiB large, and two leaves on each.
 		link := make([]byte, 31*mib)
 		for i := range 5 {
@@ -226,15 +200,15 @@ func TestBombs(t *testing.T) {
 				if i == 0 {
 					d = deltaOfZeros(len(base), len(link), byte(i+1), byte(leaf))
 				}
-				entries = append(entries, rawEntry(refDeltaKind, len(d), id[:], d))
+				entries = append(entries, gittest.Entry(pack.RefDeltaKind, len(d), id[:], d))
 				content := append([]byte{byte(i + 1), byte(leaf)}, link[:len(link)-2]...)
-				files = append(files, treeEntry{modeFile, fmt.Sprintf("%d-%d.json", i, leaf), nameOf(blobKind, content)})
+				files = append(files, pack.TreeEntry{Mode: pack.ModeFile, Name: fmt.Sprintf("%d-%d.json", i, leaf), ID: pack.IDOf(pack.BlobKind, content)})
 			}
 			content := append([]byte{byte(i + 1), 0}, link[:len(link)-2]...)
-			id = nameOf(blobKind, content)
+			id = pack.IDOf(pack.BlobKind, content)
 		}
 		commit, top := history(files...)
-		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(top, entries...)...)) })
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(append(top, entries...)...)) })
 		if rep.Err != "" || rep.Files != len(files) {
 			t.Errorf("%+v", rep)
 		}
@@ -243,7 +217,7 @@ func TestBombs(t *testing.T) {
 		commit, _ := history()
 		rep := explode(t, commit, 64*mib, func(w io.Writer) {
 			io.WriteString(w, "PACK\x00\x00\x00\x02\x00\x00\xff\xff")
-			e := entryOf(blobKind, 30*mib, nil, nil)
+			e := gittest.EntryOf(pack.BlobKind, 30*mib, nil, nil)
 			for {
 				if _, err := w.Write(e); err != nil {
 					return
@@ -264,7 +238,7 @@ func TestBombs(t *testing.T) {
 	t.Run("many objects", func(t *testing.T) {
 		commit, entries := history()
 		rep := explode(t, commit, 0, func(w io.Writer) {
-			p := packOfMany(entries...)
+			p := gittest.Pack(entries...)
 			p[8] = 0x7f
 			w.Write(p)
 		})
@@ -296,19 +270,19 @@ func TestBombs(t *testing.T) {
 	})
 	t.Run("a tree of trees", func(t *testing.T) {
 		blob := []byte("x")
-		entries := [][]byte{rawEntry(blobKind, 1, nil, blob)}
-		id, mode := nameOf(blobKind, blob), uint32(modeFile)
+		entries := [][]byte{gittest.Entry(pack.BlobKind, 1, nil, blob)}
+		id, mode := pack.IDOf(pack.BlobKind, blob), uint32(pack.ModeFile)
 		for range 10 {
-			var files []treeEntry
+			var files []pack.TreeEntry
 			for i := range 10 {
-				files = append(files, treeEntry{mode, fmt.Sprint("f", i), id})
+				files = append(files, pack.TreeEntry{Mode: mode, Name: fmt.Sprint("f", i), ID: id})
 			}
-			text := treeText(files)
-			entries = append(entries, rawEntry(treeKind, len(text), nil, text))
-			id, mode = nameOf(treeKind, text), modeTree
+			text := pack.TreeText(files)
+			entries = append(entries, gittest.Entry(pack.TreeKind, len(text), nil, text))
+			id, mode = pack.IDOf(pack.TreeKind, text), pack.ModeTree
 		}
-		commit, top := history(treeEntry{modeTree, "d", id})
-		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(packOfMany(append(top, entries...)...)) })
+		commit, top := history(pack.TreeEntry{Mode: pack.ModeTree, Name: "d", ID: id})
+		rep := explode(t, commit, 0, func(w io.Writer) { w.Write(gittest.Pack(append(top, entries...)...)) })
 		if rep.Kind != TooLarge || !strings.Contains(rep.Err, "files and directories") {
 			t.Errorf("%+v", rep)
 		}

@@ -13,14 +13,15 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 )
 
 // A server that goes silent: in the refs, before the pack, within the pack.
 func TestHTTPSilence(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 2000)})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 2000)})
 	release := make(chan struct{})
 	silent := func(post bool, after int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +29,7 @@ func TestHTTPSilence(t *testing.T) {
 				return
 			}
 			rec := httptest.NewRecorder()
-			s.during(nil)
+			s.During(nil)
 			s.Config.Handler.ServeHTTP(rec, r)
 			w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
 			w.Write(rec.Body.Bytes()[:min(after, rec.Body.Len())])
@@ -48,11 +49,11 @@ func TestHTTPSilence(t *testing.T) {
 					o.Stall = 150 * time.Millisecond
 				}
 				m := openMirrors(t, o)
-				r := s.remote("site.git")
+				r := remoteAt(s, "site.git")
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				lost := errors.New("lease lost")
-				s.during(silent(h.post, h.after))
+				s.During(silent(h.post, h.after))
 				timer := time.AfterFunc(150*time.Millisecond, func() {
 					if by == "cancel" {
 						cancel(lost)
@@ -76,20 +77,20 @@ func TestHTTPSilence(t *testing.T) {
 				if by == "cancel" {
 					kind = Cancelled
 				}
-				told(t, err, kind)
+				gittest.ErrorIs(t, err, kind)
 				if by == "cancel" && !errors.Is(err, lost) {
 					t.Errorf("%v does not wrap the cause", err)
 				}
 				if by == "deadline" && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v does not wrap DeadlineExceeded", err)
 				}
-				if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+				if left := gittest.Glob(t, m.dir, "tmp_*"); len(left) > 0 {
 					t.Errorf("left behind: %v", left)
 				}
 			})
 		}
 	}
-	s.during(nil)
+	s.During(nil)
 	close(release)
 }
 
@@ -97,31 +98,31 @@ func TestHTTPSilence(t *testing.T) {
 // network that does not carry, as in every other place.
 func TestHTTPGoesAwayBeforeThePack(t *testing.T) {
 	t.Parallel()
-	for says, goes := range map[string]func(*server){
-		"the connection ended too early": func(s *server) {
-			s.during(func(_ http.ResponseWriter, r *http.Request) {
+	for says, goes := range map[string]func(*gittest.Server){
+		"the connection ended too early": func(s *gittest.Server) {
+			s.During(func(_ http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
 					panic(http.ErrAbortHandler)
 				}
 			})
 		},
-		"nothing listens there": func(s *server) { s.Close() },
+		"nothing listens there": func(s *gittest.Server) { s.Close() },
 	} {
-		s := newServer(t)
-		newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+		s := gittest.NewServer(t)
+		gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 		m := openMirrors(t, Options{})
-		ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("site.git"), gitref.Branch("")))
+		ref := gittest.Must[Ref](t)(m.Resolve(t.Context(), remoteAt(s, "site.git"), gitref.Branch("")))
 		for _, c := range m.clients {
 			c.CloseIdleConnections() // one that is kept ends before anybody sees that nothing listens
 		}
 		goes(s)
-		_, err := m.Fetch(t.Context(), s.remote("site.git"), ref)
-		told(t, err, Unreachable, says)
+		_, err := m.Fetch(t.Context(), remoteAt(s, "site.git"), ref)
+		gittest.ErrorIs(t, err, Unreachable, says)
 	}
 }
 
 // recorded serves what git answered to the first request, changed by f.
-func recorded(s *server, f *func([]byte) []byte) http.HandlerFunc {
+func recorded(s *gittest.Server, f *func([]byte) []byte) http.HandlerFunc {
 	var first *httptest.ResponseRecorder
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -129,10 +130,10 @@ func recorded(s *server, f *func([]byte) []byte) http.HandlerFunc {
 		}
 		if first == nil {
 			first = httptest.NewRecorder()
-			hook := s.hook
-			s.during(nil)
+			hook := s.Hook
+			s.During(nil)
 			s.Config.Handler.ServeHTTP(first, r)
-			s.during(hook)
+			s.During(hook)
 		}
 		w.Header().Set("Content-Type", first.Header().Get("Content-Type"))
 		w.Write((*f)(bytes.Clone(first.Body.Bytes())))
@@ -140,17 +141,17 @@ func recorded(s *server, f *func([]byte) []byte) http.HandlerFunc {
 }
 
 func TestHTTPDamagedPacks(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
 	files := map[string]string{}
 	for i := range 12 {
-		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = dashboard(fmt.Sprint(i%4), i, 10)
+		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = gittest.Dashboard(fmt.Sprint(i%4), i, 10)
 	}
-	o.commit("one", files)
-	gitIn(t, o.bare, nil, "repack", "-adq")
+	o.Commit("one", files)
+	gittest.Git(t, o.Bare, nil, "repack", "-adq")
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +159,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	size := 0
 	kinds := map[Kind]int{}
 	var change func([]byte) []byte
-	s.during(recorded(s, &change))
+	s.During(recorded(s, &change))
 	try := func(name string, f func([]byte) []byte) {
 		t.Helper()
 		change = f
@@ -185,10 +186,10 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		try(fmt.Sprint("flipped at ", at), func(b []byte) []byte { b[at] ^= 1 << (at % 8); return b })
 	}
 	t.Logf("pack of %d bytes: %v", size, kinds)
-	if left := globbed(t, m.dir, "*"); len(left) > 0 {
+	if left := gittest.Glob(t, m.dir, "*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	s.during(nil)
+	s.During(nil)
 	if _, err := m.Fetch(t.Context(), r, ref); err != nil {
 		t.Fatal(err)
 	}
@@ -198,13 +199,13 @@ func TestHTTPDamagedPacks(t *testing.T) {
 	fsck(t, m, r)
 
 	// The same for a difference: the mirror stays as it was.
-	files["d1/x1.json"] = dashboard("changed", 1, 10)
-	o.commit("two", files)
+	files["d1/x1.json"] = gittest.Dashboard("changed", 1, 10)
+	o.Commit("two", files)
 	next, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.during(recorded(s, &change))
+	s.During(recorded(s, &change))
 	for at := 60; at < 400; at += 41 {
 		change = func(b []byte) []byte {
 			if at < len(b)-4 {
@@ -221,7 +222,7 @@ func TestHTTPDamagedPacks(t *testing.T) {
 		}
 	}
 	fsck(t, m, r)
-	s.during(nil)
+	s.During(nil)
 	if _, err := m.Fetch(t.Context(), r, next); err != nil {
 		t.Fatal(err)
 	}
@@ -233,16 +234,16 @@ func TestHTTPDamagedPacks(t *testing.T) {
 func TestSilenceEndsWithTheVisit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &Mirrors{options: Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}}
-		c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
+		c := gittest.Must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
 		defer c.end()
-		leave := must[func()](t)(c.visit())
+		leave := gittest.Must[func()](t)(c.visit())
 		time.Sleep(50 * time.Second)
 		leave()
 		time.Sleep(time.Hour)
 		if err := context.Cause(c.ctx); err != nil {
 			t.Fatalf("the call ended while the disk was busy: %v", err)
 		}
-		defer must[func()](t)(c.visit())()
+		defer gittest.Must[func()](t)(c.visit())()
 		time.Sleep(2 * time.Minute)
 		if err := context.Cause(c.ctx); !errors.Is(err, errStalled) {
 			t.Errorf("a silent server ends the call with %v", err)

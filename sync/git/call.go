@@ -14,6 +14,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 // call is one operation of a caller: its remote, its limits, what went over the
@@ -25,7 +27,7 @@ type call struct {
 	addr     auth.Address // of the server that is asked
 	home     auth.Address // of Remote.URL, which names the directory
 	fallback bool         // the server is a fallback
-	limits   Limits
+	limits   pack.Limits
 	pushes   bool            // it is about a push
 	command  string          // that the host runs for it over ssh; "" = that of service
 	ctx      context.Context // run-scope: ends with the call, with the watchdog, or with the caller's
@@ -63,7 +65,7 @@ var (
 
 // begin checks the remote and starts the clock. end must follow.
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
-	c := &call{m: m, op: op, remote: r, limits: r.Limits.or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
+	c := &call{m: m, op: op, remote: r, limits: r.Limits.Or(m.options.Limits), caller: ctx, started: time.Now(), redact: redactor(r.Creds)}
 	c.most = m.options.Whole
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.watchdog = time.AfterFunc(m.options.Stall, func() { c.cancel(errStalled) })
@@ -267,10 +269,10 @@ func (c *call) fail(err error) error {
 	return e
 }
 
-// safe cleans a text that somebody else wrote and takes secrets out of it. It is
+// safe cleans foreign text and takes secrets out of it. It is
 // cut last: the first half of a secret is none that could be found.
-func (c *call) safe(text string, max int) string {
-	return clean(withoutUserInfo(c.redact.Replace(clean(text, longText))), max)
+func (c *call) safe(foreign string, max int) string {
+	return text.Line(withoutUserInfo(c.redact.Replace(text.Line(foreign, longText))), max)
 }
 
 // longText is as much of a foreign text as is looked at. Unit: bytes.

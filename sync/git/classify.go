@@ -15,6 +15,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 
+	"limpet/sync/git/pack"
 	"limpet/sync/netx"
 )
 
@@ -59,9 +60,9 @@ func (c *call) proxyHint() string {
 // ofStore knows damage, in what came and in what is there.
 func ofStore(_ *call, err error) *Error {
 	switch {
-	case errors.Is(err, errBadPack):
+	case errors.Is(err, pack.ErrBadPack):
 		return &Error{Kind: Corrupt, Err: err, Hint: "nothing was kept; try again, and check the repository on the server with git fsck when it stays"}
-	case errors.Is(err, errDamaged), errors.Is(err, errMissing):
+	case errors.Is(err, pack.ErrDamaged), errors.Is(err, pack.ErrMissing):
 		return &Error{Kind: Corrupt, Err: err, Hint: "the mirror is made anew by the next fetch"}
 	}
 	return nil

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 // Signer signs commits.
@@ -31,7 +34,7 @@ type Making struct {
 type Written struct {
 	Hash string // of the commit
 	Base string // its parent
-	made []object
+	made []pack.Object
 }
 
 // Limits of what a commit says, which are far beyond what anybody writes. Units: bytes.
@@ -68,8 +71,8 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 		}
 	}
 	text := []byte(head + signature + "\n" + message)
-	id := nameOf(commitKind, text)
-	made := append([]object{{id, commitKind, text}}, c.made...)
+	id := pack.IDOf(pack.CommitKind, text)
+	made := append([]pack.Object{{ID: id, Kind: pack.CommitKind, Data: text}}, c.made...)
 	return &Written{Hash: id.String(), Base: c.Base, made: made}, nil
 }
 
@@ -77,7 +80,7 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 // is left out, what would end it early is refused.
 func (p Person) line(when time.Time) (string, error) {
 	const crud = " .,:;<>\"\\'"
-	name, mail := strings.Trim(clean(p.Name, maxPerson), crud), strings.Trim(clean(p.Mail, maxPerson), crud)
+	name, mail := strings.Trim(text.Line(p.Name, maxPerson), crud), strings.Trim(text.Line(p.Mail, maxPerson), crud)
 	switch {
 	case name == "" || mail == "":
 		return "", errors.New("a name and a mail address are needed")

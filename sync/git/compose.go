@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"limpet/sync/git/pack"
 )
 
 // How a commit is made without a worktree. Of the base only those trees are read and
@@ -34,8 +36,8 @@ type Composition struct {
 	// taken, or another one. What has an error was left out.
 	Outcomes []error
 
-	base, tree objectID // trees, before and after
-	made       []object // without the commit
+	base, tree pack.ID       // trees, before and after
+	made       []pack.Object // without the commit
 }
 
 // Empty says that the tree is the one of the base.
@@ -51,15 +53,15 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 		if err != nil {
 			return err
 		}
-		c = &Composition{Base: id.String(), base: parent.tree, Outcomes: make([]error, len(edits))}
-		size, made := int64(0), map[objectID]bool{}
+		c = &Composition{Base: id.String(), base: parent.Tree, Outcomes: make([]error, len(edits))}
+		size, made := int64(0), map[pack.ID]bool{}
 		e := treeEditor{
-			read: func(id objectID) ([]byte, error) {
-				data, err := v.store.readKind(id, treeKind, v.limits.ObjectBytes)
+			read: func(id pack.ID) ([]byte, error) {
+				data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
 				return data, inside(err)
 			},
-			put: func(k kind, data []byte) (objectID, error) {
-				id := nameOf(k, data)
+			put: func(k pack.Kind, data []byte) (pack.ID, error) {
+				id := pack.IDOf(k, data)
 				if made[id] { // one that is in the mirror may be gone at its host
 					return id, nil
 				}
@@ -70,7 +72,7 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 					return id, &TooLargeError{What: packBudget, Size: size, Limit: v.limits.PackBytes}
 				}
 				made[id] = true
-				c.made = append(c.made, object{id, k, data})
+				c.made = append(c.made, pack.Object{ID: id, Kind: k, Data: data})
 				return id, nil
 			},
 		}
@@ -102,7 +104,7 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 }
 
 // badPath tells why a path may not be written to; "" when it may.
-func badPath(path string, l Limits) string {
+func badPath(path string, l pack.Limits) string {
 	parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
 	for _, part := range parts {
 		if why := badName(part); why != "" {

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 // grafana is who the commits of these tests are by.
@@ -26,11 +29,11 @@ func making(message string) Making {
 func write(t testing.TB, m *Mirrors, r Remote, branch string, edits ...Edit) *Written {
 	t.Helper()
 	ref, _ := syncRef(t, m, r, branch)
-	c := must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, edits))
+	c := gittest.Must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, edits))
 	if err := errors.Join(c.Outcomes...); err != nil {
 		t.Fatal(err)
 	}
-	w := must[*Written](t)(c.Commit(making("change")))
+	w := gittest.Must[*Written](t)(c.Commit(making("change")))
 	if err := m.Push(t.Context(), r, ref.Name, ref.Hash, w); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +103,7 @@ func (m model) do(e Edit) error {
 		if l.mode == "100755" {
 			mode = l.mode
 		}
-		m[path] = leaf{mode, nameOf(blobKind, e.Data).String()}
+		m[path] = leaf{mode, pack.IDOf(pack.BlobKind, e.Data).String()}
 		return nil
 	case !file && !m.dir(path):
 		return fs.ErrNotExist
@@ -159,16 +162,16 @@ func (m model) tree(t testing.TB, dir string) string {
 		fmt.Fprintf(&in, "%s %s\t%s\n", m[p].mode, m[p].id, p)
 	}
 	index := "GIT_INDEX_FILE=" + filepath.Join(t.TempDir(), "index")
-	gitWith(t, dir, []byte(in.String()), []string{index}, "update-index", "--index-info")
-	return gitWith(t, dir, nil, []string{index}, "write-tree", "--missing-ok")
+	gittest.GitWith(t, dir, []byte(in.String()), []string{index}, "update-index", "--index-info")
+	return gittest.GitWith(t, dir, nil, []string{index}, "write-tree", "--missing-ok")
 }
 
 // TestComposeAgreesWithGit makes random changes in random trees. What comes of each edit
 // is held against a list of files, and each tree against what git makes of that list.
 func TestComposeAgreesWithGit(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	root := t.TempDir()
-	gitIn(t, root, nil, "init", "-q", "--bare", "-b", "main", "site.git")
+	gittest.Git(t, root, nil, "init", "-q", "--bare", "-b", "main", "site.git")
 	bare := filepath.Join(root, "site.git")
 	rng := rand.New(rand.NewPCG(5, 5))
 	// Names that sort in another way as files than as directories, twins, and strange ones.
@@ -191,11 +194,11 @@ func TestComposeAgreesWithGit(t *testing.T) {
 			if there || now.dir(p) || now.blocked(p) != "" || now.above(p) {
 				continue
 			}
-			text := gitIn(t, bare, []byte(fmt.Sprint("text ", round, i%7)), "hash-object", "-w", "--stdin")
+			text := gittest.Git(t, bare, []byte(fmt.Sprint("text ", round, i%7)), "hash-object", "-w", "--stdin")
 			now[p] = []leaf{{"100644", text}, {"100644", text}, {"100755", text}, {"120000", text}, {"160000", strings.Repeat("1", 40)}}[rng.IntN(5)]
 		}
-		base := gitIn(t, bare, nil, "commit-tree", "-m", fmt.Sprint("base ", round), now.tree(t, bare))
-		gitIn(t, bare, nil, "update-ref", "refs/heads/main", base)
+		base := gittest.Git(t, bare, nil, "commit-tree", "-m", fmt.Sprint("base ", round), now.tree(t, bare))
+		gittest.Git(t, bare, nil, "update-ref", "refs/heads/main", base)
 		var edits []Edit
 		var wants []error
 		for range 1 + rng.IntN(6) {
@@ -244,27 +247,27 @@ func TestComposeAgreesWithGit(t *testing.T) {
 		}
 		want := now.tree(t, bare)
 		if got := c.tree.String(); got != want {
-			t.Fatalf("round %d: tree %s, want %s: %s\n%+v\n%s", round, got, want, gitIn(t, bare, nil, "ls-tree", "-r", want), edits, fmt.Sprint(c.made))
+			t.Fatalf("round %d: tree %s, want %s: %s\n%+v\n%s", round, got, want, gittest.Git(t, bare, nil, "ls-tree", "-r", want), edits, fmt.Sprint(c.made))
 		}
-		if before := gitIn(t, bare, nil, "rev-parse", base+"^{tree}"); c.Empty() != (before == want) {
+		if before := gittest.Git(t, bare, nil, "rev-parse", base+"^{tree}"); c.Empty() != (before == want) {
 			t.Fatalf("round %d: Empty %t", round, c.Empty())
 		}
-		w := must[*Written](t)(c.Commit(making("change")))
+		w := gittest.Must[*Written](t)(c.Commit(making("change")))
 		if err := m.Push(t.Context(), r, "refs/heads/main", base, w); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		if head := gitIn(t, bare, nil, "rev-parse", "main"); head != w.Hash {
+		if head := gittest.Git(t, bare, nil, "rev-parse", "main"); head != w.Hash {
 			t.Fatalf("round %d: the branch is at %s, want %s", round, head, w.Hash)
 		}
 		// Nothing is sent that the base has at the same place.
-		news := strings.Fields(gitIn(t, bare, nil, "diff-tree", "-r", "-t", "--no-renames", "--diff-filter=AMT", "--format=%T %H", base, w.Hash))
+		news := strings.Fields(gittest.Git(t, bare, nil, "diff-tree", "-r", "-t", "--no-renames", "--diff-filter=AMT", "--format=%T %H", base, w.Hash))
 		for _, o := range w.made[1:] {
-			if id := o.id.String(); id != want && !slices.ContainsFunc(news, func(s string) bool { return s == id }) && !slices.ContainsFunc(c.made, func(m object) bool { return m.kind == blobKind && m.id == o.id }) {
-				t.Errorf("round %d: %s %s is sent and is not new", round, o.kind, id)
+			if id := o.ID.String(); id != want && !slices.ContainsFunc(news, func(s string) bool { return s == id }) && !slices.ContainsFunc(c.made, func(m pack.Object) bool { return m.Kind == pack.BlobKind && m.ID == o.ID }) {
+				t.Errorf("round %d: %s %s is sent and is not new", round, o.Kind, id)
 			}
 		}
 	}
-	gitIn(t, bare, nil, "fsck", "--full", "--strict")
+	gittest.Git(t, bare, nil, "fsck", "--full", "--strict")
 	t.Logf("%v", tally)
 	for _, kind := range []string{"done", fs.ErrExist.Error(), fs.ErrNotExist.Error(), "other"} {
 		if tally[kind] < 3 {
@@ -275,16 +278,16 @@ func TestComposeAgreesWithGit(t *testing.T) {
 
 // TestComposeLikeGit has real git make the same changes in a worktree.
 func TestComposeLikeGit(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	gitIn(t, o.bare, nil, "config", "http.receivepack", "true")
-	o.write(map[string]string{"a/x.json": "1", "a/y.json": "2", "a/deep/down/z.json": "3", "b/run.sh": "#!/bin/sh", "top.json": "4", "other/far/away.txt": "5"})
-	if err := os.Chmod(filepath.Join(o.work, "b/run.sh"), 0o755); err != nil {
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	gittest.Git(t, o.Bare, nil, "config", "http.receivepack", "true")
+	o.Write(map[string]string{"a/x.json": "1", "a/y.json": "2", "a/deep/down/z.json": "3", "b/run.sh": "#!/bin/sh", "top.json": "4", "other/far/away.txt": "5"})
+	if err := os.Chmod(filepath.Join(o.Work, "b/run.sh"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	first := o.commit("first", nil)
-	m, r := openMirrors(t, Options{}), s.remote("site.git")
+	first := o.Commit("first", nil)
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
 	for _, c := range []struct {
 		name  string
 		edits []Edit
@@ -302,23 +305,23 @@ func TestComposeLikeGit(t *testing.T) {
 		{"everything goes", []Edit{{Path: "a/"}, {Path: "b/"}, {Path: "other/"}, {Path: "top.json"}}, [][]string{{"rm", "-r", "."}}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o.git("reset", "-q", "--hard", first)
-			o.git("push", "-q", "-f", "origin", "HEAD")
-			script := o.git("rev-parse", "HEAD:b/run.sh")
+			o.Git("reset", "-q", "--hard", first)
+			o.Git("push", "-q", "-f", "origin", "HEAD")
+			script := o.Git("rev-parse", "HEAD:b/run.sh")
 			w := write(t, m, r, "main", c.edits...)
 			for _, args := range c.git {
-				o.git(strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "$", script), "\x00")...)
+				o.Git(strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "$", script), "\x00")...)
 			}
-			if want, got := o.git("write-tree"), gitIn(t, o.bare, nil, "rev-parse", w.Hash+"^{tree}"); got != want {
-				t.Errorf("tree\n%s\nwant\n%s", gitIn(t, o.bare, nil, "ls-tree", "-r", got), o.git("ls-tree", "-r", want))
+			if want, got := o.Git("write-tree"), gittest.Git(t, o.Bare, nil, "rev-parse", w.Hash+"^{tree}"); got != want {
+				t.Errorf("tree\n%s\nwant\n%s", gittest.Git(t, o.Bare, nil, "ls-tree", "-r", got), o.Git("ls-tree", "-r", want))
 			}
 			if len(w.made) != c.made {
 				t.Errorf("%d objects are sent, want %d", len(w.made), c.made)
 			}
-			if log := gitIn(t, o.bare, nil, "log", "-1", "--format=%an %ae %cn %ce %at %ct %P %B", "main"); log != "Grafana noreply@grafana.com Grafana noreply@grafana.com 1800000000 1800000000 "+first+" change" {
+			if log := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%an %ae %cn %ce %at %ct %P %B", "main"); log != "Grafana noreply@grafana.com Grafana noreply@grafana.com 1800000000 1800000000 "+first+" change" {
 				t.Errorf("log %q", log)
 			}
-			gitIn(t, o.bare, nil, "fsck", "--full", "--strict")
+			gittest.Git(t, o.Bare, nil, "fsck", "--full", "--strict")
 			fsck(t, m, r)
 			syncRef(t, m, r, "main")
 			fsck(t, m, r)
@@ -329,11 +332,11 @@ func TestComposeLikeGit(t *testing.T) {
 // TestComposeRefuses: what may not be written is refused as a whole, and what cannot
 // be read is not written over.
 func TestComposeRefuses(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	head := o.commit("first", map[string]string{"a/x.json": "1"})
-	m, r := openMirrors(t, Options{}), s.remote("site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	head := o.Commit("first", map[string]string{"a/x.json": "1"})
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
 	syncRef(t, m, r, "main")
 	for _, path := range []string{"", "/", "/a", "../x", "a/../x", ".git/config", "a/.GIT/x", "a//b", "nul", "\x1b", "a\\b", "git~1/x", strings.Repeat("d/", 40) + "x", strings.Repeat("long-", 300)} {
 		for _, e := range []Edit{{Path: path}, {Path: path, Data: []byte("x")}, {Path: "a/x.json", To: path}} {
@@ -341,7 +344,7 @@ func TestComposeRefuses(t *testing.T) {
 				continue // no move
 			}
 			_, err := m.Compose(t.Context(), r, head, []Edit{e})
-			told(t, err, Refused, "cannot be written to")
+			gittest.ErrorIs(t, err, Refused, "cannot be written to")
 		}
 	}
 	_, err := m.Compose(t.Context(), r, strings.Repeat("1", 40), nil)
@@ -349,35 +352,35 @@ func TestComposeRefuses(t *testing.T) {
 		t.Errorf("unknown commit: %v", err)
 	}
 	small := r
-	small.Limits = Limits{ObjectBytes: 1000}
+	small.Limits = pack.Limits{ObjectBytes: 1000}
 	_, err = m.Compose(t.Context(), small, head, []Edit{{Path: "big", Data: make([]byte, 1001)}})
-	told(t, err, TooLarge)
+	gittest.ErrorIs(t, err, TooLarge)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = m.Compose(ctx, r, head, []Edit{{Path: "a/x.json"}})
-	told(t, err, Cancelled)
+	gittest.ErrorIs(t, err, Cancelled)
 
 	// A tree that is cut short stays as it is, and all else can be written.
 	broken := []byte("100644 x.json\x00short")
-	top := treeText([]treeEntry{{modeTree, "broken", nameOf(treeKind, broken)}, {modeFile, "y.json", objectID{1}}})
-	made := map[objectID]string{}
+	top := pack.TreeText([]pack.TreeEntry{{Mode: pack.ModeTree, Name: "broken", ID: pack.IDOf(pack.TreeKind, broken)}, {Mode: pack.ModeFile, Name: "y.json", ID: pack.ID{1}}})
+	made := map[pack.ID]string{}
 	editor := treeEditor{
-		read: func(id objectID) ([]byte, error) {
-			return map[objectID][]byte{nameOf(treeKind, broken): broken, nameOf(treeKind, top): top}[id], nil
+		read: func(id pack.ID) ([]byte, error) {
+			return map[pack.ID][]byte{pack.IDOf(pack.TreeKind, broken): broken, pack.IDOf(pack.TreeKind, top): top}[id], nil
 		},
-		put: func(k kind, data []byte) (objectID, error) {
-			made[nameOf(k, data)] = string(data)
-			return nameOf(k, data), nil
+		put: func(k pack.Kind, data []byte) (pack.ID, error) {
+			made[pack.IDOf(k, data)] = string(data)
+			return pack.IDOf(k, data), nil
 		},
 	}
-	tree := &dirNode{id: nameOf(treeKind, top)}
+	tree := &dirNode{id: pack.IDOf(pack.TreeKind, top)}
 	if err := editor.edit(tree, Edit{Path: "broken/x.json"}); err == nil || !strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("a broken directory: %v", err)
 	}
 	if err := editor.edit(tree, Edit{Path: "y.json"}); err != nil {
 		t.Error(err)
 	}
-	if id := must[objectID](t)(editor.write(tree)); made[id] != string(top[:len("40000 broken")+1+20]) {
+	if id := gittest.Must[pack.ID](t)(editor.write(tree)); made[id] != string(top[:len("40000 broken")+1+20]) {
 		t.Errorf("tree %q", made[id])
 	}
 }
@@ -396,15 +399,15 @@ func (s *testSigner) Sign(payload []byte) ([]byte, error) {
 
 // TestCommitText holds what a commit says, as git reads it.
 func TestCommitText(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	gitIn(t, o.bare, nil, "config", "http.receivepack", "true")
-	gitIn(t, o.bare, nil, "config", "receive.fsckObjects", "true")
-	head := o.commit("first", map[string]string{"a.json": "1", "b.json": "2"})
-	m, r := openMirrors(t, Options{}), s.remote("site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	gittest.Git(t, o.Bare, nil, "config", "http.receivepack", "true")
+	gittest.Git(t, o.Bare, nil, "config", "receive.fsckObjects", "true")
+	head := o.Commit("first", map[string]string{"a.json": "1", "b.json": "2"})
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
 	syncRef(t, m, r, "main")
-	c := must[*Composition](t)(m.Compose(t.Context(), r, head, []Edit{{Path: "a.json"}}))
+	c := gittest.Must[*Composition](t)(m.Compose(t.Context(), r, head, []Edit{{Path: "a.json"}}))
 	armor := "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n\nend\n-----END SSH SIGNATURE-----\n"
 	signer := &testSigner{answer: armor}
 	mk := Making{Author: Person{"  Ann <script> ", "ann@example.com"}, Committer: grafana, When: time.Date(2026, 11, 22, 20, 0, 0, 5, time.FixedZone("", 3600)), Message: "x"}
@@ -412,24 +415,24 @@ func TestCommitText(t *testing.T) {
 		t.Error("a name with < in it was taken")
 	}
 	mk.Author.Name, mk.Message, mk.Signer = "  Ann,\nAuthor. ", "\r\n\r\nDelete a.json  \r\n\r\n  because\t\r\n\r\n", signer
-	w := must[*Written](t)(c.Commit(mk))
-	again := must[*Written](t)(c.Commit(mk))
+	w := gittest.Must[*Written](t)(c.Commit(mk))
+	again := gittest.Must[*Written](t)(c.Commit(mk))
 	if w.Hash != again.Hash {
 		t.Error("the same commit has two names")
 	}
 	if err := m.Push(t.Context(), r, "refs/heads/main", head, w); err != nil {
 		t.Fatal(err)
 	}
-	raw := gitIn(t, o.bare, nil, "cat-file", "commit", w.Hash)
+	raw := gittest.Git(t, o.Bare, nil, "cat-file", "commit", w.Hash)
 	want := "tree " + c.tree.String() + "\nparent " + head + "\nauthor Ann, Author <ann@example.com> 1795374000 +0000\ncommitter Grafana <noreply@grafana.com> 1795374000 +0000\n" +
 		"gpgsig -----BEGIN SSH SIGNATURE-----\n U1NIU0lH\n \n end\n -----END SSH SIGNATURE-----\n\nDelete a.json\n\n  because"
 	if raw != want {
 		t.Errorf("commit\n%s\nwant\n%s", raw, want)
 	}
-	if signed := must[signed](t)(splitCommit([]byte(raw + "\n"))); string(signed.text) != string(signer.payload) || string(signed.signature) != armor {
+	if signed := gittest.Must[signed](t)(splitCommit([]byte(raw + "\n"))); string(signed.text) != string(signer.payload) || string(signed.signature) != armor {
 		t.Errorf("what is read as signed is not what was signed:\n%s\n%s", signed.text, signer.payload)
 	}
-	if body := gitIn(t, o.bare, nil, "log", "-1", "--format=%s|%b", w.Hash); body != "Delete a.json|  because" {
+	if body := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%s|%b", w.Hash); body != "Delete a.json|  because" {
 		t.Errorf("message %q", body)
 	}
 	for name, change := range map[string]func(*Making){

@@ -27,7 +27,7 @@ func parseConfig(data []byte) (*config.Config, error) {
 	}
 	cfg := config.New()
 	if err := config.NewDecoder(bytes.NewReader(data)).Decode(cfg); err != nil {
-		return nil, fmt.Errorf("line %s", clean(err.Error(), 200)) // it begins with line and column
+		return nil, fmt.Errorf("line %s", text.Line(err.Error(), 200)) // it begins with line and column
 	}
 	for _, s := range cfg.Sections {
 		hidden := hiddenOption(s.Options)
@@ -35,7 +35,7 @@ func parseConfig(data []byte) (*config.Config, error) {
 			hidden = hidden || strings.ContainsFunc(sub.Name, text.Hidden) || hiddenOption(sub.Options)
 		}
 		if hidden {
-			return nil, fmt.Errorf("section %q holds a control character", clean(s.Name, 100))
+			return nil, fmt.Errorf("section %q holds a control character", text.Line(s.Name, 100))
 		}
 	}
 	return cfg, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sort"
+
+	"limpet/sync/git/pack"
 )
 
 // Difference is what lies between two commits.
@@ -50,14 +52,14 @@ func (m *Mirrors) Difference(ctx context.Context, r Remote, from, to, dir string
 }
 
 // optional is the tree of dir at a commit, the zero name when there is none.
-func (v *reading) optional(commit, dir string) (objectID, error) {
+func (v *reading) optional(commit, dir string) (pack.ID, error) {
 	_, c, err := v.commit(commit)
 	if err != nil {
-		return objectID{}, err
+		return pack.ID{}, err
 	}
-	id, err := v.subtree(c.tree, dir)
+	id, err := v.subtree(c.Tree, dir)
 	if KindOf(err) == PathNotFound {
-		return objectID{}, nil
+		return pack.ID{}, nil
 	}
 	return id, err
 }
@@ -72,7 +74,7 @@ type differ struct {
 }
 
 // compare compares two tree objects; the zero name is an empty tree.
-func (d *differ) compare(a, b objectID, prefix string, depth int) error {
+func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 	if a == b {
 		return nil
 	}
@@ -112,7 +114,7 @@ func (d *differ) compare(a, b objectID, prefix string, depth int) error {
 }
 
 // list reads a directory by name.
-func (d *differ) list(id objectID, prefix string) (map[string]treeEntry, []Refusal, error) {
+func (d *differ) list(id pack.ID, prefix string) (map[string]pack.TreeEntry, []Refusal, error) {
 	if id.IsZero() {
 		return nil, nil, nil
 	}
@@ -120,24 +122,24 @@ func (d *differ) list(id objectID, prefix string) (map[string]treeEntry, []Refus
 	if err != nil {
 		return nil, nil, err
 	}
-	named := make(map[string]treeEntry, len(entries))
+	named := make(map[string]pack.TreeEntry, len(entries))
 	for _, e := range entries {
-		named[e.name] = e
+		named[e.Name] = e
 	}
 	return named, refused, nil
 }
 
 // entry compares what is under one name; a zero mode is nothing.
-func (d *differ) entry(old, new treeEntry, path string, depth int) error {
-	if old.id == new.id && old.mode == new.mode {
+func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
+	if old.ID == new.ID && old.Mode == new.Mode {
 		return nil
 	}
-	var oldTree, newTree objectID
-	if old.mode == modeTree {
-		oldTree = old.id
+	var oldTree, newTree pack.ID
+	if old.Mode == pack.ModeTree {
+		oldTree = old.ID
 	}
-	if new.mode == modeTree {
-		newTree = new.id
+	if new.Mode == pack.ModeTree {
+		newTree = new.ID
 	}
 	switch {
 	case depth >= d.limits.TreeDepth && !newTree.IsZero():
@@ -147,16 +149,16 @@ func (d *differ) entry(old, new treeEntry, path string, depth int) error {
 			return err
 		}
 	}
-	oldFile, newFile := old.mode != 0 && old.mode != modeTree, new.mode != 0 && new.mode != modeTree
+	oldFile, newFile := old.Mode != 0 && old.Mode != pack.ModeTree, new.Mode != 0 && new.Mode != pack.ModeTree
 	switch {
 	case oldFile && newFile:
-		if old.id != new.id || modeText(old.mode) != modeText(new.mode) {
-			d.out.Changes = append(d.out.Changes, Change{Type: ChangeModified, Path: path, Hash: new.id.String(), FromHash: old.id.String()})
+		if old.ID != new.ID || modeText(old.Mode) != modeText(new.Mode) {
+			d.out.Changes = append(d.out.Changes, Change{Type: ChangeModified, Path: path, Hash: new.ID.String(), FromHash: old.ID.String()})
 		}
 	case oldFile:
-		d.deleted = append(d.deleted, Change{Type: ChangeDeleted, Path: path, FromHash: old.id.String()})
+		d.deleted = append(d.deleted, Change{Type: ChangeDeleted, Path: path, FromHash: old.ID.String()})
 	case newFile:
-		d.added = append(d.added, Change{Type: ChangeAdded, Path: path, Hash: new.id.String()})
+		d.added = append(d.added, Change{Type: ChangeAdded, Path: path, Hash: new.ID.String()})
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"limpet/sync/git/gittest"
 )
 
 // theirs is what git says of two commits, in our terms.
@@ -18,7 +20,7 @@ func theirs(t testing.TB, bare, from, to, dir string) []string {
 		}
 		return c + ":" + dir
 	}
-	out := gitIn(t, bare, nil, "diff-tree", "-r", "-M", "-z", "--raw", rev(from), rev(to))
+	out := gittest.Git(t, bare, nil, "diff-tree", "-r", "-M", "-z", "--raw", rev(from), rev(to))
 	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
 	var all []string
 	for i := 0; i < len(fields) && fields[i] != ""; {
@@ -58,7 +60,7 @@ func ours(t testing.TB, m *Mirrors, r Remote, from, to, dir string) []string {
 // state is a tree as a map; write makes a commit of it by fast-import.
 type state map[string]string
 
-func importStates(t testing.TB, o *origin, states []state) []string {
+func importStates(t testing.TB, o *gittest.Origin, states []state) []string {
 	t.Helper()
 	var in strings.Builder
 	for i, s := range states {
@@ -71,8 +73,8 @@ func importStates(t testing.TB, o *origin, states []state) []string {
 			fmt.Fprintf(&in, "M %s inline %s\ndata %d\n%s\n", mode, path, len(text), text)
 		}
 	}
-	gitIn(t, o.bare, []byte(in.String()), "fast-import", "--quiet", "--force")
-	return strings.Fields(gitIn(t, o.bare, nil, "rev-list", "--reverse", "main"))
+	gittest.Git(t, o.Bare, []byte(in.String()), "fast-import", "--quiet", "--force")
+	return strings.Fields(gittest.Git(t, o.Bare, nil, "rev-list", "--reverse", "main"))
 }
 
 // edit changes a random part of a tree.
@@ -104,7 +106,7 @@ func edit(rnd *rand.Rand, old state, serial int) state {
 			delete(s, p)
 			s[fmt.Sprintf("%s/new-%d.json", dir, serial)] = touch(rnd, text, rnd.IntN(25))
 		case 5:
-			s[fmt.Sprintf("team-%d/fresh-%d.json", rnd.IntN(4), serial)] = dashboard(fmt.Sprint("n", serial), serial, 5+rnd.IntN(20))
+			s[fmt.Sprintf("team-%d/fresh-%d.json", rnd.IntN(4), serial)] = gittest.Dashboard(fmt.Sprint("n", serial), serial, 5+rnd.IntN(20))
 		case 6: // the whole directory
 			for q, text := range s {
 				if rest, below := strings.CutPrefix(q, dir+"/"); below {
@@ -132,13 +134,13 @@ func touch(rnd *rand.Rand, text string, n int) string {
 }
 
 func TestChangesAgainstGit(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
 	rnd := rand.New(rand.NewPCG(1, 2026))
 	now := state{}
 	for i := range 24 {
-		now[fmt.Sprintf("team-%d/board-%d.json", i%4, i)] = dashboard(fmt.Sprint("b", i), i, 4+i%20)
+		now[fmt.Sprintf("team-%d/board-%d.json", i%4, i)] = gittest.Dashboard(fmt.Sprint("b", i), i, 4+i%20)
 	}
 	states := []state{now}
 	for i := range 120 {
@@ -147,7 +149,7 @@ func TestChangesAgainstGit(t *testing.T) {
 	}
 	ids := importStates(t, o, states)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	for _, id := range []string{ids[0], ids[len(ids)-1]} { // the first alone, then all after it
 		if _, err := m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: id}); err != nil {
 			t.Fatal(err)
@@ -155,7 +157,7 @@ func TestChangesAgainstGit(t *testing.T) {
 	}
 	renames := 0
 	for i := 1; i < len(ids); i++ {
-		want, got := theirs(t, o.bare, ids[i-1], ids[i], ""), ours(t, m, r, ids[i-1], ids[i], "")
+		want, got := theirs(t, o.Bare, ids[i-1], ids[i], ""), ours(t, m, r, ids[i-1], ids[i], "")
 		if !slices.Equal(got, want) {
 			t.Errorf("step %d:\n ours  %s\n git's %s", i, strings.Join(got, "\n       "), strings.Join(want, "\n       "))
 		}
@@ -175,29 +177,29 @@ func TestChangesAgainstGit(t *testing.T) {
 }
 
 func TestChangesOfKinds(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	long := dashboard("long", 1, 40)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	long := gittest.Dashboard("long", 1, 40)
 	a := state{"d/a.json": "a\n", "d/exec.sh": "run\n", "d/swap": "was a file\n", "d/was/dir.json": "x\n", "keep/.keep": "", "crlf.txt": strings.ReplaceAll(long, "\n", "\r\n"),
 		"bin": "\x00" + strings.Repeat("binary", 40), "small": "tiny", "long.json": long, "other/long.json": long}
 	b := state{"d/a.json": "b\n", "d/exec.sh": "#!run\n", "d/swap/inside.json": "now a directory\n", "d/was": "x\n", "kept/.keep": "", "lf.txt": long,
 		"bin2": "\x00" + strings.Repeat("binary", 39) + "tail", "small2": "tinx", "moved/long.json": long, "other/long.json": long}
 	ids := importStates(t, o, []state{a, b, {}, a})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	for _, id := range []string{ids[0], ids[3]} {
 		if _, err := m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: id}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range [][2]int{{0, 1}, {1, 0}, {0, 2}, {2, 3}, {0, 3}} {
-		want, got := theirs(t, o.bare, ids[c[0]], ids[c[1]], ""), ours(t, m, r, ids[c[0]], ids[c[1]], "")
+		want, got := theirs(t, o.Bare, ids[c[0]], ids[c[1]], ""), ours(t, m, r, ids[c[0]], ids[c[1]], "")
 		if !slices.Equal(got, want) {
 			t.Errorf("%d to %d:\n ours  %s\n git's %s", c[0], c[1], strings.Join(got, "\n       "), strings.Join(want, "\n       "))
 		}
 	}
-	if want, got := theirs(t, o.bare, ids[0], ids[1], "d"), ours(t, m, r, ids[0], ids[1], "d"); !slices.Equal(got, want) {
+	if want, got := theirs(t, o.Bare, ids[0], ids[1], "d"), ours(t, m, r, ids[0], ids[1], "d"); !slices.Equal(got, want) {
 		t.Errorf("below d:\n ours  %s\n git's %s", got, want)
 	}
 	if got := ours(t, m, r, ids[0], ids[2], "d"); len(got) != 4 || !strings.HasPrefix(got[0], "deleted") {
@@ -210,20 +212,20 @@ func TestChangesOfKinds(t *testing.T) {
 
 // What is refused in listings is absent in differences.
 func TestChangesOfRefused(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	first := o.commit("one", map[string]string{"a.json": "1", "Twin.json": "t", "twin.json": "u"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a.json": "1", "Twin.json": "t", "twin.json": "u"})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncRef(t, m, r, "")
-	o.git("rm", "-q", "--cached", "a.json")
-	o.write(map[string]string{"a.json": "", "nul.json": "x", "Twin.json": ""})
-	o.git("update-index", "--add", "--cacheinfo", "120000,"+o.git("hash-object", "-w", "/dev/null")+",a.json")
-	o.git("add", "nul.json")
-	o.git("rm", "-q", "--cached", "Twin.json")
-	o.git("commit", "-q", "-m", "two")
-	o.git("push", "-q", "origin", "HEAD")
+	o.Git("rm", "-q", "--cached", "a.json")
+	o.Write(map[string]string{"a.json": "", "nul.json": "x", "Twin.json": ""})
+	o.Git("update-index", "--add", "--cacheinfo", "120000,"+o.Git("hash-object", "-w", "/dev/null")+",a.json")
+	o.Git("add", "nul.json")
+	o.Git("rm", "-q", "--cached", "Twin.json")
+	o.Git("commit", "-q", "-m", "two")
+	o.Git("push", "-q", "origin", "HEAD")
 	ref, _ := syncRef(t, m, r, "")
 	d, err := m.Difference(t.Context(), r, first, ref.Hash, "")
 	if err != nil {
@@ -242,7 +244,7 @@ func TestChangesOfRefused(t *testing.T) {
 
 func TestRenameLimits(t *testing.T) {
 	t.Parallel()
-	text := []byte(dashboard("x", 1, 20))
+	text := []byte(gittest.Dashboard("x", 1, 20))
 	if n := copied(cut(text), cut(text)); n != int64(len(text)) {
 		t.Errorf("%d of %d bytes are copied from the same", n, len(text))
 	}
@@ -257,16 +259,16 @@ func TestRenameLimits(t *testing.T) {
 // One file on one side and a whole repository on the other: what the many are
 // made of must not be held together.
 func TestRenamesHoldTheFewerSide(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	one, many := state{"one.json": dashboard("one", 1, 40)}, state{}
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	one, many := state{"one.json": gittest.Dashboard("one", 1, 40)}, state{}
 	for i := range 30 {
-		many[fmt.Sprintf("d/%d.json", i)] = dashboard(fmt.Sprint("other ", i), i+2, 40)
+		many[fmt.Sprintf("d/%d.json", i)] = gittest.Dashboard(fmt.Sprint("other ", i), i+2, 40)
 	}
 	ids := importStates(t, o, []state{one, many})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	if _, err := m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: ids[1]}); err != nil {
 		t.Fatal(err)
 	}

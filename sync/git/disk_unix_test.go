@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 )
 
 // A disk that is full ends the fetch cleanly; the mirror stays. The limit that
@@ -29,8 +30,8 @@ func TestFetchOnFullDisk(t *testing.T) {
 	}
 	_, o, m, r, ref, files := site(t, Options{})
 	before := maps.Clone(files)
-	files["big.json"] = dashboard("big", 1, 4000)
-	o.commit("two", files)
+	files["big.json"] = gittest.Dashboard("big", 1, 4000)
+	o.Commit("two", files)
 	next, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func TestFetchOnFullDisk(t *testing.T) {
 	if serr := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &old); serr != nil {
 		t.Fatal(serr)
 	}
-	told(t, err, Unknown, "too large")
+	gittest.ErrorIs(t, err, Unknown, "too large")
 	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, before) {
 		t.Fatal("content differs")
 	}

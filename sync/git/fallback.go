@@ -10,6 +10,8 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 // Fallback URLs are other servers of the repository of a Remote. They are asked in order,
@@ -267,8 +269,8 @@ func (c *call) base(ref Ref) (string, error) {
 	if last == "" || ref.Pinned || ref.Hash == last || ref.Hash == mi.announcedCommit(ref.Name) {
 		return "", nil
 	}
-	tip, _ := parseID(ref.Hash)
-	id, ok := parseID(last)
+	tip, _ := pack.ParseID(ref.Hash)
+	id, ok := pack.ParseID(last)
 	if !ok {
 		return "", nil
 	}
@@ -288,7 +290,7 @@ func (c *call) base(ref Ref) (string, error) {
 }
 
 func notServed(ref Ref, last string) error {
-	err := fmt.Errorf("its %s at %.7s does not contain commit %.7s, which was synced last", clean(ref.Short(), 80), ref.Hash, last)
+	err := fmt.Errorf("its %s at %.7s does not contain commit %.7s, which was synced last", text.Line(ref.Short(), 80), ref.Hash, last)
 	return &Error{Kind: Refused, Err: err, Hint: "nothing is taken from it until it has that commit"}
 }
 
@@ -296,7 +298,7 @@ func notServed(ref Ref, last string) error {
 // mirror as they come, since their names are their content; a ref leads to the tip only
 // after base was found.
 func (f *fetch) fromFallback(ref Ref) error {
-	base, ok := parseID(ref.Via.Base)
+	base, ok := pack.ParseID(ref.Via.Base)
 	if !ok {
 		return f.run()
 	}

@@ -15,13 +15,15 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 // twins are a repository at two servers: the one of the URL, and a copy.
 type twins struct {
 	t        *testing.T
-	at       *origin
-	one, two *server
+	at       *gittest.Origin
+	one, two *gittest.Server
 	copied   string // bare
 	m        *Mirrors
 	r        Remote
@@ -30,33 +32,24 @@ type twins struct {
 // newTwins has its first commit at both, and in no mirror yet.
 func newTwins(t *testing.T, pause time.Duration) *twins {
 	t.Helper()
-	p := &twins{t: t, one: newServer(t), two: newServer(t)}
-	p.at = newOrigin(t, p.one.root, "site.git")
-	p.at.commit("first", map[string]string{"a.json": dashboard("a", 1, 20)})
-	p.copied = filepath.Join(p.two.root, "copy.git")
-	gitIn(t, p.two.root, nil, "clone", "-q", "--mirror", p.at.bare, p.copied)
+	p := &twins{t: t, one: gittest.NewServer(t), two: gittest.NewServer(t)}
+	p.at = gittest.NewOrigin(t, p.one.Root, "site.git")
+	p.at.Commit("first", map[string]string{"a.json": gittest.Dashboard("a", 1, 20)})
+	p.copied = filepath.Join(p.two.Root, "copy.git")
+	gittest.Git(t, p.two.Root, nil, "clone", "-q", "--mirror", p.at.Bare, p.copied)
 	p.m = openMirrors(t, Options{Pause: pause})
-	p.r = p.one.remote("site.git")
+	p.r = remoteAt(p.one, "site.git")
 	p.r.Fallbacks = []Fallback{{URL: p.two.URL + "/copy.git"}}
 	return p
 }
 
 // copy brings the copy up to date.
-func (p *twins) copy() { gitIn(p.t, p.copied, nil, "fetch", "-q", "--prune") }
+func (p *twins) copy() { gittest.Git(p.t, p.copied, nil, "fetch", "-q", "--prune") }
 
 // commit makes a commit at the first server.
 func (p *twins) commit(message string) string {
 	p.t.Helper()
-	return p.at.commit(message, map[string]string{"a.json": dashboard("a", int(time.Now().UnixNano()), 20), message + ".json": "{}"})
-}
-
-// fails has a server answer with a status; 0 = as it should.
-func (s *server) fails(status int) {
-	if status == 0 {
-		s.during(nil)
-		return
-	}
-	s.during(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", status) })
+	return p.at.Commit(message, map[string]string{"a.json": gittest.Dashboard("a", int(time.Now().UnixNano()), 20), message + ".json": "{}"})
 }
 
 // pull does what a pull does: it resolves, fetches, and resolves again if it is told to.
@@ -96,10 +89,10 @@ var mainBranch = gitref.Branch("main")
 // rejected pulls what the fallback may not serve: neither the branch nor a pin is noted.
 func (p *twins) rejected(sel gitref.Selector, says string) {
 	p.t.Helper()
-	before, _ := readRefs(mirrorDir(p.t, p.m, p.r))
+	before, _ := pack.ReadRefs(mirrorDir(p.t, p.m, p.r))
 	_, err := p.pull(sel)
-	told(p.t, err, Unreachable, says)
-	after, _ := readRefs(mirrorDir(p.t, p.m, p.r))
+	gittest.ErrorIs(p.t, err, Unreachable, says)
+	after, _ := pack.ReadRefs(mirrorDir(p.t, p.m, p.r))
 	if !maps.Equal(before, after) {
 		p.t.Errorf("refs were %v and are %v", before, after)
 	}
@@ -108,14 +101,14 @@ func (p *twins) rejected(sel gitref.Selector, says string) {
 func TestFallbackServesWhileTheFirstIsUnreachable(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Hour)
-	first := p.at.git("rev-parse", "HEAD")
-	if ref := p.pulled(mainBranch, first); ref.Via != (Via{}) || p.two.requests.Load() != 0 {
-		t.Fatalf("%+v, %d requests at the fallback", ref.Via, p.two.requests.Load())
+	first := p.at.Git("rev-parse", "HEAD")
+	if ref := p.pulled(mainBranch, first); ref.Via != (Via{}) || p.two.Requests.Load() != 0 {
+		t.Fatalf("%+v, %d requests at the fallback", ref.Via, p.two.Requests.Load())
 	}
 	second := p.commit("second")
 	p.copy()
-	p.one.fails(http.StatusBadGateway)
-	before := p.one.requests.Load()
+	p.one.Fails(http.StatusBadGateway)
+	before := p.one.Requests.Load()
 	ref := p.pulled(mainBranch, second)
 	if want := "fetched from mirror " + p.two.URL + "/copy.git; " + p.one.URL + "/site.git is unreachable: it answers 502 Bad Gateway"; ref.Via.String() != want {
 		t.Errorf("via %q, want %q", ref.Via, want)
@@ -123,17 +116,17 @@ func TestFallbackServesWhileTheFirstIsUnreachable(t *testing.T) {
 	for range 5 {
 		p.pulled(mainBranch, second)
 	}
-	if n := p.one.requests.Load() - before; n != 1 {
+	if n := p.one.Requests.Load() - before; n != 1 {
 		t.Errorf("the first server was asked %d times while its breaker was open", n)
 	}
 	third := p.commit("third")
-	p.one.fails(0)
+	p.one.Fails(0)
 	if ref, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Hash != second {
 		t.Errorf("while its breaker is open the first server says %+v, %v", ref, err)
 	}
 	p.m.reset(p.r.shown())
-	asked := p.two.requests.Load()
-	if ref := p.pulled(mainBranch, third); ref.Via != (Via{}) || p.two.requests.Load() != asked {
+	asked := p.two.Requests.Load()
+	if ref := p.pulled(mainBranch, third); ref.Via != (Via{}) || p.two.Requests.Load() != asked {
 		t.Errorf("the fallback is asked although the first answers: %+v", ref.Via)
 	}
 }
@@ -145,7 +138,7 @@ func TestFallbackOfASilentServer(t *testing.T) {
 	p := newTwins(t, time.Minute)
 	gone := make(chan struct{})
 	t.Cleanup(func() { close(gone) })
-	p.one.during(func(_ http.ResponseWriter, r *http.Request) {
+	p.one.During(func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 		case <-gone:
@@ -189,17 +182,17 @@ func TestAnswersOfTheFirstCount(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Nanosecond)
 	for status, want := range map[int]Kind{401: Auth, 403: Auth, 404: NotFound, 410: NotFound, 429: Throttled, 400: Protocol, 502: "", 503: ""} {
-		asked := p.two.requests.Load()
-		p.one.fails(status)
+		asked := p.two.Requests.Load()
+		p.one.Fails(status)
 		_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
-		if KindOf(err) != want || (p.two.requests.Load() > asked) != (want == "") {
-			t.Errorf("%d: %v, %d requests at the fallback", status, err, p.two.requests.Load()-asked)
+		if KindOf(err) != want || (p.two.Requests.Load() > asked) != (want == "") {
+			t.Errorf("%d: %v, %d requests at the fallback", status, err, p.two.Requests.Load()-asked)
 		}
 	}
-	asked := p.two.requests.Load()
-	p.one.fails(0)
+	asked := p.two.Requests.Load()
+	p.one.Fails(0)
 	_, err := p.m.Resolve(t.Context(), p.r, gitref.Branch("nowhere"))
-	if KindOf(err) != BranchNotFound || p.two.requests.Load() > asked {
+	if KindOf(err) != BranchNotFound || p.two.Requests.Load() > asked {
 		t.Errorf("a branch that is not there: %v", err)
 	}
 }
@@ -208,25 +201,25 @@ func TestAnswersOfTheFirstCount(t *testing.T) {
 func TestAllServersAreUnreachable(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Minute)
-	third := newServer(t)
+	third := gittest.NewServer(t)
 	third.Close()
 	p.r.Fallbacks = append(p.r.Fallbacks, Fallback{URL: third.URL + "/x.git"})
-	p.one.fails(http.StatusBadGateway)
+	p.one.Fails(http.StatusBadGateway)
 	for status, says := range map[int]string{503: "it answers 503 Service Unavailable", 401: "it wants credentials"} {
-		p.two.fails(status)
+		p.two.Fails(status)
 		p.m = openMirrors(t, Options{Pause: time.Minute})
 		for i := range 2 { // the second time the breakers are open
-			asked := p.one.requests.Load()
+			asked := p.one.Requests.Load()
 			_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
-			told(t, err, Unreachable, "resolve "+p.one.URL+"/site.git: it answers 502 Bad Gateway; mirror "+p.two.URL+"/copy.git: "+says+
+			gittest.ErrorIs(t, err, Unreachable, "resolve "+p.one.URL+"/site.git: it answers 502 Bad Gateway; mirror "+p.two.URL+"/copy.git: "+says+
 				"; mirror "+third.URL+"/x.git: nothing listens there")
 			// Where every server is unreachable, those with an open breaker are asked again.
-			if n := p.one.requests.Load() - asked; (n == 1) != (i == 0 || status == 503) {
+			if n := p.one.Requests.Load() - asked; (n == 1) != (i == 0 || status == 503) {
 				t.Errorf("%d: the first server was asked %d times", status, n)
 			}
 		}
 	}
-	p.one.fails(0)
+	p.one.Fails(0)
 	p.m.reset(p.r.shown())
 	if ref, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Via != (Via{}) {
 		t.Errorf("%+v, %v", ref, err)
@@ -239,21 +232,21 @@ func TestFallbackMayNotLeadBack(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Hour)
 	second := p.commit("second")
-	p.at.advance(120, "a.json", func(i int) string { return dashboard("a", i, 5) })
-	tip := gitIn(t, p.at.bare, nil, "rev-parse", "main")
+	p.at.Advance(120, "a.json", func(i int) string { return gittest.Dashboard("a", i, 5) })
+	tip := gittest.Git(t, p.at.Bare, nil, "rev-parse", "main")
 	p.copy()
-	set := func(commit string) { gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", commit) }
+	set := func(commit string) { gittest.Git(t, p.copied, nil, "update-ref", "refs/heads/main", commit) }
 	commit := func(parent ...string) string {
 		args := []string{"commit-tree", "-m", "other"}
 		for _, p := range parent {
 			args = append(args, "-p", p)
 		}
-		return gitIn(t, p.copied, nil, append(args, second+"^{tree}")...)
+		return gittest.Git(t, p.copied, nil, append(args, second+"^{tree}")...)
 	}
-	p.one.fails(http.StatusBadGateway)
+	p.one.Fails(http.StatusBadGateway)
 	packs := func(f func()) int64 {
 		var n atomic.Int64
-		p.two.during(func(_ http.ResponseWriter, r *http.Request) {
+		p.two.During(func(_ http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				n.Add(1)
 			}
@@ -288,7 +281,7 @@ func TestFallbackMayNotLeadBack(t *testing.T) {
 	p.rejected(gitref.Branch("nowhere"), `there is no branch "nowhere"`)
 	// Another branch counts, if what was synced is in its history.
 	next := commit(tip)
-	gitIn(t, p.copied, nil, "update-ref", "refs/heads/release", next)
+	gittest.Git(t, p.copied, nil, "update-ref", "refs/heads/release", next)
 	p.pulled(gitref.Branch("release"), next)
 	// The commit that was synced last counts where the mirror on disk is lost.
 	p.m = openMirrors(t, Options{})
@@ -298,7 +291,7 @@ func TestFallbackMayNotLeadBack(t *testing.T) {
 	p.pulled(mainBranch, tip)
 	// A damaged mirror is made anew of a fallback.
 	set(next)
-	for _, pack := range globbed(t, mirrorDir(t, p.m, p.r), "objects/pack/*.pack") {
+	for _, pack := range gittest.Glob(t, mirrorDir(t, p.m, p.r), "objects/pack/*.pack") {
 		if err := errors.Join(os.Chmod(pack, 0o600), os.Truncate(pack, 100)); err != nil {
 			t.Fatal(err)
 		}
@@ -306,13 +299,13 @@ func TestFallbackMayNotLeadBack(t *testing.T) {
 	p.m.mirror(mustAddress(t, p.r.URL)).changed()
 	p.pulled(mainBranch, next)
 	// What the first announced is served, whatever its history.
-	p.one.fails(0)
+	p.one.Fails(0)
 	p.m.reset(p.r.shown())
-	gitIn(t, p.at.bare, nil, "update-ref", "refs/heads/main", second)
+	gittest.Git(t, p.at.Bare, nil, "update-ref", "refs/heads/main", second)
 	if ref, err := p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Hash != second {
 		t.Fatalf("%+v, %v", ref, err)
 	}
-	p.one.fails(http.StatusBadGateway)
+	p.one.Fails(http.StatusBadGateway)
 	set(second)
 	p.pulled(mainBranch, second)
 }
@@ -330,16 +323,16 @@ func mustAddress(t *testing.T, url string) auth.Address {
 func TestNextFallback(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Minute)
-	third := newServer(t)
+	third := gittest.NewServer(t)
 	p.r.Fallbacks = append(p.r.Fallbacks, Fallback{URL: third.URL + "/copy.git"})
 	p.pulled(mainBranch, p.commit("second"))
 	next := p.commit("next")
-	gitIn(t, third.root, nil, "clone", "-q", "--mirror", p.at.bare, filepath.Join(third.root, "copy.git"))
-	p.one.fails(http.StatusBadGateway)
+	gittest.Git(t, third.Root, nil, "clone", "-q", "--mirror", p.at.Bare, filepath.Join(third.Root, "copy.git"))
+	p.one.Fails(http.StatusBadGateway)
 	if ref := p.pulled(mainBranch, next); ref.Via.URL != third.URL+"/copy.git" {
 		t.Errorf("via %q", ref.Via)
 	}
-	p.r.Limits = Limits{Objects: 1}
+	p.r.Limits = pack.Limits{Objects: 1}
 	p.copy()
 	p.m = openMirrors(t, Options{})
 	if _, err := p.pull(mainBranch); KindOf(err) != TooLarge {
@@ -356,13 +349,13 @@ func TestPinnedCommitOfAFallback(t *testing.T) {
 	p.pulled(mainBranch, second)
 	third := p.commit("third")
 	p.copy()
-	p.one.fails(http.StatusBadGateway)
+	p.one.Fails(http.StatusBadGateway)
 	onMain := func(commit string) gitref.Selector { return gitref.Selector{Commit: commit, Branch: "main"} }
-	first := gitIn(t, p.copied, nil, "rev-parse", "main~2")
+	first := gittest.Git(t, p.copied, nil, "rev-parse", "main~2")
 	p.pulled(gitref.Selector{Commit: first}, first)
 	p.pulled(onMain(third), third)
-	aside := gitIn(t, p.copied, nil, "commit-tree", "-m", "aside", "-p", first, first+"^{tree}")
-	gitIn(t, p.copied, nil, "update-ref", "refs/heads/main", aside)
+	aside := gittest.Git(t, p.copied, nil, "commit-tree", "-m", "aside", "-p", first, first+"^{tree}")
+	gittest.Git(t, p.copied, nil, "update-ref", "refs/heads/main", aside)
 	p.rejected(onMain(aside), "does not contain commit "+second[:7])
 	p.pulled(gitref.Selector{Commit: aside}, aside)
 	p.rejected(onMain(aside), "does not contain commit "+second[:7])
@@ -377,8 +370,8 @@ func TestCredentialsOfServers(t *testing.T) {
 	second := p.commit("second")
 	p.copy()
 	var seen [2][]string
-	watch := func(i int, s *server, status int) {
-		s.during(func(w http.ResponseWriter, r *http.Request) {
+	watch := func(i int, s *gittest.Server, status int) {
+		s.During(func(w http.ResponseWriter, r *http.Request) {
 			user, password, _ := r.BasicAuth()
 			seen[i] = append(seen[i], user+":"+password+r.Header.Get("Cookie"))
 			if status != 0 {
@@ -399,7 +392,7 @@ func TestCredentialsOfServers(t *testing.T) {
 		t.Error("credentials of a mirror were looked up that nobody asked")
 	}
 	watch(0, p.one, http.StatusBadGateway)
-	third := p.at.commit("third", map[string]string{"b.json": "{}"})
+	third := p.at.Commit("third", map[string]string{"b.json": "{}"})
 	p.copy()
 	p.pulled(mainBranch, third)
 	for i, want := range []string{"ann:first-secret", "bob:second-secret"} {
@@ -445,11 +438,11 @@ func TestFirstWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Minute)
 	p.r.Down = &Error{Kind: Unreachable, Err: errors.New("no token can be minted")}
-	ref := p.pulled(mainBranch, p.at.git("rev-parse", "HEAD"))
-	if p.one.requests.Load() != 0 || !strings.HasSuffix(ref.Via.String(), "is unreachable: no token can be minted") {
-		t.Errorf("%d requests, via %q", p.one.requests.Load(), ref.Via)
+	ref := p.pulled(mainBranch, p.at.Git("rev-parse", "HEAD"))
+	if p.one.Requests.Load() != 0 || !strings.HasSuffix(ref.Via.String(), "is unreachable: no token can be minted") {
+		t.Errorf("%d requests, via %q", p.one.Requests.Load(), ref.Via)
 	}
-	p.two.fails(http.StatusBadGateway)
+	p.two.Fails(http.StatusBadGateway)
 	if _, err := p.pull(mainBranch); KindOf(err) != Unreachable || !strings.Contains(err.Error(), "no token can be minted; mirror "+p.two.URL) {
 		t.Errorf("%v", err)
 	}
@@ -463,12 +456,12 @@ func TestFirstWithoutCredentials(t *testing.T) {
 func TestServersGoAwayMidway(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Minute)
-	p.pulled(mainBranch, p.at.git("rev-parse", "HEAD"))
+	p.pulled(mainBranch, p.at.Git("rev-parse", "HEAD"))
 	second := p.commit("second")
 	p.copy()
 	// The first one tells, and the mirror has it.
 	ref, err := p.m.Resolve(t.Context(), p.r, mainBranch)
-	p.one.fails(http.StatusBadGateway)
+	p.one.Fails(http.StatusBadGateway)
 	if err == nil {
 		_, err = p.m.Fetch(t.Context(), p.r, ref)
 	}
@@ -479,11 +472,11 @@ func TestServersGoAwayMidway(t *testing.T) {
 	// The mirror tells, and cuts its pack off.
 	third := p.commit("third")
 	p.copy()
-	p.two.during(func(w http.ResponseWriter, r *http.Request) {
+	p.two.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			conn, _, err := http.NewResponseController(w.(*touched).ResponseWriter.(counting).ResponseWriter).Hijack()
+			conn, _, err := http.NewResponseController(w.(*gittest.Touched).ResponseWriter.(gittest.Counting).ResponseWriter).Hijack()
 			if err == nil {
-				w.(*touched).used = true
+				w.(*gittest.Touched).Used = true
 				conn.Write([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-result\r\nContent-Length: 4000\r\n\r\n0008NAK\n"))
 				conn.Close()
 			}
@@ -495,11 +488,11 @@ func TestServersGoAwayMidway(t *testing.T) {
 	if _, err = p.m.Fetch(t.Context(), p.r, ref); err == nil {
 		t.Fatal("a pack that was cut off is taken")
 	}
-	if refs, err := readRefs(mirrorDir(t, p.m, p.r)); err != nil || refs["refs/heads/main"].String() != second {
+	if refs, err := pack.ReadRefs(mirrorDir(t, p.m, p.r)); err != nil || refs["refs/heads/main"].String() != second {
 		t.Errorf("%v, %v", refs, err)
 	}
 	fsck(t, p.m, p.r)
-	p.two.fails(0)
+	p.two.Fails(0)
 	p.m.reset(p.r.serverURL(1))
 	p.pulled(mainBranch, third)
 	// It goes away between the two: somebody else is to be asked.
@@ -508,8 +501,8 @@ func TestServersGoAwayMidway(t *testing.T) {
 	if ref, err = p.m.Resolve(t.Context(), p.r, mainBranch); err != nil || ref.Hash != fourth {
 		t.Fatalf("%+v, %v", ref, err)
 	}
-	p.two.fails(http.StatusBadGateway)
-	p.one.fails(0)
+	p.two.Fails(http.StatusBadGateway)
+	p.one.Fails(0)
 	if _, err = p.m.Fetch(t.Context(), p.r, ref); KindOf(err) != Moved {
 		t.Fatal(err)
 	}
@@ -520,17 +513,17 @@ func TestServersGoAwayMidway(t *testing.T) {
 func TestSubmodulesOfAFallback(t *testing.T) {
 	t.Parallel()
 	p := newTwins(t, time.Minute)
-	lib := newOrigin(t, p.one.root, "lib.git")
-	at := lib.commit("lib", map[string]string{"x.json": dashboard("x", 1, 3)})
-	gitIn(t, p.two.root, nil, "clone", "-q", "--mirror", lib.bare, filepath.Join(p.two.root, "lib.git"))
-	p.at.write(map[string]string{".gitmodules": "[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n"})
-	p.at.git("update-index", "--add", "--cacheinfo", "160000,"+at+",lib")
-	p.at.git("add", ".gitmodules")
-	p.at.git("commit", "-q", "-m", "submodule")
-	p.at.git("push", "-q", "-f", "origin", "HEAD")
-	tip := p.at.git("rev-parse", "HEAD")
+	lib := gittest.NewOrigin(t, p.one.Root, "lib.git")
+	at := lib.Commit("lib", map[string]string{"x.json": gittest.Dashboard("x", 1, 3)})
+	gittest.Git(t, p.two.Root, nil, "clone", "-q", "--mirror", lib.Bare, filepath.Join(p.two.Root, "lib.git"))
+	p.at.Write(map[string]string{".gitmodules": "[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n"})
+	p.at.Git("update-index", "--add", "--cacheinfo", "160000,"+at+",lib")
+	p.at.Git("add", ".gitmodules")
+	p.at.Git("commit", "-q", "-m", "submodule")
+	p.at.Git("push", "-q", "-f", "origin", "HEAD")
+	tip := p.at.Git("rev-parse", "HEAD")
 	p.copy()
-	p.one.fails(http.StatusBadGateway)
+	p.one.Fails(http.StatusBadGateway)
 	p.pulled(mainBranch, tip)
 	tree, err := p.m.WholeTree(t.Context(), p.r, tip, "")
 	if err != nil || len(tree.Files) != 3 || tree.Files[2].Path != "lib/x.json" || tree.Files[2].Home != p.one.URL+"/lib.git" {
@@ -550,9 +543,9 @@ func TestSubmodulesOfAFallback(t *testing.T) {
 
 // trickles has a server send its packs in signs of life that never end. The count is of
 // those that it has begun.
-func (s *server) trickles() *atomic.Int64 {
+func trickles(s *gittest.Server) *atomic.Int64 {
 	var begun atomic.Int64
-	s.during(func(w http.ResponseWriter, r *http.Request) {
+	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			return
 		}
@@ -577,13 +570,13 @@ func (s *server) trickles() *atomic.Int64 {
 // sends in drops has its share, and the next one still has enough.
 func TestWholeIsShared(t *testing.T) {
 	t.Parallel()
-	p, third := newTwins(t, time.Minute), newServer(t)
+	p, third := newTwins(t, time.Minute), gittest.NewServer(t)
 	p.r.Fallbacks = append(p.r.Fallbacks, Fallback{URL: third.URL + "/copy.git"})
-	gitIn(t, third.root, nil, "clone", "-q", "--mirror", p.at.bare, filepath.Join(third.root, "copy.git"))
+	gittest.Git(t, third.Root, nil, "clone", "-q", "--mirror", p.at.Bare, filepath.Join(third.Root, "copy.git"))
 	const whole = 6 * time.Second // git of the third has to be begun within a third of it
 	p.m = openMirrors(t, Options{Whole: whole, Pause: time.Minute})
-	ref := must[Ref](t)(p.m.Resolve(t.Context(), p.r, mainBranch))
-	own, other := p.one.trickles(), p.two.trickles()
+	ref := gittest.Must[Ref](t)(p.m.Resolve(t.Context(), p.r, mainBranch))
+	own, other := trickles(p.one), trickles(p.two)
 	stats, err := p.m.Fetch(t.Context(), p.r, ref)
 	if err != nil || own.Load() != 1 || other.Load() != 1 {
 		t.Fatalf("%v; %d and %d packs were begun", err, own.Load(), other.Load())
@@ -592,11 +585,11 @@ func TestWholeIsShared(t *testing.T) {
 		t.Errorf("the third server took %s", stats.Elapsed)
 	}
 	fsck(t, p.m, p.r)
-	third.trickles()
+	trickles(third)
 	p.m = openMirrors(t, Options{Whole: whole / 10, Pause: time.Minute})
 	_, err = p.m.Fetch(t.Context(), p.r, ref)
-	told(t, err, Timeout, "it takes more than 200ms, with ", "mirror "+p.two.URL+"/copy.git: no answer in time; mirror "+third.URL, "--git-timeout, which is 600ms for all servers together")
-	if left := globbed(t, p.m.dir, "tmp_*"); len(left) > 0 {
+	gittest.ErrorIs(t, err, Timeout, "it takes more than 200ms, with ", "mirror "+p.two.URL+"/copy.git: no answer in time; mirror "+third.URL, "--git-timeout, which is 600ms for all servers together")
+	if left := gittest.Glob(t, p.m.dir, "tmp_*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

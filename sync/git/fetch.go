@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 // How a mirror is filled. The first fetch asks for one commit without history.
@@ -35,9 +38,6 @@ const (
 	maxTips  = 32
 	maxBelow = 64
 )
-
-// errNotWhole is wrapped when the server's pack does not connect to the mirror.
-var errNotWhole = errors.New("objects are missing from what was sent")
 
 // Fetch brings the commit of ref into the mirror, with all its files, and the tag
 // object if it has one. When they are there already, no request is made. Otherwise
@@ -76,19 +76,19 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, er
 
 // fetch is Fetch from one server. The error is for call.fail.
 func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
-	id, ok := parseID(ref.Hash)
+	id, ok := pack.ParseID(ref.Hash)
 	if !ok {
-		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(ref.Hash, 60))}
+		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(ref.Hash, 60))}
 	}
-	tag, tagged := parseID(ref.Tag)
+	tag, tagged := pack.ParseID(ref.Tag)
 	if !tagged && ref.Tag != "" {
-		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", clean(ref.Tag, 60))}
+		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", text.Line(ref.Tag, 60))}
 	}
 	name := ref.Name
 	if name == ref.Hash {
 		name = ""
 	} else if err := checkRefName(name); err != nil || !strings.HasPrefix(name, "refs/") {
-		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", clean(name, 100))}
+		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", text.Line(name, 100))}
 	}
 	mi := m.mirror(c.home)
 	if err := mi.take(c.ctx); err != nil {
@@ -115,10 +115,10 @@ func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 type fetch struct {
 	*call
 	mirror *mirror
-	id     objectID
-	tag    objectID // the annotated tag that points to id; zero = none
-	name   string   // full name of the ref, "" for a bare commit
-	depth  int      // of the history that is wanted; 0 = what costs least
+	id     pack.ID
+	tag    pack.ID // the annotated tag that points to id; zero = none
+	name   string  // full name of the ref, "" for a bare commit
+	depth  int     // of the history that is wanted; 0 = what costs least
 	stats  Stats
 	first  int64 // size of the mirror's first pack
 }
@@ -129,14 +129,14 @@ func (f *fetch) run() error {
 	case errors.Is(err, fs.ErrNotExist):
 		f.stats.Full = true
 		return f.afresh()
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, pack.ErrDamaged):
 		return f.rebuild(err)
 	case err != nil:
 		return err
 	}
 	defer f.mirror.release(old)
 	if f.mirror.isDamaged() {
-		return f.rebuild(errDamaged)
+		return f.rebuild(pack.ErrDamaged)
 	}
 	there, err := f.there(old)
 	switch {
@@ -149,42 +149,42 @@ func (f *fetch) run() error {
 	if err != nil {
 		return f.rebuild(err)
 	}
-	if f.first = first; !f.fallback && (old.bytes() > growthFactor*first+growthFree || len(shallows) > maxShallows) {
+	if f.first = first; !f.fallback && (old.Bytes() > growthFactor*first+growthFree || len(shallows) > maxShallows) {
 		return f.rebuild(nil)
 	}
 	err = f.difference(old, refs, shallows)
-	if errors.Is(err, errNotWhole) || errors.Is(err, errDamaged) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return f.rebuild(err)
 	}
 	if err == nil {
-		f.gather(len(old.packs))
+		f.gather(len(old.Packs))
 	}
 	return err
 }
 
 // gather puts the packs together when there were many before this fetch.
 func (f *fetch) gather(before int) {
-	if before < maxPacks {
+	if before < pack.MaxPacks {
 		return
 	}
-	if err := consolidate(f.ctx, f.mirror.dir); err != nil { // the packs stay as they are
+	if err := pack.Consolidate(f.ctx, f.mirror.dir); err != nil { // the packs stay as they are
 		f.m.log.Warn("packs are not put together", "url", f.url(), "err", err)
 	}
 	f.mirror.changed()
 }
 
 // there says whether all that is wanted is in the mirror.
-func (f *fetch) there(s *store) (bool, error) {
-	there, err := s.has(f.id)
+func (f *fetch) there(s *handle) (bool, error) {
+	there, err := s.Has(f.id)
 	if there && err == nil && !f.tag.IsZero() {
-		return s.has(f.tag)
+		return s.Has(f.tag)
 	}
 	return there, err
 }
 
 // wants is what the server is asked for: a tag brings its commit with it, and is
 // what the server has told of.
-func (f *fetch) wants() objectID {
+func (f *fetch) wants() pack.ID {
 	if f.tag.IsZero() {
 		return f.id
 	}
@@ -192,8 +192,8 @@ func (f *fetch) wants() objectID {
 }
 
 // state reads what the mirror knows beside its packs.
-func (f *fetch) state() (map[string]objectID, []objectID, int64, error) {
-	refs, err := readRefs(f.mirror.dir)
+func (f *fetch) state() (map[string]pack.ID, []pack.ID, int64, error) {
+	refs, err := pack.ReadRefs(f.mirror.dir)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -210,14 +210,14 @@ func (f *fetch) remember() error {
 	if f.name == "" {
 		return nil
 	}
-	refs, err := readRefs(f.mirror.dir)
+	refs, err := pack.ReadRefs(f.mirror.dir)
 	if err != nil {
 		return f.rebuild(err)
 	}
 	if !f.note(refs) {
 		return nil
 	}
-	return writeRefs(f.mirror.dir, refs)
+	return pack.WriteRefs(f.mirror.dir, refs)
 }
 
 // ownPrefix begins the names of refs that no server has.
@@ -228,7 +228,7 @@ const ownPrefix = "refs/limpet/"
 func tagNote(name string) string { return ownPrefix + "tags/" + name }
 
 // note puts what was fetched under its name. It reports whether that changes refs.
-func (f *fetch) note(refs map[string]objectID) bool {
+func (f *fetch) note(refs map[string]pack.ID) bool {
 	if f.name == "" || refs[f.name] == f.id && refs[tagNote(f.name)] == f.tag {
 		return false
 	}
@@ -240,13 +240,13 @@ func (f *fetch) note(refs map[string]objectID) bool {
 }
 
 // difference fetches what is new against the mirror.
-func (f *fetch) difference(old *store, refs map[string]objectID, shallows []objectID) error {
+func (f *fetch) difference(old *handle, refs map[string]pack.ID, shallows []pack.ID) error {
 	w := want{id: f.wants(), shallows: shallows, haves: haves(old, refs, f.name), depth: f.depth}
 	if _, known := refs[f.name]; !known {
 		w.depth = max(w.depth, 1)
 	}
 	if len(w.haves) == 0 {
-		return fmt.Errorf("%w: it has no commit to build on", errDamaged)
+		return fmt.Errorf("%w: it has no commit to build on", pack.ErrDamaged)
 	}
 	if f.dear() {
 		return f.alone(old, shallows, nil)
@@ -268,28 +268,28 @@ func (f *fetch) difference(old *store, refs map[string]objectID, shallows []obje
 
 // haves lists commits of the mirror that the server may know: the old tip of
 // the ref and what is below it, and tips of other refs.
-func haves(s *store, refs map[string]objectID, name string) []objectID {
-	var out []objectID
-	seen := make(map[objectID]bool)
-	add := func(id objectID) bool {
+func haves(s *handle, refs map[string]pack.ID, name string) []pack.ID {
+	var out []pack.ID
+	seen := make(map[pack.ID]bool)
+	add := func(id pack.ID) bool {
 		if seen[id] {
 			return false
 		}
 		seen[id] = true
-		if there, err := s.has(id); err != nil || !there {
+		if there, err := s.Has(id); err != nil || !there {
 			return false
 		}
 		out = append(out, id)
 		return true
 	}
-	queue := []objectID{refs[name]}
+	queue := []pack.ID{refs[name]}
 	for i := 0; i < len(queue) && len(out) < maxBelow; i++ {
 		if !add(queue[i]) {
 			continue
 		}
-		if data, err := s.readKind(queue[i], commitKind, s.limit); err == nil {
-			if c, err := parseCommit(data); err == nil {
-				queue = append(queue, c.parents...)
+		if data, err := s.ReadKind(queue[i], pack.CommitKind, s.Limit); err == nil {
+			if c, err := pack.ParseCommit(data); err == nil {
+				queue = append(queue, c.Parents...)
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func haves(s *store, refs map[string]objectID, name string) []objectID {
 // rebuild throws the mirror away and clones afresh. why is nil when it only has
 // grown too large. For a fallback only a damaged mirror is thrown away.
 func (f *fetch) rebuild(why error) error {
-	if f.fallback && errors.Is(why, errNotWhole) {
+	if f.fallback && errors.Is(why, pack.ErrIncomplete) {
 		return why
 	}
 	if cerr := f.ctx.Err(); cerr != nil {
@@ -331,8 +331,8 @@ func (f *fetch) afresh() error {
 		return err
 	}
 	if err := f.receive(dir, nil, want{id: f.wants(), depth: max(f.depth, 1)}, f.limits.PackBytes); err != nil {
-		if errors.Is(err, errNotWhole) {
-			err = fmt.Errorf("%w: %w", errBadPack, err)
+		if errors.Is(err, pack.ErrIncomplete) {
+			err = fmt.Errorf("%w: %w", pack.ErrBadPack, err)
 		}
 		return err
 	}

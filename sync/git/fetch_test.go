@@ -11,19 +11,21 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 func TestFetchFirstAndNext(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
 	files := make(map[string]string)
 	for i := range 40 {
-		files[fmt.Sprintf("grafana/folder-%d/board-%d.json", i%5, i)] = dashboard(fmt.Sprint("b", i), 1, 30)
+		files[fmt.Sprintf("grafana/folder-%d/board-%d.json", i%5, i)] = gittest.Dashboard(fmt.Sprint("b", i), 1, 30)
 	}
-	first := o.commit("first", files)
+	first := o.Commit("first", files)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 
 	ref, st := syncRef(t, m, r, "")
 	if ref.Name != "refs/heads/main" || ref.Hash != first || ref.Branch() != "main" {
@@ -37,16 +39,16 @@ func TestFetchFirstAndNext(t *testing.T) {
 	}
 	fsck(t, m, r)
 
-	before := s.requests.Load()
+	before := s.Requests.Load()
 	if ref, st = syncRef(t, m, r, "main"); st.Requests != 0 || st.Bytes != 0 {
 		t.Fatalf("nothing new: %+v", st)
 	}
-	if n := s.requests.Load() - before; n != 1 {
+	if n := s.Requests.Load() - before; n != 1 {
 		t.Fatalf("nothing new took %d requests, want one ls-remote", n)
 	}
 
-	files["grafana/folder-1/board-1.json"] = dashboard("b1", 2, 30)
-	second := o.commit("second", files)
+	files["grafana/folder-1/board-1.json"] = gittest.Dashboard("b1", 2, 30)
+	second := o.Commit("second", files)
 	ref, st = syncRef(t, m, r, "main")
 	if ref.Hash != second || st.Full || st.Bytes > 4000 {
 		t.Fatalf("second fetch of %s: %+v", ref.Hash, st)
@@ -66,45 +68,28 @@ func TestFetchFirstAndNext(t *testing.T) {
 	fsck(t, m, r)
 }
 
-// advance makes n commits at once, without a process per commit.
-func (o *origin) advance(n int, file string, text func(int) string) string {
-	o.t.Helper()
-	var in strings.Builder
-	parent := "refs/heads/main^0"
-	for i := range n {
-		data := text(i)
-		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter Carl <carl@example.com> %d +0000\ndata 4\nstep\n", 1800000000+i)
-		if i == 0 {
-			fmt.Fprintf(&in, "from %s\n", parent)
-		}
-		fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", file, len(data), data)
-	}
-	gitIn(o.t, o.bare, []byte(in.String()), "fast-import", "--quiet", "--force")
-	return gitIn(o.t, o.bare, nil, "rev-parse", "refs/heads/main")
-}
-
 func TestFetchTwoHundredTimes(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
 	files := make(map[string]string)
 	for i := range 30 {
-		files[fmt.Sprintf("f%d/board-%d.json", i%3, i)] = dashboard(fmt.Sprint("b", i), 0, 20)
+		files[fmt.Sprintf("f%d/board-%d.json", i%3, i)] = gittest.Dashboard(fmt.Sprint("b", i), 0, 20)
 	}
-	o.commit("first", files)
+	o.Commit("first", files)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncRef(t, m, r, "")
 	// The history exists on the server from the beginning; each turn moves the
 	// branch one step and fetches it.
-	o.advance(200, "f1/board-1.json", func(i int) string { return dashboard("b1", i+1, 20) })
-	steps := strings.Fields(gitIn(t, o.bare, nil, "rev-list", "--reverse", "main"))[1:]
+	o.Advance(200, "f1/board-1.json", func(i int) string { return gittest.Dashboard("b1", i+1, 20) })
+	steps := strings.Fields(gittest.Git(t, o.Bare, nil, "rev-list", "--reverse", "main"))[1:]
 	if len(steps) != 200 {
 		t.Fatalf("%d steps", len(steps))
 	}
 	var total, worst int64
 	for i, id := range steps {
-		if err := os.WriteFile(filepath.Join(o.bare, "refs/heads/main"), []byte(id+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(o.Bare, "refs/heads/main"), []byte(id+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		ref, st := syncRef(t, m, r, "main")
@@ -116,14 +101,14 @@ func TestFetchTwoHundredTimes(t *testing.T) {
 	if worst > 2000 {
 		t.Errorf("a fetch took %d bytes", worst)
 	}
-	if n := len(globbed(t, mirrorDir(t, m, r), "objects/pack/*.pack")); n > maxPacks+1 {
+	if n := len(gittest.Glob(t, mirrorDir(t, m, r), "objects/pack/*.pack")); n > pack.MaxPacks+1 {
 		t.Errorf("%d packs", n)
 	}
 	changes, err := m.Changes(t.Context(), r, steps[3], steps[199], "")
 	if err != nil || len(changes) != 1 {
 		t.Fatalf("%+v, %v", changes, err)
 	}
-	files["f1/board-1.json"] = dashboard("b1", 200, 20)
+	files["f1/board-1.json"] = gittest.Dashboard("b1", 200, 20)
 	if got := content(t, m, r, steps[199], ""); !maps.Equal(got, files) {
 		t.Fatal("content differs")
 	}
@@ -134,42 +119,42 @@ func TestFetchTwoHundredTimes(t *testing.T) {
 // A shallow mirror lacks what older commits held. A server that knows that
 // must not be led to believe that it is there.
 func TestFetchReturnsToOldContent(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("old", map[string]string{"a.json": dashboard("old", 1, 50), "d/x.json": dashboard("x", 1, 5)})
-	o.commit("new", map[string]string{"a.json": "{}", "d/x.json": ""})
-	gitIn(t, o.bare, nil, "repack", "-adbq") // bitmaps know of all history
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("old", map[string]string{"a.json": gittest.Dashboard("old", 1, 50), "d/x.json": gittest.Dashboard("x", 1, 5)})
+	o.Commit("new", map[string]string{"a.json": "{}", "d/x.json": ""})
+	gittest.Git(t, o.Bare, nil, "repack", "-adbq") // bitmaps know of all history
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncRef(t, m, r, "")
-	back := o.commit("old again", map[string]string{"a.json": dashboard("old", 1, 50), "d/x.json": dashboard("x", 1, 5)})
+	back := o.Commit("old again", map[string]string{"a.json": gittest.Dashboard("old", 1, 50), "d/x.json": gittest.Dashboard("x", 1, 5)})
 	_, st := syncRef(t, m, r, "")
 	if st.Rebuilt || st.Full {
 		t.Errorf("the mirror was thrown away: %+v", st)
 	}
-	if got := content(t, m, r, back, ""); len(got) != 2 || got["a.json"] != dashboard("old", 1, 50) {
+	if got := content(t, m, r, back, ""); len(got) != 2 || got["a.json"] != gittest.Dashboard("old", 1, 50) {
 		t.Fatal("content differs")
 	}
 	fsck(t, m, r)
 }
 
 func TestFetchForcePushed(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("base", map[string]string{"a.json": dashboard("a", 1, 40), "b.json": dashboard("b", 1, 40)})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("base", map[string]string{"a.json": gittest.Dashboard("a", 1, 40), "b.json": gittest.Dashboard("b", 1, 40)})
 	for i := range 5 {
-		o.commit("more", map[string]string{"a.json": dashboard("a", i+2, 40)})
+		o.Commit("more", map[string]string{"a.json": gittest.Dashboard("a", i+2, 40)})
 	}
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, _ := syncRef(t, m, r, "")
 	old := ref.Hash
 
-	o.write(map[string]string{"a.json": dashboard("a", 99, 40)})
-	o.git("commit", "-q", "-a", "--amend", "-m", "amended")
-	o.git("push", "-q", "-f", "origin", "HEAD")
+	o.Write(map[string]string{"a.json": gittest.Dashboard("a", 99, 40)})
+	o.Git("commit", "-q", "-a", "--amend", "-m", "amended")
+	o.Git("push", "-q", "-f", "origin", "HEAD")
 	ref, st := syncRef(t, m, r, "")
 	if ref.Hash == old || st.Rebuilt {
 		t.Fatalf("amended: %+v", st)
@@ -180,12 +165,12 @@ func TestFetchForcePushed(t *testing.T) {
 	fsck(t, m, r)
 
 	// Another root altogether.
-	o.git("checkout", "-q", "--orphan", "fresh")
-	o.git("rm", "-rfq", ".")
-	o.write(map[string]string{"c.json": "{}"})
-	o.git("add", "-A")
-	o.git("commit", "-q", "-m", "unrelated")
-	o.git("push", "-q", "-f", "origin", "HEAD:main")
+	o.Git("checkout", "-q", "--orphan", "fresh")
+	o.Git("rm", "-rfq", ".")
+	o.Write(map[string]string{"c.json": "{}"})
+	o.Git("add", "-A")
+	o.Git("commit", "-q", "-m", "unrelated")
+	o.Git("push", "-q", "-f", "origin", "HEAD:main")
 	ref, st = syncRef(t, m, r, "")
 	if got := content(t, m, r, ref.Hash, ""); len(got) != 1 || st.Rebuilt {
 		t.Fatalf("unrelated history: %v, %+v", got, st)
@@ -206,10 +191,10 @@ func fetchOnly(t testing.TB, m *Mirrors, r Remote, ref Ref) (Ref, Stats, error) 
 
 // A long history behind a new or rewritten branch must not be downloaded.
 func TestFetchLeavesHistoryOut(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("first", map[string]string{"a.json": dashboard("a", 1, 20)})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("first", map[string]string{"a.json": gittest.Dashboard("a", 1, 20)})
 	noise := func(i int) string { // does not compress well
 		var b strings.Builder
 		x := uint64(i + 1)
@@ -219,22 +204,22 @@ func TestFetchLeavesHistoryOut(t *testing.T) {
 		}
 		return b.String()
 	}
-	o.advance(300, "noise.txt", noise)
-	tip := gitIn(t, o.bare, nil, "rev-parse", "main")
+	o.Advance(300, "noise.txt", noise)
+	tip := gittest.Git(t, o.Bare, nil, "rev-parse", "main")
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	_, first := syncRef(t, m, r, "")
 
 	// A branch from the same history, with one more commit.
-	gitIn(t, o.bare, nil, "branch", "side", "main~1")
+	gittest.Git(t, o.Bare, nil, "branch", "side", "main~1")
 	_, st := syncRef(t, m, r, "side")
 	if st.Bytes > 3*first.Bytes || st.Rebuilt {
 		t.Errorf("side branch: %+v after %+v", st, first)
 	}
 	// The branch is rewritten below what the mirror knows.
-	tree := gitIn(t, o.bare, nil, "rev-parse", tip+"~2^{tree}")
-	id := gitIn(t, o.bare, nil, "commit-tree", "-p", tip+"~2", "-m", "rewritten", tree)
-	gitIn(t, o.bare, nil, "update-ref", "refs/heads/main", id)
+	tree := gittest.Git(t, o.Bare, nil, "rev-parse", tip+"~2^{tree}")
+	id := gittest.Git(t, o.Bare, nil, "commit-tree", "-p", tip+"~2", "-m", "rewritten", tree)
+	gittest.Git(t, o.Bare, nil, "update-ref", "refs/heads/main", id)
 	_, st = syncRef(t, m, r, "main")
 	// The read that goes over the budget may bring a whole packet at once.
 	const packet = 64 << 10
@@ -246,21 +231,21 @@ func TestFetchLeavesHistoryOut(t *testing.T) {
 }
 
 func TestFetchMerge(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("one", map[string]string{"a.json": "1"})
-	o.commit("two", map[string]string{"a.json": "2"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("one", map[string]string{"a.json": "1"})
+	o.Commit("two", map[string]string{"a.json": "2"})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncRef(t, m, r, "")
-	o.git("checkout", "-q", "-b", "side", "HEAD~1")
-	o.write(map[string]string{"b.json": "b"})
-	o.git("add", "-A")
-	o.git("commit", "-q", "-m", "side")
-	o.git("checkout", "-q", "main")
-	o.git("merge", "-q", "--no-ff", "-m", "merge", "side")
-	o.git("push", "-q", "origin", "main")
+	o.Git("checkout", "-q", "-b", "side", "HEAD~1")
+	o.Write(map[string]string{"b.json": "b"})
+	o.Git("add", "-A")
+	o.Git("commit", "-q", "-m", "side")
+	o.Git("checkout", "-q", "main")
+	o.Git("merge", "-q", "--no-ff", "-m", "merge", "side")
+	o.Git("push", "-q", "origin", "main")
 	ref, st := syncRef(t, m, r, "")
 	if got := content(t, m, r, ref.Hash, ""); len(got) != 2 || st.Rebuilt {
 		t.Fatalf("%v %+v", got, st)
@@ -273,20 +258,20 @@ func TestFetchMerge(t *testing.T) {
 }
 
 func TestFetchBranchDeleted(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	id := o.commit("one", map[string]string{"a.json": "1"})
-	gitIn(t, o.bare, nil, "branch", "feature/one")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	id := o.Commit("one", map[string]string{"a.json": "1"})
+	gittest.Git(t, o.Bare, nil, "branch", "feature/one")
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncRef(t, m, r, "feature/one")
 	syncRef(t, m, r, "main")
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch("feature/one"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	gitIn(t, o.bare, nil, "branch", "-D", "feature/one")
+	gittest.Git(t, o.Bare, nil, "branch", "-D", "feature/one")
 	if _, err := m.Resolve(t.Context(), r, gitref.Branch("feature/one")); KindOf(err) != BranchNotFound {
 		t.Fatalf("resolve: %v", err)
 	}
@@ -295,10 +280,10 @@ func TestFetchBranchDeleted(t *testing.T) {
 		t.Fatalf("fetch: %v", err)
 	}
 	// A branch whose name is below the old one, which files could not hold.
-	o.git("checkout", "-q", "-b", "feature")
-	o.commit("two", map[string]string{"a.json": "2"})
+	o.Git("checkout", "-q", "-b", "feature")
+	o.Commit("two", map[string]string{"a.json": "2"})
 	syncRef(t, m, r, "feature")
-	refs, err := readRefs(mirrorDir(t, m, r))
+	refs, err := pack.ReadRefs(mirrorDir(t, m, r))
 	if err != nil || len(refs) != 2 || refs["refs/heads/main"].String() != id {
 		t.Fatalf("refs of the mirror: %v, %v", refs, err)
 	}
@@ -306,17 +291,17 @@ func TestFetchBranchDeleted(t *testing.T) {
 }
 
 func TestFetchMovedAndUnknown(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	first := o.commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.commit("two", map[string]string{"a.json": "2"})
+	o.Commit("two", map[string]string{"a.json": "2"})
 	// The branch moved on after it was resolved: the older commit still comes.
 	if _, st, err := fetchOnly(t, m, r, ref); err != nil || st.Requests != 1 {
 		t.Fatalf("%+v, %v", st, err)
@@ -339,7 +324,7 @@ func TestFetchMovedAndUnknown(t *testing.T) {
 	if _, err := m.Changes(t.Context(), r, strings.Repeat("ab", 20), first, ""); !errors.Is(err, ErrUnknownCommit) {
 		t.Errorf("changes from an unknown commit: %v", err)
 	}
-	if _, err := m.Tree(t.Context(), s.remote("never.git"), first, ""); !errors.Is(err, ErrUnknownCommit) {
+	if _, err := m.Tree(t.Context(), remoteAt(s, "never.git"), first, ""); !errors.Is(err, ErrUnknownCommit) {
 		t.Errorf("tree of a mirror that is not there: %v", err)
 	}
 	fsck(t, m, r)
@@ -347,13 +332,13 @@ func TestFetchMovedAndUnknown(t *testing.T) {
 
 // A pinned commit is fetched by its digits, and once.
 func TestFetchCommit(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	pin := o.commit("one", map[string]string{"a.json": "1"})
-	o.commit("two", map[string]string{"a.json": "2"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	pin := o.Commit("one", map[string]string{"a.json": "1"})
+	o.Commit("two", map[string]string{"a.json": "2"})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, st := syncSelected(t, m, r, gitref.Selector{Commit: pin})
 	if ref.Hash != pin || ref.Name != pin || st.Requests != 1 {
 		t.Fatalf("%+v %+v", ref, st)
@@ -369,14 +354,14 @@ func TestFetchCommit(t *testing.T) {
 }
 
 func TestFetchAtTheSameTime(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
 	m := openMirrors(t, Options{})
 	var remotes []Remote
 	for i := range 4 {
 		name := fmt.Sprintf("site-%d.git", i)
-		newOrigin(t, s.root, name).commit("one", map[string]string{"a.json": dashboard(name, i, 10)})
-		remotes = append(remotes, s.remote(name))
+		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": gittest.Dashboard(name, i, 10)})
+		remotes = append(remotes, remoteAt(s, name))
 	}
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -397,7 +382,7 @@ func TestFetchAtTheSameTime(t *testing.T) {
 	wg.Wait()
 	for _, r := range remotes {
 		fsck(t, m, r)
-		if n := len(globbed(t, mirrorDir(t, m, r), "objects/pack/*.pack")); n != 1 {
+		if n := len(gittest.Glob(t, mirrorDir(t, m, r), "objects/pack/*.pack")); n != 1 {
 			t.Errorf("%d packs after fetches of one commit", n)
 		}
 	}

@@ -10,35 +10,36 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 )
 
 // TestGate: who was told to wait asks no more, for no repository of that host; who
 // asks with other credentials does.
 func TestGate(t *testing.T) {
-	s := newServer(t)
+	s := gittest.NewServer(t)
 	for _, name := range []string{"a.git", "b.git"} {
-		newOrigin(t, s.root, name).commit("one", map[string]string{"a.json": "1"})
+		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": "1"})
 	}
 	m := openMirrors(t, Options{})
-	s.during(func(w http.ResponseWriter, _ *http.Request) {
+	s.During(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "120")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
-	_, err := m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main"))
-	told(t, err, Throttled)
-	s.during(nil)
-	before := s.requests.Load()
+	_, err := m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main"))
+	gittest.ErrorIs(t, err, Throttled)
+	s.During(nil)
+	before := s.Requests.Load()
 	for _, name := range []string{"a.git", "b.git"} {
-		_, err := m.Resolve(t.Context(), s.remote(name), gitref.Branch("main"))
-		if e := told(t, err, Throttled, "rest"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
+		_, err := m.Resolve(t.Context(), remoteAt(s, name), gitref.Branch("main"))
+		if e := gittest.ErrorIs(t, err, Throttled, "rest"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
 			t.Errorf("retry after %v", e.RetryAfter)
 		}
 	}
-	if n := s.requests.Load() - before; n != 0 {
+	if n := s.Requests.Load() - before; n != 0 {
 		t.Errorf("the host was asked %d times", n)
 	}
-	other := s.remote("b.git")
-	other.Creds, other.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+	other := remoteAt(s, "b.git")
+	other.Creds, other.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 	if _, err := m.Resolve(t.Context(), other, gitref.Branch("main")); err != nil {
 		t.Error(err)
 	}
@@ -48,7 +49,7 @@ func TestGate(t *testing.T) {
 func TestGateOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &Mirrors{options: Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
-		c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
+		c := gittest.Must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
 		defer c.end()
 		for wait, real := range map[time.Duration]time.Duration{time.Minute: time.Minute, 24 * time.Hour: time.Hour} {
 			c.close(wait)
@@ -57,22 +58,22 @@ func TestGateOpens(t *testing.T) {
 				t.Errorf("%v: a visit before the time: %v", wait, err)
 			}
 			time.Sleep(2 * time.Second)
-			must[func()](t)(c.visit())()
+			gittest.Must[func()](t)(c.visit())()
 		}
 	})
 }
 
 // TestLongList: a list of refs that comes drop by drop ends in time.
 func TestLongList(t *testing.T) {
-	s := newServer(t)
-	s.during(func(w http.ResponseWriter, r *http.Request) {
+	s := gittest.NewServer(t)
+	s.During(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 		writeAll(w, "001e# service=git-upload-pack\n00003fff")
 		<-r.Context().Done()
 	})
 	m := openMirrors(t, Options{Refs: 200 * time.Millisecond})
-	_, err := m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main"))
-	told(t, err, Timeout, "the list of refs takes more than 200ms")
+	_, err := m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main"))
+	gittest.ErrorIs(t, err, Timeout, "the list of refs takes more than 200ms")
 }
 
 // TestTrickle: a server that sends a byte a minute is no better than a silent one;
@@ -81,10 +82,10 @@ func TestTrickle(t *testing.T) {
 	for every, stalls := range map[time.Duration]bool{time.Minute: true, 10 * time.Second: true, time.Second: false} {
 		synctest.Test(t, func(t *testing.T) {
 			m := &Mirrors{options: Options{Stall: 2 * time.Minute, Whole: 24 * time.Hour, PerHost: 1}, hosts: map[string]chan struct{}{}, gates: map[string]time.Time{}}
-			c := must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
+			c := gittest.Must[*call](t)(m.begin(t.Context(), "fetch", Remote{URL: "https://git.example.com/x"}))
 			defer c.end()
 			c.allow("pack", 1<<20)
-			defer must[func()](t)(c.visit())()
+			defer gittest.Must[func()](t)(c.visit())()
 			for start := time.Now(); time.Since(start) < 20*time.Minute; time.Sleep(every) {
 				if err := c.count(1); err != nil {
 					t.Fatal(err)
@@ -100,12 +101,12 @@ func TestTrickle(t *testing.T) {
 // TestWhole: a server that sends just enough not to be silent is left all the same,
 // over http and over git's own signs of life; others at the same host have their turn.
 func TestWhole(t *testing.T) {
-	s := newServer(t)
-	newOrigin(t, s.root, "a.git").commit("one", map[string]string{"a.json": "1"})
+	s := gittest.NewServer(t)
+	gittest.NewOrigin(t, s.Root, "a.git").Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{Whole: 400 * time.Millisecond, PerHost: 1})
-	ref := must[Ref](t)(m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main")))
+	ref := gittest.Must[Ref](t)(m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main")))
 	asked, left := make(chan struct{}), make(chan struct{})
-	s.during(func(w http.ResponseWriter, r *http.Request) {
+	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			return
 		}
@@ -126,17 +127,17 @@ func TestWhole(t *testing.T) {
 	})
 	done := make(chan error, 1)
 	go func() {
-		_, err := m.Fetch(t.Context(), s.remote("a.git"), ref)
+		_, err := m.Fetch(t.Context(), remoteAt(s, "a.git"), ref)
 		done <- err
 	}()
 	<-asked
-	s.during(nil)
-	if _, err := m.Resolve(t.Context(), s.remote("a.git"), gitref.Branch("main")); err != nil {
+	s.During(nil)
+	if _, err := m.Resolve(t.Context(), remoteAt(s, "a.git"), gitref.Branch("main")); err != nil {
 		t.Errorf("who waits for the host: %v", err)
 	}
-	told(t, <-done, Timeout, "it takes more than 400ms", "KiB received", "--git-timeout")
+	gittest.ErrorIs(t, <-done, Timeout, "it takes more than 400ms", "KiB received", "--git-timeout")
 	<-left
-	if _, err := m.Fetch(t.Context(), s.remote("a.git"), ref); err != nil {
+	if _, err := m.Fetch(t.Context(), remoteAt(s, "a.git"), ref); err != nil {
 		t.Errorf("the next fetch: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/pack"
 	"limpet/sync/netx"
 )
 
@@ -28,7 +29,7 @@ type Remote struct {
 	URL           string            // https, http, ssh or user@host:path; a path or file URL under Options.AllowLocal
 	Creds         *auth.Credentials // nil = ask without credentials
 	AllowInsecure bool              // credentials may go over plain http
-	Limits        Limits            // zero fields take the defaults of Options
+	Limits        pack.Limits       // zero fields take the defaults of Options
 	// Fallbacks are other servers of the same repository, see fallback.go.
 	Fallbacks []Fallback
 	// Down is why the server of URL cannot be asked now although nothing was sent to it:
@@ -127,61 +128,6 @@ type CommitInfo struct {
 	Subject string // first line of the message
 }
 
-// Limits bound what one remote may make this process receive, hold and walk.
-// Zero fields take the defaults.
-type Limits struct {
-	PackBytes     int64 // of one fetch, on the wire
-	RefsBytes     int64 // of the advertised refs, on the wire
-	ObjectBytes   int64 // of any one object, inflated
-	InflatedBytes int64 // of all objects of one fetch together
-	Objects       int   // in one fetch
-	TreeDepth     int   // directories below the root
-	PathBytes     int   // of a whole path
-	TreeEntries   int   // files and directories of one tree, all levels
-	LargeObject   int64 // of any one file in Git LFS
-	LargeBytes    int64 // of all that one pull takes from Git LFS
-}
-
-// DefaultLimits suit a small host: the largest repository that was measured
-// (20,000 dashboards, 522 MB of JSON) is a 54 MB pack.
-var DefaultLimits = Limits{
-	PackBytes:     512 << 20,
-	RefsBytes:     32 << 20,
-	ObjectBytes:   32 << 20,
-	InflatedBytes: 2 << 30,
-	Objects:       1_000_000,
-	TreeDepth:     32,
-	PathBytes:     1024,
-	TreeEntries:   500_000,
-	LargeObject:   256 << 20,
-	LargeBytes:    1 << 30,
-}
-
-// or fills the zero fields of l from d.
-func (l Limits) or(d Limits) Limits {
-	fill := func(v *int64, def int64) {
-		if *v <= 0 {
-			*v = def
-		}
-	}
-	fillInt := func(v *int, def int) {
-		if *v <= 0 {
-			*v = def
-		}
-	}
-	fill(&l.PackBytes, d.PackBytes)
-	fill(&l.RefsBytes, d.RefsBytes)
-	fill(&l.ObjectBytes, d.ObjectBytes)
-	fill(&l.InflatedBytes, d.InflatedBytes)
-	fill(&l.LargeObject, d.LargeObject)
-	fill(&l.LargeBytes, d.LargeBytes)
-	fillInt(&l.Objects, d.Objects)
-	fillInt(&l.TreeDepth, d.TreeDepth)
-	fillInt(&l.PathBytes, d.PathBytes)
-	fillInt(&l.TreeEntries, d.TreeEntries)
-	return l
-}
-
 // DefaultWhole ends a call before a job of the default length ends with it, so that
 // it is told what has taken so long.
 const DefaultWhole = 15 * time.Minute
@@ -189,7 +135,7 @@ const DefaultWhole = 15 * time.Minute
 // Options of Open.
 type Options struct {
 	AllowLocal []string      // directories under which a Remote may be a local path; none by default
-	Limits     Limits        // defaults for remotes; zero fields take DefaultLimits
+	Limits     pack.Limits   // defaults for remotes; zero fields take DefaultLimits
 	PerHost    int           // requests at one host at a time; 0 = 2
 	Pause      time.Duration // first pause of a server that did not answer, where there are fallbacks; 0 = 15 s
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes

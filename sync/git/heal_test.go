@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 // No damage of a mirror ends in an error: it is noticed, and the mirror is made
@@ -19,7 +21,7 @@ func TestDamagedMirrorHeals(t *testing.T) {
 	overwrite := func(pattern string, f func([]byte) []byte) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			t.Helper()
-			for _, file := range globbed(t, dir, pattern) {
+			for _, file := range gittest.Glob(t, dir, pattern) {
 				data, err := os.ReadFile(file)
 				if err != nil {
 					t.Fatal(err)
@@ -34,7 +36,7 @@ func TestDamagedMirrorHeals(t *testing.T) {
 	remove := func(pattern string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			t.Helper()
-			for _, file := range globbed(t, dir, pattern) {
+			for _, file := range gittest.Glob(t, dir, pattern) {
 				if err := os.RemoveAll(file); err != nil {
 					t.Fatal(err)
 				}
@@ -59,7 +61,7 @@ func TestDamagedMirrorHeals(t *testing.T) {
 		"no packs":             remove("objects/pack/*"),
 		"largest pack gone": func(t *testing.T, dir string) {
 			largest, size := "", int64(0)
-			for _, file := range globbed(t, dir, "objects/pack/*.pack") {
+			for _, file := range gittest.Glob(t, dir, "objects/pack/*.pack") {
 				if info, err := os.Stat(file); err == nil && info.Size() > size {
 					largest, size = strings.TrimSuffix(filepath.Base(file), ".pack"), info.Size()
 				}
@@ -72,8 +74,8 @@ func TestDamagedMirrorHeals(t *testing.T) {
 		"no note":              remove(noteFile),
 		"note of another":      overwrite(noteFile, func([]byte) []byte { return []byte(`{"format":1,"url":"https://elsewhere/x"}`) }),
 		"note from the future": overwrite(noteFile, func(b []byte) []byte { return []byte(strings.Replace(string(b), `"format": 1`, `"format": 99`, 1)) }),
-		"refs: nonsense":       overwrite(refsFile, func([]byte) []byte { return []byte("nonsense\n") }),
-		"refs: unknown":        overwrite(refsFile, func([]byte) []byte { return []byte(strings.Repeat("ab", 20) + " refs/heads/main\n") }),
+		"refs: nonsense":       overwrite("packed-refs", func([]byte) []byte { return []byte("nonsense\n") }),
+		"refs: unknown":        overwrite("packed-refs", func([]byte) []byte { return []byte(strings.Repeat("ab", 20) + " refs/heads/main\n") }),
 		"shallow: nonsense":    overwrite(shallowFile, func([]byte) []byte { return []byte("nonsense\n") }),
 		"nothing":              func(t *testing.T, dir string) { remove("*")(t, dir); os.Remove(dir) },
 	}
@@ -112,8 +114,8 @@ func TestDamagedMirrorHeals(t *testing.T) {
 				t.Fatal("content differs")
 			}
 			n++
-			files["d0/x0.json"] = dashboard("healed", n, 10)
-			next := o.commit(name, files)
+			files["d0/x0.json"] = gittest.Dashboard("healed", n, 10)
+			next := o.Commit(name, files)
 			if ref, err = again.Resolve(t.Context(), r, gitref.Branch("")); err != nil || ref.Hash != next {
 				t.Fatal(ref, err)
 			}
@@ -121,7 +123,7 @@ func TestDamagedMirrorHeals(t *testing.T) {
 				t.Fatalf("%+v %v", st, err)
 			}
 			fsck(t, again, r)
-			if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+			if left := gittest.Glob(t, m.dir, "tmp_*"); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}
 		})
@@ -132,16 +134,16 @@ func TestDamagedMirrorHeals(t *testing.T) {
 // While the network is away, a damaged mirror is kept: part of it may be read.
 func TestDamagedMirrorWithoutNetwork(t *testing.T) {
 	s, _, m, r, ref, files := site(t, Options{})
-	c := must[*call](t)(m.begin(t.Context(), "x", r))
+	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.end()
 	m.mirror(c.addr).markDamaged(1)
-	s.during(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
+	s.During(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
 	_, err := m.Fetch(t.Context(), r, ref)
-	told(t, err, Unreachable)
+	gittest.ErrorIs(t, err, Unreachable)
 	if got := content(t, m, r, ref.Hash, ""); !maps.Equal(got, files) {
 		t.Fatal("content differs")
 	}
-	s.during(nil)
+	s.During(nil)
 	st, err := m.Fetch(t.Context(), r, ref)
 	if err != nil || !st.Rebuilt {
 		t.Fatalf("%+v, %v", st, err)
@@ -156,9 +158,9 @@ func TestSweep(t *testing.T) {
 	dir := mirrorDir(t, m, r)
 	m.Close()
 	stale := []string{
-		filepath.Join(m.dir, buildPrefix+"1", "mirror", "objects", "pack", "x"), filepath.Join(m.dir, trashPrefix+"2", "x"), filepath.Join(m.dir, tempPrefix+"3"),
-		filepath.Join(dir, "objects/pack", packPrefix+"4"), filepath.Join(dir, "objects/pack", tempPrefix+"5"), filepath.Join(dir, "shallow.lock"),
-		filepath.Join(dir, "packed-refs.lock"), filepath.Join(dir, "objects/pack/pack-"+strings.Repeat("0", 40)+".pack"), filepath.Join(dir, tempPrefix+"6"),
+		filepath.Join(m.dir, buildPrefix+"1", "mirror", "objects", "pack", "x"), filepath.Join(m.dir, trashPrefix+"2", "x"), filepath.Join(m.dir, pack.TempPrefix+"3"),
+		filepath.Join(dir, "objects/pack", "tmp_pack_4"), filepath.Join(dir, "objects/pack", pack.TempPrefix+"5"), filepath.Join(dir, "shallow.lock"),
+		filepath.Join(dir, "packed-refs.lock"), filepath.Join(dir, "objects/pack/pack-"+strings.Repeat("0", 40)+".pack"), filepath.Join(dir, pack.TempPrefix+"6"),
 	}
 	for _, f := range stale {
 		if err := os.MkdirAll(filepath.Dir(f), 0o700); err != nil {
@@ -194,14 +196,14 @@ func TestSweep(t *testing.T) {
 // A process that is killed within a fetch leaves what the next start removes.
 func TestKilledFetch(t *testing.T) {
 	s, o, m, r, ref, files := site(t, Options{})
-	files["big.json"] = dashboard("big", 1, 3000)
-	o.commit("two", files)
+	files["big.json"] = gittest.Dashboard("big", 1, 3000)
+	o.Commit("two", files)
 	m.Close()
 	for _, dir := range []string{m.dir, filepath.Join(t.TempDir(), "none")} { // a difference, a clone
 		var answer func([]byte) []byte
 		arrived, release := make(chan struct{}), make(chan struct{})
 		record := recorded(s, &answer)
-		s.during(func(w http.ResponseWriter, r *http.Request) {
+		s.During(func(w http.ResponseWriter, r *http.Request) {
 			answer = func(b []byte) []byte {
 				w.Write(b[:len(b)-1000])
 				http.NewResponseController(w).Flush()
@@ -222,13 +224,13 @@ func TestKilledFetch(t *testing.T) {
 		}
 		cmd.Wait()
 		close(release)
-		s.during(nil)
+		s.During(nil)
 		again, err := Open(dir, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer again.Close()
-		if left := append(globbed(t, dir, "tmp_*"), globbed(t, dir, "*/objects/pack/tmp_*")...); len(left) > 0 {
+		if left := append(gittest.Glob(t, dir, "tmp_*"), gittest.Glob(t, dir, "*/objects/pack/tmp_*")...); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
 		now, st := syncRef(t, again, r, "")

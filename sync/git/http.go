@@ -15,6 +15,7 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"limpet/sync/auth"
+	"limpet/sync/text"
 )
 
 // Git over http is spoken by go-git; what is around it is ours: connections,
@@ -102,17 +103,17 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 	from := via[0].URL
 	if !strings.HasSuffix(req.URL.Path, "/info/refs") {
-		return c.understood(Unreachable, 0, "something else answers in its place: it redirects to a page of "+clean(req.URL.Host, 100),
+		return c.understood(Unreachable, 0, "something else answers in its place: it redirects to a page of "+text.Line(req.URL.Host, 100),
 			"log in to the network if it has a sign-on page, and check the url")
 	}
 	to := req.URL
 	switch {
 	case !strings.EqualFold(from.Hostname(), to.Hostname()):
-		return c.understood(Refused, 0, "it redirects to another host, "+clean(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+		return c.understood(Refused, 0, "it redirects to another host, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
 	case from.Scheme == "https" && to.Scheme != "https":
-		return c.understood(Refused, 0, "it redirects from https to "+clean(to.Scheme, 20)+", which is not followed", "use the new url if it is to be trusted")
+		return c.understood(Refused, 0, "it redirects from https to "+text.Line(to.Scheme, 20)+", which is not followed", "use the new url if it is to be trusted")
 	case from.Port() != to.Port() && !(from.Scheme == "http" && to.Scheme == "https"):
-		return c.understood(Refused, 0, "it redirects to another port, "+clean(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
+		return c.understood(Refused, 0, "it redirects to another port, "+text.Line(to.Host, 100)+", which is not followed", "use the new url if it is to be trusted")
 	}
 	return nil
 }
@@ -177,7 +178,7 @@ func (c *call) judge(req *http.Request, res *http.Response) error {
 		case media == "text/plain":
 			return c.understood(Protocol, 0, "it offers only the dumb http protocol", "serve it with git http-backend")
 		}
-		return c.understood(Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", clean(media, 80)), "check that the url is that of a Git repository")
+		return c.understood(Protocol, 0, fmt.Sprintf("its answer is of type %q, not Git's", text.Line(media, 80)), "check that the url is that of a Git repository")
 	}
 	said := c.reason(res, media)
 	after := retryAfter(res.Header.Get("Retry-After"), time.Now())

@@ -3,7 +3,6 @@ package git
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,40 +17,13 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 )
 
-const secret = "s3cret/CANARY+token"
-
-// told checks an error's kind, that its hint and text hold what they should,
-// and that nothing in it shows a secret or steers a terminal.
-func told(t *testing.T, err error, want Kind, parts ...string) *Error {
-	t.Helper()
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Kind != want {
-		t.Fatalf("error %v (%s), want kind %s", err, KindOf(err), want)
-	}
-	for _, p := range parts {
-		if !strings.Contains(err.Error(), p) {
-			t.Errorf("error %q does not say %q", err, p)
-		}
-	}
-	for chain := error(e); chain != nil; chain = errors.Unwrap(chain) {
-		for _, text := range []string{chain.Error(), fmt.Sprintf("%+v", chain), fmt.Sprintf("%#v", chain)} {
-			if strings.Contains(text, "CANARY") || strings.Contains(text, secret[:6]) {
-				t.Errorf("error shows a secret: %s", text)
-			}
-		}
-		if strings.ContainsAny(chain.Error(), "\x1b\n\r\x07") {
-			t.Errorf("error holds control characters: %q", chain)
-		}
-	}
-	return e
-}
-
 func TestHTTPAnswers(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("the other host was asked, with %v", r.Header)
 	}))
@@ -76,9 +48,9 @@ func TestHTTPAnswers(t *testing.T) {
 		says  []string
 		after time.Duration
 	}{
-		{"401", answer(401, "text/plain", "Bad token "+secret+" \x1b[31mred\n"), Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
-		{"secret at the cut", answer(401, "text/plain", strings.Repeat("x", 190)+secret), Auth, nil, 0},
-		{"secret in pieces", answer(401, "text/plain", "bad "+secret[:5]+"\x1b"+secret[5:]), Auth, []string{"bad ***"}, 0},
+		{"401", answer(401, "text/plain", "Bad token "+gittest.Secret+" \x1b[31mred\n"), Auth, []string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
+		{"secret at the cut", answer(401, "text/plain", strings.Repeat("x", 190)+gittest.Secret), Auth, nil, 0},
+		{"secret in pieces", answer(401, "text/plain", "bad "+gittest.Secret[:5]+"\x1b"+gittest.Secret[5:]), Auth, []string{"bad ***"}, 0},
 		{"403", answer(403, "application/json", `{"message":"no"}`), Auth, []string{`"message":"no"`}, 0},
 		{"404", answer(404, "text/html", "<html>"), NotFound, []string{"check the url"}, 0},
 		{"410", answer(410, "text/html", ""), NotFound, nil, 0},
@@ -97,7 +69,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{"proxy", answer(407, "text/plain", ""), Unreachable, []string{"HTTPS_PROXY"}, 0},
 		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), Unreachable, []string{"a web page", "sign-on"}, 0},
 		{"captive redirect", func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, elsewhere+"/login?x="+secret, http.StatusFound)
+			http.Redirect(w, r, elsewhere+"/login?x="+gittest.Secret, http.StatusFound)
 		}, Unreachable, []string{"redirects to a page of localhost"}, 0},
 		{"redirect elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+r.URL.Path, http.StatusFound)
@@ -116,12 +88,12 @@ func TestHTTPAnswers(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			m := openMirrors(t, Options{})
-			r := s.remote("site.git")
-			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
-			s.during(c.hook)
-			defer s.during(nil)
+			r := remoteAt(s, "site.git")
+			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
+			s.During(c.hook)
+			defer s.During(nil)
 			_, err := m.Resolve(t.Context(), r, gitref.Branch("main"))
-			e := told(t, err, c.kind, c.says...)
+			e := gittest.ErrorIs(t, err, c.kind, c.says...)
 			if c.after >= 0 && e.RetryAfter != c.after || c.after < 0 && (e.RetryAfter < time.Minute || e.RetryAfter > 90*time.Second) {
 				t.Errorf("retry after %s, want %s", e.RetryAfter, c.after)
 			}
@@ -135,14 +107,14 @@ func writeAll(w io.Writer, s string) error {
 }
 
 func TestHTTPRedirectOnTheSameHost(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	newOrigin(t, s.root, "new.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	gittest.NewOrigin(t, s.Root, "new.git").Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
-	r := s.remote("old.git")
-	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
-	s.during(func(w http.ResponseWriter, r *http.Request) {
-		if _, pass, _ := r.BasicAuth(); pass != secret {
+	r := remoteAt(s, "old.git")
+	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
+	s.During(func(w http.ResponseWriter, r *http.Request) {
+		if _, pass, _ := r.BasicAuth(); pass != gittest.Secret {
 			t.Errorf("%s without credentials", r.URL)
 		}
 		if strings.HasPrefix(r.URL.Path, "/old.git") {
@@ -156,13 +128,13 @@ func TestHTTPRedirectOnTheSameHost(t *testing.T) {
 }
 
 func TestHTTPCredentials(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	var logs bytes.Buffer
 	m := openMirrors(t, Options{Logger: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	var want string
-	s.during(func(w http.ResponseWriter, r *http.Request) {
+	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != want {
 			w.Header().Set("Www-Authenticate", "Basic")
 			http.Error(w, "you said "+r.Header.Get("Authorization"), http.StatusUnauthorized)
@@ -179,10 +151,10 @@ func TestHTTPCredentials(t *testing.T) {
 		creds *auth.Credentials
 		want  string
 	}{
-		{"basic", "", &auth.Credentials{Username: "ann", Password: secret}, basic("ann", secret)},
-		{"token alone", "", &auth.Credentials{Password: secret}, basic("git", secret)},
-		{"user from the url", "bob@", &auth.Credentials{Password: secret}, basic("bob", secret)},
-		{"bearer", "", &auth.Credentials{Bearer: secret, Password: "x"}, "Bearer " + secret},
+		{"basic", "", &auth.Credentials{Username: "ann", Password: gittest.Secret}, basic("ann", gittest.Secret)},
+		{"token alone", "", &auth.Credentials{Password: gittest.Secret}, basic("git", gittest.Secret)},
+		{"user from the url", "bob@", &auth.Credentials{Password: gittest.Secret}, basic("bob", gittest.Secret)},
+		{"bearer", "", &auth.Credentials{Bearer: gittest.Secret, Password: "x"}, "Bearer " + gittest.Secret},
 	} {
 		r := Remote{URL: strings.Replace(s.URL, "http://", "http://"+c.url, 1) + "/site.git", Creds: c.creds, AllowInsecure: true}
 		want = c.want
@@ -191,25 +163,25 @@ func TestHTTPCredentials(t *testing.T) {
 		}
 		want = "something else"
 		_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
-		told(t, err, Auth, "you said")
+		gittest.ErrorIs(t, err, Auth, "you said")
 	}
-	_, err := m.Resolve(t.Context(), s.remote("site.git"), gitref.Branch(""))
-	told(t, err, Auth, "it wants credentials")
+	_, err := m.Resolve(t.Context(), remoteAt(s, "site.git"), gitref.Branch(""))
+	gittest.ErrorIs(t, err, Auth, "it wants credentials")
 
-	r := s.remote("site.git")
-	r.Creds = &auth.Credentials{Username: "u", Password: secret}
-	before := s.requests.Load()
+	r := remoteAt(s, "site.git")
+	r.Creds = &auth.Credentials{Username: "u", Password: gittest.Secret}
+	before := s.Requests.Load()
 	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
-	told(t, err, Refused, "plain http")
+	gittest.ErrorIs(t, err, Refused, "plain http")
 	r.URL = strings.Replace(r.URL, "http://", "http://u:CANARY@", 1)
 	r.AllowInsecure = true
 	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
-	told(t, err, Refused, "password")
-	if s.requests.Load() != before {
+	gittest.ErrorIs(t, err, Refused, "password")
+	if s.Requests.Load() != before {
 		t.Error("a refused remote was asked")
 	}
 
-	want = basic("u", secret)
+	want = basic("u", gittest.Secret)
 	r.URL = s.URL + "/site.git"
 	syncRef(t, m, r, "")
 	if strings.Contains(logs.String(), "CANARY") {
@@ -226,7 +198,7 @@ func TestHTTPCredentials(t *testing.T) {
 }
 
 func TestHTTPNobodyThere(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	m := openMirrors(t, Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -234,23 +206,23 @@ func TestHTTPNobodyThere(t *testing.T) {
 	}
 	ln.Close()
 	_, err = m.Resolve(t.Context(), Remote{URL: "http://" + ln.Addr().String() + "/x"}, gitref.Branch(""))
-	told(t, err, Unreachable, "nothing listens")
+	gittest.ErrorIs(t, err, Unreachable, "nothing listens")
 	_, err = m.Resolve(t.Context(), Remote{URL: "https://host.invalid/x"}, gitref.Branch(""))
-	told(t, err, Unreachable, "not known")
+	gittest.ErrorIs(t, err, Unreachable, "not known")
 	for _, url := range []string{"", "ftp://x/y", "/etc", "file:///etc", "--upload-pack=x", "https://h/\x1b]0;x"} {
 		_, err := m.Resolve(t.Context(), Remote{URL: url}, gitref.Branch(""))
-		told(t, err, Refused)
+		gittest.ErrorIs(t, err, Refused)
 	}
 }
 
 // What the server says beside the pack ends up in the error, cleaned.
 func TestHTTPServerRemarks(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
-	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+	r := remoteAt(s, "site.git")
+	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
@@ -260,40 +232,40 @@ func TestHTTPServerRemarks(t *testing.T) {
 		body string
 		says []string
 	}{
-		"remark": {pkt("\x02quota for "+secret+" is \x1b]52;c;x\x07used\r\n") + pkt("\x02Counting objects: 3\n") + "0000", []string{"quota for *** is ]52;c;xused"}},
+		"remark": {pkt("\x02quota for "+gittest.Secret+" is \x1b]52;c;x\x07used\r\n") + pkt("\x02Counting objects: 3\n") + "0000", []string{"quota for *** is ]52;c;xused"}},
 		"error":  {pkt("\x03the disk is \x9b1mfull\n"), []string{"the disk is 1mfull"}},
 	} {
-		s.during(func(w http.ResponseWriter, r *http.Request) {
+		s.During(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				w.Header().Set("Content-Type", "application/x-git-upload-pack-result")
 				io.WriteString(w, pkt("shallow "+ref.Hash)+"0000"+pkt("NAK\n")+c.body)
 			}
 		})
 		_, err := m.Fetch(t.Context(), r, ref)
-		s.during(nil)
+		s.During(nil)
 		if err == nil {
 			t.Fatalf("%s: accepted", name)
 		}
-		told(t, err, KindOf(err), c.says...)
+		gittest.ErrorIs(t, err, KindOf(err), c.says...)
 	}
 }
 
 // The list of refs is bounded in bytes, whoever sends it.
 func TestHTTPManyRefs(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	id := o.commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	id := o.Commit("one", map[string]string{"a.json": "1"})
 	var packed bytes.Buffer
-	packed.WriteString(refsHeader)
+	packed.WriteString("")
 	for i := range 100_000 {
 		fmt.Fprintf(&packed, "%s refs/pull/%06d/head\n", id, i)
 	}
-	if err := os.WriteFile(filepath.Join(o.bare, "packed-refs"), packed.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(o.Bare, "packed-refs"), packed.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	began := time.Now()
 	_, st := syncSelected(t, m, r, gitref.Selector{Name: "refs/pull/000777/head"})
 	if st.Requests != 2 {
@@ -305,9 +277,9 @@ func TestHTTPManyRefs(t *testing.T) {
 	}
 	r.Limits.RefsBytes = 1 << 20
 	_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
-	told(t, err, TooLarge, "list of refs")
+	gittest.ErrorIs(t, err, TooLarge, "list of refs")
 
-	s.during(func(w http.ResponseWriter, _ *http.Request) { // one that never ends
+	s.During(func(w http.ResponseWriter, _ *http.Request) { // one that never ends
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 		out := bufio.NewWriter(w)
 		line := id + " refs/heads/" + strings.Repeat("x", 900) + "\n"
@@ -317,7 +289,7 @@ func TestHTTPManyRefs(t *testing.T) {
 			}
 		}
 	})
-	defer s.during(nil)
+	defer s.During(nil)
 	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err == nil {
 		t.Fatal("accepted")

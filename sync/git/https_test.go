@@ -12,20 +12,21 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 	"limpet/sync/testenv/nettest"
 )
 
 // TestHTTPS: what is wrong with the certificates of either side is told with what to
 // do next, and with the right ones a repository is fetched.
 func TestHTTPS(t *testing.T) {
-	quiet(t)
-	plain := newServer(t)
-	newOrigin(t, plain.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	plain := gittest.NewServer(t)
+	gittest.NewOrigin(t, plain.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	ca := nettest.NewAuthority(t)
-	good := ca.Serve(t, nettest.Site{Handler: plain.handler(t)})
-	mutual := ca.Serve(t, nettest.Site{Handler: plain.handler(t), Clients: tls.RequireAndVerifyClientCert})
+	good := ca.Serve(t, nettest.Site{Handler: plain.Handler(t)})
+	mutual := ca.Serve(t, nettest.Site{Handler: plain.Handler(t), Clients: tls.RequireAndVerifyClientCert})
 	closed := ca.Serve(t, nettest.Site{Handler: nettest.Answers(403), Clients: tls.RequestClientCert})
-	trusting := auth.Credentials{CA: ca.PEM, Username: "u", Password: secret}
+	trusting := auth.Credentials{CA: ca.PEM, Username: "u", Password: gittest.Secret}
 	paired := trusting
 	paired.ClientCert, paired.ClientKey = ca.Client(t, time.Now().Add(time.Hour))
 	broken := trusting
@@ -51,9 +52,9 @@ func TestHTTPS(t *testing.T) {
 		_, err := m.Resolve(t.Context(), Remote{URL: url + "/site.git", Creds: &creds}, gitref.Branch(""))
 		return err
 	}
-	told(t, ask(good, broken), Auth, "ca.crt")
-	told(t, ask(good, unpaired), Auth, "not a pair")
-	told(t, ask(closed, paired), Auth, "(check the rights of the token)")
+	gittest.ErrorIs(t, ask(good, broken), Auth, "ca.crt")
+	gittest.ErrorIs(t, ask(good, unpaired), Auth, "not a pair")
+	gittest.ErrorIs(t, ask(closed, paired), Auth, "(check the rights of the token)")
 	for _, c := range nettest.TLSCases(t) {
 		kind := Unreachable
 		switch {
@@ -62,22 +63,22 @@ func TestHTTPS(t *testing.T) {
 		case c.Name == "no TLS":
 			kind = Protocol
 		}
-		c.Creds.Username, c.Creds.Password = "u", secret
-		t.Run(c.Name, func(t *testing.T) { told(t, ask(c.URL, c.Creds), kind, c.Says...) })
+		c.Creds.Username, c.Creds.Password = "u", gittest.Secret
+		t.Run(c.Name, func(t *testing.T) { gittest.ErrorIs(t, ask(c.URL, c.Creds), kind, c.Says...) })
 	}
 }
 
 // TestConnectionsOfManyHosts: hosts that are asked in turn keep their connections,
 // a handshake costs more than a look.
 func TestConnectionsOfManyHosts(t *testing.T) {
-	quiet(t)
-	plain := newServer(t)
-	newOrigin(t, plain.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	plain := gittest.NewServer(t)
+	gittest.NewOrigin(t, plain.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	var made atomic.Int32
 	const hosts = 40
 	var urls []string
 	for range hosts {
-		ts := httptest.NewUnstartedServer(plain.handler(t))
+		ts := httptest.NewUnstartedServer(plain.Handler(t))
 		ts.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 			if s == http.StateNew {
 				made.Add(1)

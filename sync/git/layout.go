@@ -1,16 +1,15 @@
 package git
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"limpet/sync/git/pack"
 )
 
 // A mirror is a bare repository that git itself can read: packs with indexes,
@@ -24,11 +23,9 @@ const layoutFormat = 1
 
 const (
 	headFile    = "HEAD"
-	refsFile    = "packed-refs"
 	shallowFile = "shallow"
 	noteFile    = "limpet.json"
 	damageFile  = "limpet-damaged"
-	refsHeader  = "# pack-refs with: peeled fully-peeled sorted \n"
 )
 
 // note is the content of limpet.json.
@@ -52,16 +49,16 @@ func makeMirror(dir string) error {
 // finishMirror writes what makes dir a repository, with HEAD at a branch.
 func finishMirror(dir string, n note, head string) error {
 	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[gc]\n\tauto = 0\n"
-	if err := replaceFile(filepath.Join(dir, "config"), []byte(config)); err != nil {
+	if err := pack.ReplaceFile(filepath.Join(dir, "config"), []byte(config)); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, headFile), []byte("ref: "+head+"\n")); err != nil {
+	if err := pack.ReplaceFile(filepath.Join(dir, headFile), []byte("ref: "+head+"\n")); err != nil {
 		return err
 	}
 	if err := writeNote(dir, n); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return pack.SyncDir(dir)
 }
 
 func writeNote(dir string, n note) error {
@@ -69,7 +66,7 @@ func writeNote(dir string, n note) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, noteFile), append(data, '\n'))
+	return pack.ReplaceFile(filepath.Join(dir, noteFile), append(data, '\n'))
 }
 
 // readNote checks that dir is a mirror of url that this version understands.
@@ -81,10 +78,10 @@ func readNote(dir, url string) (note, error) {
 	}
 	data, err := os.ReadFile(filepath.Join(dir, noteFile))
 	if err != nil {
-		return n, fmt.Errorf("%w: %w", errDamaged, err)
+		return n, fmt.Errorf("%w: %w", pack.ErrDamaged, err)
 	}
 	if err := json.Unmarshal(data, &n); err != nil || n.Format != layoutFormat || n.URL != url {
-		return n, fmt.Errorf("%w: %s is not the one of this mirror", errDamaged, noteFile)
+		return n, fmt.Errorf("%w: %s is not the one of this mirror", pack.ErrDamaged, noteFile)
 	}
 	return n, nil
 }
@@ -98,40 +95,8 @@ func urlOf(dir string) string {
 	return ""
 }
 
-// readRefs reads packed-refs: full name -> object.
-func readRefs(dir string) (map[string]objectID, error) {
-	data, err := os.ReadFile(filepath.Join(dir, refsFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]objectID{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	refs := make(map[string]objectID)
-	for line := range bytes.Lines(data) {
-		if line[0] == '#' || line[0] == '^' {
-			continue
-		}
-		hex, name, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
-		id, valid := parseID(hex)
-		if !ok || !valid || name == "" {
-			return nil, fmt.Errorf("%w: malformed line in %s", errDamaged, refsFile)
-		}
-		refs[name] = id
-	}
-	return refs, nil
-}
-
-func writeRefs(dir string, refs map[string]objectID) error {
-	out := []byte(refsHeader)
-	for _, name := range slices.Sorted(maps.Keys(refs)) {
-		out = fmt.Appendf(out, "%s %s\n", refs[name], name)
-	}
-	return replaceFile(filepath.Join(dir, refsFile), out)
-}
-
 // readShallow reads the commits whose parents were left out.
-func readShallow(dir string) ([]objectID, error) {
+func readShallow(dir string) ([]pack.ID, error) {
 	data, err := os.ReadFile(filepath.Join(dir, shallowFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -139,18 +104,18 @@ func readShallow(dir string) ([]objectID, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ids []objectID
+	var ids []pack.ID
 	for _, line := range strings.Fields(string(data)) {
-		id, ok := parseID(line)
+		id, ok := pack.ParseID(line)
 		if !ok {
-			return nil, fmt.Errorf("%w: malformed line in %s", errDamaged, shallowFile)
+			return nil, fmt.Errorf("%w: malformed line in %s", pack.ErrDamaged, shallowFile)
 		}
 		ids = append(ids, id)
 	}
 	return ids, nil
 }
 
-func writeShallow(dir string, ids []objectID) error {
+func writeShallow(dir string, ids []pack.ID) error {
 	if len(ids) == 0 {
 		err := os.Remove(filepath.Join(dir, shallowFile))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -162,46 +127,11 @@ func writeShallow(dir string, ids []objectID) error {
 	for _, id := range ids {
 		out = append(out, id.String()+"\n"...)
 	}
-	return replaceFile(filepath.Join(dir, shallowFile), out)
-}
-
-// replaceFile writes a file that is whole, old or new, after a power loss. The
-// caller syncs the directory when it matters which.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return pack.ReplaceFile(filepath.Join(dir, shallowFile), out)
 }
 
 // Names of what is being made: a process that was killed leaves them behind.
 const (
-	tempPrefix  = "tmp_limpet_"
-	packPrefix  = "tmp_pack_"
 	trashPrefix = "tmp_old_"
 	buildPrefix = "tmp_new_"
 )

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 
+	"limpet/sync/git/pack"
+
 	"golang.org/x/sync/errgroup"
 )
 
@@ -118,7 +120,7 @@ func (l *Large) Open(ctx context.Context, p Pointer) (io.ReadCloser, error) {
 
 // Fits says whether a content may be fetched at all. The error is a *TooLargeError.
 func (l *Large) Fits(p Pointer) error {
-	if most := l.remote.Limits.or(l.m.options.Limits).LargeObject; p.Size > most {
+	if most := l.remote.Limits.Or(l.m.options.Limits).LargeObject; p.Size > most {
 		return &TooLargeError{What: "file in Git LFS", Size: p.Size, Limit: most}
 	}
 	return nil
@@ -132,7 +134,7 @@ func (l *Large) admit(ctx context.Context, p Pointer) bool {
 	if known {
 		return false
 	}
-	most := l.remote.Limits.or(l.m.options.Limits).LargeBytes
+	most := l.remote.Limits.Or(l.m.options.Limits).LargeBytes
 	if err := l.Fits(p); err != nil {
 		l.settle(p, l.fail(ctx, err))
 		return false
@@ -241,14 +243,14 @@ func (m *Mirrors) rootFile(ctx context.Context, r Remote, commit, name string) (
 		if err != nil {
 			return err
 		}
-		entries, _, err := v.directory(c.tree, "")
+		entries, _, err := v.directory(c.Tree, "")
 		if err != nil {
 			return err
 		}
 		data = nil
 		for _, e := range entries {
-			if e.name == name && e.mode != modeTree {
-				data, err = v.store.readKind(e.id, blobKind, min(maxConfig, v.limits.ObjectBytes))
+			if e.Name == name && e.Mode != pack.ModeTree {
+				data, err = v.store.ReadKind(e.ID, pack.BlobKind, min(maxConfig, v.limits.ObjectBytes))
 			}
 		}
 		return err

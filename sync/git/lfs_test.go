@@ -21,6 +21,8 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 	"limpet/sync/testenv/nettest"
 )
 
@@ -29,7 +31,7 @@ import (
 // is no server of it in Debian.
 type lfsHost struct {
 	t      *testing.T
-	git    *server
+	git    *gittest.Server
 	front  string // https://127.0.0.1
 	store  string // https://localhost, another port and another name
 	ca     []byte
@@ -44,10 +46,10 @@ type lfsHost struct {
 
 func newLFSHost(t *testing.T) *lfsHost {
 	t.Helper()
-	h := &lfsHost{t: t, git: newServer(t), content: map[string]string{}}
+	h := &lfsHost{t: t, git: gittest.NewServer(t), content: map[string]string{}}
 	ca := nettest.NewAuthority(t)
 	h.ca = ca.PEM
-	backend := h.git.handler(t)
+	backend := h.git.Handler(t)
 	h.front = ca.Serve(t, nettest.Site{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.URL.Path, "/info/lfs/") && !strings.HasPrefix(r.URL.Path, "/store/") {
 			backend.ServeHTTP(w, r)
@@ -56,7 +58,7 @@ func newLFSHost(t *testing.T) *lfsHost {
 		h.serve(w, r)
 	})})
 	h.store = strings.Replace(ca.Serve(t, nettest.Site{Handler: http.HandlerFunc(h.serve)}), "127.0.0.1", "localhost", 1)
-	h.remote = Remote{URL: h.front + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: secret}}
+	h.remote = Remote{URL: h.front + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: gittest.Secret}}
 	return h
 }
 
@@ -147,9 +149,9 @@ func openLarge(t *testing.T, l *Large, p Pointer) (string, error) {
 }
 
 func TestLFSRequests(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	h := newLFSHost(t)
-	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
 	ref, _ := syncRef(t, m, h.remote, "")
 	a, b := h.add("image"), h.add(strings.Repeat("dashboard ", 100_000))
@@ -160,7 +162,7 @@ func TestLFSRequests(t *testing.T) {
 	gets := []string{"GET /store/" + a.OID, "GET /store/" + b.OID}
 	slices.Sort(gets)
 	want := []string{
-		fmt.Sprintf(`POST /site.git/info/lfs/objects/batch auth=%q key="" accept=%s type=%s `, basicOf("ann", secret), lfsMedia, lfsMedia) +
+		fmt.Sprintf(`POST /site.git/info/lfs/objects/batch auth=%q key="" accept=%s type=%s `, basicOf("ann", gittest.Secret), lfsMedia, lfsMedia) +
 			fmt.Sprintf(`{"operation":"download","transfers":["basic"],"ref":{"name":"refs/heads/main"},"objects":[{"oid":%q,"size":%d},{"oid":%q,"size":%d}],"hash_algo":"sha256"}`, a.OID, a.Size, b.OID, b.Size),
 		gets[0] + ` auth="" key="key-of-the-answer"`, gets[1] + ` auth="" key="key-of-the-answer"`,
 	}
@@ -190,7 +192,7 @@ func TestLFSRequests(t *testing.T) {
 	// What one repository may read, another one has to ask for.
 	other := h.remote
 	other.URL = h.front + "/other.git"
-	newOrigin(t, h.git.root, "other.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.NewOrigin(t, h.git.Root, "other.git").Commit("one", map[string]string{"a.json": "1"})
 	ref, _ = syncRef(t, m, other, "")
 	foreign := m.Large(other, ref)
 	defer foreign.Close()
@@ -208,9 +210,9 @@ func basicOf(user, password string) string {
 // TestLFSCredentials: ours go to the host of the repository only, the answer's to the
 // host that it names only.
 func TestLFSCredentials(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	h := newLFSHost(t)
-	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
 	ref, _ := syncRef(t, m, h.remote, "")
 	p := h.add("image")
@@ -241,11 +243,11 @@ func TestLFSCredentials(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request) bool
 		want   []string
 	}{
-		{"own host", download(h.front, nil), nil, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), "")}},
+		{"own host", download(h.front, nil), nil, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", gittest.Secret), "")}},
 		{"other host", download(h.store, nil), nil, []string{`auth="" key=""`}},
 		{"other host, its own", download(h.store, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
 		{"own host, of the answer", download(h.front, map[string]string{"Authorization": "Token t"}), nil, []string{`auth="Token t" key=""`}},
-		{"own host redirects", download(h.front, nil), redirect, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", secret), ""), `auth="" key=""`}},
+		{"own host redirects", download(h.front, nil), redirect, []string{fmt.Sprintf("auth=%q key=%q", basicOf("ann", gittest.Secret), ""), `auth="" key=""`}},
 		{"of the answer, redirected", download(h.front, map[string]string{"Authorization": "Token t", "X-Store-Key": "k"}), redirect, []string{`auth="Token t" key="k"`, `auth="" key=""`}},
 	} {
 		got, err := get(c.shape, c.answer)
@@ -257,12 +259,12 @@ func TestLFSCredentials(t *testing.T) {
 		}
 	}
 	_, err := get(download(strings.Replace(h.store, "https", "http", 1), nil), nil)
-	told(t, err, Refused, "not https")
+	gittest.ErrorIs(t, err, Refused, "not https")
 	_, err = get(download(strings.Replace(h.store, "://", "://u:hunter@", 1), nil), nil)
-	told(t, err, Refused, "password")
+	gittest.ErrorIs(t, err, Refused, "password")
 	for _, host := range []string{"169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "metadata.google.internal", "2852039166"} {
 		_, err = get(download("https://"+host, nil), nil)
-		told(t, err, Refused, "forbidden address")
+		gittest.ErrorIs(t, err, Refused, "forbidden address")
 		_, err = get(download(h.front, nil), func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodGet {
 				w.Header().Set("Location", "https://"+host+"/x")
@@ -270,7 +272,7 @@ func TestLFSCredentials(t *testing.T) {
 			}
 			return r.Method == http.MethodGet
 		})
-		told(t, err, Refused, "forbidden address")
+		gittest.ErrorIs(t, err, Refused, "forbidden address")
 	}
 	_, err = get(download(h.front, nil), func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet {
@@ -278,14 +280,14 @@ func TestLFSCredentials(t *testing.T) {
 		}
 		return r.Method == http.MethodGet
 	})
-	told(t, err, Protocol, "redirects")
+	gittest.ErrorIs(t, err, Protocol, "redirects")
 }
 
 func TestLFSRefusals(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	h := newLFSHost(t)
-	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
-	m := openMirrors(t, Options{Limits: Limits{LargeObject: 1000, LargeBytes: 1500}})
+	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
+	m := openMirrors(t, Options{Limits: pack.Limits{LargeObject: 1000, LargeBytes: 1500}})
 	ref, _ := syncRef(t, m, h.remote, "")
 	p := h.add("image")
 	status := func(code int, header ...string) func(http.ResponseWriter, *http.Request) bool {
@@ -368,8 +370,8 @@ func TestLFSRefusals(t *testing.T) {
 		forgotten = 0
 		l := m.Large(h.remote, ref)
 		_, err := openLarge(t, l, p)
-		e := told(t, err, c.kind, c.says)
-		if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), basicOf("ann", secret)) || strings.Contains(err.Error(), "key-of-the-answer") {
+		e := gittest.ErrorIs(t, err, c.kind, c.says)
+		if strings.Contains(err.Error(), gittest.Secret) || strings.Contains(err.Error(), basicOf("ann", gittest.Secret)) || strings.Contains(err.Error(), "key-of-the-answer") {
 			t.Errorf("%s: the error holds a secret: %v", c.name, err)
 		}
 		if c.name == "429" && e.RetryAfter != 7*time.Second {
@@ -387,7 +389,7 @@ func TestLFSRefusals(t *testing.T) {
 		if posts != c.posts {
 			t.Errorf("%s: %d requests of the batch API, want %d", c.name, posts, c.posts)
 		}
-		if l.Close(); len(globbed(t, m.dir, "tmp_*"))+len(globbed(t, m.dir, "lfs/*/*")) > 0 {
+		if l.Close(); len(gittest.Glob(t, m.dir, "tmp_*"))+len(gittest.Glob(t, m.dir, "lfs/*/*")) > 0 {
 			t.Errorf("%s: something is left behind", c.name)
 		}
 	}
@@ -400,30 +402,30 @@ func TestLFSRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := openLarge(t, l, large)
-	told(t, err, TooLarge, "1001")
+	gittest.ErrorIs(t, err, TooLarge, "1001")
 	_, err = openLarge(t, l, two)
-	told(t, err, TooLarge, "a pull takes", "1800")
+	gittest.ErrorIs(t, err, TooLarge, "a pull takes", "1800")
 	if n := len(h.take()); n != 2 {
 		t.Errorf("%d requests, want 2", n)
 	}
 }
 
 func TestLFSConfig(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	h := newLFSHost(t)
-	o := newOrigin(t, h.git.root, "site.git")
+	o := gittest.NewOrigin(t, h.git.Root, "site.git")
 	m := openMirrors(t, Options{})
 	p := h.add("image")
 	for _, c := range []struct{ config, path, says string }{
 		{"[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n", "/team/lfs/info/lfs/objects/batch", ""},
 		{"[lfs]\n\turl = \"" + h.store + "/x\"\n", "", "not at " + h.front},
 		{"[lfs]\n\turl = " + strings.Replace(h.front, "https", "http", 1) + "/x\n", "", "not at"},
-		{"[lfs]\n\turl = " + strings.Replace(h.front, "://", "://u:"+secret+"@", 1) + "/x\n", "", "not at"},
+		{"[lfs]\n\turl = " + strings.Replace(h.front, "://", "://u:"+gittest.Secret+"@", 1) + "/x\n", "", "not at"},
 		{"[lfs]\n\turl = --upload-pack=x\n", "", "not at"},
 		{"[lfs\n", "", ".lfsconfig of the repository: line 1"},
 		{"[lfs]\n\tlocksverify = true\n[remote \"origin\"]\n\turl = x\n", "/site.git/info/lfs/objects/batch", ""},
 	} {
-		o.commit("config", map[string]string{".lfsconfig": c.config})
+		o.Commit("config", map[string]string{".lfsconfig": c.config})
 		os.RemoveAll(filepath.Join(m.dir, largeDir))
 		ref, _ := syncRef(t, m, h.remote, "")
 		l := m.Large(h.remote, ref)
@@ -431,7 +433,7 @@ func TestLFSConfig(t *testing.T) {
 		l.Close()
 		asked := h.take()
 		if c.says != "" {
-			told(t, err, Refused, c.says)
+			gittest.ErrorIs(t, err, Refused, c.says)
 			if len(asked) > 0 {
 				t.Errorf("%q: asked %q", c.config, asked)
 			}
@@ -444,9 +446,9 @@ func TestLFSConfig(t *testing.T) {
 }
 
 func TestLFSCacheIsBounded(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	h := newLFSHost(t)
-	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
 	ref, _ := syncRef(t, m, h.remote, "")
 	a, b := h.add("oldest"), h.add("newest")
@@ -462,13 +464,13 @@ func TestLFSCacheIsBounded(t *testing.T) {
 	}
 	l.Close()
 	m.trimLarge(7)
-	if left := globbed(t, m.dir, "lfs/*/*"); len(left) != 1 || filepath.Base(left[0]) != b.OID {
+	if left := gittest.Glob(t, m.dir, "lfs/*/*"); len(left) != 1 || filepath.Base(left[0]) != b.OID {
 		t.Errorf("left %q", left)
 	}
 	if len(m.pins) != 0 {
 		t.Errorf("pinned %v", m.pins)
 	}
-	if _, err := m.Prune(nil, -time.Hour); err != nil || len(globbed(t, m.dir, "lfs/*/*")) != 0 {
+	if _, err := m.Prune(nil, -time.Hour); err != nil || len(gittest.Glob(t, m.dir, "lfs/*/*")) != 0 {
 		t.Errorf("a remote that is gone leaves its cache: %v", err)
 	}
 }
@@ -479,10 +481,10 @@ func TestLFSCacheIsBounded(t *testing.T) {
 func TestLFSHandshake(t *testing.T) {
 	t.Parallel()
 	h := newLFSHost(t)
-	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	p := h.add("image")
 	ca := nettest.NewAuthority(t)
-	backend := h.git.handler(t)
+	backend := h.git.Handler(t)
 	var status atomic.Int64
 	url := ca.Serve(t, nettest.Site{Clients: tls.RequestClientCert, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/info/lfs/") {
@@ -492,16 +494,16 @@ func TestLFSHandshake(t *testing.T) {
 		backend.ServeHTTP(w, r)
 	})})
 	const hint = "it asks for a client certificate, and none is given: tls.crt and tls.key"
-	r := Remote{URL: url + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: secret}}
+	r := Remote{URL: url + "/site.git", Creds: &auth.Credentials{CA: ca.PEM, Username: "ann", Password: gittest.Secret}}
 	m := openMirrors(t, Options{})
 	ref, _ := syncRef(t, m, r, "")
 	for code, says := range map[int]string{400: "its Git LFS server answers 400 Bad Request", 401: "its Git LFS server refuses these credentials", 403: "these credentials may not read from its Git LFS server"} {
 		status.Store(int64(code))
 		m.Close()
-		m = must[*Mirrors](t)(Open(m.dir, Options{})) // which has seen no handshake of Git's
+		m = gittest.Must[*Mirrors](t)(Open(m.dir, Options{})) // which has seen no handshake of Git's
 		l := m.Large(r, ref)
 		_, err := openLarge(t, l, p)
-		told(t, err, Auth, says, hint)
+		gittest.ErrorIs(t, err, Auth, says, hint)
 		l.Close()
 	}
 	r.Creds.ClientCert, r.Creds.ClientKey = ca.Client(t, time.Now().Add(time.Hour))
@@ -516,15 +518,15 @@ func TestLFSHandshake(t *testing.T) {
 
 func TestLFSOverSSH(t *testing.T) {
 	h := newLFSHost(t)
-	newOrigin(t, h.git.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.NewOrigin(t, h.git.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	key := sshKeys()["ed25519"]
 	public, err := ssh.NewPublicKey(key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSSHServer(t, h.git.root, public, key)
+	s := newSSHServer(t, h.git.Root, public, key)
 	m := openMirrors(t, Options{})
-	r := s.remote(filepath.ToSlash(h.git.root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key), CA: h.ca})
+	r := s.remote(filepath.ToSlash(h.git.Root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key), CA: h.ca})
 	ref, _ := syncRef(t, m, r, "")
 	p := h.add("image")
 	said := fmt.Sprintf(`{"href": "%s/site", "header": {"Authorization": "RemoteAuth t", "X-Store-Key": "k"}, "expires_in": 600}`, h.store)
@@ -547,7 +549,7 @@ func TestLFSOverSSH(t *testing.T) {
 	}
 	l.Close()
 	s.mu.Lock()
-	if want := "git-lfs-authenticate '" + filepath.ToSlash(h.git.root) + "/site.git' download"; !slices.Equal(s.commands, []string{want}) {
+	if want := "git-lfs-authenticate '" + filepath.ToSlash(h.git.Root) + "/site.git' download"; !slices.Equal(s.commands, []string{want}) {
 		t.Errorf("commands %q, want %q", s.commands, want)
 	}
 	s.mu.Unlock()

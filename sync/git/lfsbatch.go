@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"limpet/sync/text"
 )
 
 // The batch API of Git LFS. Source: git-lfs docs/api/batch.md, server-discovery.md.
@@ -161,7 +163,7 @@ func (l *Large) ask(c *call, want []Pointer) (lfsPlaces, error) {
 		return out, &Error{Kind: Protocol, Err: errors.New("its answer is not that of a Git LFS server"), Hint: "check that Git LFS is enabled for this repository"}
 	}
 	if answer.Transfer != "" && answer.Transfer != "basic" || answer.HashAlgo != "" && answer.HashAlgo != "sha256" {
-		return out, &Error{Kind: Protocol, Err: fmt.Errorf("it wants transfer %q with %q, which was not offered", clean(answer.Transfer, 40), clean(answer.HashAlgo, 40))}
+		return out, &Error{Kind: Protocol, Err: fmt.Errorf("it wants transfer %q with %q, which was not offered", text.Line(answer.Transfer, 40), text.Line(answer.HashAlgo, 40))}
 	}
 	got := make(map[string]lfsObject, len(answer.Objects))
 	for _, o := range answer.Objects {
@@ -208,7 +210,7 @@ func (c *call) place(p Pointer, o lfsObject, named bool) (lfsPlace, error) {
 
 // objectError is what a server says of one object.
 func objectError(code int, message string) *Error {
-	said := clean(message, 200)
+	said := text.Line(message, 200)
 	switch {
 	case code == http.StatusNotFound:
 		return &Error{Kind: NotFound, Err: fmt.Errorf("it is not on the Git LFS server: %s", said), Hint: "push it from where it was committed: git lfs push --all origin"}

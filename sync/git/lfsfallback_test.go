@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/gittest"
 )
 
 // TestLargeOfAFallback: what Git LFS keeps comes from the mirror that has told the commit,
 // from another one while the own host is away, and each is asked with what is its own.
 // So it is with the submodules.
 func TestLargeOfAFallback(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	one, two := newLFSHost(t), newLFSHost(t)
-	lib := newOrigin(t, one.git.root, "lib.git")
-	at := lib.commit("lib", map[string]string{"l.json": "1"})
-	site := newOrigin(t, one.git.root, "site.git")
-	site.commit("site", map[string]string{"x.json": "1", ".lfsconfig": "[lfs]\n\turl = " + one.front + "/site.git/info/lfs\n"})
-	commit := site.link(module("lib", "lib", "../lib.git"), map[string]string{"lib": at})
+	lib := gittest.NewOrigin(t, one.git.Root, "lib.git")
+	at := lib.Commit("lib", map[string]string{"l.json": "1"})
+	site := gittest.NewOrigin(t, one.git.Root, "site.git")
+	site.Commit("site", map[string]string{"x.json": "1", ".lfsconfig": "[lfs]\n\turl = " + one.front + "/site.git/info/lfs\n"})
+	commit := site.Link(module("lib", "lib", "../lib.git"), map[string]string{"lib": at})
 	for _, name := range []string{"site.git", "lib.git"} {
-		gitIn(t, two.git.root, nil, "clone", "-q", "--mirror", filepath.Join(one.git.root, name), filepath.Join(two.git.root, name))
+		gittest.Git(t, two.git.Root, nil, "clone", "-q", "--mirror", filepath.Join(one.git.Root, name), filepath.Join(two.git.Root, name))
 	}
 	m := openMirrors(t, Options{Pause: time.Hour})
 	r := one.remote
@@ -35,7 +36,7 @@ func TestLargeOfAFallback(t *testing.T) {
 			return true
 		}, nil)
 	}
-	mine, other := basicOf("ann", secret), basicOf("bob", "mirror-secret")
+	mine, other := basicOf("ann", gittest.Secret), basicOf("bob", "mirror-secret")
 	content := func(text string) Pointer { one.add(text); return two.add(text) }
 	asks := func(l *Large, text string, h *lfsHost, path, credentials string) {
 		t.Helper()
@@ -56,7 +57,7 @@ func TestLargeOfAFallback(t *testing.T) {
 	}
 
 	// The own host is away as a whole: the mirror tells, and is asked.
-	one.git.fails(http.StatusBadGateway)
+	one.git.Fails(http.StatusBadGateway)
 	down(one)
 	ref, err := m.Resolve(t.Context(), r, mainBranch)
 	if err != nil || ref.Hash != commit || ref.Via.URL == "" {
@@ -81,7 +82,7 @@ func TestLargeOfAFallback(t *testing.T) {
 	asks(in, "of a submodule, while its own host is away", two, "/lib.git", other)
 
 	// Only its Git LFS is away.
-	one.git.fails(0)
+	one.git.Fails(0)
 	m.reset(r.shown())
 	m.reset(home)
 	own := m.Large(r, Ref{Name: ref.Name, Hash: commit})
@@ -110,7 +111,7 @@ func TestLargeOfAFallback(t *testing.T) {
 	}, nil)
 	two.during(nil, nil)
 	_, err = openLarge(t, own, two.add("refused"))
-	told(t, err, Auth)
+	gittest.ErrorIs(t, err, Auth)
 	if asked := two.take(); len(asked) != 0 {
 		t.Errorf("the mirror was asked %q", asked)
 	}

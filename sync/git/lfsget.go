@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 // lfsRedirects is how many redirects of a download are followed: hosts send to where
@@ -71,11 +74,11 @@ func (l *Large) take(c *call, p Pointer, at lfsPlace, res *http.Response) error 
 		err := c.lfsRefusal(res, at.own)
 		if code := res.StatusCode; code == http.StatusUnauthorized || code == http.StatusForbidden {
 			e, _ := errors.AsType[*Error](err)
-			e.Err = fmt.Errorf("object %.12s at %s: %w: %w", p.OID, clean(at.url.Host, 100), e.Err, errStale)
+			e.Err = fmt.Errorf("object %.12s at %s: %w: %w", p.OID, text.Line(at.url.Host, 100), e.Err, errStale)
 		}
 		return err
 	}
-	f, err := os.CreateTemp(c.m.dir, tempPrefix)
+	f, err := os.CreateTemp(c.m.dir, pack.TempPrefix)
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func (l *Large) take(c *call, p Pointer, at lfsPlace, res *http.Response) error 
 		return err
 	}
 	if sum := hex.EncodeToString(h.Sum(nil)); n != p.Size || sum != p.OID {
-		return &Error{Kind: Corrupt, Err: fmt.Errorf("object %.12s: what came from %s is not it: %d bytes of %d, with another SHA-256", p.OID, clean(at.url.Host, 100), n, p.Size),
+		return &Error{Kind: Corrupt, Err: fmt.Errorf("object %.12s: what came from %s is not it: %d bytes of %d, with another SHA-256", p.OID, text.Line(at.url.Host, 100), n, p.Size),
 			Hint: "nothing of it is used"}
 	}
 	path := l.path(p.OID)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"limpet/sync/text"
 )
 
 // Pointer stands in a tree for a file that Git LFS keeps elsewhere.
@@ -42,14 +44,14 @@ func ParsePointer(data []byte) (p Pointer, is bool, err error) {
 	return p, true, nil
 }
 
-func parsePointer(text string) (p Pointer, err error) {
-	body, ended := strings.CutSuffix(text, "\n")
+func parsePointer(data string) (p Pointer, err error) {
+	body, ended := strings.CutSuffix(data, "\n")
 	if !ended {
 		return p, errors.New("its last line has no end")
 	}
 	lines := strings.Split(body, "\n")
 	if v := strings.TrimPrefix(strings.TrimPrefix(lines[0], pointerBegins[0]), pointerBegins[1]); v != "v1" {
-		return p, fmt.Errorf("version %q is not known here", clean(v, 40))
+		return p, fmt.Errorf("version %q is not known here", text.Line(v, 40))
 	}
 	sized := false
 	for i, line := range lines[1:] {
@@ -66,12 +68,12 @@ func parsePointer(text string) (p Pointer, err error) {
 		case key == "oid":
 			sum, is := strings.CutPrefix(value, "sha256:")
 			if raw, err := hex.DecodeString(sum); !is || err != nil || len(raw) != 32 || strings.ToLower(sum) != sum {
-				return p, fmt.Errorf("oid %q is not sha256: and 64 hex digits", clean(value, 80))
+				return p, fmt.Errorf("oid %q is not sha256: and 64 hex digits", text.Line(value, 80))
 			}
 			p.OID = sum
 		case key == "size":
 			if p.Size, err = strconv.ParseInt(value, 10, 64); err != nil || strconv.FormatInt(p.Size, 10) != value || p.Size < 0 {
-				return p, fmt.Errorf("size %q is not a number of bytes", clean(value, 40))
+				return p, fmt.Errorf("size %q is not a number of bytes", text.Line(value, 40))
 			}
 			sized = true
 		case strings.HasPrefix(key, "ext-"):

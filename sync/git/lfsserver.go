@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"limpet/sync/text"
 )
 
 // Where the Git LFS server of a remote is. Source: git-lfs docs/api/server-discovery.md.
@@ -50,7 +52,7 @@ func (l *Large) serverOverHTTP(c *call) (*url.URL, error) {
 	}
 	u, err := url.Parse(named)
 	if err != nil || !c.isOwn(u) || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s", clean(withoutUserInfo(named), 200), c.addr.Scheme, c.addr.HostPort()),
+		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s", text.Line(withoutUserInfo(named), 200), c.addr.Scheme, c.addr.HostPort()),
 			Hint: "credentials go to the host of the repository only"}
 	}
 	return u, nil
@@ -99,18 +101,18 @@ func (c *call) isOwn(u *url.URL) bool {
 }
 
 // lfsURL reads a URL that a server has sent: https, or the origin of the remote.
-func (c *call) lfsURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
+func (c *call) lfsURL(href string) (*url.URL, error) {
+	u, err := url.Parse(href)
 	switch {
 	case err != nil || u.Hostname() == "":
 		return nil, &Error{Kind: Protocol, Err: errors.New("the Git LFS server sends a url that cannot be read")}
 	case u.User != nil:
 		return nil, &Error{Kind: Refused, Err: errors.New("the Git LFS server sends a url that holds a password")}
 	case u.Scheme != "https" && !c.isOwn(u):
-		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the Git LFS server sends to %s://%s, which is not https", clean(u.Scheme, 20), clean(u.Host, 100))}
+		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the Git LFS server sends to %s://%s, which is not https", text.Line(u.Scheme, 20), text.Line(u.Host, 100))}
 	}
 	if err := c.m.options.Guard.Host(u.Hostname()); err != nil {
-		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the Git LFS server sends to %s: %w", clean(u.Host, 100), err), Hint: guardHint}
+		return nil, &Error{Kind: Refused, Err: fmt.Errorf("the Git LFS server sends to %s: %w", text.Line(u.Host, 100), err), Hint: guardHint}
 	}
 	return u, nil
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/git/pack"
+
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
@@ -85,8 +87,8 @@ func (s *localSession) AdvertisedReferencesContext(context.Context) (*packp.AdvR
 
 // localRefs are the refs of a repository on this host. go-git takes the lock files of
 // those who are about to change one for refs as well.
-func localRefs(dir string) (map[string]objectID, error) {
-	refs, err := readRefs(dir)
+func localRefs(dir string) (map[string]pack.ID, error) {
+	refs, err := pack.ReadRefs(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func localRefs(dir string) (map[string]objectID, error) {
 		if err != nil {
 			return err
 		}
-		if id, ok := parseID(strings.TrimSpace(string(data))); ok {
+		if id, ok := pack.ParseID(strings.TrimSpace(string(data))); ok {
 			refs[filepath.ToSlash(name)] = id
 		}
 		return nil
@@ -162,10 +164,10 @@ func (s *localSession) Close() error {
 
 // history lists the commits that are at most depth steps away, and those among them
 // whose parents are not.
-func (s *localSession) history(ctx context.Context, tip objectID, depth int) (commits, ends []objectID, err error) {
-	met := map[objectID]bool{tip: true}
-	for level := []objectID{tip}; len(level) > 0; depth-- {
-		var next []objectID
+func (s *localSession) history(ctx context.Context, tip pack.ID, depth int) (commits, ends []pack.ID, err error) {
+	met := map[pack.ID]bool{tip: true}
+	for level := []pack.ID{tip}; len(level) > 0; depth-- {
+		var next []pack.ID
 		for _, id := range level {
 			if err := ctx.Err(); err != nil {
 				return nil, nil, err
@@ -175,11 +177,11 @@ func (s *localSession) history(ctx context.Context, tip objectID, depth int) (co
 				return nil, nil, err
 			}
 			commits = append(commits, id)
-			if depth == 1 && len(c.parents) > 0 {
+			if depth == 1 && len(c.Parents) > 0 {
 				ends = append(ends, id)
 				continue
 			}
-			for _, p := range c.parents {
+			for _, p := range c.Parents {
 				if !met[p] {
 					met[p] = true
 					next = append(next, p)
@@ -192,18 +194,18 @@ func (s *localSession) history(ctx context.Context, tip objectID, depth int) (co
 }
 
 // peel follows tags to what they point to in the end.
-func peel(s storer.EncodedObjectStorer, id objectID) (tags []objectID, target objectID, err error) {
-	for range maxTags {
+func peel(s storer.EncodedObjectStorer, id pack.ID) (tags []pack.ID, target pack.ID, err error) {
+	for range pack.MaxTags {
 		o, err := s.EncodedObject(plumbing.AnyObject, id)
-		if err != nil || o.Type() != tagKind {
+		if err != nil || o.Type() != pack.TagKind {
 			return tags, id, err
 		}
-		data, err := rawObject(s, id, tagKind)
+		data, err := rawObject(s, id, pack.TagKind)
 		if err != nil {
 			return tags, id, err
 		}
 		tags = append(tags, id)
-		if id, err = parseTag(data); err != nil {
+		if id, err = pack.ParseTag(data); err != nil {
 			return tags, id, err
 		}
 	}
@@ -212,11 +214,11 @@ func peel(s storer.EncodedObjectStorer, id objectID) (tags []objectID, target ob
 
 // missing lists the commits and every tree and blob below them, without what the
 // trees of haves hold. Haves that the repository does not know are left out.
-func (s *localSession) missing(ctx context.Context, commits, haves []objectID) ([]objectID, error) {
-	seen := make(map[objectID]bool)
-	var ids []objectID
-	var walk func(tree objectID, depth int) error
-	walk = func(tree objectID, depth int) error {
+func (s *localSession) missing(ctx context.Context, commits, haves []pack.ID) ([]pack.ID, error) {
+	seen := make(map[pack.ID]bool)
+	var ids []pack.ID
+	var walk func(tree pack.ID, depth int) error
+	walk = func(tree pack.ID, depth int) error {
 		if seen[tree] {
 			return nil
 		}
@@ -232,17 +234,17 @@ func (s *localSession) missing(ctx context.Context, commits, haves []objectID) (
 		if err != nil {
 			return err
 		}
-		entries, err := parseTree(data)
+		entries, err := pack.ParseTree(data)
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
 			switch {
-			case e.mode == modeTree:
-				err = walk(e.id, depth+1)
-			case e.mode != modeSubmodule && !seen[e.id]:
-				seen[e.id] = true
-				ids = append(ids, e.id)
+			case e.Mode == pack.ModeTree:
+				err = walk(e.ID, depth+1)
+			case e.Mode != pack.ModeSubmodule && !seen[e.ID]:
+				seen[e.ID] = true
+				ids = append(ids, e.ID)
 			}
 			if err != nil {
 				return err
@@ -274,20 +276,20 @@ func (s *localSession) missing(ctx context.Context, commits, haves []objectID) (
 // is applied when the tree is read.
 const maxLocalDepth = 1000
 
-func treeOf(s storer.EncodedObjectStorer, id objectID) (objectID, error) {
+func treeOf(s storer.EncodedObjectStorer, id pack.ID) (pack.ID, error) {
 	c, err := commitOf(s, id)
-	return c.tree, err
+	return c.Tree, err
 }
 
-func commitOf(s storer.EncodedObjectStorer, id objectID) (commit, error) {
-	data, err := rawObject(s, id, commitKind)
+func commitOf(s storer.EncodedObjectStorer, id pack.ID) (pack.Commit, error) {
+	data, err := rawObject(s, id, pack.CommitKind)
 	if err != nil {
-		return commit{}, fmt.Errorf("upload-pack: not our ref %s: %w", id, err)
+		return pack.Commit{}, fmt.Errorf("upload-pack: not our ref %s: %w", id, err)
 	}
-	return parseCommit(data)
+	return pack.ParseCommit(data)
 }
 
-func rawObject(s storer.EncodedObjectStorer, id objectID, k kind) ([]byte, error) {
+func rawObject(s storer.EncodedObjectStorer, id pack.ID, k pack.Kind) ([]byte, error) {
 	o, err := s.EncodedObject(k, id)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 )
 
 // noGit makes sure that nothing below starts a git.
@@ -36,7 +37,7 @@ func sample(dir string, start time.Time, steps ...sampleCommit) (last string, er
 }
 
 func TestSampleAndLocal(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	when := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	dir := filepath.Join(t.TempDir(), "sample.git")
 	files := map[string]string{}
@@ -44,7 +45,7 @@ func TestSampleAndLocal(t *testing.T) {
 	files["README.md"], files["empty"] = "hi", ""
 	for i := range 20 {
 		name := fmt.Sprintf("grafana/team-%d/board-%d.json", i%3, i)
-		files[name] = dashboard(fmt.Sprint(i), i, 20)
+		files[name] = gittest.Dashboard(fmt.Sprint(i), i, 20)
 		steps = append(steps, sampleCommit{message: "add " + name, files: map[string][]byte{name: []byte(files[name])}})
 	}
 	last, err := func() (string, error) {
@@ -105,8 +106,8 @@ func TestSampleAndLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	fsck(t, m, r)
-	gitIn(t, dir, nil, "fsck", "--full", "--strict")
-	if n := len(strings.Fields(gitIn(t, dir, nil, "rev-list", "main"))); n != len(steps)+2 {
+	gittest.Git(t, dir, nil, "fsck", "--full", "--strict")
+	if n := len(strings.Fields(gittest.Git(t, dir, nil, "rev-list", "main"))); n != len(steps)+2 {
 		t.Errorf("%d commits", n)
 	}
 }
@@ -134,7 +135,7 @@ func TestCommitFilesRefuses(t *testing.T) {
 }
 
 func TestLocalRefuses(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	top := t.TempDir()
 	allowed, outside := filepath.Join(top, "allowed"), filepath.Join(top, "outside")
 	for _, d := range []string{allowed, outside} {
@@ -163,23 +164,23 @@ func TestLocalRefuses(t *testing.T) {
 		}
 	}
 	_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: filepath.Join(allowed, "x.git")}, gitref.Branch(""))
-	told(t, err, Refused, "local paths", "--local-git-prefix")
+	gittest.ErrorIs(t, err, Refused, "local paths", "--local-git-prefix")
 	r := Remote{URL: filepath.Join(allowed, "x.git")}
 	_, err = m.Fetch(t.Context(), r, Ref{Name: "refs/heads/main", Hash: strings.Repeat("ab", 20)})
-	told(t, err, Moved)
+	gittest.ErrorIs(t, err, Moved)
 }
 
 // The .git of a worktree can be read as well, with packs and loose objects.
 func TestLocalWorktree(t *testing.T) {
-	quiet(t)
-	o := newOrigin(t, t.TempDir(), "x.git")
-	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
-	o.git("gc", "-q")
-	id := o.commit("two", map[string]string{"a.json": dashboard("a", 2, 30)})
-	m := openMirrors(t, Options{AllowLocal: []string{o.work}})
-	r := Remote{URL: o.work}
+	gittest.Quiet(t)
+	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
+	o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 30)})
+	o.Git("gc", "-q")
+	id := o.Commit("two", map[string]string{"a.json": gittest.Dashboard("a", 2, 30)})
+	m := openMirrors(t, Options{AllowLocal: []string{o.Work}})
+	r := Remote{URL: o.Work}
 	ref, _ := syncRef(t, m, r, "")
-	if got := content(t, m, r, ref.Hash, ""); ref.Hash != id || got["a.json"] != dashboard("a", 2, 30) {
+	if got := content(t, m, r, ref.Hash, ""); ref.Hash != id || got["a.json"] != gittest.Dashboard("a", 2, 30) {
 		t.Fatal("content differs")
 	}
 	fsck(t, m, r)

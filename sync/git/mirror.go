@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/pack"
 )
 
 // idleAfter is how long the packs of a mirror stay open after the last read.
@@ -24,7 +25,7 @@ type mirror struct {
 	turn chan struct{} // capacity 1: full while somebody has the turn
 
 	mu      sync.Mutex // guards all below; no network under it
-	open    *store     // nil when closed
+	open    *handle    // nil when closed
 	idle    *time.Timer
 	closed  bool
 	damaged bool
@@ -52,7 +53,7 @@ func (m *mirror) announcedCommit(name string) string {
 	m.mu.Lock()
 	hash := m.announced[name]
 	m.mu.Unlock()
-	if refs, err := readRefs(m.dir); hash == "" && err == nil && !refs[name].IsZero() {
+	if refs, err := pack.ReadRefs(m.dir); hash == "" && err == nil && !refs[name].IsZero() {
 		hash = refs[name].String()
 	}
 	return hash
@@ -73,6 +74,22 @@ func (m *mirror) isRejected(url, hash string) bool {
 	return m.rejected[url] == hash
 }
 
+// handle is an open store of a mirror and its users.
+type handle struct {
+	*pack.Store
+	age    int  // of the mirror when it was opened
+	users  int  // guarded by the mirror's mu
+	retire bool // guarded by the mirror's mu: close when the last user is gone
+}
+
+// below is the store under what is fetched, nil for a clone.
+func (h *handle) below() *pack.Store {
+	if h == nil {
+		return nil
+	}
+	return h.Store
+}
+
 // take waits for the turn.
 func (m *mirror) take(ctx context.Context) error {
 	select {
@@ -87,25 +104,24 @@ func (m *mirror) give() { <-m.turn }
 
 // use opens the mirror for reading; release must follow. Errors wrap
 // errDamaged, or fs.ErrNotExist when nothing was ever fetched.
-func (m *mirror) use(limit int64) (*store, error) {
+func (m *mirror) use(limit int64) (*handle, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil, errors.New("mirrors are closed")
 	}
-	if m.open != nil && m.open.limit < limit {
+	if m.open != nil && m.open.Limit < limit {
 		m.drop()
 	}
 	if m.open == nil {
 		if _, err := readNote(m.dir, m.addr.String()); err != nil {
 			return nil, err
 		}
-		s, err := openStore(m.dir, limit)
+		s, err := pack.Open(m.dir, limit)
 		if err != nil {
 			return nil, err
 		}
-		s.age = m.age
-		m.open = s
+		m.open = &handle{Store: s, age: m.age}
 	}
 	if m.idle != nil {
 		m.idle.Stop()
@@ -116,14 +132,14 @@ func (m *mirror) use(limit int64) (*store, error) {
 }
 
 // release gives a store back. The last user of one that was replaced closes it.
-func (m *mirror) release(s *store) {
+func (m *mirror) release(s *handle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.users--
 	switch {
 	case s.users > 0:
 	case s.retire:
-		s.close()
+		s.Close()
 	case m.idle == nil:
 		m.idle = time.AfterFunc(idleAfter, func() {
 			m.mu.Lock()
@@ -154,7 +170,7 @@ func (m *mirror) drop() {
 		return
 	}
 	if s.retire = true; s.users == 0 {
-		s.close()
+		s.Close()
 	}
 }
 
@@ -210,7 +226,7 @@ func (m *mirror) replaceBy(dir string) error {
 	m.damaged = false
 	m.age++
 	m.mu.Unlock()
-	return syncDir(root)
+	return pack.SyncDir(root)
 }
 
 // fetched notes what a fetch brought, or found to be there.

@@ -15,22 +15,24 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 // site is a repository of some files, fetched once.
-func site(t *testing.T, o Options) (*server, *origin, *Mirrors, Remote, Ref, map[string]string) {
+func site(t *testing.T, o Options) (*gittest.Server, *gittest.Origin, *Mirrors, Remote, Ref, map[string]string) {
 	t.Helper()
-	quiet(t)
-	s := newServer(t)
-	or := newOrigin(t, s.root, "site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	or := gittest.NewOrigin(t, s.Root, "site.git")
 	files := map[string]string{}
 	for i := range 12 {
-		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = dashboard(fmt.Sprint(i), i, 10)
+		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = gittest.Dashboard(fmt.Sprint(i), i, 10)
 	}
-	or.commit("one", files)
+	or.Commit("one", files)
 	m := openMirrors(t, o)
-	ref, _ := syncRef(t, m, s.remote("site.git"), "")
-	return s, or, m, s.remote("site.git"), ref, files
+	ref, _ := syncRef(t, m, remoteAt(s, "site.git"), "")
+	return s, or, m, remoteAt(s, "site.git"), ref, files
 }
 
 // Readers are not disturbed when the mirror grows, is put together, is made
@@ -60,19 +62,19 @@ func TestReadWhileChanging(t *testing.T) {
 			}
 		})
 	}
-	c := must[*call](t)(m.begin(t.Context(), "x", r))
+	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.end()
 	for i := range 8 {
 		switch i % 4 {
 		case 0:
-			o.commit("more", map[string]string{"d0/more.json": fmt.Sprint(i)})
+			o.Commit("more", map[string]string{"d0/more.json": fmt.Sprint(i)})
 			syncRef(t, m, r, "")
 		case 1:
 			mi := m.mirror(c.addr)
 			if err := mi.take(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := consolidate(t.Context(), mi.dir); err != nil {
+			if err := pack.Consolidate(t.Context(), mi.dir); err != nil {
 				t.Error(err)
 			}
 			mi.changed()
@@ -114,7 +116,7 @@ func TestFetchStartsAfreshWhenGrown(t *testing.T) {
 		t.Fatal(err)
 	}
 	files["new.json"] = "1"
-	o.commit("two", files)
+	o.Commit("two", files)
 	ref, st := syncRef(t, m, r, "")
 	if !st.Rebuilt {
 		t.Fatalf("%+v", st)
@@ -126,15 +128,15 @@ func TestFetchStartsAfreshWhenGrown(t *testing.T) {
 }
 
 func TestRequestsPerHost(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
 	var now, most atomic.Int64
 	for i := range 6 {
-		newOrigin(t, s.root, fmt.Sprintf("%d.git", i)).commit("one", map[string]string{"a": "1"})
+		gittest.NewOrigin(t, s.Root, fmt.Sprintf("%d.git", i)).Commit("one", map[string]string{"a": "1"})
 	}
 	arrived := make(chan struct{}, 6)
 	release := make(chan struct{})
-	s.during(func(w http.ResponseWriter, r *http.Request) {
+	s.During(func(w http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -146,7 +148,7 @@ func TestRequestsPerHost(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 6 {
 		wg.Go(func() {
-			if _, err := m.Resolve(t.Context(), s.remote(fmt.Sprintf("%d.git", i)), gitref.Branch("")); err != nil {
+			if _, err := m.Resolve(t.Context(), remoteAt(s, fmt.Sprintf("%d.git", i)), gitref.Branch("")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -156,9 +158,9 @@ func TestRequestsPerHost(t *testing.T) {
 	// The two that are asked fill the host: a third waits, and stops waiting
 	// with its context.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-	_, err := m.Resolve(ctx, s.remote("0.git"), gitref.Branch(""))
+	_, err := m.Resolve(ctx, remoteAt(s, "0.git"), gitref.Branch(""))
 	cancel()
-	told(t, err, Timeout)
+	gittest.ErrorIs(t, err, Timeout)
 	close(release)
 	wg.Wait()
 	if most.Load() != 2 {
@@ -170,13 +172,13 @@ func TestRequestsPerHost(t *testing.T) {
 func TestFetchTurn(t *testing.T) {
 	s, o, m, r, _, files := site(t, Options{})
 	files["x.json"] = "1"
-	o.commit("two", files)
+	o.Commit("two", files)
 	ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	arrived, release := make(chan struct{}), make(chan struct{})
-	s.during(func(w http.ResponseWriter, r *http.Request) {
+	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			close(arrived)
 			<-release
@@ -192,7 +194,7 @@ func TestFetchTurn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	_, err = m.Fetch(ctx, r, ref)
 	cancel()
-	told(t, err, Timeout)
+	gittest.ErrorIs(t, err, Timeout)
 	close(release)
 	wg.Wait()
 	if st, err := m.Fetch(t.Context(), r, ref); err != nil || st.Requests != 0 {
@@ -202,7 +204,7 @@ func TestFetchTurn(t *testing.T) {
 
 func TestIdleMirrorIsClosed(t *testing.T) {
 	_, _, m, r, ref, _ := site(t, Options{})
-	c := must[*call](t)(m.begin(t.Context(), "x", r))
+	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
 	defer c.end()
 	mi := m.mirror(c.addr)
 	content(t, m, r, ref.Hash, "")
@@ -238,8 +240,8 @@ func TestIdleMirrorIsClosed(t *testing.T) {
 
 func TestPrune(t *testing.T) {
 	s, _, m, r, ref, files := site(t, Options{})
-	newOrigin(t, s.root, "other.git").commit("one", map[string]string{"a": "1"})
-	other := s.remote("other.git")
+	gittest.NewOrigin(t, s.Root, "other.git").Commit("one", map[string]string{"a": "1"})
+	other := remoteAt(s, "other.git")
 	syncRef(t, m, other, "")
 	if n, err := m.Prune(nil, time.Hour); err != nil || n != 0 {
 		t.Fatalf("fetched a moment ago: %d, %v", n, err)
@@ -262,7 +264,7 @@ func TestPrune(t *testing.T) {
 	if n, err := again.Prune(nil, 0); err != nil || n != 2 {
 		t.Fatalf("%d, %v", n, err)
 	}
-	if left := globbed(t, again.dir, "*"); len(left) > 0 {
+	if left := gittest.Glob(t, again.dir, "*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/pack"
 	"limpet/sync/netx"
 )
 
@@ -44,7 +45,7 @@ const mirrorName = 32
 // process left half-made in it is removed, so no other process may use it at
 // the same time.
 func Open(dir string, o Options) (*Mirrors, error) {
-	o.Limits = o.Limits.or(DefaultLimits)
+	o.Limits = o.Limits.Or(pack.DefaultLimits)
 	if o.PerHost <= 0 {
 		o.PerHost = 2
 	}
@@ -135,8 +136,8 @@ func (c *call) visitHost(host string) (leave func(), err error) {
 // reading is what a reading operation works with.
 type reading struct {
 	ctx    context.Context // run-scope: of the one operation
-	store  *store
-	limits Limits
+	store  *pack.Store
+	limits pack.Limits
 }
 
 // read runs f over the mirror of r. When f meets damage, the commit that was
@@ -150,7 +151,7 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	defer c.end()
 	mi := m.mirror(c.home)
 	err = c.look(mi, f)
-	if errors.Is(err, errDamaged) && c.heal(mi, err) {
+	if errors.Is(err, pack.ErrDamaged) && c.heal(mi, err) {
 		err = c.look(mi, f)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,10 +166,10 @@ func (c *call) look(mi *mirror, f func(*reading) error) error {
 	s, err := mi.use(c.limits.ObjectBytes)
 	if err == nil {
 		age = s.age
-		err = f(&reading{ctx: c.ctx, store: s, limits: c.limits})
+		err = f(&reading{ctx: c.ctx, store: s.Store, limits: c.limits})
 		mi.release(s)
 	}
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, pack.ErrDamaged) {
 		mi.markDamaged(age)
 	}
 	return err

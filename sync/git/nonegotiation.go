@@ -3,6 +3,8 @@ package git
 import (
 	"errors"
 	"time"
+
+	"limpet/sync/git/pack"
 )
 
 // Some servers give out a whole commit and no difference to what is here: Azure
@@ -24,7 +26,7 @@ func (c *call) dear() bool {
 
 // alone fetches the commit without regard to what is here. why is what became of
 // the difference, nil when none was asked for.
-func (f *fetch) alone(old *store, shallows []objectID, why error) error {
+func (f *fetch) alone(old *handle, shallows []pack.ID, why error) error {
 	f.problem.Store(nil)
 	err := f.receive(f.mirror.dir, old, want{id: f.wants(), depth: max(f.depth, 1), ends: shallows}, f.limits.PackBytes)
 	if err != nil || why == nil {
@@ -39,7 +41,7 @@ func (f *fetch) alone(old *store, shallows []objectID, why error) error {
 
 // undone says that a server has answered a want with what is no answer to it.
 func (f *fetch) undone(err error) bool {
-	if err == nil || f.ctx.Err() != nil || errors.Is(err, errNotWhole) || errors.Is(err, errDamaged) {
+	if err == nil || f.ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) {
 		return false
 	}
 	return KindOf(f.fail(err)) == Protocol

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"limpet/sync/git/gittest"
 )
 
 // devops is real git behind what Azure DevOps and CodeCommit make of it: few
@@ -90,7 +92,7 @@ func (d *devops) offer(in []byte) []byte {
 // first and then what is new: as a difference where they give one, and as whole
 // commits where they do not.
 func TestAzureDevOps(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	strange := func(status int, media, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", media)
@@ -116,21 +118,21 @@ func TestAzureDevOps(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			s := newServer(t)
-			o := newOrigin(t, s.root, "site.git")
+			s := gittest.NewServer(t)
+			o := gittest.NewOrigin(t, s.Root, "site.git")
 			d := &devops{caps: c.caps, strange: c.strange}
-			front := httptest.NewServer(d.handler(s.handler(t)))
+			front := httptest.NewServer(d.handler(s.Handler(t)))
 			defer front.Close()
 			m := openMirrors(t, Options{})
 			defer m.Close()
 			r := Remote{URL: front.URL + "/site.git"}
-			o.commit("before", map[string]string{"c.json": "old"})
-			o.commit("kept", map[string]string{"c.json": "kept"}) // its parent is never here
-			o.git("push", "-q", "origin", "HEAD:refs/heads/kept")
+			o.Commit("before", map[string]string{"c.json": "old"})
+			o.Commit("kept", map[string]string{"c.json": "kept"}) // its parent is never here
+			o.Git("push", "-q", "origin", "HEAD:refs/heads/kept")
 			syncRef(t, m, r, "kept")
 			var commits []string
 			for i := range 3 {
-				commits = append(commits, o.commit("next", map[string]string{"a.json": fmt.Sprint(i), "b.json": "same"}))
+				commits = append(commits, o.Commit("next", map[string]string{"a.json": fmt.Sprint(i), "b.json": "same"}))
 				syncRef(t, m, r, "main")
 			}
 			for i := range commits[1:] { // none was lost on the way

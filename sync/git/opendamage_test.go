@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"limpet/sync/git/gittest"
 )
 
 // A pack that builds on objects which the open mirror cannot read any more is no
@@ -16,12 +18,12 @@ func TestThinPackOnDamagedMirror(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, o, m, r, _, files := site(t, Options{})
-			files["large.json"] = dashboard("large", 1, 60)
-			o.commit("large", files)
+			files["large.json"] = gittest.Dashboard("large", 1, 60)
+			o.Commit("large", files)
 			syncRef(t, m, r, "")
-			old := globbed(t, mirrorDir(t, m, r), "objects/pack/*.pack")
-			files["other.json"] = dashboard("other", 1, 1)
-			o.commit("its commit is in a pack that stays sound", files)
+			old := gittest.Glob(t, mirrorDir(t, m, r), "objects/pack/*.pack")
+			files["other.json"] = gittest.Dashboard("other", 1, 1)
+			o.Commit("its commit is in a pack that stays sound", files)
 			open, _ := syncRef(t, m, r, "")
 			if _, err := m.Commit(t.Context(), r, open.Hash); err != nil { // opens the mirror
 				t.Fatal(err)
@@ -32,8 +34,8 @@ func TestThinPackOnDamagedMirror(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			files["large.json"] = dashboard("large", 2, 60)
-			next := o.commit("a small change", files)
+			files["large.json"] = gittest.Dashboard("large", 2, 60)
+			next := o.Commit("a small change", files)
 			ref, st := syncRef(t, m, r, "")
 			if ref.Hash != next || !st.Rebuilt {
 				t.Errorf("%s instead of %s, %+v", ref.Hash, next, st)
@@ -61,8 +63,8 @@ func TestMirrorDeletedWhileOpen(t *testing.T) {
 			if err := os.RemoveAll(gone(t, m, r)); err != nil {
 				t.Fatal(err)
 			}
-			files["new.json"] = dashboard("new", 1, 1)
-			o.commit("new", files)
+			files["new.json"] = gittest.Dashboard("new", 1, 1)
+			o.Commit("new", files)
 			ref, st := syncRef(t, m, r, "")
 			if !st.Rebuilt && !st.Full {
 				t.Errorf("%+v", st)

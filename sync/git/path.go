@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"limpet/sync/git/pack"
 	"limpet/sync/text"
 
 	"golang.org/x/text/unicode/norm"
@@ -20,30 +21,30 @@ import (
 
 // sift sorts the entries of a directory into those that may be used and those
 // that may not. prefix is the directory with a slash at its end, or "".
-func sift(entries []treeEntry, prefix string, l Limits) (pass []treeEntry, refused []Refusal) {
+func sift(entries []pack.TreeEntry, prefix string, l pack.Limits) (pass []pack.TreeEntry, refused []Refusal) {
 	pass = entries[:0]
 	seen := make(map[string]string, len(entries)) // folded -> as written
 	for _, e := range entries {
-		why := badName(e.name)
+		why := badName(e.Name)
 		if why == "" {
-			why = badMode(e.mode)
+			why = badMode(e.Mode)
 		}
-		if why == "" && len(prefix)+len(e.name) > l.PathBytes {
+		if why == "" && len(prefix)+len(e.Name) > l.PathBytes {
 			why = fmt.Sprintf("the path is longer than %d bytes", l.PathBytes)
 		}
 		if why == "" {
-			key := fold(e.name)
+			key := fold(e.Name)
 			switch first, twin := seen[key]; {
 			case !twin:
-				seen[key] = e.name
-			case first == e.name:
+				seen[key] = e.Name
+			case first == e.Name:
 				why = "the name is there twice"
 			default:
 				why = fmt.Sprintf("the name is taken for %q by some file systems", first)
 			}
 		}
 		if why != "" {
-			refused = append(refused, Refusal{showPath(prefix + e.name), why})
+			refused = append(refused, Refusal{showPath(prefix + e.Name), why})
 			continue
 		}
 		pass = append(pass, e)
@@ -101,11 +102,11 @@ func badName(name string) string {
 // badMode tells why an entry of this kind is not followed.
 func badMode(mode uint32) string {
 	switch mode {
-	case modeTree, modeFile, modeGroupFile, modeExec:
+	case pack.ModeTree, pack.ModeFile, pack.ModeGroupFile, pack.ModeExec:
 		return ""
-	case modeLink:
+	case pack.ModeLink:
 		return "a symbolic link is not followed"
-	case modeSubmodule:
+	case pack.ModeSubmodule:
 		return submoduleReason
 	}
 	return fmt.Sprintf("an entry of mode %o has no meaning", mode)

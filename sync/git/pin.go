@@ -8,6 +8,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 // A commit that is asked for by its hash does not change, so it is fetched once. It
@@ -30,7 +32,7 @@ func pinName(commit, branch string) string { return pinPrefix + commit + "/" + b
 // stored says whether a pinned commit is in the mirror and was seen on its branch.
 // Nobody is asked.
 func (c *call) stored(ref Ref) bool {
-	id, ok := parseID(ref.Hash)
+	id, ok := pack.ParseID(ref.Hash)
 	if !ok {
 		return false
 	}
@@ -52,16 +54,16 @@ func (f *fetch) here() (bool, error) {
 		return false, err
 	}
 	defer f.mirror.release(s)
-	if there, err := s.has(f.id); err != nil || !there {
+	if there, err := s.Has(f.id); err != nil || !there {
 		return false, err
 	}
-	if k, _, err := s.read(f.id, s.limit); err != nil || k != commitKind {
+	if k, _, err := s.Read(f.id, s.Limit); err != nil || k != pack.CommitKind {
 		return false, err
 	}
 	if f.name == "" {
 		return true, nil
 	}
-	refs, err := readRefs(f.mirror.dir)
+	refs, err := pack.ReadRefs(f.mirror.dir)
 	_, noted := refs[pinName(f.id.String(), f.name)]
 	return noted, err
 }
@@ -80,7 +82,7 @@ func (f *fetch) pin() error {
 		if err != nil {
 			return err
 		}
-		tip, _ := parseID(ref.Hash)
+		tip, _ := pack.ParseID(ref.Hash)
 		return f.search(ref.Name, tip)
 	}
 	gives := l.gives(f.id, f.addr.Scheme)
@@ -121,7 +123,7 @@ func (f *fetch) survey() (*listing, error) {
 }
 
 // gives says whether the server may give out a commit without its history.
-func (l *listing) gives(id objectID, scheme string) bool {
+func (l *listing) gives(id pack.ID, scheme string) bool {
 	caps := l.refs.Capabilities
 	if scheme != "ssh" || caps.Supports(capability.AllowTipSHA1InWant) || caps.Supports(capability.AllowReachableSHA1InWant) {
 		return true
@@ -136,13 +138,13 @@ func (l *listing) gives(id objectID, scheme string) bool {
 
 // tagOf is an annotated tag that points to a commit, zero for none: it brings the
 // commit with it.
-func (l *listing) tagOf(id objectID) objectID {
+func (l *listing) tagOf(id pack.ID) pack.ID {
 	for name, target := range l.refs.Peeled {
 		if target == id {
 			return l.refs.References[name]
 		}
 	}
-	return objectID{}
+	return pack.ID{}
 }
 
 // isCommit refuses what is in the mirror and no commit.
@@ -156,7 +158,7 @@ func (f *fetch) isCommit() error {
 // search fetches more and more of a branch until the commit is among its commits. A
 // fallback may put any commit on a branch, so that one has to contain the commit that was
 // synced last.
-func (f *fetch) search(branch string, tip objectID) error {
+func (f *fetch) search(branch string, tip pack.ID) error {
 	name := branch
 	if f.fallback {
 		name = ""
@@ -164,17 +166,17 @@ func (f *fetch) search(branch string, tip objectID) error {
 	seen, err := f.deepen(tip, name, f.id)
 	if large, ok := errors.AsType[*TooLargeError](err); ok {
 		return &Error{Kind: TooLarge, Hint: "the limits protect this host; a commit that is nearer to the tip is found",
-			Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits, clean(branch, 100), large)}
+			Err: fmt.Errorf("commit %s is not among the last %d commits of %s, and no more are fetched: %w", f.id, seen.commits, text.Line(branch, 100), large)}
 	}
 	switch {
 	case err != nil:
 		return err
 	case !seen.found && seen.whole:
-		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, clean(branch, 100)))
+		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s", seen.commits, text.Line(branch, 100)))
 	case !seen.found:
-		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, clean(branch, 100)))
+		return f.nowhere(fmt.Sprintf("it is not among the %d commits of %s that the server sends", seen.commits, text.Line(branch, 100)))
 	}
-	last, known := parseID(f.remote.LastSynced)
+	last, known := pack.ParseID(f.remote.LastSynced)
 	if !f.fallback || !known {
 		return f.noteBranch(branch)
 	}
@@ -196,7 +198,7 @@ type sighting struct {
 
 // deepen fetches tip with more and more of its history until that contains the commit, or
 // is there as a whole. name is the ref that leads to tip, "" for none.
-func (f *fetch) deepen(tip objectID, name string, commit objectID) (seen sighting, err error) {
+func (f *fetch) deepen(tip pack.ID, name string, commit pack.ID) (seen sighting, err error) {
 	for _, depth := range growth {
 		if seen, err = f.look(tip, commit); err != nil || seen.found || seen.whole {
 			return seen, err
@@ -214,24 +216,24 @@ func (f *fetch) deepen(tip objectID, name string, commit objectID) (seen sightin
 }
 
 // look looks for a commit in the history of tip, as far as that is in the mirror.
-func (f *fetch) look(tip, commit objectID) (seen sighting, err error) {
+func (f *fetch) look(tip, commit pack.ID) (seen sighting, err error) {
 	s, err := f.mirror.use(f.limits.ObjectBytes)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDamaged) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pack.ErrDamaged) {
 		return seen, nil // it is made by the fetch
 	}
 	if err != nil {
 		return seen, err
 	}
 	defer f.mirror.release(s)
-	seen.commits, seen.whole, err = s.history(f.ctx, tip, func(id objectID) bool {
+	seen.commits, seen.whole, err = s.History(f.ctx, tip, func(id pack.ID) bool {
 		seen.found = seen.found || id == commit
 		return !seen.found
 	})
 	if seen.found && err == nil { // a commit may name it, and it is not there yet
-		seen.found, err = s.has(commit)
+		seen.found, err = s.Has(commit)
 		seen.whole = seen.whole && seen.found
 	}
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, pack.ErrDamaged) {
 		f.mirror.markDamaged(s.age)
 	}
 	return seen, err
@@ -239,12 +241,12 @@ func (f *fetch) look(tip, commit objectID) (seen sighting, err error) {
 
 // noteBranch notes that the commit is on a branch.
 func (f *fetch) noteBranch(branch string) error {
-	refs, err := readRefs(f.mirror.dir)
+	refs, err := pack.ReadRefs(f.mirror.dir)
 	if err != nil {
 		return err
 	}
 	refs[pinName(f.id.String(), branch)] = f.id
-	if err := writeRefs(f.mirror.dir, refs); err != nil {
+	if err := pack.WriteRefs(f.mirror.dir, refs); err != nil {
 		return err
 	}
 	return f.keepHistory()
@@ -259,10 +261,10 @@ func (f *fetch) keepHistory() error {
 	}
 	defer f.mirror.release(s)
 	n, err := readNote(f.mirror.dir, f.home.String())
-	if err != nil || n.First >= s.bytes() {
+	if err != nil || n.First >= s.Bytes() {
 		return err
 	}
-	n.First = s.bytes()
+	n.First = s.Bytes()
 	return writeNote(f.mirror.dir, n)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 )
 
 // long makes a repository whose main has n commits, and returns their hashes, the
@@ -23,7 +24,7 @@ import (
 func long(t *testing.T, root, name string, n int) []string {
 	t.Helper()
 	bare := filepath.Join(root, name)
-	gitIn(t, root, nil, "init", "-q", "--bare", "-b", "main", bare)
+	gittest.Git(t, root, nil, "init", "-q", "--bare", "-b", "main", bare)
 	var in bytes.Buffer
 	for i := range n {
 		text := fmt.Sprintf("{\"v\": %d}\n", i)
@@ -33,8 +34,8 @@ func long(t *testing.T, root, name string, n int) []string {
 		}
 		fmt.Fprintf(&in, "M 644 inline a.json\ndata %d\n%s\n", len(text), text)
 	}
-	gitIn(t, bare, in.Bytes(), "fast-import", "--quiet")
-	return strings.Fields(gitIn(t, bare, nil, "rev-list", "--reverse", "main"))
+	gittest.Git(t, bare, in.Bytes(), "fast-import", "--quiet")
+	return strings.Fields(gittest.Git(t, bare, nil, "rev-list", "--reverse", "main"))
 }
 
 // overSSH serves a directory by git upload-pack, which gives out what it tells of
@@ -42,7 +43,7 @@ func long(t *testing.T, root, name string, n int) []string {
 func overSSH(t *testing.T) (*sshServer, func(name string) Remote) {
 	t.Helper()
 	key, host := sshKeys()["ed25519"], sshKeys()["ecdsa"]
-	s := newSSHServer(t, t.TempDir(), must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), host)
+	s := newSSHServer(t, t.TempDir(), gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), host)
 	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(host)}
 	return s, func(name string) Remote {
 		return s.remote(strings.TrimPrefix(filepath.ToSlash(s.root), "/")+"/"+name, creds)
@@ -52,14 +53,14 @@ func overSSH(t *testing.T) (*sshServer, func(name string) Remote) {
 // depthOf is how many commits a mirror has that are under a name, or below commit.
 func depthOf(t *testing.T, m *Mirrors, r Remote, commit string) (n int) {
 	t.Helper()
-	fmt.Sscan(gitIn(t, mirrorDir(t, m, r), nil, "rev-list", "--all", "--count", commit), &n)
+	fmt.Sscan(gittest.Git(t, mirrorDir(t, m, r), nil, "rev-list", "--all", "--count", commit), &n)
 	return n
 }
 
 // TestPinnedIsSearched: a server that gives out no single commits is asked for more
 // and more of the branch, and for no more than it takes.
 func TestPinnedIsSearched(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	s, remote := overSSH(t)
 	commits := long(t, s.root, "site.git", 700)
 	for _, c := range []struct{ back, requests, depth int }{
@@ -84,7 +85,7 @@ func TestPinnedIsSearched(t *testing.T) {
 			}
 			dir := mirrorDir(t, m, r)
 			var held int64
-			for _, pack := range globbed(t, dir, "objects/pack/*.pack") {
+			for _, pack := range gittest.Glob(t, dir, "objects/pack/*.pack") {
 				info, err := os.Stat(pack)
 				if err != nil {
 					t.Fatal(err)
@@ -102,19 +103,19 @@ func TestPinnedIsSearched(t *testing.T) {
 // TestPinnedIsGivenOut: where a server gives out single commits, one is fetched
 // without its history, whether it is on a branch or not.
 func TestPinnedIsGivenOut(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	s, remote := overSSH(t)
 	commits := long(t, s.root, "site.git", 60)
 	bare := filepath.Join(s.root, "site.git")
-	tree := gitIn(t, bare, nil, "rev-parse", "main^{tree}")
-	lost := gitIn(t, bare, nil, "commit-tree", "-m", "lost", "-p", commits[0], tree)
-	pull := gitIn(t, bare, nil, "commit-tree", "-m", "pull", "-p", commits[1], tree)
-	tagged := gitIn(t, bare, nil, "commit-tree", "-m", "tagged", "-p", commits[2], tree)
-	gitIn(t, bare, nil, "update-ref", "refs/pull/1166/head", pull)
-	gitIn(t, bare, nil, "tag", "-a", "-m", "release", "v1.0.0", tagged)
+	tree := gittest.Git(t, bare, nil, "rev-parse", "main^{tree}")
+	lost := gittest.Git(t, bare, nil, "commit-tree", "-m", "lost", "-p", commits[0], tree)
+	pull := gittest.Git(t, bare, nil, "commit-tree", "-m", "pull", "-p", commits[1], tree)
+	tagged := gittest.Git(t, bare, nil, "commit-tree", "-m", "tagged", "-p", commits[2], tree)
+	gittest.Git(t, bare, nil, "update-ref", "refs/pull/1166/head", pull)
+	gittest.Git(t, bare, nil, "tag", "-a", "-m", "release", "v1.0.0", tagged)
 	for _, allow := range []string{"", "uploadpack.allowReachableSHA1InWant", "uploadpack.allowAnySHA1InWant"} {
 		if allow != "" {
-			gitIn(t, bare, nil, "config", allow, "true")
+			gittest.Git(t, bare, nil, "config", allow, "true")
 		}
 		for _, c := range []struct {
 			name, pin string
@@ -133,7 +134,7 @@ func TestPinnedIsGivenOut(t *testing.T) {
 			}
 			_, err = m.Fetch(t.Context(), r, ref)
 			if c.depth == 0 {
-				told(t, err, CommitNotFound, c.pin, "the 60 commits of refs/heads/main", "name the branch")
+				gittest.ErrorIs(t, err, CommitNotFound, c.pin, "the 60 commits of refs/heads/main", "name the branch")
 				continue
 			}
 			if err != nil {
@@ -141,7 +142,7 @@ func TestPinnedIsGivenOut(t *testing.T) {
 				continue
 			}
 			// A pinned commit has no name in the mirror.
-			if n := strings.Fields(gitIn(t, mirrorDir(t, m, r), nil, "rev-list", c.pin)); len(n) > 60 || c.depth == 1 && len(n) != 1 {
+			if n := strings.Fields(gittest.Git(t, mirrorDir(t, m, r), nil, "rev-list", c.pin)); len(n) > 60 || c.depth == 1 && len(n) != 1 {
 				t.Errorf("%s, %q: %d commits", c.name, allow, len(n))
 			}
 			fsck(t, m, r)
@@ -152,7 +153,7 @@ func TestPinnedIsGivenOut(t *testing.T) {
 		if ref.Hash != tagged || ref.Tag == "" || st.Requests != 1 {
 			t.Errorf("%q: %+v %+v", allow, ref, st)
 		}
-		if k := gitIn(t, mirrorDir(t, m, remote("site.git")), nil, "cat-file", "-t", ref.Tag); k != "tag" {
+		if k := gittest.Git(t, mirrorDir(t, m, remote("site.git")), nil, "cat-file", "-t", ref.Tag); k != "tag" {
 			t.Errorf("the tag object is a %s", k)
 		}
 	}
@@ -161,13 +162,13 @@ func TestPinnedIsGivenOut(t *testing.T) {
 // TestPinnedOnBranch: a commit that has to be on a branch is looked for there, also
 // when it is in the mirror already.
 func TestPinnedOnBranch(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	commits := long(t, s.root, "site.git", 70)
-	bare := filepath.Join(s.root, "site.git")
-	gitIn(t, bare, nil, "branch", "old", commits[5])
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	commits := long(t, s.Root, "site.git", 70)
+	bare := filepath.Join(s.Root, "site.git")
+	gittest.Git(t, bare, nil, "branch", "old", commits[5])
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncSelected(t, m, r, gitref.Selector{Commit: commits[30]})
 	for _, c := range []struct {
 		branch string
@@ -190,11 +191,11 @@ func TestPinnedOnBranch(t *testing.T) {
 			t.Errorf("%s: %v", c.branch, err)
 		}
 		if c.says != nil {
-			told(t, err, KindOf(err), c.says...)
+			gittest.ErrorIs(t, err, KindOf(err), c.says...)
 		}
 	}
 	// It stays known when the branch goes, when others are fetched, and after a restart.
-	gitIn(t, bare, nil, "branch", "-m", "main", "trunk")
+	gittest.Git(t, bare, nil, "branch", "-m", "main", "trunk")
 	syncRef(t, m, r, "trunk")
 	dir := m.dir
 	m.Close()
@@ -203,15 +204,15 @@ func TestPinnedOnBranch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	before := s.requests.Load()
+	before := s.Requests.Load()
 	ref, st := syncSelected(t, m, r, gitref.Selector{Commit: commits[30], Branch: "main"})
-	if !ref.Stored || st.Requests != 0 || s.requests.Load() != before {
-		t.Errorf("%+v %+v, %d requests", ref, st, s.requests.Load()-before)
+	if !ref.Stored || st.Requests != 0 || s.Requests.Load() != before {
+		t.Errorf("%+v %+v, %d requests", ref, st, s.Requests.Load()-before)
 	}
 	fsck(t, m, r)
 	// A tag is not a commit.
-	gitIn(t, bare, nil, "tag", "-a", "-m", "x", "v1", commits[1])
-	sel := gitref.Selector{Commit: gitIn(t, bare, nil, "rev-parse", "refs/tags/v1")}
+	gittest.Git(t, bare, nil, "tag", "-a", "-m", "x", "v1", commits[1])
+	sel := gitref.Selector{Commit: gittest.Git(t, bare, nil, "rev-parse", "refs/tags/v1")}
 	if ref, err = m.Resolve(t.Context(), r, sel); err == nil {
 		_, err = m.Fetch(t.Context(), r, ref)
 	}
@@ -222,35 +223,35 @@ func TestPinnedOnBranch(t *testing.T) {
 	if ref, err = m.Resolve(t.Context(), r, sel); err == nil {
 		_, err = m.Fetch(t.Context(), r, ref)
 	}
-	told(t, err, Refused, "not the hash of a commit")
+	gittest.ErrorIs(t, err, Refused, "not the hash of a commit")
 }
 
 // TestPinnedWithinLimits: the search ends where the limits do, and says how far it
 // came.
 func TestPinnedWithinLimits(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	commits := long(t, s.root, "site.git", 600)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	commits := long(t, s.Root, "site.git", 600)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	r.Limits.Objects = 1200 // three for each commit
 	ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: commits[0], Branch: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = m.Fetch(t.Context(), r, ref)
-	told(t, err, TooLarge, "not among the last 50 commits of refs/heads/main", "number of objects")
+	gittest.ErrorIs(t, err, TooLarge, "not among the last 50 commits of refs/heads/main", "number of objects")
 	fsck(t, m, r)
 }
 
 // TestPinnedLocal: a repository of this host, and no git.
 func TestPinnedLocal(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	root := t.TempDir()
 	commits := long(t, root, "site.git", 120)
 	bare := filepath.Join(root, "site.git")
-	gitIn(t, bare, nil, "branch", "old", commits[5])
-	gitIn(t, bare, nil, "tag", "-a", "-m", "x", "v1.0.0", commits[7])
+	gittest.Git(t, bare, nil, "branch", "old", commits[5])
+	gittest.Git(t, bare, nil, "tag", "-a", "-m", "x", "v1.0.0", commits[7])
 	m := openMirrors(t, Options{AllowLocal: []string{root}})
 	r := Remote{URL: "file://" + bare}
 	for _, c := range []struct {
@@ -274,22 +275,22 @@ func TestPinnedLocal(t *testing.T) {
 	if err == nil {
 		_, err = m.Fetch(t.Context(), r, ref)
 	}
-	told(t, err, CommitNotFound, "not among the 6 commits")
+	gittest.ErrorIs(t, err, CommitNotFound, "not among the 6 commits")
 }
 
 // TestMovedRefs: a tag that is made anew is another object even where the commit is
 // the same, and a branch that was rewritten is followed.
 func TestMovedRefs(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	first := o.commit("one", map[string]string{"a": "1"})
-	gitIn(t, o.bare, nil, "tag", "-a", "-m", "release", "v1.0.0", first)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a": "1"})
+	gittest.Git(t, o.Bare, nil, "tag", "-a", "-m", "release", "v1.0.0", first)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	sel := gitref.Selector{SemVer: "1.x"}
 	before, _ := syncSelected(t, m, r, sel)
-	gitIn(t, o.bare, nil, "tag", "-f", "-a", "-m", "released again", "v1.0.0", first)
+	gittest.Git(t, o.Bare, nil, "tag", "-f", "-a", "-m", "released again", "v1.0.0", first)
 	after, st := syncSelected(t, m, r, sel)
 	if after.Hash != first || before.Hash != first || after.Tag == before.Tag || after.Name != before.Name || st.Objects != 1 {
 		t.Errorf("%+v, then %+v %+v", before, after, st)
@@ -297,14 +298,14 @@ func TestMovedRefs(t *testing.T) {
 	if again, st := syncSelected(t, m, r, sel); again != after || st.Requests != 0 {
 		t.Errorf("%+v %+v", again, st)
 	}
-	second := o.commit("two", map[string]string{"a": "2"})
-	gitIn(t, o.bare, nil, "tag", "-f", "-a", "-m", "moved", "v1.0.0", second)
+	second := o.Commit("two", map[string]string{"a": "2"})
+	gittest.Git(t, o.Bare, nil, "tag", "-f", "-a", "-m", "moved", "v1.0.0", second)
 	if moved, _ := syncSelected(t, m, r, sel); moved.Hash != second {
 		t.Errorf("%+v", moved)
 	}
-	o.git("checkout", "-q", "--orphan", "other")
-	rewritten := o.commit("anew", map[string]string{"b": "3"})
-	o.git("push", "-q", "-f", "origin", "other:main")
+	o.Git("checkout", "-q", "--orphan", "other")
+	rewritten := o.Commit("anew", map[string]string{"b": "3"})
+	o.Git("push", "-q", "-f", "origin", "other:main")
 	if ref, _ := syncRef(t, m, r, "main"); ref.Hash != rewritten || content(t, m, r, rewritten, "")["b"] != "3" {
 		t.Errorf("%+v", ref)
 	}
@@ -314,14 +315,14 @@ func TestMovedRefs(t *testing.T) {
 // TestTagIsBoundToItsCommit: a server cannot give a tag object for a commit that it
 // does not point to.
 func TestTagIsBoundToItsCommit(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	first := o.commit("one", map[string]string{"a": "1"})
-	second := o.commit("two", map[string]string{"a": "2"})
-	gitIn(t, o.bare, nil, "tag", "-a", "-m", "release", "v1.0.0", first)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a": "1"})
+	second := o.Commit("two", map[string]string{"a": "2"})
+	gittest.Git(t, o.Bare, nil, "tag", "-a", "-m", "release", "v1.0.0", first)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, err := m.Resolve(t.Context(), r, gitref.Selector{Tag: "v1.0.0"})
 	if err != nil {
 		t.Fatal(err)
@@ -329,19 +330,19 @@ func TestTagIsBoundToItsCommit(t *testing.T) {
 	syncRef(t, m, r, "main") // the commit is there
 	ref.Hash = second
 	_, err = m.Fetch(t.Context(), r, ref)
-	told(t, err, Corrupt, "the tag ends at the commit "+first)
+	gittest.ErrorIs(t, err, Corrupt, "the tag ends at the commit "+first)
 }
 
 // TestTenThousandTags: a range of versions takes one request, and of ten thousand
 // tags only the winner is fetched.
 func TestTenThousandTags(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	first := o.commit("one", map[string]string{"a": "1"})
-	second := o.commit("two", map[string]string{"a": "2"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a": "1"})
+	second := o.Commit("two", map[string]string{"a": "2"})
 	var packed bytes.Buffer
-	packed.WriteString(refsHeader)
+	packed.WriteString("")
 	for i := range 10_000 {
 		id := first
 		if i == 6789 {
@@ -349,17 +350,17 @@ func TestTenThousandTags(t *testing.T) {
 		}
 		fmt.Fprintf(&packed, "%s refs/tags/v%05d.0.0\n", id, i)
 	}
-	if err := os.WriteFile(filepath.Join(o.bare, "packed-refs"), packed.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(o.Bare, "packed-refs"), packed.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	began := time.Now()
 	for i := range 3 {
-		before := s.requests.Load()
+		before := s.Requests.Load()
 		ref, err := m.Resolve(t.Context(), r, gitref.Selector{SemVer: "<6790.0.0"})
-		if err != nil || ref.Name != "refs/tags/v06789.0.0" || ref.Hash != second || s.requests.Load() != before+1 {
-			t.Fatalf("%+v, %v, %d requests", ref, err, s.requests.Load()-before)
+		if err != nil || ref.Name != "refs/tags/v06789.0.0" || ref.Hash != second || s.Requests.Load() != before+1 {
+			t.Fatalf("%+v, %v, %d requests", ref, err, s.Requests.Load()-before)
 		}
 		st, err := m.Fetch(t.Context(), r, ref)
 		if err != nil || (st.Requests == 0) != (i > 0) || st.Objects > 3 {
@@ -374,12 +375,12 @@ func TestTenThousandTags(t *testing.T) {
 // TestPinnedOverHTTP: over http a commit is asked for whatever the server says that
 // it allows, and searched when it does not give it out after all.
 func TestPinnedOverHTTP(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	commits := long(t, s.root, "site.git", 60)
-	bare := filepath.Join(s.root, "site.git")
-	lost := gitIn(t, bare, nil, "commit-tree", "-m", "lost", "-p", commits[0], gitIn(t, bare, nil, "rev-parse", "main^{tree}"))
-	r := s.remote("site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	commits := long(t, s.Root, "site.git", 60)
+	bare := filepath.Join(s.Root, "site.git")
+	lost := gittest.Git(t, bare, nil, "commit-tree", "-m", "lost", "-p", commits[0], gittest.Git(t, bare, nil, "rev-parse", "main^{tree}"))
+	r := remoteAt(s, "site.git")
 	fetch := func(pin string) (Stats, error) {
 		m := openMirrors(t, Options{})
 		ref, err := m.Resolve(t.Context(), r, gitref.Selector{Commit: pin})
@@ -392,12 +393,12 @@ func TestPinnedOverHTTP(t *testing.T) {
 		t.Errorf("a commit of the branch: %+v, %v", st, err)
 	}
 	_, err := fetch(lost)
-	told(t, err, CommitNotFound, "not among the 60 commits")
-	gitIn(t, bare, nil, "config", "uploadpack.allowAnySHA1InWant", "true")
+	gittest.ErrorIs(t, err, CommitNotFound, "not among the 60 commits")
+	gittest.Git(t, bare, nil, "config", "uploadpack.allowAnySHA1InWant", "true")
 	if st, err := fetch(lost); err != nil || st.Requests != 1 {
 		t.Errorf("a commit that no branch has: %+v, %v", st, err)
 	}
-	s.during(func(w http.ResponseWriter, req *http.Request) {
+	s.During(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		req.Body = io.NopCloser(bytes.NewReader(body))
 		if bytes.Contains(body, []byte("want "+commits[3])) {
@@ -414,14 +415,14 @@ func TestPinnedOverHTTP(t *testing.T) {
 // TestUnshallowIsChecked: a server that says that history goes on, and does not send
 // how, does not spoil a mirror.
 func TestUnshallowIsChecked(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	commits := long(t, s.root, "site.git", 60)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	commits := long(t, s.Root, "site.git", 60)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncRef(t, m, r, "main")
 	lies := 0
-	s.during(func(w http.ResponseWriter, req *http.Request) {
+	s.During(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodPost || lies > 0 {
 			return
 		}

@@ -3,16 +3,16 @@ package git
 import (
 	"bytes"
 	"context"
-	"crypto"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
+
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
-	"github.com/go-git/go-git/v5/plumbing/hash"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
@@ -36,11 +36,11 @@ func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Wri
 	c.pushes = true
 	p := push{name: branch, made: w.made}
 	var known bool
-	if p.id, known = parseID(w.Hash); !known || !strings.HasPrefix(branch, branchPrefix) || checkRefName(branch) != nil {
-		return c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a branch", clean(branch, 100))})
+	if p.id, known = pack.ParseID(w.Hash); !known || !strings.HasPrefix(branch, branchPrefix) || checkRefName(branch) != nil {
+		return c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a branch", text.Line(branch, 100))})
 	}
-	if p.old, known = parseID(old); !known && old != "" {
-		return c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(old, 60))})
+	if p.old, known = pack.ParseID(old); !known && old != "" {
+		return c.fail(&Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(old, 60))})
 	}
 	if c.addr.Scheme == "file" {
 		return c.fail(c.pushHere(p))
@@ -53,8 +53,8 @@ const branchPrefix = "refs/heads/"
 // push is one command to git-receive-pack.
 type push struct {
 	name    string
-	old, id objectID
-	made    []object
+	old, id pack.ID
+	made    []pack.Object
 }
 
 // pusher is a session that speaks to git-receive-pack.
@@ -66,7 +66,7 @@ type pusher interface {
 
 // sendPush speaks with the server.
 func (c *call) sendPush(p push) error {
-	pack, err := packText(p.made)
+	pack, err := pack.Encode(p.made)
 	if err != nil {
 		return err
 	}
@@ -165,21 +165,6 @@ func overtaken(why string) *Error {
 
 func declined(why string) *Error {
 	return &Error{Kind: Declined, Err: fmt.Errorf("the host refuses the push: %s", why), Hint: "a rule of the host is against it, such as a protected branch; ask for it to be changed, or write to another branch"}
-}
-
-// packText is a pack of whole objects.
-func packText(made []object) ([]byte, error) {
-	var out bytes.Buffer
-	out.WriteString("PACK\x00\x00\x00\x02")
-	_ = binary.Write(&out, binary.BigEndian, uint32(len(made)))
-	for _, o := range made {
-		if _, err := appendObject(&out, int64(out.Len()), o); err != nil {
-			return nil, err
-		}
-	}
-	h := hash.New(crypto.SHA1)
-	h.Write(out.Bytes())
-	return h.Sum(out.Bytes()), nil
 }
 
 // ReceivePack sends a request and its pack over ssh, and reads the report.

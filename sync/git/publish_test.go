@@ -18,54 +18,44 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 	"limpet/sync/testenv"
 )
 
 // pushable is a repository with a commit that may be written to.
-func pushable(t testing.TB, root string) (o *origin, head string) {
+func pushable(t testing.TB, root string) (o *gittest.Origin, head string) {
 	t.Helper()
-	o = newOrigin(t, root, "site.git")
-	gitIn(t, o.bare, nil, "config", "http.receivepack", "true")
-	return o, o.commit("first", map[string]string{"a.json": "1", "b.json": "2", "c/d.json": "3"})
-}
-
-// hook has git run a script before a push is taken.
-func (o *origin) hook(script string) {
-	o.t.Helper()
-	path := filepath.Join(o.bare, "hooks", "pre-receive")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		o.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-		o.t.Fatal(err)
-	}
+	o = gittest.NewOrigin(t, root, "site.git")
+	gittest.Git(t, o.Bare, nil, "config", "http.receivepack", "true")
+	return o, o.Commit("first", map[string]string{"a.json": "1", "b.json": "2", "c/d.json": "3"})
 }
 
 // TestPush writes over each transport, to real git at the other end.
 func TestPush(t *testing.T) {
 	for _, way := range []string{"http", "ssh", "file"} {
 		t.Run(way, func(t *testing.T) {
-			quiet(t)
-			s := newServer(t)
-			o, head := pushable(t, s.root)
-			r := s.remote("site.git")
+			gittest.Quiet(t)
+			s := gittest.NewServer(t)
+			o, head := pushable(t, s.Root)
+			r := remoteAt(s, "site.git")
 			var options Options
 			switch way {
 			case "ssh":
 				host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 				d := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
-				r = Remote{URL: d.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(d.Known(host))}}
+				r = Remote{URL: d.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(d.Known(host))}}
 			case "file":
-				options.AllowLocal = []string{s.root}
-				r = Remote{URL: o.bare}
+				options.AllowLocal = []string{s.Root}
+				r = Remote{URL: o.Bare}
 			}
 			m := openMirrors(t, options)
 			w := write(t, m, r, "main", Edit{Path: "a.json"}, Edit{Path: "c/", To: "e/c/"}, Edit{Path: "new.json", Data: []byte("n")})
-			if got := gitIn(t, o.bare, nil, "diff-tree", "-r", "-M", "--name-status", "--no-commit-id", w.Hash); got != "D\ta.json\nR100\tc/d.json\te/c/d.json\nA\tnew.json" {
+			if got := gittest.Git(t, o.Bare, nil, "diff-tree", "-r", "-M", "--name-status", "--no-commit-id", w.Hash); got != "D\ta.json\nR100\tc/d.json\te/c/d.json\nA\tnew.json" {
 				t.Errorf("changes\n%s", got)
 			}
 			// The mirror knows nothing of it before it is fetched.
-			if refs := must[map[string]objectID](t)(readRefs(mirrorDir(t, m, r))); refs["refs/heads/main"].String() != head {
+			if refs := gittest.Must[map[string]pack.ID](t)(pack.ReadRefs(mirrorDir(t, m, r))); refs["refs/heads/main"].String() != head {
 				t.Errorf("refs of the mirror: %v", refs)
 			}
 			if err := m.Push(t.Context(), r, "refs/heads/main", head, w); err != nil {
@@ -76,21 +66,21 @@ func TestPush(t *testing.T) {
 				t.Errorf("fetched %s, %+v", ref.Hash, st)
 			}
 			// A new branch, and one whose name is in the way of another.
-			c := must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, []Edit{{Path: "b.json"}}))
-			side := must[*Written](t)(c.Commit(making("side")))
+			c := gittest.Must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, []Edit{{Path: "b.json"}}))
+			side := gittest.Must[*Written](t)(c.Commit(making("side")))
 			if err := m.Push(t.Context(), r, "refs/heads/edit/side", "", side); err != nil {
 				t.Fatal(err)
 			}
-			told(t, m.Push(t.Context(), r, "refs/heads/edit/side", "", w), Overtaken, "moved on")
+			gittest.ErrorIs(t, m.Push(t.Context(), r, "refs/heads/edit/side", "", w), Overtaken, "moved on")
 			if err := m.Push(t.Context(), r, "refs/heads/edit", "", side); KindOf(err) != Declined && KindOf(err) != Overtaken {
 				t.Errorf("a branch in the way of another: %v", err)
 			}
 			// Somebody was faster, and nothing of him is lost.
-			o.git("fetch", "-q", "origin")
-			o.git("reset", "-q", "--hard", "origin/main")
-			other := o.commit("faster", map[string]string{"faster.json": "1"})
-			told(t, m.Push(t.Context(), r, "refs/heads/main", w.Hash, side), Overtaken, "moved on")
-			if now := gitIn(t, o.bare, nil, "rev-parse", "main"); now != other {
+			o.Git("fetch", "-q", "origin")
+			o.Git("reset", "-q", "--hard", "origin/main")
+			other := o.Commit("faster", map[string]string{"faster.json": "1"})
+			gittest.ErrorIs(t, m.Push(t.Context(), r, "refs/heads/main", w.Hash, side), Overtaken, "moved on")
+			if now := gittest.Git(t, o.Bare, nil, "rev-parse", "main"); now != other {
 				t.Errorf("the branch is at %s", now)
 			}
 			ref, _ = syncRef(t, m, r, "main")
@@ -99,27 +89,27 @@ func TestPush(t *testing.T) {
 					t.Errorf("Contains %s: %t, %v", commit, got, err)
 				}
 			}
-			told(t, m.Push(t.Context(), r, "refs/tags/x", "", side), Refused)
-			told(t, m.Push(t.Context(), r, "refs/heads/../x", "", side), Refused)
-			told(t, m.Push(t.Context(), r, "refs/heads/x", "HEAD", side), Refused)
+			gittest.ErrorIs(t, m.Push(t.Context(), r, "refs/tags/x", "", side), Refused)
+			gittest.ErrorIs(t, m.Push(t.Context(), r, "refs/heads/../x", "", side), Refused)
+			gittest.ErrorIs(t, m.Push(t.Context(), r, "refs/heads/x", "HEAD", side), Refused)
 
 			// A rule of the host, in its words.
-			o.hook("echo 'GL-HOOK-ERR: main is protected, \x1b[2Jask ops' >&2; exit 1")
-			c = must[*Composition](t)(m.Compose(t.Context(), r, other, []Edit{{Path: "b.json"}}))
-			late := must[*Written](t)(c.Commit(making("late")))
-			before := string(must[[]byte](t)(os.ReadFile(filepath.Join(mirrorDir(t, m, r), refsFile))))
+			o.Hook("echo 'GL-HOOK-ERR: main is protected, \x1b[2Jask ops' >&2; exit 1")
+			c = gittest.Must[*Composition](t)(m.Compose(t.Context(), r, other, []Edit{{Path: "b.json"}}))
+			late := gittest.Must[*Written](t)(c.Commit(making("late")))
+			before := string(gittest.Must[[]byte](t)(os.ReadFile(filepath.Join(mirrorDir(t, m, r), "packed-refs"))))
 			says := []string{"pre-receive hook declined", "main is protected, [2Jask ops"}
 			if way == "file" {
 				says = []string{"pre-receive"}
 			}
-			told(t, m.Push(t.Context(), r, "refs/heads/main", other, late), Declined, says...)
-			if after := string(must[[]byte](t)(os.ReadFile(filepath.Join(mirrorDir(t, m, r), refsFile)))); after != before {
+			gittest.ErrorIs(t, m.Push(t.Context(), r, "refs/heads/main", other, late), Declined, says...)
+			if after := string(gittest.Must[[]byte](t)(os.ReadFile(filepath.Join(mirrorDir(t, m, r), "packed-refs")))); after != before {
 				t.Errorf("refs of the mirror:\n%s\nwere\n%s", after, before)
 			}
-			if now := gitIn(t, o.bare, nil, "rev-parse", "main"); now != other {
+			if now := gittest.Git(t, o.Bare, nil, "rev-parse", "main"); now != other {
 				t.Errorf("the branch is at %s", now)
 			}
-			o.hook("exit 0")
+			o.Hook("exit 0")
 			if way != "file" {
 				if err := m.Push(t.Context(), r, "refs/heads/main", other, late); err != nil {
 					t.Error(err)
@@ -127,19 +117,19 @@ func TestPush(t *testing.T) {
 			}
 			// Somebody holds the lock.
 			ref, _ = syncRef(t, m, r, "main")
-			if err := os.Remove(filepath.Join(o.bare, "hooks", "pre-receive")); err != nil {
+			if err := os.Remove(filepath.Join(o.Bare, "hooks", "pre-receive")); err != nil {
 				t.Fatal(err)
 			}
-			lock := filepath.Join(o.bare, "refs/heads/main.lock")
+			lock := filepath.Join(o.Bare, "refs/heads/main.lock")
 			if err := os.WriteFile(lock, nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
 			syncRef(t, m, r, "main")
-			told(t, m.Push(t.Context(), r, "refs/heads/main", ref.Hash, side), Overtaken)
+			gittest.ErrorIs(t, m.Push(t.Context(), r, "refs/heads/main", ref.Hash, side), Overtaken)
 			if err := os.Remove(lock); err != nil {
 				t.Fatal(err)
 			}
-			gitIn(t, o.bare, nil, "fsck", "--full", "--strict")
+			gittest.Git(t, o.Bare, nil, "fsck", "--full", "--strict")
 			fsck(t, m, r)
 		})
 	}
@@ -151,12 +141,12 @@ func TestPushers(t *testing.T) {
 	const agents, each = 3, 3
 	for _, way := range []string{"http", "file"} {
 		t.Run(way, func(t *testing.T) {
-			quiet(t)
-			s := newServer(t)
-			o, _ := pushable(t, s.root)
-			r, options := s.remote("site.git"), Options{}
+			gittest.Quiet(t)
+			s := gittest.NewServer(t)
+			o, _ := pushable(t, s.Root)
+			r, options := remoteAt(s, "site.git"), Options{}
 			if way == "file" {
-				r, options.AllowLocal = Remote{URL: o.bare}, []string{s.root}
+				r, options.AllowLocal = Remote{URL: o.Bare}, []string{s.Root}
 			}
 			var wg sync.WaitGroup
 			for a := range agents {
@@ -196,13 +186,13 @@ func TestPushers(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if n := len(strings.Fields(gitIn(t, o.bare, nil, "rev-list", "main"))); n != 1+agents*each {
+			if n := len(strings.Fields(gittest.Git(t, o.Bare, nil, "rev-list", "main"))); n != 1+agents*each {
 				t.Errorf("%d commits", n)
 			}
-			if n := len(strings.Fields(gitIn(t, o.bare, nil, "ls-tree", "-r", "--name-only", "main"))); n != 3+agents*each {
+			if n := len(strings.Fields(gittest.Git(t, o.Bare, nil, "ls-tree", "-r", "--name-only", "main"))); n != 3+agents*each {
 				t.Errorf("%d files", n)
 			}
-			gitIn(t, o.bare, nil, "fsck", "--full", "--strict")
+			gittest.Git(t, o.Bare, nil, "fsck", "--full", "--strict")
 		})
 	}
 }
@@ -210,10 +200,10 @@ func TestPushers(t *testing.T) {
 // TestPushEndsInDoubt: the answer to a push does not come. It may have arrived, and the
 // next look tells.
 func TestPushEndsInDoubt(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o, head := pushable(t, s.root)
-	r := s.remote("site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o, head := pushable(t, s.Root)
+	r := remoteAt(s, "site.git")
 	for _, c := range []struct {
 		name    string
 		arrives bool
@@ -222,7 +212,7 @@ func TestPushEndsInDoubt(t *testing.T) {
 	}{
 		{"it has arrived", true, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
-				s.backend(httptest.NewRecorder(), r)
+				s.Backend(httptest.NewRecorder(), r)
 				panic(http.ErrAbortHandler)
 			}
 		}, Unreachable},
@@ -244,7 +234,7 @@ func TestPushEndsInDoubt(t *testing.T) {
 		}, Protocol},
 		{"the token may not write", false, func(w http.ResponseWriter, r *http.Request) {
 			if strings.Contains(r.URL.RawQuery, "git-receive-pack") {
-				http.Error(w, "Write access to repository not granted. "+secret, http.StatusForbidden)
+				http.Error(w, "Write access to repository not granted. "+gittest.Secret, http.StatusForbidden)
 			}
 		}, ReadOnly},
 		{"it leads elsewhere", false, func(w http.ResponseWriter, r *http.Request) {
@@ -254,17 +244,17 @@ func TestPushEndsInDoubt(t *testing.T) {
 		}, Refused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			gitIn(t, o.bare, nil, "update-ref", "refs/heads/main", head)
+			gittest.Git(t, o.Bare, nil, "update-ref", "refs/heads/main", head)
 			m := openMirrors(t, Options{})
 			r := r
-			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret}, true
+			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 			ref, _ := syncRef(t, m, r, "main")
-			made := must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, []Edit{{Path: "a.json"}}))
-			w := must[*Written](t)(made.Commit(making("doubt")))
-			s.during(c.hook)
+			made := gittest.Must[*Composition](t)(m.Compose(t.Context(), r, ref.Hash, []Edit{{Path: "a.json"}}))
+			w := gittest.Must[*Written](t)(made.Commit(making("doubt")))
+			s.During(c.hook)
 			err := m.Push(t.Context(), r, ref.Name, ref.Hash, w)
-			s.during(nil)
-			told(t, err, c.kind)
+			s.During(nil)
+			gittest.ErrorIs(t, err, c.kind)
 			ref, _ = syncRef(t, m, r, "main")
 			if got, err := m.Contains(t.Context(), r, ref, w.Hash); err != nil || got != c.arrives {
 				t.Errorf("Contains: %t, %v", got, err)
@@ -272,7 +262,7 @@ func TestPushEndsInDoubt(t *testing.T) {
 			if err := m.Push(t.Context(), r, ref.Name, head, w); err != nil {
 				t.Errorf("once more: %v", err)
 			}
-			if n := len(strings.Fields(gitIn(t, o.bare, nil, "rev-list", "main"))); n != 2 {
+			if n := len(strings.Fields(gittest.Git(t, o.Bare, nil, "rev-list", "main"))); n != 2 {
 				t.Errorf("%d commits", n)
 			}
 		})
@@ -309,7 +299,7 @@ func TestPushIsSlow(t *testing.T) {
 				return err
 			},
 		} {
-			c := must[*call](t)(m.begin(t.Context(), "push", Remote{URL: "https://example.com/x"}))
+			c := gittest.Must[*call](t)(m.begin(t.Context(), "push", Remote{URL: "https://example.com/x"}))
 			c.watch()
 			began := time.Now()
 			if err := carry(c, slowly{stall * 9 / 10}); err != nil || c.ctx.Err() != nil || time.Since(began) < 40*stall {
@@ -326,29 +316,29 @@ func TestPushIsSlow(t *testing.T) {
 
 // TestPushStalls: a server that does not take what is sent.
 func TestPushStalls(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	_, head := pushable(t, s.root)
-	r := s.remote("site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	_, head := pushable(t, s.Root)
+	r := remoteAt(s, "site.git")
 	look := openMirrors(t, Options{})
 	syncRef(t, look, r, "main")
 	noise := make([]byte, 6<<20) // more than the buffers on the way take
 	rand.NewChaCha8([32]byte{}).Read(noise)
-	c := must[*Composition](t)(look.Compose(t.Context(), r, head, []Edit{{Path: "large.bin", Data: noise}}))
-	w := must[*Written](t)(c.Commit(making("large")))
+	c := gittest.Must[*Composition](t)(look.Compose(t.Context(), r, head, []Edit{{Path: "large.bin", Data: noise}}))
+	w := gittest.Must[*Written](t)(c.Commit(making("large")))
 	held := make(chan struct{})
-	s.during(func(w http.ResponseWriter, r *http.Request) {
+	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			<-held
 			panic(http.ErrAbortHandler)
 		}
 	})
-	told(t, openMirrors(t, Options{Stall: 2 * time.Second}).Push(t.Context(), r, "refs/heads/main", head, w), Timeout, "silent")
+	gittest.ErrorIs(t, openMirrors(t, Options{Stall: 2 * time.Second}).Push(t.Context(), r, "refs/heads/main", head, w), Timeout, "silent")
 	close(held)
-	s.during(nil)
+	s.During(nil)
 	small := r
-	small.Limits = Limits{PackBytes: 1 << 20}
-	told(t, look.Push(t.Context(), small, "refs/heads/main", head, w), TooLarge)
+	small.Limits = pack.Limits{PackBytes: 1 << 20}
+	gittest.ErrorIs(t, look.Push(t.Context(), small, "refs/heads/main", head, w), TooLarge)
 	if err := look.Push(t.Context(), r, "refs/heads/main", head, w); err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,15 @@
 package git
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"limpet/sync/git/pack"
 
 	"github.com/go-git/go-git/v5/plumbing"
 )
@@ -47,14 +50,14 @@ func (c *call) pushHere(p push) error {
 }
 
 // tip is the commit that the branch has, if the push may be made.
-func (c *call) tip(dir string, p push) (objectID, error) {
+func (c *call) tip(dir string, p push) (pack.ID, error) {
 	refs, err := localRefs(dir)
 	if err != nil {
-		return objectID{}, err
+		return pack.ID{}, err
 	}
 	for name := range refs {
 		if strings.HasPrefix(name, p.name+"/") || strings.HasPrefix(p.name, name+"/") {
-			return objectID{}, declined(fmt.Sprintf("there is a branch %s, so that there can be none of this name", strings.TrimPrefix(name, branchPrefix)))
+			return pack.ID{}, declined(fmt.Sprintf("there is a branch %s, so that there can be none of this name", strings.TrimPrefix(name, branchPrefix)))
 		}
 	}
 	now := refs[p.name]
@@ -65,32 +68,25 @@ func (c *call) tip(dir string, p push) (objectID, error) {
 }
 
 // bring puts objects into a repository, as a pack.
-func (c *call) bring(dir string, made []object) error {
-	text, err := packText(made)
+func (c *call) bring(dir string, made []pack.Object) error {
+	content, err := pack.Encode(made)
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Join(dir, "objects", "pack"), packPrefix)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o755); err == nil {
-			file, err = os.CreateTemp(filepath.Join(dir, "objects", "pack"), packPrefix)
-		}
+	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o755); err != nil {
+		return err
+	}
+	s, err := pack.Spool(dir, bytes.NewReader(content), c.limits)
+	if s != nil {
+		defer s.Discard()
 	}
 	if err != nil {
 		return err
 	}
-	s := &spooled{file: file}
-	defer s.discard()
-	if s.incoming, err = readPack(strings.NewReader(string(text)), file, c.limits); err != nil {
+	if err := s.WriteIndex(dir); err != nil {
 		return err
 	}
-	if err := s.writeIndex(dir); err != nil {
-		return err
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	return s.publish(dir)
+	return s.Publish(dir)
 }
 
 // swap points the branch at the commit if it still is what it was.
@@ -131,5 +127,5 @@ func (c *call) swap(dir string, p push) error {
 		return err
 	}
 	held = false
-	return syncDir(filepath.Dir(path))
+	return pack.SyncDir(filepath.Dir(path))
 }

@@ -16,20 +16,22 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 // TestPushable: only what is sure to refuse a push is said to. The accounts are
 // git http-backend's own: whether it serves a push, and to whom.
 func TestPushable(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
 	for name, allowed := range map[string]string{"open.git": "true", "readonly.git": "false"} {
-		newOrigin(t, s.root, name).commit("one", map[string]string{"a.json": "1"})
-		gitIn(t, filepath.Join(s.root, name), nil, "config", "http.receivepack", allowed)
+		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": "1"})
+		gittest.Git(t, filepath.Join(s.Root, name), nil, "config", "http.receivepack", allowed)
 	}
-	newOrigin(t, s.root, "unsaid.git").commit("one", map[string]string{"a.json": "1"}) // and nobody has logged in
-	gitIn(t, s.root, nil, "init", "-q", "--bare", "empty.git")
-	gitIn(t, filepath.Join(s.root, "empty.git"), nil, "config", "http.receivepack", "true")
+	gittest.NewOrigin(t, s.Root, "unsaid.git").Commit("one", map[string]string{"a.json": "1"}) // and nobody has logged in
+	gittest.Git(t, s.Root, nil, "init", "-q", "--bare", "empty.git")
+	gittest.Git(t, filepath.Join(s.Root, "empty.git"), nil, "config", "http.receivepack", "true")
 	answer := func(status int, media, body string, headers ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Get("service") != "git-receive-pack" || r.Method != http.MethodGet {
@@ -57,7 +59,7 @@ func TestPushable(t *testing.T) {
 		{"an empty one takes pushes", "empty.git", nil, "", nil},
 		{"it takes none", "readonly.git", nil, ReadOnly, []string{"write permission denied", "right to write"}},
 		{"it takes none from nobody", "unsaid.git", nil, ReadOnly, nil},
-		{"GitHub, GitLab, Gitea", "open.git", answer(403, "text/plain", "Write access to repository not granted. "+secret), ReadOnly, []string{"denied: Write access to repository not granted. ***"}},
+		{"GitHub, GitLab, Gitea", "open.git", answer(403, "text/plain", "Write access to repository not granted. "+gittest.Secret), ReadOnly, []string{"denied: Write access to repository not granted. ***"}},
 		{"a login is wanted", "open.git", answer(401, "text/html", "<html>", "WWW-Authenticate", "Basic"), ReadOnly, nil},
 		{"a line of the protocol", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000001eERR access denied \x1b[2Jx\n0000"), ReadOnly, []string{"access denied [2Jx"}},
 		// What follows says nothing of the right to write.
@@ -73,15 +75,15 @@ func TestPushable(t *testing.T) {
 		{"an error line of another kind", "open.git", answer(200, smart, "001f# service=git-receive-pack\n0000000dERR busy\n0000"), Protocol, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := s.remote(c.repo)
+			r := remoteAt(s, c.repo)
 			var refused atomic.Int64
-			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: secret, Forget: func() { refused.Add(1) }}, true
-			s.during(c.hook)
-			defer s.during(nil)
+			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret, Forget: func() { refused.Add(1) }}, true
+			s.During(c.hook)
+			defer s.During(nil)
 			m := openMirrors(t, Options{})
-			before := s.requests.Load()
+			before := s.Requests.Load()
 			err := m.Pushable(t.Context(), r)
-			if n := s.requests.Load() - before; n != 1 {
+			if n := s.Requests.Load() - before; n != 1 {
 				t.Errorf("%d requests", n)
 			}
 			if refused.Load() > 0 {
@@ -93,23 +95,23 @@ func TestPushable(t *testing.T) {
 				}
 				return
 			}
-			told(t, err, c.kind, c.says...)
+			gittest.ErrorIs(t, err, c.kind, c.says...)
 		})
 	}
 }
 
 // TestPushableIsBounded: in time and in bytes.
 func TestPushableIsBounded(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	release := make(chan struct{})
 	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer silent.Close()
 	defer close(release)
 	m := openMirrors(t, Options{Stall: 50 * time.Millisecond})
-	told(t, m.Pushable(t.Context(), Remote{URL: silent.URL + "/site.git"}), Timeout, "silent")
+	gittest.ErrorIs(t, m.Pushable(t.Context(), Remote{URL: silent.URL + "/site.git"}), Timeout, "silent")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	told(t, openMirrors(t, Options{}).Pushable(ctx, Remote{URL: silent.URL + "/site.git"}), Cancelled)
+	gittest.ErrorIs(t, openMirrors(t, Options{}).Pushable(ctx, Remote{URL: silent.URL + "/site.git"}), Cancelled)
 	pkt := func(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 	many := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/x-git-receive-pack-advertisement")
@@ -121,16 +123,16 @@ func TestPushableIsBounded(t *testing.T) {
 		}
 	}))
 	defer many.Close()
-	told(t, m.Pushable(t.Context(), Remote{URL: many.URL + "/site.git", Limits: Limits{RefsBytes: 100 << 10}}), TooLarge)
+	gittest.ErrorIs(t, m.Pushable(t.Context(), Remote{URL: many.URL + "/site.git", Limits: pack.Limits{RefsBytes: 100 << 10}}), TooLarge)
 }
 
 func TestPushableOverSSH(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	root := t.TempDir()
-	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
-	gitIn(t, root, nil, "init", "-q", "--bare", "empty.git")
+	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": "1"})
+	gittest.Git(t, root, nil, "init", "-q", "--bare", "empty.git")
 	key := sshKeys()["ed25519"]
-	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
 	s := newSSHServer(t, root, pub, key)
 	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
 	says := func(text string) func(ssh.Channel) {
@@ -162,7 +164,7 @@ func TestPushableOverSSH(t *testing.T) {
 				}
 				return
 			}
-			told(t, err, c.kind, c.says...)
+			gittest.ErrorIs(t, err, c.kind, c.says...)
 		})
 	}
 	for line := range strings.SplitSeq(s.said(), "\n") {
@@ -170,7 +172,7 @@ func TestPushableOverSSH(t *testing.T) {
 			t.Errorf("the server was told %q", line)
 		}
 	}
-	if refs := gitIn(t, filepath.Join(root, "empty.git"), nil, "for-each-ref"); refs != "" {
+	if refs := gittest.Git(t, filepath.Join(root, "empty.git"), nil, "for-each-ref"); refs != "" {
 		t.Errorf("something was written: %s", refs)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 	"limpet/sync/netx"
 	"limpet/sync/testenv/nettest"
 )
@@ -21,8 +22,8 @@ func TestGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t)
-	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	s := gittest.NewServer(t)
+	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	server := nettest.Start(t, nettest.Options{})
 	p, err := auth.ParseProxy("http://"+server.Addr, "", "")
 	if err != nil {
@@ -32,7 +33,7 @@ func TestGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forSSH := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
+	forSSH := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: []byte("localhost " + string(ssh.MarshalAuthorizedKey(gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(key)).PublicKey())))}
 	cases := []struct {
 		name, url string
 		guard     netx.Guard
@@ -55,22 +56,22 @@ func TestGuarded(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := openMirrors(t, Options{Guard: c.guard})
 			_, err := m.Resolve(t.Context(), Remote{URL: c.url, Creds: c.creds}, gitref.Branch("main"))
-			told(t, err, Refused, c.says)
+			gittest.ErrorIs(t, err, Refused, c.says)
 		})
 	}
-	if n, asked := s.requests.Load(), server.Asked(); n != 0 || len(asked) != 0 {
+	if n, asked := s.Requests.Load(), server.Asked(); n != 0 || len(asked) != 0 {
 		t.Errorf("the host was asked %d times, the proxy for %q", n, asked)
 	}
 }
 
 // TestRedirects: the same host alone, by no weaker scheme, at no other port.
 func TestRedirects(t *testing.T) {
-	s := newServer(t)
-	newOrigin(t, s.root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	s := gittest.NewServer(t)
+	gittest.NewOrigin(t, s.Root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	byName := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
-	other := newServer(t)
+	other := gittest.NewServer(t)
 	for to, want := range map[string]Kind{s.URL: "", byName: Refused, other.URL: Refused, "https://other.example": Refused, "http://169.254.169.254": Refused} {
-		s.during(func(w http.ResponseWriter, r *http.Request) {
+		s.During(func(w http.ResponseWriter, r *http.Request) {
 			if rest, old := strings.CutPrefix(r.URL.Path, "/old.git"); old {
 				http.Redirect(w, r, to+"/site.git"+rest+"?"+r.URL.RawQuery, http.StatusMovedPermanently)
 			}
@@ -79,7 +80,7 @@ func TestRedirects(t *testing.T) {
 		remote := Remote{URL: s.URL + "/old.git"}
 		ref, err := m.Resolve(t.Context(), remote, gitref.Branch("main"))
 		if want != "" {
-			told(t, err, want, "redirects to another")
+			gittest.ErrorIs(t, err, want, "redirects to another")
 			continue
 		}
 		if err != nil {
@@ -89,46 +90,46 @@ func TestRedirects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if other.requests.Load() != 0 {
+	if other.Requests.Load() != 0 {
 		t.Error("another port was asked")
 	}
 }
 
 // TestThroughProxies fetches from a host whose name only the proxy knows.
 func TestThroughProxies(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("one", map[string]string{"a.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("one", map[string]string{"a.json": "1"})
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer := must[ssh.Signer](t)(ssh.NewSignerFromKey(key))
+	signer := gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(key))
 	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shell := newSSHServer(t, s.root, signer.PublicKey(), hostKey)
+	shell := newSSHServer(t, s.Root, signer.PublicKey(), hostKey)
 	sshAddr := strings.TrimPrefix(strings.SplitN(shell.remote("x", nil).URL, "@", 2)[1], "ssh://")
 	sshAddr, _, _ = strings.Cut(sshAddr, "/")
 	webAddr := s.Listener.Addr().String()
-	server := nettest.Start(t, nettest.Options{Username: "ann", Password: secret,
+	server := nettest.Start(t, nettest.Options{Username: "ann", Password: gittest.Secret,
 		Names: map[string]string{"git.nowhere.invalid": webAddr, "git.nowhere.invalid:80": webAddr, "git.nowhere.invalid:22": sshAddr}})
-	hostSigner := must[ssh.Signer](t)(ssh.NewSignerFromKey(hostKey))
+	hostSigner := gittest.Must[ssh.Signer](t)(ssh.NewSignerFromKey(hostKey))
 	known := []byte("git.nowhere.invalid " + string(ssh.MarshalAuthorizedKey(hostSigner.PublicKey())))
 	forSSH := auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: known}
 	for _, scheme := range []string{"http", "socks5"} {
-		for url, creds := range map[string]auth.Credentials{"http://git.nowhere.invalid/site.git": {}, "ssh://git@git.nowhere.invalid" + s.root + "/site.git": forSSH} {
-			for given, want := range map[string]Kind{secret: "", "CANARY": Unreachable} {
+		for url, creds := range map[string]auth.Credentials{"http://git.nowhere.invalid/site.git": {}, "ssh://git@git.nowhere.invalid" + s.Root + "/site.git": forSSH} {
+			for given, want := range map[string]Kind{gittest.Secret: "", "CANARY": Unreachable} {
 				t.Run(scheme+" "+url[:4]+" "+string(want), func(t *testing.T) {
-					creds.Proxy, creds.Source = must[*auth.Proxy](t)(auth.ParseProxy(scheme+"://"+server.Addr, "ann", given)), "secret a/b"
+					creds.Proxy, creds.Source = gittest.Must[*auth.Proxy](t)(auth.ParseProxy(scheme+"://"+server.Addr, "ann", given)), "secret a/b"
 					m := openMirrors(t, Options{})
 					defer m.Close()
 					remote := Remote{URL: url, Creds: &creds}
 					ref, err := m.Resolve(t.Context(), remote, gitref.Branch("main"))
 					if want != "" {
-						told(t, err, want, "proxy", "secret a/b")
+						gittest.ErrorIs(t, err, want, "proxy", "secret a/b")
 						return
 					}
 					if err != nil {
@@ -145,9 +146,9 @@ func TestThroughProxies(t *testing.T) {
 	m := openMirrors(t, Options{})
 	nowhere := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "http", Host: "127.0.0.1:1"}}
 	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: nowhere}, gitref.Branch("main"))
-	told(t, err, Unreachable, "no way through the proxy", "secret a/b")
+	gittest.ErrorIs(t, err, Unreachable, "no way through the proxy", "secret a/b")
 	closed := &auth.Credentials{Source: "secret a/b", Proxy: &auth.Proxy{Scheme: "socks5", Host: gone.Addr}}
 	_, err = m.Resolve(t.Context(), Remote{URL: "https://git.nowhere.invalid/site.git", Creds: closed}, gitref.Branch("main"))
-	told(t, err, Unreachable, "no way through the proxy", "secret a/b")
+	gittest.ErrorIs(t, err, Unreachable, "no way through the proxy", "secret a/b")
 	m.Close()
 }

@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 const packBudget = "pack"
 
 // receive asks for w and installs the answer in dir. old is nil for a clone.
-func (f *fetch) receive(dir string, old *store, w want, budget int64) error {
+func (f *fetch) receive(dir string, old *handle, w want, budget int64) error {
 	got, err := f.download(dir, w, budget)
 	if got.pack != nil {
-		defer got.pack.discard()
+		defer got.pack.Discard()
 	}
 	if err != nil {
 		return err
@@ -22,10 +25,10 @@ func (f *fetch) receive(dir string, old *store, w want, budget int64) error {
 
 // download is what a server has sent for a want.
 type download struct {
-	pack *spooled
-	ends []objectID          // of history, with those of before
-	more []objectID          // ends of before whose parents are sent
-	refs map[string]objectID // all that the server has
+	pack *pack.Spooled
+	ends []pack.ID          // of history, with those of before
+	more []pack.ID          // ends of before whose parents are sent
+	refs map[string]pack.ID // all that the server has
 }
 
 // download asks for w and spools the answer in dir. The pack is to be discarded
@@ -49,14 +52,14 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 	}
 	got.refs = l.refs.References
 	if _, named := got.refs[f.name]; f.name != "" && !named && !f.fallback {
-		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", clean(f.name, 100)), Hint: "resolve the branch again"}
+		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", text.Line(f.name, 100)), Hint: "resolve the branch again"}
 	}
-	answer, pack, err := f.ask(l, w, budget)
+	answer, content, err := f.ask(l, w, budget)
 	if err != nil {
 		return got, err
 	}
 	defer answer.Close()
-	if got.pack, err = f.spool(dir, pack); err != nil {
+	if got.pack, err = pack.Spool(dir, content, f.limits); err != nil {
 		return got, err
 	}
 	io.Copy(io.Discard, io.LimitReader(answer, errorBody)) // to the end, so that the connection can be used again
@@ -67,6 +70,6 @@ func (f *fetch) download(dir string, w want, budget int64) (got download, err er
 		}
 	}
 	got.more = answer.Unshallows
-	got.ends = slices.DeleteFunc(got.ends, func(id objectID) bool { return slices.Contains(got.more, id) })
+	got.ends = slices.DeleteFunc(got.ends, func(id pack.ID) bool { return slices.Contains(got.more, id) })
 	return got, nil
 }

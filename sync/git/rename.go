@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"limpet/sync/git/pack"
 )
 
 // Renames are found as git finds them: first files of the same content, then a
@@ -24,7 +26,7 @@ const (
 // side is a deleted or added file on its way to be paired.
 type side struct {
 	change *Change
-	id     objectID
+	id     pack.ID
 	used   bool
 	pieces []piece
 	size   int64
@@ -57,7 +59,7 @@ func sides(changes []Change, old bool) []*side {
 			hex = changes[i].FromHash
 		}
 		out[i] = &side{change: &changes[i]}
-		out[i].id, _ = parseID(hex)
+		out[i].id, _ = pack.ParseID(hex)
 	}
 	return out
 }
@@ -70,7 +72,7 @@ func pair(old, new *side) {
 
 // sameContent pairs equal files; of several the one of the same name, else the first.
 func sameContent(olds, news []*side) {
-	byID := make(map[objectID][]*side)
+	byID := make(map[pack.ID][]*side)
 	for _, s := range olds {
 		byID[s.id] = append(byID[s.id], s)
 	}
@@ -203,7 +205,7 @@ func (d *differ) measure(s *side) error {
 	if s.size > 0 || s.failed {
 		return nil
 	}
-	size, err := d.store.size(s.id)
+	size, err := d.store.Size(s.id)
 	if err != nil {
 		return inside(err)
 	}
@@ -219,7 +221,7 @@ func (d *differ) load(s *side) error {
 	if err := d.ctx.Err(); err != nil {
 		return err
 	}
-	data, err := d.store.readKind(s.id, blobKind, maxRenameSize)
+	data, err := d.store.ReadKind(s.id, pack.BlobKind, maxRenameSize)
 	if err != nil {
 		return inside(err)
 	}

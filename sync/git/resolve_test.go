@@ -11,24 +11,26 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 	"limpet/sync/text"
 )
 
 func TestResolve(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	first := o.commit("one", map[string]string{"a": "1"})
-	second := o.commit("two", map[string]string{"a": "2"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a": "1"})
+	second := o.Commit("two", map[string]string{"a": "2"})
 	for _, args := range [][]string{
 		{"branch", "feature/login-page", first}, {"branch", "refs/heads/odd", first}, {"tag", "v1.0.0", first}, {"tag", "-a", "-m", "release", "v2.0.0", first},
 		{"tag", "main", first}, {"update-ref", "refs/pull/7/head", first}, {"branch", "master", first},
 	} {
-		gitIn(t, o.bare, nil, args...)
+		gittest.Git(t, o.Bare, nil, args...)
 	}
-	tag := gitIn(t, o.bare, nil, "rev-parse", "refs/tags/v2.0.0")
+	tag := gittest.Git(t, o.Bare, nil, "rev-parse", "refs/tags/v2.0.0")
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	for sel, want := range map[gitref.Selector]Ref{
 		{}:                                {Name: "refs/heads/main", Hash: second},
 		{Branch: "main"}:                  {Name: "refs/heads/main", Hash: second},
@@ -42,12 +44,12 @@ func TestResolve(t *testing.T) {
 		{SemVer: "1.x"}:                   {Name: "refs/tags/v1.0.0", Hash: first},
 		{SemVer: "*", SemVerFilter: "^v"}: {Name: "refs/tags/v2.0.0", Hash: first, Tag: tag},
 	} {
-		before := s.requests.Load()
+		before := s.Requests.Load()
 		got, err := m.Resolve(t.Context(), r, sel)
 		if err != nil || got != want {
 			t.Errorf("%q: %+v, %v", sel, got, err)
 		}
-		if n := s.requests.Load() - before; n != 1 {
+		if n := s.Requests.Load() - before; n != 1 {
 			t.Errorf("%q took %d requests", sel, n)
 		}
 		if _, err := m.Fetch(t.Context(), r, got); err != nil {
@@ -62,49 +64,49 @@ func TestResolve(t *testing.T) {
 		{Name: "refs/pull/8/head"}: "it goes when the request is closed", {Name: "refs/heads/none"}: `no ref "refs/heads/none"`,
 	} {
 		_, err := m.Resolve(t.Context(), r, sel)
-		told(t, err, BranchNotFound, hint)
+		gittest.ErrorIs(t, err, BranchNotFound, hint)
 	}
-	before := s.requests.Load()
+	before := s.Requests.Load()
 	for _, bad := range []string{"-x", "--upload-pack=touch /tmp/x", "a b", "a..b", "a\x00b", "\x1b[2J", "/a", "a/", "a//b", ".a", "a.lock", "a@{1}", "@", "a:b", strings.Repeat("a", 300)} {
 		for _, sel := range []gitref.Selector{{Branch: bad}, {Tag: bad}, {Name: "refs/" + bad + "/x"}, {Commit: bad}} {
 			if sel.Name == "refs/-x/x" || strings.HasPrefix(sel.Name, "refs/@/") { // is none that could be taken for an option
 				continue
 			}
 			_, err := m.Resolve(t.Context(), r, sel)
-			told(t, err, Refused)
+			gittest.ErrorIs(t, err, Refused)
 		}
 	}
 	_, err := m.Resolve(t.Context(), r, gitref.Selector{Branch: "main", Tag: "v1.0.0"})
-	told(t, err, Refused, "only one of them")
-	if s.requests.Load() != before {
+	gittest.ErrorIs(t, err, Refused, "only one of them")
+	if s.Requests.Load() != before {
 		t.Error("the server was asked for what is refused")
 	}
 }
 
 func TestResolveEmptyAndUnborn(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	gitIn(t, s.root, nil, "init", "-q", "--bare", "empty.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	gittest.Git(t, s.Root, nil, "init", "-q", "--bare", "empty.git")
 	m := openMirrors(t, Options{})
 	for _, branch := range []string{"", "main"} {
-		_, err := m.Resolve(t.Context(), s.remote("empty.git"), gitref.Branch(branch))
-		told(t, err, Empty, "first commit")
+		_, err := m.Resolve(t.Context(), remoteAt(s, "empty.git"), gitref.Branch(branch))
+		gittest.ErrorIs(t, err, Empty, "first commit")
 	}
-	_, err := m.Resolve(t.Context(), s.remote("none.git"), gitref.Branch(""))
-	told(t, err, NotFound)
-	o := newOrigin(t, s.root, "unborn.git")
-	o.commit("one", map[string]string{"a": "1"})
-	if err := os.WriteFile(filepath.Join(o.bare, "HEAD"), []byte("ref: refs/heads/trunk\n"), 0o644); err != nil {
+	_, err := m.Resolve(t.Context(), remoteAt(s, "none.git"), gitref.Branch(""))
+	gittest.ErrorIs(t, err, NotFound)
+	o := gittest.NewOrigin(t, s.Root, "unborn.git")
+	o.Commit("one", map[string]string{"a": "1"})
+	if err := os.WriteFile(filepath.Join(o.Bare, "HEAD"), []byte("ref: refs/heads/trunk\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ref, err := m.Resolve(t.Context(), s.remote("unborn.git"), gitref.Branch(""))
+	ref, err := m.Resolve(t.Context(), remoteAt(s, "unborn.git"), gitref.Branch(""))
 	if err != nil || ref.Name != "refs/heads/main" {
 		t.Errorf("%+v %v", ref, err)
 	}
 	// A repository may have tags and no branch.
-	o.git("push", "-q", "origin", "HEAD:refs/tags/v1", ":main")
-	_, err = m.Resolve(t.Context(), s.remote("unborn.git"), gitref.Branch(""))
-	told(t, err, Empty, "no branches")
+	o.Git("push", "-q", "origin", "HEAD:refs/tags/v1", ":main")
+	_, err = m.Resolve(t.Context(), remoteAt(s, "unborn.git"), gitref.Branch(""))
+	gittest.ErrorIs(t, err, Empty, "no branches")
 }
 
 func TestDefaultBranch(t *testing.T) {
@@ -121,9 +123,9 @@ func TestDefaultBranch(t *testing.T) {
 		if c.head != "" {
 			adv.Capabilities.Add(capability.SymRef, "HEAD:refs/heads/"+c.head)
 		}
-		adv.References["refs/tags/0"] = objectID{1}
+		adv.References["refs/tags/0"] = pack.ID{1}
 		for _, name := range strings.Fields(c.refs) {
-			adv.References["refs/heads/"+name] = objectID{1}
+			adv.References["refs/heads/"+name] = pack.ID{1}
 		}
 		if got := strings.TrimPrefix(defaultBranch(adv), "refs/heads/"); got != c.want {
 			t.Errorf("HEAD %q of %q: %q, want %q", c.head, c.refs, got, c.want)
@@ -133,8 +135,8 @@ func TestDefaultBranch(t *testing.T) {
 
 func TestHeadName(t *testing.T) {
 	t.Parallel()
-	one, two := objectID{1}, objectID{2}
-	adv := func(head *objectID, symref string, refs map[string]objectID) *packp.AdvRefs {
+	one, two := pack.ID{1}, pack.ID{2}
+	adv := func(head *pack.ID, symref string, refs map[string]pack.ID) *packp.AdvRefs {
 		a := packp.NewAdvRefs()
 		a.Head, a.References = head, refs
 		if symref != "" {
@@ -146,11 +148,11 @@ func TestHeadName(t *testing.T) {
 		adv  *packp.AdvRefs
 		want string
 	}{
-		"said":              {adv(&one, "HEAD:refs/heads/trunk", map[string]objectID{"refs/heads/main": one}), "refs/heads/trunk"},
-		"old server":        {adv(&one, "", map[string]objectID{"refs/heads/a": one, "refs/heads/main": one}), "refs/heads/main"},
-		"old server master": {adv(&one, "", map[string]objectID{"refs/heads/a": one, "refs/heads/master": one, "refs/heads/main": two}), "refs/heads/master"},
-		"old server other":  {adv(&one, "", map[string]objectID{"refs/heads/b": one, "refs/heads/a": one, "refs/tags/0": one}), "refs/heads/a"},
-		"detached":          {adv(&one, "", map[string]objectID{"refs/heads/b": two}), ""},
+		"said":              {adv(&one, "HEAD:refs/heads/trunk", map[string]pack.ID{"refs/heads/main": one}), "refs/heads/trunk"},
+		"old server":        {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/main": one}), "refs/heads/main"},
+		"old server master": {adv(&one, "", map[string]pack.ID{"refs/heads/a": one, "refs/heads/master": one, "refs/heads/main": two}), "refs/heads/master"},
+		"old server other":  {adv(&one, "", map[string]pack.ID{"refs/heads/b": one, "refs/heads/a": one, "refs/tags/0": one}), "refs/heads/a"},
+		"detached":          {adv(&one, "", map[string]pack.ID{"refs/heads/b": two}), ""},
 		"nothing":           {adv(nil, "", nil), ""},
 	} {
 		if got := headName(c.adv); got != c.want {
@@ -165,11 +167,11 @@ func TestClean(t *testing.T) {
 		"plain": "plain", "  a \n\t b\r\n": "a b", "\x1b[31mred\x1b[0m": "[31mred[0m", "a\x00b\x7fc\u009bd": "abcd", "\u202eevil\u2066": "evil",
 		"bad \xff byte": "bad byte", "日本 ok": "日本 ok", "\u200bzero\u200d": "zero\u200d",
 	} {
-		if got := clean(in, 100); got != want {
+		if got := text.Line(in, 100); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
-	if got := clean(strings.Repeat("é", 100), 21); got != strings.Repeat("é", 10)+"…" {
+	if got := text.Line(strings.Repeat("é", 100), 21); got != strings.Repeat("é", 10)+"…" {
 		t.Errorf("cut to %q", got)
 	}
 }
@@ -191,7 +193,7 @@ func FuzzClean(f *testing.F) {
 	f.Add("a\x1b]52;c;x\x07\nb", 10)
 	f.Fuzz(func(t *testing.T, s string, n int) {
 		n = min(max(n, 1), 1000)
-		got := clean(s, n)
+		got := text.Line(s, n)
 		if strings.ContainsFunc(got, text.Hidden) || strings.ContainsAny(got, "\n\r\t") || len(got) > n+len("…") {
 			t.Fatalf("%q became %q", s, got)
 		}
@@ -216,18 +218,18 @@ func TestRemarks(t *testing.T) {
 // TestFewListingsAreKept: what a look has shown is held for a fetch that follows at
 // once, not for all the Repositories that have nothing new.
 func TestFewListingsAreKept(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("one", map[string]string{"a": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("one", map[string]string{"a": "1"})
 	m := openMirrors(t, Options{})
 	const many = 3 * listingsKept
 	for i := range many {
 		name := fmt.Sprintf("r%d.git", i)
-		if err := os.Symlink(o.bare, filepath.Join(s.root, name)); err != nil {
+		if err := os.Symlink(o.Bare, filepath.Join(s.Root, name)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Resolve(t.Context(), s.remote(name), gitref.Branch("main")); err != nil {
+		if _, err := m.Resolve(t.Context(), remoteAt(s, name), gitref.Branch("main")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,7 +242,7 @@ func TestFewListingsAreKept(t *testing.T) {
 	if held != listingsKept || len(m.holders) != listingsKept {
 		t.Errorf("%d listings are kept of %d, want %d", held, many, listingsKept)
 	}
-	if _, st := syncRef(t, m, s.remote(fmt.Sprintf("r%d.git", many-1)), "main"); st.Requests != 1 {
+	if _, st := syncRef(t, m, remoteAt(s, fmt.Sprintf("r%d.git", many-1)), "main"); st.Requests != 1 {
 		t.Errorf("%d requests for a fetch after a look, want 1", st.Requests)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"limpet/sync/git/pack"
+
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
@@ -56,10 +58,10 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 	}
 	defer store.Close()
 	name := plumbing.NewBranchReferenceName(branch)
-	var parents []objectID
+	var parents []pack.ID
 	root := &dirNode{}
 	if ref, err := store.Reference(name); err == nil {
-		parents = []objectID{ref.Hash()}
+		parents = []pack.ID{ref.Hash()}
 		if root.id, err = treeOf(store, ref.Hash()); err != nil {
 			return "", err
 		}
@@ -67,8 +69,8 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 		return "", err
 	}
 	e := treeEditor{
-		read: func(id objectID) ([]byte, error) { return rawObject(store, id, treeKind) },
-		put:  func(k kind, data []byte) (objectID, error) { return putObject(store, k, data) },
+		read: func(id pack.ID) ([]byte, error) { return rawObject(store, id, pack.TreeKind) },
+		put:  func(k pack.Kind, data []byte) (pack.ID, error) { return putObject(store, k, data) },
 	}
 	for _, path := range deletes {
 		if err := e.replace(root, path, nil); err != nil {
@@ -89,14 +91,14 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, deletes [
 	if err != nil {
 		return "", err
 	}
-	id, err := e.put(commitKind, commitText(tree, parents, message, when))
+	id, err := e.put(pack.CommitKind, commitText(tree, parents, message, when))
 	if err != nil {
 		return "", err
 	}
 	return id.String(), store.SetReference(plumbing.NewHashReference(name, id))
 }
 
-func commitText(tree objectID, parents []objectID, message string, when time.Time) []byte {
+func commitText(tree pack.ID, parents []pack.ID, message string, when time.Time) []byte {
 	out := fmt.Appendf(nil, "tree %s\n", tree)
 	for _, p := range parents {
 		out = fmt.Appendf(out, "parent %s\n", p)
@@ -116,7 +118,7 @@ func (e treeEditor) replace(d *dirNode, path string, data []byte) error {
 		return err
 	}
 	at := d.entry(name)
-	if at >= 0 && (!deeper || data != nil && d.entries[at].mode != modeTree) {
+	if at >= 0 && (!deeper || data != nil && d.entries[at].Mode != pack.ModeTree) {
 		d.drop(at)
 	}
 	switch {
@@ -129,26 +131,26 @@ func (e treeEditor) replace(d *dirNode, path string, data []byte) error {
 	case data == nil:
 		return nil
 	}
-	id, err := e.put(blobKind, data)
-	d.set(treeEntry{mode: modeFile, name: name, id: id})
+	id, err := e.put(pack.BlobKind, data)
+	d.set(pack.TreeEntry{Mode: pack.ModeFile, Name: name, ID: id})
 	return err
 }
 
 // putObject stores an object in a local repository.
-func putObject(s storer.EncodedObjectStorer, k kind, data []byte) (objectID, error) {
+func putObject(s storer.EncodedObjectStorer, k pack.Kind, data []byte) (pack.ID, error) {
 	o := s.NewEncodedObject()
 	o.SetType(k)
 	w, err := o.Writer()
 	if err != nil {
-		return objectID{}, err
+		return pack.ID{}, err
 	}
 	if _, err := w.Write(data); err != nil {
-		return objectID{}, err
+		return pack.ID{}, err
 	}
 	if err := w.Close(); err != nil {
-		return objectID{}, err
+		return pack.ID{}, err
 	}
-	id := nameOf(k, data)
+	id := pack.IDOf(k, data)
 	if s.HasEncodedObject(id) == nil {
 		return id, nil
 	}

@@ -67,7 +67,7 @@ const (
 )
 
 func noRef(format, name string) *Error {
-	return &Error{Kind: BranchNotFound, Err: fmt.Errorf(format, clean(name, 100))}
+	return &Error{Kind: BranchNotFound, Err: fmt.Errorf(format, text.Line(name, 100))}
 }
 
 // pinned is the Ref of a commit that is asked for by its hash.
@@ -108,7 +108,7 @@ func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 	e := noRef("no tag is in %q", sel.String())
 	switch {
 	case found.Versions > 0:
-		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions, clean(found.Highest, 80))
+		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions, text.Line(found.Highest, 80))
 	case sel.TagPrefix != "" || sel.SemVerFilter != "":
 		e.Hint = "no tag that prefix and filter leave is a version such as v1.2.3"
 	default:
@@ -197,7 +197,7 @@ func similar(adv *packp.AdvRefs, prefix, name string) (near bool, names []string
 	}
 	for _, c := range all {
 		near = near || c.dist <= max(2, len(name)/3)
-		names = append(names, clean(c.name, 80))
+		names = append(names, text.Line(c.name, 80))
 	}
 	return near, names
 }

@@ -10,19 +10,20 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/pack"
 )
 
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	one, two, three, tagged := objectID{1}, objectID{2}, objectID{3}, objectID{4}
+	one, two, three, tagged := pack.ID{1}, pack.ID{2}, pack.ID{3}, pack.ID{4}
 	adv := packp.NewAdvRefs()
 	adv.Capabilities.Add(capability.SymRef, "HEAD:refs/heads/trunk")
-	adv.References = map[string]objectID{
+	adv.References = map[string]pack.ID{
 		"refs/heads/trunk": one, "refs/heads/v1.0.0": two, "refs/heads/feature/x": two, "refs/heads/refs/heads/odd": three,
 		"refs/tags/v1.0.0": one, "refs/tags/v1.1.0": tagged, "refs/tags/trunk": three, "refs/tags/app/2.0.0": two,
 		"refs/pull/420/head": two, "refs/merge-requests/7/merge": three,
 	}
-	adv.Peeled = map[string]objectID{"refs/tags/v1.1.0": three}
+	adv.Peeled = map[string]pack.ID{"refs/tags/v1.1.0": three}
 	hash := one.String()
 	for _, c := range []struct {
 		sel  gitref.Selector
@@ -71,7 +72,7 @@ func TestShortNames(t *testing.T) {
 func TestChooseEnds(t *testing.T) {
 	t.Parallel()
 	adv := packp.NewAdvRefs()
-	adv.References["refs/tags/v1.0.0"] = objectID{1}
+	adv.References["refs/tags/v1.0.0"] = pack.ID{1}
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
@@ -88,9 +89,9 @@ func TestChooseEnds(t *testing.T) {
 func FuzzAdvertisement(f *testing.F) {
 	adv := packp.NewAdvRefs()
 	adv.Capabilities.Add(capability.SymRef, "HEAD:refs/heads/main")
-	adv.Head = &objectID{1}
-	adv.References = map[string]objectID{"refs/heads/main": {1}, "refs/tags/v1.0.0": {2}, "refs/pull/1/head": {3}}
-	adv.Peeled = map[string]objectID{"refs/tags/v1.0.0": {4}}
+	adv.Head = &pack.ID{1}
+	adv.References = map[string]pack.ID{"refs/heads/main": {1}, "refs/tags/v1.0.0": {2}, "refs/pull/1/head": {3}}
+	adv.Peeled = map[string]pack.ID{"refs/tags/v1.0.0": {4}}
 	var seed bytes.Buffer
 	if err := adv.Encode(&seed); err != nil {
 		f.Fatal(err)

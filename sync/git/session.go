@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"limpet/sync/git/pack"
+
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
@@ -84,11 +86,11 @@ func (c *call) dial() (session, error) {
 
 // want is what a fetch asks for.
 type want struct {
-	id       objectID
-	haves    []objectID
-	shallows []objectID // ends of our history, which the server is told
-	ends     []objectID // those that it is not told
-	depth    int        // 0 = all that is new
+	id       pack.ID
+	haves    []pack.ID
+	shallows []pack.ID // ends of our history, which the server is told
+	ends     []pack.ID // those that it is not told
+	depth    int       // 0 = all that is new
 }
 
 // answerHead bounds what comes before the pack: ends of history and
@@ -125,7 +127,7 @@ func (c *call) ask(l *listing, w want, budget int64) (*packp.UploadPackResponse,
 	if use(capability.Shallow); req.Capabilities.Supports(capability.Shallow) {
 		req.Depth, req.Shallows = packp.DepthCommits(w.depth), w.shallows
 	}
-	req.Wants, req.Haves = []objectID{w.id}, w.haves
+	req.Wants, req.Haves = []pack.ID{w.id}, w.haves
 	c.allow("head of the answer", answerHead)
 	res, err := l.session.UploadPack(c.withCall(), req)
 	if err != nil {

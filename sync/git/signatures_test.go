@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/sync/git/gittest"
 	"limpet/sync/signature"
 )
 
@@ -167,7 +168,7 @@ func TestGitAgrees(t *testing.T) {
 	for i, c := range signedCases {
 		t.Run(c.String(), func(t *testing.T) {
 			dir := filepath.Join(home, fmt.Sprint(i))
-			gitIn(t, home, nil, "init", "-q", "--bare", dir)
+			gittest.Git(t, home, nil, "init", "-q", "--bare", dir)
 			gnupg := filepath.Join(dir, "gnupg")
 			if err := os.Mkdir(gnupg, 0o700); err != nil {
 				t.Fatal(err)
@@ -189,9 +190,9 @@ func TestGitAgrees(t *testing.T) {
 				t.Fatal(err)
 			}
 			kind := strings.TrimPrefix(filepath.Ext(c.name), ".")
-			id := gitIn(t, dir, fixture(t, c.name), "hash-object", "-w", "--stdin", "--literally", "-t", kind)
+			id := gittest.Git(t, dir, fixture(t, c.name), "hash-object", "-w", "--stdin", "--literally", "-t", kind)
 			cmd := exec.Command("git", "-c", "gpg.ssh.allowedSignersFile="+list, "verify-"+kind, id)
-			cmd.Dir, cmd.Env = dir, append(gitEnv(dir), "GNUPGHOME="+gnupg)
+			cmd.Dir, cmd.Env = dir, append(gittest.GitEnv(dir), "GNUPGHOME="+gnupg)
 			out, err := cmd.CombinedOutput()
 			want := c.want == "" || c.stricter != ""
 			if (err == nil) != want {

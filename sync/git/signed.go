@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"limpet/sync/git/pack"
 	"limpet/sync/signature"
 )
 
@@ -76,7 +77,7 @@ var signatureBegins = [][]byte{
 // tag is a parsed tag object.
 type tag struct {
 	signed
-	object objectID
+	object pack.ID
 	kind   string
 	name   string
 }
@@ -104,7 +105,7 @@ func splitTag(data []byte) (tag, error) {
 			return t, errors.New("malformed tag: it has no " + strings.TrimSpace(want))
 		}
 	}
-	id, ok := parseID(strings.TrimPrefix(lines[0], "object "))
+	id, ok := pack.ParseID(strings.TrimPrefix(lines[0], "object "))
 	if !ok {
 		return t, errors.New("malformed tag: it names no object")
 	}

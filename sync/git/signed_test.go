@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 	"limpet/sync/signature"
 )
 
@@ -85,9 +86,9 @@ func TestMaker(t *testing.T) {
 
 // TestVerify fetches signed commits and tags from a real server and verifies them.
 func TestVerify(t *testing.T) {
-	s := newServer(t)
-	o := newOrigin(t, s.root, "signed.git")
-	key := o.work + ".key"
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "signed.git")
+	key := o.Work + ".key"
 	tool(t, t.TempDir(), nil, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key)
 	public, err := os.ReadFile(key + ".pub")
 	if err != nil {
@@ -98,19 +99,19 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	sign := []string{"-c", "gpg.format=ssh", "-c", "user.signingKey=" + key}
-	o.commit("unsigned", map[string]string{"a": "1"})
-	o.git(append(sign, "commit", "-q", "--allow-empty", "-S", "-m", "signed")...)
-	signed := o.git("rev-parse", "HEAD")
-	o.git("tag", "unsigned", "HEAD~1")
-	o.git("tag", "-a", "-m", "x", "annotated")
-	o.git(append(sign, "tag", "-s", "-m", "x", "v1")...)
-	o.git(append(sign, "tag", "-s", "-m", "x", "of-unsigned", "HEAD~1")...)
-	o.git(append(sign, "tag", "-s", "-m", "x", "of-tag", "v1")...)
-	o.git("push", "-q", "origin", "HEAD:refs/heads/main", "--tags")
-	gitIn(t, o.bare, nil, "update-ref", "refs/tags/v2", gitIn(t, o.bare, nil, "rev-parse", "v1"))
+	o.Commit("unsigned", map[string]string{"a": "1"})
+	o.Git(append(sign, "commit", "-q", "--allow-empty", "-S", "-m", "signed")...)
+	signed := o.Git("rev-parse", "HEAD")
+	o.Git("tag", "unsigned", "HEAD~1")
+	o.Git("tag", "-a", "-m", "x", "annotated")
+	o.Git(append(sign, "tag", "-s", "-m", "x", "v1")...)
+	o.Git(append(sign, "tag", "-s", "-m", "x", "of-unsigned", "HEAD~1")...)
+	o.Git(append(sign, "tag", "-s", "-m", "x", "of-tag", "v1")...)
+	o.Git("push", "-q", "origin", "HEAD:refs/heads/main", "--tags")
+	gittest.Git(t, o.Bare, nil, "update-ref", "refs/tags/v2", gittest.Git(t, o.Bare, nil, "rev-parse", "v1"))
 
 	m := openMirrors(t, Options{})
-	r := s.remote("signed.git")
+	r := remoteAt(s, "signed.git")
 	for _, c := range []struct {
 		ref  string
 		mode signature.Mode
@@ -149,7 +150,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s %s: %q: %v, want %q", c.ref, c.mode, kind, err, c.want)
 		}
 		if err != nil {
-			told(t, err, Unverified, c.says)
+			gittest.ErrorIs(t, err, Unverified, c.says)
 			continue
 		}
 		var objects []string
@@ -159,9 +160,9 @@ func TestVerify(t *testing.T) {
 		if got := strings.Join(objects, " "); got != c.says {
 			t.Errorf("%s %s: verified %q, want %q", c.ref, c.mode, got, c.says)
 		}
-		before := s.requests.Load()
-		if _, err := m.Verify(t.Context(), r, ref, Verification{Mode: c.mode, Keys: keys}); err != nil || s.requests.Load() != before {
-			t.Errorf("%s %s: the second time took %d requests: %v", c.ref, c.mode, s.requests.Load()-before, err)
+		before := s.Requests.Load()
+		if _, err := m.Verify(t.Context(), r, ref, Verification{Mode: c.mode, Keys: keys}); err != nil || s.Requests.Load() != before {
+			t.Errorf("%s %s: the second time took %d requests: %v", c.ref, c.mode, s.Requests.Load()-before, err)
 		}
 		if _, err := m.Verify(t.Context(), r, ref, Verification{Mode: c.mode}); signature.KindOf(err) != signature.NoKeys {
 			t.Errorf("%s %s: without keys: %v", c.ref, c.mode, err)

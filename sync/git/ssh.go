@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"limpet/sync/git/pack"
+
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/skeema/knownhosts"
@@ -267,7 +269,7 @@ func (c *call) hostKeys(config *ssh.ClientConfig) error {
 	check := ssh.HostKeyCallback(func(string, net.Addr, ssh.PublicKey) error { return &xknownhosts.KeyError{} })
 	if len(known) > 0 {
 		// The library reads files only. known_hosts is no secret.
-		f, err := os.CreateTemp(c.m.dir, tempPrefix)
+		f, err := os.CreateTemp(c.m.dir, pack.TempPrefix)
 		if err != nil {
 			return err
 		}

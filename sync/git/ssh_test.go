@@ -25,6 +25,8 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
 
 // sshServer runs git upload-pack for one client key.
@@ -56,7 +58,7 @@ func newSSHServer(t *testing.T, root string, client ssh.PublicKey, hosts ...cryp
 		return nil, nil
 	}}
 	for _, h := range hosts {
-		s.config.AddHostKey(must[ssh.Signer](t)(ssh.NewSignerFromSigner(h)))
+		s.config.AddHostKey(gittest.Must[ssh.Signer](t)(ssh.NewSignerFromSigner(h)))
 	}
 	var err error
 	if s.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -128,7 +130,7 @@ func (s *sshServer) session(ctx context.Context, ch ssh.Channel, reqs <-chan *ss
 			return
 		}
 		cmd := exec.CommandContext(ctx, "sh", "-c", payload.Command)
-		cmd.Dir, cmd.Env = s.root, gitEnv(s.root)
+		cmd.Dir, cmd.Env = s.root, gittest.GitEnv(s.root)
 		cmd.Stdout, cmd.Stderr = ch, ch.Stderr()
 		// Wait must not wait for the client to close its side: upload-pack ends
 		// by itself, the copy into it ends when the channel is closed.
@@ -174,16 +176,6 @@ func (s *sshServer) known(key crypto.Signer) []byte {
 	return []byte("# a comment\n" + xknownhosts.Line([]string{s.ln.Addr().String()}, pub) + "\n")
 }
 
-func must[T any](t testing.TB) func(T, error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 // sshKeys are one key of each kind, made once.
 var sshKeys = sync.OnceValue(func() map[string]crypto.Signer {
 	_, ed, err1 := ed25519.GenerateKey(rand.Reader)
@@ -208,10 +200,10 @@ func private(t *testing.T, key crypto.Signer, passphrase string) []byte {
 }
 
 func TestSSH(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	root := t.TempDir()
-	o := newOrigin(t, root, "team/it's a \"site\".git")
-	first := o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
+	o := gittest.NewOrigin(t, root, "team/it's a \"site\".git")
+	first := o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 30)})
 	keys := sshKeys()
 	for name, key := range keys {
 		t.Run(name, func(t *testing.T) {
@@ -222,37 +214,37 @@ func TestSSH(t *testing.T) {
 			s := newSSHServer(t, root, pub, key)
 			m := openMirrors(t, Options{})
 			// known_hosts has another key kind for the host too.
-			creds := &auth.Credentials{SSHKey: private(t, key, secret), SSHPassphrase: secret, KnownHosts: s.known(key)}
+			creds := &auth.Credentials{SSHKey: private(t, key, gittest.Secret), SSHPassphrase: gittest.Secret, KnownHosts: s.known(key)}
 			r := s.remote("ignored", creds)
 			r.URL = "ssh://git@" + s.ln.Addr().String() + filepath.ToSlash(root) + "/team/it's%20a%20%22site%22.git"
 			ref, st := syncRef(t, m, r, "")
 			if ref.Hash != first || !st.Full {
 				t.Fatalf("%+v %+v", ref, st)
 			}
-			second := o.commit("two", map[string]string{"a.json": dashboard("a", 2, 30)})
+			second := o.Commit("two", map[string]string{"a.json": gittest.Dashboard("a", 2, 30)})
 			ref, st = syncRef(t, m, r, "main")
 			if ref.Hash != second || st.Full || st.Bytes > 8000 || st.Bytes == 0 {
 				t.Fatalf("%+v %+v", ref, st)
 			}
-			if got := content(t, m, r, second, ""); got["a.json"] != dashboard("a", 2, 30) {
+			if got := content(t, m, r, second, ""); got["a.json"] != gittest.Dashboard("a", 2, 30) {
 				t.Fatal("content differs")
 			}
 			fsck(t, m, r)
-			o.git("reset", "-q", "--hard", first)
-			o.git("push", "-q", "-f", "origin", "HEAD")
+			o.Git("reset", "-q", "--hard", first)
+			o.Git("push", "-q", "-f", "origin", "HEAD")
 		})
 	}
 }
 
 func TestSSHRefuses(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	root := t.TempDir()
-	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
-	gitIn(t, root, nil, "init", "-q", "--bare", "empty.git")
+	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": "1"})
+	gittest.Git(t, root, nil, "init", "-q", "--bare", "empty.git")
 	keys := sshKeys()
 	key, host, other := keys["ed25519"], keys["ecdsa"], keys["rsa"]
-	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
-	hostPub := must[ssh.PublicKey](t)(ssh.NewPublicKey(host.Public()))
+	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	hostPub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(host.Public()))
 	s := newSSHServer(t, root, pub, host)
 	site := filepath.ToSlash(root)[1:] + "/site.git"
 	good := auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(host)}
@@ -261,7 +253,7 @@ func TestSSHRefuses(t *testing.T) {
 		f(&c)
 		return &c
 	}
-	another := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	another := gittest.Must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	cases := []struct {
 		name, path string
 		creds      *auth.Credentials
@@ -282,9 +274,9 @@ func TestSSHRefuses(t *testing.T) {
 		}), Auth, []string{"revoked"}},
 		{"nonsense in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = []byte("host ssh-rsa !!") }), Auth, []string{"cannot be read"}},
 		{"another client key", site, with(func(c *auth.Credentials) { c.SSHKey = private(t, other, "") }), Auth, []string{"refuses the ssh key"}},
-		{"no key at all", site, with(func(c *auth.Credentials) { c.SSHKey = []byte(secret) }), Auth, []string{"cannot be read"}},
-		{"locked key", site, with(func(c *auth.Credentials) { c.SSHKey = private(t, key, secret) }), Auth, []string{"no passphrase"}},
-		{"wrong passphrase", site, with(func(c *auth.Credentials) { c.SSHKey, c.SSHPassphrase = private(t, key, secret), "CANARY2" }), Auth, []string{"does not open"}},
+		{"no key at all", site, with(func(c *auth.Credentials) { c.SSHKey = []byte(gittest.Secret) }), Auth, []string{"cannot be read"}},
+		{"locked key", site, with(func(c *auth.Credentials) { c.SSHKey = private(t, key, gittest.Secret) }), Auth, []string{"no passphrase"}},
+		{"wrong passphrase", site, with(func(c *auth.Credentials) { c.SSHKey, c.SSHPassphrase = private(t, key, gittest.Secret), "CANARY2" }), Auth, []string{"does not open"}},
 		{"no such repository", "nowhere/x.git", &good, NotFound, nil},
 		{"empty repository", filepath.ToSlash(root)[1:] + "/empty.git", &good, Empty, nil},
 	}
@@ -298,10 +290,10 @@ func TestSSHRefuses(t *testing.T) {
 				}
 				return
 			}
-			told(t, err, c.kind, c.says...)
+			gittest.ErrorIs(t, err, c.kind, c.says...)
 		})
 	}
-	if left := globbed(t, m.dir, "*"); len(left) > 0 {
+	if left := gittest.Glob(t, m.dir, "*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	for line := range strings.SplitSeq(s.said(), "\n") {
@@ -313,15 +305,15 @@ func TestSSHRefuses(t *testing.T) {
 
 // Limits hold over ssh as well.
 func TestSSHLimits(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	root := t.TempDir()
 	var text strings.Builder
 	for i := range 40_000 {
 		fmt.Fprintf(&text, "%x", i*i*7919)
 	}
-	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": text.String()})
+	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": text.String()})
 	key := sshKeys()["ed25519"]
-	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
 	s := newSSHServer(t, root, pub, key)
 	m := openMirrors(t, Options{})
 	r := s.remote(filepath.ToSlash(root)[1:]+"/site.git", &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)})
@@ -329,16 +321,16 @@ func TestSSHLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Limits = Limits{PackBytes: 20_000}
+	r.Limits = pack.Limits{PackBytes: 20_000}
 	_, err = m.Fetch(t.Context(), r, ref)
-	told(t, err, TooLarge, "pack of")
-	r.Limits = Limits{ObjectBytes: 1000}
+	gittest.ErrorIs(t, err, TooLarge, "pack of")
+	r.Limits = pack.Limits{ObjectBytes: 1000}
 	_, err = m.Fetch(t.Context(), r, ref)
-	told(t, err, TooLarge, "object of")
-	r.Limits = Limits{RefsBytes: 100}
+	gittest.ErrorIs(t, err, TooLarge, "object of")
+	r.Limits = pack.Limits{RefsBytes: 100}
 	_, err = m.Resolve(t.Context(), r, gitref.Branch(""))
-	told(t, err, TooLarge, "list of refs")
-	r.Limits = Limits{}
+	gittest.ErrorIs(t, err, TooLarge, "list of refs")
+	r.Limits = pack.Limits{}
 	if _, err = m.Fetch(t.Context(), r, ref); err != nil {
 		t.Fatal(err)
 	}
@@ -347,11 +339,11 @@ func TestSSHLimits(t *testing.T) {
 
 // A host with keys of several kinds is asked for the kind that is known.
 func TestSSHChoosesTheKnownKind(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	root := t.TempDir()
-	newOrigin(t, root, "site.git").commit("one", map[string]string{"a.json": "1"})
+	gittest.NewOrigin(t, root, "site.git").Commit("one", map[string]string{"a.json": "1"})
 	keys := sshKeys()
-	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
+	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
 	s := newSSHServer(t, root, pub, keys["ed25519"], keys["ecdsa"], keys["rsa"])
 	m := openMirrors(t, Options{})
 	for name, key := range keys {
@@ -364,9 +356,9 @@ func TestSSHChoosesTheKnownKind(t *testing.T) {
 
 // Paths and users reach the server as git would send them.
 func TestSSHPathsAndUsers(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	keys := sshKeys()
-	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
+	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(keys["ed25519"].Public()))
 	s := newSSHServer(t, t.TempDir(), pub, keys["ed25519"])
 	s.instead = func(ch ssh.Channel) { io.WriteString(ch.Stderr(), "ERROR: Repository not found.\x1b[2J\n") }
 	m := openMirrors(t, Options{})
@@ -379,7 +371,7 @@ func TestSSHPathsAndUsers(t *testing.T) {
 		"ssh://" + host + "/it's/$(id)!x": `git-upload-pack '/it'\''s/$(id)'\!'x'`,
 	} {
 		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: creds}, gitref.Branch(""))
-		told(t, err, NotFound)
+		gittest.ErrorIs(t, err, NotFound)
 		if said := s.said(); !strings.HasSuffix(said, want) {
 			t.Errorf("%s: the server was told %q, want %q", url, said, want)
 		}
@@ -396,24 +388,24 @@ func TestSSHPathsAndUsers(t *testing.T) {
 }
 
 func TestSSHSilence(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	keys := sshKeys()
 	key := keys["ed25519"]
-	pub := must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
+	pub := gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public()))
 	s := newSSHServer(t, t.TempDir(), pub, key)
 	release := make(chan struct{})
 	s.instead = func(ch ssh.Channel) { <-release }
 	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
-	mute := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // accepts and says nothing
+	mute := gittest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0")) // accepts and says nothing
 	defer mute.Close()
 	for _, addr := range []string{s.ln.Addr().String(), mute.Addr().String()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 		began := time.Now()
 		_, err := openMirrors(t, Options{}).Resolve(ctx, Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
 		cancel()
-		told(t, err, Timeout)
+		gittest.ErrorIs(t, err, Timeout)
 		_, err = openMirrors(t, Options{Stall: 100 * time.Millisecond}).Resolve(t.Context(), Remote{URL: "ssh://" + addr + "/x", Creds: creds}, gitref.Branch(""))
-		told(t, err, Timeout, "silent")
+		gittest.ErrorIs(t, err, Timeout, "silent")
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("%s: %s", addr, took)
 		}

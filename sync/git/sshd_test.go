@@ -14,6 +14,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/gittest"
 	"limpet/sync/testenv"
 )
 
@@ -36,13 +37,13 @@ func keysOf(t *testing.T) map[string]testenv.SSHKey {
 // TestSSHD fetches with each kind of client key from hosts with each kind of key,
 // of which known_hosts names one.
 func TestSSHD(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	hosts, clients := keysOf(t), keysOf(t)
 	s := testenv.SSH(t, testenv.SSHOptions{
 		HostKeys: []testenv.SSHKey{hosts["ed25519"], hosts["ecdsa"], hosts["rsa"]}, Accept: []testenv.SSHKey{clients["ed25519"], clients["ecdsa"], clients["rsa"]}})
-	o := newOrigin(t, t.TempDir(), `it's a "site" $(x).git`)
-	first := o.commit("one", map[string]string{"a.json": dashboard("a", 1, 30)})
-	url := strings.NewReplacer(" ", "%20", `"`, "%22").Replace(s.URL(o.bare))
+	o := gittest.NewOrigin(t, t.TempDir(), `it's a "site" $(x).git`)
+	first := o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 30)})
+	url := strings.NewReplacer(" ", "%20", `"`, "%22").Replace(s.URL(o.Bare))
 	for _, host := range keyKinds {
 		for _, client := range keyKinds {
 			if client != host && client != "ed25519" {
@@ -60,7 +61,7 @@ func TestSSHD(t *testing.T) {
 				if ref.Hash != first || !st.Full || st.Bytes == 0 {
 					t.Fatalf("%+v %+v", ref, st)
 				}
-				if got := content(t, m, r, first, ""); got["a.json"] != dashboard("a", 1, 30) {
+				if got := content(t, m, r, first, ""); got["a.json"] != gittest.Dashboard("a", 1, 30) {
 					t.Error("content differs")
 				}
 				fsck(t, m, r)
@@ -78,7 +79,7 @@ func TestSSHD(t *testing.T) {
 		m := openMirrors(t, Options{})
 		r := Remote{URL: url, Creds: &auth.Credentials{SSHKey: clients["ed25519"].Private, KnownHosts: []byte(s.Known(hosts["rsa"]))}}
 		syncRef(t, m, r, "")
-		second := o.commit("two", map[string]string{"a.json": dashboard("a", 2, 30)})
+		second := o.Commit("two", map[string]string{"a.json": gittest.Dashboard("a", 2, 30)})
 		if ref, st := syncRef(t, m, r, "main"); ref.Hash != second || st.Full || st.Bytes > 8000 || st.Bytes == 0 {
 			t.Errorf("%+v %+v", ref, st)
 		}
@@ -89,8 +90,8 @@ func TestSSHD(t *testing.T) {
 // TestSSHDKeys tries the forms in which keys lie in Secrets, and those that are
 // refused.
 func TestSSHDKeys(t *testing.T) {
-	quiet(t)
-	const phrase = secret
+	gittest.Quiet(t)
+	const phrase = gittest.Secret
 	host, other := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	forms := map[string]testenv.SSHKey{
 		"ed25519 of OpenSSH": testenv.NewSSHKey(t, "ed25519", phrase), "rsa of OpenSSH": testenv.NewSSHKey(t, "rsa", phrase),
@@ -105,8 +106,8 @@ func TestSSHDKeys(t *testing.T) {
 		accept = append(accept, k)
 	}
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: accept})
-	o := newOrigin(t, t.TempDir(), "site.git")
-	o.commit("one", map[string]string{"a.json": "1"})
+	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
+	o.Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
 	try := func(url string, creds auth.Credentials) error {
 		if creds.KnownHosts == nil {
@@ -115,13 +116,13 @@ func TestSSHDKeys(t *testing.T) {
 		_, err := m.Resolve(t.Context(), Remote{URL: url, Creds: &creds}, gitref.Branch(""))
 		return err
 	}
-	url := s.URL(o.bare)
+	url := s.URL(o.Bare)
 	for name, k := range forms {
 		if err := try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: phrase}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		told(t, try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: "CANARY2"}), Auth, "does not open the ssh key")
-		told(t, try(url, auth.Credentials{SSHKey: k.Private}), Auth, "no passphrase")
+		gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: k.Private, SSHPassphrase: "CANARY2"}), Auth, "does not open the ssh key")
+		gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: k.Private}), Auth, "no passphrase")
 	}
 	for name, k := range open {
 		if err := try(url, auth.Credentials{SSHKey: k.Private}); err != nil {
@@ -129,27 +130,27 @@ func TestSSHDKeys(t *testing.T) {
 		}
 	}
 	good := open["rsa in PKCS 8, open"].Private
-	told(t, try(url, auth.Credentials{SSHKey: other.Private}), Auth, "refuses the ssh key", "add the public key")
-	told(t, try(strings.Replace(url, s.User+"@", "nobody-of-that-name@", 1), auth.Credentials{SSHKey: good}), Auth, "refuses the ssh key", "check the user")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: other.Private}), Auth, "refuses the ssh key", "add the public key")
+	gittest.ErrorIs(t, try(strings.Replace(url, s.User+"@", "nobody-of-that-name@", 1), auth.Credentials{SSHKey: good}), Auth, "refuses the ssh key", "check the user")
 	if !strings.Contains(s.Log(), "nobody-of-that-name") {
 		t.Error("the user of the url was not asked for")
 	}
 	// The printed line is the one that has to be added.
 	line := strings.TrimSpace(s.Known(host))
-	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), Auth, "not in known_hosts", "add this line to known_hosts: "+line)
-	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), Auth, "not the one in known_hosts", "somebody may be in between")
-	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(testenv.Hashed(t, s.Known(other)))}), Auth, "not the one in known_hosts")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("git.example.com " + host.Public)}), Auth, "not in known_hosts", "add this line to known_hosts: "+line)
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(s.Known(other))}), Auth, "not the one in known_hosts", "somebody may be in between")
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte(testenv.Hashed(t, s.Known(other)))}), Auth, "not the one in known_hosts")
 	// Without the port the line is for the port 22 only.
-	told(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), Auth, "not in known_hosts")
-	told(t, try(s.URL(filepath.Dir(o.bare)+"/nowhere.git"), auth.Credentials{SSHKey: good}), NotFound)
-	if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+	gittest.ErrorIs(t, try(url, auth.Credentials{SSHKey: good, KnownHosts: []byte("127.0.0.1 " + host.Public)}), Auth, "not in known_hosts")
+	gittest.ErrorIs(t, try(s.URL(filepath.Dir(o.Bare)+"/nowhere.git"), auth.Credentials{SSHKey: good}), NotFound)
+	if left := gittest.Glob(t, m.dir, "tmp_*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
 
 // TestSSHDWithoutLegacy offers only what is not safe any more.
 func TestSSHDWithoutLegacy(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	host, client := testenv.NewSSHKey(t, "rsa", ""), testenv.NewSSHKey(t, "rsa", "")
 	for option, says := range map[string]string{
 		"KexAlgorithms diffie-hellman-group14-sha1":   "diffie-hellman-group14-sha1",
@@ -165,22 +166,22 @@ func TestSSHDWithoutLegacy(t *testing.T) {
 	} {
 		t.Run(option, func(t *testing.T) {
 			s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{option}})
-			o := newOrigin(t, t.TempDir(), "site.git")
-			o.commit("one", map[string]string{"a.json": "1"})
+			o := gittest.NewOrigin(t, t.TempDir(), "site.git")
+			o.Commit("one", map[string]string{"a.json": "1"})
 			m := openMirrors(t, Options{})
 			for name, known := range map[string]string{"known": s.Known(host), "unknown": "git.example.com " + host.Public} {
-				_, err := m.Resolve(t.Context(), Remote{URL: s.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, gitref.Branch(""))
+				_, err := m.Resolve(t.Context(), Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(known)}}, gitref.Branch(""))
 				switch {
 				case says == "" && name == "known":
 					if err != nil {
 						t.Error(err)
 					}
 				case says == "" || name == "unknown" && strings.HasPrefix(option, "Pubkey"):
-					told(t, err, Auth, "add this line")
+					gittest.ErrorIs(t, err, Auth, "add this line")
 				case strings.HasPrefix(option, "Pubkey"):
-					told(t, err, Auth, says)
+					gittest.ErrorIs(t, err, Auth, says)
 				default:
-					told(t, err, Protocol, says, "not safe any more", "update its ssh server")
+					gittest.ErrorIs(t, err, Protocol, says, "not safe any more", "update its ssh server")
 				}
 			}
 		})
@@ -190,22 +191,22 @@ func TestSSHDWithoutLegacy(t *testing.T) {
 // TestSSHSignsNothingWithSHA1 is refused by a server that would take nothing else;
 // sshd announces more than it takes, so that it tells less.
 func TestSSHSignsNothingWithSHA1(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	key := sshKeys()["rsa"]
-	s := newSSHServer(t, t.TempDir(), must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), key)
+	s := newSSHServer(t, t.TempDir(), gittest.Must[ssh.PublicKey](t)(ssh.NewPublicKey(key.Public())), key)
 	s.mu.Lock()
 	s.config.PublicKeyAuthAlgorithms = []string{ssh.KeyAlgoRSA}
 	s.mu.Unlock()
 	creds := &auth.Credentials{SSHKey: private(t, key, ""), KnownHosts: s.known(key)}
 	_, err := openMirrors(t, Options{}).Resolve(t.Context(), s.remote("x", creds), gitref.Branch(""))
-	told(t, err, Auth, "only with SHA-1", "ed25519")
+	gittest.ErrorIs(t, err, Auth, "only with SHA-1", "ed25519")
 }
 
 // between is a connection to sshd that carries so many bytes of the server's, and
 // then is silent or ends.
 func between(t *testing.T, to string, carry int64, end bool) string {
 	t.Helper()
-	ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	ln := gittest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards open
 	var open []net.Conn
@@ -248,11 +249,11 @@ func between(t *testing.T, to string, carry int64, end bool) string {
 // TestSSHDBreaksOff stops real conversations after the banner, within the key
 // exchange, in the list of refs and in the pack.
 func TestSSHDBreaksOff(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
-	o := newOrigin(t, t.TempDir(), "site.git")
-	o.commit("one", map[string]string{"a.json": dashboard("a", 1, 3000), "b.json": dashboard("b", 2, 3000)})
+	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
+	o.Commit("one", map[string]string{"a.json": gittest.Dashboard("a", 1, 3000), "b.json": gittest.Dashboard("b", 2, 3000)})
 	_, known, _ := strings.Cut(s.Known(host), " ")
 	for carry, where := range map[int64]string{0: "at once", 20: "in the banner", 41: "after the banner", 700: "in the key exchange", 3100: "late", 5000: "in the pack"} {
 		for _, end := range []bool{true, false} {
@@ -264,21 +265,21 @@ func TestSSHDBreaksOff(t *testing.T) {
 					options.Stall = 300 * time.Millisecond
 				}
 				m := openMirrors(t, options)
-				r := Remote{URL: strings.Replace(s.URL(o.bare), s.Addr, addr, 1), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
+				r := Remote{URL: strings.Replace(s.URL(o.Bare), s.Addr, addr, 1), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("[" + at + "]:" + port + " " + known)}}
 				began := time.Now()
 				ref, err := m.Resolve(t.Context(), r, gitref.Branch(""))
 				if err == nil {
 					_, err = m.Fetch(t.Context(), r, ref)
 				}
 				if end {
-					told(t, err, Unreachable)
+					gittest.ErrorIs(t, err, Unreachable)
 				} else {
-					told(t, err, Timeout, "silent")
+					gittest.ErrorIs(t, err, Timeout, "silent")
 				}
 				if took := time.Since(began); took > time.Minute { // where only the silence ended it, that is two
 					t.Errorf("it took %s", took)
 				}
-				if left := globbed(t, m.dir, "tmp_*"); len(left) > 0 {
+				if left := gittest.Glob(t, m.dir, "tmp_*"); len(left) > 0 {
 					t.Errorf("left behind: %v", left)
 				}
 			})
@@ -288,20 +289,20 @@ func TestSSHDBreaksOff(t *testing.T) {
 
 // TestSSHDTakesNoMore holds the connections of a server that takes one at a time.
 func TestSSHDTakesNoMore(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}, Config: []string{"MaxStartups 1:100:1"}})
-	o := newOrigin(t, t.TempDir(), "site.git")
-	o.commit("one", map[string]string{"a.json": "1"})
+	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
+	o.Commit("one", map[string]string{"a.json": "1"})
 	m := openMirrors(t, Options{})
-	r := Remote{URL: s.URL(o.bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))}}
-	idle := must[net.Conn](t)(net.Dial("tcp", s.Addr))
+	r := Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))}}
+	idle := gittest.Must[net.Conn](t)(net.Dial("tcp", s.Addr))
 	banner := make([]byte, 8)
 	if _, err := io.ReadFull(idle, banner); err != nil {
 		t.Fatal(err)
 	}
 	_, err := m.Resolve(t.Context(), r, gitref.Branch(""))
-	told(t, err, Throttled, "takes no more connections", "MaxStartups")
+	gittest.ErrorIs(t, err, Throttled, "takes no more connections", "MaxStartups")
 	idle.Close()
 	for deadline := time.Now().Add(20 * time.Second); err != nil; {
 		if time.Now().After(deadline) {
@@ -313,7 +314,7 @@ func TestSSHDTakesNoMore(t *testing.T) {
 
 // TestSSHToSomethingElse asks ports at which no ssh server is.
 func TestSSHToSomethingElse(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	client := testenv.NewSSHKey(t, "ed25519", "")
 	for says, want := range map[string]struct {
 		kind Kind
@@ -326,7 +327,7 @@ func TestSSHToSomethingElse(t *testing.T) {
 		strings.Repeat("spam\r\n", 100_000):  {Unreachable, "spam"},
 		"SSH-2.0-x\r\n\xff\xff\xff\xffxxxxx": {Protocol, "not ssh as it should be"},
 	} {
-		ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+		ln := gittest.Must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			conn, err := ln.Accept()
@@ -337,7 +338,7 @@ func TestSSHToSomethingElse(t *testing.T) {
 			_, _ = io.WriteString(conn, says)
 		})
 		_, err := openMirrors(t, Options{}).Resolve(t.Context(), Remote{URL: "ssh://" + ln.Addr().String() + "/x", Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte("x " + client.Public)}}, gitref.Branch(""))
-		told(t, err, want.kind, want.says)
+		gittest.ErrorIs(t, err, want.kind, want.says)
 		ln.Close()
 		wg.Wait()
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/gittest"
 	"limpet/sync/testenv"
 )
 
@@ -18,11 +19,11 @@ func TestFallbackOverSSH(t *testing.T) {
 	host, other, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client}})
 	p := newTwins(t, time.Nanosecond)
-	p.r.AllowInsecure, p.r.Creds = true, &auth.Credentials{Username: "ann-of-the-host", Password: secret, SSHKey: other.Private, KnownHosts: []byte(s.Known(host))}
-	p.pulled(mainBranch, p.at.git("rev-parse", "HEAD"))
+	p.r.AllowInsecure, p.r.Creds = true, &auth.Credentials{Username: "ann-of-the-host", Password: gittest.Secret, SSHKey: other.Private, KnownHosts: []byte(s.Known(host))}
+	p.pulled(mainBranch, p.at.Git("rev-parse", "HEAD"))
 	next := p.commit("next")
 	p.copy()
-	p.one.fails(http.StatusBadGateway)
+	p.one.Fails(http.StatusBadGateway)
 	mirror := func(creds *auth.Credentials) {
 		p.r.Fallbacks = []Fallback{{URL: s.URL(p.copied), Credentials: func(context.Context) (*auth.Credentials, error) { return creds, nil }}}
 	}
@@ -30,7 +31,7 @@ func TestFallbackOverSSH(t *testing.T) {
 		t.Helper()
 		before := len(s.Log())
 		_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
-		told(t, err, Unreachable, append(says, "it answers 502 Bad Gateway; mirror "+s.URL(p.copied)+": ")...)
+		gittest.ErrorIs(t, err, Unreachable, append(says, "it answers 502 Bad Gateway; mirror "+s.URL(p.copied)+": ")...)
 		if log := s.Log()[before:]; strings.Contains(log, "Accepted") || strings.Contains(log, "ann-of-the-host") {
 			t.Errorf("sshd says %s", log)
 		}
@@ -50,7 +51,7 @@ func TestFallbackOverSSH(t *testing.T) {
 	if want := "fetched from mirror " + s.URL(p.copied) + "; " + p.one.URL + "/site.git is unreachable: it answers 502 Bad Gateway"; ref.Via.String() != want {
 		t.Errorf("via %q, want %q", ref.Via, want)
 	}
-	if log := s.Log(); strings.Contains(log, "ann-of-the-host") || strings.Contains(log, secret) || !strings.Contains(log, "Accepted publickey for "+s.User) {
+	if log := s.Log(); strings.Contains(log, "ann-of-the-host") || strings.Contains(log, gittest.Secret) || !strings.Contains(log, "Accepted publickey for "+s.User) {
 		t.Errorf("sshd says %s", log)
 	}
 	// What logs leave out of a URL is said behind it where it is the difference.
@@ -63,7 +64,7 @@ func TestFallbackOverSSH(t *testing.T) {
 		}
 	}
 	_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
-	told(t, err, Unreachable, " as nobody-of-that-name: the server refuses the ssh key")
+	gittest.ErrorIs(t, err, Unreachable, " as nobody-of-that-name: the server refuses the ssh key")
 	for i, a := range p.m.CheckFallbacks(t.Context(), p.r, mainBranch) {
 		if (a.Err == nil) != (i == 1) || a.URL != p.r.serverName(i+1) {
 			t.Errorf("%+v", a)

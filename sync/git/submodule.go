@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
 
 // Submodules: commits of other repositories that belong into a tree. Which repository
@@ -40,7 +42,7 @@ func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (
 	if err != nil {
 		return Tree{}, err
 	}
-	limits := r.Limits.or(m.options.Limits)
+	limits := r.Limits.Or(m.options.Limits)
 	g := &grafting{m: m, whole: &t, left: limits}
 	if err := g.spend(&g.left.TreeEntries, len(t.Files)+len(t.Dirs), limits.TreeEntries, "number of files and directories"); err != nil {
 		return Tree{}, err
@@ -74,17 +76,17 @@ func (m *Mirrors) noteSubmodules(r Remote, dir string, homes []string) error {
 	if err != nil {
 		return err
 	}
-	text := strings.Join(slices.Compact(slices.Sorted(slices.Values(homes))), "\n")
-	if before, err := os.ReadFile(file); err == nil && string(before) == text {
+	list := strings.Join(slices.Compact(slices.Sorted(slices.Values(homes))), "\n")
+	if before, err := os.ReadFile(file); err == nil && string(before) == list {
 		return nil
 	}
-	if text == "" {
+	if list == "" {
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	}
-	return replaceFile(file, []byte(text))
+	return pack.ReplaceFile(file, []byte(list))
 }
 
 // Submodules are the remotes of the submodules below dir, and of those in them, as
@@ -95,11 +97,11 @@ func (m *Mirrors) Submodules(r Remote, dir string) []Remote {
 	if err != nil {
 		return nil
 	}
-	text, err := os.ReadFile(file)
+	list, err := os.ReadFile(file)
 	if err != nil {
 		return nil // none was met, or the mirror is gone
 	}
-	for url := range strings.FieldsSeq(string(text)) {
+	for url := range strings.FieldsSeq(string(list)) {
 		sub := r
 		sub.URL = url
 		out = append(out, sub)
@@ -111,7 +113,7 @@ func (m *Mirrors) Submodules(r Remote, dir string) []Remote {
 type grafting struct {
 	m     *Mirrors
 	whole *Tree
-	left  Limits // of what the submodules may take together
+	left  pack.Limits // of what the submodules may take together
 	count int
 	homes []string // URLs of the submodules
 }
@@ -208,7 +210,7 @@ func (g *grafting) submodule(ctx context.Context, l level, name, at, url string)
 	if err != nil {
 		return err
 	}
-	limits := l.remote.Limits.or(g.m.options.Limits)
+	limits := l.remote.Limits.Or(g.m.options.Limits)
 	if g.left.PackBytes -= stats.Bytes; g.left.PackBytes <= 0 {
 		return &TooLargeError{What: "pack of all submodules", Size: limits.PackBytes - g.left.PackBytes, Limit: limits.PackBytes}
 	}
@@ -275,7 +277,7 @@ func parseModules(data []byte) (map[string]string, error) {
 	}
 	out, folded := map[string]string{}, map[string]bool{}
 	for _, s := range cfg.Section("submodule").Subsections {
-		name, paths, urls := clean(s.Name, 100), s.OptionAll("path"), s.OptionAll("url")
+		name, paths, urls := text.Line(s.Name, 100), s.OptionAll("path"), s.OptionAll("url")
 		switch {
 		case len(paths) > 1:
 			return nil, fmt.Errorf("submodule %q has two of path", name)
@@ -285,14 +287,14 @@ func parseModules(data []byte) (map[string]string, error) {
 		at, url := s.Option("path"), s.Option("url")
 		for part := range strings.SplitSeq(at, "/") {
 			if why := badName(part); why != "" || strings.HasPrefix(at, "-") {
-				return nil, fmt.Errorf("submodule %q has the path %q: %s", name, clean(at, 100), cmp.Or(why, "it looks like an option"))
+				return nil, fmt.Errorf("submodule %q has the path %q: %s", name, text.Line(at, 100), cmp.Or(why, "it looks like an option"))
 			}
 		}
 		if url == "" || strings.HasPrefix(url, "-") {
-			return nil, fmt.Errorf("submodule %q has the url %q, which is none", name, clean(url, 100))
+			return nil, fmt.Errorf("submodule %q has the url %q, which is none", name, text.Line(url, 100))
 		}
 		if folded[fold(at)] {
-			return nil, fmt.Errorf("two submodules have the path %q", clean(at, 100))
+			return nil, fmt.Errorf("two submodules have the path %q", text.Line(at, 100))
 		}
 		folded[fold(at)], out[at] = true, url
 	}
@@ -305,15 +307,15 @@ func (r Remote) submodule(url string) (Remote, string, error) {
 	if err != nil {
 		return Remote{}, "", err
 	}
-	text := url
+	resolved := url
 	if strings.HasPrefix(url, "./") || strings.HasPrefix(url, "../") {
 		there := own
 		if there.Path = path.Join(own.Path, url); strings.HasPrefix(there.Path, "..") || there.Path == "/" || there.Path == "." {
-			return Remote{}, "", fmt.Errorf("the url %q leaves the host", clean(url, 200))
+			return Remote{}, "", fmt.Errorf("the url %q leaves the host", text.Line(url, 200))
 		}
-		text = there.String()
+		resolved = there.String()
 	}
-	a, err := auth.ParseAddress(text)
+	a, err := auth.ParseAddress(resolved)
 	if err != nil {
 		return Remote{}, "", err
 	}
@@ -321,10 +323,10 @@ func (r Remote) submodule(url string) (Remote, string, error) {
 		return Remote{}, "", errors.New("the url in .gitmodules holds a password")
 	}
 	if a.Scheme != own.Scheme || a.HostPort() != own.HostPort() || a.Scheme == "ssh" && a.User != own.User {
-		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", clean(withoutUserInfo(a.String()), 200)),
+		return Remote{}, "", &Error{Kind: Refused, Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way", text.Line(withoutUserInfo(a.String()), 200)),
 			Hint: "write its url relative, such as ../other.git"}
 	}
-	r.URL, r.LastSynced, r.Fallbacks = text, "", r.beside(url)
+	r.URL, r.LastSynced, r.Fallbacks = resolved, "", r.beside(url)
 	return r, a.Key(), nil
 }
 
@@ -358,23 +360,23 @@ func (m *Mirrors) gitlink(ctx context.Context, r Remote, commit, at string) (str
 			return err
 		}
 		dir, name := path.Split(at)
-		id, err := v.subtree(c.tree, dir)
+		id, err := v.subtree(c.Tree, dir)
 		if err != nil {
 			return err
 		}
-		data, err := v.store.readKind(id, treeKind, v.limits.ObjectBytes)
+		data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
 		if err != nil {
 			return inside(err)
 		}
-		entries, err := parseTree(data)
+		entries, err := pack.ParseTree(data)
 		if err != nil {
 			return err
 		}
 		links := 0
 		for _, e := range entries {
-			if e.name == name {
+			if e.Name == name {
 				links++
-				hash = e.id.String()
+				hash = e.ID.String()
 			}
 		}
 		if links != 1 {

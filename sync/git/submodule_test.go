@@ -9,20 +9,9 @@ import (
 	"testing"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 )
-
-// link commits gitlinks, as git submodule does, with a .gitmodules.
-func (o *origin) link(modules string, links map[string]string) string {
-	o.t.Helper()
-	o.write(map[string]string{".gitmodules": modules})
-	o.git("add", "-A")
-	for at, commit := range links {
-		o.git("update-index", "--add", "--cacheinfo", "160000,"+commit+","+at)
-	}
-	o.git("commit", "-q", "--allow-empty", "-m", "submodules")
-	o.git("push", "-q", "-f", "origin", "HEAD")
-	return o.git("rev-parse", "HEAD")
-}
 
 func module(name, path, url string) string {
 	return fmt.Sprintf("[submodule %q]\n\tpath = %s\n\turl = %s\n", name, path, url)
@@ -48,26 +37,26 @@ func whole(t *testing.T, m *Mirrors, r Remote, commit, dir string) (map[string]s
 }
 
 func TestSubmodules(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
 	// Credentials go to this server with every request; it takes no other.
-	s.during(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != basicOf("ann", secret) {
+	s.During(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != basicOf("ann", gittest.Secret) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	deep := newOrigin(t, s.root, "deep.git").commit("deep", map[string]string{"d.json": "deep"})
-	lib := newOrigin(t, s.root, "lib.git")
-	lib.commit("lib", map[string]string{"l/l.json": "lib"})
-	old := lib.link(module("deep", "sub/deep", "../deep.git"), map[string]string{"sub/deep": deep})
-	lib.commit("newer", map[string]string{"l/l.json": "newer"}) // the tree names the commit before
-	site := newOrigin(t, s.root, "site.git")
-	site.commit("site", map[string]string{"a/x.json": "own", "b/y.json": "other"})
-	commit := site.link(module("lib", "a/lib", s.URL+"/lib.git")+module("far", "b/far", "https://far.example.com/x.git"),
+	deep := gittest.NewOrigin(t, s.Root, "deep.git").Commit("deep", map[string]string{"d.json": "deep"})
+	lib := gittest.NewOrigin(t, s.Root, "lib.git")
+	lib.Commit("lib", map[string]string{"l/l.json": "lib"})
+	old := lib.Link(module("deep", "sub/deep", "../deep.git"), map[string]string{"sub/deep": deep})
+	lib.Commit("newer", map[string]string{"l/l.json": "newer"}) // the tree names the commit before
+	site := gittest.NewOrigin(t, s.Root, "site.git")
+	site.Commit("site", map[string]string{"a/x.json": "own", "b/y.json": "other"})
+	commit := site.Link(module("lib", "a/lib", s.URL+"/lib.git")+module("far", "b/far", "https://far.example.com/x.git"),
 		map[string]string{"a/lib": old, "a/stray": deep, "b/far": deep})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
-	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "ann", Password: secret}, true
+	r := remoteAt(s, "site.git")
+	r.Creds, r.AllowInsecure = &auth.Credentials{Username: "ann", Password: gittest.Secret}, true
 	syncRef(t, m, r, "")
 
 	got, tree, err := whole(t, m, r, commit, "a")
@@ -78,8 +67,8 @@ func TestSubmodules(t *testing.T) {
 	if len(tree.Refused) != 1 || tree.Refused[0] != (Refusal{"stray", "a submodule without an entry in .gitmodules"}) {
 		t.Errorf("refused %v", tree.Refused)
 	}
-	before := s.requests.Load()
-	if _, _, err := whole(t, m, r, commit, "a"); err != nil || s.requests.Load() != before {
+	before := s.Requests.Load()
+	if _, _, err := whole(t, m, r, commit, "a"); err != nil || s.Requests.Load() != before {
 		t.Errorf("what is there is fetched again: %v", err)
 	}
 	// Their mirrors are in use as long as the tree names them, and no longer.
@@ -92,14 +81,14 @@ func TestSubmodules(t *testing.T) {
 	if got := kept(m.Submodules(r, "/a/")); !slices.Equal(got, []string{"/deep.git", "/lib.git"}) {
 		t.Errorf("submodules %q", got)
 	}
-	before = s.requests.Load()
+	before = s.Requests.Load()
 	if n, err := m.Prune(append(m.Submodules(r, "a"), r), 0); n != 0 || err != nil {
 		t.Errorf("%d mirrors in use are deleted: %v", n, err)
 	}
-	if _, _, err := whole(t, m, r, commit, "a"); err != nil || s.requests.Load() != before {
+	if _, _, err := whole(t, m, r, commit, "a"); err != nil || s.Requests.Load() != before {
 		t.Errorf("after that, what is there is fetched again: %v", err)
 	}
-	without := site.commit("without", map[string]string{"a/x.json": "own"}) // git takes links out that are no directories
+	without := site.Commit("without", map[string]string{"a/x.json": "own"}) // git takes links out that are no directories
 	syncRef(t, m, r, "")
 	if _, _, err := whole(t, m, r, without, "a"); err != nil || len(m.Submodules(r, "a")) != 0 {
 		t.Errorf("submodules that are gone are listed: %v %v", m.Submodules(r, "a"), err)
@@ -108,7 +97,7 @@ func TestSubmodules(t *testing.T) {
 		t.Errorf("%d of 2 mirrors out of use are deleted: %v", n, err)
 	}
 	_, _, err = whole(t, m, r, commit, "")
-	told(t, err, Refused, `submodule "b/far"`, "far.example.com", "../other.git")
+	gittest.ErrorIs(t, err, Refused, `submodule "b/far"`, "far.example.com", "../other.git")
 	// Off, they are left out as ever.
 	if tree, err := m.Tree(t.Context(), r, commit, "a"); err != nil || len(tree.Files) != 1 || len(tree.Refused) != 2 {
 		t.Errorf("%+v %v", tree, err)
@@ -117,23 +106,23 @@ func TestSubmodules(t *testing.T) {
 
 // TestSubmodulesInSum: the limits of a repository hold for its submodules together.
 func TestSubmodulesInSum(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	site := newOrigin(t, s.root, "site.git")
-	site.commit("site", map[string]string{"x.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	site := gittest.NewOrigin(t, s.Root, "site.git")
+	site.Commit("site", map[string]string{"x.json": "1"})
 	modules, links := "", map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
-		links[name] = newOrigin(t, s.root, name+".git").commit("lib", map[string]string{"l.json": strings.Repeat(name, 30_000)})
+		links[name] = gittest.NewOrigin(t, s.Root, name+".git").Commit("lib", map[string]string{"l.json": strings.Repeat(name, 30_000)})
 		modules += module(name, name, "../"+name+".git")
 	}
-	commit := site.link(modules, links)
+	commit := site.Link(modules, links)
 	for limit, fits := range map[int64]bool{70_000: false, 95_000: true} {
 		m := openMirrors(t, Options{})
-		r := s.remote("site.git")
+		r := remoteAt(s, "site.git")
 		syncRef(t, m, r, "")
 		r.Limits.InflatedBytes = limit
 		if _, err := m.WholeTree(t.Context(), r, commit, ""); !fits {
-			told(t, err, TooLarge, `submodule "c"`, "inflated size of the pack")
+			gittest.ErrorIs(t, err, TooLarge, `submodule "c"`, "inflated size of the pack")
 		} else if err != nil {
 			t.Errorf("within the limit: %v", err)
 		}
@@ -141,76 +130,76 @@ func TestSubmodulesInSum(t *testing.T) {
 }
 
 func TestSubmodulesRefused(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	lib := newOrigin(t, s.root, "lib.git")
-	tip := lib.commit("lib", map[string]string{"l.json": "lib", "m.json": "more"})
-	ring := newOrigin(t, s.root, "ring.git")
-	ringTip := ring.link(module("site", "s", "../site.git"), map[string]string{"s": tip})
-	site := newOrigin(t, s.root, "site.git")
-	site.commit("site", map[string]string{"Taken/x.json": "1"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	lib := gittest.NewOrigin(t, s.Root, "lib.git")
+	tip := lib.Commit("lib", map[string]string{"l.json": "lib", "m.json": "more"})
+	ring := gittest.NewOrigin(t, s.Root, "ring.git")
+	ringTip := ring.Link(module("site", "s", "../site.git"), map[string]string{"s": tip})
+	site := gittest.NewOrigin(t, s.Root, "site.git")
+	site.Commit("site", map[string]string{"Taken/x.json": "1"})
 	const none = "0123456789012345678901234567890123456789"
 	at := func(url string) string { return module("lib", "lib", url) }
 	port := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 	for _, c := range []struct {
 		name, modules, path, commit string
-		limits                      Limits
+		limits                      pack.Limits
 		kind                        Kind
 		says                        []string
 	}{
-		{"option", at("--upload-pack=touch /tmp/x"), "lib", tip, Limits{}, Refused, []string{".gitmodules", "--upload-pack"}},
-		{"no url", "[submodule \"lib\"]\npath = lib\n", "lib", tip, Limits{}, Refused, []string{"which is none"}},
-		{"other host", at(port + "/lib.git"), "lib", tip, Limits{}, Refused, []string{"localhost", "relative"}},
-		{"other scheme", at("ssh://git@127.0.0.1/lib.git"), "lib", tip, Limits{}, Refused, []string{"ssh://"}},
-		{"local", at("/etc"), "lib", tip, Limits{}, Refused, []string{"/etc"}},
-		{"file", at("file:///etc"), "lib", tip, Limits{}, Refused, []string{"/etc"}},
-		{"ext", at("ext::sh -c x"), "lib", tip, Limits{}, Refused, []string{"invalid git url"}},
-		{"password", at(strings.Replace(s.URL, "://", "://u:hunter2@", 1) + "/lib.git"), "lib", tip, Limits{}, Refused, []string{"password"}},
-		{"climbing", at("../../../.."), "lib", tip, Limits{}, Refused, []string{"leaves the host"}},
-		{"path climbing", module("lib", "../lib", "../lib.git"), "lib", tip, Limits{}, Refused, []string{`path "../lib"`}},
-		{"path of git", module("lib", ".git/x", "../lib.git"), "lib", tip, Limits{}, Refused, []string{`path ".git/x"`}},
-		{"path option", module("lib", "-x", "../lib.git"), "lib", tip, Limits{}, Refused, []string{"option"}},
-		{"twice", module("a", "lib", "../lib.git") + module("b", "LIB", "../x.git"), "lib", tip, Limits{}, Refused, []string{"two submodules"}},
-		{"two urls", at("../lib.git") + "url = ../x.git\n", "lib", tip, Limits{}, Refused, []string{"two of url"}},
-		{"malformed", "[submodule\n", "lib", tip, Limits{}, Refused, []string{".gitmodules: line 1"}},
-		{"itself", at("../site.git"), "lib", tip, Limits{}, Refused, []string{"inside of itself"}},
-		{"a ring", at("../ring.git"), "lib", ringTip, Limits{}, Refused, []string{`submodule "lib/s"`, "inside of itself"}},
-		{"its place", module("lib", "taken", "../lib.git"), "taken", tip, Limits{}, Refused, []string{"taken by another"}},
-		{"not there", at("../nothing.git"), "lib", tip, Limits{}, NotFound, []string{`submodule "lib"`, "no repository there"}},
-		{"no such commit", at("../lib.git"), "lib", none, Limits{}, CommitNotFound, []string{`submodule "lib"`, none}},
-		{"too many files", at("../lib.git"), "lib", tip, Limits{TreeEntries: 4}, TooLarge, []string{"number of files and directories"}},
-		{"too large", at("../lib.git"), "lib", tip, Limits{PackBytes: 300}, TooLarge, []string{`submodule "lib"`}},
-		{"too large inflated", at("../lib.git"), "lib", tip, Limits{InflatedBytes: 100}, TooLarge, []string{`submodule "lib"`, "inflated size"}},
-		{"too many objects", at("../lib.git"), "lib", tip, Limits{Objects: 4}, TooLarge, []string{`submodule "lib"`}},
+		{"option", at("--upload-pack=touch /tmp/x"), "lib", tip, pack.Limits{}, Refused, []string{".gitmodules", "--upload-pack"}},
+		{"no url", "[submodule \"lib\"]\npath = lib\n", "lib", tip, pack.Limits{}, Refused, []string{"which is none"}},
+		{"other host", at(port + "/lib.git"), "lib", tip, pack.Limits{}, Refused, []string{"localhost", "relative"}},
+		{"other scheme", at("ssh://git@127.0.0.1/lib.git"), "lib", tip, pack.Limits{}, Refused, []string{"ssh://"}},
+		{"local", at("/etc"), "lib", tip, pack.Limits{}, Refused, []string{"/etc"}},
+		{"file", at("file:///etc"), "lib", tip, pack.Limits{}, Refused, []string{"/etc"}},
+		{"ext", at("ext::sh -c x"), "lib", tip, pack.Limits{}, Refused, []string{"invalid git url"}},
+		{"password", at(strings.Replace(s.URL, "://", "://u:hunter2@", 1) + "/lib.git"), "lib", tip, pack.Limits{}, Refused, []string{"password"}},
+		{"climbing", at("../../../.."), "lib", tip, pack.Limits{}, Refused, []string{"leaves the host"}},
+		{"path climbing", module("lib", "../lib", "../lib.git"), "lib", tip, pack.Limits{}, Refused, []string{`path "../lib"`}},
+		{"path of git", module("lib", ".git/x", "../lib.git"), "lib", tip, pack.Limits{}, Refused, []string{`path ".git/x"`}},
+		{"path option", module("lib", "-x", "../lib.git"), "lib", tip, pack.Limits{}, Refused, []string{"option"}},
+		{"twice", module("a", "lib", "../lib.git") + module("b", "LIB", "../x.git"), "lib", tip, pack.Limits{}, Refused, []string{"two submodules"}},
+		{"two urls", at("../lib.git") + "url = ../x.git\n", "lib", tip, pack.Limits{}, Refused, []string{"two of url"}},
+		{"malformed", "[submodule\n", "lib", tip, pack.Limits{}, Refused, []string{".gitmodules: line 1"}},
+		{"itself", at("../site.git"), "lib", tip, pack.Limits{}, Refused, []string{"inside of itself"}},
+		{"a ring", at("../ring.git"), "lib", ringTip, pack.Limits{}, Refused, []string{`submodule "lib/s"`, "inside of itself"}},
+		{"its place", module("lib", "taken", "../lib.git"), "taken", tip, pack.Limits{}, Refused, []string{"taken by another"}},
+		{"not there", at("../nothing.git"), "lib", tip, pack.Limits{}, NotFound, []string{`submodule "lib"`, "no repository there"}},
+		{"no such commit", at("../lib.git"), "lib", none, pack.Limits{}, CommitNotFound, []string{`submodule "lib"`, none}},
+		{"too many files", at("../lib.git"), "lib", tip, pack.Limits{TreeEntries: 4}, TooLarge, []string{"number of files and directories"}},
+		{"too large", at("../lib.git"), "lib", tip, pack.Limits{PackBytes: 300}, TooLarge, []string{`submodule "lib"`}},
+		{"too large inflated", at("../lib.git"), "lib", tip, pack.Limits{InflatedBytes: 100}, TooLarge, []string{`submodule "lib"`, "inflated size"}},
+		{"too many objects", at("../lib.git"), "lib", tip, pack.Limits{Objects: 4}, TooLarge, []string{`submodule "lib"`}},
 	} {
-		site.git("rm", "-q", "-r", "--cached", "--ignore-unmatch", "lib", "taken")
-		commit := site.link(c.modules, map[string]string{c.path: c.commit})
+		site.Git("rm", "-q", "-r", "--cached", "--ignore-unmatch", "lib", "taken")
+		commit := site.Link(c.modules, map[string]string{c.path: c.commit})
 		m := openMirrors(t, Options{})
-		r := s.remote("site.git")
+		r := remoteAt(s, "site.git")
 		syncRef(t, m, r, "")
 		r.Limits = c.limits
 		if _, err := m.WholeTree(t.Context(), r, commit, ""); KindOf(err) != c.kind {
 			t.Errorf("%s: %v (%s), want kind %s", c.name, err, KindOf(err), c.kind)
 		} else {
-			told(t, err, c.kind, c.says...)
+			gittest.ErrorIs(t, err, c.kind, c.says...)
 		}
 	}
 }
 
 // TestTreeOfOnePath: what is outside of the path is neither walked nor judged.
 func TestTreeOfOnePath(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
 	files := map[string]string{"wanted/a.json": "1", "wanted/b/c.json": "2"}
 	for i := range 50 {
 		files[fmt.Sprintf("other/%d/x.json", i)] = "x"
 	}
-	commit := o.commit("one", files)
+	commit := o.Commit("one", files)
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	syncRef(t, m, r, "")
-	r.Limits = Limits{TreeEntries: 3}
+	r.Limits = pack.Limits{TreeEntries: 3}
 	for _, read := range []func() (Tree, error){
 		func() (Tree, error) { return m.Tree(t.Context(), r, commit, "wanted") },
 		func() (Tree, error) { return m.WholeTree(t.Context(), r, commit, "wanted") },
@@ -220,9 +209,9 @@ func TestTreeOfOnePath(t *testing.T) {
 		}
 	}
 	_, err := m.Tree(t.Context(), r, commit, "")
-	told(t, err, TooLarge, "number of files")
+	gittest.ErrorIs(t, err, TooLarge, "number of files")
 	_, err = m.Tree(t.Context(), r, commit, "wantde")
-	told(t, err, PathNotFound, "wantde", "other, wanted")
+	gittest.ErrorIs(t, err, PathNotFound, "wantde", "other, wanted")
 }
 
 func FuzzParseModules(f *testing.F) {
@@ -241,12 +230,12 @@ func FuzzParseModules(f *testing.F) {
 // TestLargeWithin: what a submodule keeps in Git LFS is asked for at the submodule, with
 // the credentials of the repository, and counts with what the repository takes.
 func TestLargeWithin(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	h := newLFSHost(t)
-	lib := newOrigin(t, h.git.root, "lib.git").commit("lib", map[string]string{"l.json": "1", ".lfsconfig": "[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n"})
-	site := newOrigin(t, h.git.root, "site.git")
-	site.commit("site", map[string]string{"x.json": "1"})
-	commit := site.link(module("lib", "lib", "../lib.git"), map[string]string{"lib": lib})
+	lib := gittest.NewOrigin(t, h.git.Root, "lib.git").Commit("lib", map[string]string{"l.json": "1", ".lfsconfig": "[lfs]\n\turl = " + h.front + "/team/lfs/info/lfs\n"})
+	site := gittest.NewOrigin(t, h.git.Root, "site.git")
+	site.Commit("site", map[string]string{"x.json": "1"})
+	commit := site.Link(module("lib", "lib", "../lib.git"), map[string]string{"lib": lib})
 	m := openMirrors(t, Options{})
 	h.remote.Limits.LargeBytes = 20
 	ref, _ := syncRef(t, m, h.remote, "")
@@ -263,9 +252,9 @@ func TestLargeWithin(t *testing.T) {
 	if got, err := openLarge(t, in, h.add("of the lib")); err != nil || got != "of the lib" {
 		t.Errorf("%q %v", got, err)
 	}
-	if asked := h.take(); len(asked) != 2 || !strings.HasPrefix(asked[0], fmt.Sprintf("POST /team/lfs/info/lfs/objects/batch auth=%q", basicOf("ann", secret))) {
+	if asked := h.take(); len(asked) != 2 || !strings.HasPrefix(asked[0], fmt.Sprintf("POST /team/lfs/info/lfs/objects/batch auth=%q", basicOf("ann", gittest.Secret))) {
 		t.Errorf("asked %q", asked)
 	}
 	_, err = openLarge(t, l, h.add("of the site"))
-	told(t, err, TooLarge, "what a pull takes from Git LFS of 21 bytes exceeds the limit of 20")
+	gittest.ErrorIs(t, err, TooLarge, "what a pull takes from Git LFS of 21 bytes exceeds the limit of 20")
 }

@@ -5,8 +5,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"limpet/sync/auth"
 	"limpet/sync/text"
@@ -15,35 +13,6 @@ import (
 // Foreign text: what a server says, names in a repository. It is cleaned once,
 // here, so that no escape sequence, no line break and no secret that a server
 // echoes goes further.
-
-// clean keeps what can be shown on one line, at most max bytes of it. Line
-// breaks and tabs become blanks, runs of blanks one blank.
-func clean(s string, max int) string {
-	var b strings.Builder
-	blank := false
-	for _, r := range s {
-		switch {
-		case unicode.IsSpace(r):
-			blank = b.Len() > 0
-			continue
-		case text.Hidden(r):
-			continue
-		}
-		gap := 0
-		if blank {
-			gap = 1
-		}
-		if b.Len()+gap+utf8.RuneLen(r) > max {
-			b.WriteString("…")
-			break
-		}
-		if blank = false; gap > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
 
 // redactor replaces the secrets of some credentials and further ones, in the forms in
 // which they travel.
@@ -90,7 +59,7 @@ func (m *remarks) text() string {
 	lines := strings.FieldsFunc(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' })
 	var keep []string
 	for _, l := range lines {
-		if l = clean(l, remarksKept); l != "" && !strings.Contains(l, "objects: ") && !strings.HasPrefix(l, "Total ") {
+		if l = text.Line(l, remarksKept); l != "" && !strings.Contains(l, "objects: ") && !strings.HasPrefix(l, "Total ") {
 			keep = append(keep, l)
 		}
 	}

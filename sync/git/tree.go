@@ -1,58 +1,15 @@
 package git
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"limpet/sync/git/pack"
+	"limpet/sync/text"
 )
-
-// Modes of tree entries.
-const (
-	modeTree      = 0o40000
-	modeFile      = 0o100644
-	modeGroupFile = 0o100664 // written by git of 2005
-	modeExec      = 0o100755
-	modeLink      = 0o120000
-	modeSubmodule = 0o160000
-)
-
-// treeEntry is one entry of a raw tree object.
-type treeEntry struct {
-	mode uint32
-	name string
-	id   objectID
-}
-
-var errTree = errors.New("malformed tree object")
-
-// parseTree reads a raw tree. It judges the form only; names pass the rule of
-// path.go afterwards.
-func parseTree(data []byte) ([]treeEntry, error) {
-	var out []treeEntry
-	for len(data) > 0 {
-		mode, n := uint32(0), 0
-		for n < len(data) && data[n] >= '0' && data[n] <= '7' && n < 7 {
-			mode = mode<<3 | uint32(data[n]-'0')
-			n++
-		}
-		if n == 0 || n == len(data) || data[n] != ' ' {
-			return out, errTree
-		}
-		data = data[n+1:]
-		end := bytes.IndexByte(data, 0)
-		if end < 0 || len(data) < end+21 {
-			return out, errTree
-		}
-		e := treeEntry{mode: mode, name: string(data[:end])}
-		copy(e.id[:], data[end+1:])
-		out = append(out, e)
-		data = data[end+21:]
-	}
-	return out, nil
-}
 
 // Tree lists dir at a commit of the mirror, recursively; "" is the root. Links,
 // submodules and entries that break the path rule are in Refused and nowhere
@@ -66,7 +23,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 			return err
 		}
 		t.Commit = id.String()
-		root, err := v.subtree(c.tree, dir)
+		root, err := v.subtree(c.Tree, dir)
 		if err != nil {
 			return err
 		}
@@ -92,7 +49,7 @@ type walker struct {
 	more    int // refusals beyond maxRefusals
 }
 
-func (w *walker) walk(id objectID, prefix string, depth int) error {
+func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
@@ -107,23 +64,23 @@ func (w *walker) walk(id objectID, prefix string, depth int) error {
 		if w.entries++; w.entries > w.limits.TreeEntries {
 			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
 		}
-		path := prefix + e.name
-		if e.mode == modeTree {
+		path := prefix + e.Name
+		if e.Mode == pack.ModeTree {
 			if depth >= w.limits.TreeDepth {
 				w.refuse(Refusal{showPath(path), fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
 				continue
 			}
 			w.tree.Dirs = append(w.tree.Dirs, path)
-			if err := w.walk(e.id, path+"/", depth+1); err != nil {
+			if err := w.walk(e.ID, path+"/", depth+1); err != nil {
 				return err
 			}
 			continue
 		}
-		size, err := w.store.size(e.id)
+		size, err := w.store.Size(e.ID)
 		if err != nil {
 			return inside(err)
 		}
-		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.id.String(), Size: size, Mode: modeText(e.mode)})
+		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.ID.String(), Size: size, Mode: modeText(e.Mode)})
 	}
 	return nil
 }
@@ -144,12 +101,12 @@ func (w *walker) refuse(r Refusal) {
 
 // directory reads one tree object and sorts its entries into those that pass
 // and those that do not. A tree whose form is wrong is refused as a whole.
-func (v *reading) directory(id objectID, prefix string) ([]treeEntry, []Refusal, error) {
-	data, err := v.store.readKind(id, treeKind, v.limits.ObjectBytes)
+func (v *reading) directory(id pack.ID, prefix string) ([]pack.TreeEntry, []Refusal, error) {
+	data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
 	if err != nil {
 		return nil, nil, inside(err)
 	}
-	entries, err := parseTree(data)
+	entries, err := pack.ParseTree(data)
 	if err != nil {
 		return nil, []Refusal{{showPath(strings.TrimSuffix(prefix, "/")), "the directory cannot be read: " + err.Error()}}, nil
 	}
@@ -160,21 +117,21 @@ func (v *reading) directory(id objectID, prefix string) ([]treeEntry, []Refusal,
 // inside makes damage of what is missing inside a commit that is there: every
 // commit was whole when it came.
 func inside(err error) error {
-	if errors.Is(err, errMissing) {
-		return fmt.Errorf("%w: %w", errDamaged, err)
+	if errors.Is(err, pack.ErrMissing) {
+		return fmt.Errorf("%w: %w", pack.ErrDamaged, err)
 	}
 	return err
 }
 
 func modeText(mode uint32) string {
-	if mode == modeExec {
+	if mode == pack.ModeExec {
 		return "100755"
 	}
 	return "100644"
 }
 
 // subtree finds the tree object of a directory.
-func (v *reading) subtree(root objectID, dir string) (objectID, error) {
+func (v *reading) subtree(root pack.ID, dir string) (pack.ID, error) {
 	dir = strings.Trim(dir, "/")
 	if dir == "" {
 		return root, nil
@@ -190,24 +147,24 @@ func (v *reading) subtree(root objectID, dir string) (objectID, error) {
 		if err != nil {
 			return id, err
 		}
-		at := slices.IndexFunc(entries, func(e treeEntry) bool { return e.name == part && e.mode == modeTree })
+		at := slices.IndexFunc(entries, func(e pack.TreeEntry) bool { return e.Name == part && e.Mode == pack.ModeTree })
 		if at < 0 {
 			return id, v.noSuchPath(entries, dir, i, part)
 		}
-		id = entries[at].id
+		id = entries[at].ID
 	}
 	return id, nil
 }
 
 // noSuchPath says what there is instead.
-func (v *reading) noSuchPath(entries []treeEntry, dir string, depth int, part string) error {
+func (v *reading) noSuchPath(entries []pack.TreeEntry, dir string, depth int, part string) error {
 	var dirs []string
 	for _, e := range entries {
 		switch {
-		case e.name == part:
+		case e.Name == part:
 			return &Error{Kind: PathNotFound, Err: fmt.Errorf("the path %q is a file, not a directory", showPath(dir))}
-		case e.mode == modeTree && len(dirs) < 5:
-			dirs = append(dirs, showPath(e.name))
+		case e.Mode == pack.ModeTree && len(dirs) < 5:
+			dirs = append(dirs, showPath(e.Name))
 		}
 	}
 	above := strings.Join(strings.Split(dir, "/")[:depth], "/")
@@ -229,16 +186,16 @@ func (v *reading) noSuchPath(entries []treeEntry, dir string, depth int, part st
 func (m *Mirrors) Blob(ctx context.Context, r Remote, hash string, max int64) ([]byte, error) {
 	var data []byte
 	err := m.read(ctx, "read file", r, func(v *reading) error {
-		id, ok := parseID(hash)
+		id, ok := pack.ParseID(hash)
 		if !ok {
-			return &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a file", clean(hash, 60))}
+			return &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a file", text.Line(hash, 60))}
 		}
 		limit := v.limits.ObjectBytes
 		if max > 0 {
 			limit = min(limit, max)
 		}
 		var err error
-		data, err = v.store.readKind(id, blobKind, limit)
+		data, err = v.store.ReadKind(id, pack.BlobKind, limit)
 		return err
 	})
 	return data, err

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"limpet/sync/git/gittest"
+	"limpet/sync/git/pack"
 	"limpet/sync/text"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -21,34 +23,34 @@ import (
 // planted is a pack of objects that no git would make.
 type planted struct{ entries [][]byte }
 
-func (p *planted) add(k kind, data []byte) objectID {
-	p.entries = append(p.entries, rawEntry(k, len(data), nil, data))
-	return nameOf(k, data)
+func (p *planted) add(k pack.Kind, data []byte) pack.ID {
+	p.entries = append(p.entries, gittest.Entry(k, len(data), nil, data))
+	return pack.IDOf(k, data)
 }
 
 // commit adds a commit with this tree.
-func (p *planted) commit(tree objectID) objectID {
-	return p.add(commitKind, commitText(tree, nil, "planted", time.Unix(1800000000, 0)))
+func (p *planted) commit(tree pack.ID) pack.ID {
+	return p.add(pack.CommitKind, commitText(tree, nil, "planted", time.Unix(1800000000, 0)))
 }
 
 // raw is a tree in the order in which the entries are given.
-func raw(entries ...treeEntry) []byte {
+func raw(entries ...pack.TreeEntry) []byte {
 	var out []byte
 	for _, e := range entries {
-		out = fmt.Appendf(out, "%o %s\x00", e.mode, e.name)
-		out = append(out, e.id[:]...)
+		out = fmt.Appendf(out, "%o %s\x00", e.Mode, e.Name)
+		out = append(out, e.ID[:]...)
 	}
 	return out
 }
 
 func TestHostileTrees(t *testing.T) {
-	quiet(t)
+	gittest.Quiet(t)
 	var p planted
-	blob := p.add(blobKind, []byte("x"))
-	link := p.add(blobKind, []byte("/etc/passwd"))
-	inner := p.add(treeKind, raw(treeEntry{modeFile, "inner.json", blob}))
-	file := func(name string) treeEntry { return treeEntry{modeFile, name, blob} }
-	dir := func(name string) treeEntry { return treeEntry{modeTree, name, inner} }
+	blob := p.add(pack.BlobKind, []byte("x"))
+	link := p.add(pack.BlobKind, []byte("/etc/passwd"))
+	inner := p.add(pack.TreeKind, raw(pack.TreeEntry{Mode: pack.ModeFile, Name: "inner.json", ID: blob}))
+	file := func(name string) pack.TreeEntry { return pack.TreeEntry{Mode: pack.ModeFile, Name: name, ID: blob} }
+	dir := func(name string) pack.TreeEntry { return pack.TreeEntry{Mode: pack.ModeTree, Name: name, ID: inner} }
 	names := map[string]string{ // name -> part of the reason
 		"/etc/passwd": "slash", "a/b": "slash", `a\b`: "slash", "..": "another directory", ".": "another directory",
 		".git": "git's own", ".GIT": "git's own", ".git ": "git's own", ".git.": "git's own", ".git. . ": "git's own", "git~1": "git's own", "GIT~1": "git's own",
@@ -57,26 +59,26 @@ func TestHostileTrees(t *testing.T) {
 		"bad\xff": "UTF-8", strings.Repeat("n", 5000): "longer", strings.Repeat("n", 256): "longer",
 		"CON": "device", "nul.json": "device", "aux.tar.gz": "device", "COM1": "device", "lpt9.txt": "device", "con .json": "device",
 	}
-	var entries []treeEntry
+	var entries []pack.TreeEntry
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		entries = append(entries, file(name), dir(name))
 	}
 	entries = append(entries,
-		file("good.json"), treeEntry{modeExec, "run.sh", blob}, treeEntry{modeGroupFile, "old.json", blob}, dir("fine"),
+		file("good.json"), pack.TreeEntry{Mode: pack.ModeExec, Name: "run.sh", ID: blob}, pack.TreeEntry{Mode: pack.ModeGroupFile, Name: "old.json", ID: blob}, dir("fine"),
 		file("twice.json"), file("twice.json"), file("both"), dir("both"),
 		file("Case.json"), file("case.json"), file("caf\u00e9.json"), file("cafe\u0301.json"),
-		treeEntry{modeLink, "link", link}, treeEntry{modeLink, ".gitmodules", link}, treeEntry{modeSubmodule, "sub", objectID{1}},
-		treeEntry{0o100777, "odd.json", blob}, treeEntry{0, "zero", blob}, treeEntry{0o60000, "block", blob},
+		pack.TreeEntry{Mode: pack.ModeLink, Name: "link", ID: link}, pack.TreeEntry{Mode: pack.ModeLink, Name: ".gitmodules", ID: link}, pack.TreeEntry{Mode: pack.ModeSubmodule, Name: "sub", ID: pack.ID{1}},
+		pack.TreeEntry{Mode: 0o100777, Name: "odd.json", ID: blob}, pack.TreeEntry{Mode: 0, Name: "zero", ID: blob}, pack.TreeEntry{Mode: 0o60000, Name: "block", ID: blob},
 		file("com10.json"), file("console.json"), file("git~2"), file(".gitignore"), file("ünï.json"), file("a b.json"), file("日本.json"),
 	)
 	entries = append(entries,
-		treeEntry{modeTree, "cut", p.add(treeKind, []byte("100644 a.json\x00short"))},
-		treeEntry{modeTree, "nomode", p.add(treeKind, append([]byte(" a.json\x00"), blob[:]...))},
-		treeEntry{modeTree, "nonul", p.add(treeKind, []byte("100644 abcdefghijklmnopqrstuvwxyzabcdefghijkl"))},
+		pack.TreeEntry{Mode: pack.ModeTree, Name: "cut", ID: p.add(pack.TreeKind, []byte("100644 a.json\x00short"))},
+		pack.TreeEntry{Mode: pack.ModeTree, Name: "nomode", ID: p.add(pack.TreeKind, append([]byte(" a.json\x00"), blob[:]...))},
+		pack.TreeEntry{Mode: pack.ModeTree, Name: "nonul", ID: p.add(pack.TreeKind, []byte("100644 abcdefghijklmnopqrstuvwxyzabcdefghijkl"))},
 	)
 	entries = append(entries, file("")) // an empty name
-	root := p.add(treeKind, raw(entries...))
-	s := serveRaw(p.commit(root), func(w io.Writer) { w.Write(packOfMany(p.entries...)) })
+	root := p.add(pack.TreeKind, raw(entries...))
+	s := serveRaw(p.commit(root), func(w io.Writer) { w.Write(gittest.Pack(p.entries...)) })
 	defer s.Close()
 	m := openMirrors(t, Options{})
 	r := Remote{URL: s.URL + "/evil.git"}
@@ -123,37 +125,37 @@ func TestHostileTrees(t *testing.T) {
 }
 
 func TestTreeLimits(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "deep.git")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "deep.git")
 	deep := strings.Repeat("d/", 40)
-	o.commit("one", map[string]string{deep + "x.json": "x", "top.json": "y", strings.Repeat("long-name-of-a-directory/", 8) + "z.json": "z"})
+	o.Commit("one", map[string]string{deep + "x.json": "x", "top.json": "y", strings.Repeat("long-name-of-a-directory/", 8) + "z.json": "z"})
 	m := openMirrors(t, Options{})
-	r := s.remote("deep.git")
+	r := remoteAt(s, "deep.git")
 	ref, _ := syncRef(t, m, r, "")
 	tree, err := m.Tree(t.Context(), r, ref.Hash, "")
 	if err != nil || len(tree.Files) != 2 || len(tree.Refused) != 1 || !strings.Contains(tree.Refused[0].Reason, "32 directories") {
 		t.Fatalf("%d files, refused %v, %v", len(tree.Files), tree.Refused, err)
 	}
-	r.Limits = Limits{TreeDepth: 100, PathBytes: 60}
+	r.Limits = pack.Limits{TreeDepth: 100, PathBytes: 60}
 	tree, err = m.Tree(t.Context(), r, ref.Hash, "")
 	if err != nil || len(tree.Files) != 1 || len(tree.Refused) != 2 {
 		t.Fatalf("%d files, refused %v, %v", len(tree.Files), tree.Refused, err)
 	}
-	r.Limits = Limits{TreeDepth: 100, TreeEntries: 20}
+	r.Limits = pack.Limits{TreeDepth: 100, TreeEntries: 20}
 	if _, err = m.Tree(t.Context(), r, ref.Hash, ""); err == nil {
 		t.Fatal("too many entries were listed")
 	}
-	told(t, err, TooLarge)
+	gittest.ErrorIs(t, err, TooLarge)
 }
 
 func TestTreeOfDirectory(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	o.commit("one", map[string]string{"grafana/team a/x.json": "x", "grafana/y.json": "y", "flux/z.yaml": "z"})
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("one", map[string]string{"grafana/team a/x.json": "x", "grafana/y.json": "y", "flux/z.yaml": "z"})
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, _ := syncRef(t, m, r, "")
 	for dir, want := range map[string][]string{
 		"": {"flux/z.yaml", "grafana/team a/x.json", "grafana/y.json"}, "grafana": {"team a/x.json", "y.json"},
@@ -172,32 +174,32 @@ func TestTreeOfDirectory(t *testing.T) {
 		}
 	}
 	_, err := m.Tree(t.Context(), r, ref.Hash, "grafna")
-	told(t, err, PathNotFound, `no directory "grafna"`, "holds flux, grafana")
+	gittest.ErrorIs(t, err, PathNotFound, `no directory "grafna"`, "holds flux, grafana")
 	_, err = m.Tree(t.Context(), r, ref.Hash, "grafana/team b")
-	told(t, err, PathNotFound, "grafana holds team a")
+	gittest.ErrorIs(t, err, PathNotFound, "grafana holds team a")
 	_, err = m.Tree(t.Context(), r, ref.Hash, "grafana/y.json")
-	told(t, err, PathNotFound, "is a file")
+	gittest.ErrorIs(t, err, PathNotFound, "is a file")
 	for _, bad := range []string{"../x", "grafana/../flux", ".git", "a//b", "\x1b[2J"} {
 		_, err = m.Tree(t.Context(), r, ref.Hash, bad)
-		told(t, err, Refused)
+		gittest.ErrorIs(t, err, Refused)
 	}
 	for _, bad := range []string{"", "main", strings.Repeat("z", 40)} {
 		_, err = m.Tree(t.Context(), r, bad, "")
-		told(t, err, Refused)
+		gittest.ErrorIs(t, err, Refused)
 		_, err = m.Blob(t.Context(), r, bad, 0)
-		told(t, err, Refused)
+		gittest.ErrorIs(t, err, Refused)
 	}
 }
 
 func TestBlobLimit(t *testing.T) {
-	quiet(t)
-	s := newServer(t)
-	o := newOrigin(t, s.root, "site.git")
-	large := dashboard("large", 1, 500)
-	o.commit("one", map[string]string{"a.json": large, "b.json": strings.Replace(large, "Panel 7 ", "Panel seven ", 1), "empty": ""})
-	gitIn(t, o.bare, nil, "repack", "-adq")
+	gittest.Quiet(t)
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	large := gittest.Dashboard("large", 1, 500)
+	o.Commit("one", map[string]string{"a.json": large, "b.json": strings.Replace(large, "Panel 7 ", "Panel seven ", 1), "empty": ""})
+	gittest.Git(t, o.Bare, nil, "repack", "-adq")
 	m := openMirrors(t, Options{})
-	r := s.remote("site.git")
+	r := remoteAt(s, "site.git")
 	ref, _ := syncRef(t, m, r, "")
 	tree, err := m.Tree(t.Context(), r, ref.Hash, "")
 	if err != nil {
@@ -208,72 +210,17 @@ func TestBlobLimit(t *testing.T) {
 			t.Errorf("%s: %v", f.Path, err)
 		}
 		_, err := m.Blob(t.Context(), r, f.Hash, f.Size-1)
-		told(t, err, TooLarge)
+		gittest.ErrorIs(t, err, TooLarge)
 		large, ok := errors.AsType[*TooLargeError](err)
 		if !ok || large.Size != f.Size || large.Limit != f.Size-1 {
 			t.Errorf("%s: %+v", f.Path, large)
 		}
 	}
 	_, err = m.Blob(t.Context(), r, strings.Repeat("ab", 20), 0)
-	told(t, err, Corrupt)
-	if mi := m.mirror(must[*call](t)(m.begin(t.Context(), "x", r)).addr); mi.isDamaged() {
+	gittest.ErrorIs(t, err, Corrupt)
+	if mi := m.mirror(gittest.Must[*call](t)(m.begin(t.Context(), "x", r)).addr); mi.isDamaged() {
 		t.Error("asking for what never was marks the mirror as damaged")
 	}
-}
-
-func FuzzParseTree(f *testing.F) {
-	f.Add(raw(treeEntry{modeFile, "a.json", objectID{1}}, treeEntry{modeTree, "d", objectID{2}}))
-	f.Add([]byte("100644 ..\x00aaaaaaaaaaaaaaaaaaaa40000 .git\x00aaaaaaaaaaaaaaaaaaaa"))
-	f.Add([]byte("0100644 x\x00"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, err := parseTree(data)
-		if err == nil && len(entries) > 0 && entries[0].mode != 0 && data[0] != '0' && !bytes.Equal(raw(entries...)[:7], data[:7]) {
-			t.Fatalf("%q is not read back", data)
-		}
-		pass, refused := sift(slices.Clone(entries), "dir/", DefaultLimits)
-		if len(pass)+len(refused) != len(entries) {
-			t.Fatalf("%d and %d of %d entries", len(pass), len(refused), len(entries))
-		}
-		seen := map[string]bool{}
-		for _, e := range pass {
-			if e.name == "" || e.name == "." || e.name == ".." || strings.ContainsAny(e.name, "/\\\x00") || strings.EqualFold(e.name, ".git") ||
-				!utf8.ValidString(e.name) || strings.ContainsFunc(e.name, text.Hidden) || !filepath.IsLocal(e.name) || len(e.name) > 255 {
-				t.Fatalf("%q passes", e.name)
-			}
-			if seen[strings.ToLower(e.name)] {
-				t.Fatalf("%q passes twice", e.name)
-			}
-			seen[strings.ToLower(e.name)] = true
-			switch e.mode {
-			case modeTree, modeFile, modeGroupFile, modeExec:
-			default:
-				t.Fatalf("mode %o passes", e.mode)
-			}
-		}
-		for _, r := range refused {
-			if strings.ContainsFunc(r.Path, text.Hidden) || !utf8.ValidString(r.Path) {
-				t.Fatalf("%q cannot be shown", r.Path)
-			}
-		}
-	})
-}
-
-func FuzzParseCommit(f *testing.F) {
-	f.Add(commitText(objectID{1}, []objectID{{2}}, "hello", time.Unix(1, 0)))
-	f.Add([]byte("tree x\n\n"))
-	f.Add([]byte("tree 0123456789012345678901234567890123456789\nauthor A <a@b> 99999999999999999999 +9999\n\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parseCommit(data)
-		if err != nil {
-			return
-		}
-		who, _ := person(c.author)
-		for _, s := range []string{who, clean(c.message, 200)} {
-			if strings.ContainsFunc(s, text.Hidden) || len(s) > 210 {
-				t.Fatalf("%q cannot be shown", s)
-			}
-		}
-	})
 }
 
 func FuzzCheckRefName(f *testing.F) {
@@ -294,6 +241,60 @@ func FuzzCheckRefName(f *testing.F) {
 		}
 		if strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \n\x00") || !filepath.IsLocal(name) {
 			t.Fatalf("%q passes", name)
+		}
+	})
+}
+func FuzzParseTree(f *testing.F) {
+	f.Add(raw(pack.TreeEntry{Mode: pack.ModeFile, Name: "a.json", ID: pack.ID{1}}, pack.TreeEntry{Mode: pack.ModeTree, Name: "d", ID: pack.ID{2}}))
+	f.Add([]byte("100644 ..\x00aaaaaaaaaaaaaaaaaaaa40000 .git\x00aaaaaaaaaaaaaaaaaaaa"))
+	f.Add([]byte("0100644 x\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		entries, err := pack.ParseTree(data)
+		if err == nil && len(entries) > 0 && entries[0].Mode != 0 && data[0] != '0' && !bytes.Equal(raw(entries...)[:7], data[:7]) {
+			t.Fatalf("%q is not read back", data)
+		}
+		pass, refused := sift(slices.Clone(entries), "dir/", pack.DefaultLimits)
+		if len(pass)+len(refused) != len(entries) {
+			t.Fatalf("%d and %d of %d entries", len(pass), len(refused), len(entries))
+		}
+		seen := map[string]bool{}
+		for _, e := range pass {
+			if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\\\x00") || strings.EqualFold(e.Name, ".git") ||
+				!utf8.ValidString(e.Name) || strings.ContainsFunc(e.Name, text.Hidden) || !filepath.IsLocal(e.Name) || len(e.Name) > 255 {
+				t.Fatalf("%q passes", e.Name)
+			}
+			if seen[strings.ToLower(e.Name)] {
+				t.Fatalf("%q passes twice", e.Name)
+			}
+			seen[strings.ToLower(e.Name)] = true
+			switch e.Mode {
+			case pack.ModeTree, pack.ModeFile, pack.ModeGroupFile, pack.ModeExec:
+			default:
+				t.Fatalf("mode %o passes", e.Mode)
+			}
+		}
+		for _, r := range refused {
+			if strings.ContainsFunc(r.Path, text.Hidden) || !utf8.ValidString(r.Path) {
+				t.Fatalf("%q cannot be shown", r.Path)
+			}
+		}
+	})
+}
+
+func FuzzParseCommit(f *testing.F) {
+	f.Add(commitText(pack.ID{1}, []pack.ID{{2}}, "hello", time.Unix(1, 0)))
+	f.Add([]byte("tree x\n\n"))
+	f.Add([]byte("tree 0123456789012345678901234567890123456789\nauthor A <a@b> 99999999999999999999 +9999\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := pack.ParseCommit(data)
+		if err != nil {
+			return
+		}
+		who, _ := person(c.Author)
+		for _, s := range []string{who, text.Line(c.Message, 200)} {
+			if strings.ContainsFunc(s, text.Hidden) || len(s) > 210 {
+				t.Fatalf("%q cannot be shown", s)
+			}
 		}
 	})
 }

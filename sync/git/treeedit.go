@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+
+	"limpet/sync/git/pack"
 )
 
 // Trees that are edited in memory: directories are read when a path leads into them,
@@ -21,16 +23,16 @@ func (e *editError) Unwrap() error { return e.is }
 
 // dirNode is a directory that is edited; unread while only its id is known.
 type dirNode struct {
-	id      objectID
+	id      pack.ID
 	read    bool
-	entries []treeEntry         // in the order of the tree
+	entries []pack.TreeEntry    // in the order of the tree
 	dirs    map[string]*dirNode // those that were entered
 }
 
 // treeEditor edits the trees of an object store.
 type treeEditor struct {
-	read func(objectID) ([]byte, error)
-	put  func(kind, []byte) (objectID, error)
+	read func(pack.ID) ([]byte, error)
+	put  func(pack.Kind, []byte) (pack.ID, error)
 }
 
 // load reads a directory. One that cannot be read whole is not written to: what is
@@ -44,7 +46,7 @@ func (e treeEditor) load(d *dirNode) error {
 		if err != nil {
 			return err
 		}
-		if d.entries, err = parseTree(data); err != nil {
+		if d.entries, err = pack.ParseTree(data); err != nil {
 			return &editError{what: "the directory cannot be read: " + err.Error()}
 		}
 	}
@@ -54,7 +56,7 @@ func (e treeEditor) load(d *dirNode) error {
 
 // entry is where a directory has a name, -1 when it has not.
 func (d *dirNode) entry(name string) int {
-	return slices.IndexFunc(d.entries, func(t treeEntry) bool { return t.name == name })
+	return slices.IndexFunc(d.entries, func(t pack.TreeEntry) bool { return t.Name == name })
 }
 
 // sub enters a directory of d. With make it is made when it is not there; without,
@@ -72,10 +74,10 @@ func (e treeEditor) sub(d *dirNode, name string, make bool) (*dirNode, error) {
 	case at < 0 && !make:
 		return nil, nil
 	case at < 0:
-		d.set(treeEntry{mode: modeTree, name: name})
-	case d.entries[at].mode == modeTree:
-		sub.id = d.entries[at].id
-	case d.entries[at].mode == modeSubmodule:
+		d.set(pack.TreeEntry{Mode: pack.ModeTree, Name: name})
+	case d.entries[at].Mode == pack.ModeTree:
+		sub.id = d.entries[at].ID
+	case d.entries[at].Mode == pack.ModeSubmodule:
 		return nil, &editError{what: fmt.Sprintf("%q is a submodule, which is another repository", name)}
 	case make:
 		return nil, &editError{what: fmt.Sprintf("%q is a file, not a directory", name), is: fs.ErrExist}
@@ -102,23 +104,15 @@ func (e treeEditor) parent(d *dirNode, path string, make bool) (*dirNode, string
 }
 
 // set puts an entry in its place, in git's order; one of its name is replaced.
-func (d *dirNode) set(t treeEntry) {
-	if at := d.entry(t.name); at >= 0 {
+func (d *dirNode) set(t pack.TreeEntry) {
+	if at := d.entry(t.Name); at >= 0 {
 		d.entries = slices.Delete(d.entries, at, at+1)
 	}
-	at := slices.IndexFunc(d.entries, func(o treeEntry) bool { return o.sortKey() > t.sortKey() })
+	at := slices.IndexFunc(d.entries, func(o pack.TreeEntry) bool { return o.SortKey() > t.SortKey() })
 	if at < 0 {
 		at = len(d.entries)
 	}
 	d.entries = slices.Insert(d.entries, at, t)
-}
-
-// sortKey orders a tree as git does: a directory as if it had a slash at its end.
-func (t treeEntry) sortKey() string {
-	if t.mode == modeTree {
-		return t.name + "/"
-	}
-	return t.name
 }
 
 // edit makes one change. Trouble with its paths is an *editError, after which the
@@ -142,11 +136,11 @@ func (e treeEditor) edit(root *dirNode, edit Edit) error {
 	switch {
 	case at < 0:
 		return &editError{what: "it is not there", is: fs.ErrNotExist}
-	case d.entries[at].mode == modeSubmodule:
+	case d.entries[at].Mode == pack.ModeSubmodule:
 		return &editError{what: "it is a submodule, which is another repository"}
-	case !dir && d.entries[at].mode == modeTree:
+	case !dir && d.entries[at].Mode == pack.ModeTree:
 		return &editError{what: "it is a directory; write it with a slash at its end"}
-	case dir && d.entries[at].mode != modeTree:
+	case dir && d.entries[at].Mode != pack.ModeTree:
 		return &editError{what: "it is a file; write it without a slash at its end"}
 	}
 	if edit.To == "" {
@@ -158,7 +152,7 @@ func (e treeEditor) edit(root *dirNode, edit Edit) error {
 
 // drop takes an entry out.
 func (d *dirNode) drop(at int) {
-	delete(d.dirs, d.entries[at].name)
+	delete(d.dirs, d.entries[at].Name)
 	d.entries = slices.Delete(d.entries, at, at+1)
 }
 
@@ -176,7 +170,7 @@ func (e treeEditor) move(root, d *dirNode, at int, edit Edit) error {
 	to, dir := strings.CutSuffix(edit.To, "/")
 	moved := d.entries[at]
 	switch {
-	case dir != (moved.mode == modeTree):
+	case dir != (moved.Mode == pack.ModeTree):
 		return &editError{what: "a file is moved to the path of a file, and a directory to that of a directory"}
 	case dir && strings.HasPrefix(edit.To, edit.Path):
 		return &editError{what: "a directory cannot be moved into itself"}
@@ -184,13 +178,13 @@ func (e treeEditor) move(root, d *dirNode, at int, edit Edit) error {
 	if err := e.free(root, to); err != nil {
 		return err
 	}
-	node := d.dirs[moved.name]
+	node := d.dirs[moved.Name]
 	target, name, err := e.parent(root, to, true)
 	if err != nil {
 		return err
 	}
-	d.drop(d.entry(moved.name)) // the way to the target may have added to d
-	moved.name = name
+	d.drop(d.entry(moved.Name)) // the way to the target may have added to d
+	moved.Name = name
 	target.set(moved)
 	if node != nil {
 		target.dirs[name] = node
@@ -226,8 +220,8 @@ func (e treeEditor) free(root *dirNode, path string) error {
 func (d *dirNode) twin(name string) error {
 	key := fold(name)
 	for _, t := range d.entries {
-		if fold(t.name) == key {
-			return &editError{what: fmt.Sprintf("the name is taken for %q by some file systems", t.name), is: fs.ErrExist}
+		if fold(t.Name) == key {
+			return &editError{what: fmt.Sprintf("the name is taken for %q by some file systems", t.Name), is: fs.ErrExist}
 		}
 	}
 	return nil
@@ -239,7 +233,7 @@ func (e treeEditor) file(root *dirNode, path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	t := treeEntry{mode: modeFile, name: basename(path)}
+	t := pack.TreeEntry{Mode: pack.ModeFile, Name: basename(path)}
 	if d == nil || d.entry(name) < 0 {
 		if err := e.free(root, path); err != nil {
 			return err
@@ -249,16 +243,16 @@ func (e treeEditor) file(root *dirNode, path string, data []byte) error {
 		}
 	} else {
 		at := d.entry(name)
-		switch old := d.entries[at]; old.mode {
-		case modeTree:
+		switch old := d.entries[at]; old.Mode {
+		case pack.ModeTree:
 			return &editError{what: fmt.Sprintf("%q is a directory", path), is: fs.ErrExist}
-		case modeSubmodule:
+		case pack.ModeSubmodule:
 			return &editError{what: fmt.Sprintf("%q is a submodule, which is another repository", path)}
-		case modeFile, modeGroupFile, modeExec:
-			t.mode = old.mode
+		case pack.ModeFile, pack.ModeGroupFile, pack.ModeExec:
+			t.Mode = old.Mode
 		}
 	}
-	if t.id, err = e.put(blobKind, data); err == nil {
+	if t.ID, err = e.put(pack.BlobKind, data); err == nil {
 		d.set(t)
 	}
 	return err
@@ -266,33 +260,24 @@ func (e treeEditor) file(root *dirNode, path string, data []byte) error {
 
 // write stores what has changed of a directory, from the bottom up, and returns its
 // tree. Only the root may be empty here, see prune.
-func (e treeEditor) write(d *dirNode) (objectID, error) {
+func (e treeEditor) write(d *dirNode) (pack.ID, error) {
 	if !d.read {
 		return d.id, nil
 	}
-	var entries []treeEntry
+	var entries []pack.TreeEntry
 	for _, t := range d.entries {
-		if sub := d.dirs[t.name]; sub != nil && t.mode == modeTree {
+		if sub := d.dirs[t.Name]; sub != nil && t.Mode == pack.ModeTree {
 			id, err := e.write(sub)
 			if err != nil {
 				return id, err
 			}
-			t.id = id
+			t.ID = id
 		}
 		entries = append(entries, t)
 	}
-	data := treeText(entries)
-	if id := nameOf(treeKind, data); id == d.id {
+	data := pack.TreeText(entries)
+	if id := pack.IDOf(pack.TreeKind, data); id == d.id {
 		return id, nil
 	}
-	return e.put(treeKind, data)
-}
-
-// treeText is a raw tree.
-func treeText(entries []treeEntry) (out []byte) {
-	for _, t := range entries {
-		out = fmt.Appendf(out, "%o %s\x00", t.mode, t.name)
-		out = append(out, t.id[:]...)
-	}
-	return out
+	return e.put(pack.TreeKind, data)
 }

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"limpet/sync/git/pack"
 	"limpet/sync/signature"
+	"limpet/sync/text"
 )
 
 // Verification says what of a ref has to be signed, and by whom.
@@ -69,11 +71,11 @@ func unverified(err error) error {
 }
 
 func (g *reading) verifyCommit(ref Ref, v Verification) (Verified, error) {
-	id, ok := parseID(ref.Hash)
+	id, ok := pack.ParseID(ref.Hash)
 	if !ok {
-		return Verified{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", clean(ref.Hash, 60))}
+		return Verified{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(ref.Hash, 60))}
 	}
-	data, err := g.store.readKind(id, commitKind, g.limits.ObjectBytes)
+	data, err := g.store.ReadKind(id, pack.CommitKind, g.limits.ObjectBytes)
 	if err != nil {
 		return Verified{}, err
 	}
@@ -87,21 +89,21 @@ func (g *reading) verifyCommit(ref Ref, v Verification) (Verified, error) {
 
 func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
 	name, isTag := strings.CutPrefix(ref.Name, "refs/tags/")
-	what := "tag " + clean(name, 100)
+	what := "tag " + text.Line(name, 100)
 	wrong := func(kind signature.Kind, format string, args ...any) (Verified, error) {
 		return Verified{}, &signature.Error{Kind: kind, Err: fmt.Errorf(format, args...)}
 	}
 	switch {
 	case !isTag:
-		return wrong(signature.WrongMode, "%s is no tag, and a signed tag is asked for", clean(ref.Name, 100))
+		return wrong(signature.WrongMode, "%s is no tag, and a signed tag is asked for", text.Line(ref.Name, 100))
 	case ref.Tag == "":
 		return wrong(signature.WrongMode, "%s is only a name of a commit, which nobody can sign: make it with git tag -s", what)
 	}
-	id, ok := parseID(ref.Tag)
+	id, ok := pack.ParseID(ref.Tag)
 	if !ok {
-		return Verified{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", clean(ref.Tag, 60))}
+		return Verified{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", text.Line(ref.Tag, 60))}
 	}
-	data, err := g.store.readKind(id, tagKind, g.limits.ObjectBytes)
+	data, err := g.store.ReadKind(id, pack.TagKind, g.limits.ObjectBytes)
 	if err != nil {
 		return Verified{}, err
 	}
@@ -115,7 +117,7 @@ func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
 	found, err := t.check(what, v)
 	if err == nil && t.name != name {
 		// Somebody has given a signed tag another name: an old release as the newest.
-		return wrong(signature.Bad, "%s was signed as tag %s", what, clean(t.name, 100))
+		return wrong(signature.Bad, "%s was signed as tag %s", what, text.Line(t.name, 100))
 	}
 	return found, err
 }

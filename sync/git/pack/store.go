@@ -1,4 +1,4 @@
-package git
+package pack
 
 import (
 	"container/list"
@@ -8,35 +8,34 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"limpet/sync/git/giterr"
 )
 
-// store is the open packs of one mirror. It is immutable and safe for
+// Store is the open packs of one mirror. It is immutable and safe for
 // concurrent use; a fetch makes a new one. Every object is checked against its
 // name before it is given out.
-type store struct {
-	packs  []*pack // newest first
-	limit  int64   // bytes of any one object
-	cache  *baseCache
-	age    int  // of the mirror when it was opened
-	users  int  // guarded by the mirror's mu
-	retire bool // guarded by the mirror's mu: close when the last user is gone
+type Store struct {
+	Packs []*pack // newest first
+	Limit int64   // bytes of any one object
+	cache *baseCache
 }
 
-// openStore opens all packs below dir/objects/pack.
-func openStore(dir string, limit int64) (*store, error) {
+// Open opens all packs below dir/objects/pack.
+func Open(dir string, limit int64) (*Store, error) {
 	packDir := filepath.Join(dir, "objects", "pack")
 	names, err := packNames(packDir)
 	if err != nil {
 		return nil, err
 	}
-	s := &store{limit: limit, cache: newBaseCache()}
+	s := &Store{Limit: limit, cache: newBaseCache()}
 	var ages []int64
 	for _, name := range names {
 		p, err := openPack(packDir, name)
 		if err != nil {
-			s.close()
+			s.Close()
 			if errors.Is(err, os.ErrNotExist) {
-				err = fmt.Errorf("%w: pack %.8s is gone", errDamaged, name)
+				err = fmt.Errorf("%w: pack %.8s is gone", ErrDamaged, name)
 			}
 			return nil, err
 		}
@@ -46,64 +45,64 @@ func openStore(dir string, limit int64) (*store, error) {
 		}
 		at, _ := slices.BinarySearchFunc(ages, age, func(a, b int64) int { return int(min(max(b-a, -1), 1)) })
 		ages = slices.Insert(ages, at, age)
-		s.packs = slices.Insert(s.packs, at, p)
+		s.Packs = slices.Insert(s.Packs, at, p)
 	}
 	return s, nil
 }
 
-func (s *store) close() {
-	for _, p := range s.packs {
+func (s *Store) Close() {
+	for _, p := range s.Packs {
 		p.close()
 	}
 }
 
-// bytes is the size of all packs.
-func (s *store) bytes() (n int64) {
-	for _, p := range s.packs {
+// Bytes is the size of all packs.
+func (s *Store) Bytes() (n int64) {
+	for _, p := range s.Packs {
 		n += p.size
 	}
 	return n
 }
 
-func (s *store) find(id objectID) (*pack, int64, error) {
-	for _, p := range s.packs {
+func (s *Store) find(id ID) (*pack, int64, error) {
+	for _, p := range s.Packs {
 		at, err := p.find(id)
 		if err != nil || at >= 0 {
 			return p, at, err
 		}
 	}
-	return nil, -1, fmt.Errorf("%w: %s", errMissing, id)
+	return nil, -1, fmt.Errorf("%w: %s", ErrMissing, id)
 }
 
-// has tells whether an object is there, without reading it.
-func (s *store) has(id objectID) (bool, error) {
+// Has tells whether an object is there, without reading it.
+func (s *Store) Has(id ID) (bool, error) {
 	_, _, err := s.find(id)
-	if errors.Is(err, errMissing) {
+	if errors.Is(err, ErrMissing) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// read gives an object of at most limit bytes and its kind. The bytes are the
-// caller's. Errors wrap errMissing or errDamaged, or are *TooLargeError.
-func (s *store) read(id objectID, limit int64) (kind, []byte, error) {
+// Read gives an object of at most limit bytes and its kind. The bytes are the
+// caller's. Errors wrap ErrMissing or ErrDamaged, or are *TooLargeError.
+func (s *Store) Read(id ID, limit int64) (Kind, []byte, error) {
 	p, at, err := s.find(id)
 	if err != nil {
 		return 0, nil, err
 	}
-	k, data, err := s.at(p, at, min(limit, s.limit))
+	k, data, err := s.at(p, at, min(limit, s.Limit))
 	if err != nil {
 		return 0, nil, fmt.Errorf("object %s: %w", id, err)
 	}
-	if nameOf(k, data) != id {
-		return 0, nil, fmt.Errorf("%w: object %s has other content", errDamaged, id)
+	if IDOf(k, data) != id {
+		return 0, nil, fmt.Errorf("%w: object %s has other content", ErrDamaged, id)
 	}
 	return k, data, nil
 }
 
-// readKind is read for an object that has to be of one kind.
-func (s *store) readKind(id objectID, want kind, limit int64) ([]byte, error) {
-	k, data, err := s.read(id, limit)
+// ReadKind is read for an object that has to be of one kind.
+func (s *Store) ReadKind(id ID, want Kind, limit int64) ([]byte, error) {
+	k, data, err := s.Read(id, limit)
 	if err == nil && k != want {
 		err = fmt.Errorf("object %s is a %s, not a %s", id, k, want)
 	}
@@ -112,26 +111,26 @@ func (s *store) readKind(id objectID, want kind, limit int64) ([]byte, error) {
 
 // at reads the object at an offset: down the chain of deltas to something
 // whole, then up again.
-func (s *store) at(p *pack, offset, limit int64) (kind, []byte, error) {
+func (s *Store) at(p *pack, offset, limit int64) (Kind, []byte, error) {
 	type link struct {
 		offset int64
 		delta  []byte
 	}
 	var chain []link
 	damaged := func(err error) error {
-		if _, large := errors.AsType[*TooLargeError](err); large {
+		if _, large := errors.AsType[*giterr.TooLargeError](err); large {
 			return err
 		}
-		return fmt.Errorf("%w: pack %.8s: %w", errDamaged, p.name, err)
+		return fmt.Errorf("%w: pack %.8s: %w", ErrDamaged, p.name, err)
 	}
-	var k kind
+	var k Kind
 	var data []byte
 	for {
 		var cached bool
 		if k, data, cached = s.cache.get(p, offset); cached {
 			if len(chain) == 0 {
 				if int64(len(data)) > limit {
-					return 0, nil, &TooLargeError{What: "object", Size: int64(len(data)), Limit: limit}
+					return 0, nil, &giterr.TooLargeError{What: "object", Size: int64(len(data)), Limit: limit}
 				}
 				return k, slices.Clone(data), nil
 			}
@@ -141,12 +140,12 @@ func (s *store) at(p *pack, offset, limit int64) (kind, []byte, error) {
 		if err != nil {
 			return 0, nil, err
 		}
-		isDelta := h.kind == ofsDeltaKind || h.kind == refDeltaKind
-		if most := s.limit; h.size > most || !isDelta && len(chain) == 0 && h.size > limit {
+		isDelta := h.kind == OfsDeltaKind || h.kind == RefDeltaKind
+		if most := s.Limit; h.size > most || !isDelta && len(chain) == 0 && h.size > limit {
 			if len(chain) == 0 && !isDelta {
 				most = limit
 			}
-			return 0, nil, &TooLargeError{What: "object", Size: h.size, Limit: most}
+			return 0, nil, &giterr.TooLargeError{What: "object", Size: h.size, Limit: most}
 		}
 		content, err := inflateAt(p.data, h.at, h.size)
 		if err != nil {
@@ -162,13 +161,13 @@ func (s *store) at(p *pack, offset, limit int64) (kind, []byte, error) {
 		if _, size, _, err := deltaSizes(content); err != nil {
 			return 0, nil, damaged(err)
 		} else if len(chain) == 0 && size > limit {
-			return 0, nil, &TooLargeError{What: "object", Size: size, Limit: limit}
+			return 0, nil, &giterr.TooLargeError{What: "object", Size: size, Limit: limit}
 		}
 		chain = append(chain, link{offset, content})
 		if len(chain) > maxChain {
 			return 0, nil, damaged(errors.New("a chain of deltas has no end"))
 		}
-		if offset = h.base; h.kind == refDeltaKind {
+		if offset = h.base; h.kind == RefDeltaKind {
 			if offset, err = p.find(h.name); err == nil && offset < 0 {
 				err = errors.New("a delta's base is missing")
 			}
@@ -178,7 +177,7 @@ func (s *store) at(p *pack, offset, limit int64) (kind, []byte, error) {
 		}
 	}
 	for i := len(chain) - 1; i >= 0; i-- {
-		next, err := applyDelta(nil, data, chain[i].delta, s.limit)
+		next, err := applyDelta(nil, data, chain[i].delta, s.Limit)
 		if err != nil {
 			return 0, nil, damaged(err)
 		}
@@ -189,14 +188,14 @@ func (s *store) at(p *pack, offset, limit int64) (kind, []byte, error) {
 	return k, data, nil
 }
 
-// size tells the kind-independent size of an object without inflating it.
-func (s *store) size(id objectID) (int64, error) {
+// Size tells the kind-independent size of an object without inflating it.
+func (s *Store) Size(id ID) (int64, error) {
 	p, at, err := s.find(id)
 	if err != nil {
 		return 0, err
 	}
 	h, err := p.header(at)
-	if err != nil || h.kind != ofsDeltaKind && h.kind != refDeltaKind {
+	if err != nil || h.kind != OfsDeltaKind && h.kind != RefDeltaKind {
 		return h.size, err
 	}
 	head, err := inflateHead(p.data, h.at, min(h.size, 20))
@@ -204,7 +203,7 @@ func (s *store) size(id objectID) (int64, error) {
 		_, h.size, _, err = deltaSizes(head)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: pack %.8s: %w", errDamaged, p.name, err)
+		return 0, fmt.Errorf("%w: pack %.8s: %w", ErrDamaged, p.name, err)
 	}
 	return h.size, nil
 }
@@ -225,7 +224,7 @@ type baseKey struct {
 
 type base struct {
 	key  baseKey
-	kind kind
+	kind Kind
 	data []byte
 }
 
@@ -240,7 +239,7 @@ func newBaseCache() *baseCache {
 	return &baseCache{order: list.New(), items: make(map[baseKey]*list.Element)}
 }
 
-func (c *baseCache) get(p *pack, offset int64) (kind, []byte, bool) {
+func (c *baseCache) get(p *pack, offset int64) (Kind, []byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.items[baseKey{p, offset}]
@@ -252,7 +251,7 @@ func (c *baseCache) get(p *pack, offset int64) (kind, []byte, bool) {
 	return b.kind, b.data, true
 }
 
-func (c *baseCache) put(p *pack, offset int64, k kind, data []byte) {
+func (c *baseCache) put(p *pack, offset int64, k Kind, data []byte) {
 	if len(data) > largestBase {
 		return
 	}

@@ -1,4 +1,4 @@
-package git
+package pack
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"limpet/sync/git/giterr"
 )
 
 // heldBytes is how much of a chain of deltas is kept inflated while its
@@ -22,39 +24,54 @@ type resolver struct {
 	pack    *incoming
 	spool   io.ReaderAt
 	limits  Limits
-	outside func(objectID) (kind, []byte, error) // bases that the pack leaves out
+	outside func(ID) (Kind, []byte, error) // bases that the pack leaves out
 
-	children []int32              // delta entries, sorted by base
-	waiting  map[objectID][]int32 // ref-deltas by the name of their base
+	children []int32        // delta entries, sorted by base
+	waiting  map[ID][]int32 // ref-deltas by the name of their base
 	hash     *idHasher
 	made     int64 // bytes made so far, repetitions included
 	done     int   // deltas resolved
 	spare    [][]byte
-	thin     []object
+	thin     []Object
 }
 
-// object is one with its content, such as a thin pack builds on.
-type object struct {
-	id   objectID
-	kind kind
-	data []byte
+// Object is one with its content, such as a thin pack builds on.
+type Object struct {
+	ID   ID
+	Kind Kind
+	Data []byte
 }
 
 // step is one object on the way down a chain.
 type step struct {
 	entry int32 // -1 for an object from outside the pack
-	kind  kind
+	kind  Kind
 	data  []byte // nil when dropped
 	kids  []int32
 }
 
+// Resolve makes every delta of the pack once, which gives it its name and kind, and adds
+// the objects of old that a thin pack builds on, so that the pack can be read by itself.
+// old is nil for none. Errors wrap ErrBadPack or ErrIncomplete, or are *TooLargeError.
+func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
+	var outside func(ID) (Kind, []byte, error)
+	if old != nil {
+		outside = func(id ID) (Kind, []byte, error) { return old.Read(id, l.ObjectBytes) }
+	}
+	thin, err := resolveDeltas(ctx, s.incoming, s.file, l, outside)
+	if err != nil || len(thin) == 0 {
+		return err
+	}
+	return s.complete(thin)
+}
+
 // resolveDeltas fills in id, kind and result of every delta of p. It returns
 // the objects outside the pack that were used as bases: a thin pack is made
-// whole by adding them. Errors wrap errBadPack or are *TooLargeError.
+// whole by adding them. Errors wrap ErrBadPack or are *TooLargeError.
 func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits,
-	outside func(objectID) (kind, []byte, error)) ([]object, error) {
+	outside func(ID) (Kind, []byte, error)) ([]Object, error) {
 	r := &resolver{ctx: ctx, pack: p, spool: spool, limits: l, outside: outside,
-		waiting: make(map[objectID][]int32), hash: newIDHasher()}
+		waiting: make(map[ID][]int32), hash: newIDHasher()}
 	deltas := 0
 	for i := range p.entries {
 		if !p.entries[i].delta {
@@ -82,9 +99,9 @@ func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits
 		return nil, err
 	}
 	if r.done != deltas {
-		blame := errBadPack
+		blame := ErrBadPack
 		if r.outside != nil {
-			blame = errNotWhole // the mirror may have had them: a clone tells
+			blame = ErrIncomplete // the mirror may have had them: a clone tells
 		}
 		return nil, fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, deltas-r.done)
 	}
@@ -93,11 +110,11 @@ func resolveDeltas(ctx context.Context, p *incoming, spool io.ReaderAt, l Limits
 
 // fromOutside resolves what waits for objects that the pack does not hold.
 func (r *resolver) fromOutside() error {
-	names := make([]objectID, 0, len(r.waiting))
+	names := make([]ID, 0, len(r.waiting))
 	for id := range r.waiting {
 		names = append(names, id)
 	}
-	slices.SortFunc(names, func(a, b objectID) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(names, func(a, b ID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range names {
 		if _, still := r.waiting[id]; !still {
 			continue
@@ -109,7 +126,7 @@ func (r *resolver) fromOutside() error {
 		if err != nil {
 			continue // it may yet be made by another delta of this pack
 		}
-		r.thin = append(r.thin, object{id, k, data})
+		r.thin = append(r.thin, Object{id, k, data})
 		if err := r.from(step{entry: -1, kind: k, data: data}, id); err != nil {
 			return err
 		}
@@ -119,7 +136,7 @@ func (r *resolver) fromOutside() error {
 
 // kidsOf takes the deltas that build on an object; each is given out once. Those
 // that nothing builds on come first: with the last one the object is let go.
-func (r *resolver) kidsOf(entry int32, id objectID) []int32 {
+func (r *resolver) kidsOf(entry int32, id ID) []int32 {
 	kids := r.ofsKids(entry)
 	if named, ok := r.waiting[id]; ok {
 		kids = append(slices.Clone(kids), named...)
@@ -143,7 +160,7 @@ func (r *resolver) ofsKids(entry int32) []int32 {
 }
 
 // from walks all chains that begin at root, whose name is id.
-func (r *resolver) from(root step, id objectID) error {
+func (r *resolver) from(root step, id ID) error {
 	root.kids = r.kidsOf(root.entry, id)
 	if len(root.kids) == 0 {
 		return nil
@@ -182,7 +199,7 @@ func (r *resolver) from(root step, id objectID) error {
 			continue
 		}
 		if len(path) >= maxChain {
-			return fmt.Errorf("%w: a chain of more than %d deltas", errBadPack, maxChain)
+			return fmt.Errorf("%w: a chain of more than %d deltas", ErrBadPack, maxChain)
 		}
 		path = append(path, next)
 		r.drop(path)
@@ -260,7 +277,7 @@ func (r *resolver) apply(e *entry, base []byte) ([]byte, error) {
 	}
 	data, err := applyDelta(r.room(), base, delta, r.limits.ObjectBytes)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadPack, err)
+		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}
 	return data, r.count(len(data))
 }
@@ -271,7 +288,7 @@ func (r *resolver) inflate(e *entry) ([]byte, error) {
 	}
 	data, err := inflateAt(r.spool, e.offset+int64(e.head), e.size)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errBadPack, err)
+		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}
 	return data, nil
 }
@@ -281,7 +298,7 @@ func (r *resolver) inflate(e *entry) ([]byte, error) {
 func (r *resolver) count(n int) error {
 	r.made += int64(n)
 	if limit := 2 * r.limits.InflatedBytes; r.made > limit {
-		return &TooLargeError{What: "work of resolving deltas", Size: r.made, Limit: limit}
+		return &giterr.TooLargeError{What: "work of resolving deltas", Size: r.made, Limit: limit}
 	}
 	return nil
 }

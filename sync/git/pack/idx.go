@@ -1,4 +1,4 @@
-package git
+package pack
 
 import (
 	"bufio"
@@ -21,7 +21,7 @@ const (
 
 // writeIndex writes the index of a pack whose trailer is sum. It sorts entries.
 // Objects that are in the pack twice are listed twice, as git does.
-func writeIndex(w io.Writer, entries []entry, sum objectID) error {
+func writeIndex(w io.Writer, entries []entry, sum ID) error {
 	slices.SortFunc(entries, func(a, b entry) int { return bytes.Compare(a.id[:], b.id[:]) })
 	h := sha1.New()
 	out := bufio.NewWriterSize(io.MultiWriter(w, h), 64<<10)

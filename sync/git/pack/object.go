@@ -1,4 +1,10 @@
-package git
+// Package pack reads and writes what a bare repository keeps on disk: packs with their
+// indexes, the objects in them, and packed-refs.
+//
+// A pack from a server is not trusted. It is examined object by object, within limits,
+// while it is spooled to a file; object names are computed here, and every object is
+// checked against its name again when it is read.
+package pack
 
 import (
 	"bufio"
@@ -15,34 +21,36 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
 
-// objectID is the name of an object. Only SHA-1 repositories are supported.
-type objectID = plumbing.Hash
+// ID is the name of an object. Only SHA-1 repositories are supported.
+type ID = plumbing.Hash
 
-// kind is the type of an object, with the numbers of the pack format.
-type kind = plumbing.ObjectType
+// Kind is the type of an object, with the numbers of the pack format.
+type Kind = plumbing.ObjectType
 
 const (
-	commitKind   = plumbing.CommitObject
-	treeKind     = plumbing.TreeObject
-	blobKind     = plumbing.BlobObject
-	tagKind      = plumbing.TagObject
-	ofsDeltaKind = plumbing.OFSDeltaObject
-	refDeltaKind = plumbing.REFDeltaObject
+	CommitKind   = plumbing.CommitObject
+	TreeKind     = plumbing.TreeObject
+	BlobKind     = plumbing.BlobObject
+	TagKind      = plumbing.TagObject
+	OfsDeltaKind = plumbing.OFSDeltaObject
+	RefDeltaKind = plumbing.REFDeltaObject
 )
 
 var (
-	// errBadPack is wrapped when what the server sent is not a sound pack.
-	errBadPack = errors.New("damaged pack")
-	// errDamaged is wrapped when the mirror on disk is not sound.
-	errDamaged = errors.New("damaged mirror")
-	// errMissing is wrapped when an object is not in the mirror.
-	errMissing = errors.New("object is not in the mirror")
+	// ErrBadPack is wrapped when what the server sent is not a sound pack.
+	ErrBadPack = errors.New("damaged pack")
+	// ErrDamaged is wrapped when the mirror on disk is not sound.
+	ErrDamaged = errors.New("damaged mirror")
+	// ErrIncomplete is wrapped when the server's pack does not connect to the mirror.
+	ErrIncomplete = errors.New("objects are missing from what was sent")
+	// ErrMissing is wrapped when an object is not in the mirror.
+	ErrMissing = errors.New("object is not in the mirror")
 )
 
-// parseID reads 40 hex digits in lower or upper case.
-func parseID(s string) (objectID, bool) {
+// ParseID reads 40 hex digits in lower or upper case.
+func ParseID(s string) (ID, bool) {
 	if len(s) != 40 || !plumbing.IsHash(s) {
-		return objectID{}, false
+		return ID{}, false
 	}
 	return plumbing.NewHash(s), true
 }
@@ -53,7 +61,7 @@ type idHasher struct{ h hash.Hash }
 
 func newIDHasher() *idHasher { return &idHasher{hash.New(crypto.SHA1)} }
 
-func (i *idHasher) begin(k kind, size int64) {
+func (i *idHasher) begin(k Kind, size int64) {
 	i.h.Reset()
 	i.h.Write(k.Bytes())
 	var head [24]byte
@@ -64,12 +72,12 @@ func (i *idHasher) begin(k kind, size int64) {
 
 func (i *idHasher) Write(p []byte) (int, error) { return i.h.Write(p) }
 
-func (i *idHasher) id() (id objectID) {
+func (i *idHasher) id() (id ID) {
 	i.h.Sum(id[:0])
 	return id
 }
 
-func (i *idHasher) of(k kind, data []byte) objectID {
+func (i *idHasher) of(k Kind, data []byte) ID {
 	i.begin(k, int64(len(data)))
 	i.h.Write(data)
 	return i.id()
@@ -77,8 +85,8 @@ func (i *idHasher) of(k kind, data []byte) objectID {
 
 var hashers = sync.Pool{New: func() any { return newIDHasher() }}
 
-// nameOf is the name of an object with this content.
-func nameOf(k kind, data []byte) objectID {
+// IDOf is the name of an object with this content.
+func IDOf(k Kind, data []byte) ID {
 	h := hashers.Get().(*idHasher)
 	defer hashers.Put(h)
 	return h.of(k, data)

@@ -1,4 +1,4 @@
-package git
+package pack
 
 import (
 	"bufio"
@@ -14,40 +14,37 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
 
-// maxPacks is how many packs a mirror gathers before they are put together:
+// MaxPacks is how many packs a mirror gathers before they are put together:
 // every look-up asks one after the other (a walk was 2.4 times slower at 100).
-const maxPacks = 30
+const MaxPacks = 30
 
-// consolidate puts all packs of a mirror into one. Nothing is inflated: deltas
+// Consolidate puts all packs of a mirror into one. Nothing is inflated: deltas
 // name their base by distance within one pack's part or by hash, and both stay
 // true when the parts are written one after the other. Objects that are in two
 // packs stay twice. The caller has the mirror's turn.
-func consolidate(ctx context.Context, dir string) error {
-	s, err := openStore(dir, 0)
+func Consolidate(ctx context.Context, dir string) error {
+	s, err := Open(dir, 0)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	packDir := filepath.Join(dir, "objects", "pack")
 	file, err := os.CreateTemp(packDir, packPrefix)
 	if err != nil {
 		return err
 	}
-	out := &spooled{incoming: &incoming{}, file: file}
-	defer out.discard()
-	if err := out.join(ctx, s.packs); err != nil {
+	out := &Spooled{incoming: &incoming{}, file: file}
+	defer out.Discard()
+	if err := out.join(ctx, s.Packs); err != nil {
 		return err
 	}
-	if err := out.writeIndex(dir); err != nil {
+	if err := out.WriteIndex(dir); err != nil {
 		return err
 	}
-	if err := file.Sync(); err != nil {
+	if err := out.Publish(dir); err != nil {
 		return err
 	}
-	if err := out.publish(dir); err != nil {
-		return err
-	}
-	for _, p := range s.packs {
+	for _, p := range s.Packs {
 		if p.name == out.sum.String() {
 			continue
 		}
@@ -57,11 +54,11 @@ func consolidate(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	return syncDir(packDir)
+	return SyncDir(packDir)
 }
 
 // join writes the bodies of packs, oldest first, as one pack.
-func (s *spooled) join(ctx context.Context, packs []*pack) error {
+func (s *Spooled) join(ctx context.Context, packs []*pack) error {
 	count := int64(0)
 	for _, p := range packs {
 		count += p.count

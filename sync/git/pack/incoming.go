@@ -1,4 +1,4 @@
-package git
+package pack
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+
+	"limpet/sync/git/giterr"
 
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
@@ -21,8 +23,8 @@ import (
 
 // entry is one object of a pack.
 type entry struct {
-	id     objectID
-	kind   kind  // as stored; of the result once a delta is resolved
+	id     ID
+	kind   Kind  // as stored; of the result once a delta is resolved
 	delta  bool  // stored as a delta
 	head   uint8 // bytes of its header, before the zlib stream
 	crc    uint32
@@ -35,14 +37,14 @@ type entry struct {
 // incoming is a pack whose bytes lie in the spool file.
 type incoming struct {
 	entries []entry
-	made    int64              // bytes of all objects, inflated
-	bases   map[int32]objectID // entries that are deltas against an object by name
-	size    int64              // of the pack with its trailer
-	sum     objectID           // the trailer
+	made    int64        // bytes of all objects, inflated
+	bases   map[int32]ID // entries that are deltas against an object by name
+	size    int64        // of the pack with its trailer
+	sum     ID           // the trailer
 }
 
 // readPack copies a pack from src to spool and takes stock of it. Errors wrap
-// errBadPack or are *TooLargeError; those of src and spool are passed on.
+// ErrBadPack or are *TooLargeError; those of src and spool are passed on.
 func readPack(src io.Reader, spool io.Writer, l Limits) (*incoming, error) {
 	s := &packStream{src: src, spool: spool, sum: hash.New(crypto.SHA1)}
 	p, err := s.scan(l)
@@ -50,10 +52,10 @@ func readPack(src io.Reader, spool io.Writer, l Limits) (*incoming, error) {
 		if s.err != nil && s.err != io.EOF { // the wire or the disk, not the pack
 			return nil, s.err
 		}
-		if _, large := errors.AsType[*TooLargeError](err); large || errors.Is(err, errBadPack) {
+		if _, large := errors.AsType[*giterr.TooLargeError](err); large || errors.Is(err, ErrBadPack) {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%w: %w", errBadPack, err)
+		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}
 	return p, nil
 }
@@ -61,16 +63,16 @@ func readPack(src io.Reader, spool io.Writer, l Limits) (*incoming, error) {
 func (s *packStream) scan(l Limits) (*incoming, error) {
 	var head [12]byte
 	if _, err := io.ReadFull(s, head[:]); err != nil {
-		return nil, fmt.Errorf("%w: it ends in its header", errBadPack)
+		return nil, fmt.Errorf("%w: it ends in its header", ErrBadPack)
 	}
 	version, count := binary.BigEndian.Uint32(head[4:]), binary.BigEndian.Uint32(head[8:])
 	if string(head[:4]) != "PACK" || version != 2 && version != 3 {
-		return nil, fmt.Errorf("%w: it does not begin like a pack", errBadPack)
+		return nil, fmt.Errorf("%w: it does not begin like a pack", ErrBadPack)
 	}
 	if int64(count) > int64(l.Objects) {
-		return nil, &TooLargeError{Count: true, What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
+		return nil, &giterr.TooLargeError{Count: true, What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
 	}
-	p := &incoming{bases: make(map[int32]objectID)}
+	p := &incoming{bases: make(map[int32]ID)}
 	h := newIDHasher()
 	buf := make([]byte, 32<<10)
 	for range count {
@@ -80,17 +82,17 @@ func (s *packStream) scan(l Limits) (*incoming, error) {
 		}
 		p.made += max(e.size, e.result)
 		if p.made > l.InflatedBytes {
-			return nil, &TooLargeError{What: "inflated size of the pack", Size: p.made, Limit: l.InflatedBytes}
+			return nil, &giterr.TooLargeError{What: "inflated size of the pack", Size: p.made, Limit: l.InflatedBytes}
 		}
 		p.entries = append(p.entries, e)
 	}
 	s.settle()
 	want := s.sum.Sum(nil)
 	if _, err := io.ReadFull(s, p.sum[:]); err != nil {
-		return nil, fmt.Errorf("%w: it ends before its checksum", errBadPack)
+		return nil, fmt.Errorf("%w: it ends before its checksum", ErrBadPack)
 	}
 	if string(want) != string(p.sum[:]) {
-		return nil, fmt.Errorf("%w: checksum mismatch", errBadPack)
+		return nil, fmt.Errorf("%w: checksum mismatch", ErrBadPack)
 	}
 	p.size = s.offset()
 	return p, s.flush()
@@ -107,17 +109,17 @@ func (s *packStream) object(p *incoming, h *idHasher, buf []byte, l Limits) (ent
 	}
 	e.kind, e.size = head.kind, head.size
 	if e.size > l.ObjectBytes {
-		return e, &TooLargeError{What: "object", Size: e.size, Limit: l.ObjectBytes}
+		return e, &giterr.TooLargeError{What: "object", Size: e.size, Limit: l.ObjectBytes}
 	}
 	switch e.kind {
-	case refDeltaKind:
+	case RefDeltaKind:
 		e.delta = true
 		p.bases[int32(len(p.entries))] = head.name
-	case ofsDeltaKind:
+	case OfsDeltaKind:
 		e.delta = true
 		i, found := slices.BinarySearchFunc(p.entries, e.offset-back, func(e entry, at int64) int { return cmp.Compare(e.offset, at) })
 		if !found {
-			return e, fmt.Errorf("%w: a delta's base is not an object of the pack", errBadPack)
+			return e, fmt.Errorf("%w: a delta's base is not an object of the pack", ErrBadPack)
 		}
 		e.base = int32(i)
 	default:
@@ -151,7 +153,7 @@ func drain(z io.Reader, e *entry, h *idHasher, buf []byte, l Limits) error {
 			return err
 		}
 		if e.result > l.ObjectBytes {
-			return &TooLargeError{What: "object", Size: e.result, Limit: l.ObjectBytes}
+			return &giterr.TooLargeError{What: "object", Size: e.result, Limit: l.ObjectBytes}
 		}
 	}
 	for left > 0 {

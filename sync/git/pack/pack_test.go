@@ -1,8 +1,12 @@
-package git
+package pack
 
 import (
+	"crypto/sha1"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/git/gittest"
+
 	"bytes"
-	"compress/zlib"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,22 +22,22 @@ import (
 // samplePack is a pack that git made, with deltas.
 func samplePack(t testing.TB, args ...string) (pack []byte, repo string) {
 	t.Helper()
-	o := newOrigin(t, t.TempDir(), "x.git")
+	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
 	files := map[string]string{}
 	for i := range 8 {
-		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = dashboard(fmt.Sprint(i%2), i, 12)
+		files[fmt.Sprintf("d%d/x%d.json", i%3, i)] = gittest.Dashboard(fmt.Sprint(i%2), i, 12)
 	}
-	o.commit("one", files)
-	files["d1/x1.json"] = dashboard("1", 9, 13)
-	o.commit("two", files)
-	in := gitIn(t, o.bare, nil, "rev-list", "--objects", "--all", "--no-object-names") + "\n"
+	o.Commit("one", files)
+	files["d1/x1.json"] = gittest.Dashboard("1", 9, 13)
+	o.Commit("two", files)
+	in := gittest.Git(t, o.Bare, nil, "rev-list", "--objects", "--all", "--no-object-names") + "\n"
 	base := filepath.Join(t.TempDir(), "p")
-	name := gitIn(t, o.bare, []byte(in), append(append([]string{"pack-objects", "-q"}, args...), base)...)
+	name := gittest.Git(t, o.Bare, []byte(in), append(append([]string{"pack-objects", "-q"}, args...), base)...)
 	data, err := os.ReadFile(base + "-" + name + ".pack")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data, o.bare
+	return data, o.Bare
 }
 
 // memory is a spool in memory.
@@ -48,11 +52,11 @@ func (m *memory) ReadAt(p []byte, at int64) (int, error) {
 // take reads a pack as a fetch does, without the disk.
 func take(t testing.TB, data []byte, l Limits) (*incoming, *memory, error) {
 	spool := &memory{}
-	p, err := readPack(bytes.NewReader(data), spool, l.or(DefaultLimits))
+	p, err := readPack(bytes.NewReader(data), spool, l.Or(DefaultLimits))
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = resolveDeltas(t.Context(), p, spool, l.or(DefaultLimits), nil)
+	_, err = resolveDeltas(t.Context(), p, spool, l.Or(DefaultLimits), nil)
 	return p, spool, err
 }
 
@@ -70,7 +74,7 @@ func TestPackAgainstGit(t *testing.T) {
 			t.Fatalf("%s: the spool differs from what came", name)
 		}
 		want := map[string]string{}
-		for line := range strings.Lines(gitIn(t, repo, nil, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", "--batch-all-objects")) {
+		for line := range strings.Lines(gittest.Git(t, repo, nil, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", "--batch-all-objects")) {
 			id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 			want[id] = rest
 		}
@@ -97,7 +101,7 @@ func TestPackAgainstGit(t *testing.T) {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		gitIn(t, t.TempDir(), nil, "index-pack", file)
+		gittest.Git(t, t.TempDir(), nil, "index-pack", file)
 		theirs, err := os.ReadFile(strings.TrimSuffix(file, ".pack") + ".idx")
 		if err != nil {
 			t.Fatal(err)
@@ -117,10 +121,10 @@ func TestPackDamage(t *testing.T) {
 		bad[at] ^= 1 << (at % 8)
 		if _, _, err := take(t, bad, Limits{}); err == nil {
 			t.Fatalf("a flipped bit in byte %d of %d was not noticed", at, len(data))
-		} else if _, large := errors.AsType[*TooLargeError](err); !large && !errors.Is(err, errBadPack) {
+		} else if _, large := errors.AsType[*giterr.TooLargeError](err); !large && !errors.Is(err, ErrBadPack) {
 			t.Fatalf("byte %d: %v", at, err)
 		}
-		if _, _, err := take(t, data[:at], Limits{}); !errors.Is(err, errBadPack) {
+		if _, _, err := take(t, data[:at], Limits{}); !errors.Is(err, ErrBadPack) {
 			t.Fatalf("cut at %d: %v", at, err)
 		}
 	}
@@ -133,80 +137,48 @@ func TestPackLimits(t *testing.T) {
 		"objects": {Objects: 3}, "object": {ObjectBytes: 300}, "inflated": {InflatedBytes: 2000},
 	} {
 		_, _, err := take(t, data, l)
-		if large, ok := errors.AsType[*TooLargeError](err); !ok || large.Size <= large.Limit {
+		if large, ok := errors.AsType[*giterr.TooLargeError](err); !ok || large.Size <= large.Limit {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// packOf makes a pack of raw entries, with a right count and checksum.
-func packOf(entries ...[]byte) []byte {
-	out := []byte{'P', 'A', 'C', 'K', 0, 0, 0, 2, 0, 0, 0, byte(len(entries))}
-	out = append(out, bytes.Join(entries, nil)...)
-	h := newIDHasher()
-	h.h.Write(out)
-	sum := h.id()
-	return append(out, sum[:]...)
-}
-
-func deflated(content []byte) []byte {
-	var b bytes.Buffer
-	z := zlib.NewWriter(&b)
-	z.Write(content)
-	z.Close()
-	return b.Bytes()
-}
-
-// rawEntry is an entry of a pack; size is what its header claims.
-func rawEntry(k kind, size int, extra, content []byte) []byte {
-	var b bytes.Buffer
-	head := []byte{byte(k)<<4 | byte(size&15)}
-	for left := size >> 4; left > 0; left >>= 7 {
-		head[len(head)-1] |= 0x80
-		head = append(head, byte(left&0x7f))
-	}
-	b.Write(head)
-	b.Write(extra)
-	b.Write(deflated(content))
-	return b.Bytes()
 }
 
 func TestPackHostile(t *testing.T) {
 	t.Parallel()
 	text := []byte("hello, hello, hello")
-	blob := rawEntry(blobKind, len(text), nil, text)
-	id := nameOf(blobKind, text)
+	blob := gittest.Entry(BlobKind, len(text), nil, text)
+	id := IDOf(BlobKind, text)
 	nobody := bytes.Repeat([]byte{7}, 20)
 	delta := func(ops ...byte) []byte { return append([]byte{byte(len(text))}, ops...) }
 	cases := map[string][]byte{
-		"longer than said":    packOf(rawEntry(blobKind, len(text)-1, nil, text)),
-		"shorter than said":   packOf(rawEntry(blobKind, len(text)+1, nil, text)),
-		"unknown type":        packOf(rawEntry(5, 3, nil, []byte("abc"))),
-		"type zero":           packOf(rawEntry(0, 3, nil, []byte("abc"))),
-		"size overflows":      packOf(append([]byte{0xbf}, bytes.Repeat([]byte{0xff}, 12)...)),
-		"base before pack":    packOf(blob, rawEntry(ofsDeltaKind, 4, []byte{0x7f}, delta(2, 2, 'x', 'y'))),
-		"base is itself":      packOf(blob, rawEntry(ofsDeltaKind, 4, []byte{0}, delta(2, 2, 'x', 'y'))),
-		"base in the middle":  packOf(blob, rawEntry(ofsDeltaKind, 4, []byte{5}, delta(2, 2, 'x', 'y'))),
-		"base is missing":     packOf(rawEntry(refDeltaKind, 4, nobody, delta(2, 2, 'x', 'y'))),
-		"wrong base size":     packOf(blob, rawEntry(refDeltaKind, 5, id[:], []byte{3, 2, 2, 'x', 'y'})),
-		"copies too far":      packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(9, 0x91, 15, 9))),
-		"makes too much":      packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(1, 2, 'x', 'y'))),
-		"makes too little":    packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(3, 2, 'x', 'y'))),
-		"reserved operation":  packOf(blob, rawEntry(refDeltaKind, 3, id[:], delta(1, 0))),
-		"operation cut off":   packOf(blob, rawEntry(refDeltaKind, 3, id[:], delta(1, 0x8f))),
-		"delta without sizes": packOf(blob, rawEntry(refDeltaKind, 1, id[:], []byte{0x80})),
-		"empty delta":         packOf(blob, rawEntry(refDeltaKind, 0, id[:], nil)),
-		"not zlib":            packOf(append([]byte{0x33}, "this is not zlib"...)),
-		"version 9":           bytes.Replace(packOf(blob), []byte{0, 0, 0, 2, 0}, []byte{0, 0, 0, 9, 0}, 1),
+		"longer than said":    gittest.Pack(gittest.Entry(BlobKind, len(text)-1, nil, text)),
+		"shorter than said":   gittest.Pack(gittest.Entry(BlobKind, len(text)+1, nil, text)),
+		"unknown type":        gittest.Pack(gittest.Entry(5, 3, nil, []byte("abc"))),
+		"type zero":           gittest.Pack(gittest.Entry(0, 3, nil, []byte("abc"))),
+		"size overflows":      gittest.Pack(append([]byte{0xbf}, bytes.Repeat([]byte{0xff}, 12)...)),
+		"base before pack":    gittest.Pack(blob, gittest.Entry(OfsDeltaKind, 4, []byte{0x7f}, delta(2, 2, 'x', 'y'))),
+		"base is itself":      gittest.Pack(blob, gittest.Entry(OfsDeltaKind, 4, []byte{0}, delta(2, 2, 'x', 'y'))),
+		"base in the middle":  gittest.Pack(blob, gittest.Entry(OfsDeltaKind, 4, []byte{5}, delta(2, 2, 'x', 'y'))),
+		"base is missing":     gittest.Pack(gittest.Entry(RefDeltaKind, 4, nobody, delta(2, 2, 'x', 'y'))),
+		"wrong base size":     gittest.Pack(blob, gittest.Entry(RefDeltaKind, 5, id[:], []byte{3, 2, 2, 'x', 'y'})),
+		"copies too far":      gittest.Pack(blob, gittest.Entry(RefDeltaKind, 5, id[:], delta(9, 0x91, 15, 9))),
+		"makes too much":      gittest.Pack(blob, gittest.Entry(RefDeltaKind, 5, id[:], delta(1, 2, 'x', 'y'))),
+		"makes too little":    gittest.Pack(blob, gittest.Entry(RefDeltaKind, 5, id[:], delta(3, 2, 'x', 'y'))),
+		"reserved operation":  gittest.Pack(blob, gittest.Entry(RefDeltaKind, 3, id[:], delta(1, 0))),
+		"operation cut off":   gittest.Pack(blob, gittest.Entry(RefDeltaKind, 3, id[:], delta(1, 0x8f))),
+		"delta without sizes": gittest.Pack(blob, gittest.Entry(RefDeltaKind, 1, id[:], []byte{0x80})),
+		"empty delta":         gittest.Pack(blob, gittest.Entry(RefDeltaKind, 0, id[:], nil)),
+		"not zlib":            gittest.Pack(append([]byte{0x33}, "this is not zlib"...)),
+		"version 9":           bytes.Replace(gittest.Pack(blob), []byte{0, 0, 0, 2, 0}, []byte{0, 0, 0, 9, 0}, 1),
 		"nothing":             nil,
 		"web page":            []byte("<html>welcome to the hotel</html>"),
 	}
 	for name, data := range cases {
-		if _, _, err := take(t, data, Limits{}); !errors.Is(err, errBadPack) {
+		if _, _, err := take(t, data, Limits{}); !errors.Is(err, ErrBadPack) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if p, _, err := take(t, packOf(blob, rawEntry(refDeltaKind, 5, id[:], delta(2, 2, 'x', 'y'))), Limits{}); err != nil || p.entries[1].id != nameOf(blobKind, []byte("xy")) {
+	if p, _, err := take(t, gittest.Pack(blob, gittest.Entry(RefDeltaKind, 5, id[:], delta(2, 2, 'x', 'y'))), Limits{}); err != nil || p.entries[1].id != IDOf(BlobKind, []byte("xy")) {
 		t.Errorf("a sound pack: %v", err)
 	}
 }
@@ -217,7 +189,7 @@ func TestPackDeepChain(t *testing.T) {
 	t.Parallel()
 	const size, depth = 1 << 20, 120
 	base := bytes.Repeat([]byte("0123456789abcdef"), size/16)
-	entries := [][]byte{rawEntry(blobKind, size, nil, base)}
+	entries := [][]byte{gittest.Entry(BlobKind, size, nil, base)}
 	at := []int{12}
 	for i := range depth {
 		// Two deltas on each object: one goes on, one is a leaf.
@@ -235,7 +207,7 @@ func TestPackDeepChain(t *testing.T) {
 			if leaf == 1 {
 				back = here - at[len(at)-2]
 			}
-			entries = append(entries, rawEntry(ofsDeltaKind, len(d), distance7(back), d))
+			entries = append(entries, gittest.Entry(OfsDeltaKind, len(d), distance7(back), d))
 			at = append(at, here)
 		}
 		// The chain goes on from the first of the two.
@@ -244,17 +216,15 @@ func TestPackDeepChain(t *testing.T) {
 		entries[last-1] = append(entries[last-1], entries[last]...)
 		entries = entries[:last]
 	}
-	data := packOf(entries...)
+	data := gittest.Pack(entries...)
 	data[10], data[11] = byte((2*depth+1)>>8), byte(2*depth+1)
-	h := newIDHasher()
-	h.h.Write(data[:len(data)-20])
-	sum := h.id()
+	sum := sha1.Sum(data[:len(data)-20])
 	copy(data[len(data)-20:], sum[:])
 	p, _, err := take(t, data, Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[objectID]bool{}
+	names := map[ID]bool{}
 	for _, e := range p.entries {
 		names[e.id] = true
 	}
@@ -278,12 +248,12 @@ func FuzzReadPack(f *testing.F) {
 	f.Add(data)
 	small, _ := samplePack(f)
 	f.Add(small[:200])
-	f.Add(packOf(rawEntry(blobKind, 3, nil, []byte("abc"))))
+	f.Add(gittest.Pack(gittest.Entry(BlobKind, 3, nil, []byte("abc"))))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l := Limits{ObjectBytes: 1 << 16, InflatedBytes: 1 << 20, Objects: 1000}
 		p, spool, err := take(t, data, l)
 		if err != nil {
-			if _, large := errors.AsType[*TooLargeError](err); !large && !errors.Is(err, errBadPack) {
+			if _, large := errors.AsType[*giterr.TooLargeError](err); !large && !errors.Is(err, ErrBadPack) {
 				t.Fatalf("an error of another kind: %v", err)
 			}
 			return
@@ -292,7 +262,7 @@ func FuzzReadPack(f *testing.F) {
 			t.Fatalf("size %d, spool %d, came %d", p.size, len(spool.data), len(data))
 		}
 		for _, e := range p.entries {
-			if e.id.IsZero() || e.kind > tagKind || e.result > l.ObjectBytes {
+			if e.id.IsZero() || e.kind > TagKind || e.result > l.ObjectBytes {
 				t.Fatalf("entry %+v", e)
 			}
 		}

@@ -1,4 +1,4 @@
-package git
+package pack
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ type pack struct {
 const largestTable = 8 << 20
 
 // openPack opens pack-<name> in dir and checks that pack and index belong
-// together. Its errors wrap errDamaged unless the file system itself fails.
+// together. Its errors wrap ErrDamaged unless the file system itself fails.
 func openPack(dir, name string) (p *pack, err error) {
 	p = &pack{name: name}
 	defer func() {
@@ -52,7 +52,7 @@ func openPack(dir, name string) (p *pack, err error) {
 }
 
 func (p *pack) check() error {
-	wrong := func(what string) error { return fmt.Errorf("%w: pack %.8s: %s", errDamaged, p.name, what) }
+	wrong := func(what string) error { return fmt.Errorf("%w: pack %.8s: %s", ErrDamaged, p.name, what) }
 	var head [idxNames]byte
 	if _, err := p.idx.ReadAt(head[:], 0); err != nil {
 		return wrong("its index is cut off")
@@ -130,12 +130,12 @@ func (p *pack) at(buf []byte, offset int64) error {
 }
 
 // find gives the offset of an object, or -1 when it is not in the pack.
-func (p *pack) find(id objectID) (int64, error) {
+func (p *pack) find(id ID) (int64, error) {
 	lo, hi := int64(0), int64(p.fanout[id[0]])
 	if id[0] > 0 {
 		lo = int64(p.fanout[id[0]-1])
 	}
-	var name objectID
+	var name ID
 	for lo < hi {
 		mid := lo + (hi-lo)/2
 		if err := p.at(name[:], 20*mid); err != nil {
@@ -167,18 +167,18 @@ func (p *pack) offset(i int64) (int64, error) {
 		at = int64(binary.BigEndian.Uint64(b[:]))
 	}
 	if at < 12 || at >= p.size-20 {
-		return -1, fmt.Errorf("%w: pack %.8s: an offset lies outside", errDamaged, p.name)
+		return -1, fmt.Errorf("%w: pack %.8s: an offset lies outside", ErrDamaged, p.name)
 	}
 	return at, nil
 }
 
 // packed is where and how an object lies in a pack.
 type packed struct {
-	kind kind  // as stored
+	kind Kind  // as stored
 	size int64 // of the zlib stream's content
 	at   int64 // where that stream begins
 	base int64 // offset of the base of an ofs-delta
-	name objectID
+	name ID
 }
 
 // header reads the header of the object at an offset.
@@ -189,7 +189,7 @@ func (p *pack) header(offset int64) (packed, error) {
 		return packed{}, err
 	}
 	wrong := func() (packed, error) {
-		return packed{}, fmt.Errorf("%w: pack %.8s: no object at %d", errDamaged, p.name, offset)
+		return packed{}, fmt.Errorf("%w: pack %.8s: no object at %d", ErrDamaged, p.name, offset)
 	}
 	r := bytes.NewReader(buf[:n])
 	h, back, err := readHeader(r)
@@ -197,7 +197,7 @@ func (p *pack) header(offset int64) (packed, error) {
 		return wrong()
 	}
 	h.at = offset + int64(n-r.Len())
-	if h.kind == ofsDeltaKind {
+	if h.kind == OfsDeltaKind {
 		if h.base = offset - back; h.base < 12 {
 			return wrong()
 		}
@@ -214,7 +214,7 @@ func readHeader(r io.ByteReader) (h packed, back int64, err error) {
 	if err != nil {
 		return h, 0, err
 	}
-	h.kind, h.size = kind(b>>4&7), int64(b&15)
+	h.kind, h.size = Kind(b>>4&7), int64(b&15)
 	for shift := 4; b&0x80 != 0; shift += 7 {
 		if shift > 53 { // far beyond any limit, and no overflow
 			return h, 0, errHeader
@@ -225,8 +225,8 @@ func readHeader(r io.ByteReader) (h packed, back int64, err error) {
 		h.size |= int64(b&0x7f) << shift
 	}
 	switch h.kind {
-	case commitKind, treeKind, blobKind, tagKind:
-	case ofsDeltaKind:
+	case CommitKind, TreeKind, BlobKind, TagKind:
+	case OfsDeltaKind:
 		if b, err = r.ReadByte(); err != nil {
 			return h, 0, err
 		}
@@ -243,7 +243,7 @@ func readHeader(r io.ByteReader) (h packed, back int64, err error) {
 		if back == 0 {
 			return h, 0, errHeader
 		}
-	case refDeltaKind:
+	case RefDeltaKind:
 		for i := range h.name {
 			if h.name[i], err = r.ReadByte(); err != nil {
 				return h, 0, err

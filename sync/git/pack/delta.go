@@ -1,8 +1,10 @@
-package git
+package pack
 
 import (
 	"errors"
 	"fmt"
+
+	"limpet/sync/git/giterr"
 )
 
 var errDelta = errors.New("malformed delta")
@@ -44,7 +46,7 @@ func applyDelta(room, base, delta []byte, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%w: it is made for a base of %d bytes, not %d", errDelta, baseSize, len(base))
 	}
 	if size > limit {
-		return nil, &TooLargeError{What: "object", Size: size, Limit: limit}
+		return nil, &giterr.TooLargeError{What: "object", Size: size, Limit: limit}
 	}
 	out := room[:0]
 	if int64(cap(out)) < size || out == nil {

@@ -1,0 +1,93 @@
+// Package gittest is the rig of the tests of package git and of its parts: repositories
+// that real git writes, servers that it serves them with, and packs made by hand.
+package gittest
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/git/giterr"
+)
+
+// Glob lists the files of dir that match pattern.
+func Glob(t testing.TB, dir, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// Quiet checks that the test leaves no goroutine behind. Call it first.
+func Quiet(t testing.TB) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; runtime.NumGoroutine() > before; i++ {
+			if i > 400 {
+				buf := make([]byte, 1<<16)
+				t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+			}
+			<-tick.C
+		}
+	})
+}
+
+// Dashboard is JSON of some size that changes in few places with v.
+func Dashboard(name string, v, panels int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{\n  \"uid\": %q,\n  \"title\": \"Dashboard %s\",\n  \"version\": %d,\n  \"panels\": [\n", name, name, v)
+	for i := range panels {
+		fmt.Fprintf(&b, "    {\"id\": %d, \"type\": \"timeseries\", \"title\": \"Panel %d of %s\", \"targets\": [{\"expr\": \"rate(x_%s_%d[5m])\"}]},\n", i, i, name, name, i*7919)
+	}
+	b.WriteString("    {\"id\": -1}\n  ]\n}\n")
+	return b.String()
+}
+
+// Secret is a password that must appear nowhere; see ErrorIs.
+const Secret = "s3cret/CANARY+token"
+
+// ErrorIs checks an error's kind, that its hint and text hold what they should,
+// and that nothing in it shows a secret or steers a terminal.
+func ErrorIs(t *testing.T, err error, want giterr.Kind, parts ...string) *giterr.Error {
+	t.Helper()
+	e, ok := errors.AsType[*giterr.Error](err)
+	if !ok || e.Kind != want {
+		t.Fatalf("error %v (%s), want kind %s", err, giterr.KindOf(err), want)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q does not say %q", err, p)
+		}
+	}
+	for chain := error(e); chain != nil; chain = errors.Unwrap(chain) {
+		for _, text := range []string{chain.Error(), fmt.Sprintf("%+v", chain), fmt.Sprintf("%#v", chain)} {
+			if strings.Contains(text, "CANARY") || strings.Contains(text, Secret[:6]) {
+				t.Errorf("error shows a secret: %s", text)
+			}
+		}
+		if strings.ContainsAny(chain.Error(), "\x1b\n\r\x07") {
+			t.Errorf("error holds control characters: %q", chain)
+		}
+	}
+	return e
+}
+
+// Must fails the test at an error.
+func Must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}

@@ -1,0 +1,58 @@
+package gittest
+
+import (
+	"bytes"
+	"compress/zlib"
+	"crypto/sha1"
+	"encoding/binary"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// Pack makes a pack of raw entries, with the right count and checksum.
+func Pack(entries ...[]byte) []byte {
+	out := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(entries)))
+	out = append(out, bytes.Join(entries, nil)...)
+	sum := sha1.Sum(out)
+	return append(out, sum[:]...)
+}
+
+func deflated(content []byte) []byte {
+	var b bytes.Buffer
+	z := zlib.NewWriter(&b)
+	z.Write(content)
+	z.Close()
+	return b.Bytes()
+}
+
+// Entry is an entry of a pack; size is what its header claims.
+func Entry(k plumbing.ObjectType, size int, extra, content []byte) []byte {
+	var b bytes.Buffer
+	head := []byte{byte(k)<<4 | byte(size&15)}
+	for left := size >> 4; left > 0; left >>= 7 {
+		head[len(head)-1] |= 0x80
+		head = append(head, byte(left&0x7f))
+	}
+	b.Write(head)
+	b.Write(extra)
+	b.Write(deflated(content))
+	return b.Bytes()
+}
+
+// Zeros is n zero bytes, deflated.
+func Zeros(n int) []byte {
+	var b bytes.Buffer
+	z, _ := zlib.NewWriterLevel(&b, zlib.BestSpeed)
+	chunk := make([]byte, 1<<20)
+	for ; n > 0; n -= len(chunk) {
+		z.Write(chunk[:min(n, len(chunk))])
+	}
+	z.Close()
+	return b.Bytes()
+}
+
+// EntryOf is an entry whose stream is given.
+func EntryOf(k plumbing.ObjectType, size int, extra, stream []byte) []byte {
+	e := Entry(k, size, extra, nil)
+	return append(e[:len(e)-len(deflated(nil))], stream...)
+}
