@@ -15,7 +15,12 @@ import (
 // wish to stop. Whatever they miss the periodic list brings.
 
 func (c *Controller) handler() kube.Handler {
-	return kube.Handler{Add: c.added, Update: c.updated, Delete: c.deleted, Listing: c.listing}
+	return kube.Handler{
+		Add:     func(job kube.Object) { c.added(job.Unstructured()) },
+		Update:  func(old, job kube.Object) { c.updated(old.Unstructured(), job.Unstructured()) },
+		Delete:  func(job kube.Object) { c.deleted(job.Unstructured()) },
+		Listing: c.listing,
+	}
 }
 
 func (c *Controller) added(job *unstructured.Unstructured) {
@@ -166,17 +171,18 @@ func (c *Controller) lookAgain() {
 // decides about them: it came or went, is about to be deleted, or its labels or
 // its priority are others.
 func (c *Controller) repoHandler() kube.Handler {
-	look := func(*unstructured.Unstructured) {
+	look := func(kube.Object) {
 		if !c.jobs.HasSynced() || !c.repos.HasSynced() {
 			return // the first look is still to come
 		}
 		c.lookAgain()
 	}
-	return kube.Handler{Add: look, Delete: look, Update: func(old, repo *unstructured.Unstructured) {
+	return kube.Handler{Add: look, Delete: look, Update: func(before, now kube.Object) {
+		old, repo := before.Unstructured(), now.Unstructured()
 		if api.Meta(old, "uid") != api.Meta(repo, "uid") || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
 			api.Annotation(old, api.AnnoPriority) != api.Annotation(repo, api.AnnoPriority) ||
 			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {
-			look(repo)
+			look(now)
 		}
 	}}
 }

@@ -98,7 +98,7 @@ func (s *simWatch) event(k key, rev int64, now *unstructured.Unstructured) {
 		return
 	case rev == s.seen[k]: // again
 		if now != nil {
-			s.handler.Update(now, now)
+			s.handler.Update(kube.ObjectOf(now), kube.ObjectOf(now))
 		}
 		return
 	}
@@ -119,11 +119,11 @@ func (s *simWatch) show(k key, rev int64, now *unstructured.Unstructured) {
 	switch {
 	case now == old:
 	case now == nil:
-		s.handler.Delete(old)
+		s.handler.Delete(kube.ObjectOf(old))
 	case old == nil:
-		s.handler.Add(now)
+		s.handler.Add(kube.ObjectOf(now))
 	default:
-		s.handler.Update(old, now)
+		s.handler.Update(kube.ObjectOf(old), kube.ObjectOf(now))
 	}
 }
 

@@ -88,10 +88,10 @@ func digest(text string) uint64 { return maphash.String(compareSeed, text) }
 
 // versions returns the versions of all objects in the picture by key.
 func (i *Informer) versions() map[uint64]uint64 {
-	all := i.picture.all()
+	all := i.Objects()
 	versions := make(map[uint64]uint64, len(all))
 	for _, s := range all {
-		versions[digest(s.Key())] = digest(s.identity())
+		versions[digest(s.Key())] = digest(s.version())
 	}
 	return versions
 }
@@ -130,7 +130,7 @@ func (i *Informer) listVersions(ctx context.Context) (map[uint64]uint64, error) 
 		}
 		for n := range page.Items {
 			s := ObjectOf(&page.Items[n])
-			versions[digest(s.Key())] = digest(s.identity())
+			versions[digest(s.Key())] = digest(s.version())
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
 			return versions, nil

@@ -14,10 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 )
 
 // relistEvery is how often an Informer compares its picture with a full list,
@@ -28,85 +26,103 @@ const relistEvery = 10 * time.Minute
 // listPage is how many objects a list asks for at a time.
 const listPage = 500
 
-// Handler receives the changes of an Informer, in order, one at a time, from
-// the goroutine that reads the watch. Functions may be nil. They must be quick,
-// must not change the objects, and must not call OnEvent.
+// Handler receives the changes of an Informer, in order, one at a time, on a
+// goroutine of its own. Functions may be nil.
 type Handler struct {
-	Add    func(obj *unstructured.Unstructured)
-	Update func(old, new *unstructured.Unstructured)
-	// Delete may receive an older state of the object than its last one, when
-	// the deletion itself was not seen.
-	Delete func(obj *unstructured.Unstructured)
-	// Any is called at every change, before the others, and costs no object.
+	Add    func(obj Object)
+	Update func(old, new Object)
+	// Delete may receive an older version than the last one, when the deletion
+	// itself was not seen; then FromList is true.
+	Delete func(obj Object)
+	// Any is called at every change, before the others.
 	Any func()
-	// Listing is called with true before the changes that a list has brought and
-	// with false after them. They come in no order, while those of the watch come
-	// in that of the server.
+	// Listing is called with true before the first change that a list has brought,
+	// and with false before the next one that has come from the watch: only those
+	// come in the order of the server. See Object.FromList.
 	Listing func(on bool)
 }
 
-func (h Handler) listing(on bool) {
-	if h.Listing != nil {
-		h.Listing(on)
+// events returns the handler in the form of client-go.
+func (h Handler) events() cache.ResourceEventHandler {
+	listing := false
+	before := func(o Object) {
+		if h.Listing != nil && o.FromList() != listing {
+			listing = !listing
+			h.Listing(listing)
+		}
+		if h.Any != nil {
+			h.Any()
+		}
+	}
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			o := objectIn(obj)
+			if initial && !o.FromList() {
+				o = o.AsListed()
+			}
+			before(o)
+			if h.Add != nil {
+				h.Add(o)
+			}
+		},
+		UpdateFunc: func(old, obj any) {
+			o := objectIn(obj)
+			before(o)
+			if h.Update != nil {
+				h.Update(objectIn(old), o)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			o := objectIn(obj)
+			before(o)
+			if h.Delete != nil {
+				h.Delete(o)
+			}
+		},
 	}
 }
 
-func (h Handler) any() {
-	if h.Any != nil {
-		h.Any()
+// objectIn returns what the store of client-go holds or held.
+func objectIn(obj any) Object {
+	switch obj := obj.(type) {
+	case *cached:
+		return Object{obj}
+	case cache.DeletedFinalStateUnknown:
+		return objectIn(obj.Obj).AsListed()
 	}
-}
-
-func (h Handler) added(s Object) {
-	h.any()
-	if h.Add != nil {
-		h.Add(s.Unstructured())
-	}
-}
-
-func (h Handler) updated(old, s Object) {
-	h.any()
-	if h.Update != nil {
-		h.Update(old.Unstructured(), s.Unstructured())
-	}
-}
-
-func (h Handler) deleted(s Object) {
-	h.any()
-	if h.Delete != nil {
-		h.Delete(s.Unstructured())
-	}
+	return Object{}
 }
 
 // InformerOptions narrow an Informer.
 type InformerOptions struct {
 	LabelSelector string
 	// Compact keeps some hundred bytes of each object instead of some thousand.
-	// Get and Handlers then make an object anew each time.
+	// Get and Unstructured then decode the object each time.
 	Compact bool
-	// Seen is shown each object as the server has sent it, with its managedFields,
-	// before the picture has it without them. It must be quick and safe for
-	// concurrent use, and must not change or keep the object. An object may be shown
-	// again, and an old state after a new one. nil = nobody.
+	// Seen is called with each object as the server has sent it, with its
+	// managedFields, which the cache leaves out. It must be quick and safe for
+	// concurrent use, and must not change or keep the object. It may be called again
+	// with the same object, and with an old version after a new one.
 	Seen func(obj *unstructured.Unstructured)
 }
 
-// Informer is a local picture of one resource, kept by a watch. It never gives
-// up: errors are kept for LastError and tried again.
+// Informer keeps a cache of one resource up to date by a watch. It never gives up:
+// errors are kept for LastError and tried again.
 type Informer struct {
 	client    *Client
 	gvr       schema.GroupVersionResource
 	namespace string
 	options   InformerOptions
 	relists   time.Duration // relistEvery
-	picture   *picture
-	reflector *cache.Reflector
+	shared    cache.SharedIndexInformer
 
-	started atomic.Bool
-	endMu   sync.Mutex     // guards ended and the growth of running
-	ended   bool           // nothing may be added to running any more
-	running sync.WaitGroup // what client-go does not wait for when it ends
+	mu       sync.Mutex // guards the fields below and the growth of running
+	handlers []cache.ResourceEventHandlerRegistration
+	started  bool
+	ended    bool // nothing may be added to running any more
 
+	running   sync.WaitGroup // what client-go does not wait for when it ends
+	synced    atomic.Bool    // it never becomes false again
 	lastError atomic.Pointer[error]
 	failures  atomic.Int64 // in a row, of lists, watches and their streams
 	fixes     atomic.Int64
@@ -114,117 +130,144 @@ type Informer struct {
 	// refusedAt is when the server did not serve the initial events of a
 	// watch, as UnixNano; 0 = it does, as far as is known.
 	refusedAt atomic.Int64
-	// fresh makes the next picture come from a consistent read, not from a
+	// fresh makes the next list come from a consistent read, not from a
 	// server's cache that may be as old as ours.
 	fresh atomic.Bool
-	// relist ends the watch that runs, so that the picture is made anew.
+	// relist ends the watch that runs, so that everything is listed again.
 	relist chan struct{}
 }
 
 // Informer returns an Informer of the resource in one namespace, "" = all. It
 // does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
-	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1),
-		picture: newPicture(o.Compact)}
-	i.picture.seen = o.Seen
-	i.reflector = cache.NewReflectorWithOptions(
-		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}, nil, i.picture,
-		cache.ReflectorOptions{Name: gvr.String(), TypeDescription: gvr.String()})
+	i := &Informer{client: c, gvr: gvr, namespace: namespace, options: o, relists: relistEvery, relist: make(chan struct{}, 1)}
+	i.shared = cache.NewSharedIndexInformerWithOptions(
+		&cache.ListWatch{ListWithContextFunc: i.list, WatchFuncWithContext: i.watch}, nil,
+		cache.SharedIndexInformerOptions{ObjectDescription: gvr.String()})
+	// It fails only once the informer runs.
+	_ = i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { i.note(err) })
 	return i
 }
 
 // AddHandler adds a handler; before Run or later, in which case it first receives
-// the picture as it is, as Add calls.
-func (i *Informer) AddHandler(h Handler) { i.picture.join(h) }
+// all objects of the cache, as Add calls.
+func (i *Informer) AddHandler(h Handler) {
+	registered, err := i.shared.AddEventHandler(h.events())
+	if err != nil {
+		return // Run has ended, so there are no changes any more
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.handlers = append(i.handlers, registered)
+}
 
-// How long an Informer rests before it makes its picture anew. Source: the
-// reflector of client-go, whose own loop would log what is kept for LastError.
-var relistPause = wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.Second, Steps: 38, Factor: 2, Jitter: 1}
-
-const relistPauseReset = 2 * time.Minute
-
-// Run keeps the picture until ctx ends, and returns nil then, after all
-// handlers have returned. It may be called once.
+// Run keeps the cache until ctx ends, and returns nil then, after all handlers
+// have returned. It may be called once.
 func (i *Informer) Run(ctx context.Context) error {
-	if i.started.Swap(true) {
+	i.mu.Lock()
+	if i.started {
+		i.mu.Unlock()
 		return fmt.Errorf("informer of %s runs already or has ended", i.gvr.Resource)
 	}
+	i.started = true
+	i.mu.Unlock()
 	i.running.Go(func() { i.compareEvery(ctx) })
-	_ = relistPause.DelayWithReset(clock.RealClock{}, relistPauseReset).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		i.note(i.reflector.ListAndWatchWithContext(ctx))
-		return false, nil
-	})
-	i.endMu.Lock()
+	i.shared.RunWithContext(ctx)
+	i.mu.Lock()
 	i.ended = true
-	i.endMu.Unlock()
+	i.mu.Unlock()
 	i.running.Wait()
 	return nil
 }
 
 // begin counts a call that Run has to wait for; false after the end of Run.
 func (i *Informer) begin() bool {
-	i.endMu.Lock()
-	defer i.endMu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	if !i.ended {
 		i.running.Add(1)
 	}
 	return !i.ended
 }
 
-// HasSynced says whether the picture has been complete once.
+// HasSynced reports whether the cache has been complete once and the handlers have
+// received what was in it.
 func (i *Informer) HasSynced() bool {
-	select {
-	case <-i.picture.synced:
-		return true
-	default:
-		return false
+	for _, c := range i.syncing() {
+		if !cache.IsDone(c) {
+			return false
+		}
 	}
+	i.synced.Store(true)
+	return true
+}
+
+// syncing returns what HasSynced and WaitSynced wait for.
+func (i *Informer) syncing() []cache.DoneChecker {
+	if i.synced.Load() {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	checks := []cache.DoneChecker{i.shared.HasSyncedChecker()}
+	for _, h := range i.handlers {
+		checks = append(checks, h.HasSyncedChecker())
+	}
+	return checks
 }
 
 // WaitSynced blocks until HasSynced. When ctx ends first, the error holds its
 // cause and the last error of the server.
 func (i *Informer) WaitSynced(ctx context.Context) error {
-	select {
-	case <-i.picture.synced:
-		return nil
-	case <-ctx.Done():
+	for _, c := range i.syncing() {
+		select {
+		case <-c.Done():
+			continue
+		case <-ctx.Done():
+		}
+		if last := i.LastError(); last != nil {
+			return fmt.Errorf("watch %s: %w (%w)", i.gvr.Resource, last, context.Cause(ctx))
+		}
+		return fmt.Errorf("watch %s: %w", i.gvr.Resource, context.Cause(ctx))
 	}
-	if last := i.LastError(); last != nil {
-		return fmt.Errorf("watch %s: %w (%w)", i.gvr.Resource, last, context.Cause(ctx))
-	}
-	return fmt.Errorf("watch %s: %w", i.gvr.Resource, context.Cause(ctx))
+	i.synced.Store(true)
+	return nil
 }
 
-// Get returns an object of the picture, which must not be changed.
+// Get returns an object of the cache, which must not be changed.
 func (i *Informer) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	s, ok := i.Lookup(namespace, name)
-	if !ok {
-		return nil, false
-	}
-	return s.Unstructured(), true
+	o, ok := i.Lookup(namespace, name)
+	return o.Unstructured(), ok
 }
 
-// Lookup returns what is known of one object.
+// Lookup returns an object of the cache.
 func (i *Informer) Lookup(namespace, name string) (Object, bool) {
-	return i.picture.get(objectKey(namespace, name))
+	obj, ok, _ := i.shared.GetIndexer().GetByKey(objectKey(namespace, name))
+	return objectIn(obj), ok
 }
 
-// Objects returns what is known of all objects, in no order.
-func (i *Informer) Objects() []Object { return i.picture.all() }
+// Objects returns all objects of the cache, in no order.
+func (i *Informer) Objects() []Object {
+	all := i.shared.GetIndexer().List()
+	objects := make([]Object, len(all))
+	for n, obj := range all {
+		objects[n] = objectIn(obj)
+	}
+	return objects
+}
 
-// List returns all objects of the picture, in no order. They must not be
-// changed. It is for resources with few objects; see Objects.
+// List returns all objects of the cache, in no order. They must not be changed. It
+// is for resources with few objects; see Objects.
 func (i *Informer) List() []*unstructured.Unstructured {
-	all := i.picture.all()
+	all := i.Objects()
 	list := make([]*unstructured.Unstructured, len(all))
-	for n, s := range all {
-		list[n] = s.Unstructured()
+	for n, o := range all {
+		list[n] = o.Unstructured()
 	}
 	return list
 }
 
-// LastError returns why the picture cannot be kept up to date at present, or
-// nil.
+// LastError returns why the cache cannot be kept up to date at present, or nil.
 func (i *Informer) LastError() error {
 	if err := i.lastError.Load(); err != nil {
 		return *err
@@ -236,11 +279,24 @@ func (i *Informer) LastError() error {
 // something.
 func (i *Informer) Corrections() int64 { return i.fixes.Load() }
 
-func objectKey(namespace, name string) string {
-	if namespace == "" {
-		return name
+// cached returns what the store keeps of an object that has come from the server. A
+// version that is in the store is not kept twice. SetTransform of client-go comes too
+// late for this: it would see the pages of a list only when all of them are there.
+func (i *Informer) cached(u *unstructured.Unstructured, event watch.EventType, listed bool) *cached {
+	if i.options.Seen != nil {
+		i.options.Seen(u)
 	}
-	return namespace + "/" + name
+	known, ok := i.Lookup(u.GetNamespace(), u.GetName())
+	if ok && event != watch.Deleted && known.sameVersion(string(u.GetUID()), u.GetResourceVersion()) {
+		return known.cached
+	}
+	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+	c := &cached{whole: u}
+	if i.options.Compact {
+		c = compact(u)
+	}
+	c.listed = listed
+	return c
 }
 
 // alive notes a sign of life: an event, a bookmark, a list.
@@ -267,7 +323,7 @@ func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Obje
 	}
 	defer i.running.Done()
 	o := metav1.ListOptions{LabelSelector: i.options.LabelSelector, Limit: listPage}
-	next := i.picture.newDraft()
+	var items []*cached
 	for {
 		var page *unstructured.UnstructuredList
 		err := i.untilAnswered(ctx, nil, func(ctx context.Context) (err error) {
@@ -280,11 +336,11 @@ func (i *Informer) list(ctx context.Context, _ metav1.ListOptions) (runtime.Obje
 		i.alive()
 		i.failures.Store(0)
 		for n := range page.Items {
-			next.album.put(i.picture.hold(&page.Items[n]).obj)
+			items = append(items, i.cached(&page.Items[n], watch.Added, true))
 		}
 		if o.Continue = page.GetContinue(); o.Continue == "" {
 			i.fresh.Store(false)
-			return &draftList{ListMeta: metav1.ListMeta{ResourceVersion: page.GetResourceVersion()}, Items: []*draft{next}}, nil
+			return &cachedList{ListMeta: metav1.ListMeta{ResourceVersion: page.GetResourceVersion()}, Items: items}, nil
 		}
 	}
 }

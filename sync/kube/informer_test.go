@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // errRefused is what a host without a server gives.
@@ -53,9 +51,9 @@ func (l *eventLog) take() string {
 
 func (l *eventLog) handler() Handler {
 	return Handler{
-		Add:    func(u *unstructured.Unstructured) { l.add("+" + u.GetName()) },
-		Update: func(old, u *unstructured.Unstructured) { l.add(value(old) + ">" + value(u)) },
-		Delete: func(u *unstructured.Unstructured) { l.add("-" + u.GetName()) },
+		Add:    func(o Object) { l.add("+" + o.Name()) },
+		Update: func(old, o Object) { l.add(old.Text(pathValue) + ">" + o.Text(pathValue)) },
+		Delete: func(o Object) { l.add("-" + o.Name()) },
 	}
 }
 
@@ -268,34 +266,43 @@ func TestInformerRelistsWhenExpired(t *testing.T) {
 	}
 }
 
-// What comes from a list is framed, what comes from the watch is not: only that
-// has an order.
-func TestInformerFramesLists(t *testing.T) {
-	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {
-		w.want(t, "default/a=1 other/b=1")
+// Only what comes from the watch has an order; handlers can tell.
+func TestInformerMarksChangesOfLists(t *testing.T) {
+	bubble(t, func(s *shelf) { s.drop("other", "b") }, InformerOptions{}, func(t *testing.T, w *watched) {
+		w.want(t, "default/a=1")
+		w.shelf.put("default", "a", "2")
+		w.want(t, "default/a=2")
 		log := &eventLog{}
 		h := log.handler()
 		h.Listing = func(on bool) { log.add(map[bool]string{true: "[", false: "]"}[on]) }
 		w.AddHandler(h)
-		if got := log.take(); got != "[ +a +b ]" && got != "[ +b +a ]" {
+		synctest.Wait()
+		if got := log.take(); got != "[ +a" {
 			t.Errorf("late handler saw %q", got)
 		}
-		w.shelf.put("default", "a", "2")
+		w.shelf.put("default", "a", "3")
+		w.shelf.put("default", "c", "1")
+		w.shelf.drop("default", "c")
 		synctest.Wait()
-		if got := log.take(); got != "1>2" {
+		if got := log.take(); got != "] 2>3 +c -c" {
 			t.Errorf("handler saw %q of the watch", got)
 		}
 		w.wire.set(errRefused)
 		w.shelf.set(func(s *shelf) { s.silent = true })
-		w.shelf.put("default", "a", "3")
-		w.shelf.drop("other", "b")
+		w.shelf.put("default", "d", "1")
+		w.shelf.drop("default", "a")
 		w.shelf.compact()
 		pass(15 * time.Minute) // the watch ends by its timeout
 		w.wire.set(nil)
 		w.shelf.set(func(s *shelf) { s.silent = false })
 		pass(time.Minute)
-		if got := log.take(); got != "[ 2>3 -b ]" {
+		if got := log.take(); got != "[ -a +d" {
 			t.Errorf("handler saw %q of a new list", got)
+		}
+		w.shelf.drop("default", "d")
+		synctest.Wait()
+		if got := log.take(); got != "] -d" {
+			t.Errorf("handler saw %q of the new watch", got)
 		}
 	})
 }

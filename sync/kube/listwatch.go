@@ -188,10 +188,8 @@ func (g *guarded) run(initial bool, timeout *int64) {
 	}
 	quiet := time.NewTimer(initialSilence)
 	defer quiet.Stop()
-	var next *draft // what the initial events make
 	if initial {
 		silence = quiet.C
-		next = g.informer.picture.newDraft()
 	}
 	for {
 		select {
@@ -228,19 +226,10 @@ func (g *guarded) run(initial bool, timeout *int64) {
 				quiet.Reset(initialSilence)
 			}
 			if u, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
-				event.Object = g.informer.picture.hold(u)
+				event.Object = g.informer.cached(u, event.Type, silence != nil)
 			}
 			if !g.saw(event) {
 				return
-			}
-			if next != nil && next.takes(event) {
-				continue
-			}
-			if next != nil && silence == nil { // complete
-				if !g.send(watch.Event{Type: watch.Added, Object: next}) {
-					return
-				}
-				next = nil
 			}
 			if !g.send(event) || event.Type == watch.Error {
 				return

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -377,16 +376,25 @@ func connect(t *testing.T, c Config) *Client {
 	return client
 }
 
-func value(u *unstructured.Unstructured) string {
-	v, _, _ := unstructured.NestedString(u.Object, "spec", "value")
-	return v
-}
+var pathValue = PathTo("spec", "value")
 
-// contents describes the picture of an informer: name=value, sorted.
+// contents describes the cache of an informer: name=value, sorted.
 func contents(i *Informer) string {
 	var all []string
-	for _, u := range i.List() {
-		all = append(all, fmt.Sprintf("%s/%s=%s", u.GetNamespace(), u.GetName(), value(u)))
+	for _, o := range i.Objects() {
+		all = append(all, o.Key()+"="+o.Text(pathValue))
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// contents describes what is stored, in the same way.
+func (s *shelf) contents() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for key, u := range s.objects {
+		all = append(all, key+"="+ObjectOf(u).Text(pathValue))
 	}
 	slices.Sort(all)
 	return strings.Join(all, " ")

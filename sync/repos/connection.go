@@ -58,30 +58,28 @@ func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions)
 	k := &Connections{o: o, server: wire{c, "connections"}, now: serverTime(c), objects: objects}
 	k.loop = newLoop("connection", o.Uses, k.reconcile, o.Resync, func(time.Duration) {}, o.Logger)
 	k.await = c.WaitAvailable
-	wake := func(u *unstructured.Unstructured) { k.Wake(u.GetNamespace(), u.GetName()) }
-	used := func(u *unstructured.Unstructured) { wake(u); o.Repositories.connectionChanged(u) }
-	objects.AddHandler(kube.Handler{Add: used, Delete: used, Update: func(old, u *unstructured.Unstructured) {
-		if old.GetGeneration() != u.GetGeneration() || healthy(old) != healthy(u) {
-			used(u)
+	wake := func(c kube.Object) { k.Wake(c.Namespace(), c.Name()) }
+	used := func(c kube.Object) { wake(c); o.Repositories.connectionChanged(c) }
+	objects.AddHandler(kube.Handler{Add: used, Delete: used, Update: func(old, c kube.Object) {
+		if old.Number(pathGeneration) != c.Number(pathGeneration) || old.Bool(pathHealthy) != c.Bool(pathHealthy) {
+			used(c)
 			return
 		}
-		wake(u)
+		wake(c)
 	}})
 	return k
 }
 
-// healthy is what the status says.
-func healthy(u *unstructured.Unstructured) bool {
-	is, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
-	return is
-}
-
-var pathConnection = kube.PathTo("spec", "connection", "name")
+var (
+	pathConnection = kube.PathTo("spec", "connection", "name")
+	pathGeneration = kube.PathTo("metadata", "generation")
+	pathHealthy    = kube.PathTo("status", "health", "healthy")
+)
 
 // connectionChanged has the Repositories looked into that use a Connection.
-func (c *Controller) connectionChanged(u *unstructured.Unstructured) {
+func (c *Controller) connectionChanged(connection kube.Object) {
 	for _, s := range c.repos.Objects() {
-		if s.Namespace() == u.GetNamespace() && s.Text(pathConnection) == u.GetName() {
+		if s.Namespace() == connection.Namespace() && s.Text(pathConnection) == connection.Name() {
 			c.Recheck(s.Namespace(), s.Name())
 		}
 	}

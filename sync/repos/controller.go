@@ -192,17 +192,17 @@ type note struct {
 func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	k := newController(wire{c, "repositories"}, serverTime(c), repos, jobs, o)
 	k.await = c.WaitAvailable
-	repos.AddHandler(kube.Handler{Add: k.came, Delete: k.came, Update: func(old, u *unstructured.Unstructured) {
-		if (old.GetDeletionTimestamp() == nil) != (u.GetDeletionTimestamp() == nil) {
-			k.came(u)
+	repos.AddHandler(kube.Handler{Add: k.came, Delete: k.came, Update: func(old, repo kube.Object) {
+		if (old.Text(pathDeleted) == "") != (repo.Text(pathDeleted) == "") {
+			k.came(repo)
 			return
 		}
-		k.Wake(u.GetNamespace(), u.GetName())
+		k.Wake(repo.Namespace(), repo.Name())
 	}})
 	// The end of a job may be what a Repository waits for.
-	jobs.AddHandler(kube.Handler{Delete: func(u *unstructured.Unstructured) {
-		if name := u.GetLabels()[api.LabelRepository]; name != "" {
-			k.Wake(u.GetNamespace(), name)
+	jobs.AddHandler(kube.Handler{Delete: func(job kube.Object) {
+		if name := job.Text(pathRepositoryLabel); name != "" {
+			k.Wake(job.Namespace(), name)
 		}
 	}})
 	return k
@@ -237,18 +237,22 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	return c
 }
 
-var pathMostRepositories = kube.PathTo("status", "quota", "maxRepositories")
+var (
+	pathMostRepositories = kube.PathTo("status", "quota", "maxRepositories")
+	pathDeleted          = kube.PathTo("metadata", "deletionTimestamp")
+	pathRepositoryLabel  = kube.PathTo("metadata", "labels", api.LabelRepository)
+)
 
 // came takes in a Repository that has come or goes. Where their number is limited
 // that is news for all of the namespace.
-func (c *Controller) came(u *unstructured.Unstructured) {
+func (c *Controller) came(repo kube.Object) {
 	c.census.came()
-	c.Wake(u.GetNamespace(), u.GetName())
+	c.Wake(repo.Namespace(), repo.Name())
 	if c.o.Quota.Repositories == 0 {
 		return
 	}
 	for _, s := range c.repos.Objects() {
-		if s.Namespace() == u.GetNamespace() && (c.o.Quota.Repositories != Stated || s.Number(pathMostRepositories) > 0) {
+		if s.Namespace() == repo.Namespace() && (c.o.Quota.Repositories != Stated || s.Number(pathMostRepositories) > 0) {
 			c.Wake(s.Namespace(), s.Name())
 		}
 	}

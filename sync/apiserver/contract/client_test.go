@@ -154,9 +154,9 @@ var clientCases = []testCase{
 		e.create(repositories, repositories.named("before"))
 		events := make(chan string, 100)
 		inf := e.follow(repositories, kube.InformerOptions{}, kube.Handler{
-			Add:    func(u *unstructured.Unstructured) { events <- "add " + u.GetName() },
-			Update: func(_, u *unstructured.Unstructured) { events <- "update " + u.GetName() },
-			Delete: func(u *unstructured.Unstructured) { events <- "delete " + u.GetName() },
+			Add:    func(o kube.Object) { events <- "add " + o.Name() },
+			Update: func(_, o kube.Object) { events <- "update " + o.Name() },
+			Delete: func(o kube.Object) { events <- "delete " + o.Name() },
 		})
 		o := e.create(repositories, repositories.named("a"))
 		e.put(repositories.in(e.ns, "a", "status"), set(o, "x", "status", "message")).is(200)

@@ -131,14 +131,14 @@ func (y *yard) look() sight {
 	y.t.Helper()
 	s := sight{claimed: make(chan string, 1<<16), gone: make(chan string, 1<<16)}
 	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
-	claimed := func(u *unstructured.Unstructured) bool { return u.GetLabels()[api.LabelClaim] != "" }
+	claim := kube.PathTo("metadata", "labels", api.LabelClaim)
 	inf.AddHandler(kube.Handler{
-		Update: func(old, now *unstructured.Unstructured) {
-			if !claimed(old) && claimed(now) {
-				s.claimed <- now.GetName()
+		Update: func(old, now kube.Object) {
+			if old.Text(claim) == "" && now.Text(claim) != "" {
+				s.claimed <- now.Name()
 			}
 		},
-		Delete: func(u *unstructured.Unstructured) { s.gone <- u.GetName() },
+		Delete: func(job kube.Object) { s.gone <- job.Name() },
 	})
 	y.run(inf)
 	return s
@@ -375,11 +375,11 @@ const bareAction = "fixFolderMetadata"
 func (y *yard) claimBare() {
 	y.t.Helper()
 	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
-	inf.AddHandler(kube.Handler{Add: func(u *unstructured.Unstructured) {
+	inf.AddHandler(kube.Handler{Add: func(job kube.Object) {
+		u := job.Unstructured().DeepCopy()
 		if action, _, _ := unstructured.NestedString(u.Object, "spec", "action"); action != bareAction {
 			return
 		}
-		u = u.DeepCopy()
 		labels := u.GetLabels()
 		labels[api.LabelClaim], labels[api.LabelClaimOwner] = fmt.Sprint(time.Now().UnixMilli()), "bare"
 		u.SetLabels(labels)

@@ -233,12 +233,13 @@ func (y *yard) answers(resource testenv.Resource) {
 	t.Helper()
 	inf := y.client.Informer(api.GitRepositories, "flux-system", kube.InformerOptions{})
 	requests := make(chan *unstructured.Unstructured, 100)
-	note := func(u *unstructured.Unstructured) {
+	note := func(o kube.Object) {
+		u := o.Unstructured()
 		if asked := source.Asked(u); asked != "" && !source.Handled(u, asked) && slices.Contains([]string{"ready", "auth"}, u.GetName()) {
 			requests <- u.DeepCopy()
 		}
 	}
-	inf.AddHandler(kube.Handler{Add: note, Update: func(_, u *unstructured.Unstructured) { note(u) }})
+	inf.AddHandler(kube.Handler{Add: note, Update: func(_, o kube.Object) { note(o) }})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
