@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -43,6 +42,7 @@ func TestKeysAreNotMixed(t *testing.T) {
 	}
 	here(t, "aws", codecommit, "AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 
+	c = newEntra(t)
 	c.on("POST /tenant/oauth2/v2.0/token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"access_token": "for-%s", "expires_in": 3600}`, form.Get("client_id"))
@@ -65,8 +65,8 @@ func TestRestsOfSeveral(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		away := &netx.Error{Kind: netx.Unavailable, Op: "x", Endpoint: "GET http://169.254.169.254/", Err: errors.New("away")}
-		p := &provider{err: together("get a token", Request{}, []error{invalid("read", "no such file"), away})}
-		d := &desk{tokens: auth.NewTokens(0)}
+		p := &provider{err: combined(Request{}, []error{invalid("read", "no such file"), away})}
+		d := &registry{tokens: auth.NewTokens(0)}
 		for begin := time.Now(); time.Since(begin) < 100*time.Second; time.Sleep(500 * time.Millisecond) {
 			if _, err := d.token(t.Context(), one, p.mint); netx.KindOf(err) != netx.Invalid {
 				t.Fatalf("%v", err)
@@ -78,7 +78,7 @@ func TestRestsOfSeveral(t *testing.T) {
 	})
 }
 
-// TestWrongClock: what is signed for AWS, Azure and Google carries their time where the clock
+// TestWrongClock: what is signed for Azure and Google carries their time where the clock
 // of this host is wrong: after the first refusal, and from then on at once.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
@@ -86,7 +86,7 @@ func TestWrongClock(t *testing.T) {
 	for _, skew := range []time.Duration{-20 * time.Hour, 3 * time.Minute, time.Hour} {
 		t.Run(skew.String(), func(t *testing.T) {
 			t.Parallel()
-			c := newCloud(t)
+			c := newEntra(t)
 			there := func() time.Time { return time.Now().Add(skew) }
 			judged := func(w http.ResponseWriter, at time.Time) bool {
 				w.Header().Set("Date", there().UTC().Format(http.TimeFormat))
@@ -96,12 +96,6 @@ func TestWrongClock(t *testing.T) {
 				}
 				return true
 			}
-			c.on("POST /", func(w http.ResponseWriter, r *http.Request, form url.Values) {
-				at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-				if err == nil && judged(w, at) {
-					fmt.Fprint(w, regexp.MustCompile("<Expiration>[^<]*").ReplaceAllString(stsXML(form.Get("Action")), "<Expiration>"+there().Add(time.Hour).UTC().Format(time.RFC3339)))
-				}
-			})
 			c.on("POST /tenant/oauth2/v2.0/token", func(w http.ResponseWriter, _ *http.Request, form url.Values) {
 				var claims struct{ Iat int64 }
 				decode(t, strings.Split(form.Get("client_assertion"), ".")[1], &claims)
@@ -109,18 +103,7 @@ func TestWrongClock(t *testing.T) {
 					fmt.Fprint(w, `{"access_token": "x", "expires_in": 3600}`)
 				}
 			})
-			home := t.TempDir()
-			mkdir(t, home+"/.aws")
-			write(t, home+"/.aws/credentials", "[plain]\naws_access_key_id=AKID\naws_secret_access_key="+canary+"\n[role]\nrole_arn = arn:aws:iam::1:role/site\nsource_profile = plain\n")
-			p := here(t, "aws", codecommit, "AWS_ENDPOINT_URL_STS", c.URL, "HOME", home, "AWS_PROFILE", "role")
-			got := p.must(t)
-			if at, err := time.Parse("20060102T150405Z", got.Password[:16]); err != nil || there().Sub(at).Abs() > time.Minute {
-				t.Errorf("the password is of %v, and it is %v there", at, there())
-			}
-			if n := len(c.requests()); n != 2 {
-				t.Errorf("AWS was asked %d times", n)
-			}
-			p = here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL).with("AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_CERTIFICATE", text)
+			p := here(t, "azure", devops, "AZURE_AUTHORITY_HOST", c.URL).with("AZURE_TENANT_ID", "tenant", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_CERTIFICATE", text)
 			p.owner = true
 			p.must(t).Refused()
 			p.must(t)
@@ -160,7 +143,7 @@ func TestWrongClock(t *testing.T) {
 func TestLeaderGoes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{tokens: auth.NewTokens(0)}
+		d := &registry{tokens: auth.NewTokens(0)}
 		var mu sync.Mutex
 		now, most, made := 0, 0, 0
 		mint := func(ctx context.Context) (auth.Token, error) {

@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/url"
 	"regexp"
 	"time"
@@ -12,16 +11,17 @@ import (
 )
 
 // aws signs passwords for CodeCommit. The keys that it signs with come from the
-// first source that is configured, in the order of AWS' own tools: keys, a web
-// identity, a profile of the shared files, the container, the machine.
-type aws struct{ *desk }
+// first source that is configured: keys, a web identity, the container, the machine.
+type aws struct{ *registry }
 
-// codeCommit are the hosts of CodeCommit, with a place of one's own in a VPC too.
+// codeCommit are the hosts of CodeCommit, with endpoints of a VPC too.
 var codeCommit = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?git-codecommit(?:-fips)?\.([a-z0-9-]+)(?:\.vpce)?\.amazonaws\.com(?:\.cn)?$`)
 
+const opCodeCommit = "sign for CodeCommit"
+
 // Credentials implements Provider. A password is good for 15 minutes and for one
-// repository, and costs no call: each look-up has a new one. What is kept are
-// keys that AWS has lent.
+// repository, and costs no call: each look-up makes a new one. What is cached are
+// session credentials.
 func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	region, err := r.region()
 	if err != nil {
@@ -31,89 +31,68 @@ func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 	if err != nil {
 		return nil, err
 	}
-	if !printable(keys.ID) || !printable(keys.Secret) || keys.Session != "" && !printable(keys.Session) {
-		return nil, invalid("sign for CodeCommit", "the access key from %s is none", r.Place)
+	if !keys.valid() {
+		return nil, invalid(opCodeCommit, "the access key from %s is malformed", r.Place)
 	}
 	path := (&url.URL{Path: r.Address.Path}).EscapedPath()
 	user, password := keys.gitPassword(p.now(), region, r.Address.HostPort(), path)
-	if forget == nil { // another password may be had all the same: one of the right time
-		forget = func() {}
-	}
-	return &auth.Credentials{Username: user, Password: password, Forget: forget, Clock: p.learnAt}, nil
+	return &auth.Credentials{Username: user, Password: password, Forget: forget, Clock: p.setClock}, nil
 }
 
-// region is that of the host, or what a rule of the config file says for another
-// one.
+// region returns that of the host, or that of a rule of the config file.
 func (r Request) region() (string, error) {
 	if found := codeCommit.FindStringSubmatch(r.Address.Host); found != nil {
 		if r.Address.Scheme != "https" {
-			return "", invalid("sign for CodeCommit", "it is reached over https only")
+			return "", invalid(opCodeCommit, "it is reached over https only")
 		}
 		return found[1], nil
 	}
 	if region := r.Text("AWS_REGION"); region != "" && r.Bound {
 		return region, nil
 	}
-	return "", invalid("sign for CodeCommit", "%s is no host of CodeCommit (git-codecommit.REGION.amazonaws.com)", r.Address.HostPort())
+	return "", invalid(opCodeCommit, "%s is no host of CodeCommit (git-codecommit.REGION.amazonaws.com)", r.Address.HostPort())
 }
 
 // keys asks the sources in turn.
 func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func(), error) {
-	env := r.env(p.desk)
+	env := r.env(p.registry)
 	secret, session := env, env
-	if r.others(p.desk, "AWS_ACCESS_KEY_ID") {
+	if r.othersInEnv(p.registry, "AWS_ACCESS_KEY_ID") {
 		secret, session = r.Text, r.Text
 	}
 	if r.Text("AWS_SECRET_ACCESS_KEY") != "" {
 		session = r.Text
 	}
-	fixed := func(k awsKeys) (awsKeys, func(), error) { return k, nil, nil }
-	k := awsKeys{env("AWS_ACCESS_KEY_ID"), secret("AWS_SECRET_ACCESS_KEY"), session("AWS_SESSION_TOKEN")}
+	fixed := awsKeys{env("AWS_ACCESS_KEY_ID"), secret("AWS_SECRET_ACCESS_KEY"), session("AWS_SESSION_TOKEN")}
 	switch {
-	case k.ID != "" && k.Secret != "":
-		return fixed(k)
-	case k.ID != "" || k.Secret != "":
-		return awsKeys{}, nil, invalid("sign for CodeCommit", "of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in %s one is missing, or belongs to another", r.Place)
+	case fixed.ID != "" && fixed.Secret != "":
+		// Another password may be had after a refusal all the same: one of the right time.
+		return fixed, func() {}, nil
+	case fixed.ID != "" || fixed.Secret != "":
+		return awsKeys{}, nil, invalid(opCodeCommit, "of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in %s one is missing, or belongs to another key", r.Place)
+	case !r.Own() && !r.Trusted:
+		return awsKeys{}, nil, invalid(opCodeCommit, "%s has no keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", r.Place)
 	}
-	if !r.Own() && !r.Trusted {
-		return awsKeys{}, nil, invalid("sign for CodeCommit", "%s has no keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", r.Place)
-	}
-	chosen := profile{role: role{arn: env("AWS_ROLE_ARN"), session: env("AWS_ROLE_SESSION_NAME"), file: env("AWS_WEB_IDENTITY_TOKEN_FILE")}}
-	var err error
-	if chosen.role.arn == "" || chosen.role.file == "" {
-		chosen, err = p.profile(r)
-	}
-	source := "role " + chosen.role.arn
-	var mint func(context.Context) (lent, error)
+	source, get := "machine", p.machine
 	switch {
-	case err != nil && !errors.Is(err, errNotSet):
-		return awsKeys{}, nil, err
-	case err == nil && chosen.role.arn == "":
-		return fixed(chosen.keys)
-	case err == nil && chosen.role.file != "":
-		mint = func(ctx context.Context) (lent, error) { return p.webIdentity(ctx, r, region, chosen.role) }
-	case err == nil:
-		mint = func(ctx context.Context) (lent, error) { return p.assume(ctx, r, region, chosen.keys, chosen.role) }
+	case env("AWS_ROLE_ARN") != "" && env("AWS_WEB_IDENTITY_TOKEN_FILE") != "":
+		source = "role " + env("AWS_ROLE_ARN")
+		get = func(ctx context.Context, r Request) (sessionCredentials, error) { return p.webIdentity(ctx, r, region) }
 	case env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != "" || env("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "":
-		source, mint = "container", func(ctx context.Context) (lent, error) { return p.container(ctx, r) }
-	default:
-		source, mint = "machine", func(ctx context.Context) (lent, error) { return p.machine(ctx, r) }
+		source, get = "container", p.container
 	}
 	key := r.key(source)
 	token, err := p.token(ctx, key, func(ctx context.Context) (auth.Token, error) {
-		l, err := mint(ctx)
+		s, err := get(ctx, r)
 		if err != nil {
 			return auth.Token{}, err
 		}
-		text, err := json.Marshal(l.awsKeys)
-		return auth.Token{Value: string(text), Minted: time.Now(), Expires: l.until, Life: min(l.life, longestLife)}, err
+		text, err := json.Marshal(s.awsKeys)
+		return auth.Token{Value: string(text), Minted: time.Now(), Expires: s.until, Life: min(s.life, longestLife)}, err
 	})
-	if err != nil {
-		return awsKeys{}, nil, err
-	}
 	var keys awsKeys
-	if err := json.Unmarshal([]byte(token.Value), &keys); err != nil {
-		return awsKeys{}, nil, err
+	if err == nil {
+		err = json.Unmarshal([]byte(token.Value), &keys)
 	}
-	return keys, p.refused(key, token), nil
+	return keys, p.forget(key, token), err
 }

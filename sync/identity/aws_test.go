@@ -22,19 +22,9 @@ func TestSignature(t *testing.T) {
 	k := awsKeys{ID: "AKIDEXAMPLE", Secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
 	at := time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC)
 	empty := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	_, got := k.sign(at, "20150830T123600Z", "us-east-1", "service", "GET\n/\n\nhost:example.amazonaws.com\nx-amz-date:20150830T123600Z\n\nhost;x-amz-date\n"+empty)
+	got := k.sign(at, "20150830T123600Z", "us-east-1", "service", "GET\n/\n\nhost:example.amazonaws.com\nx-amz-date:20150830T123600Z\n\nhost;x-amz-date\n"+empty)
 	if want := "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"; got != want {
 		t.Errorf("get-vanilla has %s, want %s", got, want)
-	}
-	for session, want := range map[string]string{
-		"":        "SignedHeaders=content-type;host;x-amz-date, Signature=469363e2e3a82596b59f05fb72ae2a3a4721a69fda5cb310c4ed96c5c495c1b3",
-		"SESSION": "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, Signature=285b5349f560c5bd5513e835f5c898588c95611bfe7bd8d0208993c73d8af966",
-	} {
-		k := awsKeys{k.ID, k.Secret, session}
-		got := k.authorize(at, "us-east-1", "sts", "sts.us-east-1.amazonaws.com", "Action=AssumeRole&RoleArn=a")
-		if want = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/sts/aws4_request, " + want; got["Authorization"] != want || got["X-Amz-Date"] != "20150830T123600Z" || got["X-Amz-Security-Token"] != session {
-			t.Errorf("for STS: %v, want %s", got, want)
-		}
 	}
 	user, password := k.gitPassword(at, "us-east-1", "git-codecommit.us-east-1.amazonaws.com", "/v1/repos/test-repo-1")
 	if want := "20150830T123600Z33759aa4bfb16bec1c70a7921d7abba810cec43b334a8856179ecd95bff45be6"; password != want || user != "AKIDEXAMPLE" {
@@ -45,16 +35,16 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// lentJSON is the documented answer of the container's agent and of the machine.
-func lentJSON(until time.Time) string {
-	return fmt.Sprintf(`{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"ASIALENT","SecretAccessKey":"%s","Token":"session-%s","Expiration":%q,"LastUpdated":"2026-11-20T12:00:00Z"}`,
+// keysJSON is the documented answer of the container's agent and of the machine.
+func keysJSON(until time.Time) string {
+	return fmt.Sprintf(`{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"ASIASESSION","SecretAccessKey":"%s","Token":"session-%s","Expiration":%q,"LastUpdated":"2026-11-20T12:00:00Z"}`,
 		canary, canary, until.UTC().Format(time.RFC3339))
 }
 
 // stsXML is the documented answer of STS.
 func stsXML(action string) string {
 	return fmt.Sprintf(`<%[1]sResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><%[1]sResult><Credentials><SessionToken>session-%[2]s</SessionToken>
-	<SecretAccessKey>%[2]s</SecretAccessKey><Expiration>%[3]s</Expiration><AccessKeyId>ASIALENT</AccessKeyId></Credentials></%[1]sResult></%[1]sResponse>`,
+	<SecretAccessKey>%[2]s</SecretAccessKey><Expiration>%[3]s</Expiration><AccessKeyId>ASIASESSION</AccessKeyId></Credentials></%[1]sResult></%[1]sResponse>`,
 		action, canary, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 }
 
@@ -68,19 +58,14 @@ func TestAWS(t *testing.T) {
 		name string
 		env  []string
 		user string
-		want []string // $AUTH stands for what is checked elsewhere
+		want []string
 	}{
 		{"keys", []string{"AWS_ACCESS_KEY_ID", "AKIDENV", "AWS_SECRET_ACCESS_KEY", canary}, "AKIDENV", nil},
 		{"keys of a session", []string{"AWS_ACCESS_KEY_ID", "ASIAENV", "AWS_SECRET_ACCESS_KEY", canary, "AWS_SESSION_TOKEN", "t0ken"}, "ASIAENV%t0ken", nil},
-		{"web identity", []string{"AWS_WEB_IDENTITY_TOKEN_FILE", token, "AWS_ROLE_ARN", "arn:aws:iam::1:role/site"}, "ASIALENT%session-" + canary, []string{web}},
-		{"profile", []string{"HOME", "$home", "AWS_PROFILE", "plain"}, "AKIDPROFILE", nil},
-		{"default profile", []string{"HOME", "$home"}, "AKIDDEFAULT", nil},
-		{"profile with web identity", []string{"HOME", "$home", "AWS_PROFILE", "web"}, "ASIALENT%session-" + canary, []string{strings.Replace(web, "=limpet", "=named", 1)}},
-		{"profile with a role", []string{"HOME", "$home", "AWS_PROFILE", "role"}, "ASIALENT%session-" + canary, []string{
-			"POST /\nContent-Type: application/x-www-form-urlencoded\nAuthorization: $AUTH\nAction=AssumeRole\nRoleArn=arn:aws:iam::1:role/site\nRoleSessionName=limpet\nVersion=2011-06-15"}},
-		{"container", []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "$cloud/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token}, "ASIALENT%session-" + canary,
+		{"web identity", []string{"AWS_WEB_IDENTITY_TOKEN_FILE", token, "AWS_ROLE_ARN", "arn:aws:iam::1:role/site"}, "ASIASESSION%session-" + canary, []string{web}},
+		{"container", []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "$cloud/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token}, "ASIASESSION%session-" + canary,
 			[]string{"GET /creds\nAuthorization: projected-" + canary}},
-		{"machine", nil, "ASIALENT%session-" + canary, []string{
+		{"machine", nil, "ASIASESSION%session-" + canary, []string{
 			"PUT /latest/api/token\nX-Aws-Ec2-Metadata-Token-Ttl-Seconds: 300",
 			"GET /latest/meta-data/iam/security-credentials/\nX-Aws-Ec2-Metadata-Token: imds-" + canary,
 			"GET /latest/meta-data/iam/security-credentials/site-role\nX-Aws-Ec2-Metadata-Token: imds-" + canary}},
@@ -94,20 +79,13 @@ func TestAWS(t *testing.T) {
 				w.Header().Set("Content-Type", "text/xml")
 				fmt.Fprint(w, stsXML(form.Get("Action")))
 			})
-			c.says("GET /creds", lentJSON(until))
+			c.says("GET /creds", keysJSON(until))
 			c.says("PUT /latest/api/token", "imds-"+canary, "Content-Type", "text/plain")
 			c.says("GET /latest/meta-data/iam/security-credentials/", "site-role\n", "Content-Type", "text/plain")
-			c.says("GET /latest/meta-data/iam/security-credentials/site-role", lentJSON(until), "Content-Type", "text/plain")
-			home := t.TempDir()
-			mkdir(t, filepath.Join(home, ".aws"))
-			if strings.Contains(test.name, "profile") {
-				write(t, filepath.Join(home, ".aws", "config"), "[default]\nregion = eu-west-1 # near\n[profile web]\nrole_arn=arn:aws:iam::1:role/site\nweb_identity_token_file = "+token+"\nrole_session_name = named\n"+
-					"[profile role]\nrole_arn = arn:aws:iam::1:role/site\nsource_profile = plain\ns3 =\n  max = 1\n[plain]\naws_access_key_id = NOT\n")
-				write(t, filepath.Join(home, ".aws", "credentials"), "; mine\n[default]\naws_access_key_id = AKIDDEFAULT\naws_secret_access_key = "+canary+"\n[plain]\naws_access_key_id=AKIDPROFILE\naws_secret_access_key="+canary+"\n")
-			}
+			c.says("GET /latest/meta-data/iam/security-credentials/site-role", keysJSON(until), "Content-Type", "text/plain")
 			p := here(t, "aws", codecommit, "AWS_ENDPOINT_URL_STS", c.URL, "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL)
 			for i := 0; i+1 < len(test.env); i += 2 {
-				p.env[test.env[i]] = strings.NewReplacer("$home", home, "$cloud", c.URL).Replace(test.env[i+1])
+				p.env[test.env[i]] = strings.ReplaceAll(test.env[i+1], "$cloud", c.URL)
 			}
 			got := p.must(t)
 			if got.Username != test.user || len(got.Password) != len("20060102T150405Z")+64 || got.Bearer != "" {
@@ -119,20 +97,13 @@ func TestAWS(t *testing.T) {
 			if _, want := keys.gitPassword(at, "eu-west-1", "git-codecommit.eu-west-1.amazonaws.com", "/v1/repos/site"); err != nil || got.Password != want || time.Since(at) > time.Minute {
 				t.Errorf("the password is %s, want %s", got.Password, want)
 			}
-			asked := c.requests()
-			for i, text := range asked {
-				if before, after, ok := strings.Cut(text, "Authorization: AWS4"); ok {
-					_, after, _ = strings.Cut(after, "\n")
-					asked[i] = before + "Authorization: $AUTH\n" + after
-				}
-			}
-			equal(t, "requests", asked, test.want)
+			equal(t, "requests", c.requests(), test.want)
 			p.lookup.URL += "-2" // the keys are kept, the password is of one repository
 			if again := p.must(t); again.Password == got.Password {
 				t.Error("another repository has the same password")
 			}
 			equal(t, "later requests", c.requests(), nil)
-			if got.Refused(); got.Forget != nil {
+			if got.Refused(); len(test.want) > 0 {
 				p.must(t)
 				if len(c.requests()) != len(test.want) {
 					t.Error("after a refusal nobody asks for new keys")
@@ -173,12 +144,6 @@ func TestAWSBorders(t *testing.T) {
 	p.refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 	here(t, "aws", codecommit, "AWS_EC2_METADATA_DISABLED", "true").refuses(t, netx.Invalid, "no identity of AWS")
 	here(t, "aws", codecommit, "AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://metadata.example.com/x").refuses(t, netx.Invalid, "neither https nor")
-	home := t.TempDir()
-	mkdir(t, filepath.Join(home, ".aws"))
-	write(t, filepath.Join(home, ".aws", "config"), "[profile a]\ncredential_process = /bin/true\n[profile b]\nsso_session = x\n[profile c]\nrole_arn = x\n[profile d]\nrole_arn = x\nsource_profile = a\n[profile e]\nregion = x\n")
-	for name, want := range map[string]string{"a": "starts none", "b": "sso", "c": "source_profile", "d": "has no keys", "e": "neither keys nor a role", "f": "in none of"} {
-		here(t, "aws", codecommit, "HOME", home, "AWS_PROFILE", name).refuses(t, netx.Invalid, "profile "+name, want)
-	}
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
 	}
@@ -187,13 +152,13 @@ func TestAWSBorders(t *testing.T) {
 		w.WriteHeader(403)
 		fmt.Fprintf(w, "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized with %s</Message></Error><RequestId>1</RequestId></ErrorResponse>", form.Get("WebIdentityToken"))
 	})
-	file := filepath.Join(home, "token")
+	file := filepath.Join(t.TempDir(), "token")
 	write(t, file, canary)
 	here(t, "aws", codecommit, "AWS_WEB_IDENTITY_TOKEN_FILE", file, "AWS_ROLE_ARN", "arn:aws:iam::1:role/site", "AWS_ENDPOINT_URL_STS", c.URL).
 		refuses(t, netx.Forbidden, "AccessDenied: Not authorized with [redacted]", "role arn:aws:iam::1:role/site", "POST "+c.URL)
 	// The machine answers keys that have ended.
 	c.says("PUT /latest/api/token", "x", "Content-Type", "text/plain")
 	c.says("GET /latest/meta-data/iam/security-credentials/", "r", "Content-Type", "text/plain")
-	c.says("GET /latest/meta-data/iam/security-credentials/r", lentJSON(time.Now().Add(-time.Minute)))
+	c.says("GET /latest/meta-data/iam/security-credentials/r", keysJSON(time.Now().Add(-time.Minute)))
 	here(t, "aws", codecommit, "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).refuses(t, netx.Protocol, "role of this machine", "have ended")
 }

@@ -3,6 +3,10 @@ package identity
 import (
 	"cmp"
 	"context"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +14,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
 
 	"limpet/sync/auth"
 	"limpet/sync/netx"
@@ -29,15 +40,18 @@ const (
 // China. Source: Microsoft's list of national clouds.
 var azureAuthorities = []string{"login.microsoftonline.com", "login.microsoftonline.us", "login.partner.microsoftonline.cn", "login.chinacloudapi.cn"}
 
+// Times of the proof of a certificate; a clock may be a minute fast.
+const (
+	assertionBefore = time.Minute
+	assertionLife   = 9 * time.Minute // from its beginning
+)
+
 // azure makes tokens of Microsoft Entra ID for Azure DevOps. It tries a service
 // principal, then workload identity, then the managed identity of the host, and
 // takes the first token.
-type azure struct {
-	*desk
-	arcAgent, arcTokens string // where they are
-}
+type azure struct{ *registry }
 
-// errNotSet says that a source of identity is not configured here.
+// errNotSet is returned by a source of identity that is not configured.
 var errNotSet = errors.New("not configured")
 
 // Credentials implements Provider.
@@ -47,7 +61,7 @@ func (p *azure) Credentials(ctx context.Context, r Request) (*auth.Credentials, 
 	if err != nil {
 		return nil, err
 	}
-	return &auth.Credentials{Bearer: token.Value, Forget: p.refused(key, token)}, nil
+	return &auth.Credentials{Bearer: token.Value, Forget: p.forget(key, token)}, nil
 }
 
 // first asks the sources in turn.
@@ -55,22 +69,20 @@ func (p *azure) first(ctx context.Context, r Request) (auth.Token, error) {
 	var failed []error
 	for _, source := range []func(context.Context, Request) (auth.Token, error){p.principal, p.workload, p.managed} {
 		token, err := source(ctx, r)
-		if err == nil {
-			return token, nil
-		}
-		if ctx.Err() != nil {
-			return auth.Token{}, err
+		if err == nil || ctx.Err() != nil {
+			return token, err
 		}
 		if !errors.Is(err, errNotSet) {
 			failed = append(failed, err)
 		}
 	}
-	return auth.Token{}, together("get a token for Azure DevOps", r, failed)
+	return auth.Token{}, combined(r, failed)
 }
 
-// together is one error of all that have failed. Its kind is that of the first:
-// what was configured most explicitly.
-func together(op string, r Request, failed []error) error {
+// combined returns one error for several sources. Its kind is that of the first: what
+// was configured most explicitly.
+func combined(r Request, failed []error) error {
+	const op = "get a token for Azure DevOps"
 	switch len(failed) {
 	case 0:
 		return invalid(op, "%s has no identity of %s: none of its keys or variables are set", r.Place, r.Provider)
@@ -90,13 +102,12 @@ func together(op string, r Request, failed []error) error {
 
 // principal is a service principal with a secret or a certificate.
 func (p *azure) principal(ctx context.Context, r Request) (auth.Token, error) {
-	env := r.env(p.desk)
+	env := r.env(p.registry)
 	tenant, client := env("AZURE_TENANT_ID"), env("AZURE_CLIENT_ID")
-	if r.others(p.desk, "AZURE_CLIENT_ID") {
+	if r.othersInEnv(p.registry, "AZURE_CLIENT_ID") {
 		env = r.Text
 	}
-	secret := env("AZURE_CLIENT_SECRET")
-	pem := []byte(env("AZURE_CLIENT_CERTIFICATE"))
+	secret, pem := env("AZURE_CLIENT_SECRET"), []byte(env("AZURE_CLIENT_CERTIFICATE"))
 	if path := env("AZURE_CLIENT_CERTIFICATE_PATH"); path != "" && len(pem) == 0 && secret == "" && tenant != "" && client != "" {
 		var err error
 		if pem, err = r.file(path); err != nil {
@@ -106,108 +117,121 @@ func (p *azure) principal(ctx context.Context, r Request) (auth.Token, error) {
 	if tenant == "" || client == "" || secret == "" && len(pem) == 0 {
 		return auth.Token{}, errNotSet
 	}
-	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {client}, "scope": {azureDevOps + "/.default"}}
 	c := call{op: "get a token for a service principal", identity: fmt.Sprintf("service principal %s of tenant %s, from %s", client, tenant, r.Place)}
 	if secret != "" {
-		form.Set("client_secret", secret)
 		c.secrets = []string{secret}
+		return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
+			return azidentity.NewClientSecretCredential(tenant, client, secret,
+				&azidentity.ClientSecretCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
+		})
 	}
-	return p.exchange(ctx, r, c, form, func(now time.Time, endpoint string) error {
-		if secret != "" {
-			return nil
+	return p.retryInTime(func(now time.Time) (auth.Token, error) {
+		audience := strings.TrimSuffix(authorityOf(r.env(p.registry)), "/") + "/" + tenant + "/oauth2/v2.0/token"
+		proof, err := certificateProof(pem, client, audience, now)
+		if err != nil {
+			return auth.Token{}, invalid(c.op, "%w", err)
 		}
-		return withAssertion(form, pem, client, endpoint, now)
+		return p.asserted(ctx, r, c, tenant, client, proof)
 	})
+}
+
+// authorityOf returns the authority: a tenant is below it.
+func authorityOf(env func(string) string) string {
+	return cmp.Or(env("AZURE_AUTHORITY_HOST"), azureAuthority)
 }
 
 // workload is a token of a Kubernetes service account, which Entra ID trusts. It
 // is read again each time: it is replaced every hour.
 func (p *azure) workload(ctx context.Context, r Request) (auth.Token, error) {
-	env := r.env(p.desk)
+	env := r.env(p.registry)
 	tenant, client, path := env("AZURE_TENANT_ID"), env("AZURE_CLIENT_ID"), env("AZURE_FEDERATED_TOKEN_FILE")
 	if tenant == "" || client == "" || path == "" || env("AZURE_AUTHORITY_HOST") == "" {
 		return auth.Token{}, errNotSet
 	}
-	op := "get a token by workload identity"
-	assertion, err := r.file(path)
+	c := call{op: "get a token by workload identity", identity: fmt.Sprintf("workload identity of client %s in tenant %s, from %s", client, tenant, r.Place)}
+	subject, err := r.file(path)
 	if err != nil {
-		return auth.Token{}, invalid(op, "read AZURE_FEDERATED_TOKEN_FILE: %w", err)
+		return auth.Token{}, invalid(c.op, "read AZURE_FEDERATED_TOKEN_FILE: %w", err)
 	}
-	subject := strings.TrimSpace(string(assertion))
-	form := url.Values{"grant_type": {"client_credentials"}, "client_id": {client}, "scope": {azureDevOps + "/.default"},
-		"client_assertion_type": {assertionType}, "client_assertion": {subject}}
-	c := call{op: op, identity: fmt.Sprintf("workload identity of client %s in tenant %s, from %s", client, tenant, r.Place), secrets: []string{subject}}
-	return p.exchange(ctx, r, c, form, func(time.Time, string) error { return nil })
+	return p.asserted(ctx, r, c, tenant, client, strings.TrimSpace(string(subject)))
 }
 
-// exchange asks the token endpoint of a tenant. sign completes the form for it, at a
-// time by the clock there.
-func (p *azure) exchange(ctx context.Context, r Request, c call, form url.Values, sign func(now time.Time, endpoint string) error) (auth.Token, error) {
-	env := r.env(p.desk)
-	tenant := env("AZURE_TENANT_ID")
-	if strings.ContainsFunc(tenant, func(x rune) bool {
-		return !(x >= 'a' && x <= 'z' || x >= 'A' && x <= 'Z' || x >= '0' && x <= '9' || x == '-' || x == '.')
-	}) {
-		return auth.Token{}, invalid(c.op, "AZURE_TENANT_ID is neither an id nor a domain")
-	}
-	authority, err := url.Parse(cmp.Or(env("AZURE_AUTHORITY_HOST"), azureAuthority))
+// asserted exchanges a proof for a token.
+func (p *azure) asserted(ctx context.Context, r Request, c call, tenant, client, proof string) (auth.Token, error) {
+	c.secrets = []string{proof}
+	return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
+		return azidentity.NewClientAssertionCredential(tenant, client, func(context.Context) (string, error) { return proof, nil },
+			&azidentity.ClientAssertionCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
+	})
+}
+
+// exchange has azidentity ask the token endpoint of a tenant. It is asked once: the
+// next attempt is that of the registry.
+func (p *azure) exchange(ctx context.Context, r Request, c call, credential func(azcore.ClientOptions) (azcore.TokenCredential, error)) (auth.Token, error) {
+	authority, err := url.Parse(authorityOf(r.env(p.registry)))
 	if err != nil || authority.Host == "" {
 		return auth.Token{}, invalid(c.op, "AZURE_AUTHORITY_HOST is not a URL")
 	}
 	if !r.Own() && !r.Trusted && !slices.Contains(azureAuthorities, strings.ToLower(authority.Host)) {
 		return auth.Token{}, invalid(c.op, "AZURE_AUTHORITY_HOST of a Secret is one of %s", strings.Join(azureAuthorities, ", "))
 	}
-	c.method, c.url, c.tls = http.MethodPost, strings.TrimSuffix(authority.String(), "/")+"/"+tenant+"/oauth2/v2.0/token", r.TLS
-	known := c.secrets
-	got, err := p.timely(ctx, func(now time.Time) (call, error) {
-		if err := sign(now, c.url); err != nil {
-			return c, invalid(c.op, "%w", err)
-		}
-		c.body, c.secrets = form.Encode(), append(slices.Clone(known), form.Get("client_assertion"))
-		return c, nil
+	c.tls = r.TLS
+	t := &through{g: p.registry, ctx: ctx, c: c}
+	source, err := credential(azcore.ClientOptions{
+		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: authority.String()},
+		Transport: t,
+		Retry:     policy.RetryOptions{MaxRetries: -1},
+		Telemetry: policy.TelemetryOptions{Disabled: true},
 	})
-	if err != nil {
-		return auth.Token{}, err
+	var made azcore.AccessToken
+	if err == nil {
+		made, err = source.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{azureDevOps + "/.default"}})
 	}
-	return c.token(got)
+	return t.token(made.Token, time.Until(made.ExpiresOn), err)
 }
 
-// granted makes a call that is answered with a token.
-func (d *desk) granted(ctx context.Context, c call) (auth.Token, error) {
-	got, err := d.do(ctx, c)
+// certificateProof signs the proof of a certificate: PEM with the certificate and its
+// unencrypted RSA key. azidentity would sign by the clock of this host alone. Source:
+// Microsoft, "application authentication certificate credentials".
+func certificateProof(certificate []byte, client, audience string, now time.Time) (string, error) {
+	pair, err := tls.X509KeyPair(certificate, certificate)
 	if err != nil {
-		return auth.Token{}, err
+		return "", errors.New("the client certificate is not a PEM certificate with its unencrypted key")
 	}
-	return c.token(got)
+	key, ok := pair.PrivateKey.(*rsa.PrivateKey)
+	if !ok {
+		return "", errors.New("the key of the client certificate is no RSA key, which Azure wants")
+	}
+	thumbprint, begin := sha256.Sum256(pair.Certificate[0]), now.Add(-assertionBefore)
+	header := map[string]any{"x5t#S256": base64.RawURLEncoding.EncodeToString(thumbprint[:])}
+	return signJWT(jwt.SigningMethodPS256, key, header, jwt.MapClaims{
+		"aud": audience,
+		"iss": client,
+		"sub": client,
+		"jti": uuid.NewString(),
+		"nbf": begin.Unix(),
+		"iat": begin.Unix(),
+		"exp": begin.Add(assertionLife).Unix(),
+	})
 }
 
-// token reads the answer to a call.
-func (c call) token(got answer) (auth.Token, error) {
-	_, token, err := grant(got.body, got.at)
-	if err != nil {
-		return auth.Token{}, c.fail(netx.Protocol, 0, err)
-	}
-	return token, nil
-}
-
-// managed is the identity that Azure gives to the machine, in its own halls or by
-// Azure Arc elsewhere.
+// managed is the identity that Azure gives to the machine. azidentity is of no use
+// here: it has one cache for the whole process, from which a token that was refused
+// cannot be dropped.
 func (p *azure) managed(ctx context.Context, r Request) (auth.Token, error) {
 	if !r.Own() && !r.Trusted {
 		return auth.Token{}, errNotSet
 	}
-	env := r.env(p.desk)
+	env := r.env(p.registry)
 	query := url.Values{"api-version": {"2018-02-01"}, "resource": {azureDevOps}}
-	who := "managed identity of this host"
+	identity := "managed identity of this host"
 	if client := env("AZURE_CLIENT_ID"); client != "" {
 		query.Set("client_id", client)
-		who = "managed identity " + client
-	}
-	if p.onArc(env) {
-		return p.arc(ctx, r, env("AZURE_CLIENT_ID"), who)
+		identity = "managed identity " + client
 	}
 	// The variable is the one that azidentity reads.
 	base := strings.TrimSuffix(cmp.Or(env("AZURE_POD_IDENTITY_AUTHORITY_HOST"), azureMetadata), "/")
-	return p.granted(ctx, call{op: "get a token from the metadata server", identity: who, method: http.MethodGet, near: true,
-		url: base + "/metadata/identity/oauth2/token?" + query.Encode(), header: map[string]string{"Metadata": "true"}})
+	c := call{op: "get a token from the metadata server", identity: identity, method: http.MethodGet, near: true,
+		url: base + "/metadata/identity/oauth2/token?" + query.Encode(), header: map[string]string{"Metadata": "true"}}
+	return c.token(p.do(ctx, c))
 }

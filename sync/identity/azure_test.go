@@ -28,24 +28,27 @@ const devops = "https://dev.azure.com/contoso/site/_git/site"
 // entra is the documented answer of Microsoft Entra ID.
 const entra = `{"token_type":"Bearer","expires_in":3599,"ext_expires_in":3599,"access_token":"eyJ-` + canary + `"}`
 
-const tenantPath = "/11111111-2222-3333-4444-555555555555/oauth2/v2.0/token"
+const (
+	tenant     = "11111111-2222-3333-4444-555555555555"
+	tenantPath = "/" + tenant + "/oauth2/v2.0/token"
+)
 
 func TestAzure(t *testing.T) {
 	t.Parallel()
-	const tenant, client = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-000000000000"
+	const client = "66666666-7777-8888-9999-000000000000"
 	imds := `{"access_token":"eyJ-` + canary + `","client_id":"` + client + `","expires_in":"86400","expires_on":"1900000000","ext_expires_in":"86399","not_before":"1790000000","resource":"` + azureDevOps + `","token_type":"Bearer"}`
 	metadata := "GET /metadata/identity/oauth2/token?api-version=2018-02-01&resource=499b84ac-1321-427f-aa17-267ca6975798\nMetadata: true"
-	principal := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded\nclient_id=" + client + "\nclient_secret=" + canary +
-		"\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default"
-	workload := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded\nclient_assertion=projected-" + canary +
-		"\nclient_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id=" + client + "\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default"
-	setup := func(t *testing.T, env ...string) (*cloud, *place) {
-		c := newCloud(t)
+	principal := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_id=" + client + "\nclient_secret=" + canary +
+		"\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default openid offline_access profile"
+	workload := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_assertion=projected-" + canary +
+		"\nclient_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id=" + client + "\nclient_info=1\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default openid offline_access profile"
+	setup := func(t *testing.T, env ...string) (*fakeCloud, *place) {
+		c := newEntra(t)
 		c.says("GET /metadata/identity/oauth2/token", imds)
 		c.says("POST "+tenantPath, entra)
 		return c, here(t, "azure", devops, append(env, "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL)...)
 	}
-	ask := func(t *testing.T, c *cloud, p *place, want ...string) {
+	ask := func(t *testing.T, c *fakeCloud, p *place, want ...string) {
 		t.Helper()
 		if got := p.must(t); got.Bearer != "eyJ-"+canary || got.Username+got.Password != "" {
 			t.Errorf("bearer %q, user %q", got.Bearer, got.Username)
@@ -103,40 +106,6 @@ func TestAzure(t *testing.T) {
 			t.Errorf("it is another text each time: %v", err)
 		}
 	})
-	t.Run("azure arc", func(t *testing.T) {
-		c, p := setup(t)
-		dir := t.TempDir()
-		p.arc(dir)
-		p.env["IDENTITY_ENDPOINT"], p.env["IMDS_ENDPOINT"] = c.URL+"/arc", c.URL
-		write(t, filepath.Join(dir, "1.key"), "arc-"+canary)
-		write(t, filepath.Join(dir, "1.txt"), "arc-"+canary)
-		file := filepath.Join(dir, "1.key")
-		c.on("GET /arc", func(w http.ResponseWriter, r *http.Request, _ url.Values) {
-			if r.Header.Get("Authorization") != "Basic arc-"+canary {
-				w.Header().Set("WWW-Authenticate", "Basic realm="+file)
-				w.WriteHeader(http.StatusUnauthorized)
-				return
-			}
-			fmt.Fprint(w, imds)
-		})
-		first := "GET /arc?api-version=2020-06-01&resource=499b84ac-1321-427f-aa17-267ca6975798\nMetadata: true"
-		ask(t, c, p, first, first+"\nAuthorization: Basic arc-"+canary)
-		p.env["AZURE_CLIENT_ID"] = strings.ToUpper(client)
-		p.must(t).Refused()
-		p.env["AZURE_CLIENT_ID"] = "another"
-		p.restart(t)
-		p.arc(dir)
-		p.refuses(t, netx.Protocol, "managed identity another", "that of another identity")
-		for _, file = range []string{filepath.Join(dir, "1.txt"), "/etc/shadow.key", filepath.Join(dir, "..", "1.key"), ""} {
-			p.restart(t)
-			p.arc(dir)
-			p.refuses(t, netx.Protocol, "names no key file")
-		}
-		file = filepath.Join(dir, "none.key")
-		p.restart(t)
-		p.arc(dir)
-		p.refuses(t, netx.Invalid, "himds")
-	})
 	t.Run("certificate", func(t *testing.T) {
 		text, certificate := certificate(t)
 		file := filepath.Join(t.TempDir(), "client.pem")
@@ -147,7 +116,7 @@ func TestAzure(t *testing.T) {
 		asked := c.requests()
 		_, rest, _ := strings.Cut(asked[0], "client_assertion=")
 		proof, rest, _ := strings.Cut(rest, "\n")
-		if !strings.HasPrefix(rest, "client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id="+client+"\ngrant_type=client_credentials") {
+		if !strings.HasPrefix(rest, "client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id="+client+"\nclient_info=1\ngrant_type=client_credentials") {
 			t.Errorf("the request is %s", asked[0])
 		}
 		parts := strings.Split(proof, ".")
@@ -173,7 +142,7 @@ func TestAzure(t *testing.T) {
 // identity of the host for a host of their choice, nor its files.
 func TestAzureBorders(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newEntra(t)
 	file := filepath.Join(t.TempDir(), "token")
 	write(t, file, canary)
 	p := here(t, "azure", "https://git.example.com/x", "AZURE_POD_IDENTITY_AUTHORITY_HOST", c.URL, "AZURE_CLIENT_SECRET", canary, "AZURE_AUTHORITY_HOST", c.URL,
@@ -187,9 +156,9 @@ func TestAzureBorders(t *testing.T) {
 	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_FEDERATED_TOKEN_FILE", file, "AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com")
 	p.refuses(t, netx.Invalid, "may name a file")
 	p.with("AZURE_TENANT_ID", "../x", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary)
-	p.refuses(t, netx.Invalid, "AZURE_TENANT_ID is neither")
+	p.refuses(t, netx.Invalid, "invalid tenantID")
 	p.with("ca.crt", "-----BEGIN CERTIFICATE-----")
-	p.refuses(t, netx.Invalid, "ca.crt and tls.crt have no meaning")
+	p.refuses(t, netx.Invalid, "ca.crt and tls.crt must not be set")
 	p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_SECRET", canary)
 	p.lookup.URL = "https://evil.example.com/contoso/site"
 	p.refuses(t, netx.Invalid, "evil.example.com")

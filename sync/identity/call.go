@@ -22,21 +22,19 @@ import (
 const (
 	// callTimeout bounds one call. Source: Flux.
 	callTimeout = 10 * time.Second
-	// nearTimeout bounds the way to a metadata server, which is on this host or
-	// nowhere: off a cloud its address leads to silence.
+	// nearTimeout bounds the connection to a metadata server, which is on this host or
+	// does not exist: outside of a cloud its address does not answer.
 	nearTimeout = 2 * time.Second
-	// maxAnswer is far more than a token and what is said about it. Unit: bytes.
+	// maxAnswer is far more than a token and its description. Unit: bytes.
 	maxAnswer = 256 << 10
 	// clockOff is a difference of clocks that may be why a proof is refused. Source:
-	// the 5 minutes that AWS and Entra ID bear, less the way.
+	// the 5 minutes that AWS and Entra ID accept, less the latency.
 	clockOff = 4 * time.Minute
-	// longestLife bounds what an answer may say of a token's life.
-	longestLife = 24 * time.Hour
-	// mostLines bounds how many sets of certificates have a transport.
-	mostLines = 16
+	// maxTransports bounds how many sets of certificates have a transport.
+	maxTransports = 16
 )
 
-// call is one request to who makes tokens.
+// call is one request to a token endpoint or metadata server.
 type call struct {
 	op       string // "get a token from the metadata server"
 	identity string // for people
@@ -44,63 +42,62 @@ type call struct {
 	url      string
 	header   map[string]string
 	body     string            // a form
-	near     bool              // metadata: without a proxy, over http
-	also     int               // status that is an answer too; 0 = none
+	near     bool              // metadata: without a proxy and guard, over http
 	tls      *auth.Credentials // nil = the system's authorities
 	secrets  []string          // never repeated in an error
 }
 
-// lines are the transports, by certificates. They keep no connection: a token is
-// asked for once an hour.
-type lines struct {
-	mu    sync.Mutex                 // guards known
-	known map[string]*http.Transport // by auth.Credentials.Line
+// transports are those to the outside, by certificates. They keep no connections: a
+// token is asked for once an hour.
+type transports struct {
+	mu    sync.Mutex                   // guards byKey
+	byKey map[string]http.RoundTripper // by auth.Credentials.Line
 }
 
-func (l *lines) to(c call, guard netx.Guard) (*http.Transport, error) {
+func (t *transports) get(c call, guard netx.Guard) (http.RoundTripper, error) {
 	key := c.tls.Line()
 	if c.near {
 		key = "near"
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t, ok := l.known[key]; ok {
-		return t, nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.byKey[key]; ok {
+		return known, nil
 	}
 	config, err := c.tls.TLS()
 	if err != nil {
 		return nil, err
 	}
-	t := guard.Transport(config, c.tls.Way())
-	if c.near { // metadata servers are where the guard lets nobody else go
-		t = &http.Transport{TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: nearTimeout}).DialContext}
+	made := guard.Transport(config, c.tls.Way())
+	if c.near { // the guard refuses metadata servers
+		made = &http.Transport{TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: nearTimeout}).DialContext}
 	}
-	t.DisableKeepAlives = true
-	if l.known == nil || len(l.known) >= mostLines {
-		l.known = map[string]*http.Transport{}
+	made.DisableKeepAlives = true
+	if t.byKey == nil || len(t.byKey) >= maxTransports {
+		t.byKey = map[string]http.RoundTripper{}
 	}
-	l.known[key] = t
-	return t, nil
+	t.byKey[key] = made
+	return made, nil
 }
 
-// answer is what was said with success.
+// answer is a successful answer.
 type answer struct {
 	header http.Header
 	body   []byte
 	at     time.Time // Date of the other side, the local clock without one
 }
 
-// do makes one call.
-func (d *desk) do(parent context.Context, c call) (answer, error) {
-	at, err := url.Parse(c.url)
-	if err != nil || at.Host == "" || at.User != nil || at.Scheme != "https" && at.Scheme != "http" {
+// do makes one call. It follows no redirects.
+func (g *registry) do(parent context.Context, c call) (answer, error) {
+	to, err := url.Parse(c.url)
+	if err != nil || to.Host == "" || to.User != nil || to.Scheme != "https" && to.Scheme != "http" {
 		return answer{}, c.fail(netx.Invalid, 0, errors.New("its URL is not an http or https URL"))
-	} else if at.Scheme == "http" && !c.near && !d.o.AllowInsecure {
+	} else if to.Scheme == "http" && !c.near && !g.o.AllowInsecure {
 		return answer{}, c.fail(netx.Invalid, 0, errors.New("a secret would go over plain http"))
-	} else if err := d.o.Guard.Host(at.Hostname()); err != nil && !c.near {
+	} else if err := g.o.Guard.Host(to.Hostname()); err != nil && !c.near {
 		return answer{}, c.fail(netx.Invalid, 0, err)
 	}
-	transport, err := d.lines.to(c, d.o.Guard)
+	transport, err := g.transports.get(c, g.o.Guard)
 	if err != nil {
 		return answer{}, c.fail(netx.Invalid, 0, err)
 	}
@@ -109,35 +106,35 @@ func (d *desk) do(parent context.Context, c call) (answer, error) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))
 	if err != nil {
-		return answer{}, c.fail(netx.Invalid, 0, errors.New("its URL cannot be asked"))
+		return answer{}, c.fail(netx.Invalid, 0, errors.New("its URL cannot be used"))
 	}
-	req.Header.Set("User-Agent", d.o.UserAgent)
 	if c.body != "" {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	for k, v := range c.header {
 		req.Header.Set(k, v)
 	}
-	res, err := transport.RoundTrip(req) // follows nothing
+	req.Header.Set("User-Agent", g.o.UserAgent)
+	res, err := transport.RoundTrip(req)
 	if err != nil {
-		return answer{}, c.unanswered(parent, err, at, asked.Hint(""))
+		return answer{}, c.unanswered(parent, err, to, asked.Hint(""))
 	}
 	defer res.Body.Close()
-	if !c.near { // what is near may go by the clock of this host
-		d.learn(res)
+	if at, err := http.ParseTime(res.Header.Get("Date")); err == nil && !c.near { // what is near may use the clock of this host
+		g.setClock(at)
 	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return answer{}, c.unanswered(parent, err, at, asked.Hint(""))
+		return answer{}, c.unanswered(parent, err, to, asked.Hint(""))
 	case len(data) > maxAnswer:
 		return answer{}, c.fail(netx.Protocol, res.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
 	}
-	return c.judge(res, data, asked.Hint(""))
+	return c.classify(res, data, asked.Hint(""))
 }
 
-// judge reads what an answer means.
-func (c call) judge(res *http.Response, data []byte, asked string) (answer, error) {
+// classify turns a response into an answer or an error.
+func (c call) classify(res *http.Response, data []byte, hint string) (answer, error) {
 	now := time.Now()
 	at, err := http.ParseTime(res.Header.Get("Date"))
 	if err != nil {
@@ -148,18 +145,18 @@ func (c call) judge(res *http.Response, data []byte, asked string) (answer, erro
 	switch {
 	case status >= 200 && status < 300 && strings.TrimSpace(media) == "text/html":
 		return answer{}, c.fail(netx.Unavailable, status, errors.New("a web page answers in its place: log in to the network if it has a sign-on page"))
-	case status >= 200 && status < 300, status == c.also:
+	case status >= 200 && status < 300:
 		return answer{res.Header, data, at}, nil
 	case status >= 300 && status < 400:
-		return answer{}, c.fail(netx.Protocol, status, errors.New("it redirects, and an identity is not sent elsewhere"))
+		return answer{}, c.fail(netx.Protocol, status, errors.New("it redirects, and credentials do not go to another host"))
 	}
-	text := c.clean(said(data))
+	text := c.clean(message(data))
 	if text != "" {
 		text = ": " + text
 	}
 	what := fmt.Errorf("it answers %d %s%s", status, http.StatusText(status), text)
-	if asked != "" && netx.MayWantCertificate(status) {
-		what = fmt.Errorf("%w (%s)", what, asked)
+	if hint != "" && netx.MayWantCertificate(status) {
+		what = fmt.Errorf("%w (%s)", what, hint)
 	}
 	kind := netx.Refused
 	switch {
@@ -172,13 +169,11 @@ func (c call) judge(res *http.Response, data []byte, asked string) (answer, erro
 	case status == http.StatusNotFound || status == http.StatusGone:
 		kind = netx.NotFound
 	case status == http.StatusUnauthorized || status == http.StatusBadRequest:
-		// OAuth tells wrong secrets and ended grants with 400. Source: RFC 6749 §5.2.
+		// OAuth answers wrong secrets and ended grants with 400. Source: RFC 6749 §5.2.
 		kind = netx.Unauthorized
 	}
-	if kind == netx.Unauthorized || kind == netx.Forbidden {
-		if at.Sub(now).Abs() > clockOff { // proofs hold for minutes; how far off it is changes, the text does not
-			what = fmt.Errorf("%w (the clock of this host is off by more than %v)", what, clockOff)
-		}
+	if (kind == netx.Unauthorized || kind == netx.Forbidden) && at.Sub(now).Abs() > clockOff { // proofs are valid for minutes
+		what = fmt.Errorf("%w (the clock of this host is off by more than %v)", what, clockOff)
 	}
 	e := c.fail(kind, status, what)
 	if kind == netx.RateLimited || kind == netx.Unavailable {
@@ -187,61 +182,60 @@ func (c call) judge(res *http.Response, data []byte, asked string) (answer, erro
 	return answer{}, e
 }
 
-// said is what the body of a refusal says: JSON of OAuth, of Google and of
-// metadata servers, or XML of AWS. Azure adds ids and the hour of each request,
-// which are left out: statuses repeat the text.
-func said(body []byte) string {
+// message returns the text in the body of a refusal: JSON of OAuth, of Google and of
+// metadata servers, or XML of AWS. Azure adds ids and the time of each request, which
+// are left out: statuses repeat the text.
+func message(body []byte) string {
 	var flat struct {
 		Error       json.RawMessage `json:"error"`
 		Description string          `json:"error_description"`
 		Message     string          `json:"message"`
 		Code        string          `json:"code"`
 	}
-	if json.Unmarshal(body, &flat) == nil {
-		code := ""
+	var aws struct {
+		Code    string `xml:"Error>Code"`
+		Message string `xml:"Error>Message"`
+	}
+	code, text := "", ""
+	switch {
+	case json.Unmarshal(body, &flat) == nil:
 		var deep struct {
 			Message string `json:"message"`
 			Status  string `json:"status"`
 		}
 		if json.Unmarshal(flat.Error, &code) != nil && json.Unmarshal(flat.Error, &deep) == nil {
-			code, flat.Message = deep.Status, deep.Message
+			code, text = deep.Status, deep.Message
 		}
-		text := flat.Description
-		if text == "" {
-			text = flat.Message
+		for _, other := range []string{flat.Message, flat.Description} {
+			if other != "" {
+				text = other
+			}
 		}
 		if code == "" {
 			code = flat.Code
 		}
 		text, _, _ = strings.Cut(text, " Trace ID: ")
 		text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
-		if code != "" && text != "" {
-			return code + ": " + text
-		}
-		return code + text
+	case xml.Unmarshal(body, &aws) == nil && aws.Code != "":
+		code, text = aws.Code, aws.Message
 	}
-	var aws struct {
-		Code    string `xml:"Error>Code"`
-		Message string `xml:"Error>Message"`
+	if code != "" && text != "" {
+		return code + ": " + text
 	}
-	if xml.Unmarshal(body, &aws) == nil && aws.Code != "" {
-		return aws.Code + ": " + aws.Message
-	}
-	return ""
+	return code + text
 }
 
-// unanswered says why no answer was had.
-func (c call) unanswered(parent context.Context, err error, at *url.URL, asked string) *netx.Error {
-	if parent.Err() != nil {
+// unanswered says why there was no answer.
+func (c call) unanswered(parent context.Context, err error, to *url.URL, hint string) *netx.Error {
+	switch {
+	case parent.Err() != nil:
 		return c.fail(netx.Cancelled, 0, context.Cause(parent))
-	}
-	if errors.Is(err, netx.ErrForbidden) {
+	case errors.Is(err, netx.ErrForbidden):
 		return c.fail(netx.Invalid, 0, errors.New(c.clean(netx.SteadyText(err))))
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("no complete answer within %v", callTimeout)
 	}
-	return c.fail(netx.Unavailable, 0, errors.New(c.clean(netx.NoAnswer(err, at, asked))))
+	return c.fail(netx.Unavailable, 0, errors.New(c.clean(netx.NoAnswer(err, to, hint))))
 }
 
 // fail makes an error of this call. A query is no part of its endpoint.

@@ -14,9 +14,9 @@ import (
 	"limpet/sync/netx"
 )
 
-// through has the calls of a desk end at a function, without a network.
-func through(d *desk, serve func(net.Conn)) {
-	d.lines.known = map[string]*http.Transport{"": {DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+// pipeTo has the calls of a desk end at a function, without a network.
+func pipeTo(d *registry, serve func(net.Conn)) {
+	d.transports.byKey = map[string]http.RoundTripper{"": &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
 		go func() {
 			defer there.Close()
@@ -49,8 +49,8 @@ func TestDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &desk{o: Options{AllowInsecure: true}}
-				through(d, serve)
+				d := &registry{o: Options{AllowInsecure: true}}
+				pipeTo(d, serve)
 				begin := time.Now()
 				_, err := d.do(t.Context(), call{op: "ask", identity: "somebody", method: http.MethodPost, url: "http://tokens.example.com/x?secret=" + canary, body: "a=b"})
 				if took := time.Since(begin); took != callTimeout || netx.KindOf(err) != netx.Unavailable || !strings.Contains(err.Error(), "within 10s, asked by somebody at POST http://tokens.example.com/x") ||
@@ -67,8 +67,8 @@ func TestDeadline(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, lost := &desk{}, errors.New("the lease is lost")
-		through(d, func(net.Conn) { time.Sleep(time.Hour) })
+		d, lost := &registry{}, errors.New("the lease is lost")
+		pipeTo(d, func(net.Conn) { time.Sleep(time.Hour) })
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(lost) })
 		_, err := d.do(ctx, call{op: "ask", method: http.MethodGet, url: "https://tokens.example.com/x"})
@@ -82,8 +82,8 @@ func TestCancelled(t *testing.T) {
 // TestRefusedCalls: what is not asked at all.
 func TestRefusedCalls(t *testing.T) {
 	t.Parallel()
-	d := &desk{}
-	through(d, func(net.Conn) { t.Error("somebody was asked") })
+	d := &registry{}
+	pipeTo(d, func(net.Conn) { t.Error("somebody was asked") })
 	for _, url := range []string{"", "x", "ftp://h/x", "https://user:" + canary + "@h/x", "http://tokens.example.com/x", "https://[::1/x"} {
 		if _, err := d.do(t.Context(), call{op: "ask", method: http.MethodGet, url: url}); netx.KindOf(err) != netx.Invalid {
 			t.Errorf("%s: %v", url, err)

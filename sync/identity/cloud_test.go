@@ -2,12 +2,12 @@ package identity
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,9 +21,9 @@ import (
 // canary is in every secret of these tests.
 const canary = "s3cr3t-canary"
 
-// cloud is a fake of the endpoints of a cloud: it speaks their documented wire
+// fakeCloud is a fake of the endpoints of a cloud: it speaks their documented wire
 // form, keeps what was asked, and makes no tokens of its own.
-type cloud struct {
+type fakeCloud struct {
 	*httptest.Server
 
 	mu      sync.Mutex // guards what follows
@@ -31,9 +31,23 @@ type cloud struct {
 	asked   []string
 }
 
-func newCloud(t testing.TB) *cloud {
-	c := &cloud{answers: map[string]func(http.ResponseWriter, *http.Request, url.Values){}}
-	c.Server = httptest.NewServer(http.HandlerFunc(c.serve))
+func newCloud(t testing.TB) *fakeCloud { return startCloud(t, httptest.NewServer) }
+
+// newEntra is a cloud over TLS, without which azidentity asks no authority. It answers
+// the discovery of a tenant.
+func newEntra(t testing.TB) *fakeCloud {
+	c := startCloud(t, httptest.NewTLSServer)
+	for _, tenant := range []string{tenant, "tenant"} {
+		at := c.URL + "/" + tenant
+		c.says("GET /"+tenant+"/v2.0/.well-known/openid-configuration",
+			fmt.Sprintf(`{"issuer":"%s/v2.0","authorization_endpoint":"%[1]s/oauth2/v2.0/authorize","token_endpoint":"%[1]s/oauth2/v2.0/token"}`, at))
+	}
+	return c
+}
+
+func startCloud(t testing.TB, start func(http.Handler) *httptest.Server) *fakeCloud {
+	c := &fakeCloud{answers: map[string]func(http.ResponseWriter, *http.Request, url.Values){}}
+	c.Server = start(http.HandlerFunc(c.serve))
 	t.Cleanup(c.Close)
 	return c
 }
@@ -41,7 +55,7 @@ func newCloud(t testing.TB) *cloud {
 // shown are the headers that a documented request has.
 var shown = []string{"Metadata", "Metadata-Flavor", "Content-Type", "Authorization", "X-Aws-Ec2-Metadata-Token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds"}
 
-func (c *cloud) serve(w http.ResponseWriter, r *http.Request) {
+func (c *fakeCloud) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	text := r.Method + " " + r.URL.RequestURI()
 	for _, name := range shown {
@@ -80,14 +94,14 @@ func sorted(form url.Values) []string {
 }
 
 // on says how a method and path are answered.
-func (c *cloud) on(what string, answer func(w http.ResponseWriter, r *http.Request, form url.Values)) {
+func (c *fakeCloud) on(what string, answer func(w http.ResponseWriter, r *http.Request, form url.Values)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answers[what] = answer
 }
 
 // says answers with a text.
-func (c *cloud) says(what, body string, headers ...string) {
+func (c *fakeCloud) says(what, body string, headers ...string) {
 	c.on(what, func(w http.ResponseWriter, _ *http.Request, _ url.Values) {
 		for i := 0; i+1 < len(headers); i += 2 {
 			w.Header().Set(headers[i], headers[i+1])
@@ -100,7 +114,7 @@ func (c *cloud) says(what, body string, headers ...string) {
 }
 
 // fails answers with an error.
-func (c *cloud) fails(what string, status int, body string) {
+func (c *fakeCloud) fails(what string, status int, body string) {
 	c.on(what, func(w http.ResponseWriter, _ *http.Request, _ url.Values) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -108,11 +122,11 @@ func (c *cloud) fails(what string, status int, body string) {
 	})
 }
 
-// requests are those since the last call.
-func (c *cloud) requests() []string {
+// requests are those since the last call, without the discovery of tenants.
+func (c *fakeCloud) requests() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := c.asked
+	out := slices.DeleteFunc(c.asked, func(text string) bool { return strings.Contains(text, "openid-configuration") })
 	c.asked = nil
 	return out
 }
@@ -143,10 +157,9 @@ func (p *place) restart(t testing.TB) {
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	t.Cleanup(hosts.Close)
 	p.Identities = New(Options{Apps: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }, Vault: p.vault})
+	trusting := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	p.providers["azure"].(*azure).transports.byKey = map[string]http.RoundTripper{"": trusting, "near": trusting}
 }
-
-// arc says where the key files of Azure Arc are.
-func (p *place) arc(dir string) { p.providers["azure"].(*azure).arcTokens = dir }
 
 // with gives keys.
 func (p *place) with(keys ...string) *place {
@@ -233,12 +246,5 @@ func equal(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s:\n%s\nwant:\n%s", what, strings.Join(got, "\n--\n"), strings.Join(want, "\n--\n"))
-	}
-}
-
-func mkdir(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // github makes installation tokens of GitHub Apps. Over Git the token is the
 // password of the user x-access-token.
-type github struct{ *desk }
+type github struct{ *registry }
 
 // Credentials implements Provider.
 func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
@@ -24,7 +24,7 @@ func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 	if err != nil {
 		return nil, err
 	}
-	return &auth.Credentials{Username: "x-access-token", Password: token.Value, Forget: p.refused(key, token)}, nil
+	return &auth.Credentials{Username: "x-access-token", Password: token.Value, Forget: p.forget(key, token)}, nil
 }
 
 // app reads the keys: Flux's as shipped, and those of its RFC.
@@ -35,8 +35,14 @@ func (r Request) app() (auth.AppIdentity, error) {
 		Installation: cmp.Or(r.Text("githubAppInstallationID"), r.Text("githubInstallationID")),
 		Owner:        r.Text("githubAppInstallationOwner"),
 		API:          cmp.Or(r.Text("githubAppBaseURL"), r.Text("githubApiURl"), r.Text("githubApiURL")),
-		Secret: &auth.ConnectionSecret{CA: r.TLS.CA, ClientCert: r.TLS.ClientCert, ClientKey: r.TLS.ClientKey, Proxy: r.TLS.Proxy, Source: r.Place,
-			PrivateKey: []byte(cmp.Or(r.Text("githubAppPrivateKey"), r.Text("githubPrivateKey")))},
+		Secret: &auth.ConnectionSecret{
+			CA:         r.TLS.CA,
+			ClientCert: r.TLS.ClientCert,
+			ClientKey:  r.TLS.ClientKey,
+			Proxy:      r.TLS.Proxy,
+			Source:     r.Place,
+			PrivateKey: []byte(cmp.Or(r.Text("githubAppPrivateKey"), r.Text("githubPrivateKey"))),
+		},
 	}
 	switch {
 	case app.AppID == "":
@@ -46,18 +52,18 @@ func (r Request) app() (auth.AppIdentity, error) {
 	case (app.Installation == "") == (app.Owner == ""):
 		return app, invalid(op, "exactly one of the keys githubAppInstallationID and githubAppInstallationOwner is needed")
 	}
-	return app, r.goesTo(op, app.API)
+	return app, r.sameHost(op, app.API)
 }
 
-// goesTo makes sure that tokens of an API are for the host that is cloned from.
-func (r Request) goesTo(op, api string) error {
+// sameHost makes sure that tokens of an API are for the host that is cloned from.
+func (r Request) sameHost(op, api string) error {
 	u, err := url.Parse(cmp.Or(api, "https://api.github.com"))
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {
 		return invalid(op, "githubAppBaseURL is not an http or https URL without user and query")
 	}
-	clone, asked := strings.TrimPrefix(r.Address.Host, "www."), strings.ToLower(u.Hostname())
-	if r.Bound || clone == asked || "api."+clone == asked {
+	clone, host := strings.TrimPrefix(r.Address.Host, "www."), strings.ToLower(u.Hostname())
+	if r.Bound || clone == host || "api."+clone == host {
 		return nil
 	}
-	return invalid(op, "its tokens are for %s, and the repository is at %s; for GitHub Enterprise give githubAppBaseURL", asked, r.Address.HostPort())
+	return invalid(op, "its tokens are for %s, and the repository is at %s; for GitHub Enterprise give githubAppBaseURL", host, r.Address.HostPort())
 }

@@ -107,5 +107,5 @@ func TestGitLabRefresh(t *testing.T) {
 	p.refuses(t, netx.Unauthorized, "GitLab application app-1", "invalid_grant", "[redacted]")
 	p.vault = nil
 	p.restart(t)
-	p.refuses(t, netx.Invalid, "no place to keep")
+	p.refuses(t, netx.Invalid, "no place to store")
 }

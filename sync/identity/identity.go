@@ -1,16 +1,16 @@
 // Package identity makes Git credentials of identities: a GitHub App, a managed
 // identity of Azure, a service account of Google, a role of AWS, an OAuth
-// application of GitLab. The source of credentials below it finds what an
-// identity is proven with; a [Provider] turns that into a token.
+// application of GitLab. The source of credentials below it finds the keys of an
+// identity; a [Provider] turns them into a token.
 //
-// The laws of this room: every call has a deadline and a bounded answer; nothing
-// is followed to another host; tokens are in memory only, and serve on to their
-// real end when their provider is out; nobody asks a provider again at once that
-// has just failed; an error names the identity and the endpoint, never a secret.
+// The laws of this package: every call has a deadline and a bounded answer; redirects
+// are not followed; tokens are in memory only, and are used until they expire when
+// their provider is down; a provider that has just failed is not asked again at once;
+// an error names the identity and the endpoint, never a secret.
 //
 // Tokens of a cloud open more than Git, and the identity of the host itself
-// (variables, metadata servers) belongs to who runs the agent. They go to hosts of
-// their own cloud, and elsewhere only where the config file says so: whoever may
+// (variables, metadata servers) belongs to the operator of the agent. They go to hosts of
+// their own cloud, and to others only where the config file says so: whoever may
 // write a Repository must not be able to send them to a host of their choice.
 package identity
 
@@ -27,16 +27,16 @@ import (
 	"limpet/sync/netx"
 )
 
-// DefaultTokens is how many tokens are kept for each provider. Source: Flux.
+// DefaultTokens is how many tokens are cached for each provider. Source: Flux.
 const DefaultTokens = 100
 
-// Provider makes the credentials of one kind of identity. It blocks while it
-// asks, at most callTimeout for each of a few calls.
+// Provider makes the credentials of one kind of identity. It blocks for at most
+// callTimeout for each of a few calls.
 type Provider interface {
 	Credentials(ctx context.Context, r Request) (*auth.Credentials, error)
 }
 
-// Request is what a Provider makes credentials of, and for what.
+// Request is the identity that credentials are made of, and their use.
 type Request struct {
 	auth.Identity
 	Address   auth.Address      // of the repository
@@ -45,29 +45,29 @@ type Request struct {
 	TLS       *auth.Credentials // authorities and client certificate for token endpoints
 }
 
-// env is where the variables of a provider are looked up: among the keys, and in
-// the environment where the identity may be the one of the host this runs on.
-func (r Request) env(d *desk) func(string) string {
+// env returns the look-up of variables: among the keys, and in the environment where the
+// identity may be that of this host.
+func (r Request) env(g *registry) func(string) string {
 	return func(name string) string {
 		if v := r.Text(name); v != "" {
 			return v
 		}
 		if r.Own() || r.Trusted {
-			return d.o.Getenv(name)
+			return g.o.Getenv(name)
 		}
 		return ""
 	}
 }
 
-// others says that the environment names another one under a name than the keys do.
-// What else it holds then belongs to that one.
-func (r Request) others(d *desk, name string) bool {
-	mine, theirs := r.Text(name), d.o.Getenv(name)
+// othersInEnv reports whether the environment has another value for a name than the
+// keys. Its other variables then belong to another identity.
+func (r Request) othersInEnv(g *registry, name string) bool {
+	mine, theirs := r.Text(name), g.o.Getenv(name)
 	return mine != "" && theirs != "" && mine != theirs
 }
 
-// file reads a file that a variable names. Keys that a namespace may write name
-// none: its author would read the files of this host.
+// file reads a file that a variable names. Keys of a namespace must not name any: their
+// author would read the files of this host.
 func (r Request) file(path string) ([]byte, error) {
 	if !r.Own() && !r.Trusted {
 		return nil, errors.New("only keys of a credentials directory or of the config file may name a file")
@@ -84,13 +84,13 @@ func (r Request) file(path string) ([]byte, error) {
 	return data, err
 }
 
-// key is the key of the token for this request.
+// key returns the cache key of the token for this request.
 func (r Request) key(scope string) auth.TokenKey {
 	return auth.TokenKey{Owner: r.Place, Secret: r.Fingerprint() + " " + r.TLS.Fingerprint(), Scope: scope}
 }
 
-// Vault keeps a secret that this room was given in exchange for another one. It
-// seals it. Secret returns nil, nil when there is none.
+// Vault stores, sealed, a secret that was received in exchange for another one. Secret
+// returns nil, nil when there is none.
 type Vault interface {
 	Secret(ctx context.Context, name string) ([]byte, error)
 	PutSecret(ctx context.Context, name string, plain []byte) error
@@ -107,20 +107,20 @@ type Options struct {
 	UserAgent string // "" = limpet
 	// AllowInsecure lets secrets travel to token endpoints over plain http.
 	AllowInsecure bool
-	// Guard judges each address that is dialled, but for metadata servers.
+	// Guard checks each address that is dialled, but for metadata servers.
 	Guard netx.Guard
 	// Getenv reads the environment; nil = os.Getenv.
 	Getenv func(string) string
-	// Now is the time where nobody of a cloud has told it; nil = time.Now.
+	// Now is the clock while that of a provider is unknown; nil = time.Now.
 	Now func() time.Time
-	// Vault keeps refresh tokens that replace others; nil = identities with refresh
+	// Vault stores refresh tokens that replace others; nil = identities with refresh
 	// tokens are refused.
 	Vault Vault
-	// Tokens is how many tokens are kept for each provider; 0 = DefaultTokens.
+	// Tokens is how many tokens are cached for each provider; 0 = DefaultTokens.
 	Tokens int
 }
 
-// Identities are all providers with what they remember. Safe for concurrent use.
+// Identities are all providers with their tokens. Safe for concurrent use.
 type Identities struct {
 	providers map[string]Provider
 	tokens    map[string]*auth.Tokens
@@ -140,20 +140,22 @@ func New(o Options) *Identities {
 	if o.UserAgent == "" {
 		o.UserAgent = "limpet"
 	}
-	all := &Identities{providers: map[string]Provider{}, tokens: map[string]*auth.Tokens{}}
-	desk := func(name string) *desk {
+	all := &Identities{tokens: map[string]*auth.Tokens{}}
+	registryOf := func(name string) *registry {
 		all.tokens[name] = auth.NewTokens(o.Tokens)
-		return &desk{o: o, tokens: all.tokens[name]}
+		return &registry{o: o, tokens: all.tokens[name]}
 	}
-	all.providers["aws"] = &aws{desk("aws")}
-	all.providers["azure"] = &azure{desk("azure"), arcAgent, arcTokens}
-	all.providers["gcp"] = &gcp{desk("gcp")}
-	all.providers["github"] = &github{desk("github")}
-	all.providers["gitlab"] = &gitlab{desk: desk("gitlab")}
+	all.providers = map[string]Provider{
+		"aws":    &aws{registryOf("aws")},
+		"azure":  &azure{registryOf("azure")},
+		"gcp":    &gcp{registryOf("gcp")},
+		"github": &github{registryOf("github")},
+		"gitlab": &gitlab{registry: registryOf("gitlab")},
+	}
 	return all
 }
 
-// Counts tells what was asked of the tokens of each provider.
+// Counts returns the counters of the tokens of each provider.
 func (i *Identities) Counts() map[string]auth.TokenCounts {
 	out := make(map[string]auth.TokenCounts, len(i.tokens))
 	for name, tokens := range i.tokens {
@@ -188,9 +190,9 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 			return found, nil
 		}
 		if r.Address, err = auth.ParseAddress(l.URL); err != nil {
-			return found, nil // the URL is judged elsewhere
+			return found, nil // the URL is checked by its user
 		}
-		if err := r.mayGo(); err != nil {
+		if err := r.checkHost(); err != nil {
 			return nil, err
 		}
 		made, err := i.providers[r.Provider].Credentials(ctx, r)
@@ -206,22 +208,21 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 	})
 }
 
-// homes are the Git hosts that a cloud makes tokens for; one that begins with a dot
-// stands for all below it. Source: the vendors' clone URLs. These tokens open more
-// than Git.
-var homes = map[string][]string{
+// cloudHosts are the Git hosts that a cloud makes tokens for; one that begins with a dot
+// stands for all below it. Source: the vendors' clone URLs.
+var cloudHosts = map[string][]string{
 	"aws":   {".amazonaws.com", ".amazonaws.com.cn"}, // of them CodeCommit alone, see region
 	"azure": {"dev.azure.com", ".visualstudio.com"},
 	"gcp":   {"source.developers.google.com", ".sourcemanager.dev"},
 }
 
-// mayGo refuses to make a token that would leave for a host that it is not for.
-func (r Request) mayGo() error {
+// checkHost refuses to make a token for a host that it is not for.
+func (r Request) checkHost() error {
 	op := "use provider " + r.Provider
 	if r.Address.Scheme != "https" && r.Address.Scheme != "http" {
 		return invalid(op, "it is for https, and the url is of %s", r.Address.Scheme)
 	}
-	at := homes[r.Provider]
+	at := cloudHosts[r.Provider]
 	switch {
 	case r.Bound:
 		return nil
@@ -232,18 +233,18 @@ func (r Request) mayGo() error {
 	case r.Address.Scheme != "https":
 		return invalid(op, "its tokens go over https only")
 	case r.Own() && !r.Trusted && len(r.TLS.CA)+len(r.TLS.ClientCert) > 0:
-		// Who brings an authority could be the one who listens.
-		return invalid(op, "the identity of this host is told to nobody whom a secret vouches for: ca.crt and tls.crt have no meaning")
+		// The author of an authority could impersonate the host.
+		return invalid(op, "the identity of this host is not sent to hosts with an authority of a secret: ca.crt and tls.crt must not be set")
 	}
-	for _, home := range at {
-		if r.Address.Host == home || strings.HasPrefix(home, ".") && strings.HasSuffix(r.Address.Host, home) {
+	for _, host := range at {
+		if r.Address.Host == host || strings.HasPrefix(host, ".") && strings.HasSuffix(r.Address.Host, host) {
 			return nil
 		}
 	}
 	return invalid(op, "its tokens are for %s; a rule under git-credentials of the config file can send them to %s", strings.Join(at, ", "), r.Address.HostPort())
 }
 
-// invalid is a refusal of this side.
+// invalid is a refusal before anything is sent.
 func invalid(op, format string, args ...any) error {
 	return &netx.Error{Kind: netx.Invalid, Op: op, Err: fmt.Errorf(format, args...)}
 }

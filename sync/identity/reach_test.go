@@ -19,7 +19,7 @@ func TestGuard(t *testing.T) {
 	}
 	c := newCloud(t)
 	c.says("GET /token", "{}")
-	d := &desk{o: Options{AllowInsecure: true, Guard: guard}}
+	d := &registry{o: Options{AllowInsecure: true, Guard: guard}}
 	if _, err := d.do(t.Context(), call{op: "test", method: "GET", url: c.URL + "/token", near: true}); err != nil {
 		t.Errorf("a metadata server: %v", err)
 	}
@@ -36,7 +36,7 @@ func TestProxy(t *testing.T) {
 	c.says("GET /token", "{}")
 	addr := c.Listener.Addr().String()
 	server := nettest.Start(t, nettest.Options{Names: map[string]string{"login.nowhere.invalid": addr, "login.nowhere.invalid:80": addr}})
-	d := &desk{o: Options{AllowInsecure: true}}
+	d := &registry{o: Options{AllowInsecure: true}}
 	for _, scheme := range []string{"http", "socks5"} {
 		p, err := auth.ParseProxy(scheme+"://"+server.Addr, "", "")
 		if err != nil {
@@ -56,7 +56,7 @@ func TestProxy(t *testing.T) {
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	for _, c := range nettest.TLSCases(t) {
-		d := &desk{o: Options{}}
+		d := &registry{o: Options{}}
 		_, err := d.do(t.Context(), call{op: "get a token", identity: "somebody", method: "POST", url: c.URL + "/token", body: "a=b", tls: &c.Creds})
 		if err == nil {
 			t.Errorf("%s: no error", c.Name)

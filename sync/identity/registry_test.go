@@ -49,7 +49,7 @@ func (p *provider) count() int {
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, p := &desk{tokens: auth.NewTokens(DefaultTokens)}, &provider{}
+		d, p := &registry{tokens: auth.NewTokens(DefaultTokens)}, &provider{}
 		begin := time.Now()
 		ask := func() (auth.Token, error) { return d.token(t.Context(), one, p.mint) }
 		if token, err := ask(); err != nil || token.Value != "token 1" {
@@ -78,7 +78,7 @@ func TestOutage(t *testing.T) {
 			}
 			if p.count() > before {
 				asked = append(asked, time.Since(ended))
-			} else if e, _ := errors.AsType[*netx.Error](err); e.RetryAfter <= 0 || e.RetryAfter > longestRest {
+			} else if e, _ := errors.AsType[*netx.Error](err); e.RetryAfter <= 0 || e.RetryAfter > longestWait {
 				t.Fatalf("it says to come again after %v", e.RetryAfter)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -90,7 +90,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("%d failures are counted of %d attempts", c.Failed, p.count()-1)
 		}
 		p.is(nil)
-		time.Sleep(longestRest)
+		time.Sleep(longestWait)
 		if token, err := ask(); err != nil || token.Value == "token 1" {
 			t.Errorf("when it is back: %q %v", token.Value, err)
 		}
@@ -111,7 +111,7 @@ func TestRests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, p := &desk{tokens: auth.NewTokens(0)}, &provider{err: test.err}
+				d, p := &registry{tokens: auth.NewTokens(0)}, &provider{err: test.err}
 				begin, got := time.Now(), []time.Duration(nil)
 				for time.Since(begin) < 100*time.Second {
 					before := p.count()
@@ -133,7 +133,7 @@ func TestRests(t *testing.T) {
 				// Another identity does not rest with it.
 				other := one
 				other.Secret = "rotated"
-				if before := p.count(); d.resting(other) != nil || p.count() != before {
+				if before := p.count(); d.backingOff(other) != nil || p.count() != before {
 					t.Error("a rotated secret rests")
 				}
 			})
@@ -145,13 +145,13 @@ func TestRests(t *testing.T) {
 func TestRestsBeginAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, away := &desk{}, &netx.Error{Kind: netx.Unavailable, Err: errors.New("x")}
+		d, away := &registry{}, &netx.Error{Kind: netx.Unavailable, Err: errors.New("x")}
 		for range 10 {
-			d.note(one, away)
+			d.record(one, away)
 		}
-		d.note(one, nil)
-		d.note(one, away)
-		if time.Sleep(firstRest); d.resting(one) != nil {
+		d.record(one, nil)
+		d.record(one, away)
+		if time.Sleep(firstWait); d.backingOff(one) != nil {
 			t.Error("it rests for longer than the first time")
 		}
 	})
@@ -161,7 +161,7 @@ func TestRestsBeginAnew(t *testing.T) {
 func TestOneFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, p := &desk{tokens: auth.NewTokens(DefaultTokens)}, &provider{slow: 5 * time.Second}
+		d, p := &registry{tokens: auth.NewTokens(DefaultTokens)}, &provider{slow: 5 * time.Second}
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
@@ -180,14 +180,14 @@ func TestOneFlight(t *testing.T) {
 			if _, err := d.token(t.Context(), key, func(context.Context) (auth.Token, error) { return auth.Token{Value: "x", Life: time.Hour}, nil }); err != nil {
 				t.Fatal(err)
 			}
-			d.note(auth.TokenKey{Scope: fmt.Sprint(i)}, &netx.Error{Kind: netx.Unavailable, Err: errors.New("x")})
+			d.record(auth.TokenKey{Scope: fmt.Sprint(i)}, &netx.Error{Kind: netx.Unavailable, Err: errors.New("x")})
 		}
 		time.Sleep(time.Minute)
 		if c := d.tokens.Counts(); c.Held != DefaultTokens || c.Hits != 49 || c.Minted != 501 || c.Oldest < time.Minute || c.Oldest > time.Hour {
 			t.Errorf("the counts are %+v", c)
 		}
-		if len(d.rests) > mostRests {
-			t.Errorf("%d rests are remembered", len(d.rests))
+		if len(d.backoffs) > maxBackoffs {
+			t.Errorf("%d rests are remembered", len(d.backoffs))
 		}
 	})
 }
