@@ -40,7 +40,7 @@ func (s *Server) admit(r *admitRequest) error {
 	if err := s.check(ctx, r); err != nil {
 		return err
 	}
-	stripLastApplied(r.Object)
+	dropLastApplied(r.Object)
 	if isSecret(r.Kind) {
 		// Old is revealed, so that it is compared before anything is sealed.
 		settle(r)

@@ -1,10 +1,6 @@
 package apiserver
 
 import (
-	"sync"
-
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/merge"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
@@ -86,59 +82,3 @@ func fieldTypes(k api.Kind) typed.ParseableType {
 	parser := typed.Parser{Schema: schema.Schema{Types: append(commonTypes(), schema.TypeDef{Name: k.Kind, Atom: structOf("", fields)})}}
 	return parser.Type(k.Kind)
 }
-
-// merger tracks and merges the fields of one kind through one endpoint.
-type merger struct {
-	types   typed.ParseableType
-	updater *merge.Updater
-}
-
-// mergers makes each merger when it is first asked for: most servers see no
-// apply for most kinds.
-type mergers struct {
-	mu   sync.Mutex
-	made map[string]*merger // guarded by mu; by resource and subresource
-}
-
-func (m *mergers) of(k api.Kind, subresource string) *merger {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	key := resourceName(k) + "/" + subresource
-	if m.made[key] == nil {
-		if m.made == nil {
-			m.made = map[string]*merger{}
-		}
-		m.made[key] = newMerger(k, subresource)
-	}
-	return m.made[key]
-}
-
-func newMerger(k api.Kind, subresource string) *merger {
-	b := merge.UpdaterBuilder{Converter: sameInAllVersions{}}
-	// What an endpoint does not write, its callers do not own.
-	var reset *fieldpath.Set
-	switch {
-	case subresource == "status":
-		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
-	case k.Status:
-		reset = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
-	}
-	if reset != nil {
-		b.IgnoreFilter = map[fieldpath.APIVersion]fieldpath.Filter{}
-		for _, version := range k.Versions {
-			b.IgnoreFilter[fieldpath.APIVersion(apiVersionOf(k, version))] = fieldpath.NewExcludeSetFilter(reset)
-		}
-	}
-	return &merger{types: fieldTypes(k), updater: b.BuildUpdater()}
-}
-
-// sameInAllVersions is the conversion between versions that are one.
-type sameInAllVersions struct{}
-
-var _ merge.Converter = sameInAllVersions{}
-
-func (sameInAllVersions) Convert(object *typed.TypedValue, _ fieldpath.APIVersion) (*typed.TypedValue, error) {
-	return object, nil
-}
-
-func (sameInAllVersions) IsMissingVersionError(error) bool { return false }

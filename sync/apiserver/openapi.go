@@ -13,9 +13,8 @@ import (
 	"limpet/sync/api"
 )
 
-// OpenAPI v3, as much of it as kubectl reads: that writes take fieldValidation
-// and dryRun (create and apply ask for it before they send anything), and the
-// fields that explain prints.
+// The part of OpenAPI v3 that kubectl create and apply read before they send
+// anything: writes take fieldValidation and dryRun.
 
 const metaSchema = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -156,22 +155,21 @@ func schemaName(k api.Kind, version string) string {
 	return strings.Join(parts, ".") + "." + version + "." + k.Kind
 }
 
-// kindSchema describes the members of a kind that are known.
+// kindSchema describes the top-level members of a kind.
 func kindSchema(k api.Kind, version string) jsonObject {
 	properties := jsonObject{
 		"apiVersion": jsonObject{"type": "string", "description": metav1.TypeMeta{}.SwaggerDoc()["apiVersion"]},
 		"kind":       jsonObject{"type": "string", "description": metav1.TypeMeta{}.SwaggerDoc()["kind"]},
 		"metadata":   jsonObject{"allOf": []any{reference(metaSchema)}, "description": "Standard object's metadata.", "default": jsonObject{}},
 	}
-	objects := objectMembers(k)
 	for _, name := range topLevel(k) {
-		if slices.Contains(objects, name) {
-			properties[name] = describedSchema(k, name)
-			continue
+		schema := jsonObject{"x-kubernetes-preserve-unknown-fields": true}
+		if slices.Contains(objectMembers(k), name) {
+			schema["type"] = "object"
 		}
-		properties[name] = jsonObject{"x-kubernetes-preserve-unknown-fields": true}
+		properties[name] = schema
 	}
-	return jsonObject{"type": "object", "description": describe(k, ""), "properties": properties,
+	return jsonObject{"type": "object", "properties": properties,
 		"x-kubernetes-group-version-kind": []any{gvkOf(k, version, k.Kind)}}
 }
 

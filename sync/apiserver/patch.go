@@ -51,11 +51,6 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patc
 	if kind == types.ApplyYAMLPatchType {
 		return s.applyPatch(ctx, t, patch, o)
 	}
-	if kind == types.JSONPatchType {
-		if out, done, err := s.patchLeaves(ctx, t, patch, o); done || err != nil {
-			return out, false, err
-		}
-	}
 	out, err = s.change(ctx, t, o.DryRun, func(cur found) (plan, error) {
 		if cur.object == nil {
 			return plan{}, notFound(t.kind, t.name)
@@ -68,8 +63,8 @@ func (s *Server) patch(ctx context.Context, t target, kind types.PatchType, patc
 			return plan{}, err
 		}
 		o.warn(uniqueOwners(obj)...)
-		if s.fields.of(t.kind, t.subresource).track(cur.object, obj, o.Manager, t.apiVersion(), t.subresource) != nil {
-			obj.SetManagedFields(cur.object.GetManagedFields())
+		if obj, err = s.fields.update(t, cur.object, obj, o.Manager); err != nil {
+			return plan{}, err
 		}
 		return s.replace(t, cur, obj, o)
 	})
@@ -184,7 +179,7 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 		if created {
 			live = &unstructured.Unstructured{Object: map[string]any{"apiVersion": t.apiVersion(), "kind": t.kind.Kind}}
 		}
-		obj, err := s.fields.of(t.kind, t.subresource).apply(live, config, o.Manager, t.subresource, o.Force)
+		obj, err := s.fields.apply(t, live, config, o.Manager, o.Force)
 		if err != nil {
 			return plan{}, err
 		}

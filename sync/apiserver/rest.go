@@ -210,15 +210,11 @@ func (c *call) options(kind string, patch types.PatchType) (writeOptions, error)
 
 // body reads the object of a create or update.
 func (c *call) body(o *writeOptions) (*unstructured.Unstructured, error) {
-	protobuf := isSecret(c.info.Kind) && isProtobuf(c.req)
 	isYAML, err := contentOf(c.req)
-	if err != nil && !protobuf {
+	if err != nil {
 		return nil, err
 	}
 	data, err := readBody(c.req)
-	if err == nil && protobuf {
-		data, err = secretFromProtobuf(data)
-	}
 	if err != nil {
 		return nil, err
 	}

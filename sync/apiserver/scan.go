@@ -1,7 +1,5 @@
 package apiserver
 
-import "iter"
-
 // A scanner for JSON that this package wrote itself. Objects are stored as the
 // bytes that clients receive; lists, watches and selectors look at a few
 // members of thousands of them, and decoding each would cost fifty times more.
@@ -64,24 +62,6 @@ func eachMember(data []byte, place span, fn func(key []byte, value span) bool) {
 			return
 		}
 		i = to + 1
-	}
-}
-
-// elements are the values in a list; nothing when data is none.
-func elements(data []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		if data[0] != '[' {
-			return
-		}
-		for i := 1; data[i] != ']'; {
-			to := skip(data, i)
-			if !yield(data[i:to]) {
-				return
-			}
-			if i = to; data[i] == ',' {
-				i++
-			}
-		}
 	}
 }
 

@@ -7,12 +7,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/admission"
@@ -215,3 +217,27 @@ func (s *Server) forgetAll(ctx context.Context, r *admitRequest) error {
 }
 
 func isSecret(k api.Kind) bool { return k.Group == "" && k.Kind == "Secret" }
+
+// lastApplied is the annotation in which kubectl keeps the file that it applied.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// dropLastApplied removes kubectl's copy of an applied file that holds secret
+// values, or that cannot be read. kubectl warns at the next apply and goes on.
+func dropLastApplied(obj *unstructured.Unstructured) {
+	annotations := obj.GetAnnotations()
+	text, ok := annotations[lastApplied]
+	if !ok {
+		return
+	}
+	var applied struct {
+		Secure map[string]map[string]any `json:"secure"`
+	}
+	secret := obj.GetAPIVersion() == "v1" && obj.GetKind() == "Secret" || json.Unmarshal([]byte(text), &applied) != nil
+	for _, member := range applied.Secure {
+		secret = secret || member["create"] != nil
+	}
+	if secret {
+		delete(annotations, lastApplied)
+		obj.SetAnnotations(annotations)
+	}
+}

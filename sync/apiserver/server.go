@@ -69,7 +69,7 @@ type Server struct {
 
 	progress   progress
 	forgetting reminder
-	fields     mergers
+	fields     fieldManagers
 	seal       sealer
 	between    sync.Mutex // held from the check of rules between objects until the object is stored; see alone
 }

@@ -26,14 +26,14 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 	wipe(obj)
 	o.warn(uniqueOwners(obj)...)
 	empty := &unstructured.Unstructured{Object: map[string]any{"apiVersion": t.apiVersion(), "kind": t.kind.Kind}}
-	if s.fields.of(t.kind, "").track(empty, obj, o.Manager, t.apiVersion(), "") != nil {
-		obj.SetManagedFields(nil) // the object has members of wrong types; validation says so
+	obj, err := s.fields.update(t, empty, obj, o.Manager)
+	if err != nil {
+		return nil, err
 	}
 	if obj.GetName() != "" || obj.GetGenerateName() == "" {
 		return s.addNamed(ctx, t, obj, o)
 	}
 	var out []byte
-	var err error
 	for range nameAttempts {
 		attempt := obj.DeepCopy()
 		generateName(attempt)
@@ -145,9 +145,9 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 			err := fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, cur.object.GetUID())
 			return plan{}, apierrors.NewConflict(groupResource(t.kind), t.name, err)
 		}
-		wanted := obj.DeepCopy()
-		if s.fields.of(t.kind, t.subresource).track(cur.object, wanted, o.Manager, t.apiVersion(), t.subresource) != nil {
-			wanted.SetManagedFields(cur.object.GetManagedFields())
+		wanted, err := s.fields.update(t, cur.object, obj.DeepCopy(), o.Manager)
+		if err != nil {
+			return plan{}, err
 		}
 		return s.replace(t, cur, wanted, o)
 	})
