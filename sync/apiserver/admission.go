@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"limpet/sync/admission"
+	"limpet/sync/api/admission"
 	"limpet/sync/api"
 )
 

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
-	"limpet/sync/admission"
+	"limpet/sync/api/admission"
 	"limpet/sync/api"
 )
 

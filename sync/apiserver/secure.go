@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
-	"limpet/sync/admission"
+	"limpet/sync/api/admission"
 	"limpet/sync/api"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/admission"
+	"limpet/sync/api/admission"
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"

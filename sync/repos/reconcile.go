@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"limpet/sync/admission"
+	"limpet/sync/api/admission"
 	"limpet/sync/api"
 	"limpet/sync/kube"
 )

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git/gitref"
 )
 
 // Values of a Repository. Source: Grafana's Repository type and validator.
@@ -244,5 +246,41 @@ func validateDNSName(n node, name, what string) {
 	}
 	for _, msg := range validation.IsDNS1123Subdomain(value) {
 		n.invalid(name, msg)
+	}
+}
+
+// validateRevision checks what a Repository pulls in place of its branch. What is
+// pulled is then no branch that anything could be written to.
+func validateRevision(obj *unstructured.Unstructured, spec node, kind string) {
+	text := api.Annotation(obj, api.AnnoGitRef)
+	if text == "" {
+		return
+	}
+	at := field.NewPath("metadata", "annotations").Key(api.AnnoGitRef)
+	if kind == "local" {
+		spec.add(field.Forbidden(at, "a local directory has no revisions; leave the annotation out"))
+		return
+	}
+	if _, err := gitref.Parse(text); err != nil {
+		spec.add(field.Invalid(at, text, err.Error()))
+	}
+	if len(spec.texts("workflows")) > 0 {
+		spec.add(field.Forbidden(spec.path.Child("workflows"), fmt.Sprintf("a repository with the annotation %s is only read; leave out the workflows or the annotation", api.AnnoGitRef)))
+	}
+}
+
+// validateMirrors checks where else a Repository may be read from.
+func validateMirrors(obj *unstructured.Unstructured, spec node, kind string) {
+	text := api.Annotation(obj, api.AnnoGitMirrors)
+	if text == "" {
+		return
+	}
+	at := field.NewPath("metadata", "annotations").Key(api.AnnoGitMirrors)
+	if kind == "local" {
+		spec.add(field.Forbidden(at, "a local directory has no mirrors; leave the annotation out"))
+		return
+	}
+	if _, err := auth.Mirrors(text, spec.object(kind).text("url")); err != nil {
+		spec.add(field.Invalid(at, redacted{}, err.Error()))
 	}
 }
