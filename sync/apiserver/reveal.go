@@ -11,8 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
-	"limpet/sync/api/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 )
 
 // reveal turns the stored form of an object into the answered one. Only core

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
-	"limpet/sync/api/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 )
 
 // Secret values never stand in a stored object. Two forms lead to them:

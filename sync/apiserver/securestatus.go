@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/api/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 )
 
 // A controller that mints a token writes it and says so in the status with one

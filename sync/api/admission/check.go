@@ -1,10 +1,9 @@
-// Package admission holds the rules of the provisioning objects: what each may
-// hold, what may change, and what they owe to each other. It is pure. The
-// embedded API refuses by it, the controllers tell faults by it, and commands
-// refuse a bad file by it without any server.
+// Package admission validates the provisioning objects: their fields, their updates,
+// and their relations to each other. It makes no calls. The embedded API, the
+// controllers and the commands use the same rules.
 //
-// Two rules of manners: a wrong value is named together with what would be
-// right, and a value that may hold a secret is never repeated.
+// An error names a wrong value together with a right one, and never repeats a value
+// that may hold a secret.
 package admission
 
 import (
@@ -22,9 +21,9 @@ import (
 )
 
 // Check checks an object of the provisioning group or a core Secret as the
-// server's admission does, with the path, the bad value and the cure of each
-// fault. old is the stored object that obj replaces, nil for a new one. Objects
-// of other kinds have only their metadata checked. It does not block and keeps nothing.
+// server's admission does. Each error has the path, the bad value and the remedy.
+// old is the stored object that obj replaces, nil for a new one. Of other kinds only
+// the metadata is checked.
 //
 // An object that is being deleted is not checked: its finalizers must be
 // removable whatever else is wrong with it.
@@ -40,16 +39,16 @@ func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 		validateSecret(old, rootNode(obj, &errs))
 	}
 	for _, err := range errs {
-		err.BadValue = shortened(err.BadValue)
+		err.BadValue = truncated(err.BadValue)
 	}
 	return errs
 }
 
-// maxBadValue is how much of a wrong text is repeated, in bytes: faults go into
-// answers and statuses.
+// maxBadValue bounds how much of a wrong text an error repeats, in bytes: errors go
+// into answers and statuses.
 const maxBadValue = 200
 
-func shortened(value any) any {
+func truncated(value any) any {
 	if text, ok := value.(string); ok && len(text) > maxBadValue {
 		return strings.ToValidUTF8(text[:maxBadValue], "") + "…"
 	}

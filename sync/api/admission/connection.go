@@ -29,7 +29,7 @@ func validateConnection(root node) {
 	}
 	if url := spec.text("url"); url != "" {
 		if err := checkWebURL(url); err != nil {
-			spec.add(field.Invalid(spec.path.Child("url"), redacted{}, err.Error()))
+			spec.add(field.Invalid(spec.path.Child("url"), omitted{}, err.Error()))
 		}
 	}
 	spec.object("webhook").flag("disabled")
@@ -40,7 +40,7 @@ func validateConnection(root node) {
 	}
 	for _, other := range []string{"github", "githubEnterprise", "githubEnterpriseOAuth"} {
 		if other == kind {
-			continue // its own rules say so
+			continue // checked below
 		}
 		block := spec.object(other)
 		for _, name := range []string{"appID", "installationID", "serverUrl"} {
@@ -66,13 +66,13 @@ func validateConnection(root node) {
 				block.required("serverUrl", "the address of the GitHub Enterprise server")
 			}
 		} else if err := checkWebURL(server); err != nil {
-			block.add(field.Invalid(block.path.Child("serverUrl"), redacted{}, err.Error()))
+			block.add(field.Invalid(block.path.Child("serverUrl"), omitted{}, err.Error()))
 		}
 	}
 	key := root.object("secure").object("privateKey")
 	if value, ok := key.data["create"].(string); ok && value != "" {
 		if _, err := PrivateKey(value); err != nil {
-			key.add(field.Invalid(key.path.Child("create"), redacted{}, err.Error()))
+			key.add(field.Invalid(key.path.Child("create"), omitted{}, err.Error()))
 		}
 	}
 }
@@ -102,9 +102,8 @@ func requiredBlock(spec node, name, kind string) node {
 	return spec.object(name)
 }
 
-// PrivateKey accepts a PEM private key as it is or base64 of it, which is
-// what Grafana's own tests send, and gives the PEM text. The error does not
-// repeat the key.
+// PrivateKey returns the PEM text of a private key that is given as PEM or as base64
+// of it, which is what Grafana's own tests send. The error does not repeat the key.
 func PrivateKey(value string) ([]byte, error) {
 	text := []byte(value)
 	if !strings.Contains(value, "-----BEGIN ") {
@@ -121,16 +120,16 @@ func PrivateKey(value string) ([]byte, error) {
 	return text, nil
 }
 
-// validateConnectionChange holds the rules between the stored Connection and the
-// new one: a secret that was given for one server must not be sent to another.
+// validateConnectionChange checks an update: a secret that was given for one server
+// must not be sent to another.
 func validateConnectionChange(obj, old *unstructured.Unstructured, secure node) {
 	before, err := api.ConnectionView(old)
 	if err != nil {
 		return // a stored object that cannot be read must stay repairable
 	}
 	after, err := api.ConnectionView(obj)
-	if err != nil || audience(after.Spec) == audience(before.Spec) {
-		return // what cannot be read is told of by other rules
+	if err != nil || secretRecipient(after.Spec) == secretRecipient(before.Spec) {
+		return // other rules report what cannot be read
 	}
 	stored := SecureNames(old)
 	for _, name := range slices.Sorted(maps.Keys(stored)) {
@@ -141,9 +140,9 @@ func validateConnectionChange(obj, old *unstructured.Unstructured, secure node) 
 	}
 }
 
-// audience is who is sent the secrets of a Connection. The type counts, because it
-// chooses the API at the address.
-func audience(spec api.ConnectionSpec) string {
+// secretRecipient identifies the API that receives the secrets of a Connection. The
+// type counts, because it chooses the API at the address.
+func secretRecipient(spec api.ConnectionSpec) string {
 	server := spec.Server()
 	if a, err := auth.ParseServer(server); err == nil {
 		server = a.Scheme + "://" + a.HostPort()

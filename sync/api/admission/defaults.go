@@ -16,17 +16,17 @@ const (
 	minInterval     = 10
 )
 
-// DefaultFinalizers gives a Repository without finalizers those that Grafana gives
-// it: what it has made goes with it. An object whose finalizers nobody works off
-// cannot be deleted, so this is not for every server.
+// DefaultFinalizers sets the finalizers that Grafana gives a Repository without any.
+// It is only for servers with a controller that removes them: without one the object
+// could not be deleted.
 func DefaultFinalizers(obj *unstructured.Unstructured) {
 	if isRepository(obj) && len(obj.GetFinalizers()) == 0 {
 		obj.SetFinalizers([]string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup})
 	}
 }
 
-// Default fills in what Grafana's admission and the Kubernetes API fill in, but
-// for finalizers. It changes obj.
+// Default sets the defaults of Grafana's admission and of the Kubernetes API in obj,
+// except finalizers.
 func Default(obj *unstructured.Unstructured) {
 	switch gvk := obj.GroupVersionKind(); {
 	case gvk.Group == "" && gvk.Kind == "Secret":
@@ -54,7 +54,7 @@ func defaultRepository(obj *unstructured.Unstructured) {
 	var errs field.ErrorList
 	seconds := node{data: sync, errs: &errs}.integer("intervalSeconds")
 	switch {
-	case len(errs) > 0 || seconds < 0: // validation says so
+	case len(errs) > 0 || seconds < 0: // validation reports it
 	case seconds == 0:
 		sync["intervalSeconds"] = int64(defaultInterval)
 	case seconds < minInterval:
@@ -70,7 +70,7 @@ func foldStringData(object map[string]any) {
 	}
 	for _, value := range given {
 		if _, ok := value.(string); !ok {
-			return // validation says so
+			return // validation reports it
 		}
 	}
 	data, ok := object["data"].(map[string]any)

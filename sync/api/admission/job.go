@@ -65,8 +65,8 @@ func validateJob(root node) {
 	}
 }
 
-// validateHistoricJob asks for what history is looked up by, and no more: the
-// job was checked when it was made.
+// validateHistoricJob requires only the keys of the history: the job was checked when
+// it was created.
 func validateHistoricJob(root node) {
 	spec := root.object("spec")
 	for _, name := range []string{"action", "repository"} {
@@ -90,8 +90,8 @@ func validatePathMember(n node, name string) {
 	}
 }
 
-// validateExported checks the resources that a push or a migrate names; none
-// named means all that are not managed yet.
+// validateExported checks the resources of a push or a migrate; none means all that
+// are not managed yet.
 func validateExported(options node) {
 	resources := options.objects("resources")
 	if len(resources) > maxJobResources {
@@ -152,7 +152,7 @@ func validateTest(options node) {
 	}
 }
 
-// authorAnnotations are set when a job is made and never again.
+// authorAnnotations are immutable.
 var authorAnnotations = []string{
 	api.ProvisioningGroup + "/author",
 	api.ProvisioningGroup + "/authorEmail",
@@ -161,7 +161,7 @@ var authorAnnotations = []string{
 	api.ProvisioningGroup + "/authorOrigin",
 }
 
-// ChangedAuthor names the author annotation that an update changes, or "".
+// ChangedAuthor returns the author annotation that an update changes, or "".
 func ChangedAuthor(annotations, old map[string]string) string {
 	i := slices.IndexFunc(authorAnnotations, func(key string) bool { return annotations[key] != old[key] })
 	if i < 0 {

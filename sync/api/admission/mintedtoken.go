@@ -8,10 +8,10 @@ import (
 	"limpet/sync/api"
 )
 
-// DropMinted takes the stored token from a Repository that names a Connection and
-// whose URL changes: it was minted for the repository of before, and a person
-// cannot give it anew. A token that comes with the change stays.
-func DropMinted(obj, old *unstructured.Unstructured) {
+// RemoveMintedToken removes the stored token of a Repository with a Connection when its
+// URL changes: it was minted for the former URL, and a person cannot replace it. A
+// token that is part of the update stays.
+func RemoveMintedToken(obj, old *unstructured.Unstructured) {
 	if old == nil || obj.GetKind() != "Repository" {
 		return
 	}

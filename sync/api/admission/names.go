@@ -9,7 +9,7 @@ import (
 	"limpet/sync/resources"
 )
 
-// checkPath tells why a directory or file of a repository may not be used.
+// checkPath returns why a directory or file of a repository may not be used.
 // Slashes at either end mean nothing; the empty path is the root.
 func checkPath(path string) error {
 	var refused *resources.PathError
@@ -19,7 +19,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// checkBranch tells why a repository cannot be pulled from a branch.
+// checkBranch returns why a repository cannot be pulled from a branch.
 func checkBranch(branch string) error {
 	if branch == "HEAD" {
 		return errors.New("leave it out to follow the default branch")
@@ -27,7 +27,7 @@ func checkBranch(branch string) error {
 	return auth.CheckRefName(branch)
 }
 
-// checkGitURL tells why a URL cannot be the remote of a repository. ssh allows
+// checkGitURL returns why a URL cannot be the remote of a repository. ssh allows
 // ssh://, the scp form user@host:path and file:// beside http and https. The
 // error never repeats the URL, which may carry a password.
 func checkGitURL(raw string, ssh bool) error {
@@ -55,7 +55,7 @@ func checkGitURL(raw string, ssh bool) error {
 	return nil
 }
 
-// checkWebURL is the rule for the address of a server.
+// checkWebURL returns why text cannot be the address of a server.
 func checkWebURL(raw string) error {
 	u, err := url.Parse(raw)
 	switch {

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// node is one JSON object of a request with the path that leads to it. Reading
-// a member that has the wrong type notes an error beside that member and gives
-// the zero value, so that the rules read straight on.
+// node is one JSON object of a request with the path that leads to it. Reading a
+// member of the wrong type records an error and returns the zero value, so that the
+// rules need no checks of their own.
 type node struct {
 	path *field.Path // nil for the root
 	data map[string]any
@@ -84,7 +84,7 @@ func (n node) integer(name string) int64 {
 	return 0
 }
 
-// list is the array at name; nil when there is none, or something else.
+// list returns the array at name, nil when there is none.
 func (n node) list(name string) []any {
 	if !n.has(name) {
 		return nil
@@ -101,7 +101,7 @@ func (n node) texts(name string) []string {
 	for i, item := range n.list(name) {
 		s, ok := item.(string)
 		if !ok {
-			n.add(field.TypeInvalid(n.child(name).Index(i), redacted{}, "must be of type string"))
+			n.add(field.TypeInvalid(n.child(name).Index(i), omitted{}, "must be of type string"))
 		}
 		out = append(out, s)
 	}
@@ -113,7 +113,7 @@ func (n node) objects(name string) []node {
 	for i, item := range n.list(name) {
 		data, ok := item.(map[string]any)
 		if !ok {
-			n.add(field.TypeInvalid(n.child(name).Index(i), redacted{}, "must be of type object"))
+			n.add(field.TypeInvalid(n.child(name).Index(i), omitted{}, "must be of type object"))
 		}
 		out = append(out, node{path: n.child(name).Index(i), data: data, errs: n.errs})
 	}
@@ -129,21 +129,21 @@ func (n node) wrong(name string) bool {
 func (n node) add(err *field.Error) { *n.errs = append(*n.errs, err) }
 
 func (n node) typed(name, want string) {
-	n.add(field.TypeInvalid(n.child(name), redacted{}, "must be of type "+want))
+	n.add(field.TypeInvalid(n.child(name), omitted{}, "must be of type "+want))
 }
 
 func (n node) required(name, detail string) { n.add(field.Required(n.child(name), detail)) }
 
-// invalid notes a bad value; name "" means the object itself, whose value is
-// not repeated.
+// invalid records a bad value; name "" means the object itself, whose value is not
+// repeated.
 func (n node) invalid(name, detail string) {
 	if name == "" {
-		n.add(field.Invalid(n.path, redacted{}, detail))
+		n.add(field.Invalid(n.path, omitted{}, detail))
 		return
 	}
 	n.add(field.Invalid(n.child(name), n.data[name], detail))
 }
 
-// redacted stands in an error for a value that may hold a secret: the message
+// omitted stands in an error for a value that may hold a secret: the message
 // goes without one.
-type redacted = field.OmitValueType
+type omitted = field.OmitValueType

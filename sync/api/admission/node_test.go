@@ -43,7 +43,7 @@ func TestNode(t *testing.T) {
 		t.Fatalf("faults %v, want at %q", errs, want)
 	}
 	for i, err := range errs {
-		if err.Field != want[i] || err.Type != field.ErrorTypeTypeInvalid || err.BadValue != (redacted{}) {
+		if err.Field != want[i] || err.Type != field.ErrorTypeTypeInvalid || err.BadValue != (omitted{}) {
 			t.Errorf("fault %d: %v, want at %s", i, err, want[i])
 		}
 	}

@@ -70,7 +70,7 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 	webhook.flag("disabled")
 	if base := webhook.text("baseUrl"); base != "" {
 		if err := checkWebURL(base); err != nil {
-			spec.add(field.Invalid(spec.path.Child("webhook", "baseUrl"), redacted{}, err.Error()))
+			spec.add(field.Invalid(spec.path.Child("webhook", "baseUrl"), omitted{}, err.Error()))
 		}
 	}
 	if old != nil {
@@ -130,7 +130,7 @@ func validateBlock(spec node, kind string) {
 	if url := block.text("url"); url == "" {
 		block.required("url", "where the repository is cloned from, such as https://host/owner/name.git")
 	} else if err := checkGitURL(url, kind == "git"); err != nil {
-		block.add(field.Invalid(block.path.Child("url"), redacted{}, err.Error()))
+		block.add(field.Invalid(block.path.Child("url"), omitted{}, err.Error()))
 	}
 	if branch := block.text("branch"); branch != "" {
 		if err := checkBranch(branch); err != nil {
@@ -139,14 +139,14 @@ func validateBlock(spec node, kind string) {
 	}
 	if server := block.text("serverUrl"); server != "" {
 		if err := checkWebURL(server); err != nil {
-			block.add(field.Invalid(block.path.Child("serverUrl"), redacted{}, err.Error()))
+			block.add(field.Invalid(block.path.Child("serverUrl"), omitted{}, err.Error()))
 		}
 	} else if kind == "githubEnterprise" {
 		block.required("serverUrl", "the address of the GitHub Enterprise server")
 	}
 	if user := block.text("tokenUser"); strings.ContainsAny(user, ":\r\n\x00") {
 		// What stands behind a colon is a password.
-		block.add(field.Invalid(block.path.Child("tokenUser"), redacted{}, "must not contain a colon or a line break; the secret belongs in secure.token"))
+		block.add(field.Invalid(block.path.Child("tokenUser"), omitted{}, "must not contain a colon or a line break; the secret belongs in secure.token"))
 	}
 	validateTypes(block, "email")
 }
@@ -161,14 +161,14 @@ func validateOtherBlocks(spec node, kind string) {
 		switch {
 		case other == kind || !spec.has(other):
 		case slices.Contains(soleBlocks, other):
-			spec.add(field.Invalid(spec.path.Child(other), redacted{}, "belongs to the type "+other+", and this is "+kind))
+			spec.add(field.Invalid(spec.path.Child(other), omitted{}, "belongs to the type "+other+", and this is "+kind))
 		default:
 			validateTypes(spec.object(other), "url", "branch", "path", "tokenUser", "email", "serverUrl")
 		}
 	}
 }
 
-// validateTypes sees to it that what no rule looks at can be read.
+// validateTypes checks the types of members that no rule reads.
 func validateTypes(block node, texts ...string) {
 	for _, name := range texts {
 		block.text(name)
@@ -194,7 +194,7 @@ func validateSync(sync node) {
 // signingMethods are those of Grafana. Of them limpet has gpg and ssh.
 var signingMethods = []string{"gpg", "ssh", "smime"}
 
-// validateCommit checks by whom commits are to be.
+// validateCommit checks author, committer and signing of commits.
 func validateCommit(commit node) {
 	for _, name := range []string{"authorName", "authorEmail", "signerName", "signerEmail"} {
 		if strings.ContainsAny(commit.text(name), "<>\r\n\x00") {
@@ -207,7 +207,7 @@ func validateCommit(commit node) {
 	}
 }
 
-// validateRepositoryChange holds the rules between the stored and the new one.
+// validateRepositoryChange checks an update.
 func validateRepositoryChange(spec, secure node, old *unstructured.Unstructured) {
 	before, err := api.RepositoryView(old)
 	if err != nil {
@@ -281,6 +281,6 @@ func validateMirrors(obj *unstructured.Unstructured, spec node, kind string) {
 		return
 	}
 	if _, err := auth.Mirrors(text, spec.object(kind).text("url")); err != nil {
-		spec.add(field.Invalid(at, redacted{}, err.Error()))
+		spec.add(field.Invalid(at, omitted{}, err.Error()))
 	}
 }

@@ -25,13 +25,13 @@ func validateSecret(old *unstructured.Unstructured, root node) {
 			}
 			text, ok := values.data[key].(string)
 			if !ok && values.data[key] != nil {
-				root.add(field.TypeInvalid(at, redacted{}, "must be of type string"))
+				root.add(field.TypeInvalid(at, omitted{}, "must be of type string"))
 				continue
 			}
 			if member == "data" {
 				plain, err := base64.StdEncoding.DecodeString(text)
 				if err != nil {
-					root.add(field.Invalid(at, redacted{}, "must be base64; plain text belongs in stringData"))
+					root.add(field.Invalid(at, omitted{}, "must be base64; plain text belongs in stringData"))
 				}
 				total += len(plain)
 			} else {

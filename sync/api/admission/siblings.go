@@ -14,17 +14,16 @@ import (
 // targetInstance is the target that only one repository of a namespace has.
 const targetInstance = "instance"
 
-// LooksAround says whether a write of obj, which replaces old, wants the other
-// objects of its kind and namespace for [Among]. Most writes do not, and reading
-// all of them is not free. Old is nil for a new object.
-func LooksAround(obj, old *unstructured.Unstructured) bool {
+// NeedsSiblings reports whether [CheckSiblings] needs the other objects of the kind
+// and namespace, which are expensive to read. old is nil for a new object.
+func NeedsSiblings(obj, old *unstructured.Unstructured) bool {
 	return isRepository(obj) && obj.GetDeletionTimestamp() == nil && syncTarget(obj) == targetInstance && syncTarget(old) != targetInstance
 }
 
-// Among checks obj, which replaces old, against the other objects of its kind
+// CheckSiblings checks obj, which replaces old, against the other objects of its kind
 // and namespace. An object of siblings with the name of obj is obj itself.
-func Among(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstructured) field.ErrorList {
-	if !LooksAround(obj, old) {
+func CheckSiblings(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstructured) field.ErrorList {
+	if !NeedsSiblings(obj, old) {
 		return nil
 	}
 	for _, other := range siblings {
@@ -36,9 +35,9 @@ func Among(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstruc
 	return nil
 }
 
-// besideInstance names a repository beside which Grafana refuses obj: one of the two
-// has the target instance and the other has not.
-func besideInstance(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {
+// instanceConflict returns the name of a repository beside which Grafana refuses obj:
+// exactly one of the two has the target instance.
+func instanceConflict(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {
 	for _, other := range siblings {
 		if other.GetName() != obj.GetName() && other.GetDeletionTimestamp() == nil && (syncTarget(obj) == targetInstance) != (syncTarget(other) == targetInstance) {
 			return other.GetName()
@@ -47,11 +46,11 @@ func besideInstance(obj *unstructured.Unstructured, siblings []*unstructured.Uns
 	return ""
 }
 
-// TooMany refuses a new Repository where siblings, the others of its namespace
+// CheckQuota refuses a new Repository where siblings, the others of its namespace
 // that are here to stay, are as many as there may be; a most of 0 is no limit.
 // Source: Grafana.
-func TooMany(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstructured, most int64) field.ErrorList {
-	if !Counts(obj, old, most) {
+func CheckQuota(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstructured, most int64) field.ErrorList {
+	if !NeedsCount(obj, old, most) {
 		return nil
 	}
 	have := int64(0)
@@ -66,21 +65,21 @@ func TooMany(obj, old *unstructured.Unstructured, siblings []*unstructured.Unstr
 	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf("Maximum number of %d repositories reached", most))}
 }
 
-// Counts says whether a write of obj, which replaces old, wants the other objects
-// of its kind and namespace for [TooMany].
-func Counts(obj, old *unstructured.Unstructured, most int64) bool {
+// NeedsCount reports whether [CheckQuota] needs the other objects of the kind and
+// namespace.
+func NeedsCount(obj, old *unstructured.Unstructured, most int64) bool {
 	return most > 0 && old == nil && isRepository(obj)
 }
 
-// overlap names a repository that reads some of the directories that obj reads.
-// Objects with names of their own can belong to one of the two only.
-func overlap(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {
-	mine := source(obj)
+// overlapping returns the name of a repository that reads some of the directories that
+// obj reads. An object whose file names it can belong to one of the two only.
+func overlapping(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) string {
+	mine := sourceAreaOf(obj)
 	if mine.remote == "" {
 		return ""
 	}
 	for _, other := range siblings {
-		theirs := source(other)
+		theirs := sourceAreaOf(other)
 		if other.GetName() == obj.GetName() || other.GetDeletionTimestamp() != nil || theirs.remote != mine.remote || theirs.branch != mine.branch {
 			continue
 		}
@@ -91,25 +90,24 @@ func overlap(obj *unstructured.Unstructured, siblings []*unstructured.Unstructur
 	return ""
 }
 
-// reads is what a repository reads: which remote, branch or revision, and directory, and
-// whether it puts it into the API. The path ends in a slash.
-type reads struct{ remote, branch, path string }
+// sourceArea is what a repository reads into the API. The path ends in a slash.
+type sourceArea struct{ remote, branch, path string }
 
-// source is empty for an object that reads nothing into the API.
-func source(obj *unstructured.Unstructured) reads {
+// sourceAreaOf returns the zero sourceArea for an object that reads nothing into the API.
+func sourceAreaOf(obj *unstructured.Unstructured) sourceArea {
 	if obj == nil || obj.GetAnnotations()[api.AnnoSinkDir] != "" {
-		return reads{}
+		return sourceArea{}
 	}
 	repo, err := api.RepositoryView(obj)
 	block := repo.Spec.Block()
 	if err != nil || block == nil || !repo.Spec.Sync.Enabled {
-		return reads{}
+		return sourceArea{}
 	}
 	path := strings.Trim(block.Path, "/") + "/"
 	if path == "/" {
 		path = ""
 	}
-	return reads{strings.TrimSuffix(block.URL, ".git"), cmp.Or(repo.GitRef, block.Branch), path}
+	return sourceArea{strings.TrimSuffix(block.URL, ".git"), cmp.Or(repo.GitRef, block.Branch), path}
 }
 
 func isRepository(obj *unstructured.Unstructured) bool {

@@ -13,7 +13,7 @@ func repo(t testing.TB, name, target, url, branch, path string) *unstructured.Un
 	return object(t, "{kind: Repository, metadata: {name: "+name+"}, spec: {type: git, git: {url: '"+url+"', branch: '"+branch+"', path: '"+path+"'}, sync: {enabled: true, target: "+target+"}}}")
 }
 
-func TestAmong(t *testing.T) {
+func TestCheckSiblings(t *testing.T) {
 	t.Parallel()
 	const url = "https://h/a"
 	a, b := repo(t, "a", "instance", url, "", ""), repo(t, "b", "folder", url, "", "")
@@ -34,9 +34,9 @@ func TestAmong(t *testing.T) {
 		{"another target", b, nil, []*unstructured.Unstructured{a}, false, false},
 		{"another kind", object(t, `{kind: Job, spec: {sync: {target: instance}}}`), nil, []*unstructured.Unstructured{a}, false, false},
 	} {
-		errs := Among(c.obj, c.old, c.siblings)
-		if LooksAround(c.obj, c.old) != c.looks || (len(errs) > 0) != c.faulty {
-			t.Errorf("%s: looks around %t, %v", c.name, LooksAround(c.obj, c.old), errs)
+		errs := CheckSiblings(c.obj, c.old, c.siblings)
+		if NeedsSiblings(c.obj, c.old) != c.looks || (len(errs) > 0) != c.faulty {
+			t.Errorf("%s: looks around %t, %v", c.name, NeedsSiblings(c.obj, c.old), errs)
 		}
 		if c.faulty && (errs[0].Field != "spec.sync.target" || !strings.Contains(errs[0].Detail, `"a"`)) {
 			t.Errorf("%s: %v", c.name, errs)
@@ -63,7 +63,7 @@ func TestTooMany(t *testing.T) {
 		{"one that is there", c, c, []*unstructured.Unstructured{a, b, c}, 2, false},
 		{"another kind", object(t, `{kind: Job}`), nil, []*unstructured.Unstructured{a, b}, 2, false},
 	} {
-		errs := TooMany(tt.obj, tt.old, tt.siblings, tt.most)
+		errs := CheckQuota(tt.obj, tt.old, tt.siblings, tt.most)
 		if (len(errs) > 0) != tt.faulty || tt.faulty && errs[0].Error() != "spec: Forbidden: Maximum number of 2 repositories reached" {
 			t.Errorf("%s: %v", tt.name, errs)
 		}

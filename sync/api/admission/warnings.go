@@ -13,11 +13,11 @@ import (
 	"limpet/sync/signature"
 )
 
-// members names the members that somebody reads of an object of each kind. Those
-// of spec are the ones of Grafana's types.
-var members = map[string]map[string][]string{
+// knownMembers are the members of each kind that limpet or Grafana reads. Those of spec
+// are the ones of Grafana's types.
+var knownMembers = map[string]map[string][]string{
 	"Repository": {
-		"secure": {"token", "webhookSecret", "commitSigningKey", "commitSigningPassphrase", "verify"}, // and all of auth.Keys, which are too many to be told
+		"secure": {"token", "webhookSecret", "commitSigningKey", "commitSigningPassphrase", "verify"}, // and all of auth.Keys, which are too many to list
 		"spec": append([]string{"title", "description", "type", "workflows", "sync", "connection", "webhook", "branch", "commit", "pullRequest"},
 			repositoryTypes...),
 		"spec.sync":             {"enabled", "target", "intervalSeconds"},
@@ -44,23 +44,22 @@ var members = map[string]map[string][]string{
 	},
 }
 
-// Warnings tells what obj holds that is lawful and yet will not do what it looks
-// like. Siblings are the other objects of its kind and namespace, as far as the
-// caller has them.
+// Warnings returns what is valid in obj but will not have the effect that it suggests.
+// siblings are the other objects of its kind and namespace that the caller has.
 func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructured) []string {
-	known, ours := members[obj.GetKind()]
+	known, ours := knownMembers[obj.GetKind()]
 	if !ours || obj.GroupVersionKind().Group != api.ProvisioningGroup {
 		return nil
 	}
 	var out []string
-	var errs field.ErrorList // wrong types are told by Check
+	var errs field.ErrorList // Check reports wrong types
 	root := rootNode(obj, &errs)
 	spec := root.object("spec")
-	out = unknown(out, root.object("secure"), known["secure"])
-	out = unknown(out, spec, known["spec"])
+	out = appendUnknown(out, root.object("secure"), known["secure"])
+	out = appendUnknown(out, spec, known["spec"])
 	for _, name := range spec.names() {
 		if names, ok := known["spec."+name]; ok {
-			out = unknown(out, spec.object(name), names)
+			out = appendUnknown(out, spec.object(name), names)
 		}
 	}
 	if !isRepository(obj) {
@@ -82,18 +81,18 @@ func Warnings(obj *unstructured.Unstructured, siblings []*unstructured.Unstructu
 			out = append(out, fmt.Sprintf("spec.commit.signingMethod: %v; jobs will commit nothing", err))
 		}
 	}
-	if other := besideInstance(obj, siblings); other != "" {
+	if other := instanceConflict(obj, siblings); other != "" {
 		out = append(out, fmt.Sprintf("Grafana refuses a repository beside one with the target %s, and there is %q; limpet's own API takes both", targetInstance, other))
 	}
-	if other := overlap(obj, siblings); other != "" {
+	if other := overlapping(obj, siblings); other != "" {
 		out = append(out, fmt.Sprintf("repository %q reads the same directories of the same branch: an object with a name of its own will belong to one of them, and the other reports it as taken", other))
 	}
 	return out
 }
 
-// unknown adds a warning for each member that nobody reads. They are kept like
-// the others: a newer server may know them.
-func unknown(out []string, n node, known []string) []string {
+// appendUnknown adds a warning for each unknown member. The members are kept: a newer
+// server may know them.
+func appendUnknown(out []string, n node, known []string) []string {
 	for _, name := range n.names() {
 		if !slices.Contains(known, name) && !(n.path.String() == "secure" && slices.Contains(auth.Keys(), name)) {
 			out = append(out, fmt.Sprintf("%s: unknown; known here are %s", n.child(name), strings.Join(known, ", ")))
