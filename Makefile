@@ -100,8 +100,9 @@ bench-repos: apiserver
 bench-tui:
 	$(MEASURE) '^TestTerminalBudgets$$'
 
-# The simulated fleet, with what the API cost when it was measured.
-scale:
+# The simulated fleet, with what the API costs here, measured anew.
+scale: apiserver
+	LIMPET_TESTS=full $(GO) test -count=1 -timeout 30m -run '^TestCostsOfTheAPI$$' ./sync/jobs -costs testdata/fleet.json
 	$(GO) test -count=1 -timeout 60m -v -run '^TestFleet' ./sync/jobs -fleet
 
 # The screens of README, of the demo as it is now.

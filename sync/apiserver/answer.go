@@ -11,10 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
@@ -280,4 +283,84 @@ func badRequest(format string, args ...any) error {
 // pathNotFound is the answer to a path that names nothing.
 func pathNotFound() error {
 	return statusError(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+}
+
+// nameDescription is the description of the column Name. Source: ObjectMeta.
+var nameDescription = metav1.ObjectMeta{}.SwaggerDoc()["name"]
+
+// tableOf makes the table that kubectl prints, one row for each revealed object
+// in the version of the request.
+func tableOf(req *http.Request, m media, k api.Kind, items [][]byte, headers bool) (*metav1.Table, error) {
+	include := metav1.IncludeObjectPolicy(req.URL.Query().Get("includeObject"))
+	switch include {
+	case "", metav1.IncludeMetadata, metav1.IncludeNone, metav1.IncludeObject:
+	default:
+		return nil, badRequest("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", include)
+	}
+	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: asTable, APIVersion: m.metaVersion()}, Rows: []metav1.TableRow{}}
+	if headers {
+		t.ColumnDefinitions = columnsOf(k)
+	}
+	for _, data := range items {
+		row := metav1.TableRow{}
+		obj, err := decodeObject(data)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range k.Columns {
+			row.Cells = append(row.Cells, cellOf(c, obj.Object))
+		}
+		switch include {
+		case metav1.IncludeObject:
+			row.Object = runtime.RawExtension{Raw: data}
+		case metav1.IncludeNone:
+		default:
+			row.Object = runtime.RawExtension{Raw: metadataOf(m, data)}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t, nil
+}
+
+func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
+	out := make([]metav1.TableColumnDefinition, len(k.Columns))
+	for i, c := range k.Columns {
+		if c.Path == "" {
+			out[i] = metav1.TableColumnDefinition{Name: c.Name, Type: "string", Format: "name", Description: nameDescription}
+			continue
+		}
+		out[i] = metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Description: "Custom resource definition column (in JSONPath format): " + c.Path}
+		if c.Wide {
+			out[i].Priority = 1
+		}
+	}
+	return out
+}
+
+// cellOf is the value of a column: an age for dates, nil where there is nothing.
+func cellOf(c api.Column, object map[string]any) any {
+	value := c.Value(object)
+	switch {
+	case value == nil:
+		return nil
+	case c.Type == "integer":
+		switch n := value.(type) {
+		case int64:
+			return n
+		case float64:
+			return int64(n)
+		}
+		return nil
+	case c.Type == "date":
+		text, ok := value.(string)
+		if !ok {
+			return nil
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return "<invalid>"
+		}
+		return duration.HumanDuration(time.Since(at))
+	}
+	return fmt.Sprint(value)
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/sync/apiserver/token"
 )
 
 // Gate decides who may enter a served API. It lets in access tokens of its
@@ -19,14 +20,14 @@ import (
 // Authorization, and the static tokens it was given. Probes are open. It is
 // safe for concurrent use.
 type Gate struct {
-	signer *Signer
+	signer *token.Signer
 	static [][sha256.Size]byte
 	now    func() time.Time
 }
 
 // NewGate makes a Gate. signer may be nil, then only static tokens are let in;
 // empty static tokens are passed over.
-func NewGate(signer *Signer, static ...string) *Gate {
+func NewGate(signer *token.Signer, static ...string) *Gate {
 	g := &Gate{signer: signer, now: time.Now}
 	for _, token := range static {
 		if token != "" {
@@ -45,20 +46,20 @@ func (g *Gate) authenticate(req *http.Request) error {
 	if slices.Contains(openPaths, req.URL.Path) {
 		return nil
 	}
-	token := bearer(req.Header.Get("X-Access-Token"))
-	if token == "" {
-		token = bearer(req.Header.Get("Authorization"))
+	given := token.Bearer(req.Header.Get("X-Access-Token"))
+	if given == "" {
+		given = token.Bearer(req.Header.Get("Authorization"))
 	}
-	if token == "" {
+	if given == "" {
 		return apierrors.NewUnauthorized("no token: send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN")
 	}
-	if g.isStatic(token) {
+	if g.isStatic(given) {
 		return nil
 	}
 	if g.signer == nil {
 		return apierrors.NewUnauthorized("the token is wrong")
 	}
-	claims, err := g.signer.verify(token, g.now())
+	claims, err := g.signer.Verify(given, g.now())
 	if err != nil {
 		return apierrors.NewUnauthorized("token refused: " + err.Error())
 	}

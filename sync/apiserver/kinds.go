@@ -1,9 +1,17 @@
 package apiserver
 
 import (
+	"cmp"
+	"context"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -95,4 +103,114 @@ func grafanaNames(k api.Kind) bool {
 		return k.Plural == "jobs" || k.Plural == "historicjobs"
 	}
 	return false
+}
+
+// Objects inside the process: the same rules as over HTTP, without its forms.
+// Errors are *apierrors.StatusError.
+
+// getObject answers one object in the preferred version.
+func (s *Server) getObject(ctx context.Context, k api.Kind, namespace, name string) (*unstructured.Unstructured, error) {
+	cur, err := s.read(ctx, target{kind: k, version: k.Versions[0], namespace: namespace, name: name})
+	if err != nil {
+		return nil, s.asStatus(ctx, err)
+	}
+	if cur.object == nil {
+		return nil, notFound(k, name)
+	}
+	return cur.object, nil
+}
+
+// listObjects answers the objects of a namespace ("" = all) in the preferred
+// version.
+func (s *Server) listObjects(ctx context.Context, k api.Kind, namespace string, sel labels.Selector) ([]*unstructured.Unstructured, error) {
+	page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: namespace})
+	if err != nil {
+		return nil, s.asStatus(ctx, err)
+	}
+	selection := selection{Namespace: namespace, Labels: sel, Fields: fields.Everything()}
+	var out []*unstructured.Unstructured
+	for _, item := range page.Items {
+		if !selection.matches(k, item.Data) {
+			continue
+		}
+		data, err := s.reveal(ctx, k, item.Data)
+		if err != nil {
+			return nil, s.asStatus(ctx, err)
+		}
+		object, err := decodeObject(data)
+		if err != nil {
+			return nil, s.asStatus(ctx, err)
+		}
+		out = append(out, object)
+	}
+	return out, nil
+}
+
+// createObject stores a new object and answers it. obj is not changed.
+func (s *Server) createObject(ctx context.Context, k api.Kind, obj *unstructured.Unstructured, o writeOptions) (*unstructured.Unstructured, error) {
+	o, t, obj, err := inside(k, obj, o)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.add(ctx, t, obj, o)
+	return s.decoded(ctx, t, out, err)
+}
+
+// patchObject changes an object by a patch. An apply patch makes it if it is not
+// there.
+func (s *Server) patchObject(ctx context.Context, k api.Kind, namespace, name string, kind types.PatchType, patch []byte, o writeOptions) (*unstructured.Unstructured, error) {
+	o = withDefaults(k, o)
+	t := target{kind: k, version: o.Version, namespace: namespace, name: name, subresource: o.Subresource}
+	out, _, err := s.patch(ctx, t, kind, patch, o)
+	return s.decoded(ctx, t, out, err)
+}
+
+// deleteObject deletes an object, or marks it while it has finalizers.
+func (s *Server) deleteObject(ctx context.Context, k api.Kind, namespace, name string, o metav1.DeleteOptions) error {
+	t := target{kind: k, version: k.Versions[0], namespace: namespace, name: name}
+	_, _, err := s.remove(ctx, t, o, withDefaults(k, writeOptions{DryRun: len(o.DryRun) > 0}))
+	if err != nil {
+		return s.asStatus(ctx, err)
+	}
+	return nil
+}
+
+// withDefaults fills in the options of a write inside the process.
+func withDefaults(k api.Kind, o writeOptions) writeOptions {
+	o.Version = cmp.Or(o.Version, k.Versions[0])
+	o.Manager = cmp.Or(o.Manager, defaultManager)
+	o.Validation = cmp.Or(o.Validation, metav1.FieldValidationIgnore)
+	return o
+}
+
+// inside copies an object and brings it into the shape that requests have.
+func inside(k api.Kind, obj *unstructured.Unstructured, o writeOptions) (writeOptions, target, *unstructured.Unstructured, error) {
+	o = withDefaults(k, o)
+	obj = obj.DeepCopy()
+	if _, err := coerce(k, obj.Object); err != nil {
+		return o, target{}, nil, badRequest("read %s: %s", k.Singular, err)
+	}
+	t := target{kind: k, version: o.Version, namespace: obj.GetNamespace(), name: obj.GetName(), subresource: o.Subresource}
+	return o, t, obj, nil
+}
+
+// decoded reads the outcome of a write.
+func (s *Server) decoded(ctx context.Context, t target, data []byte, err error) (*unstructured.Unstructured, error) {
+	if err == nil {
+		data, err = s.reveal(ctx, t.kind, data)
+	}
+	if err != nil {
+		return nil, s.asStatus(ctx, err)
+	}
+	object, err := decodeObject(data)
+	if err != nil {
+		return nil, s.asStatus(ctx, err)
+	}
+	object.SetAPIVersion(t.apiVersion())
+	return object, nil
+}
+
+// asStatus gives any error the form that clients receive.
+func (s *Server) asStatus(ctx context.Context, err error) error {
+	return &apierrors.StatusError{ErrStatus: *s.statusOf(ctx, err)}
 }

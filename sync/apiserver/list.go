@@ -31,8 +31,8 @@ type listPage struct {
 	Left     *int64 // objects on later pages; nil = not known
 }
 
-// token is a position in a list. Its form is the real server's.
-type token struct {
+// listToken is a position in a list. Its form is the real server's.
+type listToken struct {
 	Version   string `json:"v"`
 	Revision  int64  `json:"rv"` // -1: go on with the objects of today
 	Start     string `json:"start"`
@@ -43,7 +43,7 @@ type token struct {
 
 const tokenVersion = "meta.k8s.io/v1"
 
-func (t token) encode() string {
+func (t listToken) encode() string {
 	data, err := json.Marshal(t)
 	if err != nil {
 		return "" // strings and a number
@@ -51,7 +51,7 @@ func (t token) encode() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-func parseToken(text string) (t token, err error) {
+func parseToken(text string) (t listToken, err error) {
 	data, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
 		err = json.Unmarshal(data, &t)
@@ -119,7 +119,7 @@ func (s *Server) page(ctx context.Context, info requestInfo, o listOptions) (lis
 			return out, nil
 		}
 		last := chunk.Items[len(chunk.Items)-1].Key
-		from = token{Version: tokenVersion, Revision: int64(at), Start: chunk.Next, Namespace: last.Namespace, Name: last.Name, Given: from.Given + len(items)}
+		from = listToken{Version: tokenVersion, Revision: int64(at), Start: chunk.Next, Namespace: last.Namespace, Name: last.Name, Given: from.Given + len(items)}
 		if o.Limit > 0 && len(out.Items) >= int(o.Limit) {
 			out.Continue = from.encode()
 			if !o.Select.everything() {
@@ -157,7 +157,7 @@ func (s *Server) pageOfOne(ctx context.Context, info requestInfo, o listOptions,
 
 // position answers at which revision (0 = now) and behind which object a list
 // begins.
-func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from token, err error) {
+func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from listToken, err error) {
 	revision, given, err := o.revision()
 	if err != nil {
 		return 0, from, err
@@ -184,7 +184,7 @@ func (s *Server) position(ctx context.Context, o listOptions) (at uint64, from t
 }
 
 // rolledBack answers the objects of a chunk as they were at a revision.
-func (s *Server) rolledBack(ctx context.Context, info requestInfo, chunk state.ObjectPage, from token, at uint64) ([]state.Object, bool) {
+func (s *Server) rolledBack(ctx context.Context, info requestInfo, chunk state.ObjectPage, from listToken, at uint64) ([]state.Object, bool) {
 	if at >= chunk.Revision {
 		return chunk.Items, true
 	}
@@ -225,7 +225,7 @@ func byName(a, b state.ObjectKey) int {
 
 // expiredList is the 410 answer. It carries a token with which a client that
 // can live with it goes on with the objects of today.
-func expiredList(o listOptions, from token) error {
+func expiredList(o listOptions, from listToken) error {
 	if o.Continue == "" {
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/api/admission"
+	"limpet/sync/admission"
 )
 
 func TestParseManifest(t *testing.T) {

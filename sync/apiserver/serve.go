@@ -2,12 +2,26 @@ package apiserver
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
+	"path/filepath"
+	"sync"
 	"time"
+
+	"limpet/sync/apiserver/token"
+	"limpet/sync/auth"
+	"limpet/sync/kube"
 )
 
 const (
@@ -68,4 +82,138 @@ func endingWatches(stop context.Context, h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, req)
 	})
+}
+
+const (
+	selfCertName = "limpet-api.crt"
+	selfKeyName  = "limpet-api.key"
+	// A self-made certificate lasts a year and is replaced at a start within
+	// its last 30 days, so that a server that restarts monthly never shows an
+	// expired one.
+	selfCertLifetime = 365 * 24 * time.Hour
+	selfCertRenewal  = 30 * 24 * time.Hour
+)
+
+// SelfSigned makes sure that dir holds a certificate for localhost, 127.0.0.1,
+// ::1 and the given hosts, and gives the paths of the certificate and of its
+// key (0600). One that is there is kept while it is sound, covers all hosts and
+// has 30 days left. The certificate may be given to clients as their CA file.
+func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err error) {
+	certFile, keyFile = filepath.Join(dir, selfCertName), filepath.Join(dir, selfKeyName)
+	hosts = append([]string{"localhost", "127.0.0.1", "::1"}, hosts...)
+	if usableCertificate(certFile, keyFile, hosts, time.Now()) {
+		return certFile, keyFile, nil
+	}
+	cert, key, err := makeCertificate(hosts, time.Now())
+	if err != nil {
+		return "", "", fmt.Errorf("make certificate: %w", err)
+	}
+	// A crash between the two leaves a pair that does not match, which the next
+	// start replaces.
+	if err := errors.Join(token.WriteFile(keyFile, key, 0o600, false), token.WriteFile(certFile, cert, 0o644, false)); err != nil {
+		return "", "", fmt.Errorf("write certificate: %w", err)
+	}
+	return certFile, keyFile, nil
+}
+
+func usableCertificate(certFile, keyFile string, hosts []string, now time.Time) bool {
+	if _, err := auth.ReadPrivate(keyFile); err != nil {
+		return false
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil || now.Before(pair.Leaf.NotBefore) || now.Add(selfCertRenewal).After(pair.Leaf.NotAfter) {
+		return false
+	}
+	for _, host := range hosts {
+		if pair.Leaf.VerifyHostname(host) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, err
+	}
+	template := x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: "limpet api"},
+		NotBefore:    now.Add(-time.Hour), // clocks of clients are not exact
+		NotAfter:     now.Add(selfCertLifetime),
+		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		// It is its own CA, so that clients may name it in their CA file.
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+}
+
+// ListenTLS puts TLS 1.2 or newer on a listener, for the protocols that are given
+// or else HTTP/2 and HTTP/1.1. The files are read at once, and again when they
+// change; a pair that cannot be read then leaves the one before in use, with a
+// line in the log.
+func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (net.Listener, error) {
+	if len(protocols) == 0 {
+		protocols = []string{"h2", "http/1.1"}
+	}
+	source := &certificateFiles{cert: certFile, key: keyFile}
+	if _, err := source.get(nil); err != nil {
+		return nil, err
+	}
+	return tls.NewListener(ln, &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     protocols,
+		GetCertificate: source.get,
+	}), nil
+}
+
+// certificateFiles reads a certificate anew when one of its files changed.
+type certificateFiles struct {
+	cert, key string
+
+	mu     sync.Mutex // guards what follows
+	stamp  string     // of the files that were tried last, good or bad
+	loaded *tls.Certificate
+}
+
+func (c *certificateFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	stamp := kube.FileStamp(c.cert) + "|" + kube.FileStamp(c.key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded != nil && stamp == c.stamp {
+		return c.loaded, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	switch {
+	case err == nil:
+		c.loaded = &pair
+	case c.loaded == nil:
+		return nil, fmt.Errorf("read certificate %s and key %s: %w", c.cert, c.key, err)
+	default:
+		slog.Warn("keep the former certificate", "certificate", c.cert, "key", c.key, "err", err)
+	}
+	c.stamp = stamp
+	return c.loaded, nil
 }

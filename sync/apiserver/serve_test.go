@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -133,5 +136,203 @@ func TestServeTLS(t *testing.T) {
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestSelfSigned(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	read := func(hosts ...string) (certificate string) {
+		t.Helper()
+		certFile, keyFile, err := SelfSigned(dir, hosts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, host := range append(hosts, "localhost", "127.0.0.1", "::1") {
+			if err := pair.Leaf.VerifyHostname(host); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := time.Until(pair.Leaf.NotAfter); left < 364*24*time.Hour || left > 366*24*time.Hour {
+			t.Errorf("valid for %s", left)
+		}
+		if info, err := os.Stat(keyFile); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("key file: %v %v", info, err)
+		}
+		return string(pair.Leaf.Raw)
+	}
+	first := read()
+	if read() != first {
+		t.Error("a sound certificate is replaced")
+	}
+	named := read("edge-1.example.com", "10.1.2.3")
+	if named == first {
+		t.Error("a certificate without the host is kept")
+	}
+	if read("edge-1.example.com") != named {
+		t.Error("a certificate that covers more than needed is replaced")
+	}
+	for name, spoil := range map[string]func() error{
+		"damaged":         func() error { return os.WriteFile(filepath.Join(dir, selfCertName), []byte("x"), 0o600) },
+		"key missing":     func() error { return os.Remove(filepath.Join(dir, selfKeyName)) },
+		"key readable":    func() error { return os.Chmod(filepath.Join(dir, selfKeyName), 0o644) },
+		"about to expire": func() error { return writeTestPair(dir, time.Now().Add(-selfCertLifetime+selfCertRenewal-time.Hour)) },
+		"not valid yet":   func() error { return writeTestPair(dir, time.Now().Add(48*time.Hour)) },
+	} {
+		before := read()
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if read() == before {
+			t.Errorf("%s: the certificate is kept", name)
+		}
+	}
+}
+
+func writeTestPair(dir string, made time.Time) error {
+	cert, key, err := makeCertificate([]string{"localhost", "127.0.0.1", "::1"}, made)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, selfKeyName), key, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, selfCertName), cert, 0o600)
+}
+
+func TestListenTLSReloads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certFile, keyFile, err := SelfSigned(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := &certificateFiles{cert: certFile, key: keyFile}
+	get := func() *x509.Certificate {
+		t.Helper()
+		pair, err := source.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.Leaf
+	}
+	first := get()
+	if get() != first {
+		t.Error("an unchanged certificate is read again")
+	}
+	if err := os.WriteFile(certFile, []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if get() != first {
+		t.Error("a broken file replaces the certificate")
+	}
+	if _, _, err := SelfSigned(dir, "edge-1"); err != nil {
+		t.Fatal(err)
+	}
+	if second := get(); second.Equal(first) {
+		t.Error("a new certificate is not seen")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	if _, err := ListenTLS(ln, filepath.Join(dir, "absent.crt"), keyFile); err == nil {
+		t.Error("a certificate that is not there is accepted")
+	}
+}
+
+func TestTransportAnswers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	resp := s.open(t.Context(), "POST", folderPath, folder("a", "one", ""), "Content-Type", mediaJSON)
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusCreated || !strings.Contains(string(data), `"title":"one"`) {
+		t.Fatalf("%d %s %v", resp.StatusCode, data, err)
+	}
+	if resp.ContentLength != int64(len(data)) || resp.Header.Get("Content-Type") != mediaJSON || resp.Status != "201 Created" {
+		t.Errorf("answer %+v", resp)
+	}
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err != nil || at.IsZero() {
+		t.Errorf("Date %q: clients take the time of the server from it", resp.Header.Get("Date"))
+	}
+	resp = s.open(t.Context(), "HEAD", folderPath+"/a", "")
+	if data, err := io.ReadAll(resp.Body); err != nil || len(data) > 0 || resp.StatusCode != http.StatusOK {
+		t.Errorf("HEAD: %d %s %v", resp.StatusCode, data, err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The server's side of a watch ends with the client's, whichever way it ends:
+// the bubble does not end before all goroutines in it have.
+func TestTransportCancels(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(cancel context.CancelFunc, resp *http.Response){
+		"context": func(cancel context.CancelFunc, _ *http.Response) { cancel() },
+		"close": func(_ context.CancelFunc, resp *http.Response) {
+			if err := resp.Body.Close(); err != nil {
+				panic(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.must("POST", folderPath, folder("a", "one", ""))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				resp := s.open(ctx, "GET", folderPath+"?watch=1", "")
+				if _, err := resp.Body.Read(make([]byte, 10)); err != nil { // the rest of the event waits
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				stop(cancel, resp)
+				if _, err := io.ReadAll(resp.Body); err == nil {
+					t.Error("an answer that was cut off ends as if it were whole")
+				} else if name == "context" && !errors.Is(err, context.Canceled) {
+					t.Errorf("reading after the cancellation: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestTransportRefusesAfterCancel(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://in-process"+folderPath, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.Transport().RoundTrip(req)
+	if err == nil {
+		// The answer may have been faster than the look at the context.
+		_, err = io.ReadAll(resp.Body)
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled request: %v", err)
+	}
+}
+
+// A fault of the handler is the caller's error, not the end of the process.
+func TestTransportSurvivesPanic(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.mux.HandleFunc("GET /fault", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("some"))
+		panic("on purpose")
+	})
+	resp := s.open(t.Context(), "GET", "/fault", "")
+	if data, err := io.ReadAll(resp.Body); err == nil || string(data) != "some" {
+		t.Errorf("%q %v", data, err)
 	}
 }

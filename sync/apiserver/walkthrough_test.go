@@ -12,7 +12,10 @@ import (
 	"testing"
 
 	"limpet/state"
+	"limpet/sync/apiserver/token"
 )
+
+const adminToken = "ProvisioningAdminToken"
 
 // TestWalkThrough is the walk-through of the README of Grafana's controller:
 // a token is exchanged, a job is posted with it over TLS, and it is seen.
@@ -28,11 +31,11 @@ func TestWalkThrough(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	signer, err := NewSigner(dir)
+	signer, err := token.NewSigner(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sign, err := NewExchange(signer, ExchangeOptions{Token: adminToken})
+	sign, err := token.NewExchange(signer, token.ExchangeOptions{Token: adminToken})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +104,7 @@ func TestWalkThrough(t *testing.T) {
 		}
 		return port
 	}
-	code, answer := call("POST", "http://127.0.0.1:"+port(signListener)+"/sign/access-token", walkThrough,
+	code, answer := call("POST", "http://127.0.0.1:"+port(signListener)+"/sign/access-token", `{"namespace":"*","audiences":["provisioning.grafana.app"]}`,
 		"X-Realms", `[{"type":"system","identifier":"system"}]`, "X-Org-ID", "0", "Authorization", "Bearer "+adminToken)
 	token, _ := at(answer, "data", "token").(string)
 	if code != 200 || token == "" {

@@ -13,81 +13,74 @@ import (
 )
 
 // Progress collects what a worker has done. Its methods never wait for the
-// network: they change the results in memory, and one goroutine per job writes
+// network: they change the account in memory, and one goroutine per job writes
 // it to the Job at most as often as throttle allows. It is safe for concurrent
 // use.
 type Progress struct {
-	job jobSink
-	// changed holds one token when something has changed since the last write.
+	// put keeps a resume mark; nil error or one that says the claim is gone.
+	put func(ctx context.Context, mark json.RawMessage) error
+	// ended returns why nothing may be written any more, or nil.
+	ended func() error
+	// tell reports a step to the observer of the controller.
+	tell func(typ, text string)
+	// meter counts the results, under the action of the job.
+	meter  Meter
+	action string
+	// changed holds one token when something has changed since the last look.
 	changed chan struct{}
 
 	mu        sync.Mutex // guards everything below
-	results   results
+	account   account
 	throttle  throttle
 	final     string
 	maxErrors int
 }
 
-// jobSink receives what a Progress does not keep in memory.
-type jobSink interface {
-	// putMark stores a resume mark. The error is state.ErrNotFound when the claim is
-	// gone.
-	putMark(ctx context.Context, mark json.RawMessage) error
-	// leaseLost returns why nothing may be written any more, or nil.
-	leaseLost() error
-	// emit reports a step, and measure a result or a duration.
-	emit(typ, text string)
-	measure(detail any)
-	action() string
-}
-
-// noJob is the sink of a Progress that belongs to no job.
-type noJob struct{}
-
-func (noJob) putMark(context.Context, json.RawMessage) error { return nil }
-func (noJob) leaseLost() error                               { return nil }
-func (noJob) emit(string, string)                            {}
-func (noJob) measure(any)                                    {}
-func (noJob) action() string                                 { return "" }
-
 // NewProgress returns one that is written nowhere, for a worker that runs by itself.
-func NewProgress() *Progress { return newProgress(noJob{}) }
+func NewProgress() *Progress { return newProgress(time.Now()) }
 
-func newProgress(job jobSink) *Progress {
-	return &Progress{job: job, changed: make(chan struct{}, 1), results: newResults(), throttle: throttle{last: time.Now()}}
-}
-
-// SetMessage sets what the job does now, which is a step of it.
-func (p *Progress) SetMessage(_ context.Context, text string) {
-	if p.say(text, true) {
-		notify(p.changed)
+func newProgress(now time.Time) *Progress {
+	return &Progress{
+		put:     func(context.Context, json.RawMessage) error { return nil },
+		ended:   func() error { return nil },
+		tell:    func(string, string) {},
+		meter:   unmetered{},
+		changed: make(chan struct{}, 1),
+		account: newAccount(), throttle: throttle{last: now},
 	}
 }
 
-// Step is SetMessage without a write: the dashboard shows it at once, the API has it
-// with the next write.
+// SetMessage says what the job is doing now, which is a step of it.
+func (p *Progress) SetMessage(_ context.Context, text string) {
+	if p.say(text, true) {
+		p.notify()
+	}
+}
+
+// Step is SetMessage for what people here see at once and the API with the next write,
+// so that it costs none.
 func (p *Progress) Step(text string) { p.say(text, false) }
 
-// say begins a step and reports whether it is another one; due has it written to the API.
+// say begins a step, and says whether it is another one; due has the API told of it.
 func (p *Progress) say(text string, due bool) bool {
 	text = clip(text, maxMessage)
 	p.mu.Lock()
-	same := p.results.Message == text
-	p.results.Message, p.results.Steps = text, beginStep(p.results.Steps, text, time.Now())
+	same := p.account.Message == text
+	p.account.Message, p.account.Steps = text, beginStep(p.account.Steps, text, time.Now())
 	p.throttle.message = p.throttle.message || due && !same
 	p.mu.Unlock()
 	if !same {
-		p.job.emit(EventProgress, text)
+		p.tell(EventProgress, text)
 	}
 	return !same
 }
 
-// StepNote adds a result to the name of the present step, such as how much was
-// fetched.
+// StepNote adds to the name of the present step what has come of it, such as how much
+// was fetched.
 func (p *Progress) StepNote(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.results.Steps; len(s) > 0 {
+	if s := p.account.Steps; len(s) > 0 {
 		last := &s[len(s)-1]
 		last.Text = clip(last.Text+", "+note, maxStepText)
 	}
@@ -97,35 +90,33 @@ func (p *Progress) StepNote(note string) {
 // number of results so far divided by it. 0 = unknown.
 func (p *Progress) SetTotal(_ context.Context, n int) {
 	p.mu.Lock()
-	p.results.Total = int64(max(n, 0))
+	p.account.Total = int64(max(n, 0))
 	p.throttle.message = true
 	p.mu.Unlock()
-	notify(p.changed)
+	p.notify()
 }
 
 // Record adds the result of one resource.
 func (p *Progress) Record(_ context.Context, r Result) {
 	p.mu.Lock()
-	p.results.record(r)
+	p.account.record(r)
 	p.throttle.record = true
 	p.mu.Unlock()
-	p.job.measure(ResourceDone{p.job.action(), r})
+	p.meter.Resource(p.action, r)
 	switch {
 	case r.Err != nil:
-		p.job.emit(EventRejected, resultText(r, r.Err))
+		p.tell(EventRejected, resultText(r, r.Err))
 	case r.Warning != nil:
-		p.job.emit(EventRejected, resultText(r, r.Warning))
+		p.tell(EventRejected, resultText(r, r.Warning))
 	case r.Action != Ignored:
-		p.job.emit(EventApplied, appliedText(r))
+		p.tell(EventApplied, appliedText(r))
 	}
-	notify(p.changed)
+	p.notify()
 }
 
-// Phase records how long a part of a sync took, or with phase "" all of it. sync is
+// Phase notes how long a part of a sync took, or with phase "" all of it. sync is
 // SyncFull or SyncIncremental; the names of the parts are Grafana's.
-func (p *Progress) Phase(sync, phase string, took time.Duration) {
-	p.job.measure(SyncPhase{sync, phase, took})
-}
+func (p *Progress) Phase(sync, phase string, took time.Duration) { p.meter.Phase(sync, phase, took) }
 
 // SetFinalMessage sets the message of a job that does not end as error.
 func (p *Progress) SetFinalMessage(text string) {
@@ -134,19 +125,19 @@ func (p *Progress) SetFinalMessage(text string) {
 	p.final = clip(text, maxMessage)
 }
 
-// SetRefs records the branch and the commits that are synced, for history and
+// SetRefs notes the branch and the commits that are synced, for history and
 // dashboard. from is empty for the first sync.
 func (p *Progress) SetRefs(branch, from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.results.Branch, p.results.RefFrom, p.results.RefTo = branch, from, to
+	p.account.Branch, p.account.RefFrom, p.account.RefTo = branch, from, to
 }
 
-// SetCommit records the commit that is synced, for history and dashboard.
+// SetCommit tells of the commit that is synced, for history and dashboard.
 func (p *Progress) SetCommit(c state.Commit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.results.Commit = &c
+	p.account.Commit = &c
 }
 
 // SetURLs sets the links of the final status (repositoryURL, sourceURL,
@@ -154,7 +145,7 @@ func (p *Progress) SetCommit(c state.Commit) {
 func (p *Progress) SetURLs(urls map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.results.URLs = urls
+	p.account.URLs = urls
 }
 
 // StrictMaxErrors makes TooManyErrors return an error from the n-th error on.
@@ -166,7 +157,7 @@ func (p *Progress) StrictMaxErrors(n int) {
 }
 
 // TooManyErrors returns an error when the limit of StrictMaxErrors is reached.
-// Workers call it between steps and return its error.
+// Workers ask it between steps and return what it returns.
 func (p *Progress) TooManyErrors() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,19 +170,20 @@ type TooManyErrorsError struct{ Count int }
 func (e *TooManyErrorsError) Error() string { return fmt.Sprintf("too many errors: %d", e.Count) }
 
 func (p *Progress) tooMany() error {
-	if p.maxErrors > 0 && p.results.ErrorCount >= int64(p.maxErrors) {
-		return &TooManyErrorsError{Count: int(p.results.ErrorCount)}
+	if p.maxErrors > 0 && p.account.ErrorCount >= int64(p.maxErrors) {
+		return &TooManyErrorsError{Count: int(p.account.ErrorCount)}
 	}
 	return nil
 }
 
-// ResetResults drops all results, for a worker that begins again in another way (a full pull after an incremental one was impossible).
+// ResetResults forgets all results, for a worker that begins again in another
+// way (a full pull after an incremental one was impossible).
 func (p *Progress) ResetResults() {
 	p.mu.Lock()
-	p.results.reset()
+	p.account.reset()
 	p.throttle.record = true
 	p.mu.Unlock()
-	notify(p.changed)
+	p.notify()
 }
 
 // Mark keeps a resume mark together with the results so far: after a crash the
@@ -200,7 +192,7 @@ func (p *Progress) ResetResults() {
 // error is the cause of the end when the job may not be written any more. A mark
 // that cannot be kept for want of space is not an error: only work is repeated.
 func (p *Progress) Mark(ctx context.Context, v any) error {
-	if err := p.job.leaseLost(); err != nil {
+	if err := p.ended(); err != nil {
 		return err
 	}
 	inner, err := json.Marshal(v)
@@ -208,12 +200,12 @@ func (p *Progress) Mark(ctx context.Context, v any) error {
 		return fmt.Errorf("encode progress mark: %w", err)
 	}
 	p.mu.Lock()
-	data, err := json.Marshal(mark{Mark: inner, Results: p.results})
+	data, err := json.Marshal(mark{Mark: inner, Account: p.account})
 	p.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("encode progress mark: %w", err)
 	}
-	err = p.job.putMark(ctx, data)
+	err = p.put(ctx, data)
 	switch {
 	case err == nil:
 		return nil
@@ -222,34 +214,41 @@ func (p *Progress) Mark(ctx context.Context, v any) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	p.job.emit(EventNote, "progress mark not kept: "+err.Error())
+	p.tell(EventNote, "progress mark not kept: "+err.Error())
 	return nil
 }
 
 // mark is what the state file keeps of a running job.
 type mark struct {
 	Mark    json.RawMessage `json:"mark"`
-	Results results         `json:"account"` // the member of schema 1
+	Account account         `json:"account"`
 }
 
 // resume takes over the results of an earlier run and returns its mark. A mark
-// that cannot be read counts as none: the work begins anew.
+// that cannot be read is like none: the work begins anew.
 func (p *Progress) resume(data json.RawMessage) json.RawMessage {
 	if len(data) == 0 {
 		return nil
 	}
-	m := mark{Results: newResults()}
+	m := mark{Account: newAccount()}
 	if err := json.Unmarshal(data, &m); err != nil || len(m.Mark) == 0 {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.results = m.Results
-	p.results.repair()
+	p.account = m.Account
+	p.account.repair()
 	return m.Mark
 }
 
-// due returns when the next write to the Job has to happen, if anything changed.
+func (p *Progress) notify() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// due tells when the next write to the Job has to happen, if anything changed.
 func (p *Progress) due() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,7 +260,7 @@ func (p *Progress) begin(now time.Time) api.JobStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.throttle.begin(now)
-	return p.results.status(api.StateWorking)
+	return p.account.status(api.StateWorking)
 }
 
 // again has the write repeated later, because it did not arrive.
@@ -271,9 +270,9 @@ func (p *Progress) again() {
 	p.throttle.again()
 }
 
-// look returns a copy of the results for the dashboard and for history.
-func (p *Progress) look() results {
+// look returns a copy of the account for the dashboard and for history.
+func (p *Progress) look() account {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.results.clone()
+	return p.account.clone()
 }

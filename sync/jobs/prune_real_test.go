@@ -64,7 +64,7 @@ func TestPruneOnTheRealAPI(t *testing.T) {
 	for i := range 2 {
 		c := connect()
 		jobs, repos := c.Informer(api.Jobs, namespace, kube.InformerOptions{}), c.Informer(api.Repositories, namespace, kube.InformerOptions{})
-		k, err := New(c, jobs, repos, openStore(t), []Worker{quick()}, Options{Namespace: namespace, HistoryExpiration: 8 * time.Second, Agent: fmt.Sprint("a", i), Logger: quiet, Observe: pruned.observe})
+		k, err := New(c, jobs, repos, openStore(t), []Worker{quick()}, Options{Namespace: namespace, HistoryExpiration: 8 * time.Second, Agent: fmt.Sprint("a", i), Logger: quiet, Meter: &pruned})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,18 +106,17 @@ func TestPruneOnTheRealAPI(t *testing.T) {
 	}
 }
 
-// counted adds up what is pruned.
+// counted is a Meter that adds up what is pruned.
 type counted struct {
+	unmetered
 	mu sync.Mutex // guards n
 	n  int
 }
 
-func (c *counted) observe(e Event) {
+func (c *counted) Pruned(_, remote int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d, ok := e.Detail.(HistoryPruned); ok {
-		c.n += d.Remote
-	}
+	c.n += remote
 }
 
 func (c *counted) remote() int {

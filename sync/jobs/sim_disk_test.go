@@ -32,7 +32,7 @@ type simLedger struct {
 	p *simProcess
 }
 
-var _ store = simLedger{}
+var _ ledger = simLedger{}
 
 func newSimDisk(h *simHost) *simDisk {
 	return &simDisk{host: h, claims: map[string]state.Claim{}, records: map[string]state.Record{}, writes: map[string]uint64{}}

@@ -47,7 +47,8 @@ func newLife(r prometheus.Registerer) life {
 	return l
 }
 
-func (l *life) observe(e jobs.Event) {
+// Observe takes the events of a controller. It does no I/O.
+func (l *life) Observe(e jobs.Event) {
 	switch e.Type {
 	case jobs.EventLost:
 		if l.leases.first(e.UID + " " + strconv.Itoa(e.Attempt)) {
@@ -55,7 +56,7 @@ func (l *life) observe(e jobs.Event) {
 		}
 	case jobs.EventRequeued:
 		l.requeued.Inc()
-	case jobs.EventRetry:
+	case jobs.EventPostponed:
 		l.postponed.Inc()
 	case jobs.EventReleased:
 		l.released.Inc()
@@ -74,6 +75,12 @@ func (l *life) observe(e jobs.Event) {
 			l.cancelled.Inc()
 		}
 	}
+}
+
+// Pruned implements jobs.Meter.
+func (l *life) Pruned(local, remote int) {
+	l.pruned.WithLabelValues("local").Add(float64(local))
+	l.pruned.WithLabelValues("api").Add(float64(remote))
 }
 
 // leases remembers which losses were counted: one that nobody was sure of is told

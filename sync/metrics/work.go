@@ -93,13 +93,15 @@ func histogram(r prometheus.Registerer, name, help string, buckets []float64, la
 	return h
 }
 
-func (w *work) began(uid, driver, action string) {
+// Began implements jobs.Meter.
+func (w *work) Began(uid, driver, action string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy[uid] = stint{slot{driver, knownAction(action)}, time.Now()}
 }
 
-func (w *work) ended(uid string) {
+// Ended implements jobs.Meter.
+func (w *work) Ended(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s, ok := w.busy[uid]; ok {
@@ -123,7 +125,8 @@ func (w *work) worked() map[slot]time.Duration {
 	return out
 }
 
-func (w *work) claim(driver string, r jobs.ClaimResult) {
+// Claim implements jobs.Meter.
+func (w *work) Claim(driver string, r jobs.ClaimResult) {
 	switch r {
 	case jobs.ClaimWon:
 		w.claimed.WithLabelValues(driver).Inc()
@@ -136,19 +139,25 @@ func (w *work) claim(driver string, r jobs.ClaimResult) {
 	}
 }
 
-// ends counts a job that has ended. What a job that failed has changed is part of
-// the work only, so its size is unknown, as in Grafana.
-func (w *work) ends(p jobs.Processed) {
-	action := knownAction(p.Action)
-	bucket := sizeBucket(p.Changed)
-	if p.Outcome == "error" {
-		bucket = "unknown"
-	}
-	w.processed.WithLabelValues(action, p.Outcome).Inc()
-	w.duration.WithLabelValues(action, bucket, p.Outcome).Observe(p.Took.Seconds())
+// Waited implements jobs.Meter.
+func (w *work) Waited(action string, d time.Duration) {
+	w.wait.WithLabelValues(knownAction(action)).Observe(d.Seconds())
 }
 
-func (w *work) resource(action string, r jobs.Result) {
+// Processed implements jobs.Meter. What a job that failed has changed is part of
+// the work only, so its size is unknown, as in Grafana.
+func (w *work) Processed(action, outcome string, changed int64, took time.Duration) {
+	action = knownAction(action)
+	bucket := sizeBucket(changed)
+	if outcome == "error" {
+		bucket = "unknown"
+	}
+	w.processed.WithLabelValues(action, outcome).Inc()
+	w.duration.WithLabelValues(action, bucket, outcome).Observe(took.Seconds())
+}
+
+// Resource implements jobs.Meter.
+func (w *work) Resource(action string, r jobs.Result) {
 	outcome, err := "success", error(nil)
 	switch {
 	case r.Err != nil:
@@ -160,7 +169,8 @@ func (w *work) resource(action string, r jobs.Result) {
 	w.resources.WithLabelValues(knownAction(action), knownOperation(r.Action), outcome, resources.Reason(err), group, kind).Inc()
 }
 
-func (w *work) phase(sync, phase string, took time.Duration) {
+// Phase implements jobs.Meter.
+func (w *work) Phase(sync, phase string, took time.Duration) {
 	switch {
 	case phase == "":
 		w.sync.WithLabelValues(sync).Observe(took.Seconds())

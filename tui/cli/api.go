@@ -7,6 +7,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/apiserver"
+	"limpet/sync/apiserver/token"
 )
 
 // defaultAPIToken is the token of Grafana's own walk-through. It is good for
@@ -19,7 +20,7 @@ type apiCmd struct {
 }
 
 func (c apiCmd) Run(ctx context.Context, r *run) error {
-	token, err := c.token(r)
+	secret, err := c.token(r)
 	if err != nil {
 		return err
 	}
@@ -36,16 +37,16 @@ func (c apiCmd) Run(ctx context.Context, r *run) error {
 			return err
 		}
 		defer store.Close()
-		return c.serve(ctx, r, store, filepath.Dir(path), token)
+		return c.serve(ctx, r, store, filepath.Dir(path), secret)
 	})
 }
 
-func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, token string) error {
-	signer, err := apiserver.NewSigner(dir)
+func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, secret string) error {
+	signer, err := token.NewSigner(dir)
 	if err != nil {
 		return err
 	}
-	server, err := apiserver.New(store, apiserver.Options{Logger: r.log, Version: Version, Auth: apiserver.NewGate(signer, token)})
+	server, err := apiserver.New(store, apiserver.Options{Logger: r.log, Version: Version, Auth: apiserver.NewGate(signer, secret)})
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 			return err
 		}
 	}
-	exchange, err := apiserver.NewExchange(signer, apiserver.ExchangeOptions{Token: token, Logger: r.log})
+	exchange, err := token.NewExchange(signer, token.ExchangeOptions{Token: secret, Logger: r.log})
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 		signLn.Close()
 		return usage("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
-	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), apiserver.ExchangePath, certFile)
+	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath, certFile)
 	parts := []func(context.Context) error{
 		func(ctx context.Context) error { return apiserver.Serve(ctx, signLn, exchange) },
 		func(ctx context.Context) error {
@@ -108,16 +109,16 @@ func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, toke
 // token is the one that may be exchanged. The default is refused wherever
 // others could reach it.
 func (c apiCmd) token(r *run) (string, error) {
-	token := r.g.Token
+	secret := r.g.Token
 	if r.g.TokenFile != "" {
 		data, err := r.readFile(r.g.TokenFile)
 		if err != nil {
 			return "", usage("", "--token-file: %w", err)
 		}
-		token = trimLine(data)
+		secret = trimLine(data)
 	}
-	if token != "" {
-		return token, nil
+	if secret != "" {
+		return secret, nil
 	}
 	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
 		if ip := net.ParseIP(hostOf(addr)); hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback()) {

@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/admission"
 	"limpet/sync/api"
-	"limpet/sync/api/admission"
 	"limpet/sync/control"
 	"limpet/sync/text"
 )

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"limpet/sync/api/admission"
+	"limpet/sync/admission"
 	"limpet/sync/text"
 )
 
@@ -76,7 +76,7 @@ func verdictOf(o manifestObject, all []manifestObject) verdict {
 		}
 		siblings = append(siblings, other.u)
 	}
-	v.causes = append(v.causes, admission.CheckSiblings(o.u, nil, siblings)...)
+	v.causes = append(v.causes, admission.Among(o.u, nil, siblings)...)
 	v.warnings = admission.Warnings(o.u, siblings)
 	return v
 }

@@ -1,0 +1,232 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"limpet/sync/api"
+)
+
+// Objects travel through this package in two forms: as *unstructured.Unstructured
+// while they are changed, and as the JSON bytes that are stored, kept for
+// watches and sent. The stored form carries the preferred version of its kind
+// and the resourceVersion of the write that made it.
+
+// decodeObject reads the stored form. Whole numbers become int64.
+func decodeObject(data []byte) (*unstructured.Unstructured, error) {
+	object := map[string]any{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &object); err != nil {
+		return nil, fmt.Errorf("read stored object: %w", err)
+	}
+	return &unstructured.Unstructured{Object: object}, nil
+}
+
+// encodeObject writes the compact form with members in the order of their names.
+func encodeObject(object map[string]any) ([]byte, error) { return encodeValue(object) }
+
+func encodeValue(value any) ([]byte, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("write object: %w", err)
+	}
+	return data, nil
+}
+
+// atRevision answers the object with metadata.resourceVersion set. The object
+// must have that member.
+func atRevision(data []byte, revision uint64) []byte {
+	place := find(data, "metadata", "resourceVersion")
+	if !place.found() {
+		return data
+	}
+	return splice(data, place, strconv.AppendQuote(nil, formatRevision(revision)))
+}
+
+// atVersion answers the object under another apiVersion.
+func atVersion(data []byte, apiVersion string) []byte {
+	place := find(data, "apiVersion")
+	if !place.found() || text(data, place) == apiVersion {
+		return data
+	}
+	return splice(data, place, strconv.AppendQuote(nil, apiVersion))
+}
+
+func formatRevision(revision uint64) string { return strconv.FormatUint(revision, 10) }
+
+// unquote decodes a JSON string with its quotes.
+func unquote(quoted []byte) string {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	var s string
+	// The scanner is only given strings that the library wrote.
+	if err := json.Unmarshal(quoted, &s); err != nil {
+		return ""
+	}
+	return s
+}
+
+// Decoding is lenient by default and says what it passed over: a member that
+// was given twice, one that the kind does not have. What becomes of these
+// findings is the client's choice (fieldValidation): dropped, sent as Warning
+// headers, or an error.
+
+// decodeBody reads an object from a request body. It returns 400 status errors,
+// which never repeat the body: it may hold secrets.
+func decodeBody(k api.Kind, version string, body []byte, isYAML bool, validation string) (obj *unstructured.Unstructured, warnings []string, err error) {
+	object, findings, err := decodeMap(body, isYAML, validation)
+	if err != nil {
+		return nil, nil, badRequest("the object provided is unrecognized (must be of type %s): couldn't get version/kind; json parse error: %s", k.Kind, err)
+	}
+	obj = &unstructured.Unstructured{Object: object}
+	kind, okKind := object["kind"].(string)
+	given, okVersion := object["apiVersion"].(string)
+	switch {
+	case kind == "" || !okKind:
+		return nil, nil, badRequest("the object provided is unrecognized (must be of type %s): Object 'Kind' is missing", k.Kind)
+	case !okVersion && object["apiVersion"] != nil:
+		return nil, nil, badRequest("the object provided is unrecognized (must be of type %s): Object 'apiVersion' is not a string", k.Kind)
+	}
+	more, err := coerce(k, object)
+	if err == nil {
+		findings = append(findings, more...)
+		if len(findings) > 0 && validation == metav1.FieldValidationStrict {
+			err = strictError(findings)
+		}
+	}
+	if err != nil {
+		return nil, nil, badRequest("%s in version %q cannot be handled as a %s: %s", kind, version, k.Kind, err)
+	}
+	if want := apiVersionOf(k, version); given != want {
+		return nil, nil, badRequest("the API version in the data (%s) does not match the expected API version (%s)", given, want)
+	}
+	if validation == metav1.FieldValidationWarn {
+		warnings = findings
+	}
+	return obj, warnings, nil
+}
+
+// decodeMap reads JSON or YAML that must be an object. findings are members
+// that are given twice, looked for only if validation asks.
+func decodeMap(body []byte, isYAML bool, validation string) (object map[string]any, findings []string, err error) {
+	strict := validation == metav1.FieldValidationStrict || validation == metav1.FieldValidationWarn
+	if isYAML {
+		if strict {
+			if _, err := yaml.YAMLToJSONStrict(body); err != nil {
+				findings = yamlFindings(err)
+			}
+		}
+		if body, err = yaml.YAMLToJSON(body); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !strict || isYAML {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &object)
+	} else {
+		var twice []error
+		twice, err = kjson.UnmarshalStrict(body, &object)
+		for _, e := range twice {
+			findings = append(findings, e.Error())
+		}
+	}
+	if err == nil && object == nil {
+		err = fmt.Errorf("expected an object")
+	}
+	return object, findings, err
+}
+
+// yamlFindings splits the report of the YAML library into single findings.
+func yamlFindings(err error) []string {
+	report := err.Error()
+	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: unmarshal errors:\n"} {
+		report = strings.TrimPrefix(report, prefix)
+	}
+	lines := strings.Split(report, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return lines
+}
+
+func strictError(findings []string) error {
+	return fmt.Errorf("strict decoding error: %s", strings.Join(findings, ", "))
+}
+
+// coerce brings an object into the shape of its kind: metadata as the typed
+// ObjectMeta holds it, no unknown members at the top, no nulls there. It
+// answers what it took away, and an error for metadata of wrong types.
+func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
+	if raw, ok := object["metadata"]; ok {
+		meta := metav1.ObjectMeta{}
+		data, err := json.Marshal(raw)
+		if err != nil {
+			return nil, err
+		}
+		unknown, err := kjson.UnmarshalStrict(data, &meta)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range unknown {
+			if at, ok := e.(kjson.FieldError); ok {
+				findings = append(findings, fmt.Sprintf("unknown field %q", "metadata."+at.FieldPath()))
+			}
+		}
+		if object["metadata"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&meta); err != nil {
+			return nil, err
+		}
+	}
+	known := topLevel(k)
+	var strange []string
+	for name, value := range object {
+		switch {
+		case name == "apiVersion" || name == "kind" || name == "metadata":
+		case !slices.Contains(known, name):
+			delete(object, name)
+			strange = append(strange, fmt.Sprintf("unknown field %q", name))
+		case value == nil:
+			delete(object, name)
+		}
+	}
+	slices.Sort(strange)
+	return append(findings, strange...), nil
+}
+
+// sameName checks an object from a body against the names in the path.
+func sameName(obj *unstructured.Unstructured, namespace, name string) error {
+	switch got := obj.GetName(); {
+	case got == "":
+		return badRequest("the name of the object (%s based on URL) was undeterminable: name must be provided", name)
+	case got != name:
+		return badRequest("the name of the object (%s) does not match the name on the URL (%s)", got, name)
+	}
+	return sameNamespace(obj, namespace)
+}
+
+// sameNamespace gives an object the namespace of the path, or a 400 status
+// error if it has another.
+func sameNamespace(obj *unstructured.Unstructured, namespace string) error {
+	switch obj.GetNamespace() {
+	case namespace:
+	case "":
+		obj.SetNamespace(namespace)
+	default:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// sameValue compares decoded JSON. 1 and 1.0 are not the same: they are stored
+// differently.
+func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -1,0 +1,225 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+)
+
+func folderKind(t testing.TB) api.Kind {
+	t.Helper()
+	k, ok := kindOf(api.FolderGroup, "folders")
+	if !ok {
+		t.Fatal("no folders")
+	}
+	return k
+}
+
+func TestDecodeBody(t *testing.T) {
+	t.Parallel()
+	const good = `"apiVersion":"folder.grafana.app/v1","kind":"Folder"`
+	for _, c := range []struct {
+		name, body string
+		yaml       bool
+		validation string
+		warns      string // findings, joined by |
+		refuses    string // words of the error; "" = none
+	}{
+		{name: "plain", body: `{` + good + `,"metadata":{"name":"a"},"spec":{"x":1}}`},
+		{name: "yaml", yaml: true, body: "apiVersion: folder.grafana.app/v1\nkind: Folder\nspec: {x: 1}\n"},
+		{name: "unknown members", body: `{` + good + `,"z":1,"b":2,"metadata":{"name":"a","c":1,"labels":{"d":"e"}}}`,
+			warns: `unknown field "metadata.c"|unknown field "b"|unknown field "z"`},
+		{name: "unknown members that nobody asks for", validation: "Ignore", body: `{` + good + `,"z":1}`},
+		{name: "unknown members, strictly", validation: "Strict", body: `{` + good + `,"z":1}`, refuses: `strict decoding error: unknown field "z"`},
+		{name: "member given twice", body: `{` + good + `,"spec":{"x":1,"x":2}}`, warns: `duplicate field "spec.x"`},
+		{name: "member given twice, strictly", validation: "Strict", body: `{` + good + `,"spec":{"x":1,"x":2}}`, refuses: `duplicate field "spec.x"`},
+		{name: "member given twice in yaml", yaml: true, body: "apiVersion: folder.grafana.app/v1\nkind: Folder\nspec:\n  x: 1\n  x: 2\n", warns: `line 5: key "x" already set in map`},
+		{name: "nulls are dropped", body: `{` + good + `,"metadata":{"name":"a","creationTimestamp":null},"status":null}`},
+		{name: "no json", body: `{"apiVersion":"secret-canary`, refuses: "couldn't get version/kind; json parse error"},
+		{name: "a list", body: `["secret-canary"]`, refuses: "json parse error"},
+		{name: "null", body: `null`, refuses: "expected an object"},
+		{name: "nothing", body: ``, refuses: "json parse error"},
+		{name: "no kind", body: `{"apiVersion":"folder.grafana.app/v1","spec":{"token":"secret-canary"}}`, refuses: "Object 'Kind' is missing"},
+		{name: "kind of a wrong type", body: `{"apiVersion":"folder.grafana.app/v1","kind":3}`, refuses: "Object 'Kind' is missing"},
+		{name: "version of a wrong type", body: `{"apiVersion":3,"kind":"Folder"}`, refuses: "not a string"},
+		{name: "no version", body: `{"kind":"Folder"}`, refuses: "the API version in the data () does not match"},
+		{name: "other version", body: `{"apiVersion":"folder.grafana.app/v1beta1","kind":"Folder"}`, refuses: "the API version in the data (folder.grafana.app/v1beta1) does not match"},
+		{name: "labels of a wrong type", body: `{` + good + `,"metadata":{"labels":{"a":1}}}`, refuses: "cannot unmarshal number"},
+		{name: "metadata of a wrong type", body: `{` + good + `,"metadata":"secret-canary"}`, refuses: "cannot unmarshal string"},
+		{name: "time of a wrong form", body: `{` + good + `,"metadata":{"creationTimestamp":"yesterday"}}`, refuses: "parsing time"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			validation := c.validation
+			if validation == "" {
+				validation = "Warn"
+			}
+			obj, warnings, err := decodeBody(folderKind(t), "v1", []byte(c.body), c.yaml, validation)
+			if c.refuses != "" {
+				if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), c.refuses) || strings.Contains(err.Error(), "secret-canary") {
+					t.Errorf("%v, want %q and nothing of the body", err, c.refuses)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(warnings, "|"); got != c.warns {
+				t.Errorf("warnings %q, want %q", got, c.warns)
+			}
+			for name := range obj.Object {
+				if !strings.Contains("apiVersion kind metadata spec", name) {
+					t.Errorf("%q is kept", name)
+				}
+			}
+		})
+	}
+}
+
+// Whole numbers stay whole, and large ones exact.
+func TestDecodeNumbers(t *testing.T) {
+	t.Parallel()
+	obj, _, err := decodeBody(folderKind(t), "v1", []byte(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","spec":{"a":9007199254740993,"b":1.0,"c":1.5}}`), false, "Strict")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := encodeObject(obj.Object)
+	if err != nil || !strings.Contains(string(data), `{"a":9007199254740993,"b":1,"c":1.5}`) {
+		t.Errorf("%s %v", data, err)
+	}
+}
+
+// FuzzDecode: whatever a client sends, the outcome is an object that can be
+// stored and scanned, or a 400.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"x":[1,{}]}}`,
+		`{"kind":"Folder"}`, `[]`, "apiVersion: folder.grafana.app/v1\nkind: Folder\nmetadata: {name: &a x, labels: {b: *a}}\n", "a: !!binary x", `{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}}}]}}`,
+	} {
+		f.Add([]byte(seed), true)
+		f.Add([]byte(seed), false)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, isYAML bool) {
+		k := folderKind(t)
+		obj, _, err := decodeBody(k, "v1", body, isYAML, "Warn")
+		if err != nil {
+			if !apierrors.IsBadRequest(err) {
+				t.Fatalf("%v is not a bad request", err)
+			}
+			return
+		}
+		data, err := storedForm(k, obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text(data, find(data, "metadata", "name")) != obj.GetName() || text(data, find(data, "kind")) != obj.GetKind() || !find(data, "metadata", "resourceVersion").found() {
+			t.Fatalf("stored as %s", data)
+		}
+	})
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	const data = `{"apiVersion":"v1","kind":"X","metadata":{"labels":{"a\"b":"1","c":"2"},"name":"n\u003c\\","resourceVersion":"7"},` +
+		`"spec":{"list":[{"name":"no"},[]],"n":-1.5e3,"t":true,"z":null},"text":"{\"metadata\":{\"name\":\"wrong\"}}"}`
+	for _, c := range []struct {
+		path []string
+		want string
+	}{
+		{nil, data},
+		{[]string{"kind"}, `"X"`},
+		{[]string{"metadata", "resourceVersion"}, `"7"`},
+		{[]string{"metadata", "name"}, `"n\u003c\\"`},
+		{[]string{"spec", "n"}, `-1.5e3`},
+		{[]string{"spec", "t"}, `true`},
+		{[]string{"spec", "z"}, `null`},
+		{[]string{"spec", "list"}, `[{"name":"no"},[]]`},
+		{[]string{"spec", "name"}, ""},
+		{[]string{"kind", "name"}, ""},
+		{[]string{"spec", "list", "name"}, ""},
+		{[]string{"nothing"}, ""},
+	} {
+		place := find([]byte(data), c.path...)
+		got := ""
+		if place.found() {
+			got = string(place.of([]byte(data)))
+		}
+		if got != c.want {
+			t.Errorf("%v: %q, want %q", c.path, got, c.want)
+		}
+	}
+	if got := text([]byte(data), find([]byte(data), "metadata", "name")); got != `n<\` {
+		t.Errorf("escaped text: %q", got)
+	}
+	if got := labelsOf([]byte(data)); got[`a"b`] != "1" || got["c"] != "2" || len(got) != 2 {
+		t.Errorf("labels: %v", got)
+	}
+}
+
+func TestRewrite(t *testing.T) {
+	t.Parallel()
+	data := []byte(`{"apiVersion":"g/v1","involvedObject":{"resourceVersion":"5"},"metadata":{"resourceVersion":""}}`)
+	if got := string(atRevision(data, 12)); got != `{"apiVersion":"g/v1","involvedObject":{"resourceVersion":"5"},"metadata":{"resourceVersion":"12"}}` {
+		t.Errorf("atRevision: %s", got)
+	}
+	if got := string(atVersion(data, "g/v1beta1")); got != `{"apiVersion":"g/v1beta1","involvedObject":{"resourceVersion":"5"},"metadata":{"resourceVersion":""}}` {
+		t.Errorf("atVersion: %s", got)
+	}
+	if got := atVersion(data, "g/v1"); &got[0] != &data[0] {
+		t.Error("the same version is copied")
+	}
+	if got := string(atRevision([]byte(`{"a":1}`), 1)); got != `{"a":1}` {
+		t.Errorf("no metadata: %s", got)
+	}
+}
+
+// FuzzScan compares the scanner with the library on everything that the library
+// itself writes.
+func FuzzScan(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"a":{"b":[1,{"c":"\\\""}]},"z":"}"}`, `{"":{"":""}}`, `{"a":[],"b":{},"c":-0.1,"d":null}`, `{"é":"\u0000","<":">"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var want map[string]any
+		if json.Unmarshal(raw, &want) != nil || want == nil {
+			return
+		}
+		data, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, data, span{0, len(data)}, want)
+	})
+}
+
+func compare(t *testing.T, data []byte, place span, want map[string]any) {
+	got := map[string]span{}
+	eachMember(data, place, func(key []byte, value span) bool {
+		got[unquote([]byte(`"`+string(key)+`"`))] = value
+		return true
+	})
+	if a, b := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(a, b) {
+		t.Fatalf("members of %s: %q, want %q", place.of(data), a, b)
+	}
+	for name, value := range want {
+		var decoded any
+		if err := json.Unmarshal(got[name].of(data), &decoded); err != nil {
+			t.Fatalf("%q of %s: %v", name, place.of(data), err)
+		}
+		if !sameValue(decoded, value) {
+			t.Fatalf("%q: %v, want %v", name, decoded, value)
+		}
+		if s, ok := value.(string); ok && text(data, got[name]) != s {
+			t.Fatalf("text %q, want %q", text(data, got[name]), s)
+		}
+		if child, ok := value.(map[string]any); ok {
+			compare(t, data, got[name], child)
+		}
+	}
+}
