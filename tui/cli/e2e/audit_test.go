@@ -290,11 +290,11 @@ func (h *home) evidence(t *testing.T, d *daemon, repo string) string {
 	for _, keys := range []string{"1", "\t", "2", "\r", "\x1b", "3", "\r", "h", "\r", "?", "?"} {
 		screen.walk(t, keys)
 	}
-	screen.press(t, "q")
-	if err := screen.end(t); err != nil {
-		t.Error(err)
+	screen.Press(t, "q")
+	if code := screen.exit(t); code != 0 {
+		t.Errorf("exit %d", code)
 	}
-	sent := screen.screen.String()
+	sent := screen.Raw()
 	seen.WriteString(sent + controls.ReplaceAllString(sent, ""))
 	seen.WriteString(arguments(t, d.cmd.Process.Pid))
 	return seen.String()
@@ -306,11 +306,11 @@ var controls = regexp.MustCompile(`\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])`)
 // walk presses keys and waits until something is drawn, if anything is.
 func (tt *terminal) walk(t *testing.T, keys string) {
 	t.Helper()
-	before := len(tt.screen.String())
-	tt.press(t, keys)
+	before := tt.Bytes()
+	tt.Press(t, keys)
 	tick, enough := time.NewTicker(10*time.Millisecond), time.After(time.Second)
 	defer tick.Stop()
-	for len(tt.screen.String()) == before {
+	for tt.Bytes() == before {
 		select {
 		case <-tick.C:
 		case <-enough:

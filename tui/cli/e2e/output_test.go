@@ -1,8 +1,8 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -173,11 +173,11 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 		tt := h.terminal(t, append(c.args, "-q", "-o", "json")...)
 		tt.shows(t, `"type":"`+c.first+`"`)
 		gate.open()
-		if code := exitOf(tt.end(t)); code != exitPartial { // the boards are those of the other repository
+		if code := tt.exit(t); code != exitPartial { // the boards are those of the other repository
 			t.Errorf("%v: exit %d", c.args, code)
 		}
 		gate.shut()
-		out, failure, _ := strings.Cut(tt.screen.String(), `{"type":"error"`)
+		out, failure, _ := strings.Cut(tt.Raw(), `{"type":"error"`)
 		known.keeps(t, "error", `{"type":"error"`+failure)
 		types := known.lines(t, out)
 		for _, want := range c.types {
@@ -250,19 +250,12 @@ func (h *home) daemonWorks(t *testing.T) bool {
 	return rep.Live.Counts.Working > 0
 }
 
-// TestLongLists: what 10,000 jobs and 100,000 finished ones cost a person who lists
-// them; with -figures, else a tenth. README has the figures.
+// TestLongLists: lists of 1,000 jobs and 10,000 records come whole and cost seconds of
+// processor time at most; with -figures ten times as many.
 func TestLongLists(t *testing.T) {
 	suite.Full(t)
-	if !*figures {
-		t.Parallel()
-	}
-	jobs, records := 1_000, 10_000
-	if *figures {
-		jobs, records = 10_000, 100_000
-	}
+	jobs, records := size(1_000, 10_000), size(10_000, 100_000)
 	h := newHome(t)
-	h.must(t, 0, "repo", "list")
 	store, _, err := state.Open(t.Context(), state.Options{Path: h.state(), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -272,8 +265,9 @@ func TestLongLists(t *testing.T) {
 	for i := range jobs {
 		g.Go(func() error {
 			key := state.ObjectKey{Resource: "provisioning.grafana.app/jobs", Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}
-			_, err := store.Mutate(context.Background(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
-				return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
+			_, err := store.Mutate(t.Context(), key, func(_ *state.Object, rev uint64) (state.Mutation, error) {
+				return state.Mutation{Data: fmt.Appendf(nil, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job",
+					"metadata":{"name":%q,"namespace":"default","uid":"u%d","resourceVersion":"%d"},"spec":{"action":"pull","repository":"r%d"}}`, key.Name, i, rev, i%10)}, nil
 			})
 			return err
 		})
@@ -282,110 +276,48 @@ func TestLongLists(t *testing.T) {
 	for i := range records {
 		g.Go(func() error {
 			at := now.Add(-time.Duration(i) * time.Second)
-			return store.PutRecord(context.Background(), state.Record{UID: fmt.Sprintf("h%d", i), Namespace: "default", Name: "r-sync", Repository: fmt.Sprintf("r%d", i%10), Action: "pull", State: "success",
-				Message: "no changes to sync", Started: at.Add(-time.Second), Finished: at, Status: []byte(`{"state":"success","summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","total":288,"noop":288}]}`),
-				RefTo: fmt.Sprintf("%040x", i), Created: at.Add(-2 * time.Second), Commit: &state.Commit{Subject: fmt.Sprint("change panel ", i), Author: "M. Ito", At: at.Add(-time.Minute)},
-				Steps: []state.Step{{Text: "look up branch:main", Seconds: 0.2}, {Text: fmt.Sprintf("fetch %07x", i), Seconds: 0.4}, {Text: "compare with the server", Seconds: 0.4}}})
+			return store.PutRecord(t.Context(), state.Record{UID: fmt.Sprintf("h%d", i), Namespace: "default", Name: "r-sync", Repository: fmt.Sprintf("r%d", i%10),
+				Action: "pull", State: "success", Started: at.Add(-time.Second), Finished: at})
 		})
 	}
-	if err := g.Wait(); err != nil {
+	if err := errors.Join(g.Wait(), store.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		args    []string
-		lines   int
-		most    time.Duration // of processor
-		mostMiB int64
-	}{
-		{[]string{"job", "list"}, jobs + 1, 3 * time.Second, 200},
-		{[]string{"job", "list", "-o", "jsonl"}, jobs, 3 * time.Second, 200},
-		{[]string{"history", "list"}, records + 1, 5 * time.Second, 400},
-		{[]string{"history", "list", "--limit", "100"}, 101, 3 * time.Second, 100},
-		{[]string{"history", "list", "-o", "jsonl"}, records, 5 * time.Second, 400},
-		{[]string{"history", "export"}, records, 3 * time.Second, 200},
+	for call, want := range map[string]int{
+		"job list": jobs + 1, "job list -o jsonl": jobs, "history list": records + 1, "history list --limit 100": 101, "history list -o jsonl": records, "history export": records,
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
-		cmd := h.command(ctx, t, tt.args...)
-		out := &counter{}
-		cmd.Stdout = out
-		began := time.Now()
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		most := peakOf(t, cmd.Process.Pid)
-		err := cmd.Wait()
-		wall, took, rss := time.Since(began), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), most()
-		cancel()
-		t.Logf("limpet %v: %d lines in %.2f s, %.2f s of processor, %d MiB at most", tt.args, out.lines, wall.Seconds(), took.Seconds(), rss)
-		if err != nil || out.lines != tt.lines || took > tt.most || rss > tt.mostMiB {
-			t.Errorf("%v: %v, %d lines, want %d; limits %s and %d MiB", tt.args, err, out.lines, tt.lines, tt.most, tt.mostMiB)
+		cmd := h.command(t.Context(), t, strings.Fields(call)...)
+		out, err := cmd.Output()
+		took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		t.Logf("limpet %s: %s of processor time", call, took)
+		if n := strings.Count(string(out), "\n"); err != nil || n != want || took > 5*time.Second {
+			t.Errorf("limpet %s: %v, %d lines, want %d, in %s", call, err, n, want, took)
 		}
 	}
-}
-
-// counter counts the lines that are written to it.
-type counter struct{ lines int }
-
-func (c *counter) Write(p []byte) (int, error) {
-	for _, b := range p {
-		if b == '\n' {
-			c.lines++
-		}
-	}
-	return len(p), nil
-}
-
-// peakOf looks at the memory of a process until the function that it returns is
-// called, which says how much it was at most, in MiB, as the system keeps it. What
-// the system says after the end of a process has that of its parent in it.
-func peakOf(t *testing.T, pid int) func() int64 {
-	t.Helper()
-	done, ended := make(chan struct{}), make(chan int64)
-	go func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		var most int64
-		for {
-			most = max(most, statusField(t, fmt.Sprintf("/proc/%d/status", pid), "VmHWM:")>>10)
-			select {
-			case <-done:
-				ended <- most
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return func() int64 { close(done); return <-ended }
 }
 
 // TestNamesakes: a name that is one of several namespaces is refused with the call that
-// means one, whether they are alive or have ended; nothing is done to either.
+// means one of them, and nothing is done to either.
 func TestNamesakes(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h := newHome(t)
 	h.daemon(t, "--controllers", "off")
-	gate := newGate(t, 3)
-	gate.open()
+	g := newGate(t, 3)
+	g.open()
 	for _, namespace := range []string{"one", "two"} {
-		h.must(t, 0, "-n", namespace, "repo", "create", "boards", "--url", gate.URL, "--branch", testenv.Branch)
+		h.must(t, 0, "-n", namespace, "repo", "create", "boards", "--url", g.URL, "--branch", testenv.Branch)
 	}
 	refused := func(calls ...string) {
 		t.Helper()
 		for _, call := range calls {
-			r := h.run(t, strings.Fields(call)...)
-			if r.code != 2 || !strings.Contains(r.err, "in several namespaces: one, two") || !strings.Contains(r.err, "try: limpet "+call+" --namespace one") {
-				t.Errorf("limpet %s: exit %d: %s%s", call, r.code, r.out, r.err)
+			if r := h.must(t, exitUsage, strings.Fields(call)...); !strings.Contains(r.err, "one, two") || !strings.Contains(r.err, "try: limpet "+call+" --namespace one") {
+				t.Errorf("limpet %s: %s", call, r.err)
 			}
 		}
 	}
 	refused("repo show boards", "repo pull boards", "repo test boards", "repo suspend boards", "repo resume boards", "repo open boards",
 		"get repository boards", "delete repository boards", "delete repository boards --yes", "job create boards --action pull")
-
-	// Both have ended.
 	for _, namespace := range []string{"one", "two"} {
 		h.must(t, 0, "-n", namespace, "repo", "pull", "boards", "--wait", "-q")
 	}
@@ -393,90 +325,7 @@ func TestNamesakes(t *testing.T) {
 	for _, call := range []string{"history show boards-sync", "job show boards-sync", "job logs boards-sync"} {
 		h.must(t, 0, append(strings.Fields(call), "-n", "one")...)
 	}
-
-	// One runs, and the other has ended.
-	h.must(t, 0, "-n", "two", "repo", "create", "slow", "--url", hang(t))
-	h.must(t, 0, "-n", "three", "repo", "create", "slow", "--url", gate.URL, "--branch", testenv.Branch)
-	h.must(t, 0, "-n", "three", "repo", "pull", "slow", "--wait", "-q")
-	h.must(t, 0, "-n", "two", "repo", "pull", "slow")
-	until(t, "the job is claimed", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
-	for _, call := range []string{"job logs slow-sync", "job retry slow-sync"} {
-		r := h.run(t, strings.Fields(call)...)
-		if r.code != 2 || !strings.Contains(r.err, "in several namespaces: three, two") {
-			t.Errorf("limpet %s: exit %d: %s%s", call, r.code, r.out, r.err)
-		}
-	}
-	// There is one to cancel.
-	if r := h.must(t, 0, "job", "cancel", "slow-sync"); r.out != "job/slow-sync in namespace two asked to stop\n" {
-		t.Errorf("cancel: %s", r.out)
-	}
-	if got := h.must(t, 0, "repo", "list", "-o", "name").out; len(strings.Fields(got)) != 4 {
+	if got := h.must(t, 0, "repo", "list", "-o", "name").out; len(strings.Fields(got)) != 2 {
 		t.Errorf("repositories: %s", got)
-	}
-	records := h.history(t)
-	if n := slices.IndexFunc(records, func(r state.Record) bool { return r.State != "success" && r.Name != "slow-sync" }); n >= 0 {
-		t.Errorf("%+v", records[n])
-	}
-}
-
-// TestDeleteNamesWhatGoes: the question and the answer name the object with its namespace
-// and what becomes of the rest; No is the default, and the file is free meanwhile.
-func TestDeleteNamesWhatGoes(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t, "--controllers", "off")
-	manifest := `
-apiVersion: provisioning.grafana.app/v0alpha1
-kind: Repository
-metadata: {name: NAME, namespace: one, FINALIZERSannotations: {NOTES}}
-spec: {title: NAME, type: git, git: {url: "https://git.invalid/x.git", branch: main}, sync: {enabled: false, target: folder}}
----`
-	objects := ""
-	for name, with := range map[string][2]string{
-		"plain":   {"", ""},
-		"removes": {"finalizers: [remove-pending-jobs, cleanup, remove-orphan-resources], ", ""},
-		"leaves":  {"finalizers: [release-orphan-resources], ", ""},
-		"sinks":   {"finalizers: [remove-orphan-resources], ", "limpet/sink-dir: /srv/boards"},
-	} {
-		objects += strings.NewReplacer("NAME", name, "FINALIZERS", with[0], "NOTES", with[1]).Replace(manifest)
-	}
-	h.must(t, 0, "apply", "-f", h.file(t, "objects.yaml", objects))
-	h.must(t, 0, "-n", "two", "repo", "create", "plain", "--url", "https://git.invalid/x.git")
-	h.must(t, 0, "-n", "two", "repo", "pull", "plain")
-	for _, c := range []struct{ call, what, fate string }{
-		{"-n one delete repository plain", "repository one/plain", "the folders and dashboards that it has made stay"},
-		{"delete repository removes", "repository one/removes", "the folders and dashboards that it has made are deleted too, its waiting jobs are deleted, one that runs is waited for"},
-		{"delete repository leaves", "repository one/leaves", "the folders and dashboards that it has made stay, and belong to nobody"},
-		{"delete repository sinks", "repository one/sinks", "the files that it has made in /srv/boards are deleted too"},
-		{"delete job plain-sync", "job two/plain-sync", "it is not run"},
-	} {
-		question := "This deletes " + c.what + " for good: " + c.fate + "."
-		for _, answer := range []string{"\r", "n\r"} {
-			tt := h.terminal(t, strings.Fields(c.call)...)
-			tt.shows(t, "Go on? [y/N]")
-			if pid := h.owner(); pid != 0 {
-				t.Errorf("%s: process %d holds the file while it asks", c.call, pid)
-			}
-			tt.press(t, answer)
-			if code := tt.exit(t); code != 5 {
-				t.Errorf("%s: exit %d", c.call, code)
-			}
-			said := strings.Join(strings.Fields(tt.screen.String()), " ")
-			if !strings.Contains(said, question) || !strings.Contains(said, "nothing was changed") || !strings.Contains(said, "--yes") {
-				t.Errorf("%s: no %q in: %s", c.call, question, said)
-			}
-		}
-		kind, name, _ := strings.Cut(c.what, " ")
-		namespace, name, _ := strings.Cut(name, "/")
-		r := h.must(t, 0, append(strings.Fields(c.call), "--yes")...)
-		if !strings.HasPrefix(r.out, kind+"/"+name+" ") || !strings.Contains(r.out, "deleted from namespace "+namespace+": "+c.fate) {
-			t.Errorf("%s --yes: %s", c.call, r.out)
-		}
-	}
-	h.must(t, 0, "repo", "show", "plain", "-n", "two")
-	for noun, kind := range map[string]string{"repo": "repository", "connection": "connection", "job": "job", "source": "gitrepository"} {
-		if r := h.must(t, 2, noun, "delete", "plain"); !strings.Contains(r.err, "try: limpet delete "+kind+" NAME") {
-			t.Errorf("%s delete: %s", noun, r.err)
-		}
 	}
 }

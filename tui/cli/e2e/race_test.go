@@ -2,21 +2,13 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	crand "crypto/rand"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,9 +21,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/control"
 	"limpet/sync/kube"
-	"limpet/sync/snapshot"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
 )
@@ -289,6 +279,7 @@ func TestAgentsShareRepositories(t *testing.T) {
 // TestControllersAutoElsewhere: on an API that is not the embedded one an agent leaves
 // the Repositories to their controller unless --controllers on is given.
 func TestControllersAutoElsewhere(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	server := testenv.Start(t, testenv.Options{})
 	grafana, err := kube.Connect(t.Context(), kube.Config{Server: server.URL, TLS: kube.TLS{CAFile: server.CAFile}, Token: server.Token, UserAgent: "grafana/13.1.0"})
@@ -323,22 +314,12 @@ func TestControllersAutoElsewhere(t *testing.T) {
 	}
 }
 
-// How much an agent weighs while a crowd of jobs waits. Its drivers are busy
-// all the time with a Git host that never answers.
-// With -figures there are a hundred thousand.
+// crowdRepos is how many repositories the pending jobs of TestCrowd are for.
+const crowdRepos = 200
 
-const (
-	crowdRepos = 200
-	crowdWatch = 3 * time.Second
-)
-
-// What an agent may weigh at most in front of n pending jobs, in KiB: 100 MiB for
-// a hundred thousand. Pages of a list cost more for a moment than events do,
-// however many jobs there are.
-func streamLimit(n int) int { return 55<<10 + n*45/100 }
-func listLimit(n int) int   { return 75<<10 + n/4 }
-
-func TestCrowdEmbedded(t *testing.T) {
+// TestCrowd bounds the memory of an agent while 10,000 jobs are pending, with -figures
+// 100,000. Its drivers are busy with a Git host that never answers.
+func TestCrowd(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
 	h, n := newHome(t), size(10_000, 100_000)
@@ -356,65 +337,22 @@ func TestCrowdEmbedded(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	weigh(t, h, n, streamLimit(n))
-}
-
-// TestCrowdReal has the jobs in the API machinery, which streams them to the
-// agent. TestCrowdReal/list has them behind something that does not know of
-// such streams, so that the agent lists them page by page.
-func TestCrowdReal(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	server, n := testenv.Start(t, testenv.Options{}), size(2_000, 100_000)
-	client := server.Client(t)
-	fillCrowd(t, n, func(plural, name, object string) error {
-		url := server.URL + "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/" + plural
-		resp, err := client.Post(url, "application/json", strings.NewReader(object))
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusCreated {
-			return fmt.Errorf("POST %s: %s %s %w", url, resp.Status, answer, err)
-		}
-		return nil
-	})
-	for _, way := range []string{"stream", "list"} {
-		t.Run(way, func(t *testing.T) {
-			h := newHome(t)
-			url, ca, limit := server.URL, server.CAFile, streamLimit(n)
-			if way == "list" {
-				url, ca = listsOnly(t, h, server)
-				limit = listLimit(n)
+	d := h.daemon(t)
+	until(t, "the drivers are busy and all jobs are seen", func() bool {
+		var status struct {
+			Live struct {
+				Counts struct{ Working, Pending int }
 			}
-			h.args = []string{"--provisioning-server-url", url, "--tls-ca-file", ca, "--token-file", h.file(t, "token", server.Token+"\n"), "--controllers", "off"}
-			weigh(t, h, n, limit)
-		})
-	}
-}
-
-// listsOnly is a way to a server that refuses watches with initial events.
-func listsOnly(t *testing.T, h *home, s *testenv.Server) (address, caFile string) {
-	t.Helper()
-	target, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.Transport, forward.FlushInterval = s.Client(t).Transport, -1
-	forward.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("sendInitialEvents") {
-			http.Error(w, "sendInitialEvents is not known here", http.StatusUnprocessableEntity)
-			return
 		}
-		forward.ServeHTTP(w, r)
-	}))
-	front.Config.ErrorLog, front.EnableHTTP2 = forward.ErrorLog, true
-	front.StartTLS()
-	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})
-	return front.URL, h.file(t, "ca.crt", string(ca))
+		r := h.run(t, "status", "-o", "json")
+		return json.Unmarshal([]byte(r.out), &status) == nil && status.Live.Counts.Working > 0 && status.Live.Counts.Working+status.Live.Counts.Pending >= n
+	})
+	w := readWeight(t, d.cmd.Process.Pid)
+	t.Logf("%d jobs: %s", n, w)
+	if limit := 55<<10 + n*45/100; w.peak > limit { // KiB; 100 MiB for a hundred thousand
+		t.Errorf("%d MiB at most, want %d", w.peak>>10, limit>>10)
+	}
+	d.kill()
 }
 
 // fillCrowd makes the repositories and the jobs.
@@ -449,55 +387,6 @@ func fillCrowd(t *testing.T, n int, put func(plural, name, object string) error)
 		t.Fatal(err)
 	}
 	t.Logf("%d jobs of %d repositories made in %s", n, crowdRepos, time.Since(start).Round(time.Millisecond))
-}
-
-// weigh starts an agent, waits until it works, looks at it for a while, and
-// stops it. limit is in KiB.
-func weigh(t *testing.T, h *home, n, limit int) {
-	t.Helper()
-	limpetBinary(t)
-	began := time.Now()
-	d := h.daemon(t)
-	desk, err := control.Attach(t.Context(), filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer desk.Close()
-	var snap *snapshot.Snapshot
-	until(t, "the drivers are busy and the crowd is seen", func() bool {
-		if snap, err = desk.Snapshot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		return snap.Counts.Working > 0 && snap.Counts.All() >= n
-	})
-	first := readWeight(t, d.cmd.Process.Pid)
-	t.Logf("after %s, of which %s until the first claim: %s", time.Since(began).Round(time.Millisecond), firstClaim(t, d, began), first)
-	ctx, cancel := context.WithTimeout(t.Context(), crowdWatch)
-	<-ctx.Done()
-	cancel()
-	last := readWeight(t, d.cmd.Process.Pid)
-	cpu := (last.cpu - first.cpu).Seconds() / crowdWatch.Seconds() * 100
-	t.Logf("fault: crowd: %s, %d jobs: %s later %s; %.1f %% of a core since", t.Name(), n, crowdWatch, last, cpu)
-	if last.peak > limit {
-		t.Errorf("%d MiB at most, want %d", last.peak>>10, limit>>10)
-	}
-	d.kill()
-}
-
-// firstClaim is when the agent claimed its first job.
-func firstClaim(t *testing.T, d *daemon, began time.Time) time.Duration {
-	t.Helper()
-	for line := range strings.Lines(d.log.String()) {
-		var e struct {
-			Time time.Time `json:"time"`
-			Step string    `json:"step"`
-		}
-		if json.Unmarshal([]byte(line), &e) == nil && e.Step == "claimed" {
-			return e.Time.Sub(began).Round(time.Millisecond)
-		}
-	}
-	t.Error("no job was claimed")
-	return 0
 }
 
 // weight is what a process holds, in KiB, and the processor time it has used.

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,7 +29,7 @@ var binary struct {
 }
 
 func TestMain(m *testing.M) {
-	if state.RunProbe() || onSmallDisks() || onDashboard() {
+	if state.RunProbe() || onSmallDisks() {
 		return
 	}
 	dir, err := os.MkdirTemp("", "limpet-e2e-*")
@@ -281,6 +283,9 @@ func (d *daemon) stop(t *testing.T) int {
 	return d.cmd.ProcessState.ExitCode()
 }
 
+// pid is the process id, as programs print it.
+func (d *daemon) pid() string { return strconv.Itoa(d.cmd.Process.Pid) }
+
 // kill ends the process as a power cut does.
 func (d *daemon) kill() {
 	d.cmd.Process.Kill()
@@ -303,6 +308,15 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// exitOf is the exit code of a process by the error of waiting for it.
+func exitOf(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
 func tail(s string, n int) string {
 	if len(s) > n {
 		return s[len(s)-n:]
@@ -321,17 +335,4 @@ func (h *home) history(t *testing.T) []state.Record {
 		t.Fatalf("%v: %s", err, r.out)
 	}
 	return list.Items
-}
-
-// daemonPID reads the process id out of 'status -o json', 0 when none runs.
-func daemonPID(status string) int {
-	var rep struct {
-		Daemon *struct {
-			PID int `json:"pid"`
-		} `json:"daemon"`
-	}
-	if json.Unmarshal([]byte(status), &rep) != nil || rep.Daemon == nil {
-		return 0
-	}
-	return rep.Daemon.PID
 }

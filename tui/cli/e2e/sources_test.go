@@ -202,20 +202,19 @@ func TestSources(t *testing.T) {
 			t.Errorf("exit %d\n%s", r.code, r.out)
 		}
 		tt := h.terminal(t)
-		tt.shows(t, "6 Sources")
-		tt.press(t, "6")
-		tt.shows(t, "REVISION, OR WHY NOT")
-		tt.press(t, "/source:outdated\r")
-		tt.shows(t, "1 of 24 sources")
+		tt.showsNow(t, "Sources")
+		tt.Press(t, "6")
+		tt.Press(t, "/source:outdated\r")
+		tt.showsNow(t, "1 of 24")
 		before := read("outdated").request()
-		tt.press(t, "p")
+		tt.Press(t, "p")
 		until(t, "the dashboard has asked for a look", func() bool { return read("outdated").request() != before })
-		tt.press(t, "sy")
+		tt.Press(t, "s")
+		tt.Press(t, "y")
 		until(t, "the dashboard has suspended it", func() bool { return read("outdated").suspended() })
-		tt.shows(t, "paused")
-		tt.press(t, "q")
-		if err := tt.end(t); err != nil {
-			t.Error(err)
+		tt.Press(t, "q")
+		if code := tt.exit(t); code != 0 {
+			t.Errorf("exit %d", code)
 		}
 	})
 }
