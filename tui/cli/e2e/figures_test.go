@@ -18,6 +18,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"limpet/sync/api"
@@ -130,17 +131,31 @@ type sight struct {
 func (y *yard) look() sight {
 	y.t.Helper()
 	s := sight{claimed: make(chan string, 1<<16), gone: make(chan string, 1<<16)}
-	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
-	claim := kube.PathTo("metadata", "labels", api.LabelClaim)
-	inf.AddHandler(kube.Handler{
-		Update: func(old, now kube.Object) {
-			if old.Text(claim) == "" && now.Text(claim) != "" {
-				s.claimed <- now.Name()
+	list, err := y.jobs().List(y.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	w, err := y.jobs().Watch(context.WithoutCancel(y.t.Context()), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		claimed := map[types.UID]bool{}
+		for e := range w.ResultChan() {
+			job, ok := e.Object.(*unstructured.Unstructured)
+			switch {
+			case !ok:
+			case e.Type == watch.Deleted:
+				s.gone <- job.GetName()
+			case e.Type != watch.Bookmark && job.GetLabels()[api.LabelClaim] != "" && !claimed[job.GetUID()]:
+				claimed[job.GetUID()] = true
+				s.claimed <- job.GetName()
 			}
-		},
-		Delete: func(job kube.Object) { s.gone <- job.Name() },
-	})
-	y.run(inf)
+		}
+	}()
+	y.t.Cleanup(func() { w.Stop(); <-done })
 	return s
 }
 
@@ -223,6 +238,7 @@ type jobClient interface {
 	Create(ctx context.Context, obj *unstructured.Unstructured, o metav1.CreateOptions, sub ...string) (*unstructured.Unstructured, error)
 	Update(ctx context.Context, obj *unstructured.Unstructured, o metav1.UpdateOptions, sub ...string) (*unstructured.Unstructured, error)
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions, sub ...string) error
+	List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
@@ -235,162 +251,88 @@ func quantile[T float64 | time.Duration](v []T, q float64) T {
 	return v[min(int(q*float64(len(v))), len(v)-1)]
 }
 
-// TestThroughputEmbedded: one agent, its embedded API and its history in one
-// durable file, jobs posted over the socket while it works.
-func TestThroughputEmbedded(t *testing.T) {
+// TestThroughput compares one agent with the bare calls that the life of a job costs at
+// least, in turn, at the same concurrency: on the API machinery, and with the embedded
+// API and its history in one durable file.
+func TestThroughput(t *testing.T) {
 	suite.Full(t)
-	const (
-		goal       = 150  // jobs/s
-		leastRatio = 0.35 // of bare lives; a job is 8 durable writes, 7 of them one after the other, a bare life 5
-	)
-	for name, flags := range map[string][]string{"3 drivers (default)": nil, "16 drivers": {"--drivers", "16"}} {
-		t.Run(name, func(t *testing.T) {
-			h := newHome(t)
-			d := h.daemon(t, append([]string{"--log-level", "warn"}, flags...)...)
-			y := embeddedYard(t, h)
+	for _, c := range []struct {
+		name    string
+		real    bool
+		drivers string
+		goal    float64 // of the bare lives
+	}{
+		{"embedded, 3 drivers", false, "3", 0.35}, // a job is 8 durable writes, a bare life 5
+		{"embedded, 16 drivers", false, "16", 0.35},
+		{"API machinery, 16 drivers", true, "16", 0.7},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			y, h := newYard(t, c.real, "--drivers", c.drivers)
 			y.repositories(32)
 			s := y.look()
 			n := size(60, 500)
-			var rates, bare, ratios []float64
+			y.drain(s, n/4, 16) // warm
+			var bare, limpet, ratios []float64
 			for range size(1, 5) {
-				b := perSecond(n, y.bare(n, 8))
+				b := perSecond(n, y.bare(n, 16))
 				y.await("bare jobs deleted", s.gone, n)
-				l := perSecond(n, y.drain(s, n, 8))
-				rates, bare, ratios = append(rates, l), append(bare, b), append(ratios, l/b)
+				l := perSecond(n, y.drain(s, n, 16))
+				bare, limpet, ratios = append(bare, b), append(limpet, l), append(ratios, l/b)
 			}
-			t.Logf("embedded API, one agent, %s: median %.0f jobs/s of %.0f; bare create+3 updates+delete %.0f/s, median ratio %.2f (n=%d each)",
-				name, median(rates), rates, median(bare), median(ratios), n)
-			if got := len(h.history(t)); got == 0 {
+			t.Logf("bare create+3 updates+delete %.0f/s, limpet %.0f jobs/s, median ratio %.2f of %.2f (n=%d each)", median(bare), median(limpet), median(ratios), ratios, n)
+			if *figures && median(ratios) < c.goal {
+				t.Errorf("median ratio %.2f, goal %.2f", median(ratios), c.goal)
+			}
+			if len(h.history(t)) == 0 {
 				t.Error("no history")
-			}
-			// A machine that is busy with other things shows it in the bare calls too.
-			if *figures && median(rates) < goal && median(ratios) < leastRatio {
-				t.Errorf("median %.0f jobs/s, goal %d; ratio %.2f, goal %.2f", median(rates), goal, median(ratios), leastRatio)
-			}
-			if code := d.stop(t); code != 0 {
-				t.Errorf("exit code %d", code)
 			}
 		})
 	}
 }
 
-// TestThroughputReal compares one agent with the bare calls that the life of a
-// job costs at least, in turn, at the same concurrency, on the API machinery.
-func TestThroughputReal(t *testing.T) {
-	suite.Full(t)
-	const goal, at = 0.70, 16
-	y, flags := realYard(t, testenv.Start(t, testenv.Options{}))
-	y.repositories(32)
-	h := newHome(t, flags...)
-	h.daemon(t, "--log-level", "warn", "--drivers", "16")
-	s := y.look()
-	n := size(60, 500)
-	y.drain(s, n/4, at) // warm
-	y.warm(s, n/4, at)
-	var bare, limpet, ratios []float64
-	for range size(1, 7) {
-		b := perSecond(n, y.bare(n, at))
-		y.await("bare jobs deleted", s.gone, n)
-		l := perSecond(n, y.drain(s, n, at))
-		bare, limpet, ratios = append(bare, b), append(limpet, l), append(ratios, l/b)
+// newYard is a yard with an agent at work.
+func newYard(t *testing.T, real bool, flags ...string) (*yard, *home) {
+	t.Helper()
+	flags = append(flags, "--log-level", "warn")
+	if real {
+		y, args := realYard(t, testenv.Start(t, testenv.Options{}))
+		h := newHome(t, args...)
+		h.daemon(t, flags...)
+		return y, h
 	}
-	t.Logf("API machinery, %d at once: bare create+3 updates+delete %.0f/s, limpet %.0f jobs/s (POST to removal), median ratio %.2f of %.2f (n=%d each)",
-		at, median(bare), median(limpet), median(ratios), ratios, n)
-	if *figures && median(ratios) < goal {
-		t.Errorf("median ratio %.2f, goal %.2f", median(ratios), goal)
-	}
+	h := newHome(t)
+	h.daemon(t, flags...)
+	return embeddedYard(t, h), h
 }
 
-// warm runs bare lives until the connections and caches are there.
-func (y *yard) warm(s sight, n, at int) time.Duration {
-	d := y.bare(n, at)
-	y.await("bare jobs deleted", s.gone, n)
-	return d
-}
-
-// TestClaimLatency measures from before the POST of a job until a watch of a
-// third party shows the claim: the way of the event to the agent, its look at
-// the job, its claim, and the way of that event. The agent is idle each time.
-// In turn with it the same is measured for the least that anybody can do: a
-// client that writes the claim as soon as its watch shows the job.
+// TestClaimLatency measures from before the POST of a job until a watch of a third party
+// shows the claim of an idle agent.
 func TestClaimLatency(t *testing.T) {
 	suite.Full(t)
 	const half, most = 20 * time.Millisecond, 150 * time.Millisecond
-	measure := func(t *testing.T, y *yard) {
-		y.repositories(8)
-		s := y.look()
-		y.claimBare()
-		once := func(u *unstructured.Unstructured) time.Duration {
-			began := time.Now()
-			if _, err := y.jobs().Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
+	for name, real := range map[string]bool{"API machinery": true, "embedded": false} {
+		t.Run(name, func(t *testing.T) {
+			y, _ := newYard(t, real)
+			y.repositories(8)
+			s := y.look()
+			var took []time.Duration
+			for range size(20, 600) {
+				began := time.Now()
+				if _, err := y.jobs().Create(t.Context(), y.job(), metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				y.await("job claimed", s.claimed, 1)
+				took = append(took, time.Since(began))
+				y.await("job ended", s.gone, 1)
 			}
-			y.await("job claimed", s.claimed, 1)
-			return time.Since(began)
-		}
-		var limpet, bare []time.Duration
-		n := size(20, 600)
-		const warm = 10
-		for i := range warm + n {
-			a := once(y.job())
-			y.await("job ended", s.gone, 1)
-			u := y.job()
-			_ = unstructured.SetNestedField(u.Object, bareAction, "spec", "action")
-			b := once(u)
-			if err := y.jobs().Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
+			p50, p99 := median(took), quantile(took, 0.99)
+			t.Logf("POST to claim seen by a watch, n=%d: p50 %s, p99 %s", len(took), p50, p99)
+			if *figures && (p50 > half || p99 > most) {
+				t.Errorf("goals %s and %s", half, most)
 			}
-			y.await("job deleted", s.gone, 1)
-			if i >= warm {
-				limpet, bare = append(limpet, a), append(bare, b)
-			}
-		}
-		tell := func(v []time.Duration) string {
-			return fmt.Sprintf("p50 %s, p90 %s, p99 %s, most %s", ms(median(v)), ms(quantile(v, 0.9)), ms(quantile(v, 0.99)), ms(slices.Max(v)))
-		}
-		t.Logf("POST to claim seen by a watch, n=%d in turn: limpet %s; bare %s", n, tell(limpet), tell(bare))
-		// A machine that is busy with other things shows it in the bare calls too.
-		goal50, goal99 := max(half, 2*median(bare)), max(most, 2*quantile(bare, 0.99))
-		if *figures && (median(limpet) > goal50 || quantile(limpet, 0.99) > goal99) {
-			t.Errorf("p50 %s, goal %s; p99 %s, goal %s", ms(median(limpet)), ms(goal50), ms(quantile(limpet, 0.99)), ms(goal99))
-		}
+		})
 	}
-	t.Run("API machinery", func(t *testing.T) {
-		y, flags := realYard(t, testenv.Start(t, testenv.Options{}))
-		newHome(t, flags...).daemon(t, "--log-level", "warn")
-		measure(t, y)
-	})
-	t.Run("embedded", func(t *testing.T) {
-		h := newHome(t)
-		h.daemon(t, "--log-level", "warn")
-		measure(t, embeddedYard(t, h))
-	})
 }
-
-// bareAction is one that limpet has no worker for.
-const bareAction = "fixFolderMetadata"
-
-// claimBare claims the jobs of bareAction as soon as a watch shows them, until
-// the test ends.
-func (y *yard) claimBare() {
-	y.t.Helper()
-	inf := y.client.Informer(api.Jobs, "default", kube.InformerOptions{})
-	inf.AddHandler(kube.Handler{Add: func(job kube.Object) {
-		u := job.Unstructured().DeepCopy()
-		if action, _, _ := unstructured.NestedString(u.Object, "spec", "action"); action != bareAction {
-			return
-		}
-		labels := u.GetLabels()
-		labels[api.LabelClaim], labels[api.LabelClaimOwner] = fmt.Sprint(time.Now().UnixMilli()), "bare"
-		u.SetLabels(labels)
-		if _, err := y.jobs().Update(context.Background(), u, metav1.UpdateOptions{}); err != nil {
-			y.t.Error(err)
-		}
-	}})
-	y.run(inf)
-}
-
-func ms(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // TestIdleAgentIsQuiet counts what an agent that waits for jobs asks of its
 // server. Goal: at most one request in 30 s.

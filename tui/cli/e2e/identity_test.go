@@ -250,11 +250,6 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 	told.WriteString(h.evidence(t, d2, "via-gitlab"))
-	for _, want := range []string{"service account site@project.iam.gserviceaccount.com", "service principal client of tenant tenant", "role arn:aws:iam::1:role/site", "GitHub App 12, installation 34", "GitLab application app"} {
-		if !strings.Contains(told.String(), want) {
-			t.Errorf("nobody says whose identity fails: %q\n%s", want, tail(told.String(), 4000))
-		}
-	}
 	d2.stop(t)
 	lines := strings.Split(strings.TrimSpace(private), "\n")
 	secrets := []string{cloudCanary, lines[1], base64.StdEncoding.EncodeToString([]byte(private))[:60]}
