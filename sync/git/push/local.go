@@ -1,4 +1,4 @@
-package git
+package push
 
 import (
 	"bytes"
@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 
 	"github.com/go-git/go-git/v5/plumbing"
 )
@@ -21,9 +23,9 @@ import (
 // hooks would have to be asked before a branch changes. Nobody here runs them.
 var hooks = []string{"pre-receive", "update", "reference-transaction"}
 
-func (c *call) pushHere(p push) error {
-	dir := c.addr.Path
-	store, err := openLocal(dir)
+func pushLocal(c *transport.Call, u Update) error {
+	dir := c.Addr.Path
+	store, err := transport.OpenLocal(dir)
 	if err != nil {
 		return err
 	}
@@ -34,41 +36,41 @@ func (c *call) pushHere(p push) error {
 	}
 	for _, hook := range hooks {
 		if info, err := os.Stat(filepath.Join(dir, "hooks", hook)); err == nil && info.Mode()&0o111 != 0 {
-			return &Error{Kind: Declined, Err: fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook), Hint: "serve the repository over ssh or https"}
+			return &giterr.Error{Kind: giterr.Declined, Err: fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook), Hint: "serve the repository over ssh or https"}
 		}
 	}
-	if head, err := store.Reference(plumbing.HEAD); worktree && err == nil && head.Target().String() == p.name {
-		return &Error{Kind: Declined, Err: errors.New("the branch is checked out there"), Hint: "make it a bare repository, or check out another branch"}
+	if head, err := store.Reference(plumbing.HEAD); worktree && err == nil && head.Target().String() == u.Branch {
+		return &giterr.Error{Kind: giterr.Declined, Err: errors.New("the branch is checked out there"), Hint: "make it a bare repository, or check out another branch"}
 	}
-	if now, err := c.tip(dir, p); err != nil || now == p.id {
+	if now, err := localTip(dir, u); err != nil || now == u.New {
 		return err
 	}
-	if err := c.bring(dir, p.made); err != nil {
+	if err := addPack(dir, u.Objects, c.Limits); err != nil {
 		return err
 	}
-	return c.swap(dir, p)
+	return swap(dir, u)
 }
 
-// tip is the commit that the branch has, if the push may be made.
-func (c *call) tip(dir string, p push) (pack.ID, error) {
-	refs, err := localRefs(dir)
+// localTip is the commit that the branch has, if the push may be made.
+func localTip(dir string, u Update) (pack.ID, error) {
+	refs, err := transport.LocalRefs(dir)
 	if err != nil {
 		return pack.ID{}, err
 	}
 	for name := range refs {
-		if strings.HasPrefix(name, p.name+"/") || strings.HasPrefix(p.name, name+"/") {
+		if strings.HasPrefix(name, u.Branch+"/") || strings.HasPrefix(u.Branch, name+"/") {
 			return pack.ID{}, declined(fmt.Sprintf("there is a branch %s, so that there can be none of this name", strings.TrimPrefix(name, branchPrefix)))
 		}
 	}
-	now := refs[p.name]
-	if now != p.old && now != p.id {
+	now := refs[u.Branch]
+	if now != u.Old && now != u.New {
 		return now, overtaken("it is at another commit")
 	}
 	return now, nil
 }
 
-// bring puts objects into a repository, as a pack.
-func (c *call) bring(dir string, made []pack.Object) error {
+// addPack puts objects into a repository, as a pack.
+func addPack(dir string, made []pack.Object, l pack.Limits) error {
 	content, err := pack.Encode(made)
 	if err != nil {
 		return err
@@ -76,7 +78,7 @@ func (c *call) bring(dir string, made []pack.Object) error {
 	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o755); err != nil {
 		return err
 	}
-	s, err := pack.Spool(dir, bytes.NewReader(content), c.limits)
+	s, err := pack.Spool(dir, bytes.NewReader(content), l)
 	if s != nil {
 		defer s.Discard()
 	}
@@ -90,8 +92,8 @@ func (c *call) bring(dir string, made []pack.Object) error {
 }
 
 // swap points the branch at the commit if it still is what it was.
-func (c *call) swap(dir string, p push) error {
-	path := filepath.Join(dir, filepath.FromSlash(p.name))
+func swap(dir string, u Update) error {
+	path := filepath.Join(dir, filepath.FromSlash(u.Branch))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -108,10 +110,10 @@ func (c *call) swap(dir string, p push) error {
 			os.Remove(lock.Name())
 		}
 	}()
-	if now, err := c.tip(dir, p); err != nil || now == p.id {
+	if now, err := localTip(dir, u); err != nil || now == u.New {
 		return errors.Join(err, lock.Close())
 	}
-	_, err = fmt.Fprintf(lock, "%s\n", p.id)
+	_, err = fmt.Fprintf(lock, "%s\n", u.New)
 	if err == nil {
 		err = lock.Sync()
 	}

@@ -1,4 +1,4 @@
-package git
+package transport
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -30,23 +31,23 @@ import (
 
 // localSession serves a bare repository, or the .git of a worktree.
 type localSession struct {
-	call  *call
+	call  *Call
 	store *filesystem.Storage
 	done  chan struct{} // closed when the encoder has ended; nil when it never began
 	pipe  *io.PipeReader
 }
 
-func (c *call) localSession() (session, error) {
-	store, err := openLocal(c.addr.Path)
+func (c *Call) localSession() (session, error) {
+	store, err := OpenLocal(c.Addr.Path)
 	if err != nil {
 		return nil, err
 	}
 	return &localSession{call: c, store: store}, nil
 }
 
-// openLocal opens a repository through go-git. ErrRepositoryNotFound when
+// OpenLocal opens a repository through go-git. ErrRepositoryNotFound when
 // there is none.
-func openLocal(dir string) (*filesystem.Storage, error) {
+func OpenLocal(dir string) (*filesystem.Storage, error) {
 	if _, err := os.Stat(filepath.Join(dir, ".git", "objects")); err == nil {
 		dir = filepath.Join(dir, ".git")
 	}
@@ -64,13 +65,13 @@ func (s *localSession) AdvertisedReferencesContext(context.Context) (*packp.AdvR
 	for _, name := range []capability.Capability{capability.OFSDelta, capability.Shallow} {
 		adv.Capabilities.Set(name)
 	}
-	refs, err := localRefs(s.store.Filesystem().Root())
+	refs, err := LocalRefs(s.store.Filesystem().Root())
 	if err != nil {
 		return nil, err
 	}
 	for name, id := range refs {
 		adv.References[name] = id
-		if strings.HasPrefix(name, tagPrefix) {
+		if strings.HasPrefix(name, "refs/tags/") {
 			if tags, target, err := peel(s.store, id); err == nil && len(tags) > 0 {
 				adv.Peeled[name] = target
 			}
@@ -85,9 +86,9 @@ func (s *localSession) AdvertisedReferencesContext(context.Context) (*packp.AdvR
 	return adv, nil
 }
 
-// localRefs are the refs of a repository on this host. go-git takes the lock files of
+// LocalRefs are the refs of a repository on this host. go-git takes the lock files of
 // those who are about to change one for refs as well.
-func localRefs(dir string) (map[string]pack.ID, error) {
+func LocalRefs(dir string) (map[string]pack.ID, error) {
 	refs, err := pack.ReadRefs(dir)
 	if err != nil {
 		return nil, err
@@ -200,7 +201,7 @@ func peel(s storer.EncodedObjectStorer, id pack.ID) (tags []pack.ID, target pack
 		if err != nil || o.Type() != pack.TagKind {
 			return tags, id, err
 		}
-		data, err := rawObject(s, id, pack.TagKind)
+		data, err := RawObject(s, id, pack.TagKind)
 		if err != nil {
 			return tags, id, err
 		}
@@ -226,11 +227,11 @@ func (s *localSession) missing(ctx context.Context, commits, haves []pack.ID) ([
 			return err
 		}
 		if depth > maxLocalDepth {
-			return &TooLargeError{Count: true, What: "depth of directories", Size: int64(depth), Limit: maxLocalDepth}
+			return &giterr.TooLargeError{Count: true, What: "depth of directories", Size: int64(depth), Limit: maxLocalDepth}
 		}
 		seen[tree] = true
 		ids = append(ids, tree)
-		data, err := rawObject(s.store, tree, plumbing.TreeObject)
+		data, err := RawObject(s.store, tree, plumbing.TreeObject)
 		if err != nil {
 			return err
 		}
@@ -253,7 +254,7 @@ func (s *localSession) missing(ctx context.Context, commits, haves []pack.ID) ([
 		return nil
 	}
 	for _, have := range haves {
-		if tree, err := treeOf(s.store, have); err == nil {
+		if tree, err := TreeOf(s.store, have); err == nil {
 			if err := walk(tree, 0); err != nil && ctx.Err() != nil {
 				return nil, err
 			}
@@ -261,7 +262,7 @@ func (s *localSession) missing(ctx context.Context, commits, haves []pack.ID) ([
 	}
 	ids = slices.Clone(commits)
 	for _, commit := range commits {
-		tree, err := treeOf(s.store, commit)
+		tree, err := TreeOf(s.store, commit)
 		if err == nil {
 			err = walk(tree, 0)
 		}
@@ -276,20 +277,20 @@ func (s *localSession) missing(ctx context.Context, commits, haves []pack.ID) ([
 // is applied when the tree is read.
 const maxLocalDepth = 1000
 
-func treeOf(s storer.EncodedObjectStorer, id pack.ID) (pack.ID, error) {
+func TreeOf(s storer.EncodedObjectStorer, id pack.ID) (pack.ID, error) {
 	c, err := commitOf(s, id)
 	return c.Tree, err
 }
 
 func commitOf(s storer.EncodedObjectStorer, id pack.ID) (pack.Commit, error) {
-	data, err := rawObject(s, id, pack.CommitKind)
+	data, err := RawObject(s, id, pack.CommitKind)
 	if err != nil {
 		return pack.Commit{}, fmt.Errorf("upload-pack: not our ref %s: %w", id, err)
 	}
 	return pack.ParseCommit(data)
 }
 
-func rawObject(s storer.EncodedObjectStorer, id pack.ID, k pack.Kind) ([]byte, error) {
+func RawObject(s storer.EncodedObjectStorer, id pack.ID, k pack.Kind) ([]byte, error) {
 	o, err := s.EncodedObject(k, id)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package git
+package transport
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/giterr"
 )
 
 // FuzzKnownHosts reads known_hosts as people and Secrets give it, and shows it a
@@ -31,10 +32,10 @@ func FuzzKnownHosts(f *testing.F) {
 	material := strings.Fields(string(ssh.MarshalAuthorizedKey(key)))[1]
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, known []byte) {
-		c := &call{m: &Mirrors{dir: dir}, remote: Remote{Creds: &auth.Credentials{KnownHosts: known}}, addr: auth.Address{Scheme: "ssh", Host: "git.example.com", Port: "2222"}, redact: redactor(nil)}
+		c := &Call{client: New(Options{Dir: dir}), Target: Target{Creds: &auth.Credentials{KnownHosts: known}}, Addr: auth.Address{Scheme: "ssh", Host: "git.example.com", Port: "2222"}, redact: redactor(nil)}
 		config := &ssh.ClientConfig{}
 		if err := c.hostKeys(config); err != nil {
-			if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Auth {
+			if e, ok := errors.AsType[*giterr.Error](err); !ok || e.Kind != giterr.Auth {
 				t.Fatalf("%v", err)
 			}
 			return
@@ -52,4 +53,16 @@ func FuzzKnownHosts(f *testing.F) {
 			t.Fatalf("a revoked key is accepted by %q", known)
 		}
 	})
+}
+
+func TestKnownHostsAreOnlyRead(t *testing.T) {
+	text := "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\r\n"
+	creds := &auth.Credentials{KnownHosts: []byte(text)}
+	c := &Call{client: New(Options{Dir: t.TempDir()}), Target: Target{Creds: creds}, Addr: auth.Address{Scheme: "ssh", Host: "git.example.com"}}
+	if err := c.hostKeys(&ssh.ClientConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if string(creds.KnownHosts) != text {
+		t.Errorf("credentials that others share were changed to %q", creds.KnownHosts)
+	}
 }

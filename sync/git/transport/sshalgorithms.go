@@ -1,4 +1,4 @@
-package git
+package transport
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"limpet/sync/git/giterr"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -60,7 +62,7 @@ func saysOld(err error) error {
 			return nil
 		}
 	}
-	return &Error{Kind: Protocol, Err: fmt.Errorf("for %s the server has only what is not safe any more: %s", none.What, strings.Join(none.RequestedAlgorithms, ", ")), Hint: "update its ssh server"}
+	return &giterr.Error{Kind: giterr.Protocol, Err: fmt.Errorf("for %s the server has only what is not safe any more: %s", none.What, strings.Join(none.RequestedAlgorithms, ", ")), Hint: "update its ssh server"}
 }
 
 // greeting keeps what a server says in place of the line with which ssh begins:
@@ -86,7 +88,7 @@ func (g *greeting) hear(p []byte) {
 }
 
 // refusal is the server's reason, nil when ssh has begun or nothing was said.
-func (g *greeting) refusal() *Error {
+func (g *greeting) refusal() *giterr.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	said := strings.TrimSpace(string(g.said))
@@ -94,9 +96,9 @@ func (g *greeting) refusal() *Error {
 	case g.began || said == "":
 		return nil
 	case strings.HasPrefix(said, "HTTP/"):
-		return &Error{Kind: Protocol, Err: errors.New("it does not speak ssh but http"), Hint: "check scheme and port of the url"}
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("it does not speak ssh but http"), Hint: "check scheme and port of the url"}
 	case strings.Contains(said, "MaxStartups"), strings.Contains(said, "Not allowed at this time"):
-		return &Error{Kind: Throttled, Err: errors.New("the server takes no more connections now: " + said), Hint: "it is asked again later; MaxStartups and PerSourcePenalties of its sshd_config say how many it takes"}
+		return &giterr.Error{Kind: giterr.Throttled, Err: errors.New("the server takes no more connections now: " + said), Hint: "it is asked again later; MaxStartups and PerSourcePenalties of its sshd_config say how many it takes"}
 	}
-	return &Error{Kind: Unreachable, Err: errors.New("the server does not begin to speak ssh: " + said), Hint: "check host and port of the url"}
+	return &giterr.Error{Kind: giterr.Unreachable, Err: errors.New("the server does not begin to speak ssh: " + said), Hint: "check host and port of the url"}
 }

@@ -1,4 +1,4 @@
-package git
+package transport
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
@@ -28,7 +29,7 @@ import (
 
 // sshSession is one connection that runs git-upload-pack or git-receive-pack.
 type sshSession struct {
-	call    *call
+	call    *Call
 	conn    net.Conn
 	client  *ssh.Client
 	session *ssh.Session
@@ -56,26 +57,26 @@ func (l *lockedRemarks) Write(p []byte) (int, error) {
 func (l *lockedRemarks) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.r.text()
+	return l.r.Text()
 }
 
 // sshSession connects and starts the command.
-func (c *call) sshSession() (*sshSession, error) {
+func (c *Call) sshSession() (*sshSession, error) {
 	config, err := c.sshConfig()
 	if err != nil {
 		return nil, err
 	}
 	c.requests.Add(1)
-	roots, err := c.remote.Creds.TLS() // for a proxy that speaks TLS
+	roots, err := c.Target.Creds.TLS() // for a proxy that speaks TLS
 	if err != nil {
-		return nil, &Error{Kind: Auth, Err: err}
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: err}
 	}
-	raw, err := c.m.options.Guard.Through(c.ctx, c.remote.Creds.Way(), roots, c.addr.DialPort())
+	raw, err := c.client.options.Guard.Through(c.Ctx, c.Target.Creds.Way(), roots, c.Addr.DialPort())
 	if err != nil {
 		return nil, err
 	}
 	s := &sshSession{call: c, conn: raw, stderr: &lockedRemarks{}, lost: &atomic.Bool{}}
-	s.stop = context.AfterFunc(c.ctx, func() { raw.Close() })
+	s.stop = context.AfterFunc(c.Ctx, func() { raw.Close() })
 	if err := s.start(config); err != nil {
 		s.Close()
 		return nil, err
@@ -84,12 +85,12 @@ func (c *call) sshSession() (*sshSession, error) {
 }
 
 func (s *sshSession) start(config *ssh.ClientConfig) error {
-	addr := s.call.addr
+	addr := s.call.Addr
 	first := &greeting{}
 	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, first, s.lost}, addr.DialPort(), config)
 	if err != nil {
-		if why := first.refusal(); why != nil && s.call.ctx.Err() == nil {
+		if why := first.refusal(); why != nil && s.call.Ctx.Err() == nil {
 			return why
 		}
 		return s.call.sshError(err)
@@ -107,6 +108,36 @@ func (s *sshSession) start(config *ssh.ClientConfig) error {
 	}
 	s.session.Stderr = s.stderr
 	return s.session.Start(s.call.remoteCommand())
+}
+
+// Run runs a command of the host over ssh, with the path of the repository and one more
+// argument, and returns what it prints. said is what it wrote to stderr; data is nil when
+// it has failed.
+func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
+	c.Allow("answer of "+command, ErrorBody)
+	c.command = command + " " + shellQuote(sshPath(c.Addr.Path)) + " " + arg
+	s, err := c.sshSession()
+	if err != nil {
+		return nil, "", err
+	}
+	defer s.Close()
+	s.asked = true
+	s.stdin.Close()
+	if data, err = io.ReadAll(s.stdout); err != nil {
+		return nil, "", err
+	}
+	if s.session.Wait() != nil {
+		data = nil
+	}
+	return data, s.stderr.text(), nil
+}
+
+// remoteCommand is what the host runs for a call over ssh.
+func (c *Call) remoteCommand() string {
+	if c.command != "" {
+		return c.command
+	}
+	return c.service() + " " + shellQuote(sshPath(c.Addr.Path))
 }
 
 // sshPath turns "/~/x" and "/~user/x" back into what the remote shell knows.
@@ -146,7 +177,7 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 func (s *sshSession) farewell() string {
 	s.stdin.Close()
 	s.asked = true
-	io.Copy(io.Discard, io.LimitReader(s.stdout, errorBody))
+	io.Copy(io.Discard, io.LimitReader(s.stdout, ErrorBody))
 	_ = s.session.Wait() // its exit status says less than its words
 	return s.stderr.text()
 }
@@ -199,7 +230,7 @@ func (s *sshSession) Close() error {
 // countedConn counts what comes over the connection.
 type countedConn struct {
 	net.Conn
-	c     *call
+	c     *Call
 	first *greeting
 	lost  *atomic.Bool
 }
@@ -208,7 +239,7 @@ func (n countedConn) Read(p []byte) (int, error) {
 	k, err := n.Conn.Read(p)
 	n.first.hear(p[:k])
 	if lerr := n.c.count(k); lerr != nil {
-		n.c.problem.Store(&Error{Kind: TooLarge, Err: lerr}) // the ssh library tells of a lost connection
+		n.c.problem.Store(&giterr.Error{Kind: giterr.TooLarge, Err: lerr}) // the ssh library tells of a lost connection
 		return 0, lerr
 	}
 	if err != nil {
@@ -227,16 +258,16 @@ func (s *sshSession) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *call) sshConfig() (*ssh.ClientConfig, error) {
-	creds := c.remote.Creds
+func (c *Call) sshConfig() (*ssh.ClientConfig, error) {
+	creds := c.Target.Creds
 	if creds == nil || len(creds.SSHKey) == 0 {
-		return nil, &Error{Kind: Auth, Err: errors.New("ssh needs a private key"), Hint: "give the repository credentials with identity and known_hosts"}
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("ssh needs a private key"), Hint: "give the repository credentials with identity and known_hosts"}
 	}
 	signer, err := sshSigner(creds.SSHKey, creds.SSHPassphrase)
 	if err != nil {
 		return nil, err
 	}
-	user := c.addr.User
+	user := c.Addr.User
 	if user == "" {
 		user = "git"
 	}
@@ -250,26 +281,26 @@ func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	signer, err := ssh.ParsePrivateKey(key)
 	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
 		if passphrase == "" {
-			return nil, &Error{Kind: Auth, Err: errors.New("the ssh key is encrypted and there is no passphrase"), Hint: "give it as the key password beside identity"}
+			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key is encrypted and there is no passphrase"), Hint: "give it as the key password beside identity"}
 		}
 		if signer, err = ssh.ParsePrivateKeyWithPassphrase(key, []byte(passphrase)); err != nil {
-			return nil, &Error{Kind: Auth, Err: errors.New("the passphrase does not open the ssh key"), Hint: "check the key password beside identity"}
+			return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the passphrase does not open the ssh key"), Hint: "check the key password beside identity"}
 		}
 	}
 	if err != nil {
-		return nil, &Error{Kind: Auth, Err: errors.New("the ssh key cannot be read"), Hint: "identity has to hold a private key in PEM or OpenSSH form"}
+		return nil, &giterr.Error{Kind: giterr.Auth, Err: errors.New("the ssh key cannot be read"), Hint: "identity has to hold a private key in PEM or OpenSSH form"}
 	}
 	return signsModern(signer)
 }
 
 // hostKeys makes config accept the keys that known_hosts names and no other.
-func (c *call) hostKeys(config *ssh.ClientConfig) error {
-	host := c.addr.DialPort()
-	known := bytes.TrimSpace(c.remote.Creds.KnownHosts)
+func (c *Call) hostKeys(config *ssh.ClientConfig) error {
+	host := c.Addr.DialPort()
+	known := bytes.TrimSpace(c.Target.Creds.KnownHosts)
 	check := ssh.HostKeyCallback(func(string, net.Addr, ssh.PublicKey) error { return &xknownhosts.KeyError{} })
 	if len(known) > 0 {
 		// The library reads files only. known_hosts is no secret.
-		f, err := os.CreateTemp(c.m.dir, pack.TempPrefix)
+		f, err := os.CreateTemp(c.client.options.Dir, pack.TempPrefix)
 		if err != nil {
 			return err
 		}
@@ -283,7 +314,7 @@ func (c *call) hostKeys(config *ssh.ClientConfig) error {
 		}
 		db, err := knownhosts.NewDB(f.Name())
 		if err != nil {
-			return &Error{Kind: Auth, Err: errors.New("known_hosts cannot be read"), Hint: "make it with: ssh-keyscan " + c.addr.Host}
+			return &giterr.Error{Kind: giterr.Auth, Err: errors.New("known_hosts cannot be read"), Hint: "make it with: ssh-keyscan " + c.Addr.Host}
 		}
 		check = db.HostKeyCallback()
 		config.HostKeyAlgorithms = knownKinds(db.HostKeyAlgorithms(host))
@@ -295,20 +326,20 @@ func (c *call) hostKeys(config *ssh.ClientConfig) error {
 		}
 		print := key.Type() + " " + ssh.FingerprintSHA256(key)
 		if changed, ok := errors.AsType[*xknownhosts.KeyError](err); ok && len(changed.Want) == 0 {
-			return c.understood(Auth, 0, "the host key "+print+" is not in known_hosts",
+			return c.understood(giterr.Auth, 0, "the host key "+print+" is not in known_hosts",
 				"if it is the right one, add this line to known_hosts: "+xknownhosts.Line([]string{name}, key))
 		}
 		if _, revoked := errors.AsType[*xknownhosts.RevokedError](err); revoked {
-			return c.understood(Auth, 0, "the host key "+print+" is marked as revoked", "ask who runs the server")
+			return c.understood(giterr.Auth, 0, "the host key "+print+" is marked as revoked", "ask who runs the server")
 		}
-		return c.understood(Auth, 0, "the host key is "+print+", not the one in known_hosts",
+		return c.understood(giterr.Auth, 0, "the host key is "+print+", not the one in known_hosts",
 			"somebody may be in between; if the server was changed, replace its line in known_hosts")
 	}
 	return nil
 }
 
 // sshError tells a refused key from a connection that broke.
-func (c *call) sshError(err error) error {
+func (c *Call) sshError(err error) error {
 	text := err.Error()
 	switch {
 	case c.problem.Load() != nil:
@@ -316,15 +347,15 @@ func (c *call) sshError(err error) error {
 	case saysOld(err) != nil:
 		return saysOld(err)
 	case strings.Contains(text, "no common public key signature algorithm"):
-		return &Error{Kind: Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"), Hint: "use an ed25519 key, or update the server"}
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server takes an rsa key only with SHA-1, which is not safe"), Hint: "use an ed25519 key, or update the server"}
 	case strings.Contains(text, "unable to authenticate"):
-		return &Error{Kind: Auth, Err: errors.New("the server refuses the ssh key"), Hint: "add the public key to the repository, and check the user in the url"}
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server refuses the ssh key"), Hint: "add the public key to the repository, and check the user in the url"}
 	case strings.Contains(text, "no common algorithm for host key"):
-		return &Error{Kind: Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"), Hint: "make known_hosts anew with: ssh-keyscan " + c.addr.Host}
+		return &giterr.Error{Kind: giterr.Auth, Err: errors.New("the server has no host key of the kinds in known_hosts"), Hint: "make known_hosts anew with: ssh-keyscan " + c.Addr.Host}
 	}
 	// The library closes what it reads no ssh from; which of both is heard of is chance.
-	if errors.Is(err, net.ErrClosed) && c.ctx.Err() == nil || strings.Contains(text, "invalid packet length") {
-		return &Error{Kind: Protocol, Err: errors.New("what the server speaks is not ssh as it should be"), Hint: "check host and port of the url"}
+	if errors.Is(err, net.ErrClosed) && c.Ctx.Err() == nil || strings.Contains(text, "invalid packet length") {
+		return &giterr.Error{Kind: giterr.Protocol, Err: errors.New("what the server speaks is not ssh as it should be"), Hint: "check host and port of the url"}
 	}
 	return fmt.Errorf("ssh: %w", err)
 }

@@ -1,4 +1,4 @@
-package git
+package transport
 
 import (
 	"encoding/base64"
@@ -36,8 +36,8 @@ func redactor(c *auth.Credentials, more ...string) *strings.Replacer {
 // a redirect.
 var userInfo = regexp.MustCompile(`://[^/@\s"]+@`)
 
-// withoutUserInfo leaves out user and password of URLs in a text.
-func withoutUserInfo(s string) string { return userInfo.ReplaceAllString(s, "://") }
+// WithoutUserInfo leaves out user and password of URLs in a text.
+func WithoutUserInfo(s string) string { return userInfo.ReplaceAllString(s, "://") }
 
 // remarks collects what the server says beside the pack; the last of it is
 // usually the reason when the pack does not come.
@@ -54,8 +54,8 @@ func (m *remarks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text is the last lines, progress counters left out.
-func (m *remarks) text() string {
+// Text is the last lines, progress counters left out.
+func (m *remarks) Text() string {
 	lines := strings.FieldsFunc(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' })
 	var keep []string
 	for _, l := range lines {

@@ -1,4 +1,4 @@
-package git
+package transport
 
 import (
 	"context"
@@ -23,18 +23,18 @@ type session interface {
 	io.Closer
 }
 
-// listing is an answer to ls-remote. Over http the session has no connection
+// Listing is an answer to ls-remote. Over http the session has no connection
 // and serves the fetch that follows, which saves a round trip.
-type listing struct {
-	session session
-	refs    *packp.AdvRefs
-	at      time.Time
-	whom    string // call.whom
+type Listing struct {
+	Session session
+	Refs    *packp.AdvRefs
+	At      time.Time
+	Whom    string // call.whom
 }
 
-// listingLife is how long refs are good enough to fetch by. The commit that
+// ListingLife is how long refs are good enough to fetch by. The commit that
 // is asked for was among them, so nothing newer is needed.
-const listingLife = time.Minute
+const ListingLife = time.Minute
 
 func init() {
 	// go-git takes some out of what servers advertise, for its own fetch. Here
@@ -49,29 +49,29 @@ const listTime = 5 * time.Minute
 
 var errLongList = errors.New("the list of refs takes more than")
 
-// list asks for the refs, on a new session.
-func (c *call) list() (*listing, error) {
-	defer c.within(c.m.options.Refs, errLongList)()
-	c.allow("list of refs", c.limits.RefsBytes)
+// List asks for the refs, on a new session.
+func (c *Call) List() (*Listing, error) {
+	defer c.within(c.client.options.Refs, errLongList)()
+	c.Allow("list of refs", c.Limits.RefsBytes)
 	s, err := c.dial()
 	if err != nil {
 		return nil, err
 	}
-	refs, err := s.AdvertisedReferencesContext(c.withCall())
+	refs, err := s.AdvertisedReferencesContext(c.WithCall())
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
-	return &listing{s, refs, time.Now(), c.whom()}, nil
+	return &Listing{s, refs, time.Now(), c.Whom()}, nil
 }
 
 // within ends the call with an error unless what it returns is called in time.
-func (c *call) within(d time.Duration, err error) (done func() bool) {
+func (c *Call) within(d time.Duration, err error) (done func() bool) {
 	return time.AfterFunc(d, func() { c.cancel(err) }).Stop
 }
 
-func (c *call) dial() (session, error) {
-	switch c.addr.Scheme {
+func (c *Call) dial() (session, error) {
+	switch c.Addr.Scheme {
 	case "ssh":
 		s, err := c.sshSession()
 		if err != nil {
@@ -84,23 +84,26 @@ func (c *call) dial() (session, error) {
 	return c.httpSession()
 }
 
-// want is what a fetch asks for.
-type want struct {
-	id       pack.ID
-	haves    []pack.ID
-	shallows []pack.ID // ends of our history, which the server is told
-	ends     []pack.ID // those that it is not told
-	depth    int       // 0 = all that is new
+// Want is what a fetch asks for.
+type Want struct {
+	ID       pack.ID
+	Haves    []pack.ID
+	Shallows []pack.ID // ends of our history, which the server is told
+	Ends     []pack.ID // those that it is not told
+	Depth    int       // 0 = all that is new
 }
 
-// answerHead bounds what comes before the pack: ends of history and
-// acknowledgements, which are held in memory. Unit: bytes.
-const answerHead = 1 << 20
+// PackBudget names the budget of a pack, in errors.
+const PackBudget = "pack"
 
-// ask sends the request. The answer's pack, of at most budget bytes on the wire,
+// AnswerHead bounds what comes before the pack: ends of history and
+// acknowledgements, which are held in memory. Unit: bytes.
+const AnswerHead = 1 << 20
+
+// Ask sends the request. The answer's pack, of at most budget bytes on the wire,
 // is read from the second result.
-func (c *call) ask(l *listing, w want, budget int64) (*packp.UploadPackResponse, io.Reader, error) {
-	caps := l.refs.Capabilities
+func (c *Call) Ask(l *Listing, w Want, budget int64) (*packp.UploadPackResponse, io.Reader, error) {
+	caps := l.Refs.Capabilities
 	req := packp.NewUploadPackRequest()
 	use := func(names ...capability.Capability) {
 		for _, n := range names {
@@ -112,34 +115,34 @@ func (c *call) ask(l *listing, w want, budget int64) (*packp.UploadPackResponse,
 	}
 	// Azure DevOps answers nobody who does not take multi_ack. Others would spend a
 	// line on each commit that both have.
-	if len(w.haves) == 0 || !caps.Supports(capability.MultiACKDetailed) {
+	if len(w.Haves) == 0 || !caps.Supports(capability.MultiACKDetailed) {
 		use(capability.MultiACKDetailed, capability.MultiACK)
 	}
 	use(capability.Sideband64k, capability.Sideband)
 	use(capability.OFSDelta)
 	use(capability.NoProgress)
-	if len(w.haves) > 0 {
+	if len(w.Haves) > 0 {
 		use(capability.ThinPack)
 	}
 	if caps.Supports(capability.Agent) {
 		req.Capabilities.Set(capability.Agent, capability.DefaultAgent())
 	}
 	if use(capability.Shallow); req.Capabilities.Supports(capability.Shallow) {
-		req.Depth, req.Shallows = packp.DepthCommits(w.depth), w.shallows
+		req.Depth, req.Shallows = packp.DepthCommits(w.Depth), w.Shallows
 	}
-	req.Wants, req.Haves = []pack.ID{w.id}, w.haves
-	c.allow("head of the answer", answerHead)
-	res, err := l.session.UploadPack(c.withCall(), req)
+	req.Wants, req.Haves = []pack.ID{w.ID}, w.Haves
+	c.Allow("head of the answer", AnswerHead)
+	res, err := l.Session.UploadPack(c.WithCall(), req)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask for %s: %w", w.id, err)
+		return nil, nil, fmt.Errorf("ask for %s: %w", w.ID, err)
 	}
-	c.allow(packBudget, budget)
+	c.Allow(PackBudget, budget)
 	var pack io.Reader = res
-	if c.addr.Scheme != "file" {
+	if c.Addr.Scheme != "file" {
 		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k, capability.Sideband: sideband.Sideband} {
 			if req.Capabilities.Supports(band) {
 				d := sideband.NewDemuxer(kind, res)
-				d.Progress = &c.remarks
+				d.Progress = &c.Remarks
 				pack = d
 			}
 		}

@@ -1,4 +1,4 @@
-package git
+package lfs
 
 import (
 	"context"
@@ -9,9 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"sync"
 	"time"
 
-	"limpet/sync/auth"
+	"limpet/sync/git/pack"
 )
 
 // The cache of contents from Git LFS: a file per content, below a directory per remote
@@ -19,23 +20,30 @@ import (
 // that was used longest ago leaves first. Nothing is synced to the disk: a content is
 // checked when it is used again.
 
-// largeDir is the directory of the cache; largeCache bounds it, in bytes.
-const (
-	largeDir   = "lfs"
-	largeCache = 512 << 20
-)
+// maxCache bounds the cache, in bytes.
+const maxCache = 512 << 20
 
-// largePath is where the content of an oid of a remote is.
-func (m *Mirrors) largePath(url, oid string) string {
-	a, err := auth.ParseAddress(url)
-	if err != nil {
-		return filepath.Join(m.dir, largeDir, "none", oid)
-	}
-	return filepath.Join(m.dir, largeDir, filepath.Base(m.mirror(a).dir), oid)
+// Cache keeps contents on disk. It is safe for concurrent use by one process.
+type Cache struct {
+	dir string
+
+	mu   sync.Mutex     // guards pins
+	pins map[string]int // how many use a file
+}
+
+// NewCache is a cache in dir, which need not exist.
+func NewCache(dir string) *Cache { return &Cache{dir: dir, pins: map[string]int{}} }
+
+// Dir is the directory of the contents of a repository, given the name of that.
+func (m *Cache) Dir(name string) string { return filepath.Join(m.dir, name) }
+
+// temp makes a file that becomes a content, or is removed at the next start.
+func (m *Cache) temp() (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(m.dir), pack.TempPrefix)
 }
 
 // pinCached pins a content that is in the cache and is what it should be.
-func (m *Mirrors) pinCached(ctx context.Context, path string, p Pointer) bool {
+func (m *Cache) pinCached(ctx context.Context, path string, p Pointer) bool {
 	m.pin(path)
 	if info, err := os.Stat(path); err == nil && info.Size() == p.Size {
 		if sum, err := sumOf(ctx, path); err == nil && sum == p.OID {
@@ -59,13 +67,13 @@ func sumOf(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-func (m *Mirrors) pin(path string) {
+func (m *Cache) pin(path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pins[path]++
 }
 
-func (m *Mirrors) unpin(path string) {
+func (m *Cache) unpin(path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pins[path]--; m.pins[path] <= 0 {
@@ -73,8 +81,8 @@ func (m *Mirrors) unpin(path string) {
 	}
 }
 
-// trimLarge deletes what was used longest ago until the cache has at most bound bytes.
-func (m *Mirrors) trimLarge(bound int64) {
+// trim deletes what was used longest ago until the cache has at most bound bytes.
+func (m *Cache) trim(bound int64) {
 	type item struct {
 		path string
 		size int64
@@ -82,7 +90,7 @@ func (m *Mirrors) trimLarge(bound int64) {
 	}
 	var items []item
 	var sum int64
-	err := filepath.WalkDir(filepath.Join(m.dir, largeDir), func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(m.dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return nil // it may be gone
 		}
