@@ -55,7 +55,9 @@ func TestJobAdrift(t *testing.T) {
 
 	down.Store(true)
 	server.CloseClientConnections()
-	eventually(t, "the lease has ended", func() bool { return len(a.controller.Adrift()) == 1 && len(a.controller.Live()) == 0 })
+	eventually(t, "the lease has ended", func() bool {
+		return len(a.controller.Snapshot().SuspendedClaims) == 1 && len(a.controller.Snapshot().Running) == 0
+	})
 	var row snapshot.Job
 	eventually(t, "the picture says who goes on", func() bool {
 		s := a.board.snapshot()

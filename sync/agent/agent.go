@@ -151,7 +151,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	}
 	options := cfg.Jobs
-	options.Observe, options.Meter = a.observe, a.metrics
+	options.Observe = a.observe
 	if a.embedded != nil {
 		options.OldestRecord = func(ctx context.Context) (time.Time, error) {
 			info, err := cfg.Store.Info(ctx)
@@ -372,7 +372,7 @@ func (a *Agent) Cancel(ctx context.Context, namespace, name string) error {
 func (a *Agent) Drain(on bool) (since time.Time, busy int) {
 	a.controller.Drain(on)
 	a.board.touch()
-	return a.controller.Draining()
+	return a.Draining()
 }
 
 // Hurry has an API that does not answer asked now and not at the next turn.
@@ -382,7 +382,10 @@ func (a *Agent) Hurry() {
 }
 
 // Draining says since when nothing new is claimed and what has still to end.
-func (a *Agent) Draining() (since time.Time, busy int) { return a.controller.Draining() }
+func (a *Agent) Draining() (since time.Time, busy int) {
+	s := a.controller.Snapshot()
+	return s.DrainingSince, s.Busy
+}
 
 // Client is the agent's own way to the API.
 func (a *Agent) Client() *kube.Client { return a.client }

@@ -327,7 +327,7 @@ func TestJobThatIsLeftAlone(t *testing.T) {
 	p := newPainter(context.Background(), a)
 	waits := func() string { return p.paint().Jobs[0].Waits + "," + p.paint().Jobs[1].Waits }
 	left := func(uid, name string) {
-		a.observe(jobs.Event{Type: jobs.EventLeft, Namespace: "default", Job: name, UID: uid, Text: "left alone: no such prefix"})
+		a.observe(jobs.Event{Type: jobs.EventSkipped, Namespace: "default", Job: name, UID: uid, Text: "no such prefix"})
 	}
 	left("u0", "job-00000")
 	left("another", "job-00001")

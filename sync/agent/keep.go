@@ -61,7 +61,7 @@ func (a *Agent) gone(namespace, name, uid string) bool {
 // Without jobs since the last time, what the heap is about to grow into again stays:
 // each time costs a collection. It returns how many jobs have ended.
 func (a *Agent) rest(before int) (ended int) {
-	if len(a.controller.Live()) > 0 {
+	if len(a.controller.Snapshot().Running) > 0 {
 		return before
 	}
 	ended = a.runs.ended()

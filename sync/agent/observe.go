@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"strings"
 	"time"
 
 	"limpet/sync/api"
@@ -15,8 +14,10 @@ import (
 func (a *Agent) observe(e jobs.Event) {
 	a.metrics.Observe(e)
 	switch e.Type {
-	case jobs.EventLeft:
-		a.board.leave(e.UID, leaving{e.Namespace, e.Job, strings.TrimPrefix(e.Text, "left alone: ")})
+	case jobs.EventMeasure:
+		return
+	case jobs.EventSkipped:
+		a.board.leave(e.UID, leaving{e.Namespace, e.Job, e.Text})
 	case jobs.EventClaimed, jobs.EventResumed:
 		a.board.take(e.UID)
 	case jobs.EventLost:

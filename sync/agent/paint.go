@@ -56,19 +56,19 @@ func (p *painter) drop() {
 func (p *painter) paint() *snapshot.Snapshot {
 	now := time.Now()
 	events, done := p.board.recent(now)
-	running := p.controller.Live()
-	s := &snapshot.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(len(running), now), Problem: cmp.Or(p.trouble(), p.misread())}
+	own := p.controller.Snapshot()
+	s := &snapshot.Snapshot{At: now, Events: events, API: p.paintAPI(), Agent: p.paintAgent(own, now), Problem: cmp.Or(p.trouble(), p.misread())}
 	switch {
 	case s.API.Synced:
 		p.before = nil
 	case p.before != nil:
 		s.AsOf, s.Repos, s.Counts, s.Sources = p.before.AsOf, p.before.Repos, p.before.Counts, p.before.Sources
-		s.Jobs = withUnsent(p.before.Jobs, p.controller.Unsent(), &s.Counts, p.before.AsOf)
+		s.Jobs = withUnsent(p.before.Jobs, own.Undelivered, &s.Counts, p.before.AsOf)
 		return s
 	}
 	p.paintSources(s)
 	s.IllConnections = p.illLinks()
-	s.Jobs, s.Counts = p.rows(running, done, !s.API.Up, now)
+	s.Jobs, s.Counts = p.rows(own, done, !s.API.Up, now)
 	objects := p.repos.Objects()
 	for _, seen := range objects {
 		if repo := p.repoRead.of(seen, readRepo); repo != nil {
@@ -86,16 +86,15 @@ func (p *painter) paint() *snapshot.Snapshot {
 // rows are the first jobs of the queue and those that have just ended, in order,
 // and how many there are altogether. The jobs of this agent are always among
 // them.
-func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.Time) ([]snapshot.Job, snapshot.Counts) {
-	mine := make(map[string]jobs.Running, len(running)) // by key
-	for _, r := range running {
+func (p *painter) rows(own jobs.Snapshot, done ended, away bool, now time.Time) ([]snapshot.Job, snapshot.Counts) {
+	mine := make(map[string]jobs.Running, len(own.Running)) // by key
+	for _, r := range own.Running {
 		mine[r.Namespace+"/"+r.Name] = r
 	}
-	unsent := map[string]jobs.Unsent{}
-	for _, u := range p.controller.Unsent() {
+	unsent := map[string]jobs.Undelivered{}
+	for _, u := range own.Undelivered {
 		unsent[u.Namespace+"/"+u.Name] = u
 	}
-	adrift := p.controller.Adrift()
 	counts := snapshot.Counts{Done: done.count}
 	first := newFront(max(mostJobs-len(done.rows)-len(mine)-len(unsent), 0))
 	chosen := make([]kube.Object, 0, mostJobs)
@@ -108,11 +107,11 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 			chosen = append(chosen, seen)
 			continue
 		}
-		j := briefly(seen, adrift)
+		j := briefly(seen, own.SuspendedClaims)
 		counts.Add(&snapshot.Job{Finished: api.TimeOfMillis(j.finished), Owner: j.owner, State: j.state, RestsUntil: millisOf(seen.Text(pathNotBefore))}, now)
 		first.offer(j)
 	}
-	own := len(chosen)
+	held := len(chosen)
 	for _, j := range first.briefs {
 		chosen = append(chosen, j.seen)
 	}
@@ -126,9 +125,9 @@ func (p *painter) rows(running []jobs.Running, done ended, away bool, now time.T
 		out = append(out, *row)
 		row = &out[len(out)-1]
 		shown[row.UID] = true
-		if i >= own {
+		if i >= held {
 			row.Waits = p.board.waits(row.UID)
-			if ours(seen, adrift) {
+			if ours(seen, own.SuspendedClaims) {
 				row.Owner, row.State, row.LeaseUntil = "", api.StatePending, time.Time{}
 				if away {
 					row.Waits = adriftText
@@ -202,7 +201,7 @@ func rankOf(finished bool, state, owner string) int {
 }
 
 // withUnsent puts the results that wait for the API into rows of before.
-func withUnsent(rows []snapshot.Job, unsent []jobs.Unsent, counts *snapshot.Counts, asOf time.Time) []snapshot.Job {
+func withUnsent(rows []snapshot.Job, unsent []jobs.Undelivered, counts *snapshot.Counts, asOf time.Time) []snapshot.Job {
 	out := slices.Clone(rows)
 	for _, u := range unsent {
 		i := slices.IndexFunc(out, func(j snapshot.Job) bool { return j.UID == u.UID })
@@ -220,23 +219,22 @@ func withUnsent(rows []snapshot.Job, unsent []jobs.Unsent, counts *snapshot.Coun
 
 // wait turns the row of a job into that of one that is done, but whose result
 // the API has not taken yet.
-func wait(row *snapshot.Job, u jobs.Unsent) {
+func wait(row *snapshot.Job, u jobs.Undelivered) {
 	row.State, row.Unsent, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
 	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}
 }
 
 // unsentRow is the row of such a job that is not in the queue, as far as known.
-func unsentRow(u jobs.Unsent) *snapshot.Job {
+func unsentRow(u jobs.Undelivered) *snapshot.Job {
 	row := snapshot.Job{UID: u.UID, Namespace: u.Namespace, Name: u.Name, Repository: u.Repository, Action: u.Action, Attempt: 1}
 	wait(&row, u)
 	return &row
 }
 
-func (p *painter) paintAgent(claims int, now time.Time) snapshot.Agent {
+func (p *painter) paintAgent(own jobs.Snapshot, now time.Time) snapshot.Agent {
 	a := p.Agent
-	draining, busy := a.controller.Draining()
-	return snapshot.Agent{Draining: draining, Busy: busy, Host: hostName(), PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
-		Claims: claims, LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
+	return snapshot.Agent{Draining: own.DrainingSince, Busy: own.Busy, Host: hostName(), PID: os.Getpid(), Version: a.cfg.Version, Started: a.started, Drivers: a.cfg.Jobs.Drivers,
+		Claims: len(own.Running), LostCount: int(a.lost.Load()), StorePath: a.cfg.StatePath, StoreSize: a.storeSize(), History: a.runs.count(),
 		RSS: residentBytes(), CPU: p.load.share(now, processorTime()), Kept: a.cfg.Jobs.LocalHistory, Namespace: a.cfg.Namespace, Controllers: a.controllers()}
 }
 

@@ -37,7 +37,7 @@ func (a *Agent) telemetry(ctx context.Context) error {
 // measured is what the gauges are read from.
 func (a *Agent) measured() metrics.Source {
 	return metrics.Source{
-		Backlog: a.controller.Backlog, Live: a.controller.Live, Store: a.cfg.Store.Info,
+		Backlog: a.controller.Backlog, Jobs: a.controller.Snapshot, Store: a.cfg.Store.Info,
 		Clock: func() (offset, bound time.Duration, ok bool) {
 			now, bound, ok := a.client.Clock().Now()
 			return time.Until(now), bound, ok

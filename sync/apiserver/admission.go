@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/state"
-	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 )
 
 // Admission goes defaults, rules of the object, rules between objects, and
@@ -36,7 +36,7 @@ func (s *Server) admit(r *admitRequest) error {
 		return s.admitBrought(ctx, r)
 	}
 	admission.Default(r.Object)
-	admission.DropMinted(r.Object, r.Old)
+	admission.RemoveMintedToken(r.Object, r.Old)
 	if s.finalizers && r.Old == nil {
 		admission.DefaultFinalizers(r.Object)
 	}
@@ -85,8 +85,8 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 		return internal(err)
 	}
 	errs := admission.Check(r.Object, r.Old)
-	errs = append(errs, admission.Among(r.Object, r.Old, siblings)...)
-	errs = append(errs, admission.TooMany(r.Object, r.Old, siblings, s.most)...)
+	errs = append(errs, admission.CheckSiblings(r.Object, r.Old, siblings)...)
+	errs = append(errs, admission.CheckQuota(r.Object, r.Old, siblings, s.most)...)
 	if len(errs) > 0 {
 		return invalid(r.Kind, r.Name, errs)
 	}
@@ -99,7 +99,7 @@ func (s *Server) check(ctx context.Context, r *admitRequest) error {
 // siblings are the other objects of the namespace that the rules of this one
 // look at.
 func (s *Server) siblings(ctx context.Context, r *admitRequest) ([]*unstructured.Unstructured, error) {
-	if !admission.LooksAround(r.Object, r.Old) && !admission.Counts(r.Object, r.Old, s.most) {
+	if !admission.NeedsSiblings(r.Object, r.Old) && !admission.NeedsCount(r.Object, r.Old, s.most) {
 		return nil, nil
 	}
 	return s.listObjects(ctx, r.Kind, r.Namespace, labels.Everything())

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/admission"
+	"limpet/sync/api/admission"
 )
 
 func TestParseManifest(t *testing.T) {

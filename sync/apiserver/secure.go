@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"limpet/state"
-	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 )
 
 // Secret values never stand in a stored object. Two forms lead to them:

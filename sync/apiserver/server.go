@@ -7,7 +7,7 @@
 // generations, managed fields, watches and their ends. Three things are its own:
 //
 //   - kinds have no schema below spec and status; what the fields of our own
-//     kinds may hold is said in sync/admission;
+//     kinds may hold is said in sync/api/admission;
 //   - all versions of a kind are one: reading through another version changes
 //     apiVersion and nothing else;
 //   - there is no garbage collection, so that foreground deletion deletes at once.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"limpet/sync/git/gitref"
-	"limpet/sync/git/transport"
 )
 
 // Resolve asks the remote what a Selector stands for now: one ls-remote, no more.
@@ -48,17 +47,17 @@ func (c *call) resolve(sel gitref.Selector) (Ref, error) {
 
 // askRef is resolve for what the server has to be asked about.
 func (c *call) askRef(sel gitref.Selector) (Ref, error) {
-	leave, err := c.Visit()
+	leave, err := c.visit()
 	if err != nil {
 		return Ref{}, err
 	}
 	defer leave()
-	l, err := c.List()
+	l, err := c.list()
 	if err != nil {
 		return Ref{}, err
 	}
 	c.keep(l)
-	ref, err := choose(c.Ctx, l.Refs, sel)
+	ref, err := choose(c.ctx, l.refs, sel)
 	switch {
 	case err != nil:
 	case c.fallback:
@@ -73,9 +72,9 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 const refsKept = 2000
 
 // keep holds a listing for the fetch that follows, if it has no connection.
-func (c *call) keep(l *transport.Listing) {
-	if http := c.Addr.Scheme == "https" || c.Addr.Scheme == "http"; !http || len(l.Refs.References) > refsKept {
-		l.Session.Close()
+func (c *call) keep(l *listing) {
+	if http := c.addr.Scheme == "https" || c.addr.Scheme == "http"; !http || len(l.refs.References) > refsKept {
+		l.session.Close()
 		l = nil
 	}
 	m := c.m.mirror(c.home)
@@ -109,12 +108,12 @@ func (m *Mirrors) hold(mi *mirror) {
 }
 
 // kept gives the listing of a moment ago, once.
-func (m *mirror) kept(whom string) *transport.Listing {
+func (m *mirror) kept(whom string) *listing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.listed
 	m.listed = nil
-	if l == nil || l.Whom != whom || time.Since(l.At) > transport.ListingLife {
+	if l == nil || l.whom != whom || time.Since(l.at) > listingLife {
 		return nil
 	}
 	return l

@@ -166,7 +166,7 @@ func TestClaimCarriesServerTime(t *testing.T) {
 	}
 }
 
-func (r *rig) clock() serverClock { return r.agents[len(r.agents)-1].clock }
+func (r *rig) clock() serverClock { return r.agents[len(r.agents)-1].env.clock.server }
 
 // TestTwoAgentsRace: two agents, two state files, one queue.
 func TestTwoAgentsRace(t *testing.T) {
@@ -270,7 +270,7 @@ func TestEligibility(t *testing.T) {
 				if len(r.claims()) != 0 || len(r.history()) != 0 {
 					t.Error("the state file knows it")
 				}
-				told := a.texts(EventLeft)
+				told := a.texts(EventSkipped)
 				if c.left == "-" && len(told) != 0 || c.left != "-" && (len(told) != 1 || !contains(told[0], c.left)) {
 					t.Errorf("told %q, want %q once", told, c.left)
 				}

@@ -57,8 +57,8 @@ func TestCleanup(t *testing.T) {
 			r.job("r1", "j", func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelClaimOwner: "x"}) })
 		}, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
 		{name: "second attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(1)) }, notBefore: 59 * time.Second, by: 70 * time.Second, attempt: 3},
-		{name: "third attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(2)) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "dead", text: deathMessage + " (3 attempts)"},
-		{name: "fail", cleanup: CleanupFail, make: func(r *rig) { r.dead("j", time.Hour) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "error", text: deathMessage},
+		{name: "third attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(2)) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "dead", text: expiredMessage + " (3 attempts)"},
+		{name: "fail", cleanup: CleanupFail, make: func(r *rig) { r.dead("j", time.Hour) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "error", text: expiredMessage},
 		{name: "off", cleanup: CleanupOff, make: func(r *rig) { r.dead("j", time.Hour) }},
 	}
 	for _, c := range cases {
@@ -102,7 +102,7 @@ func TestCleanup(t *testing.T) {
 				if last := rec.Attempts[len(rec.Attempts)-1]; runs == 1 && last.N != c.attempt {
 					t.Errorf("attempt %d, want %d", last.N, c.attempt)
 				}
-				if c.cleanup == CleanupFail && rec.Message != deathMessage {
+				if c.cleanup == CleanupFail && rec.Message != expiredMessage {
 					t.Errorf("message %q is not that of Grafana", rec.Message)
 				}
 			})
@@ -267,7 +267,7 @@ func TestFailOutlivesACrash(t *testing.T) {
 				r.repository("r1")
 				var a *agent
 				crashed := make(chan struct{})
-				a = r.start("a1", Options{Cleanup: CleanupFail, hook: func(name string, _ about) {
+				a = r.start("a1", Options{Cleanup: CleanupFail, hook: func(name string, _ jobRef) {
 					if name == stop {
 						a.crash()
 						close(crashed)
@@ -280,7 +280,7 @@ func TestFailOutlivesACrash(t *testing.T) {
 				w := quick()
 				r.start("a2", Options{Cleanup: CleanupFail}, w)
 				pass(10 * time.Minute)
-				rec := r.done("error", deathMessage)
+				rec := r.done("error", expiredMessage)
 				if got := told(rec.Attempts); len(w.seen()) != 0 || len(got) != 1 || rec.Attempts[0].N != 1 || rec.DeadLetter != nil {
 					t.Errorf("runs %q, attempts %q", w.seen(), got)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -85,13 +86,13 @@ func TestReplacedInOneEvent(t *testing.T) {
 		r.model.set(func() { clear(r.model.watchers) })
 		r.model.remove("jobs", "default", "r1-sync")
 		second := r.job("r1", "r1-sync")
-		a.updated(first, second)
+		a.jobHandler().Update(kube.ObjectOf(first), kube.ObjectOf(second))
 		settle()
 		if a.count(EventCancelled) != 1 {
 			t.Error("the end of the first was not seen")
 		}
 		pass(15 * time.Minute) // the full list brings the cache up to date
-		live := a.Live()
+		live := a.Snapshot().Running
 		if len(live) != 1 || live[0].UID != string(second.GetUID()) {
 			t.Errorf("live %+v", live)
 		}
@@ -179,8 +180,8 @@ func TestDeletedWhileTheDiskIsFull(t *testing.T) {
 		})
 		r.model.remove("jobs", "default", "r1-sync")
 		settle()
-		if len(r.claims()) != 0 || len(a.Live()) != 0 || a.Waiting() != 0 {
-			t.Errorf("claims %v, %d live, %d waiting", r.claims(), len(a.Live()), a.Waiting())
+		if len(r.claims()) != 0 || len(a.Snapshot().Running) != 0 || a.waiting() != 0 {
+			t.Errorf("claims %v, %d live, %d waiting", r.claims(), len(a.Snapshot().Running), a.waiting())
 		}
 	})
 }
@@ -204,7 +205,7 @@ func TestEndOfClaimIsNotKept(t *testing.T) {
 		}
 		a.ledger.failing(nil)
 		pass(time.Minute)
-		if rec := r.done("success", ""); rec.HistoricJob != posted {
+		if rec := r.done("success", ""); rec.HistoricJob != archivePosted {
 			t.Errorf("record %+v", rec)
 		}
 	})
@@ -238,12 +239,12 @@ func TestEventsNameTheirJob(t *testing.T) {
 func TestOnceForgetsWhenThereIsTooMuch(t *testing.T) {
 	t.Parallel()
 	n := 0
-	c := newController(nil, nil, nil, nil, nil, nil, Options{Logger: slog.New(slog.DiscardHandler), Observe: func(Event) { n++ }}.withDefaults())
-	for i := range 3 * toldLimit {
-		c.once(fmt.Sprint(i/2), EventNote, about{}, "x")
+	e := newEmitter(slog.New(slog.DiscardHandler), func(Event) { n++ })
+	for i := range 3 * maxSeen {
+		e.once(fmt.Sprint(i/2), EventNote, jobRef{}, "x")
 	}
-	if n < 3*toldLimit/2 || n > 3*toldLimit/2+1 || len(c.told) > toldLimit {
-		t.Errorf("told %d, remembered %d", n, len(c.told))
+	if n < 3*maxSeen/2 || n > 3*maxSeen/2+1 || len(e.seen) > maxSeen {
+		t.Errorf("told %d, remembered %d", n, len(e.seen))
 	}
 }
 
@@ -254,7 +255,7 @@ func TestIntakeOverflowIsTold(t *testing.T) {
 		w := quick()
 		a := r.start("a", Options{}, w)
 		a.queue.mu.Lock()
-		a.queue.queue.limit = 5
+		a.queue.queue = queue.New(5, 0, nil)
 		a.queue.mu.Unlock()
 		for i := range 20 {
 			r.job("r1", fmt.Sprint("j", i))

@@ -71,23 +71,23 @@ func TestCostOfAJob(t *testing.T) {
 
 // lingering is a state file whose durable writes take some time.
 type lingering struct {
-	ledger
+	store
 	takes time.Duration
 }
 
 func (l lingering) PutClaim(ctx context.Context, k state.Claim) error {
 	<-time.After(l.takes)
-	return l.ledger.PutClaim(ctx, k)
+	return l.store.PutClaim(ctx, k)
 }
 
 func (l lingering) Complete(ctx context.Context, uid string, r state.Record) error {
 	<-time.After(l.takes)
-	return l.ledger.Complete(ctx, uid, r)
+	return l.store.Complete(ctx, uid, r)
 }
 
 func (l lingering) EndClaim(ctx context.Context, uid, historic string) error {
 	<-time.After(l.takes)
-	return l.ledger.EndClaim(ctx, uid, historic)
+	return l.store.EndClaim(ctx, uid, historic)
 }
 
 // TestThroughput in virtual time, where each request takes 4 ms and each durable
@@ -108,7 +108,7 @@ func TestThroughput(t *testing.T) {
 				}
 				a := r.start("a", Options{Drivers: c.drivers}, quick())
 				settle()
-				a.Controller.store = lingering{a.ledger, fsync}
+				a.env.store = lingering{a.ledger, fsync}
 				r.model.inject(func(call) fault { return fault{delay: request} })
 				for n := range jobs {
 					r.job(fmt.Sprint("r", n%c.repositories), fmt.Sprint("job-", n))

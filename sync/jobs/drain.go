@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -10,65 +11,69 @@ import (
 // all the same, expired claims of others are made eligible for other agents, and
 // history is pruned. Draining is of the process: the next one claims again unless
 // it is told otherwise, because an agent that was forgotten in this state looks
-// well and does nothing.
+// healthy and does nothing.
+type drain struct {
+	*env
+	queue *workQueue
 
-// Drain has the agent claim nothing new, or with false claim again. It returns at
-// once; see Draining for the end of what runs. To ask twice changes nothing.
-func (c *Controller) Drain(on bool) {
-	c.mu.Lock()
-	if on == !c.drained.IsZero() {
-		c.mu.Unlock()
+	mu       sync.Mutex // guards the fields below
+	since    time.Time  // zero = the agent claims
+	reported bool       // nothing of before runs any more, and that was reported
+}
+
+// set has the agent claim nothing new, or claim again. To set it twice changes nothing.
+func (d *drain) set(on bool) {
+	d.mu.Lock()
+	if on == !d.since.IsZero() {
+		d.mu.Unlock()
 		return
 	}
-	c.drained, c.dry = time.Time{}, false
+	d.since, d.reported = time.Time{}, false
 	if on {
-		c.drained = time.Now()
+		d.since = time.Now()
 	}
-	c.mu.Unlock()
-	c.queue.gate(on)
+	d.mu.Unlock()
+	d.queue.setClosed(on)
 	if !on {
-		c.tell(EventDrain, about{}, "jobs are claimed again")
+		d.events.emit(EventDrain, jobRef{}, "jobs are claimed again")
 		return
 	}
-	c.tell(EventDrain, about{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+c.busyText())
-	c.driedUp()
-}
-
-// Draining returns since when the agent claims nothing new, zero when it does
-// claim, and how much of its own is not at its end yet: jobs that a driver has,
-// claims that wait to be settled, and results that wait for the API.
-func (c *Controller) Draining() (since time.Time, busy int) {
-	taken := c.queue.taken()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.drained, taken + len(c.unsettled)
-}
-
-func (c *Controller) busyText() string {
-	if _, busy := c.Draining(); busy > 0 {
-		return plural(busy, "job") + " of this agent " + map[bool]string{true: "goes", false: "go"}[busy == 1] + " on"
+	text := "nothing of this agent runs"
+	if _, busy := d.state(); busy > 0 {
+		text = plural(busy, "job") + " of this agent still running"
 	}
-	return "nothing of this agent runs"
+	d.events.emit(EventDrain, jobRef{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+text)
+	d.reportDrained()
 }
 
-// draining says whether the agent claims nothing new.
-func (c *Controller) draining() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.drained.IsZero()
+// state returns since when the agent claims nothing new, zero when it does claim, and
+// how much of its own is not at its end yet: jobs that a driver has, claims that wait
+// to be settled, and results that wait for the API.
+func (d *drain) state() (since time.Time, busy int) {
+	busy = d.queue.running() + d.claims.pendingCount()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since, busy
 }
 
-// driedUp tells once when the last of what a draining agent had has ended.
-func (c *Controller) driedUp() {
-	since, busy := c.Draining()
+// on reports whether the agent claims nothing new.
+func (d *drain) on() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.since.IsZero()
+}
+
+// reportDrained reports once when the last of what a draining agent had has ended.
+func (d *drain) reportDrained() {
+	since, busy := d.state()
 	if since.IsZero() || busy > 0 {
 		return
 	}
-	c.mu.Lock()
-	told := c.dry
-	c.dry = true
-	c.mu.Unlock()
-	if !told {
-		c.tell(EventDrain, about{}, fmt.Sprintf("drained: nothing of this agent runs any more, after %s", time.Since(since).Round(time.Second)))
+	d.mu.Lock()
+	reported := d.reported
+	d.reported = true
+	d.mu.Unlock()
+	if !reported {
+		d.events.emit(EventDrain, jobRef{}, fmt.Sprintf("drained: nothing of this agent runs any more, after %s", time.Since(since).Round(time.Second)))
 	}
 }

@@ -22,8 +22,8 @@ func TestDrain(t *testing.T) {
 		r.repository("r1")
 		r.job("r1", "running")
 		pass(time.Second)
-		if len(a.Live()) != 1 || a.Ready() != nil {
-			t.Fatalf("%d running, %v", len(a.Live()), a.Ready())
+		if len(a.Snapshot().Running) != 1 || a.Ready() != nil {
+			t.Fatalf("%d running, %v", len(a.Snapshot().Running), a.Ready())
 		}
 		a.Drain(true)
 		a.Drain(true)
@@ -32,22 +32,22 @@ func TestDrain(t *testing.T) {
 			r.job(fmt.Sprint("q", n), fmt.Sprint("waiting", n))
 		}
 		pass(30 * time.Second)
-		if since, busy := a.Draining(); since.IsZero() || busy != 1 || len(w.seen()) != 1 || a.Ready() == nil || a.Ready().Error() != "draining" {
+		if since, busy := a.drain.state(); since.IsZero() || busy != 1 || len(w.seen()) != 1 || a.Ready() == nil || a.Ready().Error() != "draining" {
 			t.Errorf("since %s, %d busy, runs %q, ready %v", since, busy, w.seen(), a.Ready())
 		}
 		if a.count(EventDrain) != 1 {
 			t.Errorf("told %q", a.texts(EventDrain))
 		}
 		pass(10 * time.Minute)
-		if _, busy := a.Draining(); busy != 0 || len(w.seen()) != 1 || len(r.history()) != 1 || a.Waiting() < 9 {
-			t.Errorf("%d busy, runs %q, %d records, %d waiting", busy, w.seen(), len(r.history()), a.Waiting())
+		if _, busy := a.drain.state(); busy != 0 || len(w.seen()) != 1 || len(r.history()) != 1 || a.waiting() < 9 {
+			t.Errorf("%d busy, runs %q, %d records, %d waiting", busy, w.seen(), len(r.history()), a.waiting())
 		}
 		if told := a.texts(EventDrain); len(told) != 2 || told[1] != "drained: nothing of this agent runs any more, after 59s" {
 			t.Errorf("told %q", told)
 		}
 		a.Drain(false)
 		pass(10 * time.Minute)
-		if since, _ := a.Draining(); !since.IsZero() || len(r.history()) != 10 || a.Ready() != nil {
+		if since, _ := a.drain.state(); !since.IsZero() || len(r.history()) != 10 || a.Ready() != nil {
 			t.Errorf("since %s, %d records, ready %v", since, len(r.history()), a.Ready())
 		}
 	})
@@ -70,7 +70,7 @@ func TestStartDrained(t *testing.T) {
 		if got := w.seen(); len(got) != 1 || got[0] != "mine 2 " {
 			t.Errorf("runs %q", got)
 		}
-		if _, busy := b.Draining(); busy != 0 || claimed(r.model.get("jobs", "default", "new")) {
+		if _, busy := b.drain.state(); busy != 0 || claimed(r.model.get("jobs", "default", "new")) {
 			t.Errorf("%d busy", busy)
 		}
 		b.stop()
@@ -123,7 +123,7 @@ func TestSetbackWhileDraining(t *testing.T) {
 		pass(5 * time.Second)
 		a.Drain(true)
 		pass(5 * time.Minute)
-		if _, busy := a.Draining(); busy != 0 || len(w.seen()) != 1 || claimed(r.model.get("jobs", "default", "r1-sync")) {
+		if _, busy := a.drain.state(); busy != 0 || len(w.seen()) != 1 || claimed(r.model.get("jobs", "default", "r1-sync")) {
 			t.Errorf("%d busy, runs %q", busy, w.seen())
 		}
 		b := quick()
@@ -202,7 +202,7 @@ func TestDrainWithAnOpenIntent(t *testing.T) {
 		a.Drain(true)
 		r.model.inject(nil)
 		pass(2 * time.Minute)
-		if _, busy := a.Draining(); busy != 0 || len(w.seen()) != 0 || len(r.claims()) != 0 || claimed(r.model.get("jobs", "default", "r1-sync")) {
+		if _, busy := a.drain.state(); busy != 0 || len(w.seen()) != 0 || len(r.claims()) != 0 || claimed(r.model.get("jobs", "default", "r1-sync")) {
 			t.Errorf("%d busy, runs %q, claims %+v", busy, w.seen(), r.claims())
 		}
 		if told := a.texts(EventDrain); len(told) != 2 || !contains(told[1], "drained") {

@@ -3,267 +3,195 @@ package jobs
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/state"
 	"limpet/sync/failpoint"
-	"limpet/sync/kube"
+	"limpet/sync/jobs/queue"
 )
 
-// youth is how long a job waits for a repository that does not exist yet: both
-// may have been applied together, in any order.
-const youth = 2 * time.Second
+// missingRepoGrace is how long a job waits for a repository that does not exist yet:
+// both may have been applied together, in any order.
+const missingRepoGrace = 2 * time.Second
 
-// readyTime bounds Worker.Ready.
-const readyTime = 5 * time.Second
+// driver takes keys from the queue and does what there is to do.
+type driver struct {
+	*env
+	queue     *workQueue
+	admission *admission
+	claimer   *claimer
+	recoverer *recoverer
+	drain     *drain
+}
 
-// drive takes names from the queue until ctx ends. While the API is away it asks
-// only as often as all others together may: a backlog would be asked about name
-// by name.
-func (c *Controller) drive(ctx context.Context) {
-	for {
-		if c.await(ctx) != nil {
-			return
-		}
-		k, l, ok := c.queue.take(ctx)
+type driverKey struct{}
+
+// withDriver returns a context of the driver with that index.
+func withDriver(ctx context.Context, index int) context.Context {
+	return context.WithValue(ctx, driverKey{}, strconv.Itoa(index))
+}
+
+// driverOf returns the driver of a context, see HeldBegan.
+func driverOf(ctx context.Context) string {
+	if driver, ok := ctx.Value(driverKey{}).(string); ok {
+		return driver
+	}
+	return DriverCleanup
+}
+
+// Run takes keys until ctx ends. While the API is away it asks only as often as all
+// others together may (await): it would be asked about a backlog key by key.
+func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
+	for await(ctx) == nil {
+		k, r, ok := d.queue.take(ctx)
 		if !ok {
 			return
 		}
-		v := c.process(ctx, k, l)
-		c.queue.done(k, v)
-		if v.rest > 0 && !v.hesitate && c.occupied(l) == 0 {
-			c.queue.free(l) // the neighbour's end was shown before the lane began to rest
+		result := d.runOnce(ctx, k, r)
+		d.queue.done(k, result)
+		if result.After > 0 {
+			d.claimer.delay.reset(r)
 		}
-		if v.bar > 0 {
-			c.crew.leave(l)
-		}
-		c.driedUp()
+		d.drain.reportDrained()
 	}
 }
 
-// process looks at one name and does what there is to do.
-func (c *Controller) process(ctx context.Context, k key, l lane) verdict {
-	own := c.unsettledOf(k)
-	if len(own) == 0 {
-		if c.knownAsOthers(k) {
-			return verdict{}
+// runOnce looks at one key.
+func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queue.Result {
+	pending := d.claims.pendingOf(k)
+	if len(pending) == 0 {
+		if d.admission.skipFromCache(k) {
+			return queue.Result{}
 		}
-		if rest := c.occupied(l); rest > 0 && !c.unwanted(k) {
-			return verdict{again: true, rest: rest, calm: true}
+		if busy := d.claimer.exclusion.occupied(r); busy > 0 && !d.admission.cancelled(k) {
+			return queue.Result{Requeue: true, RepoAfter: busy, NotUrgent: true}
 		}
-		if rest := c.crew.hesitation(l, time.Now(), c.rivalry.head()); rest > 0 {
-			return verdict{again: true, rest: rest, hesitate: true, calm: true}
+		if delay := d.claimer.delay.remaining(r, time.Now()); delay > 0 {
+			return queue.Result{Requeue: true, RepoAfter: delay, NotUrgent: true}
 		}
 	}
-	job, err := c.server.job(ctx, k)
+	job, err := d.server.job(ctx, k)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return c.retryAfter(err)
+		return d.retry(err)
 	}
-	gone := err != nil
-	for _, u := range own {
-		why := "the job is gone"
-		switch {
-		case gone:
-		case owned(job, u.claim.UID, u.claim.Token):
-			if back, v := c.comesBack(ctx, job); back {
-				return v
-			}
-			return c.resume(ctx, job, u)
-		case string(job.GetUID()) == u.claim.UID && u.claim.Phase == state.PhaseIntent && !claimed(job):
-			continue // its request may still arrive; claim uses the same token
-		case string(job.GetUID()) == u.claim.UID:
-			why = "the claim is in other hands or was removed"
-		}
-		if err := c.forget(ctx, u, why); err != nil {
-			return verdict{retry: true}
-		}
-	}
-	if gone || claimed(job) {
-		return verdict{calm: true}
-	}
-	if to := laneOf(job); to != l {
-		return verdict{again: true, calm: true, move: &to}
-	}
-	if back, v := c.comesBack(ctx, job); back {
-		return v
-	}
-	return c.take(ctx, job)
-}
-
-// knownAsOthers says, without asking the API, that a job needs no look: the last
-// thing seen of it is that somebody has it, that this agent cannot run it, or
-// that it is gone. Names without a claim of ours come from the watch, so one that
-// it does not show has been deleted, or comes again with its event.
-func (c *Controller) knownAsOthers(k key) bool {
-	seen, ok := c.jobs.Get(k.Namespace, k.Name)
-	if !ok {
-		return true
-	}
-	if claimed(seen) {
-		return true
-	}
-	if j := c.route(seen); j != nil {
-		c.left(seen, *j)
-		return true
-	}
-	repo, ok := c.repos.Get(k.Namespace, laneOf(seen).Repository)
-	if !ok {
-		// With a selector the server shows only what it picks. A Repository that
-		// comes later has its jobs looked at again (repoHandler).
-		return !c.o.Selector.Empty()
-	}
-	return !c.selected(repo)
-}
-
-// unwanted says that a job which nobody holds is only to be ended, because a
-// person has cancelled it: then there is no work to exclude.
-func (c *Controller) unwanted(k key) bool {
-	seen, ok := c.jobs.Get(k.Namespace, k.Name)
-	return ok && cancelReason(seen) != ""
-}
-
-// asked is how long the server wants to be left alone, and up to a tenth more:
-// agents that were told the same must not come back together.
-func (c *Controller) asked(err error) time.Duration {
-	after, ok := kube.RetryAfter(err)
-	if !ok || after == 0 {
-		return 0
-	}
-	return after + (c.host.jitter(after)-after*9/10)/2
-}
-
-// retryAfter asks for another look, not before the server wants it.
-func (c *Controller) retryAfter(err error) verdict {
-	after := c.asked(err)
-	return verdict{retry: true, bar: after}
-}
-
-// take claims a job that nobody holds, if this agent is to run it, and runs it.
-func (c *Controller) take(ctx context.Context, job *unstructured.Unstructured) verdict {
-	a := aboutOf(job)
-	now, err := c.millis()
 	if err != nil {
-		c.once("clock", EventNote, about{}, "no job is claimed: "+err.Error())
-		return verdict{retry: true}
+		job = nil
 	}
-	if rest := notBefore(job) - now; rest > 0 && cancelReason(job) == "" {
-		return verdict{again: true, bar: min(time.Duration(rest)*time.Millisecond, attemptDelay(99))}
+	if result, done := d.recoverer.settle(ctx, job, pending); done {
+		return result
 	}
-	repo, err := c.repositoryOf(ctx, job)
+	if job == nil || claimed(job) {
+		return queue.Result{NotUrgent: true}
+	}
+	if now := repoOf(job); now != r {
+		return queue.Result{Requeue: true, NotUrgent: true, Repo: &now}
+	}
+	if result, ended := d.recoverer.runner.completer.removeEnded(ctx, job); ended {
+		return result
+	}
+	return d.claimAndRun(ctx, job)
+}
+
+// retry asks for another look, not before the server wants it.
+func (d *driver) retry(err error) queue.Result {
+	return queue.Result{Retry: true, After: d.clock.retryAfter(err)}
+}
+
+// claimAndRun claims a job that has no claim, if this agent is to run it, and runs it.
+func (d *driver) claimAndRun(ctx context.Context, job *unstructured.Unstructured) queue.Result {
+	ref := refOf(job)
+	now, err := d.clock.millis()
 	if err != nil {
-		return c.retryAfter(err)
+		d.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
+		return queue.Result{Retry: true}
 	}
-	if repo == nil && a.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < youth.Milliseconds() {
-		return verdict{again: true, bar: youth}
+	if wait := notBefore(job) - now; wait > 0 && cancelReason(job) == "" {
+		return queue.Result{Requeue: true, After: min(time.Duration(wait)*time.Millisecond, attemptDelay(99))}
 	}
-	j := c.judge(job, repo)
-	if j.worker != nil {
-		if err := c.ready(ctx, j); err != nil {
-			if ctx.Err() != nil {
-				return verdict{}
-			}
-			j = leave("not ready to run it: %s", err)
-		}
+	repo, err := d.admission.repository(ctx, job)
+	if err != nil {
+		return d.retry(err)
 	}
-	// A request of ours that may still arrive is settled even where the job is to
-	// be left: it is claimed with the same token and given back. Otherwise the
-	// intent would stay open as long as nobody runs the job.
-	_, open := c.openIntent(a.uid)
-	if j.leave != "" && !open {
-		c.left(job, j)
-		return verdict{}
+	if repo == nil && ref.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < missingRepoGrace.Milliseconds() {
+		return queue.Result{Requeue: true, After: missingRepoGrace}
 	}
-	c.step(failpoint.Seen, a)
-	if c.draining() && !open {
-		return verdict{again: true, calm: len(c.unsettledOf(a.key)) == 0}
+	decided := d.admission.decide(ctx, job, repo)
+	if decided.skip != "" && ctx.Err() != nil {
+		return queue.Result{} // the worker was not ready because the agent stops
+	}
+	// A request of ours that may still arrive is settled even where the job is
+	// skipped: it is claimed with the same token and released. Otherwise the intent
+	// would stay open as long as no agent runs the job.
+	_, open := d.claims.openIntent(ref.uid)
+	if decided.skip != "" && !open {
+		d.admission.skipped(job, decided)
+		return queue.Result{}
+	}
+	d.pass(failpoint.Seen, ref)
+	if d.drain.on() && !open {
+		return queue.Result{Requeue: true, NotUrgent: len(d.claims.pendingOf(ref.Key)) == 0}
 	}
 	// A claim that is under way when the agent is told to stop is brought to its
-	// end and given back: an open one would be left behind.
-	h, err := c.claim(context.WithoutCancel(ctx), job, false, func(again *unstructured.Unstructured) bool {
+	// end and released: an open one would be left behind.
+	h, err := d.claimer.claim(context.WithoutCancel(ctx), claimRequest{job: job, free: func(again *unstructured.Unstructured) bool {
 		return !claimed(again) && sameTerms(job, again)
-	})
-	switch {
-	case errors.Is(err, errTaken):
-		return verdict{}
-	case errors.Is(err, errOccupied): // it may be free again by now
-		return verdict{again: true, rest: c.occupied(laneOf(job)), calm: true}
-	case errors.Is(err, errArrived):
-		return verdict{again: true, urgent: true}
-	case errors.Is(err, errBusy):
-		return verdict{retry: true}
-	case errors.Is(err, errReleased) && len(c.unsettledOf(a.key)) == 0:
-		return verdict{again: true, bar: c.o.Interval}
-	case err != nil:
-		c.once("claim "+a.uid, EventNote, a, "the job could not be claimed: "+err.Error())
-		v := c.retryAfter(err)
-		v.urgent = len(c.unsettledOf(a.key)) > 0
-		return v
+	}})
+	if err != nil {
+		return d.notClaimed(job, err)
 	}
-	defer c.drop(h)
-	c.tell(EventClaimed, h.about, "job claimed")
+	defer h.drop()
+	d.events.emit(EventClaimed, h.jobRef, "job claimed")
+	releaser := d.claimer.releaser
 	switch {
 	case ctx.Err() != nil:
-		return c.release(h, "the agent stops")
-	case j.leave != "":
-		return c.release(h, j.leave)
-	case open && c.draining(): // now the earlier request cannot come to pass any more
-		return c.release(h, "the agent drains")
+		return releaser.release(h, "the agent stops")
+	case decided.skip != "":
+		return releaser.release(h, decided.skip)
+	case open && d.drain.on(): // now the earlier request cannot come to pass any more
+		return releaser.release(h, "the agent drains")
 	}
-	if j.end != nil {
-		return c.finish(ctx, h, newProgress(time.Now()), *j.end)
-	}
-	first, err := c.firstHere(h)
-	switch {
-	case err != nil:
-		return c.forfeited(h)
-	case first != nil:
-		return c.yield(h, first)
-	}
-	return c.run(ctx, h, j)
-}
-
-// sameTerms says whether what was judged of a job holds for it as it is now:
-// somebody may have run it and given it back in the meantime, or cancelled it.
-func sameTerms(judged, now *unstructured.Unstructured) bool {
-	return laneOf(judged) == laneOf(now) && attemptsOf(judged) == attemptsOf(now) &&
-		notBefore(judged) == notBefore(now) && cancelReason(judged) == cancelReason(now)
-}
-
-// ready asks the worker. A panic is an answer: this agent cannot run the job.
-func (c *Controller) ready(ctx context.Context, j judgement) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("worker panicked: %v", r)
+	if decided.end == nil {
+		first, err := d.claimer.exclusion.first(h)
+		switch {
+		case err != nil:
+			return releaser.leaseLost(h)
+		case first != nil:
+			if agentOf(first.owner) != "" {
+				d.claimer.delay.lost()
+			}
+			return releaser.yield(h, first)
 		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, readyTime)
-	defer cancel()
-	return j.worker.Ready(ctx, j.task)
+	}
+	return d.recoverer.runner.run(ctx, h, decided)
 }
 
-func (c *Controller) left(job *unstructured.Unstructured, j judgement) {
-	if a := aboutOf(job); !j.quiet {
-		c.once("left "+a.uid+j.leave, EventLeft, a, "left alone: "+j.leave)
+// notClaimed is what becomes of a key whose job could not be claimed.
+func (d *driver) notClaimed(job *unstructured.Unstructured, err error) queue.Result {
+	ref := refOf(job)
+	switch {
+	case errors.Is(err, errTaken):
+		return queue.Result{}
+	case errors.Is(err, errOccupied): // it may be free again by now
+		return queue.Result{Requeue: true, RepoAfter: d.claimer.exclusion.occupied(ref.repo()), NotUrgent: true}
+	case errors.Is(err, errClaimedEarlier):
+		return queue.Result{Requeue: true, Urgent: true}
+	case errors.Is(err, errBusy):
+		return queue.Result{Retry: true}
+	case errors.Is(err, errReleased) && len(d.claims.pendingOf(ref.Key)) == 0:
+		return queue.Result{Requeue: true, After: d.o.Interval}
 	}
+	d.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
+	result := d.retry(err)
+	result.Urgent = len(d.claims.pendingOf(ref.Key)) > 0
+	return result
 }
 
-// repositoryOf returns the repository of a job, nil when the API says that it
-// does not exist. The watch may be behind, so absence is asked for.
-func (c *Controller) repositoryOf(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	l := laneOf(job)
-	if l.Repository == "" {
-		return nil, nil
-	}
-	if repo, ok := c.repos.Get(l.Namespace, l.Repository); ok {
-		return repo, nil
-	}
-	repo, err := c.server.repository(ctx, l.Namespace, l.Repository)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return repo, err
+// sameTerms reports whether what was decided about a job holds for it as it is now:
+// another agent may have run and released it in the meantime, or it was cancelled.
+func sameTerms(decided, now *unstructured.Unstructured) bool {
+	return repoOf(decided) == repoOf(now) && attemptsOf(decided) == attemptsOf(now) &&
+		notBefore(decided) == notBefore(now) && cancelReason(decided) == cancelReason(now)
 }

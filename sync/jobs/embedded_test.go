@@ -216,7 +216,7 @@ func TestOnTheEmbeddedAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range list {
-			if r.State != "success" || r.HistoricJob != posted {
+			if r.State != "success" || r.HistoricJob != archivePosted {
 				t.Errorf("record %+v", r)
 			}
 		}

@@ -40,18 +40,18 @@ func TestCompletionMeetsFaults(t *testing.T) {
 		historic string
 		within   time.Duration
 	}{
-		{name: "nothing", historic: posted},
-		{name: "historicjobs answers 404", absent: 404, historic: unavailable},
-		{name: "historicjobs answers 403", absent: 403, historic: unavailable},
-		{name: "historicjobs answers 405", absent: 405, historic: unavailable},
-		{name: "history refused as invalid", fault: plainFault(during(archiving, ever, fault{status: 422})), historic: skipped},
-		{name: "history fails for ever", fault: plainFault(during(archiving, ever, fault{status: 500})), historic: skipped, within: 90 * time.Second},
-		{name: "history fails twice", fault: plainFault(during(archiving, 2, fault{status: 500})), historic: posted, within: 5 * time.Second},
-		{name: "history is busy", fault: plainFault(during(archiving, 1, fault{status: 503, after: 7})), historic: posted, within: 10 * time.Second},
-		{name: "answer of history is lost", fault: plainFault(during(archiving, 1, fault{loseAnswer: true})), historic: posted, within: 5 * time.Second},
-		{name: "delete fails", fault: plainFault(during(deleting, 3, fault{status: 500})), historic: posted, within: 5 * time.Second},
-		{name: "delete is lost", fault: plainFault(during(deleting, 1, fault{lose: true})), historic: posted, within: 5 * time.Second},
-		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: posted, within: 5 * time.Second},
+		{name: "nothing", historic: archivePosted},
+		{name: "historicjobs answers 404", absent: 404, historic: archiveUnavailable},
+		{name: "historicjobs answers 403", absent: 403, historic: archiveUnavailable},
+		{name: "historicjobs answers 405", absent: 405, historic: archiveUnavailable},
+		{name: "history refused as invalid", fault: plainFault(during(archiving, ever, fault{status: 422})), historic: archiveSkipped},
+		{name: "history fails for ever", fault: plainFault(during(archiving, ever, fault{status: 500})), historic: archiveSkipped, within: 90 * time.Second},
+		{name: "history fails twice", fault: plainFault(during(archiving, 2, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
+		{name: "history is busy", fault: plainFault(during(archiving, 1, fault{status: 503, after: 7})), historic: archivePosted, within: 10 * time.Second},
+		{name: "answer of history is lost", fault: plainFault(during(archiving, 1, fault{loseAnswer: true})), historic: archivePosted, within: 5 * time.Second},
+		{name: "delete fails", fault: plainFault(during(deleting, 3, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
+		{name: "delete is lost", fault: plainFault(during(deleting, 1, fault{lose: true})), historic: archivePosted, within: 5 * time.Second},
+		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: archivePosted, within: 5 * time.Second},
 		{name: "somebody writes the job before each delete", fault: func(r *rig) func(c call) fault {
 			n := 0
 			return func(c call) fault {
@@ -61,7 +61,7 @@ func TestCompletionMeetsFaults(t *testing.T) {
 				}
 				return fault{}
 			}
-		}, historic: posted},
+		}, historic: archivePosted},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestCompletionMeetsFaults(t *testing.T) {
 				if rec := r.only(); rec.HistoricJob != c.historic || rec.State != "success" {
 					t.Errorf("record %+v", rec)
 				}
-				if n := len(r.model.all("historicjobs")); (n == 1) != (c.historic == posted) {
+				if n := len(r.model.all("historicjobs")); (n == 1) != (c.historic == archivePosted) {
 					t.Errorf("%d HistoricJobs", n)
 				}
 				if c.absent != 0 {
@@ -137,7 +137,7 @@ func TestClaimIsTakenAwayAtTheEnd(t *testing.T) {
 		})
 		r.job("r1", "r1-sync")
 		settle()
-		if rec := r.only(); rec.HistoricJob != posted || len(r.claims()) != 0 {
+		if rec := r.only(); rec.HistoricJob != archivePosted || len(r.claims()) != 0 {
 			t.Errorf("record %+v", rec)
 		}
 		pass(time.Minute)
@@ -184,21 +184,21 @@ func TestResultWaitsForTheAPI(t *testing.T) {
 		left      int
 		runs      int
 	}{
-		{"still ours", func(*rig) {}, posted, 0, 1},
+		{"still ours", func(*rig) {}, archivePosted, 0, 1},
 		{"taken by somebody", func(r *rig) {
 			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
-		}, skipped, 1, 1},
-		{"reaped", func(r *rig) { r.model.remove("jobs", "default", "r1-sync") }, skipped, 0, 1},
+		}, archiveSkipped, 1, 1},
+		{"reaped", func(r *rig) { r.model.remove("jobs", "default", "r1-sync") }, archiveSkipped, 0, 1},
 		{"reaped and made anew", func(r *rig) {
 			r.model.remove("jobs", "default", "r1-sync")
 			r.job("r1", "r1-sync", claimOf("stranger", r.model.now()))
-		}, skipped, 1, 1},
+		}, archiveSkipped, 1, 1},
 		{"requeued", func(r *rig) {
 			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) {
 				stripClaim(u)
 				api.SetAnnotation(u, api.AnnoAttempt, "1")
 			})
-		}, posted, 0, 2},
+		}, archivePosted, 0, 2},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -288,8 +288,8 @@ func TestResultThatIsNeverKept(t *testing.T) {
 		a.ledger.failing(func(string) error { return syscall.ENOSPC })
 		r.model.inject(func(call) fault { return fault{status: 500} })
 		pass(time.Minute)
-		if got := fmt.Sprint(a.texts(EventWaiting)); contains(got, "is kept") || a.count(EventLost) == 0 || len(a.Unsent()) != 0 {
-			t.Errorf("told %q, unsent %v", got, a.Unsent())
+		if got := fmt.Sprint(a.texts(EventWaiting)); contains(got, "is kept") || a.count(EventLost) == 0 || len(a.Snapshot().Undelivered) != 0 {
+			t.Errorf("told %q, unsent %v", got, a.Snapshot().Undelivered)
 		}
 		a.ledger.failing(nil)
 		r.model.inject(nil)
@@ -334,14 +334,14 @@ func TestHowWorkersEnd(t *testing.T) {
 				r.job("r1", "r1-sync")
 				pass(65 * time.Second)
 				if strings.HasPrefix(c.name, "slow") {
-					if job := r.model.get("jobs", "default", "r1-sync"); job == nil || len(a.Live()) != 1 {
+					if job := r.model.get("jobs", "default", "r1-sync"); job == nil || len(a.Snapshot().Running) != 1 {
 						t.Fatal("the job ended while its worker still ran")
 					}
 				}
 				pass(15 * time.Minute)
 				r.done(c.state, c.message)
-				if a.Waiting() != 0 {
-					t.Errorf("%d names left in the queue", a.Waiting())
+				if a.waiting() != 0 {
+					t.Errorf("%d names left in the queue", a.waiting())
 				}
 				r.job("r1", "again") // the process goes on
 				pass(20 * time.Minute)

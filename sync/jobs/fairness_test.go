@@ -55,8 +55,8 @@ func TestDriversShareRepositories(t *testing.T) {
 			t.Errorf("order %v", order)
 		}
 		pass(time.Minute)
-		if len(r.history()) != 24 || a.Waiting() != 0 {
-			t.Errorf("%d records, %d names left", len(r.history()), a.Waiting())
+		if len(r.history()) != 24 || a.waiting() != 0 {
+			t.Errorf("%d records, %d names left", len(r.history()), a.waiting())
 		}
 	})
 }

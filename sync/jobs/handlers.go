@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"context"
 	"maps"
 	"time"
 
@@ -11,188 +10,212 @@ import (
 	"limpet/sync/kube"
 )
 
-// Handlers of the watch do nothing but put names into the queue and pass on the
-// wish to stop. Whatever they miss the periodic list brings.
+// Handlers of the watch. Whatever they miss the periodic scan finds. watchJobs
+// enqueues keys and does nothing else; each other handler keeps what one part has to
+// know of the jobs of all agents.
 
-func (c *Controller) handler() kube.Handler {
-	return kube.Handler{
-		Add:     func(job kube.Object) { c.added(job.Unstructured()) },
-		Update:  func(old, job kube.Object) { c.updated(old.Unstructured(), job.Unstructured()) },
-		Delete:  func(job kube.Object) { c.deleted(job.Unstructured()) },
-		Listing: c.listing,
-	}
+// handler receives changes of one resource, in order and one at a time.
+type handler struct {
+	add, deleted func(obj *unstructured.Unstructured)
+	update       func(old, obj *unstructured.Unstructured)
+	listing      func(on bool) // nil = it does not matter
 }
 
-func (c *Controller) added(job *unstructured.Unstructured) {
-	c.seen(job.GetCreationTimestamp().Time)
-	c.watch(job)
-	c.meet(nil, job)
-	if !claimed(job) {
-		c.queue.rank(keyOf(job), laneOf(job), c.priorityOf(job))
-	}
-}
-
-func (c *Controller) updated(old, job *unstructured.Unstructured) {
-	c.seen(time.Time{})
-	if api.Meta(old, "uid") != api.Meta(job, "uid") {
-		c.deleted(old)
-	}
-	c.watch(job)
-	c.meet(old, job)
-	switch {
-	case claimed(job):
-	case eager(old, job):
-		c.queue.hurry(keyOf(job), laneOf(job))
-	case api.Meta(old, "uid") == api.Meta(job, "uid") && claimed(old):
-		c.queue.addAfter(keyOf(job), laneOf(job), c.restOf(job))
-	default:
-		c.queue.rank(keyOf(job), laneOf(job), c.priorityOf(job))
-	}
-}
-
-// eager says that a person wants something of a job that rests between two
-// attempts, while nobody claims it: the rest was taken off it, or it was cancelled.
-func eager(old, job *unstructured.Unstructured) bool {
-	return api.Meta(old, "uid") == api.Meta(job, "uid") && !claimed(old) && !claimed(job) && notBefore(old) > 0 &&
-		(notBefore(job) == 0 || cancelReason(old) == "" && cancelReason(job) != "")
-}
-
-// restOf is how long a job is left alone that was given back or taken away by
-// somebody: as long as it says itself, else one interval, as with Grafana's
-// drivers, so that it does not jump between agents.
-func (c *Controller) restOf(job *unstructured.Unstructured) time.Duration {
-	until := notBefore(job)
-	if now, err := c.millis(); until > 0 && err == nil {
-		return min(time.Duration(max(0, until-now))*time.Millisecond, c.o.Interval)
-	}
-	return c.o.Interval
-}
-
-// listing takes note that a list begins or ends to be shown.
-func (c *Controller) listing(on bool) {
-	if on {
-		c.unwatch()
-	}
-	c.neighbours.list(on)
-	c.crew.list(on)
-}
-
-// meet tells who has a claim, and who has one no more; old is how the job was
-// before, or nil.
-func (c *Controller) meet(old, job *unstructured.Unstructured) {
-	c.restsElsewhere(job)
-	uid, owner, l := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner), laneOf(job)
-	if !claimed(job) {
-		c.crew.end(uid, l, false, time.Now())
-	} else {
-		c.crew.begin(uid, agentOf(owner), l, c.within(job), time.Now(), c.rivalry.head())
-	}
-	if c.neighbours.see(old, job) {
-		c.queue.free(laneOf(job))
-	}
-}
-
-// within says whether this agent takes jobs of that repository and action.
-func (c *Controller) within(job *unstructured.Unstructured) bool {
-	if !c.handles(api.Spec(job, "action")) {
-		return false
-	}
-	l := laneOf(job)
-	repo, ok := c.repos.Get(l.Namespace, l.Repository)
-	return !ok && c.o.Selector.Empty() || ok && c.selected(repo)
-}
-
-func (c *Controller) deleted(job *unstructured.Unstructured) {
-	c.crew.end(api.Meta(job, "uid"), laneOf(job), true, time.Now())
-	if c.neighbours.gone(job) {
-		c.queue.free(laneOf(job))
-	}
-	if _, ok := c.rested(api.Meta(job, "uid")); ok {
-		c.lookAgain() // for sweep
-	}
-	if h := c.heldJob(api.Meta(job, "uid")); h != nil && h.interrupt("the job was deleted while it ran", true) {
-		c.tell(EventCancelled, h.about, "the job was deleted while it ran")
-	}
-}
-
-// watch stops the work on a job that a person has cancelled or is deleting.
-func (c *Controller) watch(job *unstructured.Unstructured) {
-	reason := cancelReason(job)
-	if reason == "" {
-		return
-	}
-	if h := c.heldJob(api.Meta(job, "uid")); h != nil && h.interrupt(reason, false) {
-		c.tell(EventCancelled, h.about, reason)
-	}
-}
-
-func (c *Controller) heldJob(uid string) *held {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.running[uid]
-}
-
-// list brings the jobs that nobody holds, and the unsettled claims, into the
-// queue once per interval, and when the queue is short of names while more wait
-// outside. It asks the cache of the watch, not the API. The first time is its
-// caller's, just before.
-func (c *Controller) list(ctx context.Context) {
-	ticker := time.NewTicker(c.o.Interval)
-	defer ticker.Stop()
-	for {
-		c.sweep(ctx)
-		listed := time.Now()
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		case <-c.again:
-			pause(ctx, gathering)
-		case <-c.queue.short:
-			pause(ctx, c.fillRest()-time.Since(listed))
+// chain has each change seen by one handler after the other.
+func chain(handlers ...handler) kube.Handler {
+	each := func(fn func(h handler)) {
+		for _, h := range handlers {
+			fn(h)
 		}
-		c.listOnce()
+	}
+	return kube.Handler{
+		Add: func(o kube.Object) {
+			obj := o.Unstructured()
+			each(func(h handler) { h.add(obj) })
+		},
+		Update: func(before, o kube.Object) {
+			old, obj := before.Unstructured(), o.Unstructured()
+			each(func(h handler) { h.update(old, obj) })
+		},
+		Delete: func(o kube.Object) {
+			obj := o.Unstructured()
+			each(func(h handler) { h.deleted(obj) })
+		},
+		Listing: func(on bool) {
+			each(func(h handler) {
+				if h.listing != nil {
+					h.listing(on)
+				}
+			})
+		},
 	}
 }
 
-// gathering is how long changes of Repositories are gathered before the jobs are
-// looked at again, so that a thousand changes are one look.
-const gathering = 200 * time.Millisecond
+// jobHandler is the handler of Jobs. A key goes into the queue when the parts know
+// what it is about.
+func (c *Controller) jobHandler() kube.Handler {
+	return chain(c.watchClaims(), c.watchCancellations(), c.watchBackoffs(), c.watchJobs())
+}
 
-// lookAgain has the list looked at before its time.
-func (c *Controller) lookAgain() {
-	select {
-	case c.again <- struct{}{}:
-	default:
+// watchJobs enqueues the keys of jobs without a claim.
+func (c *Controller) watchJobs() handler {
+	return handler{
+		add: func(job *unstructured.Unstructured) {
+			c.measureSeen(job.GetCreationTimestamp().Time)
+			c.enqueue(job)
+		},
+		update: func(old, job *unstructured.Unstructured) {
+			c.measureSeen(time.Time{})
+			same := api.Meta(old, "uid") == api.Meta(job, "uid")
+			switch {
+			case claimed(job):
+			case same && !claimed(old) && backoffEnded(old, job):
+				c.queue.expedite(keyOf(job), repoOf(job))
+			case same && claimed(old):
+				c.queue.addAfter(keyOf(job), repoOf(job), c.backoffOf(job))
+			default:
+				c.enqueue(job)
+			}
+		},
+		deleted: func(*unstructured.Unstructured) {}, // a key of a job that is gone is skipped
 	}
 }
 
-// repoHandler has the jobs looked at again when a Repository has changed in what
+func (c *Controller) enqueue(job *unstructured.Unstructured) {
+	if !claimed(job) {
+		priority := c.admission.priority(api.Annotation(job, api.AnnoPriority), repoOf(job), func() jobRef { return refOf(job) })
+		c.queue.addRanked(keyOf(job), repoOf(job), priority)
+	}
+}
+
+// backoffEnded reports that the backoff of a job between two attempts was ended on
+// request: it was removed, or the job was cancelled.
+func backoffEnded(old, job *unstructured.Unstructured) bool {
+	return notBefore(old) > 0 && (notBefore(job) == 0 || cancelReason(old) == "" && cancelReason(job) != "")
+}
+
+// backoffOf is how long a job is delayed whose claim was removed: as long as it says
+// itself, else one interval, as with Grafana's drivers, so that it does not jump
+// between agents.
+func (c *Controller) backoffOf(job *unstructured.Unstructured) time.Duration {
+	until := notBefore(job)
+	if now, err := c.env.clock.millis(); until > 0 && err == nil {
+		return min(time.Duration(max(0, until-now))*time.Millisecond, c.env.o.Interval)
+	}
+	return c.env.o.Interval
+}
+
+// measureSeen counts a change that the watch has shown.
+func (c *Controller) measureSeen(created time.Time) {
+	seen := Seen{Source: SourceInitial, Count: 1, Late: -1}
+	if c.jobs.HasSynced() {
+		seen.Source = SourceLive
+		if now, bound, ok := c.env.clock.server.Now(); ok && bound < time.Second && !created.IsZero() {
+			seen.Late = max(now.Sub(created), 0)
+		}
+	}
+	c.env.events.measure(seen)
+}
+
+// watchClaims keeps the claims of other agents. When the last one on a repository
+// ends, the repository is served again.
+func (c *Controller) watchClaims() handler {
+	foreign, delay := c.driver.claimer.exclusion.foreign, c.driver.claimer.delay
+	freed := func(job *unstructured.Unstructured, freed bool) {
+		if freed {
+			c.queue.release(repoOf(job))
+		}
+	}
+	deleted := func(job *unstructured.Unstructured) {
+		delay.reset(repoOf(job))
+		freed(job, foreign.deleted(job))
+	}
+	see := func(old, job *unstructured.Unstructured) {
+		// An agent that takes other jobs than this one does not come first anywhere.
+		if claimed(job) && c.admission.handles(api.Spec(job, "action")) && c.admission.selectsRepo(repoOf(job)) &&
+			(old == nil || api.Label(old, api.LabelClaimOwner) != api.Label(job, api.LabelClaimOwner)) {
+			delay.claimSeen(agentOf(api.Label(job, api.LabelClaimOwner)), repoOf(job), time.Now())
+		}
+		freed(job, foreign.see(old, job))
+	}
+	return handler{
+		add: func(job *unstructured.Unstructured) { see(nil, job) },
+		update: func(old, job *unstructured.Unstructured) {
+			if api.Meta(old, "uid") != api.Meta(job, "uid") {
+				deleted(old)
+			}
+			see(old, job)
+		},
+		deleted: deleted,
+		listing: foreign.setListing,
+	}
+}
+
+// watchCancellations stops the work on a job that is cancelled or deleted.
+func (c *Controller) watchCancellations() handler {
+	cancel := func(job *unstructured.Unstructured) {
+		if reason := cancelReason(job); reason != "" {
+			if h := c.env.claims.get(api.Meta(job, "uid")); h != nil {
+				h.cancelOnRequest(reason, false)
+			}
+		}
+	}
+	deleted := func(job *unstructured.Unstructured) {
+		if h := c.env.claims.get(api.Meta(job, "uid")); h != nil {
+			h.cancelOnRequest("the job was deleted while it ran", true)
+		}
+	}
+	return handler{
+		add: cancel,
+		update: func(old, job *unstructured.Unstructured) {
+			if api.Meta(old, "uid") != api.Meta(job, "uid") {
+				deleted(old)
+			}
+			cancel(job)
+		},
+		deleted: deleted,
+	}
+}
+
+// watchBackoffs keeps which jobs in backoff are claimed by other agents, and has
+// those that are deleted recorded.
+func (c *Controller) watchBackoffs() handler {
+	deleted := func(job *unstructured.Unstructured) {
+		if _, ok := c.scanner.backoffs.claim(api.Meta(job, "uid")); ok {
+			c.scanner.soon()
+		}
+	}
+	return handler{
+		add: c.scanner.backoffs.see,
+		update: func(old, job *unstructured.Unstructured) {
+			if api.Meta(old, "uid") != api.Meta(job, "uid") {
+				deleted(old)
+			}
+			c.scanner.backoffs.see(job)
+		},
+		deleted: deleted,
+		listing: func(on bool) {
+			if on {
+				c.scanner.backoffs.relisted()
+			}
+		},
+	}
+}
+
+// watchRepos has the jobs scanned again when a Repository has changed in what
 // decides about them: it came or went, is about to be deleted, or its labels or
 // its priority are others.
-func (c *Controller) repoHandler() kube.Handler {
-	look := func(kube.Object) {
-		if !c.jobs.HasSynced() || !c.repos.HasSynced() {
-			return // the first look is still to come
+func (c *Controller) watchRepos() handler {
+	scan := func(*unstructured.Unstructured) {
+		if c.jobs.HasSynced() && c.admission.repos.HasSynced() { // else the first scan is still to come
+			c.scanner.soon()
 		}
-		c.lookAgain()
 	}
-	return kube.Handler{Add: look, Delete: look, Update: func(before, now kube.Object) {
-		old, repo := before.Unstructured(), now.Unstructured()
+	return handler{add: scan, deleted: scan, update: func(old, repo *unstructured.Unstructured) {
 		if api.Meta(old, "uid") != api.Meta(repo, "uid") || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
 			api.Annotation(old, api.AnnoPriority) != api.Annotation(repo, api.AnnoPriority) ||
 			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {
-			look(now)
+			scan(repo)
 		}
 	}}
-}
-
-func (c *Controller) listOnce() {
-	c.fill()
-	for _, u := range c.allUnsettled() {
-		c.queue.add(key{u.claim.Namespace, u.claim.Name}, lane{u.claim.Namespace, u.claim.Repository}, true)
-	}
-	if known, refused := c.queue.load(); refused > 0 {
-		c.once("overflow", EventNote, about{}, plural(known, "job")+" are waiting in this agent; more are taken up as these are done")
-	}
 }

@@ -9,26 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
-	"limpet/sync/api"
+	"limpet/sync/jobs/lease"
 )
 
-// held is a job under our claim.
-type held struct {
-	about
-	driver   string // whose work it is; see Meter
-	token    string
-	created  time.Time                  // of the Job
-	started  int64                      // server milliseconds, status.started
-	run      int64                      // the same of the present attempt, which may have begun later
-	began    time.Time                  // local time
-	again    bool                       // somebody has worked on the job before, so it may be in history
-	before   []state.Attempt            // attempts that have ended without a result
-	origin   *unstructured.Unstructured // the job as it was claimed; not changed
-	server   server                     // for everything but renewals
-	renewals server                     // the same server over connections of its own
-	host     host
-	millis   func() (int64, error)
-	onRenew  func(err error, next time.Time)
+// heldJob is a job under our claim.
+type heldJob struct {
+	jobRef
+	env        *env
+	driver     string // that works on it; see HeldBegan
+	token      string
+	created    time.Time                  // of the Job
+	started    int64                      // server milliseconds, status.started
+	run        int64                      // the same of the present attempt, which may have begun later
+	began      time.Time                  // local time
+	ranBefore  bool                       // it was claimed before, so it may be in history
+	before     []state.Attempt            // attempts that have ended without a result
+	origin     *unstructured.Unstructured // the job as it was claimed; not changed
+	afterRenew chan struct{}              // closed by stopRenewing: no renewal any more
 
 	// ctx ends with a cause that is ErrLost when the lease is lost, and is
 	// otherwise ended by drop. It is the scope of everything that is written
@@ -39,100 +36,71 @@ type held struct {
 	work context.Context
 	stop context.CancelCauseFunc
 
-	turn chan struct{}              // holds a token while somebody writes the job
-	job  *unstructured.Unstructured // as seen last; touched only by who has the turn
+	turn chan struct{}              // holds a token during a write of the job
+	job  *unstructured.Unstructured // as seen last; read and written with the turn only
 
-	group    sync.WaitGroup // goroutines of this job
-	finished chan struct{}  // closed by quiet: no renewal any more
+	group sync.WaitGroup // goroutines of this job
 
 	mu       sync.Mutex // guards the fields below
-	lease    lease
+	lease    lease.Lease
 	watchdog *time.Timer // ends the lease at its deadline
-	taken    bool        // known to be gone or in other hands
+	taken    bool        // known to be gone or claimed by others
 	gone     bool        // the object was deleted
-	cancel   string      // why a person wants it to stop; "" = nobody does
-	sealed   bool        // its end has begun: nobody can stop it any more
+	cancel   string      // why it has to stop; "" = it has not
+	sealed   bool        // its end has begun: a cancellation comes too late
 	result   result      // of the work
 	progress *Progress
 	claim    state.Claim // as the state file has it
-	ended    bool
+	ended    bool        // afterRenew is closed
 }
 
 // hold makes a held job of an object that carries our claim. confirmed is when
 // the write that proves it was sent.
-func (c *Controller) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed moment) *held {
-	h := &held{
-		about: aboutOf(job), driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
-		server: c.server, renewals: c.renewals, host: c.host, millis: c.millis,
-		turn: make(chan struct{}, 1), finished: make(chan struct{}), job: job, origin: job, claim: claim,
-		lease: newLease(c.terms, confirmed),
+func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed lease.Moment) *heldJob {
+	h := &heldJob{
+		jobRef: refOf(job), env: e, driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
+		turn: make(chan struct{}, 1), afterRenew: make(chan struct{}), job: job, origin: job, claim: claim,
+		lease: lease.New(e.o.terms(), confirmed),
 	}
 	h.attempt, h.before = claim.Attempt, attemptsEnded(job)
-	h.onRenew = func(err error, next time.Time) { c.renewed(h, err, next) }
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.work, h.stop = context.WithCancelCause(h.ctx)
-	h.watchdog = c.host.after(h.lease.deadline().Sub(c.host.now().Time), h.expire)
-	c.mu.Lock()
-	c.running[h.uid] = h
-	delete(c.unsettled, h.uid)
-	delete(c.resting, h.uid)
-	c.mu.Unlock()
-	c.live.begin(h.uid)
-	c.o.Meter.Began(h.uid, h.driver, h.action)
-	h.group.Go(h.keep)
+	h.watchdog = e.clock.host.after(h.lease.Deadline().Sub(e.clock.host.now().Time), h.expire)
+	e.claims.addHeld(h)
+	e.events.logs.begin(h.uid)
+	e.events.measure(HeldBegan{h.uid, h.driver, h.action})
+	h.group.Go(h.renewUntilEnd)
 	return h
 }
 
-// holding returns the held jobs but those that their driver is letting go of,
-// which are unsettled already. The caller has the lock.
-func (c *Controller) holding() []*held {
-	out := make([]*held, 0, len(c.running))
-	for uid, h := range c.running {
-		if _, over := c.unsettled[uid]; !over {
-			out = append(out, h)
-		}
-	}
-	return out
-}
-
 // drop ends a held job: no write any more, no goroutine left.
-func (c *Controller) drop(h *held) {
-	h.quiet()
+func (h *heldJob) drop() {
+	h.stopRenewing()
 	h.lose(context.Canceled)
 	h.group.Wait()
-	c.mu.Lock()
-	delete(c.running, h.uid)
-	c.mu.Unlock()
-	c.live.end(h.uid)
-	c.o.Meter.Ended(h.uid)
+	h.env.claims.dropHeld(h.uid)
+	h.env.events.logs.end(h.uid)
+	h.env.events.measure(HeldEnded{h.uid})
 }
 
-// quiet ends renewals; writes go on while the lease lasts.
-func (h *held) quiet() {
+// stopRenewing ends renewals; writes go on while the lease lasts.
+func (h *heldJob) stopRenewing() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.ended {
 		h.ended = true
-		close(h.finished)
+		close(h.afterRenew)
 		h.watchdog.Stop()
 	}
 }
 
 // expire runs when the deadline has passed without a renewal.
-func (h *held) expire() {
-	h.lose(fmt.Errorf("%w: no renewal for %s", ErrLost, h.lease.giveUp()))
+func (h *heldJob) expire() {
+	h.lose(fmt.Errorf("%w: no renewal for %s", ErrLost, h.lease.GiveUp()))
 }
 
-// lapse ends a lease that has ended for others: the host slept. The claim may
-// still be ours, but somebody may work on the repository by now.
-func (h *held) lapse() error {
-	err := fmt.Errorf("%w: it had ended before it could be renewed", ErrLost)
-	h.lose(err)
-	return err
-}
-
-// forfeit notes that the job is in other hands or gone.
-func (h *held) forfeit(why string) error {
+// loseTo records that the job is claimed by others or gone.
+func (h *heldJob) loseTo(why string) error {
 	err := fmt.Errorf("%w: %s", ErrLost, why)
 	h.mu.Lock()
 	h.taken = true
@@ -141,9 +109,9 @@ func (h *held) forfeit(why string) error {
 	return err
 }
 
-// lost returns why the lease is lost, or nil. taken says that the job is known
-// to be gone or in other hands; otherwise it may still be ours.
-func (h *held) lost() (cause error, taken bool) {
+// lost returns why the lease is lost, or nil. taken reports that the job is known
+// to be gone or claimed by others; otherwise it may still be ours.
+func (h *heldJob) lost() (cause error, taken bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx.Err() == nil {
@@ -152,48 +120,27 @@ func (h *held) lost() (cause error, taken bool) {
 	return context.Cause(h.ctx), h.taken
 }
 
-// guard returns nil when a write may leave now. The caller has the turn.
-func (h *held) guard(ctx context.Context) error {
-	if err := context.Cause(h.ctx); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	verdict := h.lease.trust(h.host.now())
-	h.mu.Unlock()
-	switch verdict {
-	case ceased:
-		h.expire()
-		return context.Cause(h.ctx)
-	case doubt:
-		if err := h.renewInTurn(ctx); err != nil {
-			return err
-		}
-		// The host may have slept over the answer.
-		return h.guard(ctx)
-	}
-	return context.Cause(ctx)
-}
-
-func (h *held) setProgress(p *Progress) {
+// trust judges the lease now.
+func (h *heldJob) trust() lease.Trust {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.progress = p
+	return h.lease.Trust(h.env.clock.host.now())
 }
 
-// interrupt tells the worker to stop because a person wants so. It returns
-// false when that is known, when the job is at its end already (the deletion of
-// a job that ends is seen too), and after the loss of the lease, when what
-// happens to the job is the affair of others: a job that is gone after the host
-// has slept may have been done by them.
-func (h *held) interrupt(reason string, gone bool) bool {
+// interrupt has the worker stop on request. It returns false when that is known,
+// when the job is at its end already (the deletion of a job that ends is seen too),
+// and after the loss of the lease, when the job is not ours any more: a job that is
+// gone after the host has slept may have been done by others.
+func (h *heldJob) interrupt(reason string, gone bool) bool {
+	trusted := h.trust() == lease.Good
 	h.mu.Lock()
 	if h.sealed || h.ctx.Err() != nil {
 		h.mu.Unlock()
 		return false
 	}
-	if gone && h.lease.trust(h.host.now()) != good {
+	if gone && !trusted {
 		h.mu.Unlock()
-		_ = h.forfeit("the job is gone, and the lease had ended before that was seen")
+		_ = h.loseTo("the job is gone, and the lease had ended before that was seen")
 		return false
 	}
 	first := h.cancel == ""
@@ -206,29 +153,38 @@ func (h *held) interrupt(reason string, gone bool) bool {
 	return first
 }
 
-// interrupted returns what interrupt was told.
-func (h *held) interrupted() (reason string, gone bool) {
+// cancelOnRequest interrupts the worker and reports that.
+func (h *heldJob) cancelOnRequest(reason string, gone bool) {
+	if h.interrupt(reason, gone) {
+		h.env.events.emit(EventCancelled, h.jobRef, reason)
+	}
+}
+
+// interrupted returns why the job was cancelled and whether it was deleted.
+func (h *heldJob) interrupted() (reason string, gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.cancel, h.gone
 }
 
 // seal returns the same, and from now on interrupt has no effect.
-func (h *held) seal() (reason string, gone bool) {
+func (h *heldJob) seal() (reason string, gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sealed = true
 	return h.cancel, h.gone
 }
 
-// cancelReason reads the wish to stop from an object: its annotation or its
-// deletion.
-func cancelReason(u *unstructured.Unstructured) string {
-	if reason := api.Annotation(u, api.AnnoCancel); reason != "" {
-		return reason
-	}
-	if api.Meta(u, "deletionTimestamp") != "" {
-		return "the job is being deleted"
-	}
-	return ""
+// stored returns the claim as the state file has it, and the result of the work.
+func (h *heldJob) stored() (state.Claim, result) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.claim, h.result
+}
+
+// change changes fields that h.mu guards.
+func (h *heldJob) change(fn func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fn()
 }

@@ -25,7 +25,7 @@ func TestJobTravels(t *testing.T) {
 		created := r.job("r1", "r1-sync")
 		settle()
 		rec := r.done("warning", "completed with warnings")
-		if rec.UID != string(created.GetUID()) || rec.RefFrom != "aaa" || rec.RefTo != "bbb" || rec.HistoricJob != posted || rec.Agent != "a" {
+		if rec.UID != string(created.GetUID()) || rec.RefFrom != "aaa" || rec.RefTo != "bbb" || rec.HistoricJob != archivePosted || rec.Agent != "a" {
 			t.Errorf("record %+v", rec)
 		}
 		if len(rec.Attempts) != 1 || rec.Attempts[0].N != 1 || rec.Labels[api.LabelClaim] != "" || rec.Labels["team"] != "ops" {

@@ -41,11 +41,7 @@ func TestALateClaimGivesWay(t *testing.T) {
 		r.job("r1", "r1-sync")
 		pass(time.Second)
 		r.job("r1", "r1-push", action("push"))
-		head := a.rivalry.head()
 		pass(10 * time.Second)
-		if now := a.rivalry.head(); now != 2*head {
-			t.Errorf("the head start is %v after a claim that was given back, and was %v", now, head)
-		}
 		if a.count(EventReleased) != 1 || s.look().at["r1"] != 1 {
 			t.Errorf("gave way %d times, %d work", a.count(EventReleased), s.look().at["r1"])
 		}
@@ -64,7 +60,7 @@ func TestACrashBeforeTheLookAround(t *testing.T) {
 		r.repository("r1")
 		var a *agent
 		a, _ = r.two(s.worker("pull", steady(time.Second)), s.worker("push", steady(40*time.Second)))
-		a.o.hook = func(point string, _ about) {
+		a.env.o.hook = func(point string, _ jobRef) {
 			if point == failpoint.Confirmed {
 				a.crash()
 			}
@@ -110,7 +106,7 @@ func TestDrainSettlesAnOpenIntent(t *testing.T) {
 		r.job("r1", "r1-sync")
 		pass(time.Minute)
 		asked := r.model.arrived(func(c call) bool { return c.Verb == "get" && c.Name == "r1-sync" })
-		if _, busy := a.Draining(); busy != 0 || asked > 5 || len(r.claims()) != 0 || claimed(r.model.get("jobs", "default", "r1-sync")) || len(w.seen()) != 0 {
+		if _, busy := a.drain.state(); busy != 0 || asked > 5 || len(r.claims()) != 0 || claimed(r.model.get("jobs", "default", "r1-sync")) || len(w.seen()) != 0 {
 			t.Errorf("%d busy, asked %d times, claims %+v, runs %q", busy, asked, r.claims(), w.seen())
 		}
 		a.Drain(false)
@@ -130,7 +126,7 @@ func TestDrainLetsUrgencyGo(t *testing.T) {
 		a.Drain(true)
 		r.job("r1", "r1-sync")
 		pass(time.Second)
-		a.queue.add(key{"default", "r1-sync"}, lane{"default", "r1"}, true)
+		a.queue.add(key("default", "r1-sync"), repoKey("default", "r1"), true)
 		pass(time.Minute)
 		if asked := r.model.arrived(func(c call) bool { return c.Verb == "get" && c.Name == "r1-sync" }); asked > 3 {
 			t.Errorf("asked %d times", asked)
@@ -254,10 +250,11 @@ func TestNothingIsRememberedOfJobsThatAreGone(t *testing.T) {
 		settle()
 		r.model.remove("jobs", "default", "moved")
 		settle()
-		a.neighbours.mu.Lock()
-		defer a.neighbours.mu.Unlock()
-		if n := a.neighbours; len(n.own)+len(n.lanes) != 0 || len(r.claims()) != 0 {
-			t.Errorf("remembered %v %v, claims %+v", n.own, n.lanes, r.claims())
+		f := a.driver.claimer.exclusion.foreign
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.announced)+len(f.repos) != 0 || len(r.claims()) != 0 {
+			t.Errorf("remembered %v %v, claims %+v", f.announced, f.repos, r.claims())
 		}
 	})
 }

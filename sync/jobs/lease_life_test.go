@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/lease"
 )
 
 func isRenewal(e entry) bool { return e.Resource == "jobs" && e.Verb == "update" && e.Lease }
@@ -32,7 +33,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 			}
 			last = ms
 		}
-		if live := a.Live(); len(live) != 1 || !live[0].LeaseUntil.After(time.Now().Add(49*time.Second)) || live[0].RenewAt.Before(time.Now()) {
+		if live := a.Snapshot().Running; len(live) != 1 || !live[0].LeaseUntil.After(time.Now().Add(49*time.Second)) || live[0].RenewAt.Before(time.Now()) {
 			t.Errorf("live %+v", live)
 		}
 		pass(10 * time.Second)
@@ -207,7 +208,7 @@ func TestLeaseIsLost(t *testing.T) {
 					}
 				case "gone":
 					rec := r.only()
-					if rec.State != stateCancelled || rec.HistoricJob != skipped || len(r.model.all("historicjobs")) != 0 || len(r.claims()) != 0 {
+					if rec.State != stateCancelled || rec.HistoricJob != archiveSkipped || len(r.model.all("historicjobs")) != 0 || len(r.claims()) != 0 {
 						t.Errorf("record %+v", rec)
 					}
 				case "cancelled":
@@ -311,10 +312,8 @@ func TestWakeFromSleep(t *testing.T) {
 				}))
 				r.job("r1", "r1-sync")
 				pass(5 * time.Second)
-				h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
-				h.mu.Lock()
-				h.lease.wall = h.lease.wall.Add(-time.Hour)
-				h.mu.Unlock()
+				h := a.env.claims.get(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+				h.sleep()
 				if stolen {
 					r.model.set(func() { clear(r.model.watchers) })
 					r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
@@ -352,10 +351,8 @@ func TestLateRenewalIsNoPermission(t *testing.T) {
 		}))
 		r.job("r1", "r1-sync")
 		pass(5 * time.Second)
-		h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
-		h.mu.Lock()
-		h.lease.wall = h.lease.wall.Add(-time.Hour) // so that the write looks first
-		h.mu.Unlock()
+		h := a.env.claims.get(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+		h.sleep() // so that the write looks first
 		var renewed time.Time
 		r.model.inject(func(c call) fault {
 			switch {
@@ -392,14 +389,21 @@ func TestWakeAfterTheEnd(t *testing.T) {
 		}))
 		r.job("r1", "r1-sync")
 		pass(5 * time.Second)
-		h := a.heldJob(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
-		h.mu.Lock()
-		h.lease.wall = h.lease.wall.Add(-time.Hour)
-		h.mu.Unlock()
+		h := a.env.claims.get(string(r.model.get("jobs", "default", "r1-sync").GetUID()))
+		h.sleep()
 		r.model.remove("jobs", "default", "r1-sync")
 		pass(time.Second)
 		if len(r.claims()) != 0 || len(r.history()) != 0 || a.count(EventLost) != 1 || a.count(EventCancelled) != 0 {
 			t.Errorf("claims %v, history %+v, told %q", r.claims(), r.history(), a.texts(EventLost))
 		}
+	})
+}
+
+// sleep makes the wall clock say that the host was suspended for an hour.
+func (h *heldJob) sleep() {
+	h.change(func() {
+		terms := h.lease.Terms
+		confirmed := h.lease.Deadline().Add(-terms.GiveUp())
+		h.lease = lease.New(terms, lease.Moment{Time: confirmed, Wall: confirmed.Round(0).Add(-time.Hour)})
 	})
 }

@@ -81,7 +81,7 @@ func TestWritesKeepWhatIsNotOurs(t *testing.T) {
 func TestHistoricJob(t *testing.T) {
 	t.Parallel()
 	job := object(t, strangeJob)
-	h := historicJob(job, aboutOf(job), map[string]any{"state": "success", "finished": int64(3)})
+	h := historicJob(job, refOf(job), map[string]any{"state": "success", "finished": int64(3)})
 	data, err := json.MarshalIndent(h.Object, "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ status: {state: success, finished: 3}
 	if _, ok := job.GetLabels()[api.LabelClaim]; !ok {
 		t.Error("the job itself was changed")
 	}
-	long := aboutOf(job)
+	long := refOf(job)
 	long.repository = strings.Repeat("r", 200)
 	job.SetLabels(nil)
 	if l := historicJob(job, long, nil).GetLabels(); len(l) != 1 {
@@ -113,7 +113,7 @@ status: {state: success, finished: 3}
 // TestHistoricJobHasOneName: whoever archives a job, and however often.
 func TestHistoricJobHasOneName(t *testing.T) {
 	t.Parallel()
-	job := about{key: key{"default", "r1-sync"}, uid: "u1"}
+	job := jobRef{Key: key("default", "r1-sync"), uid: "u1"}
 	again, other := job, job
 	again.attempt, other.uid = 3, "u2"
 	if historicName(job) != historicName(again) || historicName(job) == historicName(other) {
@@ -130,7 +130,7 @@ func TestHistoricJobHasOneName(t *testing.T) {
 func TestReadingJobs(t *testing.T) {
 	t.Parallel()
 	u := &unstructured.Unstructured{Object: map[string]any{}}
-	if claimed(u) || attemptsOf(u) != 0 || notBefore(u) != 0 || cancelReason(u) != "" || laneOf(u).Repository != "" || owned(u, "", "") {
+	if claimed(u) || attemptsOf(u) != 0 || notBefore(u) != 0 || cancelReason(u) != "" || repoOf(u).Repository != "" || owned(u, "", "") {
 		t.Error("an empty object says something")
 	}
 	for text, want := range map[string]int{"": 0, "2": 2, "-1": 0, "x": 0, "99999999999999999999": 0} {

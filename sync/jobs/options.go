@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"limpet/sync/jobs/lease"
 )
 
 // Defaults of Options. Sources: Grafana's drivers where they have the value too.
@@ -28,16 +30,16 @@ const (
 	CleanupOff     = "off"     // leave it to the server
 )
 
-// Options say how a Controller works. Zero values mean the defaults above.
+// Options configure a Controller. Zero values mean the defaults above.
 type Options struct {
 	// Drivers is how many jobs run at once.
 	Drivers int
 	// Timeout of one run of a job; below 0 = none.
 	Timeout time.Duration
-	// Interval of the periodic look at all known jobs, and the rest of a job that
-	// was given back.
+	// Interval of the periodic scan of all known jobs, and the delay of a job that
+	// was released.
 	Interval time.Duration
-	// Expiry is the age at which others may take a claim for dead, Renew how often
+	// Expiry is the age at which others may consider a claim dead, Renew how often
 	// a held one is renewed. Expiry must be at least three times Renew.
 	Expiry, Renew time.Duration
 	// MaxAttempts is how many claims of one job may end without a result.
@@ -57,8 +59,8 @@ type Options struct {
 	LocalHistory time.Duration
 	LocalRecords int
 	LocalBytes   int64
-	// OldestRecord, when set, is when the oldest record of the state file ended;
-	// zero = there is none. It is for an API whose objects stand in that file too:
+	// OldestRecord, when set, returns when the oldest record of the state file ended;
+	// zero = there is none. It is for an API whose objects are in that file too:
 	// when the local history has been at its bounds by number or bytes, HistoricJobs
 	// that are older are deleted with it.
 	OldestRecord func(ctx context.Context) (time.Time, error)
@@ -78,12 +80,10 @@ type Options struct {
 	// Observe is called for every event, from many goroutines at once. It must be
 	// quick and must not call the controller.
 	Observe func(Event)
-	// Meter counts what the drivers do; nil = nobody does.
-	Meter Meter
 
-	// hook is told of every failpoint that a job of this controller passes, for
+	// hook is called at every failpoint that a job of this controller passes, for
 	// tests that stop one of several agents in a process there.
-	hook func(point string, a about)
+	hook func(point string, job jobRef)
 }
 
 func (o Options) withDefaults() Options {
@@ -96,17 +96,16 @@ func (o Options) withDefaults() Options {
 	def(&o.Cleanup, CleanupRequeue)
 	def(&o.Grace, DefaultGrace)
 	def(&o.Agent, "limpet")
-	if o.LocalHistory == 0 {
-		o.LocalHistory = o.HistoryExpiration
-	}
+	def(&o.self, o.Agent)
+	def(&o.LocalHistory, o.HistoryExpiration)
 	if o.Selector == nil {
 		o.Selector = labels.Everything()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.Meter == nil {
-		o.Meter = unmetered{}
+	if o.Observe == nil {
+		o.Observe = func(Event) {}
 	}
 	return o
 }
@@ -118,36 +117,25 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-func (o Options) terms() terms { return terms{expiry: o.Expiry, renew: o.Renew} }
+func (o Options) terms() lease.Terms { return lease.Terms{Expiry: o.Expiry, Renew: o.Renew} }
 
 // Validate returns every reason why these options, with the defaults for zero
 // values, are not safe to run with.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	var errs []error
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if o.Drivers < 1 {
-		refuse("drivers must be at least 1, not %d", o.Drivers)
+	errs := []error{o.terms().Validate()}
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
 	}
-	if err := o.terms().validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if o.Interval < time.Second {
-		refuse("job interval %s is below 1s", o.Interval)
-	}
-	if o.MaxAttempts < 1 {
-		refuse("max attempts must be at least 1, not %d", o.MaxAttempts)
-	}
-	switch o.Cleanup {
-	case CleanupRequeue, CleanupFail, CleanupOff:
-	default:
-		refuse("cleanup %q is none of requeue, fail, off", o.Cleanup)
-	}
-	if o.HistoryExpiration < 0 || o.LocalHistory < 0 || o.LocalRecords < 0 || o.LocalBytes < 0 {
-		refuse("history expiration and limits must not be negative")
-	}
-	if o.Grace < 0 {
-		refuse("grace period must not be negative")
-	}
+	refuse(o.Drivers < 1, "drivers must be at least 1, not %d", o.Drivers)
+	refuse(o.Interval < time.Second, "job interval %s is below 1s", o.Interval)
+	refuse(o.MaxAttempts < 1, "max attempts must be at least 1, not %d", o.MaxAttempts)
+	refuse(o.Cleanup != CleanupRequeue && o.Cleanup != CleanupFail && o.Cleanup != CleanupOff,
+		"cleanup %q is none of requeue, fail, off", o.Cleanup)
+	refuse(o.HistoryExpiration < 0 || o.LocalHistory < 0 || o.LocalRecords < 0 || o.LocalBytes < 0,
+		"history expiration and limits must not be negative")
+	refuse(o.Grace < 0, "grace period must not be negative")
 	return errors.Join(errs...)
 }

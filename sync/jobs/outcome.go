@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"fmt"
 	"slices"
 
 	"limpet/state"
@@ -14,24 +15,33 @@ type Outcome struct {
 	Errors   []string
 	Warnings []string
 
-	cancelled bool              // a person wanted it to end
+	cancelled bool              // on request
 	dead      *state.DeadLetter // its attempts are used up
 }
 
-// stateCancelled is what the local history calls a job that a person has
-// cancelled. The wire has no such state; there it is an error.
-const stateCancelled = "cancelled"
+// States of the local history that the wire does not have; there both are errors.
+const (
+	stateCancelled = "cancelled" // on request
+	stateDead      = "dead"      // the attempts are used up
+)
 
-// stateDead is what the local history calls a job whose attempts are used up. On
-// the wire it is an error.
-const stateDead = "dead"
+// expiredMessage is the text of a job whose last claim has expired. Source:
+// Grafana's cleanup.
+const expiredMessage = "Job failed due to lease expiry - worker may have crashed or lost connection"
 
-// death is how a job ends whose agent is gone and that is not tried again.
-func death() Outcome {
-	return Outcome{State: api.StateError, Message: deathMessage, Errors: []string{deathMessage}}
+// expiredOutcome is how a job ends whose agent is gone and that is not tried again.
+func expiredOutcome() Outcome {
+	return Outcome{State: api.StateError, Message: expiredMessage, Errors: []string{expiredMessage}}
 }
 
-// shown is the state for people.
+// dead is the outcome of a job whose attempts are used up.
+func dead(out Outcome, reason string, attempts int) Outcome {
+	out.dead = &state.DeadLetter{Reason: reason, Attempts: attempts, LastError: out.Message}
+	out.Message = clip(fmt.Sprintf("%s (%s)", out.Message, plural(attempts, "attempt")), maxMessage)
+	return out
+}
+
+// shown is the state in the local history.
 func (o Outcome) shown() string {
 	switch {
 	case o.cancelled:
@@ -42,7 +52,7 @@ func (o Outcome) shown() string {
 	return o.State
 }
 
-// Outcome tells how the job ends if the worker returns err now. Workers that
+// Outcome returns how the job ends if the worker returns err now. Workers that
 // write a result elsewhere (the sync status of a Repository) use the same one.
 //
 //	worker returned an error      error    its text
@@ -54,7 +64,7 @@ func (o Outcome) shown() string {
 func (p *Progress) Outcome(err error) Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := &p.account
+	a := &p.results
 	out := Outcome{Errors: slices.Clone(a.Errors), Warnings: slices.Clone(a.Warnings)}
 	switch {
 	case err != nil:
@@ -82,10 +92,17 @@ func (p *Progress) Outcome(err error) Outcome {
 func (p *Progress) finalStatus(out Outcome, started, finished int64) api.JobStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.account.status(out.State)
+	s := p.results.status(out.State)
 	s.Progress = 0
 	s.Message, s.Errors, s.Warnings = out.Message, out.Errors, out.Warnings
-	s.URLs = p.account.URLs
+	s.URLs = p.results.URLs
 	s.Started, s.Finished = started, finished
 	return s
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

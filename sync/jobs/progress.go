@@ -13,74 +13,81 @@ import (
 )
 
 // Progress collects what a worker has done. Its methods never wait for the
-// network: they change the account in memory, and one goroutine per job writes
+// network: they change the results in memory, and one goroutine per job writes
 // it to the Job at most as often as throttle allows. It is safe for concurrent
 // use.
 type Progress struct {
-	// put keeps a resume mark; nil error or one that says the claim is gone.
-	put func(ctx context.Context, mark json.RawMessage) error
-	// ended returns why nothing may be written any more, or nil.
-	ended func() error
-	// tell reports a step to the observer of the controller.
-	tell func(typ, text string)
-	// meter counts the results, under the action of the job.
-	meter  Meter
-	action string
-	// changed holds one token when something has changed since the last look.
+	job jobSink
+	// changed holds one token when something has changed since the last write.
 	changed chan struct{}
 
 	mu        sync.Mutex // guards everything below
-	account   account
+	results   results
 	throttle  throttle
 	final     string
 	maxErrors int
 }
 
-// NewProgress returns one that is written nowhere, for a worker that runs by itself.
-func NewProgress() *Progress { return newProgress(time.Now()) }
-
-func newProgress(now time.Time) *Progress {
-	return &Progress{
-		put:     func(context.Context, json.RawMessage) error { return nil },
-		ended:   func() error { return nil },
-		tell:    func(string, string) {},
-		meter:   unmetered{},
-		changed: make(chan struct{}, 1),
-		account: newAccount(), throttle: throttle{last: now},
-	}
+// jobSink receives what a Progress does not keep in memory.
+type jobSink interface {
+	// putMark stores a resume mark. The error is state.ErrNotFound when the claim is
+	// gone.
+	putMark(ctx context.Context, mark json.RawMessage) error
+	// leaseLost returns why nothing may be written any more, or nil.
+	leaseLost() error
+	// emit reports a step, and measure a result or a duration.
+	emit(typ, text string)
+	measure(detail any)
+	action() string
 }
 
-// SetMessage says what the job is doing now, which is a step of it.
+// noJob is the sink of a Progress that belongs to no job.
+type noJob struct{}
+
+func (noJob) putMark(context.Context, json.RawMessage) error { return nil }
+func (noJob) leaseLost() error                               { return nil }
+func (noJob) emit(string, string)                            {}
+func (noJob) measure(any)                                    {}
+func (noJob) action() string                                 { return "" }
+
+// NewProgress returns one that is written nowhere, for a worker that runs by itself.
+func NewProgress() *Progress { return newProgress(noJob{}) }
+
+func newProgress(job jobSink) *Progress {
+	return &Progress{job: job, changed: make(chan struct{}, 1), results: newResults(), throttle: throttle{last: time.Now()}}
+}
+
+// SetMessage sets what the job does now, which is a step of it.
 func (p *Progress) SetMessage(_ context.Context, text string) {
 	if p.say(text, true) {
-		p.notify()
+		notify(p.changed)
 	}
 }
 
-// Step is SetMessage for what people here see at once and the API with the next write,
-// so that it costs none.
+// Step is SetMessage without a write: the dashboard shows it at once, the API has it
+// with the next write.
 func (p *Progress) Step(text string) { p.say(text, false) }
 
-// say begins a step, and says whether it is another one; due has the API told of it.
+// say begins a step and reports whether it is another one; due has it written to the API.
 func (p *Progress) say(text string, due bool) bool {
 	text = clip(text, maxMessage)
 	p.mu.Lock()
-	same := p.account.Message == text
-	p.account.Message, p.account.Steps = text, beginStep(p.account.Steps, text, time.Now())
+	same := p.results.Message == text
+	p.results.Message, p.results.Steps = text, beginStep(p.results.Steps, text, time.Now())
 	p.throttle.message = p.throttle.message || due && !same
 	p.mu.Unlock()
 	if !same {
-		p.tell(EventProgress, text)
+		p.job.emit(EventProgress, text)
 	}
 	return !same
 }
 
-// StepNote adds to the name of the present step what has come of it, such as how much
-// was fetched.
+// StepNote adds a result to the name of the present step, such as how much was
+// fetched.
 func (p *Progress) StepNote(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.account.Steps; len(s) > 0 {
+	if s := p.results.Steps; len(s) > 0 {
 		last := &s[len(s)-1]
 		last.Text = clip(last.Text+", "+note, maxStepText)
 	}
@@ -90,33 +97,35 @@ func (p *Progress) StepNote(note string) {
 // number of results so far divided by it. 0 = unknown.
 func (p *Progress) SetTotal(_ context.Context, n int) {
 	p.mu.Lock()
-	p.account.Total = int64(max(n, 0))
+	p.results.Total = int64(max(n, 0))
 	p.throttle.message = true
 	p.mu.Unlock()
-	p.notify()
+	notify(p.changed)
 }
 
 // Record adds the result of one resource.
 func (p *Progress) Record(_ context.Context, r Result) {
 	p.mu.Lock()
-	p.account.record(r)
+	p.results.record(r)
 	p.throttle.record = true
 	p.mu.Unlock()
-	p.meter.Resource(p.action, r)
+	p.job.measure(ResourceDone{p.job.action(), r})
 	switch {
 	case r.Err != nil:
-		p.tell(EventRejected, resultText(r, r.Err))
+		p.job.emit(EventRejected, resultText(r, r.Err))
 	case r.Warning != nil:
-		p.tell(EventRejected, resultText(r, r.Warning))
+		p.job.emit(EventRejected, resultText(r, r.Warning))
 	case r.Action != Ignored:
-		p.tell(EventApplied, appliedText(r))
+		p.job.emit(EventApplied, appliedText(r))
 	}
-	p.notify()
+	notify(p.changed)
 }
 
-// Phase notes how long a part of a sync took, or with phase "" all of it. sync is
+// Phase records how long a part of a sync took, or with phase "" all of it. sync is
 // SyncFull or SyncIncremental; the names of the parts are Grafana's.
-func (p *Progress) Phase(sync, phase string, took time.Duration) { p.meter.Phase(sync, phase, took) }
+func (p *Progress) Phase(sync, phase string, took time.Duration) {
+	p.job.measure(SyncPhase{sync, phase, took})
+}
 
 // SetFinalMessage sets the message of a job that does not end as error.
 func (p *Progress) SetFinalMessage(text string) {
@@ -125,19 +134,19 @@ func (p *Progress) SetFinalMessage(text string) {
 	p.final = clip(text, maxMessage)
 }
 
-// SetRefs notes the branch and the commits that are synced, for history and
+// SetRefs records the branch and the commits that are synced, for history and
 // dashboard. from is empty for the first sync.
 func (p *Progress) SetRefs(branch, from, to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.account.Branch, p.account.RefFrom, p.account.RefTo = branch, from, to
+	p.results.Branch, p.results.RefFrom, p.results.RefTo = branch, from, to
 }
 
-// SetCommit tells of the commit that is synced, for history and dashboard.
+// SetCommit records the commit that is synced, for history and dashboard.
 func (p *Progress) SetCommit(c state.Commit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.account.Commit = &c
+	p.results.Commit = &c
 }
 
 // SetURLs sets the links of the final status (repositoryURL, sourceURL,
@@ -145,7 +154,7 @@ func (p *Progress) SetCommit(c state.Commit) {
 func (p *Progress) SetURLs(urls map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.account.URLs = urls
+	p.results.URLs = urls
 }
 
 // StrictMaxErrors makes TooManyErrors return an error from the n-th error on.
@@ -157,7 +166,7 @@ func (p *Progress) StrictMaxErrors(n int) {
 }
 
 // TooManyErrors returns an error when the limit of StrictMaxErrors is reached.
-// Workers ask it between steps and return what it returns.
+// Workers call it between steps and return its error.
 func (p *Progress) TooManyErrors() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,20 +179,19 @@ type TooManyErrorsError struct{ Count int }
 func (e *TooManyErrorsError) Error() string { return fmt.Sprintf("too many errors: %d", e.Count) }
 
 func (p *Progress) tooMany() error {
-	if p.maxErrors > 0 && p.account.ErrorCount >= int64(p.maxErrors) {
-		return &TooManyErrorsError{Count: int(p.account.ErrorCount)}
+	if p.maxErrors > 0 && p.results.ErrorCount >= int64(p.maxErrors) {
+		return &TooManyErrorsError{Count: int(p.results.ErrorCount)}
 	}
 	return nil
 }
 
-// ResetResults forgets all results, for a worker that begins again in another
-// way (a full pull after an incremental one was impossible).
+// ResetResults drops all results, for a worker that begins again in another way (a full pull after an incremental one was impossible).
 func (p *Progress) ResetResults() {
 	p.mu.Lock()
-	p.account.reset()
+	p.results.reset()
 	p.throttle.record = true
 	p.mu.Unlock()
-	p.notify()
+	notify(p.changed)
 }
 
 // Mark keeps a resume mark together with the results so far: after a crash the
@@ -192,7 +200,7 @@ func (p *Progress) ResetResults() {
 // error is the cause of the end when the job may not be written any more. A mark
 // that cannot be kept for want of space is not an error: only work is repeated.
 func (p *Progress) Mark(ctx context.Context, v any) error {
-	if err := p.ended(); err != nil {
+	if err := p.job.leaseLost(); err != nil {
 		return err
 	}
 	inner, err := json.Marshal(v)
@@ -200,12 +208,12 @@ func (p *Progress) Mark(ctx context.Context, v any) error {
 		return fmt.Errorf("encode progress mark: %w", err)
 	}
 	p.mu.Lock()
-	data, err := json.Marshal(mark{Mark: inner, Account: p.account})
+	data, err := json.Marshal(mark{Mark: inner, Results: p.results})
 	p.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("encode progress mark: %w", err)
 	}
-	err = p.put(ctx, data)
+	err = p.job.putMark(ctx, data)
 	switch {
 	case err == nil:
 		return nil
@@ -214,41 +222,34 @@ func (p *Progress) Mark(ctx context.Context, v any) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	p.tell(EventNote, "progress mark not kept: "+err.Error())
+	p.job.emit(EventNote, "progress mark not kept: "+err.Error())
 	return nil
 }
 
 // mark is what the state file keeps of a running job.
 type mark struct {
 	Mark    json.RawMessage `json:"mark"`
-	Account account         `json:"account"`
+	Results results         `json:"account"` // the member of schema 1
 }
 
 // resume takes over the results of an earlier run and returns its mark. A mark
-// that cannot be read is like none: the work begins anew.
+// that cannot be read counts as none: the work begins anew.
 func (p *Progress) resume(data json.RawMessage) json.RawMessage {
 	if len(data) == 0 {
 		return nil
 	}
-	m := mark{Account: newAccount()}
+	m := mark{Results: newResults()}
 	if err := json.Unmarshal(data, &m); err != nil || len(m.Mark) == 0 {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.account = m.Account
-	p.account.repair()
+	p.results = m.Results
+	p.results.repair()
 	return m.Mark
 }
 
-func (p *Progress) notify() {
-	select {
-	case p.changed <- struct{}{}:
-	default:
-	}
-}
-
-// due tells when the next write to the Job has to happen, if anything changed.
+// due returns when the next write to the Job has to happen, if anything changed.
 func (p *Progress) due() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,7 +261,7 @@ func (p *Progress) begin(now time.Time) api.JobStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.throttle.begin(now)
-	return p.account.status(api.StateWorking)
+	return p.results.status(api.StateWorking)
 }
 
 // again has the write repeated later, because it did not arrive.
@@ -270,9 +271,9 @@ func (p *Progress) again() {
 	p.throttle.again()
 }
 
-// look returns a copy of the account for the dashboard and for history.
-func (p *Progress) look() account {
+// look returns a copy of the results for the dashboard and for history.
+func (p *Progress) look() results {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.account.clone()
+	return p.results.clone()
 }

@@ -162,12 +162,12 @@ func TestLive(t *testing.T) {
 			return context.Cause(ctx)
 		})
 		a := r.start("a", Options{}, w)
-		if len(a.Live()) != 0 {
+		if len(a.Snapshot().Running) != 0 {
 			t.Error("something runs before the start")
 		}
 		r.job("r1", "r1-sync")
 		pass(time.Second)
-		live := a.Live()
+		live := a.Snapshot().Running
 		if len(live) != 1 {
 			t.Fatalf("%d jobs live", len(live))
 		}
@@ -176,14 +176,14 @@ func TestLive(t *testing.T) {
 			l.ErrorCount != 1 || len(l.Errors) != 1 || len(l.Summary) != 1 || l.Attempt != 1 || l.MaxAttempts != 3 || l.State != "working" {
 			t.Errorf("%+v", l)
 		}
-		if len(l.Lines) != liveLines || l.Lines[liveLines-2].Text != "line part=1 g.i=499" {
+		if len(l.Lines) != maxLines || l.Lines[maxLines-2].Text != "line part=1 g.i=499" {
 			t.Errorf("%d lines, the last %q", len(l.Lines), l.Lines[len(l.Lines)-2:])
 		}
-		if a.Waiting() != 1 || a.Ready() != nil {
-			t.Errorf("waiting %d, ready %v", a.Waiting(), a.Ready())
+		if a.waiting() != 1 || a.Ready() != nil {
+			t.Errorf("waiting %d, ready %v", a.waiting(), a.Ready())
 		}
 		a.stop()
-		if len(a.Live()) != 0 {
+		if len(a.Snapshot().Running) != 0 {
 			t.Error("something is live after the stop")
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 )
 
 const dash = "dashboard.grafana.app"
@@ -46,7 +47,7 @@ func TestRecordCounts(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAccount()
+			a := newResults()
 			a.record(c.result)
 			c.want.Group, c.want.Kind = dash, "Dashboard"
 			if got := a.summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) {
@@ -92,7 +93,7 @@ func TestOutcome(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := newProgress(t0)
+			p := NewProgress()
 			c.do(p)
 			if got := p.Outcome(c.err); got.State != c.state || got.Message != c.message {
 				t.Errorf("%s %q, want %s %q", got.State, got.Message, c.state, c.message)
@@ -103,7 +104,7 @@ func TestOutcome(t *testing.T) {
 
 func TestTooManyErrors(t *testing.T) {
 	t.Parallel()
-	p := newProgress(t0)
+	p := NewProgress()
 	for range 50 {
 		p.Record(t.Context(), dashboard(Updated, errors.New("x"), nil))
 	}
@@ -123,7 +124,7 @@ func TestTooManyErrors(t *testing.T) {
 
 func TestPercent(t *testing.T) {
 	t.Parallel()
-	p := newProgress(t0)
+	p := NewProgress()
 	p.Record(t.Context(), dashboard(Created, nil, nil))
 	if got := p.begin(t0).Progress; got != 0 {
 		t.Errorf("unknown total: %v", got)
@@ -148,7 +149,7 @@ func TestPercent(t *testing.T) {
 // object stays far below what an API server takes.
 func TestStatusStaysSmall(t *testing.T) {
 	t.Parallel()
-	p := newProgress(t0)
+	p := NewProgress()
 	long := errors.New(strings.Repeat("ü", 5000))
 	for n := range 10_000 {
 		r := Result{Action: Updated, Group: "g", Kind: fmt.Sprint("Kind", n%500), Name: "n", Path: strings.Repeat("p", 300)}
@@ -202,11 +203,27 @@ func FuzzClip(f *testing.F) {
 	})
 }
 
+// sink is a job of a Progress.
+type sink struct {
+	noJob
+	lost, err error
+	mark      json.RawMessage
+	texts     []string
+}
+
+func (s *sink) leaseLost() error    { return s.lost }
+func (s *sink) emit(_, text string) { s.texts = append(s.texts, text) }
+
+func (s *sink) putMark(_ context.Context, mark json.RawMessage) error {
+	s.mark = mark
+	return s.err
+}
+
 func TestMarkAndResume(t *testing.T) {
 	t.Parallel()
-	p := newProgress(t0)
-	var kept json.RawMessage
-	p.put = func(_ context.Context, m json.RawMessage) error { kept = m; return nil }
+	p := NewProgress()
+	kept := &sink{}
+	p.job = kept
 	p.SetTotal(t.Context(), 10)
 	p.SetRefs("main", "aaa", "bbb")
 	p.Record(t.Context(), dashboard(Created, nil, nil))
@@ -217,8 +234,8 @@ func TestMarkAndResume(t *testing.T) {
 	want := p.look()
 	p.Record(t.Context(), dashboard(Created, nil, nil)) // after the mark: will be done again
 
-	again := newProgress(t0)
-	if got := string(again.resume(kept)); got != `{"batch":3}` {
+	again := NewProgress()
+	if got := string(again.resume(kept.mark)); got != `{"batch":3}` {
 		t.Fatalf("mark %s", got)
 	}
 	if got := again.look(); !reflect.DeepEqual(got, want) {
@@ -233,7 +250,7 @@ func TestMarkAndResume(t *testing.T) {
 func TestResumeFromUnreadableMarks(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{"", "null", "17", "{", `{"mark":null}`, `{"account":{"done":4}}`, `{"mark":{"a":1},"account":{"kinds":{"x":null}}}`} {
-		p := newProgress(t0)
+		p := NewProgress()
 		mark := p.resume(json.RawMessage(data))
 		p.Record(t.Context(), dashboard(Created, nil, nil))
 		if len(mark) == 0 && p.look().Done != 1 {
@@ -246,7 +263,7 @@ func FuzzResume(f *testing.F) {
 	f.Add([]byte(`{"mark":1,"account":{"kinds":{"a:b":{"create":1}}}}`))
 	f.Add([]byte(`{"mark":1,"account":{"kinds":{"a:b":null},"errors":[""]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p := newProgress(t0)
+		p := NewProgress()
 		p.resume(data)
 		p.Record(t.Context(), dashboard(Created, errors.New("x"), nil))
 		p.finalStatus(p.Outcome(nil), 1, 2)
@@ -274,16 +291,14 @@ func TestMarkTellsWhenTheJobIsNotOurs(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p, noted := newProgress(t0), false
-			p.ended = func() error { return c.ended }
-			p.put = func(context.Context, json.RawMessage) error { return c.put }
-			p.tell = func(string, string) { noted = true }
+			p, job := NewProgress(), &sink{lost: c.ended, err: c.put}
+			p.job = job
 			ctx := c.ctx
 			if ctx == nil {
 				ctx = t.Context()
 			}
-			if err := p.Mark(ctx, 1); !errors.Is(err, c.want) || noted != c.note {
-				t.Errorf("%v, noted %t", err, noted)
+			if err := p.Mark(ctx, 1); !errors.Is(err, c.want) || (len(job.texts) > 0) != c.note {
+				t.Errorf("%v, noted %q", err, job.texts)
 			}
 		})
 	}
@@ -291,16 +306,70 @@ func TestMarkTellsWhenTheJobIsNotOurs(t *testing.T) {
 
 func TestMessagesTellOncePerChange(t *testing.T) {
 	t.Parallel()
-	p := newProgress(t0)
-	var told []string
-	p.tell = func(_, text string) { told = append(told, text) }
+	p, job := NewProgress(), &sink{}
+	p.job = job
 	for _, m := range []string{"a", "a", "b", "b", "a"} {
 		p.SetMessage(t.Context(), m)
 	}
-	if fmt.Sprint(told) != "[a b a]" {
-		t.Fatalf("%v", told)
+	if fmt.Sprint(job.texts) != "[a b a]" {
+		t.Fatalf("%v", job.texts)
 	}
-	if due, some := p.due(); !some || !due.Equal(at(500*time.Millisecond)) {
+	if due, some := p.due(); !some || due.Sub(p.throttle.last) != 500*time.Millisecond {
 		t.Fatalf("due %s %t", due, some)
+	}
+}
+
+var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func TestThrottle(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name string
+		th   throttle
+		due  time.Duration
+		none bool
+	}{
+		{"nothing changed", throttle{last: t0}, 0, true},
+		{"message", throttle{last: t0, message: true}, 500 * time.Millisecond, false},
+		{"record", throttle{last: t0, record: true}, 5 * time.Second, false},
+		{"both", throttle{last: t0, message: true, record: true}, 500 * time.Millisecond, false},
+	}
+	for _, c := range cases {
+		due, some := c.th.due()
+		if some == c.none || some && due.Sub(t0) != c.due {
+			t.Errorf("%s: due %s, %t", c.name, due.Sub(t0), some)
+		}
+	}
+	th := throttle{last: t0, message: true, record: true}
+	th.begin(t0.Add(time.Second))
+	if _, some := th.due(); some {
+		t.Error("due after a write that carried everything")
+	}
+	th.again()
+	if due, some := th.due(); !some || due.Sub(t0) != 6*time.Second {
+		t.Errorf("a write that did not arrive is due %s, %t", due.Sub(t0), some)
+	}
+}
+
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	wants := map[int]time.Duration{0: 0, 1: 0, 2: 5 * time.Second, 3: 20 * time.Second, 4: 80 * time.Second, 5: 5 * time.Minute, 1000: 5 * time.Minute}
+	for attempt, want := range wants {
+		if got := attemptDelay(attempt); got != want {
+			t.Errorf("attempt %d rests %s, want %s", attempt, got, want)
+		}
+	}
+	last := time.Duration(0)
+	for try := 1; try < 100; try++ {
+		d := queue.RetryDelay(try)
+		if d < last || d > 30*time.Second || d < 250*time.Millisecond {
+			t.Errorf("try %d rests %s after %s", try, d, last)
+		}
+		last = d
+	}
+	for range 1000 {
+		if d := (machine{}).jitter(10 * time.Second); d < 9*time.Second || d > 11*time.Second {
+			t.Fatalf("jitter made 10 s to %s", d)
+		}
 	}
 }

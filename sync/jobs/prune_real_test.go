@@ -64,7 +64,7 @@ func TestPruneOnTheRealAPI(t *testing.T) {
 	for i := range 2 {
 		c := connect()
 		jobs, repos := c.Informer(api.Jobs, namespace, kube.InformerOptions{}), c.Informer(api.Repositories, namespace, kube.InformerOptions{})
-		k, err := New(c, jobs, repos, openStore(t), []Worker{quick()}, Options{Namespace: namespace, HistoryExpiration: 8 * time.Second, Agent: fmt.Sprint("a", i), Logger: quiet, Meter: &pruned})
+		k, err := New(c, jobs, repos, openStore(t), []Worker{quick()}, Options{Namespace: namespace, HistoryExpiration: 8 * time.Second, Agent: fmt.Sprint("a", i), Logger: quiet, Observe: pruned.observe})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,17 +106,18 @@ func TestPruneOnTheRealAPI(t *testing.T) {
 	}
 }
 
-// counted is a Meter that adds up what is pruned.
+// counted adds up what is pruned.
 type counted struct {
-	unmetered
 	mu sync.Mutex // guards n
 	n  int
 }
 
-func (c *counted) Pruned(_, remote int) {
+func (c *counted) observe(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.n += remote
+	if d, ok := e.Detail.(HistoryPruned); ok {
+		c.n += d.Remote
+	}
 }
 
 func (c *counted) remote() int {

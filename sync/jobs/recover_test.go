@@ -68,7 +68,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 						<-ctx.Done()
 					}
 				})
-				a = r.start("a1", Options{hook: func(name string, _ about) { die(name) }}, w)
+				a = r.start("a1", Options{hook: func(name string, _ jobRef) { die(name) }}, w)
 				settle()
 				created := r.job("r1", "r1-sync")
 				<-crashed
@@ -78,7 +78,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 				r.start("a2", Options{}, again)
 				pass(10 * time.Second)
 				rec := r.done("success", "")
-				if rec.UID != string(created.GetUID()) || rec.HistoricJob != posted && stop != "ended" && stop != "deleted" {
+				if rec.UID != string(created.GetUID()) || rec.HistoricJob != archivePosted && stop != "ended" && stop != "deleted" {
 					t.Errorf("record %+v", rec)
 				}
 				status, _, _ := unstructured.NestedSlice(r.model.all("historicjobs")[0].Object, "status", "summary")
@@ -122,7 +122,7 @@ func TestCrashAndTakenMeanwhile(t *testing.T) {
 						close(crashed)
 					}
 				}
-				a = r.start("a1", Options{hook: func(name string, _ about) { die(name) }},
+				a = r.start("a1", Options{hook: func(name string, _ jobRef) { die(name) }},
 					batches(&done, func(ctx context.Context, n int) {
 						if n == 2 && stop == "marked" {
 							<-ctx.Done()
@@ -214,7 +214,7 @@ func TestJobThatKillsItsAgent(t *testing.T) {
 		r.start("a9", Options{MaxAttempts: 3}, last)
 		pass(5 * time.Second)
 		rec := r.done("dead", "3 attempts")
-		if runs != 3 || len(last.seen()) != 0 || rec.UID != string(created.GetUID()) || !contains(rec.Message, deathMessage) {
+		if runs != 3 || len(last.seen()) != 0 || rec.UID != string(created.GetUID()) || !contains(rec.Message, expiredMessage) {
 			t.Errorf("%d runs, then %q, record %+v", runs, last.seen(), rec)
 		}
 	})

@@ -19,6 +19,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -119,8 +120,9 @@ type agent struct {
 	once   sync.Once
 	log    bytes.Buffer // what slog wrote; read only after stop
 
-	mu     sync.Mutex // guards events and tokens
-	events []Event
+	mu      sync.Mutex // guards events and details
+	events  []Event
+	details []any // of EventMeasure
 }
 
 // start runs an agent until stop or the end of the bubble.
@@ -138,6 +140,10 @@ func (r *rig) startOn(store *state.Store, name string, o Options, workers ...Wor
 	o.Observe = func(e Event) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
+		if e.Type == EventMeasure {
+			a.details = append(a.details, e.Detail)
+			return
+		}
 		a.events = append(a.events, e)
 	}
 	client, err := kube.Connect(ctx, kube.Config{Server: "http://model", Transport: a.link, Logger: slog.New(slog.DiscardHandler)})
@@ -152,7 +158,7 @@ func (r *rig) startOn(store *state.Store, name string, o Options, workers ...Wor
 		r.t.Fatal(err)
 	}
 	a.ledger = &brittle{Store: store}
-	a.Controller.store = a.ledger
+	a.env.store = a.ledger
 	a.parts.Go(func() { _ = jobs.Run(ctx) })
 	a.parts.Go(func() { _ = repos.Run(ctx) })
 	a.parts.Go(func() { a.done <- a.Run(ctx) })
@@ -189,6 +195,18 @@ func (a *agent) texts(typ string) (out []string) {
 		}
 	}
 	return out
+}
+
+// claims returns how many claims of the agent had a result.
+func (a *agent) claimResults(result ClaimResult) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range a.details {
+		if c, ok := d.(ClaimAttempt); ok && c.Result == result {
+			n++
+		}
+	}
+	return n
 }
 
 // count returns how many events of a type were told.
@@ -273,3 +291,12 @@ func selector(text string) labels.Selector {
 	}
 	return s
 }
+
+func key(namespace, name string) queue.Key { return queue.Key{Namespace: namespace, Name: name} }
+
+func repoKey(namespace, repository string) queue.RepoKey {
+	return queue.RepoKey{Namespace: namespace, Repository: repository}
+}
+
+// waiting returns how many keys the queue of an agent has.
+func (c *Controller) waiting() int { known, _ := c.queue.load(); return known }

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,7 +51,7 @@ func TestEachJobGoesToItsAgent(t *testing.T) {
 					t.Errorf("agent %s sent %d requests about %s", got.name, n, job)
 				}
 			}
-			if texts := got.agent.texts(EventLeft); len(texts) > 0 {
+			if texts := got.agent.texts(EventSkipped); len(texts) > 0 {
 				t.Errorf("agent %s says %q", got.name, texts)
 			}
 		}
@@ -109,8 +108,8 @@ func TestTheRepositoryComesLater(t *testing.T) {
 				settle()
 				r.job("r1", "r1-sync")
 				pass(after)
-				if len(w.seen()) != 0 || a.count(EventLeft) != 0 {
-					t.Fatalf("runs %q, says %q", w.seen(), a.texts(EventLeft))
+				if len(w.seen()) != 0 || a.count(EventSkipped) != 0 {
+					t.Fatalf("runs %q, says %q", w.seen(), a.texts(EventSkipped))
 				}
 				r.repository("r1", labelled("north"))
 				pass(2 * time.Second)
@@ -124,17 +123,26 @@ func TestTheRepositoryComesLater(t *testing.T) {
 // no look at the jobs each.
 func TestThousandRepositoriesAreOneLook(t *testing.T) {
 	bubble(t, func(r *rig) {
-		m := &countingMeter{}
-		r.start("a", Options{Meter: m}, quick())
+		a := r.start("a", Options{}, quick())
+		relisted := func() (n int) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, d := range a.details {
+				if seen, ok := d.(Seen); ok && seen.Source == SourceRelist {
+					n += seen.Count
+				}
+			}
+			return n
+		}
 		r.repository("r0")
 		r.job("r0", "r0-push", action("push"))
 		pass(time.Second)
-		before := m.relisted.Load()
+		before := relisted()
 		for n := range 1000 {
 			r.repository(fmt.Sprint("r", n+1))
 		}
 		pass(5 * time.Second)
-		if n := m.relisted.Load() - before; n < 1 || n > 5 {
+		if n := relisted() - before; n < 1 || n > 5 {
 			t.Errorf("the one job was looked at %d times", n)
 		}
 	})
@@ -180,16 +188,4 @@ func TestPriorityOfJobsAndRepositories(t *testing.T) {
 			t.Errorf("says %q", texts)
 		}
 	})
-}
-
-// countingMeter counts how often the list has brought a job.
-type countingMeter struct {
-	unmetered
-	relisted atomic.Int64
-}
-
-func (m *countingMeter) Seen(source string, _ time.Duration) {
-	if source == SourceRelist {
-		m.relisted.Add(1)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -36,11 +37,11 @@ func TestAgentsOfOneName(t *testing.T) {
 		}
 		var order []uint64
 		for i := range 20 {
-			order = append(order, k.queue.queue.favour(lane{Namespace: "default", Repository: fmt.Sprint("repo-", i)}))
+			order = append(order, queue.Favour(k.env.o.self, repoKey("default", fmt.Sprint("repo-", i))))
 		}
-		token := tokenOf(k.o.self, machine{}.token())
-		if bad := validation.IsValidLabelValue(token); len(bad) > 0 || agentOf(token) != k.o.self {
-			t.Errorf("token %q of agent %q: %v", token, k.o.self, bad)
+		token := tokenOf(k.env.o.self, machine{}.token())
+		if bad := validation.IsValidLabelValue(token); len(bad) > 0 || agentOf(token) != k.env.o.self {
+			t.Errorf("token %q of agent %q: %v", token, k.env.o.self, bad)
 		}
 		orders, names = append(orders, order), append(names, agentOf(token))
 	}

@@ -62,8 +62,8 @@ func TestTransientFailureIsTriedAgain(t *testing.T) {
 				t.Errorf("rest %d was %s, want about %s", i+1, rest, want)
 			}
 		}
-		if a.count(EventPostponed) != 2 || a.count(EventDead) != 0 {
-			t.Errorf("told %q %q", a.texts(EventPostponed), a.texts(EventDead))
+		if a.count(EventRetry) != 2 || a.count(EventDead) != 0 {
+			t.Errorf("told %q %q", a.texts(EventRetry), a.texts(EventDead))
 		}
 	})
 }
@@ -216,7 +216,7 @@ func TestAttemptsOfSeveralAgents(t *testing.T) {
 		a.stop()
 		b := r.startOn(r.open("b.db"), "b", Options{}, work(time.Hour))
 		pass(time.Minute)
-		if len(b.Live()) != 1 {
+		if len(b.Snapshot().Running) != 1 {
 			t.Fatal("not taken by the second agent")
 		}
 		b.crash()

@@ -74,20 +74,23 @@ func (h *simHost) boot() {
 	o := w.options
 	o.Agent = h.name
 	o.Observe = func(e Event) {
-		if !p.dead.Load() {
+		if !p.dead.Load() && e.Type != EventMeasure {
 			w.tale(fmt.Sprint(h.name, ".", p.nr), fmt.Sprintf("%s %d %s: %s", e.Type, e.Attempt, e.State, e.Text), e.UID)
 		}
 	}
 	o.hook = p.step
-	p.agent = newController(p.link, &simLink{p: p, simCalls: calls, lease: true}, p.clock, p.watch, w.repos, simLedger{h.disk, p}, o.withDefaults())
-	p.agent.host = p
+	o = o.withDefaults()
+	p.agent = newController(&env{
+		o: o, server: p.link, renewals: &simLink{p: p, simCalls: calls, lease: true}, store: simLedger{h.disk, p},
+		clock: clock{server: p.clock, host: p, maxError: o.terms().ClockError()},
+	}, p.watch, w.repos)
 	for _, action := range []string{"pull", "push"} {
-		p.agent.workers[action] = simWorker{p, action}
+		p.agent.admission.workers[action] = simWorker{p, action}
 	}
 	if w.change != nil {
 		w.change(p)
 	}
-	p.watch.handler = p.agent.handler()
+	p.watch.handler = p.agent.jobHandler()
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	w.mu.Lock()
@@ -110,7 +113,7 @@ func (p *simProcess) crash(restart time.Duration) {
 }
 
 // step crashes the process at the step that the seed has chosen.
-func (p *simProcess) step(name string, a about) {
+func (p *simProcess) step(name string, a jobRef) {
 	if now := time.Now(); now.Before(p.world.calm) && p.fate.of(p.nr, uint64(now.UnixNano())).about(name).likely(p.world.deadly) {
 		p.crash(p.fate.of(p.nr, 6).between(100*time.Millisecond, 100*time.Second))
 	}

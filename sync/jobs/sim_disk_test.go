@@ -32,7 +32,7 @@ type simLedger struct {
 	p *simProcess
 }
 
-var _ ledger = simLedger{}
+var _ store = simLedger{}
 
 func newSimDisk(h *simHost) *simDisk {
 	return &simDisk{host: h, claims: map[string]state.Claim{}, records: map[string]state.Record{}, writes: map[string]uint64{}}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 )
 
 // simGrafana is a replica of Grafana that works on the same queue, as its source
@@ -112,7 +113,7 @@ func (g *simGrafana) put(ctx context.Context, job *unstructured.Unstructured) (o
 	return out
 }
 
-func (g *simGrafana) get(ctx context.Context, k key) (out *unstructured.Unstructured, err error) {
+func (g *simGrafana) get(ctx context.Context, k queue.Key) (out *unstructured.Unstructured, err error) {
 	err = g.call(ctx, func() (err error) {
 		out, err = g.world.getJob(k)
 		return err

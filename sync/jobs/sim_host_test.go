@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"limpet/sync/jobs/lease"
 )
 
 // simHost is a machine with a wall clock that is wrong and jumps, and that is
@@ -86,9 +88,9 @@ func (h *simHost) slept(since, until time.Time) bool {
 	return false
 }
 
-func (h *simHost) now() moment {
+func (h *simHost) now() lease.Moment {
 	t := h.frozen()
-	m := moment{Time: t, wall: t.Add(h.wrong)}
+	m := lease.Moment{Time: t, Wall: t.Add(h.wrong)}
 	for _, s := range h.sleeps {
 		if !s.stopped && !s.to.After(t) {
 			m.Time = m.Add(-s.to.Sub(s.from))
@@ -96,7 +98,7 @@ func (h *simHost) now() moment {
 	}
 	for _, j := range h.jumps {
 		if !j.at.After(t) {
-			m.wall = m.wall.Add(j.by)
+			m.Wall = m.Wall.Add(j.by)
 		}
 	}
 	return m

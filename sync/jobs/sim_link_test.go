@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 )
 
 // simCallTime is the deadline of a call, as wire has it.
@@ -203,7 +204,7 @@ func (l *simLink) proved(job *unstructured.Unstructured, sent time.Time) {
 	}
 }
 
-func (l *simLink) job(ctx context.Context, k key) (out *unstructured.Unstructured, err error) {
+func (l *simLink) job(ctx context.Context, k queue.Key) (out *unstructured.Unstructured, err error) {
 	var got *unstructured.Unstructured
 	err = l.travel(ctx, "get", k.Name, func() (err error) {
 		got, err = l.p.world.getJob(k)
@@ -233,7 +234,7 @@ func (l *simLink) putJob(ctx context.Context, job *unstructured.Unstructured) (*
 	return out, nil
 }
 
-func (l *simLink) deleteJob(ctx context.Context, k key, uid, resourceVersion string) error {
+func (l *simLink) deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error {
 	sent := l.leave(uid)
 	return l.travel(ctx, "delete", k.Name, func() error {
 		return l.p.world.deleteJob(l.p.name, sent, k, uid, resourceVersion)
@@ -255,7 +256,7 @@ func (l *simLink) expiredJobs(ctx context.Context, _ string, before int64, _ str
 func (l *simLink) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
 	var out *unstructured.Unstructured
 	err := l.travel(ctx, "repository", name, func() error {
-		if out = l.p.world.repos[key{namespace, name}]; out == nil {
+		if out = l.p.world.repos[key(namespace, name)]; out == nil {
 			return apierrors.NewNotFound(api.Repositories.GroupResource(), name)
 		}
 		return nil

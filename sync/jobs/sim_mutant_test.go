@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
+	"limpet/sync/jobs/lease"
 )
 
 // TestSimulationFinds: the laws can be broken, and the worlds get to where they
@@ -22,18 +23,18 @@ func TestSimulationFinds(t *testing.T) {
 		law    string // a part of its text
 		within uint64 // seeds
 	}{
-		{"a state file that forgets intents", func(p *simProcess) { p.agent.store = forgetsIntents{p.agent.store} }, "state file does not know", 20},
-		{"a state file that forgets claims at a restart", func(p *simProcess) { p.agent.store = forgetsClaims{p.agent.store} }, "keeps a claim", 100},
-		{"a state file that keeps no records", func(p *simProcess) { p.agent.store = forgetsRecords{p.agent.store} }, "nobody has a record", 300},
-		{"writes without preconditions", func(p *simProcess) { p.agent.server = unconditional{p.link} }, "holds the job", 300},
-		{"a HistoricJob for each try", func(p *simProcess) { p.agent.server = manyNames{p.link} }, "another HistoricJob", 1000},
-		{"a clock that is wrong and sure of it", func(p *simProcess) { p.agent.clock = wrongClock{p.clock} }, "off", 20},
-		{"the time of the host for that of the server", func(p *simProcess) { p.agent.clock = hostClock{p} }, "off", 100},
-		{"a clock that is not known and sure of it", func(p *simProcess) { p.agent.clock = sureClock{p.clock} }, "time is unknown", 300},
-		{"a lease that does not end", func(p *simProcess) { p.agent.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
-		{"one token for all agents", func(p *simProcess) { p.agent.host, p.agent.o.self = sameToken{p}, "h0" }, "holds the job", 20},
-		{"no eye for neighbours", func(p *simProcess) { p.agent.neighbours.mine = func(string, string) bool { return true } }, "works on a repository", 300},
-		{"cleanup without patience", func(p *simProcess) { p.agent.o.Expiry = 12 * time.Second }, "has renewed its claim", 1000},
+		{"a state file that forgets intents", func(p *simProcess) { p.agent.env.store = forgetsIntents{p.agent.env.store} }, "state file does not know", 20},
+		{"a state file that forgets claims at a restart", func(p *simProcess) { p.agent.env.store = forgetsClaims{p.agent.env.store} }, "keeps a claim", 100},
+		{"a state file that keeps no records", func(p *simProcess) { p.agent.env.store = forgetsRecords{p.agent.env.store} }, "nobody has a record", 300},
+		{"writes without preconditions", func(p *simProcess) { p.agent.env.server = unconditional{p.link} }, "holds the job", 300},
+		{"a HistoricJob for each try", func(p *simProcess) { p.agent.env.server = manyNames{p.link} }, "another HistoricJob", 1000},
+		{"a clock that is wrong and sure of it", func(p *simProcess) { p.agent.env.clock.server = wrongClock{p.clock} }, "off", 20},
+		{"the time of the host for that of the server", func(p *simProcess) { p.agent.env.clock.server = hostClock{p} }, "off", 100},
+		{"a clock that is not known and sure of it", func(p *simProcess) { p.agent.env.clock.server = sureClock{p.clock} }, "time is unknown", 300},
+		{"a lease that does not end", func(p *simProcess) { p.agent.env.clock.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
+		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job", 20},
+		{"no eye for neighbours", func(p *simProcess) { p.agent.driver.claimer.exclusion.foreign.own = allOwn{} }, "works on a repository", 300},
+		{"cleanup without patience", func(p *simProcess) { p.agent.env.o.Expiry = 12 * time.Second }, "has renewed its claim", 1000},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -50,20 +51,20 @@ func TestSimulationFinds(t *testing.T) {
 	}
 }
 
-type forgetsIntents struct{ ledger }
+type forgetsIntents struct{ store }
 
 func (l forgetsIntents) PutClaim(ctx context.Context, k state.Claim) error {
 	if k.Phase == state.PhaseIntent {
 		return nil
 	}
-	return l.ledger.PutClaim(ctx, k)
+	return l.store.PutClaim(ctx, k)
 }
 
-type forgetsClaims struct{ ledger }
+type forgetsClaims struct{ store }
 
 func (forgetsClaims) Claims(context.Context) ([]state.Claim, error) { return nil, nil }
 
-type forgetsRecords struct{ ledger }
+type forgetsRecords struct{ store }
 
 func (forgetsRecords) Complete(context.Context, string, state.Record) error { return nil }
 
@@ -101,8 +102,8 @@ func (c wrongClock) Millis(most time.Duration) (int64, error) {
 // hostClock goes by the wall clock of the host.
 type hostClock struct{ p *simProcess }
 
-func (c hostClock) Now() (time.Time, time.Duration, bool) { return c.p.now().wall, 0, true }
-func (c hostClock) Millis(time.Duration) (int64, error)   { return c.p.now().wall.UnixMilli(), nil }
+func (c hostClock) Now() (time.Time, time.Duration, bool) { return c.p.now().Wall, 0, true }
+func (c hostClock) Millis(time.Duration) (int64, error)   { return c.p.now().Wall.UnixMilli(), nil }
 
 // sureClock is content with any error.
 type sureClock struct{ serverClock }
@@ -112,10 +113,10 @@ func (c sureClock) Millis(time.Duration) (int64, error) { return c.serverClock.M
 // timeless is a host on which no time passes.
 type timeless struct {
 	host
-	began moment
+	began lease.Moment
 }
 
-func (h timeless) now() moment { return h.began }
+func (h timeless) now() lease.Moment { return h.began }
 func (timeless) after(time.Duration, func()) *time.Timer {
 	return time.AfterFunc(year, func() {})
 }
@@ -123,3 +124,8 @@ func (timeless) after(time.Duration, func()) *time.Timer {
 type sameToken struct{ host }
 
 func (sameToken) token() string { return "h0.1.1" }
+
+// allOwn counts every claim as one of this agent.
+type allOwn struct{}
+
+func (allOwn) isOwnClaim(string, string) bool { return true }

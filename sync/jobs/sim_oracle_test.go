@@ -13,6 +13,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 )
 
 // simOracle holds every write and every run against the laws of this room.
@@ -22,7 +23,7 @@ type simOracle struct {
 	runs      []*simRun             // that have not returned
 	together  int                   // runs that began on a repository that another agent worked on
 	disturbed map[string]bool       // UIDs that somebody wrote without regard for claims
-	made      map[string]key        // UIDs of all jobs there ever were
+	made      map[string]queue.Key  // UIDs of all jobs there ever were
 	ended     map[string]string     // who took the job out of the queue, by UID
 	renewed   map[string]simRenewal // by UID
 }
@@ -45,7 +46,7 @@ type simRun struct {
 }
 
 func newSimOracle() simOracle {
-	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]key{}, ended: map[string]string{}, renewed: map[string]simRenewal{}}
+	return simOracle{archives: map[string]int{}, disturbed: map[string]bool{}, made: map[string]queue.Key{}, ended: map[string]string{}, renewed: map[string]simRenewal{}}
 }
 
 func (o *simOracle) breach(uid, law string, args ...any) {
@@ -237,9 +238,9 @@ func (o *simOracle) last(w *simWorld) {
 			if ended && r.State == stateCancelled && strings.Contains(r.Message, "was deleted") && strings.HasPrefix(by, "h") && !o.disturbed[uid] {
 				o.breach(uid, "a record of %s says %q, but %q has taken it out of the queue", r.Agent, r.Message, by)
 			}
-			skip = skip || r.HistoricJob == skipped || r.HistoricJob == unavailable
+			skip = skip || r.HistoricJob == archiveSkipped || r.HistoricJob == archiveUnavailable
 			for _, a := range r.Attempts {
-				if a.Agent != r.Agent || a.State != r.State || r.HistoricJob != posted {
+				if a.Agent != r.Agent || a.State != r.State || r.HistoricJob != archivePosted {
 					continue // of another agent, or one whose result nobody else has seen
 				}
 				if attempts[a.N]++; attempts[a.N] > 1 && !o.disturbed[uid] && w.options.Cleanup != CleanupFail {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 )
 
 // deed is something that happens at a time.
@@ -24,7 +25,7 @@ func newSimWorld(seed uint64) (*simWorld, []deed) {
 	f := fate(0).of(seed)
 	length := f.of(1).between(time.Minute, 4*time.Minute)
 	w := &simWorld{seed: seed, fate: f, start: time.Now(), calm: time.Now().Add(length),
-		repos: simRepos{}, jobs: map[key]*unstructured.Unstructured{}, historic: map[string]*unstructured.Unstructured{}, oracle: newSimOracle()}
+		repos: simRepos{}, jobs: map[queue.Key]*unstructured.Unstructured{}, historic: map[string]*unstructured.Unstructured{}, oracle: newSimOracle()}
 	w.skew = []time.Duration{0, time.Hour, -30 * time.Minute}[f.of(2).n(3)]
 	w.ordered = f.of(17).likely(500)
 	w.loki = f.of(3).likely(80)
@@ -195,7 +196,7 @@ func (w *simWorld) create(repo, name string) {
 }
 
 // ask tells an agent something, as its commands do.
-func (w *simWorld) ask(p *simProcess, k key, g fate) {
+func (w *simWorld) ask(p *simProcess, k queue.Key, g fate) {
 	if g.of(5).likely(500) {
 		w.tale(p.name, "is asked to cancel "+k.Name, "")
 		_ = p.agent.Cancel(context.Background(), k.Namespace, k.Name)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"limpet/sync/jobs/queue"
 	"limpet/sync/testenv/suite"
 )
 
@@ -137,7 +138,7 @@ func (w *simWorld) run(deeds []deed) {
 		if err := <-p.done; err != nil && !p.dead.Load() {
 			w.oracle.breach("", "%s: %v", p.name, err)
 		}
-		if live := p.agent.Live(); len(live) > 0 {
+		if live := p.agent.Snapshot().Running; len(live) > 0 {
 			w.oracle.breach(live[0].UID, "%s still works on it", p.name)
 		}
 	}
@@ -159,11 +160,11 @@ func (w *simWorld) idle() bool {
 		if h.gone.Load() {
 			continue
 		}
-		if p := h.life.Load(); n > 0 || p.dead.Load() || p.agent.Waiting() > 0 {
+		if p := h.life.Load(); n > 0 || p.dead.Load() || p.agent.waiting() > 0 {
 			return false
 		}
 	}
 	return true
 }
 
-func (w *simWorld) names() []key { return slices.SortedFunc(maps.Keys(w.jobs), byName) }
+func (w *simWorld) names() []queue.Key { return slices.SortedFunc(maps.Keys(w.jobs), byName) }

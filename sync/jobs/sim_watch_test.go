@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -21,21 +22,21 @@ type simWatch struct {
 	handler kube.Handler
 	synced  chan struct{}
 
-	gaps map[key]bool      // jobs of which nothing is shown until the next list, the empty name is for all; under the lock of the world
-	last map[key]time.Time // when the last event of a job comes, of any where watches keep the order; under the lock of the world
+	gaps map[queue.Key]bool      // jobs of which nothing is shown until the next list, the empty name is for all; under the lock of the world
+	last map[queue.Key]time.Time // when the last event of a job comes, of any where watches keep the order; under the lock of the world
 
-	turn    chan struct{} // handlers run one at a time; guards seen and broken. A mutex would hold up the bubble's time
-	broken  bool          // nothing is shown until the next list
-	seen    map[key]int64 // revision of what is in the picture, or of its deletion
-	mu      sync.Mutex    // guards the fields below
-	picture map[key]*unstructured.Unstructured
+	turn    chan struct{}       // handlers run one at a time; guards seen and broken. A mutex would hold up the bubble's time
+	broken  bool                // nothing is shown until the next list
+	seen    map[queue.Key]int64 // revision of what is in the picture, or of its deletion
+	mu      sync.Mutex          // guards the fields below
+	picture map[queue.Key]*unstructured.Unstructured
 	ready   bool
 }
 
 var _ lister = (*simWatch)(nil)
 
 func newSimWatch(p *simProcess) *simWatch {
-	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), picture: map[key]*unstructured.Unstructured{}, seen: map[key]int64{}, gaps: map[key]bool{}, last: map[key]time.Time{}}
+	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), picture: map[queue.Key]*unstructured.Unstructured{}, seen: map[queue.Key]int64{}, gaps: map[queue.Key]bool{}, last: map[queue.Key]time.Time{}}
 }
 
 // expect is told of every change, under the lock of the world.
@@ -48,7 +49,7 @@ func (s *simWatch) expect(rev int64, e simEntry) {
 	w := s.p.world
 	one := k
 	if w.ordered {
-		one = key{}
+		one = queue.Key{}
 	}
 	if s.p.dead.Load() || s.gaps[one] {
 		return
@@ -79,7 +80,7 @@ func (s *simWatch) expect(rev int64, e simEntry) {
 }
 
 // event shows a change to the controller, unless the way is cut.
-func (s *simWatch) event(k key, rev int64, now *unstructured.Unstructured) {
+func (s *simWatch) event(k queue.Key, rev int64, now *unstructured.Unstructured) {
 	if s.p.dead.Load() {
 		return
 	}
@@ -106,7 +107,7 @@ func (s *simWatch) event(k key, rev int64, now *unstructured.Unstructured) {
 }
 
 // show changes the picture, then calls the handler.
-func (s *simWatch) show(k key, rev int64, now *unstructured.Unstructured) {
+func (s *simWatch) show(k queue.Key, rev int64, now *unstructured.Unstructured) {
 	s.seen[k] = max(rev, s.seen[k])
 	s.mu.Lock()
 	old := s.picture[k]
@@ -184,12 +185,12 @@ func (s *simWatch) relist(after time.Duration) {
 	})
 }
 
-func byName(a, b key) int { return strings.Compare(a.Name, b.Name) }
+func byName(a, b queue.Key) int { return strings.Compare(a.Name, b.Name) }
 
 func (s *simWatch) Get(namespace, name string) (*unstructured.Unstructured, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u, ok := s.picture[key{namespace, name}]
+	u, ok := s.picture[key(namespace, name)]
 	return u, ok
 }
 
@@ -227,10 +228,10 @@ func (s *simWatch) WaitSynced(ctx context.Context) error {
 }
 
 // simRepos is the picture of the repositories, which do not change.
-type simRepos map[key]*unstructured.Unstructured
+type simRepos map[queue.Key]*unstructured.Unstructured
 
 func (s simRepos) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	u, ok := s[key{namespace, name}]
+	u, ok := s[key(namespace, name)]
 	return u, ok
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 )
 
 // simWorld is one simulated installation: an API server in memory, agents on
@@ -46,7 +47,7 @@ type simWorld struct {
 
 	mu        sync.Mutex // guards everything below
 	rev       int64
-	jobs      map[key]*unstructured.Unstructured
+	jobs      map[queue.Key]*unstructured.Unstructured
 	historic  map[string]*unstructured.Unstructured // by namespace and name
 	watches   []*simWatch
 	processes []*simProcess
@@ -92,7 +93,7 @@ func (w *simWorld) tale(who, what, uid string) {
 
 // The API. The caller has the lock.
 
-func (w *simWorld) getJob(k key) (*unstructured.Unstructured, error) {
+func (w *simWorld) getJob(k queue.Key) (*unstructured.Unstructured, error) {
 	if u := w.jobs[k]; u != nil {
 		return u.DeepCopy(), nil
 	}
@@ -136,7 +137,7 @@ func (w *simWorld) createJob(who string, job *unstructured.Unstructured) (*unstr
 }
 
 // deleteJob deletes under the preconditions that are given.
-func (w *simWorld) deleteJob(who string, sent simSent, k key, uid, resourceVersion string) error {
+func (w *simWorld) deleteJob(who string, sent simSent, k queue.Key, uid, resourceVersion string) error {
 	cur := w.jobs[k]
 	switch {
 	case cur == nil:

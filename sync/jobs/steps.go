@@ -42,14 +42,14 @@ func beginStep(s []Step, text string, now time.Time) []Step {
 	return append(s, Step{Text: text, At: now})
 }
 
-// briefest is the shortest step that a person would ask about.
+// briefest is the shortest step worth keeping.
 const briefest = 10 * time.Millisecond
 
 // maxStepText bounds the name of a step, since each record carries it. Unit: bytes.
 const maxStepText = 100
 
-// stepsTold are the steps of a run that ended then, for its record.
-func stepsTold(s []Step, end time.Time) []state.Step {
+// finishedSteps returns the steps of a run that ended then, for its record.
+func finishedSteps(s []Step, end time.Time) []state.Step {
 	var out []state.Step
 	for i, one := range s {
 		if i == len(s)-1 {

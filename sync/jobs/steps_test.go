@@ -46,7 +46,7 @@ func TestSteps(t *testing.T) {
 					p.SetMessage(context.Background(), one.text)
 					time.Sleep(one.took)
 				}
-				if got := stepsTold(p.look().Steps, time.Now()); !reflect.DeepEqual(got, c.want) {
+				if got := finishedSteps(p.look().Steps, time.Now()); !reflect.DeepEqual(got, c.want) {
 					t.Errorf("%+v, want %+v", got, c.want)
 				}
 			})
@@ -58,7 +58,7 @@ func TestSteps(t *testing.T) {
 			p.Step(one.text)
 			time.Sleep(one.took)
 		}
-		got := stepsTold(p.look().Steps, time.Now())
+		got := finishedSteps(p.look().Steps, time.Now())
 		if n := len(got); n != maxSteps || got[n-1].Seconds != 2*maxSteps+1 {
 			t.Errorf("%d steps, the last of %+v", n, got[n-1])
 		}
@@ -88,7 +88,7 @@ func TestStepsOfARun(t *testing.T) {
 		job := r.job("r1", "r1-sync")
 		time.Sleep(4 * time.Second)
 		settle()
-		live := a.Live()
+		live := a.Snapshot().Running
 		if len(live) != 1 || len(live[0].Steps) != 2 || live[0].Steps[0].Took != 2*time.Second || live[0].Steps[1].Took != 0 || live[0].Commit == nil || *live[0].Commit != commit {
 			t.Errorf("live %+v", live)
 		}
@@ -102,7 +102,7 @@ func TestStepsOfARun(t *testing.T) {
 			t.Errorf("created %s, the job %s", rec.Created, job.GetCreationTimestamp())
 		}
 	})
-	p := newProgress(time.Now())
+	p := NewProgress()
 	p.StepNote("of no step")
 	p.Step("of another run")
 	if p.resume([]byte(`{"mark":{"done":1},"account":{"done":7}}`)); p.look().Done != 7 || len(p.look().Steps) != 0 {

@@ -177,7 +177,7 @@ func (s *storm) judge(made []*unstructured.Unstructured, deleted map[string]bool
 		}
 	}
 	for i := range s.alive {
-		if live := s.alive[i].Live(); len(live) != 0 {
+		if live := s.alive[i].Snapshot().Running; len(live) != 0 {
 			s.t.Errorf("agent %d still works on %+v", i, live)
 		}
 	}

@@ -18,7 +18,7 @@ type throttle struct {
 	record  bool      // a resource was recorded since
 }
 
-// due tells when the next write has to happen, if anything has changed.
+// due returns when the next write has to happen, if anything has changed.
 func (t *throttle) due() (time.Time, bool) {
 	switch {
 	case t.message:
@@ -29,10 +29,10 @@ func (t *throttle) due() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// begin notes that a write with everything known so far starts now.
+// begin records that a write with everything known so far starts now.
 func (t *throttle) begin(now time.Time) {
 	*t = throttle{last: now}
 }
 
-// again notes that the write did not arrive.
+// again records that the write did not arrive.
 func (t *throttle) again() { t.record = true }

@@ -5,21 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // Causes with which the context of a worker ends (context.Cause). After any of
 // them the worker returns as soon as it can, without beginning anything new.
 var (
-	// ErrLost says that the job is no longer ours. Nothing may be written about
+	// ErrLost reports that the job is no longer ours. Nothing may be written about
 	// it any more, neither to the job nor to anything that it syncs.
 	ErrLost = errors.New("lease lost")
-	// ErrCancelled says that a person has cancelled or deleted the job.
+	// ErrCancelled reports that the job was cancelled or deleted on request.
 	ErrCancelled = errors.New("job cancelled")
-	// ErrShutdown says that the agent stops; the job goes back to the queue
+	// ErrShutdown reports that the agent stops; the job goes back to the queue
 	// unless the worker finishes it within the grace period.
 	ErrShutdown = errors.New("agent is shutting down")
 )
@@ -37,7 +39,7 @@ type Worker interface {
 	// harmless when written twice. It ends soon after ctx, whose cause is
 	// ErrLost, ErrCancelled, ErrShutdown or wraps context.DeadlineExceeded. A
 	// returned error makes the job end as error, unless it is a *TransientError
-	// or a *kube.UnavailableError: then the job rests and is tried again, and ends as
+	// or a *kube.UnavailableError: then the job is released and tried again, and ends as
 	// error when no attempt is left. Single resources that went wrong are
 	// recorded in Progress instead. A panic ends the job as error.
 	Run(ctx context.Context, t *Task) error
@@ -55,7 +57,7 @@ type Task struct {
 	Repository api.Repository
 
 	Namespace, Name, UID string
-	// Attempt counts the claims of this job, from 1. Last says that no other
+	// Attempt counts the claims of this job, from 1. Last reports that no other
 	// follows this one.
 	Attempt int
 	Last    bool
@@ -89,6 +91,33 @@ type Result struct {
 	Err          error
 	Warning      error
 }
+
+// TransientError reports that work failed for a reason that is not the job's and
+// may be over soon: a host that does not answer or is busy, a connection that
+// broke. A worker returns it to have the job tried again.
+type TransientError struct {
+	Err error
+	// After is how long the other side asked not to be called; 0 = it did not.
+	After time.Duration
+}
+
+func (e *TransientError) Error() string { return e.Err.Error() }
+func (e *TransientError) Unwrap() error { return e.Err }
+
+// Transient reports whether err releases the job for another attempt, if there
+// is one left: it is a *TransientError or a *kube.UnavailableError, or the run took
+// longer than it may. Workers that write the state of a job elsewhere ask it.
+func Transient(err error) bool {
+	return errors.As(err, new(*TransientError)) || errors.As(err, new(*kube.UnavailableError)) || errors.As(err, new(timeoutError))
+}
+
+// timeoutError is the cause of a context whose job has run longer than this.
+type timeoutError time.Duration
+
+func (d timeoutError) Error() string { return "job did not end within " + time.Duration(d).String() }
+
+// Is makes it a deadline for callers that do not know it.
+func (d timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // orphanActions work on what a repository has left behind: they need it to be
 // gone or going, as every other action needs it to be there.

@@ -55,7 +55,7 @@ func withCall(ctx context.Context, c *call) context.Context {
 type callTransport struct {
 	next    http.RoundTripper
 	timeout time.Duration
-	health  *health
+	health  *availability
 	missing func(req *http.Request, resp *http.Response) // is told of every 404
 }
 

@@ -44,7 +44,7 @@ type shared struct {
 	target   *target
 	log      *slog.Logger
 	clock    Clock
-	health   health
+	health   availability
 	versions versions
 	served   served
 	source   tokenSource // nil = no token of ours

@@ -79,17 +79,17 @@ type exchanger struct {
 
 	mu       sync.Mutex // guards the fields below
 	cached   string
-	until    time.Duration  // monotonic; cached is used before then
-	flight   *exchangeGoing // the attempt under way, shared by all callers
-	failure  *ExchangeError // of the last attempt; nil = it succeeded
-	notUntil time.Duration  // monotonic; no attempt before then while failure is set
-	silence  time.Duration  // the last pause after an attempt to which nothing has answered
-	forced   time.Duration  // monotonic; of the last refresh after a 401; 0 = none was made
-	helped   bool           // the server took a token since then
+	until    time.Duration    // monotonic; cached is used before then
+	flight   *exchangeAttempt // the attempt under way, shared by all callers
+	failure  *ExchangeError   // of the last attempt; nil = it succeeded
+	notUntil time.Duration    // monotonic; no attempt before then while failure is set
+	silence  time.Duration    // the last pause after an attempt to which nothing has answered
+	forced   time.Duration    // monotonic; of the last refresh after a 401; 0 = none was made
+	helped   bool             // the server took a token since then
 }
 
-// exchangeGoing is one attempt; token and err may be read when done is closed.
-type exchangeGoing struct {
+// exchangeAttempt is one attempt; token and err may be read when done is closed.
+type exchangeAttempt struct {
 	done  chan struct{}
 	token string
 	err   error
@@ -118,7 +118,7 @@ func (x *exchanger) token(ctx context.Context) (string, error) {
 	}
 	going := x.flight
 	if going == nil {
-		going = &exchangeGoing{done: make(chan struct{})}
+		going = &exchangeAttempt{done: make(chan struct{})}
 		x.flight = going
 		tries := exchangeTries
 		if x.failure != nil {
@@ -172,7 +172,7 @@ func (x *exchanger) accepted(used string) {
 }
 
 // attempt asks for a token and settles the flight.
-func (x *exchanger) attempt(ctx context.Context, going *exchangeGoing, tries int) {
+func (x *exchanger) attempt(ctx context.Context, going *exchangeAttempt, tries int) {
 	token, ttl, err := x.try(ctx, tries)
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	hurryPause = time.Second
 )
 
-// health is what is known about the reachability of the server.
-type health struct {
+// availability is what is known about the reachability of the server.
+type availability struct {
 	mu       sync.Mutex // guards the fields below
 	since    time.Time  // of the first failure in a row; zero = reachable
 	err      error      // the last failure
@@ -34,20 +34,20 @@ type health struct {
 }
 
 // took notes how long a call has waited for the head of its answer.
-func (h *health) took(d time.Duration) {
+func (h *availability) took(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.latency = d
 }
 
-func (h *health) lastWait() time.Duration {
+func (h *availability) lastWait() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.latency
 }
 
 // ok notes an answer.
-func (h *health) ok() {
+func (h *availability) ok() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -58,7 +58,7 @@ func (h *health) ok() {
 }
 
 // fail notes that a call had no answer. after is what the server asked for.
-func (h *health) fail(err error, after time.Duration) {
+func (h *availability) fail(err error, after time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -77,7 +77,7 @@ func (h *health) fail(err error, after time.Duration) {
 }
 
 // pause takes the next step of the schedule, up to a tenth longer.
-func (h *health) pause() time.Duration {
+func (h *availability) pause() time.Duration {
 	steps := []time.Duration{firstPause, secondPause, laterPause}
 	step := steps[min(h.failures, len(steps)-1)]
 	h.failures++
@@ -86,7 +86,7 @@ func (h *health) pause() time.Duration {
 
 // wait blocks while the server is down, until it is this caller's turn to ask
 // or somebody had an answer. It returns the cause of ctx when that ends first.
-func (h *health) wait(ctx context.Context) error {
+func (h *availability) wait(ctx context.Context) error {
 	for {
 		h.mu.Lock()
 		if h.since.IsZero() {
@@ -116,7 +116,7 @@ func (h *health) wait(ctx context.Context) error {
 
 // hurry has the server asked now and not at the next turn, because somebody waits
 // for it. What the server itself asked for stands.
-func (h *health) hurry() {
+func (h *availability) hurry() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -139,7 +139,7 @@ func (h *health) hurry() {
 
 // turn says when the server is asked next and how often it was asked in vain; zero
 // while it answers.
-func (h *health) turn() (next time.Time, tries int) {
+func (h *availability) turn() (next time.Time, tries int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.since.IsZero() {
@@ -150,7 +150,7 @@ func (h *health) turn() (next time.Time, tries int) {
 
 // down says since when nothing answers and why; a zero time means that the
 // last call was answered.
-func (h *health) down() (time.Time, error) {
+func (h *availability) down() (time.Time, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.since, h.err

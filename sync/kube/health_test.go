@@ -11,7 +11,7 @@ import (
 // One caller at a time asks a server that is down, at 2, 20, 40 s and so on.
 func TestHealthSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var h health
+		var h availability
 		if err := h.wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestHealthSchedule(t *testing.T) {
 // times a second, and not before the server itself wants to be asked.
 func TestHurry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var h health
+		var h availability
 		h.hurry()
 		if next, tries := h.turn(); !next.IsZero() || tries != 0 {
 			t.Errorf("of a server that answers: %s, %d tries", next, tries)

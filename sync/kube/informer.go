@@ -99,11 +99,6 @@ type InformerOptions struct {
 	// Compact keeps some hundred bytes of each object instead of some thousand.
 	// Get and Unstructured then decode the object each time.
 	Compact bool
-	// Seen is called with each object as the server has sent it, with its
-	// managedFields, which the cache leaves out. It must be quick and safe for
-	// concurrent use, and must not change or keep the object. It may be called again
-	// with the same object, and with an old version after a new one.
-	Seen func(obj *unstructured.Unstructured)
 }
 
 // Informer keeps a cache of one resource up to date by a watch. It never gives up:
@@ -283,9 +278,6 @@ func (i *Informer) Corrections() int64 { return i.fixes.Load() }
 // version that is in the store is not kept twice. SetTransform of client-go comes too
 // late for this: it would see the pages of a list only when all of them are there.
 func (i *Informer) cached(u *unstructured.Unstructured, event watch.EventType, listed bool) *cached {
-	if i.options.Seen != nil {
-		i.options.Seen(u)
-	}
 	known, ok := i.Lookup(u.GetNamespace(), u.GetName())
 	if ok && event != watch.Deleted && known.sameVersion(string(u.GetUID()), u.GetResourceVersion()) {
 		return known.cached

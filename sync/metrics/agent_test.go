@@ -73,11 +73,11 @@ func newSite(t *testing.T, drivers int) *site {
 	}
 	s := &site{t: t, store: store, client: client, metrics: New("test", drivers, quiet)}
 	list, repos := client.Informer(api.Jobs, "", kube.InformerOptions{}), client.Informer(api.Repositories, "", kube.InformerOptions{})
-	s.control, err = jobs.New(client, list, repos, store, []jobs.Worker{worker{}}, jobs.Options{Drivers: drivers, Logger: quiet, Observe: s.metrics.Observe, Meter: s.metrics})
+	s.control, err = jobs.New(client, list, repos, store, []jobs.Worker{worker{}}, jobs.Options{Drivers: drivers, Logger: quiet, Observe: s.metrics.Observe})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.metrics.Read(Source{Backlog: s.control.Backlog, Live: s.control.Live, Store: store.Info,
+	s.metrics.Read(Source{Backlog: s.control.Backlog, Jobs: s.control.Snapshot, Store: store.Info,
 		Clock: func() (time.Duration, time.Duration, bool) { return 0, 0, false }})
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
@@ -181,10 +181,10 @@ func TestScrapeAgainstHistory(t *testing.T) {
 	s.job("r0", "long-2")
 	s.until("all but one have ended", func() bool {
 		b := s.control.Backlog()
-		return len(s.records()) == names && len(s.control.Live()) == 1 && b.Claimed == 1 && len(b.Unclaimed) == 0
+		return len(s.records()) == names && len(s.control.Snapshot().Running) == 1 && b.Claimed == 1 && len(b.Unclaimed) == 0
 	})
 	got := scrape(t, s.metrics)
-	if n := value(got, "grafana_provisioning_jobs_in_flight", "driver_id="+s.control.Live()[0].Driver, "action=pull"); n != 1 {
+	if n := value(got, "grafana_provisioning_jobs_in_flight", "driver_id="+s.control.Snapshot().Running[0].Driver, "action=pull"); n != 1 {
 		t.Errorf("%v in flight", n)
 	}
 	if err := s.control.Cancel(t.Context(), "default", "long-2"); err != nil {
@@ -194,7 +194,7 @@ func TestScrapeAgainstHistory(t *testing.T) {
 	s.until("the last has ended", func() bool {
 		// The end of a claim is noted after the job has ended for everybody else.
 		claims, err := s.store.Claims(t.Context())
-		return err == nil && len(claims) == 0 && len(s.records()) == names+1 && len(s.control.Live()) == 0
+		return err == nil && len(claims) == 0 && len(s.records()) == names+1 && len(s.control.Snapshot().Running) == 0
 	})
 	got = scrape(t, s.metrics)
 	created := 0.0
@@ -262,18 +262,18 @@ func TestBusySeconds(t *testing.T) {
 		busy := func() float64 {
 			return value(scrape(t, m), "grafana_provisioning_jobs_busy_seconds_total", "driver_id=0", "action=pull")
 		}
-		m.Began("u", "0", "pull")
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: "u", Driver: "0", Action: "pull"}})
 		<-time.After(5 * time.Second)
 		if got := busy(); got != 5 {
 			t.Errorf("after 5 s: %v", got)
 		}
-		m.Ended("u")
-		m.Ended("u")
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldEnded{UID: "u"}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldEnded{UID: "u"}})
 		<-time.After(5 * time.Second)
 		if got := busy(); got != 5 {
 			t.Errorf("after the end: %v", got)
 		}
-		m.Began("v", "0", "pull")
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: "v", Driver: "0", Action: "pull"}})
 		<-time.After(time.Second)
 		if got := busy(); got != 6 {
 			t.Errorf("with the next: %v", got)

@@ -17,7 +17,7 @@ import (
 // quick and do no network I/O. A nil function leaves its gauges out.
 type Source struct {
 	Backlog func() jobs.Backlog
-	Live    func() []jobs.Running
+	Jobs    func() jobs.Snapshot
 	Store   func(context.Context) (state.Info, error)
 	// Clock is how far the server's clock is ahead of the host's and how far off
 	// that may be; ok is false while it is not known.
@@ -109,9 +109,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 }
 
 func (g *gauges) jobs(out chan<- prometheus.Metric) {
-	if g.source.Live != nil {
+	if g.source.Jobs != nil {
 		running := map[slot]int{}
-		for _, r := range g.source.Live() {
+		for _, r := range g.source.Jobs().Running {
 			running[slot{r.Driver, knownAction(r.Action)}]++
 		}
 		for s, n := range running {
@@ -141,7 +141,7 @@ func (g *gauges) jobs(out chan<- prometheus.Metric) {
 	g.longest.at(out, longest.Seconds(), queueName)
 	g.claimed.at(out, float64(b.Claimed))
 	g.queued.at(out, float64(b.Queued))
-	g.unsent.at(out, float64(b.Unsent))
+	g.unsent.at(out, float64(b.Undelivered))
 }
 
 func (g *gauges) store(out chan<- prometheus.Metric) {

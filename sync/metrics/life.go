@@ -47,8 +47,7 @@ func newLife(r prometheus.Registerer) life {
 	return l
 }
 
-// Observe takes the events of a controller. It does no I/O.
-func (l *life) Observe(e jobs.Event) {
+func (l *life) observe(e jobs.Event) {
 	switch e.Type {
 	case jobs.EventLost:
 		if l.leases.first(e.UID + " " + strconv.Itoa(e.Attempt)) {
@@ -56,7 +55,7 @@ func (l *life) Observe(e jobs.Event) {
 		}
 	case jobs.EventRequeued:
 		l.requeued.Inc()
-	case jobs.EventPostponed:
+	case jobs.EventRetry:
 		l.postponed.Inc()
 	case jobs.EventReleased:
 		l.released.Inc()
@@ -75,12 +74,6 @@ func (l *life) Observe(e jobs.Event) {
 			l.cancelled.Inc()
 		}
 	}
-}
-
-// Pruned implements jobs.Meter.
-func (l *life) Pruned(local, remote int) {
-	l.pruned.WithLabelValues("local").Add(float64(local))
-	l.pruned.WithLabelValues("api").Add(float64(remote))
 }
 
 // leases remembers which losses were counted: one that nobody was sure of is told

@@ -27,7 +27,8 @@ import (
 	"limpet/sync/jobs"
 )
 
-// Metrics counts what one agent does and answers scrapes. It is a jobs.Meter.
+// Metrics counts what one agent does and answers scrapes. It consumes the events of
+// jobs.
 type Metrics struct {
 	registry *prometheus.Registry
 	log      *slog.Logger
@@ -37,8 +38,6 @@ type Metrics struct {
 	life
 	hooks
 }
-
-var _ jobs.Meter = (*Metrics)(nil)
 
 // New makes the metrics of an agent of that version with so many drivers. Until
 // Read is called there are no gauges.
@@ -56,6 +55,35 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(build)
 	return m
+}
+
+// Observe takes the events of a controller. It does no I/O.
+func (m *Metrics) Observe(e jobs.Event) {
+	switch d := e.Detail.(type) {
+	case jobs.HeldBegan:
+		m.work.began(d.UID, d.Driver, d.Action)
+	case jobs.HeldEnded:
+		m.work.ended(d.UID)
+	case jobs.ClaimAttempt:
+		m.work.claim(d.Driver, d.Result)
+	case jobs.FirstClaim:
+		m.wait.WithLabelValues(knownAction(d.Action)).Observe(d.Waited.Seconds())
+	case jobs.Processed:
+		m.work.ends(d)
+	case jobs.ResourceDone:
+		m.work.resource(d.Action, d.Result)
+	case jobs.SyncPhase:
+		m.work.phase(d.Sync, d.Phase, d.Took)
+	case jobs.HistoryPruned:
+		m.pruned.WithLabelValues("local").Add(float64(d.Local))
+		m.pruned.WithLabelValues("api").Add(float64(d.Remote))
+	case jobs.Seen:
+		m.queue.seen(d)
+	case jobs.KeyDone:
+		m.queue.keyDone(d)
+	default:
+		m.life.observe(e)
+	}
 }
 
 // Read adds the gauges, which are read from s at every scrape. It is called once.

@@ -32,7 +32,7 @@ type world struct {
 func (w *world) source() Source {
 	return Source{
 		Backlog: func() jobs.Backlog { return w.backlog },
-		Live:    func() []jobs.Running { return w.live },
+		Jobs:    func() jobs.Snapshot { return jobs.Snapshot{Running: w.live} },
 		Store:   func(context.Context) (state.Info, error) { return w.store, nil },
 		Clock:   func() (time.Duration, time.Duration, bool) { return -3 * time.Second, time.Second / 4, w.clock },
 		Down:    func() time.Time { return w.down },
@@ -100,22 +100,22 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 // everything makes every series that there can be appear once.
 func everything(m *Metrics, w *world) {
 	for _, r := range []jobs.ClaimResult{jobs.ClaimWon, jobs.ClaimConflict, jobs.ClaimError, jobs.ClaimContended} {
-		m.Claim("0", r)
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ClaimAttempt{Driver: "0", Result: r}})
 	}
-	m.Began("u", "0", "pull")
-	m.Waited("pull", time.Second)
-	m.Processed("pull", "success", 7, time.Second)
-	m.Resource("pull", jobs.Result{Action: jobs.Created, Group: "dashboard.grafana.app", Kind: "Dashboard"})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: "u", Driver: "0", Action: "pull"}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.FirstClaim{Action: "pull", Waited: time.Second}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Processed{Action: "pull", Outcome: "success", Changed: 7, Took: time.Second}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: "pull", Result: jobs.Result{Action: jobs.Created, Group: "dashboard.grafana.app", Kind: "Dashboard"}}})
 	for _, phase := range fullPhases {
-		m.Phase(jobs.SyncFull, phase, time.Second)
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.SyncPhase{Sync: jobs.SyncFull, Phase: phase, Took: time.Second}})
 	}
 	for _, phase := range incrementPhases {
-		m.Phase(jobs.SyncIncremental, phase, time.Second)
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.SyncPhase{Sync: jobs.SyncIncremental, Phase: phase, Took: time.Second}})
 	}
-	m.Phase(jobs.SyncFull, "", time.Second)
-	m.Seen(jobs.SourceLive, time.Second)
-	m.Looked(time.Second, time.Second, true)
-	m.Pruned(1, 2)
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.SyncPhase{Sync: jobs.SyncFull, Phase: "", Took: time.Second}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Seen{Source: jobs.SourceLive, Count: 1, Late: time.Second}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.KeyDone{Waited: time.Second, Took: time.Second, Retried: true}})
+	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HistoryPruned{Local: 1, Remote: 2}})
 	w.live = []jobs.Running{{UID: "u", Driver: "0", Action: "pull"}}
 	w.clock = true
 }
@@ -273,11 +273,11 @@ func TestLabelsAreBounded(t *testing.T) {
 	m := newTest(1, w)
 	for i := range 5000 {
 		name := strings.Repeat("x", i%300) + string(rune('a'+i%26)) + time.Duration(i).String()
-		m.Began(name, "0", name)
-		m.Ended(name)
-		m.Waited(name, time.Second)
-		m.Processed(name, "error", int64(i), time.Second)
-		m.Resource(name, jobs.Result{Action: name, Group: name, Kind: name, Err: os.ErrNotExist})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: name, Driver: "0", Action: name}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldEnded{UID: name}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.FirstClaim{Action: name, Waited: time.Second}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.Processed{Action: name, Outcome: "error", Changed: int64(i), Took: time.Second}})
+		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ResourceDone{Action: name, Result: jobs.Result{Action: name, Group: name, Kind: name, Err: os.ErrNotExist}}})
 		m.Observe(jobs.Event{Type: jobs.EventDead, UID: name, State: name})
 		w.backlog.Unclaimed[name] = 1
 	}
@@ -322,7 +322,7 @@ func TestGauges(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 20, 12, 0, 0, 500e6, time.UTC)
 	w := &world{
-		backlog: jobs.Backlog{Unclaimed: map[string]int{"pull": 3, "push": 1}, Claimed: 2, Queued: 9, Waiting: 4, Unsent: 1, Added: 77,
+		backlog: jobs.Backlog{Unclaimed: map[string]int{"pull": 3, "push": 1}, Claimed: 2, Queued: 9, Waiting: 4, Undelivered: 1, Added: 77,
 			Looking: []time.Duration{2 * time.Second, 5 * time.Second}},
 		live:  []jobs.Running{{Driver: "0", Action: "pull"}, {Driver: "2", Action: "push"}, {Driver: jobs.DriverCleanup, Action: "pull"}},
 		store: state.Info{Bytes: 1 << 20, FreeBytes: 4096, Claims: 3, Resting: 5, History: 12, HistoryBytes: 9000, Oldest: at},

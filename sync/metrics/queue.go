@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"limpet/sync/jobs"
@@ -47,19 +45,17 @@ func newQueue(r prometheus.Registerer) *queue {
 	return q
 }
 
-// Looked implements jobs.Meter.
-func (q *queue) Looked(waited, took time.Duration, retried bool) {
-	q.waited.Observe(waited.Seconds())
-	q.looked.Observe(took.Seconds())
-	if retried {
+func (q *queue) keyDone(d jobs.KeyDone) {
+	q.waited.Observe(d.Waited.Seconds())
+	q.looked.Observe(d.Took.Seconds())
+	if d.Retried {
 		q.retries.Inc()
 	}
 }
 
-// Seen implements jobs.Meter.
-func (q *queue) Seen(source string, late time.Duration) {
-	q.events.WithLabelValues(resourceJobs, source).Inc()
-	if late >= 0 {
-		q.latency.WithLabelValues(resourceJobs, source).Observe(late.Seconds())
+func (q *queue) seen(d jobs.Seen) {
+	q.events.WithLabelValues(resourceJobs, d.Source).Add(float64(d.Count))
+	if d.Late >= 0 {
+		q.latency.WithLabelValues(resourceJobs, d.Source).Observe(d.Late.Seconds())
 	}
 }

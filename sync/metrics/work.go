@@ -93,15 +93,13 @@ func histogram(r prometheus.Registerer, name, help string, buckets []float64, la
 	return h
 }
 
-// Began implements jobs.Meter.
-func (w *work) Began(uid, driver, action string) {
+func (w *work) began(uid, driver, action string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy[uid] = stint{slot{driver, knownAction(action)}, time.Now()}
 }
 
-// Ended implements jobs.Meter.
-func (w *work) Ended(uid string) {
+func (w *work) ended(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s, ok := w.busy[uid]; ok {
@@ -125,8 +123,7 @@ func (w *work) worked() map[slot]time.Duration {
 	return out
 }
 
-// Claim implements jobs.Meter.
-func (w *work) Claim(driver string, r jobs.ClaimResult) {
+func (w *work) claim(driver string, r jobs.ClaimResult) {
 	switch r {
 	case jobs.ClaimWon:
 		w.claimed.WithLabelValues(driver).Inc()
@@ -139,25 +136,19 @@ func (w *work) Claim(driver string, r jobs.ClaimResult) {
 	}
 }
 
-// Waited implements jobs.Meter.
-func (w *work) Waited(action string, d time.Duration) {
-	w.wait.WithLabelValues(knownAction(action)).Observe(d.Seconds())
-}
-
-// Processed implements jobs.Meter. What a job that failed has changed is part of
+// ends counts a job that has ended. What a job that failed has changed is part of
 // the work only, so its size is unknown, as in Grafana.
-func (w *work) Processed(action, outcome string, changed int64, took time.Duration) {
-	action = knownAction(action)
-	bucket := sizeBucket(changed)
-	if outcome == "error" {
+func (w *work) ends(p jobs.Processed) {
+	action := knownAction(p.Action)
+	bucket := sizeBucket(p.Changed)
+	if p.Outcome == "error" {
 		bucket = "unknown"
 	}
-	w.processed.WithLabelValues(action, outcome).Inc()
-	w.duration.WithLabelValues(action, bucket, outcome).Observe(took.Seconds())
+	w.processed.WithLabelValues(action, p.Outcome).Inc()
+	w.duration.WithLabelValues(action, bucket, p.Outcome).Observe(p.Took.Seconds())
 }
 
-// Resource implements jobs.Meter.
-func (w *work) Resource(action string, r jobs.Result) {
+func (w *work) resource(action string, r jobs.Result) {
 	outcome, err := "success", error(nil)
 	switch {
 	case r.Err != nil:
@@ -169,8 +160,7 @@ func (w *work) Resource(action string, r jobs.Result) {
 	w.resources.WithLabelValues(knownAction(action), knownOperation(r.Action), outcome, resources.Reason(err), group, kind).Inc()
 }
 
-// Phase implements jobs.Meter.
-func (w *work) Phase(sync, phase string, took time.Duration) {
+func (w *work) phase(sync, phase string, took time.Duration) {
 	switch {
 	case phase == "":
 		w.sync.WithLabelValues(sync).Observe(took.Seconds())

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/kube"

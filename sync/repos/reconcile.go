@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 	"limpet/sync/kube"
 )
 

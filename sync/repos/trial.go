@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"limpet/sync/admission"
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"

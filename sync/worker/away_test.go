@@ -55,7 +55,7 @@ func TestServerGoesAway(t *testing.T) {
 			})
 			r.submit(false, nil)
 			released := r.ended()
-			if released.Type != jobs.EventPostponed || !strings.Contains(released.Text, "API unavailable") {
+			if released.Type != jobs.EventRetry || !strings.Contains(released.Text, "API unavailable") {
 				t.Fatalf("the job was not put back: %+v", released)
 			}
 			well.Store(1)

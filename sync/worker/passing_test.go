@@ -75,7 +75,7 @@ func TestGitHostIsInTrouble(t *testing.T) {
 				return
 			}
 			// The rest is jittered by a tenth, and told in seconds.
-			if e.Type != jobs.EventPostponed || !strings.Contains(e.Text, c.text) && !strings.Contains(e.Text, "again in 6s") {
+			if e.Type != jobs.EventRetry || !strings.Contains(e.Text, c.text) && !strings.Contains(e.Text, "again in 6s") {
 				t.Fatalf("%+v", e)
 			}
 			if sync, _ := r.sync(); sync.State != "pending" {

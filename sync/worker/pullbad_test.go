@@ -266,7 +266,7 @@ func TestLeftAlone(t *testing.T) {
 			r := newRig(t, "embedded", nil)
 			r.repository(c.spec, c.annotations)
 			r.submit(false, nil)
-			if e := r.ended(); e.Type != jobs.EventLeft || !strings.Contains(e.Text, c.text) {
+			if e := r.ended(); e.Type != jobs.EventSkipped || !strings.Contains(e.Text, c.text) {
 				t.Errorf("the job was %s: %s", e.Type, e.Text)
 			}
 		})

@@ -217,7 +217,7 @@ func (r *rig) start() {
 	o.Namespace, o.Logger, o.Grace = r.namespace, log, 50*time.Millisecond
 	o.Observe = func(e jobs.Event) {
 		switch e.Type {
-		case jobs.EventCompleted, jobs.EventLeft, jobs.EventLost, jobs.EventPostponed:
+		case jobs.EventCompleted, jobs.EventSkipped, jobs.EventLost, jobs.EventRetry:
 			r.done <- e
 		}
 	}

@@ -1,0 +1,173 @@
+// Package admission validates the provisioning objects: their fields, their updates,
+// and their relations to each other. It makes no calls. The embedded API, the
+// controllers and the commands use the same rules.
+//
+// An error names a wrong value together with a right one, and never repeats a value
+// that may hold a secret.
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"limpet/sync/api"
+)
+
+// Check checks an object of the provisioning group or a core Secret as the
+// server's admission does. Each error has the path, the bad value and the remedy.
+// old is the stored object that obj replaces, nil for a new one. Of other kinds only
+// the metadata is checked.
+//
+// An object that is being deleted is not checked: its finalizers must be
+// removable whatever else is wrong with it.
+func Check(obj, old *unstructured.Unstructured) field.ErrorList {
+	if obj == nil || obj.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	errs := validateMetadata(obj)
+	switch gvk := obj.GroupVersionKind(); {
+	case gvk.Group == api.ProvisioningGroup:
+		errs = append(errs, validateKind(obj, old)...)
+	case gvk.Group == "" && gvk.Kind == "Secret":
+		validateSecret(old, rootNode(obj, &errs))
+	}
+	for _, err := range errs {
+		err.BadValue = truncated(err.BadValue)
+	}
+	return errs
+}
+
+// maxBadValue bounds how much of a wrong text an error repeats, in bytes: errors go
+// into answers and statuses.
+const maxBadValue = 200
+
+func truncated(value any) any {
+	if text, ok := value.(string); ok && len(text) > maxBadValue {
+		return strings.ToValidUTF8(text[:maxBadValue], "") + "…"
+	}
+	return value
+}
+
+// validateKind applies the rules of the kind alone.
+func validateKind(obj, old *unstructured.Unstructured) field.ErrorList {
+	var errs field.ErrorList
+	root := rootNode(obj, &errs)
+	switch obj.GetKind() {
+	case "Repository":
+		validateRepository(obj, old, root)
+	case "Connection":
+		validateConnection(root)
+		if old != nil {
+			validateConnectionChange(obj, old, root.object("secure"))
+		}
+	case "Job":
+		validateJob(root)
+	case "HistoricJob":
+		validateHistoricJob(root)
+	default:
+		return nil
+	}
+	if kind := obj.GetKind(); kind == "Repository" || kind == "Connection" {
+		validateSecure(root.object("secure"), SecureNames(old))
+	}
+	return errs
+}
+
+// validateMetadata checks the parts of the metadata that users write freely.
+// Names are checked by the verbs, which know the rule of each kind.
+func validateMetadata(obj *unstructured.Unstructured) field.ErrorList {
+	path := field.NewPath("metadata")
+	errs := metavalidation.ValidateLabels(obj.GetLabels(), path.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(obj.GetAnnotations(), path.Child("annotations"))...)
+	return append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
+}
+
+// CheckSecure applies the rules of secure values alone.
+func CheckSecure(obj, old *unstructured.Unstructured) (errs field.ErrorList) {
+	validateSecure(rootNode(obj, &errs).object("secure"), SecureNames(old))
+	return errs
+}
+
+// maxSecureValue is the longest value that secure.<field>.create takes, in
+// characters. Source: InlineSecureValue of Grafana's common API.
+const maxSecureValue = 24576
+
+// validateSecure checks the inline secure values. A member carries exactly one
+// of create, name and remove; only the name that is stored already may stand
+// beside another, because patches leave it there.
+func validateSecure(secure node, stored map[string]string) {
+	for _, name := range secure.names() {
+		member := secure.object(name)
+		create, ref, remove := member.has("create"), member.text("name"), member.flag("remove")
+		if ref != "" && ref == stored[name] && (create || remove) {
+			ref = ""
+		}
+		if given := count(create, ref != "", remove); given > 1 {
+			member.invalid("", fmt.Sprintf("exactly one of create, name and remove may be given, not %d", given))
+		}
+		if create {
+			if n := utf8.RuneCountInString(member.text("create")); n == 0 {
+				member.required("create", "the value must not be empty; use remove: true to delete it")
+			} else if n > maxSecureValue {
+				// The value itself must not travel in the error.
+				member.add(field.TooLong(member.path.Child("create"), "", maxSecureValue))
+			}
+		}
+		for _, extra := range member.names() {
+			if !slices.Contains([]string{"create", "name", "remove"}, extra) {
+				member.add(field.Forbidden(member.path.Child(extra), "a secure value has only create, name and remove"))
+			}
+		}
+	}
+}
+
+// SecureNames returns the name that each inline secure value of obj has on the
+// server. It is empty for nil.
+func SecureNames(obj *unstructured.Unstructured) map[string]string {
+	out := map[string]string{}
+	if obj == nil {
+		return out
+	}
+	secure, _, _ := unstructured.NestedMap(obj.Object, "secure")
+	for field, value := range secure {
+		if member, ok := value.(map[string]any); ok {
+			if name, _ := member["name"].(string); name != "" {
+				out[field] = name
+			}
+		}
+	}
+	return out
+}
+
+// validateEnum requires a member to be one of the known values.
+func validateEnum(n node, name string, known []string) (value string, ok bool) {
+	value = n.text(name)
+	switch {
+	case value == "":
+		if !n.wrong(name) {
+			n.required(name, "one of "+strings.Join(known, ", "))
+		}
+	case slices.Contains(known, value):
+		return value, true
+	default:
+		n.add(field.NotSupported(n.path.Child(name), value, known))
+	}
+	return value, false
+}
+
+func count(set ...bool) int {
+	n := 0
+	for _, s := range set {
+		if s {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,171 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"limpet/sync/api"
+)
+
+// jobActions are all actions of Grafana's Job type, in its order.
+var jobActions = []string{"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test"}
+
+// Limits of a job. Source: Grafana's job validator.
+const (
+	maxJobResources  = 100
+	maxTestDuration  = 15 * time.Minute
+	maxTestUpdates   = 1000
+	minUpdateSpacing = 500 * time.Millisecond
+)
+
+func validateJob(root node) {
+	spec := root.object("spec")
+	action, known := validateEnum(spec, "action", jobActions)
+	validateDNSName(spec, "repository", "the name of the Repository to work on")
+	if len(spec.text("repository")) > validation.LabelValueMaxLength {
+		spec.add(field.TooLong(spec.path.Child("repository"), spec.text("repository"), validation.LabelValueMaxLength))
+	}
+	spec.text("message")
+	if !known {
+		return
+	}
+	switch action {
+	case "fixFolderMetadata", "releaseResources", "deleteResources":
+		return
+	}
+	options := spec.object(action)
+	if !spec.has(action) {
+		spec.required(action, "the action is "+action+", so its options belong here")
+		return
+	}
+	switch action {
+	case "pull":
+		options.flag("incremental")
+	case "push", "migrate":
+		validateBranchMember(options, "branch")
+		validatePathMember(options, "path")
+		validateExported(options)
+	case "delete":
+		validateSelection(options)
+	case "move":
+		validateSelection(options)
+		if target := options.text("targetPath"); target == "" && !options.wrong("targetPath") {
+			options.required("targetPath", "the directory to move to, ending in a slash")
+		} else if target != "" && !strings.HasSuffix(target, "/") {
+			options.invalid("targetPath", "must be a directory, with a slash at its end")
+		}
+		validatePathMember(options, "targetPath")
+	case "test":
+		validateTest(options)
+	}
+}
+
+// validateHistoricJob requires only the keys of the history: the job was checked when
+// it was created.
+func validateHistoricJob(root node) {
+	spec := root.object("spec")
+	for _, name := range []string{"action", "repository"} {
+		if spec.text(name) == "" && !spec.wrong(name) {
+			spec.required(name, "a record of a job names its "+name)
+		}
+	}
+}
+
+func validateBranchMember(n node, name string) {
+	if branch := n.text(name); branch != "" {
+		if err := checkBranch(branch); err != nil {
+			n.invalid(name, err.Error())
+		}
+	}
+}
+
+func validatePathMember(n node, name string) {
+	if err := checkPath(n.text(name)); err != nil {
+		n.invalid(name, err.Error())
+	}
+}
+
+// validateExported checks the resources of a push or a migrate; none means all that
+// are not managed yet.
+func validateExported(options node) {
+	resources := options.objects("resources")
+	if len(resources) > maxJobResources {
+		options.add(field.TooMany(options.path.Child("resources"), len(resources), maxJobResources))
+		return
+	}
+	for _, ref := range resources {
+		validateResourceRef(ref)
+		if kind := ref.text("kind"); kind != "" && kind != "Dashboard" {
+			ref.add(field.NotSupported(ref.path.Child("kind"), kind, []string{"Dashboard"}))
+		}
+		if group := ref.text("group"); group != "" && group != api.DashboardGroup {
+			ref.add(field.NotSupported(ref.path.Child("group"), group, []string{api.DashboardGroup}))
+		}
+	}
+}
+
+// validateSelection checks what a delete or a move names.
+func validateSelection(options node) {
+	paths, resources := options.texts("paths"), options.objects("resources")
+	if len(paths)+len(resources) == 0 {
+		options.required("paths", "at least one path or resource must be named")
+	}
+	validateBranchMember(options, "ref")
+	for i, path := range paths {
+		at := options.path.Child("paths").Index(i)
+		if path == "" {
+			options.add(field.Required(at, "a path must not be empty"))
+		} else if err := checkPath(path); err != nil {
+			options.add(field.Invalid(at, path, err.Error()))
+		}
+	}
+	for _, ref := range resources {
+		validateResourceRef(ref)
+	}
+}
+
+func validateResourceRef(ref node) {
+	for _, name := range []string{"name", "kind"} {
+		if ref.text(name) == "" && !ref.wrong(name) {
+			ref.required(name, "a resource is named by name and kind")
+		}
+	}
+}
+
+func validateTest(options node) {
+	duration, err := time.ParseDuration(options.text("duration"))
+	if err != nil || duration <= 0 || duration > maxTestDuration {
+		options.invalid("duration", fmt.Sprintf("must be a duration such as 30s, above 0 and at most %s", maxTestDuration))
+		return
+	}
+	updates := options.integer("progressUpdates")
+	switch {
+	case updates < 0 || updates > maxTestUpdates:
+		options.invalid("progressUpdates", fmt.Sprintf("must be between 0 and %d", maxTestUpdates))
+	case updates > 0 && duration/time.Duration(updates) < minUpdateSpacing:
+		options.invalid("progressUpdates", fmt.Sprintf("must leave at least %s between two updates", minUpdateSpacing))
+	}
+}
+
+// authorAnnotations are immutable.
+var authorAnnotations = []string{
+	api.ProvisioningGroup + "/author",
+	api.ProvisioningGroup + "/authorEmail",
+	api.ProvisioningGroup + "/authorId",
+	api.ProvisioningGroup + "/authorID",
+	api.ProvisioningGroup + "/authorOrigin",
+}
+
+// ChangedAuthor returns the author annotation that an update changes, or "".
+func ChangedAuthor(annotations, old map[string]string) string {
+	i := slices.IndexFunc(authorAnnotations, func(key string) bool { return annotations[key] != old[key] })
+	if i < 0 {
+		return ""
+	}
+	return authorAnnotations[i]
+}

@@ -1,0 +1,149 @@
+package admission
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// node is one JSON object of a request with the path that leads to it. Reading a
+// member of the wrong type records an error and returns the zero value, so that the
+// rules need no checks of their own.
+type node struct {
+	path *field.Path // nil for the root
+	data map[string]any
+	errs *field.ErrorList
+}
+
+func rootNode(obj *unstructured.Unstructured, errs *field.ErrorList) node {
+	return node{data: obj.Object, errs: errs}
+}
+
+func (n node) child(name string) *field.Path {
+	switch {
+	case name == "":
+		return n.path
+	case n.path == nil:
+		return field.NewPath(name)
+	}
+	return n.path.Child(name)
+}
+
+// has reports whether the member is there and not null.
+func (n node) has(name string) bool { return n.data[name] != nil }
+
+// names lists the members in order.
+func (n node) names() []string {
+	return slices.Sorted(maps.Keys(n.data))
+}
+
+func (n node) object(name string) node {
+	out := node{path: n.child(name), errs: n.errs}
+	if n.has(name) {
+		var ok bool
+		if out.data, ok = n.data[name].(map[string]any); !ok {
+			n.typed(name, "object")
+		}
+	}
+	return out
+}
+
+func (n node) text(name string) string {
+	s, ok := n.data[name].(string)
+	if !ok && n.has(name) {
+		n.typed(name, "string")
+	}
+	return s
+}
+
+func (n node) flag(name string) bool {
+	b, ok := n.data[name].(bool)
+	if !ok && n.has(name) {
+		n.typed(name, "boolean")
+	}
+	return b
+}
+
+func (n node) integer(name string) int64 {
+	switch v := n.data[name].(type) {
+	case int64:
+		return v
+	case int:
+		return int64(v)
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+			return int64(v)
+		}
+	case nil:
+		return 0
+	}
+	n.typed(name, "integer")
+	return 0
+}
+
+// list returns the array at name, nil when there is none.
+func (n node) list(name string) []any {
+	if !n.has(name) {
+		return nil
+	}
+	list, ok := n.data[name].([]any)
+	if !ok {
+		n.typed(name, "array")
+	}
+	return list
+}
+
+func (n node) texts(name string) []string {
+	var out []string
+	for i, item := range n.list(name) {
+		s, ok := item.(string)
+		if !ok {
+			n.add(field.TypeInvalid(n.child(name).Index(i), omitted{}, "must be of type string"))
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (n node) objects(name string) []node {
+	var out []node
+	for i, item := range n.list(name) {
+		data, ok := item.(map[string]any)
+		if !ok {
+			n.add(field.TypeInvalid(n.child(name).Index(i), omitted{}, "must be of type object"))
+		}
+		out = append(out, node{path: n.child(name).Index(i), data: data, errs: n.errs})
+	}
+	return out
+}
+
+// wrong reports whether the member is there with a type that is not text.
+func (n node) wrong(name string) bool {
+	_, ok := n.data[name].(string)
+	return !ok && n.has(name)
+}
+
+func (n node) add(err *field.Error) { *n.errs = append(*n.errs, err) }
+
+func (n node) typed(name, want string) {
+	n.add(field.TypeInvalid(n.child(name), omitted{}, "must be of type "+want))
+}
+
+func (n node) required(name, detail string) { n.add(field.Required(n.child(name), detail)) }
+
+// invalid records a bad value; name "" means the object itself, whose value is not
+// repeated.
+func (n node) invalid(name, detail string) {
+	if name == "" {
+		n.add(field.Invalid(n.path, omitted{}, detail))
+		return
+	}
+	n.add(field.Invalid(n.child(name), n.data[name], detail))
+}
+
+// omitted stands in an error for a value that may hold a secret: the message
+// goes without one.
+type omitted = field.OmitValueType

@@ -1,0 +1,286 @@
+package admission
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git/gitref"
+)
+
+// Values of a Repository. Source: Grafana's Repository type and validator.
+var (
+	repositoryTypes = []string{"local", "github", "githubEnterprise", "git", "bitbucket", "gitlab"}
+	syncTargets     = []string{"instance", "folder", "folderless"}
+	workflows       = []string{"write", "branch"}
+	reservedNames   = []string{"classic", "sql", "SQL", "plugins", "legacy", "new", "job", "github", "s3", "gcs", "file", "create", "update", "delete"}
+	// repositoryFinalizers are the ones that Grafana's repository controller
+	// works off, and the Kubernetes ones that the API itself understands.
+	repositoryFinalizers = []string{api.FinalizerRemoveJobs, api.FinalizerCleanup, api.FinalizerRelease, api.FinalizerRemove, "foregroundDeletion", "orphan"}
+)
+
+func validateRepository(obj, old *unstructured.Unstructured, root node) {
+	validateRepositoryMetadata(obj, old, root)
+	spec := root.object("spec")
+	if !root.has("spec") {
+		spec.required("", "a repository needs a spec with its type")
+		return
+	}
+	for _, name := range []string{"title", "description"} {
+		spec.text(name)
+	}
+	kind, known := validateEnum(spec, "type", repositoryTypes)
+	if known {
+		validateBlock(spec, kind)
+		validateOtherBlocks(spec, kind)
+	}
+	validateSync(spec.object("sync"))
+	for i, workflow := range spec.texts("workflows") {
+		at := spec.path.Child("workflows").Index(i)
+		switch {
+		case !slices.Contains(workflows, workflow):
+			spec.add(field.NotSupported(at, workflow, workflows))
+		case workflow == "branch" && kind == "local":
+			spec.add(field.Invalid(at, workflow, "a local directory has no branches; only write is possible"))
+		}
+	}
+	validateRevision(obj, spec, kind)
+	if known {
+		validateMirrors(obj, spec, kind)
+	}
+	if spec.has("connection") {
+		connection := spec.object("connection")
+		validateDNSName(connection, "name", "the name of a Connection in the same namespace")
+		if old == nil && root.object("secure").object("token").has("create") {
+			spec.invalid("connection", "the token comes either from a connection or from secure.token; leave one of them out")
+		}
+	}
+	if spec.has("pullRequest") && (kind == "git" || kind == "local") {
+		spec.add(field.Forbidden(spec.path.Child("pullRequest"), "a repository of type "+kind+" has no pull requests"))
+	}
+	validateCommit(spec.object("commit"))
+	webhook := spec.object("webhook")
+	webhook.flag("disabled")
+	if base := webhook.text("baseUrl"); base != "" {
+		if err := checkWebURL(base); err != nil {
+			spec.add(field.Invalid(spec.path.Child("webhook", "baseUrl"), omitted{}, err.Error()))
+		}
+	}
+	if old != nil {
+		validateRepositoryChange(spec, root.object("secure"), old)
+	}
+}
+
+func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) {
+	meta := field.NewPath("metadata")
+	name := obj.GetName()
+	if old == nil && slices.Contains(reservedNames, name) {
+		root.add(field.Invalid(meta.Child("name"), name, "the name is reserved"))
+	}
+	// The name is the value of the repository label of every job.
+	if len(name) > validation.LabelValueMaxLength {
+		root.add(field.TooLong(meta.Child("name"), name, validation.LabelValueMaxLength))
+	}
+	finalizers := obj.GetFinalizers()
+	for i, finalizer := range finalizers {
+		at := meta.Child("finalizers").Index(i)
+		switch {
+		case strings.Contains(finalizer, "/"): // owned by some other controller
+		case !slices.Contains(repositoryFinalizers, finalizer):
+			root.add(field.NotSupported(at, finalizer, repositoryFinalizers))
+		case finalizer == api.FinalizerRelease && slices.Contains(finalizers, api.FinalizerRemove):
+			root.add(field.Invalid(at, finalizer, "resources are either released or removed: leave out "+api.FinalizerRemove+" or "+api.FinalizerRelease))
+		}
+	}
+	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set {
+		at := meta.Child("annotations").Key(api.AnnoSinkDir)
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsRune(dir, 0) {
+			root.add(field.Invalid(at, dir, "must be an absolute directory without . and .. and without a slash at its end"))
+		}
+	}
+}
+
+// validateBlock checks the block that the type names.
+func validateBlock(spec node, kind string) {
+	block := spec.object(kind)
+	if !spec.has(kind) {
+		spec.required(kind, "the type is "+kind+", so its settings belong here")
+		return
+	}
+	path := block.text("path")
+	if kind == "local" {
+		validateTypes(block, "url", "branch", "tokenUser")
+		if path == "" {
+			block.required("path", "the directory to read")
+		} else if slices.Contains(strings.Split(path, "/"), "..") || strings.ContainsRune(path, 0) {
+			block.invalid("path", `must not contain the segment ".."`)
+		}
+		return
+	}
+	if err := checkPath(path); err != nil {
+		block.invalid("path", err.Error())
+	}
+	if url := block.text("url"); url == "" {
+		block.required("url", "where the repository is cloned from, such as https://host/owner/name.git")
+	} else if err := checkGitURL(url, kind == "git"); err != nil {
+		block.add(field.Invalid(block.path.Child("url"), omitted{}, err.Error()))
+	}
+	if branch := block.text("branch"); branch != "" {
+		if err := checkBranch(branch); err != nil {
+			block.invalid("branch", err.Error())
+		}
+	}
+	if server := block.text("serverUrl"); server != "" {
+		if err := checkWebURL(server); err != nil {
+			block.add(field.Invalid(block.path.Child("serverUrl"), omitted{}, err.Error()))
+		}
+	} else if kind == "githubEnterprise" {
+		block.required("serverUrl", "the address of the GitHub Enterprise server")
+	}
+	if user := block.text("tokenUser"); strings.ContainsAny(user, ":\r\n\x00") {
+		// What stands behind a colon is a password.
+		block.add(field.Invalid(block.path.Child("tokenUser"), omitted{}, "must not contain a colon or a line break; the secret belongs in secure.token"))
+	}
+	validateTypes(block, "email")
+}
+
+// soleBlocks are those that a Repository of another type must not have. Source:
+// Grafana's validator, which does not look at the others.
+var soleBlocks = []string{"local", "github", "git"}
+
+// validateOtherBlocks checks the blocks that the type does not name.
+func validateOtherBlocks(spec node, kind string) {
+	for _, other := range repositoryTypes {
+		switch {
+		case other == kind || !spec.has(other):
+		case slices.Contains(soleBlocks, other):
+			spec.add(field.Invalid(spec.path.Child(other), omitted{}, "belongs to the type "+other+", and this is "+kind))
+		default:
+			validateTypes(spec.object(other), "url", "branch", "path", "tokenUser", "email", "serverUrl")
+		}
+	}
+}
+
+// validateTypes checks the types of members that no rule reads.
+func validateTypes(block node, texts ...string) {
+	for _, name := range texts {
+		block.text(name)
+	}
+	block.flag("generateDashboardPreviews")
+	block.integer("repoID")
+}
+
+func validateSync(sync node) {
+	enabled := sync.flag("enabled")
+	if target := sync.text("target"); target == "" {
+		if enabled && !sync.wrong("target") {
+			sync.required("target", "needed when sync is enabled; one of "+strings.Join(syncTargets, ", "))
+		}
+	} else if !slices.Contains(syncTargets, target) {
+		sync.add(field.NotSupported(sync.path.Child("target"), target, syncTargets))
+	}
+	if sync.integer("intervalSeconds") < 0 {
+		sync.invalid("intervalSeconds", "must not be negative")
+	}
+}
+
+// signingMethods are those of Grafana. Of them limpet has gpg and ssh.
+var signingMethods = []string{"gpg", "ssh", "smime"}
+
+// validateCommit checks author, committer and signing of commits.
+func validateCommit(commit node) {
+	for _, name := range []string{"authorName", "authorEmail", "signerName", "signerEmail"} {
+		if strings.ContainsAny(commit.text(name), "<>\r\n\x00") {
+			commit.invalid(name, "must not contain < or >, or a line break")
+		}
+	}
+	commit.flag("signerIsAuthor")
+	if method := commit.text("signingMethod"); method != "" && !slices.Contains(signingMethods, method) {
+		commit.add(field.NotSupported(commit.path.Child("signingMethod"), method, signingMethods))
+	}
+}
+
+// validateRepositoryChange checks an update.
+func validateRepositoryChange(spec, secure node, old *unstructured.Unstructured) {
+	before, err := api.RepositoryView(old)
+	if err != nil {
+		return // a stored object that cannot be read must stay repairable
+	}
+	kind := spec.text("type")
+	if before.Spec.Type != "" && kind != before.Spec.Type {
+		spec.add(field.Invalid(spec.path.Child("type"), kind, fmt.Sprintf("is %s and cannot be changed; make a new repository", before.Spec.Type)))
+		return
+	}
+	sync := spec.object("sync")
+	if target := sync.text("target"); target != before.Spec.Sync.Target && len(before.Status.Stats) > 0 {
+		sync.add(field.Invalid(sync.path.Child("target"), target,
+			fmt.Sprintf("is %s and cannot be changed once resources were synced; make a new repository", before.Spec.Sync.Target)))
+	}
+	// A token that was made for one server must not be sent to another.
+	stored := before.Secure["token"].Name
+	block := before.Spec.Block()
+	if stored == "" || block == nil || block.URL == spec.object(kind).text("url") {
+		return
+	}
+	token := secure.object("token")
+	if name := token.text("name"); !token.has("create") && !token.flag("remove") && (name == "" || name == stored) {
+		token.required("create", "the URL changed, so the token must be given anew (or remove: true)")
+	}
+}
+
+// validateDNSName requires a member to be the name of an object.
+func validateDNSName(n node, name, what string) {
+	value := n.text(name)
+	if value == "" {
+		if !n.wrong(name) {
+			n.required(name, what)
+		}
+		return
+	}
+	for _, msg := range validation.IsDNS1123Subdomain(value) {
+		n.invalid(name, msg)
+	}
+}
+
+// validateRevision checks what a Repository pulls in place of its branch. What is
+// pulled is then no branch that anything could be written to.
+func validateRevision(obj *unstructured.Unstructured, spec node, kind string) {
+	text := api.Annotation(obj, api.AnnoGitRef)
+	if text == "" {
+		return
+	}
+	at := field.NewPath("metadata", "annotations").Key(api.AnnoGitRef)
+	if kind == "local" {
+		spec.add(field.Forbidden(at, "a local directory has no revisions; leave the annotation out"))
+		return
+	}
+	if _, err := gitref.Parse(text); err != nil {
+		spec.add(field.Invalid(at, text, err.Error()))
+	}
+	if len(spec.texts("workflows")) > 0 {
+		spec.add(field.Forbidden(spec.path.Child("workflows"), fmt.Sprintf("a repository with the annotation %s is only read; leave out the workflows or the annotation", api.AnnoGitRef)))
+	}
+}
+
+// validateMirrors checks where else a Repository may be read from.
+func validateMirrors(obj *unstructured.Unstructured, spec node, kind string) {
+	text := api.Annotation(obj, api.AnnoGitMirrors)
+	if text == "" {
+		return
+	}
+	at := field.NewPath("metadata", "annotations").Key(api.AnnoGitMirrors)
+	if kind == "local" {
+		spec.add(field.Forbidden(at, "a local directory has no mirrors; leave the annotation out"))
+		return
+	}
+	if _, err := auth.Mirrors(text, spec.object(kind).text("url")); err != nil {
+		spec.add(field.Invalid(at, omitted{}, err.Error()))
+	}
+}

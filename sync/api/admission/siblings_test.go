@@ -1,0 +1,140 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// repo is a Repository of the form name, target, URL, branch, path.
+func repo(t testing.TB, name, target, url, branch, path string) *unstructured.Unstructured {
+	return object(t, "{kind: Repository, metadata: {name: "+name+"}, spec: {type: git, git: {url: '"+url+"', branch: '"+branch+"', path: '"+path+"'}, sync: {enabled: true, target: "+target+"}}}")
+}
+
+func TestCheckSiblings(t *testing.T) {
+	t.Parallel()
+	const url = "https://h/a"
+	a, b := repo(t, "a", "instance", url, "", ""), repo(t, "b", "folder", url, "", "")
+	gone := repo(t, "gone", "instance", url, "", "")
+	unstructured.SetNestedField(gone.Object, "2026-11-20T10:00:00Z", "metadata", "deletionTimestamp")
+	for _, c := range []struct {
+		name          string
+		obj, old      *unstructured.Unstructured
+		siblings      []*unstructured.Unstructured
+		looks, faulty bool
+	}{
+		{"the first", a, nil, []*unstructured.Unstructured{b}, true, false},
+		{"itself", a, b, []*unstructured.Unstructured{a}, true, false},
+		{"a second", repo(t, "c", "instance", url, "", ""), nil, []*unstructured.Unstructured{a, b}, true, true},
+		{"a second by update", repo(t, "b", "instance", url, "", ""), b, []*unstructured.Unstructured{a, b}, true, true},
+		{"that was one before", a, a, []*unstructured.Unstructured{repo(t, "c", "instance", url, "", "")}, false, false},
+		{"after one that is going", a, nil, []*unstructured.Unstructured{gone}, true, false},
+		{"another target", b, nil, []*unstructured.Unstructured{a}, false, false},
+		{"another kind", object(t, `{kind: Job, spec: {sync: {target: instance}}}`), nil, []*unstructured.Unstructured{a}, false, false},
+	} {
+		errs := CheckSiblings(c.obj, c.old, c.siblings)
+		if NeedsSiblings(c.obj, c.old) != c.looks || (len(errs) > 0) != c.faulty {
+			t.Errorf("%s: looks around %t, %v", c.name, NeedsSiblings(c.obj, c.old), errs)
+		}
+		if c.faulty && (errs[0].Field != "spec.sync.target" || !strings.Contains(errs[0].Detail, `"a"`)) {
+			t.Errorf("%s: %v", c.name, errs)
+		}
+	}
+}
+
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	a, b, c := repo(t, "a", "folder", "", "", ""), repo(t, "b", "folder", "", "", ""), repo(t, "c", "folder", "", "", "")
+	gone := repo(t, "gone", "folder", "", "", "")
+	unstructured.SetNestedField(gone.Object, "2026-11-20T10:00:00Z", "metadata", "deletionTimestamp")
+	for _, tt := range []struct {
+		name     string
+		obj, old *unstructured.Unstructured
+		siblings []*unstructured.Unstructured
+		most     int64
+		faulty   bool
+	}{
+		{"no limit", c, nil, []*unstructured.Unstructured{a, b}, 0, false},
+		{"the last one", c, nil, []*unstructured.Unstructured{a}, 2, false},
+		{"one too many", c, nil, []*unstructured.Unstructured{a, b}, 2, true},
+		{"after one that is going", c, nil, []*unstructured.Unstructured{a, gone}, 2, false},
+		{"one that is there", c, c, []*unstructured.Unstructured{a, b, c}, 2, false},
+		{"another kind", object(t, `{kind: Job}`), nil, []*unstructured.Unstructured{a, b}, 2, false},
+	} {
+		errs := CheckQuota(tt.obj, tt.old, tt.siblings, tt.most)
+		if (len(errs) > 0) != tt.faulty || tt.faulty && errs[0].Error() != "spec: Forbidden: Maximum number of 2 repositories reached" {
+			t.Errorf("%s: %v", tt.name, errs)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	const url = "https://h/a"
+	mine := repo(t, "mine", "folder", url, "main", "team/a")
+	sink := repo(t, "other", "folder", url, "main", "team/a")
+	sink.SetAnnotations(map[string]string{"limpet/sink-dir": "/srv/x"})
+	for _, c := range []struct {
+		name    string
+		obj     *unstructured.Unstructured
+		sibling *unstructured.Unstructured
+		want    []string // beginnings
+	}{
+		{"nothing", mine, nil, nil},
+		{"everything that is known", object(t, goodRepository), nil, nil},
+		{"a connection", object(t, goodConnection), nil, nil},
+		{"another kind", object(t, `{kind: Job, spec: {wrong: 1}}`), nil, nil},
+		{"misspelt", object(t, `{kind: Repository, spec: {type: git, git: {url: x, brach: main}, snyc: {}}, secure: {tokn: {create: x}}}`), nil,
+			[]string{"secure.tokn: unknown", "spec.snyc: unknown", "spec.git.brach: unknown; known here are url, branch"}},
+		{"keys of a provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gcp}}, spec: {type: git, git: {url: x}}, secure: {gcpServiceAccount: {create: x}}}`), nil, nil},
+		{"no such provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gpc}}, spec: {type: git, git: {url: x}}}`), nil,
+			[]string{`annotation limpet/git-provider: unknown git provider "gpc", did you mean "gcp"?`}},
+		{"of the wrong type", object(t, `{kind: Repository, spec: {type: git, git: 3}}`), nil, nil},
+		{"itself", mine, mine, nil},
+		{"the same directory", mine, repo(t, "other", "folder", url+".git", "main", "/team/a/"), []string{`repository "other" reads`}},
+		{"one that has all", mine, repo(t, "other", "instance", "https://git.example.com/x.git", "main", ""), []string{`Grafana refuses`}},
+		{"one that wants all", repo(t, "other", "instance", "https://git.example.com/x.git", "main", ""), mine, []string{`Grafana refuses`}},
+		{"the whole", mine, repo(t, "other", "folder", url, "main", ""), []string{`repository "other" reads`}},
+		{"a directory in it", mine, repo(t, "other", "folder", url, "main", "team/a/b"), []string{`repository "other" reads`}},
+		{"a neighbour with a longer name", mine, repo(t, "other", "folder", url, "main", "team/ab"), nil},
+		{"another branch", mine, repo(t, "other", "folder", url, "next", "team/a"), nil},
+		{"into a directory", mine, sink, nil},
+	} {
+		var siblings []*unstructured.Unstructured
+		if c.sibling != nil {
+			siblings = append(siblings, c.sibling)
+		}
+		got := Warnings(c.obj, siblings)
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestDefault(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ text, want string }{
+		{`{kind: Repository, spec: {sync: {enabled: true}}}`, `{kind: Repository, spec: {title: dashboards, sync: {enabled: true, intervalSeconds: 60}}}`},
+		{`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: 3}}}`, `{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: 10}}}`},
+		{`{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: often}}}`, `{kind: Repository, spec: {title: x, sync: {enabled: true, intervalSeconds: often}}}`},
+		{`{kind: Repository, spec: {title: x, sync: {intervalSeconds: 3}}}`, `{kind: Repository, spec: {title: x, sync: {intervalSeconds: 3}}}`},
+		{`{kind: Repository, spec: 3}`, `{kind: Repository, spec: 3}`},
+		{`{kind: Job}`, `{kind: Job}`},
+		{`{apiVersion: v1, kind: Secret, stringData: {a: b}}`, `{apiVersion: v1, kind: Secret, type: Opaque, data: {a: Yg==}}`},
+		{`{apiVersion: v1, kind: Secret, type: x, stringData: {a: 1}}`, `{apiVersion: v1, kind: Secret, type: x, stringData: {a: 1}}`},
+	} {
+		got := object(t, c.text)
+		Default(got)
+		if want := object(t, c.want); !equal(got, want) {
+			t.Errorf("%s became %v", c.text, got.Object)
+		}
+	}
+}
+
+func equal(a, b *unstructured.Unstructured) bool {
+	x, err := a.MarshalJSON()
+	y, again := b.MarshalJSON()
+	return err == nil && again == nil && string(x) == string(y)
+}

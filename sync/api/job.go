@@ -1,0 +1,101 @@
+package api
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Job states of the wire. An empty state means the same as StatePending.
+const (
+	StatePending = "pending"
+	StateWorking = "working"
+	StateSuccess = "success"
+	StateWarning = "warning"
+	StateError   = "error"
+)
+
+// Job is a typed view of a Job or HistoricJob. It holds what limpet reads; the
+// object it was made from stays the truth for writes.
+type Job struct {
+	Spec   JobSpec   `json:"spec"`
+	Status JobStatus `json:"status"`
+}
+
+// JobSpec says what to do. Only the option block of Action is looked at.
+type JobSpec struct {
+	Action     string            `json:"action"`
+	Repository string            `json:"repository"`
+	Message    string            `json:"message,omitempty"` // of the commit that the job makes
+	Pull       *PullOptions      `json:"pull,omitempty"`
+	Delete     *SelectionOptions `json:"delete,omitempty"`
+	Move       *SelectionOptions `json:"move,omitempty"`
+}
+
+// PullOptions are the options of a pull job.
+type PullOptions struct {
+	Incremental bool `json:"incremental"`
+}
+
+// SelectionOptions are the options of jobs that change what they name: delete and move.
+type SelectionOptions struct {
+	// Ref is the branch to write to; "" = the one of the Repository, which is pulled then.
+	Ref string `json:"ref,omitempty"`
+	// Paths are files, and with a slash at their end directories, below the path of
+	// the Repository.
+	Paths     []string      `json:"paths,omitempty"`
+	Resources []ResourceRef `json:"resources,omitempty"`
+	// TargetPath is the directory that is moved to, with a slash at its end.
+	TargetPath string `json:"targetPath,omitempty"`
+}
+
+// ResourceRef names an object of the API whose file is meant.
+type ResourceRef struct {
+	Name  string `json:"name"`
+	Kind  string `json:"kind"`
+	Group string `json:"group,omitempty"`
+}
+
+// JobStatus is the progress and the result of a job. Started and Finished are
+// milliseconds since the epoch; Progress is 0 to 100 while the job runs.
+type JobStatus struct {
+	State           string            `json:"state,omitempty"`
+	Started         int64             `json:"started,omitempty"`
+	Finished        int64             `json:"finished,omitempty"`
+	Message         string            `json:"message,omitempty"`
+	Errors          []string          `json:"errors,omitempty"`
+	Warnings        []string          `json:"warnings,omitempty"`
+	Progress        float64           `json:"progress,omitempty"`
+	Summary         []JobSummary      `json:"summary,omitempty"`
+	URLs            map[string]string `json:"url,omitempty"`
+	ProgressUpdates int64             `json:"progressUpdates,omitempty"`
+}
+
+// JobSummary counts what a job did to one kind of resource.
+type JobSummary struct {
+	Group    string   `json:"group,omitempty"`
+	Kind     string   `json:"kind,omitempty"`
+	Total    int64    `json:"total,omitempty"`
+	Create   int64    `json:"create,omitempty"`
+	Update   int64    `json:"update,omitempty"`
+	Delete   int64    `json:"delete,omitempty"`
+	Write    int64    `json:"write,omitempty"`
+	Error    int64    `json:"error,omitempty"`
+	Warning  int64    `json:"warning,omitempty"`
+	Noop     int64    `json:"noop,omitempty"`
+	Errors   []string `json:"errors,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// JobView reads a Job or HistoricJob. Unknown members are passed over; a member
+// of the wrong type is an error that names it.
+func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
+
+// JobName is the name that Grafana's server gives a job of this action, so that
+// a second one of the same kind is refused. Jobs of actions "pr" and "test"
+// carry a number of their own behind it.
+func JobName(repository, action string) string {
+	switch action {
+	case "pull", "migrate":
+		return repository + "-sync"
+	}
+	return repository + "-" + action
+}

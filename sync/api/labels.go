@@ -1,0 +1,74 @@
+package api
+
+// Labels and annotations of the wire. Source: Grafana's job store and its
+// resource metadata; the limpet/ ones are ours.
+const (
+	LabelClaim         = "provisioning.grafana.app/claim"
+	LabelClaimOwner    = "provisioning.grafana.app/claim-owner"
+	LabelRepository    = "provisioning.grafana.app/repository"
+	LabelOriginalUID   = "provisioning.grafana.app/original-uid"
+	LabelPendingDelete = "cloud.grafana.com/pending-delete"
+
+	AnnoManagedBy          = "grafana.app/managedBy"
+	AnnoManagerID          = "grafana.app/managerId"
+	AnnoManagerAllowsEdits = "grafana.app/managerAllowsEdits"
+	AnnoSourcePath         = "grafana.app/sourcePath"
+	AnnoSourceChecksum     = "grafana.app/sourceChecksum"
+	AnnoFolder             = "grafana.app/folder"
+	AnnoGrantPermissions   = "grafana.app/grant-permissions"
+	LabelDeprecatedID      = "grafana.app/deprecatedInternalID"
+
+	// AnnoSinkDir names a directory under a --sink-prefix that receives the
+	// tree of the Repository instead of the API.
+	AnnoSinkDir = "limpet/sink-dir"
+	// AnnoGitProvider on a Repository names who makes its Git credentials of an
+	// identity: aws, azure, gcp, github, gitlab; generic = nobody.
+	AnnoGitProvider = "limpet/git-provider"
+	// AnnoGitRef on a Repository names what is pulled in place of the branch of its
+	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package revision.
+	AnnoGitRef = "limpet/git-ref"
+	// AnnoGitProxySecret on a Repository names a Secret in its namespace with the
+	// proxy to its Git host: the keys address, username and password.
+	AnnoGitProxySecret = "limpet/git-proxy-secret"
+	// AnnoGitMirrors on a Repository lists other URLs of the same repository, with blanks
+	// or commas between them, which are asked while that of its spec is unreachable.
+	AnnoGitMirrors = "limpet/git-mirrors"
+	// AnnoGitLFS on a Repository, with the value false, leaves files in Git LFS out.
+	AnnoGitLFS = "limpet/git-lfs"
+	// AnnoGitVerify on a Repository names what has to be signed before it is pulled:
+	// HEAD, Tag or TagAndHEAD.
+	AnnoGitVerify = "limpet/git-verify"
+	// AnnoGitVerifyPrincipals on a Repository names, with commas, the persons of whom
+	// one has to be the owner of the key; "committer" is who the commit or tag names.
+	AnnoGitVerifyPrincipals = "limpet/git-verify-principals"
+	// AnnoGitSubmodules on a Repository, with the value true, pulls submodules as well.
+	AnnoGitSubmodules = "limpet/git-submodules"
+	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
+	AnnoAllowMassDelete = "limpet/allow-mass-delete"
+	// AnnoAttempt on a Job counts the claims that ended without a result.
+	AnnoAttempt = "limpet/attempt"
+	// AnnoNotBefore on a Job is the server time in milliseconds before which it
+	// is not claimed again: the rest between two attempts.
+	AnnoNotBefore = "limpet/not-before"
+	// AnnoCancel on a Job asks its owner to stop; the value is the reason.
+	AnnoCancel = "limpet/cancel"
+	// AnnoPriority on a Job, or on a Repository for all its jobs, is 0 to 9; 9 is
+	// most urgent, 5 is that of a job without it.
+	AnnoPriority = "limpet/priority"
+	// AnnoAttempts on a Job lists, as JSON, the attempts that have ended without a
+	// result, so that whoever ends the job can tell of all of them.
+	AnnoAttempts = "limpet/attempts"
+	// AnnoAgent on a Job names the agent that claimed it last.
+	AnnoAgent = "limpet/agent"
+	// AnnoRetryOf on a Job is the UID of the finished job that it repeats.
+	AnnoRetryOf = "limpet/retry-of"
+)
+
+// Finalizers of a Repository, in the order in which they are worked off.
+// Source: Grafana's repository controller.
+const (
+	FinalizerRemoveJobs = "remove-pending-jobs"
+	FinalizerCleanup    = "cleanup"
+	FinalizerRelease    = "release-orphan-resources"
+	FinalizerRemove     = "remove-orphan-resources"
+)

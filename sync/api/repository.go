@@ -1,0 +1,194 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Repository is a typed view of a Repository.
+type Repository struct {
+	Spec   RepositorySpec         `json:"spec"`
+	Secure map[string]SecureValue `json:"secure"`
+	Status RepositoryStatus       `json:"status"`
+
+	GitRef         string `json:"-"` // annotation AnnoGitRef
+	GitProvider    string `json:"-"` // annotation AnnoGitProvider
+	GitProxySecret string `json:"-"` // annotation AnnoGitProxySecret
+	GitMirrors     string `json:"-"` // annotation AnnoGitMirrors
+
+	GitVerify           string `json:"-"` // annotation AnnoGitVerify
+	GitVerifyPrincipals string `json:"-"` // annotation AnnoGitVerifyPrincipals
+}
+
+// RepositorySpec holds the fields that limpet acts on.
+type RepositorySpec struct {
+	Title            string    `json:"title"`
+	Type             string    `json:"type"`
+	Sync             SyncSpec  `json:"sync"`
+	Local            *GitBlock `json:"local,omitempty"`
+	GitHub           *GitBlock `json:"github,omitempty"`
+	GitHubEnterprise *GitBlock `json:"githubEnterprise,omitempty"`
+	Git              *GitBlock `json:"git,omitempty"`
+	Bitbucket        *GitBlock `json:"bitbucket,omitempty"`
+	GitLab           *GitBlock `json:"gitlab,omitempty"`
+	Connection       *struct {
+		Name string `json:"name"`
+	} `json:"connection,omitempty"`
+	// Workflows are the ways in which changes may be written back; none = the
+	// Repository is only read.
+	Workflows []string    `json:"workflows,omitempty"`
+	Commit    *CommitSpec `json:"commit,omitempty"`
+	Webhook   *struct {
+		BaseURL  string `json:"baseUrl,omitempty"`
+		Disabled bool   `json:"disabled,omitempty"`
+	} `json:"webhook,omitempty"`
+}
+
+// CommitSpec says by whom the commits are that jobs make.
+type CommitSpec struct {
+	AuthorName     string `json:"authorName,omitempty"`
+	AuthorEmail    string `json:"authorEmail,omitempty"`
+	SignerName     string `json:"signerName,omitempty"` // the committer, whose key signs
+	SignerEmail    string `json:"signerEmail,omitempty"`
+	SignerIsAuthor bool   `json:"signerIsAuthor,omitempty"`
+	SigningMethod  string `json:"signingMethod,omitempty"` // gpg, ssh or smime
+}
+
+// SyncSpec says whether, where to and how often a Repository is pulled.
+type SyncSpec struct {
+	Enabled         bool   `json:"enabled"`
+	Target          string `json:"target"`
+	IntervalSeconds int64  `json:"intervalSeconds,omitempty"`
+}
+
+// GitBlock is the block of a Repository's spec that its type names. Path is a
+// directory below the root; slashes at its ends mean nothing.
+type GitBlock struct {
+	URL       string `json:"url,omitempty"`
+	Branch    string `json:"branch,omitempty"`
+	Path      string `json:"path,omitempty"`
+	TokenUser string `json:"tokenUser,omitempty"`
+}
+
+// SecureValue is a write-only value as answers show it: a name, of a Secret or
+// of what the server keeps itself.
+type SecureValue struct {
+	Name string `json:"name,omitempty"`
+}
+
+// RepositoryStatus holds the fields that limpet reads. All times are
+// milliseconds since the epoch.
+type RepositoryStatus struct {
+	ObservedGeneration int64       `json:"observedGeneration,omitempty"`
+	Health             HealthState `json:"health"`
+	Sync               SyncStatus  `json:"sync"`
+	Stats              []struct {
+		Group    string `json:"group"`
+		Resource string `json:"resource"`
+		Count    int64  `json:"count"`
+	} `json:"stats,omitempty"`
+	// DeleteError is what keeps a Repository that is being deleted.
+	DeleteError string         `json:"deleteError,omitempty"`
+	Conditions  []Condition    `json:"conditions,omitempty"`
+	FieldErrors []FieldError   `json:"fieldErrors,omitempty"`
+	Quota       QuotaStatus    `json:"quota"`
+	Token       TokenStatus    `json:"token"`
+	Webhook     *WebhookStatus `json:"webhook,omitempty"`
+}
+
+// WebhookStatus is about the webhook that was made for a Repository. Its host
+// knows it by a number or, on Bitbucket, by a UUID.
+type WebhookStatus struct {
+	ID          int64    `json:"id,omitempty"`
+	UUID        string   `json:"uuid,omitempty"`
+	URL         string   `json:"url,omitempty"`
+	Events      []string `json:"subscribedEvents,omitempty"`
+	LastEvent   int64    `json:"lastEvent,omitempty"`
+	LastRotated int64    `json:"lastRotated,omitempty"`
+}
+
+// FieldError is a fault of one member of the spec, for clients that show it
+// beside the field.
+type FieldError struct {
+	Type     string `json:"type,omitempty"` // of field.Error, such as FieldValueInvalid
+	Field    string `json:"field,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+	Origin   string `json:"origin,omitempty"`
+	BadValue any    `json:"badValue,omitempty"`
+}
+
+// QuotaStatus are the limits that hold for a Repository; 0 is none.
+type QuotaStatus struct {
+	MaxRepositories           int64 `json:"maxRepositories,omitempty"`
+	MaxResourcesPerRepository int64 `json:"maxResourcesPerRepository,omitempty"`
+}
+
+// TokenStatus is about a token that was minted. An Expiration of 0 is never.
+type TokenStatus struct {
+	LastUpdated int64 `json:"lastUpdated,omitempty"`
+	Expiration  int64 `json:"expiration,omitempty"`
+}
+
+// HealthState is the last health check of a Repository or Connection.
+type HealthState struct {
+	Healthy bool     `json:"healthy"`
+	Error   string   `json:"error,omitempty"` // "health" or "hook"; "" when healthy
+	Checked int64    `json:"checked,omitempty"`
+	Message []string `json:"message,omitempty"`
+}
+
+// SyncStatus is the part of a Repository's status that a pull owns.
+type SyncStatus struct {
+	State       string   `json:"state"`
+	Job         string   `json:"job,omitempty"`
+	Started     int64    `json:"started,omitempty"`
+	Finished    int64    `json:"finished,omitempty"`
+	Message     []string `json:"message"`
+	LastRef     string   `json:"lastRef,omitempty"`
+	Incremental bool     `json:"incremental,omitempty"`
+}
+
+// Block returns the block that the type of the Repository names, or nil.
+func (s RepositorySpec) Block() *GitBlock {
+	switch s.Type {
+	case "local":
+		return s.Local
+	case "github":
+		return s.GitHub
+	case "githubEnterprise":
+		return s.GitHubEnterprise
+	case "git":
+		return s.Git
+	case "bitbucket":
+		return s.Bitbucket
+	case "gitlab":
+		return s.GitLab
+	}
+	return nil
+}
+
+// RepositoryView reads a Repository in the same lenient way.
+func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
+	r, err := view[Repository](u)
+	r.GitProvider, r.GitRef = Annotation(u, AnnoGitProvider), Annotation(u, AnnoGitRef)
+	r.GitProxySecret, r.GitMirrors = Annotation(u, AnnoGitProxySecret), Annotation(u, AnnoGitMirrors)
+	r.GitVerify, r.GitVerifyPrincipals = Annotation(u, AnnoGitVerify), Annotation(u, AnnoGitVerifyPrincipals)
+	return r, err
+}
+
+func view[T any](u *unstructured.Unstructured) (T, error) {
+	var out T
+	members := maps.Clone(u.Object)
+	delete(members, "metadata") // often the largest, and no view needs all of it
+	data, err := json.Marshal(members)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		return out, fmt.Errorf("read %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+	}
+	return out, nil
+}

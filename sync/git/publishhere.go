@@ -1,0 +1,131 @@
+package git
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"limpet/sync/git/pack"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// A push to a repository on this host, where there may be no git: the pack is put
+// beside its others, durable, before the branch names anything of it, and the branch
+// changes under the lock file that git itself takes.
+
+// hooks would have to be asked before a branch changes. Nobody here runs them.
+var hooks = []string{"pre-receive", "update", "reference-transaction"}
+
+func (c *call) pushHere(p push) error {
+	dir := c.addr.Path
+	store, err := openLocal(dir)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	worktree := false
+	if _, err := os.Stat(filepath.Join(dir, ".git", "objects")); err == nil {
+		dir, worktree = filepath.Join(dir, ".git"), true
+	}
+	for _, hook := range hooks {
+		if info, err := os.Stat(filepath.Join(dir, "hooks", hook)); err == nil && info.Mode()&0o111 != 0 {
+			return &Error{Kind: Declined, Err: fmt.Errorf("the repository has a hook %s, which is not run for a local path", hook), Hint: "serve the repository over ssh or https"}
+		}
+	}
+	if head, err := store.Reference(plumbing.HEAD); worktree && err == nil && head.Target().String() == p.name {
+		return &Error{Kind: Declined, Err: errors.New("the branch is checked out there"), Hint: "make it a bare repository, or check out another branch"}
+	}
+	if now, err := c.tip(dir, p); err != nil || now == p.id {
+		return err
+	}
+	if err := c.bring(dir, p.made); err != nil {
+		return err
+	}
+	return c.swap(dir, p)
+}
+
+// tip is the commit that the branch has, if the push may be made.
+func (c *call) tip(dir string, p push) (pack.ID, error) {
+	refs, err := localRefs(dir)
+	if err != nil {
+		return pack.ID{}, err
+	}
+	for name := range refs {
+		if strings.HasPrefix(name, p.name+"/") || strings.HasPrefix(p.name, name+"/") {
+			return pack.ID{}, declined(fmt.Sprintf("there is a branch %s, so that there can be none of this name", strings.TrimPrefix(name, branchPrefix)))
+		}
+	}
+	now := refs[p.name]
+	if now != p.old && now != p.id {
+		return now, overtaken("it is at another commit")
+	}
+	return now, nil
+}
+
+// bring puts objects into a repository, as a pack.
+func (c *call) bring(dir string, made []pack.Object) error {
+	content, err := pack.Encode(made)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o755); err != nil {
+		return err
+	}
+	s, err := pack.Spool(dir, bytes.NewReader(content), c.limits)
+	if s != nil {
+		defer s.Discard()
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.WriteIndex(dir); err != nil {
+		return err
+	}
+	return s.Publish(dir)
+}
+
+// swap points the branch at the commit if it still is what it was.
+func (c *call) swap(dir string, p push) error {
+	path := filepath.Join(dir, filepath.FromSlash(p.name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return overtaken("somebody else has locked it, or has died: " + path + ".lock")
+	}
+	if err != nil {
+		return err
+	}
+	held := true
+	defer func() {
+		if held { // once it is the branch, one of its name is somebody else's
+			os.Remove(lock.Name())
+		}
+	}()
+	if now, err := c.tip(dir, p); err != nil || now == p.id {
+		return errors.Join(err, lock.Close())
+	}
+	_, err = fmt.Fprintf(lock, "%s\n", p.id)
+	if err == nil {
+		err = lock.Sync()
+	}
+	if err = errors.Join(err, lock.Close()); err != nil {
+		return err
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if err := os.Remove(path); err != nil { // left by branches that were in it
+			return err
+		}
+	}
+	if err := os.Rename(lock.Name(), path); err != nil {
+		return err
+	}
+	held = false
+	return pack.SyncDir(filepath.Dir(path))
+}

@@ -1,0 +1,249 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
+)
+
+// readyTime bounds Worker.Ready.
+const readyTime = 5 * time.Second
+
+// admission decides which jobs this agent runs.
+type admission struct {
+	*env
+	jobs    lister
+	repos   lister
+	workers map[string]Worker
+}
+
+// decision is what happens to a job that has no claim. Exactly one of skip, end and
+// worker is set.
+type decision struct {
+	// skip is why the job is left to another agent or to a later look.
+	skip string
+	// silent reports that the skip is configured, and not worth an event.
+	silent bool
+	// end is the outcome of a job that no agent can ever run: it is claimed and
+	// ended thus, so that people see it.
+	end    *Outcome
+	worker Worker
+	task   Task
+}
+
+func skip(format string, args ...any) decision {
+	return decision{skip: fmt.Sprintf(format, args...)}
+}
+
+func skipSilently(format string, args ...any) decision {
+	return decision{skip: fmt.Sprintf(format, args...), silent: true}
+}
+
+func endAs(state, format string, args ...any) decision {
+	out := Outcome{State: state, Message: fmt.Sprintf(format, args...)}
+	if state == api.StateError {
+		out.Errors = []string{out.Message}
+	} else {
+		out.Warnings = []string{out.Message}
+	}
+	return decision{end: &out}
+}
+
+// decide decides about a job. repo is nil when the API says that the repository does
+// not exist. It asks the worker whether it can run the job.
+func (a *admission) decide(ctx context.Context, job, repo *unstructured.Unstructured) decision {
+	d := a.rules(job, repo)
+	if d.worker != nil {
+		if err := ready(ctx, d); err != nil {
+			return skip("not ready to run it: %s", err)
+		}
+	}
+	return d
+}
+
+// byAction decides by the action alone. nil = the repository decides.
+func (a *admission) byAction(job *unstructured.Unstructured) *decision {
+	action := api.Spec(job, "action")
+	var d decision
+	switch {
+	case len(a.o.Actions) > 0 && !slices.Contains(a.o.Actions, action):
+		d = skipSilently("action %q is not among the actions of this agent", action)
+	case a.workers[action] == nil:
+		d = skip("no worker for action %q in this agent", action)
+	default:
+		return nil
+	}
+	return &d
+}
+
+func (a *admission) rules(job, repo *unstructured.Unstructured) decision {
+	if d := a.byAction(job); d != nil {
+		return *d
+	}
+	ref := refOf(job)
+	view, err := api.JobView(job)
+	if err != nil {
+		return skip("%s", err)
+	}
+	if repo == nil && !a.o.Selector.Empty() {
+		return skipSilently("repository %q does not exist, so it has no labels for the repository selector", ref.repository)
+	}
+	if repo != nil && !a.selects(repo) {
+		return skipSilently("repository %q is not selected by this agent", ref.repository)
+	}
+	orphan := orphanActions[ref.action]
+	switch {
+	case ref.repository == "":
+		return endAs(api.StateError, "spec.repository is not set")
+	case cancelReason(job) != "":
+		when := "before it began"
+		if attemptsOf(job) > 0 {
+			when = "between two attempts"
+		}
+		d := endAs(api.StateError, "cancelled %s: %s", when, cancelReason(job))
+		d.end.cancelled = true
+		return d
+	case repo == nil && !orphan:
+		return endAs(api.StateError, "repository %q does not exist in namespace %q", ref.repository, ref.Namespace)
+	case repo != nil && !orphan && api.Meta(repo, "deletionTimestamp") != "":
+		return endAs(api.StateWarning, "repository %q is being deleted: nothing was done", ref.repository)
+	case repo != nil && !orphan && api.Label(repo, api.LabelPendingDelete) == "true":
+		return endAs(api.StateWarning, "repository %q is about to be deleted: nothing was done", ref.repository)
+	case repo != nil && orphan && api.Meta(repo, "deletionTimestamp") == "":
+		return endAs(api.StateError, "%s needs repository %q to be deleted first, but it exists", ref.action, ref.repository)
+	}
+	task := Task{Object: job, Job: view, Repo: repo, Namespace: ref.Namespace, Name: ref.Name, UID: ref.uid, Attempt: ref.attempt}
+	if repo != nil {
+		if task.Repository, err = api.RepositoryView(repo); err != nil {
+			return skip("%s", err)
+		}
+	}
+	return decision{worker: a.workers[ref.action], task: task}
+}
+
+// ready asks the worker. A panic is an answer: this agent cannot run the job.
+func ready(ctx context.Context, d decision) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("worker panicked: %v", r)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	return d.worker.Ready(ctx, d.task)
+}
+
+// skipped reports a job that is skipped.
+func (a *admission) skipped(job *unstructured.Unstructured, d decision) {
+	if ref := refOf(job); !d.silent {
+		a.events.once("skipped "+ref.uid+d.skip, EventSkipped, ref, d.skip)
+	}
+}
+
+// skipFromCache reports, without asking the API, that there is nothing to do for a
+// key: in its last known state the job is claimed, this agent cannot run it, or it
+// is gone. Keys without a claim of ours come from the watch, so one that it does not
+// show has been deleted, or comes again with its event.
+func (a *admission) skipFromCache(k queue.Key) bool {
+	seen, ok := a.jobs.Get(k.Namespace, k.Name)
+	if !ok || claimed(seen) {
+		return true
+	}
+	if d := a.byAction(seen); d != nil {
+		a.skipped(seen, *d)
+		return true
+	}
+	repo, ok := a.repos.Get(k.Namespace, repoOf(seen).Repository)
+	if !ok {
+		// With a selector the server shows only what it picks. A Repository that
+		// comes later has its jobs scanned again (watchRepos).
+		return !a.o.Selector.Empty()
+	}
+	return !a.selects(repo)
+}
+
+// cancelled reports that a job without a claim is only to be ended, because it was
+// cancelled: then there is no work to exclude.
+func (a *admission) cancelled(k queue.Key) bool {
+	seen, ok := a.jobs.Get(k.Namespace, k.Name)
+	return ok && cancelReason(seen) != ""
+}
+
+// selects reports whether the repository selector picks a repository.
+func (a *admission) selects(repo *unstructured.Unstructured) bool {
+	return a.o.Selector.Matches(labels.Set(repo.GetLabels()))
+}
+
+// handles reports whether this agent runs jobs of an action.
+func (a *admission) handles(action string) bool {
+	return a.workers[action] != nil && (len(a.o.Actions) == 0 || slices.Contains(a.o.Actions, action))
+}
+
+// selectsRepo reports whether this agent runs jobs of a repository, as far as the
+// watch knows it.
+func (a *admission) selectsRepo(r queue.RepoKey) bool {
+	repo, ok := a.repos.Get(r.Namespace, r.Repository)
+	return !ok && a.o.Selector.Empty() || ok && a.selects(repo)
+}
+
+// repository returns the repository of a job, nil when the API says that it does
+// not exist. The watch may be behind, so the API is asked about an absent one.
+func (a *admission) repository(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	r := repoOf(job)
+	if r.Repository == "" {
+		return nil, nil
+	}
+	if repo, ok := a.repos.Get(r.Namespace, r.Repository); ok {
+		return repo, nil
+	}
+	repo, err := a.server.repository(ctx, r.Namespace, r.Repository)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return repo, err
+}
+
+// readPriority reads the value of the annotation limpet/priority of a Job or, for
+// all its jobs, of a Repository. ok is false when there is none; an error reports
+// that it is not a number from 0 to 9.
+func readPriority(text string) (priority int, ok bool, err error) {
+	switch {
+	case text == "":
+		return queue.Ordinary, false, nil
+	case len(text) == 1 && text[0] >= '0' && text[0] <= '0'+queue.Highest:
+		return int(text[0] - '0'), true, nil
+	}
+	return queue.Ordinary, false, fmt.Errorf("annotation %s is %q: it must be a number from 0 to %d", api.AnnoPriority, clip(text, 20), queue.Highest)
+}
+
+// priority is the priority of a job with the annotation text: its own, else that of
+// its repository as the watch has it, else the ordinary one. An invalid value counts
+// as none and is reported once.
+func (a *admission) priority(text string, r queue.RepoKey, ref func() jobRef) int {
+	p, ok, err := readPriority(text)
+	if err != nil {
+		job := ref()
+		a.events.once("priority "+job.uid, EventNote, job, err.Error()+"; the job has the priority of its repository")
+	}
+	if ok {
+		return p
+	}
+	repo, known := a.repos.Get(r.Namespace, r.Repository)
+	if !known {
+		return queue.Ordinary
+	}
+	p, _, err = readPriority(api.Annotation(repo, api.AnnoPriority))
+	if err != nil {
+		a.events.once("priority "+string(repo.GetUID()), EventNote, jobRef{repository: r.Repository},
+			fmt.Sprintf("repository %s: %s; its jobs have priority %d", r.Repository, err, queue.Ordinary))
+	}
+	return p
+}

@@ -1,0 +1,213 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/jobs/lease"
+)
+
+// claimTries is how often a claim is tried on a job that changes under it.
+// Source: Grafana's claim.
+const claimTries = 3
+
+var (
+	// errTaken reports that another agent has the job or that it has changed into
+	// one that is not to be claimed.
+	errTaken = errors.New("job is taken")
+	// errOccupied reports that another agent has claimed another job of the repository.
+	errOccupied = errors.New("repository is occupied")
+	// errBusy reports that the job has changed under every try.
+	errBusy = errors.New("job changes too often to be claimed")
+	// errClaimedEarlier reports that an earlier request of this agent has claimed the
+	// job.
+	errClaimedEarlier = errors.New("an earlier request has claimed the job")
+	// errReleased reports that the job was claimed and released.
+	errReleased = errors.New("job was released")
+)
+
+// claimer writes claims.
+type claimer struct {
+	*env
+	jobs      lister
+	exclusion *exclusion
+	delay     *claimDelay
+	backoffs  *backoffs
+	releaser  *releaser
+}
+
+// claimRequest is a job to claim.
+type claimRequest struct {
+	job *unstructured.Unstructured
+	// doomed jobs are claimed only to be failed: a restart must not run them.
+	doomed bool
+	// free reports whether a job that had to be read again may still be claimed.
+	free func(*unstructured.Unstructured) bool
+}
+
+// claim takes a job: the intent is stored first, then the labels are written under
+// the resourceVersion that was read, then the claim is stored as confirmed. A crash
+// between any two of these leaves a claim that recovery settles by UID and token.
+// A request without an answer may arrive much later. Until the job is seen to be
+// gone or claimed by others its token is kept and used again, so that there is never
+// a claim that the state file does not know.
+//
+// It returns errTaken when the job may not be claimed any more, errOccupied when
+// another agent has come to the repository since the job was read, and errBusy after
+// too many conflicts.
+func (c *claimer) claim(ctx context.Context, r claimRequest) (*heldJob, error) {
+	k, open, err := c.storeIntent(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	job := r.job
+	for try := 1; ; try++ {
+		millis, err := c.clock.millis()
+		if err == nil && try == 1 && !open && !claimed(job) {
+			err = c.overtaken(job)
+		}
+		if err != nil {
+			return nil, c.notSent(ctx, k, open, err)
+		}
+		next := job.DeepCopy()
+		setClaim(next, millis, k.Token)
+		api.SetAnnotation(next, api.AnnoNotBefore, "")
+		api.SetAnnotation(next, api.AnnoAgent, c.o.Agent)
+		setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
+		sent := c.clock.host.now()
+		out, err := c.server.putJob(ctx, next)
+		if err == nil {
+			return c.won(ctx, r, out, k, sent, millis)
+		}
+		conflict := apierrors.IsConflict(err)
+		if conflict {
+			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimConflict})
+			if try == claimTries {
+				c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
+				return nil, c.abandon(ctx, k, errBusy)
+			}
+			if job, err = c.server.job(ctx, keyOf(r.job)); err == nil && string(job.GetUID()) == k.UID && r.free(job) {
+				continue
+			}
+		} else {
+			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimError})
+		}
+		switch {
+		case err == nil && owned(job, k.UID, k.Token):
+			c.claims.addPending(pendingClaim{claim: k})
+			return nil, errClaimedEarlier
+		case err == nil, stale(err):
+			if err != nil || agentOf(api.Label(job, api.LabelClaimOwner)) != "" { // one that is gone was done by then
+				c.delay.lost()
+			}
+			c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
+			return nil, c.abandon(ctx, k, errTaken)
+		}
+		return nil, c.notSent(ctx, k, open || !refusedByServer(err), err)
+	}
+}
+
+// storeIntent stores the intent to claim a job. open reports that an earlier request
+// with its token may still arrive.
+func (c *claimer) storeIntent(ctx context.Context, r claimRequest) (k state.Claim, open bool, err error) {
+	ref := refOf(r.job)
+	k = state.Claim{
+		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action,
+		ResourceVersion: r.job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: ref.attempt,
+		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall, Doomed: r.doomed,
+	}
+	if before, ok := c.backoffs.claim(ref.uid); ok {
+		k.Mark = before.Mark
+	}
+	earlier, open := c.claims.openIntent(ref.uid)
+	if open {
+		k.Token = earlier.Token
+	}
+	if err := c.store.PutClaim(ctx, k); err != nil {
+		return k, open, fmt.Errorf("store the intent to claim: %w", err)
+	}
+	c.pass(failpoint.Intent, ref)
+	if open {
+		c.exclusion.foreign.withdraw(k.UID, k.Token) // the watch may show an earlier claim with this token
+	} else {
+		c.exclusion.foreign.announce(k.UID, k.Token)
+	}
+	return k, open, nil
+}
+
+// won stores the claim as confirmed and begins to renew it.
+func (c *claimer) won(ctx context.Context, r claimRequest, job *unstructured.Unstructured, k state.Claim, sent lease.Moment, millis int64) (*heldJob, error) {
+	c.pass(failpoint.Claimed, refOf(r.job))
+	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
+	c.delay.won()
+	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.clock.host.now().Wall, job.GetResourceVersion()
+	h := c.hold(ctx, job, k, sent)
+	c.backoffs.drop(h.uid)
+	h.started, h.run = millis, millis
+	status, _, _ := unstructured.NestedString(r.job.Object, "status", "state")
+	h.ranBefore = status != "" || k.Attempt > 1
+	if err := c.store.PutClaim(h.ctx, k); err != nil {
+		c.releaser.release(h, "the claim cannot be written to the state file: "+err.Error())
+		h.drop()
+		return nil, fmt.Errorf("store the claim: %w: %w", err, errReleased)
+	}
+	c.pass(failpoint.Confirmed, h.jobRef)
+	if h.attempt == 1 && !h.created.IsZero() {
+		c.events.measure(FirstClaim{h.action, max(time.UnixMilli(h.started).Sub(h.created), 0)})
+	}
+	return h, nil
+}
+
+// overtaken returns an error when the watch has shown another claim since the job
+// was read, on the job or on its repository: then a request would be in vain.
+func (c *claimer) overtaken(job *unstructured.Unstructured) error {
+	seen, ok := c.jobs.Get(job.GetNamespace(), job.GetName())
+	switch {
+	case ok && seen.GetUID() == job.GetUID() && claimed(seen):
+		return errTaken
+	case c.exclusion.occupied(repoOf(job)) > 0 && cancelReason(job) == "":
+		return errOccupied
+	}
+	return nil
+}
+
+// refusedByServer reports that an error came from the server and that nothing was
+// written.
+func refusedByServer(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsTooManyRequests(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// notSent ends a try that has no claim to show. When a write may still arrive the
+// intent stays, and the next look at the job tells by the token.
+func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, cause error) error {
+	if mayArrive {
+		c.claims.addPending(pendingClaim{claim: k})
+		return cause
+	}
+	return c.abandon(ctx, k, cause)
+}
+
+// abandon forgets an intent that led to no claim.
+func (c *claimer) abandon(ctx context.Context, k state.Claim, cause error) error {
+	ctx = context.WithoutCancel(ctx)
+	c.exclusion.foreign.withdraw(k.UID, k.Token)
+	c.claims.dropPending(k.UID)
+	err := c.store.DropClaim(ctx, k.UID)
+	if before, ok := c.backoffs.claim(k.UID); ok && err == nil {
+		err = c.store.PutClaim(ctx, before)
+	}
+	if err != nil {
+		c.claims.addPending(pendingClaim{claim: k})
+	}
+	return cause
+}

@@ -1,0 +1,153 @@
+package jobs
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/jobs/queue"
+)
+
+// A claim in the state file that no driver works on is pending: the process
+// stopped, the API was away for too long, or a request got no answer. There is one
+// way to settle it, at start and later alike (recoverer.go): its key goes to the
+// head of the queue, and a driver reads the job.
+
+// pendingClaim is a claim that waits to be settled.
+type pendingClaim struct {
+	claim state.Claim
+	// restarted reports that the process has stopped since: the claim counts as an
+	// attempt, because the job may be what stopped it.
+	restarted bool
+	result    result // of the work, when the claim is completing
+}
+
+func (p pendingClaim) key() queue.Key {
+	return queue.Key{Namespace: p.claim.Namespace, Name: p.claim.Name}
+}
+
+// result is how the work of a job has ended.
+type result struct {
+	state       string // "" = it has not
+	at          time.Time
+	undelivered bool // the API did not take it at once
+}
+
+// claimTable has all claims of this agent.
+type claimTable struct {
+	total atomic.Int64 // jobs that were held
+
+	mu      sync.Mutex              // guards the fields below
+	held    map[string]*heldJob     // by UID
+	pending map[string]pendingClaim // by UID; a driver that is letting go of its job has it in both
+}
+
+func newClaimTable() *claimTable {
+	return &claimTable{held: map[string]*heldJob{}, pending: map[string]pendingClaim{}}
+}
+
+func (t *claimTable) addHeld(h *heldJob) {
+	t.total.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held[h.uid] = h
+	delete(t.pending, h.uid)
+}
+
+func (t *claimTable) dropHeld(uid string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.held, uid)
+}
+
+// get returns the held job with that UID, or nil.
+func (t *claimTable) get(uid string) *heldJob {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[uid]
+}
+
+// all returns the held jobs but those that their driver is letting go of, which are
+// pending already, and the pending claims, both ordered by UID.
+func (t *claimTable) all() ([]*heldJob, []pendingClaim) {
+	pending := t.pendingThat(func(state.Claim) bool { return true })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held := make([]*heldJob, 0, len(t.held))
+	for uid, h := range t.held {
+		if _, over := t.pending[uid]; !over {
+			held = append(held, h)
+		}
+	}
+	slices.SortFunc(held, func(a, b *heldJob) int { return cmp.Compare(a.uid, b.uid) })
+	return held, pending
+}
+
+// addPending has a claim settled later. The driver that has its key gives it back
+// with an urgent result.
+func (t *claimTable) addPending(p pendingClaim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pending[p.claim.UID] = p
+}
+
+func (t *claimTable) dropPending(uid string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.pending, uid)
+}
+
+// pendingOf returns the pending claims under a key. There may be two when the name
+// was reused.
+func (t *claimTable) pendingOf(k queue.Key) []pendingClaim {
+	return t.pendingThat(func(of state.Claim) bool { return of.Namespace == k.Namespace && of.Name == k.Name })
+}
+
+func (t *claimTable) pendingThat(fit func(state.Claim) bool) (out []pendingClaim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.pending {
+		if fit(p.claim) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b pendingClaim) int { return cmp.Compare(a.claim.UID, b.claim.UID) })
+	return out
+}
+
+func (t *claimTable) pendingCount() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.pending)
+}
+
+// openIntent returns an intent whose request may still arrive.
+func (t *claimTable) openIntent(uid string) (state.Claim, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.pending[uid]
+	return p.claim, ok && p.claim.Phase == state.PhaseIntent
+}
+
+// isOwnClaim reports whether a claim is one of this agent. That the job was wanted
+// here too is not enough: another agent may have got it.
+func (t *claimTable) isOwnClaim(uid, token string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.held[uid]; h != nil {
+		return h.token == token
+	}
+	p, ok := t.pending[uid]
+	return ok && p.claim.Token == token
+}
+
+// isOwn reports whether this agent works on a job or has still to settle it.
+func (t *claimTable) isOwn(uid string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, pending := t.pending[uid]
+	return t.held[uid] != nil || pending
+}

@@ -1,0 +1,373 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+// sites watches who works where.
+type sites struct {
+	mu sync.Mutex // guards the visits
+	visits
+}
+
+// visits are what there was of work.
+type visits struct {
+	at      map[string]int // repository -> workers at the moment
+	clashes int
+	runs    map[string]int // job -> runs
+	repeats []string       // jobs that were not run for the first time
+}
+
+func newSites() *sites { return &sites{visits: visits{at: map[string]int{}, runs: map[string]int{}}} }
+
+// look returns the visits up to now.
+func (s *sites) look() visits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return visits{at: maps.Clone(s.at), clashes: s.clashes, runs: maps.Clone(s.runs), repeats: slices.Clone(s.repeats)}
+}
+
+// worker works for some time and tells the sites of it.
+func (s *sites) worker(action string, takes func() time.Duration) *script {
+	w := worker(func(ctx context.Context, task *Task) error {
+		repo := task.Job.Spec.Repository
+		s.mu.Lock()
+		s.at[repo]++
+		if s.at[repo] > 1 {
+			s.clashes++
+		}
+		s.runs[task.Name]++
+		if task.Attempt != 1 {
+			s.repeats = append(s.repeats, task.Name)
+		}
+		d := takes()
+		s.mu.Unlock()
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		s.at[repo]--
+		s.mu.Unlock()
+		return context.Cause(ctx)
+	})
+	w.action = action
+	return w
+}
+
+func steady(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+// listings counts lists of claimed jobs.
+func listings(c call) bool { return c.Verb == "list" && c.Resource == "jobs" }
+
+// TestAgentsExcludeEachOther: agents that share repositories, over a network of
+// which each request and each event takes its time, never work on one repository
+// at once; every job is run once, and none waits for long.
+func TestAgentsExcludeEachOther(t *testing.T) {
+	for _, c := range []struct {
+		agents int
+		seed   uint64
+		behind time.Duration // of the watches, at most
+	}{{2, 1, 0}, {2, 2, 30 * time.Millisecond}, {4, 3, 30 * time.Millisecond}, {8, 4, 30 * time.Millisecond}, {8, 5, 120 * time.Millisecond}, {4, 6, time.Second}} {
+		t.Run(fmt.Sprintf("agents=%d seed=%d behind=%s", c.agents, c.seed, c.behind), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				const repositories, jobs = 3, 60
+				var mu sync.Mutex // guards random
+				random := rand.New(rand.NewPCG(c.seed, 9))
+				upTo := func(d time.Duration) time.Duration {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Duration(random.Int64N(int64(d) + 1))
+				}
+				s := newSites()
+				for n := range repositories {
+					r.repository(fmt.Sprint("r", n))
+				}
+				for i := range c.agents {
+					takes := func() time.Duration { return upTo(400 * time.Millisecond) }
+					a := r.startOn(r.open(fmt.Sprint(i, ".db")), fmt.Sprint("agent-", string(rune('a'+i))), Options{}, s.worker("pull", takes), s.worker("push", takes))
+					if c.behind > 0 {
+						a.link.lag(func() time.Duration { return upTo(c.behind) })
+					}
+				}
+				pass(3 * time.Second)
+				r.model.inject(func(call) fault {
+					return fault{delay: upTo(20 * time.Millisecond), lateAnswer: upTo(20 * time.Millisecond)}
+				})
+				for n := range jobs {
+					r.job(fmt.Sprint("r", n%repositories), fmt.Sprint("job-", n), action([]string{"pull", "push"}[n/repositories%2]))
+					if n%7 == 0 {
+						pass(upTo(3 * time.Second))
+					}
+				}
+				pass(2 * time.Minute)
+				for _, a := range r.agents {
+					a.link.lag(nil)
+				}
+				pass(2 * c.behind) // what still waits for a slow watch
+				if left := len(r.model.all("jobs")); left > 0 || len(s.look().runs) != jobs {
+					t.Errorf("%d jobs left, %d of %d were run", left, len(s.look().runs), jobs)
+				}
+				if s.look().clashes > 0 || len(s.look().repeats) > 0 {
+					t.Errorf("%d times two agents worked on one repository; counted as another attempt: %v", s.look().clashes, s.look().repeats)
+				}
+				yields, won, lost := 0, 0, 0
+				for _, a := range r.agents {
+					yields += a.count(EventReleased)
+					won, lost = won+a.claimResults(ClaimWon), lost+a.claimResults(ClaimContended)
+				}
+				t.Logf("%d jobs: %d claims, %d lost races, %d gave way, %d lists of claims", jobs, won, lost, yields, r.model.arrived(listings))
+				if won != jobs+yields || lost > 3*jobs {
+					t.Errorf("%d claims for %d jobs with %d given back; %d conflicts", won, jobs, yields, lost)
+				}
+				if lists := r.model.arrived(listings); c.behind < watchPatience/4 && lists > 20*c.agents { // what is behind by more falls further behind in a burst
+					t.Errorf("claims were listed %d times beside a watch that works", lists)
+				}
+			})
+		})
+	}
+}
+
+// two starts two agents, one for pulls and one for pushes, which therefore never
+// compete for a job but only for the repository.
+func (r *rig) two(pull, push *script) (a, b *agent) {
+	push.action = "push"
+	a = r.startOn(r.open("a.db"), "a", Options{Actions: []string{"pull"}, Cleanup: CleanupOff}, pull)
+	b = r.startOn(r.open("b.db"), "b", Options{Actions: []string{"push"}, Cleanup: CleanupOff}, push)
+	settle()
+	return a, b
+}
+
+// TestTheFirstClaimGoesOn: two claims on one repository at the same moment. One
+// goes on, the other is given back, is not an attempt, rests until the first is
+// done and is run at once then.
+func TestTheFirstClaimGoesOn(t *testing.T) {
+	bubble(t, func(r *rig) {
+		s := newSites()
+		r.repository("r1")
+		a, b := r.two(s.worker("pull", steady(10*time.Second)), s.worker("push", steady(10*time.Second)))
+		r.model.inject(func(c call) fault {
+			if c.Verb == "update" && !c.Lease {
+				return fault{delay: 50 * time.Millisecond} // both are under way before either is shown
+			}
+			return fault{}
+		})
+		r.job("r1", "r1-sync")
+		r.job("r1", "r1-push", action("push"))
+		pass(9 * time.Second)
+		if gave := a.count(EventReleased) + b.count(EventReleased); gave != 1 || s.look().at["r1"] != 1 {
+			t.Fatalf("%d gave way, %d work", gave, s.look().at["r1"])
+		}
+		pass(12 * time.Second)
+		if len(r.model.all("jobs")) != 0 || s.look().clashes > 0 || len(s.look().repeats) > 0 {
+			t.Errorf("%d jobs left after 21 s, %d clashes, repeated %v", len(r.model.all("jobs")), s.look().clashes, s.look().repeats)
+		}
+		// GET, PUT, HistoricJob, DELETE for each, three renewals of two requests at
+		// most; PUT, GET and PUT for the one that gave way.
+		n := r.model.arrived(func(c call) bool { return !c.Lease && c.Verb != "list" && c.Resource != "repositories" })
+		if n > 2*4+2*3+3 || r.model.arrived(listings) > 4 {
+			t.Errorf("%d requests and %d lists", n, r.model.arrived(listings))
+		}
+	})
+}
+
+// TestAWorkingNeighbourIsWaitedFor: Grafana's own driver holds another job of the
+// repository. Nothing is claimed, and nothing is asked of the API, until its job
+// is gone, or its lease is over without anybody who cleans up.
+func TestAWorkingNeighbourIsWaitedFor(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				s := newSites()
+				r.repository("r1")
+				r.job("r1", "r1-push", action("push"), claimOf("grafana", time.Now()))
+				r.startOn(r.store, "a", Options{Cleanup: CleanupOff}, s.worker("pull", steady(time.Second)))
+				r.job("r1", "r1-sync")
+				pass(20 * time.Second)
+				before := r.model.arrived(func(call) bool { return true })
+				if !dies {
+					r.model.edit("jobs", "default", "r1-push", func(u *unstructured.Unstructured) { setClaim(u, time.Now().UnixMilli(), "grafana") })
+				}
+				pass(30 * time.Second)
+				if n := r.model.arrived(func(call) bool { return true }) - before; n > 1 || len(s.look().runs) > 0 {
+					t.Fatalf("%d requests, %d runs beside a live neighbour", n, len(s.look().runs))
+				}
+				if dies {
+					pass(25 * time.Second) // 75 s after the claim: expiry, what clocks may be off, and the look after it
+					if s.look().runs["r1-sync"] != 1 {
+						t.Fatal("a dead claim blocks the repository")
+					}
+					return
+				}
+				r.model.remove("jobs", "default", "r1-push")
+				pass(1100 * time.Millisecond)
+				if s.look().runs["r1-sync"] != 1 || len(r.model.all("jobs")) != 0 {
+					t.Fatal("not run at once when the neighbour was done")
+				}
+			})
+		})
+	}
+}
+
+// TestACancelledJobDoesNotWaitForANeighbour: there is no work to exclude.
+func TestACancelledJobDoesNotWaitForANeighbour(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.job("r1", "r1-push", action("push"), claimOf("grafana", time.Now()))
+		r.start("a", Options{Cleanup: CleanupOff}, quick())
+		r.job("r1", "r1-sync")
+		pass(time.Second)
+		r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "enough") })
+		pass(31 * time.Second)
+		if rec := r.only(); rec.State != stateCancelled {
+			t.Errorf("ended as %s", rec.State)
+		}
+	})
+}
+
+// TestARestartKeepsTheRepository: an agent that is back before its lease is over
+// goes on, while another one has waited all the time. One that is back too late
+// gives way to who has begun in the meantime.
+func TestARestartKeepsTheRepository(t *testing.T) {
+	for _, away := range []time.Duration{20 * time.Second, 100 * time.Second} {
+		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				s := newSites()
+				r.repository("r1")
+				a, _ := r.two(s.worker("pull", steady(15*time.Second)), s.worker("push", steady(40*time.Second)))
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				r.job("r1", "r1-push", action("push"))
+				a.crash()
+				a.stop()
+				pass(away)
+				late := away > DefaultExpiry
+				if (s.look().runs["r1-push"] == 1) != late {
+					t.Fatalf("after %s the push was run %d times", away, s.look().runs["r1-push"])
+				}
+				pull := s.worker("pull", steady(15*time.Second))
+				store := a.ledger.Store
+				a2 := r.startOn(store, "a2", Options{Actions: []string{"pull"}, Cleanup: CleanupOff}, pull)
+				pass(time.Second)
+				if worked := len(pull.seen()) == 1; worked == late || (a2.count(EventReleased) == 1) != late {
+					t.Fatalf("back after %s: works %t, gave way %d times", away, worked, a2.count(EventReleased))
+				}
+				pass(2 * time.Minute)
+				if s.look().clashes > 0 || len(r.model.all("jobs")) != 0 {
+					t.Errorf("%d clashes, %d jobs left", s.look().clashes, len(r.model.all("jobs")))
+				}
+			})
+		})
+	}
+}
+
+// TestEverybodyAgreesWhoWasFirst drives neighbours by hand: the order of the
+// watch decides, not the time in the claim. A list says nothing of the order, and
+// nothing at all before its end.
+func TestEverybodyAgreesWhoWasFirst(t *testing.T) {
+	t.Parallel()
+	job := func(name, version, owner string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"repository": "r1"}}}
+		u.SetName(name)
+		u.SetUID(uidOf(int64(len(name))))
+		u.SetNamespace("default")
+		u.SetResourceVersion(version)
+		if owner != "" {
+			setClaim(u, 1, owner)
+		}
+		return u
+	}
+	mine, other := "x", "other"
+	uid := string(job(mine, "", "").GetUID())
+	cases := []struct {
+		name    string
+		events  func(n *foreignClaims)
+		earlier int // -1 = not known yet
+		listed  bool
+	}{
+		{"alone", func(n *foreignClaims) { n.see(nil, job(mine, "10", "me")) }, 0, false},
+		{"not shown", func(n *foreignClaims) { n.see(nil, job(other, "9", "you")) }, -1, false},
+		{"other before", func(n *foreignClaims) {
+			n.see(nil, job(other, "9", "you"))
+			n.see(nil, job(mine, "10", "me"))
+		}, 1, false},
+		{"other before and over", func(n *foreignClaims) {
+			n.see(nil, job(other, "8", "you"))
+			n.deleted(job(other, "9", "you"))
+			n.see(nil, job(mine, "10", "me"))
+		}, 0, false},
+		{"other before, then an old picture of it", func(n *foreignClaims) {
+			n.see(nil, job(other, "9", "you"))
+			n.see(job(other, "9", "you"), job(other, "5", ""))
+			n.see(nil, job(mine, "10", "me"))
+		}, 1, false},
+		{"other after", func(n *foreignClaims) {
+			n.see(nil, job(mine, "10", "me"))
+			n.see(job(other, "5", ""), job(other, "11", "you"))
+		}, 0, false},
+		{"the same job, of another owner before", func(n *foreignClaims) {
+			n.see(nil, job(mine, "9", "you"))
+			n.see(nil, job(mine, "10", "me"))
+		}, 0, false},
+		{"a list shows the other after", func(n *foreignClaims) {
+			n.setListing(true)
+			n.see(nil, job(mine, "10", "me"))
+			n.see(job(other, "5", ""), job(other, "9", "you"))
+			n.setListing(false)
+		}, 1, true},
+		{"a list is half shown", func(n *foreignClaims) {
+			n.setListing(true)
+			n.see(nil, job(mine, "10", "me"))
+		}, -1, false},
+		{"a list, after the watch has shown the own claim", func(n *foreignClaims) {
+			n.see(nil, job(mine, "10", "me"))
+			n.setListing(true)
+			n.see(job(other, "5", ""), job(other, "11", "you"))
+			n.setListing(false)
+		}, 0, false},
+		{"the own claim after a list", func(n *foreignClaims) {
+			n.setListing(true)
+			n.see(nil, job(other, "9", "you"))
+			n.setListing(false)
+			n.see(nil, job(mine, "10", "me"))
+		}, 1, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := newForeignClaims(newClaimTable())
+			n.announce(uid, "me")
+			n.see(nil, job(mine, "4", "")) // an old event must not count as the end
+			own := n.announcedClaim(uid, "me")
+			c.events(n)
+			known := false
+			select {
+			case <-own.known:
+				known = true
+			default:
+			}
+			if known != (c.earlier >= 0) {
+				t.Fatalf("known %t", known)
+			}
+			if got := n.earlier(own); known && len(got) != c.earlier || own.listed != c.listed {
+				t.Fatalf("%d earlier: %+v, listed %t", len(got), got, own.listed)
+			}
+			n.deleted(job(mine, "20", "me"))
+			n.deleted(job(other, "21", "you"))
+			if len(n.announced)+len(n.repos) != 0 {
+				t.Fatalf("kept %v %v", n.announced, n.repos)
+			}
+		})
+	}
+}

@@ -1,0 +1,224 @@
+package jobs
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
+	"limpet/sync/kube"
+)
+
+// Reading and changing a Job object. Writers change what they own and leave
+// every other member as it is: the API replaces whole objects.
+
+// jobRef identifies a job in events, logs and records.
+type jobRef struct {
+	queue.Key
+	uid, repository, action string
+	attempt                 int
+}
+
+func (j jobRef) repo() queue.RepoKey {
+	return queue.RepoKey{Namespace: j.Namespace, Repository: j.repository}
+}
+
+func refOf(u *unstructured.Unstructured) jobRef {
+	return jobRef{
+		Key:        keyOf(u),
+		uid:        api.Meta(u, "uid"),
+		repository: api.Spec(u, "repository"),
+		action:     api.Spec(u, "action"),
+		attempt:    attemptsOf(u) + 1,
+	}
+}
+
+func keyOf(u *unstructured.Unstructured) queue.Key {
+	return queue.Key{Namespace: api.Meta(u, "namespace"), Name: api.Meta(u, "name")}
+}
+
+// repoOf reads the spec, because jobs that were created directly lack the
+// repository label.
+func repoOf(u *unstructured.Unstructured) queue.RepoKey {
+	return queue.RepoKey{Namespace: api.Meta(u, "namespace"), Repository: api.Spec(u, "repository")}
+}
+
+// claimed reports whether the job has a claim. One label of the two is enough.
+func claimed(u *unstructured.Unstructured) bool {
+	return api.Label(u, api.LabelClaim) != "" || api.Label(u, api.LabelClaimOwner) != ""
+}
+
+// owned reports whether u is the very job with that UID under that token.
+func owned(u *unstructured.Unstructured, uid, token string) bool {
+	return api.Meta(u, "uid") == uid && token != "" && api.Label(u, api.LabelClaimOwner) == token
+}
+
+// claimTime is the server time in the claim label, in milliseconds; 0 when it
+// cannot be read.
+func claimTime(u *unstructured.Unstructured) int64 {
+	at, _ := strconv.ParseInt(api.Label(u, api.LabelClaim), 10, 64)
+	return at
+}
+
+func setClaim(u *unstructured.Unstructured, millis int64, token string) {
+	api.SetLabel(u, api.LabelClaim, strconv.FormatInt(millis, 10))
+	api.SetLabel(u, api.LabelClaimOwner, token)
+}
+
+func stripClaim(u *unstructured.Unstructured) {
+	api.SetLabel(u, api.LabelClaim, "")
+	api.SetLabel(u, api.LabelClaimOwner, "")
+}
+
+const tokenPrefix = "limpet-"
+
+// tokenOf makes the token of a claim. agent is fit for a label and has no dot;
+// secret comes only once.
+func tokenOf(agent, secret string) string { return tokenPrefix + agent + "." + secret }
+
+// agentOf returns the agent that has made a claim; "" when the token does not
+// name it, as those of Grafana's drivers do not.
+func agentOf(token string) string {
+	if rest, ok := strings.CutPrefix(token, tokenPrefix); ok {
+		agent, _, _ := strings.Cut(rest, ".")
+		return agent
+	}
+	return ""
+}
+
+// attemptsOf is how many claims of the job have ended without a result.
+func attemptsOf(u *unstructured.Unstructured) int {
+	n, err := strconv.Atoi(api.Annotation(u, api.AnnoAttempt))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// notBefore is the server time in milliseconds before which the job must not be
+// claimed, or 0.
+func notBefore(u *unstructured.Unstructured) int64 {
+	n, _ := strconv.ParseInt(api.Annotation(u, api.AnnoNotBefore), 10, 64)
+	return n
+}
+
+func setNotBefore(u *unstructured.Unstructured, millis int64) {
+	api.SetAnnotation(u, api.AnnoNotBefore, strconv.FormatInt(millis, 10))
+}
+
+// cancelReason reads the request to stop from an object: its annotation or its
+// deletion.
+func cancelReason(u *unstructured.Unstructured) string {
+	if reason := api.Annotation(u, api.AnnoCancel); reason != "" {
+		return reason
+	}
+	if api.Meta(u, "deletionTimestamp") != "" {
+		return "the job is being deleted"
+	}
+	return ""
+}
+
+// statusFields are the members of status that a leaseholder owns. url is kept
+// when a status has none.
+var statusFields = []string{"state", "started", "finished", "message", "errors", "warnings", "progress", "summary"}
+
+// setStatus writes s into the status of u, keeps members that are not ours, and
+// counts the write in progressUpdates.
+func setStatus(u *unstructured.Unstructured, s api.JobStatus) {
+	status := statusOf(u)
+	fresh := plain(s)
+	for _, name := range statusFields {
+		if v, ok := fresh[name]; ok {
+			status[name] = v
+		} else {
+			delete(status, name)
+		}
+	}
+	if v, ok := fresh["url"]; ok {
+		status["url"] = v
+	}
+	status["progressUpdates"] = number(status["progressUpdates"]) + 1
+}
+
+// setState changes only the state of the status.
+func setState(u *unstructured.Unstructured, state string) {
+	status := statusOf(u)
+	status["state"] = state
+	status["progressUpdates"] = number(status["progressUpdates"]) + 1
+}
+
+// setMessage changes only the message of the status, where there is one.
+func setMessage(u *unstructured.Unstructured, text string) {
+	if status, ok := u.Object["status"].(map[string]any); ok {
+		status["message"] = clip(text, maxMessage)
+	}
+}
+
+// statusOf returns the status of u, which it makes if there is none.
+func statusOf(u *unstructured.Unstructured) map[string]any {
+	status, _ := u.Object["status"].(map[string]any)
+	if status == nil {
+		status = map[string]any{}
+		u.Object["status"] = status
+	}
+	return status
+}
+
+func number(v any) int64 {
+	switch n := v.(type) {
+	case int64:
+		return n
+	case float64:
+		return int64(n)
+	}
+	return 0
+}
+
+// plain turns a status into the form that unstructured objects are made of.
+func plain(s api.JobStatus) map[string]any {
+	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
+	if err != nil {
+		panic("jobs: internal error: status cannot be encoded: " + err.Error())
+	}
+	return out
+}
+
+// raw encodes one member of an object, or returns nil.
+func raw(u *unstructured.Unstructured, member string) json.RawMessage {
+	v, ok := u.Object[member]
+	if !ok {
+		return nil
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// What the cache of the watch knows of a job without making an object of it.
+var (
+	pathClaim      = kube.PathTo("metadata", "labels", api.LabelClaim)
+	pathClaimOwner = kube.PathTo("metadata", "labels", api.LabelClaimOwner)
+	pathRepository = kube.PathTo("spec", "repository")
+	pathPriority   = kube.PathTo("metadata", "annotations", api.AnnoPriority)
+	pathAction     = kube.PathTo("spec", "action")
+	pathNotBefore  = kube.PathTo("metadata", "annotations", api.AnnoNotBefore)
+)
+
+// cachedClaimed is claimed for a cached job.
+func cachedClaimed(job kube.Object) bool {
+	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
+}
+
+func cachedKey(job kube.Object) queue.Key {
+	return queue.Key{Namespace: job.Namespace(), Name: job.Name()}
+}
+
+func cachedRepo(job kube.Object) queue.RepoKey {
+	return queue.RepoKey{Namespace: job.Namespace(), Repository: job.Text(pathRepository)}
+}

@@ -1,0 +1,313 @@
+package queue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return t0.Add(d) }
+
+// names takes everything that is ready, giving each name back at once.
+func names(q *Queue, now time.Time) (out []string) {
+	for {
+		k, _, _, ok := q.Next(now, false)
+		if !ok {
+			return out
+		}
+		out = append(out, k.Name)
+		q.Done(now, k, Result{})
+	}
+}
+
+func put(q *Queue, repository string, jobs ...string) {
+	for _, name := range jobs {
+		q.Add(t0, Key{"ns", name}, RepoKey{"ns", repository}, false, Ordinary)
+	}
+}
+
+func TestQueueServesRepositoriesInTurn(t *testing.T) {
+	t.Parallel()
+	q := New(100, 0, nil)
+	put(q, "a", "a1", "a2", "a3")
+	put(q, "b", "b1")
+	put(q, "c", "c1", "c2")
+	put(q, "a", "a1") // once only
+	want := "[a1 b1 c1 a2 c2 a3]"
+	if got := fmt.Sprint(names(q, t0)); got != want {
+		t.Fatalf("order %s, want %s", got, want)
+	}
+	if q.Len() != 0 || len(q.repos) != 0 || q.turn.len() != 0 {
+		t.Fatalf("an empty queue keeps %d names, %d repositories, %d in turn", q.Len(), len(q.repos), q.turn.len())
+	}
+}
+
+func TestQueueNeverRunsTwoJobsOfOneRepository(t *testing.T) {
+	t.Parallel()
+	q := New(100, 0, nil)
+	put(q, "a", "a1", "a2")
+	put(q, "b", "b1")
+	first, _, _, _ := q.Next(t0, false)
+	second, _, _, _ := q.Next(t0, false)
+	if first.Name != "a1" || second.Name != "b1" {
+		t.Fatalf("got %v and %v", first, second)
+	}
+	if k, _, _, ok := q.Next(t0, false); ok {
+		t.Fatalf("%v was served while a job of its repository ran", k)
+	}
+	q.Done(t0, first, Result{})
+	if k, _, _, ok := q.Next(t0, false); !ok || k.Name != "a2" {
+		t.Fatalf("a2 was not served after a1 had ended, but %v", k)
+	}
+}
+
+func TestQueueSameRepositoryNameInTwoNamespaces(t *testing.T) {
+	t.Parallel()
+	q := New(100, 0, nil)
+	q.Add(t0, Key{"n1", "r-sync"}, RepoKey{"n1", "r"}, false, Ordinary)
+	q.Add(t0, Key{"n2", "r-sync"}, RepoKey{"n2", "r"}, false, Ordinary)
+	for range 2 {
+		if _, _, _, ok := q.Next(t0, false); !ok {
+			t.Fatal("repositories of two namespaces exclude each other")
+		}
+	}
+}
+
+func TestQueueVerdicts(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name   string
+		result Result
+		during func(q *Queue) // while the name runs
+		ready  []time.Duration
+		never  bool
+	}{
+		{name: "forgotten", never: true},
+		{name: "added while running", during: func(q *Queue) { put(q, "a", "x") }, ready: []time.Duration{0}},
+		{name: "again at once", result: Result{Requeue: true}, ready: []time.Duration{0}},
+		{name: "again after a bar", result: Result{Requeue: true, After: 30 * time.Second}, ready: []time.Duration{30 * time.Second}},
+		{name: "delayed and not wanted", result: Result{After: 30 * time.Second}, never: true},
+		{name: "delayed, added while running", result: Result{After: 30 * time.Second}, during: func(q *Queue) { put(q, "a", "x") }, ready: []time.Duration{30 * time.Second}},
+		{name: "retry", result: Result{Retry: true}, ready: []time.Duration{250 * time.Millisecond}},
+		{name: "retry, not before the server wants it", result: Result{Retry: true, After: 7 * time.Second}, ready: []time.Duration{7 * time.Second}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			q := New(10, 0, nil)
+			put(q, "a", "x")
+			k, _, _, _ := q.Next(t0, false)
+			if c.during != nil {
+				c.during(q)
+			}
+			q.Done(t0, k, c.result)
+			if c.never {
+				if got := names(q, at(time.Hour)); len(got) != 0 || q.Len() != 0 {
+					t.Fatalf("served again: %v, %d names left", got, q.Len())
+				}
+				return
+			}
+			due := c.ready[0]
+			if due > 0 {
+				if q.Ready(at(due-time.Millisecond), false) {
+					t.Fatalf("ready before %s", due)
+				}
+				if until, ok := q.Due(); !ok || !until.Equal(at(due)) {
+					t.Fatalf("due at %s, want %s", until, at(due))
+				}
+			}
+			if got := names(q, at(due)); len(got) != 1 {
+				t.Fatalf("after %s: %v", due, got)
+			}
+		})
+	}
+}
+
+func TestQueueBarHoldsWhoeverAdds(t *testing.T) {
+	t.Parallel()
+	q := New(10, 0, nil)
+	put(q, "a", "x")
+	k, _, _, _ := q.Next(t0, false)
+	q.Done(t0, k, Result{After: 30 * time.Second})
+	put(q, "a", "x")
+	q.Add(t0, k, RepoKey{"ns", "a"}, true, Ordinary)
+	if q.Ready(at(29*time.Second), false) {
+		t.Fatal("a delayed name was let in")
+	}
+	if !q.Ready(at(30*time.Second), false) {
+		t.Fatal("a name that was added during its bar is not served after it")
+	}
+}
+
+// TestQueueHurriesWhatRuns: who is in a hurry while the name is on its way back
+// does not wait for the bar that it comes back with, but for a retry.
+func TestQueueHurriesWhatRuns(t *testing.T) {
+	t.Parallel()
+	for _, retry := range []bool{false, true} {
+		q := New(100, 0, nil)
+		put(q, "a", "a1")
+		for range 2 {
+			k, l, _, _ := q.Next(t0, false)
+			q.Expedite(t0, k, l)
+			q.Done(t0, k, Result{After: time.Hour, Requeue: true, Retry: retry})
+			if q.Ready(t0, false) == retry {
+				t.Fatalf("retry %v: ready %v", retry, !retry)
+			}
+			if retry {
+				break
+			}
+		}
+		if retry {
+			continue
+		}
+		k, _, _, _ := q.Next(t0, false)
+		if q.Done(t0, k, Result{After: time.Hour, Requeue: true}); q.Ready(t0, false) {
+			t.Fatal("a hurry of before ends another bar")
+		}
+	}
+}
+
+func TestQueueGivesUpAfterThreeTriesUnlessUrgent(t *testing.T) {
+	t.Parallel()
+	for _, urgent := range []bool{false, true} {
+		q := New(10, 0, nil)
+		q.Add(t0, Key{"ns", "x"}, RepoKey{"ns", "a"}, urgent, Ordinary)
+		now, tries := t0, 0
+		for range 20 {
+			k, _, _, ok := q.Next(now, false)
+			if !ok {
+				break
+			}
+			tries++
+			q.Done(now, k, Result{Retry: true})
+			if until, ok := q.Due(); ok {
+				if d := until.Sub(now); d > 30*time.Second {
+					t.Fatalf("try %d waits %s", tries, d)
+				}
+				now = until
+			}
+		}
+		if !urgent && tries != maxTries || urgent && tries != 20 {
+			t.Errorf("urgent %t: %d tries", urgent, tries)
+		}
+	}
+}
+
+func TestQueueUrgentGoesFirst(t *testing.T) {
+	t.Parallel()
+	q := New(10, 0, nil)
+	put(q, "a", "a1", "a2")
+	put(q, "b", "b1")
+	q.Add(t0, Key{"ns", "a0"}, RepoKey{"ns", "a"}, true, Ordinary)
+	q.Add(t0, Key{"ns", "c0"}, RepoKey{"ns", "c"}, true, Ordinary)
+	if got := fmt.Sprint(names(q, t0)); got != "[a0 c0 a1 b1 a2]" {
+		t.Fatalf("order %s", got)
+	}
+}
+
+func TestQueueMovesAKeyToItsRepository(t *testing.T) {
+	t.Parallel()
+	q := New(10, 0, nil)
+	put(q, "old", "x", "y")
+	x, _, _, _ := q.Next(t0, false)
+	q.Done(t0, x, Result{Requeue: true, Repo: &RepoKey{x.Namespace, "new"}})
+	seen := map[string]string{}
+	for range 2 {
+		k, l, _, ok := q.Next(t0, false)
+		if !ok {
+			t.Fatal("keys of two repositories wait for each other")
+		}
+		seen[k.Name] = l.Repository
+	}
+	if seen["x"] != "new" || seen["y"] != "old" {
+		t.Fatalf("repositories %v", seen)
+	}
+}
+
+func TestQueueRefusesBeyondItsLimit(t *testing.T) {
+	t.Parallel()
+	q := New(3, 0, nil)
+	put(q, "a", "1", "2", "3", "4", "5", "1")
+	q.AddAfter(t0, Key{"ns", "6"}, RepoKey{"ns", "a"}, time.Second)
+	if q.Len() != 3 || q.Refused() != 3 || q.Refused() != 0 {
+		t.Fatalf("%d names", q.Len())
+	}
+	q.Add(t0, Key{"ns", "own"}, RepoKey{"ns", "b"}, true, Ordinary)
+	if q.Len() != 4 {
+		t.Fatal("an own claim was refused")
+	}
+}
+
+// TestQueueInvariants drives the queue at random and checks its laws after each
+// step: exclusion, no name lost, no name twice, bounded wait between repositories.
+func TestQueueInvariants(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		q, now := New(1000, 0, nil), t0
+		busy := map[RepoKey]Key{}
+		wanted := map[Key]bool{} // added and not taken since
+		for range 400 {
+			switch r.IntN(4) {
+			case 0, 1:
+				n := r.IntN(30)
+				k, l := Key{"ns", fmt.Sprint(n)}, RepoKey{"ns", fmt.Sprint(n % 5)}
+				q.Add(t0, k, l, r.IntN(10) == 0, r.IntN(10))
+				wanted[k] = true
+			case 2:
+				if k, l, _, ok := q.Next(now, false); ok {
+					if other, taken := busy[l]; taken {
+						t.Fatalf("seed %d: %v and %v run together", seed, other, k)
+					}
+					busy[l] = k
+					delete(wanted, k)
+				}
+			case 3:
+				for l, k := range busy {
+					v := Result{Requeue: r.IntN(3) == 0, After: time.Duration(r.IntN(3)) * time.Second}
+					if v.Requeue {
+						wanted[k] = true
+					}
+					q.Done(now, k, v)
+					delete(busy, l)
+					break
+				}
+				now = now.Add(time.Duration(r.IntN(1500)) * time.Millisecond)
+			}
+		}
+		for l, k := range busy {
+			q.Done(now, k, Result{})
+			delete(busy, l)
+		}
+		for _, name := range names(q, now.Add(time.Hour)) {
+			delete(wanted, Key{"ns", name})
+		}
+		if len(wanted) > 0 || q.Len() != 0 || len(q.repos) != 0 {
+			t.Fatalf("seed %d: lost %v, %d names and %d repositories left", seed, wanted, q.Len(), len(q.repos))
+		}
+	}
+}
+
+func TestQueueHoldsAHundredThousandNames(t *testing.T) {
+	t.Parallel()
+	q := New(100_000, 0, nil)
+	for n := range 100_000 {
+		q.Add(t0, Key{"ns", fmt.Sprintf("job-%d", n)}, RepoKey{"ns", fmt.Sprint(n % 1000)}, false, n%10)
+	}
+	if got := len(names(q, t0)); got != 100_000 {
+		t.Fatalf("%d names came out", got)
+	}
+}
+
+func TestGivingBackWhatNobodyHadPanics(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if recover() == nil {
+			t.Fatal("no panic")
+		}
+	}()
+	New(1, 0, nil).Done(t0, Key{"ns", "x"}, Result{})
+}

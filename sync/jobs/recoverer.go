@@ -1,0 +1,238 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/jobs/lease"
+	"limpet/sync/jobs/queue"
+)
+
+// recoverer settles pending claims (claims.go):
+//
+//	the job does not exist, has another UID or another owner   forget the claim, "lost"
+//	no owner, intent                 its request may still arrive: claim again with the same token
+//	it is ours, intent or held       renew, then resume from the mark
+//	it is ours, completing           renew, then go on with the completion
+type recoverer struct {
+	*env
+	exclusion *exclusion
+	backoffs  *backoffs
+	runner    *runner
+	queue     *workQueue
+}
+
+// load takes over the claims that the last process left.
+func (r *recoverer) load(ctx context.Context) error {
+	claims, err := r.store.Claims(ctx)
+	if err != nil {
+		return fmt.Errorf("read own claims: %w", err)
+	}
+	for _, k := range claims {
+		if k.Phase == state.PhaseResting {
+			r.backoffs.restore(k)
+			continue
+		}
+		r.claims.addPending(pendingClaim{claim: k, restarted: true, result: r.resultOf(ctx, k)})
+		r.queue.add(refOfClaim(k).Key, refOfClaim(k).repo(), true)
+	}
+	return nil
+}
+
+// resultOf reads how the work of a claim has ended that the last process left.
+func (r *recoverer) resultOf(ctx context.Context, k state.Claim) result {
+	if k.Phase != state.PhaseCompleting {
+		return result{}
+	}
+	out := result{at: k.Claimed, undelivered: true}
+	// Without the record the next look at the job finds that out.
+	if found, err := r.store.History(ctx, state.Query{UID: k.UID, Limit: 1}); err == nil && len(found) == 1 {
+		out.state, out.at = found[0].State, found[0].Finished
+	}
+	return out
+}
+
+// settle settles the pending claims of a key. job is nil when it does not exist.
+// done reports that the key needs no other look now.
+func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, pending []pendingClaim) (result queue.Result, done bool) {
+	for _, p := range pending {
+		why := "the job is gone"
+		switch {
+		case job == nil:
+		case owned(job, p.claim.UID, p.claim.Token):
+			if result, ended := r.runner.completer.removeEnded(ctx, job); ended {
+				return result, true
+			}
+			return r.resume(ctx, job, p), true
+		case string(job.GetUID()) == p.claim.UID && p.claim.Phase == state.PhaseIntent && !claimed(job):
+			continue // its request may still arrive; claim uses the same token
+		case string(job.GetUID()) == p.claim.UID:
+			why = "the claim is in other hands or was removed"
+		}
+		if err := r.forget(ctx, p.claim, why); err != nil {
+			return queue.Result{Retry: true}, true
+		}
+	}
+	return queue.Result{}, false
+}
+
+// forget settles a claim whose job is gone or claimed by others.
+func (r *recoverer) forget(ctx context.Context, k state.Claim, why string) error {
+	var err error
+	if k.Phase == state.PhaseCompleting {
+		historic := archiveSkipped
+		if found, lookErr := r.server.archived(ctx, k.Namespace, k.UID); lookErr == nil && found {
+			historic = archivePosted
+		}
+		err = r.store.EndClaim(ctx, k.UID, historic)
+	} else {
+		err = r.store.DropClaim(ctx, k.UID)
+	}
+	if err != nil {
+		return fmt.Errorf("forget a claim: %w", err)
+	}
+	r.exclusion.foreign.withdraw(k.UID, k.Token)
+	r.claims.dropPending(k.UID)
+	switch k.Phase {
+	case state.PhaseCompleting:
+		r.events.emit(EventCompleted, refOfClaim(k), "the job had left the queue already: "+why)
+	case state.PhaseHeld:
+		r.events.emit(EventLost, refOfClaim(k), "lost while no driver worked on it: "+why)
+	}
+	return nil
+}
+
+// resume goes on with a job that still carries our claim.
+func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, p pendingClaim) queue.Result {
+	k := p.claim
+	crashed := k.Began
+	if p.restarted && k.Phase == state.PhaseHeld && !k.Doomed { // no worker has run under a doomed one
+		k.Attempt++
+		k.Began = time.UnixMilli(r.clock.roughMillis())
+	}
+	if k.Phase == state.PhaseIntent {
+		k.Phase, k.Claimed = state.PhaseHeld, r.clock.host.now().Wall
+	}
+	h := r.hold(ctx, job, k, r.clock.host.now())
+	defer h.drop()
+	r.backoffs.drop(h.uid)
+	h.ranBefore = true
+	h.change(func() { h.result = p.result })
+	completing := k.Phase == state.PhaseCompleting
+	if completing {
+		h.seal()
+	}
+	r.setTimes(h, job, crashed)
+	if err := r.renew(h); err != nil {
+		switch _, taken := h.lost(); {
+		case taken && completing:
+			return r.runner.completer.undelivered(ctx, h, "", err)
+		case taken:
+			return r.runner.releaser.leaseLost(h)
+		}
+		return r.runner.releaser.suspend(h, "")
+	}
+	if completing {
+		return r.complete(ctx, h)
+	}
+	if err := r.store.PutClaim(ctx, k); err != nil {
+		return r.runner.releaser.release(h, "the claim cannot be written to the state file: "+err.Error())
+	}
+	r.pass(failpoint.Confirmed, h.jobRef)
+	text := "own claim found again, the work goes on from the last mark"
+	if len(k.Mark) == 0 {
+		text = "own claim found again, the work begins anew"
+	}
+	r.events.emit(EventResumed, h.jobRef, text)
+	switch {
+	case k.Doomed:
+		return r.runner.completer.finish(ctx, h, newProgress(heldSink{h}), expiredOutcome())
+	case k.Attempt > r.o.MaxAttempts:
+		return r.runner.completer.finish(ctx, h, newProgress(heldSink{h}), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
+	}
+	first, err := r.exclusion.replacedBy(h)
+	switch {
+	case err != nil:
+		return r.runner.releaser.leaseLost(h)
+	case first != nil:
+		return r.runner.releaser.yield(h, first)
+	}
+	return r.runner.resume(ctx, h, job)
+}
+
+// setTimes sets when the job and this attempt began, and adds the attempt that the
+// crash of this agent has ended.
+func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed time.Time) {
+	if view, err := api.JobView(job); err == nil {
+		h.started = view.Status.Started
+	}
+	if h.started == 0 {
+		h.started = r.clock.roughMillis()
+	}
+	if h.run = h.started; !h.claim.Began.IsZero() {
+		h.run = h.claim.Began.UnixMilli()
+	}
+	if h.attempt-1 > attemptsOf(job) {
+		ended := crashedAttempt(job, h.attempt-1, "the agent stopped while it worked on the job")
+		if !crashed.IsZero() {
+			ended.Started = crashed
+		}
+		h.before = addAttempt(h.before, ended)
+	}
+}
+
+// renew renews the claim and writes the count of attempts into the job, both in
+// one write under the resourceVersion that showed the job to be ours.
+func (r *recoverer) renew(h *heldJob) error {
+	millis, err := r.clock.millis()
+	if err != nil {
+		return err
+	}
+	var sent lease.Moment
+	err = h.put(h.ctx, claimTries, func(job *unstructured.Unstructured) {
+		if now, err := r.clock.millis(); err == nil { // of this try, not of the first one
+			millis = now
+		}
+		sent = r.clock.host.now()
+		setClaim(job, millis, h.token)
+		for _, ended := range h.before {
+			endAttempt(job, ended)
+		}
+		api.SetAnnotation(job, api.AnnoAgent, r.o.Agent)
+	})
+	if err == nil {
+		h.renewed(sent)
+	}
+	return err
+}
+
+// complete goes on where a completion was stopped. The record of the state file is
+// the result; the HistoricJob may exist already.
+func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
+	completer := r.runner.completer
+	found, err := r.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
+	if err != nil || len(found) == 0 {
+		// Without its record the result is unknown: do the work again.
+		return r.runner.releaser.release(h, "the result of the job is not in the state file any more")
+	}
+	record := found[0]
+	status := map[string]any{}
+	if err := utiljson.Unmarshal(record.Status, &status); err != nil {
+		return r.runner.releaser.release(h, "the result of the job cannot be read any more")
+	}
+	out := Outcome{State: record.State, Message: record.Message, cancelled: record.State == stateCancelled}
+	if record.State == stateDead {
+		out.dead = cmp.Or(record.DeadLetter, &state.DeadLetter{})
+	}
+	ctx, cancel := completer.withGrace(ctx, h.ctx)
+	defer cancel()
+	return completer.deliver(ctx, h, status, out)
+}

@@ -1,0 +1,252 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+)
+
+// Claims whose owner has died. A claim counts as dead when its label is older
+// than the expiry plus a margin by the server's clock AND has not changed for one
+// expiry while this agent looked on, by its own monotonic clock: so neither a
+// wrong clock here nor one at the owner gets a live claim taken away. A claim
+// whose label cannot be compared (not a number, far in the future) is dead when
+// it has not changed for so long. What follows is written under the UID and the
+// resourceVersion that showed the claim: a renewal in between wins.
+
+// Bounds of the interval between two passes. Source: Grafana's cleanup.
+const (
+	minCleanup = 30 * time.Second
+	maxCleanup = 5 * time.Minute
+)
+
+// expiredText is the message of an attempt whose claim has expired.
+const expiredText = "its claim has expired; the agent may have stopped or lost its connection"
+
+// rescuer settles expired claims of other agents.
+type rescuer struct {
+	*env
+	jobs      lister
+	claimer   *claimer
+	completer *completer
+	drain     *drain
+	suspects  map[string]suspect // by UID
+}
+
+// suspect is a claim that looks dead.
+type suspect struct {
+	claim, owner string    // labels as first seen so
+	since        time.Time // when
+}
+
+// rescueResult is what one pass has done.
+type rescueResult struct {
+	Seen, Requeued, Failed, Finished int
+	Next                             time.Duration // until the next pass
+}
+
+// Run makes the passes: the first at once, then every three expiries, and sooner
+// when a suspect is about to be certain.
+func (r *rescuer) Run(ctx context.Context, await func(context.Context) error) {
+	if r.o.Cleanup == CleanupOff {
+		return
+	}
+	for ctx.Err() == nil {
+		if await(ctx) != nil {
+			return
+		}
+		result, err := r.runOnce(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.events.once("cleanup", EventNote, jobRef{}, "expired claims cannot be listed: "+err.Error())
+		}
+		pause(ctx, r.clock.host.jitter(result.Next))
+	}
+}
+
+// runOnce looks at all claims once.
+func (r *rescuer) runOnce(ctx context.Context) (rescueResult, error) {
+	result := rescueResult{Next: min(max(3*r.o.Expiry, minCleanup), maxCleanup)}
+	now, err := r.clock.millis()
+	if err != nil {
+		// An answer has the time. An agent that sends no other request, because the
+		// claim of a dead one keeps its jobs from it, would not come to know it.
+		_, _, _ = r.server.expiredJobs(ctx, r.o.Namespace, 0, "")
+		if now, err = r.clock.millis(); err != nil {
+			result.Next = minCleanup
+			return result, err
+		}
+	}
+	found, err := r.candidates(ctx, now)
+	if err != nil {
+		return result, err
+	}
+	result.Seen = len(found)
+	maps.DeleteFunc(r.suspects, func(uid string, _ suspect) bool { return found[uid] == nil })
+	for _, uid := range slices.Sorted(maps.Keys(found)) {
+		job := found[uid]
+		if wait := r.untilCertain(uid, job); wait > 0 {
+			result.Next = min(result.Next, max(wait, time.Second))
+			continue
+		}
+		if err := r.settle(ctx, job, now, &result); err != nil {
+			r.events.once("cleanup "+uid, EventNote, refOf(job), "the expired claim could not be settled: "+err.Error())
+			result.Next = min(result.Next, minCleanup)
+		}
+		if ctx.Err() != nil {
+			return result, context.Cause(ctx)
+		}
+	}
+	return result, nil
+}
+
+// candidates returns the jobs whose claim looks dead now, by UID.
+func (r *rescuer) candidates(ctx context.Context, now int64) (map[string]*unstructured.Unstructured, error) {
+	found := map[string]*unstructured.Unstructured{}
+	consider := func(job *unstructured.Unstructured) {
+		if uid := string(job.GetUID()); !r.claims.isOwn(uid) {
+			found[uid] = job
+		}
+	}
+	before := now - r.o.Expiry.Milliseconds() - r.o.terms().ClockError().Milliseconds()
+	for page := ""; ; {
+		jobs, next, err := r.server.expiredJobs(ctx, r.o.Namespace, before, page)
+		if apierrors.IsResourceExpired(err) && page != "" {
+			page = ""
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range jobs {
+			consider(&jobs[i])
+		}
+		if page = next; page == "" {
+			break
+		}
+	}
+	for _, seen := range r.jobs.Objects() {
+		if !cachedClaimed(seen) {
+			continue
+		}
+		if job := seen.Unstructured(); !expiresByAge(job, now+r.o.Expiry.Milliseconds()) {
+			consider(job)
+		}
+	}
+	return found, nil
+}
+
+// expiresByAge reports whether the claim label of a job will ever be found by age.
+func expiresByAge(job *unstructured.Unstructured, latest int64) bool {
+	at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
+	return err == nil && at <= latest
+}
+
+// untilCertain returns how long a suspect has to be watched before it is certain.
+func (r *rescuer) untilCertain(uid string, job *unstructured.Unstructured) time.Duration {
+	seen := suspect{claim: api.Label(job, api.LabelClaim), owner: api.Label(job, api.LabelClaimOwner), since: time.Now()}
+	if old, ok := r.suspects[uid]; ok && old.claim == seen.claim && old.owner == seen.owner {
+		return r.o.Expiry - time.Since(old.since)
+	}
+	r.suspects[uid] = seen
+	return r.o.Expiry
+}
+
+// settle ends the dead claim of one job.
+func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, now int64, result *rescueResult) error {
+	ref := refOf(job)
+	dead := r.suspects[ref.uid]
+	fresh, err := r.server.job(ctx, ref.Key)
+	if err != nil || string(fresh.GetUID()) != ref.uid || api.Label(fresh, api.LabelClaim) != dead.claim || api.Label(fresh, api.LabelClaimOwner) != dead.owner {
+		delete(r.suspects, ref.uid)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	// An owner that died between the HistoricJob and the DELETE has done the job,
+	// and so has this agent where its history says so.
+	done, err := r.server.archived(ctx, ref.Namespace, ref.uid)
+	if err != nil || !done {
+		done, err = r.completer.endedHere(ctx, ref.uid)
+	}
+	if err == nil && done {
+		if err := r.server.deleteJob(ctx, ref.Key, ref.uid, fresh.GetResourceVersion()); err != nil && !stale(err) {
+			return err
+		}
+		result.Finished++
+		r.events.emit(EventCompleted, ref, "removed from the queue: it was finished before its claim expired")
+		delete(r.suspects, ref.uid)
+		return nil
+	}
+	switch {
+	case r.o.Cleanup == CleanupRequeue && ref.attempt < r.o.MaxAttempts:
+		err = r.requeue(ctx, fresh, now, result)
+	case r.drain.on():
+		return nil // to end the job is to claim it; the suspicion stays
+	default:
+		err = r.fail(ctx, fresh, result)
+	}
+	if err == nil || stale(err) {
+		delete(r.suspects, ref.uid)
+		return nil
+	}
+	return err
+}
+
+// requeue makes a job eligible again and counts the attempt.
+func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, now int64, result *rescueResult) error {
+	ref := refOf(job)
+	backoff := attemptDelay(ref.attempt + 1)
+	endAttempt(job, crashedAttempt(job, ref.attempt, expiredText))
+	stripClaim(job)
+	setNotBefore(job, now+backoff.Milliseconds())
+	setState(job, api.StatePending)
+	if _, err := r.server.putJob(ctx, job); err != nil {
+		return err
+	}
+	r.pass(failpoint.Requeued, ref)
+	result.Requeued++
+	r.events.emit(EventRequeued, ref, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts))
+	r.completer.queue.addAfter(ref.Key, ref.repo(), backoff)
+	return nil
+}
+
+// fail takes a job over and ends it as error in the way every job of this agent
+// ends, so that it gets its history exactly once.
+func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured, result *rescueResult) error {
+	ref := refOf(job)
+	crashed := crashedAttempt(job, ref.attempt, expiredText)
+	doomed := r.o.Cleanup == CleanupFail
+	h, err := r.claimer.claim(ctx, claimRequest{
+		job: job, doomed: doomed,
+		free: func(*unstructured.Unstructured) bool { return false },
+	})
+	if errors.Is(err, errTaken) || errors.Is(err, errBusy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.drop()
+	r.events.emit(EventFailed, ref, expiredMessage)
+	h.before = addAttempt(h.before, crashed)
+	out := expiredOutcome()
+	if !doomed {
+		out = dead(out, attemptCrashed, ref.attempt)
+	}
+	if done := r.completer.finish(ctx, h, newProgress(heldSink{h}), out); done.Retry {
+		r.completer.queue.add(ref.Key, ref.repo(), true)
+	}
+	result.Failed++
+	return nil
+}

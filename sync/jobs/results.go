@@ -1,0 +1,211 @@
+package jobs
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// Bounds of what a status may carry. Objects above about 1 MB are refused by
+// API servers, and every progress write sends the whole object, so all texts of
+// one job together stay below textBudget; the counters go on without texts.
+const (
+	maxErrors  = 20         // entries of status.errors; source: Grafana's progress recorder
+	maxPerKind = 20         // entries of errors and of warnings in one summary
+	maxKinds   = 64         // entries of summary; further kinds are counted together
+	maxText    = 1 << 10    // bytes of one error or warning
+	maxMessage = 2 << 10    // bytes of a message
+	textBudget = 256 * 1024 // bytes of all errors and warnings of one job
+)
+
+// results is the sum of all results of a job. It is plain data: it is kept with
+// the resume mark and taken up again after a crash.
+type results struct {
+	Message      string                     `json:"message,omitempty"`
+	Total        int64                      `json:"total,omitempty"`
+	Done         int64                      `json:"done,omitempty"`
+	Errors       []string                   `json:"errors,omitempty"`
+	Warnings     []string                   `json:"warnings,omitempty"`
+	ErrorCount   int64                      `json:"errorCount,omitempty"`
+	WarningCount int64                      `json:"warningCount,omitempty"`
+	Kinds        map[string]*api.JobSummary `json:"kinds,omitempty"`
+	Texts        int                        `json:"texts,omitempty"` // bytes used of textBudget
+	Branch       string                     `json:"branch,omitempty"`
+	RefFrom      string                     `json:"refFrom,omitempty"`
+	RefTo        string                     `json:"refTo,omitempty"`
+	URLs         map[string]string          `json:"urls,omitempty"`
+
+	// Of this run alone: another one begins anew.
+	Steps  []Step        `json:"-"`
+	Commit *state.Commit `json:"-"` // RefTo; nil = it was not read
+}
+
+func newResults() results { return results{Kinds: map[string]*api.JobSummary{}} }
+
+// repair makes results usable that was read from a file.
+func (all *results) repair() {
+	if all.Kinds == nil {
+		all.Kinds = map[string]*api.JobSummary{}
+	}
+	maps.DeleteFunc(all.Kinds, func(_ string, s *api.JobSummary) bool { return s == nil })
+}
+
+func (all *results) reset() {
+	all.Done, all.Errors, all.Warnings, all.ErrorCount, all.WarningCount, all.Texts = 0, nil, nil, 0, 0, 0
+	all.Kinds = map[string]*api.JobSummary{}
+}
+
+// record counts a result by the rules of Grafana's progress recorder: an error
+// or a warning counts as that alone; renamed is a delete and a create; write is
+// create and update; an ignored result with an error is shown in the summary but
+// is no error of the job.
+func (all *results) record(r Result) {
+	all.Done++
+	s := all.kind(r.Group, r.Kind)
+	switch {
+	case r.Err != nil:
+		s.Error++
+		if r.Action != Ignored {
+			all.ErrorCount++
+			all.Errors = all.text(all.Errors, maxErrors, r.Err.Error())
+		}
+		s.Errors = all.text(s.Errors, maxPerKind, resultText(r, r.Err))
+		return
+	case r.Warning != nil:
+		s.Warning++
+		all.WarningCount++
+		all.Warnings = all.text(all.Warnings, maxErrors, resultText(r, r.Warning))
+		s.Warnings = all.text(s.Warnings, maxPerKind, resultText(r, r.Warning))
+		return
+	}
+	switch r.Action {
+	case Deleted:
+		s.Delete++
+	case Updated, Replaced:
+		s.Update++
+		s.Write++
+	case Created:
+		s.Create++
+		s.Write++
+	case Renamed:
+		s.Delete++
+		s.Create++
+		s.Write++
+	default:
+		s.Noop++
+	}
+}
+
+func (all *results) kind(group, kind string) *api.JobSummary {
+	id := group + ":" + kind
+	if s := all.Kinds[id]; s != nil {
+		return s
+	}
+	if len(all.Kinds) >= maxKinds {
+		id, group, kind = "other", "", "other"
+		if s := all.Kinds[id]; s != nil {
+			return s
+		}
+	}
+	s := &api.JobSummary{Group: group, Kind: kind}
+	all.Kinds[id] = s
+	return s
+}
+
+// text appends a text to list unless a bound is reached.
+func (all *results) text(list []string, limit int, text string) []string {
+	if len(list) >= limit || all.Texts >= textBudget {
+		return list
+	}
+	if text = clip(text, maxText); all.Texts+len(text) > textBudget {
+		return list
+	}
+	all.Texts += len(text)
+	return append(list, text)
+}
+
+// status is what a progress write carries. Warnings and links appear only at
+// the end, as in Grafana.
+func (all *results) status(state string) api.JobStatus {
+	return api.JobStatus{State: state, Message: all.Message, Errors: slices.Clone(all.Errors),
+		Progress: all.percent(), Summary: all.summary()}
+}
+
+// percent is 0 while the total is unknown and never above 100.
+func (all *results) percent() float64 {
+	if all.Total <= 0 {
+		return 0
+	}
+	return min(100, float64(all.Done)/float64(all.Total)*100)
+}
+
+// summary is sorted, so that unchanged results make an unchanged status.
+func (all *results) summary() []api.JobSummary {
+	out := make([]api.JobSummary, 0, len(all.Kinds))
+	for _, s := range all.Kinds {
+		c := *s
+		c.Errors, c.Warnings = slices.Clone(s.Errors), slices.Clone(s.Warnings)
+		out = append(out, c)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].Group != out[j].Group {
+			return out[i].Group < out[j].Group
+		}
+		return out[i].Kind < out[j].Kind
+	})
+	return out
+}
+
+func (all *results) clone() results {
+	c := *all
+	c.Errors, c.Warnings, c.URLs, c.Steps = slices.Clone(all.Errors), slices.Clone(all.Warnings), maps.Clone(all.URLs), slices.Clone(all.Steps)
+	c.Kinds = make(map[string]*api.JobSummary, len(all.Kinds))
+	for id, s := range all.Kinds {
+		k := *s
+		c.Kinds[id] = &k
+	}
+	return c
+}
+
+func resultText(r Result, err error) string {
+	return fmt.Sprintf("%s (file: %s, name: %s, action: %s)", err, r.Path, r.Name, r.Action)
+}
+
+func appliedText(r Result) string {
+	text := r.Action
+	if r.Kind != "" {
+		text += " " + strings.ToLower(r.Kind)
+	}
+	if r.Name != "" {
+		text += " " + r.Name
+	}
+	if r.PreviousPath != "" {
+		text += " from " + r.PreviousPath
+	}
+	if r.Path != "" {
+		text += " (" + r.Path + ")"
+	}
+	return text
+}
+
+// clip makes a text valid UTF-8 of at most limit bytes.
+func clip(text string, limit int) string {
+	if len(text) > 4*limit { // what is cut off need not be looked at
+		text = text[:4*limit]
+	}
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit - len("…")
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
+}

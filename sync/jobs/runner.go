@@ -1,0 +1,208 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/jobs/queue"
+	"limpet/sync/kube"
+)
+
+// runner runs held jobs: it calls the worker, waits for it, and turns what it
+// returned into an outcome, a retry or a release.
+type runner struct {
+	*env
+	admission *admission
+	completer *completer
+	releaser  *releaser
+}
+
+// resume runs a job that is held already, if this agent still can.
+func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstructured) queue.Result {
+	repo, err := r.admission.repository(ctx, job)
+	if err != nil {
+		return r.releaser.release(h, "the repository cannot be read: "+err.Error())
+	}
+	d := r.admission.decide(ctx, job, repo)
+	if d.skip != "" {
+		return r.releaser.release(h, d.skip)
+	}
+	return r.run(ctx, h, d)
+}
+
+// run does a held job as decided, and ends it as the return of the worker and the
+// cause of its end demand.
+func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
+	p := newProgress(heldSink{h})
+	if d.end != nil {
+		return r.completer.finish(ctx, h, p, *d.end)
+	}
+	t := d.task
+	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.o.MaxAttempts, p, r.events.logs.logger(h.jobRef, r.o.Logger)
+	t.Mark = p.resume(h.claim.Mark)
+	h.change(func() { h.progress = p })
+	if job, ok := r.admission.jobs.Get(h.Namespace, h.Name); ok && string(job.GetUID()) == h.uid {
+		if reason := cancelReason(job); reason != "" { // the request may have come before there was a worker
+			h.cancelOnRequest(reason, false)
+		}
+	}
+	work, cancel := h.work, context.CancelFunc(func() {})
+	if r.o.Timeout > 0 {
+		work, cancel = context.WithTimeoutCause(work, r.o.Timeout, timeoutError(r.o.Timeout))
+	}
+	defer cancel()
+	reporting, stopReporting := context.WithCancel(h.ctx)
+	defer stopReporting()
+	h.group.Go(func() { h.reportProgress(reporting, p) })
+	r.pass(failpoint.Working, h.jobRef)
+	err, returned := r.work(ctx, work, h, d.worker, &t)
+	stopReporting()
+	r.pass(failpoint.Worked, h.jobRef)
+	return r.end(ctx, h, p, err, returned, context.Cause(work))
+}
+
+// work calls the worker and waits for it: without limit as long as the agent
+// runs, because a job must not be ended while its worker still runs, and for the
+// grace period once the agent stops.
+func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) (err error, returned bool) {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				t.Log.Error("worker panicked", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+				done <- fmt.Errorf("worker panicked: %v", r)
+			}
+		}()
+		done <- w.Run(work, t)
+	}()
+	select {
+	case err := <-done:
+		return err, true
+	case <-ctx.Done():
+	}
+	h.stop(ErrShutdown)
+	timer := time.NewTimer(r.o.Grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err, true
+	case <-timer.C:
+		return ErrShutdown, false
+	}
+}
+
+// end decides what the end of the work means.
+func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, returned bool, cause error) queue.Result {
+	reason, gone := h.seal()
+	if gone {
+		return r.completer.finishDeleted(ctx, h, p, reason)
+	}
+	if lost, _ := h.lost(); lost != nil {
+		return r.releaser.leaseLost(h)
+	}
+	switch {
+	case !returned:
+		return r.releaser.release(h, "the agent stops and the worker did not return in time")
+	case err == nil:
+		return r.completer.finish(ctx, h, p, p.Outcome(nil))
+	case reason != "":
+		out := p.Outcome(fmt.Errorf("cancelled: %s", reason))
+		out.cancelled = true
+		return r.completer.finish(ctx, h, p, out)
+	case ctx.Err() != nil:
+		return r.releaser.release(h, "the agent stops")
+	}
+	if f, ok := transientFailure(err, cause); ok {
+		return r.retry(ctx, h, p, f)
+	}
+	return r.completer.finish(ctx, h, p, p.Outcome(err))
+}
+
+// A transient failure ends an attempt without a result and without fault of the
+// job: the next attempt may do better. The job is released with a backoff, longer
+// each time; its mark is kept, so that the next attempt goes on where this one was.
+// When the attempts are used up the job ends as error, and history calls it dead.
+
+type failure struct {
+	reason string // attemptTransient or attemptTimeout
+	err    error
+	after  time.Duration // the least backoff
+	away   bool          // the API of the jobs itself may be away
+}
+
+// transientFailure tells a transient failure from a final one. err is what the
+// worker returned, cause why its context ended, if it did.
+func transientFailure(err, cause error) (failure, bool) {
+	var transient *TransientError
+	var late timeoutError
+	switch {
+	case errors.As(cause, &late):
+		return failure{reason: attemptTimeout, err: late}, true
+	case errors.As(err, &transient):
+		return failure{reason: attemptTransient, err: err, after: transient.After}, true
+	case errors.As(err, new(*kube.UnavailableError)):
+		after, _ := kube.RetryAfter(err)
+		return failure{reason: attemptTransient, err: err, after: after, away: true}, true
+	}
+	return failure{}, false
+}
+
+// retry releases a job for another attempt. As long as the API of the jobs itself
+// does not answer, the claim is kept and taken up again, however long that takes.
+// When it does answer, the failure is elsewhere, and the run counts as an attempt:
+// after the last one the job ends as error.
+func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, f failure) queue.Result {
+	if h.attempt >= r.o.MaxAttempts {
+		if f.away {
+			if _, err := r.server.job(h.ctx, h.Key); err != nil {
+				return r.releaser.suspend(h, f.err.Error())
+			}
+		}
+		return r.completer.finish(ctx, h, p, dead(p.Outcome(f.err), f.reason, h.attempt))
+	}
+	backoff := max(r.clock.host.jitter(attemptDelay(h.attempt+1)), f.after)
+	text := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.o.MaxAttempts, f.err, backoff.Round(time.Second))
+	now := r.clock.roughMillis()
+	result := queue.Result{After: backoff, Requeue: true, NotUrgent: true}
+	return r.releaser.giveBack(h, EventRetry, text, result, func(job *unstructured.Unstructured) {
+		endAttempt(job, state.Attempt{
+			N: h.attempt, Agent: r.o.Agent, State: f.reason, Message: f.err.Error(),
+			Started: api.TimeOfMillis(h.run), Finished: time.UnixMilli(now),
+		})
+		setNotBefore(job, now+backoff.Milliseconds())
+		setMessage(job, text)
+	})
+}
+
+// heldSink connects the Progress of a held job with the state file and the events.
+type heldSink struct{ h *heldJob }
+
+func (s heldSink) leaseLost() error      { return context.Cause(s.h.ctx) }
+func (s heldSink) emit(typ, text string) { s.h.env.events.emit(typ, s.h.jobRef, text) }
+func (s heldSink) measure(detail any)    { s.h.env.events.measure(detail) }
+func (s heldSink) action() string        { return s.h.jobRef.action }
+
+// putMark stores a resume mark and keeps it for a resume in this process.
+func (s heldSink) putMark(ctx context.Context, mark json.RawMessage) error {
+	h := s.h
+	err := h.env.store.PutMark(ctx, h.uid, mark)
+	if errors.Is(err, state.ErrNotFound) { // the state file was rebuilt under us
+		k, _ := h.stored()
+		k.Mark = mark
+		err = h.env.store.PutClaim(ctx, k)
+	}
+	if err == nil {
+		h.change(func() { h.claim.Mark = mark })
+		h.env.pass(failpoint.Marked, h.jobRef)
+	}
+	return err
+}

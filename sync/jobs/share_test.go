@@ -1,0 +1,273 @@
+package jobs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/jobs/queue"
+)
+
+// stream posts jobs to agents over a network that takes its time, and measures.
+type stream struct {
+	rig    *rig
+	mu     sync.Mutex // guards the fields below
+	random *rand.Rand
+	posted int
+	at     map[string]time.Time // of jobs that are not claimed
+	waits  []time.Duration      // from the POST to the first claim that is sent
+}
+
+const streamRepositories = 20
+
+// newStream starts agents with state files of their own, and has calls and watches
+// take some milliseconds from now on.
+func newStream(r *rig, agents int) *stream {
+	s := &stream{rig: r, random: rand.New(rand.NewPCG(uint64(agents), 3)), at: map[string]time.Time{}}
+	for n := range streamRepositories {
+		r.repository(fmt.Sprint("r", n))
+	}
+	for n := range agents {
+		a := r.startOn(r.open(fmt.Sprint(n, ".db")), fmt.Sprint("agent-", n), Options{}, quick())
+		a.link.lag(s.latency)
+	}
+	r.model.inject(func(c call) fault {
+		s.mu.Lock()
+		if at, ok := s.at[c.Name]; ok && c.Verb == "update" && c.Resource == "jobs" {
+			s.waits = append(s.waits, time.Since(at))
+			delete(s.at, c.Name)
+		}
+		s.mu.Unlock()
+		return fault{delay: s.latency(), lateAnswer: s.latency()}
+	})
+	pass(3 * time.Second)
+	return s
+}
+
+func (s *stream) latency() time.Duration { return s.exp(2 * time.Millisecond) }
+
+// exp returns a random duration of that average.
+func (s *stream) exp(mean time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.random.ExpFloat64() * float64(mean))
+}
+
+// post makes n jobs, one after the other, with pauses of that average, waits until
+// all are done, and returns how many claims were won and how many were in vain.
+func (s *stream) post(n int, pause time.Duration, change ...jobOption) (won, vain int) {
+	s.rig.t.Helper()
+	wonBefore, vainBefore := s.claims()
+	s.waits = nil
+	for range n {
+		s.posted++
+		name := fmt.Sprint("job-", s.posted)
+		s.mu.Lock()
+		s.at[name] = time.Now()
+		s.mu.Unlock()
+		s.rig.job(fmt.Sprint("r", s.posted%streamRepositories), name, change...)
+		if pause > 0 {
+			pass(s.exp(pause))
+		}
+	}
+	for began := time.Now(); len(s.rig.model.all("jobs")) > 0; pass(20 * time.Millisecond) {
+		if time.Since(began) > 10*time.Minute {
+			s.rig.t.Fatalf("%d jobs are left", len(s.rig.model.all("jobs")))
+		}
+	}
+	won, vain = s.claims()
+	return won - wonBefore, vain - vainBefore
+}
+
+// claims counts the claims of all agents, and those that were lost or given back.
+func (s *stream) claims() (won, vain int) {
+	for _, a := range s.rig.agents {
+		won += a.claimResults(ClaimWon)
+		vain += a.claimResults(ClaimContended) + a.count(EventReleased)
+	}
+	return won, vain
+}
+
+// quantile returns that of the waits of the last post.
+func (s *stream) quantile(q float64) time.Duration {
+	slices.Sort(s.waits)
+	return s.waits[int(q*float64(len(s.waits)-1))].Round(time.Millisecond / 10)
+}
+
+// end lets the network be quick again: a bubble ends with what is under way.
+func (s *stream) end() {
+	for _, a := range s.rig.agents {
+		a.link.lag(nil)
+	}
+	s.rig.model.inject(nil)
+	pass(3 * time.Second)
+}
+
+// TestAgentsShareTheQueue: agents that have seen each other's claims lose few of
+// their own, whether single jobs come, or jobs as fast as they can be done, or more
+// than that, or jobs whose backoff ends at one moment.
+func TestAgentsShareTheQueue(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		agents   int
+		pause    time.Duration
+		backoff  time.Duration
+		p50, p99 time.Duration
+	}{
+		{"single jobs, 2 agents", 2, 300 * time.Millisecond, 0, 60 * time.Millisecond, 120 * time.Millisecond},
+		{"single jobs, 8 agents", 8, 300 * time.Millisecond, 0, 60 * time.Millisecond, 200 * time.Millisecond},
+		{"a flood, 4 agents", 4, 4 * time.Millisecond, 0, time.Minute, time.Minute},
+		{"a flood, 8 agents", 8, 4 * time.Millisecond, 0, time.Minute, time.Minute},
+		{"a backlog, 8 agents", 8, 0, 0, time.Minute, time.Minute},
+		{"after a backoff, 6 agents", 6, 0, 100 * time.Second, 2 * time.Minute, 2 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				s := newStream(r, c.agents)
+				_, learned := s.post(100*c.agents, 30*time.Millisecond)
+				if c.pause < time.Second/10 {
+					s.post(40*c.agents, 0) // how long a step is among agents without a free driver
+				}
+				var change []jobOption
+				n := 400
+				if c.backoff > 0 {
+					n = streamRepositories
+					change = append(change, with(api.AnnoNotBefore, fmt.Sprint(time.Now().Add(c.backoff).UnixMilli())))
+				}
+				began := time.Now()
+				won, vain := s.post(n, c.pause, change...)
+				t.Logf("%d claims in %s, %d in vain (%d of the first %d); claimed after p50 %s, p99 %s", won,
+					time.Since(began).Round(time.Millisecond), vain, learned, 100*c.agents, s.quantile(0.5), s.quantile(0.99))
+				if vain*20 > won {
+					t.Errorf("%d of %d claims are in vain", vain, won)
+				}
+				if s.quantile(0.5) > c.p50 || s.quantile(0.99) > c.p99 {
+					t.Errorf("claimed after p50 %s, p99 %s", s.quantile(0.5), s.quantile(0.99))
+				}
+				s.end()
+			})
+		})
+	}
+}
+
+// TestClaimDelay: all agents come to one order, the first of it claims at once, and
+// an agent that is not seen any more is not waited for.
+func TestClaimDelay(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	var agents []*claimDelay
+	for i := range 8 {
+		d := newClaimDelay(fmt.Sprint("agent-", i))
+		for j := range 8 {
+			d.claimSeen(fmt.Sprint("agent-", j), repoKey("default", "seen"), now)
+		}
+		d.claimSeen("", repoKey("default", "seen"), now) // one of Grafana's drivers
+		agents = append(agents, d)
+	}
+	for n := range 100 {
+		r := repoKey("default", fmt.Sprint(n))
+		delays := map[time.Duration]int{}
+		for _, d := range agents {
+			delay := d.remaining(r, now)
+			delays[delay]++
+			if again := d.remaining(r, now.Add(delay)); delay > 0 && again != 0 {
+				t.Fatalf("%s more after a delay of %s", again, delay)
+			}
+		}
+		if len(delays) != 8 || delays[0] != 1 || delays[3*firstStep] != 1 { // log2(1+7)
+			t.Fatalf("delays %v", delays)
+		}
+	}
+	last := slices.MaxFunc(agents, func(a, b *claimDelay) int {
+		return int(a.remaining(repoKey("default", "0"), now) - b.remaining(repoKey("default", "0"), now))
+	})
+	last.claimSeen("agent-0", repoKey("default", "0"), now) // the turn is over
+	if d := last.remaining(repoKey("default", "0"), now.Add(peerTTL+time.Second)); d != 0 || len(last.peers) != 0 {
+		t.Errorf("waits %s for agents that are gone: %v", d, last.peers)
+	}
+	for n := range 2 * maxPeers {
+		last.claimSeen(fmt.Sprint("other-", n), queue.RepoKey{}, now)
+	}
+	if len(last.peers) != maxPeers {
+		t.Errorf("%d agents are remembered", len(last.peers))
+	}
+}
+
+// TestNoClaimInVain: a claim of another agent that is shown after the job was read,
+// on the job or on its repository, keeps the own one from being sent.
+func TestNoClaimInVain(t *testing.T) {
+	for _, sameJob := range []bool{true, false} {
+		t.Run(fmt.Sprint("the same job ", sameJob), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				var once sync.Once
+				a := r.start("a", Options{Cleanup: CleanupOff, hook: func(point string, _ jobRef) {
+					if point != failpoint.Intent {
+						return
+					}
+					once.Do(func() {
+						if sameJob {
+							r.model.edit("jobs", "default", "j", claimOf("grafana", time.Now()))
+						} else {
+							r.job("r1", "other", claimOf("grafana", time.Now()))
+						}
+						<-time.After(time.Second)
+					})
+				}}, quick())
+				settle()
+				r.job("r1", "j")
+				pass(5 * time.Second)
+				if n := r.model.arrived(func(c call) bool { return c.Verb == "update" && c.Resource == "jobs" }); n > 0 || len(r.claims()) > 0 {
+					t.Errorf("%d claims were sent, the state file has %v", n, r.claims())
+				}
+				taken, claims := "j", 0
+				if !sameJob {
+					taken, claims = "other", 1
+				}
+				r.model.remove("jobs", "default", taken)
+				pass(time.Second)
+				if n := a.count(EventClaimed); n != claims {
+					t.Errorf("%d claims when the claimed job was gone, want %d", n, claims)
+				}
+			})
+		})
+	}
+}
+
+// TestRepositoryIsFreeAgain: another agent comes to the repository before the own
+// claim is sent, and is done before that is settled. The job is not left to the
+// next scan.
+func TestRepositoryIsFreeAgain(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		var once, twice sync.Once
+		a := r.start("a", Options{Cleanup: CleanupOff, hook: func(point string, _ jobRef) {
+			if point == failpoint.Intent {
+				once.Do(func() {
+					r.job("r1", "other", claimOf("grafana", time.Now()))
+					<-time.After(time.Second)
+				})
+			}
+		}}, quick())
+		a.ledger.failing(func(op string) error {
+			if op == "drop" {
+				twice.Do(func() {
+					r.model.remove("jobs", "default", "other")
+					<-time.After(time.Second)
+				})
+			}
+			return nil
+		})
+		settle()
+		r.job("r1", "j")
+		pass(5 * time.Second)
+		if a.count(EventClaimed) != 1 {
+			t.Error("the job waits although its repository is free")
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package jobs
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"limpet/sync/jobs/queue"
+)
+
+// workQueue is the queue as drivers and event handlers see it: safe for concurrent
+// use, with a take that waits.
+type workQueue struct {
+	events *emitter
+
+	mu     sync.Mutex // guards the next three
+	queue  *queue.Queue
+	closed bool // nothing but urgent keys goes out
+	taken  map[queue.Key]taken
+	// wake holds one token when a waiting driver should look again. A driver that
+	// leaves something behind passes the token on.
+	wake chan struct{}
+	// short holds one token when the queue should be filled up.
+	short chan struct{}
+}
+
+// taken is a key that a driver has.
+type taken struct {
+	waited time.Duration // before it was taken
+	at     time.Time
+}
+
+// newWorkQueue makes the queue of the agent of that name.
+func newWorkQueue(events *emitter, agent string) *workQueue {
+	favour := func(r queue.RepoKey) uint64 { return queue.Favour(agent, r) }
+	return &workQueue{
+		events: events, queue: queue.New(queue.Limit, queue.Reserve, favour),
+		taken: map[queue.Key]taken{}, wake: make(chan struct{}, 1), short: make(chan struct{}, 1),
+	}
+}
+
+// change changes the queue and wakes a driver.
+func (w *workQueue) change(fn func(q *queue.Queue, now time.Time)) {
+	w.mu.Lock()
+	fn(w.queue, time.Now())
+	w.mu.Unlock()
+	notify(w.wake)
+}
+
+// add brings in a key whose priority is not known or stays as it is.
+func (w *workQueue) add(k queue.Key, r queue.RepoKey, urgent bool) {
+	w.change(func(q *queue.Queue, now time.Time) { q.Add(now, k, r, urgent, queue.Unranked) })
+}
+
+// addRanked brings in a key with its priority.
+func (w *workQueue) addRanked(k queue.Key, r queue.RepoKey, priority int) {
+	w.change(func(q *queue.Queue, now time.Time) { q.Add(now, k, r, false, priority) })
+}
+
+// addAfter brings in a key that must not be served before the delay is over.
+func (w *workQueue) addAfter(k queue.Key, r queue.RepoKey, delay time.Duration) {
+	w.change(func(q *queue.Queue, now time.Time) { q.AddAfter(now, k, r, delay) })
+}
+
+// expedite brings a key in at once, whatever delays it.
+func (w *workQueue) expedite(k queue.Key, r queue.RepoKey) {
+	w.change(func(q *queue.Queue, now time.Time) { q.Expedite(now, k, r) })
+}
+
+// release ends the backoff of a repository.
+func (w *workQueue) release(r queue.RepoKey) {
+	w.change(func(q *queue.Queue, _ time.Time) { q.Release(r) })
+}
+
+// setClosed closes or opens the queue. While it is closed keys come in, wait and age
+// as ever, but only those with a claim of this agent to settle go out. Keys that are
+// out stay out.
+func (w *workQueue) setClosed(closed bool) {
+	w.change(func(*queue.Queue, time.Time) { w.closed = closed })
+}
+
+// done gives a key back.
+func (w *workQueue) done(k queue.Key, r queue.Result) {
+	var t taken
+	var short bool
+	w.change(func(q *queue.Queue, now time.Time) {
+		t = w.taken[k]
+		delete(w.taken, k)
+		q.Done(now, k, r)
+		short = q.Short()
+	})
+	if short {
+		notify(w.short)
+	}
+	w.events.measure(KeyDone{t.waited, time.Since(t.at), r.Retry})
+}
+
+// take waits for the next key. It returns false when ctx has ended.
+func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		now := time.Now()
+		k, r, since, ok := w.queue.Next(now, w.closed)
+		if ok {
+			w.taken[k] = taken{now.Sub(since), now}
+		}
+		more := ok && w.queue.Ready(now, w.closed)
+		until, timed := w.queue.Due()
+		w.mu.Unlock()
+		if more {
+			notify(w.wake)
+		}
+		if ok {
+			return k, r, true
+		}
+		wait(ctx, w.wake, until, timed)
+	}
+	return queue.Key{}, queue.RepoKey{}, false
+}
+
+// candidate is a key that a scan brings in.
+type candidate struct {
+	key      queue.Key
+	repo     queue.RepoKey
+	priority int
+}
+
+// resetOverflow forgets what waits outside, before a scan. The scan finds out.
+func (w *workQueue) resetOverflow() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue.ResetOverflow()
+}
+
+// fill brings keys in, all before the first of them goes out: otherwise a driver
+// that waits would get the first one, whatever its rank. It records the
+// repositories that have jobs outside.
+func (w *workQueue) fill(candidates []candidate, outside map[queue.RepoKey]struct{}) {
+	w.change(func(q *queue.Queue, now time.Time) {
+		for _, c := range candidates {
+			q.Add(now, c.key, c.repo, false, c.priority)
+		}
+		for r := range outside {
+			q.LeaveOut(r)
+		}
+	})
+}
+
+// load returns how many keys are known and how many were refused since the last
+// call because the queue was full.
+func (w *workQueue) load() (known, refused int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.Len(), w.queue.Refused()
+}
+
+// running returns how many keys drivers have.
+func (w *workQueue) running() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.taken)
+}
+
+// count adds what the queue holds now.
+func (w *workQueue) count(b *Backlog) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b.Queued, b.Added = w.queue.Len(), w.queue.Added()
+	b.Waiting = b.Queued - w.queue.Delayed() - len(w.taken)
+	for _, t := range w.taken {
+		b.Looking = append(b.Looking, time.Since(t.at))
+	}
+}

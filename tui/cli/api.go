@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+
+	"limpet/state"
+	"limpet/sync/apiserver"
+	"limpet/sync/apiserver/token"
+)
+
+// defaultAPIToken is the token of Grafana's own walk-through. It is good for
+// loopback only, where it keeps nobody out who is not kept out already.
+const defaultAPIToken = "ProvisioningAdminToken"
+
+type apiCmd struct {
+	Listen     string `help:"Address of the API, over TLS." default:"127.0.0.1:6446"`
+	SignListen string `name:"sign-listen" help:"Address of the token-exchange endpoint, plain HTTP." default:"127.0.0.1:6481"`
+}
+
+func (c apiCmd) Run(ctx context.Context, r *run) error {
+	secret, err := c.token(r)
+	if err != nil {
+		return err
+	}
+	if (r.g.TLSCertFile == "") != (r.g.TLSKeyFile == "") {
+		return usage("", "--tls-cert-file and --tls-key-file need each other")
+	}
+	path, err := r.apiStatePath()
+	if err != nil {
+		return err
+	}
+	return r.mending(ctx, func() error {
+		store, err := r.openStore(ctx, path, "")
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		return c.serve(ctx, r, store, filepath.Dir(path), secret)
+	})
+}
+
+func (c apiCmd) serve(ctx context.Context, r *run, store *state.Store, dir, secret string) error {
+	signer, err := token.NewSigner(dir)
+	if err != nil {
+		return err
+	}
+	server, err := apiserver.New(store, apiserver.Options{Logger: r.log, Version: Version, Auth: apiserver.NewGate(signer, secret)})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	certFile, keyFile := r.g.TLSCertFile, r.g.TLSKeyFile
+	if certFile == "" {
+		if certFile, keyFile, err = apiserver.SelfSigned(dir, hostOf(c.Listen)); err != nil {
+			return err
+		}
+	}
+	exchange, err := token.NewExchange(signer, token.ExchangeOptions{Token: secret, Logger: r.log})
+	if err != nil {
+		return err
+	}
+	var manifests *apiserver.Manifests
+	if r.g.Manifests != "" {
+		if manifests, err = apiserver.NewManifests(server, apiserver.ManifestOptions{Dir: r.g.Manifests, Logger: r.log}); err != nil {
+			return usage("", "--manifests: %w", err)
+		}
+	}
+	// Both addresses are taken before either answers, so that a half started
+	// pair is never seen.
+	apiLn, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fail(ExitError, "limpet api --listen 127.0.0.1:0", "listen for the API: %w", err)
+	}
+	signLn, err := net.Listen("tcp", c.SignListen)
+	if err != nil {
+		apiLn.Close()
+		return fail(ExitError, "limpet api --sign-listen 127.0.0.1:0", "listen for the token exchange: %w", err)
+	}
+	secure, err := apiserver.ListenTLS(apiLn, certFile, keyFile)
+	if err != nil {
+		apiLn.Close()
+		signLn.Close()
+		return usage("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
+	}
+	r.note("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath, certFile)
+	parts := []func(context.Context) error{
+		func(ctx context.Context) error { return apiserver.Serve(ctx, signLn, exchange) },
+		func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-store.Damaged():
+				return state.ErrCorrupt
+			}
+		},
+	}
+	if manifests != nil {
+		parts = append(parts, manifests.Run)
+	}
+	parts = append(parts, func(ctx context.Context) error { return apiserver.Serve(ctx, secure, server) })
+	if err := together(ctx, parts...); err != nil {
+		return err
+	}
+	return lateEnd(ctx)
+}
+
+// token is the one that may be exchanged. The default is refused wherever
+// others could reach it.
+func (c apiCmd) token(r *run) (string, error) {
+	secret := r.g.Token
+	if r.g.TokenFile != "" {
+		data, err := r.readFile(r.g.TokenFile)
+		if err != nil {
+			return "", usage("", "--token-file: %w", err)
+		}
+		secret = trimLine(data)
+	}
+	if secret != "" {
+		return secret, nil
+	}
+	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
+		if ip := net.ParseIP(hostOf(addr)); hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return "", usage("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own", flag, addr)
+		}
+	}
+	return defaultAPIToken, nil
+}
+
+// apiStatePath is a file of its own, so that a daemon beside it keeps the
+// default one.
+func (r *run) apiStatePath() (string, error) {
+	path, err := r.statePath()
+	if err != nil {
+		return "", err
+	}
+	if r.g.State == "" {
+		path = filepath.Join(filepath.Dir(path), "limpet-api.db")
+	}
+	return path, nil
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}

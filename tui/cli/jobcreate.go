@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+)
+
+type jobCreateCmd struct {
+	Repository  string   `arg:"" help:"Name of the repository."`
+	Action      string   `help:"What to do: pull, delete, move, ..." default:"pull"`
+	Incremental bool     `help:"Pull only what changed since the last pull." xor:"depth"`
+	Full        bool     `help:"Pull everything (the default)." xor:"depth"`
+	Path        []string `help:"What to delete or move: a file, or with a slash at its end a directory. Several times." placeholder:"PATH" sep:"none"`
+	TargetPath  string   `help:"The directory to move to, with a slash at its end." placeholder:"DIR/"`
+	Ref         string   `help:"The branch to delete or move on, made if it is not there. Default: that of the repository, which is pulled then." placeholder:"BRANCH"`
+	Message     string   `help:"Of the commit that a delete or a move makes." placeholder:"TEXT"`
+	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
+	MassDelete  bool     `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
+
+	following
+}
+
+func (c jobCreateCmd) Run(ctx context.Context, r *run) error {
+	spec := map[string]any{"action": c.Action}
+	if c.Message != "" {
+		spec["message"] = c.Message
+	}
+	selection := c.selection()
+	switch {
+	case c.Spec != "" && len(selection) > 0:
+		return usage("limpet job create REPOSITORY --action delete --path FILE", "--spec says what --path, --target-path and --ref say; leave one of them out")
+	case c.Spec != "":
+		var options map[string]any
+		if err := json.Unmarshal([]byte(c.Spec), &options); err != nil || options == nil {
+			return usage("limpet job create REPOSITORY --action push --spec '{\"message\": \"...\"}'", "--spec is not a JSON object: %s", c.Spec)
+		}
+		spec[c.Action] = options
+	case c.Action == "delete" || c.Action == "move":
+		if len(c.Path) == 0 {
+			return usage("limpet job create "+shellWord(c.Repository)+" --action "+shellWord(c.Action)+" --path FILE", "--action %s needs --path", c.Action)
+		}
+		if c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/") || c.Action == "delete" && c.TargetPath != "" {
+			return usage("limpet job create "+shellWord(c.Repository)+" --action move --path FILE --target-path DIR/", "--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
+		}
+		spec[c.Action] = selection
+	case len(selection) > 0:
+		return usage("limpet job create "+shellWord(c.Repository)+" --action delete --path FILE", "--path, --target-path and --ref are for --action delete and move")
+	case c.Action == "pull":
+		spec["pull"] = map[string]any{"incremental": c.Incremental}
+	}
+	notes := massDeleteNote(c.MassDelete)
+	if c.Priority != nil {
+		p := *c.Priority
+		if len(p) != 1 || p < "0" || p > "9" {
+			return usage("limpet job create "+shellWord(c.Repository)+" --priority 9", "--priority is %q: it must be a number from 0 to 9, and 9 is served first", p)
+		}
+		notes[api.AnnoPriority] = p
+	}
+	return r.createJob(ctx, c.Repository, spec, notes, c.following)
+}
+
+// selection are the options of a delete or a move.
+func (c jobCreateCmd) selection() map[string]any {
+	options := map[string]any{}
+	if len(c.Path) > 0 {
+		paths := make([]any, len(c.Path))
+		for i, path := range c.Path {
+			paths[i] = path
+		}
+		options["paths"] = paths
+	}
+	if c.TargetPath != "" {
+		options["targetPath"] = c.TargetPath
+	}
+	if c.Ref != "" {
+		options["ref"] = c.Ref
+	}
+	return options
+}
+
+// massDeleteNote returns the annotations of a job that may delete much, or none.
+func massDeleteNote(massDelete bool) map[string]string {
+	notes := map[string]string{}
+	if massDelete {
+		notes[api.AnnoAllowMassDelete] = "true"
+	}
+	return notes
+}
+
+// createJob makes the job, with annotations, and, if asked, waits for its end.
+func (r *run) createJob(ctx context.Context, repository string, spec map[string]any, notes map[string]string, how following) error {
+	s, err := r.open(ctx, need{API: true})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	repo, err := s.find(ctx, api.Repositories, r.g.listNamespace(), repository)
+	if apierrors.IsNotFound(err) {
+		return fail(ExitError, "limpet repo list", "repository %q not found", repository)
+	}
+	if err != nil {
+		return err
+	}
+	alone := s.server != nil // the API is in this process, so no agent is there
+	if how.waits() && alone {
+		return fail(ExitError, "limpet --daemon    # in another terminal, then this command again", "nobody would run the job: no agent holds %s", r.stateText())
+	}
+	u, err := r.submit(ctx, s, wish{repo.GetNamespace(), repository, spec, notes}, how)
+	if statusCode(err) == http.StatusFailedDependency {
+		return hinted(err, next(repo.GetNamespace(), "repo test "+repository))
+	}
+	if err != nil {
+		return err
+	}
+	if how.waits() {
+		return r.follow(ctx, s, u, how)
+	}
+	if alone {
+		r.note("no agent runs on this state file; start one with: %s", r.next("", "--daemon"))
+	}
+	u.SetManagedFields(nil)
+	return r.printOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s created\n", u.GetName()) })
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"limpet/sync/api"
+)
+
+// manifestObject is one object of a file and where it stands there.
+type manifestObject struct {
+	kind  api.Kind
+	u     *unstructured.Unstructured
+	file  string
+	where string
+}
+
+// parseObjects reads all objects of a file and refuses it whole when one is of
+// no kind that limpet knows.
+func parseObjects(file string, data []byte) ([]manifestObject, error) {
+	objects, err := readDocuments(file, data)
+	if err != nil {
+		return nil, err
+	}
+	for i := range objects {
+		if objects[i], err = checkObject(objects[i]); err != nil {
+			return nil, err
+		}
+	}
+	return objects, nil
+}
+
+// readDocuments reads the objects of a file of YAML or JSON documents; those of
+// lists are taken apart. Its errors tell where and never what stands there: it
+// may be a secret.
+func readDocuments(file string, data []byte) ([]manifestObject, error) {
+	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	name := file
+	if file == "-" {
+		name = "stdin"
+	}
+	var out []manifestObject
+	for n := 1; ; n++ {
+		doc, err := dec.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		where := fmt.Sprintf("%s, document %d", name, n)
+		if err != nil {
+			return nil, usage(validates(file), "%s: %w", where, err)
+		}
+		js, err := yaml.YAMLToJSONStrict(doc)
+		if err != nil {
+			return nil, usage(validates(file), "%s: %w", where, err)
+		}
+		var content map[string]any
+		if err := utiljson.Unmarshal(js, &content); err != nil {
+			return nil, usage(validates(file), "%s is no object", where)
+		}
+		if content == nil {
+			continue // comments only
+		}
+		u := &unstructured.Unstructured{Object: content}
+		if u.GetKind() == "" || u.GetAPIVersion() == "" {
+			return nil, usage(validates(file), "%s: an object needs apiVersion and kind", where)
+		}
+		items := []unstructured.Unstructured{*u}
+		if u.IsList() {
+			list, err := u.ToList()
+			if err != nil {
+				return nil, usage(validates(file), "%s: a list whose items are no objects", where)
+			}
+			items = list.Items
+		}
+		for i := range items {
+			out = append(out, manifestObject{u: &items[i], file: file, where: where})
+		}
+	}
+	if len(out) == 0 {
+		return nil, usage(validates(file), "%s holds no objects", name)
+	}
+	return out, nil
+}
+
+// validates is the call that looks at a file again once it has been corrected.
+func validates(file string) string {
+	return "limpet repo validate " + shellWord(file) + "    # after correcting it"
+}
+
+// checkObject finds the kind of an object.
+func checkObject(o manifestObject) (manifestObject, error) {
+	gvk := o.u.GroupVersionKind()
+	var near []string
+	for _, k := range api.Kinds {
+		if k.Group == gvk.Group && k.Kind == gvk.Kind {
+			if name, there, _ := unstructured.NestedFieldNoCopy(o.u.Object, "metadata", "name"); there && o.u.GetName() == "" && name != "" && name != nil {
+				// y, on and 1e3 are no texts to YAML.
+				return o, usage(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.where, k.Kind)
+			}
+			if o.u.GetName() == "" {
+				return o, usage(validates(o.file), "%s: %s without metadata.name", o.where, k.Kind)
+			}
+			o.kind = k
+			return o, nil
+		}
+		near = append(near, k.Kind)
+	}
+	msg := fmt.Sprintf("%s: unknown kind %q of %q", o.where, gvk.Kind, o.u.GetAPIVersion())
+	if n := nearest(gvk.Kind, near); n != "" {
+		msg += fmt.Sprintf(", did you mean %q?", n)
+	}
+	return o, usage("limpet get --help    # lists the kinds", "%s", msg)
+}

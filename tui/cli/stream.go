@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+
+	"limpet/sync/snapshot"
+)
+
+// streamLine is one document of what is watched or followed. Type names the one
+// member that it has besides.
+type streamLine struct {
+	Type          string          `json:"type"`
+	SchemaVersion int             `json:"schemaVersion"`
+	Time          time.Time       `json:"time"`
+	Job           any             `json:"job,omitempty"`
+	Log           *snapshot.Event `json:"log,omitempty"`
+	Ended         any             `json:"ended,omitempty"`
+	Status        any             `json:"status,omitempty"`
+}
+
+// noteStrangers tells once of fields of --json that no line of a stream has.
+func (g *Globals) noteStrangers() {
+	if g.notes == nil || g.streams {
+		return
+	}
+	g.streams = true
+	whole, met := map[string]any{}, map[string]bool{}
+	for member := range reflect.TypeFor[streamLine]().Fields() {
+		name, _, _ := strings.Cut(member.Tag.Get("json"), ",")
+		whole[name] = nil
+	}
+	for _, field := range g.JSON {
+		first, _, _ := strings.Cut(field, ".")
+		_, met[field] = whole[first]
+	}
+	g.noteUnmet(met, whole)
+}
+
+// printStream writes one document of a stream: a line of JSON, or a document of YAML
+// behind "---". With --json it has those fields alone; that a document of one type lacks
+// those of another is no typing error.
+func (r *run) printStream(line streamLine) error {
+	g, w := r.g, r.Out
+	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()
+	var document any = line
+	if len(g.JSON) > 0 {
+		g.noteStrangers()
+		picked, _, err := g.pick(line, map[string]bool{})
+		if err != nil {
+			return err
+		}
+		document = picked
+	}
+	if g.Output == "yaml" {
+		if _, err := io.WriteString(w, "---\n"); err != nil {
+			return err
+		}
+		return printYAML(w, document)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(document)
+}
