@@ -218,5 +218,4 @@ var exceptions = []string{
 	"upward import: sync/identity -> sync/forge",
 	"upward import: sync/netx -> sync/auth",
 	"upward import: sync/repos -> sync/source",
-	"upward import: sync/source -> sync/snapshot",
 }

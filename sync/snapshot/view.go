@@ -233,16 +233,6 @@ type Webhook struct {
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 }
 
-// Condition is one condition of a status. What is met needs no words: Message is
-// that of one that is not.
-type Condition struct {
-	Type    string    `json:"type"`
-	Status  string    `json:"status"`
-	Reason  string    `json:"reason"`
-	Message string    `json:"message,omitempty"`
-	Since   time.Time `json:"since,omitzero"` // when Status became what it is, if that is known
-}
-
 // Event is one line of the event list and of a job's log.
 type Event struct {
 	At    time.Time `json:"at"`

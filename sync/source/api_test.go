@@ -19,7 +19,6 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/kube"
-	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
 )
@@ -257,7 +256,7 @@ func TestRefusedWrites(t *testing.T) {
 	if _, err := source.Reconcile(t.Context(), client, "default", "ready", ""); !apierrors.IsForbidden(err) {
 		t.Errorf("%v", err)
 	}
-	if u, err := client.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "ready", metav1.GetOptions{}); err != nil || source.Picture(u).State != snapshot.SourceReady {
+	if u, err := client.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "ready", metav1.GetOptions{}); err != nil || source.Picture(u).State != source.Ready {
 		t.Errorf("%v", err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
 
@@ -51,7 +50,7 @@ func (e *AwayError) Unwrap() error { return e.Err }
 // and host of the URL, for servers in a cluster that are reached by a way of their own;
 // "" = none. Nothing is sent that proves who asks, and no redirect leads to another
 // host.
-func Fetch(ctx context.Context, a *snapshot.Artifact, via string, w io.Writer) (n int64, err error) {
+func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, err error) {
 	sum, want, err := digestOf(a.Digest)
 	if err != nil {
 		return 0, err

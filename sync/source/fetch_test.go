@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"limpet/sync/snapshot"
 	"limpet/sync/source"
 )
 
@@ -57,29 +56,29 @@ func TestFetch(t *testing.T) {
 	closed.Close()
 	size := int64(len(data))
 	for name, c := range map[string]struct {
-		a    snapshot.Artifact
+		a    source.Artifact
 		via  string
 		want string // of the error; "" = none
 	}{
-		"good":           {snapshot.Artifact{URL: server.URL + "/good", Digest: right, Size: size}, "", ""},
-		"size not told":  {snapshot.Artifact{URL: server.URL + "/good", Digest: right}, "", ""},
-		"sha512":         {snapshot.Artifact{URL: server.URL + "/good", Digest: "sha512:" + hex.EncodeToString(long[:])}, "", ""},
-		"big letters":    {snapshot.Artifact{URL: server.URL + "/good", Digest: strings.ToUpper(right)}, "", ""},
-		"moved":          {snapshot.Artifact{URL: server.URL + "/moved", Digest: right}, "", ""},
-		"via":            {snapshot.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right}, server.URL, ""},
-		"via below":      {snapshot.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right}, server.URL + "/sub/", ""},
-		"another host":   {snapshot.Artifact{URL: server.URL + "/away", Digest: right}, "", "leads to another host"},
-		"changed":        {snapshot.Artifact{URL: server.URL + "/changed", Digest: right, Size: size}, "", "its source tells of " + right},
-		"larger":         {snapshot.Artifact{URL: server.URL + "/good", Digest: right, Size: size - 1}, "", "larger than the 89999 bytes"},
-		"too large":      {snapshot.Artifact{URL: server.URL + "/good", Digest: right, Size: source.MostArtifact + 1}, "", "the limit is 1.0 GiB"},
-		"cut":            {snapshot.Artifact{URL: server.URL + "/short", Digest: right}, "", "unexpected EOF"},
-		"gone":           {snapshot.Artifact{URL: server.URL + "/gone", Digest: right}, "", "404 Not Found"},
-		"not there":      {snapshot.Artifact{URL: closed.URL + "/good", Digest: right}, "", "not reached from here"},
-		"no digest":      {snapshot.Artifact{URL: server.URL + "/good"}, "", "no digest"},
-		"unknown digest": {snapshot.Artifact{URL: server.URL + "/good", Digest: "blake3:00"}, "", "none that can be checked here"},
-		"short digest":   {snapshot.Artifact{URL: server.URL + "/good", Digest: "sha256:00"}, "", "wrong length"},
-		"no address":     {snapshot.Artifact{URL: "file:///etc/passwd", Digest: right}, "", "no address of http"},
-		"bad via":        {snapshot.Artifact{URL: server.URL + "/good", Digest: right}, "localhost:80", "no address of http"},
+		"good":           {source.Artifact{URL: server.URL + "/good", Digest: right, Size: size}, "", ""},
+		"size not told":  {source.Artifact{URL: server.URL + "/good", Digest: right}, "", ""},
+		"sha512":         {source.Artifact{URL: server.URL + "/good", Digest: "sha512:" + hex.EncodeToString(long[:])}, "", ""},
+		"big letters":    {source.Artifact{URL: server.URL + "/good", Digest: strings.ToUpper(right)}, "", ""},
+		"moved":          {source.Artifact{URL: server.URL + "/moved", Digest: right}, "", ""},
+		"via":            {source.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right}, server.URL, ""},
+		"via below":      {source.Artifact{URL: "http://source-controller.flux-system.svc.cluster.local./good", Digest: right}, server.URL + "/sub/", ""},
+		"another host":   {source.Artifact{URL: server.URL + "/away", Digest: right}, "", "leads to another host"},
+		"changed":        {source.Artifact{URL: server.URL + "/changed", Digest: right, Size: size}, "", "its source tells of " + right},
+		"larger":         {source.Artifact{URL: server.URL + "/good", Digest: right, Size: size - 1}, "", "larger than the 89999 bytes"},
+		"too large":      {source.Artifact{URL: server.URL + "/good", Digest: right, Size: source.MostArtifact + 1}, "", "the limit is 1.0 GiB"},
+		"cut":            {source.Artifact{URL: server.URL + "/short", Digest: right}, "", "unexpected EOF"},
+		"gone":           {source.Artifact{URL: server.URL + "/gone", Digest: right}, "", "404 Not Found"},
+		"not there":      {source.Artifact{URL: closed.URL + "/good", Digest: right}, "", "not reached from here"},
+		"no digest":      {source.Artifact{URL: server.URL + "/good"}, "", "no digest"},
+		"unknown digest": {source.Artifact{URL: server.URL + "/good", Digest: "blake3:00"}, "", "none that can be checked here"},
+		"short digest":   {source.Artifact{URL: server.URL + "/good", Digest: "sha256:00"}, "", "wrong length"},
+		"no address":     {source.Artifact{URL: "file:///etc/passwd", Digest: right}, "", "no address of http"},
+		"bad via":        {source.Artifact{URL: server.URL + "/good", Digest: right}, "localhost:80", "no address of http"},
 	} {
 		var got bytes.Buffer
 		n, err := source.Fetch(t.Context(), &c.a, c.via, &got)
@@ -96,7 +95,7 @@ func TestFetch(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("the person has had enough")
 	cancel(stop)
-	if _, err := source.Fetch(ctx, &snapshot.Artifact{URL: server.URL + "/good", Digest: right}, "", new(bytes.Buffer)); !errors.Is(err, stop) {
+	if _, err := source.Fetch(ctx, &source.Artifact{URL: server.URL + "/good", Digest: right}, "", new(bytes.Buffer)); !errors.Is(err, stop) {
 		t.Errorf("ended by its caller: %v", err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
 
@@ -28,9 +27,9 @@ const (
 
 // Picture is what a GitRepository tells. What has another form than it should is left
 // out, whatever it is. URLs are without user and password.
-func Picture(u *unstructured.Unstructured) snapshot.Source {
+func Picture(u *unstructured.Unstructured) Source {
 	spec, status := branch(u.Object, "spec"), branch(u.Object, "status")
-	s := snapshot.Source{
+	s := Source{
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
 		URL: CleanURL(member(spec, "url")), Ref: refText(branch(spec, "ref")), Provider: member(spec, "provider"),
 		Interval: duration(member(spec, "interval")), Suspended: flag(spec, "suspend"),
@@ -52,7 +51,7 @@ func Picture(u *unstructured.Unstructured) snapshot.Source {
 }
 
 // judge says how a source does: its state, and what shows it.
-func judge(s *snapshot.Source, u *unstructured.Unstructured, status map[string]any) {
+func judge(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	seen := number(status, "observedGeneration")
 	all := map[string]map[string]any{}
 	list, _ := status["conditions"].([]any)
@@ -64,7 +63,7 @@ func judge(s *snapshot.Source, u *unstructured.Unstructured, status map[string]a
 		}
 		all[kind] = c
 		seen = max(seen, number(c, "observedGeneration"))
-		s.Conditions = append(s.Conditions, snapshot.Condition{Type: short(kind), Status: short(member(c, "status")), Reason: short(member(c, "reason")), Message: short(member(c, "message"))})
+		s.Conditions = append(s.Conditions, Condition{Type: short(kind), Status: short(member(c, "status")), Reason: short(member(c, "reason")), Message: short(member(c, "message"))})
 		if at := api.TimeOfText(member(c, "lastTransitionTime")); at.After(s.Looked) {
 			s.Looked = at
 		}
@@ -80,24 +79,24 @@ func judge(s *snapshot.Source, u *unstructured.Unstructured, status map[string]a
 	from := "Ready"
 	switch {
 	case s.Behind && seen <= 0:
-		s.State = snapshot.SourcePending
+		s.State = Pending
 	case is("Stalled", "True"):
-		s.State, from = snapshot.SourceStalled, "Stalled"
+		s.State, from = Stalled, "Stalled"
 	case is("Ready", "False"):
-		s.State = snapshot.SourceFailed
+		s.State = Failed
 	case is("Reconciling", "True"):
-		s.State, from = snapshot.SourceWorking, "Reconciling"
+		s.State, from = Working, "Reconciling"
 	case s.Behind:
-		s.State = snapshot.SourcePending
+		s.State = Pending
 	case is("Ready", "True"):
-		s.State = snapshot.SourceReady
+		s.State = Ready
 	case len(all) == 0:
-		s.State = snapshot.SourcePending
+		s.State = Pending
 	default:
-		s.State = snapshot.SourceUnknown
+		s.State = Unknown
 	}
 	s.Reason, s.Message, s.Since = short(member(all[from], "reason")), short(member(all[from], "message")), api.TimeOfText(member(all[from], "lastTransitionTime"))
-	if s.State == snapshot.SourcePending {
+	if s.State == Pending {
 		s.Reason, s.Message = "", "its controller has not seen its last change yet"
 		if seen <= 0 {
 			s.Message = "no controller has looked at it yet; is source-controller at work?"
@@ -128,8 +127,8 @@ func refText(ref map[string]any) string {
 	return "branch master"
 }
 
-func artifact(a map[string]any) *snapshot.Artifact {
-	out := snapshot.Artifact{Revision: short(member(a, "revision")), Digest: short(member(a, "digest")), URL: CleanURL(member(a, "url")), Size: number(a, "size"), Updated: api.TimeOfText(member(a, "lastUpdateTime"))}
+func artifact(a map[string]any) *Artifact {
+	out := Artifact{Revision: short(member(a, "revision")), Digest: short(member(a, "digest")), URL: CleanURL(member(a, "url")), Size: number(a, "size"), Updated: api.TimeOfText(member(a, "lastUpdateTime"))}
 	if out.URL == "" && out.Revision == "" && out.Digest == "" {
 		return nil
 	}
@@ -137,12 +136,12 @@ func artifact(a map[string]any) *snapshot.Artifact {
 }
 
 // includes are those of the spec, with the revisions that are in the artifact.
-func includes(spec, status map[string]any) (out []snapshot.Include) {
+func includes(spec, status map[string]any) (out []Include) {
 	wanted, _ := spec["include"].([]any)
 	got, _ := status["includedArtifacts"].([]any)
 	for i, entry := range wanted[:min(len(wanted), most)] {
 		one, _ := entry.(map[string]any)
-		in := snapshot.Include{Name: short(member(branch(one, "repository"), "name")), From: short(member(one, "fromPath")), To: short(member(one, "toPath"))}
+		in := Include{Name: short(member(branch(one, "repository"), "name")), From: short(member(one, "fromPath")), To: short(member(one, "toPath"))}
 		if i < len(got) {
 			a, _ := got[i].(map[string]any)
 			in.Revision = short(member(a, "revision"))

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
 )
@@ -45,7 +44,7 @@ func TestPictureOfEveryState(t *testing.T) {
 			t.Errorf("%s: no word of why: %+v", s.Name, from)
 		}
 		for _, c := range from.Conditions {
-			if from.State == snapshot.SourceReady && c.Unmet() {
+			if from.State == source.Ready && c.Unmet() {
 				t.Errorf("%s is ready and has %+v", s.Name, c)
 			}
 		}
@@ -68,19 +67,19 @@ func TestPictureOfAWholeOne(t *testing.T) {
 	}
 	got.URL, got.Conditions = "", nil
 	revision := "main@sha1:" + testenv.SourceCommit
-	want := snapshot.Source{
+	want := source.Source{
 		UID: "u-1", Namespace: "flux-system", Name: "whole", Ref: "semver >=1.0.0 <2.0.0", Provider: "azure", Verify: "TagAndHEAD", Verified: "TagAndHEAD", Interval: 90 * time.Minute,
 		State: "ready", Reason: "Succeeded", Message: "stored artifact for revision '" + revision + "'", Since: at(12, 0),
-		Artifact: &snapshot.Artifact{Revision: revision, Digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Size: 4711, Updated: at(11, 0),
+		Artifact: &source.Artifact{Revision: revision, Digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Size: 4711, Updated: at(11, 0),
 			URL: "http://source-controller.flux-system.svc.cluster.local./gitrepository/flux-system/apps/" + testenv.SourceCommit + ".tar.gz"},
-		Includes: []snapshot.Include{{Name: "base", From: "deploy", To: "base/deploy", Revision: revision}, {Name: "late"}},
+		Includes: []source.Include{{Name: "base", From: "deploy", To: "base/deploy", Revision: revision}, {Name: "late"}},
 		Looked:   at(12, 30), Handled: at(12, 30),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
-	if got.Commit() != testenv.SourceCommit || snapshot.ShortRevision(revision) != "main@5d41aa9" {
-		t.Errorf("commit %q, short %q", got.Commit(), snapshot.ShortRevision(revision))
+	if got.Commit() != testenv.SourceCommit || source.ShortRevision(revision) != "main@5d41aa9" {
+		t.Errorf("commit %q, short %q", got.Commit(), source.ShortRevision(revision))
 	}
 	if asked := source.Picture(seen(t, named(t, "asked"))); !asked.Waiting || asked.Asked.IsZero() || asked.Handled != at(11, 30) {
 		t.Errorf("asked: %+v", asked)
@@ -92,7 +91,7 @@ func TestPictureOfAWholeOne(t *testing.T) {
 // because the generation of the status stays behind then.
 func TestBehind(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"ready": snapshot.SourcePending, "auth": snapshot.SourceFailed, "new": snapshot.SourcePending} {
+	for name, want := range map[string]string{"ready": source.Pending, "auth": source.Failed, "new": source.Pending} {
 		u := seen(t, named(t, name))
 		u.SetGeneration(2)
 		if from := source.Picture(u); from.State != want || !from.Behind {
@@ -133,20 +132,20 @@ func TestRefs(t *testing.T) {
 func TestDue(t *testing.T) {
 	t.Parallel()
 	now := testenv.SourceNoon
-	base := snapshot.Source{State: snapshot.SourceReady, Interval: 10 * time.Minute}
+	base := source.Source{State: source.Ready, Interval: 10 * time.Minute}
 	for _, c := range []struct {
-		change func(*snapshot.Source)
+		change func(*source.Source)
 		want   string
 	}{
-		{func(*snapshot.Source) {}, "<10m"},
-		{func(s *snapshot.Source) { s.Looked = now.Add(-4 * time.Minute) }, "in 6m"},
-		{func(s *snapshot.Source) { s.Looked = now.Add(-10 * time.Minute) }, "<10m"},
-		{func(s *snapshot.Source) { s.Suspended = true }, "paused"},
-		{func(s *snapshot.Source) { s.Waiting = true }, "asked"},
-		{func(s *snapshot.Source) { s.State = snapshot.SourceStalled }, "never"},
-		{func(s *snapshot.Source) { s.State = snapshot.SourceFailed }, "retried"},
-		{func(s *snapshot.Source) { s.State = snapshot.SourcePending }, "-"},
-		{func(s *snapshot.Source) { s.Interval = 0 }, "-"},
+		{func(*source.Source) {}, "<10m"},
+		{func(s *source.Source) { s.Looked = now.Add(-4 * time.Minute) }, "in 6m"},
+		{func(s *source.Source) { s.Looked = now.Add(-10 * time.Minute) }, "<10m"},
+		{func(s *source.Source) { s.Suspended = true }, "paused"},
+		{func(s *source.Source) { s.Waiting = true }, "asked"},
+		{func(s *source.Source) { s.State = source.Stalled }, "never"},
+		{func(s *source.Source) { s.State = source.Failed }, "retried"},
+		{func(s *source.Source) { s.State = source.Pending }, "-"},
+		{func(s *source.Source) { s.Interval = 0 }, "-"},
 	} {
 		s := base
 		c.change(&s)

@@ -1,4 +1,4 @@
-package snapshot
+package source
 
 import (
 	"strings"
@@ -45,12 +45,12 @@ type Source struct {
 
 // States of a Source.
 const (
-	SourceReady   = "ready"
-	SourceWorking = "working" // its controller is at work on it
-	SourceFailed  = "failed"  // its controller tries again by itself
-	SourceStalled = "stalled" // its controller does nothing until a person changes it
-	SourcePending = "pending" // its controller has not come to it yet
-	SourceUnknown = "unknown"
+	Ready   = "ready"
+	Working = "working" // its controller is at work on it
+	Failed  = "failed"  // its controller tries again by itself
+	Stalled = "stalled" // its controller does nothing until a person changes it
+	Pending = "pending" // its controller has not come to it yet
+	Unknown = "unknown"
 )
 
 // Artifact is what the controller has packed of a source.
@@ -71,7 +71,7 @@ type Include struct {
 }
 
 // Bad says that a source needs a person.
-func (s *Source) Bad() bool { return s.State == SourceFailed || s.State == SourceStalled }
+func (s *Source) Bad() bool { return s.State == Failed || s.State == Stalled }
 
 // Due says in a word or two when the controller looks next, as far as it tells: it
 // leaves no trace of a look that found nothing new.
@@ -81,11 +81,11 @@ func (s *Source) Due(now time.Time) string {
 		return "paused"
 	case s.Waiting:
 		return "asked"
-	case s.State == SourcePending, s.State == SourceWorking:
+	case s.State == Pending, s.State == Working:
 		return "-"
-	case s.State == SourceStalled:
+	case s.State == Stalled:
 		return "never"
-	case s.State == SourceFailed:
+	case s.State == Failed:
 		return "retried"
 	case s.Interval <= 0:
 		return "-"
@@ -107,11 +107,11 @@ func (s *Source) DueText(now time.Time) string {
 		return "nothing while it is suspended" + every
 	case s.Waiting:
 		return "as soon as its controller comes to it, because it was asked for" + every
-	case s.State == SourcePending, s.State == SourceWorking:
+	case s.State == Pending, s.State == Working:
 		return "as soon as its controller comes to it" + every
-	case s.State == SourceStalled:
+	case s.State == Stalled:
 		return "nothing until somebody changes it or asks for a look"
-	case s.State == SourceFailed:
+	case s.State == Failed:
 		return "tried again by itself, after up to 15m" + every
 	case s.Interval <= 0:
 		return "not known: it has no interval"
@@ -155,4 +155,14 @@ func (c Condition) Unmet() bool {
 		return false
 	}
 	return c.Status != "True"
+}
+
+// Condition is one condition of a status. What is met needs no words: Message is
+// that of one that is not.
+type Condition struct {
+	Type    string    `json:"type"`
+	Status  string    `json:"status"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since,omitzero"` // when Status became what it is, if that is known
 }
