@@ -70,7 +70,7 @@ type Config struct {
 	CredentialsDir   string
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
 	GitRules         []auth.Rule
-	Demands          []auth.Demand // what has to be signed, whatever Repositories ask for
+	Demands          []auth.VerificationPolicy // what has to be signed, whatever Repositories ask for
 	AllowInsecureGit bool
 	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
 	Guard            netx.Guard    // which private networks Git hosts may be in
@@ -135,7 +135,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.remotes = a.connections()
-	a.signers = worker.NewSigners(a.trust(), cfg.Demands, a.sawPath)
+	a.signers = worker.NewSigners(a.places().Trust, cfg.Demands, a.sawPath)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("room", "metrics"))
 	a.mirrors, err = git.Open(mirrorsPath(cfg.StatePath), git.Options{
 		AllowLocal: cfg.LocalGit, Whole: cfg.GitTimeout, Guard: cfg.Guard, Logger: cfg.Logger.With("room", "git")})
@@ -158,7 +158,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return info.Oldest, err
 		}
 	}
-	pull, keys := worker.NewPull(pulls), worker.NewSigningKeys(a.signing())
+	pull, keys := worker.NewPull(pulls), worker.NewSigningKeys(a.places().Signing)
 	crew := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
 	for _, worker := range crew {
 		a.actions = append(a.actions, worker.Action())
@@ -218,22 +218,6 @@ func (a *Agent) alias(ctx context.Context, cfg kube.Config, server, group string
 	}
 	cfg.Audiences = []string{group, api.ProvisioningGroup}
 	return kube.Connect(ctx, cfg)
-}
-
-// credentials chains the places where credentials for Git are looked up, in
-// the order of the contract.
-func (a *Agent) credentials() auth.Source {
-	sources := []auth.Source{auth.SecretSource(a.secret), a.minter.Source(a.connection)}
-	if a.embedded != nil {
-		sources = append(sources, auth.FieldSource(a.sealedOfRepository))
-	}
-	if a.cfg.CredentialsDir != "" {
-		sources = append(sources, a.files(auth.DirSource(a.cfg.CredentialsDir)))
-	}
-	if len(a.cfg.GitRules) > 0 {
-		sources = append(sources, a.ruleFiles(auth.RuleSource(a.cfg.GitRules)))
-	}
-	return a.identities.Source(auth.Lines(auth.Chain(sources...), a.cfg.GitRules, a.proxySecret))
 }
 
 // Close releases the connections. It may be called without Run and twice.

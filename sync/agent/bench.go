@@ -39,11 +39,10 @@ func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 	case "Connection":
 		return repos.TryConnection(ctx, a.minter, u)
 	case "Repository":
-		from, signing := a.credentials(), a.signing()
+		from, signing := a.credentials(), auth.SigningSource(a.places().Signing)
 		u = u.DeepCopy()
 		if given := inline(u); len(given) > 0 {
-			get := func(_ context.Context, _ auth.Lookup, field string) ([]byte, error) { return given[field], nil }
-			from, signing = auth.Chain(auth.FieldSource(get), from), auth.ChainSigning(auth.SigningFields(get), beside(given, signing))
+			from, signing = auth.Chain(auth.Places{Values: given}, from), given.signing(signing)
 		}
 		return repos.TryRepository(ctx, repos.Options{Git: a.mirrors, Protection: a.protection, Signers: a.lookAtSigners, Signing: a.lookAtSigning(signing), Remote: func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			return worker.Remote(ctx, namespace, name, repo, from, a.cfg.AllowInsecureGit)
@@ -57,12 +56,23 @@ func (a *Agent) test(ctx context.Context, u *unstructured.Unstructured) (repos.T
 	return repos.TestResults{}, fmt.Errorf("a %s cannot be tested", u.GetKind())
 }
 
-// beside looks for a key at the places of next, which know nothing of the fields that
-// were given.
-func beside(given map[string][]byte, next auth.SigningSource) auth.SigningSource {
+// givenValues are secure values by field, of an object that was not stored yet.
+type givenValues map[string][]byte
+
+// Value implements auth.Values.
+func (v givenValues) Value(_ context.Context, _ auth.Lookup, field string) ([]byte, error) {
+	return v[field], nil
+}
+
+// signing looks for a key to sign with among the values, and then at the places of next,
+// which do not know the fields that were given.
+func (v givenValues) signing(next auth.SigningSource) auth.SigningSource {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
+		if found, err := (auth.Places{Values: v}).Signing(ctx, l); err != nil || found != nil {
+			return found, err
+		}
 		l.Secure = maps.Clone(l.Secure)
-		for field := range given {
+		for field := range v {
 			delete(l.Secure, field)
 		}
 		return next(ctx, l)
@@ -71,9 +81,9 @@ func beside(given map[string][]byte, next auth.SigningSource) auth.SigningSource
 
 // inline takes the secret values out of an object that was not stored yet, and puts
 // a name in the place of each, as an API does.
-func inline(u *unstructured.Unstructured) map[string][]byte {
+func inline(u *unstructured.Unstructured) givenValues {
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
-	given := map[string][]byte{}
+	given := givenValues{}
 	for field, member := range secure {
 		value, _, _ := unstructured.NestedString(map[string]any{"": member}, "", "create")
 		if value == "" {
@@ -111,7 +121,7 @@ func OpenBench(ctx context.Context, cfg Config) (_ *Bench, err error) {
 		return nil, err
 	}
 	b.agent.remotes = b.agent.connections()
-	b.agent.signers = worker.NewSigners(b.agent.trust(), cfg.Demands, nil)
+	b.agent.signers = worker.NewSigners(b.agent.places().Trust, cfg.Demands, nil)
 	// The mirrors beside the state file may be those of another process.
 	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
 		return nil, fmt.Errorf("make a directory for the test: %w", err)

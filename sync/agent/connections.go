@@ -28,13 +28,6 @@ type remotes struct {
 // connections makes them. The secrets of Connections are looked up where those of
 // Repositories are.
 func (a *Agent) connections() remotes {
-	sources := []auth.ConnectionSource{auth.ConnectionSecrets(a.secret)}
-	if a.embedded != nil {
-		sources = append(sources, auth.ConnectionFields(a.sealed))
-	}
-	if a.cfg.CredentialsDir != "" {
-		sources = append(sources, a.connectionFiles(auth.ConnectionDir(a.cfg.CredentialsDir)))
-	}
 	hosts := forge.New(forge.Options{AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version})
 	o := identity.Options{Apps: hosts, AllowInsecure: a.cfg.AllowInsecureGit, Guard: a.cfg.Guard, UserAgent: "limpet/" + a.cfg.Version, Tokens: a.cfg.TokenCache}
 	if a.client != nil {
@@ -43,7 +36,7 @@ func (a *Agent) connections() remotes {
 	if a.cfg.Store != nil { // a Bench has none
 		o.Vault = vault{a.cfg.Store}
 	}
-	return remotes{hosts, forge.NewMinter(hosts, auth.ChainConnections(sources...), auth.NewTokens(0)), identity.New(o)}
+	return remotes{hosts, forge.NewMinter(hosts, a.places().Connection, auth.NewTokens(0)), identity.New(o)}
 }
 
 // serverTime is the time by the clock of the API, the local one while that is unknown.
@@ -52,17 +45,6 @@ func (a *Agent) serverTime() time.Time {
 		return now
 	}
 	return time.Now()
-}
-
-// sealed reads a value of a Connection that the embedded API keeps. A name that
-// leads to a Secret is none of its values.
-func (a *Agent) sealed(ctx context.Context, namespace, connection, field string) ([]byte, error) {
-	return orNone(a.embedded.ConnectionSecretOf(ctx, namespace, connection, field))
-}
-
-// sealedOfRepository is sealed for a Repository.
-func (a *Agent) sealedOfRepository(ctx context.Context, l auth.Lookup, field string) ([]byte, error) {
-	return orNone(a.embedded.SecretNamed(ctx, l.Namespace, l.Repository, field, l.Secure[field]))
 }
 
 // orNone has the search go on elsewhere for what is not in the state file.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -48,7 +47,7 @@ func (a *Agent) ruled(u *unstructured.Unstructured) []string {
 	}
 	var files []string
 	urls := worker.URLs(repo)
-	for _, rule := range auth.DemandsFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), urls...) {
+	for _, rule := range auth.PoliciesFor(a.cfg.Demands, u.GetNamespace(), u.GetName(), urls...) {
 		files = append(files, rule.Paths()...)
 	}
 	for _, url := range urls {
@@ -97,42 +96,5 @@ func (a *Agent) sawSecret(namespace, name string, u *unstructured.Unstructured, 
 	}
 }
 
-// sawFiles observes the files of objects before they are read.
-func (a *Agent) sawFiles(namespace string, names ...string) {
-	for _, name := range names {
-		a.references.ObserveFiles(namespace, name)
-	}
-}
-
-// files is a source of credentials that tells when it is read.
-func (a *Agent) files(from auth.Source) auth.Source {
-	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
-		a.sawFiles(l.Namespace, l.Repository, l.Connection)
-		return from.Credentials(ctx, l)
-	})
-}
-
-// ruleFiles is the same for the rules of the configuration.
-func (a *Agent) ruleFiles(from auth.Source) auth.Source {
-	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
-		a.sawPaths(l.URL)
-		return from.Credentials(ctx, l)
-	})
-}
-
-// sawPaths tells that the files of rules are about to be read.
-func (a *Agent) sawPaths(url string) {
-	for _, path := range auth.RuleFiles(a.cfg.GitRules, url) {
-		a.sawPath(path)
-	}
-}
-
+// sawPath observes a file of a rule.
 func (a *Agent) sawPath(path string) { a.references.ObservePath(path) }
-
-// connectionFiles is the same for Connections.
-func (a *Agent) connectionFiles(from auth.ConnectionSource) auth.ConnectionSource {
-	return func(ctx context.Context, l auth.ConnectionLookup) (*auth.ConnectionSecret, error) {
-		a.sawFiles(l.Namespace, l.Name)
-		return from(ctx, l)
-	}
-}

@@ -4,60 +4,12 @@ import (
 	"context"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
-	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/worker"
 )
-
-// trust chains the places where the keys of those who may sign are looked up: those of
-// credentials, in the same order.
-func (a *Agent) trust() auth.TrustSource {
-	sources := []auth.TrustSource{auth.TrustSecrets(a.secret)}
-	if dir := a.cfg.CredentialsDir; dir != "" {
-		from := auth.TrustDir(dir)
-		sources = append(sources, func(ctx context.Context, l auth.Lookup) (*auth.Trust, error) {
-			a.sawFiles(l.Namespace, l.Repository, l.Connection)
-			return from(ctx, l)
-		})
-	}
-	if rules := a.cfg.GitRules; len(rules) > 0 {
-		from := auth.TrustRules(rules)
-		sources = append(sources, func(ctx context.Context, l auth.Lookup) (*auth.Trust, error) {
-			a.sawPaths(l.URL)
-			return from(ctx, l)
-		})
-	}
-	return auth.ChainTrust(sources...)
-}
-
-// signing chains the places where keys to sign with are looked up: those of credentials,
-// in the same order.
-func (a *Agent) signing() auth.SigningSource {
-	sources := []auth.SigningSource{auth.SigningSecrets(a.secret)}
-	if a.embedded != nil {
-		sources = append(sources, auth.SigningFields(a.sealedOfRepository))
-	}
-	if dir := a.cfg.CredentialsDir; dir != "" {
-		from := auth.SigningDir(dir)
-		sources = append(sources, func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
-			a.sawFiles(l.Namespace, l.Repository, l.Connection)
-			return from(ctx, l)
-		})
-	}
-	if rules := a.cfg.GitRules; len(rules) > 0 {
-		from := auth.SigningRules(rules)
-		sources = append(sources, func(ctx context.Context, l auth.Lookup) (*auth.Signing, error) {
-			a.sawPaths(l.URL)
-			return from(ctx, l)
-		})
-	}
-	return auth.ChainSigning(sources...)
-}
 
 // trusting judges for the controller of Repositories.
 type trusting struct{ a *Agent }
@@ -104,38 +56,4 @@ func lookText(look worker.SignersLook) string {
 		look.Text += "; to be replaced: " + look.Soon
 	}
 	return look.Text
-}
-
-// SignersAt are the signers of an agent as another program sees them, with its own rights
-// to Secrets and files.
-func SignersAt(client *kube.Client, dir string, rules []auth.Rule, demands []auth.Demand) *worker.Signers {
-	sources := []auth.TrustSource{auth.TrustRules(rules)}
-	if dir != "" {
-		sources = append([]auth.TrustSource{auth.TrustDir(dir)}, sources...)
-	}
-	if client != nil {
-		sources = append([]auth.TrustSource{auth.TrustSecrets(secretsOf(client))}, sources...)
-	}
-	return worker.NewSigners(auth.ChainTrust(sources...), demands, nil)
-}
-
-// SigningAt is the same for the keys that commits are signed with. Those that the
-// embedded API keeps are seen by its own agent only.
-func SigningAt(client *kube.Client, dir string, rules []auth.Rule) *worker.SigningKeys {
-	sources := []auth.SigningSource{auth.SigningRules(rules)}
-	if dir != "" {
-		sources = append([]auth.SigningSource{auth.SigningDir(dir)}, sources...)
-	}
-	if client != nil {
-		sources = append([]auth.SigningSource{auth.SigningSecrets(secretsOf(client))}, sources...)
-	}
-	return worker.NewSigningKeys(auth.ChainSigning(sources...))
-}
-
-// secretsOf reads Secrets.
-func secretsOf(client *kube.Client) func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-	return func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-		u, err := client.Resource(api.Secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-		return secretData(namespace, name, u, err)
-	}
 }

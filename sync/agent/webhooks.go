@@ -248,7 +248,7 @@ func (d *hookDesk) fromAPI(ctx context.Context, namespace, secret string) ([]byt
 		// Others wait for this look, so it must not end with one of them.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
-		data, err := d.agent.secret(ctx, namespace, secret)
+		data, err := clusterSecrets{d.agent.client, d.agent}.Secret(ctx, namespace, secret)
 		switch {
 		case err == nil:
 			kept.value = secretIn(data)

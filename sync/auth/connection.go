@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 )
@@ -29,7 +26,7 @@ var privateKeyNames = []string{keyPrivateKey, "githubAppPrivateKey", "githubPriv
 var connectionKeys = slices.Concat(privateKeyNames, []string{keyToken, keyClientSecret, keyCA, keyCAOld, keyClientCert, keyClientKey,
 	keyProxy, keyProxyUsername, keyProxyPassword})
 
-// ConnectionLookup says whose secret is wanted.
+// ConnectionLookup names the Connection whose secret is wanted.
 type ConnectionLookup struct {
 	Namespace string
 	Name      string
@@ -54,96 +51,18 @@ type ConnectionSecret struct {
 // hold a secret.
 type ConnectionSource func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error)
 
-// ChainConnections asks the sources in order. Nil sources are left out.
-func ChainConnections(sources ...ConnectionSource) ConnectionSource {
-	return func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
-		for _, s := range sources {
-			if s == nil {
-				continue
-			}
-			if found, err := s(ctx, l); err != nil || found != nil {
-				return found, err
-			}
-		}
-		return nil, nil
-	}
+// connectionSelection selects the secret of a Connection.
+var connectionSelection = selection{
+	of:    func(_ string, data map[string][]byte) map[string][]byte { return data },
+	merge: laterWins,
+	names: []string{keyPrivateKey, keyToken, keyClientSecret},
+	files: privateFiles(connectionKeys),
 }
 
-// ConnectionSecrets reads the Secrets that spec.secure names, see SecretSource.
-func ConnectionSecrets(get func(ctx context.Context, namespace, name string) (map[string][]byte, error)) ConnectionSource {
-	return func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
-		merged := make(map[string][]byte)
-		var places []string
-		for _, field := range slices.Sorted(maps.Keys(l.Secure)) {
-			name := l.Secure[field]
-			place := "secret " + l.Namespace + "/" + name
-			if name == "" || slices.Contains(places, place) {
-				continue
-			}
-			data, err := get(ctx, l.Namespace, name)
-			if err != nil {
-				return nil, fmt.Errorf("read secret %s/%s: %w", l.Namespace, name, err)
-			}
-			if data == nil {
-				continue
-			}
-			maps.Copy(merged, data)
-			places = append(places, place)
-		}
-		if len(places) == 0 {
-			return nil, nil
-		}
-		return connectionSecret(merged, strings.Join(places, " and "))
-	}
-}
-
-// ConnectionFields reads secure values one by one, see FieldSource.
-func ConnectionFields(get func(ctx context.Context, namespace, connection, field string) ([]byte, error)) ConnectionSource {
-	return func(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
-		keys := make(map[string][]byte)
-		for _, k := range []string{keyPrivateKey, keyToken, keyClientSecret} {
-			if _, set := l.Secure[k]; !set {
-				continue
-			}
-			v, err := get(ctx, l.Namespace, l.Name, k)
-			if err != nil {
-				return nil, fmt.Errorf("read secure.%s of connection %s/%s: %w", k, l.Namespace, l.Name, err)
-			}
-			if v != nil {
-				keys[k] = v
-			}
-		}
-		if len(keys) == 0 {
-			return nil, nil
-		}
-		return connectionSecret(keys, "secure values of connection "+l.Namespace+"/"+l.Name)
-	}
-}
-
-// ConnectionDir reads files <namespace>.<connection>/<key>, see DirSource.
-func ConnectionDir(dir string) ConnectionSource {
-	return func(_ context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
-		if !plainName(l.Namespace) || !plainName(l.Name) {
-			return nil, nil
-		}
-		root, err := os.OpenRoot(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open credentials directory: %w", err)
-		}
-		defer root.Close()
-		base := l.Namespace + "." + l.Name
-		keys, err := readKeys(root, base, connectionKeys)
-		if err != nil {
-			return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
-		}
-		if len(keys) == 0 {
-			return nil, nil
-		}
-		return connectionSecret(keys, "directory "+dir+" for "+base)
-	}
+// Connection finds the secret of a Connection. Rules have none.
+func (p Places) Connection(ctx context.Context, l ConnectionLookup) (*ConnectionSecret, error) {
+	at := Lookup{Namespace: l.Namespace, Connection: l.Name, Secure: l.Secure}
+	return find(ctx, p, at, connectionSelection, func(at place) (*ConnectionSecret, error) { return connectionSecret(at.keys, at.name) })
 }
 
 func connectionSecret(keys map[string][]byte, place string) (*ConnectionSecret, error) {
@@ -163,7 +82,7 @@ func connectionSecret(keys map[string][]byte, place string) (*ConnectionSecret, 
 		return nil, fmt.Errorf("credentials in %s: none of the keys %s, %s, %s in it, only [%s]", place, keyPrivateKey, keyToken,
 			keyClientSecret, strings.Join(slices.Sorted(maps.Keys(keys)), " "))
 	case strings.ContainsFunc(s.Token, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return nil, fmt.Errorf("credentials in %s: token holds a blank, a line break or another control character", place)
+		return nil, fmt.Errorf("credentials in %s: token contains a space, a line break or another control character", place)
 	case len(s.PrivateKey) > maxValue:
 		return nil, fmt.Errorf("credentials in %s: the private key is longer than %d bytes", place, maxValue)
 	case (len(s.ClientCert) > 0) != (len(s.ClientKey) > 0):

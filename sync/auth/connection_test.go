@@ -30,19 +30,18 @@ func TestConnectionSources(t *testing.T) {
 		"default/gitlab":  {"token": []byte("secret-token")},
 		"default/empty":   {"other": []byte(canary)},
 	}
-	source := ChainConnections(
-		ConnectionSecrets(func(_ context.Context, namespace, name string) (map[string][]byte, error) {
+	source := Places{
+		Secrets: SecretsFunc(func(_ context.Context, namespace, name string) (map[string][]byte, error) {
 			return secrets[namespace+"/"+name], nil
 		}),
-		nil,
-		ConnectionFields(func(_ context.Context, namespace, connection, field string) ([]byte, error) {
-			if connection == "sealed" {
+		Values: valuesFunc(func(_ context.Context, l Lookup, field string) ([]byte, error) {
+			if l.Connection == "sealed" && l.Repository == "" {
 				return []byte("sealed-" + field), nil
 			}
 			return nil, nil
 		}),
-		ConnectionDir(dir),
-	)
+		Dir: dir,
+	}
 	cases := []struct {
 		name              string
 		secure            map[string]string
@@ -61,7 +60,7 @@ func TestConnectionSources(t *testing.T) {
 		{name: "useless", wrong: "none of the keys"},
 	}
 	for _, c := range cases {
-		found, err := source(t.Context(), ConnectionLookup{Namespace: "default", Name: c.name, Secure: c.secure})
+		found, err := source.Connection(t.Context(), ConnectionLookup{Namespace: "default", Name: c.name, Secure: c.secure})
 		switch {
 		case c.wrong != "":
 			if err == nil || !strings.Contains(err.Error(), c.wrong) || strings.Contains(err.Error(), canary) {

@@ -2,80 +2,66 @@ package auth
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
 )
 
-// DirSource reads files of a credentials directory: <namespace>.<name>/<key>,
-// with the name of the Repository or else of its Connection and the keys of
-// keyNames or of a provider. The flat form <namespace>.<name>_<key> is read too: systemd lays out
-// a LoadCredential directory that way.
-//
-// Files that others may read are refused, see [ReadPrivate]. Links are followed
-// inside the directory only.
-func DirSource(dir string) Source {
-	return SourceFunc(func(_ context.Context, l Lookup) (*Credentials, error) {
-		root, err := os.OpenRoot(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open credentials directory: %w", err)
-		}
-		defer root.Close()
-		for _, name := range []string{l.Repository, l.Connection} {
-			if !plainName(l.Namespace) || !plainName(name) {
-				continue
-			}
-			base := l.Namespace + "." + name
-			keys, err := readKeys(root, base, usedKeys)
-			if err != nil {
-				return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
-			}
-			if len(keys) > 0 {
-				c, err := credentials(keys, l, "directory "+dir+" for "+base)
-				return trusted(false, c, err)
-			}
-		}
+// inRoot opens the credentials directory for read. A missing one is empty. Links are
+// followed inside the directory only.
+func inRoot(dir string, read func(root *os.Root) (map[string][]byte, error)) (map[string][]byte, error) {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	})
-}
-
-// readKeys reads the files of one object, in both forms.
-func readKeys(root *os.Root, base string, names []string) (map[string][]byte, error) {
-	below, err := listed(root, base)
-	if err != nil {
-		return nil, err
 	}
-	keys := make(map[string][]byte)
-	for _, k := range names {
-		files := []string{base + "/" + k, base + "_" + k}
-		if below != nil && !below[k] {
-			files = files[1:]
-		}
-		for _, file := range files {
-			v, err := readPrivate(root.Open, file)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			keys[k] = v
-			break
-		}
+	if err != nil {
+		return nil, fmt.Errorf("open credentials directory: %w", err)
+	}
+	defer root.Close()
+	keys, err := read(root)
+	if err != nil {
+		return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
 	}
 	return keys, nil
 }
 
-// listed are the names in a directory: most of the keys that there could be are
-// not, and to look for each of them costs more. Nil when the directory may be
-// passed and not read, empty when there is none.
-func listed(root *os.Root, dir string) (map[string]bool, error) {
+// privateFiles reads the files of one object with these names, in both forms. Files
+// that others may read are refused, see [ReadPrivate].
+func privateFiles(names []string) func(root *os.Root, base string) (map[string][]byte, error) {
+	return func(root *os.Root, base string) (map[string][]byte, error) {
+		below, err := list(root, base)
+		if err != nil {
+			return nil, err
+		}
+		keys := make(map[string][]byte)
+		for _, k := range names {
+			files := []string{base + "/" + k, base + "_" + k}
+			if below != nil && !below[k] {
+				files = files[1:]
+			}
+			for _, file := range files {
+				v, err := readFile(root.Open, file, checkPrivate)
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				keys[k] = v
+				break
+			}
+		}
+		return keys, nil
+	}
+}
+
+// list returns the names in a directory: most of the possible keys do not exist, and to
+// open each of them costs more. It is nil when the directory cannot be listed, empty when
+// there is none.
+func list(root *os.Root, dir string) (map[string]bool, error) {
 	found := map[string]bool{}
 	f, err := root.Open(dir)
 	switch {
@@ -99,23 +85,55 @@ func plainName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\\\x00")
 }
 
-// Value reads one file of a credentials directory, of the names that DirSource
-// knows, and nil when there is none. Line ends at its end are left out.
+// Value reads one file of the credentials directory, nil when there is none. Line ends at
+// its end are left out.
 func Value(dir, namespace, name, key string) ([]byte, error) {
-	if !plainName(namespace) || !plainName(name) {
-		return nil, nil
-	}
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	at, err := Places{Dir: dir}.inDir(namespace, name, selection{files: privateFiles([]string{key})})
+	return bytes.TrimRight(at.keys[key], "\r\n"), err
+}
+
+// ReadPrivate reads a regular file of at most 1 MiB that holds a secret. It
+// refuses one that others than its owner may read; a group may read it when
+// root owns it, which is how systemd and Kubernetes hand over secrets. Errors
+// name the file and never hold its content.
+func ReadPrivate(path string) ([]byte, error) { return readFile(os.Open, path, checkPrivate) }
+
+// ReadPrivateIn is ReadPrivate of a file in a directory; a link does not lead out of it.
+func ReadPrivateIn(root *os.Root, name string) ([]byte, error) {
+	return readFile(root.Open, name, checkPrivate)
+}
+
+// ReadPublicIn reads a file of public keys in a directory: one of at most 1 MiB that only
+// its owner may write to. A link does not lead out of the directory. Errors name the
+// file.
+func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
+	return readFile(root.Open, name, checkOwned)
+}
+
+// readFile reads a regular file of at most 1 MiB that passes a check of its owner and
+// mode.
+func readFile(open func(string) (*os.File, error), name string, check func(string, os.FileInfo) error) ([]byte, error) {
+	f, err := open(name)
 	if err != nil {
-		return nil, fmt.Errorf("open credentials directory: %w", err)
+		return nil, err
 	}
-	defer root.Close()
-	keys, err := readKeys(root, namespace+"."+name, []string{key})
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
+		return nil, err
 	}
-	return bytes.TrimRight(keys[key], "\r\n"), nil
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	if err := check(name, info); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxValue+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > maxValue:
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxValue)
+	}
+	return data, nil
 }

@@ -159,15 +159,17 @@ func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, er
 	return c, nil
 }
 
-// NamedSecret finds credentials for a GitRepository: in the Secret that it names, by way
-// of secrets, and for one that names none by way of rules. A Secret that is named and not
-// there is an error: the identity of somebody else is no answer to that. So is one that
-// cannot be used.
-func NamedSecret(secrets, rules Source) Source {
+// NamedSecret finds credentials for GitRepositories: in the Secret that one names, or
+// the files that stand for it, and for one that names none in the rules. A Secret that is
+// named and cannot be used is an error, also when it is not there: it must not be replaced
+// by another identity.
+func (p Places) NamedSecret() Source {
+	secrets := Places{Secrets: p.Secrets, Dir: p.Dir, Observer: p.Observer}
+	rules := Places{Rules: p.Rules, Observer: p.Observer}
 	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
 		name := l.Secure["secretRef"]
 		if name == "" {
-			if l.Provider == Generic { // which is what it is without a word, too
+			if l.Provider == Generic { // which is the default, too
 				l.Provider = ""
 			}
 			return rules.Credentials(ctx, l)
@@ -175,33 +177,36 @@ func NamedSecret(secrets, rules Source) Source {
 		l.Repository = name // files stand for the Secret, and not for a Repository of the same name
 		c, err := secrets.Credentials(ctx, l)
 		if err == nil && c == nil {
-			err = fmt.Errorf("secret %s/%s is not there, holds no key for Git, or may not be read; its keys may be files %[1]s.%[2]s/KEY below --credentials-dir, too", l.Namespace, name)
+			err = fmt.Errorf("secret %s/%s is not there, holds no key for Git, or may not be read; "+
+				"its keys may be files %[1]s.%[2]s/KEY below --credentials-dir, too", l.Namespace, name)
 		}
 		return c, err
 	})
 }
 
-// NamedSigners finds the keys of those who may sign for a GitRepository, in the Secret
-// that it names: the data that get returns, else the files of dir that stand for it, if
-// dir is not "". A key of the Secret whose name says nothing is one of OpenPGP, as in Flux.
-func (g GitRepository) NamedSigners(ctx context.Context, get func(ctx context.Context, namespace, name string) (map[string][]byte, error), dir string) (*Trust, error) {
-	from := []TrustSource{TrustSecrets(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-		data, err := get(ctx, namespace, name)
+// NamedSigners finds the keys of signers of a GitRepository in the Secret that it names,
+// or the files that stand for it. A key of the Secret whose name has no meaning is one of
+// OpenPGP, as in Flux.
+func (g GitRepository) NamedSigners(ctx context.Context, p Places) (*Trust, error) {
+	secrets := SecretsFunc(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+		if p.Secrets == nil {
+			return nil, nil
+		}
+		data, err := p.Secrets.Secret(ctx, namespace, name)
 		named := make(map[string][]byte, len(data))
 		for k, v := range data {
 			if !signature.IsKeys(k) {
-				k += " (as OpenPGP).asc" // no key of a Secret has a blank
+				k += " (as OpenPGP).asc" // no key of a Secret contains a space
 			}
 			named[k] = v
 		}
 		return named, err
-	})}
-	if dir != "" {
-		from = append(from, TrustDir(dir))
-	}
-	found, err := ChainTrust(from...)(ctx, Lookup{Namespace: g.Namespace, Repository: g.Signers, Secure: map[string]string{"verify": g.Signers}})
+	})
+	l := Lookup{Namespace: g.Namespace, Repository: g.Signers, Secure: map[string]string{"verify": g.Signers}}
+	found, err := Places{Secrets: secrets, Dir: p.Dir, Observer: p.Observer}.Trust(ctx, l)
 	if err == nil && found == nil {
-		err = &SourceError{ReasonVerify, FieldSigners, fmt.Errorf("secret %s/%s is not there, is empty, or may not be read; its keys may be files %[1]s.%[2]s/NAME.asc or NAME.sshpub below --credentials-dir, too", g.Namespace, g.Signers)}
+		err = &SourceError{ReasonVerify, FieldSigners, fmt.Errorf("secret %s/%s is not there, is empty, or may not be read; "+
+			"its keys may be files %[1]s.%[2]s/NAME.asc or NAME.sshpub below --credentials-dir, too", g.Namespace, g.Signers)}
 	}
 	return found, err
 }

@@ -107,9 +107,9 @@ func TestAskedWith(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "apps.filed", "bearerToken"), canary, 0o600)
 	write(t, filepath.Join(dir, "apps.site", "password"), "of a Repository of that name", 0o600)
-	rules := RuleSource([]Rule{{URL: "https://ruled.example.com/x", Values: map[string]string{"username": "bot", "password": canary}},
+	rules := []Rule{{URL: "https://ruled.example.com/x", Values: map[string]string{"username": "bot", "password": canary}},
 		{URL: "ssh://ruled.example.com/x", Values: map[string]string{"identity": canary, "known_hosts": "h k"}},
-		{URL: "https://app.example.com/x", Provider: "github", Values: map[string]string{"githubAppID": "1"}}})
+		{URL: "https://app.example.com/x", Provider: "github", Values: map[string]string{"githubAppID": "1"}}}
 	for name, test := range map[string]struct {
 		url, provider, proxy string
 		data                 map[string][]byte
@@ -193,7 +193,8 @@ func TestAskedWith(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := g.Asked(t.Context(), Lines(NamedSecret(Chain(SecretSource(get), DirSource(dir)), rules), nil, get))
+			at := Places{Secrets: SecretsFunc(get), Dir: dir, Rules: rules}
+			c, err := g.Asked(t.Context(), at.WithTransport(at.NamedSecret()))
 			if test.says != "" {
 				refused, _ := errors.AsType[*SourceError](err)
 				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), canary) || (refused == nil) != (test.reason == "") || refused != nil && refused.Reason != test.reason {
@@ -245,7 +246,7 @@ func TestNamedSigners(t *testing.T) {
 		"gone":    ReasonVerify + " spec.verify.secretRef: secret apps/gone is not there",
 		"broken":  " read secret apps/broken: api is down",
 	} {
-		found, err := GitRepository{Lookup: Lookup{Namespace: "apps", Repository: "site"}, Signers: name}.NamedSigners(t.Context(), get, dir)
+		found, err := GitRepository{Lookup: Lookup{Namespace: "apps", Repository: "site"}, Signers: name}.NamedSigners(t.Context(), Places{Secrets: SecretsFunc(get), Dir: dir})
 		got := ""
 		if refused, ok := errors.AsType[*SourceError](err); ok {
 			got = refused.Reason
@@ -262,7 +263,7 @@ func TestNamedSigners(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "apps.filed", "ops.sshpub"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := (GitRepository{Lookup: Lookup{Namespace: "apps"}, Signers: "filed"}).NamedSigners(t.Context(), get, dir); err == nil {
+	if found, err := (GitRepository{Lookup: Lookup{Namespace: "apps"}, Signers: "filed"}).NamedSigners(t.Context(), Places{Secrets: SecretsFunc(get), Dir: dir}); err == nil {
 		t.Errorf("keys that everybody may replace are taken: %v", found)
 	}
 }

@@ -16,15 +16,14 @@ import (
 // found.
 const Generic = "generic"
 
-// Providers are the names of those who make credentials of an identity, and of
-// Generic. Source: RFC-0007 of Flux.
+// Providers are the names of what makes credentials of an identity, and Generic. Source: RFC-0007 of Flux.
 var Providers = []string{Generic, "aws", "azure", "gcp", "github", "gitlab"}
 
 // identityKeys are the keys of each provider, in a Secret, a credentials
 // directory or a rule. Those of GitHub are Flux's as shipped and as in its RFC;
 // those of AWS and Azure are the variables that their own tools read.
 var identityKeys = map[string][]string{
-	"aws": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE",
+	"aws": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
 		"AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"},
 	"azure": {"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE",
 		"AZURE_AUTHORITY_HOST", "AZURE_FEDERATED_TOKEN_FILE"},
@@ -46,24 +45,22 @@ var usedKeys = func() []string {
 // Keys are the names of all keys that credentials are made of.
 func Keys() []string { return slices.Clone(usedKeys) }
 
-// Identity is what a provider makes credentials of. It prints its provider and
-// place only.
+// Identity is what a provider makes credentials of. It prints its provider only.
 type Identity struct {
 	Provider string
-	Keys     map[string][]byte // of identityKeys and keyNames; empty = that of the host this runs on
-	// Trusted says that who runs this agent has written the keys: they may name
-	// files of this host and token endpoints.
+	Keys     map[string][]byte // of identityKeys and keyNames; empty = that of this host
+	// Trusted reports that the operator of this agent has written the keys: they may
+	// name files of this host and token endpoints.
 	Trusted bool
-	// Bound says that who runs this agent has named the URL as well: what is made of
-	// the keys may go there.
+	// Bound reports that the operator has named the URL as well: what is made of the
+	// keys may go there.
 	Bound bool
 }
 
 // Text is the value of a key without the line end that editors leave.
 func (i Identity) Text(key string) string { return strings.TrimRight(string(i.Keys[key]), "\r\n") }
 
-// Own says that no key proves an identity, so that it is the one of the host this
-// runs on.
+// Own reports whether no key proves an identity, so that it is the one of this host.
 func (i Identity) Own() bool {
 	for _, k := range slices.Concat(identityKeys[i.Provider], []string{keyPassword, keyToken, keyBearer}) {
 		if len(i.Keys[k]) > 0 {
@@ -73,7 +70,7 @@ func (i Identity) Own() bool {
 	return true
 }
 
-// CheckProvider says whether a provider is one of Providers; "" is Generic.
+// CheckProvider refuses a provider that is not one of Providers; "" is Generic.
 func CheckProvider(name string) error {
 	if name == "" || slices.Contains(Providers, name) {
 		return nil
@@ -90,15 +87,14 @@ func CheckProvider(name string) error {
 	return fmt.Errorf("unknown git provider %q, known are %s", text.Clean(name), strings.Join(Providers, ", "))
 }
 
-// ProviderError says that a provider does not go with the keys that there are, or not
-// with the URL.
+// ProviderError is returned when a provider does not go with the keys or the URL.
 type ProviderError struct{ error }
 
 // Unwrap returns what is wrong.
 func (e ProviderError) Unwrap() error { return e.error }
 
-// provider decides who makes credentials of the keys of one place: who is asked
-// for, else the one whose keys they are. "" is nobody.
+// provider returns what makes credentials of the keys of one place: the provider that is
+// asked for, else the one whose keys they are. "" is none.
 func provider(keys map[string][]byte, asked string) (string, error) {
 	if err := CheckProvider(asked); err != nil {
 		return "", err
@@ -124,7 +120,7 @@ func provider(keys map[string][]byte, asked string) (string, error) {
 	return owner, nil
 }
 
-// identity makes Credentials that a provider has to complete.
+// identity returns Credentials that a provider has to complete.
 func identity(keys map[string][]byte, provider string, l Lookup, place string) (*Credentials, error) {
 	wrong := func(format string, args ...any) (*Credentials, error) {
 		return nil, fmt.Errorf("credentials in %s: %s", place, fmt.Sprintf(format, args...))
@@ -157,15 +153,6 @@ func identity(keys map[string][]byte, provider string, l Lookup, place string) (
 		return wrong("%v", err)
 	}
 	return c, nil
-}
-
-// trusted marks credentials that were found where only who runs this agent
-// writes; bound says that this was for their URL.
-func trusted(bound bool, c *Credentials, err error) (*Credentials, error) {
-	if err == nil && c != nil && c.Identity != nil {
-		c.Identity.Trusted, c.Identity.Bound = true, bound
-	}
-	return c, err
 }
 
 // String names the provider, no key.

@@ -21,7 +21,7 @@ func secretOf(keys ...string) Source {
 	for i := 0; i+1 < len(keys); i += 2 {
 		data[keys[i]] = []byte(keys[i+1])
 	}
-	return SecretSource(func(context.Context, string, string) (map[string][]byte, error) { return data, nil })
+	return secretsAt(func(context.Context, string, string) (map[string][]byte, error) { return data, nil })
 }
 
 // TestProviderIsChosen: by the keys, by the Repository, by a rule; they may not
@@ -42,12 +42,12 @@ func TestProviderIsChosen(t *testing.T) {
 		"gitlab":             {source: secretOf("username", "deploy", "password", canary), provider: "gitlab", want: "gitlab"},
 		"plain":              {source: secretOf("username", "ann", "password", canary)},
 		"generic":            {source: secretOf("username", "ann", "password", canary), provider: "generic"},
-		"rule":               {source: RuleSource([]Rule{{URL: https, Provider: "azure"}}), want: "azure", trusted: true},
-		"rule agrees":        {source: RuleSource([]Rule{{URL: https, Provider: "azure"}}), provider: "azure", want: "azure", trusted: true},
+		"rule":               {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), want: "azure", trusted: true},
+		"rule agrees":        {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "azure", want: "azure", trusted: true},
 		"another provider":   {source: secretOf("gcpServiceAccount", canary), provider: "azure", fails: "gcpServiceAccount is a key of provider gcp, and the provider is azure"},
 		"keys without":       {source: secretOf("githubAppID", "1"), provider: "generic", fails: "the provider is generic"},
 		"two providers":      {source: secretOf("gcpServiceAccount", canary, "AWS_ACCESS_KEY_ID", "x"), fails: "AWS_ACCESS_KEY_ID is a key of provider aws, and gcpServiceAccount one of gcp"},
-		"rule and another":   {source: RuleSource([]Rule{{URL: https, Provider: "azure"}}), provider: "gcp", fails: "they are for provider azure, and the repository asks for gcp"},
+		"rule and another":   {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "gcp", fails: "they are for provider azure, and the repository asks for gcp"},
 		"token beside it":    {source: secretOf("token", canary), provider: "azure", fails: "token has no meaning for provider azure"},
 		"ssh":                {source: secretOf("gcpServiceAccount", canary), url: "ssh://git@git.example.com/x", fails: "is for https, and the url is of ssh"},
 		"half a certificate": {source: secretOf("gcpServiceAccount", canary, "tls.crt", "x"), fails: "tls.crt and tls.key"},
@@ -95,7 +95,7 @@ func TestIdentityInDirectory(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "default.site"), 0o700), os.WriteFile(filepath.Join(dir, "default.site", "gcpServiceAccount"), []byte(canary), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	c, err := lookupIn(t, DirSource(dir), "", "https://git.example.com/x")
+	c, err := lookupIn(t, filesAt(dir), "", "https://git.example.com/x")
 	if err != nil || c.Identity == nil || !c.Identity.Trusted || c.Identity.Bound || c.Identity.Own() || c.Identity.Text("gcpServiceAccount") != canary {
 		t.Errorf("%v %v", c, err)
 	}

@@ -60,8 +60,8 @@ func ParseProxy(address, username, password string) (*Proxy, error) {
 	return p, nil
 }
 
-// Way is the proxy of c, nil when it names none.
-func (c *Credentials) Way() *Proxy {
+// GetProxy returns the proxy of c, nil when c is nil or names none.
+func (c *Credentials) GetProxy() *Proxy {
 	if c == nil {
 		return nil
 	}

@@ -48,9 +48,9 @@ func TestParseProxy(t *testing.T) {
 	}
 }
 
-// TestLines: how a host is reached is said by the Secret of a proxy, by the place of
+// TestWithTransport: how a host is reached is decided by the Secret of a proxy, by the place of
 // the credentials, and by rules that say nothing else; in this order.
-func TestLines(t *testing.T) {
+func TestWithTransport(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca")
 	if err := os.WriteFile(ca, []byte("PEM"), 0o600); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,8 @@ func TestLines(t *testing.T) {
 		}
 		return secrets[namespace+"/"+name], nil
 	}
-	from := Lines(Chain(SecretSource(get), RuleSource(rules)), rules, get)
+	at := Places{Secrets: SecretsFunc(get), Rules: rules}
+	from := at.WithTransport(at)
 	cases := []struct{ secret, proxy, url, want, ca, kind string }{
 		{"", "", "https://git.example/a", "http://of-the-rule:80", "PEM", "basic"},
 		{"plain", "", "https://git.example/a", "http://of-the-rule:80", "PEM", "basic"},
@@ -93,18 +94,18 @@ func TestLines(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || got.Way().String() != c.want || string(got.CA) != c.ca || got.Kind() != c.kind {
-			t.Errorf("%v: proxy %v, ca %q, %v, error %v", c, got.Way(), got.CA, got, err)
+		if err != nil || got.GetProxy().String() != c.want || string(got.CA) != c.ca || got.Kind() != c.kind {
+			t.Errorf("%v: proxy %v, ca %q, %v, error %v", c, got.GetProxy(), got.CA, got, err)
 		}
 		if text := fmt.Sprintf("%+v %#v %s", got, got, got.Fingerprint()); strings.Contains(text, "CANARY") {
 			t.Errorf("%v shows a secret: %s", c, text)
 		}
-		if got.Way() != nil && c.secret == "own" && !strings.Contains(strings.Join(got.Secrets(), " "), "CANARY") {
+		if got.GetProxy() != nil && c.secret == "own" && !strings.Contains(strings.Join(got.Secrets(), " "), "CANARY") {
 			t.Errorf("%v: the password of the proxy is none of its secrets", c)
 		}
 	}
 	without, with := &Credentials{CA: []byte("PEM")}, &Credentials{CA: []byte("PEM"), Proxy: &Proxy{Scheme: "http", Host: "p:1"}}
-	if without.Line() == with.Line() || without.Fingerprint() == with.Fingerprint() {
+	if without.TransportKey() == with.TransportKey() || without.Fingerprint() == with.Fingerprint() {
 		t.Error("a proxy makes no difference")
 	}
 }

@@ -1,10 +1,10 @@
 package auth
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -24,67 +24,62 @@ type Rule struct {
 	// Provider makes credentials of the keys, or of the identity of this host where
 	// there are none. "" is Generic.
 	Provider string
-	// Values by key: meant for those that are no secrets, such as username,
-	// known_hosts and githubAppID.
+	// Values by key: meant for what is not secret, such as username, known_hosts and
+	// githubAppID.
 	Values map[string]string
 	// Files by key: absolute paths, read at every look-up, refused
 	// when others than the owner may read them.
 	Files map[string]string
 }
 
-// RuleSource tries the rules in order; the first whose URL matches is used. Those
-// that only say how a host is reached are left to Lines.
-func RuleSource(rules []Rule) Source {
-	return SourceFunc(func(_ context.Context, l Lookup) (*Credentials, error) {
-		a, err := ParseAddress(l.URL)
-		if err != nil {
-			return nil, nil
-		}
-		for _, r := range rules {
-			if r.line() || r.onlySigning() || !r.matches(a) {
-				continue
-			}
-			keys, err := r.keys()
-			if err != nil {
-				return nil, err
-			}
-			place := "rule " + r.URL
-			if r.Provider != "" {
-				if l.Provider != "" && l.Provider != r.Provider {
-					return nil, ProviderError{fmt.Errorf("credentials in %s: they are for provider %s, and the repository asks for %s", place, r.Provider, text.Clean(l.Provider))}
-				}
-				l.Provider = r.Provider
-			}
-			c, err := credentials(keys, l, place)
-			return trusted(true, c, err)
-		}
-		return nil, nil
-	})
-}
-
-// keys reads what the rule holds but for keys of signers and the one to sign with.
-func (r Rule) keys() (map[string][]byte, error) {
+// keys reads the keys of a kind, nil when there are none.
+func (r Rule) keys(is func(string) bool, check func(string, os.FileInfo) error) (map[string][]byte, error) {
 	keys := make(map[string][]byte)
 	for k, v := range r.Values {
-		if !aboutSigning(k) {
+		if is(k) {
 			keys[k] = []byte(v)
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Files)) {
-		if aboutSigning(k) {
+		if !is(k) {
 			continue
 		}
-		v, err := ReadPrivate(r.Files[k])
+		v, err := readFile(os.Open, r.Files[k], check)
 		if err != nil {
 			return nil, fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
 		}
 		keys[k] = v
 	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
 	return keys, nil
 }
 
-// RuleFiles are the files that RuleSource, Lines, TrustRules and SigningRules may read
-// for a remote, in order.
+// onlyTransport reports whether the rule only says how a host is reached.
+func (r Rule) onlyTransport() bool {
+	return r.Provider == "" && r.all(func(k string) bool { return slices.Contains(transportKeys, k) })
+}
+
+// onlySigning reports whether the rule has keys of signers or one to sign with, and
+// nothing else.
+func (r Rule) onlySigning() bool {
+	return r.Provider == "" && len(r.Values)+len(r.Files) > 0 && r.all(aboutSigning)
+}
+
+// all reports whether all keys are of a kind.
+func (r Rule) all(is func(string) bool) bool {
+	for _, names := range []map[string]string{r.Values, r.Files} {
+		for k := range names {
+			if !is(k) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// RuleFiles returns the files that rules may read for a remote, in order.
 func RuleFiles(rules []Rule, url string) []string {
 	a, err := ParseAddress(url)
 	if err != nil {
@@ -100,7 +95,7 @@ func RuleFiles(rules []Rule, url string) []string {
 	return slices.Compact(files)
 }
 
-// Check reports what is wrong with the rule itself: a pattern that is not a
+// Check returns what is wrong with the rule itself: a pattern that is not a
 // URL, an unknown key, a key given twice, a file that is missing or open to
 // others.
 func (r Rule) Check() error {
@@ -128,21 +123,22 @@ func (r Rule) Check() error {
 		if err := r.checkKey(k); err != nil {
 			return err
 		}
-		if signature.IsKeys(k) {
-			continue
-		}
-		if _, err := ReadPrivate(r.Files[k]); err != nil {
-			return fmt.Errorf("credentials rule %s: key %s: %w", r.URL, k, err)
-		}
 	}
-	if _, err := r.signing(); err != nil {
+	if _, err := r.keys(isForGit, checkPrivate); err != nil {
 		return err
 	}
-	found, err := r.trust()
+	signing, err := r.keys(isSigningKey, checkPrivate)
 	if err != nil {
 		return err
 	}
-	if _, err := signature.ParseKeys(found.Files, found.Place); err != nil {
+	if _, err := newSigning(place{keys: signing, name: "rule " + r.URL}); err != nil {
+		return err
+	}
+	signers, err := r.keys(signature.IsKeys, checkOwned)
+	if err != nil {
+		return err
+	}
+	if _, err := signature.ParseKeys(signers, ""); err != nil {
 		return fmt.Errorf("credentials rule %s: %w", r.URL, err)
 	}
 	return nil
@@ -176,13 +172,13 @@ func (r Rule) checkKey(k string) error {
 	return fmt.Errorf("credentials rule %s: unknown key %q, known are %s", r.URL, k, strings.Join(known, ", "))
 }
 
-// matches tells whether the rule is for this remote.
+// matches reports whether the rule is for this remote.
 func (r Rule) matches(a Address) bool {
 	p, err := r.pattern()
 	return err == nil && p.Scheme == a.Scheme && p.Port == a.Port && p.covers(a)
 }
 
-// covers says that host and path of another are among those of a, a pattern.
+// covers reports whether host and path of another match those of a, a pattern.
 func (a Address) covers(other Address) bool {
 	if below, wild := strings.CutPrefix(a.Host, "*."); wild {
 		if !strings.HasSuffix(other.Host, "."+below) {
@@ -208,7 +204,7 @@ func (a Address) covers(other Address) bool {
 	return true
 }
 
-// pattern reads r.URL; a missing path stands for the whole host.
+// pattern parses r.URL; a missing path stands for the whole host.
 func (r Rule) pattern() (Address, error) {
 	raw, whole := r.URL, false
 	if scheme, rest, ok := strings.Cut(raw, "://"); ok && !strings.Contains(strings.Trim(rest, "/"), "/") {

@@ -60,17 +60,17 @@ func TestSigningSecrets(t *testing.T) {
 	} {
 		l := lookup()
 		l.Secure = c.secure
-		if got := told(SigningSecrets(get)(t.Context(), l)); !strings.HasPrefix(got, c.want) {
+		if got := told(secretsAt(get).Signing(t.Context(), l)); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%v: %s, want %s", c.secure, got, c.want)
 		}
 		if c.secure["verify"] == "flux" {
 			continue
 		}
-		creds, err := SecretSource(get).Credentials(t.Context(), l)
+		creds, err := secretsAt(get).Credentials(t.Context(), l)
 		if err != nil || (creds != nil) != c.creds || creds != nil && (creds.Password != canary || len(creds.SSHKey) > 0) {
 			t.Errorf("%v: credentials %v, %v", c.secure, creds, err)
 		}
-		trust, err := TrustSecrets(get)(t.Context(), l)
+		trust, err := secretsAt(get).Trust(t.Context(), l)
 		if err != nil || (trust != nil) != c.trust || trust != nil && len(trust.Files) != 1 {
 			t.Errorf("%v: keys of signers %v, %v", c.secure, names(trust), err)
 		}
@@ -84,22 +84,22 @@ func TestSigningFields(t *testing.T) {
 	get := func(_ context.Context, _ Lookup, field string) ([]byte, error) { return []byte(values[field]), nil }
 	l := lookup()
 	l.Secure = map[string]string{"token": "inline-1", "commitSigningKey": "inline-2"}
-	if got := told(SigningFields(get)(t.Context(), l)); got != "K  in secure values of default/site.a" {
+	if got := told(valuesAt(get).Signing(t.Context(), l)); got != "K  in secure values of default/site.a" {
 		t.Error(got)
 	}
 	l.Secure["commitSigningPassphrase"] = "inline-3"
-	if got := told(SigningFields(get)(t.Context(), l)); got != "K P in secure values of default/site.a" {
+	if got := told(valuesAt(get).Signing(t.Context(), l)); got != "K P in secure values of default/site.a" {
 		t.Error(got)
 	}
 	delete(l.Secure, "commitSigningKey")
-	if got := told(SigningFields(get)(t.Context(), l)); !strings.Contains(got, "no commitSigningKey that it is for") {
+	if got := told(valuesAt(get).Signing(t.Context(), l)); !strings.Contains(got, "no commitSigningKey that it is for") {
 		t.Error(got)
 	}
 	l.Secure = map[string]string{"token": "inline-1"}
-	if got := told(SigningFields(get)(t.Context(), l)); got != "none" {
+	if got := told(valuesAt(get).Signing(t.Context(), l)); got != "none" {
 		t.Error(got)
 	}
-	if creds, err := FieldSource(get).Credentials(t.Context(), l); err != nil || creds.Password != canary {
+	if creds, err := valuesAt(get).Credentials(t.Context(), l); err != nil || creds.Password != canary {
 		t.Errorf("%v, %v", creds, err)
 	}
 }
@@ -125,7 +125,7 @@ func TestSigningFiles(t *testing.T) {
 	}
 	want := func(what, text string) {
 		t.Helper()
-		if got := strings.ReplaceAll(told(SigningDir(dir)(t.Context(), lookup())), dir, "DIR"); !strings.Contains(got, text) {
+		if got := strings.ReplaceAll(told(filesAt(dir).Signing(t.Context(), lookup())), dir, "DIR"); !strings.Contains(got, text) {
 			t.Errorf("%s: %s, want %s", what, got, text)
 		}
 	}
@@ -138,7 +138,7 @@ func TestSigningFiles(t *testing.T) {
 	write("default.site.a/commitSigningKey", "E", 0o600)
 	write("default.site.a/commitSigningPassphrase", "P", 0o600)
 	want("both", "E P in directory DIR for default.site.a")
-	if creds, err := DirSource(dir).Credentials(t.Context(), lookup()); err != nil || creds.Password != canary {
+	if creds, err := filesAt(dir).Credentials(t.Context(), lookup()); err != nil || creds.Password != canary {
 		t.Errorf("credentials beside it: %v, %v", creds, err)
 	}
 	write("default.site.a/commitSigningKey", "E", 0o644)
@@ -160,10 +160,10 @@ func TestSigningFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := told(SigningRules(rules)(t.Context(), lookup())); got != "R P in rule https://git.example.com" {
+		if got := told(rulesAt(rules).Signing(t.Context(), lookup())); got != "R P in rule https://git.example.com" {
 			t.Error(got)
 		}
-		if creds, err := RuleSource(rules).Credentials(t.Context(), lookup()); err != nil || creds.Password != canary {
+		if creds, err := rulesAt(rules).Credentials(t.Context(), lookup()); err != nil || creds.Password != canary {
 			t.Errorf("%v, %v", creds, err)
 		}
 		if files := RuleFiles(rules, lookup().URL); len(files) != 2 {
@@ -174,15 +174,15 @@ func TestSigningFiles(t *testing.T) {
 	if err := both.Check(); err != nil {
 		t.Error(err)
 	}
-	if got := told(SigningRules([]Rule{both})(t.Context(), lookup())); got != "V  in rule https://git.example.com" {
+	if got := told(rulesAt([]Rule{both}).Signing(t.Context(), lookup())); got != "V  in rule https://git.example.com" {
 		t.Error(got)
 	}
-	if creds, err := RuleSource([]Rule{both}).Credentials(t.Context(), lookup()); err != nil || creds.Password != canary {
+	if creds, err := rulesAt([]Rule{both}).Credentials(t.Context(), lookup()); err != nil || creds.Password != canary {
 		t.Errorf("%v, %v", creds, err)
 	}
 	elsewhere := lookup()
 	elsewhere.URL = "https://other.example.com/x.git"
-	if got := told(SigningRules([]Rule{both})(t.Context(), elsewhere)); got != "none" {
+	if got := told(rulesAt([]Rule{both}).Signing(t.Context(), elsewhere)); got != "none" {
 		t.Error(got)
 	}
 	for what, c := range map[string]struct {
@@ -208,11 +208,11 @@ func TestSigningFiles(t *testing.T) {
 	if err := signs.Check(); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a key that everybody reads: %v", err)
 	}
-	if got := told(SigningRules([]Rule{signs})(t.Context(), lookup())); !strings.Contains(got, "chmod 600") {
+	if got := told(rulesAt([]Rule{signs}).Signing(t.Context(), lookup())); !strings.Contains(got, "chmod 600") {
 		t.Errorf("a key that everybody reads, at a look: %s", got)
 	}
-	order := ChainSigning(nil, SigningDir(dir+"/none"), SigningRules([]Rule{both}), SigningRules([]Rule{signs}))
-	if got := told(order(t.Context(), lookup())); got != "V  in rule https://git.example.com" {
+	order := Places{Dir: dir + "/none", Rules: []Rule{both, signs}}
+	if got := told(order.Signing(t.Context(), lookup())); got != "V  in rule https://git.example.com" {
 		t.Errorf("in order: %s", got)
 	}
 }

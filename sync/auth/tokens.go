@@ -226,6 +226,21 @@ func (t *Tokens) Refused(key TokenKey, value string) {
 	}
 }
 
+// Forget drops all tokens of an owner, whose secret is not used any more. An attempt that
+// is under way goes on.
+func (t *Tokens) Forget(owner string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, e := range t.entries {
+		if key.Owner != owner {
+			continue
+		}
+		if e.token = (Token{}); e.flight == nil {
+			delete(t.entries, key)
+		}
+	}
+}
+
 // Counts tells what was asked so far.
 func (t *Tokens) Counts() TokenCounts {
 	t.mu.Lock()

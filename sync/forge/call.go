@@ -193,7 +193,7 @@ func (c *caller) unanswered(parent context.Context, r request, err error) *Error
 }
 
 // asks is who asks a host, for reach.Asked.
-func (c *caller) asks() string { return c.creds.Line() + " " + c.origin.Host }
+func (c *caller) asks() string { return c.creds.TransportKey() + " " + c.origin.Host }
 
 // certificate is what to do about the client certificate that the API asks for, "" if
 // there is nothing to do.

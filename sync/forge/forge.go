@@ -74,7 +74,7 @@ type Hosts struct {
 	asked netx.Asked
 
 	mu      sync.Mutex                    // guards what follows; never held over a call
-	clients recent[string, *http.Client]  // by auth.Credentials.Line
+	clients recent[string, *http.Client]  // by auth.Credentials.TransportKey
 	gates   recent[string, gate]          // those that are closed
 	skews   recent[string, time.Duration] // clock of an API less the local one
 	probes  recent[string, *probe]
@@ -100,7 +100,7 @@ func (h *Hosts) Close() {
 
 // client gives the http client for the TLS side of some credentials.
 func (h *Hosts) client(c *auth.Credentials) (*http.Client, error) {
-	key := c.Line()
+	key := c.TransportKey()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if client, ok := h.clients.get(key); ok {
@@ -110,7 +110,7 @@ func (h *Hosts) client(c *auth.Credentials) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := h.o.Guard.Transport(config, c.Way())
+	transport := h.o.Guard.Transport(config, c.GetProxy())
 	transport.ForceAttemptHTTP2, transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = true, 16, 4, idleConnection
 	client := &http.Client{
 		// Redirects are followed by call.do, which knows where they may lead.

@@ -44,7 +44,7 @@ func TestSlowGitHub(t *testing.T) {
 				body := fmt.Sprintf(`{"token": "t", "expires_at": %q}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 				fmt.Fprintf(there, "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 			}
-			hosts.clients.put((&auth.Credentials{}).Line(), &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			hosts.clients.put((&auth.Credentials{}).TransportKey(), &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 				here, there := net.Pipe()
 				go answer(there)
 				return here, nil

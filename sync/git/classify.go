@@ -48,7 +48,7 @@ func ofWay(c *call, err error) *Error {
 
 // proxyHint says where the proxy of the call is set.
 func (c *call) proxyHint() string {
-	switch p := c.remote.Creds.Way(); {
+	switch p := c.remote.Creds.GetProxy(); {
 	case p != nil && p.Place != "":
 		return "check address, username and password in " + p.Place + ": " + p.String()
 	case p != nil:
@@ -146,7 +146,7 @@ func ofTLS(c *call, err error) *Error {
 func (c *call) certificateHint(host string) string { return c.m.asked.Hint(c.asks(host)) }
 
 // asks is who asks a host, for reach.Asked.
-func (c *call) asks(host string) string { return c.remote.Creds.Line() + " " + host }
+func (c *call) asks(host string) string { return c.remote.Creds.TransportKey() + " " + host }
 
 // ofNetwork knows a network that does not carry.
 func ofNetwork(c *call, err error) *Error {

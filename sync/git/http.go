@@ -72,7 +72,7 @@ func (c *call) httpTransport() (transport.Transport, *transport.Endpoint, transp
 // httpClient gives the client for the certificates and the proxy of some
 // credentials; clients share their connections.
 func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
-	key := c.Line()
+	key := c.TransportKey()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if client, ok := m.clients[key]; ok {
@@ -82,7 +82,7 @@ func (m *Mirrors) httpClient(c *auth.Credentials) (*http.Client, error) {
 	if err != nil {
 		return nil, &Error{Kind: Auth, Err: err}
 	}
-	transport := m.options.Guard.Transport(config, c.Way())
+	transport := m.options.Guard.Transport(config, c.GetProxy())
 	transport.ForceAttemptHTTP2, transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = true, 64, 2, idleConnection
 	client := &http.Client{CheckRedirect: checkRedirect, Transport: wire{transport}}
 	if len(m.clients) >= 32 { // certificates rotate; old ones are not asked for again

@@ -112,7 +112,7 @@ func (l *Large) take(c *call, p Pointer, at lfsPlace, res *http.Response) error 
 func (c *call) send(req *http.Request, header map[string]string, own bool) (res *http.Response, leave func(), err error) {
 	creds := c.remote.Creds
 	if !own || c.addr.Scheme == "ssh" {
-		creds = creds.Elsewhere()
+		creds = creds.ForOtherHost()
 	}
 	client, err := c.m.httpClient(creds)
 	if err != nil {

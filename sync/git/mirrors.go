@@ -35,7 +35,7 @@ type Mirrors struct {
 	gates    map[string]time.Time     // of identities at hosts: asked too often, closed until then
 	dear     map[string]time.Time     // hosts that give out whole commits only, and until when
 	breakers map[string]breaker       // by URL, of servers that did not answer
-	clients  map[string]*http.Client  // by auth.Credentials.Line
+	clients  map[string]*http.Client  // by auth.Credentials.TransportKey
 }
 
 // mirrorName is the length of the name of a mirror's directory.

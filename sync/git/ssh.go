@@ -70,7 +70,7 @@ func (c *call) sshSession() (*sshSession, error) {
 	if err != nil {
 		return nil, &Error{Kind: Auth, Err: err}
 	}
-	raw, err := c.m.options.Guard.Through(c.ctx, c.remote.Creds.Way(), roots, c.addr.DialPort())
+	raw, err := c.m.options.Guard.Through(c.ctx, c.remote.Creds.GetProxy(), roots, c.addr.DialPort())
 	if err != nil {
 		return nil, err
 	}

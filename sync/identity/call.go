@@ -51,11 +51,11 @@ type call struct {
 // token is asked for once an hour.
 type transports struct {
 	mu    sync.Mutex                   // guards byKey
-	byKey map[string]http.RoundTripper // by auth.Credentials.Line
+	byKey map[string]http.RoundTripper // by auth.Credentials.TransportKey
 }
 
 func (t *transports) get(c call, guard netx.Guard) (http.RoundTripper, error) {
-	key := c.tls.Line()
+	key := c.tls.TransportKey()
 	if c.near {
 		key = "near"
 	}
@@ -68,7 +68,7 @@ func (t *transports) get(c call, guard netx.Guard) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := guard.Transport(config, c.tls.Way())
+	made := guard.Transport(config, c.tls.GetProxy())
 	if c.near { // the guard refuses metadata servers
 		made = &http.Transport{TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: nearTimeout}).DialContext}
 	}

@@ -177,7 +177,7 @@ func (p *place) credentials(ctx context.Context) (*auth.Credentials, error) {
 	get := func(context.Context, string, string) (map[string][]byte, error) { return p.keys, nil }
 	l := p.lookup
 	l.Secure = map[string]string{"token": "keys"}
-	from := auth.SecretSource(get)
+	var from auth.Source = auth.Places{Secrets: auth.SecretsFunc(get)}
 	if p.owner {
 		values := map[string]string{}
 		for k, v := range p.keys {
@@ -187,7 +187,7 @@ func (p *place) credentials(ctx context.Context) (*auth.Credentials, error) {
 		if err := rule.Check(); err != nil {
 			return nil, err
 		}
-		from = auth.RuleSource([]auth.Rule{rule})
+		from = auth.Places{Rules: []auth.Rule{rule}}
 	}
 	return p.Source(from).Credentials(ctx, l)
 }

@@ -150,7 +150,7 @@ func blamed(code int, at string, err error) finding {
 // which way.
 func identityText(from source.Git, c *auth.Credentials) string {
 	text := "provider " + from.Provider + ", " + credentialsText(c)
-	if way := c.Way(); way != nil {
+	if way := c.GetProxy(); way != nil {
 		text += ", by way of " + way.String()
 		if way.Place != "" {
 			text += " of " + way.Place

@@ -24,14 +24,14 @@ import (
 // the same. Safe for concurrent use; a nil *Signers has no keys and no rules.
 type Signers struct {
 	from  auth.TrustSource
-	rules []auth.Demand
+	rules []auth.VerificationPolicy
 	saw   func(path string)
 	cache signature.Cache
 }
 
 // NewSigners returns those of an agent. A nil source has no keys. saw, if not nil, is told
 // of the files of a rule before they are read.
-func NewSigners(from auth.TrustSource, rules []auth.Demand, saw func(path string)) *Signers {
+func NewSigners(from auth.TrustSource, rules []auth.VerificationPolicy, saw func(path string)) *Signers {
 	return &Signers{from: from, rules: rules, saw: saw}
 }
 
@@ -83,7 +83,7 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 	}
 	if s != nil {
 		// Who reads another copy has to meet what is asked of that, too.
-		for _, rule := range auth.DemandsFor(s.rules, l.Namespace, l.Repository, append(URLs(repo), l.URL)...) {
+		for _, rule := range auth.PoliciesFor(s.rules, l.Namespace, l.Repository, append(URLs(repo), l.URL)...) {
 			d, err := s.ruled(rule)
 			add(d, rule.Mode, strings.Join(rule.Principals, ","), err)
 		}
@@ -124,7 +124,7 @@ func (s *Signers) asked(ctx context.Context, repo api.Repository, l auth.Lookup)
 }
 
 // ruled is what a rule of the configuration asks for.
-func (s *Signers) ruled(rule *auth.Demand) (demand, error) {
+func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 	d := demand{by: "rule " + rule.Name() + " of the configuration", ruled: true}
 	mode, err := signature.ParseMode(rule.Mode)
 	if err != nil {

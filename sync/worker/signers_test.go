@@ -22,7 +22,7 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 		var place trusting
 		key, public := sshKey(t)
 		editors, editorsPublic := sshKey(t)
-		rules := []auth.Demand{{Repositories: []string{"*/repo"}, Mode: "HEAD", Values: map[string]string{"ops.sshpub": public}}}
+		rules := []auth.VerificationPolicy{{Repositories: []string{"*/repo"}, Mode: "HEAD", Values: map[string]string{"ops.sshpub": public}}}
 		r := newRig(t, server, func(o *PullOptions) { o.Signers = NewSigners(place.find, rules, nil) })
 		r.repository(nil, nil)
 		r.commit("cpu.json", board("cpu", "CPU"))
@@ -66,7 +66,7 @@ func TestSignersRead(t *testing.T) {
 	var place trusting
 	place.set(nil, "a.sshpub", public)
 	var saw []string
-	s := NewSigners(place.find, []auth.Demand{{URL: "git.example.com/ruled", Mode: "HEAD", Files: map[string]string{"a.sshpub": file}}}, func(path string) { saw = append(saw, path) })
+	s := NewSigners(place.find, []auth.VerificationPolicy{{URL: "git.example.com/ruled", Mode: "HEAD", Files: map[string]string{"a.sshpub": file}}}, func(path string) { saw = append(saw, path) })
 	at := func(path, mode string) (api.Repository, auth.Lookup) {
 		url := "https://git.example.com/" + path
 		return api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}, GitVerify: mode}, auth.Lookup{Namespace: "default", Repository: "repo", URL: url}
@@ -137,11 +137,11 @@ func TestSignersLook(t *testing.T) {
 		many = append(many, public)
 	}
 	s := NewSigners(nil, nil, nil)
-	look, err := s.LookAtRule(&auth.Demand{Mode: "Tag", Values: map[string]string{"a.sshpub": strings.Join(many, "")}}, now)
+	look, err := s.LookAtRule(&auth.VerificationPolicy{Mode: "Tag", Values: map[string]string{"a.sshpub": strings.Join(many, "")}}, now)
 	if err != nil || strings.Count(look.Text, "SHA256:") != mostHolders || !strings.HasSuffix(look.Text, " and 2 more") {
 		t.Errorf("%+v, %v", look, err)
 	}
-	if look, err := s.LookAtRule(&auth.Demand{Mode: auth.DemandNone}, now); err != nil || look.Text != "" {
+	if look, err := s.LookAtRule(&auth.VerificationPolicy{Mode: auth.PolicyNone}, now); err != nil || look.Text != "" {
 		t.Errorf("a rule that asks for nothing: %+v, %v", look, err)
 	}
 	repo.GitVerify = ""

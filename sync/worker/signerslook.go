@@ -42,8 +42,8 @@ func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Rep
 }
 
 // LookAtRule is the same for a rule of the configuration.
-func (s *Signers) LookAtRule(rule *auth.Demand, now time.Time) (SignersLook, error) {
-	if rule.Mode == auth.DemandNone {
+func (s *Signers) LookAtRule(rule *auth.VerificationPolicy, now time.Time) (SignersLook, error) {
+	if rule.Mode == auth.PolicyNone {
 		return SignersLook{}, nil
 	}
 	d, err := s.ruled(rule)

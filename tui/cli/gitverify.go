@@ -12,7 +12,7 @@ const gitVerifyKey = "git-verify"
 
 // gitVerify reads the rules of what has to be signed from the config file, and refuses
 // what could not be met or asks for nothing.
-func (r *run) gitVerify() ([]auth.Demand, error) {
+func (r *run) gitVerify() ([]auth.VerificationPolicy, error) {
 	key, ok := r.config.key(gitVerifyKey)
 	if !ok {
 		return nil, nil
@@ -24,7 +24,7 @@ func (r *run) gitVerify() ([]auth.Demand, error) {
 	if err != nil {
 		return nil, err
 	}
-	var rules []auth.Demand
+	var rules []auth.VerificationPolicy
 	if err := yaml.UnmarshalStrict(data, &rules); err != nil {
 		return nil, usage("", "config file %s: %s: %w", r.config.Path, gitVerifyKey, err)
 	}

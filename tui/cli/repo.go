@@ -304,7 +304,7 @@ func (r *run) signatures(u *unstructured.Unstructured, repo api.Repository) stri
 	if err != nil {
 		parts = append(parts, "the rules of the config file cannot be read: "+err.Error())
 	}
-	for _, rule := range auth.DemandsFor(rules, u.GetNamespace(), u.GetName(), worker.URLs(repo)...) {
+	for _, rule := range auth.PoliciesFor(rules, u.GetNamespace(), u.GetName(), worker.URLs(repo)...) {
 		parts = append(parts, rule.Mode+", by rule "+rule.Name()+" of "+r.config.Path)
 	}
 	return text.Clean(strings.Join(parts, "; "))

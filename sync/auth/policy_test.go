@@ -10,11 +10,11 @@ import (
 
 const signerKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEbJ2TrMYTuhwyo8nEpMNyA3GJDNJrPOLjKDEjkvmz\n"
 
-// TestDemandsFor: the first rule for a Repository, however its URL is written, and for
+// TestPoliciesFor: the first rule for a Repository, however its URL is written, and for
 // each of several URLs.
-func TestDemandsFor(t *testing.T) {
-	rules := []Demand{
-		{Repositories: []string{"default/free"}, Mode: DemandNone},
+func TestPoliciesFor(t *testing.T) {
+	rules := []VerificationPolicy{
+		{Repositories: []string{"default/free"}, Mode: PolicyNone},
 		{URL: "git.example.com/Team/*", Mode: "HEAD"},
 		{URL: "https://*.example.org", Repositories: []string{"edge/*", "*/site"}, Mode: "Tag"},
 		{URL: "/srv/git", Mode: "HEAD"},
@@ -36,14 +36,14 @@ func TestDemandsFor(t *testing.T) {
 	} {
 		namespace, name, _ := strings.Cut(c.repository, "/")
 		got := -1
-		if found := DemandsFor(rules, namespace, name, c.url); len(found) > 0 {
-			got = slices.IndexFunc(rules, func(r Demand) bool { return r.Name() == found[0].Name() })
+		if found := PoliciesFor(rules, namespace, name, c.url); len(found) > 0 {
+			got = slices.IndexFunc(rules, func(r VerificationPolicy) bool { return r.Name() == found[0].Name() })
 		}
 		if got != c.want {
 			t.Errorf("%s %s: rule %d, want %d", c.repository, c.url, got, c.want)
 		}
 	}
-	found := DemandsFor(rules, "edge", "a", "https://dead.example.com/x", "git@git.example.com:team/x", "https://git.example.com/team/y", "https://a.example.org/x")
+	found := PoliciesFor(rules, "edge", "a", "https://dead.example.com/x", "git@git.example.com:team/x", "https://git.example.com/team/y", "https://a.example.org/x")
 	if len(found) != 2 || found[0] != &rules[1] || found[1] != &rules[2] {
 		t.Errorf("rules of several urls: %+v", found)
 	}
@@ -64,33 +64,33 @@ func TestDemandCheck(t *testing.T) {
 	}
 	good := file("good", signerKey, 0o644)
 	for name, c := range map[string]struct {
-		rule Demand
+		rule VerificationPolicy
 		want string
 	}{
-		"file":           {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": good}}, ""},
-		"value":          {Demand{URL: "git.example.com", Mode: "TagAndHEAD", Values: map[string]string{"allowed_signers": "ops@example.com " + signerKey}}, ""},
-		"off":            {Demand{Repositories: []string{"default/free"}, Mode: "none"}, ""},
-		"no mode":        {Demand{URL: "*", Files: map[string]string{"a.sshpub": good}}, `mode: "" is none of HEAD, Tag, TagAndHEAD and none`},
-		"unknown mode":   {Demand{URL: "*", Mode: "Heads", Files: map[string]string{"a.sshpub": good}}, `mode: "Heads"`},
-		"no keys":        {Demand{URL: "*", Mode: "HEAD"}, "no keys"},
-		"empty keys":     {Demand{URL: "*", Mode: "HEAD", Values: map[string]string{"a.sshpub": "# none"}}, "no keys"},
-		"unread keys":    {Demand{URL: "*", Mode: "HEAD", Values: map[string]string{"a.sshpub": "x"}}, "keys in a.sshpub: line 1"},
-		"no file":        {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": dir + "/none"}}, "key a.sshpub"},
-		"open file":      {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": file("open", signerKey, 0o666)}}, "key a.sshpub"},
-		"other name":     {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.pub": good}}, `key "a.pub"`},
-		"twice":          {Demand{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": good}, Values: map[string]string{"a.sshpub": signerKey}}, "as value and as file"},
-		"off with keys":  {Demand{URL: "*", Mode: "none", Files: map[string]string{"a.sshpub": good}}, "the mode none"},
-		"password":       {Demand{URL: "https://a:b@git.example.com", Mode: "none"}, "user or a password"},
-		"bad url":        {Demand{URL: "ftp://git.example.com/x", Mode: "none"}, "scheme"},
-		"bad repository": {Demand{Repositories: []string{"site"}, Mode: "none"}, `"site" is no pattern`},
-		"bad pattern":    {Demand{Repositories: []string{"a/["}, Mode: "none"}, "is no pattern"},
+		"file":           {VerificationPolicy{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": good}}, ""},
+		"value":          {VerificationPolicy{URL: "git.example.com", Mode: "TagAndHEAD", Values: map[string]string{"allowed_signers": "ops@example.com " + signerKey}}, ""},
+		"off":            {VerificationPolicy{Repositories: []string{"default/free"}, Mode: "none"}, ""},
+		"no mode":        {VerificationPolicy{URL: "*", Files: map[string]string{"a.sshpub": good}}, `mode: "" is none of HEAD, Tag, TagAndHEAD and none`},
+		"unknown mode":   {VerificationPolicy{URL: "*", Mode: "Heads", Files: map[string]string{"a.sshpub": good}}, `mode: "Heads"`},
+		"no keys":        {VerificationPolicy{URL: "*", Mode: "HEAD"}, "no keys"},
+		"empty keys":     {VerificationPolicy{URL: "*", Mode: "HEAD", Values: map[string]string{"a.sshpub": "# none"}}, "no keys"},
+		"unread keys":    {VerificationPolicy{URL: "*", Mode: "HEAD", Values: map[string]string{"a.sshpub": "x"}}, "keys in a.sshpub: line 1"},
+		"no file":        {VerificationPolicy{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": dir + "/none"}}, "key a.sshpub"},
+		"open file":      {VerificationPolicy{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": file("open", signerKey, 0o666)}}, "key a.sshpub"},
+		"other name":     {VerificationPolicy{URL: "*", Mode: "HEAD", Files: map[string]string{"a.pub": good}}, `key "a.pub"`},
+		"twice":          {VerificationPolicy{URL: "*", Mode: "HEAD", Files: map[string]string{"a.sshpub": good}, Values: map[string]string{"a.sshpub": signerKey}}, "as value and as file"},
+		"off with keys":  {VerificationPolicy{URL: "*", Mode: "none", Files: map[string]string{"a.sshpub": good}}, "the mode none"},
+		"password":       {VerificationPolicy{URL: "https://a:b@git.example.com", Mode: "none"}, "user or a password"},
+		"bad url":        {VerificationPolicy{URL: "ftp://git.example.com/x", Mode: "none"}, "scheme"},
+		"bad repository": {VerificationPolicy{Repositories: []string{"site"}, Mode: "none"}, `"site" is no pattern`},
+		"bad pattern":    {VerificationPolicy{Repositories: []string{"a/["}, Mode: "none"}, "is no pattern"},
 	} {
 		err := c.rule.Check()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if got := (&Demand{Files: map[string]string{"b.sshpub": "/b", "a.sshpub": "/a"}}).Paths(); !slices.Equal(got, []string{"/a", "/b"}) {
+	if got := (&VerificationPolicy{Files: map[string]string{"b.sshpub": "/b", "a.sshpub": "/a"}}).Paths(); !slices.Equal(got, []string{"/a", "/b"}) {
 		t.Errorf("files %q", got)
 	}
 }

@@ -19,7 +19,7 @@ func names(t *Trust) string {
 }
 
 // TestTrustSecrets reads the keys of all Secrets of the object but the webhook's, and
-// leaves to SecretSource what is not about signers.
+// leaves to credentials what is not about signers.
 func TestTrustSecrets(t *testing.T) {
 	t.Parallel()
 	data := map[string]map[string][]byte{
@@ -46,7 +46,7 @@ func TestTrustSecrets(t *testing.T) {
 	} {
 		l := lookup()
 		l.Secure = c.secure
-		found, err := TrustSecrets(get)(t.Context(), l)
+		found, err := secretsAt(get).Trust(t.Context(), l)
 		got := names(found)
 		if err != nil {
 			got = "error"
@@ -57,11 +57,11 @@ func TestTrustSecrets(t *testing.T) {
 	}
 	l := lookup()
 	l.Secure = map[string]string{"verify": "more"}
-	if creds, err := SecretSource(get).Credentials(t.Context(), l); creds != nil || err != nil {
+	if creds, err := secretsAt(get).Credentials(t.Context(), l); creds != nil || err != nil {
 		t.Errorf("a secret with nothing but keys of signers: %v, %v", creds, err)
 	}
 	l.Secure = map[string]string{"verify": "more", "token": "git-token"}
-	if creds, err := SecretSource(get).Credentials(t.Context(), l); err != nil || creds.Password != canary || creds.Source != "secret default/git-token" {
+	if creds, err := secretsAt(get).Credentials(t.Context(), l); err != nil || creds.Password != canary || creds.Source != "secret default/git-token" {
 		t.Errorf("beside one with a token: %v, %v", creds, err)
 	}
 }
@@ -85,7 +85,7 @@ func TestTrustDir(t *testing.T) {
 	}
 	want := func(what, text string) {
 		t.Helper()
-		found, err := TrustDir(dir)(t.Context(), lookup())
+		found, err := filesAt(dir).Trust(t.Context(), lookup())
 		got := strings.ReplaceAll(names(found), dir, "DIR")
 		if err != nil {
 			got = err.Error()
@@ -135,11 +135,11 @@ func TestTrustRules(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		found, err := TrustRules(rules)(t.Context(), lookup())
+		found, err := rulesAt(rules).Trust(t.Context(), lookup())
 		if err != nil || names(found) != "allowed_signers in rule https://git.example.com" || string(found.Files["allowed_signers"]) != key {
 			t.Errorf("%s, %v", names(found), err)
 		}
-		creds, err := RuleSource(rules).Credentials(t.Context(), lookup())
+		creds, err := rulesAt(rules).Credentials(t.Context(), lookup())
 		if err != nil || creds.Password != canary {
 			t.Errorf("%v, %v", creds, err)
 		}

@@ -12,10 +12,10 @@ import (
 	"limpet/sync/signature"
 )
 
-// Demand is a rule of the configuration: what has to be signed by whom in some
-// Repositories, whatever those ask for themselves. Who may edit a Repository cannot
-// take it away, so it goes by the URL and by the name, and not by labels.
-type Demand struct {
+// VerificationPolicy is a rule of the configuration: what has to be signed by which
+// keys in some Repositories, whatever those ask for themselves. The author of a Repository
+// must not be able to evade it, so it goes by URL and name, and not by labels.
+type VerificationPolicy struct {
 	// URL is a pattern of a host, or of a host and the beginning of a path, as that of a
 	// Rule; but scheme and port do not matter, nor whether letters are capital. "*" and ""
 	// stand for every URL.
@@ -33,37 +33,37 @@ type Demand struct {
 	Files  map[string]string
 }
 
-// DemandNone is the Mode that asks for nothing.
-const DemandNone = "none"
+// PolicyNone is the Mode that asks for nothing.
+const PolicyNone = "none"
 
-// DemandsFor are the rules for a Repository: for each of its URLs the first that
+// PoliciesFor are the rules for a Repository: for each of its URLs the first that
 // matches, each once and those that ask for nothing left out. All of them have to be
 // met, so that a URL which asks for less hides nothing.
-func DemandsFor(rules []Demand, namespace, name string, urls ...string) (out []*Demand) {
+func PoliciesFor(rules []VerificationPolicy, namespace, name string, urls ...string) (out []*VerificationPolicy) {
 	for _, url := range urls {
-		i := slices.IndexFunc(rules, func(d Demand) bool { return d.matches(namespace, name, url) })
-		if i >= 0 && rules[i].Mode != DemandNone && !slices.Contains(out, &rules[i]) {
+		i := slices.IndexFunc(rules, func(p VerificationPolicy) bool { return p.matches(namespace, name, url) })
+		if i >= 0 && rules[i].Mode != PolicyNone && !slices.Contains(out, &rules[i]) {
 			out = append(out, &rules[i])
 		}
 	}
 	return out
 }
 
-func (d Demand) matches(namespace, name, url string) bool {
-	if len(d.Repositories) > 0 && !slices.ContainsFunc(d.Repositories, func(pattern string) bool {
+func (p VerificationPolicy) matches(namespace, name, url string) bool {
+	if len(p.Repositories) > 0 && !slices.ContainsFunc(p.Repositories, func(pattern string) bool {
 		ok, err := path.Match(pattern, namespace+"/"+name)
 		return err == nil && ok
 	}) {
 		return false
 	}
-	if d.all() {
+	if p.all() {
 		return true
 	}
 	have, err := ParseAddress(url)
 	if err != nil {
 		return false // nothing can be pulled from it
 	}
-	want, err := d.pattern()
+	want, err := p.pattern()
 	if err != nil {
 		return false
 	}
@@ -74,11 +74,11 @@ func (d Demand) matches(namespace, name, url string) bool {
 	return want.covers(have)
 }
 
-func (d Demand) all() bool { return d.URL == "" || d.URL == "*" }
+func (p VerificationPolicy) all() bool { return p.URL == "" || p.URL == "*" }
 
-// pattern reads d.URL, in small letters.
-func (d Demand) pattern() (Address, error) {
-	raw := strings.ToLower(d.URL)
+// pattern reads p.URL, in small letters.
+func (p VerificationPolicy) pattern() (Address, error) {
+	raw := strings.ToLower(p.URL)
 	if !strings.Contains(raw, "://") && !strings.HasPrefix(raw, "/") {
 		raw = "https://" + raw
 	}
@@ -86,13 +86,13 @@ func (d Demand) pattern() (Address, error) {
 }
 
 // Name tells the rule from others, for people.
-func (d Demand) Name() string {
+func (p VerificationPolicy) Name() string {
 	var parts []string
-	if !d.all() {
-		parts = append(parts, d.URL)
+	if !p.all() {
+		parts = append(parts, p.URL)
 	}
-	if len(d.Repositories) > 0 {
-		parts = append(parts, strings.Join(d.Repositories, ", "))
+	if len(p.Repositories) > 0 {
+		parts = append(parts, strings.Join(p.Repositories, ", "))
 	}
 	if len(parts) == 0 {
 		return "for all repositories"
@@ -101,15 +101,15 @@ func (d Demand) Name() string {
 }
 
 // Keys reads the keys of the rule.
-func (d Demand) Keys() (*Trust, error) {
-	found := &Trust{Files: map[string][]byte{}, Place: "verification rule " + d.Name()}
-	for k, v := range d.Values {
+func (p VerificationPolicy) Keys() (*Trust, error) {
+	found := &Trust{Files: map[string][]byte{}, Place: "verification rule " + p.Name()}
+	for k, v := range p.Values {
 		found.Files[k] = []byte(v)
 	}
-	for _, k := range slices.Sorted(maps.Keys(d.Files)) {
-		v, err := readPublic(os.Open, d.Files[k])
+	for _, k := range slices.Sorted(maps.Keys(p.Files)) {
+		v, err := readFile(os.Open, p.Files[k], checkOwned)
 		if err != nil {
-			return nil, fmt.Errorf("verification rule %s: key %s: %w", d.Name(), k, err)
+			return nil, fmt.Errorf("verification rule %s: key %s: %w", p.Name(), k, err)
 		}
 		found.Files[k] = v
 	}
@@ -118,41 +118,41 @@ func (d Demand) Keys() (*Trust, error) {
 
 // Check reports what is wrong with the rule itself: a pattern that cannot be one, an
 // unknown mode, no keys, or keys that cannot be read.
-func (d Demand) Check() error {
-	wrong := func(err error) error { return fmt.Errorf("verification rule %s: %w", d.Name(), err) }
-	if strings.Contains(d.URL, "@") {
+func (p VerificationPolicy) Check() error {
+	wrong := func(err error) error { return fmt.Errorf("verification rule %s: %w", p.Name(), err) }
+	if strings.Contains(p.URL, "@") {
 		return errors.New("verification rule: the url pattern must not hold a user or a password")
 	}
-	if !d.all() {
-		if _, err := d.pattern(); err != nil {
+	if !p.all() {
+		if _, err := p.pattern(); err != nil {
 			return wrong(err)
 		}
 	}
-	for _, pattern := range d.Repositories {
+	for _, pattern := range p.Repositories {
 		if _, err := path.Match(pattern, ""); err != nil || strings.Count(pattern, "/") != 1 {
 			return wrong(fmt.Errorf("repositories: %q is no pattern such as NAMESPACE/NAME, team-a/* or */site", pattern))
 		}
 	}
-	if d.Mode == DemandNone {
-		if len(d.Values)+len(d.Files)+len(d.Principals) > 0 {
+	if p.Mode == PolicyNone {
+		if len(p.Values)+len(p.Files)+len(p.Principals) > 0 {
 			return wrong(errors.New("it has keys or principals, and the mode none, which asks for nothing"))
 		}
 		return nil
 	}
-	if _, err := signature.ParseMode(d.Mode); err != nil || d.Mode == "" {
-		return wrong(fmt.Errorf("mode: %q is none of %s, %s, %s and %s", d.Mode, signature.HEAD, signature.TagOnly, signature.TagAndHEAD, DemandNone))
+	if _, err := signature.ParseMode(p.Mode); err != nil || p.Mode == "" {
+		return wrong(fmt.Errorf("mode: %q is none of %s, %s, %s and %s", p.Mode, signature.HEAD, signature.TagOnly, signature.TagAndHEAD, PolicyNone))
 	}
-	for _, names := range []map[string]string{d.Values, d.Files} {
+	for _, names := range []map[string]string{p.Values, p.Files} {
 		for k := range names {
 			if !signature.IsKeys(k) {
 				return wrong(fmt.Errorf("key %q: the keys of signers are named *.asc, *.sshpub or %s", k, signature.AllowedSigners))
 			}
-			if _, twice := d.Files[k]; twice && d.Values[k] != "" {
+			if _, twice := p.Files[k]; twice && p.Values[k] != "" {
 				return wrong(fmt.Errorf("key %s is given as value and as file", k))
 			}
 		}
 	}
-	found, err := d.Keys()
+	found, err := p.Keys()
 	if err != nil {
 		return err
 	}
@@ -167,6 +167,6 @@ func (d Demand) Check() error {
 }
 
 // Paths are the files that the rule reads, in order.
-func (d *Demand) Paths() []string {
-	return slices.Sorted(maps.Values(d.Files))
+func (p *VerificationPolicy) Paths() []string {
+	return slices.Sorted(maps.Values(p.Files))
 }

@@ -16,11 +16,23 @@ func lookup() Lookup {
 		Secure: map[string]string{"token": "git-token", "webhookSecret": "hook"}, Connection: "conn"}
 }
 
-func TestSecretSource(t *testing.T) {
+// valuesFunc is a function as Values.
+type valuesFunc func(ctx context.Context, l Lookup, field string) ([]byte, error)
+
+func (f valuesFunc) Value(ctx context.Context, l Lookup, field string) ([]byte, error) {
+	return f(ctx, l, field)
+}
+
+func secretsAt(get SecretsFunc) Places { return Places{Secrets: get} }
+func valuesAt(get valuesFunc) Places   { return Places{Values: get} }
+func filesAt(dir string) Places        { return Places{Dir: dir} }
+func rulesAt(rules []Rule) Places      { return Places{Rules: rules} }
+
+func TestSecrets(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	data := map[string]map[string][]byte{"default/git-token": {"token": []byte(canary)}}
-	s := SecretSource(func(_ context.Context, ns, name string) (map[string][]byte, error) {
+	s := secretsAt(func(_ context.Context, ns, name string) (map[string][]byte, error) {
 		asked = append(asked, ns+"/"+name)
 		if name == "broken" {
 			return nil, errors.New("api is down")
@@ -49,9 +61,9 @@ func TestSecretSource(t *testing.T) {
 	}
 }
 
-func TestFieldSource(t *testing.T) {
+func TestValues(t *testing.T) {
 	t.Parallel()
-	s := FieldSource(func(_ context.Context, l Lookup, field string) ([]byte, error) {
+	s := valuesAt(func(_ context.Context, l Lookup, field string) ([]byte, error) {
 		if field == "token" {
 			return []byte(l.Namespace + l.Repository), nil
 		}
@@ -100,14 +112,14 @@ func TestReadPrivate(t *testing.T) {
 	}
 }
 
-func TestDirSource(t *testing.T) {
+func TestDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := DirSource(dir)
+	s := filesAt(dir)
 	if c, err := s.Credentials(t.Context(), lookup()); c != nil || err != nil {
 		t.Fatalf("empty directory: %v, %v", c, err)
 	}
-	if c, err := DirSource(filepath.Join(dir, "none")).Credentials(t.Context(), lookup()); c != nil || err != nil {
+	if c, err := filesAt(filepath.Join(dir, "none")).Credentials(t.Context(), lookup()); c != nil || err != nil {
 		t.Fatalf("no directory: %v, %v", c, err)
 	}
 	write(t, filepath.Join(dir, "default.conn", "token"), "from-connection", 0o600)
@@ -131,7 +143,7 @@ func TestDirSource(t *testing.T) {
 	}
 }
 
-func TestDirSourceStaysInside(t *testing.T) {
+func TestDirStaysInside(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	dir := filepath.Join(top, "creds")
@@ -152,13 +164,13 @@ func TestDirSourceStaysInside(t *testing.T) {
 		{Namespace: "..", Repository: "outside"}, {Namespace: "default", Repository: "x/../../outside"},
 		{Namespace: "default", Repository: "linked"}, {Namespace: "", Repository: "outside"}, {Namespace: "default", Repository: "odd"},
 	} {
-		if c, err := DirSource(dir).Credentials(t.Context(), l); c != nil {
+		if c, err := filesAt(dir).Credentials(t.Context(), l); c != nil {
 			t.Errorf("%+v gave %v, %v", l, c, err)
 		}
 	}
 }
 
-func TestRuleSource(t *testing.T) {
+func TestRules(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	token := write(t, filepath.Join(dir, "token"), canary, 0o600)
@@ -166,7 +178,7 @@ func TestRuleSource(t *testing.T) {
 		{URL: "https://other.example.com", Files: map[string]string{"token": filepath.Join(dir, "none")}},
 		{URL: "https://git.example.com/team/*", Values: map[string]string{"username": "robot"}, Files: map[string]string{"token": token}},
 	}
-	c, err := RuleSource(rules).Credentials(t.Context(), lookup())
+	c, err := rulesAt(rules).Credentials(t.Context(), lookup())
 	if err != nil || c.Username != "robot" || c.Password != canary {
 		t.Fatalf("got %v, %v", c, err)
 	}
@@ -175,10 +187,10 @@ func TestRuleSource(t *testing.T) {
 			t.Errorf("files for %s: %q, want %q", url, got, want)
 		}
 	}
-	if c, err := RuleSource(rules).Credentials(t.Context(), Lookup{URL: "https://git.example.com/else/x"}); c != nil || err != nil {
+	if c, err := rulesAt(rules).Credentials(t.Context(), Lookup{URL: "https://git.example.com/else/x"}); c != nil || err != nil {
 		t.Fatalf("no match: %v, %v", c, err)
 	}
-	if _, err := RuleSource(rules[:1]).Credentials(t.Context(), Lookup{URL: "https://other.example.com/a/b"}); err == nil {
+	if _, err := rulesAt(rules[:1]).Credentials(t.Context(), Lookup{URL: "https://other.example.com/a/b"}); err == nil {
 		t.Fatal("a missing file was passed over")
 	}
 	for _, bad := range []Rule{

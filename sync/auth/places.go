@@ -1,0 +1,209 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Secrets reads core Secrets. Secret returns nil, nil when there is none of that name, or
+// it may not be read: the look-up goes on at the next place.
+type Secrets interface {
+	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
+}
+
+// SecretsFunc is a function as Secrets.
+type SecretsFunc func(ctx context.Context, namespace, name string) (map[string][]byte, error)
+
+// Secret calls f.
+func (f SecretsFunc) Secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	return f(ctx, namespace, name)
+}
+
+// Values reads secure values one by one, as an API that stores them itself can hand them
+// to an agent in its own process. A look-up without a Repository is one for the
+// Connection. Value returns nil, nil when there is none.
+type Values interface {
+	Value(ctx context.Context, l Lookup, field string) ([]byte, error)
+}
+
+// Observer is told what is about to be read.
+type Observer interface {
+	ObserveFiles(namespace, name string) // of the credentials directory
+	ObservePath(path string)             // of a rule
+}
+
+// Places are where credentials, keys of signers, signing keys and the secrets of
+// Connections are looked up, in this order: Secrets, secure values, the credentials
+// directory with the files of the Repository and then of its Connection, rules of the
+// config file. Each look-up reads them again, so that a rotated secret is used at once.
+// Errors never hold a secret.
+type Places struct {
+	Secrets     Secrets // nil = none
+	Connections Source  // makes credentials of Connections, after the Secrets; nil = none
+	Values      Values  // nil = none
+	// Dir has files <namespace>.<name>/<key>. The flat form <namespace>.<name>_<key> is
+	// read too: systemd lays out a LoadCredential directory that way. "" = none.
+	Dir      string
+	Rules    []Rule
+	Observer Observer // nil = none
+}
+
+// place is where a look-up has found keys.
+type place struct {
+	keys     map[string][]byte
+	name     string // for people
+	rule     *Rule  // nil = it is not a rule
+	operator bool   // only the operator of this agent can write there
+}
+
+// selection is the part of all keys that a look-up is about.
+type selection struct {
+	skip  []string                                                     // fields of spec.secure that are about something else
+	of    func(field string, data map[string][]byte) map[string][]byte // the keys in a Secret; nil = the Secret does not matter
+	merge func(all, more map[string][]byte, secret string) error       // adds the keys of one more Secret
+	names []string                                                     // of secure values
+	files func(root *os.Root, base string) (map[string][]byte, error)  // the keys in the directory
+	rule  func(r Rule) (keys map[string][]byte, err error)             // the keys of a rule; nil = the rule does not matter
+}
+
+// find returns the first result that make makes of a place; nil when there is none.
+func find[T any](ctx context.Context, p Places, l Lookup, s selection, make func(place) (*T, error)) (*T, error) {
+	for at, err := range p.each(ctx, l, s) {
+		if err != nil {
+			return nil, err
+		}
+		if found, err := make(at); err != nil || found != nil {
+			return found, err
+		}
+	}
+	return nil, nil
+}
+
+// each yields the places that have keys of a selection, in order.
+func (p Places) each(ctx context.Context, l Lookup, s selection) iter.Seq2[place, error] {
+	return func(yield func(place, error) bool) {
+		goOn := func(at place, err error) bool {
+			return err == nil && at.keys == nil || yield(at, err) && err == nil
+		}
+		if !goOn(p.inSecrets(ctx, l, s)) || !goOn(p.inValues(ctx, l, s)) {
+			return
+		}
+		for _, name := range []string{l.Repository, l.Connection} {
+			if !goOn(p.inDir(l.Namespace, name, s)) {
+				return
+			}
+		}
+		a, err := ParseAddress(l.URL)
+		if err != nil {
+			return
+		}
+		p.observeRules(l.URL)
+		for _, r := range p.Rules {
+			if s.rule == nil || !r.matches(a) {
+				continue
+			}
+			keys, err := s.rule(r)
+			if !goOn(place{keys: keys, name: "rule " + r.URL, rule: &r, operator: true}, err) {
+				return
+			}
+		}
+	}
+}
+
+// inSecrets reads the Secrets that spec.secure names, in the namespace of the object.
+func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (place, error) {
+	var at place
+	var names []string
+	for _, field := range slices.Sorted(maps.Keys(l.Secure)) {
+		name := l.Secure[field]
+		if p.Secrets == nil || name == "" || slices.Contains(s.skip, field) {
+			continue
+		}
+		place := "secret " + l.Namespace + "/" + name
+		if slices.Contains(names, place) {
+			continue
+		}
+		data, err := p.Secrets.Secret(ctx, l.Namespace, name)
+		if err != nil {
+			return at, fmt.Errorf("read %s: %w", place, err)
+		}
+		if data == nil {
+			continue
+		}
+		keys := s.of(field, data)
+		if keys == nil {
+			continue
+		}
+		if at.keys == nil {
+			at.keys = map[string][]byte{}
+		}
+		if err := s.merge(at.keys, keys, place); err != nil {
+			return at, err
+		}
+		names = append(names, place)
+	}
+	at.name = strings.Join(names, " and ")
+	return at, nil
+}
+
+// laterWins merges the keys of Secrets.
+func laterWins(all, more map[string][]byte, _ string) error {
+	maps.Copy(all, more)
+	return nil
+}
+
+// inValues reads the secure values that have the name of a key.
+func (p Places) inValues(ctx context.Context, l Lookup, s selection) (place, error) {
+	owner := l.Namespace + "/" + l.Repository
+	if l.Repository == "" {
+		owner = "connection " + l.Namespace + "/" + l.Connection
+	}
+	at := place{name: "secure values of " + owner}
+	for _, k := range s.names {
+		if _, set := l.Secure[k]; !set || p.Values == nil {
+			continue
+		}
+		v, err := p.Values.Value(ctx, l, k)
+		if err != nil {
+			return at, fmt.Errorf("read secure.%s of %s: %w", k, owner, err)
+		}
+		if v == nil {
+			continue
+		}
+		if at.keys == nil {
+			at.keys = map[string][]byte{}
+		}
+		at.keys[k] = v
+	}
+	return at, nil
+}
+
+// inDir reads the files of one object.
+func (p Places) inDir(namespace, name string, s selection) (place, error) {
+	if p.Dir == "" || !plainName(namespace) || !plainName(name) {
+		return place{}, nil
+	}
+	if p.Observer != nil {
+		p.Observer.ObserveFiles(namespace, name)
+	}
+	base := namespace + "." + name
+	keys, err := inRoot(p.Dir, func(root *os.Root) (map[string][]byte, error) { return s.files(root, base) })
+	if len(keys) == 0 {
+		keys = nil
+	}
+	return place{keys: keys, name: "directory " + p.Dir + " for " + base, operator: true}, err
+}
+
+func (p Places) observeRules(url string) {
+	if p.Observer == nil {
+		return
+	}
+	for _, path := range RuleFiles(p.Rules, url) {
+		p.Observer.ObservePath(path)
+	}
+}

@@ -1,0 +1,155 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"limpet/sync/text"
+)
+
+// transportKeys say how a host is reached and trusted.
+var transportKeys = []string{keyCA, keyCAOld, keyProxy, keyProxyUsername, keyProxyPassword}
+
+// WithTransport adds to what from finds how the host is reached: the proxy of the Secret
+// that Lookup.ProxySecret names, which wins, and that of rules that hold nothing but
+// ca.crt and a proxy. Files <namespace>.<secret>/address, username and password may stand
+// for the Secret. A proxy that is named and not there is an error: a repository with a
+// proxy must not be asked without it.
+func (p Places) WithTransport(from Source) Source {
+	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
+		found, err := from.Credentials(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		if l.ProxySecret != "" {
+			proxy, err := p.proxySecret(ctx, l)
+			if err != nil {
+				return nil, err
+			}
+			if found = found.copied(); found.Source == "" {
+				found.Source = "secret " + l.Namespace + "/" + l.ProxySecret
+			}
+			found.Proxy = proxy
+		}
+		a, err := ParseAddress(l.URL)
+		if err != nil {
+			return found, nil
+		}
+		for _, r := range p.Rules {
+			if !r.onlyTransport() || !r.matches(a) {
+				continue
+			}
+			keys, err := r.keys(isForGit, checkPrivate)
+			if err != nil {
+				return nil, err
+			}
+			own, err := credentials(keys, Lookup{URL: "https://" + a.HostPort() + "/x", Provider: Generic}, "rule "+r.URL)
+			if err != nil {
+				return nil, err
+			}
+			if found = found.copied(); found.Source == "" {
+				found.Source = own.Source
+			}
+			if len(found.CA) == 0 {
+				found.CA = own.CA
+			}
+			if found.Proxy == nil {
+				found.Proxy = own.Proxy
+			}
+			break
+		}
+		return found, nil
+	})
+}
+
+// copied returns a copy of c that may be changed; empty for nil.
+func (c *Credentials) copied() *Credentials {
+	if c == nil {
+		return &Credentials{}
+	}
+	copy := *c
+	return &copy
+}
+
+// ForOtherHost returns the part of c that is used for another host than its own: the
+// trusted authorities and the proxy, no secret of the host. Nil stays nil.
+func (c *Credentials) ForOtherHost() *Credentials {
+	if c == nil {
+		return nil
+	}
+	return &Credentials{CA: c.CA, Proxy: c.Proxy, Source: c.Source}
+}
+
+// ProxyError is returned when a Secret names no proxy that can be used.
+type ProxyError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e ProxyError) Unwrap() error { return e.error }
+
+// proxySecret reads a proxy in Flux's form: the keys address, username, password.
+func (p Places) proxySecret(ctx context.Context, l Lookup) (*Proxy, error) {
+	place := "secret " + l.Namespace + "/" + text.Clean(l.ProxySecret)
+	var data map[string][]byte
+	var err error
+	if p.Secrets != nil {
+		data, err = p.Secrets.Secret(ctx, l.Namespace, l.ProxySecret)
+	}
+	if err == nil && data == nil {
+		at, aerr := p.inDir(l.Namespace, l.ProxySecret, selection{files: privateFiles([]string{"address", keyUsername, keyPassword})})
+		data, err = at.keys, aerr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the proxy in %s: %w", place, err)
+	}
+	value := func(k string) string { return strings.TrimRight(string(data[k]), "\r\n") }
+	proxy, err := proxyOf(value, "address", keyUsername, keyPassword)
+	if err != nil {
+		return nil, ProxyError{fmt.Errorf("proxy in %s: %w", place, err)}
+	}
+	if proxy == nil {
+		return nil, ProxyError{fmt.Errorf("proxy in %s: this agent finds no key address there", place)}
+	}
+	proxy.Place = place
+	return proxy, nil
+}
+
+// TransportKey is equal for credentials that may share connections: those with equal
+// authorities, client certificates and proxies. It is "" where c has none of them.
+func (c *Credentials) TransportKey() string {
+	if c == nil || len(c.CA)+len(c.ClientCert) == 0 && c.Proxy == nil {
+		return ""
+	}
+	return fingerprint(c.CA, c.ClientCert, c.ClientKey, c.Proxy.fields())
+}
+
+// TLS is the configuration of https with c: its authorities beside the
+// system's, and its client certificate. Nil has the system's roots. Errors
+// never hold a secret.
+func (c *Credentials) TLS() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c == nil {
+		return config, nil
+	}
+	if len(c.CA) > 0 {
+		pool, err := x509.SystemCertPool()
+		if err != nil || pool == nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(c.CA) {
+			return nil, errors.New("ca.crt holds no PEM certificate")
+		}
+		config.RootCAs = pool
+	}
+	if len(c.ClientCert) > 0 {
+		pair, err := tls.X509KeyPair(c.ClientCert, c.ClientKey)
+		if err != nil {
+			return nil, errors.New("tls.crt and tls.key are not a pair of PEM certificate and key")
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
