@@ -2,16 +2,25 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"reflect"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/jobs/queue"
+	"limpet/sync/apiserver"
 	"limpet/sync/kube"
 )
 
@@ -48,53 +57,6 @@ func TestStopBeforeTheWatchesSync(t *testing.T) {
 		a.stop()
 		if took := time.Since(begin); took > time.Second {
 			t.Errorf("the stop took %s", took)
-		}
-	})
-}
-
-// TestNameOfAnotherRepository: the name was in the queue under one repository and
-// belongs to another one by the time it is looked at.
-func TestNameOfAnotherRepository(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		r.repository("r2")
-		w := work(10 * time.Second)
-		r.start("a", Options{Drivers: 1}, w)
-		settle()
-		r.job("r1", "first")
-		settle()
-		r.job("r1", "second")
-		settle()
-		r.model.remove("jobs", "default", "second")
-		r.job("r2", "second")
-		pass(30 * time.Second)
-		h := r.history()
-		if len(h) != 2 || h[0].Repository != "r2" || h[0].State != "success" {
-			t.Errorf("history %+v", h)
-		}
-	})
-}
-
-// TestReplacedInOneEvent: a watch that fell behind shows the deletion of a job
-// and its successor of the same name as one change.
-func TestReplacedInOneEvent(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, work(time.Hour))
-		first := r.job("r1", "r1-sync")
-		settle()
-		r.model.set(func() { clear(r.model.watchers) })
-		r.model.remove("jobs", "default", "r1-sync")
-		second := r.job("r1", "r1-sync")
-		a.jobHandler().Update(kube.ObjectOf(first), kube.ObjectOf(second))
-		settle()
-		if a.count(EventCancelled) != 1 {
-			t.Error("the end of the first was not seen")
-		}
-		pass(15 * time.Minute) // the full list brings the cache up to date
-		live := a.Snapshot().Running
-		if len(live) != 1 || live[0].UID != string(second.GetUID()) {
-			t.Errorf("live %+v", live)
 		}
 	})
 }
@@ -165,52 +127,6 @@ func TestHistoryMakesRoom(t *testing.T) {
 	})
 }
 
-// TestDeletedWhileTheDiskIsFull: nothing can be kept, nothing may stay behind.
-func TestDeletedWhileTheDiskIsFull(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, work(time.Hour))
-		r.job("r1", "r1-sync")
-		settle()
-		a.ledger.failing(func(op string) error {
-			if op == "complete" {
-				return syscall.ENOSPC
-			}
-			return nil
-		})
-		r.model.remove("jobs", "default", "r1-sync")
-		settle()
-		if len(r.claims()) != 0 || len(a.Snapshot().Running) != 0 || a.waiting() != 0 {
-			t.Errorf("claims %v, %d live, %d waiting", r.claims(), len(a.Snapshot().Running), a.waiting())
-		}
-	})
-}
-
-// TestEndOfClaimIsNotKept: it is tried again until it is.
-func TestEndOfClaimIsNotKept(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a", Options{}, quick())
-		settle()
-		a.ledger.failing(func(op string) error {
-			if op == "end" {
-				return syscall.ENOSPC
-			}
-			return nil
-		})
-		r.job("r1", "r1-sync")
-		pass(5 * time.Minute)
-		if len(r.claims()) != 1 || len(r.model.all("historicjobs")) != 1 {
-			t.Errorf("claims %v", r.claims())
-		}
-		a.ledger.failing(nil)
-		pass(time.Minute)
-		if rec := r.done("success", ""); rec.HistoricJob != archivePosted {
-			t.Errorf("record %+v", rec)
-		}
-	})
-}
-
 // TestEventsNameTheirJob: whoever reads events can tell whose they are.
 func TestEventsNameTheirJob(t *testing.T) {
 	bubble(t, func(r *rig) {
@@ -248,21 +164,426 @@ func TestOnceForgetsWhenThereIsTooMuch(t *testing.T) {
 	}
 }
 
-// TestIntakeOverflowIsTold: more jobs than names fit.
-func TestIntakeOverflowIsTold(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		w := quick()
-		a := r.start("a", Options{}, w)
-		a.queue.mu.Lock()
-		a.queue.queue = queue.New(5, 0, nil)
-		a.queue.mu.Unlock()
-		for i := range 20 {
-			r.job("r1", fmt.Sprint("j", i))
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(data); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+const strangeJob = `
+apiVersion: provisioning.grafana.app/v0alpha1
+kind: Job
+metadata:
+  name: r1-sync
+  namespace: default
+  uid: u1
+  resourceVersion: "7"
+  labels: {provisioning.grafana.app/repository: r1, team: ops, provisioning.grafana.app/claim: "5", provisioning.grafana.app/claim-owner: x}
+  annotations: {provisioning.grafana.app/author: amy, kubectl.kubernetes.io/last-applied-configuration: "{}"}
+  finalizers: [example.com/wait]
+  managedFields: []
+spec: {action: pull, repository: r1, pull: {incremental: false, later: {deep: [1, 2.5, null]}}, unknown: 3}
+status: {state: pending, message: old, progress: 3, warnings: [w], url: {sourceURL: s}, strange: [{a: 1}], progressUpdates: 4}
+extra: kept
+`
+
+// TestWritesKeepWhatIsNotOurs: every write replaces the whole object, so what
+// this agent does not know has to survive all of them.
+func TestWritesKeepWhatIsNotOurs(t *testing.T) {
+	t.Parallel()
+	before := object(t, strangeJob)
+	u := before.DeepCopy()
+	setClaim(u, 1234, "tok")
+	api.SetAnnotation(u, api.AnnoAttempt, "2")
+	setStatus(u, api.JobStatus{State: "working", Started: 9, Message: "m", Progress: 50, Summary: []api.JobSummary{{Group: "g", Kind: "k", Create: 1}}})
+	if !owned(u, "u1", "tok") || !claimed(u) || attemptsOf(u) != 2 {
+		t.Fatal("not claimed")
+	}
+	status := u.Object["status"].(map[string]any)
+	want := map[string]any{"state": "working", "started": int64(9), "message": "m", "progress": 50.0,
+		"summary": []any{map[string]any{"group": "g", "kind": "k", "create": int64(1)}},
+		"url":     map[string]any{"sourceURL": "s"}, "strange": []any{map[string]any{"a": int64(1)}}, "progressUpdates": int64(5)}
+	if !reflect.DeepEqual(status, want) {
+		t.Errorf("status\n %v\nwant\n %v", status, want)
+	}
+	stripClaim(u)
+	api.SetAnnotation(u, api.AnnoAttempt, "")
+	setState(u, api.StatePending)
+	if claimed(u) || status["state"] != "pending" || status["progressUpdates"] != int64(6) {
+		t.Errorf("after release: %v %v", u.GetLabels(), status)
+	}
+	stripClaim(before)
+	delete(u.Object, "status")
+	delete(before.Object, "status")
+	if !reflect.DeepEqual(u.Object, before.Object) {
+		t.Errorf("members changed that are not ours:\n %v\n %v", u.Object, before.Object)
+	}
+	u.DeepCopy() // panics on values that an unstructured object must not hold
+}
+
+func TestHistoricJob(t *testing.T) {
+	t.Parallel()
+	job := object(t, strangeJob)
+	h := historicJob(job, refOf(job), map[string]any{"state": "success", "finished": int64(3)})
+	data, err := json.MarshalIndent(h.Object, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `apiVersion: provisioning.grafana.app/v0alpha1
+kind: HistoricJob
+metadata:
+  name: r1-sync-bb82030dbc2bcaba
+  namespace: default
+  labels: {provisioning.grafana.app/repository: r1, provisioning.grafana.app/original-uid: u1, team: ops}
+  annotations: {provisioning.grafana.app/author: amy}
+spec: {action: pull, repository: r1, pull: {incremental: false, later: {deep: [1, 2.5, null]}}, unknown: 3}
+status: {state: success, finished: 3}
+`
+	if got := object(t, string(data)); !reflect.DeepEqual(got.Object, object(t, want).Object) {
+		t.Errorf("%s", data)
+	}
+	if _, ok := job.GetLabels()[api.LabelClaim]; !ok {
+		t.Error("the job itself was changed")
+	}
+	long := refOf(job)
+	long.repository = strings.Repeat("r", 200)
+	job.SetLabels(nil)
+	if l := historicJob(job, long, nil).GetLabels(); len(l) != 1 {
+		t.Errorf("a repository name that is no label value: %v", l)
+	}
+}
+
+// TestHistoricJobHasOneName: whoever archives a job, and however often.
+func TestHistoricJobHasOneName(t *testing.T) {
+	t.Parallel()
+	job := jobRef{Key: key("default", "r1-sync"), uid: "u1"}
+	again, other := job, job
+	again.attempt, other.uid = 3, "u2"
+	if historicName(job) != historicName(again) || historicName(job) == historicName(other) {
+		t.Errorf("%s, %s, another job's %s", historicName(job), historicName(again), historicName(other))
+	}
+	for _, name := range []string{"a", strings.Repeat("n", 253), strings.Repeat("n", 235) + "-.x", strings.Repeat("a.", 126)} {
+		job.Name = name
+		if bad := validation.IsDNS1123Subdomain(historicName(job)); len(bad) > 0 {
+			t.Errorf("%s: %v", historicName(job), bad)
 		}
-		pass(10 * time.Minute)
-		if len(r.history()) != 20 {
-			t.Errorf("%d of 20 jobs were run", len(r.history()))
+	}
+}
+
+func TestReadingJobs(t *testing.T) {
+	t.Parallel()
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	if claimed(u) || attemptsOf(u) != 0 || notBefore(u) != 0 || cancelReason(u) != "" || repoOf(u).Repository != "" || owned(u, "", "") {
+		t.Error("an empty object says something")
+	}
+	for text, want := range map[string]int{"": 0, "2": 2, "-1": 0, "x": 0, "99999999999999999999": 0} {
+		api.SetAnnotation(u, api.AnnoAttempt, text)
+		if got := attemptsOf(u); got != want {
+			t.Errorf("attempt %q: %d", text, got)
+		}
+	}
+	u.SetLabels(map[string]string{api.LabelClaimOwner: "x"})
+	if !claimed(u) {
+		t.Error("an owner without a time is not seen as a claim")
+	}
+	now := metav1.Now()
+	u.SetDeletionTimestamp(&now)
+	if cancelReason(u) == "" {
+		t.Error("a deletion is not seen")
+	}
+	api.SetAnnotation(u, api.AnnoCancel, "because")
+	if cancelReason(u) != "because" {
+		t.Error(cancelReason(u))
+	}
+}
+
+func TestFinishTime(t *testing.T) {
+	t.Parallel()
+	cases := map[string]int64{
+		"status: {finished: 1756973881952}":                     1756973881952,
+		"status: {finished: 1756973881}":                        1756973881000, // older servers wrote seconds
+		"status: {started: 1756973835824}":                      1756973835824,
+		"status: {finished: 0, started: 1756973835824}":         1756973835824,
+		"metadata: {creationTimestamp: '2025-09-04T08:17:15Z'}": 1756973835000,
+	}
+	for text, want := range cases {
+		if got := finishTime(object(t, "kind: HistoricJob\n"+text)).UnixMilli(); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	if err := (Options{}).Validate(); err != nil {
+		t.Fatalf("defaults are refused: %v", err)
+	}
+	cases := map[string]Options{
+		"at least 3 times": {Expiry: 30e9, Renew: 15e9},
+		"drivers":          {Drivers: -1},
+		"job interval":     {Interval: 1},
+		"max attempts":     {MaxAttempts: -1},
+		"cleanup":          {Cleanup: "sometimes"},
+		"history":          {LocalHistory: -1},
+		"grace":            {Grace: -1},
+	}
+	for text, o := range cases {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if err := (Options{Drivers: -1, Cleanup: "x"}).Validate(); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("not every reason is told: %v", err)
+	}
+	if got := (Options{HistoryExpiration: 5}).withDefaults().LocalHistory; got != 5 {
+		t.Errorf("local history %d does not follow the expiration", got)
+	}
+}
+
+// embedded is the real embedded API on its own state file, with real goroutines
+// and real time.
+type embedded struct {
+	t      testing.TB
+	server *apiserver.Server
+	client *kube.Client
+}
+
+func newEmbedded(t testing.TB) *embedded {
+	t.Helper()
+	e := &embedded{t: t}
+	var err error
+	if e.server, err = apiserver.New(openStore(t), apiserver.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.server.Close(); err != nil {
+			t.Error(err)
 		}
 	})
+	e.client = e.connect()
+	return e
+}
+
+func openStore(t testing.TB) *state.Store {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		report, err := store.Check(context.Background())
+		if err != nil || len(report.Problems) > 0 {
+			t.Errorf("state file: %v %v", err, report.Problems)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func (e *embedded) connect() *kube.Client {
+	e.t.Helper()
+	c, err := kube.Connect(e.t.Context(), kube.Config{Server: "http://embedded", Transport: e.server.Transport(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(c.Close)
+	return c
+}
+
+// agent runs a controller until the test ends and returns it.
+func (e *embedded) agent(store *state.Store, o Options, w Worker) *Controller {
+	e.t.Helper()
+	o.Logger = slog.New(slog.DiscardHandler)
+	client := e.connect()
+	jobs, repos := client.Informer(api.Jobs, "", kube.InformerOptions{}), client.Informer(api.Repositories, "", kube.InformerOptions{})
+	c, err := New(client, jobs, repos, store, []Worker{w}, o)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = jobs.Run(ctx) })
+	parts.Go(func() { _ = repos.Run(ctx) })
+	parts.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			e.t.Error(err)
+		}
+	})
+	e.t.Cleanup(func() {
+		cancel()
+		parts.Wait()
+	})
+	return c
+}
+
+func (e *embedded) repository(name string) {
+	e.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
+		"spec": map[string]any{"title": name, "type": "git", "git": map[string]any{"url": "https://git.example.com/" + name + ".git", "branch": "main"},
+			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
+	u.SetName(name)
+	if _, err := e.client.Resource(api.Repositories).Namespace("default").Create(e.t.Context(), u, metav1.CreateOptions{}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *embedded) job(repository, name string) {
+	e.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Job",
+		"spec": map[string]any{"action": "pull", "repository": repository, "pull": map[string]any{"incremental": false}}}}
+	u.SetName(name)
+	if _, err := e.client.Resource(api.Jobs).Namespace("default").Create(e.t.Context(), u, metav1.CreateOptions{}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *embedded) count(list func(ctx context.Context) (*unstructured.UnstructuredList, error)) int {
+	e.t.Helper()
+	l, err := list(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return len(l.Items)
+}
+
+func (e *embedded) jobsLeft() int {
+	return e.count(func(ctx context.Context) (*unstructured.UnstructuredList, error) {
+		return e.client.Resource(api.Jobs).Namespace("default").List(ctx, metav1.ListOptions{})
+	})
+}
+
+// until waits for a condition of the outside world.
+func until(t testing.TB, limit time.Duration, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not within %s", limit)
+		}
+	}
+}
+
+// TestOnTheEmbeddedAPI: two agents with state files of their own share the jobs
+// of the embedded API; a worker reports more than fits into one throttle.
+func TestOnTheEmbeddedAPI(t *testing.T) {
+	t.Parallel()
+	e := newEmbedded(t)
+	for i := range 5 {
+		e.repository(fmt.Sprint("r", i))
+	}
+	var mu sync.Mutex
+	runs, busy := map[string]int{}, map[string]bool{}
+	w := func(agent string) *script {
+		return worker(func(ctx context.Context, task *Task) error {
+			mu.Lock()
+			runs[task.UID]++
+			if busy[agent+task.Job.Spec.Repository] {
+				t.Errorf("two jobs of %s at once in agent %s", task.Job.Spec.Repository, agent)
+			}
+			busy[agent+task.Job.Spec.Repository] = true
+			mu.Unlock()
+			task.Progress.SetTotal(ctx, 3)
+			for i := range 3 {
+				task.Progress.SetMessage(ctx, fmt.Sprint("file ", i))
+				task.Progress.Record(ctx, dashboard(Created, nil, nil))
+				if err := task.Progress.Mark(ctx, i); err != nil {
+					return err
+				}
+			}
+			mu.Lock()
+			busy[agent+task.Job.Spec.Repository] = false
+			mu.Unlock()
+			return nil
+		})
+	}
+	stores := []*state.Store{openStore(t), openStore(t)}
+	for i, store := range stores {
+		agent := fmt.Sprint("agent", i)
+		e.agent(store, Options{Agent: agent, Drivers: 4}, w(agent))
+	}
+	const n = 60
+	for i := range n {
+		e.job(fmt.Sprint("r", i%5), fmt.Sprint("job-", i))
+	}
+	until(t, 30*time.Second, func() bool { return e.jobsLeft() == 0 })
+	until(t, 10*time.Second, func() bool {
+		total := 0
+		for _, store := range stores {
+			claims, err := store.Claims(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += len(claims)
+		}
+		return total == 0
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for uid, times := range runs {
+		if times != 1 {
+			t.Errorf("job %s ran %d times", uid, times)
+		}
+	}
+	records := 0
+	for _, store := range stores {
+		list, err := store.History(t.Context(), state.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			if r.State != "success" || r.HistoricJob != archivePosted {
+				t.Errorf("record %+v", r)
+			}
+		}
+		records += len(list)
+	}
+	historic := e.count(func(ctx context.Context) (*unstructured.UnstructuredList, error) {
+		return e.client.Resource(api.HistoricJobs).Namespace("default").List(ctx, metav1.ListOptions{})
+	})
+	if len(runs) != n || records != n || historic != n {
+		t.Errorf("%d jobs run, %d records, %d HistoricJobs, want %d", len(runs), records, historic, n)
+	}
+}
+
+// TestStopOnTheEmbeddedAPI: a stop gives the job back, the next start ends it.
+func TestStopOnTheEmbeddedAPI(t *testing.T) {
+	t.Parallel()
+	e := newEmbedded(t)
+	e.repository("r1")
+	store := openStore(t)
+	t.Run("first", func(t *testing.T) {
+		first := &embedded{t: t, server: e.server, client: e.client}
+		started := make(chan struct{})
+		first.agent(store, Options{}, worker(func(ctx context.Context, _ *Task) error {
+			close(started)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}))
+		e.job("r1", "r1-sync")
+		<-started
+	})
+	job, err := e.client.Resource(api.Jobs).Namespace("default").Get(t.Context(), "r1-sync", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, _, _ := unstructured.NestedString(job.Object, "status", "state")
+	if claims, err := store.Claims(t.Context()); claimed(job) || status != api.StatePending || len(claims) != 0 || err != nil {
+		t.Fatalf("job %v, claims %v, %v", job.Object, claims, err)
+	}
+	e.agent(store, Options{}, quick())
+	until(t, 10*time.Second, func() bool { return e.jobsLeft() == 0 })
 }

@@ -2,13 +2,22 @@ package jobs
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	mathrand "math/rand/v2"
+	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
+	"limpet/sync/api"
 	"limpet/sync/failpoint"
+	"limpet/sync/jobs/lease"
+	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -57,4 +66,221 @@ func (e *env) pass(point string, job jobRef) {
 		e.o.hook(point, job)
 	}
 	_ = failpoint.Pass(point) // errors are for places that can fail
+}
+
+// serverClock is the time of the API server, as far as it is known.
+type serverClock interface {
+	// Now returns that time and how far off it may be, in either direction. ok is
+	// false until an answer of the server has been seen.
+	Now() (t time.Time, errBound time.Duration, ok bool)
+	// Millis returns it in milliseconds, or an error when it may be off by more.
+	Millis(maxError time.Duration) (int64, error)
+}
+
+var _ serverClock = (*kube.Clock)(nil)
+
+// host is the machine that the agent runs on, as far as leases and claims depend
+// on it. Pauses that decide nothing use package time.
+type host interface {
+	now() lease.Moment
+	// after calls f when d has passed on the monotonic clock.
+	after(d time.Duration, f func()) *time.Timer
+	// token returns an unguessable text that comes only once.
+	token() string
+	// jitter returns d plus or minus a tenth, so that agents that were cut off
+	// together do not come back together.
+	jitter(d time.Duration) time.Duration
+}
+
+// machine is the real host.
+type machine struct{}
+
+func (machine) now() lease.Moment                           { return lease.MomentOf(time.Now()) }
+func (machine) after(d time.Duration, f func()) *time.Timer { return time.AfterFunc(d, f) }
+func (machine) token() string                               { return rand.Text() }
+
+func (machine) jitter(d time.Duration) time.Duration {
+	if d < 10 {
+		return d
+	}
+	return d - d/10 + mathrand.N(d/5)
+}
+
+// clock is the time of the server and of the host.
+type clock struct {
+	server   serverClock
+	host     host
+	maxError time.Duration // of the server's time in a claim
+}
+
+// millis is the server's time for a claim; an error when it is not known well
+// enough to claim.
+func (c *clock) millis() (int64, error) { return c.server.Millis(c.maxError) }
+
+// roughMillis is the server's time as far as it is known, else the local time. It
+// is for records, never for decisions.
+func (c *clock) roughMillis() int64 {
+	if t, _, ok := c.server.Now(); ok {
+		return t.UnixMilli()
+	}
+	return c.host.now().Wall.UnixMilli()
+}
+
+// retryAfter is how long the server asked not to be called, and up to a tenth
+// more: agents that got the same answer must not come back together.
+func (c *clock) retryAfter(err error) time.Duration {
+	after, ok := kube.RetryAfter(err)
+	if !ok || after == 0 {
+		return 0
+	}
+	return after + (c.host.jitter(after)-after*9/10)/2
+}
+
+// attemptDelay is the backoff of a job before the given attempt: none before the
+// first, 5 s before the second, 20 s before the third, 80 s before the fourth, then
+// 5 min. A job that kills its agent must not do so every few seconds.
+func attemptDelay(attempt int) time.Duration {
+	if attempt <= 1 {
+		return 0
+	}
+	return min(5*time.Second<<(2*min(attempt-2, 3)), 5*time.Minute)
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	wait(ctx, nil, time.Now().Add(d), true)
+}
+
+// wait returns at until (when timed), at a signal, or when ctx ends.
+func wait(ctx context.Context, signal <-chan struct{}, until time.Time, timed bool) {
+	var tick <-chan time.Time
+	if timed {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		tick = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-signal:
+	case <-tick:
+	}
+}
+
+// notify leaves one token in a channel of capacity 1.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// server is the part of an API server that jobs need. Every call has a deadline of
+// its own and returns the errors of apimachinery.
+type server interface {
+	job(ctx context.Context, k queue.Key) (*unstructured.Unstructured, error)
+	// putJob replaces the job; the object carries UID and resourceVersion.
+	putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error
+	// expiredJobs lists one page of the jobs whose claim is older than a time in
+	// milliseconds. next is "" at the end.
+	expiredJobs(ctx context.Context, namespace string, before int64, page string) (jobs []unstructured.Unstructured, next string, err error)
+	repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
+	// archived reports whether there is a HistoricJob of that job.
+	archived(ctx context.Context, namespace, uid string) (bool, error)
+	archive(ctx context.Context, historic *unstructured.Unstructured) error
+	// archivePage lists one page of HistoricJobs.
+	archivePage(ctx context.Context, namespace, page string) (historic []unstructured.Unstructured, next string, err error)
+	deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error
+}
+
+// pageSize is how many objects a list asks for at a time. Source: Grafana's
+// cleanup.
+const pageSize = 100
+
+// wire is the server behind an kube.Client.
+type wire struct {
+	client  *kube.Client
+	timeout time.Duration // of one call
+}
+
+var _ server = wire{}
+
+func (w wire) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, w.timeout)
+}
+
+func (w wire) job(ctx context.Context, k queue.Key) (*unstructured.Unstructured, error) {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	return w.client.Resource(api.Jobs).Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
+}
+
+func (w wire) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if job.GetUID() == "" || job.GetResourceVersion() == "" {
+		panic("jobs: internal error: unconditional write of a job")
+	}
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Update(ctx, job, metav1.UpdateOptions{})
+}
+
+func (w wire) deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	id := types.UID(uid)
+	return w.client.Resource(api.Jobs).Namespace(k.Namespace).Delete(ctx, k.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
+}
+
+func (w wire) expiredJobs(ctx context.Context, namespace string, before int64, page string) ([]unstructured.Unstructured, string, error) {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	list, err := w.client.Resource(api.Jobs).Namespace(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: api.LabelClaim + "<" + strconv.FormatInt(before, 10), Limit: pageSize, Continue: page})
+	if err != nil {
+		return nil, "", err
+	}
+	return list.Items, list.GetContinue(), nil
+}
+
+func (w wire) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	return w.client.Resource(api.Repositories).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (w wire) archived(ctx context.Context, namespace, uid string) (bool, error) {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	list, err := w.client.Resource(api.HistoricJobs).Namespace(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.Set{api.LabelOriginalUID: uid}.String(), Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	return len(list.Items) > 0, nil
+}
+
+func (w wire) archive(ctx context.Context, historic *unstructured.Unstructured) error {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	_, err := w.client.Resource(api.HistoricJobs).Namespace(historic.GetNamespace()).Create(ctx, historic, metav1.CreateOptions{})
+	return err
+}
+
+func (w wire) archivePage(ctx context.Context, namespace, page string) ([]unstructured.Unstructured, string, error) {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	list, err := w.client.Resource(api.HistoricJobs).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize, Continue: page})
+	if err != nil {
+		return nil, "", err
+	}
+	return list.Items, list.GetContinue(), nil
+}
+
+func (w wire) deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error {
+	ctx, cancel := w.call(ctx)
+	defer cancel()
+	id := types.UID(uid)
+	return w.client.Resource(api.HistoricJobs).Namespace(namespace).Delete(ctx, name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
 }

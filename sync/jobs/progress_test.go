@@ -8,8 +8,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -372,4 +375,203 @@ func TestDelays(t *testing.T) {
 			t.Fatalf("jitter made 10 s to %s", d)
 		}
 	}
+}
+
+// isProgress says that a write of an agent is about progress: the job was held
+// before and is held after it.
+func isProgress(e entry) bool {
+	return e.Agent != "person" && e.Resource == "jobs" && e.Verb == "update" && !e.Lease &&
+		e.before.GetLabels()[api.LabelClaimOwner] != "" && e.now.GetLabels()[api.LabelClaimOwner] != ""
+}
+
+// paused is a worker that says or records something every step.
+func paused(steps int, step time.Duration, do func(ctx context.Context, p *Progress, i int)) *script {
+	return worker(func(ctx context.Context, t *Task) error {
+		for i := range steps {
+			do(ctx, t.Progress, i)
+			select {
+			case <-time.After(step):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+}
+
+func TestProgressIsThrottled(t *testing.T) {
+	message := func(ctx context.Context, p *Progress, i int) { p.SetMessage(ctx, fmt.Sprint("step ", i)) }
+	record := func(ctx context.Context, p *Progress, i int) { p.Record(ctx, dashboard(Created, nil, nil)) }
+	cases := []struct {
+		name  string
+		w     *script
+		after time.Duration
+		want  int // progress writes so far
+		last  string
+	}{
+		{"one message in the first half second", paused(1, time.Minute, message), 499 * time.Millisecond, 0, "job started"},
+		{"one message after it", paused(1, time.Minute, message), 501 * time.Millisecond, 1, "step 0"},
+		{"a hundred messages in ten seconds", paused(1000, 100*time.Millisecond, message), 10*time.Second + 50*time.Millisecond, 20, ""},
+		{"the last of a burst arrives", worker(func(ctx context.Context, t *Task) error {
+			for i := range 50 {
+				message(ctx, t.Progress, i)
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}), time.Second, 1, "step 49"},
+		{"records every five seconds", paused(10000, 10*time.Millisecond, record), 21 * time.Second, 4, ""},
+		{"nothing to say", paused(1, time.Minute, func(context.Context, *Progress, int) {}), 30 * time.Second, 0, "job started"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				r.start("a", Options{}, c.w)
+				settle()
+				r.job("r1", "r1-sync")
+				pass(c.after)
+				if got := r.model.writes(isProgress); got != c.want {
+					t.Errorf("%d progress writes after %s, want %d", got, c.after, c.want)
+				}
+				job := r.model.get("jobs", "default", "r1-sync")
+				view, err := api.JobView(job)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.last != "" && view.Status.Message != c.last {
+					t.Errorf("message %q, want %q", view.Status.Message, c.last)
+				}
+				if want := int64(c.want) + 1; view.Status.ProgressUpdates != want || view.Status.State != "working" || view.Status.Started == 0 {
+					t.Errorf("status %+v, want %d updates", view.Status, want)
+				}
+				if c.name == "records every five seconds" && view.Status.Summary[0].Create < 1900 {
+					t.Errorf("the write carries %+v", view.Status.Summary)
+				}
+			})
+		})
+	}
+}
+
+func TestProgressSurvivesConflicts(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.start("a", Options{}, paused(1, time.Minute, func(ctx context.Context, p *Progress, _ int) { p.SetMessage(ctx, "here") }))
+		settle()
+		n := 0
+		r.model.inject(func(c call) fault {
+			if c.Verb == "update" && c.Resource == "jobs" && !c.Lease && c.body.GetResourceVersion() != "" {
+				if msg, _, _ := unstructured.NestedString(c.body.Object, "status", "message"); msg == "here" && n < 2 {
+					n++
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
+				}
+			}
+			return fault{}
+		})
+		r.job("r1", "r1-sync")
+		pass(time.Second)
+		job := r.model.get("jobs", "default", "r1-sync")
+		if msg, _, _ := unstructured.NestedString(job.Object, "status", "message"); msg != "here" || job.GetAnnotations()["noise"] != "2" {
+			t.Errorf("after two conflicts: %v", job.Object)
+		}
+	})
+}
+
+func TestLive(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := worker(func(ctx context.Context, task *Task) error {
+			task.Progress.SetRefs("main", "aaa", "bbb")
+			task.Progress.SetTotal(ctx, 4)
+			task.Progress.SetMessage(ctx, "halfway")
+			task.Progress.Record(ctx, dashboard(Created, nil, nil))
+			task.Progress.Record(ctx, dashboard(Created, errors.New("bad"), nil))
+			for i := range 500 {
+				task.Log.With("part", 1).WithGroup("g").Info("line", "i", i)
+			}
+			task.Log.Debug("detail")
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		a := r.start("a", Options{}, w)
+		if len(a.Snapshot().Running) != 0 {
+			t.Error("something runs before the start")
+		}
+		r.job("r1", "r1-sync")
+		pass(time.Second)
+		live := a.Snapshot().Running
+		if len(live) != 1 {
+			t.Fatalf("%d jobs live", len(live))
+		}
+		l := live[0]
+		if l.Done != 2 || l.Total != 4 || l.Progress != 50 || l.Branch != "main" || l.RefTo != "bbb" || l.Message != "halfway" ||
+			l.ErrorCount != 1 || len(l.Errors) != 1 || len(l.Summary) != 1 || l.Attempt != 1 || l.MaxAttempts != 3 || l.State != "working" {
+			t.Errorf("%+v", l)
+		}
+		if len(l.Lines) != maxLines || l.Lines[maxLines-2].Text != "line part=1 g.i=499" {
+			t.Errorf("%d lines, the last %q", len(l.Lines), l.Lines[len(l.Lines)-2:])
+		}
+		if a.waiting() != 1 || a.Ready() != nil {
+			t.Errorf("waiting %d, ready %v", a.waiting(), a.Ready())
+		}
+		a.stop()
+		if len(a.Snapshot().Running) != 0 {
+			t.Error("something is live after the stop")
+		}
+	})
+}
+
+// TestSteps: the record of a job tells how long each part of its run took.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	type part struct {
+		text string
+		took time.Duration
+	}
+	var many []part
+	for i := range 3 * maxSteps {
+		many = append(many, part{fmt.Sprint("part ", i), time.Second})
+	}
+	cases := map[string]struct {
+		parts []part
+		want  []state.Step
+	}{
+		"none":             {nil, nil},
+		"one":              {[]part{{"fetch", 1500 * time.Millisecond}}, []state.Step{{Text: "fetch", Seconds: 1.5}}},
+		"several":          {[]part{{"fetch", 412*time.Millisecond + 600*time.Microsecond}, {"compare", time.Minute}}, []state.Step{{Text: "fetch", Seconds: 0.413}, {Text: "compare", Seconds: 60}}},
+		"said twice":       {[]part{{"fetch", time.Second}, {"fetch", time.Second}}, []state.Step{{Text: "fetch", Seconds: 2}}},
+		"again, later":     {[]part{{"a", time.Second}, {"b", time.Second}, {"a", time.Second}}, []state.Step{{Text: "a", Seconds: 1}, {Text: "b", Seconds: 1}, {Text: "a", Seconds: 1}}},
+		"too short":        {[]part{{"a", 9999 * time.Microsecond}, {"b", time.Second}, {"c", 0}}, []state.Step{{Text: "b", Seconds: 1}}},
+		"nothing but that": {[]part{{"a", 0}, {"b", 4 * time.Millisecond}}, nil},
+		"again at once":    {[]part{{"a", time.Second}, {"b", time.Millisecond}, {"a", time.Second}}, []state.Step{{Text: "a", Seconds: 2.001}}},
+		"a long name":      {[]part{{strings.Repeat("x", 200), time.Second}}, []state.Step{{Text: strings.Repeat("x", maxStepText-3) + "…", Seconds: 1}}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := NewProgress()
+				for _, one := range c.parts {
+					p.SetMessage(context.Background(), one.text)
+					time.Sleep(one.took)
+				}
+				if got := finishedSteps(p.look().Steps, time.Now()); !reflect.DeepEqual(got, c.want) {
+					t.Errorf("%+v, want %+v", got, c.want)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProgress()
+		for _, one := range many {
+			p.Step(one.text)
+			time.Sleep(one.took)
+		}
+		got := finishedSteps(p.look().Steps, time.Now())
+		if n := len(got); n != maxSteps || got[n-1].Seconds != 2*maxSteps+1 {
+			t.Errorf("%d steps, the last of %+v", n, got[n-1])
+		}
+		if _, due := p.due(); due || p.look().Message != many[len(many)-1].text {
+			t.Errorf("a step is a message that the API need not be told: due %v, %q", due, p.look().Message)
+		}
+	})
 }

@@ -3,9 +3,14 @@ package jobs
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -300,3 +305,222 @@ func repoKey(namespace, repository string) queue.RepoKey {
 
 // waiting returns how many keys the queue of an agent has.
 func (c *Controller) waiting() int { known, _ := c.queue.load(); return known }
+
+// script is a worker that does what a test says.
+type script struct {
+	action string
+	ready  func(t Task) error
+	run    func(ctx context.Context, t *Task) error
+
+	mu   sync.Mutex // guards runs
+	runs []string   // "name attempt mark"
+}
+
+func worker(run func(ctx context.Context, t *Task) error) *script {
+	return &script{action: "pull", run: run}
+}
+
+// quick is a worker that has nothing to do.
+func quick() *script { return worker(func(context.Context, *Task) error { return nil }) }
+
+func (s *script) Action() string { return s.action }
+
+func (s *script) Ready(_ context.Context, t Task) error {
+	if s.ready == nil {
+		return nil
+	}
+	return s.ready(t)
+}
+
+func (s *script) Run(ctx context.Context, t *Task) error {
+	s.mu.Lock()
+	s.runs = append(s.runs, fmt.Sprintf("%s %d %s", t.Name, t.Attempt, t.Mark))
+	s.mu.Unlock()
+	return s.run(ctx, t)
+}
+
+func (s *script) seen() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.runs)
+}
+
+// work is a worker that takes some time and heeds its context.
+func work(d time.Duration) *script {
+	return worker(func(ctx context.Context, t *Task) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// brittle is the state file of a process that can die, or whose disk can fill.
+type brittle struct {
+	*state.Store
+	mu   sync.Mutex // guards the fields below
+	dead bool
+	fail func(op string) error
+}
+
+var errDead = errors.New("the process is gone")
+
+func (b *brittle) kill() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dead = true
+}
+
+func (b *brittle) failing(fn func(op string) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fail = fn
+}
+
+func (b *brittle) check(op string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dead {
+		return errDead
+	}
+	if b.fail != nil {
+		return b.fail(op)
+	}
+	return nil
+}
+
+func (b *brittle) PutClaim(ctx context.Context, k state.Claim) error {
+	return b.unless("claim", func() error { return b.Store.PutClaim(ctx, k) })
+}
+
+func (b *brittle) PutMark(ctx context.Context, uid string, mark json.RawMessage) error {
+	return b.unless("mark", func() error { return b.Store.PutMark(ctx, uid, mark) })
+}
+
+func (b *brittle) DropClaim(ctx context.Context, uid string) error {
+	return b.unless("drop", func() error { return b.Store.DropClaim(ctx, uid) })
+}
+
+func (b *brittle) Complete(ctx context.Context, uid string, rec state.Record) error {
+	return b.unless("complete", func() error { return b.Store.Complete(ctx, uid, rec) })
+}
+
+func (b *brittle) EndClaim(ctx context.Context, uid, historic string) error {
+	return b.unless("end", func() error { return b.Store.EndClaim(ctx, uid, historic) })
+}
+
+func (b *brittle) unless(op string, fn func() error) error {
+	if err := b.check(op); err != nil {
+		return err
+	}
+	return fn()
+}
+
+// entry is one accepted write.
+type entry struct {
+	call
+	at          time.Time // by the server's clock
+	before, now *unstructured.Unstructured
+}
+
+// writes counts accepted writes that a condition holds for.
+func (m *model) writes(ok func(e entry) bool) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, e := range m.audit {
+		if ok(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// onlyAsksToStop says that a write changes nothing but the wish to stop, which
+// anybody may utter.
+func onlyAsksToStop(e entry) bool {
+	if e.now == nil || e.now.GetAnnotations()[api.AnnoCancel] == "" {
+		return false
+	}
+	a, b := e.before.DeepCopy(), e.now.DeepCopy()
+	for _, u := range []*unstructured.Unstructured{a, b} {
+		api.SetAnnotation(u, api.AnnoCancel, "")
+		u.SetResourceVersion("")
+	}
+	return equal(a, b)
+}
+
+// arrived counts requests that a condition holds for, refused ones included.
+func (m *model) arrived(ok func(c call) bool) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, c := range m.calls {
+		if ok(c) {
+			n++
+		}
+	}
+	return n
+}
+
+// unlawful is the oracle: it returns every accepted write of an agent that the
+// rules of the wire forbid.
+func (m *model) unlawful(expiry time.Duration) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []string
+	holder := map[string]string{} // token -> agent; a1 and a2 are two processes of agent a
+	archived := map[string]int{}
+	maps.Copy(holder, m.known)
+	for _, e := range m.audit {
+		if e.Agent == "person" {
+			continue
+		}
+		e.Agent = strings.TrimRight(e.Agent, "0123456789")
+		bad := func(format string, args ...any) {
+			out = append(out, fmt.Sprintf("%s %s %s %s: ", e.Agent, e.Verb, e.Resource, e.Name)+fmt.Sprintf(format, args...))
+		}
+		if e.Verb == "delete" && !e.bound {
+			bad("unconditional")
+		}
+		switch e.Resource {
+		case "historicjobs":
+			if e.Verb == "create" {
+				l := e.now.GetLabels()
+				archived[l[api.LabelOriginalUID]]++
+				if archived[l[api.LabelOriginalUID]] > 1 {
+					bad("second HistoricJob of %s", l[api.LabelOriginalUID])
+				}
+				if _, named := l[api.LabelRepository]; l[api.LabelClaim] != "" || l[api.LabelClaimOwner] != "" || !named {
+					bad("labels %v", l)
+				}
+			}
+		case "jobs":
+			was := e.before.GetLabels()[api.LabelClaimOwner]
+			since, _ := strconv.ParseInt(e.before.GetLabels()[api.LabelClaim], 10, 64)
+			expired := (e.at.UnixMilli()-since > expiry.Milliseconds()) || since-e.at.UnixMilli() > expiry.Milliseconds()
+			if h := holder[was]; was != "" && h != e.Agent && !expired && !onlyAsksToStop(e) {
+				bad("the job is held by %q", h)
+			}
+			if e.now == nil {
+				continue
+			}
+			if e.body.GetResourceVersion() == "" || e.body.GetUID() == "" {
+				bad("unconditional")
+			}
+			is, at := e.now.GetLabels()[api.LabelClaimOwner], e.now.GetLabels()[api.LabelClaim]
+			if (is == "") != (at == "") {
+				bad("one claim label without the other")
+			}
+			if is != "" && is != was {
+				holder[is] = e.Agent
+			}
+			if ms, err := strconv.ParseInt(at, 10, 64); is != "" && at != e.before.GetLabels()[api.LabelClaim] && (err != nil || time.UnixMilli(ms).Sub(e.at).Abs() > expiry/6+10*time.Second) {
+				bad("claim time %s is %s off", at, time.UnixMilli(ms).Sub(e.at))
+			}
+		}
+	}
+	return slices.Clip(out)
+}

@@ -3,9 +3,11 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -219,4 +221,315 @@ func BenchmarkChoose(b *testing.B) {
 	for b.Loop() {
 		c.scanner.pick(crowd, queue.Limit)
 	}
+}
+
+func labelled(site string) func(u *unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"site": site}) }
+}
+
+// asked counts requests about one job.
+func asked(agent, job string) func(c call) bool {
+	return func(c call) bool { return c.Agent == agent && c.Resource == "jobs" && c.Name == job }
+}
+
+// TestEachJobGoesToItsAgent: by the labels of the repository and by the action.
+// Agents that a job is not for leave it alone without a word and without a
+// request.
+func TestEachJobGoesToItsAgent(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("oslo", labelled("north"))
+		r.repository("rome", labelled("south"))
+		north, south, push := quick(), quick(), quick()
+		push.action = "push"
+		a := r.startOn(r.open("a.db"), "a", Options{Selector: selector("site=north"), Actions: []string{"pull"}}, north)
+		b := r.startOn(r.open("b.db"), "b", Options{Selector: selector("site=south"), Actions: []string{"pull"}}, south)
+		c := r.startOn(r.open("c.db"), "c", Options{Actions: []string{"push"}}, push)
+		settle()
+		r.job("oslo", "oslo-sync")
+		r.job("rome", "rome-sync")
+		r.job("rome", "rome-push", action("push"))
+		pass(3 * time.Second)
+		for _, got := range []struct {
+			agent *agent
+			name  string
+			runs  []string
+			not   []string
+		}{{a, "a", north.seen(), []string{"rome-sync", "rome-push"}}, {b, "b", south.seen(), []string{"oslo-sync", "rome-push"}}, {c, "c", push.seen(), []string{"oslo-sync", "rome-sync"}}} {
+			if len(got.runs) != 1 {
+				t.Errorf("agent %s ran %q", got.name, got.runs)
+			}
+			for _, job := range got.not {
+				if n := r.model.arrived(asked(got.name, job)); n > 0 {
+					t.Errorf("agent %s sent %d requests about %s", got.name, n, job)
+				}
+			}
+			if texts := got.agent.texts(EventSkipped); len(texts) > 0 {
+				t.Errorf("agent %s says %q", got.name, texts)
+			}
+		}
+		if left := len(r.model.all("jobs")); left > 0 {
+			t.Errorf("%d jobs left", left)
+		}
+	})
+}
+
+// TestTheSelectorIsAskedAgain: what the labels of a repository say holds at the
+// next claim, both ways, without a restart, at once; a running job goes on.
+func TestTheSelectorIsAskedAgain(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1", labelled("south"))
+		north, south := work(10*time.Second), work(10*time.Second)
+		r.startOn(r.open("a.db"), "a", Options{Selector: selector("site=north"), Drivers: 1}, north)
+		b := r.startOn(r.open("b.db"), "b", Options{Selector: selector("site=south"), Drivers: 1}, south)
+		settle()
+		r.job("r1", "first")
+		r.job("r1", "second")
+		pass(5 * time.Second)
+		if len(south.seen()) != 1 || len(north.seen()) != 0 {
+			t.Fatalf("north ran %q, south %q", north.seen(), south.seen())
+		}
+		r.model.edit("repositories", "default", "r1", labelled("north"))
+		pass(6 * time.Second) // the first has ended, the second belongs to the other agent
+		if len(south.seen()) != 1 || len(north.seen()) != 1 || b.count(EventCompleted) != 1 {
+			t.Fatalf("north ran %q, south %q", north.seen(), south.seen())
+		}
+		pass(10 * time.Second)
+		r.model.edit("repositories", "default", "r1", func(u *unstructured.Unstructured) { u.SetLabels(nil) })
+		pass(time.Second)
+		r.job("r1", "third")
+		pass(time.Minute)
+		if len(south.seen()) != 1 || len(north.seen()) != 1 {
+			t.Fatalf("a repository that nobody selects: north ran %q, south %q", north.seen(), south.seen())
+		}
+		r.model.edit("repositories", "default", "r1", labelled("south"))
+		pass(time.Second)
+		if len(south.seen()) != 2 {
+			t.Fatalf("not taken within a second of the label: %q", south.seen())
+		}
+		pass(10 * time.Second)
+	})
+}
+
+// TestTheRepositoryComesLater than its job: the job is taken when it comes.
+func TestTheRepositoryComesLater(t *testing.T) {
+	for _, after := range []time.Duration{time.Second, 20 * time.Second} {
+		t.Run(fmt.Sprint("after ", after), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				w := quick()
+				a := r.start("a", Options{Selector: selector("site=north")}, w)
+				settle()
+				r.job("r1", "r1-sync")
+				pass(after)
+				if len(w.seen()) != 0 || a.count(EventSkipped) != 0 {
+					t.Fatalf("runs %q, says %q", w.seen(), a.texts(EventSkipped))
+				}
+				r.repository("r1", labelled("north"))
+				pass(2 * time.Second)
+				r.done("success", "")
+			})
+		})
+	}
+}
+
+// TestThousandRepositoriesAreOneLook: changes of many Repositories at once make
+// no look at the jobs each.
+func TestThousandRepositoriesAreOneLook(t *testing.T) {
+	bubble(t, func(r *rig) {
+		a := r.start("a", Options{}, quick())
+		relisted := func() (n int) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, d := range a.details {
+				if seen, ok := d.(Seen); ok && seen.Source == SourceRelist {
+					n += seen.Count
+				}
+			}
+			return n
+		}
+		r.repository("r0")
+		r.job("r0", "r0-push", action("push"))
+		pass(time.Second)
+		before := relisted()
+		for n := range 1000 {
+			r.repository(fmt.Sprint("r", n+1))
+		}
+		pass(5 * time.Second)
+		if n := relisted() - before; n < 1 || n > 5 {
+			t.Errorf("the one job was looked at %d times", n)
+		}
+	})
+}
+
+func withPriority(value string) func(u *unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoPriority, value) }
+}
+
+// TestPriorityOfJobsAndRepositories: the annotation of the job, else that of the
+// repository; a change counts for jobs that wait; what is no number from 0 to 9
+// counts as none and is told once.
+func TestPriorityOfJobsAndRepositories(t *testing.T) {
+	bubble(t, func(r *rig) {
+		order := []string{}
+		w := worker(func(_ context.Context, task *Task) error {
+			order = append(order, task.Name)
+			<-time.After(time.Second)
+			return nil
+		})
+		a := r.start("a", Options{Drivers: 1}, w)
+		for _, name := range []string{"busy", "plain", "high", "low", "raised", "bad"} {
+			r.repository(name)
+		}
+		r.model.edit("repositories", "default", "low", withPriority("1"))
+		settle()
+		r.job("busy", "busy")
+		settle()
+		r.job("plain", "plain")
+		r.job("low", "low")
+		r.job("low", "low-but-urgent", withPriority("9"))
+		r.job("high", "high", withPriority("8"))
+		r.job("raised", "raised", withPriority("0"))
+		r.job("bad", "bad", withPriority("10"))
+		r.model.edit("repositories", "default", "bad", withPriority("high"))
+		pass(500 * time.Millisecond)
+		r.model.edit("jobs", "default", "raised", withPriority("7"))
+		pass(2 * time.Minute)
+		if got, want := fmt.Sprint(order), "[busy low-but-urgent high raised plain bad low]"; got != want {
+			t.Errorf("order %s, want %s", got, want)
+		}
+		if texts := a.texts(EventNote); len(texts) != 2 || !contains(texts[0], `limpet/priority is "10"`) || !contains(texts[1], `repository bad: annotation limpet/priority is "high"`) {
+			t.Errorf("says %q", texts)
+		}
+	})
+}
+
+func testQueue(observe func(Event)) *workQueue {
+	return newWorkQueue(newEmitter(slog.New(slog.DiscardHandler), observe), "agent")
+}
+
+// TestFullQueue: beyond its limit the queue takes in only what would wait
+// unfairly outside, asks for more when that is due, and is bounded all the same.
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	w := testQueue(func(Event) {})
+	add := func(name, repository string) { w.add(key("ns", name), repoKey("ns", repository), false) }
+	size := func() int { known, _ := w.load(); return known }
+	for n := range 3 * queue.Limit {
+		add(fmt.Sprint("big-", n), "big")
+	}
+	if size() != queue.Limit || w.queue.Short() {
+		t.Fatalf("%d keys, short %v", size(), w.queue.Short())
+	}
+	for n := range 2 * queue.RepoShare {
+		add(fmt.Sprint("small-", n), "small")
+	}
+	w.addRanked(key("ns", "urgent"), repoKey("ns", "big"), queue.Highest)
+	w.add(key("ns", "own"), repoKey("ns", "big"), true)
+	if size() != queue.Limit+queue.RepoShare+2 {
+		t.Errorf("%d keys, want %d more than %d", size(), queue.RepoShare+2, queue.Limit)
+	}
+	for n := range 3 * queue.Reserve {
+		w.addRanked(key("ns", fmt.Sprint("flood-", n)), repoKey("ns", fmt.Sprint(n)), queue.Highest)
+	}
+	if size() != queue.Limit+queue.Reserve {
+		t.Errorf("%d keys, want %d", size(), queue.Limit+queue.Reserve)
+	}
+	asks := func(when string) {
+		t.Helper()
+		select {
+		case <-w.short:
+		default:
+			t.Error("no more keys are asked for when " + when)
+		}
+	}
+	for taken := 0; taken < queue.RepoShare; {
+		k, r, _ := w.take(t.Context())
+		if r.Repository == "small" {
+			taken++
+		}
+		w.done(k, queue.Result{})
+	}
+	asks("a repository is empty whose other jobs are outside")
+	if w.resetOverflow(); w.queue.Short() {
+		t.Error("asks again after a scan")
+	}
+	w.fill(nil, map[queue.RepoKey]struct{}{repoKey("ns", "big"): {}})
+	for n := range queue.Limit {
+		add(fmt.Sprint("big-", n), "big")
+	}
+	for size() >= queue.Limit/2 {
+		k, _, _ := w.take(t.Context())
+		w.done(k, queue.Result{})
+	}
+	asks("half of the queue is empty")
+}
+
+// TestFillIsWhole: a driver that waits gets the best of what is brought in, not
+// what is brought in first.
+func TestFillIsWhole(t *testing.T) {
+	for range 200 {
+		w := testQueue(func(Event) {})
+		got := make(chan queue.Key)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			k, _, _ := w.take(ctx)
+			got <- k
+		}()
+		found := make([]candidate, 0, 50)
+		for n := range 50 {
+			found = append(found, candidate{key("ns", fmt.Sprint("job-", n)), repoKey("ns", fmt.Sprint("repo-", n)), n / 49 * 9})
+		}
+		w.fill(found, nil)
+		k := <-got
+		cancel()
+		if k.Name != "job-49" {
+			t.Fatalf("%s came before the job with priority 9", k)
+		}
+	}
+}
+
+// TestWaitIsMeasured: the time in a repository queue counts, that of a delay does
+// not, and the backlog says what waits and what is out.
+func TestWaitIsMeasured(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var waited, took time.Duration
+		w := testQueue(func(e Event) {
+			d := e.Detail.(KeyDone)
+			waited += d.Waited
+			took += d.Took
+		})
+		check := func(want Backlog) {
+			t.Helper()
+			var b Backlog
+			if w.count(&b); fmt.Sprint(b) != fmt.Sprint(want) {
+				t.Errorf("backlog %+v, want %+v", b, want)
+			}
+		}
+		a, r := key("default", "a"), repoKey("default", "r")
+		w.add(a, r, false)
+		<-time.After(3 * time.Second)
+		w.add(a, r, false)   // known
+		w.addRanked(a, r, 9) // moved within its repository
+		w.add(key("default", "b"), r, false)
+		check(Backlog{Queued: 2, Waiting: 2, Added: 2})
+		if k, _, ok := w.take(t.Context()); !ok || k != a {
+			t.Fatalf("took %v, %v", k, ok)
+		}
+		<-time.After(2 * time.Second)
+		check(Backlog{Queued: 2, Waiting: 1, Added: 2, Looking: []time.Duration{2 * time.Second}})
+		w.done(a, queue.Result{Requeue: true, After: time.Minute})
+		check(Backlog{Queued: 2, Waiting: 1, Added: 2})
+		if waited != 3*time.Second || took != 2*time.Second {
+			t.Errorf("waited %s, took %s", waited, took)
+		}
+		<-time.After(2 * time.Minute)
+		for range 2 { // b, which has waited for two minutes, and a after its delay
+			k, _, _ := w.take(t.Context())
+			w.done(k, queue.Result{})
+		}
+		check(Backlog{Added: 3})
+		if waited != 3*time.Second+2*time.Second+2*time.Minute {
+			t.Errorf("waited %s", waited)
+		}
+	})
 }

@@ -1,18 +1,26 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/testenv/suite"
 )
@@ -20,7 +28,7 @@ import (
 var (
 	simSeed  = flag.Uint64("seed", 1, "first seed of TestSimulation")
 	simKeep  = flag.Bool("keep-going", false, "go on after a seed that broke the law")
-	simSeeds = flag.Int("seeds", suite.Count(simDefault, 40_000), "how many seeds TestSimulation runs")
+	simSeeds = flag.Int("seeds", suite.Count(2000, 40_000), "how many seeds TestSimulation runs")
 )
 
 // TestSimulation lets many agents live in many worlds, each made by one seed,
@@ -168,3 +176,377 @@ func (w *simWorld) idle() bool {
 }
 
 func (w *simWorld) names() []queue.Key { return slices.SortedFunc(maps.Keys(w.jobs), byName) }
+
+// deed is something that happens at a time.
+type deed struct {
+	at time.Duration
+	do func()
+}
+
+const year = 365 * 24 * time.Hour
+
+// newSimWorld makes the world of a seed and what will happen in it.
+func newSimWorld(seed uint64) (*simWorld, []deed) {
+	f := fate(0).of(seed)
+	length := f.of(1).between(time.Minute, 4*time.Minute)
+	w := &simWorld{seed: seed, fate: f, start: time.Now(), calm: time.Now().Add(length),
+		repos: simRepos{}, jobs: map[queue.Key]*unstructured.Unstructured{}, historic: map[string]*unstructured.Unstructured{}, oracle: newSimOracle()}
+	w.skew = []time.Duration{0, time.Hour, -30 * time.Minute}[f.of(2).n(3)]
+	w.ordered = f.of(17).likely(500)
+	w.loki = f.of(3).likely(80)
+	w.rough = []int{0, 15, 50, 120}[f.of(4).n(4)]
+	w.deadly = []int{0, 0, 10, 40}[f.of(5).n(4)]
+	w.options = Options{Logger: simLog, Drivers: 1 + f.of(6).n(3), Cleanup: CleanupRequeue}
+	switch f.of(7).n(10) {
+	case 0:
+		w.options.Cleanup = CleanupFail
+	case 1:
+		w.options.Cleanup = CleanupOff
+	}
+	if f.of(8).likely(150) {
+		w.down = w.windows(f.of(9), 1, 5*time.Second, 90*time.Second)
+	}
+	var deeds []deed
+	for i := range w.size(f.of(10)) {
+		deeds = append(deeds, w.addHost(f.of(11, uint64(i)), i)...)
+	}
+	for i := range 1 + f.of(12).n(3) {
+		name := fmt.Sprint("r", i)
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
+			"spec": map[string]any{"title": name, "type": "git", "sync": map[string]any{"enabled": true, "target": "folder"}}}}
+		u.SetNamespace("default")
+		u.SetName(name)
+		w.repos[keyOf(u)] = u
+	}
+	deeds = append(deeds, w.people(f.of(13))...)
+	if f.of(14).likely(250) {
+		for i := range 1 + f.of(15).n(2) {
+			w.grafanas = append(w.grafanas, w.addGrafana(f.of(16, uint64(i)), i))
+		}
+	}
+	slices.SortFunc(deeds, func(a, b deed) int { return int(a.at - b.at) })
+	return w, deeds
+}
+
+// size is the number of agents: mostly few, up to 50.
+func (w *simWorld) size(f fate) int {
+	switch kind := f.n(100); {
+	case kind < 60:
+		return 2 + f.of(1).n(2)
+	case kind < 85:
+		return 4 + f.of(1).n(3)
+	case kind < 97:
+		return 7 + f.of(1).n(6)
+	}
+	return 13 + f.of(1).n(38)
+}
+
+// windows are up to most times of trouble, all before the calm.
+func (w *simWorld) windows(f fate, most int, short, long time.Duration) (out []window) {
+	length := w.calm.Sub(w.start)
+	for i := range 1 + f.n(most) {
+		from := w.start.Add(f.of(1, uint64(i)).between(0, length))
+		to := from.Add(f.of(2, uint64(i)).between(short, long))
+		if to.After(w.calm) {
+			to = w.calm
+		}
+		out = append(out, window{from, to})
+	}
+	return out
+}
+
+func (w *simWorld) addHost(f fate, i int) (deeds []deed) {
+	h := &simHost{world: w, id: uint64(i), name: fmt.Sprint("h", i), fate: f}
+	h.disk = newSimDisk(h)
+	w.hosts = append(w.hosts, h)
+	length := w.calm.Sub(w.start)
+	switch f.of(1).n(6) {
+	case 0:
+		h.wrong = f.of(2).between(-10*year, 10*year)
+	case 1:
+		h.wrong = time.Unix(0, 0).Sub(w.start)
+	case 2:
+		h.wrong = f.of(2).between(-2*time.Minute, 2*time.Minute)
+	}
+	if f.of(3).likely(250) {
+		for j := range 1 + f.of(4).n(3) {
+			by := []time.Duration{time.Hour, -time.Hour, 10 * year, -10 * year, 45 * time.Second, -45 * time.Second}[f.of(5, uint64(j)).n(6)]
+			h.jumps = append(h.jumps, jump{w.start.Add(f.of(6, uint64(j)).between(0, length)), by})
+		}
+	}
+	if f.of(7).likely(200) {
+		for _, s := range w.windows(f.of(8), 1, 5*time.Second, 200*time.Second) {
+			h.sleeps = append(h.sleeps, sleep{s, f.of(9).likely(500)})
+		}
+	}
+	if f.of(10).likely(200) {
+		h.cut = w.windows(f.of(11), 2, 5*time.Second, 100*time.Second)
+	}
+	if f.of(12).likely(150) {
+		h.mute = w.windows(f.of(13), 1, 20*time.Second, 120*time.Second)
+	}
+	if f.of(14).likely(120) {
+		h.disk.full = w.windows(f.of(15), 2, 3*time.Second, 60*time.Second)
+	}
+	if f.of(16).likely(60) {
+		h.disk.readOnly = w.windows(f.of(17), 1, 3*time.Second, 40*time.Second)
+	}
+	deeds = append(deeds, deed{f.of(18).between(0, 5*time.Second), h.boot})
+	for j := range f.of(19).n(3) {
+		g := f.of(20, uint64(j))
+		at := g.between(6*time.Second, length)
+		if g.of(1).likely(600) {
+			if i > 0 && g.of(3).likely(250) && w.options.Cleanup != CleanupOff {
+				return append(deeds, deed{at, h.die})
+			}
+			deeds = append(deeds, deed{at, func() { h.life.Load().crash(g.of(2).between(100*time.Millisecond, 100*time.Second)) }})
+		} else {
+			deeds = append(deeds, deed{at, func() { h.restart(g.of(2).between(100*time.Millisecond, 30*time.Second)) }})
+		}
+	}
+	return deeds
+}
+
+// die is a crash of a machine that nobody repairs.
+func (h *simHost) die() {
+	h.gone.Store(true)
+	h.world.tale(h.name, "dies for ever", "")
+	if p := h.life.Load(); !p.dead.Swap(true) {
+		p.stop()
+	}
+}
+
+// restart is an orderly stop, as an upgrade makes it.
+func (h *simHost) restart(rest time.Duration) {
+	p := h.life.Load()
+	if p.dead.Load() {
+		return
+	}
+	h.world.tale(h.name, "stop", "")
+	p.stop()
+	go func() {
+		p.done <- <-p.done
+		if !p.dead.Swap(true) {
+			time.AfterFunc(rest, h.boot)
+		}
+	}()
+}
+
+// people make jobs, cancel and delete them, use names again, and write without
+// regard for others.
+func (w *simWorld) people(f fate) (deeds []deed) {
+	length := w.calm.Sub(w.start)
+	n := 2 + f.n(8)
+	for i := range n {
+		g := f.of(1, uint64(i))
+		repo := fmt.Sprint("r", g.of(1).n(len(w.repos)))
+		name := repo + []string{"-sync", "-push", fmt.Sprint("-test-", i)}[g.of(2).n(3)]
+		deeds = append(deeds, deed{g.of(3).between(0, length*2/3), func() { w.create(repo, name) }})
+	}
+	for i := range f.of(4).n(4) {
+		g := f.of(5, uint64(i))
+		deeds = append(deeds, deed{g.between(0, length), func() { w.meddle(g) }})
+	}
+	return deeds
+}
+
+func (w *simWorld) create(repo, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	u := w.newJob(repo, name)
+	if p := w.fate.about(name).n(20); p < 10 {
+		api.SetAnnotation(u, api.AnnoPriority, fmt.Sprint(p))
+	}
+	_, _ = w.createJob("person", u)
+}
+
+// ask tells an agent something, as its commands do.
+func (w *simWorld) ask(p *simProcess, k queue.Key, g fate) {
+	if g.of(5).likely(500) {
+		w.tale(p.name, "is asked to cancel "+k.Name, "")
+		_ = p.agent.Cancel(context.Background(), k.Namespace, k.Name)
+		return
+	}
+	w.tale(p.name, "drains", "")
+	p.agent.Drain(true)
+	<-time.After(g.of(6).between(time.Second, 2*time.Minute))
+	p.agent.Drain(false)
+}
+
+// meddle does something to one of the jobs that are there.
+func (w *simWorld) meddle(g fate) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := w.names()
+	if len(names) == 0 {
+		return
+	}
+	k := names[g.of(1).n(len(names))]
+	cur := w.jobs[k]
+	next := cur.DeepCopy()
+	repo, _, _ := unstructured.NestedString(cur.Object, "spec", "repository")
+	if p := w.hosts[g.of(3).n(len(w.hosts))].life.Load(); p != nil && g.of(4).likely(300) {
+		go w.ask(p, k, g) // not under the lock
+		return
+	}
+	switch g.of(2).n(5) {
+	case 0:
+		_ = w.deleteJob("person", simSent{}, k, "", "")
+	case 1: // the name is used again at once
+		_ = w.deleteJob("person", simSent{}, k, "", "")
+		_, _ = w.createJob("person", w.newJob(repo, k.Name))
+	case 2:
+		api.SetAnnotation(next, api.AnnoCancel, "enough")
+		_, _ = w.putJob("person", simSent{}, next)
+	case 3: // a label, as a person with kubectl does it
+		api.SetLabel(next, "team", "ops")
+		_, _ = w.putJob("person", simSent{}, next)
+	case 4: // replaced by an old copy from a file, whatever is there now
+		old := w.newJob(repo, k.Name)
+		_, _ = w.putJob("person", simSent{}, old)
+	}
+}
+
+// simSums counts what has happened in all worlds together: it shows that the
+// seeds reach what they are meant to reach.
+type simSums struct {
+	Counts map[string]int
+	Waited time.Duration // the longest
+	Dear   int           // percent of the budget of requests that the dearest took
+}
+
+func (s *simSums) add(w *simWorld) {
+	if s.Counts == nil {
+		s.Counts = map[string]int{}
+	}
+	s.Counts["worlds"]++
+	s.Counts["agents"] += len(w.hosts)
+	s.Counts["processes"] += len(w.processes)
+	s.Counts["jobs"] += len(w.oracle.made)
+	s.Counts["calls"] += w.requests()
+	s.Counts["runs beside another on one repository"] += w.oracle.together
+	for _, e := range w.audit {
+		s.Counts["write "+e.verb]++
+	}
+	for _, l := range w.told {
+		kind, _, _ := strings.Cut(l.what, " ")
+		s.Counts["told "+kind]++
+	}
+	s.Dear = max(s.Dear, 100*w.requests()/w.budget())
+	s.Waited = max(s.Waited, w.waited)
+}
+
+// join adds what another process has counted.
+func (s *simSums) join(other simSums) {
+	if s.Counts == nil {
+		s.Counts = map[string]int{}
+	}
+	for kind, n := range other.Counts {
+		s.Counts[kind] += n
+	}
+	s.Waited, s.Dear = max(s.Waited, other.Waited), max(s.Dear, other.Dear)
+}
+
+func (s *simSums) String() string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(s.Counts)) {
+		fmt.Fprintf(&b, "%s %d, ", k, s.Counts[k])
+	}
+	return b.String() + "longest wait after the calm " + s.Waited.Round(time.Second).String() + fmt.Sprintf(", dearest %d %% of its requests", s.Dear)
+}
+
+// story tells the broken laws and everything about the job or the two that the
+// first of them is about.
+func (w *simWorld) story() string {
+	var b strings.Builder
+	for _, x := range w.oracle.broken {
+		fmt.Fprintf(&b, "%s: %s\n", x.uid, x.law)
+	}
+	fmt.Fprintf(&b, "%d hosts, calm after %s, options %+v\n", len(w.hosts), w.calm.Sub(w.start), w.options)
+	about := func(uid string) bool { // the first law names one job or two
+		return uid == w.oracle.broken[0].uid || strings.HasSuffix(w.oracle.broken[0].law, " "+uid)
+	}
+	var lines []simTale
+	for _, e := range w.audit {
+		if uid := uidIn(e); about(uid) {
+			lines = append(lines, simTale{e.at, e.who, e.String(), uid})
+		}
+	}
+	for _, l := range w.told {
+		if l.uid == "" || about(l.uid) {
+			lines = append(lines, l)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b simTale) int { return a.at.Compare(b.at) })
+	for _, l := range lines {
+		fmt.Fprintf(&b, "%10.3f %-6s %s %s\n", l.at.Sub(w.start).Seconds(), l.who, l.uid, l.what)
+	}
+	return b.String()
+}
+
+// print is a fingerprint of all that has happened: the writes in their order,
+// and the rest whatever its order within one instant.
+func (w *simWorld) print() uint64 {
+	var rest uint64
+	for _, l := range w.told {
+		rest += uint64(fate(0).about(l.who).about(l.what).about(l.uid).of(uint64(l.at.UnixNano())))
+	}
+	f := fate(rest)
+	for _, e := range w.audit {
+		f = f.about(e.who).about(e.String()).of(uint64(e.at.UnixNano()))
+	}
+	return uint64(f)
+}
+
+var simSumsFile = flag.String("sums", "", "file to write the counts of TestSimulation to")
+
+// simulateApart splits the seeds over n processes with one P each. A bubble hands
+// over from goroutine to goroutine all the time; between Ps that costs as much as
+// all else together. The first process that finds a broken law stops the others,
+// unless they are to keep going.
+func simulateApart(t *testing.T, n int, sums *simSums) {
+	dir := t.TempDir()
+	g, ctx := errgroup.WithContext(t.Context())
+	if *simKeep {
+		ctx = t.Context()
+	}
+	for i := range n {
+		from, to := i**simSeeds/n, (i+1)**simSeeds/n
+		args := []string{"-test.run=^TestSimulation$", fmt.Sprintf("-test.timeout=%s", untilDeadline(t)), fmt.Sprintf("-keep-going=%t", *simKeep),
+			fmt.Sprintf("-seed=%d", *simSeed+uint64(from)), fmt.Sprintf("-seeds=%d", to-from), "-sums=" + filepath.Join(dir, fmt.Sprint(i))}
+		g.Go(func() error { return simulateProcess(ctx, args) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	for i := range n {
+		var part simSums
+		if data, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(i))); err == nil && json.Unmarshal(data, &part) == nil {
+			sums.join(part)
+		}
+	}
+	if !t.Failed() && sums.Counts["worlds"] != *simSeeds {
+		t.Errorf("%d of %d seeds ran", sums.Counts["worlds"], *simSeeds)
+	}
+}
+
+// simulateProcess is one of the processes. Its error has all that it said.
+func simulateProcess(ctx context.Context, args []string) error {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400")
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w\n%s", err, &said)
+	}
+	return context.Cause(ctx)
+}
+
+// untilDeadline is the time that is left to the test, 0 = without end.
+func untilDeadline(t *testing.T) time.Duration {
+	at, ok := t.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(time.Until(at), time.Second)
+}

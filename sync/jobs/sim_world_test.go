@@ -1,8 +1,10 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/lease"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/kube"
 )
 
 // simWorld is one simulated installation: an API server in memory, agents on
@@ -241,3 +245,266 @@ func (e simEntry) String() string {
 	}
 	return fmt.Sprintf("%s %s: %s -> %s", e.verb, uidIn(e), show(e.before), show(e.now))
 }
+
+// simWorker works as long and ends as the seed says for the job and the attempt.
+type simWorker struct {
+	p      *simProcess
+	action string
+}
+
+func (s simWorker) Action() string { return s.action }
+
+func (s simWorker) Ready(context.Context, Task) error { return nil }
+
+func (s simWorker) Run(ctx context.Context, t *Task) error {
+	w := s.p.world
+	run := &simRun{s.p, ctx, t.UID, t.Job.Spec.Repository}
+	w.oracle.begin(w, run)
+	defer w.oracle.end(w, run)
+	f := w.fate.about(t.UID).of(uint64(t.Attempt))
+	for step := range 1 + f.n(3) {
+		g := f.of(uint64(step))
+		d := g.between(50*time.Millisecond, 8*time.Second)
+		if g.likely(120) {
+			d = g.of(1).between(20*time.Second, 90*time.Second)
+		}
+		if !rest(ctx, d) {
+			if g.of(2).likely(150) && !s.p.dead.Load() { // it takes its time to end
+				<-time.After(g.of(3).between(time.Second, 15*time.Second))
+			}
+			return context.Cause(ctx)
+		}
+		t.Progress.SetMessage(ctx, fmt.Sprint("step ", step))
+		<-time.After(time.Microsecond) // not beside the write that this causes
+		t.Progress.Record(ctx, Result{Action: Created, Kind: "Dashboard", Name: "d"})
+		if err := t.Progress.Mark(ctx, step); err != nil {
+			return err
+		}
+	}
+	switch f.of(99).n(20) {
+	case 0:
+		return errors.New("bad luck")
+	case 1:
+		panic("worse luck")
+	case 2:
+		return &kube.UnavailableError{Err: errNoWay}
+	}
+	return nil
+}
+
+// boot starts a process on the host.
+func (h *simHost) boot() {
+	w := h.world
+	if h.gone.Load() {
+		return
+	}
+	w.mu.Lock()
+	h.lives++
+	p := &simProcess{simHost: h, nr: uint64(h.lives), done: make(chan error, 1)}
+	w.processes = append(w.processes, p)
+	w.mu.Unlock()
+	calls := &simCalls{count: map[simCall]uint64{}, proof: map[string]simProof{}, late: map[string]func(){}}
+	p.clock = &simClock{world: w, fate: h.fate.of(p.nr, 5)}
+	p.link = &simLink{p: p, simCalls: calls}
+	p.watch = newSimWatch(p)
+	o := w.options
+	o.Agent = h.name
+	o.Observe = func(e Event) {
+		if !p.dead.Load() && e.Type != EventMeasure {
+			w.tale(fmt.Sprint(h.name, ".", p.nr), fmt.Sprintf("%s %d %s: %s", e.Type, e.Attempt, e.State, e.Text), e.UID)
+		}
+	}
+	o.hook = p.step
+	o = o.withDefaults()
+	p.agent = newController(&env{
+		o: o, server: p.link, renewals: &simLink{p: p, simCalls: calls, lease: true}, store: simLedger{h.disk, p},
+		clock: clock{server: p.clock, host: p, maxError: o.terms().ClockError()},
+	}, p.watch, w.repos)
+	for _, action := range []string{"pull", "push"} {
+		p.agent.admission.workers[action] = simWorker{p, action}
+	}
+	if w.change != nil {
+		w.change(p)
+	}
+	p.watch.handler = p.agent.jobHandler()
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	w.mu.Lock()
+	w.watches = append(w.watches, p.watch)
+	w.mu.Unlock()
+	p.watch.relist(0)
+	w.tale(h.name, "boot", "")
+	h.life.Store(p)
+	go func() { p.done <- p.agent.Run(ctx) }()
+}
+
+// crash is the end of a process at once: what it does from now on has no effect.
+func (p *simProcess) crash(restart time.Duration) {
+	if p.dead.Swap(true) {
+		return
+	}
+	p.world.tale(p.name, fmt.Sprint("crash, back in ", restart), "")
+	p.stop()
+	time.AfterFunc(restart, p.boot)
+}
+
+// step crashes the process at the step that the seed has chosen.
+func (p *simProcess) step(name string, a jobRef) {
+	if now := time.Now(); now.Before(p.world.calm) && p.fate.of(p.nr, uint64(now.UnixNano())).about(name).likely(p.world.deadly) {
+		p.crash(p.fate.of(p.nr, 6).between(100*time.Millisecond, 100*time.Second))
+	}
+}
+
+var simLog = slog.New(slog.DiscardHandler)
+
+// simHost is a machine with a wall clock that is wrong and jumps, and that is
+// put to sleep. It outlives its processes and has the disk.
+type simHost struct {
+	world  *simWorld
+	id     uint64
+	name   string
+	fate   fate
+	wrong  time.Duration // of the wall clock
+	jumps  []jump
+	sleeps []sleep // in their order
+	disk   *simDisk
+	cut    []window // no connection at all
+	mute   []window // no connection for renewals
+	lives  int      // processes so far
+	life   atomic.Pointer[simProcess]
+	gone   atomic.Bool // nobody repairs it
+}
+
+// jump is a step of the wall clock.
+type jump struct {
+	at time.Time
+	by time.Duration
+}
+
+// sleep is a time in which nothing of the host runs. The monotonic clock stands
+// still in a suspended host and goes on under a stopped process.
+type sleep struct {
+	window
+	stopped bool
+}
+
+// simProcess is one life of an agent: the host as its controller sees it.
+type simProcess struct {
+	*simHost
+	nr     uint64
+	dead   atomic.Bool
+	tokens atomic.Uint64
+	dice   atomic.Uint64
+	clock  *simClock
+	link   *simLink
+	watch  *simWatch
+	agent  *Controller
+	stop   func()
+	done   chan error
+}
+
+var _ host = (*simProcess)(nil)
+
+// frozen is the bubble's time, and while the host sleeps the time at which it
+// fell asleep: what runs then is thought of as having run just before.
+func (h *simHost) frozen() time.Time {
+	now := time.Now()
+	for _, s := range h.sleeps {
+		if s.has(now) {
+			return s.from
+		}
+	}
+	return now
+}
+
+// awakeIn is how long the host goes on sleeping.
+func (h *simHost) awakeIn() time.Duration {
+	now := time.Now()
+	for _, s := range h.sleeps {
+		if s.has(now) {
+			return s.to.Sub(now)
+		}
+	}
+	return 0
+}
+
+func (h *simHost) slept(since, until time.Time) bool {
+	for _, s := range h.sleeps {
+		if s.from.Before(until) && s.to.After(since) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *simHost) now() lease.Moment {
+	t := h.frozen()
+	m := lease.Moment{Time: t, Wall: t.Add(h.wrong)}
+	for _, s := range h.sleeps {
+		if !s.stopped && !s.to.After(t) {
+			m.Time = m.Add(-s.to.Sub(s.from))
+		}
+	}
+	for _, j := range h.jumps {
+		if !j.at.After(t) {
+			m.Wall = m.Wall.Add(j.by)
+		}
+	}
+	return m
+}
+
+// after fires late when the host sleeps over it.
+func (h *simHost) after(d time.Duration, f func()) *time.Timer {
+	at := h.frozen().Add(d)
+	for _, s := range h.sleeps {
+		switch {
+		case !s.to.After(h.frozen()) || s.from.After(at):
+		case s.stopped && s.has(at):
+			at = s.to.Add(h.fate.of(uint64(at.UnixNano())).between(0, 200*time.Millisecond))
+		case !s.stopped:
+			at = at.Add(s.to.Sub(s.from))
+		}
+	}
+	// Not at once, so that it does not run beside what its caller does next.
+	return time.AfterFunc(max(time.Until(at), 0)+h.fate.of(uint64(at.UnixNano())).between(1, 1000), f)
+}
+
+func (p *simProcess) token() string {
+	return fmt.Sprintf("%s.%d.%d", p.name, p.nr, p.tokens.Add(1))
+}
+
+func (p *simProcess) jitter(d time.Duration) time.Duration {
+	return d - d/10 + p.fate.of(p.nr, p.dice.Add(1)).between(0, d/5)
+}
+
+// simClock is what a process knows of the server's time.
+type simClock struct {
+	world *simWorld
+	fate  fate
+	known atomic.Int64 // how often it was told
+}
+
+func (c *simClock) observe() { c.known.Add(1) }
+
+// Now is off by less than its bound, which gets smaller with the first answers.
+func (c *simClock) Now() (time.Time, time.Duration, bool) {
+	n := c.known.Load()
+	if n == 0 {
+		return time.Time{}, 0, false
+	}
+	bound := 300 * time.Millisecond
+	if slow := c.fate.n(8); slow == 0 && n < 4 { // too slow an answer to know the time by
+		bound = 25 * time.Second / time.Duration(n)
+	}
+	return c.world.now().Add(c.fate.between(-bound, bound)), bound, true
+}
+
+func (c *simClock) Millis(most time.Duration) (int64, error) {
+	t, bound, ok := c.Now()
+	if !ok || bound > most {
+		return 0, errSimClock
+	}
+	return t.UnixMilli(), nil
+}
+
+var _ serverClock = (*simClock)(nil)

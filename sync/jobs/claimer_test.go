@@ -1,17 +1,143 @@
 package jobs
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/kube"
 )
+
+func isClaim(c call) bool {
+	return c.Resource == "jobs" && c.Verb == "update" && !c.Lease && c.body.GetLabels()[api.LabelClaim] != ""
+}
+
+func TestEligibility(t *testing.T) {
+	pending := func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelPendingDelete: "true"}) }
+	going := func(u *unstructured.Unstructured) {
+		now := stamp(time.Now())
+		u.SetDeletionTimestamp(&now)
+		u.SetFinalizers([]string{"example.com/wait"})
+	}
+	eu := func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"site": "eu"}) }
+	spec := func(field string, v any) func(*unstructured.Unstructured) {
+		return func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)[field] = v }
+	}
+	cases := []struct {
+		name    string
+		options Options
+		repo    func(*unstructured.Unstructured) // nil = plain
+		noRepo  bool
+		job     []func(*unstructured.Unstructured)
+		ready   func(Task) error
+		left    string // why it is left; "-" = left without a word
+		state   string // how it ends
+		text    string
+		runs    int
+	}{
+		{name: "plain", state: "success", runs: 1},
+		{name: "unknown action", job: []func(*unstructured.Unstructured){action("paint")}, left: `no worker for action "paint"`},
+		{name: "action of others", options: Options{Actions: []string{"releaseResources"}}, left: "-"},
+		{name: "repository of others", options: Options{Selector: selector("site=eu")}, left: "-"},
+		{name: "repository selected", options: Options{Selector: selector("site=eu")}, repo: eu, state: "success", runs: 1},
+		{name: "no such repository", noRepo: true, state: "error", text: `repository "r1" does not exist in namespace "default"`},
+		{name: "no such repository, and a selector", noRepo: true, options: Options{Selector: selector("site=eu")}, left: "-"},
+		{name: "no repository named", job: []func(*unstructured.Unstructured){spec("repository", "")}, state: "error", text: "spec.repository is not set"},
+		{name: "repository being deleted", repo: going, state: "warning", text: "is being deleted"},
+		{name: "repository about to be deleted", repo: pending, state: "warning", text: "about to be deleted"},
+		{name: "orphan action, repository gone", noRepo: true, job: []func(*unstructured.Unstructured){action("releaseResources")}, state: "success", runs: 1},
+		{name: "orphan action, repository going", repo: going, job: []func(*unstructured.Unstructured){action("releaseResources")}, state: "success", runs: 1},
+		{name: "orphan action, repository there", job: []func(*unstructured.Unstructured){action("releaseResources")}, state: "error", text: "to be deleted first"},
+		{name: "spec of the wrong type", job: []func(*unstructured.Unstructured){spec("pull", "now")}, left: "read Job default/r1-sync"},
+		{name: "credentials missing", ready: func(Task) error { return errors.New("no credentials for this repository") }, left: "no credentials"},
+		{name: "ready panics", ready: func(Task) error { panic("oh") }, left: "worker panicked: oh"},
+		{name: "claimed by somebody", job: []func(*unstructured.Unstructured){claimOf("x", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))}, left: "-"},
+		{name: "cancelled before", job: []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "not now") }}, state: "cancelled", text: "cancelled before it began: not now"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				w, orphans := quick(), quick()
+				w.ready, orphans.action = c.ready, "releaseResources"
+				if !c.noRepo {
+					change := c.repo
+					if change == nil {
+						change = func(*unstructured.Unstructured) {}
+					}
+					r.repository("r1", change)
+				}
+				a := r.start("a", c.options, w, orphans)
+				settle()
+				r.job("r1", "r1-sync", c.job...)
+				pass(40 * time.Second)
+				if got := len(w.seen()) + len(orphans.seen()); got != c.runs {
+					t.Errorf("%d runs, want %d", got, c.runs)
+				}
+				if c.left == "" {
+					r.done(c.state, c.text)
+					return
+				}
+				if n := r.model.writes(func(e entry) bool { return e.Agent == "a" }); n != 0 {
+					t.Errorf("%d writes about a job that is not for this agent", n)
+				}
+				if len(r.claims()) != 0 || len(r.history()) != 0 {
+					t.Error("the state file knows it")
+				}
+				told := a.texts(EventSkipped)
+				if c.left == "-" && len(told) != 0 || c.left != "-" && (len(told) != 1 || !contains(told[0], c.left)) {
+					t.Errorf("told %q, want %q once", told, c.left)
+				}
+			})
+		})
+	}
+}
+
+// TestReadyLater: a job that could not be run is taken when it can.
+func TestReadyLater(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w, ok := quick(), make(chan struct{})
+		w.ready = func(Task) error {
+			select {
+			case <-ok:
+				return nil
+			default:
+				return errors.New("no credentials")
+			}
+		}
+		r.start("a", Options{}, w)
+		r.job("r1", "r1-sync")
+		pass(time.Minute)
+		close(ok)
+		pass(31 * time.Second)
+		r.done("success", "")
+	})
+}
+
+// TestRepositoryOfTheSameFile: both were applied at once, the job first.
+func TestRepositoryOfTheSameFile(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.start("a", Options{}, quick())
+		settle()
+		r.job("r1", "r1-sync")
+		pass(500 * time.Millisecond)
+		r.repository("r1")
+		pass(5 * time.Second)
+		r.done("success", "")
+	})
+}
 
 // stream posts jobs to agents over a network that takes its time, and measures.
 type stream struct {
@@ -270,4 +396,40 @@ func TestRepositoryIsFreeAgain(t *testing.T) {
 			t.Error("the job waits although its repository is free")
 		}
 	})
+}
+
+// nowhere is a network that is not there.
+type nowhere struct{}
+
+func (nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed }
+
+// TestAgentsOfOneName: hosts that have the same name do not take jobs in the
+// same order, and their claims, which are labels, tell them apart.
+func TestAgentsOfOneName(t *testing.T) {
+	var orders [][]uint64
+	var names []string
+	for range 2 {
+		c, err := kube.Connect(t.Context(), kube.Config{Transport: nowhere{}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		informer := func() *kube.Informer { return c.Informer(api.Jobs, "", kube.InformerOptions{}) }
+		k, err := New(c, informer(), informer(), nil, nil, Options{Agent: "host"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []uint64
+		for i := range 20 {
+			order = append(order, queue.Favour(k.env.o.self, repoKey("default", fmt.Sprint("repo-", i))))
+		}
+		token := tokenOf(k.env.o.self, machine{}.token())
+		if bad := validation.IsValidLabelValue(token); len(bad) > 0 || agentOf(token) != k.env.o.self {
+			t.Errorf("token %q of agent %q: %v", token, k.env.o.self, bad)
+		}
+		orders, names = append(orders, order), append(names, agentOf(token))
+	}
+	if slices.Equal(orders[0], orders[1]) || names[0] == names[1] {
+		t.Errorf("two agents of one name favour the same repositories: %v, as %q", orders[0], names)
+	}
 }

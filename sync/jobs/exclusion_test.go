@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,42 +237,6 @@ func TestACancelledJobDoesNotWaitForANeighbour(t *testing.T) {
 	})
 }
 
-// TestARestartKeepsTheRepository: an agent that is back before its lease is over
-// goes on, while another one has waited all the time. One that is back too late
-// gives way to who has begun in the meantime.
-func TestARestartKeepsTheRepository(t *testing.T) {
-	for _, away := range []time.Duration{20 * time.Second, 100 * time.Second} {
-		t.Run(fmt.Sprint("away ", away), func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				s := newSites()
-				r.repository("r1")
-				a, _ := r.two(s.worker("pull", steady(15*time.Second)), s.worker("push", steady(40*time.Second)))
-				r.job("r1", "r1-sync")
-				pass(5 * time.Second)
-				r.job("r1", "r1-push", action("push"))
-				a.crash()
-				a.stop()
-				pass(away)
-				late := away > DefaultExpiry
-				if (s.look().runs["r1-push"] == 1) != late {
-					t.Fatalf("after %s the push was run %d times", away, s.look().runs["r1-push"])
-				}
-				pull := s.worker("pull", steady(15*time.Second))
-				store := a.ledger.Store
-				a2 := r.startOn(store, "a2", Options{Actions: []string{"pull"}, Cleanup: CleanupOff}, pull)
-				pass(time.Second)
-				if worked := len(pull.seen()) == 1; worked == late || (a2.count(EventReleased) == 1) != late {
-					t.Fatalf("back after %s: works %t, gave way %d times", away, worked, a2.count(EventReleased))
-				}
-				pass(2 * time.Minute)
-				if s.look().clashes > 0 || len(r.model.all("jobs")) != 0 {
-					t.Errorf("%d clashes, %d jobs left", s.look().clashes, len(r.model.all("jobs")))
-				}
-			})
-		})
-	}
-}
-
 // TestEverybodyAgreesWhoWasFirst drives neighbours by hand: the order of the
 // watch decides, not the time in the claim. A list says nothing of the order, and
 // nothing at all before its end.
@@ -370,4 +335,75 @@ func TestEverybodyAgreesWhoWasFirst(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Tests of what arrives late: requests, answers, deletions and second thoughts.
+
+// once returns a fault for the first call that is picked, and none for others.
+func once(picked func(c call) bool, f fault) func(c call) fault {
+	var done atomic.Bool
+	return func(c call) fault {
+		if picked(c) && done.CompareAndSwap(false, true) {
+			return f
+		}
+		return fault{}
+	}
+}
+
+// TestCancelMeansOneJob: a wish to stop a job never reaches the next one of that
+// name.
+func TestCancelMeansOneJob(t *testing.T) {
+	bubble(t, func(r *rig) {
+		a := r.start("a", Options{}, quick())
+		settle()
+		r.job("r1", "r1-sync", claimOf("another", time.Now()))
+		var done atomic.Bool
+		r.model.inject(func(c call) fault {
+			if c.Verb == "update" && done.CompareAndSwap(false, true) {
+				r.model.remove("jobs", "default", "r1-sync")
+				r.job("r1", "r1-sync", claimOf("another", time.Now()))
+			}
+			return fault{}
+		})
+		err := a.Cancel(context.Background(), "default", "r1-sync")
+		if reason := cancelReason(r.model.get("jobs", "default", "r1-sync")); err == nil || reason != "" {
+			t.Errorf("%v, the next job: %q", err, reason)
+		}
+	})
+}
+
+// TestNothingIsRememberedOfJobsThatAreGone: also of one whose deletion the watch
+// had shown before its claim was sent in vain.
+func TestNothingIsRememberedOfJobsThatAreGone(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, quick())
+		settle()
+		get := once(func(c call) bool { return c.Verb == "get" && c.Name == "r1-sync" }, fault{lateAnswer: time.Second})
+		put := once(isClaim, fault{lose: true})
+		r.model.inject(func(c call) fault {
+			if f := get(c); f != (fault{}) {
+				return f
+			}
+			return put(c)
+		})
+		r.job("r1", "r1-sync")
+		pass(500 * time.Millisecond)
+		r.model.remove("jobs", "default", "r1-sync")
+		pass(2 * time.Minute)
+		r.job("r1", "moved", action("push"), claimOf("another", time.Now()))
+		settle()
+		r.model.edit("jobs", "default", "moved", func(u *unstructured.Unstructured) {
+			_ = unstructured.SetNestedField(u.Object, "r2", "spec", "repository")
+		})
+		settle()
+		r.model.remove("jobs", "default", "moved")
+		settle()
+		f := a.driver.claimer.exclusion.foreign
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.announced)+len(f.repos) != 0 || len(r.claims()) != 0 {
+			t.Errorf("remembered %v %v, claims %+v", f.announced, f.repos, r.claims())
+		}
+	})
 }

@@ -1,0 +1,515 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+func archiving(c call) bool { return c.Resource == "historicjobs" && c.Verb == "create" }
+func deleting(c call) bool  { return c.Resource == "jobs" && c.Verb == "delete" }
+
+// during makes the first n calls of a kind fail thus.
+func during(kind func(call) bool, n int, f fault) func(c call) fault {
+	return func(c call) fault {
+		if c.Agent != "person" && kind(c) && n > 0 {
+			n--
+			return f
+		}
+		return fault{}
+	}
+}
+
+// TestCompletionMeetsFaults: whatever goes wrong between the end of the work and
+// the end of the claim, the job ends once and has one HistoricJob at most.
+func TestCompletionMeetsFaults(t *testing.T) {
+	const ever = 1 << 30
+	cases := []struct {
+		name     string
+		fault    func(r *rig) func(c call) fault
+		absent   int // status of historicjobs
+		historic string
+		within   time.Duration
+	}{
+		{name: "nothing", historic: archivePosted},
+		{name: "historicjobs answers 404", absent: 404, historic: archiveUnavailable},
+		{name: "historicjobs answers 403", absent: 403, historic: archiveUnavailable},
+		{name: "historicjobs answers 405", absent: 405, historic: archiveUnavailable},
+		{name: "history refused as invalid", fault: plainFault(during(archiving, ever, fault{status: 422})), historic: archiveSkipped},
+		{name: "history fails for ever", fault: plainFault(during(archiving, ever, fault{status: 500})), historic: archiveSkipped, within: 90 * time.Second},
+		{name: "history fails twice", fault: plainFault(during(archiving, 2, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
+		{name: "history is busy", fault: plainFault(during(archiving, 1, fault{status: 503, after: 7})), historic: archivePosted, within: 10 * time.Second},
+		{name: "answer of history is lost", fault: plainFault(during(archiving, 1, fault{loseAnswer: true})), historic: archivePosted, within: 5 * time.Second},
+		{name: "delete fails", fault: plainFault(during(deleting, 3, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
+		{name: "delete is lost", fault: plainFault(during(deleting, 1, fault{lose: true})), historic: archivePosted, within: 5 * time.Second},
+		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: archivePosted, within: 5 * time.Second},
+		{name: "somebody writes the job before each delete", fault: func(r *rig) func(c call) fault {
+			n := 0
+			return func(c call) fault {
+				if deleting(c) && n < 5 {
+					n++
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
+				}
+				return fault{}
+			}
+		}, historic: archivePosted},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				r.repository("r2")
+				w := quick()
+				a := r.start("a", Options{}, w)
+				settle()
+				r.model.set(func() {
+					if c.absent != 0 {
+						r.model.absent["historicjobs"] = c.absent
+					}
+				})
+				if c.fault != nil {
+					r.model.inject(c.fault(r))
+				}
+				r.job("r1", "r1-sync")
+				pass(c.within)
+				if len(r.model.all("jobs")) != 0 || len(r.claims()) != 0 || len(w.seen()) != 1 {
+					t.Fatalf("%d jobs, %d claims, runs %q", len(r.model.all("jobs")), len(r.claims()), w.seen())
+				}
+				if rec := r.only(); rec.HistoricJob != c.historic || rec.State != "success" {
+					t.Errorf("record %+v", rec)
+				}
+				if n := len(r.model.all("historicjobs")); (n == 1) != (c.historic == archivePosted) {
+					t.Errorf("%d HistoricJobs", n)
+				}
+				if c.absent != 0 {
+					r.job("r2", "r2-sync")
+					settle()
+					if n := r.model.arrived(archiving); n != 1 || a.count(EventNote) != 1 {
+						t.Errorf("a server without history was asked %d times, told %d times", n, a.count(EventNote))
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestFinalStatusKeepsWhatIsNotOurs: also in history.
+func TestFinalStatusKeepsWhatIsNotOurs(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := worker(func(ctx context.Context, task *Task) error {
+			task.Progress.SetURLs(map[string]string{"sourceURL": "https://git.example.com"})
+			task.Progress.SetMessage(ctx, "now")
+			<-time.After(2 * time.Second)
+			return nil
+		})
+		r.start("a", Options{}, w)
+		settle()
+		r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { u.Object["status"] = map[string]any{"strange": "kept"} })
+		pass(3 * time.Second)
+		r.done("success", "")
+		status := r.model.all("historicjobs")[0].Object["status"].(map[string]any)
+		if status["strange"] != "kept" || status["progressUpdates"] != int64(3) || status["url"].(map[string]any)["sourceURL"] == nil || status["progress"] != nil {
+			t.Errorf("status %v", status)
+		}
+	})
+}
+
+func TestHowWorkersEnd(t *testing.T) {
+	cases := []struct {
+		name    string
+		w       *script
+		state   string
+		message string
+	}{
+		{"error", worker(func(context.Context, *Task) error { return errors.New("no such branch") }), "error", "no such branch"},
+		{"panic", worker(func(context.Context, *Task) error { panic("index out of range") }), "error", "worker panicked: index out of range"},
+		{"timeout", work(time.Hour), "dead", "job did not end within 1m0s (3 attempts)"},
+		{"finished although the time was up", worker(func(context.Context, *Task) error { <-time.After(70 * time.Second); return nil }), "success", ""},
+		{"slow to return after its time", worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			<-time.After(3 * time.Minute)
+			return ctx.Err()
+		}), "dead", "job did not end within 1m0s (3 attempts)"},
+		{"too many errors", worker(func(ctx context.Context, t *Task) error {
+			t.Progress.StrictMaxErrors(2)
+			for range 5 {
+				t.Progress.Record(ctx, dashboard(Updated, errors.New("bad"), nil))
+			}
+			return t.Progress.TooManyErrors()
+		}), "error", "too many errors: 5"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				a := r.start("a", Options{Timeout: time.Minute}, c.w)
+				settle()
+				r.job("r1", "r1-sync")
+				pass(65 * time.Second)
+				if strings.HasPrefix(c.name, "slow") {
+					if job := r.model.get("jobs", "default", "r1-sync"); job == nil || len(a.Snapshot().Running) != 1 {
+						t.Fatal("the job ended while its worker still ran")
+					}
+				}
+				pass(15 * time.Minute)
+				r.done(c.state, c.message)
+				if a.waiting() != 0 {
+					t.Errorf("%d names left in the queue", a.waiting())
+				}
+				r.job("r1", "again") // the process goes on
+				pass(20 * time.Minute)
+				if len(r.history()) != 2 {
+					t.Error("the next job was not run")
+				}
+			})
+		})
+	}
+}
+
+func plainFault(f func(c call) fault) func(*rig) func(c call) fault {
+	return func(*rig) func(c call) fault { return f }
+}
+
+// dead is a job of a stranger who has died some time ago.
+func (r *rig) dead(name string, age time.Duration, change ...func(*unstructured.Unstructured)) {
+	r.job("r1", name, append([]func(*unstructured.Unstructured){claimOf("stranger", r.model.now().Add(-age))}, change...)...)
+}
+
+func attempts(n int) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoAttempt, strconv.Itoa(n)) }
+}
+
+func rawClaim(value string) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) {
+		u.SetLabels(map[string]string{api.LabelClaim: value, api.LabelClaimOwner: "stranger"})
+	}
+}
+
+func TestCleanup(t *testing.T) {
+	cases := []struct {
+		name    string
+		cleanup string
+		make    func(r *rig)
+		during  func(r *rig) // every ten seconds
+		// by when the job is no longer claimed by the stranger; 0 = never
+		by, notBefore time.Duration
+		state         string // how it ends; "" = it runs and succeeds
+		text          string
+		attempt       int // of the run
+	}{
+		{name: "dead for an hour", make: func(r *rig) { r.dead("j", time.Hour) }, notBefore: 59 * time.Second, by: 70 * time.Second, attempt: 2},
+		{name: "dies now", make: func(r *rig) { r.dead("j", 0) }, notBefore: 2 * time.Minute, by: 7 * time.Minute, attempt: 2},
+		{name: "alive", make: func(r *rig) { r.dead("j", 0) }, during: func(r *rig) {
+			r.model.edit("jobs", "default", "j", claimOf("stranger", r.model.now()))
+		}},
+		{name: "alive, its clock is two minutes slow", make: func(r *rig) { r.dead("j", 2*time.Minute) }, during: func(r *rig) {
+			r.model.edit("jobs", "default", "j", claimOf("stranger", r.model.now().Add(-2*time.Minute)))
+		}},
+		{name: "alive, its clock is an hour fast", make: func(r *rig) { r.dead("j", -time.Hour) }, during: func(r *rig) {
+			r.model.edit("jobs", "default", "j", claimOf("stranger", r.model.now().Add(time.Hour)))
+		}},
+		{name: "dead, its clock was a year fast", make: func(r *rig) { r.dead("j", -365*24*time.Hour) }, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
+		{name: "a claim that is no number", make: func(r *rig) { r.job("r1", "j", rawClaim("yesterday")) }, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
+		{name: "an owner without a time", make: func(r *rig) {
+			r.job("r1", "j", func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelClaimOwner: "x"}) })
+		}, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
+		{name: "second attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(1)) }, notBefore: 59 * time.Second, by: 70 * time.Second, attempt: 3},
+		{name: "third attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(2)) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "dead", text: expiredMessage + " (3 attempts)"},
+		{name: "fail", cleanup: CleanupFail, make: func(r *rig) { r.dead("j", time.Hour) }, notBefore: 59 * time.Second, by: 70 * time.Second, state: "error", text: expiredMessage},
+		{name: "off", cleanup: CleanupOff, make: func(r *rig) { r.dead("j", time.Hour) }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				c.make(r)
+				w := quick()
+				r.start("a", Options{Cleanup: c.cleanup}, w)
+				freed := time.Duration(0)
+				stranger := func() bool {
+					job := r.model.get("jobs", "default", "j")
+					return job != nil && (job.GetLabels()[api.LabelClaimOwner] == "stranger" || job.GetLabels()[api.LabelClaimOwner] == "x")
+				}
+				for passed := time.Duration(0); passed < 10*time.Minute; passed += time.Second {
+					if c.during != nil && passed%(10*time.Second) == 0 {
+						c.during(r)
+					}
+					pass(time.Second)
+					if freed == 0 && !stranger() {
+						freed = passed + time.Second
+					}
+				}
+				if freed < c.notBefore || freed > c.by {
+					t.Errorf("freed after %s, want between %s and %s", freed, c.notBefore, c.by)
+				}
+				if c.by == 0 {
+					if len(w.seen()) != 0 || len(r.history()) != 0 {
+						t.Errorf("runs %q", w.seen())
+					}
+					return
+				}
+				want, runs := "success", 1
+				if c.state != "" {
+					want, runs = c.state, 0
+				}
+				rec := r.done(want, c.text)
+				if len(w.seen()) != runs {
+					t.Errorf("runs %q", w.seen())
+				}
+				if last := rec.Attempts[len(rec.Attempts)-1]; runs == 1 && last.N != c.attempt {
+					t.Errorf("attempt %d, want %d", last.N, c.attempt)
+				}
+				if c.cleanup == CleanupFail && rec.Message != expiredMessage {
+					t.Errorf("message %q is not that of Grafana", rec.Message)
+				}
+			})
+		})
+	}
+}
+
+// old makes a HistoricJob and a local record that finished some time ago.
+func (r *rig) old(name string, age time.Duration) {
+	r.t.Helper()
+	finished := r.model.now().Add(-age)
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
+		"status": map[string]any{"state": "success", "finished": finished.UnixMilli()}}}
+	u.SetName(name)
+	r.model.create("historicjobs", "default", u)
+	if err := r.store.PutRecord(context.Background(), state.Record{UID: name, Namespace: "default", Name: name, State: "success", Finished: finished}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	hour := time.Hour
+	cases := []struct {
+		name          string
+		o             Options
+		after         time.Duration
+		local, remote string // what is left of ages 0 h to 5 h
+	}{
+		{"no limits", Options{}, 24 * hour, "[0 1 2 3 4 5]", "[0 1 2 3 4 5]"},
+		{"expiration for both", Options{HistoryExpiration: 2*hour + 30*time.Minute}, time.Minute, "[0 1 2]", "[0 1 2]"},
+		{"expiration for the local one alone", Options{LocalHistory: 2*hour + 30*time.Minute}, time.Minute, "[0 1 2]", "[0 1 2 3 4 5]"},
+		{"two expirations", Options{HistoryExpiration: 30 * time.Minute, LocalHistory: 4*hour + 30*time.Minute}, time.Minute, "[0 1 2 3 4]", "[0]"},
+		{"by number", Options{LocalRecords: 2}, time.Minute, "[0 1]", "[0 1 2 3 4 5]"},
+		{"by bytes", Options{LocalBytes: 450}, time.Minute, "[0 1 2]", "[0 1 2 3 4 5]"},
+		{"by all of them", Options{LocalBytes: 450, LocalRecords: 5, HistoryExpiration: 90 * time.Minute}, time.Minute, "[0 1]", "[0 1]"},
+		{"time goes on", Options{HistoryExpiration: 3*hour + 30*time.Minute}, 2*hour + 12*time.Minute, "[0 1]", "[0 1]"},
+		{"a short one", Options{HistoryExpiration: 10 * time.Second}, 15 * time.Second, "[]", "[]"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				for age := range 6 {
+					r.old(fmt.Sprint(age), time.Duration(age)*hour)
+				}
+				r.start("a", c.o, quick())
+				pass(c.after)
+				local, remote := []string{}, []string{}
+				for _, rec := range r.history() {
+					local = append(local, rec.Name)
+				}
+				for _, u := range r.model.all("historicjobs") {
+					remote = append(remote, u.GetName())
+				}
+				if fmt.Sprint(local) != c.local || fmt.Sprint(remote) != c.remote {
+					t.Errorf("local %v, want %s; in the API %v, want %s", local, c.local, remote, c.remote)
+				}
+			})
+		})
+	}
+}
+
+// TestPruneGoesByServerTime: a host that woke up in another decade loses nothing.
+func TestPruneGoesByServerTime(t *testing.T) {
+	for _, skew := range []time.Duration{-20 * 365 * 24 * time.Hour, 10 * 365 * 24 * time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.model.skew = skew
+				r.old("new", time.Minute)
+				r.old("old", 3*time.Hour)
+				r.start("a", Options{HistoryExpiration: 2 * time.Hour}, quick())
+				pass(10 * time.Minute)
+				if h := r.history(); len(h) != 1 || h[0].Name != "new" || len(r.model.all("historicjobs")) != 1 {
+					t.Errorf("left: %v", h)
+				}
+			})
+		})
+	}
+}
+
+func TestPruneWaitsForTheClock(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.model.noDate = true
+		r.old("old", 3*time.Hour)
+		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+		pass(time.Hour)
+		if len(r.history()) != 1 {
+			t.Error("pruned while the time was unknown")
+		}
+	})
+}
+
+func TestPruneMeetsRefusals(t *testing.T) {
+	for _, status := range []int{403, 404, 405, 500} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.old("old", 3*time.Hour)
+				r.model.set(func() { r.model.absent["historicjobs"] = status })
+				a := r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+				pass(3 * time.Hour)
+				if len(r.history()) != 0 {
+					t.Error("the local history is not pruned")
+				}
+				if got := a.count(EventNote); got != 1 {
+					t.Errorf("told %d times: %q", got, a.texts(EventNote))
+				}
+			})
+		})
+	}
+}
+
+// TestTrimFollowsCompletions: the bounds by number and bytes hold while jobs end,
+// not only at the next pass by age, and need no clock.
+func TestTrimFollowsCompletions(t *testing.T) {
+	bubble(t, func(r *rig) {
+		for i := range 3 * trimEvery {
+			r.repository(fmt.Sprint("r", i))
+			r.job(fmt.Sprint("r", i), fmt.Sprint("j", i))
+		}
+		r.start("a", Options{LocalRecords: 10, LocalHistory: 24 * time.Hour}, quick())
+		pass(10 * time.Second)
+		if left := len(r.model.all("jobs")); left != 0 {
+			t.Fatalf("%d jobs left", left)
+		}
+		if n := len(r.history()); n > 10 {
+			t.Errorf("%d records are kept", n)
+		}
+	})
+}
+
+// TestTrimTakesItsHistoricJobsAlong where they stand in the same file, and
+// nowhere else.
+func TestTrimTakesItsHistoricJobsAlong(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		t.Run(fmt.Sprint(same), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				for i := range 3 * trimEvery {
+					r.repository(fmt.Sprint("r", i))
+					r.job(fmt.Sprint("r", i), fmt.Sprint("j", i))
+				}
+				o := Options{LocalRecords: 10, HistoryExpiration: 24 * time.Hour}
+				if same {
+					o.OldestRecord = func(ctx context.Context) (time.Time, error) {
+						info, err := r.store.Info(ctx)
+						return info.Oldest, err
+					}
+				}
+				slow := worker(func(ctx context.Context, _ *Task) error {
+					pause(ctx, time.Second)
+					return nil
+				})
+				r.start("a", o, slow)
+				pass(5 * time.Minute)
+				if left := len(r.model.all("jobs")); left != 0 {
+					t.Fatalf("%d jobs left", left)
+				}
+				n := len(r.model.all("historicjobs"))
+				if same && n > 10+trimEvery || !same && n != 3*trimEvery {
+					t.Errorf("%d HistoricJobs are kept beside %d records", n, len(r.history()))
+				}
+			})
+		})
+	}
+}
+
+// TestManyPrune: agents that prune the same HistoricJobs at once do not ask for
+// much more than one of them would.
+func TestManyPrune(t *testing.T) {
+	const old, agents = 1500, 5
+	bubble(t, func(r *rig) {
+		for i := range old {
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
+				"status": map[string]any{"finished": r.model.now().Add(-2 * time.Hour).UnixMilli()}}}
+			u.SetName(fmt.Sprintf("h%04d", i))
+			r.model.create("historicjobs", "default", u)
+		}
+		for i := range agents {
+			r.startOn(r.open(fmt.Sprint("state", i)), fmt.Sprint("a", i), Options{HistoryExpiration: time.Hour}, quick())
+		}
+		pass(2 * time.Minute)
+		if left := len(r.model.all("historicjobs")); left != 0 {
+			t.Errorf("%d left", left)
+		}
+		asked := r.asked("delete", "historicjobs")
+		t.Logf("%d HistoricJobs took %d agents %d requests", old, agents, asked)
+		if asked > old*3/2 {
+			t.Errorf("%d HistoricJobs took %d requests", old, asked)
+		}
+	})
+}
+
+// TestRefusedIsAskedRarely: a server without HistoricJobs is asked a few times a
+// day.
+func TestRefusedIsAskedRarely(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.model.set(func() { r.model.absent["historicjobs"] = 404 })
+		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+		pass(24 * time.Hour)
+		if n := r.asked("list", "historicjobs"); n < 3 || n > 6 {
+			t.Errorf("asked %d times in a day", n)
+		}
+	})
+}
+
+// TestPruneInBatches: a backlog is worked off in bounded passes.
+func TestPruneInBatches(t *testing.T) {
+	bubble(t, func(r *rig) {
+		for i := range 2500 {
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
+				"status": map[string]any{"finished": r.model.now().Add(-2 * time.Hour).UnixMilli()}}}
+			u.SetName(fmt.Sprintf("h%04d", i))
+			r.model.create("historicjobs", "default", u)
+		}
+		r.start("a", Options{HistoryExpiration: time.Hour}, quick())
+		passes := 0
+		for before := 2500; passes < 3; passes++ {
+			for range 30 { // seconds; a pass takes none here, and the next is 9 s away at least
+				pass(time.Second)
+				if left := len(r.model.all("historicjobs")); left != before {
+					if before-left > pruneBatch {
+						t.Errorf("one pass has deleted %d", before-left)
+					}
+					before = left
+					break
+				}
+			}
+		}
+		if left := len(r.model.all("historicjobs")); left != 0 {
+			t.Errorf("%d left after %d passes", left, passes)
+		}
+	})
+}
+
+// asked counts the requests of one kind that arrived.
+func (r *rig) asked(verb, resource string) (n int) {
+	r.model.set(func() {
+		for _, c := range r.model.calls {
+			if c.Verb == verb && c.Resource == resource {
+				n++
+			}
+		}
+	})
+	return n
+}

@@ -1,0 +1,525 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+func TestLeaseIsRenewed(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, work(95*time.Second))
+		r.job("r1", "r1-sync")
+		last := int64(0)
+		for range 9 {
+			pass(10 * time.Second)
+			ms, err := strconv.ParseInt(r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaim], 10, 64)
+			if err != nil || ms < last {
+				t.Fatalf("claim time %d after %d, %v", ms, last, err)
+			}
+			if age := r.model.now().Sub(time.UnixMilli(ms)); age > 11*time.Second {
+				t.Errorf("a held claim is %s old", age)
+			}
+			last = ms
+		}
+		if live := a.Snapshot().Running; len(live) != 1 || !live[0].LeaseUntil.After(time.Now().Add(49*time.Second)) || live[0].RenewAt.Before(time.Now()) {
+			t.Errorf("live %+v", live)
+		}
+		pass(10 * time.Second)
+		r.done("success", "")
+		if got := a.count(EventRenewed); got != 9 {
+			t.Errorf("%d renewals", got)
+		}
+	})
+}
+
+// TestLeaseIsLost: what ends a lease, when the worker hears of it, and that
+// nothing is written about the job afterwards.
+func TestLeaseIsLost(t *testing.T) {
+	noRenewals := func(c call) fault {
+		if c.Verb == "update" && c.Lease {
+			return fault{delay: time.Hour}
+		}
+		return fault{}
+	}
+	cases := []struct {
+		name  string
+		lose  func(r *rig, a *agent) // after 25 s, the last renewal was at 20 s
+		cause error
+		by    time.Duration // counted from lose
+		after string        // how the job ends in the end: "again" by us from the mark, "theirs", "gone"
+	}{
+		{"the API is away", func(_ *rig, a *agent) { a.link.cut(true) }, ErrLost, 35 * time.Second, "again"},
+		{"renewals alone stall", func(r *rig, _ *agent) { r.model.inject(noRenewals) }, ErrLost, 35 * time.Second, "again"},
+		{"another owner", func(r *rig, _ *agent) {
+			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
+		}, ErrLost, 5 * time.Second, "theirs"},
+		{"the claim was removed", func(r *rig, _ *agent) { r.model.edit("jobs", "default", "r1-sync", stripClaim) }, ErrLost, 5 * time.Second, "anew"},
+		{"deleted", func(r *rig, _ *agent) { r.model.remove("jobs", "default", "r1-sync") }, ErrCancelled, 0, "gone"},
+		{"deleted and the name used again", func(r *rig, _ *agent) {
+			r.model.remove("jobs", "default", "r1-sync")
+			r.job("r1", "r1-sync", claimOf("stranger", r.model.now()))
+		}, ErrCancelled, 0, "theirs"},
+		{"cancelled by annotation", func(r *rig, _ *agent) {
+			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoCancel, "enough") })
+		}, ErrCancelled, 0, "cancelled"},
+		{"cancelled by call", func(_ *rig, a *agent) {
+			if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+				a.rig.t.Error(err)
+			}
+		}, ErrCancelled, 0, "cancelled"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				var cause error
+				var ended time.Time
+				runs := 0
+				w := worker(func(ctx context.Context, task *Task) error {
+					if runs++; runs > 1 {
+						return nil
+					}
+					if err := task.Progress.Mark(ctx, "half"); err != nil {
+						return err
+					}
+					<-ctx.Done()
+					cause, ended = context.Cause(ctx), time.Now()
+					if errors.Is(cause, ErrLost) {
+						if err := task.Progress.Mark(ctx, "late"); !errors.Is(err, ErrLost) {
+							t.Errorf("a mark after the loss: %v", err)
+						}
+					}
+					task.Progress.SetMessage(ctx, "late")
+					return cause
+				})
+				a := r.start("a", Options{Cleanup: CleanupOff}, w)
+				r.job("r1", "r1-sync")
+				pass(25 * time.Second)
+				lost := time.Now()
+				c.lose(r, a)
+				pass(c.by)
+				if !errors.Is(cause, c.cause) {
+					t.Fatalf("after %s the worker was told %v, want %v", c.by, cause, c.cause)
+				}
+				if late := ended.Sub(lost); late > c.by {
+					t.Errorf("told after %s", late)
+				}
+				pass(time.Second)
+				mine := func(e entry) bool { return e.Agent == "a" && e.at.After(lost.Add(c.by)) }
+				if n := r.model.writes(mine); n != 0 && c.after != "cancelled" {
+					t.Errorf("%d writes after the loss", n)
+				}
+				a.link.cut(false)
+				r.model.inject(nil)
+				pass(2 * time.Minute)
+				switch c.after {
+				case "again":
+					r.done("success", "")
+					if got := fmt.Sprint(w.seen()); got != `[r1-sync 1  r1-sync 1 "half"]` {
+						t.Errorf("runs %s", got)
+					}
+				case "anew":
+					r.done("success", "")
+					if got := fmt.Sprint(w.seen()); got != `[r1-sync 1  r1-sync 1 ]` {
+						t.Errorf("runs %s", got)
+					}
+				case "theirs":
+					if n := r.model.writes(mine); n != 0 {
+						t.Errorf("%d writes to a job of somebody else", n)
+					}
+					if got := r.model.get("jobs", "default", "r1-sync").GetLabels()[api.LabelClaimOwner]; got != "stranger" || len(w.seen()) != 1 || len(r.claims()) != 0 {
+						t.Errorf("owner %q, runs %q, claims %v", got, w.seen(), r.claims())
+					}
+				case "gone":
+					rec := r.only()
+					if rec.State != stateCancelled || rec.HistoricJob != archiveSkipped || len(r.model.all("historicjobs")) != 0 || len(r.claims()) != 0 {
+						t.Errorf("record %+v", rec)
+					}
+				case "cancelled":
+					r.done(stateCancelled, "cancelled")
+					status, _, _ := unstructured.NestedString(r.model.all("historicjobs")[0].Object, "status", "state")
+					if status != api.StateError {
+						t.Errorf("on the wire it is %q", status)
+					}
+				}
+				if c.cause == ErrLost && a.count(EventLost) != 1 {
+					t.Errorf("lost is told %d times", a.count(EventLost))
+				}
+			})
+		})
+	}
+}
+
+// TestCancelForOthers: the wish is written into the job, its owner obeys.
+func TestCancelForOthers(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.start("a", Options{}, work(time.Hour))
+		r.job("r1", "r1-sync")
+		settle()
+		b := r.startOn(r.open("other.db"), "b", Options{Selector: selector("nobody=1")}, quick())
+		settle()
+		if err := b.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		if m := r.done(stateCancelled, "").Message; m != "cancelled: a person asked for it" {
+			t.Errorf("message %q", m)
+		}
+		if err := b.Cancel(context.Background(), "default", "r1-sync"); err == nil {
+			t.Error("a job that does not exist was cancelled")
+		}
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	cases := []struct {
+		name  string
+		w     *script
+		fault func(r *rig, a *agent)
+		// within is how long the stop may take.
+		within   time.Duration
+		released bool
+		kept     bool // the claim stays in the state file
+	}{
+		{name: "nothing runs", within: 0},
+		{name: "worker heeds its context", w: work(time.Hour), within: time.Second, released: true},
+		{name: "worker finishes its work first", w: worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			<-time.After(10 * time.Second)
+			return nil
+		}), within: 11 * time.Second},
+		{name: "worker fails while stopping", w: worker(func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			return errors.New("operation was canceled")
+		}), within: time.Second, released: true},
+		{name: "worker does not heed its context", w: worker(func(context.Context, *Task) error {
+			<-time.After(5 * time.Minute)
+			return nil
+		}), within: 21 * time.Second, released: true},
+		{name: "somebody writes the job before each write", w: work(time.Hour), fault: func(r *rig, _ *agent) {
+			n := 0
+			r.model.inject(func(c call) fault {
+				if c.Verb == "update" && n < 4 {
+					n++
+					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
+				}
+				return fault{}
+			})
+		}, within: time.Second, released: true},
+		{name: "the API is away", w: work(time.Hour), fault: func(_ *rig, a *agent) { a.link.cut(true) }, within: 11 * time.Second, kept: true},
+		{name: "the API does not answer", w: work(time.Hour), fault: func(r *rig, _ *agent) {
+			r.model.inject(func(call) fault { return fault{delay: time.Hour} })
+		}, within: 41 * time.Second, kept: true},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				w := c.w
+				if w == nil {
+					w = quick()
+				}
+				r.repository("r1")
+				a := r.start("a", Options{}, w)
+				if c.w != nil {
+					r.job("r1", "r1-sync")
+				}
+				pass(5 * time.Second)
+				if c.fault != nil {
+					c.fault(r, a)
+				}
+				begin := time.Now()
+				a.stop()
+				if took := time.Since(begin); took > c.within {
+					t.Errorf("the stop took %s", took)
+				}
+				settle()
+				r.model.inject(nil)
+				job := r.model.get("jobs", "default", "r1-sync")
+				switch {
+				case c.released:
+					status, _, _ := unstructured.NestedString(job.Object, "status", "state")
+					if claimed(job) || status != api.StatePending || len(r.claims()) != 0 || attemptsOf(job) != 0 || a.count(EventReleased) != 1 {
+						t.Errorf("not given back: %v, claims %v", job.Object, r.claims())
+					}
+				case c.kept:
+					if !claimed(job) || len(r.claims()) != 1 {
+						t.Errorf("job %v, claims %v", job.Object, r.claims())
+					}
+				default:
+					if job != nil || len(r.claims()) != 0 {
+						t.Errorf("job %v, claims %v", job, r.claims())
+					}
+				}
+				if c.released || c.kept {
+					token := ""
+					if c.kept {
+						token = r.claims()[0].Token
+					}
+					next := quick()
+					r.start("a2", Options{}, next)
+					pass(time.Minute)
+					if rec := r.done("success", ""); rec.Attempts[0].N != 1 {
+						t.Errorf("a stop counts as an attempt: %+v", rec.Attempts)
+					}
+					if len(next.seen()) != 1 {
+						t.Errorf("runs of the next agent %q", next.seen())
+					}
+					if c.kept && r.model.writes(func(e entry) bool {
+						return e.Agent == "a2" && e.now != nil && e.Resource == "jobs" && e.now.GetLabels()[api.LabelClaimOwner] != token
+					}) != 0 {
+						t.Error("the claim was not resumed under its token")
+					}
+				}
+				pass(10 * time.Minute) // lets the stubborn worker go
+			})
+		})
+	}
+}
+
+// TestDrain: what runs goes on, what comes waits, and all of it is taken when
+// the agent claims again.
+func TestDrain(t *testing.T) {
+	bubble(t, func(r *rig) {
+		w := work(time.Minute)
+		a := r.start("a", Options{}, w)
+		r.repository("r1")
+		r.job("r1", "running")
+		pass(time.Second)
+		if len(a.Snapshot().Running) != 1 || a.Ready() != nil {
+			t.Fatalf("%d running, %v", len(a.Snapshot().Running), a.Ready())
+		}
+		a.Drain(true)
+		a.Drain(true)
+		for n := range 9 {
+			r.repository(fmt.Sprint("q", n))
+			r.job(fmt.Sprint("q", n), fmt.Sprint("waiting", n))
+		}
+		pass(30 * time.Second)
+		if since, busy := a.drain.state(); since.IsZero() || busy != 1 || len(w.seen()) != 1 || a.Ready() == nil || a.Ready().Error() != "draining" {
+			t.Errorf("since %s, %d busy, runs %q, ready %v", since, busy, w.seen(), a.Ready())
+		}
+		if a.count(EventDrain) != 1 {
+			t.Errorf("told %q", a.texts(EventDrain))
+		}
+		pass(10 * time.Minute)
+		if _, busy := a.drain.state(); busy != 0 || len(w.seen()) != 1 || len(r.history()) != 1 || a.waiting() < 9 {
+			t.Errorf("%d busy, runs %q, %d records, %d waiting", busy, w.seen(), len(r.history()), a.waiting())
+		}
+		if told := a.texts(EventDrain); len(told) != 2 || told[1] != "drained: nothing of this agent runs any more, after 59s" {
+			t.Errorf("told %q", told)
+		}
+		a.Drain(false)
+		pass(10 * time.Minute)
+		if since, _ := a.drain.state(); !since.IsZero() || len(r.history()) != 10 || a.Ready() != nil {
+			t.Errorf("since %s, %d records, ready %v", since, len(r.history()), a.Ready())
+		}
+	})
+}
+
+// TestStartDrained: the claims of before are settled, nothing else is claimed.
+func TestStartDrained(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.repository("r2")
+		a := r.start("a1", Options{}, work(time.Hour))
+		r.job("r1", "mine")
+		pass(5 * time.Second)
+		a.crash()
+		settle()
+		r.job("r2", "new")
+		w := work(time.Minute)
+		b := r.start("a2", Options{Drained: true}, w)
+		pass(10 * time.Minute)
+		if got := w.seen(); len(got) != 1 || got[0] != "mine 2 " {
+			t.Errorf("runs %q", got)
+		}
+		if _, busy := b.drain.state(); busy != 0 || claimed(r.model.get("jobs", "default", "new")) {
+			t.Errorf("%d busy", busy)
+		}
+		b.stop()
+		r.start("a3", Options{}, w) // not kept over a restart
+		pass(2 * time.Minute)
+		if got := w.seen(); len(got) != 2 {
+			t.Errorf("runs %q", got)
+		}
+	})
+}
+
+// TestDrainedCleanup: expired claims of others are made eligible, but not ended,
+// because that would be a claim.
+func TestDrainedCleanup(t *testing.T) {
+	for _, cleanup := range []string{CleanupRequeue, CleanupFail} {
+		t.Run(cleanup, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				r.dead("first", time.Hour)
+				r.dead("last", time.Hour, attempts(2))
+				a := r.start("a", Options{Drained: true, Cleanup: cleanup}, quick())
+				pass(20 * time.Minute)
+				first, last := r.model.get("jobs", "default", "first"), r.model.get("jobs", "default", "last")
+				if last == nil || !claimed(last) || first == nil || claimed(first) != (cleanup == CleanupFail) || len(r.history()) != 0 {
+					t.Errorf("first %v, last %v", first, last)
+				}
+				a.Drain(false)
+				pass(20 * time.Minute)
+				if left := r.model.all("jobs"); len(left) != 0 || len(r.history()) != 2 {
+					t.Errorf("%d jobs left, %d records", len(left), len(r.history()))
+				}
+			})
+		})
+	}
+}
+
+// TestRestIsEndedByAPerson: the job is taken at once, by an agent that gave it
+// back and by one that only watched.
+func TestRestIsEndedByAPerson(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		t.Run(fmt.Sprint("other ", other), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := worker(func(_ context.Context, task *Task) error {
+					if task.Attempt == 1 {
+						return &TransientError{Err: errPassing, After: 4 * time.Minute}
+					}
+					return nil
+				})
+				a := r.start("a", Options{}, w)
+				if other {
+					r.startOn(r.open("b.db"), "b", Options{}, w)
+				}
+				r.job("r1", "r1-sync")
+				pass(35 * time.Second)
+				if len(w.seen()) != 1 {
+					t.Fatalf("runs %q", w.seen())
+				}
+				if other {
+					a.Drain(true)
+				}
+				r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoNotBefore, "") })
+				pass(time.Second)
+				if len(w.seen()) != 2 || len(r.model.all("jobs")) != 0 {
+					t.Errorf("runs %q", w.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestCostOfAJob counts what one job costs: a job with nothing to do four
+// requests and four durable writes, of which the last is waited for by nobody; a
+// job that reports all the time one request a second more.
+func TestCostOfAJob(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := worker(func(ctx context.Context, task *Task) error {
+			if task.Name == "idle" {
+				return nil
+			}
+			for i := range 100 {
+				task.Progress.SetMessage(ctx, fmt.Sprint("file ", i))
+				task.Progress.Record(ctx, dashboard(Updated, nil, nil))
+				<-time.After(100 * time.Millisecond)
+			}
+			return nil
+		})
+		a := r.start("a", Options{}, w)
+		pass(time.Second)
+		count := func(job string) (requests map[string]int, total, writes int) {
+			var mu sync.Mutex // guards writes
+			a.ledger.failing(func(string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				writes++
+				return nil
+			})
+			requests = map[string]int{}
+			r.model.inject(func(c call) fault {
+				mu.Lock()
+				defer mu.Unlock()
+				what := c.Verb + " " + c.Resource
+				if c.Lease {
+					what = "renewal"
+				}
+				requests[what]++
+				total++
+				return fault{}
+			})
+			r.job("r1", job)
+			pass(15 * time.Second)
+			r.model.inject(nil)
+			mu.Lock()
+			defer mu.Unlock()
+			return requests, total, writes
+		}
+		requests, total, writes := count("idle")
+		if fmt.Sprint(requests) != "map[create historicjobs:1 delete jobs:1 get jobs:1 update jobs:1]" || total != 4 || writes != 4 {
+			t.Errorf("a job with nothing to do: %v, %d writes", requests, writes)
+		}
+		requests, total, writes = count("busy")
+		// Ten seconds: progress every 500 ms is what Grafana's recorder allows, and
+		// people see. It is the throttle, not the job, that decides.
+		if total > 4+2*10+2 || writes != 4 {
+			t.Errorf("a job that reports for 10 s: %v, %d writes", requests, writes)
+		}
+	})
+}
+
+// TestIdleAgentIsQuiet: the watch does the work, and a queue full of jobs of
+// others costs nothing.
+func TestIdleAgentIsQuiet(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		for i := range 50 {
+			r.job("r1", fmt.Sprint("other-", i), action("push"))
+		}
+		r.start("a", Options{}, quick())
+		pass(time.Minute)
+		before := r.model.arrived(func(call) bool { return true })
+		pass(time.Hour)
+		if n := r.model.arrived(func(call) bool { return true }) - before; n > 120 {
+			t.Errorf("%d requests in an idle hour", n)
+		}
+	})
+}
+
+// TestLongOutageIsQuiet: with a job of its own and an API that is away for an
+// hour, the agent asks at most four times a minute.
+func TestLongOutageIsQuiet(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := worker(func(ctx context.Context, task *Task) error {
+			if len(task.Mark) > 0 {
+				return nil
+			}
+			if err := task.Progress.Mark(ctx, 1); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		r.start("a", Options{}, w)
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		r.model.inject(func(call) fault { return fault{lose: true} })
+		pass(2 * time.Minute)
+		before := r.model.arrived(func(call) bool { return true })
+		pass(time.Hour)
+		if n := r.model.arrived(func(call) bool { return true }) - before; n > 240 {
+			t.Errorf("%d requests in an hour without answers", n)
+		}
+		r.model.inject(nil)
+		pass(time.Minute)
+		r.done("success", "")
+	})
+}

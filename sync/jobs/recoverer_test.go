@@ -1,0 +1,542 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// steps are the places where a job can be stopped, in their order.
+var steps = []string{"intent", "claimed", "confirmed", "working", "marked", "worked", "recorded", "posted", "deleted", "ended"}
+
+// batches is a worker of three batches with a mark after each; it begins where
+// its mark says.
+func batches(done *[]string, atMark func(ctx context.Context, n int)) *script {
+	return worker(func(ctx context.Context, t *Task) error {
+		begin := 0
+		if len(t.Mark) > 0 {
+			if _, err := fmt.Sscan(string(t.Mark), &begin); err != nil {
+				return err
+			}
+		}
+		for n := begin + 1; n <= 3; n++ {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			*done = append(*done, fmt.Sprint(n))
+			t.Progress.Record(ctx, dashboard(Created, nil, nil))
+			if err := t.Progress.Mark(ctx, n); err != nil {
+				return err
+			}
+			if atMark != nil {
+				atMark(ctx, n)
+			}
+		}
+		return nil
+	})
+}
+
+// TestCrashAtEveryStep: the process is gone at that very moment; a new one with
+// the same state file ends the job. Nothing is lost, nothing is told twice.
+func TestCrashAtEveryStep(t *testing.T) {
+	for _, stop := range steps {
+		t.Run(stop, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				var a *agent
+				var done []string
+				crashed := make(chan struct{})
+				marks := 0
+				die := func(name string) {
+					if name == "marked" {
+						marks++
+					}
+					if name == stop && marks != 1 {
+						a.crash()
+						close(crashed)
+					}
+				}
+				w := batches(&done, func(ctx context.Context, n int) {
+					if n == 2 && stop == "marked" {
+						<-ctx.Done()
+					}
+				})
+				a = r.start("a1", Options{hook: func(name string, _ jobRef) { die(name) }}, w)
+				settle()
+				created := r.job("r1", "r1-sync")
+				<-crashed
+				settle()
+
+				again := batches(&done, nil)
+				r.start("a2", Options{}, again)
+				pass(10 * time.Second)
+				rec := r.done("success", "")
+				if rec.UID != string(created.GetUID()) || rec.HistoricJob != archivePosted && stop != "ended" && stop != "deleted" {
+					t.Errorf("record %+v", rec)
+				}
+				status, _, _ := unstructured.NestedSlice(r.model.all("historicjobs")[0].Object, "status", "summary")
+				if len(status) != 1 || status[0].(map[string]any)["create"] != int64(3) {
+					t.Errorf("the summary counts %v", status)
+				}
+				wantRuns, wantDone := 1, "[1 2 3]"
+				switch slices.Index(steps, stop) {
+				case 2, 3: // held, nothing done
+				case 4:
+					wantDone = "[1 2 3]" // batch 3 after the restart
+				case 5: // all marked, the end not recorded
+				case 6, 7, 8, 9:
+					wantRuns = 0
+				}
+				if got := fmt.Sprint(done); got != wantDone || len(again.seen()) != wantRuns {
+					t.Errorf("batches %s, runs after the restart %q", got, again.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestJobThatKillsItsAgent: it is not tried for ever.
+func TestJobThatKillsItsAgent(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		created := r.job("r1", "r1-sync")
+		runs := 0
+		for n := range 3 {
+			var a *agent
+			started, crashed := make(chan struct{}), make(chan struct{})
+			a = r.start(fmt.Sprint("a", n), Options{MaxAttempts: 3}, worker(func(ctx context.Context, task *Task) error {
+				<-started
+				runs++
+				if task.Attempt != n+1 {
+					t.Errorf("run %d is attempt %d", n+1, task.Attempt)
+				}
+				a.crash()
+				close(crashed)
+				<-ctx.Done()
+				return ctx.Err()
+			}))
+			close(started)
+			<-crashed
+			settle()
+			if n > 0 {
+				if got := attemptsOf(r.model.get("jobs", "default", "r1-sync")); got != n {
+					t.Errorf("the job says %d attempts, want %d", got, n)
+				}
+			}
+			pass(5 * time.Second)
+		}
+		last := quick()
+		r.start("a9", Options{MaxAttempts: 3}, last)
+		pass(5 * time.Second)
+		rec := r.done("dead", "3 attempts")
+		if runs != 3 || len(last.seen()) != 0 || rec.UID != string(created.GetUID()) || !contains(rec.Message, expiredMessage) {
+			t.Errorf("%d runs, then %q, record %+v", runs, last.seen(), rec)
+		}
+	})
+}
+
+// TestResumeWithOtherSettings: a job that this agent is not to run any more goes
+// back to the queue.
+func TestResumeWithOtherSettings(t *testing.T) {
+	cases := map[string]struct {
+		o Options
+		w *script
+	}{
+		"other repositories": {Options{Selector: selector("site=eu")}, quick()},
+		"no worker":          {Options{}, &script{action: "push"}},
+		"not ready":          {Options{}, &script{action: "pull", ready: func(Task) error { return errors.New("no credentials") }}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				a := r.start("a1", Options{}, work(time.Hour))
+				r.job("r1", "r1-sync")
+				pass(5 * time.Second)
+				a.crash()
+				settle()
+				r.start("a2", c.o, c.w)
+				pass(5 * time.Second)
+				job := r.model.get("jobs", "default", "r1-sync")
+				if claims := r.claims(); claimed(job) || len(claims) != 1 || claims[0].Phase != state.PhaseResting || len(r.history()) != 0 {
+					t.Errorf("job %v, claims %v", job.Object, claims)
+				}
+			})
+		})
+	}
+}
+
+// TestAttemptsAfterCrashes: the record tells when each attempt began, not when the job
+// did.
+func TestAttemptsAfterCrashes(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.job("r1", "r1-sync")
+		for _, name := range []string{"a1", "a2"} {
+			a := r.start(name, Options{}, work(time.Hour))
+			pass(5 * time.Second)
+			a.crash()
+			pass(20 * time.Second)
+		}
+		r.start("a3", Options{}, work(3*time.Second))
+		pass(10 * time.Second)
+		records := r.history()
+		if len(records) != 1 || len(records[0].Attempts) != 3 {
+			t.Fatalf("records %+v", records)
+		}
+		all := records[0].Attempts
+		for i, a := range all[1:] {
+			if d := a.Started.Sub(all[i].Started); d < 20*time.Second || d > 40*time.Second {
+				t.Errorf("attempt %d begins %s after the one before", a.N, d)
+			}
+		}
+		if d := all[2].Finished.Sub(all[2].Started); d < 2*time.Second || d > 5*time.Second {
+			t.Errorf("the last attempt took %s", d)
+		}
+	})
+}
+
+// TestStrangeClaims: state files of other days.
+func TestStrangeClaims(t *testing.T) {
+	cases := []struct {
+		name  string
+		claim state.Claim
+		runs  int
+	}{
+		{"no token", state.Claim{UID: "uid-102", Phase: state.PhaseHeld}, 1},
+		{"unknown phase", state.Claim{UID: "uid-102", Phase: "painted", Token: "x"}, 1},
+		{"completing without a record", state.Claim{UID: "uid-102", Phase: state.PhaseCompleting, Token: "mine"}, 1},
+		{"unreadable mark", state.Claim{UID: "uid-102", Phase: state.PhaseHeld, Token: "mine", Mark: []byte(`17`)}, 1},
+		{"other job", state.Claim{UID: "uid-5", Phase: state.PhaseHeld, Token: "x"}, 1},
+		{"other namespace", state.Claim{UID: "uid-5", Namespace: "elsewhere", Phase: state.PhaseCompleting, Token: "x"}, 1},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				r.job("r1", "r1-sync", func(u *unstructured.Unstructured) {
+					if c.claim.Token == "mine" {
+						setClaim(u, r.model.now().UnixMilli(), "mine")
+					}
+				})
+				k := c.claim
+				k.Name, k.Repository = "r1-sync", "r1"
+				if k.Namespace == "" {
+					k.Namespace = "default"
+				}
+				if err := r.store.PutClaim(context.Background(), k); err != nil {
+					t.Fatal(err)
+				}
+				r.model.set(func() { r.model.known = map[string]string{"mine": "a"} })
+				w := quick()
+				r.start("a", Options{}, w)
+				pass(time.Minute)
+				r.done("success", "")
+				if len(w.seen()) != c.runs {
+					t.Errorf("runs %q", w.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestStartWithoutAPI: the agent starts when the API is away and takes up its
+// job when it is back.
+func TestStartWithoutAPI(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a1", Options{}, work(time.Hour))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a.crash()
+		settle()
+		w := quick()
+		b := r.start("a2", Options{}, w)
+		b.link.cut(true)
+		pass(30 * time.Minute)
+		if b.Ready() == nil {
+			t.Error("ready without an API")
+		}
+		b.link.cut(false)
+		pass(40 * time.Second)
+		r.done("success", "")
+		if job := w.seen(); len(job) != 1 || b.Ready() != nil {
+			t.Errorf("runs %q, ready %v", job, b.Ready())
+		}
+	})
+}
+
+// restsLong is a worker whose first attempt leaves the job at rest for four minutes.
+func restsLong() *script {
+	return worker(func(_ context.Context, task *Task) error {
+		if task.Attempt == 1 {
+			return &TransientError{Err: errPassing, After: 4 * time.Minute}
+		}
+		return nil
+	})
+}
+
+// TestJobIsDeletedWhileItRests: the history tells of its attempts, whether the
+// agent sees it or is away, and whether the server keeps HistoricJobs. An agent
+// that was away where there are none cannot know how the job has ended.
+func TestJobIsDeletedWhileItRests(t *testing.T) {
+	cases := map[string]struct{ away, archiveless, reused bool }{
+		"seen":                      {},
+		"the agent is away":         {away: true},
+		"without HistoricJobs":      {archiveless: true},
+		"away, without any":         {away: true, archiveless: true},
+		"the name is used again":    {reused: true},
+		"away, and used once again": {away: true, reused: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				if c.archiveless {
+					r.model.absent["historicjobs"] = 404
+				}
+				r.repository("r1")
+				a := r.start("a1", Options{}, restsLong())
+				job := r.job("r1", "r1-sync")
+				pass(time.Second)
+				if c.away {
+					a.stop()
+				}
+				r.model.remove("jobs", "default", "r1-sync")
+				if c.reused {
+					r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoNotBefore, "9999999999999") })
+				}
+				if c.away {
+					a = r.start("a2", Options{}, quick())
+				}
+				pass(time.Second)
+				if c.away && c.archiveless {
+					if len(r.history()) != 0 || len(r.claims()) != 0 {
+						t.Errorf("history %+v, claims %+v", r.history(), r.claims())
+					}
+					return
+				}
+				rec := r.only()
+				if rec.UID != string(job.GetUID()) || rec.State != stateCancelled || rec.HistoricJob != archiveSkipped ||
+					rec.Message != "cancelled: the job was deleted after attempt 1: the git host does not answer" || !contains(string(rec.Spec), `"pull"`) ||
+					!contains(string(rec.Status), `"state":"error"`) || rec.Repository != "r1" || rec.Action != "pull" || rec.Finished.Before(rec.Started) {
+					t.Errorf("record %+v", rec)
+				}
+				if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a1 transient"}) {
+					t.Errorf("attempts %q", got)
+				}
+				if len(r.claims()) != 0 || len(r.model.all("historicjobs")) != 0 || a.count(EventCompleted) != 1 {
+					t.Errorf("claims %v, told %q", r.claims(), a.texts(EventCompleted))
+				}
+				pass(2 * time.Minute)
+				if len(r.history()) != 1 || a.count(EventCompleted) != 1 {
+					t.Errorf("told %q", a.texts(EventCompleted))
+				}
+			})
+		})
+	}
+}
+
+// TestWhoHasAJobThatRests: a claim or an attempt of somebody else is one, the own
+// claim of before, which the watch shows late, is none.
+func TestWhoHasAJobThatRests(t *testing.T) {
+	cases := map[string]struct {
+		change    func(u *unstructured.Unstructured)
+		elsewhere bool
+	}{
+		"nobody":                    {func(*unstructured.Unstructured) {}, false},
+		"the own claim, shown late": {func(u *unstructured.Unstructured) { setClaim(u, 1, "mine") }, false},
+		"another claim":             {func(u *unstructured.Unstructured) { setClaim(u, 1, "theirs") }, true},
+		"an attempt that is known":  {func(u *unstructured.Unstructured) { endAttempt(u, state.Attempt{N: 2}) }, false},
+		"another attempt":           {func(u *unstructured.Unstructured) { endAttempt(u, state.Attempt{N: 3}) }, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &backoffs{jobs: map[string]backoffJob{"u": {token: "mine", claim: state.Claim{Attempts: []state.Attempt{{N: 1}, {N: 2}}}}}}
+			job := &unstructured.Unstructured{Object: map[string]any{}}
+			job.SetUID("u")
+			c.change(job)
+			b.see(job)
+			if got := b.jobs["u"].elsewhere; got != c.elsewhere {
+				t.Errorf("elsewhere %v", got)
+			}
+		})
+	}
+}
+
+// TestJobIsCancelledWhileItRests: it ends at once, with its attempts.
+func TestJobIsCancelledWhileItRests(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := restsLong()
+		a := r.start("a", Options{}, w)
+		r.job("r1", "r1-sync")
+		pass(35 * time.Second)
+		if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		rec := r.done(stateCancelled, "cancelled between two attempts: "+cancelText)
+		if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a transient", "2 a cancelled"}) || len(w.seen()) != 1 {
+			t.Errorf("attempts %q, runs %q", got, w.seen())
+		}
+	})
+}
+
+// TestGivenBackJobGoesOnFromItsMark: after a stop of the agent, and after it has
+// given way to a neighbour.
+func TestGivenBackJobGoesOnFromItsMark(t *testing.T) {
+	cases := map[string]func(r *rig, a *agent, w *script) *agent{
+		"the agent stops": func(r *rig, a *agent, w *script) *agent {
+			a.stop()
+			return r.start("a2", Options{}, w)
+		},
+		"a neighbour was first": func(r *rig, a *agent, w *script) *agent {
+			a.crash()
+			settle()
+			r.job("r1", "other", claimOf("stranger", r.model.now()))
+			a = r.start("a2", Options{}, w)
+			pass(time.Second)
+			if told := a.texts(EventReleased); len(told) != 1 || !contains(told[0], "it has job default/other") {
+				r.t.Fatalf("told %q", told)
+			}
+			r.model.remove("jobs", "default", "other")
+			return a
+		},
+	}
+	for name, stop := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				a := r.start("a1", Options{}, worker(func(ctx context.Context, task *Task) error {
+					if err := task.Progress.Mark(ctx, "half"); err != nil {
+						return err
+					}
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}))
+				r.job("r1", "r1-sync")
+				pass(time.Second)
+				w := quick()
+				stop(r, a, w)
+				pass(2 * time.Minute)
+				r.done("success", "")
+				if got := w.seen(); len(got) != 1 || !contains(got[0], `"half"`) {
+					t.Errorf("runs %q", got)
+				}
+			})
+		})
+	}
+}
+
+// TestManyJobsInBackoff: what is stored of them is bounded, and dropped gently.
+func TestManyJobsInBackoff(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, quick())
+		settle()
+		b := a.scanner.backoffs
+		fill := func(n int) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			clear(b.jobs)
+			for n := range n {
+				b.jobs[string(uidOf(int64(1000000+n)))] = backoffJob{}
+			}
+		}
+		for _, c := range []struct {
+			known        int
+			kept, marked bool
+		}{{maxMarks - 1, true, true}, {maxMarks, true, false}, {maxBackoffs, false, false}} {
+			job := r.job("r1", "waits", func(u *unstructured.Unstructured) {
+				api.SetAnnotation(u, api.AnnoNotBefore, "9999999999999")
+				endAttempt(u, state.Attempt{N: 1, State: attemptTransient})
+			})
+			claim := state.Claim{UID: string(job.GetUID()), Namespace: "default", Name: "waits", Mark: []byte("1")}
+			h := a.env.hold(context.Background(), job, claim, a.env.clock.host.now())
+			fill(c.known)
+			kept := b.keep(context.Background(), h)
+			h.drop()
+			if k, _ := b.claim(h.uid); kept != c.kept || (len(k.Mark) > 0) != c.marked || c.kept && len(k.Attempts) != 1 {
+				t.Errorf("%d in backoff: kept %v, %+v", c.known, kept, k)
+			}
+			fill(0)
+			if err := r.store.DropClaim(context.Background(), h.uid); err != nil {
+				t.Fatal(err)
+			}
+			r.model.remove("jobs", "default", "waits")
+			settle()
+		}
+	})
+}
+
+// revive puts an object back as it was, with its UID: an old page of a damaged
+// file, or an old backup.
+func (m *model) revive(resource string, obj *unstructured.Unstructured) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.store(call{Agent: "person", Verb: "create", Resource: resource, Name: obj.GetName()}, obj.GetNamespace(), obj, obj)
+}
+
+// TestEndedJobComesBack: whatever was salvaged of it, it is not run again and has
+// one record. The HistoricJob is gone, which would tell the same.
+func TestEndedJobComesBack(t *testing.T) {
+	cases := map[string]struct {
+		claimed bool        // the job as it was under the claim, else as it waited
+		phase   state.Phase // of the claim that came back with it; "" = none has
+		cleanup string
+		within  time.Duration
+	}{
+		"as it waited":                     {within: time.Second},
+		"as it waited, with its intent":    {phase: state.PhaseIntent, within: time.Second},
+		"as it ran":                        {claimed: true, within: 6 * time.Minute},
+		"as it ran, and is to be failed":   {claimed: true, cleanup: CleanupFail, within: 6 * time.Minute},
+		"as it ran, with its claim":        {claimed: true, phase: state.PhaseHeld, within: time.Second},
+		"as it ended, with its completion": {claimed: true, phase: state.PhaseCompleting, within: time.Second},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				waits := r.job("r1", "r1-sync")
+				a := r.start("a1", Options{}, work(5*time.Second))
+				pass(time.Second)
+				runs, claims := r.model.get("jobs", "default", "r1-sync"), r.claims()
+				pass(time.Minute)
+				before := r.done("success", "")
+				a.stop()
+
+				old := waits
+				if c.claimed {
+					old = runs
+				}
+				r.model.revive("jobs", old)
+				r.model.set(func() { clear(r.model.objects["historicjobs"]) })
+				if c.phase != "" {
+					claims[0].Phase = c.phase
+					if err := r.store.PutClaim(context.Background(), claims[0]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w := quick()
+				r.start("a2", Options{Cleanup: c.cleanup}, w)
+				pass(c.within)
+				rec := r.only()
+				if left := r.model.all("jobs"); len(left) != 0 || len(r.claims()) != 0 || len(w.seen()) != 0 {
+					t.Errorf("%d jobs left, claims %+v, runs %q", len(left), r.claims(), w.seen())
+				}
+				if rec.HistoricJob != archivePosted || !rec.Finished.Equal(before.Finished) || len(rec.Attempts) != 1 || len(r.model.all("historicjobs")) != 0 {
+					t.Errorf("record %+v, before %+v", rec, before)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,533 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/kube"
+)
+
+var errPassing = &TransientError{Err: errors.New("the git host does not answer")}
+
+// told renders the attempts of a record.
+func told(list []state.Attempt) (out []string) {
+	for _, a := range list {
+		out = append(out, fmt.Sprintf("%d %s %s", a.N, a.Agent, a.State))
+	}
+	return out
+}
+
+// TestTransientFailureIsTriedAgain: with a growing rest, and the history tells
+// of every attempt.
+func TestTransientFailureIsTriedAgain(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		var began []time.Time
+		w := worker(func(_ context.Context, task *Task) error {
+			began = append(began, time.Now())
+			if task.Last != (task.Attempt == 3) {
+				t.Errorf("attempt %d is the last: %v", task.Attempt, task.Last)
+			}
+			if task.Attempt < 3 {
+				return fmt.Errorf("pull: %w", errPassing)
+			}
+			return nil
+		})
+		a := r.start("a", Options{}, w)
+		r.job("r1", "r1-sync")
+		settle()
+		job := r.model.get("jobs", "default", "r1-sync")
+		view, err := api.JobView(job)
+		if err != nil || claimed(job) || view.Status.State != api.StatePending || !contains(view.Status.Message, "attempt 1 of 3: pull: the git host does not answer; tried again in ") {
+			t.Errorf("between the attempts: %v", job.Object)
+		}
+		pass(2 * time.Minute)
+		rec := r.done("success", "")
+		if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a transient", "2 a transient", "3 a success"}) || rec.DeadLetter != nil {
+			t.Errorf("attempts %q, dead letter %v", got, rec.DeadLetter)
+		}
+		for _, at := range rec.Attempts {
+			if at.Started.IsZero() || at.Finished.Before(at.Started) {
+				t.Errorf("attempt %+v", at)
+			}
+		}
+		for i, want := range []time.Duration{5 * time.Second, 20 * time.Second} {
+			if rest := began[i+1].Sub(began[i]); rest < want*9/10 || rest > want*11/10+time.Second {
+				t.Errorf("rest %d was %s, want about %s", i+1, rest, want)
+			}
+		}
+		if a.count(EventRetry) != 2 || a.count(EventDead) != 0 {
+			t.Errorf("told %q %q", a.texts(EventRetry), a.texts(EventDead))
+		}
+	})
+}
+
+// TestDeadLetter: when no attempt is left the job is an error for Grafana and
+// dead for people.
+func TestDeadLetter(t *testing.T) {
+	cases := []struct {
+		name   string
+		w      *script
+		reason string
+		last   string
+	}{
+		{"transient", worker(func(context.Context, *Task) error { return errPassing }), attemptTransient, "the git host does not answer"},
+		{"timeout", work(time.Hour), attemptTimeout, "job did not end within 1m0s"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				a := r.start("a", Options{MaxAttempts: 2, Timeout: time.Minute}, c.w)
+				r.job("r1", "r1-sync")
+				pass(5 * time.Minute)
+				rec := r.done("dead", c.last+" (2 attempts)")
+				if d := rec.DeadLetter; d == nil || d.Reason != c.reason || d.Attempts != 2 || d.LastError != c.last {
+					t.Errorf("dead letter %+v", d)
+				}
+				if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a " + c.reason, "2 a " + c.reason}) {
+					t.Errorf("attempts %q", got)
+				}
+				historic, err := api.JobView(r.model.all("historicjobs")[0])
+				if err != nil || historic.Status.State != api.StateError || historic.Status.Message != rec.Message {
+					t.Errorf("HistoricJob %+v, %v", historic.Status, err)
+				}
+				if n := a.count(EventDead); n != 1 || len(c.w.seen()) != 2 {
+					t.Errorf("told dead %d times, runs %q", n, c.w.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestOtherErrorsAreFinal: nobody tries again what no trial can mend.
+func TestOtherErrorsAreFinal(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := worker(func(context.Context, *Task) error { return errors.New("401 bad credentials") })
+		r.start("a", Options{}, w)
+		r.job("r1", "r1-sync")
+		settle()
+		if rec := r.done("error", "401"); rec.DeadLetter != nil || len(w.seen()) != 1 {
+			t.Errorf("dead letter %v, runs %q", rec.DeadLetter, w.seen())
+		}
+	})
+}
+
+// TestNextAttemptGoesOnFromTheMark: in this process, and after a restart.
+func TestNextAttemptGoesOnFromTheMark(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				fails := func() *script {
+					return worker(func(ctx context.Context, task *Task) error {
+						if task.Attempt == 2 {
+							return nil
+						}
+						if err := task.Progress.Mark(ctx, "half"); err != nil {
+							return err
+						}
+						return errPassing
+					})
+				}
+				w := fails()
+				a := r.start("a", Options{}, w)
+				r.job("r1", "r1-sync")
+				settle()
+				if claims := r.claims(); len(claims) != 1 || claims[0].Phase != state.PhaseResting || claims[0].Token != "" {
+					t.Fatalf("claims %+v", claims)
+				}
+				if restart {
+					a.stop()
+					w = fails()
+					r.start("a", Options{}, w)
+				}
+				pass(time.Minute)
+				r.done("success", "")
+				seen := w.seen()
+				if got := seen[len(seen)-1]; got != `r1-sync 2 "half"` {
+					t.Errorf("runs %q", seen)
+				}
+			})
+		})
+	}
+}
+
+// TestAttemptsOfSeveralAgents: each kind of end is in the record of who ends the
+// job: a setback here, a crash there.
+func TestAttemptsOfSeveralAgents(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, worker(func(context.Context, *Task) error { return errPassing }))
+		r.job("r1", "r1-sync")
+		settle()
+		a.stop()
+		b := r.startOn(r.open("b.db"), "b", Options{}, work(time.Hour))
+		pass(time.Minute)
+		if len(b.Snapshot().Running) != 1 {
+			t.Fatal("not taken by the second agent")
+		}
+		b.crash()
+		r.startOn(r.open("c.db"), "c", Options{}, quick())
+		pass(10 * time.Minute)
+		job := r.model.all("historicjobs")
+		if len(job) != 1 || len(r.model.all("jobs")) != 0 {
+			t.Fatalf("%d HistoricJobs, %d jobs", len(job), len(r.model.all("jobs")))
+		}
+		rec, err := r.agents[2].ledger.History(context.Background(), state.Query{})
+		if err != nil || len(rec) != 1 {
+			t.Fatalf("%v %v", rec, err)
+		}
+		if got := told(rec[0].Attempts); !slices.Equal(got, []string{"1 a transient", "2 b crashed", "3 c success"}) {
+			t.Errorf("attempts %q", got)
+		}
+	})
+}
+
+// TestListOfAttemptsIsBounded: whatever somebody writes there.
+func TestListOfAttemptsIsBounded(t *testing.T) {
+	t.Parallel()
+	r := &rig{model: newModel()}
+	job := r.job("r1", "j")
+	for _, text := range []string{"", "null", "{}", "[1]", `[{"n":0}]`, `[{"n":-1}]`, strings.Repeat("[", 1<<16)} {
+		api.SetAnnotation(job, api.AnnoAttempts, text)
+		if got := attemptsEnded(job); len(got) != 0 {
+			t.Errorf("%.20q: %v", text, got)
+		}
+	}
+	for n := range 100 {
+		endAttempt(job, state.Attempt{N: n + 1, State: attemptCrashed, Message: strings.Repeat("x", 1<<20)})
+	}
+	if got := attemptsEnded(job); len(got) != maxAttemptsKept || got[0].N != 81 || len(job.GetAnnotations()[api.AnnoAttempts]) > maxAttemptsKept*(maxAttemptText+100) {
+		t.Errorf("%d attempts in %d bytes", len(got), len(job.GetAnnotations()[api.AnnoAttempts]))
+	}
+	if attemptsOf(job) != 100 {
+		t.Errorf("counted %d", attemptsOf(job))
+	}
+}
+
+// TestServerAway: a worker that cannot reach the server that it writes to has
+// nothing to say about its job.
+func TestServerAway(t *testing.T) {
+	away := func() error { return &kube.UnavailableError{Err: errors.New("connection refused")} }
+	t.Run("the API is away for minutes", func(t *testing.T) {
+		bubble(t, func(r *rig) {
+			var a *agent
+			outage := true
+			w := worker(func(ctx context.Context, _ *Task) error {
+				if !outage {
+					return nil
+				}
+				a.link.cut(true)
+				return away()
+			})
+			r.repository("r1")
+			a = r.start("a", Options{}, w)
+			r.job("r1", "r1-sync")
+			pass(7 * time.Minute)
+			if len(r.history()) != 0 || len(r.claims()) != 1 {
+				t.Errorf("while the API is away: %d records, %d claims", len(r.history()), len(r.claims()))
+			}
+			outage = false
+			a.link.cut(false)
+			pass(time.Minute)
+			r.done("success", "")
+			if seen := w.seen(); !slices.Equal(seen, []string{"r1-sync 1 ", "r1-sync 1 "}) {
+				t.Errorf("runs: %q", seen)
+			}
+		})
+	})
+	t.Run("only the server of the worker is away", func(t *testing.T) {
+		bubble(t, func(r *rig) {
+			w := worker(func(ctx context.Context, task *Task) error {
+				if task.Attempt < 3 {
+					return away()
+				}
+				return nil
+			})
+			r.repository("r1")
+			a := r.start("a", Options{}, w)
+			r.job("r1", "r1-sync")
+			pass(time.Second)
+			if n, claims := a.count(EventRetry), r.claims(); n != 1 || len(claims) != 1 || claims[0].Phase != state.PhaseResting {
+				t.Errorf("%d postponed, claims %+v", n, claims)
+			}
+			pass(2 * time.Minute)
+			r.done("success", "")
+		})
+	})
+	t.Run("and stays away", func(t *testing.T) {
+		bubble(t, func(r *rig) {
+			w := worker(func(context.Context, *Task) error { return away() })
+			r.repository("r1")
+			r.start("a", Options{}, w)
+			r.job("r1", "r1-sync")
+			pass(10 * time.Minute)
+			r.done("dead", "API unavailable: connection refused (3 attempts)")
+			if n := len(w.seen()); n != DefaultMaxAttempts {
+				t.Errorf("%d runs", n)
+			}
+		})
+	})
+	t.Run("the API goes during the last attempt", func(t *testing.T) {
+		bubble(t, func(r *rig) {
+			var a *agent
+			outage := true
+			w := worker(func(_ context.Context, task *Task) error {
+				if task.Attempt == 3 && outage {
+					a.link.cut(true)
+				} else if task.Attempt == 3 {
+					return nil
+				}
+				return away()
+			})
+			r.repository("r1")
+			a = r.start("a", Options{}, w)
+			r.job("r1", "r1-sync")
+			pass(10 * time.Minute)
+			if len(r.history()) != 0 {
+				t.Errorf("ended while the API is away: %+v", r.only())
+			}
+			outage = false
+			a.link.cut(false)
+			pass(time.Minute)
+			r.done("success", "")
+		})
+	})
+}
+
+func TestJobTravels(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		w := worker(func(ctx context.Context, t *Task) error {
+			t.Progress.SetRefs("main", "aaa", "bbb")
+			t.Progress.SetTotal(ctx, 2)
+			t.Progress.Record(ctx, dashboard(Created, nil, nil))
+			t.Progress.Record(ctx, dashboard(Updated, nil, errors.New("odd")))
+			t.Log.Info("two files", "commit", "bbb")
+			return nil
+		})
+		a := r.start("a", Options{}, w)
+		settle()
+		created := r.job("r1", "r1-sync")
+		settle()
+		rec := r.done("warning", "completed with warnings")
+		if rec.UID != string(created.GetUID()) || rec.RefFrom != "aaa" || rec.RefTo != "bbb" || rec.HistoricJob != archivePosted || rec.Agent != "a" {
+			t.Errorf("record %+v", rec)
+		}
+		if len(rec.Attempts) != 1 || rec.Attempts[0].N != 1 || rec.Labels[api.LabelClaim] != "" || rec.Labels["team"] != "ops" {
+			t.Errorf("record %+v", rec)
+		}
+		h := r.model.all("historicjobs")[0]
+		view, err := api.JobView(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if view.Status.State != "warning" || view.Status.Finished == 0 || len(view.Status.Summary) != 1 || view.Status.Summary[0].Warning != 1 {
+			t.Errorf("HistoricJob %v", h.Object)
+		}
+		if h.Object["spec"].(map[string]any)["unknown"] != "kept" {
+			t.Error("the HistoricJob lost a member of the spec")
+		}
+		for _, typ := range []string{EventClaimed, EventApplied, EventRejected, EventCompleted} {
+			if a.count(typ) != 1 {
+				t.Errorf("%d events %s", a.count(typ), typ)
+			}
+		}
+		// A quick job costs one claim, one HistoricJob, one delete.
+		if n := r.model.writes(func(e entry) bool { return e.Agent == "a" }); n != 3 {
+			t.Errorf("%d writes for a quick job", n)
+		}
+	})
+}
+
+func TestJobsOfBeforeTheStart(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.job("r1", "r1-sync")
+		pass(time.Hour)
+		r.start("a", Options{}, quick())
+		settle()
+		r.done("success", "")
+	})
+}
+
+// TestResultWaitsAcrossARestart: the work is done, the API is away, and the
+// process ends, in order or not. The next one knows the result, waits for the API
+// and sends it if and only if the job is still ours.
+func TestResultWaitsAcrossARestart(t *testing.T) {
+	cases := []struct {
+		name      string
+		meanwhile func(r *rig)
+		historic  string
+		left      int
+		runs      int // of the second process
+	}{
+		{"still ours", func(*rig) {}, archivePosted, 0, 0},
+		{"taken by somebody", func(r *rig) {
+			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
+		}, archiveSkipped, 1, 0},
+		{"our token, another job", func(r *rig) {
+			labels := r.model.get("jobs", "default", "r1-sync").GetLabels()
+			r.model.remove("jobs", "default", "r1-sync")
+			r.job("r1", "r1-sync", func(u *unstructured.Unstructured) { u.SetLabels(labels) })
+		}, archiveSkipped, 1, 0},
+		{"reaped", func(r *rig) { r.model.remove("jobs", "default", "r1-sync") }, archiveSkipped, 0, 0},
+		{"requeued", func(r *rig) {
+			r.model.edit("jobs", "default", "r1-sync", func(u *unstructured.Unstructured) {
+				stripClaim(u)
+				api.SetAnnotation(u, api.AnnoAttempt, "1")
+			})
+		}, archivePosted, 0, 1},
+	}
+	for _, c := range cases {
+		for _, orderly := range []bool{true, false} {
+			t.Run(c.name+map[bool]string{true: ", SIGTERM", false: ", power cut"}[orderly], func(t *testing.T) {
+				bubble(t, func(r *rig) {
+					r.repository("r1")
+					a := r.start("a", Options{Cleanup: CleanupOff}, work(10*time.Second))
+					settle()
+					created := r.job("r1", "r1-sync")
+					pass(5 * time.Second)
+					a.link.cut(true)
+					pass(15 * time.Second)
+					if u := a.Snapshot().Undelivered; len(u) != 1 || u[0].UID != string(created.GetUID()) || u[0].State != "success" || u[0].Repository != "r1" {
+						t.Fatalf("unsent %+v", u)
+					}
+					if orderly {
+						a.stop()
+					} else {
+						a.crash()
+					}
+					settle()
+					w := quick()
+					b := r.start("a", Options{Cleanup: CleanupOff}, w)
+					b.link.cut(true)
+					c.meanwhile(r)
+					pass(time.Hour)
+					if u := b.Snapshot().Undelivered; len(u) != 1 || u[0].State != "success" || time.Since(u[0].Since) < time.Hour || time.Since(u[0].Since) > time.Hour+time.Minute {
+						t.Errorf("unsent after the restart: %+v", u)
+					}
+					if rec := r.only(); rec.State != "success" || rec.HistoricJob != "" || len(w.seen()) != 0 {
+						t.Errorf("record while the API is away: %+v, runs %q", rec, w.seen())
+					}
+					before := r.model.writes(func(entry) bool { return true })
+					b.link.cut(false)
+					pass(2 * time.Minute)
+					if rec := r.only(); rec.HistoricJob != c.historic || rec.State != "success" {
+						t.Errorf("record %+v", rec)
+					}
+					if len(b.Snapshot().Undelivered) != 0 || len(r.claims()) != 0 || len(r.model.all("jobs")) != c.left || len(w.seen()) != c.runs {
+						t.Errorf("unsent %v, claims %v, %d jobs, runs %q", b.Snapshot().Undelivered, r.claims(), len(r.model.all("jobs")), w.seen())
+					}
+					if n := r.model.writes(func(entry) bool { return true }) - before; c.historic == archiveSkipped && n != 0 {
+						t.Errorf("%d writes about a job that is not ours", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestWorkGoesOnWithoutTheAPI: until the local deadline, two thirds of the expiry
+// after the last renewal was sent, and not longer; what is done by then counts.
+func TestWorkGoesOnWithoutTheAPI(t *testing.T) {
+	const renewed = 10 * time.Second // the last renewal before the cut
+	for name, c := range map[string]struct {
+		works time.Duration
+		done  bool
+	}{
+		"done just before the deadline": {renewed + 39*time.Second, true},
+		"not done at the deadline":      {renewed + 41*time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := work(c.works)
+				a := r.start("a", Options{Cleanup: CleanupOff}, w)
+				settle()
+				r.job("r1", "r1-sync")
+				pass(15 * time.Second)
+				a.link.cut(true)
+				pass(5 * time.Minute)
+				if got := len(r.history()) == 1; got != c.done || len(a.Snapshot().Undelivered) != len(r.history()) {
+					t.Errorf("%d records, unsent %v", len(r.history()), a.Snapshot().Undelivered)
+				}
+				if len(r.claims()) != 1 || len(w.seen()) != 1 {
+					t.Errorf("claims %v, runs %q", r.claims(), w.seen())
+				}
+				a.link.cut(false)
+				pass(2 * time.Minute)
+				r.done("success", "")
+				if got := len(w.seen()) == 1; got != c.done {
+					t.Errorf("runs %q", w.seen())
+				}
+			})
+		})
+	}
+}
+
+// TestAnUnsentResultIsCountedOnce: also at the moment when its driver lets go of
+// the job, which is when the claim is written back.
+func TestAnUnsentResultIsCountedOnce(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, work(10*time.Second))
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		a.link.cut(true)
+		var looks, most atomic.Int64
+		a.ledger.failing(func(op string) error {
+			if op == "claim" {
+				looks.Add(1)
+				most.Store(max(most.Load(), int64(len(a.Snapshot().Undelivered)), int64(a.Backlog().Undelivered)))
+			}
+			return nil
+		})
+		pass(2 * time.Minute)
+		if looks.Load() == 0 || most.Load() != 1 {
+			t.Errorf("%d looks, %d unsent", looks.Load(), most.Load())
+		}
+		a.ledger.failing(nil)
+		a.link.cut(false)
+		pass(2 * time.Minute)
+		r.done("success", "")
+	})
+}
+
+// TestCancelIsNoTrouble: the dashboard keeps the last error before the eyes of
+// people, and logs are searched for errors; a job that a person has cancelled is
+// neither.
+func TestCancelIsNoTrouble(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, work(time.Hour))
+		r.job("r1", "r1-sync")
+		settle()
+		if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if rec := r.only(); rec.State != stateCancelled {
+			t.Fatalf("record %+v", rec)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, e := range a.events {
+			if e.Level == "error" || e.State == stateCancelled && e.Level != "warn" {
+				t.Errorf("%s, level %s: %s", e.Type, e.Level, e.Text)
+			}
+		}
+	})
+}
